@@ -1,0 +1,60 @@
+# How every target is compiled, and the functions that make libraries and programs.
+
+include(GNUInstallDirs)
+
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "" FORCE)
+endif()
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
+# An installed program finds its libraries beside it, wherever the prefix moves to.
+if(NOT DEFINED CMAKE_INSTALL_RPATH)
+  set(CMAKE_INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
+endif()
+set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)
+
+find_program(SAILOR_CCACHE ccache)
+mark_as_advanced(SAILOR_CCACHE)
+if(SAILOR_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${SAILOR_CCACHE}")
+endif()
+
+# All warnings, language level and sanitizers come from here.
+add_library(sailor_options INTERFACE)
+target_compile_features(sailor_options INTERFACE cxx_std_20)
+set(cxx_warnings -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wold-style-cast
+    -Wcast-qual -Wconversion -Wno-sign-conversion -Wnull-dereference -Wimplicit-fallthrough)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # GCC 12 reports false positives of these two in std::string and std::variant at -O2 (GCC PR 105562, 105651).
+  list(APPEND cxx_warnings -Wno-restrict -Wno-maybe-uninitialized -Wno-null-dereference)
+endif()
+if(SAILOR_WERROR)
+  list(APPEND cxx_warnings -Werror)
+endif()
+target_compile_options(sailor_options INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${cxx_warnings}>")
+if(SAILOR_SANITIZE)
+  target_compile_options(sailor_options INTERFACE -fsanitize=${SAILOR_SANITIZE} -fno-omit-frame-pointer
+                                                  -fno-sanitize-recover=all)
+  target_link_options(sailor_options INTERFACE -fsanitize=${SAILOR_SANITIZE})
+endif()
+
+# sailor_library(core SOURCES a.cpp b.cpp PUBLIC ... PRIVATE ...): static library sailor_core, alias sailor::core.
+# Headers are included as "core/units.hpp".
+function(sailor_library name)
+  cmake_parse_arguments(arg "" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
+  add_library(sailor_${name} STATIC ${arg_SOURCES})
+  add_library(sailor::${name} ALIAS sailor_${name})
+  set_target_properties(sailor_${name} PROPERTIES POSITION_INDEPENDENT_CODE ON CXX_EXTENSIONS OFF)
+  target_include_directories(sailor_${name} PUBLIC "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}")
+  target_link_libraries(sailor_${name} PUBLIC ${arg_PUBLIC} PRIVATE ${arg_PRIVATE} sailor_options)
+endfunction()
+
+# sailor_program(sailor-plan SOURCES ... LIBRARIES ...): an installed program in build/bin.
+function(sailor_program name)
+  cmake_parse_arguments(arg "" "" "SOURCES;LIBRARIES" ${ARGN})
+  add_executable(${name} ${arg_SOURCES})
+  set_target_properties(${name} PROPERTIES CXX_EXTENSIONS OFF)
+  target_link_libraries(${name} PRIVATE ${arg_LIBRARIES} sailor_options)
+  set_property(GLOBAL APPEND PROPERTY SAILOR_PROGRAMS ${name})
+  install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endfunction()

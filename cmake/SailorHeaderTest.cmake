@@ -1,0 +1,15 @@
+# Every header compiles alone: one translation unit per header, which includes nothing else.
+file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE "${PROJECT_SOURCE_DIR}"
+     "${PROJECT_SOURCE_DIR}/src/*.hpp" "${PROJECT_SOURCE_DIR}/slurm/*.hpp")
+set(units "")
+foreach(header ${headers})
+  string(REGEX REPLACE "^src/" "" included "${header}")
+  string(REPLACE "/" "_" unit "${header}")
+  set(unit "${PROJECT_BINARY_DIR}/tests/headers/${unit}.cpp")
+  file(CONFIGURE OUTPUT "${unit}" CONTENT "#include \"${included}\"\n" @ONLY)
+  list(APPEND units "${unit}")
+endforeach()
+add_library(headers_compile_alone OBJECT ${units})
+target_include_directories(headers_compile_alone PRIVATE "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}")
+# Only that they are complete is asked: no code is generated.
+target_compile_options(headers_compile_alone PRIVATE -O0 -g0)

@@ -1,0 +1,5 @@
+# Cross-compiles with Debian's g++-aarch64-linux-gnu. Packages that are headers only come from the build machine.
+set(CMAKE_SYSTEM_NAME Linux)
+set(CMAKE_SYSTEM_PROCESSOR aarch64)
+set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)
+set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)

@@ -1,0 +1,54 @@
+#include "apps/inputs.hpp"
+
+#include <fmt/format.h>
+
+#include "core/log.hpp"
+#include "slurm/cluster_reader.hpp"
+
+namespace sailor::apps {
+
+namespace shared {
+
+Option cluster_file() {
+  return {.name = "cluster", .value_name = "FILE", .help = "cluster description (cluster.toml), instead of asking Slurm"};
+}
+
+Option required_profile() {
+  Option option = profile_store();
+  option.help += "; see sailor-profile";
+  return option;
+}
+
+}  // namespace shared
+
+Result<std::string> required(const Options& options, std::string_view name) {
+  if (options.has(name)) return options.text(name);
+  return fail(ErrorCode::usage, fmt::format("option --{} is missing", name), "see --help");
+}
+
+Result<std::optional<Cluster>> read_cluster(const Options& options, const Environment& environment, const GpuCatalogue& gpus) {
+  if (options.has("cluster")) {
+    auto cluster = load_cluster(options.text("cluster"), gpus);
+    if (!cluster) return fail(cluster.error());
+    return std::optional<Cluster>(std::move(*cluster));
+  }
+  if (!options.has("partition")) return std::optional<Cluster>();
+  const auto configured = environment.find("SLURM_CONF");
+  const slurm::SlurmEnvironment slurm{.configuration = configured == environment.end() ? std::string() : configured->second};
+  auto reading = slurm::read_cluster(gpus, slurm);
+  if (!reading) return fail(reading.error());
+  for (const std::string& warning : reading->warnings) spdlog::warn("{}", warning);
+  if (auto partition = slurm::require_partition(reading->cluster, options.text("partition")); !partition)
+    return fail(partition.error());
+  return std::optional<Cluster>(std::move(reading->cluster));
+}
+
+Result<Profile> read_profile(const Options& options) {
+  auto store = required(options, "profile");
+  if (!store) return fail(store.error());
+  auto data = load_profile(*store);
+  if (!data) return fail(data.error());
+  return Profile(std::move(*data));
+}
+
+}  // namespace sailor::apps

@@ -1,0 +1,138 @@
+// Command lines of all programs: one table of options gives the command line, the SAILOR_* environment, the
+// TOML key of --config, the default, the unit and the help text.
+//
+// Command line > environment > --config file > default; --print-config shows each value and who set it.
+// Boost's guessing of abbreviated options is off. The environment is captured once, in main.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/error.hpp"
+
+namespace sailor::apps {
+
+enum class OptionType { flag, text, integer, number };
+
+/// One option. `name` is the long name ("micro-batch"); the environment variable is SAILOR_MICRO_BATCH, the TOML
+/// key micro_batch.
+struct Option {
+  std::string name{};
+  char letter = 0;                     ///< short form, or 0
+  OptionType type = OptionType::text;
+  std::string value_name{};            ///< "FILE", "N"; empty for flags
+  std::string help{};                  ///< one sentence; the unit stands in it
+  std::string default_value{};         ///< empty: none
+  bool repeatable = false;             ///< may be given several times or as a comma-separated list
+  std::vector<std::string> choices{};  ///< non-empty: the only values
+  double minimum = -1e300;
+  double maximum = 1e300;
+};
+
+struct Positional {
+  std::string name{};       ///< "PLAN"
+  std::string help{};
+  bool required = true;
+  bool repeatable = false;  ///< only the last one
+};
+
+struct Example {
+  std::string command{};  ///< without the leading "$ "
+  std::string comment{};
+};
+
+/// A program's (or sub-command's) command line.
+struct CommandLine {
+  std::string program{};  ///< "sailor-plan" or "sailor-profile layers"
+  std::string purpose{};  ///< one line
+  std::vector<Positional> positionals{};
+  std::vector<Option> options{};
+  std::vector<Example> examples{};
+  std::string notes{};    ///< printed last; may be empty
+};
+
+enum class ValueSource { default_value, config_file, environment, command_line };
+
+/// Parsed and checked values.
+class Options {
+ public:
+  [[nodiscard]] bool given(std::string_view name) const;  ///< set by anything but a default
+  [[nodiscard]] bool has(std::string_view name) const;    ///< has a value
+  [[nodiscard]] bool flag(std::string_view name) const;
+  [[nodiscard]] std::string text(std::string_view name) const;       ///< "" when there is none
+  [[nodiscard]] std::int64_t integer(std::string_view name) const;   ///< 0 when there is none
+  [[nodiscard]] double number(std::string_view name) const;          ///< 0 when there is none
+  [[nodiscard]] std::vector<std::string> texts(std::string_view name) const;
+  [[nodiscard]] std::vector<int> integers(std::string_view name) const;
+  [[nodiscard]] const std::vector<std::string>& positional(std::string_view name) const;
+  /// "name = value  # who set it" for every option, valid TOML.
+  [[nodiscard]] std::string print_config() const;
+
+ private:
+  friend class Parser;
+  struct Value {
+    Option option;
+    std::vector<std::string> values;
+    ValueSource source = ValueSource::default_value;
+  };
+  [[nodiscard]] const Value& find(std::string_view name) const;  // an unknown name is a programming error: aborts
+  std::map<std::string, Value, std::less<>> values_;
+  std::map<std::string, std::vector<std::string>, std::less<>> positionals_;
+};
+
+using Environment = std::map<std::string, std::string>;
+/// The process environment. Call in main only.
+Environment capture_environment();
+
+/// "0.1.0".
+std::string_view version();
+
+/// The text of --help.
+std::string help_text(const CommandLine& line);
+
+/// Parses; adds --help, --version, --config, --print-config, --verbose to the table. When one of the first two or
+/// --print-config was given it prints to stdout and returns an Options-less success (nullopt): exit with 0.
+/// Errors have code `usage`.
+Result<std::optional<Options>> parse_options(const CommandLine& line, const std::vector<std::string>& arguments,
+                                             const Environment& environment);
+
+/// Options that several programs share, worded once.
+namespace shared {
+Option model();            ///< --model NAME
+Option models_folder();    ///< --models DIR, default: profiles/models of the installation
+Option gpus_file();        ///< --gpus FILE, default: profiles/gpus.toml of the installation
+Option profile_store();    ///< --profile STORE
+Option partition();        ///< -p/--partition
+Option account();          ///< -A/--account
+Option time_limit();       ///< -t/--time
+Option nodes();            ///< -N/--nodes
+Option format();           ///< --format table|json|toml
+Option output();           ///< -o/--output FILE
+}  // namespace shared
+
+/// The folder with models/, gpus.toml: SAILOR_PROFILES, else `share/sailor/profiles` beside the program's prefix,
+/// else `profiles` of the source tree that the program was built from.
+std::string profiles_folder(const Environment& environment);
+/// --models (see shared::models_folder()), else `models` in the profiles folder.
+std::string models_folder(const Options& options, const Environment& environment);
+/// --gpus (see shared::gpus_file()), else `gpus.toml` in the profiles folder.
+std::string gpus_file(const Options& options, const Environment& environment);
+
+/// The frame of every main(): captures arguments and environment, starts logging, catches exceptions, and turns
+/// an error into a message and an exit status.
+int run_program(int argc, char** argv, const CommandLine& line,
+                Result<void> (*body)(const Options& options, const Environment& environment));
+/// The same for a program with sub-commands: `sailor-profile layers ...`.
+struct SubCommand {
+  CommandLine line;
+  Result<void> (*body)(const Options& options, const Environment& environment);
+};
+int run_program(int argc, char** argv, const std::string& program, const std::string& purpose,
+                const std::vector<SubCommand>& commands);
+
+}  // namespace sailor::apps

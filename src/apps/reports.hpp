@@ -1,0 +1,28 @@
+// How plans and predictions are shown: tables for people, JSON for programs.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "plan/plan.hpp"
+#include "planner/planner.hpp"
+#include "profile/run_file.hpp"
+#include "simulator/simulator.hpp"
+
+namespace sailor::apps {
+
+nlohmann::ordered_json plan_to_json(const Plan& plan);
+/// Keys iteration_time_s, peak_memory_bytes, cost_usd_per_iteration, fits, the parts of the time, and `stages`.
+nlohmann::ordered_json prediction_to_json(const simulator::Prediction& prediction);
+
+/// Time and its parts, money, and a row per stage with its times and memory.
+std::string prediction_report(const Plan& plan, const simulator::Prediction& prediction);
+
+/// A row per plan, best first.
+std::string plans_table(const planner::SearchResult& result);
+
+/// What was predicted beside what a run measured, with the error in per cent and the spread of the measurement.
+std::string comparison_report(const simulator::Prediction& prediction, const RunRecord& run);
+nlohmann::ordered_json comparison_to_json(const simulator::Prediction& prediction, const RunRecord& run);
+
+}  // namespace sailor::apps

@@ -1,0 +1,158 @@
+// The frame of every main(). Exceptions, errors and a closed stdout end here: the caller of a program sees a
+// message "<program>: error: ..." and an exit status, never a stack trace.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <functional>
+#include <new>
+#include <system_error>
+
+#include "apps/options.hpp"
+#include "core/log.hpp"
+#include "core/text.hpp"
+
+extern char** environ;  // POSIX
+
+namespace sailor::apps {
+
+namespace {
+
+/// The reader of our output (`| head`) has gone: nobody is left to tell.
+bool reader_has_gone(const std::error_code& code) { return code.value() == EPIPE; }
+
+/// Data that did not reach stdout is a failure, also when the disk filled up at the last byte.
+int finish_output(const std::string& program, int status) {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return status;
+  const std::error_code code(errno, std::generic_category());
+  if (!reader_has_gone(code))
+    fmt::print(stderr, "{}: error: cannot write to standard output: {}\n", program, code.message());
+  return status == 0 ? 1 : status;
+}
+
+int guarded(const std::string& program, const std::function<int()>& body) {
+  try {
+    return finish_output(program, body());
+  } catch (const std::system_error& error) {
+    if (!reader_has_gone(error.code())) fmt::print(stderr, "{}: error: {}\n", program, error.what());
+  } catch (const std::bad_alloc&) {
+    fmt::print(stderr, "{}: error: out of memory\n", program);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "{}: error: unexpected: {}\n", program, error.what());
+  } catch (...) {
+    fmt::print(stderr, "{}: error: unexpected exception of unknown type\n", program);
+  }
+  return 1;
+}
+
+int run_command(const std::string& program, const CommandLine& line, const std::vector<std::string>& arguments,
+                Result<void> (*body)(const Options& options, const Environment& environment)) {
+  start_logging(program, false);
+  const Environment environment = capture_environment();
+  auto options = parse_options(line, arguments, environment);
+  if (!options) return report(program, options.error());
+  if (!*options) return 0;
+  start_logging(program, (*options)->flag("verbose"));
+  if (auto done = body(**options, environment); !done) {
+    std::fflush(stdout);  // data first, so that the message comes last on a terminal
+    return report(program, done.error());
+  }
+  return 0;
+}
+
+std::string overview(const std::string& program, const std::string& purpose, const std::vector<SubCommand>& commands) {
+  std::string text = fmt::format("{}: {}\n\nUsage: {} COMMAND [options]\n\nCommands:\n", program, purpose, program);
+  std::size_t widest = 0;
+  for (const SubCommand& command : commands)
+    widest = std::max(widest, command.line.program.size() - program.size() - 1);
+  for (const SubCommand& command : commands) {
+    const std::string name = command.line.program.substr(program.size() + 1);
+    text += fmt::format("  {:<{}}  {}\n", name, widest, command.line.purpose);
+  }
+  text += "\nExamples:\n";
+  for (const SubCommand& command : commands)
+    if (!command.line.examples.empty()) {
+      const Example& example = command.line.examples.front();
+      text += fmt::format("  # {}\n  {}\n", example.comment, example.command);
+    }
+  return text + fmt::format("\n{} COMMAND --help explains a command.\n", program);
+}
+
+}  // namespace
+
+std::string_view version() { return SAILOR_VERSION; }
+
+Environment capture_environment() {
+  Environment environment;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view text(*entry);
+    const std::size_t equals = text.find('=');
+    if (equals != std::string_view::npos)
+      environment.emplace(std::string(text.substr(0, equals)), std::string(text.substr(equals + 1)));
+  }
+  return environment;
+}
+
+std::string profiles_folder(const Environment& environment) {
+  namespace fs = std::filesystem;
+  if (const auto found = environment.find("SAILOR_PROFILES"); found != environment.end() && !found->second.empty())
+    return found->second;
+  std::error_code code;
+  const fs::path program = fs::read_symlink("/proc/self/exe", code);
+  if (!code) {
+    const fs::path installed = program.parent_path().parent_path() / "share" / "sailor" / "profiles";
+    if (fs::is_directory(installed, code)) return installed.string();
+  }
+  return SAILOR_SOURCE_PROFILES;
+}
+
+std::string models_folder(const Options& options, const Environment& environment) {
+  return options.has("models") ? options.text("models") : profiles_folder(environment) + "/models";
+}
+
+std::string gpus_file(const Options& options, const Environment& environment) {
+  return options.has("gpus") ? options.text("gpus") : profiles_folder(environment) + "/gpus.toml";
+}
+
+int run_program(int argc, char** argv, const CommandLine& line,
+                Result<void> (*body)(const Options& options, const Environment& environment)) {
+  return guarded(line.program, [&] {
+    const std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
+    return run_command(line.program, line, arguments, body);
+  });
+}
+
+int run_program(int argc, char** argv, const std::string& program, const std::string& purpose,
+                const std::vector<SubCommand>& commands) {
+  return guarded(program, [&] {
+    std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
+    const std::string hint = fmt::format("see {} --help", program);
+    if (arguments.empty()) return report(program, Error{ErrorCode::usage, "which command?", hint});
+    const std::string name = arguments.front();
+    if (name == "--help" || name == "-h" || name == "help") {
+      fmt::print("{}", overview(program, purpose, commands));
+      return 0;
+    }
+    if (name == "--version" || name == "-V") {
+      fmt::print("{} {}\n", program, version());
+      return 0;
+    }
+    std::vector<std::string> known;
+    for (const SubCommand& command : commands) {
+      known.push_back(command.line.program.substr(program.size() + 1));
+      if (known.back() != name) continue;
+      arguments.erase(arguments.begin());
+      return run_command(program, command.line, arguments, command.body);
+    }
+    const auto near = closest(name, known);
+    return report(program, Error{ErrorCode::usage,
+                                 fmt::format("unknown command '{}' (known: {})", name, fmt::join(known, ", ")),
+                                 near ? fmt::format("did you mean '{}'? ({})", *near, hint) : hint});
+  });
+}
+
+}  // namespace sailor::apps

@@ -1,0 +1,68 @@
+// What people read on a terminal: tables, quantities with fitting units, a progress line.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/units.hpp"
+
+namespace sailor {
+
+/// "1.23 s", "45.6 ms", "7.8 us": three significant digits.
+std::string format_time(Seconds time);
+/// "1.50 GiB", "12.0 MiB", "512 B" (binary units).
+std::string format_bytes(Bytes amount);
+/// "12.3 GB/s" (decimal units, as the field writes bandwidths).
+std::string format_bandwidth(BytesPerSecond rate);
+/// "$12.34", "$0.00012": at least two significant digits.
+std::string format_usd(Usd amount);
+/// "1 step", "2 steps".
+std::string plural(std::size_t count, std::string_view noun);
+
+enum class Align { left, right };
+
+/// A plain-text table: header, rule, rows; columns as wide as their longest cell.
+class Table {
+ public:
+  struct Column {
+    std::string title;
+    Align align = Align::right;
+  };
+  explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
+  /// As many cells as there are columns.
+  void add_row(std::vector<std::string> cells);
+  [[nodiscard]] std::string to_string() const;
+  [[nodiscard]] std::size_t rows() const { return rows_.size(); }
+
+ private:
+  std::vector<Column> columns_;
+  std::vector<std::vector<std::string>> rows_;
+};
+
+/// One line on stderr that is rewritten in place: "profiling [#####.....]  48%  block, micro-batch 4, 12 s left".
+/// Silent unless stderr is a terminal.
+class Progress {
+ public:
+  explicit Progress(std::string title, std::size_t steps = 1);
+  ~Progress();
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+  /// `done` of the steps are finished; `what` is worked on now.
+  void update(std::size_t done, std::string_view what = {}) { update(done, steps_, what); }
+  /// The same where the number of steps becomes known or changes on the way.
+  void update(std::size_t done, std::size_t steps, std::string_view what);
+  /// Clears the line.
+  void finish();
+
+ private:
+  std::string title_;
+  std::size_t steps_;
+  bool active_;
+  bool shown_ = false;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace sailor

@@ -1,0 +1,19 @@
+// Small operations on text that the standard library lacks.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace sailor {
+
+/// ASCII letters compare without case.
+bool equal_ignoring_case(std::string_view a, std::string_view b);
+std::string to_lower(std::string_view text);
+/// "a,b,,c" -> {"a", "b", "c"}: empty parts vanish.
+std::vector<std::string> split(std::string_view text, char separator);
+/// The name among `known` that is closest to `text` (edit distance at most a third of its length), for hints.
+std::optional<std::string> closest(std::string_view text, const std::vector<std::string>& known);
+
+}  // namespace sailor

@@ -1,0 +1,364 @@
+#include "core/toml_reader.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <toml++/toml.h>
+
+#include "core/files.hpp"
+
+namespace sailor {
+
+namespace detail {
+
+struct TomlState {
+  std::string name;
+  toml::table root;
+  std::optional<Error> error;
+  std::set<const toml::node*> known;  // nodes that a parser has asked for
+
+  std::string where(const toml::node* node) const {
+    if (node == nullptr || !node->source().begin) return name;
+    return fmt::format("{}:{}:{}", name, node->source().begin.line, node->source().begin.column);
+  }
+  void record(const toml::node* node, std::string what, std::string hint = {}) {
+    if (error) return;
+    error = Error{ErrorCode::invalid_input, where(node) + ": " + std::move(what), std::move(hint)};
+  }
+};
+
+}  // namespace detail
+
+namespace {
+
+using detail::TomlState;
+
+const toml::table* as_table(const void* node) { return static_cast<const toml::table*>(node); }
+
+const char* type_name(const toml::node& node) {
+  switch (node.type()) {
+    case toml::node_type::table: return "a table";
+    case toml::node_type::array: return "an array";
+    case toml::node_type::string: return "a string";
+    case toml::node_type::integer: return "an integer";
+    case toml::node_type::floating_point: return "a number";
+    case toml::node_type::boolean: return "a boolean";
+    default: return "a date or time";
+  }
+}
+
+std::string join(std::string_view path, std::string_view key) {
+  return path.empty() ? std::string(key) : fmt::format("{}.{}", path, key);
+}
+
+/// The node of a key, marked as known; null when missing.
+const toml::node* find(TomlState& state, const void* table, std::string_view key) {
+  if (table == nullptr) return nullptr;
+  const toml::node* node = as_table(table)->get(key);
+  if (node != nullptr) state.known.insert(node);
+  return node;
+}
+
+void missing(TomlState& state, const void* table, std::string_view path, std::string_view key) {
+  if (table == nullptr) return;  // an error was recorded when the table was not found
+  state.record(as_table(table), fmt::format("key '{}' is missing", join(path, key)));
+}
+
+void wrong_type(TomlState& state, const toml::node& node, std::string_view path, std::string_view key,
+                std::string_view wanted) {
+  state.record(&node, fmt::format("'{}' must be {}, not {}", join(path, key), wanted, type_name(node)));
+}
+
+std::int64_t read_integer(TomlState& state, const toml::node& node, std::string_view path, std::string_view key,
+                          IntegerRange range) {
+  const std::optional<std::int64_t> value = node.is_integer() ? node.value<std::int64_t>() : std::nullopt;
+  if (!value) {
+    wrong_type(state, node, path, key, "an integer");
+    return std::clamp<std::int64_t>(1, range.minimum, range.maximum);
+  }
+  if (*value < range.minimum || *value > range.maximum) {
+    const std::string bound = *value < range.minimum ? fmt::format("at least {}", range.minimum)
+                                                     : fmt::format("at most {}", range.maximum);
+    state.record(&node, fmt::format("'{}' is {} but must be {}", join(path, key), *value, bound));
+    return std::clamp(*value, range.minimum, range.maximum);
+  }
+  return *value;
+}
+
+double read_number(TomlState& state, const toml::node& node, std::string_view path, std::string_view key,
+                   NumberRange range) {
+  if (!node.is_number()) {
+    wrong_type(state, node, path, key, "a number");
+    return std::clamp(1.0, range.minimum, range.maximum);
+  }
+  const double value = *node.value<double>();
+  if (!std::isfinite(value) || value < range.minimum || value > range.maximum) {
+    const std::string bound = !std::isfinite(value) ? "finite"
+                              : value < range.minimum ? fmt::format("at least {}", range.minimum)
+                                                      : fmt::format("at most {}", range.maximum);
+    state.record(&node, fmt::format("'{}' is {} but must be {}", join(path, key), value, bound));
+    return std::clamp(1.0, range.minimum, range.maximum);
+  }
+  return value;
+}
+
+/// Depth-first search for a node nobody asked for. Arrays and tables count as asked for as a whole
+/// only through their members.
+const toml::node* find_unknown(const TomlState& state, const toml::table& table, std::string path,
+                               std::string& unknown_path) {
+  for (const auto& [key, node] : table) {
+    const std::string here = join(path, key.str());
+    if (!state.known.contains(&node)) {
+      unknown_path = here;
+      return &node;
+    }
+    if (const toml::table* sub = node.as_table()) {
+      if (const auto* found = find_unknown(state, *sub, here, unknown_path)) return found;
+    } else if (const toml::array* array = node.as_array()) {
+      std::size_t i = 0;
+      for (const toml::node& element : *array) {
+        if (const toml::table* row = element.as_table())
+          if (const auto* found = find_unknown(state, *row, fmt::format("{}[{}]", here, i), unknown_path)) return found;
+        ++i;
+      }
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+bool TomlTable::has(std::string_view key) const { return find(*state_, node_, key) != nullptr; }
+
+std::vector<std::string> TomlTable::keys() const {
+  std::vector<std::pair<toml::source_position, std::string>> entries;
+  if (node_ != nullptr)
+    for (const auto& [key, node] : *as_table(node_)) {
+      state_->known.insert(&node);
+      entries.emplace_back(key.source().begin, std::string(key.str()));
+    }
+  std::stable_sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<std::string> names;
+  for (auto& entry : entries) names.push_back(std::move(entry.second));
+  return names;
+}
+
+std::int64_t TomlTable::integer(std::string_view key, IntegerRange range) const {
+  const toml::node* node = find(*state_, node_, key);
+  if (node == nullptr) {
+    missing(*state_, node_, path_, key);
+    return std::clamp<std::int64_t>(1, range.minimum, range.maximum);
+  }
+  return read_integer(*state_, *node, path_, key, range);
+}
+
+std::int64_t TomlTable::integer_or(std::string_view key, std::int64_t fallback, IntegerRange range) const {
+  return has(key) ? integer(key, range) : fallback;
+}
+
+double TomlTable::number(std::string_view key, NumberRange range) const {
+  const toml::node* node = find(*state_, node_, key);
+  if (node == nullptr) {
+    missing(*state_, node_, path_, key);
+    return std::clamp(1.0, range.minimum, range.maximum);
+  }
+  return read_number(*state_, *node, path_, key, range);
+}
+
+double TomlTable::number_or(std::string_view key, double fallback, NumberRange range) const {
+  return has(key) ? number(key, range) : fallback;
+}
+
+bool TomlTable::boolean(std::string_view key) const {
+  const toml::node* node = find(*state_, node_, key);
+  if (node == nullptr) {
+    missing(*state_, node_, path_, key);
+    return false;
+  }
+  if (!node->is_boolean()) {
+    wrong_type(*state_, *node, path_, key, "true or false");
+    return false;
+  }
+  return *node->value<bool>();
+}
+
+bool TomlTable::boolean_or(std::string_view key, bool fallback) const { return has(key) ? boolean(key) : fallback; }
+
+std::string TomlTable::text(std::string_view key) const {
+  const toml::node* node = find(*state_, node_, key);
+  if (node == nullptr) {
+    missing(*state_, node_, path_, key);
+    return {};
+  }
+  if (!node->is_string()) {
+    wrong_type(*state_, *node, path_, key, "a string");
+    return {};
+  }
+  std::string value = *node->value<std::string>();
+  if (value.empty()) state_->record(node, fmt::format("'{}' must not be empty", join(path_, key)));
+  return value;
+}
+
+std::string TomlTable::text_or(std::string_view key, std::string fallback) const {
+  return has(key) ? text(key) : std::move(fallback);
+}
+
+std::vector<std::string> TomlTable::texts(std::string_view key) const {
+  std::vector<std::string> values;
+  const toml::node* node = find(*state_, node_, key);
+  if (node == nullptr) {
+    missing(*state_, node_, path_, key);
+    return values;
+  }
+  const toml::array* array = node->as_array();
+  if (array == nullptr) {
+    wrong_type(*state_, *node, path_, key, "an array of strings");
+    return values;
+  }
+  for (const toml::node& element : *array) {
+    if (!element.is_string()) {
+      wrong_type(*state_, element, path_, key, "an array of strings");
+      return values;
+    }
+    values.push_back(*element.value<std::string>());
+  }
+  return values;
+}
+
+std::vector<std::string> TomlTable::texts_or(std::string_view key, std::vector<std::string> fallback) const {
+  return has(key) ? texts(key) : std::move(fallback);
+}
+
+std::vector<std::int64_t> TomlTable::integers(std::string_view key, IntegerRange range) const {
+  std::vector<std::int64_t> values;
+  const toml::node* node = find(*state_, node_, key);
+  if (node == nullptr) {
+    missing(*state_, node_, path_, key);
+    return values;
+  }
+  const toml::array* array = node->as_array();
+  if (array == nullptr) {
+    wrong_type(*state_, *node, path_, key, "an array of integers");
+    return values;
+  }
+  for (const toml::node& element : *array) values.push_back(read_integer(*state_, element, path_, key, range));
+  return values;
+}
+
+TomlTable TomlTable::table(std::string_view key) const {
+  const toml::node* node = find(*state_, node_, key);
+  if (node == nullptr) missing(*state_, node_, path_, key);
+  else if (!node->is_table()) wrong_type(*state_, *node, path_, key, "a table");
+  return {state_, node != nullptr ? node->as_table() : nullptr, join(path_, key)};
+}
+
+std::vector<TomlTable> TomlTable::tables(std::string_view key) const {
+  std::vector<TomlTable> rows;
+  const toml::node* node = find(*state_, node_, key);
+  if (node == nullptr) return rows;
+  const toml::array* array = node->as_array();
+  if (array == nullptr) {
+    wrong_type(*state_, *node, path_, key, "an array of tables");
+    return rows;
+  }
+  std::size_t i = 0;
+  for (const toml::node& element : *array) {
+    if (!element.is_table()) {
+      wrong_type(*state_, element, path_, key, "an array of tables");
+      return rows;
+    }
+    rows.emplace_back(state_, element.as_table(), fmt::format("{}[{}]", join(path_, key), i++));
+  }
+  return rows;
+}
+
+std::size_t TomlTable::choice(std::string_view key, const std::vector<std::string_view>& choices) const {
+  const std::string value = text(key);
+  const auto found = std::find(choices.begin(), choices.end(), value);
+  if (found == choices.end()) {
+    if (!value.empty()) reject(key, fmt::format("'{}' is '{}'", join(path_, key), value),
+                               fmt::format("use one of: {}", fmt::join(choices, ", ")));
+    return 0;
+  }
+  return static_cast<std::size_t>(found - choices.begin());
+}
+
+std::size_t TomlTable::choice_or(std::string_view key, const std::vector<std::string_view>& choices,
+                                 std::size_t fallback) const {
+  return has(key) ? choice(key, choices) : fallback;
+}
+
+void TomlTable::reject(std::string_view key, std::string what, std::string hint) const {
+  const toml::node* node = find(*state_, node_, key);
+  if (node == nullptr && node_ != nullptr) node = as_table(node_);
+  state_->record(node, std::move(what), std::move(hint));
+}
+
+std::string TomlTable::where(std::string_view key) const {
+  const toml::node* node = key.empty() ? nullptr : find(*state_, node_, key);
+  if (node == nullptr && node_ != nullptr) node = as_table(node_);
+  return state_->where(node);
+}
+
+Result<TomlDocument> TomlDocument::load(const std::filesystem::path& path) {
+  auto text = read_text_file(path);
+  if (!text) return fail(text.error());
+  return parse(*text, path.string());
+}
+
+Result<TomlDocument> TomlDocument::parse(std::string_view text, std::string_view name) {
+  auto state = std::make_shared<TomlState>();
+  state->name = name;
+  try {
+    state->root = toml::parse(text, name);
+  } catch (const toml::parse_error& error) {
+    return fail(ErrorCode::invalid_input, fmt::format("{}:{}:{}: {}", name, error.source().begin.line,
+                                                      error.source().begin.column, error.description()));
+  }
+  return TomlDocument(std::move(state));
+}
+
+TomlTable TomlDocument::root() const { return {state_, &state_->root, ""}; }
+
+void TomlDocument::require_schema_version(std::int64_t supported) const {
+  const std::int64_t found = root().integer("schema_version", {.minimum = 1});
+  if (found != supported && state_->root.get("schema_version") != nullptr)
+    root().reject("schema_version", fmt::format("schema_version is {} but this Sailor reads {}", found, supported),
+                  found > supported ? "use a newer Sailor" : "write the file anew with this Sailor");
+}
+
+Result<void> TomlDocument::finish() const {
+  if (!state_->error) {
+    std::string path;
+    if (const toml::node* unknown = find_unknown(*state_, state_->root, "", path))
+      state_->record(unknown, fmt::format("unknown key '{}'", path), "check the spelling or remove it");
+  }
+  if (state_->error) return fail(*state_->error);
+  return {};
+}
+
+bool TomlDocument::good() const { return !state_->error; }
+
+std::string toml_quote(std::string_view text) {
+  std::string quoted = "\"";
+  for (const char c : text) {
+    switch (c) {
+      case '"': quoted += "\\\""; break;
+      case '\\': quoted += "\\\\"; break;
+      case '\n': quoted += "\\n"; break;
+      case '\t': quoted += "\\t"; break;
+      case '\r': quoted += "\\r"; break;
+      default:
+        if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
+          quoted += fmt::format("\\u{:04X}", static_cast<unsigned>(static_cast<unsigned char>(c)));
+        else
+          quoted += c;
+    }
+  }
+  return quoted + '"';
+}
+
+}  // namespace sailor

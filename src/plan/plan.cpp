@@ -1,0 +1,297 @@
+#include "plan/plan.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <set>
+
+#include "core/files.hpp"
+#include "core/terminal.hpp"
+#include "core/toml_reader.hpp"
+
+namespace sailor {
+
+namespace {
+
+const std::vector<std::string_view> precision_names{"fp32", "tf32", "bf16"};
+const std::vector<std::string_view> optimizer_names{"adamw"};
+const std::vector<std::string_view> schedule_names{"1f1b", "gpipe", "interleaved-1f1b"};
+const std::vector<std::string_view> recompute_names{"none", "selective", "full"};
+
+constexpr int plan_schema_version = 1;
+constexpr int most_ranks = 1 << 20;
+
+/// The problem of one pipeline, with the stage it is in (-1: the pipeline itself); nothing when it is right.
+struct PipelineProblem {
+  int stage = -1;
+  std::string key;
+  std::string what;
+};
+
+std::optional<PipelineProblem> find_problem(const Pipeline& pipeline) {
+  if (pipeline.stages.empty()) return PipelineProblem{-1, "stages", "the pipeline has no stages"};
+  int expected = 0;
+  for (std::size_t i = 0; i < pipeline.stages.size(); ++i) {
+    const LayerRange& layers = pipeline.stages[i].layers;
+    const int stage = static_cast<int>(i);
+    if (layers.first >= layers.last)
+      return PipelineProblem{stage, "layers", fmt::format("stage {} holds no layers: [{}, {})", i, layers.first, layers.last)};
+    if (layers.first != expected)
+      return PipelineProblem{stage, "layers",
+                             i == 0 ? fmt::format("stage 0 starts at layer {}, not 0", layers.first)
+                                    : fmt::format("stage {} starts at layer {} but stage {} ends at {}", i, layers.first,
+                                                  i - 1, expected)};
+    expected = layers.last;
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> batch_problem(const Plan& plan) {
+  std::int64_t micro_batches = 0;
+  for (const Pipeline& pipeline : plan.pipelines)
+    micro_batches += std::int64_t{pipeline.count} * pipeline.micro_batches;
+  if (micro_batches * plan.micro_batch == plan.job.global_batch) return std::nullopt;
+  return fmt::format("{} micro-batches of {} make {} sequences but global_batch is {}", micro_batches, plan.micro_batch,
+                     micro_batches * plan.micro_batch, plan.job.global_batch);
+}
+
+}  // namespace
+
+std::string_view to_string(Precision precision) { return precision_names[static_cast<std::size_t>(precision)]; }
+std::string_view to_string(Optimizer optimizer) { return optimizer_names[static_cast<std::size_t>(optimizer)]; }
+std::string_view to_string(Schedule schedule) { return schedule_names[static_cast<std::size_t>(schedule)]; }
+std::string_view to_string(Recompute recompute) { return recompute_names[static_cast<std::size_t>(recompute)]; }
+
+Result<Precision> parse_precision(std::string_view text) {
+  const auto found = std::find(precision_names.begin(), precision_names.end(), text);
+  if (found == precision_names.end())
+    return fail(ErrorCode::invalid_input, fmt::format("precision '{}' is not known", text),
+                fmt::format("use one of: {}", fmt::join(precision_names, ", ")));
+  return static_cast<Precision>(found - precision_names.begin());
+}
+
+int Pipeline::ranks() const {
+  int total = 0;
+  for (const Stage& stage : stages) total += stage.tensor_parallel;
+  return total;
+}
+
+int Plan::data_parallel() const {
+  int total = 0;
+  for (const Pipeline& pipeline : pipelines) total += pipeline.count;
+  return total;
+}
+
+int Plan::ranks() const {
+  int total = 0;
+  for (const Pipeline& pipeline : pipelines) total += pipeline.count * pipeline.ranks();
+  return total;
+}
+
+std::vector<RankRole> rank_roles(const Plan& plan) {
+  std::vector<RankRole> roles;
+  roles.reserve(static_cast<std::size_t>(plan.ranks()));
+  int pipeline_index = 0;
+  for (std::size_t entry = 0; entry < plan.pipelines.size(); ++entry) {
+    const Pipeline& pipeline = plan.pipelines[entry];
+    for (int copy = 0; copy < pipeline.count; ++copy, ++pipeline_index)
+      for (std::size_t stage = 0; stage < pipeline.stages.size(); ++stage)
+        for (int index = 0; index < pipeline.stages[stage].tensor_parallel; ++index)
+          roles.push_back({.rank = static_cast<int>(roles.size()),
+                           .pipeline = pipeline_index,
+                           .stage = static_cast<int>(stage),
+                           .tensor_parallel_index = index,
+                           .pipeline_entry = static_cast<int>(entry)});
+  }
+  return roles;
+}
+
+const Stage& stage_of(const Plan& plan, const RankRole& role) {
+  return plan.pipelines[static_cast<std::size_t>(role.pipeline_entry)].stages[static_cast<std::size_t>(role.stage)];
+}
+
+Result<void> check_plan(const Plan& plan) {
+  if (plan.pipelines.empty()) return fail(ErrorCode::invalid_input, "the plan has no pipelines");
+  for (std::size_t i = 0; i < plan.pipelines.size(); ++i)
+    if (const auto problem = find_problem(plan.pipelines[i]))
+      return fail(ErrorCode::invalid_input, fmt::format("pipeline {}: {}", i, problem->what));
+  if (const auto problem = batch_problem(plan))
+    return fail(ErrorCode::invalid_input, *problem, "change micro_batches, micro_batch or global_batch");
+  return {};
+}
+
+Result<void> check_plan(const Plan& plan, const Model& model) {
+  SAILOR_CHECK(check_plan(plan));
+  for (std::size_t i = 0; i < plan.pipelines.size(); ++i) {
+    const int held = plan.pipelines[i].stages.back().layers.last;
+    if (held != model.layers())
+      return fail(ErrorCode::invalid_input,
+                  fmt::format("pipeline {} holds layers [0, {}) but model {} has {} layers", i, held, model.name,
+                              model.layers()),
+                  "is the plan for another model?");
+  }
+  if (plan.job.sequence_length > model.max_sequence_length)
+    return fail(ErrorCode::invalid_input, fmt::format("sequence_length {} is over the {} that model {} allows",
+                                                      plan.job.sequence_length, model.max_sequence_length, model.name));
+  return {};
+}
+
+Result<Plan> parse_plan(std::string_view text, std::string_view source_name) {
+  auto document = TomlDocument::parse(text, source_name);
+  if (!document) return fail(document.error());
+  document->require_schema_version(plan_schema_version);
+  const TomlTable root = document->root();
+  constexpr IntegerRange positive{.minimum = 1, .maximum = most_ranks};
+
+  Plan plan;
+  const TomlTable job = root.table("job");
+  plan.job.model = job.text("model");
+  plan.job.global_batch = static_cast<int>(job.integer("global_batch", {.minimum = 1, .maximum = 1 << 28}));
+  plan.job.sequence_length = static_cast<int>(job.integer("sequence_length", {.minimum = 1, .maximum = 1 << 24}));
+  plan.job.precision = static_cast<Precision>(job.choice("precision", precision_names));
+  plan.job.optimizer = static_cast<Optimizer>(job.choice("optimizer", optimizer_names));
+  plan.micro_batch = static_cast<int>(root.integer("micro_batch", positive));
+  plan.schedule = static_cast<Schedule>(root.choice("schedule", schedule_names));
+
+  const std::vector<TomlTable> pipelines = root.tables("pipelines");
+  if (pipelines.empty()) root.reject("pipelines", "the plan has no pipelines", "add at least one [[pipelines]]");
+  std::int64_t ranks = 0;
+  for (const TomlTable& entry : pipelines) {
+    Pipeline pipeline;
+    pipeline.count = static_cast<int>(entry.integer_or("count", 1, positive));
+    pipeline.micro_batches = static_cast<int>(entry.integer("micro_batches", {.minimum = 1, .maximum = 1 << 24}));
+    const std::vector<TomlTable> stages = entry.tables("stages");
+    for (const TomlTable& row : stages) {
+      Stage stage;
+      const auto layers = row.integers("layers", {.minimum = 0, .maximum = 1 << 24});
+      if (layers.size() == 2) stage.layers = {static_cast<int>(layers[0]), static_cast<int>(layers[1])};
+      else row.reject("layers", fmt::format("'layers' must be [first, last), two integers, not {}", layers.size()));
+      stage.gpu = row.text("gpu");
+      stage.tensor_parallel = static_cast<int>(row.integer_or("tensor_parallel", 1, {.minimum = 1, .maximum = 1024}));
+      stage.zone = row.text_or("zone", "");
+      stage.recompute = static_cast<Recompute>(row.choice_or("recompute", recompute_names, 0));
+      pipeline.stages.push_back(std::move(stage));
+    }
+    if (const auto problem = find_problem(pipeline); problem && document->good()) {
+      if (problem->stage >= 0) stages[static_cast<std::size_t>(problem->stage)].reject(problem->key, problem->what);
+      else entry.reject(problem->key, problem->what);
+    }
+    ranks += std::int64_t{pipeline.count} * pipeline.ranks();
+    if (ranks > most_ranks) entry.reject("count", fmt::format("the plan has more than {} ranks", most_ranks));
+    plan.pipelines.push_back(std::move(pipeline));
+  }
+  if (document->good())
+    if (const auto problem = batch_problem(plan))
+      job.reject("global_batch", *problem, "change micro_batches, micro_batch or global_batch");
+
+  if (root.has("origin")) {
+    const TomlTable origin = root.table("origin");
+    plan.origin = {.tool = origin.text_or("tool", ""),
+                   .cluster = origin.text_or("cluster", ""),
+                   .partition = origin.text_or("partition", ""),
+                   .profile_store = origin.text_or("profile_store", ""),
+                   .cluster_hash = origin.text_or("cluster_hash", ""),
+                   .profile_hash = origin.text_or("profile_hash", "")};
+  }
+  if (root.has("prediction")) {
+    const TomlTable prediction = root.table("prediction");
+    constexpr NumberRange amount{.minimum = 0.0};
+    plan.prediction = PlanPrediction{
+        .iteration_time = Seconds(prediction.number("iteration_time_s", amount)),
+        .pipeline_time = Seconds(prediction.number("pipeline_time_s", amount)),
+        .synchronization_time = Seconds(prediction.number("synchronization_time_s", amount)),
+        .update_time = Seconds(prediction.number("update_time_s", amount)),
+        .peak_memory = Bytes(prediction.number("peak_memory_bytes", amount)),
+        .cost_per_iteration = Usd(prediction.number("cost_usd_per_iteration", amount))};
+  }
+  SAILOR_CHECK(document->finish());
+  return plan;
+}
+
+Result<Plan> load_plan(const std::filesystem::path& path) {
+  auto text = read_text_file(path);
+  if (!text) return fail(text.error());
+  return parse_plan(*text, path.string());
+}
+
+std::string plan_to_toml(const Plan& plan) {
+  std::string text = "# A Sailor plan. Written by sailor-plan; edit it by hand if you like: every reader checks it.\n";
+  auto line = [&](std::string_view key, const auto& value) { text += fmt::format("{} = {}\n", key, value); };
+  auto quoted = [&](std::string_view key, std::string_view value) { line(key, toml_quote(value)); };
+  line("schema_version", plan_schema_version);
+  text += fmt::format("micro_batch = {}  # sequences\n", plan.micro_batch);
+  quoted("schedule", to_string(plan.schedule));
+
+  text += "\n[job]\n";
+  quoted("model", plan.job.model);
+  text += fmt::format("global_batch = {}  # sequences per iteration\n", plan.job.global_batch);
+  text += fmt::format("sequence_length = {}  # tokens\n", plan.job.sequence_length);
+  quoted("precision", to_string(plan.job.precision));
+  quoted("optimizer", to_string(plan.job.optimizer));
+
+  for (const Pipeline& pipeline : plan.pipelines) {
+    text += "\n[[pipelines]]\n";
+    text += fmt::format("count = {}  # identical pipelines\n", pipeline.count);
+    text += fmt::format("micro_batches = {}  # per iteration, each\n", pipeline.micro_batches);
+    for (const Stage& stage : pipeline.stages) {
+      text += "\n[[pipelines.stages]]\n";
+      text += fmt::format("layers = [{}, {}]  # half-open\n", stage.layers.first, stage.layers.last);
+      quoted("gpu", stage.gpu);
+      line("tensor_parallel", stage.tensor_parallel);
+      if (!stage.zone.empty()) quoted("zone", stage.zone);
+      quoted("recompute", to_string(stage.recompute));
+    }
+  }
+
+  const PlanOrigin& origin = plan.origin;
+  const std::array<std::pair<std::string_view, const std::string*>, 6> origins{{{"tool", &origin.tool},
+                                                                               {"cluster", &origin.cluster},
+                                                                               {"partition", &origin.partition},
+                                                                               {"profile_store", &origin.profile_store},
+                                                                               {"cluster_hash", &origin.cluster_hash},
+                                                                               {"profile_hash", &origin.profile_hash}}};
+  if (std::any_of(origins.begin(), origins.end(), [](const auto& entry) { return !entry.second->empty(); })) {
+    text += "\n[origin]\n";
+    for (const auto& [key, value] : origins)
+      if (!value->empty()) quoted(key, *value);
+  }
+  if (plan.prediction) {
+    const PlanPrediction& p = *plan.prediction;
+    text += "\n[prediction]\n";
+    // fmt writes the shortest digits that read back to the same double; "1" and "1e30" are no TOML floats.
+    auto number = [&](std::string_view key, double value) {
+      std::string digits = fmt::format("{}", value);
+      if (digits.find_first_of(".e") == std::string::npos) digits += ".0";
+      line(key, digits);
+    };
+    number("iteration_time_s", p.iteration_time.value());
+    number("pipeline_time_s", p.pipeline_time.value());
+    number("synchronization_time_s", p.synchronization_time.value());
+    number("update_time_s", p.update_time.value());
+    number("peak_memory_bytes", p.peak_memory.value());
+    number("cost_usd_per_iteration", p.cost_per_iteration.value());
+  }
+  return text;
+}
+
+Result<void> save_plan(const Plan& plan, const std::filesystem::path& path) {
+  return write_file_atomically(path, plan_to_toml(plan));
+}
+
+std::string describe(const Plan& plan) {
+  std::vector<std::string> parts;
+  for (const Pipeline& pipeline : plan.pipelines) {
+    std::vector<std::string> kinds;
+    for (const Stage& stage : pipeline.stages) {
+      std::string kind = stage.tensor_parallel > 1 ? fmt::format("{} x{}", stage.gpu, stage.tensor_parallel) : stage.gpu;
+      if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) kinds.push_back(std::move(kind));
+    }
+    parts.push_back(fmt::format("{} of {} on {}", plural(static_cast<std::size_t>(pipeline.count), "pipeline"),
+                                plural(pipeline.stages.size(), "stage"), fmt::join(kinds, ", ")));
+  }
+  return fmt::format("{}, micro-batch {}", fmt::join(parts, " + "), plan.micro_batch);
+}
+
+}  // namespace sailor

@@ -1,0 +1,123 @@
+// The plan: which ranks hold which layers, on which GPUs, and how the batch is divided among them.
+//
+// A plan is a set of pipelines. Each pipeline is a chain of stages that together hold every layer once;
+// each stage is one tensor-parallel group. Pipelines may differ in everything; replicas of a layer in
+// different pipelines sum their gradients. Identical pipelines are folded with a `count`.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/error.hpp"
+#include "core/units.hpp"
+#include "model/model.hpp"
+
+namespace sailor {
+
+enum class Precision { fp32, tf32, bf16 };
+enum class Optimizer { adamw };
+enum class Schedule { one_f_one_b, gpipe, interleaved_1f1b };
+enum class Recompute { none, selective, full };
+
+std::string_view to_string(Precision precision);
+std::string_view to_string(Optimizer optimizer);
+std::string_view to_string(Schedule schedule);
+std::string_view to_string(Recompute recompute);
+Result<Precision> parse_precision(std::string_view text);
+
+/// What is to be trained, independent of where.
+struct TrainingJob {
+  std::string model;          ///< name of a model
+  int global_batch = 0;       ///< sequences per iteration
+  int sequence_length = 0;    ///< tokens per sequence
+  Precision precision = Precision::fp32;
+  Optimizer optimizer = Optimizer::adamw;
+};
+
+/// One tensor-parallel group and the layers it holds.
+struct Stage {
+  LayerRange layers;
+  std::string gpu;            ///< name in the GPU catalogue
+  int tensor_parallel = 1;
+  std::string zone;           ///< zone (cluster.toml) or partition (Slurm) that its node belongs to
+  Recompute recompute = Recompute::none;
+  bool operator==(const Stage&) const = default;
+};
+
+struct Pipeline {
+  int count = 1;              ///< that many identical pipelines
+  int micro_batches = 0;      ///< per iteration, for each of them
+  std::vector<Stage> stages;
+  [[nodiscard]] int ranks() const;  ///< of one of them
+};
+
+/// Where a plan came from. Empty strings are left out of the file.
+struct PlanOrigin {
+  std::string tool;            ///< "sailor-plan 0.1.0"
+  std::string cluster;         ///< name of the cluster, or the path of its file
+  std::string partition;       ///< the Slurm partition it was made for
+  std::string profile_store;
+  std::string cluster_hash;    ///< content_hash() of what was read
+  std::string profile_hash;
+};
+
+/// What the planner expected, carried along for comparison. Written only with a plan that was simulated.
+struct PlanPrediction {
+  Seconds iteration_time{};
+  Seconds pipeline_time{};        ///< forward and backward of all micro-batches, slowest pipeline
+  Seconds synchronization_time{}; ///< gradient reduction that is not hidden
+  Seconds update_time{};          ///< optimizer step
+  Bytes peak_memory{};            ///< largest over ranks
+  Usd cost_per_iteration{};
+};
+
+struct Plan {
+  TrainingJob job;
+  int micro_batch = 1;            ///< sequences
+  Schedule schedule = Schedule::one_f_one_b;
+  std::vector<Pipeline> pipelines;
+  PlanOrigin origin;
+  std::optional<PlanPrediction> prediction;
+
+  /// Number of pipelines, counts included (the data-parallel degree).
+  [[nodiscard]] int data_parallel() const;
+  /// Number of ranks of all pipelines.
+  [[nodiscard]] int ranks() const;
+};
+
+/// The role of one rank. Ranks are numbered pipeline by pipeline, in each stage by stage, in each by
+/// tensor-parallel index.
+struct RankRole {
+  int rank = 0;
+  int pipeline = 0;               ///< index over all pipelines, counts expanded
+  int stage = 0;
+  int tensor_parallel_index = 0;
+  int pipeline_entry = 0;         ///< index into Plan::pipelines
+};
+
+/// Roles of all ranks, ordered by rank.
+std::vector<RankRole> rank_roles(const Plan& plan);
+const Stage& stage_of(const Plan& plan, const RankRole& role);
+
+/// Checks what needs no other file: positive numbers, adjoining layer ranges from 0, micro-batches of all
+/// pipelines times micro_batch = global_batch. The plan must already be free of null sizes.
+Result<void> check_plan(const Plan& plan);
+/// Besides: the stages hold exactly the model's layers and the sequence fits the model.
+Result<void> check_plan(const Plan& plan, const Model& model);
+
+/// plan.toml. Errors: not_found, io, invalid_input with file, line, column and reason.
+Result<Plan> load_plan(const std::filesystem::path& path);
+Result<Plan> parse_plan(std::string_view text, std::string_view source_name);
+/// The text of plan.toml; parse_plan() of it gives the same plan.
+std::string plan_to_toml(const Plan& plan);
+/// Writes plan.toml atomically.
+Result<void> save_plan(const Plan& plan, const std::filesystem::path& path);
+
+/// "2 pipelines x 4 stages on GH200-96, micro-batch 2": for tables and messages.
+std::string describe(const Plan& plan);
+
+}  // namespace sailor

@@ -1,0 +1,104 @@
+#include "profile/run_file.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/files.hpp"
+#include "profile/provenance.hpp"
+#include "profile/table.hpp"
+
+namespace sailor {
+
+namespace {
+
+using hdf5::Column;
+using hdf5::FileReader;
+using hdf5::FileWriter;
+using hdf5::Table;
+
+const Table<IterationRecord>& iteration_table() {
+  using Row = IterationRecord;
+  // A run that diverged has losses that are not finite; they are its result.
+  const Column<Row> loss{.info = {"loss", hdf5::ColumnType::number, "nat/token"},
+                         .get = [](const Row& row) -> hdf5::Cell { return row.loss; },
+                         .set = [](Row& row, const hdf5::Cell& cell) -> std::optional<std::string> {
+                           row.loss = std::get<double>(cell);
+                           return std::nullopt;
+                         }};
+  static const Table<Row> table("iterations", {hdf5::integer<Row>("iteration", SAILOR_MEMBER(iteration), {}), loss,
+                                               hdf5::quantity<Row>("time_s", "s", SAILOR_MEMBER(time))});
+  return table;
+}
+
+const Table<RankRecord>& rank_table() {
+  using Row = RankRecord;
+  static const Table<Row> table(
+      "ranks", {hdf5::integer<Row>("rank", SAILOR_MEMBER(rank), {}),
+                hdf5::integer<Row>("pipeline", SAILOR_MEMBER(pipeline), {}),
+                hdf5::integer<Row>("stage", SAILOR_MEMBER(stage), {}),
+                hdf5::integer<Row>("tensor_parallel_index", SAILOR_MEMBER(tensor_parallel_index), {}),
+                hdf5::text<Row>("host", SAILOR_MEMBER(host)),
+                hdf5::quantity<Row>("peak_tensor_memory_bytes", "byte", SAILOR_MEMBER(peak_tensor_memory)),
+                hdf5::quantity<Row>("peak_resident_memory_bytes", "byte", SAILOR_MEMBER(peak_resident_memory))});
+  return table;
+}
+
+Result<void> write_run(const RunRecord& run, const std::filesystem::path& path) {
+  auto file = FileWriter::create(path);
+  if (!file) return fail(file.error());
+  SAILOR_CHECK(hdf5::write_header(*file, hdf5::run_kind, run.provenance));
+  SAILOR_CHECK(file->attribute("warm_up_iterations", std::int64_t{run.warm_up_iterations}));
+  SAILOR_CHECK(file->text("plan", run.plan_toml));
+  SAILOR_CHECK(iteration_table().write(*file, run.iterations));
+  SAILOR_CHECK(rank_table().write(*file, run.ranks));
+  return file->close();
+}
+
+}  // namespace
+
+TimeStatistics RunRecord::iteration_time() const {
+  std::vector<double> seconds;
+  for (std::size_t i = static_cast<std::size_t>(std::max(warm_up_iterations, 0)); i < iterations.size(); ++i)
+    seconds.push_back(iterations[i].time.value());
+  return summarize(seconds);
+}
+
+Bytes RunRecord::peak_resident_memory() const {
+  Bytes largest{};
+  for (const RankRecord& rank : ranks) largest = std::max(largest, rank.peak_resident_memory);
+  return largest;
+}
+
+Result<void> save_run(const RunRecord& run, const std::filesystem::path& path) {
+  return write_file_atomically(path, [&](const std::filesystem::path& temporary) { return write_run(run, temporary); });
+}
+
+Result<RunRecord> load_run(const std::filesystem::path& path) {
+  auto file = FileReader::open(path);
+  if (!file) return fail(file.error());
+  auto kind = hdf5::read_kind(*file);
+  if (!kind) return fail(kind.error());
+  if (*kind != hdf5::run_kind) return file->invalid("it holds a profile, no run of sailor-train");
+  RunRecord run;
+  auto provenance = hdf5::read_provenance(*file);
+  if (!provenance) return fail(provenance.error());
+  run.provenance = *std::move(provenance);
+  auto warm_up = file->integer_attribute("warm_up_iterations");
+  if (!warm_up) return fail(warm_up.error());
+  if (*warm_up < 0 || *warm_up > std::numeric_limits<int>::max())
+    return file->invalid(fmt::format("attribute 'warm_up_iterations': {} is out of range", *warm_up));
+  run.warm_up_iterations = static_cast<int>(*warm_up);
+  auto plan = file->text("plan");
+  if (!plan) return fail(plan.error());
+  run.plan_toml = *std::move(plan);
+  auto iterations = iteration_table().read(*file);
+  if (!iterations) return fail(iterations.error());
+  run.iterations = *std::move(iterations);
+  auto ranks = rank_table().read(*file);
+  if (!ranks) return fail(ranks.error());
+  run.ranks = *std::move(ranks);
+  return run;
+}
+
+}  // namespace sailor

@@ -1,0 +1,148 @@
+// Ties the members of a struct to the fields of a compound table: one list of columns serves writing, reading and
+// checking. Private to this folder.
+//
+//   const Table<LinkMeasurement> links{"links", {text("from_gpu", MEMBER(from_gpu)), ...}};
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/units.hpp"
+#include "profile/hdf5_file.hpp"
+
+namespace sailor::hdf5 {
+
+template <class Row>
+struct Column {
+  ColumnInfo info;
+  std::function<Cell(const Row&)> get;
+  /// Stores the value, or says why it cannot be right.
+  std::function<std::optional<std::string>(Row&, const Cell&)> set;
+};
+
+struct IntegerLimits {
+  std::int64_t minimum = 0;
+  std::int64_t maximum = std::int64_t{1} << 53;
+};
+
+/// Numbers that are no measurement: negative, infinite, or beyond anything that exists (10^18 bytes or seconds).
+inline std::optional<std::string> problem_with_amount(double value) {
+  if (!std::isfinite(value)) return fmt::format("{} is not finite", value);
+  if (value < 0.0) return fmt::format("{} is negative", value);
+  if (value > 1e18) return fmt::format("{} is absurdly large", value);
+  return std::nullopt;
+}
+
+/// Names are printed and compared: not empty, no control characters.
+inline std::optional<std::string> problem_with_name(const std::string& name) {
+  if (name.empty()) return "the text is empty";
+  for (const char c : name)
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) return "the text has control characters";
+  return std::nullopt;
+}
+
+// `member` takes a Row by (const) reference and returns a reference to the member.
+
+template <class Row, class Member>
+Column<Row> text(std::string name, Member member) {
+  return {.info = {std::move(name), ColumnType::text, "1"},
+          .get = [member](const Row& row) -> Cell { return member(row); },
+          .set = [member](Row& row, const Cell& cell) {
+            member(row) = std::get<std::string>(cell);
+            return problem_with_name(member(row));
+          }};
+}
+
+template <class Row, class Member>
+Column<Row> integer(std::string name, Member member, IntegerLimits limits) {
+  return {.info = {std::move(name), ColumnType::integer, "1"},
+          .get = [member](const Row& row) -> Cell { return static_cast<std::int64_t>(member(row)); },
+          .set = [member, limits](Row& row, const Cell& cell) -> std::optional<std::string> {
+            using Type = std::remove_reference_t<decltype(member(row))>;
+            const std::int64_t value = std::get<std::int64_t>(cell);
+            if (value < limits.minimum || value > limits.maximum || value > std::numeric_limits<Type>::max())
+              return fmt::format("{} is out of range", value);
+            member(row) = static_cast<Type>(value);
+            return std::nullopt;
+          }};
+}
+
+/// A Quantity, in its base unit, which the name must end with.
+template <class Row, class Member>
+Column<Row> quantity(std::string name, std::string unit, Member member) {
+  return {.info = {std::move(name), ColumnType::number, std::move(unit)},
+          .get = [member](const Row& row) -> Cell { return member(row).value(); },
+          .set = [member](Row& row, const Cell& cell) {
+            using Type = std::remove_reference_t<decltype(member(row))>;
+            const double value = std::get<double>(cell);
+            member(row) = Type(value);
+            return problem_with_amount(value);
+          }};
+}
+
+/// An enumeration by the names that to_string() gives its values 0, 1, ..., last.
+template <class Row, class Member, class Enum>
+Column<Row> choice(std::string name, Member member, Enum last) {
+  return {.info = {std::move(name), ColumnType::text, "1"},
+          .get = [member](const Row& row) -> Cell { return std::string(to_string(member(row))); },
+          .set = [member, last](Row& row, const Cell& cell) -> std::optional<std::string> {
+            std::string known;
+            for (int i = 0; i <= static_cast<int>(last); ++i) {
+              const std::string_view candidate = to_string(static_cast<Enum>(i));
+              if (std::get<std::string>(cell) == candidate) {
+                member(row) = static_cast<Enum>(i);
+                return std::nullopt;
+              }
+              known += (i > 0 ? ", " : "") + std::string(candidate);
+            }
+            return fmt::format("'{}' is not one of: {}", std::get<std::string>(cell), known);
+          }};
+}
+
+template <class Row>
+class Table {
+ public:
+  Table(std::string name, std::vector<Column<Row>> columns) : name_(std::move(name)), columns_(std::move(columns)) {
+    for (const Column<Row>& column : columns_) infos_.push_back(column.info);
+  }
+
+  /// Refuses what read() would refuse: a file that was written can be read.
+  Result<void> write(FileWriter& file, const std::vector<Row>& rows) const {
+    for (std::size_t row = 0; row < rows.size(); ++row)
+      for (const Column<Row>& column : columns_) {
+        Row copy = rows[row];
+        if (const auto problem = column.set(copy, column.get(rows[row])))
+          return fail(ErrorCode::invalid_input,
+                      fmt::format("row {} of table '{}', field '{}': {}", row, name_, column.info.name, *problem));
+      }
+    return file.table(name_, infos_, rows.size(),
+                      [&](std::size_t row, std::size_t column) { return columns_[column].get(rows[row]); });
+  }
+
+  Result<std::vector<Row>> read(const FileReader& file) const {
+    std::vector<Row> rows;
+    auto done = file.table(
+        name_, infos_, [&](std::size_t count) { rows.resize(count); },
+        [&](std::size_t row, std::size_t column, Cell cell) { return columns_[column].set(rows[row], cell); });
+    if (!done) return fail(done.error());
+    return rows;
+  }
+
+ private:
+  std::string name_;
+  std::vector<Column<Row>> columns_;
+  std::vector<ColumnInfo> infos_;
+};
+
+}  // namespace sailor::hdf5
+
+/// A function object that returns a reference to a member: SAILOR_MEMBER(key.model).
+#define SAILOR_MEMBER(path) [](auto& row) -> auto& { return row.path; }

@@ -1,0 +1,307 @@
+#include "simulator/simulator.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "core/terminal.hpp"
+
+namespace sailor::simulator {
+
+namespace {
+
+/// Bytes of one value that crosses a stage boundary.
+double value_bytes(Precision precision) { return precision == Precision::bf16 ? 2.0 : 4.0; }
+
+DevicesPerNode devices_per_node(const Cluster* cluster) {
+  DevicesPerNode devices;
+  if (cluster == nullptr) return devices;
+  for (const NodeGroup& group : cluster->groups) {
+    int& count = devices[group.gpu];
+    count = count == 0 ? group.gpus_per_node : std::min(count, group.gpus_per_node);
+  }
+  return devices;
+}
+
+/// Smallest memory among the nodes that carry the type, in the stage's zone when it names one.
+std::optional<Bytes> capacity_of(const Environment& environment, const GpuType& type, const std::string& zone) {
+  std::optional<Bytes> smallest;
+  if (environment.cluster != nullptr)
+    for (const NodeGroup& group : environment.cluster->groups) {
+      const bool in_zone = zone.empty() || group.zone == zone ||
+                           std::find(group.partitions.begin(), group.partitions.end(), zone) != group.partitions.end();
+      if (group.gpu != type.name || !in_zone) continue;
+      const Bytes memory = device_memory(type, group);
+      smallest = smallest ? std::min(*smallest, memory) : memory;
+    }
+  if (!smallest && type.kind == DeviceKind::gpu) smallest = type.memory;
+  return smallest;
+}
+
+/// Walks over a plan once and fills a Prediction.
+class ClosedForm {
+ public:
+  ClosedForm(const Plan& plan, const Environment& environment) : plan_(plan), env_(environment) {}
+
+  Result<Prediction> run() {
+    SAILOR_CHECK(check_plan(plan_, env_.model));
+    if (plan_.schedule != Schedule::one_f_one_b)
+      return fail(ErrorCode::unavailable, fmt::format("the simulator does not know schedule '{}' yet", to_string(plan_.schedule)),
+                  "use schedule = \"1f1b\"");
+    auto nodes = nodes_of_ranks(plan_, devices_per_node(env_.cluster));
+    if (!nodes) return fail(nodes.error());
+    nodes_ = std::move(*nodes);
+    roles_ = rank_roles(plan_);
+    find_first_ranks();
+    SAILOR_CHECK(predict_stages());
+    SAILOR_CHECK(add_synchronization());
+    return finish();
+  }
+
+ private:
+  /// Rank of the first member of the first copy of each stage.
+  void find_first_ranks() {
+    first_rank_.resize(plan_.pipelines.size());
+    for (const RankRole& role : roles_) {
+      auto& ranks = first_rank_[static_cast<std::size_t>(role.pipeline_entry)];
+      if (static_cast<std::size_t>(role.stage) == ranks.size()) ranks.push_back(role.rank);
+    }
+  }
+
+  /// Ranks that compute on the node of `rank`.
+  int busy_ranks(int rank) const {
+    const int node = nodes_[static_cast<std::size_t>(rank)];
+    return static_cast<int>(std::count(nodes_.begin(), nodes_.end(), node));
+  }
+
+  Result<LayerMeasurement> measurement(const Stage& stage, LayerKind kind, int rank) const {
+    return env_.profile.layer({.model = env_.model.name,
+                               .gpu = stage.gpu,
+                               .precision = plan_.job.precision,
+                               .recompute = stage.recompute,
+                               .tensor_parallel = stage.tensor_parallel,
+                               .micro_batch = plan_.micro_batch,
+                               .sequence_length = plan_.job.sequence_length,
+                               .busy_ranks = busy_ranks(rank),
+                               .kind = kind});
+  }
+
+  Result<Seconds> link_time(const Stage& from, const Stage& to, int from_rank, int to_rank, Bytes message) const {
+    if (env_.cluster != nullptr && from.zone != to.zone)
+      for (const ZoneLink& link : env_.cluster->links)
+        if ((link.from == from.zone && link.to == to.zone) || (link.from == to.zone && link.to == from.zone))
+          return link.latency + message / link.bandwidth;
+    const LinkScope scope = nodes_[static_cast<std::size_t>(from_rank)] == nodes_[static_cast<std::size_t>(to_rank)]
+                                ? LinkScope::intra_node
+                                : LinkScope::inter_node;
+    return env_.profile.send_time(from.gpu, to.gpu, scope, message);
+  }
+
+  double egress_usd_per_byte(const Stage& from, const Stage& to) const {
+    if (env_.cluster != nullptr)
+      for (const ZoneLink& link : env_.cluster->links)
+        if ((link.from == from.zone && link.to == to.zone) || (link.from == to.zone && link.to == from.zone))
+          return link.egress_usd_per_byte;
+    return 0.0;
+  }
+
+  Result<void> predict_stages() {
+    for (std::size_t entry = 0; entry < plan_.pipelines.size(); ++entry)
+      for (std::size_t stage = 0; stage < plan_.pipelines[entry].stages.size(); ++stage)
+        SAILOR_CHECK(predict_stage(entry, stage));
+    return {};
+  }
+
+  Result<void> predict_stage(std::size_t entry, std::size_t index) {
+    const Pipeline& pipeline = plan_.pipelines[entry];
+    const Stage& stage = pipeline.stages[index];
+    const int rank = first_rank_[entry][index];
+    StagePrediction result;
+    result.pipeline_entry = static_cast<int>(entry);
+    result.stage = static_cast<int>(index);
+
+    std::map<LayerKind, int> counts;
+    for (int layer = stage.layers.first; layer < stage.layers.last; ++layer) ++counts[env_.model.layer_kind(layer)];
+    double parameters = 0.0;
+    Bytes activations{};
+    for (const auto& [kind, count] : counts) {
+      const auto layer = measurement(stage, kind, rank);
+      if (!layer) return fail(layer.error());
+      result.forward += layer->forward.median * count;
+      result.backward += layer->backward.median * count;
+      result.update += layer->update.median * count;
+      parameters += static_cast<double>(layer->parameters) * count;
+      activations += layer->activation * count;
+      result.memory.workspace = std::max(result.memory.workspace, layer->workspace);
+    }
+    // A tied head on a stage of its own has a full second copy of the token embedding, and steps it too.
+    if (counts.contains(LayerKind::head) && !counts.contains(LayerKind::embedding) && env_.model.tied_embedding) {
+      const auto embedding = measurement(stage, LayerKind::embedding, rank);
+      if (!embedding) return fail(embedding.error());
+      const double tied = static_cast<double>(env_.model.tied_parameters()) / stage.tensor_parallel;
+      parameters += tied;
+      if (embedding->parameters > 0) result.update += embedding->update.median * (tied / static_cast<double>(embedding->parameters));
+    }
+    result.memory.weights = env_.framework.weight * parameters;
+    result.memory.gradients = env_.framework.gradient * parameters;
+    result.memory.optimizer = env_.framework.optimizer * parameters;
+
+    const int stages = static_cast<int>(pipeline.stages.size());
+    const int in_flight = std::min(pipeline.micro_batches, stages - static_cast<int>(index));
+    result.memory.activations = activations * in_flight;
+    const Bytes boundary(value_bytes(plan_.job.precision) * plan_.micro_batch * plan_.job.sequence_length *
+                         env_.model.boundary_width());
+    // Each neighbour has one message arriving and one leaving.
+    const int neighbours = (index > 0 ? 1 : 0) + (static_cast<int>(index) + 1 < stages ? 1 : 0);
+    result.memory.communication = boundary * (2.0 * neighbours);
+    result.memory.base = env_.profile.base_memory(stage.gpu, env_.framework.name).value_or(Bytes(0));
+
+    if (static_cast<int>(index) + 1 < stages) {
+      const Stage& next = pipeline.stages[index + 1];
+      const int next_rank = first_rank_[entry][index + 1];
+      const auto out = link_time(stage, next, rank, next_rank, boundary);
+      if (!out) return fail(out.error());
+      const auto back = link_time(next, stage, next_rank, rank, boundary);
+      if (!back) return fail(back.error());
+      result.link = *out + *back;
+      egress_ += Usd(egress_usd_per_byte(stage, next) * 2.0 * boundary.value() * pipeline.micro_batches * pipeline.count);
+    }
+    const auto type = env_.gpus.find(stage.gpu);
+    if (!type) return fail(type.error());
+    result.capacity = capacity_of(env_, *type, stage.zone);
+    const UsdPerHour price = env_.cluster != nullptr ? device_price(*env_.cluster, *type, stage.zone) : type->price;
+    price_ += price * (pipeline.count * stage.tensor_parallel);
+    prediction_.stages.push_back(result);
+    return {};
+  }
+
+  /// Gradients of a layer are summed over exactly the ranks that hold it; layers with the same holders travel together.
+  /// Of stages with tensor parallelism the slice of one member is counted: the members reduce at the same time.
+  Result<void> add_synchronization() {
+    std::map<std::vector<int>, Bytes> bytes;
+    auto holders_of = [&](int layer, std::set<int>& holders) {
+      for (const RankRole& role : roles_) {
+        const LayerRange& held = stage_of(plan_, role).layers;
+        if (role.tensor_parallel_index == 0 && held.first <= layer && layer < held.last) holders.insert(role.rank);
+      }
+    };
+    auto add = [&](const std::set<int>& holders, double parameters) {
+      if (holders.size() < 2) return;
+      bytes[std::vector<int>(holders.begin(), holders.end())] += env_.framework.gradient * parameters;
+    };
+    for (int layer = 0; layer < env_.model.layers(); ++layer) {
+      std::set<int> holders;
+      holders_of(layer, holders);
+      const LayerKind kind = env_.model.layer_kind(layer);
+      const double tied = static_cast<double>(env_.model.tied_parameters());
+      double parameters = static_cast<double>(env_.model.parameters(kind));
+      if (kind == LayerKind::embedding && tied > 0.0) {
+        parameters -= tied;
+        std::set<int> both = holders;
+        holders_of(env_.model.layers() - 1, both);
+        add(both, tied);
+      }
+      add(holders, parameters);
+    }
+    for (const auto& [group, amount] : bytes) {
+      bool one_node = true;
+      int tensor_parallel = 1;
+      for (const int rank : group) {
+        one_node = one_node && nodes_[static_cast<std::size_t>(rank)] == nodes_[static_cast<std::size_t>(group.front())];
+        tensor_parallel = std::max(tensor_parallel, stage_of(plan_, roles_[static_cast<std::size_t>(rank)]).tensor_parallel);
+      }
+      const Stage& stage = stage_of(plan_, roles_[static_cast<std::size_t>(group.front())]);
+      const auto time = env_.profile.all_reduce_time(stage.gpu, one_node ? LinkScope::intra_node : LinkScope::inter_node,
+                                                     static_cast<int>(group.size()), amount / tensor_parallel);
+      if (!time) return fail(time.error());
+      for (StagePrediction& prediction : prediction_.stages) {
+        const int first = first_rank_[static_cast<std::size_t>(prediction.pipeline_entry)][static_cast<std::size_t>(prediction.stage)];
+        if (std::binary_search(group.begin(), group.end(), first)) prediction.synchronization += *time;
+      }
+    }
+    return {};
+  }
+
+  Prediction finish() {
+    std::size_t next = 0;
+    for (const Pipeline& pipeline : plan_.pipelines) {
+      Seconds sum{};
+      Seconds slowest{};
+      Seconds busiest{};
+      for (std::size_t i = 0; i < pipeline.stages.size(); ++i) {
+        const StagePrediction& stage = prediction_.stages[next++];
+        const Seconds compute = stage.forward + stage.backward;
+        sum += compute + stage.link;
+        slowest = std::max(slowest, compute + stage.link);
+        busiest = std::max(busiest, compute);
+      }
+      const Seconds time = sum + slowest * (pipeline.micro_batches - 1);
+      if (time > prediction_.pipeline_time) {
+        prediction_.pipeline_time = time;
+        prediction_.bubble_fraction = 1.0 - busiest * pipeline.micro_batches / time;
+      }
+    }
+    for (const StagePrediction& stage : prediction_.stages) {
+      prediction_.synchronization_time = std::max(prediction_.synchronization_time, stage.synchronization);
+      prediction_.update_time = std::max(prediction_.update_time, stage.update);
+      prediction_.peak_memory = std::max(prediction_.peak_memory, stage.memory.total());
+      prediction_.fits = prediction_.fits && stage.fits();
+    }
+    prediction_.iteration_time = prediction_.pipeline_time + prediction_.synchronization_time + prediction_.update_time;
+    prediction_.gpu_cost_per_iteration = price_ * prediction_.iteration_time;
+    prediction_.egress_cost_per_iteration = egress_;
+    prediction_.cost_per_iteration = prediction_.gpu_cost_per_iteration + egress_;
+    return std::move(prediction_);
+  }
+
+  const Plan& plan_;
+  const Environment& env_;
+  std::vector<int> nodes_;
+  std::vector<RankRole> roles_;
+  std::vector<std::vector<int>> first_rank_;
+  UsdPerHour price_{};
+  Usd egress_{};
+  Prediction prediction_;
+};
+
+}  // namespace
+
+Framework sailor_framework() {
+  return {.name = "sailor", .weight = Bytes(4.0), .gradient = Bytes(4.0), .optimizer = Bytes(8.0)};
+}
+
+Result<Prediction> simulate(const Plan& plan, const Environment& environment) {
+  return ClosedForm(plan, environment).run();
+}
+
+PlanPrediction summary(const Prediction& prediction) {
+  return {.iteration_time = prediction.iteration_time,
+          .pipeline_time = prediction.pipeline_time,
+          .synchronization_time = prediction.synchronization_time,
+          .update_time = prediction.update_time,
+          .peak_memory = prediction.peak_memory,
+          .cost_per_iteration = prediction.cost_per_iteration};
+}
+
+std::optional<std::string> memory_problem(const Plan& plan, const Prediction& prediction) {
+  const StagePrediction* worst = nullptr;
+  Bytes most{};
+  for (const StagePrediction& stage : prediction.stages) {
+    if (stage.fits()) continue;
+    const Bytes excess = stage.memory.total() - *stage.capacity;
+    if (worst == nullptr || excess > most) {
+      worst = &stage;
+      most = excess;
+    }
+  }
+  if (worst == nullptr) return std::nullopt;
+  const Stage& stage = plan.pipelines[static_cast<std::size_t>(worst->pipeline_entry)].stages[static_cast<std::size_t>(worst->stage)];
+  return fmt::format("stage {} of pipeline {} needs {} but a {} has {} ({} too much; parameters and optimizer {}, activations {})",
+                     worst->stage, worst->pipeline_entry, format_bytes(worst->memory.total()), stage.gpu,
+                     format_bytes(*worst->capacity), format_bytes(most),
+                     format_bytes(worst->memory.weights + worst->memory.gradients + worst->memory.optimizer),
+                     format_bytes(worst->memory.activations));
+}
+
+}  // namespace sailor::simulator

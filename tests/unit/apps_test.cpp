@@ -1,0 +1,302 @@
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "apps/options.hpp"
+#include "core/toml_reader.hpp"
+
+namespace sailor::apps {
+namespace {
+
+CommandLine sample() {
+  return {.program = "sailor-sample",
+          .purpose = "shows what the option table does",
+          .positionals = {{.name = "PLAN", .help = "the plan (plan.toml)"},
+                          {.name = "FILES", .help = "more files", .required = false, .repeatable = true}},
+          .options = {shared::model(), shared::partition(), shared::nodes(),
+                      {.name = "micro-batch",
+                       .type = OptionType::integer,
+                       .value_name = "N",
+                       .help = "micro-batch, sequences",
+                       .default_value = "4",
+                       .minimum = 1,
+                       .maximum = 64},
+                      {.name = "micro-batches",
+                       .type = OptionType::integer,
+                       .value_name = "N",
+                       .help = "micro-batches to try, sequences",
+                       .default_value = "1,2,4",
+                       .repeatable = true},
+                      {.name = "price", .type = OptionType::number, .value_name = "USD", .help = "USD per GPU-hour"},
+                      {.name = "overlap", .type = OptionType::flag, .help = "overlap communication and computation"},
+                      shared::format()},
+          .examples = {{.command = "sailor-sample plan.toml", .comment = "The usual"}},
+          .notes = ""};
+}
+
+Result<std::optional<Options>> parse(const std::vector<std::string>& arguments, const Environment& environment = {}) {
+  return parse_options(sample(), arguments, environment);
+}
+
+Options parsed(const std::vector<std::string>& arguments, const Environment& environment = {}) {
+  auto options = parse(arguments, environment);
+  if (!options || !*options) {
+    ADD_FAILURE() << (options ? "no options" : options.error().message());
+    return {};
+  }
+  return **options;
+}
+
+std::string error_of(const std::vector<std::string>& arguments, const Environment& environment = {}) {
+  auto options = parse(arguments, environment);
+  if (options) return "no error";
+  EXPECT_EQ(options.error().code, ErrorCode::usage);
+  return options.error().message();
+}
+
+/// A file that lives as long as the test.
+class TemporaryFile {
+ public:
+  explicit TemporaryFile(const std::string& content)
+      : path_(std::filesystem::temp_directory_path() / ("sailor-apps-test-" + std::to_string(::getpid()) + ".toml")) {
+    std::ofstream(path_) << content;
+  }
+  ~TemporaryFile() { std::filesystem::remove(path_); }
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+  [[nodiscard]] std::string path() const { return path_.string(); }
+
+ private:
+  std::filesystem::path path_;
+};
+
+TEST(Options, DefaultsHoldWhenNothingIsSaid) {
+  const Options options = parsed({"plan.toml"});
+  EXPECT_EQ(options.integer("micro-batch"), 4);
+  EXPECT_EQ(options.integers("micro-batches"), (std::vector{1, 2, 4}));
+  EXPECT_EQ(options.text("format"), "table");
+  EXPECT_FALSE(options.has("model"));
+  EXPECT_FALSE(options.given("micro-batch"));
+  EXPECT_FALSE(options.flag("overlap"));
+  EXPECT_EQ(options.text("model"), "");
+  EXPECT_EQ(options.positional("PLAN"), std::vector<std::string>{"plan.toml"});
+  EXPECT_TRUE(options.positional("FILES").empty());
+}
+
+TEST(Options, CommandLineBeatsEnvironmentBeatsConfigBeatsDefault) {
+  const TemporaryFile config("micro_batch = 8\n");
+  const Environment environment{{"SAILOR_MICRO_BATCH", "16"}};
+  EXPECT_EQ(parsed({"p", "--config", config.path()}).integer("micro-batch"), 8);
+  EXPECT_EQ(parsed({"p", "--config", config.path()}, environment).integer("micro-batch"), 16);
+  EXPECT_EQ(parsed({"p", "--config", config.path(), "--micro-batch", "32"}, environment).integer("micro-batch"), 32);
+  EXPECT_EQ(parsed({"p"}, {{"SAILOR_CONFIG", config.path()}}).integer("micro-batch"), 8);
+}
+
+TEST(Options, PrintConfigIsTomlThatSaysWhoSetWhat) {
+  const TemporaryFile config("price = 1.5\nmicro_batches = [3, 5]\noverlap = true\n");
+  const Options options = parsed({"p", "--config", config.path(), "-N", "3", "--model", "a \"b\""},
+                                 {{"SAILOR_PARTITION", "debug"}});
+  const std::string text = options.print_config();
+  auto document = TomlDocument::parse(text, "printed");
+  ASSERT_TRUE(document) << document.error().message() << "\n" << text;
+  const TomlTable root = document->root();
+  EXPECT_EQ(root.integer("nodes"), 3);
+  EXPECT_EQ(root.text("model"), "a \"b\"");
+  EXPECT_EQ(root.text("partition"), "debug");
+  EXPECT_EQ(root.number("price"), 1.5);
+  EXPECT_EQ(root.integers("micro_batches"), (std::vector<std::int64_t>{3, 5}));
+  EXPECT_TRUE(root.boolean("overlap"));
+  EXPECT_NE(text.find("nodes = 3  # command line\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("partition = \"debug\"  # environment SAILOR_PARTITION\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("price = 1.5  # config file " + config.path() + "\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("format = \"table\"  # default\n"), std::string::npos) << text;
+}
+
+TEST(Options, PrintedConfigReadsBackAsConfig) {
+  const TemporaryFile config(parsed({"p", "-N", "7", "--micro-batches", "2,6", "--overlap"}).print_config());
+  const Options again = parsed({"p", "--config", config.path()});
+  EXPECT_EQ(again.integer("nodes"), 7);
+  EXPECT_EQ(again.integers("micro-batches"), (std::vector{2, 6}));
+  EXPECT_TRUE(again.flag("overlap"));
+}
+
+TEST(Options, PrintConfigNeedsNoPositionals) {
+  auto options = parse({"--print-config"});
+  ASSERT_TRUE(options) << options.error().message();
+  EXPECT_FALSE(options->has_value());
+}
+
+TEST(Options, ListsComeFromCommasAndFromRepetition) {
+  EXPECT_EQ(parsed({"p", "--micro-batches", "1,2", "--micro-batches=8"}).integers("micro-batches"),
+            (std::vector{1, 2, 8}));
+}
+
+TEST(Options, PositionalsAreTakenInOrderAndAfterDoubleDash) {
+  const Options options = parsed({"--model", "m", "--", "--odd-name", "b", "c"});
+  EXPECT_EQ(options.positional("PLAN"), std::vector<std::string>{"--odd-name"});
+  EXPECT_EQ(options.positional("FILES"), (std::vector<std::string>{"b", "c"}));
+}
+
+TEST(Options, FlagInEnvironmentIsOnOrOff) {
+  EXPECT_TRUE(parsed({"p"}, {{"SAILOR_OVERLAP", "1"}}).flag("overlap"));
+  EXPECT_FALSE(parsed({"p"}, {{"SAILOR_OVERLAP", "no"}}).flag("overlap"));
+  EXPECT_EQ(error_of({"p"}, {{"SAILOR_OVERLAP", "perhaps"}}),
+            "environment variable SAILOR_OVERLAP: 'perhaps' is neither 1 nor 0; see sailor-sample --help");
+}
+
+TEST(Options, UnknownOptionNamesTheNearestOne) {
+  EXPECT_EQ(error_of({"p", "--partiton", "debug"}),
+            "unknown option '--partiton'; did you mean '--partition'? (see sailor-sample --help)");
+  EXPECT_EQ(error_of({"p", "--partiton=debug"}),
+            "unknown option '--partiton'; did you mean '--partition'? (see sailor-sample --help)");
+  EXPECT_EQ(error_of({"p", "-Z"}), "unknown option '-Z'; see sailor-sample --help");
+}
+
+TEST(Options, AbbreviationsAreNotGuessed) {
+  EXPECT_EQ(error_of({"p", "--part", "debug"}), "unknown option '--part'; see sailor-sample --help");
+}
+
+TEST(Options, MissingValueIsAnError) {
+  EXPECT_EQ(error_of({"p", "--model"}), "option '--model' needs a value (NAME); see sailor-sample --help");
+  EXPECT_EQ(error_of({"p", "-p"}), "option '--partition' needs a value (NAME); see sailor-sample --help");
+  EXPECT_EQ(error_of({"p", "--model", "--overlap"}), "option '--model' needs a value (NAME); see sailor-sample --help");
+  EXPECT_EQ(error_of({"p", "--model="}), "option '--model' needs a value (NAME); see sailor-sample --help");
+  EXPECT_EQ(error_of({"p", "--model", ""}), "--model: the value is empty; see sailor-sample --help");
+}
+
+TEST(Options, FlagTakesNoValue) {
+  EXPECT_EQ(error_of({"p", "--overlap=yes"}), "option '--overlap' takes no value; see sailor-sample --help");
+}
+
+TEST(Options, BadNumbersAreRefused) {
+  EXPECT_EQ(error_of({"p", "--micro-batch", "x"}), "--micro-batch: 'x' is no integer; see sailor-sample --help");
+  EXPECT_EQ(error_of({"p", "--micro-batch", "4.5"}), "--micro-batch: '4.5' is no integer; see sailor-sample --help");
+  EXPECT_EQ(error_of({"p", "--micro-batch", "4k"}), "--micro-batch: '4k' is no integer; see sailor-sample --help");
+  EXPECT_EQ(error_of({"p", "--price", "nan"}), "--price: 'nan' is no number; see sailor-sample --help");
+  EXPECT_EQ(error_of({"p", "--price", "1,5"}), "--price: '1,5' is no number; see sailor-sample --help");
+  EXPECT_EQ(error_of({"p", "--micro-batches", "1,y"}), "--micro-batches: 'y' is no integer; see sailor-sample --help");
+  EXPECT_EQ(error_of({"p", "--micro-batch", "99999999999999999999"}),
+            "--micro-batch: '99999999999999999999' is too large; see sailor-sample --help");
+}
+
+TEST(Options, NegativeNumbersAreValuesNotOptions) {
+  EXPECT_EQ(parsed({"p", "--price", "-2.5"}).number("price"), -2.5);
+}
+
+TEST(Options, ValuesOutOfRangeSayTheRange) {
+  EXPECT_EQ(error_of({"p", "--micro-batch", "0"}),
+            "--micro-batch: '0' is out of range: it must be between 1 and 64; see sailor-sample --help");
+  EXPECT_EQ(error_of({"p"}, {{"SAILOR_MICRO_BATCH", "65"}}),
+            "environment variable SAILOR_MICRO_BATCH: '65' is out of range: it must be between 1 and 64; "
+            "see sailor-sample --help");
+}
+
+TEST(Options, BadChoiceListsTheChoices) {
+  EXPECT_EQ(error_of({"p", "--format", "xml"}),
+            "--format: 'xml' is not one of: table, json, toml; see sailor-sample --help");
+}
+
+TEST(Options, OptionGivenTwiceIsRefused) {
+  EXPECT_EQ(error_of({"p", "--model", "a", "--model", "b"}),
+            "--model is given 2 times: 'a', 'b'; give it once (see sailor-sample --help)");
+}
+
+TEST(Options, MissingAndSurplusPositionalsAreErrors) {
+  EXPECT_EQ(error_of({}), "PLAN is missing: the plan (plan.toml); see sailor-sample --help");
+  CommandLine line = sample();
+  line.positionals.pop_back();
+  auto surplus = parse_options(line, {"a", "b"}, {});
+  ASSERT_FALSE(surplus);
+  EXPECT_EQ(surplus.error().message(), "unexpected argument 'b' after PLAN; see sailor-sample --help");
+  line.positionals.clear();
+  surplus = parse_options(line, {"a"}, {});
+  ASSERT_FALSE(surplus);
+  EXPECT_EQ(surplus.error().message(),
+            "unexpected argument 'a'; sailor-sample takes options only (see sailor-sample --help)");
+}
+
+TEST(Options, ConfigErrorsNameFileLineAndColumn) {
+  const TemporaryFile config("price = 2.0\nmicro_batch = 100\n");
+  EXPECT_EQ(error_of({"p", "--config", config.path()}),
+            config.path() + ":2:15: micro_batch: '100' is out of range: it must be between 1 and 64; "
+                            "see sailor-sample --help");
+}
+
+TEST(Options, UnknownConfigKeyIsRefused) {
+  const TemporaryFile config("micro_bach = 1\n");
+  EXPECT_EQ(error_of({"p", "--config", config.path()}),
+            config.path() + ":1:14: unknown key 'micro_bach'; check the spelling or remove it "
+                            "(see sailor-sample --help)");
+}
+
+TEST(Options, MissingConfigFileIsAnError) {
+  EXPECT_EQ(error_of({"p", "--config", "/nowhere/x.toml"}),
+            "--config: file '/nowhere/x.toml' does not exist; see sailor-sample --help");
+}
+
+TEST(Options, HelpComesBeforeErrors) {
+  auto options = parse({"--no-such-option", "--help"});
+  ASSERT_TRUE(options) << options.error().message();
+  EXPECT_FALSE(options->has_value());
+}
+
+TEST(Help, ShowsPurposeUsageDefaultsUnitsAndExamples) {
+  const std::string text = help_text(sample());
+  EXPECT_TRUE(text.starts_with("sailor-sample: shows what the option table does\n\n"
+                               "Usage: sailor-sample [options] PLAN [FILES...]\n"))
+      << text;
+  EXPECT_NE(text.find("      --micro-batch N        micro-batch, sequences [default: 4]\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("  -p, --partition NAME       Slurm partition\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("[default: table]"), std::string::npos) << text;
+  EXPECT_NE(text.find("SAILOR_MODEL for --model"), std::string::npos) << text;
+  EXPECT_NE(text.find("  # The usual\n  sailor-sample plan.toml\n"), std::string::npos) << text;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = text.find('\n', begin);
+    EXPECT_LE(end - begin, 96U) << text.substr(begin, end - begin);
+    begin = end + 1;
+  }
+}
+
+TEST(ProfilesFolder, EnvironmentComesFirst) {
+  EXPECT_EQ(profiles_folder({{"SAILOR_PROFILES", "/some/where"}}), "/some/where");
+  // This test is no installed program, so it uses the source tree.
+  EXPECT_EQ(profiles_folder({}), std::string(SAILOR_SOURCE_DIR) + "/profiles");
+}
+
+// run_program() writes to the process's own stdout and stderr: each case is a forked child.
+Result<void> succeed(const Options&, const Environment&) {
+  std::puts("data");
+  return {};
+}
+Result<void> find_no_plan(const Options&, const Environment&) { return fail(ErrorCode::infeasible, "no plan fits", "add nodes"); }
+Result<void> throw_something(const Options&, const Environment&) { throw std::runtime_error("broken"); }
+
+int run(const std::vector<std::string>& arguments, Result<void> (*body)(const Options&, const Environment&)) {
+  std::vector<std::string> storage{"sailor-sample"};
+  storage.insert(storage.end(), arguments.begin(), arguments.end());
+  std::vector<char*> argv;
+  for (std::string& argument : storage) argv.push_back(argument.data());
+  argv.push_back(nullptr);
+  return run_program(static_cast<int>(storage.size()), argv.data(), sample(), body);
+}
+
+TEST(RunProgramDeathTest, StatusFollowsTheError) {
+  EXPECT_EXIT(std::exit(run({"p"}, succeed)), testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(std::exit(run({"p"}, find_no_plan)), testing::ExitedWithCode(3), "sailor-sample: error: no plan fits; add nodes");
+  EXPECT_EXIT(std::exit(run({"p"}, throw_something)), testing::ExitedWithCode(1), "sailor-sample: error: unexpected: broken");
+  EXPECT_EXIT(std::exit(run({}, succeed)), testing::ExitedWithCode(2), "sailor-sample: error: PLAN is missing");
+}
+
+TEST(RunProgramDeathTest, FullDiskBehindStdoutIsAFailure) {
+  auto write_to_full_device = [] {
+    if (std::freopen("/dev/full", "w", stdout) == nullptr) std::exit(99);
+    std::exit(run({"p"}, succeed));
+  };
+  EXPECT_EXIT(write_to_full_device(), testing::ExitedWithCode(1),
+              "sailor-sample: error: cannot write to standard output: No space left on device");
+}
+
+}  // namespace
+}  // namespace sailor::apps

@@ -1,0 +1,124 @@
+#include <gtest/gtest.h>
+
+#include "cluster/cluster.hpp"
+#include "core/files.hpp"
+
+namespace sailor {
+namespace {
+
+const GpuCatalogue& catalogue() {
+  static const GpuCatalogue loaded = GpuCatalogue::load(SAILOR_SOURCE_DIR "/profiles/gpus.toml").value();
+  return loaded;
+}
+
+constexpr const char* example = R"(schema_version = 1
+name = "two kinds"
+[[partitions]]
+name = "normal"
+default = true
+time_limit_s = 3600.0
+most_nodes = 2
+[[partitions]]
+name = "down"
+up = false
+[[zones]]
+name = "a"
+[[zones.prices]]
+gpu = "gh200"
+usd_per_hour = 5.0
+[[nodes]]
+nodes = ["n1", "n2"]
+gpu = "gh200"
+gpus_per_node = 4
+memory_per_node_bytes = 800e9
+zone = "a"
+partitions = ["normal"]
+[[nodes]]
+nodes = ["n3"]
+gpu = "cpu"
+gpus_per_node = 2
+memory_per_node_bytes = 8e9
+state = "unavailable"
+state_reason = "broken fan"
+partitions = ["normal", "down"]
+)";
+
+std::string error_with(const std::string& from, const std::string& to) {
+  std::string text = example;
+  const std::size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  text.replace(at, from.size(), to);
+  const auto cluster = parse_cluster(text, "c.toml", catalogue());
+  return cluster ? "" : cluster.error().message();
+}
+
+TEST(GpuCatalogue, NamesAliasesAndGresFindTheSameType) {
+  EXPECT_EQ(catalogue().find("gh-96")->name, "GH200-96");
+  EXPECT_EQ(catalogue().find("GH200")->name, "GH200-96");
+  ASSERT_NE(catalogue().find_gres("GH200"), nullptr);
+  EXPECT_EQ(catalogue().find_gres("GH200")->name, "GH200-96");
+  EXPECT_EQ(catalogue().find_gres("mi300"), nullptr);
+  ASSERT_NE(catalogue().cpu(), nullptr);
+  EXPECT_NE(catalogue().find("B300").error().message().find("GPU type 'B300' is not in the catalogue; known: A100-40"),
+            std::string::npos);
+}
+
+TEST(GpuCatalogue, NameUsedTwiceIsRefused) {
+  const std::string row = R"([[gpus]]
+name = "X"
+memory_bytes = 1e9
+peak_fp32_flop_per_s = 1e12
+memory_bandwidth_bytes_per_s = 1e12
+price_usd_per_hour = 1.0
+source = "test"
+)";
+  const auto twice = GpuCatalogue::parse("schema_version = 1\n" + row + row, "g.toml");
+  ASSERT_FALSE(twice.has_value());
+  EXPECT_EQ(twice.error().message(), "g.toml:9:1: the name 'X' of X already means X");
+}
+
+TEST(Cluster, ReadsNodesPartitionsAndPrices) {
+  const auto cluster = parse_cluster(example, "c.toml", catalogue());
+  ASSERT_TRUE(cluster.has_value()) << cluster.error().message();
+  EXPECT_EQ(cluster->groups[0].gpu, "GH200-96");
+  EXPECT_EQ(cluster->groups[0].count, 2);
+  EXPECT_EQ(cluster->find_partition("normal")->most_nodes, 2);
+  const GpuType gh200 = catalogue().find("GH200").value();
+  EXPECT_DOUBLE_EQ(device_price(*cluster, gh200, "a").value(), 5.0);
+  EXPECT_DOUBLE_EQ(device_price(*cluster, gh200, "b").value(), 11.06);
+  EXPECT_DOUBLE_EQ(device_memory(*catalogue().cpu(), cluster->groups[1]).value(), 4e9);
+}
+
+TEST(Cluster, UnavailableNodesAreNotUsable) {
+  const auto cluster = parse_cluster(example, "c.toml", catalogue());
+  ASSERT_TRUE(cluster.has_value());
+  EXPECT_EQ(cluster->usable("normal", false).size(), 1U);
+  EXPECT_EQ(cluster->usable("", false).size(), 1U);
+  EXPECT_TRUE(cluster->usable("down", false).empty());
+}
+
+TEST(Cluster, WrittenFileReadsBackTheSame) {
+  const auto cluster = parse_cluster(example, "c.toml", catalogue());
+  ASSERT_TRUE(cluster.has_value());
+  const std::string text = cluster_to_toml(*cluster);
+  const auto again = parse_cluster(text, "again.toml", catalogue());
+  ASSERT_TRUE(again.has_value()) << again.error().message();
+  EXPECT_EQ(cluster_to_toml(*again), text);
+}
+
+TEST(Cluster, BadFilesAreRefusedWithLineAndReason) {
+  EXPECT_TRUE(error_with("gpu = \"cpu\"", "gpu = \"B300\"").starts_with("c.toml:25:7: GPU type 'B300' is not in the catalogue; known: "));
+  EXPECT_EQ(error_with("zone = \"a\"\n", "zone = \"z\"\n"),
+            "c.toml:21:8: zone 'z' is not described; add a [[zones]] with this name; known: a");
+  EXPECT_EQ(error_with("partitions = [\"normal\"]", "partitions = [\"gpu\"]"),
+            "c.toml:22:14: partition 'gpu' is not described; add a [[partitions]] with this name; known: down, normal");
+  EXPECT_EQ(error_with("[\"n3\"]", "[\"n2\"]"), "c.toml:24:9: node 'n2' is described twice");
+  EXPECT_EQ(error_with("gpus_per_node = 4", "gpus_per_node = 0"), "c.toml:19:17: 'nodes[0].gpus_per_node' is 0 but must be at least 1");
+  EXPECT_EQ(error_with("state = \"unavailable\"", "state = \"up\""),
+            "c.toml:28:9: 'nodes[1].state' is 'up'; use one of: idle, mixed, allocated, unavailable");
+  EXPECT_EQ(parse_cluster("schema_version = 1\nname = \"x\"\n", "c.toml", catalogue()).error().message(),
+            "c.toml:1:1: the cluster has no nodes; add at least one [[nodes]]");
+}
+
+}  // namespace
+}  // namespace sailor

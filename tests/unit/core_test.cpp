@@ -1,0 +1,152 @@
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "core/error.hpp"
+#include "core/files.hpp"
+#include "core/statistics.hpp"
+#include "core/terminal.hpp"
+#include "core/text.hpp"
+#include "core/toml_reader.hpp"
+#include "core/units.hpp"
+
+namespace sailor {
+namespace {
+
+std::string error_of(std::string_view text, void (*read)(const TomlTable&)) {
+  auto document = TomlDocument::parse(text, "f.toml");
+  if (!document) return document.error().message();
+  read(document->root());
+  auto finished = document->finish();
+  return finished ? "" : finished.error().message();
+}
+
+TEST(Units, TimeIsAmountOverRate) {
+  EXPECT_DOUBLE_EQ((gigabyte / BytesPerSecond(2e9)).value(), 0.5);
+  EXPECT_DOUBLE_EQ((UsdPerHour(3.6) * Seconds(10.0)).value(), 0.01);
+}
+
+TEST(Toml, MissingKeyNamesFileLineAndKey) {
+  EXPECT_EQ(error_of("\n[a]\nx = 1\n", [](const TomlTable& t) { (void)t.table("a").integer("y"); }),
+            "f.toml:2:1: key 'a.y' is missing");
+}
+
+TEST(Toml, UnknownKeyIsAnError) {
+  EXPECT_EQ(error_of("x = 1\nhiden = 2\n", [](const TomlTable& t) { (void)t.integer("x"); }),
+            "f.toml:2:9: unknown key 'hiden'; check the spelling or remove it");
+}
+
+TEST(Toml, WrongTypeIsNotConverted) {
+  EXPECT_EQ(error_of("x = 1.5\n", [](const TomlTable& t) { (void)t.integer("x"); }),
+            "f.toml:1:5: 'x' must be an integer, not a number");
+  EXPECT_EQ(error_of("x = \"4\"\n", [](const TomlTable& t) { (void)t.number("x"); }),
+            "f.toml:1:5: 'x' must be a number, not a string");
+}
+
+TEST(Toml, ValueOutOfRangeSaysTheBound) {
+  EXPECT_EQ(error_of("x = 0\n", [](const TomlTable& t) { (void)t.integer("x", {.minimum = 1}); }),
+            "f.toml:1:5: 'x' is 0 but must be at least 1");
+  EXPECT_EQ(error_of("x = inf\n", [](const TomlTable& t) { (void)t.number("x"); }),
+            "f.toml:1:5: 'x' is inf but must be finite");
+}
+
+TEST(Toml, SyntaxErrorHasLineAndColumn) {
+  EXPECT_TRUE(error_of("x = 1\ny = = 2\n", [](const TomlTable&) {}).starts_with("f.toml:2:")) ;
+}
+
+TEST(Toml, FirstErrorWins) {
+  EXPECT_EQ(error_of("x = 0\n", [](const TomlTable& t) {
+              (void)t.integer("a");
+              (void)t.integer("b");
+            }),
+            "f.toml:1:1: key 'a' is missing");
+}
+
+TEST(Toml, QuotedTextReadsBack) {
+  const std::string nasty = "a\"b\\c\nd\te\x01\x7f $(rm) 'x'";
+  auto document = TomlDocument::parse("x = " + toml_quote(nasty) + "\n", "f.toml");
+  ASSERT_TRUE(document.has_value());
+  EXPECT_EQ(document->root().text("x"), nasty);
+}
+
+class FilesTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = std::filesystem::temp_directory_path() / ("sailor_files_" + std::to_string(::getpid()));
+    std::filesystem::create_directory(folder_);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+  std::filesystem::path folder_;
+};
+
+TEST_F(FilesTest, AtomicWriteReplacesAndLeavesNoTemporary) {
+  const auto path = folder_ / "a";
+  ASSERT_TRUE(write_file_atomically(path, "one"));
+  ASSERT_TRUE(write_file_atomically(path, "two"));
+  EXPECT_EQ(read_text_file(path).value(), "two");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1);
+}
+
+TEST_F(FilesTest, FailedWriterKeepsTheOldFile) {
+  const auto path = folder_ / "a";
+  ASSERT_TRUE(write_file_atomically(path, "one"));
+  auto failing = [](const std::filesystem::path& temporary) -> Result<void> {
+    std::ofstream(temporary) << "half";
+    return fail(ErrorCode::failure, "no");
+  };
+  EXPECT_FALSE(write_file_atomically(path, failing));
+  EXPECT_EQ(read_text_file(path).value(), "one");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1);
+}
+
+TEST_F(FilesTest, ReadingSaysWhatIsWrong) {
+  EXPECT_EQ(read_text_file(folder_ / "none").error().code, ErrorCode::not_found);
+  EXPECT_NE(read_text_file(folder_).error().what.find("is not a regular file"), std::string::npos);
+  ASSERT_TRUE(write_file_atomically(folder_ / "big", std::string(100, 'x')));
+  EXPECT_NE(read_text_file(folder_ / "big", 10).error().what.find("has 100 bytes; the limit is 10"), std::string::npos);
+}
+
+TEST(Terminal, QuantitiesHaveThreeDigitsAndAUnit) {
+  EXPECT_EQ(format_time(Seconds(1.2345)), "1.23 s");
+  EXPECT_EQ(format_time(Seconds(0.0456)), "45.6 ms");
+  EXPECT_EQ(format_time(Seconds(7.891e-6)), "7.89 us");
+  EXPECT_EQ(format_time(Seconds(0.9999)), "1.00 s");
+  EXPECT_EQ(format_bytes(1.5 * gib), "1.50 GiB");
+  EXPECT_EQ(format_bytes(Bytes(1023)), "1023 B");
+  EXPECT_EQ(format_bandwidth(BytesPerSecond(12.34e9)), "12.3 GB/s");
+  EXPECT_EQ(format_usd(Usd(12.345)), "$12.35");
+  EXPECT_EQ(format_usd(Usd(0.000123)), "$0.00012");
+}
+
+TEST(Terminal, TableAlignsColumns) {
+  Table table({{"name", Align::left}, {"n"}});
+  table.add_row({"a", "1"});
+  table.add_row({"long", "22"});
+  EXPECT_EQ(table.to_string(), "name   n\n--------\na      1\nlong  22\n");
+}
+
+TEST(Statistics, QuantileInterpolates) {
+  const double values[] = {4, 1, 3, 2};
+  EXPECT_DOUBLE_EQ(quantile(values, 0.5), 2.5);
+  EXPECT_DOUBLE_EQ(quantile(values, 0.0), 1.0);
+  EXPECT_DOUBLE_EQ(quantile(values, 1.0), 4.0);
+  EXPECT_EQ(summarize(values).samples, 4);
+}
+
+TEST(Text, ClosestNameIsSuggestedOnlyWhenClose) {
+  EXPECT_EQ(closest("normel", {"debug", "normal"}), "normal");
+  EXPECT_EQ(closest("zzz", {"debug", "normal"}), std::nullopt);
+  EXPECT_EQ(split("a,,b", ','), (std::vector<std::string>{"a", "b"}));
+}
+
+TEST(Errors, ExitStatusFollowsTheCode) {
+  EXPECT_EQ(exit_status(ErrorCode::usage), 2);
+  EXPECT_EQ(exit_status(ErrorCode::infeasible), 3);
+  EXPECT_EQ(exit_status(ErrorCode::io), 1);
+}
+
+}  // namespace
+}  // namespace sailor
