@@ -51,14 +51,14 @@ inside() {
 
   local job losses log
   job=$(tail -1 job_id.txt)
-  log=$(find run -name '*.log' | head -1)
+  log=run/slurm-$job.out
   printf '\n================ Sailor: planned, submitted, trained, compared ================\n\n'
   printf 'plan       %s\n' "$(sailor-simulate plan.toml --profile store --cluster cluster.toml | head -1)"
   printf 'job        %s on a private Slurm cluster of this machine\n' "$job"
   losses=$(awk '$1 ~ /^[0-9]+$/ { print $2 }' "$log" |
     awk '{ l[NR] = $1 } END { for (i = 0; i < 6; ++i) printf "%s%s", i ? " -> " : "", l[1 + int(i * (NR - 1) / 5)] }')
   printf 'loss       %s\n\n' "$losses"
-  sailor-simulate plan.toml --profile store --cluster cluster.toml --against run/run.h5 | sed -n '/predicted/,$p'
+  sailor-simulate plan.toml --profile store --cluster cluster.toml --against "run/run-$job.h5" | sed -n '/predicted/,$p'
   printf '\nfiles      %s\n' "$folder"
 }
 

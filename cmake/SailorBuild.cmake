@@ -23,10 +23,12 @@ endif()
 add_library(sailor_options INTERFACE)
 target_compile_features(sailor_options INTERFACE cxx_std_20)
 set(cxx_warnings -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wold-style-cast
-    -Wcast-qual -Wconversion -Wno-sign-conversion -Wnull-dereference -Wimplicit-fallthrough)
+    -Wcast-qual -Wconversion -Wno-sign-conversion -Wimplicit-fallthrough
+    # Members with initialisers are left out on purpose.
+    -Wno-missing-field-initializers)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # GCC 12 reports false positives of these two in std::string and std::variant at -O2 (GCC PR 105562, 105651).
-  list(APPEND cxx_warnings -Wno-restrict -Wno-maybe-uninitialized -Wno-null-dereference)
+  list(APPEND cxx_warnings -Wno-restrict -Wno-maybe-uninitialized)
 endif()
 if(SAILOR_WERROR)
   list(APPEND cxx_warnings -Werror)

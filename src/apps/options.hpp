@@ -54,6 +54,7 @@ struct CommandLine {
   std::vector<Option> options{};
   std::vector<Example> examples{};
   std::string notes{};    ///< printed last; may be empty
+  bool one_per_rank = false;            ///< started by srun or mpirun: only rank 0 complains about the command line
 };
 
 enum class ValueSource { default_value, config_file, environment, command_line };

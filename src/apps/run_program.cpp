@@ -49,12 +49,22 @@ int guarded(const std::string& program, const std::function<int()>& body) {
   return 1;
 }
 
+/// False on all but one rank of a job, by what the launcher says, before MPI runs.
+bool is_first_task(const Environment& environment) {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"})
+    if (const auto rank = environment.find(name); rank != environment.end()) return rank->second == "0";
+  return true;
+}
+
 int run_command(const std::string& program, const CommandLine& line, const std::vector<std::string>& arguments,
                 Result<void> (*body)(const Options& options, const Environment& environment)) {
   start_logging(program, false);
   const Environment environment = capture_environment();
   auto options = parse_options(line, arguments, environment);
-  if (!options) return report(program, options.error());
+  if (!options) {
+    if (line.one_per_rank && !is_first_task(environment)) return exit_status(options.error().code);
+    return report(program, options.error());
+  }
   if (!*options) return 0;
   start_logging(program, (*options)->flag("verbose"));
   if (auto done = body(**options, environment); !done) {

@@ -239,7 +239,8 @@ Result<void> FileWriter::text(const std::string& name, const std::string& value)
 }
 
 Result<void> FileWriter::close() {
-  if (H5Fflush(state_->file.get(), H5F_SCOPE_GLOBAL) < 0 || !state_->file.close()) return state_->failed("closing the file");
+  if (H5Fflush(state_->file.get(), H5F_SCOPE_GLOBAL) < 0 || !state_->file.close())
+    return state_->failed("closing the file");
   return {};
 }
 
@@ -304,8 +305,8 @@ struct FileReader::State {
     const std::uint64_t stored = H5Dget_storage_size(dataset);
     const std::uint64_t needed = rows * row_size / (compressed ? 1100 : 1);  // deflate reaches about 1030 : 1
     if (stored > file_size || stored < needed)
-      return invalid(fmt::format("dataset '/{}' claims {} rows of {} bytes but {} bytes are stored", name, rows, row_size,
-                                 stored));
+      return invalid(fmt::format("dataset '/{}' claims {} rows of {} bytes but {} bytes are stored", name, rows,
+                                 row_size, stored));
     return {};
   }
 
@@ -474,7 +475,8 @@ Result<void> FileReader::table(
           value = number;
         }
         if (auto problem = cell(first + row, i, std::move(value)))
-          return invalid(fmt::format("dataset '/{}', row {}, field '{}': {}", name, first + row, columns[i].name, *problem));
+          return invalid(
+              fmt::format("dataset '/{}', row {}, field '{}': {}", name, first + row, columns[i].name, *problem));
       }
   }
   return {};

@@ -33,8 +33,10 @@ const std::vector<KeyField>& key_fields() {
       {"GPU", "GPUs", [](const LayerKey& key) { return key.gpu; }},
       {"precision", "precisions", [](const LayerKey& key) { return std::string(to_string(key.precision)); }},
       {"recompute", "recompute", [](const LayerKey& key) { return std::string(to_string(key.recompute)); }},
-      {"tensor parallel", "tensor parallel", [](const LayerKey& key) { return fmt::to_string(key.tensor_parallel); }, true},
-      {"sequence length", "sequence lengths", [](const LayerKey& key) { return fmt::to_string(key.sequence_length); }, true},
+      {"tensor parallel", "tensor parallel", [](const LayerKey& key) { return fmt::to_string(key.tensor_parallel); },
+       true},
+      {"sequence length", "sequence lengths", [](const LayerKey& key) { return fmt::to_string(key.sequence_length); },
+       true},
       {"micro-batch", "micro-batches", [](const LayerKey& key) { return fmt::to_string(key.micro_batch); }, true},
       {"layer kind", "layer kinds", [](const LayerKey& key) { return std::string(to_string(key.kind)); }}};
   return fields;
@@ -44,7 +46,8 @@ const std::vector<KeyField>& key_fields() {
 Error explain_missing(const LayerKey& key, const std::vector<LayerMeasurement>& layers) {
   std::vector<const LayerKey*> candidates;
   for (const LayerMeasurement& layer : layers) candidates.push_back(&layer.key);
-  if (candidates.empty()) return {ErrorCode::not_found, "the profile has no layer measurements", "run sailor-profile layers"};
+  if (candidates.empty())
+    return {ErrorCode::not_found, "the profile has no layer measurements", "run sailor-profile layers"};
   std::string found;  // "model tiny-gpt, GPU cpu"
   for (const KeyField& field : key_fields()) {
     const std::string wanted = field.value(key);
@@ -97,7 +100,11 @@ std::string_view to_string(LinkScope scope) { return scope == LinkScope::intra_n
 Profile::Profile(ProfileData data) : data_(std::move(data)) {
   for (std::size_t i = 0; i < data_.layers.size(); ++i) layers_[data_.layers[i].key] = i;
   for (const LinkMeasurement& link : data_.links) {
-    const LinkKey key{.from = link.from_gpu, .to = link.to_gpu, .scope = link.scope, .operation = link.operation, .ranks = link.ranks};
+    const LinkKey key{.from = link.from_gpu,
+                      .to = link.to_gpu,
+                      .scope = link.scope,
+                      .operation = link.operation,
+                      .ranks = link.ranks};
     links_[key][link.message.value()] = link.time.median.value();
   }
 }

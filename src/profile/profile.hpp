@@ -88,11 +88,13 @@ struct ProfileData {
   std::vector<ProcessMeasurement> processes{};
 };
 
-/// Reads a store: a folder of *.h5 files or one file. Of equal keys the newest file wins (by `date`, then name).
-/// Errors: not_found, invalid_input (not HDF5, truncated, foreign, other schema version, wrong type), naming the file.
+/// Reads a store: a folder of *.h5 files or one file. Of equal keys the newest file wins (by `date`, then name). Run
+/// files (run_file.hpp) in the folder are skipped. Errors: not_found (also an empty folder), invalid_input (not HDF5,
+/// truncated, damaged, foreign, other schema version, wrong type, impossible value), naming the file.
 Result<ProfileData> load_profile(const std::filesystem::path& store);
 
-/// Adds one immutable file to the folder `store` (created when missing) and returns its path. Atomic.
+/// Adds one immutable file to the folder `store` (created when missing) and returns its path. Atomic. An empty
+/// provenance.date becomes the present one.
 Result<std::filesystem::path> add_to_store(const std::filesystem::path& store, const ProfileData& data);
 
 /// Writes one file at exactly `path`. Atomic; replaces what was there.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <chrono>
 #include <ctime>
 
 namespace sailor::hdf5 {
@@ -26,7 +27,8 @@ constexpr std::array<ProvenanceField, 7> provenance_fields{{{"tool", &Provenance
 Result<void> write_header(FileWriter& file, const std::string& kind, const Provenance& provenance) {
   SAILOR_CHECK(file.attribute("schema_version", schema_version));
   SAILOR_CHECK(file.attribute("kind", kind));
-  for (const ProvenanceField& field : provenance_fields) SAILOR_CHECK(file.attribute(field.name, provenance.*field.member));
+  for (const ProvenanceField& field : provenance_fields)
+    SAILOR_CHECK(file.attribute(field.name, provenance.*field.member));
   return {};
 }
 
@@ -54,12 +56,14 @@ Result<Provenance> read_provenance(const FileReader& file) {
 }
 
 std::string current_date() {
-  const std::time_t now = std::time(nullptr);
+  // Milliseconds, so that of two quick measurements the later one is the newer.
+  const auto now = std::chrono::floor<std::chrono::milliseconds>(std::chrono::system_clock::now());
+  const std::time_t seconds = std::chrono::system_clock::to_time_t(now);
   std::tm utc{};
-  ::gmtime_r(&now, &utc);
+  ::gmtime_r(&seconds, &utc);
   std::array<char, 32> text{};
-  std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &utc);
-  return text.data();
+  std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%S", &utc);
+  return fmt::format("{}.{:03}Z", text.data(), now.time_since_epoch().count() % 1000);
 }
 
 }  // namespace sailor::hdf5

@@ -18,7 +18,7 @@ Result<void> write_header(FileWriter& file, const std::string& kind, const Prove
 Result<std::string> read_kind(const FileReader& file);
 Result<Provenance> read_provenance(const FileReader& file);
 
-/// "2026-11-21T05:57:21Z", now.
+/// "2026-11-21T05:57:21.250Z", now.
 std::string current_date();
 
 }  // namespace sailor::hdf5

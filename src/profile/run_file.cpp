@@ -47,7 +47,9 @@ const Table<RankRecord>& rank_table() {
 Result<void> write_run(const RunRecord& run, const std::filesystem::path& path) {
   auto file = FileWriter::create(path);
   if (!file) return fail(file.error());
-  SAILOR_CHECK(hdf5::write_header(*file, hdf5::run_kind, run.provenance));
+  Provenance provenance = run.provenance;
+  if (provenance.date.empty()) provenance.date = hdf5::current_date();
+  SAILOR_CHECK(hdf5::write_header(*file, hdf5::run_kind, provenance));
   SAILOR_CHECK(file->attribute("warm_up_iterations", std::int64_t{run.warm_up_iterations}));
   SAILOR_CHECK(file->text("plan", run.plan_toml));
   SAILOR_CHECK(iteration_table().write(*file, run.iterations));

@@ -31,10 +31,14 @@ constexpr IntegerLimits count{.minimum = 1, .maximum = std::numeric_limits<int>:
 template <class Row, class Member>
 void add_times(std::vector<Column<Row>>& columns, const std::string& name, Member member) {
   const std::string prefix = name.empty() ? "" : name + "_";
-  columns.push_back(hdf5::quantity<Row>(prefix + "median_s", "s", [member](auto& row) -> auto& { return member(row).median; }));
-  columns.push_back(hdf5::quantity<Row>(prefix + "p10_s", "s", [member](auto& row) -> auto& { return member(row).p10; }));
-  columns.push_back(hdf5::quantity<Row>(prefix + "p90_s", "s", [member](auto& row) -> auto& { return member(row).p90; }));
-  columns.push_back(hdf5::integer<Row>(prefix + "samples", [member](auto& row) -> auto& { return member(row).samples; }, {}));
+  columns.push_back(hdf5::quantity<Row>(
+      prefix + "median_s", "s", [member](auto& row) -> auto& { return member(row).median; }));
+  columns.push_back(hdf5::quantity<Row>(
+      prefix + "p10_s", "s", [member](auto& row) -> auto& { return member(row).p10; }));
+  columns.push_back(hdf5::quantity<Row>(
+      prefix + "p90_s", "s", [member](auto& row) -> auto& { return member(row).p90; }));
+  columns.push_back(
+      hdf5::integer<Row>(prefix + "samples", [member](auto& row) -> auto& { return member(row).samples; }, {}));
 }
 
 const Table<LayerMeasurement>& layer_table() {
@@ -225,7 +229,8 @@ Result<fs::path> add_to_store(const fs::path& store, const ProfileData& data) {
   std::array<char, 256> host{};
   ::gethostname(host.data(), host.size() - 1);
   std::random_device random;
-  const fs::path path = store / fmt::format("{}-{}-{}-{:08x}.h5", date, for_file_name(host.data()), ::getpid(), random());
+  const fs::path path =
+      store / fmt::format("{}-{}-{}-{:08x}.h5", date, for_file_name(host.data()), ::getpid(), random());
   SAILOR_CHECK(save_profile(dated, path));
   return path;
 }

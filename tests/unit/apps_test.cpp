@@ -270,7 +270,9 @@ Result<void> succeed(const Options&, const Environment&) {
   std::puts("data");
   return {};
 }
-Result<void> find_no_plan(const Options&, const Environment&) { return fail(ErrorCode::infeasible, "no plan fits", "add nodes"); }
+Result<void> find_no_plan(const Options&, const Environment&) {
+  return fail(ErrorCode::infeasible, "no plan fits", "add nodes");
+}
 Result<void> throw_something(const Options&, const Environment&) { throw std::runtime_error("broken"); }
 
 int run(const std::vector<std::string>& arguments, Result<void> (*body)(const Options&, const Environment&)) {
@@ -284,8 +286,10 @@ int run(const std::vector<std::string>& arguments, Result<void> (*body)(const Op
 
 TEST(RunProgramDeathTest, StatusFollowsTheError) {
   EXPECT_EXIT(std::exit(run({"p"}, succeed)), testing::ExitedWithCode(0), "");
-  EXPECT_EXIT(std::exit(run({"p"}, find_no_plan)), testing::ExitedWithCode(3), "sailor-sample: error: no plan fits; add nodes");
-  EXPECT_EXIT(std::exit(run({"p"}, throw_something)), testing::ExitedWithCode(1), "sailor-sample: error: unexpected: broken");
+  EXPECT_EXIT(std::exit(run({"p"}, find_no_plan)), testing::ExitedWithCode(3),
+              "sailor-sample: error: no plan fits; add nodes");
+  EXPECT_EXIT(std::exit(run({"p"}, throw_something)), testing::ExitedWithCode(1),
+              "sailor-sample: error: unexpected: broken");
   EXPECT_EXIT(std::exit(run({}, succeed)), testing::ExitedWithCode(2), "sailor-sample: error: PLAN is missing");
 }
 

@@ -20,6 +20,10 @@
 #include <rapidcheck/gtest.h>
 #endif
 
+// HDF5 1.10 forgets memory when it refuses a damaged file. LeakSanitizer asks for this function by name.
+extern "C" const char* __lsan_default_suppressions();  // NOLINT
+extern "C" const char* __lsan_default_suppressions() { return "leak:libhdf5"; }  // NOLINT
+
 namespace sailor {
 namespace {
 
@@ -77,7 +81,8 @@ ProfileData sample() {
                          .versions = "OpenBLAS 0.3.21",
                          .date = "2026-01-02T03:04:05Z",
                          .source = "Müller et al. 2025"},
-          .layers = {layer(1, LayerKind::block, 0.001), layer(2, LayerKind::block, 0.0018), layer(1, LayerKind::head, 0.003)},
+          .layers = {layer(1, LayerKind::block, 0.001), layer(2, LayerKind::block, 0.0018),
+                     layer(1, LayerKind::head, 0.003)},
           .links = {link(LinkOperation::send_receive, 2, 1024, 1e-6), link(LinkOperation::send_receive, 2, 16384, 4e-6),
                     link(LinkOperation::all_reduce, 4, 1024, 8e-6)},
           .processes = {{.gpu = "cpu", .framework = "sailor", .base_memory = Bytes(5e7)}}};
@@ -179,7 +184,7 @@ TEST_F(ProfileStore, DatesAFileThatHasNoDate) {
   ASSERT_TRUE(add_to_store(folder_, undated));
   auto data = load_profile(folder_);
   ASSERT_TRUE(data) << data.error().message();
-  EXPECT_EQ(data->provenance.date.size(), std::string("2026-01-02T03:04:05Z").size());
+  EXPECT_EQ(data->provenance.date.size(), std::string("2026-01-02T03:04:05.678Z").size());
 }
 
 TEST_F(ProfileStore, NewestMeasurementOfAKeyWinsAndOthersAreKept) {
@@ -446,7 +451,8 @@ TEST_F(ForeignFile, WithImpossibleValuesIsRefusedByRowAndField) {
       header(writer);
       using enum hdf5::ColumnType;
       std::vector<hdf5::ColumnInfo> columns;
-      for (const char* name : {"model", "gpu", "precision", "recompute", "layer_kind"}) columns.push_back({name, text, "1"});
+      for (const char* name : {"model", "gpu", "precision", "recompute", "layer_kind"})
+        columns.push_back({name, text, "1"});
       for (const char* name : {"tensor_parallel", "micro_batch", "sequence_length", "busy_ranks", "forward_samples",
                                "backward_samples", "update_samples", "parameters"})
         columns.push_back({name, integer, "1"});
@@ -457,8 +463,8 @@ TEST_F(ForeignFile, WithImpossibleValuesIsRefusedByRowAndField) {
         columns.push_back({name, number, "byte"});
       (void)writer.table("layers", columns, 0, {});
       one_link(writer, field, value);
-      (void)writer.table("processes", {{"gpu", text, "1"}, {"framework", text, "1"}, {"base_memory_bytes", number, "byte"}},
-                         0, {});
+      (void)writer.table("processes",
+                         {{"gpu", text, "1"}, {"framework", text, "1"}, {"base_memory_bytes", number, "byte"}}, 0, {});
     });
   };
   EXPECT_EQ(error_with("none", 0.0), "without file name: no error");
@@ -496,8 +502,13 @@ RunRecord sample_run() {
   run.warm_up_iterations = 2;
   for (int i = 0; i < 5; ++i) run.iterations.push_back({.iteration = i, .loss = 5.0 - i, .time = Seconds(1.0 + i)});
   for (int i = 0; i < 3; ++i)
-    run.ranks.push_back({.rank = i, .pipeline = 0, .stage = i, .tensor_parallel_index = 0, .host = "nid00" + std::to_string(i),
-                         .peak_tensor_memory = Bytes(1000.0 + i), .peak_resident_memory = Bytes(9000.0 - i)});
+    run.ranks.push_back({.rank = i,
+                         .pipeline = 0,
+                         .stage = i,
+                         .tensor_parallel_index = 0,
+                         .host = "nid00" + std::to_string(i),
+                         .peak_tensor_memory = Bytes(1000.0 + i),
+                         .peak_resident_memory = Bytes(9000.0 - i)});
   return run;
 }
 
@@ -586,11 +597,13 @@ TEST(ProfileLookup, MissingLayerSaysWhatIsThere) {
     change(key);
     return profile.layer(key).error().message();
   };
-  EXPECT_EQ(message([](LayerKey& key) { key.micro_batch = 3; }),
-            "the profile has no layers of micro-batch 3 for model tiny-gpt, GPU cpu, precision fp32, recompute none, "
-            "tensor parallel 1, sequence length 64 (micro-batches there: 1, 2); measure them with sailor-profile layers");
-  EXPECT_EQ(message([](LayerKey& key) { key.model = "opt-30b"; }),
-            "the profile has no layers of model opt-30b (models there: tiny-gpt); measure them with sailor-profile layers");
+  EXPECT_EQ(
+      message([](LayerKey& key) { key.micro_batch = 3; }),
+      "the profile has no layers of micro-batch 3 for model tiny-gpt, GPU cpu, precision fp32, recompute none, "
+      "tensor parallel 1, sequence length 64 (micro-batches there: 1, 2); measure them with sailor-profile layers");
+  EXPECT_EQ(
+      message([](LayerKey& key) { key.model = "opt-30b"; }),
+      "the profile has no layers of model opt-30b (models there: tiny-gpt); measure them with sailor-profile layers");
   EXPECT_EQ(message([](LayerKey& key) { key.kind = LayerKind::embedding; }),
             "the profile has no layers of layer kind embedding for model tiny-gpt, GPU cpu, precision fp32, recompute "
             "none, tensor parallel 1, sequence length 64, micro-batch 1 (layer kinds there: block, head); measure them "
@@ -676,23 +689,24 @@ ProfileData any_profile() {
   data.provenance.date = name();
   const int layers = *rc::gen::inRange(0, 6);
   for (int i = 0; i < layers; ++i)
-    data.layers.push_back({.key = {.model = name(),
-                                   .gpu = name(),
-                                   .precision = *rc::gen::element(Precision::fp32, Precision::tf32, Precision::bf16),
-                                   .recompute = *rc::gen::element(Recompute::none, Recompute::selective, Recompute::full),
-                                   .tensor_parallel = *rc::gen::inRange(1, 1000),
-                                   .micro_batch = i + 1,  // all keys differ, so that none replaces another
-                                   .sequence_length = *rc::gen::inRange(1, 1 << 20),
-                                   .busy_ranks = *rc::gen::inRange(1, 1000),
-                                   .kind = *rc::gen::element(LayerKind::embedding, LayerKind::block,
-                                                             LayerKind::final_norm, LayerKind::head)},
-                           .forward = any_times(),
-                           .backward = any_times(),
-                           .update = any_times(),
-                           .parameters = *rc::gen::inRange<std::int64_t>(0, std::int64_t{1} << 50),
-                           .activation = Bytes(amount()),
-                           .output = Bytes(amount()),
-                           .workspace = Bytes(amount())});
+    data.layers.push_back(
+        {.key = {.model = name(),
+                 .gpu = name(),
+                 .precision = *rc::gen::element(Precision::fp32, Precision::tf32, Precision::bf16),
+                 .recompute = *rc::gen::element(Recompute::none, Recompute::selective, Recompute::full),
+                 .tensor_parallel = *rc::gen::inRange(1, 1000),
+                 .micro_batch = i + 1,  // all keys differ, so that none replaces another
+                 .sequence_length = *rc::gen::inRange(1, 1 << 20),
+                 .busy_ranks = *rc::gen::inRange(1, 1000),
+                 .kind =
+                     *rc::gen::element(LayerKind::embedding, LayerKind::block, LayerKind::final_norm, LayerKind::head)},
+         .forward = any_times(),
+         .backward = any_times(),
+         .update = any_times(),
+         .parameters = *rc::gen::inRange<std::int64_t>(0, std::int64_t{1} << 50),
+         .activation = Bytes(amount()),
+         .output = Bytes(amount()),
+         .workspace = Bytes(amount())});
   const int links = *rc::gen::inRange(0, 6);
   for (int i = 0; i < links; ++i)
     data.links.push_back({.from_gpu = name(),

@@ -1,0 +1,40 @@
+// The live cluster: nodes and partitions from slurmctld through libslurm.
+//
+// libslurm runs in a child process under a deadline: it ends its process when it dislikes its configuration, and
+// retries for a minute when it finds none. The caller gets an error instead, and nothing of Slurm in its process.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "cluster/cluster.hpp"
+#include "core/error.hpp"
+#include "core/units.hpp"
+#include "slurm/node_records.hpp"
+
+namespace sailor::slurm {
+
+/// How to reach Slurm; from the environment, captured in main.
+struct SlurmEnvironment {
+  std::filesystem::path configuration;  ///< value of SLURM_CONF; empty: libslurm's own places
+  Seconds deadline{15};                 ///< for the whole query
+};
+
+/// Errors: unavailable (built without Slurm, no configuration, slurmctld silent), not_found (no usable node).
+Result<ClusterReading> read_cluster(const GpuCatalogue& catalogue, const SlurmEnvironment& environment);
+
+/// The partition that a user named, if jobs can be submitted to it and started in it. Errors: not_found, with the
+/// known names; unavailable, when it is down.
+Result<Partition> require_partition(const Cluster& cluster, std::string_view name);
+
+/// What slurm.conf says about where slurmctld is, for messages; empty fields when it does not say.
+struct ControllerAddress {
+  std::string cluster;
+  std::string host;
+  int port = 6817;
+  /// " of cluster alps at ctl1:6817"; empty when nothing is known.
+  [[nodiscard]] std::string describe() const;
+};
+ControllerAddress parse_controller_address(std::string_view slurm_conf);
+
+}  // namespace sailor::slurm

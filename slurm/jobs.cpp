@@ -1,0 +1,234 @@
+#include "slurm/jobs.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <chrono>
+#include <fstream>
+#include <optional>
+#include <thread>
+
+#include "core/text.hpp"
+#include "slurm/node_records.hpp"
+#include "slurm/process.hpp"
+
+namespace sailor::slurm {
+
+namespace {
+
+constexpr Seconds command_deadline{120};  // Slurm's own retries take up to a minute
+
+/// Slurm's commands on stderr: "sbatch: error: Batch job submission failed: ...". One line, without the repetition.
+std::string words_of(const ProcessOutcome& outcome) {
+  std::string text;
+  for (const std::string& line : split(outcome.errors, '\n')) {
+    std::string_view rest(line);
+    for (const std::string_view prefix : {"sbatch: ", "scontrol: ", "scancel: ", "sacct: ", "error: "})
+      if (rest.starts_with(prefix)) rest.remove_prefix(prefix.size());
+    if (rest.empty()) continue;
+    if (!text.empty()) text += "; ";
+    text += printable(rest);
+  }
+  return text.empty() ? outcome.how_it_ended() : text;
+}
+
+Result<ProcessOutcome> run_slurm(std::vector<std::string> arguments, std::string input = {}) {
+  const std::string program = arguments.front();
+  auto outcome = run_command({.arguments = std::move(arguments), .input = std::move(input), .deadline = command_deadline});
+  if (!outcome && outcome.error().code == ErrorCode::not_found)
+    return fail(ErrorCode::unavailable, outcome.error().what, "load Slurm's module, or log in to the cluster");
+  if (outcome && outcome->timed_out) return fail(ErrorCode::unavailable, fmt::format("{}: {}", program, outcome->how_it_ended()));
+  return outcome;
+}
+
+std::vector<std::string> cluster_option(const JobHandle& job) {
+  if (job.cluster.empty()) return {};
+  return {"--clusters=" + job.cluster};
+}
+
+std::vector<std::string> command_for(const JobHandle& job, std::vector<std::string> arguments, std::vector<std::string> rest) {
+  for (std::string& option : cluster_option(job)) arguments.push_back(std::move(option));
+  for (std::string& word : rest) arguments.push_back(std::move(word));
+  return arguments;
+}
+
+/// The value of "Key=value" in a line of such words; empty when it is not there or Slurm writes "(null)". Values
+/// with blanks reach up to the next key: `up_to` names it.
+std::string value_of(std::string_view line, std::string_view key, std::string_view up_to = " ") {
+  std::size_t start = std::string_view::npos;
+  if (line.starts_with(fmt::format("{}=", key))) start = key.size() + 1;
+  else if (const std::size_t found = line.find(fmt::format(" {}=", key)); found != std::string_view::npos)
+    start = found + key.size() + 2;
+  if (start == std::string_view::npos) return {};
+  line.remove_prefix(start);
+  const std::string_view value = line.substr(0, line.find(up_to));
+  if (value == "(null)" || value == "None" || value == "N/A") return {};
+  return std::string(value);
+}
+
+/// "2:15": exit code and signal.
+void read_exit_code(std::string_view text, JobStatus& status) {
+  const std::size_t colon = text.find(':');
+  const auto read = [](std::string_view digits, int& number) {
+    std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  };
+  read(text.substr(0, colon), status.exit_code);
+  if (colon != std::string_view::npos) read(text.substr(colon + 1), status.exit_signal);
+}
+
+Result<JobPhase> phase_of(std::string_view state) {
+  using enum JobPhase;
+  constexpr std::array<std::pair<std::string_view, JobPhase>, 24> phases{{
+      {"PENDING", pending},       {"CONFIGURING", pending},   {"REQUEUED", pending},    {"REQUEUE_FED", pending},
+      {"REQUEUE_HOLD", pending},  {"RESV_DEL_HOLD", pending}, {"SPECIAL_EXIT", pending}, {"RUNNING", running},
+      {"COMPLETING", running},    {"RESIZING", running},      {"SIGNALING", running},   {"STAGE_OUT", running},
+      {"STOPPED", running},       {"SUSPENDED", running},     {"COMPLETED", succeeded}, {"BOOT_FAIL", failed},
+      {"CANCELLED", failed},      {"DEADLINE", failed},       {"FAILED", failed},       {"NODE_FAIL", failed},
+      {"OUT_OF_MEMORY", failed},  {"PREEMPTED", failed},      {"REVOKED", failed},      {"TIMEOUT", failed},
+  }};
+  // sacct adds who cancelled: "CANCELLED by 1000"
+  const std::string_view word = state.substr(0, state.find(' '));
+  for (const auto& [name, phase] : phases)
+    if (name == word) return phase;
+  if (word == "LAUNCH_FAILED" || word == "RECONFIG_FAIL") return failed;
+  return fail(ErrorCode::failure, fmt::format("Slurm says the job is '{}', which is no state known here", printable(state)));
+}
+
+bool same_to_a_reader(const JobStatus& a, const JobStatus& b) { return a.state == b.state && a.reason == b.reason && a.nodes == b.nodes; }
+
+void pause_for(Seconds time) { std::this_thread::sleep_for(std::chrono::duration<double>(time.value())); }
+
+/// Once slurmctld has forgotten a job (MinJobAge), accounting may still know it.
+Result<JobStatus> status_from_accounting(const JobHandle& job) {
+  const auto outcome = run_slurm(command_for(job, {"sacct"}, {"-n", "-P", "-X", "-o", "State,ExitCode,NodeList", "-j", std::to_string(job.id)}));
+  if (outcome && outcome->succeeded())
+    for (const std::string& line : split(outcome->output, '\n')) return parse_sacct_job(line);
+  return fail(ErrorCode::not_found, fmt::format("Slurm knows no job {} (any more)", job.id),
+              "look into its log; accounting would know more where it is switched on");
+}
+
+}  // namespace
+
+Result<JobHandle> submit(const std::filesystem::path& script, const std::filesystem::path& working_directory) {
+  auto outcome = run_slurm({"sbatch", "--parsable", "--chdir=" + working_directory.string(), "--", script.string()});
+  if (!outcome) return fail(outcome.error(), "cannot submit the job");
+  if (!outcome->succeeded()) return fail(ErrorCode::failure, fmt::format("sbatch refused '{}': {}", script.string(), words_of(*outcome)));
+  // "123" or "123;cluster"; a site's plugin may print lines of its own before it.
+  for (const std::string& line : split(outcome->output, '\n')) {
+    JobHandle job;
+    const auto [end, problem] = std::from_chars(line.data(), line.data() + line.size(), job.id);
+    const std::string_view rest(end, static_cast<std::size_t>(line.data() + line.size() - end));
+    if (problem != std::errc() || (!rest.empty() && rest.front() != ';')) continue;
+    if (!rest.empty()) job.cluster = rest.substr(1);
+    return job;
+  }
+  return fail(ErrorCode::failure, fmt::format("sbatch gave no job id but '{}'", printable(outcome->output)));
+}
+
+Result<std::string> test_submission(const std::string& script_text) {
+  auto outcome = run_slurm({"sbatch", "--test-only"}, script_text);
+  if (!outcome) return fail(outcome.error(), "cannot ask Slurm");
+  if (!outcome->succeeded()) return fail(ErrorCode::failure, fmt::format("sbatch would refuse the job: {}", words_of(*outcome)));
+  return words_of(*outcome);
+}
+
+std::string JobStatus::describe() const {
+  std::string text = state;
+  if (phase == JobPhase::running && !nodes.empty()) text += " on " + nodes;
+  if (phase == JobPhase::failed && exit_code != 0) text += fmt::format(", exit code {}", exit_code);
+  if (phase == JobPhase::failed && exit_signal != 0) text += fmt::format(", signal {}", exit_signal);
+  if (!reason.empty()) text += fmt::format(" ({})", reason);
+  return text;
+}
+
+Result<JobStatus> parse_scontrol_job(std::string_view line) {
+  JobStatus status;
+  status.state = value_of(line, "JobState");
+  if (status.state.empty())
+    return fail(ErrorCode::failure, fmt::format("scontrol says nothing of the job's state: '{}'", printable(line.substr(0, 200))));
+  auto phase = phase_of(status.state);
+  if (!phase) return fail(phase.error());
+  status.phase = *phase;
+  status.reason = value_of(line, "Reason", " Dependency=");
+  if (status.reason.find('=') != std::string::npos) status.reason = value_of(line, "Reason");
+  status.nodes = value_of(line, "NodeList");
+  read_exit_code(value_of(line, "ExitCode"), status);
+  // The last key with blanks in it: what follows differs by release (Power=, TresPerNode=, ...).
+  std::string log = value_of(line, "StdOut", "\n");
+  for (const std::string_view next : {" Power=", " Switches=", " TresPerNode=", " TresPerJob=", " TresPerTask=", " MailUser=", " CpusPerTres="})
+    log = log.substr(0, log.find(next));
+  while (log.ends_with(' ')) log.pop_back();
+  status.log = log;
+  return status;
+}
+
+Result<JobStatus> parse_sacct_job(std::string_view line) {
+  std::vector<std::string> fields = split(line, '|');
+  if (fields.size() < 2) return fail(ErrorCode::failure, fmt::format("sacct says '{}'", printable(line)));
+  JobStatus status;
+  status.state = fields[0];
+  auto phase = phase_of(status.state);
+  if (!phase) return fail(phase.error());
+  status.phase = *phase;
+  read_exit_code(fields[1], status);
+  if (fields.size() > 2 && fields[2] != "None assigned") status.nodes = fields[2];
+  return status;
+}
+
+Result<JobStatus> job_status(const JobHandle& job) {
+  auto outcome = run_slurm(command_for(job, {"scontrol", "-o"}, {"show", "job", std::to_string(job.id)}));
+  if (!outcome) return fail(outcome.error(), fmt::format("job {}", job.id));
+  if (outcome->succeeded()) {
+    const std::size_t end = outcome->output.find('\n');
+    return parse_scontrol_job(std::string_view(outcome->output).substr(0, end));
+  }
+  const std::string words = words_of(*outcome);
+  if (words.find("Invalid job id") != std::string::npos) return status_from_accounting(job);
+  return fail(ErrorCode::unavailable, fmt::format("job {}: {}", job.id, words));
+}
+
+Result<JobStatus> wait_for(const JobHandle& job, const std::function<void(const JobStatus&)>& on_change,
+                           const WaitOptions& options) {
+  using Clock = std::chrono::steady_clock;
+  std::optional<JobStatus> last;
+  auto heard = Clock::now();
+  for (Seconds pause = options.first_pause;; pause = std::min(pause * 1.5, options.longest_pause)) {
+    auto status = job_status(job);
+    if (status) {
+      heard = Clock::now();
+      if (on_change && (!last || !same_to_a_reader(*last, *status))) on_change(*status);
+      if (status->log.empty() && last) status->log = last->log;
+      last = *status;
+      if (status->ended()) return status;
+    } else if (status.error().code != ErrorCode::unavailable ||
+               std::chrono::duration<double>(Clock::now() - heard).count() > options.patience.value()) {
+      return fail(status.error());
+    }
+    pause_for(pause);
+  }
+}
+
+Result<void> cancel(const JobHandle& job) {
+  auto outcome = run_slurm(command_for(job, {"scancel"}, {std::to_string(job.id)}));
+  if (!outcome) return fail(outcome.error(), fmt::format("cannot cancel job {}", job.id));
+  if (!outcome->succeeded()) return fail(ErrorCode::failure, fmt::format("cannot cancel job {}: {}", job.id, words_of(*outcome)));
+  return {};
+}
+
+std::vector<std::string> last_lines(const std::filesystem::path& log, std::size_t most) {
+  std::ifstream stream(log, std::ios::binary | std::ios::ate);
+  if (!stream) return {};
+  // Logs may be long: the last 16 KiB hold enough lines.
+  constexpr std::streamoff window = 16384;
+  const std::streamoff size = stream.tellg();
+  stream.seekg(std::max<std::streamoff>(0, size - window));
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(stream, line);) lines.push_back(printable(line));
+  if (size > window && lines.size() > 1) lines.erase(lines.begin());  // it was cut
+  if (lines.size() > most) lines.erase(lines.begin(), lines.end() - static_cast<std::ptrdiff_t>(most));
+  return lines;
+}
+
+}  // namespace sailor::slurm

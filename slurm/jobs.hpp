@@ -1,0 +1,66 @@
+// Jobs through Slurm's own commands: sbatch, scontrol, sacct, scancel. Their output in these forms has been stable
+// for many releases, and they know the site's plugins and wrappers.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/error.hpp"
+#include "core/units.hpp"
+
+namespace sailor::slurm {
+
+struct JobHandle {
+  std::uint32_t id = 0;
+  std::string cluster;  ///< only where a federation said it
+};
+
+/// sbatch of a script, from `working_directory`. Errors: unavailable (no sbatch in PATH), failure (what sbatch said).
+Result<JobHandle> submit(const std::filesystem::path& script, const std::filesystem::path& working_directory);
+
+/// `sbatch --test-only`: when and where the script would start, in Slurm's words; nothing is submitted.
+Result<std::string> test_submission(const std::string& script_text);
+
+enum class JobPhase { pending, running, succeeded, failed };
+
+struct JobStatus {
+  JobPhase phase = JobPhase::pending;
+  std::string state;          ///< "PENDING", "COMPLETED", "TIMEOUT", ... as Slurm writes it
+  std::string reason;         ///< why it waits or ended; empty: Slurm gives none
+  int exit_code = 0;          ///< of the batch script
+  int exit_signal = 0;        ///< that ended it
+  std::string nodes;          ///< "gh[1-2]"; empty while it waits
+  std::filesystem::path log;  ///< its stdout; empty when unknown
+
+  [[nodiscard]] bool ended() const { return phase == JobPhase::succeeded || phase == JobPhase::failed; }
+  /// "PENDING (Resources)", "RUNNING on gh[1-2]", "FAILED, exit code 1 (NonZeroExitCode)"
+  [[nodiscard]] std::string describe() const;
+};
+
+/// From slurmctld, or from accounting once slurmctld has forgotten the job. Errors: not_found, unavailable.
+Result<JobStatus> job_status(const JobHandle& job);
+
+struct WaitOptions {
+  Seconds first_pause{0.5};   ///< between two questions; grows by half each time,
+  Seconds longest_pause{15};  ///< up to this: slurmctld serves all users
+  Seconds patience{300};      ///< how long it may fail to answer
+};
+/// Asks until the job has ended. `on_change` is called with every status that differs from the one before.
+Result<JobStatus> wait_for(const JobHandle& job, const std::function<void(const JobStatus&)>& on_change,
+                           const WaitOptions& options = {});
+
+Result<void> cancel(const JobHandle& job);
+
+/// A line of `scontrol -o show job`.
+Result<JobStatus> parse_scontrol_job(std::string_view line);
+/// A line of `sacct -n -P -X -o State,ExitCode,NodeList`.
+Result<JobStatus> parse_sacct_job(std::string_view line);
+
+/// The last lines of a log, for messages; empty when there is none to read.
+std::vector<std::string> last_lines(const std::filesystem::path& log, std::size_t most);
+
+}  // namespace sailor::slurm

@@ -1,0 +1,182 @@
+#include "slurm/node_records.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "core/text.hpp"
+
+namespace sailor::slurm {
+
+namespace {
+
+constexpr int most_devices_per_node = 4096;
+
+/// Splits "gpu:a:2(S:0,1),gpu:b:1" at the commas outside parentheses, and drops what is in parentheses.
+std::vector<std::string> split_gres(std::string_view gres) {
+  std::vector<std::string> parts(1);
+  int depth = 0;
+  for (const char c : gres) {
+    if (c == '(') ++depth;
+    else if (c == ')') --depth;
+    else if (c == ',' && depth == 0) parts.emplace_back();
+    else if (depth == 0) parts.back() += c;
+  }
+  std::erase_if(parts, [](const std::string& part) { return part.empty(); });
+  return parts;
+}
+
+std::optional<int> parse_count(std::string_view text) {
+  int count = 0;
+  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), count);
+  if (problem != std::errc() || end != text.data() + text.size() || count < 0) return std::nullopt;
+  return count;
+}
+
+bool starts_with_digit(std::string_view text) { return !text.empty() && text.front() >= '0' && text.front() <= '9'; }
+
+/// The device of a node, or why the node is left out.
+struct NodeDevice {
+  const GpuType* type = nullptr;
+  int count = 0;
+  std::string problem;  ///< the same words for all nodes with the same problem
+};
+
+NodeDevice device_of(const NodeRecord& node, const GpuCatalogue& catalogue) {
+  auto gpus = parse_gpus(node.gres);
+  if (!gpus) return {.type = nullptr, .count = 0, .problem = gpus.error().what};
+  if (gpus->empty()) {
+    if (catalogue.cpu() == nullptr) return {.type = nullptr, .count = 0, .problem = "no GPUs, and the catalogue describes no CPU device"};
+    return {.type = catalogue.cpu(), .count = std::clamp(node.cores, 1, most_devices_per_node), .problem = {}};
+  }
+  if (gpus->size() > 1) {
+    std::vector<std::string> types;
+    for (const GpuCount& gpu : *gpus) types.push_back(gpu.type.empty() ? "untyped" : gpu.type);
+    return {.type = nullptr, .count = 0, .problem = fmt::format("GPUs of several types on one node ({})", fmt::join(types, ", "))};
+  }
+  const GpuCount& gpu = gpus->front();
+  if (gpu.type.empty()) return {.type = nullptr, .count = 0, .problem = "GPUs without a type (Slurm says only 'gpu'); give them a type in gres.conf"};
+  const GpuType* type = catalogue.find_gres(gpu.type);
+  if (type == nullptr)
+    return {.type = nullptr, .count = 0, .problem = fmt::format("GPU type '{}' is not in the catalogue; add it to slurm_gres of a GPU in gpus.toml",
+                                   gpu.type)};
+  return {.type = type, .count = std::min(gpu.count, most_devices_per_node), .problem = {}};
+}
+
+/// "gh1, gh2, gh3 and 61 more"
+std::string name_some(const std::vector<std::string>& names) {
+  constexpr std::size_t shown = 8;
+  if (names.size() <= shown + 1) return fmt::format("{}", fmt::join(names, ", "));
+  return fmt::format("{} and {} more", fmt::join(names.begin(), names.begin() + shown, ", "), names.size() - shown);
+}
+
+bool alike(const NodeGroup& a, const NodeGroup& b) {
+  return a.gpu == b.gpu && a.gpus_per_node == b.gpus_per_node && a.cpus_per_node == b.cpus_per_node &&
+         a.memory_per_node == b.memory_per_node && a.state == b.state && a.state_reason == b.state_reason &&
+         a.partitions == b.partitions;
+}
+
+/// Length of the UTF-8 sequence at the front of `text`; 0 if there is none.
+std::size_t utf8_length(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  std::size_t length = 0;
+  if (byte(0) < 0x80) length = 1;
+  else if (byte(0) >= 0xc2 && byte(0) < 0xe0) length = 2;
+  else if (byte(0) >= 0xe0 && byte(0) < 0xf0) length = 3;
+  else if (byte(0) >= 0xf0 && byte(0) < 0xf5) length = 4;
+  if (length > text.size()) return 0;
+  for (std::size_t i = 1; i < length; ++i)
+    if (byte(i) < 0x80 || byte(i) >= 0xc0) return 0;
+  // Overlong forms, surrogates, and code points above U+10FFFF
+  if (length == 3 && ((byte(0) == 0xe0 && byte(1) < 0xa0) || (byte(0) == 0xed && byte(1) >= 0xa0))) return 0;
+  if (length == 4 && ((byte(0) == 0xf0 && byte(1) < 0x90) || (byte(0) == 0xf4 && byte(1) >= 0x90))) return 0;
+  return length;
+}
+
+}  // namespace
+
+Result<std::vector<GpuCount>> parse_gpus(std::string_view gres) {
+  std::vector<GpuCount> gpus;
+  if (gres == "(null)" || gres == "N/A") return gpus;
+  for (const std::string& part : split_gres(gres)) {
+    // gpu, gpu:2, gpu:gh200, gpu:gh200:4, and with flags gpu:gh200:no_consume:4. "gpu:0" is a node whose GPUs are gone.
+    const std::vector<std::string> fields = split(part, ':');
+    if (fields.empty() || fields.front() != "gpu") continue;
+    GpuCount gpu{.type = {}, .count = 1};
+    if (fields.size() > 1 && starts_with_digit(fields.back()) &&
+        (fields.size() > 2 || parse_count(fields.back()).has_value())) {
+      const auto count = parse_count(fields.back());
+      if (!count) return fail(ErrorCode::invalid_input, fmt::format("the number of GPUs in Gres '{}' is not readable", gres));
+      gpu.count = *count;
+      if (fields.size() > 2) gpu.type = fields[1];
+    } else if (fields.size() > 1) {
+      gpu.type = fields[1];
+    }
+    if (gpu.count == 0) continue;
+    const auto same = std::find_if(gpus.begin(), gpus.end(), [&](const GpuCount& other) { return other.type == gpu.type; });
+    if (same == gpus.end()) gpus.push_back(std::move(gpu));
+    else same->count += gpu.count;  // one line per socket in gres.conf
+  }
+  return gpus;
+}
+
+Result<ClusterReading> assemble_cluster(std::string name, std::vector<Partition> partitions,
+                                        const std::vector<NodeRecord>& nodes, const GpuCatalogue& catalogue) {
+  ClusterReading reading;
+  reading.cluster.name = std::move(name);
+  reading.cluster.origin = "slurm";
+  reading.cluster.partitions = std::move(partitions);
+  std::vector<NodeGroup>& groups = reading.cluster.groups;
+  std::map<std::string, std::vector<std::string>> left_out;  // problem -> nodes
+  for (const NodeRecord& node : nodes) {
+    const NodeDevice device = device_of(node, catalogue);
+    if (device.type == nullptr) {
+      left_out[device.problem].push_back(node.name);
+      continue;
+    }
+    NodeGroup group{.nodes = {node.name},
+                    .count = 1,
+                    .gpu = device.type->name,
+                    .gpus_per_node = device.count,
+                    .cpus_per_node = std::max(node.cpus, 1),
+                    .memory_per_node = Bytes(static_cast<double>(std::max<std::int64_t>(node.memory_mib, 1)) * 0x1p20),
+                    .state = node.state,
+                    .state_reason = node.state == NodeState::unavailable ? printable(node.state_reason) : "",
+                    .zone = {},
+                    .partitions = node.partitions};
+    const auto same = std::find_if(groups.begin(), groups.end(), [&](const NodeGroup& other) { return alike(other, group); });
+    if (same == groups.end()) {
+      groups.push_back(std::move(group));
+    } else {
+      same->nodes.push_back(node.name);
+      ++same->count;
+    }
+  }
+  for (const auto& [problem, names] : left_out)
+    reading.warnings.push_back(fmt::format("left out {} {}: {}", names.size() == 1 ? "node" : "nodes", name_some(names),
+                                           printable(problem)));
+  if (groups.empty())
+    return fail(ErrorCode::not_found, fmt::format("cluster {} has no node that can be planned for{}{}", reading.cluster.name,
+                                                  reading.warnings.empty() ? "" : ": ", fmt::join(reading.warnings, "; ")));
+  return reading;
+}
+
+std::string printable(std::string_view text) {
+  std::string line;
+  while (!text.empty()) {
+    const std::size_t length = utf8_length(text);
+    const unsigned char byte = static_cast<unsigned char>(text.front());
+    if (length == 0) line += '?';
+    else if (length == 1 && (byte < 0x20 || byte == 0x7f)) line += ' ';
+    else line += text.substr(0, length);
+    text.remove_prefix(std::max<std::size_t>(length, 1));
+  }
+  return line;
+}
+
+}  // namespace sailor::slurm

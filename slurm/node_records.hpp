@@ -1,0 +1,49 @@
+// What slurmctld says about its nodes, as plain values, and how that becomes a Cluster. No Slurm needed here: tests
+// write these values themselves.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cluster/cluster.hpp"
+
+namespace sailor::slurm {
+
+/// GPUs of a node by type: "gpu:gh200:4(S:0-3),shard:8" is one entry {"gh200", 4}. Other resources are left out.
+struct GpuCount {
+  std::string type;  ///< empty: the administrator gave none ("gpu:4")
+  int count = 0;
+  bool operator==(const GpuCount&) const = default;
+};
+/// Reads a node's Gres. Errors: invalid_input (a count that is no number).
+Result<std::vector<GpuCount>> parse_gpus(std::string_view gres);
+
+struct NodeRecord {
+  std::string name;
+  std::string gres;                     ///< as Slurm writes it; empty: none
+  int cpus = 0;                         ///< CPUs that jobs may use (hardware threads where they are switched on)
+  int cores = 0;                        ///< physical cores among them
+  std::int64_t memory_mib = 0;          ///< RealMemory
+  NodeState state = NodeState::idle;
+  std::string state_reason;             ///< only for unavailable nodes
+  std::vector<std::string> partitions;  ///< in the order of slurm.conf
+};
+
+/// A cluster, and what was left out of it.
+struct ClusterReading {
+  Cluster cluster;
+  std::vector<std::string> warnings;  ///< one line each, for the log
+};
+
+/// Folds alike nodes into groups, in the order of their first node. Nodes without GPUs become groups of the
+/// catalogue's CPU device, one device per core. Nodes of a GPU type that the catalogue does not know, of none, or of
+/// two are left out with a warning. Errors: not_found, when no node is left.
+Result<ClusterReading> assemble_cluster(std::string name, std::vector<Partition> partitions,
+                                        const std::vector<NodeRecord>& nodes, const GpuCatalogue& catalogue);
+
+/// `text` as one line of valid UTF-8: administrators write reasons in any encoding, TOML takes only this.
+std::string printable(std::string_view text);
+
+}  // namespace sailor::slurm

@@ -1,0 +1,42 @@
+// Running something that may hang or die in a process of its own, under a deadline: Slurm's commands, and calls
+// of libslurm, which ends the calling process when it is not pleased with its configuration.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/error.hpp"
+#include "core/units.hpp"
+
+namespace sailor::slurm {
+
+struct Command {
+  std::vector<std::string> arguments;  ///< the program (looked up in PATH) and its arguments; no shell sees them
+  std::string input;                   ///< what it reads on stdin
+  Seconds deadline{60};                ///< then it is killed
+};
+
+/// How a process ended and what it wrote.
+struct ProcessOutcome {
+  int exit_status = 0;     ///< meaningful when neither of the two below says otherwise
+  int signal = 0;          ///< that ended it; 0: none
+  bool timed_out = false;  ///< killed at the deadline
+  std::string output;      ///< stdout
+  std::string errors;      ///< stderr
+
+  [[nodiscard]] bool succeeded() const { return exit_status == 0 && signal == 0 && !timed_out; }
+  /// "exit status 1", "signal 9 (Killed)", "no answer within 15 s".
+  [[nodiscard]] std::string how_it_ended() const;
+  Seconds deadline{};
+};
+
+/// Runs a program to its end. Errors: not_found when there is no such program in PATH; io when the system refuses.
+/// A program that fails is no error here: see the outcome.
+Result<ProcessOutcome> run_command(const Command& command);
+
+/// Runs `body` in a forked child; what it returns is the outcome's `output`. stdout and stderr of the child are
+/// captured as `errors`; the child leaves by _exit, so buffers and exit handlers of the parent stay the parent's.
+Result<ProcessOutcome> run_in_child(const std::function<std::string()>& body, Seconds deadline);
+
+}  // namespace sailor::slurm

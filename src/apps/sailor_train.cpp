@@ -1,0 +1,276 @@
+// sailor-train: runs a plan. One process per rank, started by srun or mpirun; a process trains on one CPU core.
+//
+// A mistake that all ranks see is printed once, by the lowest rank that sees it, and all ranks exit with its status.
+// What only one rank can see in the middle of training (a dead neighbour, a bad token, no memory) ends the whole job
+// with that rank's message.
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <set>
+
+#include "apps/options.hpp"
+#include "core/log.hpp"
+#include "core/terminal.hpp"
+#include "profile/run_file.hpp"
+#include "runtime/cpu/cpu_device.hpp"
+#include "runtime/mpi/mpi_session.hpp"
+#include "runtime/trainer.hpp"
+
+namespace sailor::apps {
+
+namespace {
+
+using runtime::Communicator;
+using runtime::MpiSession;
+using runtime::Trainer;
+
+constexpr std::int64_t run_file_interval = 20;     // iterations between two writes of the run file
+constexpr std::int64_t statistics_warm_up = 2;     // first iterations connect ranks and touch memory for the first time
+
+std::string command;                               // for provenance; set by main
+volatile std::sig_atomic_t stop_asked = 0;         // the signal that asked, or 0
+
+CommandLine command_line() {
+  return {.program = "sailor-train",
+          .purpose = "trains a model as a plan says; start one process per rank with srun or mpirun",
+          .positionals = {{.name = "PLAN", .help = "plan file (plan.toml)"}},
+          .options = {{.name = "data",
+                       .value_name = "PREFIX",
+                       .help = "tokens to train on: PREFIX.bin and PREFIX.idx in Megatron-LM's format (see sailor-data)"},
+                      {.name = "iterations",
+                       .type = OptionType::integer,
+                       .value_name = "N",
+                       .help = "train for N iterations",
+                       .default_value = "100",
+                       .minimum = 1},
+                      {.name = "learning-rate",
+                       .type = OptionType::number,
+                       .value_name = "RATE",
+                       .help = "learning rate of AdamW after the warm-up",
+                       .default_value = "0.0006",
+                       .minimum = 0},
+                      {.name = "warm-up-iterations",
+                       .type = OptionType::integer,
+                       .value_name = "N",
+                       .help = "let the learning rate rise linearly over the first N iterations",
+                       .default_value = "0",
+                       .minimum = 0},
+                      {.name = "weight-decay",
+                       .type = OptionType::number,
+                       .value_name = "RATE",
+                       .help = "decoupled weight decay of AdamW, on matrices only",
+                       .default_value = "0.1",
+                       .minimum = 0},
+                      {.name = "seed",
+                       .type = OptionType::integer,
+                       .value_name = "N",
+                       .help = "seed of the initial parameters and of the order of samples",
+                       .default_value = "1",
+                       .minimum = 0},
+                      {.name = "run-file",
+                       .value_name = "FILE",
+                       .help = "keep times, losses and peak memory in this HDF5 file (for sailor-simulate --against)"},
+                      {.name = "log-every",
+                       .type = OptionType::integer,
+                       .value_name = "N",
+                       .help = "print every N-th iteration",
+                       .default_value = "1",
+                       .minimum = 1},
+                      {.name = "timeout",
+                       .type = OptionType::number,
+                       .value_name = "SECONDS",
+                       .help = "give up when another rank does not answer for so many seconds",
+                       .default_value = "600",
+                       .minimum = 0.001},
+                      shared::models_folder()},
+          .examples = {{"srun --mpi=pmix -n 4 sailor-train plan.toml --data corpus --iterations 100",
+                        "train for 100 iterations with the 4 ranks of a plan"},
+                       {"mpirun -n 2 sailor-train plan.toml --data corpus --iterations 20 --run-file run.h5",
+                        "keep what was measured"},
+                       {"sailor-simulate plan.toml --profile store --against run.h5",
+                        "compare it with the prediction"}},
+          .notes = "SIGTERM and SIGUSR2 end training after the running iteration, with the run file written and exit "
+                   "status 0\n(Slurm: --signal=USR2@60). Prints a line per iteration: its loss (mean cross-entropy per "
+                   "token, natural\nlogarithm), its time (slowest rank) and the tokens per second of all ranks together."};
+}
+
+void ask_to_stop(int signal) { stop_asked = signal; }
+
+void catch_signals() {
+  struct sigaction action {};
+  action.sa_handler = ask_to_stop;
+  action.sa_flags = SA_RESTART;
+  for (const int signal : {SIGTERM, SIGUSR2}) sigaction(signal, &action, nullptr);
+}
+
+/// What rank 0 keeps about the run. Collective where it says so.
+class RunFile {
+ public:
+  RunFile(const Options& options, const Plan& plan, const runtime::Device& device) : path_(options.text("run-file")) {
+    run_.provenance = {.tool = fmt::format("sailor-train {}", version()),
+                       .command = command,
+                       .device = device.name(),
+                       .versions = fmt::format("{}, {}", device.versions(), MpiSession::version()),
+                       .date = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::chrono::floor<std::chrono::seconds>(
+                                                                       std::chrono::system_clock::now())))};
+    run_.plan_toml = plan_to_toml(plan);
+  }
+
+  /// Before anything is computed: the folder must be there.
+  [[nodiscard]] Result<void> check() const {
+    if (path_.empty()) return {};
+    std::error_code code;
+    const std::filesystem::path folder = std::filesystem::absolute(path_, code).parent_path();
+    if (std::filesystem::is_directory(folder, code)) return {};
+    return fail(ErrorCode::not_found, fmt::format("--run-file: there is no folder '{}'", folder.string()),
+                "make it, or write somewhere else");
+  }
+
+  void add(std::int64_t iteration, const runtime::IterationResult& result) {
+    run_.iterations.push_back({.iteration = iteration, .loss = result.loss, .time = result.time});
+  }
+
+  /// Collective; rank 0 writes.
+  [[nodiscard]] Result<void> write(Trainer& trainer) {
+    run_.ranks = trainer.rank_records();
+    run_.warm_up_iterations =
+        static_cast<int>(std::min(statistics_warm_up, static_cast<std::int64_t>(run_.iterations.size()) - 1));
+    if (trainer.role().rank != 0 || path_.empty()) return {};
+    std::set<std::string> hosts;
+    for (const RankRecord& rank : run_.ranks) hosts.insert(rank.host);
+    run_.provenance.host.clear();
+    for (const std::string& host : hosts) run_.provenance.host += (run_.provenance.host.empty() ? "" : ",") + host;
+    return save_run(run_, path_);
+  }
+
+  [[nodiscard]] const RunRecord& record() const { return run_; }
+
+ private:
+  std::string path_;
+  RunRecord run_;
+};
+
+void print_header(const Plan& plan, const Options& options) {
+  fmt::print("# {}: {}, {}; {}, {} x {} tokens per iteration\n", options.positional("PLAN").front(), plan.job.model,
+             describe(plan), plural(static_cast<std::size_t>(plan.ranks()), "rank"), plan.job.global_batch,
+             plan.job.sequence_length);
+  fmt::print("# {:>9} {:>10} {:>10} {:>10}\n", "iteration", "loss", "time_s", "tokens/s");
+}
+
+void print_summary(const RunRecord& run) {
+  const TimeStatistics time = run.iteration_time();
+  Bytes tensors;
+  for (const RankRecord& rank : run.ranks) tensors = std::max(tensors, rank.peak_tensor_memory);
+  fmt::print("# iteration time: median {}, p10 {}, p90 {} over {} iterations after {} of warm-up\n",
+             format_time(time.median), format_time(time.p10), format_time(time.p90), time.samples,
+             run.warm_up_iterations);
+  fmt::print("# peak memory of a rank: {} in tensors, {} resident\n", format_bytes(tensors),
+             format_bytes(run.peak_resident_memory()));
+}
+
+/// The rank's main loop. Errors are agreed on: the same on all ranks, with a message on one of them.
+Result<void> train(const Options& options, const Environment& environment, Communicator& world) {
+  const bool speaks = world.rank() == 0;
+  if (options.text("data").empty())
+    return agree(world, fail(ErrorCode::usage, "--data is missing", "make a token file with sailor-data"));
+
+  // Every rank reads the plan, the model and the data itself, so that each finds out what it cannot read.
+  Plan plan;
+  Model model;
+  const auto read_inputs = [&]() -> Result<void> {
+    auto read_plan = load_plan(options.positional("PLAN").front());
+    if (!read_plan) return fail(read_plan.error());
+    plan = std::move(*read_plan);
+    auto found = find_model(plan.job.model, models_folder(options, environment));
+    if (!found) return fail(found.error(), options.positional("PLAN").front());
+    model = std::move(*found);
+    if (auto checked = runtime::check_trainable(plan, model, world.size()); !checked)
+      return fail(checked.error(), options.positional("PLAN").front());
+    return {};
+  };
+  SAILOR_CHECK(agree(world, read_inputs()));
+  const auto seed = static_cast<std::uint64_t>(options.integer("seed"));
+  auto samples = runtime::Samples::open(options.text("data"), plan.job.sequence_length, model.vocabulary, seed);
+  SAILOR_CHECK(agree(world, samples ? Result<void>() : fail(samples.error())));
+
+  const auto device = runtime::make_cpu_device();
+  RunFile run_file(options, plan, *device);
+  SAILOR_CHECK(agree(world, speaks ? run_file.check() : Result<void>()));
+
+  const runtime::TrainerSettings settings{
+      .seed = seed,
+      .optimizer = {.learning_rate = static_cast<float>(options.number("learning-rate")),
+                    .weight_decay = static_cast<float>(options.number("weight-decay"))},
+      .warm_up_iterations = options.integer("warm-up-iterations")};
+  Trainer trainer(plan, model, settings, *device, world, *samples);
+  if (speaks) print_header(plan, options);
+
+  const double tokens = static_cast<double>(plan.job.global_batch) * plan.job.sequence_length;
+  const std::int64_t iterations = options.integer("iterations");
+  bool stopped = false;
+  for (std::int64_t iteration = 0; iteration < iterations && !stopped; ++iteration) {
+    const runtime::IterationResult result = trainer.run(iteration, stop_asked != 0);
+    stopped = result.stop;
+    run_file.add(iteration, result);
+    if (speaks && (iteration % options.integer("log-every") == 0 || iteration + 1 == iterations || stopped)) {
+      fmt::print("{:>11} {:>10.5f} {:>10.4g} {:>10.4g}\n", iteration, result.loss, result.time.value(),
+                 tokens / result.time.value());
+      std::fflush(stdout);
+    }
+    if (stopped && speaks)
+      spdlog::info("stopped after iteration {} on a signal ({} of {} iterations done)", iteration, iteration + 1,
+                   iterations);
+    if ((iteration + 1) % run_file_interval == 0 && iteration + 1 < iterations && !stopped)
+      if (const auto written = run_file.write(trainer); !written)  // training goes on; the last write counts
+        spdlog::warn("{}", written.error().message());
+  }
+  SAILOR_CHECK(agree(world, run_file.write(trainer)));
+  if (speaks) print_summary(run_file.record());
+  return {};
+}
+
+Result<void> run(const Options& options, const Environment& environment) {
+  catch_signals();
+  auto session = MpiSession::start({.program = "sailor-train", .timeout = Seconds(options.number("timeout"))}, environment);
+  if (!session) {
+    if (runtime::is_reported_elsewhere(session.error())) std::exit(exit_status(session.error().code));
+    return fail(session.error());
+  }
+  Communicator& world = (*session)->world();
+  Result<void> done;
+  try {
+    done = train(options, environment, world);
+  } catch (const std::exception& error) {
+    world.abort(error.what());  // the others wait for this rank
+  }
+  session->reset();
+  if (!done && runtime::is_reported_elsewhere(done.error())) std::exit(exit_status(done.error().code));
+  return done;
+}
+
+/// True on all but one rank of a job, by what the launcher says: before MPI runs, only one should complain.
+bool is_silent_rank(const Environment& environment) {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"})
+    if (const auto rank = environment.find(name); rank != environment.end()) return rank->second != "0";
+  return false;
+}
+
+}  // namespace
+
+}  // namespace sailor::apps
+
+int main(int argc, char** argv) {
+  namespace apps = sailor::apps;
+  const std::vector<std::string> arguments(argv + (argc > 0 ? 1 : 0), argv + argc);
+  apps::command = "sailor-train";
+  for (const std::string& argument : arguments) apps::command += " " + argument;
+  const apps::Environment environment = apps::capture_environment();
+  if (apps::is_silent_rank(environment))
+    if (const auto options = apps::parse_options(apps::command_line(), arguments, environment); !options)
+      return sailor::exit_status(options.error().code);
+  return apps::run_program(argc, argv, apps::command_line(), apps::run);
+}

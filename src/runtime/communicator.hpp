@@ -1,0 +1,76 @@
+// Ranks that exchange tensors: point to point along a pipeline, and sums across replicas.
+//
+// Pointers are memory of the device that the communicator serves (MPI: the host's). Calls of the same kind between
+// the same ranks match in the order they are made. A failure of the transport, or a wait that lasts longer than the
+// timeout, prints host, rank, operation and peer on stderr and ends the whole job: nothing here returns an error.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/units.hpp"
+
+namespace sailor::runtime {
+
+/// What a message is, so that activations and gradients between the same two ranks keep apart.
+enum class MessageKind { activation = 1, gradient = 2, control = 3, link_test = 4 };
+
+/// A transfer under way. Its memory must stay untouched until wait() returned or test() said true.
+class Request {
+ public:
+  virtual ~Request() = default;
+  /// Returns when the transfer is done: sent memory may be reused, received memory is filled.
+  virtual void wait() = 0;
+  /// Lets communication progress; true when the transfer is done.
+  [[nodiscard]] virtual bool test() = 0;
+};
+
+class Communicator {
+ public:
+  Communicator() = default;
+  virtual ~Communicator() = default;
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  [[nodiscard]] virtual int rank() const = 0;
+  [[nodiscard]] virtual int size() const = 0;
+
+  // ---- Point to point
+  [[nodiscard]] virtual std::unique_ptr<Request> send_later(const void* data, std::size_t bytes, int to,
+                                                            MessageKind kind) = 0;
+  [[nodiscard]] virtual std::unique_ptr<Request> receive_later(void* data, std::size_t bytes, int from,
+                                                               MessageKind kind) = 0;
+  void send(const void* data, std::size_t bytes, int to, MessageKind kind) {
+    send_later(data, bytes, to, kind)->wait();
+  }
+  void receive(void* data, std::size_t bytes, int from, MessageKind kind) {
+    receive_later(data, bytes, from, kind)->wait();
+  }
+
+  // ---- Collectives: every rank calls them in the same order, with the same counts.
+  /// data = sum over ranks, in place.
+  virtual void all_reduce_sum(float* data, std::int64_t count) = 0;
+  virtual void broadcast(void* data, std::size_t bytes, int root) = 0;
+  virtual void barrier() = 0;
+
+  // ---- The same on values of the host, for what ranks agree on.
+  [[nodiscard]] virtual double sum(double value) = 0;
+  [[nodiscard]] virtual double max(double value) = 0;
+  [[nodiscard]] virtual double min(double value) = 0;
+  /// Texts of all ranks by rank on rank 0; empty elsewhere.
+  [[nodiscard]] virtual std::vector<std::string> gather(const std::string& text) = 0;
+
+  /// A communicator of `ranks` (ascending ranks of this one), which must all call this with the same list; others
+  /// do not. Rank i of it is ranks[i].
+  [[nodiscard]] virtual std::unique_ptr<Communicator> subgroup(const std::vector<int>& ranks) = 0;
+
+  /// "gpu07": where this rank runs.
+  [[nodiscard]] virtual std::string host() const = 0;
+  /// Prints the message with host and rank, and ends the job on all ranks.
+  [[noreturn]] virtual void abort(const std::string& message) = 0;
+};
+
+}  // namespace sailor::runtime

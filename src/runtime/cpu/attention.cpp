@@ -1,0 +1,186 @@
+// Causal attention in blocks of query rows. A block's scores against all keys it may see fit in the cache, so the
+// (sequence, sequence) matrix never exists, and keys behind the diagonal are never multiplied. The backward pass
+// computes the scores again (Dao et al. 2022).
+#include <cblas.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "runtime/cpu/kernels.hpp"
+#include "runtime/cpu/vector_math.hpp"
+
+namespace sailor::runtime::cpu {
+
+namespace {
+
+constexpr std::int64_t block_rows = 64;
+
+// Query rows [first, last) and the keys [first_key, last) that any of them sees; row r sees keys up to r.
+struct QueryBlock {
+  std::int64_t first;
+  std::int64_t last;
+  std::int64_t first_key;
+  [[nodiscard]] std::int64_t rows() const { return last - first; }
+  [[nodiscard]] std::int64_t keys() const { return last - first_key; }
+  /// Columns of the scores that row `row` of the block sees: [begin, end).
+  [[nodiscard]] std::int64_t begin(std::int64_t row, std::int64_t window) const {
+    return window == 0 ? 0 : std::max<std::int64_t>(0, first + row - window + 1 - first_key);
+  }
+  [[nodiscard]] std::int64_t end(std::int64_t row) const { return first + row + 1 - first_key; }
+};
+
+QueryBlock query_block(const AttentionShape& shape, std::int64_t first) {
+  const std::int64_t last = std::min(first + block_rows, shape.sequence_length);
+  return {first, last, shape.window == 0 ? 0 : std::max<std::int64_t>(0, first - shape.window + 1)};
+}
+
+// The head's slices of one sequence. Rows are 3 * width (projected) or width (output) apart.
+struct Slices {
+  std::int64_t projected;  // offset of the query
+  std::int64_t output;
+};
+
+Slices slices(const AttentionShape& shape, std::int64_t sequence, std::int64_t head) {
+  const std::int64_t token = sequence * shape.sequence_length;
+  return {token * 3 * shape.width() + head * shape.head_width, token * shape.width() + head * shape.head_width};
+}
+
+void multiply(bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n, std::int64_t k, float alpha,
+              const float* a, std::int64_t a_stride, const float* b, std::int64_t b_stride, float beta, float* c,
+              std::int64_t c_stride) {
+  const auto narrow = [](std::int64_t value) { return static_cast<int>(value); };
+  cblas_sgemm(CblasRowMajor, transpose_a ? CblasTrans : CblasNoTrans, transpose_b ? CblasTrans : CblasNoTrans,
+              narrow(m), narrow(n), narrow(k), alpha, a, narrow(a_stride), b, narrow(b_stride), beta, c,
+              narrow(c_stride));
+}
+
+// Softmax of scores[begin, end) in place, zeros elsewhere in [0, keys); returns log(sum(exp(scores))).
+SAILOR_CPU_VERSIONS
+float softmax_row(float* scores, std::int64_t begin, std::int64_t end, std::int64_t keys) {
+  float largest = scores[begin];
+#pragma omp simd reduction(max : largest)
+  for (std::int64_t i = begin; i < end; ++i) largest = scores[i] > largest ? scores[i] : largest;
+  float sum = 0.0f;
+#pragma omp simd reduction(+ : sum)
+  for (std::int64_t i = begin; i < end; ++i) {
+    const float e = fast_exp(scores[i] - largest);
+    scores[i] = e;
+    sum += e;
+  }
+  const float reciprocal = 1.0f / sum;
+#pragma omp simd
+  for (std::int64_t i = begin; i < end; ++i) scores[i] *= reciprocal;
+  std::fill(scores, scores + begin, 0.0f);
+  std::fill(scores + end, scores + keys, 0.0f);
+  return largest + std::log(sum);
+}
+
+// scores become probabilities, and gradient (of the probabilities) becomes that of the scores before scaling.
+SAILOR_CPU_VERSIONS
+void softmax_row_backward(float* scores, float* gradient, float log_sum, float product, float scale,
+                          std::int64_t begin, std::int64_t end, std::int64_t keys) {
+#pragma omp simd
+  for (std::int64_t i = begin; i < end; ++i) {
+    const float probability = fast_exp(scores[i] - log_sum);
+    scores[i] = probability;
+    gradient[i] = probability * (gradient[i] - product) * scale;
+  }
+  for (float* row : {scores, gradient}) {
+    std::fill(row, row + begin, 0.0f);
+    std::fill(row + end, row + keys, 0.0f);
+  }
+}
+
+SAILOR_CPU_VERSIONS
+float dot(const float* a, const float* b, std::int64_t count) {
+  float sum = 0.0f;
+#pragma omp simd reduction(+ : sum)
+  for (std::int64_t i = 0; i < count; ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+}  // namespace
+
+std::int64_t attention_workspace(const AttentionShape& shape, bool backward) {
+  const std::int64_t keys =
+      shape.window == 0 ? shape.sequence_length : std::min(shape.sequence_length, shape.window + block_rows);
+  return std::min(block_rows, shape.sequence_length) * keys * (backward ? 2 : 1);
+}
+
+void attention_forward(const AttentionShape& shape, const float* projected, float* output, float* log_sum,
+                       float* workspace) {
+  const std::int64_t width = shape.width();
+  const std::int64_t stride = 3 * width;
+  for (std::int64_t sequence = 0; sequence < shape.sequences; ++sequence) {
+    for (std::int64_t head = 0; head < shape.heads; ++head) {
+      const Slices slice = slices(shape, sequence, head);
+      const float* query = projected + slice.projected;
+      const float* key = query + width;
+      const float* value = key + width;
+      for (std::int64_t first = 0; first < shape.sequence_length; first += block_rows) {
+        const QueryBlock block = query_block(shape, first);
+        const std::int64_t keys = block.keys();
+        multiply(false, true, block.rows(), keys, shape.head_width, shape.score_scale, query + first * stride, stride,
+                 key + block.first_key * stride, stride, 0.0f, workspace, keys);
+        for (std::int64_t row = 0; row < block.rows(); ++row) {
+          const std::int64_t token = sequence * shape.sequence_length + first + row;
+          log_sum[token * shape.heads + head] =
+              softmax_row(workspace + row * keys, block.begin(row, shape.window), block.end(row), keys);
+        }
+        multiply(false, false, block.rows(), shape.head_width, keys, 1.0f, workspace, keys,
+                 value + block.first_key * stride, stride, 0.0f, output + slice.output + first * width, width);
+      }
+    }
+  }
+}
+
+void attention_backward(const AttentionShape& shape, const float* projected, const float* output,
+                        const float* log_sum, const float* output_gradient, float* projected_gradient,
+                        float* workspace) {
+  const std::int64_t width = shape.width();
+  const std::int64_t stride = 3 * width;
+  // Gradients of keys and values are sums over query blocks.
+  std::memset(projected_gradient, 0, static_cast<std::size_t>(shape.tokens() * stride) * sizeof(float));
+  for (std::int64_t sequence = 0; sequence < shape.sequences; ++sequence) {
+    for (std::int64_t head = 0; head < shape.heads; ++head) {
+      const Slices slice = slices(shape, sequence, head);
+      const float* query = projected + slice.projected;
+      const float* key = query + width;
+      const float* value = key + width;
+      float* query_gradient = projected_gradient + slice.projected;
+      float* key_gradient = query_gradient + width;
+      float* value_gradient = key_gradient + width;
+      for (std::int64_t first = 0; first < shape.sequence_length; first += block_rows) {
+        const QueryBlock block = query_block(shape, first);
+        const std::int64_t rows = block.rows();
+        const std::int64_t keys = block.keys();
+        const std::int64_t key_offset = block.first_key * stride;
+        float* scores = workspace;                // then probabilities
+        float* gradient = workspace + rows * keys;  // of the probabilities, then of the scores
+        const float* block_query = query + first * stride;
+        const float* block_output = output + slice.output + first * width;
+        const float* block_output_gradient = output_gradient + slice.output + first * width;
+        multiply(false, true, rows, keys, shape.head_width, shape.score_scale, block_query, stride, key + key_offset,
+                 stride, 0.0f, scores, keys);
+        multiply(false, true, rows, keys, shape.head_width, 1.0f, block_output_gradient, width, value + key_offset,
+                 stride, 0.0f, gradient, keys);
+        for (std::int64_t row = 0; row < rows; ++row) {
+          const std::int64_t token = sequence * shape.sequence_length + first + row;
+          const float product =
+              dot(block_output + row * width, block_output_gradient + row * width, shape.head_width);
+          softmax_row_backward(scores + row * keys, gradient + row * keys, log_sum[token * shape.heads + head],
+                               product, shape.score_scale, block.begin(row, shape.window), block.end(row), keys);
+        }
+        multiply(true, false, keys, shape.head_width, rows, 1.0f, scores, keys, block_output_gradient, width, 1.0f,
+                 value_gradient + key_offset, stride);
+        multiply(false, false, rows, shape.head_width, keys, 1.0f, gradient, keys, key + key_offset, stride, 0.0f,
+                 query_gradient + first * stride, stride);
+        multiply(true, false, keys, shape.head_width, rows, 1.0f, gradient, keys, block_query, stride, 1.0f,
+                 key_gradient + key_offset, stride);
+      }
+    }
+  }
+}
+
+}  // namespace sailor::runtime::cpu

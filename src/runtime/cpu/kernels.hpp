@@ -1,0 +1,46 @@
+// The CPU's kernels, free functions on host pointers. Semantics are those of Device, which they serve.
+#pragma once
+
+#include <cstdint>
+
+#include "runtime/device.hpp"
+
+// On x86-64 a second version of a kernel is compiled for CPUs with AVX2 and FMA, and chosen when the program is
+// loaded; elsewhere the base architecture's vectors (NEON on aarch64) are used. Sanitizers do not run in the
+// loader's resolvers.
+#if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GNUC__) && !defined(__clang__) && \
+    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define SAILOR_CPU_VERSIONS __attribute__((target_clones("arch=haswell", "default")))
+#else
+#define SAILOR_CPU_VERSIONS
+#endif
+
+namespace sailor::runtime::cpu {
+
+void add(float* to, const float* from, std::int64_t count);
+void add_bias(float* values, const float* bias, std::int64_t rows, std::int64_t width);
+void add_bias_gradient(float* bias_gradient, const float* gradient, std::int64_t rows, std::int64_t width);
+void relu_forward(float* values, std::int64_t count);
+void relu_backward(const float* output, float* gradient, std::int64_t count);
+void gelu_forward(const float* input, float* output, std::int64_t count);
+void gelu_backward(float* input_to_output, float* gradient, std::int64_t count);
+void adamw(const AdamWStep& step, float* value, const float* gradient, float* first_moment, float* second_moment,
+           std::int64_t count);
+
+void layer_norm_forward(const NormShape& shape, const float* input, const float* weight, const float* bias,
+                        float* output, float* mean, float* reciprocal_deviation);
+void layer_norm_backward(const NormShape& shape, const float* input, const float* mean,
+                         const float* reciprocal_deviation, const float* weight, float* gradient,
+                         float* weight_gradient, float* bias_gradient);
+void softmax_cross_entropy(float* logits_to_gradient, const std::int32_t* targets, std::int64_t rows,
+                           std::int64_t classes, float gradient_scale, double* loss_sum);
+
+/// Workspace of attention, in floats.
+std::int64_t attention_workspace(const AttentionShape& shape, bool backward);
+void attention_forward(const AttentionShape& shape, const float* projected, float* output, float* log_sum,
+                       float* workspace);
+void attention_backward(const AttentionShape& shape, const float* projected, const float* output,
+                        const float* log_sum, const float* output_gradient, float* projected_gradient,
+                        float* workspace);
+
+}  // namespace sailor::runtime::cpu

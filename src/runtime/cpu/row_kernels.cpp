@@ -1,0 +1,91 @@
+// Kernels that reduce over rows: layer norm and softmax with cross-entropy.
+#include <cmath>
+
+#include "runtime/cpu/kernels.hpp"
+#include "runtime/cpu/vector_math.hpp"
+
+namespace sailor::runtime::cpu {
+
+SAILOR_CPU_VERSIONS
+void layer_norm_forward(const NormShape& shape, const float* input, const float* weight, const float* bias,
+                        float* output, float* mean, float* reciprocal_deviation) {
+  const std::int64_t width = shape.width;
+  const float reciprocal_width = 1.0f / static_cast<float>(width);
+  for (std::int64_t row = 0; row < shape.rows; ++row) {
+    const float* x = input + row * width;
+    float* y = output + row * width;
+    float sum = 0.0f;
+#pragma omp simd reduction(+ : sum)
+    for (std::int64_t i = 0; i < width; ++i) sum += x[i];
+    const float average = sum * reciprocal_width;
+    float squares = 0.0f;  // about the mean: in one pass the difference of squares would cancel
+#pragma omp simd reduction(+ : squares)
+    for (std::int64_t i = 0; i < width; ++i) squares += (x[i] - average) * (x[i] - average);
+    const float reciprocal = 1.0f / std::sqrt(squares * reciprocal_width + shape.epsilon);
+#pragma omp simd
+    for (std::int64_t i = 0; i < width; ++i) y[i] = (x[i] - average) * reciprocal * weight[i] + bias[i];
+    mean[row] = average;
+    reciprocal_deviation[row] = reciprocal;
+  }
+}
+
+SAILOR_CPU_VERSIONS
+void layer_norm_backward(const NormShape& shape, const float* input, const float* mean,
+                         const float* reciprocal_deviation, const float* weight, float* gradient,
+                         float* weight_gradient, float* bias_gradient) {
+  // With n = (x - mean) r, y = n w + b and g = dy w:  dx = r (g - average(g) - n average(g n)).
+  const std::int64_t width = shape.width;
+  const float reciprocal_width = 1.0f / static_cast<float>(width);
+  for (std::int64_t row = 0; row < shape.rows; ++row) {
+    const float* x = input + row * width;
+    float* d = gradient + row * width;
+    const float average = mean[row];
+    const float reciprocal = reciprocal_deviation[row];
+    float sum = 0.0f;
+    float product_sum = 0.0f;
+#pragma omp simd reduction(+ : sum, product_sum)
+    for (std::int64_t i = 0; i < width; ++i) {
+      const float normalized = (x[i] - average) * reciprocal;
+      const float g = d[i] * weight[i];
+      sum += g;
+      product_sum += g * normalized;
+      weight_gradient[i] += d[i] * normalized;
+      bias_gradient[i] += d[i];
+    }
+    const float average_gradient = sum * reciprocal_width;
+    const float average_product = product_sum * reciprocal_width;
+#pragma omp simd
+    for (std::int64_t i = 0; i < width; ++i) {
+      const float normalized = (x[i] - average) * reciprocal;
+      d[i] = reciprocal * (d[i] * weight[i] - average_gradient - normalized * average_product);
+    }
+  }
+}
+
+SAILOR_CPU_VERSIONS
+void softmax_cross_entropy(float* logits_to_gradient, const std::int32_t* targets, std::int64_t rows,
+                           std::int64_t classes, float gradient_scale, double* loss_sum) {
+  double losses = 0.0;
+  for (std::int64_t row = 0; row < rows; ++row) {
+    float* line = logits_to_gradient + row * classes;
+    const float target_logit = line[targets[row]];
+    float largest = line[0];
+#pragma omp simd reduction(max : largest)
+    for (std::int64_t i = 0; i < classes; ++i) largest = line[i] > largest ? line[i] : largest;
+    float sum = 0.0f;
+#pragma omp simd reduction(+ : sum)
+    for (std::int64_t i = 0; i < classes; ++i) {
+      const float e = fast_exp(line[i] - largest);
+      line[i] = e;
+      sum += e;
+    }
+    const float scale = gradient_scale / sum;
+#pragma omp simd
+    for (std::int64_t i = 0; i < classes; ++i) line[i] *= scale;
+    line[targets[row]] -= gradient_scale;
+    losses += std::log(double{sum}) + double{largest} - double{target_logit};
+  }
+  *loss_sum += losses;
+}
+
+}  // namespace sailor::runtime::cpu

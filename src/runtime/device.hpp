@@ -1,0 +1,155 @@
+// What the training runtime needs of a processor: memory with accounting, copies, and the operations of a
+// transformer in fp32.
+//
+// Pointers are device memory unless a name says `host`. Matrices are row-major and dense unless a leading
+// dimension is given. Operations may be queued and return early; they run in the order they were asked for,
+// and synchronize() waits for them. A failing device throws std::runtime_error with the device's name; the
+// rank's main loop turns that into a message and ends the job.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "core/units.hpp"
+
+namespace sailor::runtime {
+
+/// Bytes of tensors on a device.
+struct MemoryUse {
+  Bytes alive{};     ///< allocated now
+  Bytes peak{};      ///< largest `alive` since the last reset_peak_memory()
+  Bytes reserved{};  ///< taken from the system: alive plus what the pool keeps for reuse
+};
+
+/// C (m, n) = op(A) (m, k) · op(B) (k, n), or C += that. A is stored (k, m) when transposed, B (n, k).
+struct MatrixProduct {
+  bool transpose_a = false;
+  bool transpose_b = false;
+  std::int64_t m = 0;
+  std::int64_t n = 0;
+  std::int64_t k = 0;
+  bool accumulate = false;  ///< add to C instead of overwriting it
+};
+
+/// Rows of `width` values, each normalised by itself.
+struct NormShape {
+  std::int64_t rows = 0;
+  std::int64_t width = 0;
+  float epsilon = 1e-5f;
+};
+
+/// Causal self-attention. Queries, keys and values of a token stand side by side in one row of
+/// 3 · heads · head_width values: (tokens, [query | key | value], heads, head_width).
+struct AttentionShape {
+  std::int64_t sequences = 0;
+  std::int64_t sequence_length = 0;
+  std::int64_t heads = 0;
+  std::int64_t head_width = 0;
+  float score_scale = 1.0f;  ///< scores are multiplied by it
+  std::int64_t window = 0;   ///< a token sees itself and window - 1 tokens before it; 0 = all before it
+
+  [[nodiscard]] std::int64_t tokens() const { return sequences * sequence_length; }
+  [[nodiscard]] std::int64_t width() const { return heads * head_width; }
+};
+
+/// One step of AdamW (Loshchilov & Hutter 2019, decoupled weight decay).
+struct AdamWStep {
+  float learning_rate = 1e-3f;
+  float beta1 = 0.9f;
+  float beta2 = 0.95f;
+  float epsilon = 1e-8f;
+  float weight_decay = 0.1f;
+  std::int64_t step = 1;  ///< counted from 1, for the bias correction
+};
+
+class Device {
+ public:
+  Device() = default;
+  virtual ~Device() = default;
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+
+  /// "AMD EPYC 7763", "NVIDIA H200".
+  [[nodiscard]] virtual std::string name() const = 0;
+  /// Libraries that compute, with versions: "OpenBLAS 0.3.21".
+  [[nodiscard]] virtual std::string versions() const = 0;
+
+  // ---- Memory. Contents of new memory are undefined. Alignment is at least 64 bytes.
+  [[nodiscard]] virtual void* allocate(std::size_t bytes) = 0;
+  virtual void release(void* memory) = 0;
+  [[nodiscard]] virtual MemoryUse memory_use() const = 0;
+  virtual void reset_peak_memory() = 0;
+
+  virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
+  /// The host memory may be reused when these return.
+  virtual void copy_from_host(void* to, const void* host, std::size_t bytes) = 0;
+  virtual void copy_to_host(void* host, const void* from, std::size_t bytes) = 0;
+  virtual void zero(void* memory, std::size_t bytes) = 0;
+  virtual void synchronize() = 0;
+
+  // ---- Linear algebra
+  virtual void matmul(const MatrixProduct& product, const float* a, const float* b, float* c) = 0;
+  /// values (rows, width) += bias (width)
+  virtual void add_bias(float* values, const float* bias, std::int64_t rows, std::int64_t width) = 0;
+  /// bias_gradient (width) += column sums of gradient (rows, width)
+  virtual void add_bias_gradient(float* bias_gradient, const float* gradient, std::int64_t rows,
+                                 std::int64_t width) = 0;
+  /// to += from
+  virtual void add(float* to, const float* from, std::int64_t count) = 0;
+
+  // ---- Normalisation
+  /// output = (input - mean) · reciprocal_deviation · weight + bias, per row; output may be input.
+  /// mean and reciprocal_deviation (rows) are written for the backward pass.
+  virtual void layer_norm_forward(const NormShape& shape, const float* input, const float* weight, const float* bias,
+                                  float* output, float* mean, float* reciprocal_deviation) = 0;
+  /// `gradient` (rows, width) is the gradient of the output on entry and of the input on return.
+  /// weight_gradient and bias_gradient (width) are added to.
+  virtual void layer_norm_backward(const NormShape& shape, const float* input, const float* mean,
+                                   const float* reciprocal_deviation, const float* weight, float* gradient,
+                                   float* weight_gradient, float* bias_gradient) = 0;
+
+  // ---- Activation functions, elementwise
+  /// values = max(values, 0)
+  virtual void relu_forward(float* values, std::int64_t count) = 0;
+  /// gradient = 0 where output = 0
+  virtual void relu_backward(const float* output, float* gradient, std::int64_t count) = 0;
+  /// output = gelu(input), in the tanh approximation that GPT-2 and GPT-Neo use ("gelu_new").
+  virtual void gelu_forward(const float* input, float* output, std::int64_t count) = 0;
+  /// gradient *= gelu'(input_to_output); then input_to_output = gelu(input_to_output): the output is needed for
+  /// weight gradients and costs next to nothing here, so that forward need not keep it.
+  virtual void gelu_backward(float* input_to_output, float* gradient, std::int64_t count) = 0;
+
+  // ---- Attention
+  /// projected (tokens, 3 · width) -> output (tokens, width). log_sum (tokens, heads) is written for the backward
+  /// pass: the logarithm of each softmax denominator.
+  virtual void attention_forward(const AttentionShape& shape, const float* projected, float* output,
+                                 float* log_sum) = 0;
+  /// Writes projected_gradient (tokens, 3 · width).
+  virtual void attention_backward(const AttentionShape& shape, const float* projected, const float* output,
+                                  const float* log_sum, const float* output_gradient,
+                                  float* projected_gradient) = 0;
+
+  // ---- Embedding and loss. Tokens must lie in the table.
+  /// output (count, width) = rows `tokens` of table (any, width)
+  virtual void gather_rows(const float* table, const std::int32_t* tokens, std::int64_t count, std::int64_t width,
+                           float* output) = 0;
+  /// rows `tokens` of table_gradient += gradient (count, width)
+  virtual void scatter_add_rows(float* table_gradient, const std::int32_t* tokens, std::int64_t count,
+                                std::int64_t width, const float* gradient) = 0;
+  /// values (repeats, count) += table (count); for learned positions count = sequence_length · hidden.
+  virtual void add_repeated(float* values, const float* table, std::int64_t repeats, std::int64_t count) = 0;
+  /// table_gradient (count) += sum over repeats of gradient (repeats, count)
+  virtual void add_repeated_gradient(float* table_gradient, const float* gradient, std::int64_t repeats,
+                                     std::int64_t count) = 0;
+  /// logits (rows, classes) become their gradient, times `gradient_scale`; *loss_sum += the sum of the rows'
+  /// cross-entropies (natural logarithm, not scaled).
+  virtual void softmax_cross_entropy(float* logits_to_gradient, const std::int32_t* targets, std::int64_t rows,
+                                     std::int64_t classes, float gradient_scale, double* loss_sum) = 0;
+
+  // ---- Optimizer
+  virtual void adamw(const AdamWStep& step, float* value, const float* gradient, float* first_moment,
+                     float* second_moment, std::int64_t count) = 0;
+};
+
+}  // namespace sailor::runtime

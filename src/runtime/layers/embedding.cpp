@@ -1,0 +1,79 @@
+// The first layer: token embedding, projection to the hidden width where the embedding is narrower, and learned
+// positions.
+//
+// Position p has row p, and there are max_sequence_length rows. (Hugging Face's OPT has two more rows in front, a
+// remnant of fairseq's padding index; weights from there are to be read from row 2 on.)
+#include "runtime/layers/make_layers.hpp"
+
+namespace sailor::runtime {
+
+namespace {
+
+class Embedding final : public Layer {
+ public:
+  Embedding(const Model& model, int index, Device& device)
+      : Layer(device, index),
+        hidden_(model.hidden),
+        embedding_width_(model.embedding_width),
+        table_(declare(token_embedding_name, {model.vocabulary, model.embedding_width}, InitialValue::normal,
+                       initial_deviation)),
+        positions_(declare("position_embedding.weight", {model.max_sequence_length, model.hidden},
+                           InitialValue::normal, initial_deviation)) {
+    if (has_projection())
+      projection_ = declare("projection.weight", {hidden_, embedding_width_}, InitialValue::normal, initial_deviation);
+  }
+
+  Tensor forward(const MicroBatch& micro_batch, Tensor, Slot&) override {
+    const std::int64_t tokens = micro_batch.token_count();
+    Tensor output(device(), {tokens, hidden_});
+    if (has_projection()) {
+      const Tensor embedded = gather(micro_batch);
+      linear_forward(embedded.floats(), parameter(projection_), nullptr, tokens, output.floats());
+    } else {
+      device().gather_rows(parameter(table_).value, micro_batch.tokens, tokens, hidden_, output.floats());
+    }
+    device().add_repeated(output.floats(), parameter(positions_).value, micro_batch.sequences,
+                          micro_batch.sequence_length * hidden_);
+    return output;
+  }
+
+  Tensor backward(const MicroBatch& micro_batch, Tensor output_gradient, Slot&) override {
+    const std::int64_t tokens = micro_batch.token_count();
+    device().add_repeated_gradient(parameter(positions_).gradient, output_gradient.floats(), micro_batch.sequences,
+                                   micro_batch.sequence_length * hidden_);
+    if (has_projection()) {
+      Tensor embedded = gather(micro_batch);  // again, instead of keeping it: a copy of a few rows
+      linear_backward_parameters(embedded.floats(), output_gradient.floats(), parameter(projection_), nullptr, tokens);
+      linear_backward_input(output_gradient.floats(), parameter(projection_), tokens, embedded.floats());
+      output_gradient = std::move(embedded);
+    }
+    device().scatter_add_rows(parameter(table_).gradient, micro_batch.tokens, tokens, embedding_width_,
+                              output_gradient.floats());
+    return {};
+  }
+
+ private:
+  [[nodiscard]] bool has_projection() const { return embedding_width_ != hidden_; }
+
+  Tensor gather(const MicroBatch& micro_batch) {
+    Tensor embedded(device(), {micro_batch.token_count(), embedding_width_});
+    device().gather_rows(parameter(table_).value, micro_batch.tokens, micro_batch.token_count(), embedding_width_,
+                         embedded.floats());
+    return embedded;
+  }
+
+  std::int64_t hidden_;
+  std::int64_t embedding_width_;
+  // Positions in parameters(). The table comes first: token_embedding() looks there.
+  std::size_t table_;
+  std::size_t positions_;
+  std::size_t projection_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Layer> make_embedding(const Model& model, int index, Device& device) {
+  return std::make_unique<Embedding>(model, index, device);
+}
+
+}  // namespace sailor::runtime

@@ -1,0 +1,56 @@
+// Caches device memory: what is freed is kept and handed out again, so that an iteration asks the system for
+// nothing after the first one and resident memory does not creep.
+//
+// Best fit with splitting; neighbours that are both free become one block again. Not thread-safe: one pool
+// belongs to one rank's main thread.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "runtime/device.hpp"
+
+namespace sailor::runtime {
+
+class MemoryPool {
+ public:
+  /// `reserve` takes a segment from the system, null when there is none; `give_back` returns it. `owner` is named
+  /// in messages.
+  MemoryPool(std::string owner, std::function<void*(std::size_t)> reserve, std::function<void(void*)> give_back);
+  ~MemoryPool();
+  MemoryPool(const MemoryPool&) = delete;
+  MemoryPool& operator=(const MemoryPool&) = delete;
+
+  /// Aligned to 64 bytes relative to the segments. Throws std::runtime_error when the system has no more.
+  void* allocate(std::size_t bytes);
+  void release(void* memory);
+  [[nodiscard]] MemoryUse use() const;
+  void reset_peak() { peak_ = alive_; }
+
+ private:
+  struct Block {
+    std::size_t size = 0;
+    std::size_t asked = 0;        // what the owner asked for; counted as alive
+    bool free = false;
+    bool segment_start = false;   // never merged with the block before it
+  };
+  using Blocks = std::map<char*, Block>;
+
+  Blocks::iterator reserve_segment(std::size_t size);
+  void give_back_free_segments();
+
+  std::string owner_;
+  std::function<void*(std::size_t)> reserve_;
+  std::function<void(void*)> give_back_;
+  Blocks blocks_;                                    // by address
+  std::set<std::pair<std::size_t, char*>> free_;     // by size
+  std::size_t alive_ = 0;
+  std::size_t peak_ = 0;
+  std::size_t reserved_ = 0;
+};
+
+}  // namespace sailor::runtime

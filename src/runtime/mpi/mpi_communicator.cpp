@@ -1,0 +1,243 @@
+// Every wait polls MPI_Test: a blocking MPI call cannot be given a deadline, and Open MPI's survivors of a dead rank
+// hang in it for ever. Polling yields the core after a short spin, as ranks may share cores.
+#include "runtime/mpi/mpi_communicator.hpp"
+
+#include <fmt/format.h>
+#include <mpi.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <limits>
+
+namespace sailor::runtime {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int spins = 200;  // MPI_Test calls before the core is offered to others; about 20 us
+
+/// What all communicators of a process share.
+struct Context {
+  MpiSettings settings;
+  std::string host;
+  int world_rank = 0;
+};
+
+[[noreturn]] void abort_job(const Context& context, const std::string& message) {
+  // One write, so that lines of several ranks do not mix.
+  const std::string line = fmt::format("{}: error: rank {} on {}: {}\n", context.settings.program, context.world_rank,
+                                       context.host, message);
+  std::fputs(line.c_str(), stderr);
+  std::fflush(stderr);
+  MPI_Abort(MPI_COMM_WORLD, 1);
+  std::_Exit(1);  // MPI_Abort may return after a failed launch
+}
+
+void check(int code, const Context& context, const std::string& call) {
+  if (code == MPI_SUCCESS) return;
+  std::array<char, MPI_MAX_ERROR_STRING> text{};
+  int length = 0;
+  MPI_Error_string(code, text.data(), &length);
+  abort_job(context, fmt::format("{} failed: {}", call, std::string(text.data(), static_cast<std::size_t>(length))));
+}
+
+/// One MPI request. `what` says what is waited for: "receive of the activation (2.0 MiB) from rank 3".
+class MpiRequest final : public Request {
+ public:
+  MpiRequest(const Context& context, std::string what) : context_(context), what_(std::move(what)) {}
+  ~MpiRequest() override {
+    if (request_ != MPI_REQUEST_NULL) MPI_Request_free(&request_);  // only when an exception ends the rank
+  }
+  MpiRequest(const MpiRequest&) = delete;
+  MpiRequest& operator=(const MpiRequest&) = delete;
+
+  MPI_Request* handle() { return &request_; }
+
+  bool test() override {
+    int done = 0;
+    check(MPI_Test(&request_, &done, MPI_STATUS_IGNORE), context_, what_);
+    return done != 0;
+  }
+
+  void wait() override {
+    for (int i = 0; i < spins; ++i)
+      if (test()) return;
+    const auto start = Clock::now();
+    while (!test()) {
+      sched_yield();
+      const std::chrono::duration<double> waited = Clock::now() - start;
+      if (waited.count() > context_.settings.timeout.value())
+        abort_job(context_, fmt::format("no answer for {:g} s: {}; that rank has died, hangs, or is that slow "
+                                        "(then raise --timeout)",
+                                        context_.settings.timeout.value(), what_));
+    }
+  }
+
+ private:
+  const Context& context_;
+  std::string what_;
+  MPI_Request request_ = MPI_REQUEST_NULL;
+};
+
+std::string_view to_string(MessageKind kind) {
+  switch (kind) {
+    case MessageKind::activation: return "an activation";
+    case MessageKind::gradient: return "a gradient";
+    case MessageKind::control: return "a control message";
+    case MessageKind::link_test: return "a test message";
+  }
+  return "a message";
+}
+
+/// MPI counts elements in an int: large messages are counted in floats, then in 4 KiB pieces.
+struct Message {
+  MPI_Datatype type;
+  int count;
+};
+
+class MpiCommunicator final : public Communicator {
+ public:
+  MpiCommunicator(std::shared_ptr<const Context> context, MPI_Comm communicator, std::string name)
+      : context_(std::move(context)), communicator_(communicator), name_(std::move(name)) {
+    call(MPI_Comm_rank(communicator_, &rank_), "MPI_Comm_rank");
+    call(MPI_Comm_size(communicator_, &size_), "MPI_Comm_size");
+  }
+  ~MpiCommunicator() override {
+    if (page_ != MPI_DATATYPE_NULL) MPI_Type_free(&page_);
+    if (communicator_ != MPI_COMM_WORLD) MPI_Comm_free(&communicator_);
+  }
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  std::string host() const override { return context_->host; }
+  [[noreturn]] void abort(const std::string& message) override { abort_job(*context_, message); }
+
+  std::unique_ptr<Request> send_later(const void* data, std::size_t bytes, int to, MessageKind kind) override {
+    auto request = std::make_unique<MpiRequest>(
+        *context_, fmt::format("send of {} ({} bytes) to rank {}", to_string(kind), bytes, to));
+    const Message message = message_of(bytes);
+    call(MPI_Isend(data, message.count, message.type, to, static_cast<int>(kind), communicator_, request->handle()),
+         "MPI_Isend");
+    return request;
+  }
+
+  std::unique_ptr<Request> receive_later(void* data, std::size_t bytes, int from, MessageKind kind) override {
+    auto request = std::make_unique<MpiRequest>(
+        *context_, fmt::format("receive of {} ({} bytes) from rank {}", to_string(kind), bytes, from));
+    const Message message = message_of(bytes);
+    call(MPI_Irecv(data, message.count, message.type, from, static_cast<int>(kind), communicator_, request->handle()),
+         "MPI_Irecv");
+    return request;
+  }
+
+  void all_reduce_sum(float* data, std::int64_t count) override {
+    constexpr std::int64_t piece = std::numeric_limits<int>::max();
+    for (std::int64_t done = 0; done < count; done += piece)
+      reduce(data + done, static_cast<int>(std::min(piece, count - done)), MPI_FLOAT, MPI_SUM, "sum of gradients");
+  }
+
+  void broadcast(void* data, std::size_t bytes, int root) override {
+    MpiRequest request(*context_, fmt::format("broadcast ({} bytes) from rank {} of {}", bytes, root, name_));
+    const Message message = message_of(bytes);
+    call(MPI_Ibcast(data, message.count, message.type, root, communicator_, request.handle()), "MPI_Ibcast");
+    request.wait();
+  }
+
+  void barrier() override {
+    MpiRequest request(*context_, fmt::format("barrier of {}", name_));
+    call(MPI_Ibarrier(communicator_, request.handle()), "MPI_Ibarrier");
+    request.wait();
+  }
+
+  double sum(double value) override { return reduced(value, MPI_SUM); }
+  double max(double value) override { return reduced(value, MPI_MAX); }
+  double min(double value) override { return reduced(value, MPI_MIN); }
+
+  std::vector<std::string> gather(const std::string& text) override {
+    if (rank_ != 0) {
+      const std::uint64_t length = text.size();
+      send(&length, sizeof(length), 0, MessageKind::control);
+      send(text.data(), text.size(), 0, MessageKind::control);
+      return {};
+    }
+    std::vector<std::string> texts{text};
+    for (int from = 1; from < size_; ++from) {
+      std::uint64_t length = 0;
+      receive(&length, sizeof(length), from, MessageKind::control);
+      std::string& received = texts.emplace_back(length, '\0');
+      receive(received.data(), received.size(), from, MessageKind::control);
+    }
+    return texts;
+  }
+
+  std::unique_ptr<Communicator> subgroup(const std::vector<int>& ranks) override {
+    MPI_Group all = MPI_GROUP_NULL;
+    MPI_Group some = MPI_GROUP_NULL;
+    MPI_Comm made = MPI_COMM_NULL;
+    call(MPI_Comm_group(communicator_, &all), "MPI_Comm_group");
+    call(MPI_Group_incl(all, static_cast<int>(ranks.size()), ranks.data(), &some), "MPI_Group_incl");
+    // Blocking, but between ranks that are all alive: they met in the program's last collective just before.
+    call(MPI_Comm_create_group(communicator_, some, 0, &made), "MPI_Comm_create_group");
+    MPI_Group_free(&some);
+    MPI_Group_free(&all);
+    MPI_Comm_set_errhandler(made, MPI_ERRORS_RETURN);
+    return std::make_unique<MpiCommunicator>(context_, made, fmt::format("ranks {}", fmt::join(ranks, ",")));
+  }
+
+ private:
+  void call(int code, const char* name) const { check(code, *context_, fmt::format("{} on {}", name, name_)); }
+
+  Message message_of(std::size_t bytes) {
+    constexpr std::size_t most = std::numeric_limits<int>::max();
+    constexpr std::size_t page = 4096;
+    if (bytes <= most) return {MPI_BYTE, static_cast<int>(bytes)};
+    if (bytes % page != 0 || bytes / page > most)
+      abort(fmt::format("message of {} bytes: above 2 GiB only multiples of {} bytes can be sent; use a smaller "
+                        "micro-batch",
+                        bytes, page));
+    if (page_ == MPI_DATATYPE_NULL) {
+      call(MPI_Type_contiguous(page, MPI_BYTE, &page_), "MPI_Type_contiguous");
+      call(MPI_Type_commit(&page_), "MPI_Type_commit");
+    }
+    return {page_, static_cast<int>(bytes / page)};
+  }
+
+  void reduce(void* data, int count, MPI_Datatype type, MPI_Op operation, const char* what) {
+    MpiRequest request(*context_, fmt::format("{} ({} values) over {}", what, count, name_));
+    call(MPI_Iallreduce(MPI_IN_PLACE, data, count, type, operation, communicator_, request.handle()),
+         "MPI_Iallreduce");
+    request.wait();
+  }
+
+  double reduced(double value, MPI_Op operation) {
+    reduce(&value, 1, MPI_DOUBLE, operation, "agreement");
+    return value;
+  }
+
+  std::shared_ptr<const Context> context_;
+  MPI_Comm communicator_;
+  std::string name_;
+  int rank_ = 0;
+  int size_ = 1;
+  MPI_Datatype page_ = MPI_DATATYPE_NULL;
+};
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_mpi_world(const MpiSettings& settings) {
+  auto context = std::make_shared<Context>();
+  context->settings = settings;
+  std::array<char, 256> host{};
+  gethostname(host.data(), host.size() - 1);
+  context->host = host.data();
+  MPI_Comm_rank(MPI_COMM_WORLD, &context->world_rank);
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  return std::make_unique<MpiCommunicator>(std::move(context), MPI_COMM_WORLD, "all ranks");
+}
+
+}  // namespace sailor::runtime

@@ -1,0 +1,74 @@
+#include "runtime/mpi/mpi_session.hpp"
+
+#include <fmt/format.h>
+#include <mpi.h>
+
+#include <array>
+
+#include "runtime/mpi/mpi_communicator.hpp"
+
+namespace sailor::runtime {
+
+namespace {
+
+constexpr std::string_view reported_elsewhere = "reported by another rank";
+
+/// The number of tasks that Slurm started, where Slurm started this process itself. (Under mpirun inside an allocation
+/// SLURM_NTASKS is the allocation's, and mpirun's own -n counts.)
+std::string slurm_tasks(const std::map<std::string, std::string>& environment) {
+  if (environment.contains("OMPI_COMM_WORLD_SIZE") || environment.contains("HYDI_CONTROL_FD")) return {};
+  const auto tasks = environment.find("SLURM_NTASKS");
+  return tasks == environment.end() ? std::string() : tasks->second;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<MpiSession>> MpiSession::start(const MpiSettings& settings,
+                                                      const std::map<std::string, std::string>& environment) {
+  int provided = MPI_THREAD_SINGLE;
+  if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS)
+    return fail(ErrorCode::unavailable, "MPI_Init_thread failed", "start with srun --mpi=pmix or mpirun");
+  std::unique_ptr<MpiSession> session(new MpiSession);
+  session->world_ = make_mpi_world(settings);
+  const std::string tasks = slurm_tasks(environment);
+  const int size = session->world_->size();
+  if (!tasks.empty() && tasks != std::to_string(size)) {
+    // Each singleton would complain: one of them is enough.
+    const auto process = environment.find("SLURM_PROCID");
+    if (size == 1 && process != environment.end() && process->second != "0")
+      return fail(ErrorCode::unavailable, std::string(reported_elsewhere));
+    return fail(ErrorCode::unavailable,
+                fmt::format("Slurm started {} tasks (SLURM_NTASKS) but MPI sees {} rank{}", tasks, size,
+                            size == 1 ? "" : "s"),
+                "start with srun --mpi=pmix (srun --mpi=list shows what is there), or use mpirun");
+  }
+  return session;
+}
+
+MpiSession::~MpiSession() {
+  world_.reset();
+  MPI_Finalize();
+}
+
+std::string MpiSession::version() {
+  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
+  int length = 0;
+  MPI_Get_library_version(text.data(), &length);
+  const std::string version(text.data(), static_cast<std::size_t>(length));
+  // "Open MPI v4.1.4, package: ..." or several lines
+  return version.substr(0, version.find_first_of(",\n"));
+}
+
+Result<void> agree(Communicator& world, const Result<void>& result) {
+  constexpr int codes = 16;  // more than there are of ErrorCode
+  const double none = static_cast<double>(world.size()) * codes;
+  const double mine = result ? none : world.rank() * codes + static_cast<int>(result.error().code);
+  const double first = world.min(mine);
+  if (first == none) return {};
+  if (!result && first == mine) return result;
+  return fail(static_cast<ErrorCode>(static_cast<int>(first) % codes), std::string(reported_elsewhere));
+}
+
+bool is_reported_elsewhere(const Error& error) { return error.what == reported_elsewhere; }
+
+}  // namespace sailor::runtime

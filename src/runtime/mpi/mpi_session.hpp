@@ -1,0 +1,47 @@
+// MPI from start to end of a program. mpi.h stays in this folder's .cpp files.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "core/error.hpp"
+#include "core/units.hpp"
+#include "runtime/communicator.hpp"
+
+namespace sailor::runtime {
+
+struct MpiSettings {
+  std::string program = "sailor-train";  ///< for messages
+  Seconds timeout{600.0};                ///< of every wait for another rank
+};
+
+/// One per process. Its destructor finalizes MPI, so all ranks must get there.
+class MpiSession {
+ public:
+  /// Initialises MPI. Errors (unavailable): this process is alone although Slurm started several tasks, which happens
+  /// when srun and the MPI library do not find each other. `environment` is the process environment.
+  static Result<std::unique_ptr<MpiSession>> start(const MpiSettings& settings,
+                                                   const std::map<std::string, std::string>& environment);
+  ~MpiSession();
+  MpiSession(const MpiSession&) = delete;
+  MpiSession& operator=(const MpiSession&) = delete;
+
+  [[nodiscard]] Communicator& world() { return *world_; }
+  /// "Open MPI 4.1.4".
+  [[nodiscard]] static std::string version();
+
+ private:
+  MpiSession() = default;
+  std::unique_ptr<Communicator> world_;
+};
+
+/// Collective. Success if `result` is one on every rank; otherwise the error of the lowest rank that has one, on that
+/// rank, and on the others an error of the same code that is_reported_elsewhere(): a mistake is printed once, and every
+/// rank fails with the same status.
+Result<void> agree(Communicator& world, const Result<void>& result);
+
+/// True for the error that agree() gives to ranks that must fail without a message.
+bool is_reported_elsewhere(const Error& error);
+
+}  // namespace sailor::runtime

@@ -1,0 +1,103 @@
+#include "runtime/parameters.hpp"
+
+#include <bit>
+#include <cmath>
+
+#include "runtime/layer.hpp"
+
+namespace sailor::runtime {
+
+namespace {
+
+constexpr std::int64_t padding = 16;  // floats: 64 bytes, so that every parameter starts aligned
+
+std::int64_t padded(std::int64_t elements) { return (elements + padding - 1) / padding * padding; }
+
+/// SplitMix64's output function (Steele et al. 2014).
+constexpr std::uint64_t mix(std::uint64_t value) {
+  value += 0x9e3779b97f4a7c15u;
+  value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9u;
+  value = (value ^ (value >> 27)) * 0x94d049bb133111ebu;
+  return value ^ (value >> 31);
+}
+
+std::uint64_t key_of(const Parameter& parameter, std::uint64_t seed) {
+  std::uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a
+  for (const char letter : parameter.name) hash = (hash ^ static_cast<unsigned char>(letter)) * 0x100000001b3u;
+  return mix(mix(mix(seed) ^ static_cast<std::uint64_t>(parameter.layer)) ^ hash);
+}
+
+// The sum of eight uniform 16-bit integers, centred and scaled to deviation 1: close to normal (up to 4.9
+// deviations), and exact in integers, unlike anything that calls log and cos of the machine's libm.
+float normal(std::uint64_t bits_a, std::uint64_t bits_b) {
+  std::int64_t sum = 0;
+  for (int shift = 0; shift < 64; shift += 16)
+    sum += static_cast<std::int64_t>((bits_a >> shift) & 0xffff) + static_cast<std::int64_t>((bits_b >> shift) & 0xffff);
+  constexpr double mean = 8 * 65535 / 2.0;
+  constexpr double reciprocal_deviation = 1.8688123650118534e-5;  // 1 / sqrt(8 * (65536^2 - 1) / 12)
+  return static_cast<float>((static_cast<double>(sum) - mean) * reciprocal_deviation);
+}
+
+std::vector<Parameter*> parameters_of(const std::vector<Layer*>& layers) {
+  std::vector<Parameter*> parameters;
+  for (Layer* layer : layers)
+    for (Parameter& parameter : layer->parameters()) parameters.push_back(&parameter);
+  return parameters;
+}
+
+}  // namespace
+
+std::vector<float> initial_values(const Parameter& parameter, std::uint64_t seed) {
+  std::vector<float> values(static_cast<std::size_t>(parameter.elements()),
+                            parameter.initial == InitialValue::one ? 1.0f : 0.0f);
+  if (parameter.initial != InitialValue::normal) return values;
+  const std::uint64_t key = key_of(parameter, seed);
+  for (std::size_t i = 0; i < values.size(); ++i)
+    values[i] = parameter.deviation * normal(mix(key + 2 * i), mix(key + 2 * i + 1));
+  return values;
+}
+
+ParameterStorage::ParameterStorage(Device& device, const std::vector<Layer*>& layers)
+    : ParameterStorage(device, parameters_of(layers)) {}
+
+ParameterStorage::ParameterStorage(Device& device, std::vector<Parameter*> parameters)
+    : device_(device), parameters_(std::move(parameters)) {
+  offsets_.push_back(0);
+  for (const Parameter* parameter : parameters_) offsets_.push_back(offsets_.back() + padded(parameter->elements()));
+  for (Tensor* tensor : {&values_, &gradients_, &first_moments_, &second_moments_}) {
+    *tensor = Tensor(device_, {offsets_.back()});
+    device_.zero(tensor->data(), tensor->bytes());
+  }
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    parameters_[i]->value = values_.floats() + offsets_[i];
+    parameters_[i]->gradient = gradients_.floats() + offsets_[i];
+    parameters_[i]->first_moment = first_moments_.floats() + offsets_[i];
+    parameters_[i]->second_moment = second_moments_.floats() + offsets_[i];
+  }
+}
+
+void ParameterStorage::initialize(std::uint64_t seed) {
+  for (const Parameter* parameter : parameters_) {
+    const std::vector<float> values = initial_values(*parameter, seed);
+    device_.copy_from_host(parameter->value, values.data(), values.size() * sizeof(float));
+  }
+}
+
+void ParameterStorage::zero_gradients() { device_.zero(gradients_.data(), gradients_.bytes()); }
+
+void ParameterStorage::update(const AdamWStep& step) {
+  for (const Parameter* parameter : parameters_) {
+    AdamWStep own = step;
+    if (!parameter->decays) own.weight_decay = 0.0f;
+    device_.adamw(own, parameter->value, parameter->gradient, parameter->first_moment, parameter->second_moment,
+                  parameter->elements());
+  }
+}
+
+std::int64_t ParameterStorage::elements() const {
+  std::int64_t sum = 0;
+  for (const Parameter* parameter : parameters_) sum += parameter->elements();
+  return sum;
+}
+
+}  // namespace sailor::runtime

@@ -1,0 +1,79 @@
+// A block of device memory with a shape, freed with its owner.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "core/units.hpp"
+#include "runtime/device.hpp"
+
+namespace sailor::runtime {
+
+enum class DataType { float32, float64, int32 };
+
+constexpr std::size_t size_of(DataType type) { return type == DataType::float64 ? 8 : 4; }
+
+using Shape = std::vector<std::int64_t>;
+
+/// The number of elements of a shape.
+inline std::int64_t element_count(const Shape& shape) {
+  std::int64_t count = 1;
+  for (const std::int64_t extent : shape) count *= extent;
+  return count;
+}
+
+/// Movable, not copyable. An empty tensor has no device and no memory. The device must outlive its tensors.
+class Tensor {
+ public:
+  Tensor() = default;
+  /// Contents are undefined.
+  Tensor(Device& device, Shape shape, DataType type = DataType::float32)
+      : device_(&device), shape_(std::move(shape)), type_(type), data_(device.allocate(bytes())) {}
+  ~Tensor() { reset(); }
+  Tensor(Tensor&& other) noexcept { swap(other); }
+  Tensor& operator=(Tensor&& other) noexcept {
+    Tensor(std::move(other)).swap(*this);
+    return *this;
+  }
+  Tensor(const Tensor&) = delete;
+  Tensor& operator=(const Tensor&) = delete;
+
+  /// Frees the memory now.
+  void reset() {
+    if (data_ != nullptr) device_->release(std::exchange(data_, nullptr));
+    device_ = nullptr;
+    shape_.clear();
+  }
+
+  [[nodiscard]] bool empty() const { return data_ == nullptr; }
+  [[nodiscard]] const Shape& shape() const { return shape_; }
+  [[nodiscard]] DataType type() const { return type_; }
+  [[nodiscard]] std::int64_t elements() const { return device_ == nullptr ? 0 : element_count(shape_); }
+  [[nodiscard]] std::size_t bytes() const { return static_cast<std::size_t>(elements()) * size_of(type_); }
+
+  [[nodiscard]] void* data() { return data_; }
+  [[nodiscard]] const void* data() const { return data_; }
+  // The type is the caller's to know; nothing is converted.
+  [[nodiscard]] float* floats() { return static_cast<float*>(data_); }
+  [[nodiscard]] const float* floats() const { return static_cast<const float*>(data_); }
+  [[nodiscard]] double* doubles() { return static_cast<double*>(data_); }
+  [[nodiscard]] std::int32_t* integers() { return static_cast<std::int32_t*>(data_); }
+  [[nodiscard]] const std::int32_t* integers() const { return static_cast<const std::int32_t*>(data_); }
+
+ private:
+  void swap(Tensor& other) noexcept {
+    std::swap(device_, other.device_);
+    std::swap(shape_, other.shape_);
+    std::swap(type_, other.type_);
+    std::swap(data_, other.data_);
+  }
+
+  Device* device_ = nullptr;
+  Shape shape_;
+  DataType type_ = DataType::float32;
+  void* data_ = nullptr;
+};
+
+}  // namespace sailor::runtime

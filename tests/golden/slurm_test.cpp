@@ -1,0 +1,107 @@
+// What Slurm gets from us and what we keep of a live cluster, as texts.
+#include <gtest/gtest.h>
+
+#include "cluster/cluster.hpp"
+#include "slurm/node_records.hpp"
+#include "slurm/process.hpp"
+#include "slurm/sbatch.hpp"
+#include "tests/golden/golden.hpp"
+
+namespace sailor::slurm {
+namespace {
+
+using sailor::testing::matches_golden;
+
+Model tiny() { return find_model("tiny-gpt", SAILOR_SOURCE_DIR "/profiles/models").value(); }
+
+Plan plan_on(const std::string& gpu, int pipelines) {
+  const auto stage = [&](int first, int last) { return Stage{.layers = {first, last}, .gpu = gpu, .tensor_parallel = 1, .zone = {}}; };
+  Plan plan;
+  plan.job = {.model = "tiny-gpt", .global_batch = 4 * pipelines, .sequence_length = 128};
+  plan.pipelines = {{.count = pipelines, .micro_batches = 4, .stages = {stage(0, 3), stage(3, 6)}}};
+  return plan;
+}
+
+SbatchRequest request() {
+  SbatchRequest request;
+  request.run_directory = "/scratch/anna/run-1";
+  request.plan_path = "/scratch/anna/run-1/plan.toml";
+  request.models_folder = "/opt/sailor/share/sailor/profiles/models";
+  request.program = "/opt/sailor/bin/sailor-train";
+  request.data = "/scratch/anna/corpus";
+  request.iterations = 100;
+  request.time_limit = Seconds(5400);
+  return request;
+}
+
+/// bash reads it, and shellcheck, where it is installed, has nothing to say.
+void expect_sound(const std::string& script) {
+  const auto syntax = run_command({.arguments = {"bash", "-n"}, .input = script, .deadline = Seconds(30)});
+  ASSERT_TRUE(syntax.has_value()) << syntax.error().message();
+  EXPECT_TRUE(syntax->succeeded()) << syntax->errors;
+  const auto lint = run_command({.arguments = {"shellcheck", "-"}, .input = script, .deadline = Seconds(60)});
+  if (lint) EXPECT_TRUE(lint->succeeded()) << lint->output;
+}
+
+TEST(SbatchScript, ForACpuPlan) {
+  SbatchRequest cpu = request();
+  cpu.device_kind = DeviceKind::cpu;
+  cpu.devices_per_node = 2;
+  cpu.memory_per_cpu = Bytes(512.0 * 1048576);
+  const auto script = sbatch_script(plan_on("cpu", 2), tiny(), cpu);
+  ASSERT_TRUE(script.has_value()) << script.error().message();
+  EXPECT_TRUE(matches_golden("cpu_plan.sbatch", *script));
+  expect_sound(*script);
+}
+
+TEST(SbatchScript, ForAGpuPlanWithEverythingGiven) {
+  SbatchRequest gpu = request();
+  gpu.job_name = "night-run";
+  gpu.partition = "normal";
+  gpu.account = "csstaff";
+  gpu.gres_type = "gh200";
+  gpu.devices_per_node = 4;
+  gpu.cpus_per_rank = 72;
+  gpu.extra_options = {"--qos=high", "--exclude=gh7,gh9"};
+  gpu.environment = {{"NCCL_DEBUG", "WARN"}};
+  gpu.run_file = "/scratch/anna/run-1/run.h5";
+  const auto script = sbatch_script(plan_on("GH200-96", 4), tiny(), gpu);
+  ASSERT_TRUE(script.has_value()) << script.error().message();
+  EXPECT_TRUE(matches_golden("gpu_plan.sbatch", *script));
+  expect_sound(*script);
+}
+
+TEST(SbatchScript, ForRanksThatDoNotFillTheLastNode) {
+  SbatchRequest gpu = request();
+  gpu.devices_per_node = 4;
+  const auto script = sbatch_script(plan_on("GH200-96", 3), tiny(), gpu);
+  ASSERT_TRUE(script.has_value()) << script.error().message();
+  EXPECT_TRUE(matches_golden("packed_plan.sbatch", *script));
+  expect_sound(*script);
+}
+
+TEST(ClusterToml, OfWhatSlurmSaid) {
+  const GpuCatalogue catalogue = GpuCatalogue::load(SAILOR_SOURCE_DIR "/profiles/gpus.toml").value();
+  const auto node = [](std::string name, std::string gres, NodeState state, std::string reason) {
+    return NodeRecord{.name = std::move(name), .gres = std::move(gres), .cpus = 288, .cores = 288, .memory_mib = 854000,
+                      .state = state, .state_reason = std::move(reason), .partitions = {"normal", "debug"}};
+  };
+  NodeRecord cpu = node("cn1", "", NodeState::mixed, "");
+  cpu.cpus = 256;
+  cpu.cores = 128;
+  cpu.partitions = {"cpu"};
+  const auto reading = assemble_cluster("alps",
+                                        {{.name = "normal", .is_default = true, .time_limit = Seconds(86400), .most_nodes = {}},
+                                         {.name = "debug", .time_limit = Seconds(1800), .most_nodes = 2},
+                                         {.name = "cpu", .up = false, .time_limit = {}, .most_nodes = {}}},
+                                        {node("nid1", "gpu:gh200:4(S:0-3)", NodeState::idle, ""), node("nid2", "gpu:gh200:4(S:0-3)", NodeState::idle, ""),
+                                         node("nid3", "gpu:gh200:4(S:0-3)", NodeState::unavailable, "drained: \"bad\" fan"), cpu},
+                                        catalogue);
+  ASSERT_TRUE(reading.has_value()) << reading.error().message();
+  const std::string text = cluster_to_toml(reading->cluster);
+  EXPECT_TRUE(matches_golden("slurm_cluster.toml", text));
+  EXPECT_EQ(cluster_to_toml(parse_cluster(text, "slurm", catalogue).value()), text);
+}
+
+}  // namespace
+}  // namespace sailor::slurm

@@ -1,0 +1,353 @@
+// The CPU's kernels against plain loops in double precision, and the memory pool.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <memory>
+#include <stdexcept>
+#include <vector>
+
+#include "runtime/cpu/cpu_device.hpp"
+#include "runtime/memory_pool.hpp"
+#include "runtime/parameters.hpp"
+
+namespace sailor::runtime {
+namespace {
+
+using Floats = std::vector<float>;
+using Doubles = std::vector<double>;
+
+Floats noise(std::size_t count, std::uint64_t seed, float deviation = 1.0f) {
+  return initial_values({.name = "noise",
+                         .shape = {static_cast<std::int64_t>(count)},
+                         .initial = InitialValue::normal,
+                         .deviation = deviation},
+                        seed);
+}
+
+void expect_close(const Floats& values, const Doubles& expected, double tolerance) {
+  ASSERT_EQ(values.size(), expected.size());
+  double worst = 0.0;
+  for (std::size_t i = 0; i < values.size(); ++i) worst = std::max(worst, std::abs(values[i] - expected[i]));
+  EXPECT_LE(worst, tolerance);
+}
+
+class CpuKernels : public ::testing::Test {
+ protected:
+  std::unique_ptr<Device> device = make_cpu_device();
+};
+
+TEST_F(CpuKernels, MatrixProductsWithTransposesAndAccumulationEqualPlainLoops) {
+  const std::size_t m = 5;
+  const std::size_t n = 7;
+  const std::size_t k = 11;
+  const Floats a = noise(m * k, 1);
+  const Floats b = noise(k * n, 2);
+  for (const bool transpose_a : {false, true}) {
+    for (const bool transpose_b : {false, true}) {
+      for (const bool accumulate : {false, true}) {
+        Floats c = noise(m * n, 3);
+        Doubles expected(c.begin(), c.end());
+        for (std::size_t i = 0; i < m; ++i)
+          for (std::size_t j = 0; j < n; ++j) {
+            double sum = accumulate ? expected[i * n + j] : 0.0;
+            for (std::size_t l = 0; l < k; ++l)
+              sum += double{a[transpose_a ? l * m + i : i * k + l]} * b[transpose_b ? j * k + l : l * n + j];
+            expected[i * n + j] = sum;
+          }
+        device->matmul({transpose_a, transpose_b, m, n, k, accumulate}, a.data(), b.data(), c.data());
+        expect_close(c, expected, 1e-5);
+      }
+    }
+  }
+}
+
+TEST_F(CpuKernels, GeluEqualsItsFormulaAndSlope) {
+  const std::size_t count = 1003;
+  Floats x = noise(count, 4, 3.0f);
+  x[0] = -60.0f;  // both ends, where exp would leave its range
+  x[1] = 60.0f;
+  x[2] = 0.0f;
+  Floats gradient(count, 2.0f);
+  Floats output(count);
+  const auto gelu = [](double v) { return 0.5 * v * (1.0 + std::tanh(std::sqrt(2.0 / M_PI) * (v + 0.044715 * v * v * v))); };
+  Doubles expected;
+  Doubles slopes;
+  for (const float v : x) {
+    expected.push_back(gelu(v));
+    slopes.push_back(2.0 * (gelu(v + 1e-5) - gelu(v - 1e-5)) / 2e-5);
+  }
+  device->gelu_forward(x.data(), output.data(), static_cast<std::int64_t>(count));
+  expect_close(output, expected, 2e-6);
+  device->gelu_backward(x.data(), gradient.data(), static_cast<std::int64_t>(count));
+  expect_close(x, expected, 2e-6);
+  expect_close(gradient, slopes, 5e-6);
+}
+
+TEST_F(CpuKernels, ReluPassesGradientsOnlyWhereItsOutputIsPositive) {
+  Floats values{-1.0f, 0.0f, 2.0f, -0.0f, 3.5f};
+  Floats gradient(5, 1.0f);
+  device->relu_forward(values.data(), 5);
+  EXPECT_EQ(values, (Floats{0.0f, 0.0f, 2.0f, 0.0f, 3.5f}));
+  device->relu_backward(values.data(), gradient.data(), 5);
+  EXPECT_EQ(gradient, (Floats{0.0f, 0.0f, 1.0f, 0.0f, 1.0f}));
+}
+
+TEST_F(CpuKernels, BiasesAndRepeatedTablesAddByRows) {
+  Floats values{1, 2, 3, 4};
+  const Floats bias{10, 20};
+  device->add_bias(values.data(), bias.data(), 2, 2);
+  EXPECT_EQ(values, (Floats{11, 22, 13, 24}));
+  Floats bias_gradient{100, 200};
+  device->add_bias_gradient(bias_gradient.data(), values.data(), 2, 2);
+  EXPECT_EQ(bias_gradient, (Floats{124, 246}));
+}
+
+TEST_F(CpuKernels, GatheringAndScatteringRowsAreInverse) {
+  const Floats table{1, 2, 3, 4, 5, 6};
+  const std::vector<std::int32_t> tokens{2, 0, 2};
+  Floats rows(6);
+  device->gather_rows(table.data(), tokens.data(), 3, 2, rows.data());
+  EXPECT_EQ(rows, (Floats{5, 6, 1, 2, 5, 6}));
+  Floats gradient(6, 0.0f);
+  device->scatter_add_rows(gradient.data(), tokens.data(), 3, 2, rows.data());
+  EXPECT_EQ(gradient, (Floats{1, 2, 0, 0, 10, 12}));  // row 2 twice
+}
+
+TEST_F(CpuKernels, LayerNormEqualsPlainLoopsAlsoFarFromZero) {
+  const std::size_t rows = 3;
+  const std::size_t width = 37;
+  const double epsilon = 1e-5;
+  Floats x = noise(rows * width, 5);
+  for (std::size_t i = 0; i < width; ++i) x[i] += 1000.0f;  // variance by squares minus square would cancel here
+  const Floats weight = noise(width, 6);
+  const Floats bias = noise(width, 7);
+  const Floats output_gradient = noise(rows * width, 8);
+  Doubles expected(rows * width);
+  Doubles input_gradient(rows * width);
+  Doubles weight_gradient(width, 1.0);
+  Doubles bias_gradient(width, 2.0);
+  for (std::size_t r = 0; r < rows; ++r) {
+    double mean = 0.0;
+    double variance = 0.0;
+    for (std::size_t i = 0; i < width; ++i) mean += x[r * width + i] / static_cast<double>(width);
+    for (std::size_t i = 0; i < width; ++i) variance += std::pow(x[r * width + i] - mean, 2) / static_cast<double>(width);
+    const double reciprocal = 1.0 / std::sqrt(variance + epsilon);
+    double sum = 0.0;
+    double product = 0.0;
+    for (std::size_t i = 0; i < width; ++i) {
+      const double n = (x[r * width + i] - mean) * reciprocal;
+      const double dy = output_gradient[r * width + i];
+      expected[r * width + i] = n * weight[i] + bias[i];
+      weight_gradient[i] += dy * n;
+      bias_gradient[i] += dy;
+      sum += dy * weight[i] / static_cast<double>(width);
+      product += dy * weight[i] * n / static_cast<double>(width);
+    }
+    for (std::size_t i = 0; i < width; ++i)
+      input_gradient[r * width + i] =
+          reciprocal * (double{output_gradient[r * width + i]} * weight[i] - sum -
+                        (x[r * width + i] - mean) * reciprocal * product);
+  }
+  const NormShape shape{static_cast<std::int64_t>(rows), static_cast<std::int64_t>(width), 1e-5f};
+  Floats output(rows * width);
+  Floats mean(rows);
+  Floats reciprocal(rows);
+  device->layer_norm_forward(shape, x.data(), weight.data(), bias.data(), output.data(), mean.data(), reciprocal.data());
+  expect_close(output, expected, 2e-3);  // 1000 has a float spacing of 6e-5
+  Floats gradient = output_gradient;
+  Floats got_weight(width, 1.0f);
+  Floats got_bias(width, 2.0f);
+  device->layer_norm_backward(shape, x.data(), mean.data(), reciprocal.data(), weight.data(), gradient.data(),
+                              got_weight.data(), got_bias.data());
+  expect_close(gradient, input_gradient, 2e-3);
+  expect_close(got_weight, weight_gradient, 2e-3);
+  expect_close(got_bias, bias_gradient, 1e-5);
+}
+
+TEST_F(CpuKernels, CrossEntropyEqualsPlainLoopsAlsoForLargeLogits) {
+  const std::size_t rows = 4;
+  const std::size_t classes = 45;
+  Floats logits = noise(rows * classes, 9, 5.0f);
+  for (std::size_t i = 0; i < classes; ++i) logits[i] += 500.0f;
+  const std::vector<std::int32_t> targets{3, 44, 0, 17};
+  Doubles gradient(rows * classes);
+  double loss = 0.25;
+  for (std::size_t r = 0; r < rows; ++r) {
+    double sum = 0.0;
+    const double largest = *std::max_element(&logits[r * classes], &logits[r * classes] + classes);
+    for (std::size_t i = 0; i < classes; ++i) sum += std::exp(logits[r * classes + i] - largest);
+    const auto target = static_cast<std::size_t>(targets[r]);
+    loss += std::log(sum) + largest - logits[r * classes + target];
+    for (std::size_t i = 0; i < classes; ++i)
+      gradient[r * classes + i] =
+          0.5 * (std::exp(logits[r * classes + i] - largest) / sum - (i == target ? 1.0 : 0.0));
+  }
+  double got = 0.25;  // is added to
+  device->softmax_cross_entropy(logits.data(), targets.data(), rows, classes, 0.5f, &got);
+  EXPECT_NEAR(got, loss, 1e-5);
+  expect_close(logits, gradient, 1e-6);
+}
+
+TEST_F(CpuKernels, AdamWEqualsItsDefinition) {
+  const AdamWStep step{.learning_rate = 0.1f, .beta1 = 0.9f, .beta2 = 0.99f, .epsilon = 1e-8f, .weight_decay = 0.5f, .step = 3};
+  Floats value{2.0f, -1.0f};
+  const Floats gradient{0.5f, 0.0f};
+  Floats first{0.2f, 0.0f};
+  Floats second{0.3f, 0.0f};
+  device->adamw(step, value.data(), gradient.data(), first.data(), second.data(), 2);
+  // m = 0.9*0.2 + 0.1*0.5 = 0.23, v = 0.99*0.3 + 0.01*0.25 = 0.2995; corrected by 1 - 0.9^3 = 0.271, 1 - 0.99^3 = 0.029701
+  EXPECT_NEAR(first[0], 0.23, 1e-6);
+  EXPECT_NEAR(second[0], 0.2995, 1e-6);
+  EXPECT_NEAR(value[0], 2.0 * (1.0 - 0.05) - 0.1 * (0.23 / 0.271) / std::sqrt(0.2995 / 0.029701), 1e-5);
+  EXPECT_NEAR(value[1], -0.95, 1e-6);  // decay alone
+}
+
+// Attention of one head the long way: all scores, a mask, softmax; gradients by the chain rule.
+struct NaiveAttention {
+  Doubles output;
+  Doubles gradient;
+};
+
+NaiveAttention naive_attention(const AttentionShape& shape, const Floats& projected, const Floats& output_gradient) {
+  const auto length = static_cast<std::size_t>(shape.sequence_length);
+  const auto width = static_cast<std::size_t>(shape.width());
+  const auto d = static_cast<std::size_t>(shape.head_width);
+  NaiveAttention result{Doubles(output_gradient.size(), 0.0), Doubles(projected.size(), 0.0)};
+  for (std::size_t s = 0; s < static_cast<std::size_t>(shape.sequences); ++s)
+    for (std::size_t h = 0; h < static_cast<std::size_t>(shape.heads); ++h) {
+      const auto at = [&](std::size_t token, std::size_t part) {
+        return (s * length + token) * 3 * width + part * width + h * d;
+      };
+      for (std::size_t i = 0; i < length; ++i) {
+        const std::size_t first =
+            shape.window == 0 || i + 1 < static_cast<std::size_t>(shape.window) ? 0 : i + 1 - static_cast<std::size_t>(shape.window);
+        Doubles p(length, 0.0);
+        double sum = 0.0;
+        for (std::size_t j = first; j <= i; ++j) {
+          double score = 0.0;
+          for (std::size_t c = 0; c < d; ++c) score += double{projected[at(i, 0) + c]} * projected[at(j, 1) + c];
+          sum += p[j] = std::exp(score * double{shape.score_scale});
+        }
+        const std::size_t out = (s * length + i) * width + h * d;
+        Doubles dp(length, 0.0);
+        double product = 0.0;
+        for (std::size_t j = first; j <= i; ++j) {
+          p[j] /= sum;
+          for (std::size_t c = 0; c < d; ++c) {
+            result.output[out + c] += p[j] * projected[at(j, 2) + c];
+            dp[j] += double{output_gradient[out + c]} * projected[at(j, 2) + c];
+            result.gradient[at(j, 2) + c] += p[j] * output_gradient[out + c];
+          }
+          product += p[j] * dp[j];
+        }
+        for (std::size_t j = first; j <= i; ++j) {
+          const double ds = p[j] * (dp[j] - product) * double{shape.score_scale};
+          for (std::size_t c = 0; c < d; ++c) {
+            result.gradient[at(i, 0) + c] += ds * projected[at(j, 1) + c];
+            result.gradient[at(j, 1) + c] += ds * projected[at(i, 0) + c];
+          }
+        }
+      }
+    }
+  return result;
+}
+
+TEST_F(CpuKernels, AttentionEqualsTheFullMatrixForWholeAndPartialBlocksAndWindows) {
+  for (const std::int64_t length : {1, 7, 64, 150}) {
+    for (const std::int64_t window : {0, 1, 5, 70, 1000}) {
+      SCOPED_TRACE(testing::Message() << "length " << length << ", window " << window);
+      const AttentionShape shape{
+          .sequences = 2, .sequence_length = length, .heads = 3, .head_width = 8, .score_scale = 0.35f, .window = window};
+      const auto tokens = static_cast<std::size_t>(shape.tokens());
+      const Floats projected = noise(tokens * 72, 10);
+      const Floats output_gradient = noise(tokens * 24, 11);
+      const NaiveAttention expected = naive_attention(shape, projected, output_gradient);
+      Floats output(tokens * 24);
+      Floats log_sum(tokens * 3);
+      device->attention_forward(shape, projected.data(), output.data(), log_sum.data());
+      expect_close(output, expected.output, 5e-6);
+      Floats gradient(tokens * 72, 123.0f);  // must be overwritten
+      device->attention_backward(shape, projected.data(), output.data(), log_sum.data(), output_gradient.data(),
+                                 gradient.data());
+      expect_close(gradient, expected.gradient, 3e-5);
+    }
+  }
+}
+
+TEST_F(CpuKernels, WorkspaceOfAttentionCountsAsTensorMemory) {
+  const AttentionShape shape{.sequences = 1, .sequence_length = 64, .heads = 1, .head_width = 8};
+  const Floats projected = noise(64 * 24, 1);
+  Floats output(64 * 8);
+  Floats log_sum(64);
+  device->attention_forward(shape, projected.data(), output.data(), log_sum.data());
+  EXPECT_EQ(device->memory_use().alive.value(), 0.0);
+  EXPECT_EQ(device->memory_use().peak.value(), 64.0 * 64 * 4);
+}
+
+// ---- The pool, on segments from malloc with a limit.
+class MemoryPoolTest : public ::testing::Test {
+ protected:
+  std::size_t limit = std::numeric_limits<std::size_t>::max();
+  std::size_t reserved = 0;
+  std::map<void*, std::size_t> sizes;
+  MemoryPool pool{"the test device",
+                  [this](std::size_t bytes) -> void* {
+                    if (reserved + bytes > limit) return nullptr;
+                    reserved += bytes;
+                    void* memory = std::aligned_alloc(64, bytes);
+                    sizes[memory] = bytes;
+                    return memory;
+                  },
+                  [this](void* memory) {
+                    reserved -= sizes.at(memory);
+                    sizes.erase(memory);
+                    std::free(memory);
+                  }};
+};
+
+TEST_F(MemoryPoolTest, CountsWhatIsAliveAndItsPeak) {
+  void* a = pool.allocate(1000);
+  void* b = pool.allocate(500);
+  EXPECT_EQ(pool.use().alive.value(), 1500.0);
+  pool.release(a);
+  EXPECT_EQ(pool.use().alive.value(), 500.0);
+  EXPECT_EQ(pool.use().peak.value(), 1500.0);
+  pool.reset_peak();
+  EXPECT_EQ(pool.use().peak.value(), 500.0);
+  pool.release(b);
+}
+
+TEST_F(MemoryPoolTest, ReusesMemoryAndJoinsNeighbours) {
+  const std::size_t mib = std::size_t{1} << 20;
+  void* whole = pool.allocate(8 * mib);
+  pool.release(whole);
+  std::vector<void*> parts;
+  for (int i = 0; i < 8; ++i) parts.push_back(pool.allocate(mib));  // pieces of the segment
+  for (const int order : {1, 3, 2, 0, 7, 5, 6, 4}) pool.release(parts[static_cast<std::size_t>(order)]);
+  EXPECT_EQ(pool.allocate(8 * mib), whole);  // the pieces are one again
+  EXPECT_EQ(pool.use().reserved.value(), static_cast<double>(8 * mib));
+  pool.release(whole);
+}
+
+TEST_F(MemoryPoolTest, GivesUnusedSegmentsBackBeforeItFails) {
+  const std::size_t mib = std::size_t{1} << 20;
+  limit = 10 * mib;
+  pool.release(pool.allocate(6 * mib));
+  void* larger = pool.allocate(8 * mib);  // only fits without the first segment
+  EXPECT_EQ(reserved, 8 * mib);
+  try {
+    pool.allocate(3 * mib);
+    FAIL() << "3 MiB beside 8 of 10";
+  } catch (const std::runtime_error& error) {
+    EXPECT_STREQ(error.what(),
+                 "the test device has no memory for 3.00 MiB more: 8.00 MiB in tensors, 8.00 MiB reserved; use more "
+                 "stages or a smaller micro-batch");
+  }
+  pool.release(larger);
+}
+
+}  // namespace
+}  // namespace sailor::runtime

@@ -1,0 +1,447 @@
+// The runtime besides its arithmetic: parameters, memory of layers, schedule, gradient groups, what is refused, data.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+
+#include "core/files.hpp"
+#include "runtime/data/sample_order.hpp"
+#include "runtime/data/samples.hpp"
+#include "runtime/data/token_file.hpp"
+#include "runtime/gradient_groups.hpp"
+#include "runtime/schedule.hpp"
+#include "runtime/standalone_layer.hpp"
+#include "runtime_models.hpp"
+
+namespace sailor::runtime::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Pipelines given as (micro-batches, stage boundaries {0, ..., layers}).
+Plan make_plan(const std::vector<std::pair<int, std::vector<int>>>& pipelines) {
+  Plan plan;
+  plan.job = {.model = "gpt", .global_batch = 0, .sequence_length = 8, .precision = {}, .optimizer = {}};
+  for (const auto& [micro_batches, bounds] : pipelines) {
+    Pipeline pipeline;
+    pipeline.micro_batches = micro_batches;
+    for (std::size_t i = 0; i + 1 < bounds.size(); ++i) {
+      sailor::Stage stage;
+      stage.layers = {bounds[i], bounds[i + 1]};
+      stage.gpu = "cpu";
+      pipeline.stages.push_back(stage);
+    }
+    plan.pipelines.push_back(pipeline);
+    plan.job.global_batch += micro_batches;
+  }
+  return plan;
+}
+
+// ---- Parameters
+
+TEST(RuntimeParameters, LayersHaveAsManyAsTheModelSays) {
+  const auto device = make_cpu_device();
+  for (const Model& model : all_models())
+    for (const int index : {0, 1, 2, 3}) {
+      StandaloneLayer layer(model, index, *device);
+      EXPECT_EQ(layer.parameters(), model.parameters(model.layer_kind(index))) << model.name << ", layer " << index;
+    }
+}
+
+TEST(RuntimeParameters, InitialValuesDependOnSeedLayerAndNameOnly) {
+  Parameter parameter{.name = "a", .shape = {50, 40}, .layer = 1, .initial = InitialValue::normal, .deviation = 0.02f};
+  const auto values = initial_values(parameter, 5);
+  EXPECT_EQ(initial_values(parameter, 5), values);
+  EXPECT_NE(initial_values(parameter, 6), values);
+  parameter.layer = 2;
+  EXPECT_NE(initial_values(parameter, 5), values);
+  parameter.layer = 1;
+  parameter.name = "b";
+  EXPECT_NE(initial_values(parameter, 5), values);
+}
+
+TEST(RuntimeParameters, InitialValuesAreNormalEnough) {
+  const Parameter parameter{.name = "a", .shape = {100000}, .initial = InitialValue::normal, .deviation = 2.0f};
+  const auto values = initial_values(parameter, 1);
+  double sum = 0.0;
+  double squares = 0.0;
+  double beyond = 0.0;  // two deviations
+  for (const float value : values) {
+    sum += value;
+    squares += double{value} * value;
+    beyond += std::abs(value) > 4.0f ? 1.0 : 0.0;
+  }
+  EXPECT_NEAR(sum / 1e5, 0.0, 0.03);
+  EXPECT_NEAR(std::sqrt(squares / 1e5), 2.0, 0.02);
+  EXPECT_NEAR(beyond / 1e5, 0.0455, 0.004);
+}
+
+TEST(RuntimeParameters, ACopyOfTheTiedEmbeddingStartsEqual) {
+  const auto device = make_cpu_device();
+  const Model model = gpt_model();
+  StageLayers first(model, {0, 2}, *device);
+  StageLayers last(model, {2, 4}, *device);
+  for (StageLayers* stage : {&first, &last}) stage->parameters().initialize(3);
+  const Parameter& original = *first.parameters().parameters().front();
+  const Parameter& copy = *last.parameters().parameters().back();
+  EXPECT_TRUE(std::equal(original.value, original.value + original.elements(), copy.value));
+}
+
+TEST(RuntimeParameters, OnlyMatricesDecayAndResidualOutputsStartSmaller) {
+  const auto device = make_cpu_device();
+  const auto block = make_layer(gpt_model(), 1, {*device});
+  for (const Parameter& parameter : block->parameters())
+    EXPECT_EQ(parameter.decays, parameter.shape.size() == 2) << parameter.name;
+  const auto deviation = [&](const std::string& name) {
+    for (const Parameter& parameter : block->parameters())
+      if (parameter.name == name) return parameter.deviation;
+    return -1.0f;
+  };
+  EXPECT_FLOAT_EQ(deviation("attention.input.weight"), 0.02f);
+  EXPECT_FLOAT_EQ(deviation("attention.output.weight"), 0.01f);  // 0.02 / sqrt(2 * 2 blocks)
+  EXPECT_FLOAT_EQ(deviation("feed_forward.output.weight"), 0.01f);
+}
+
+// ---- A layer by itself, as the profiler uses it
+
+TEST(RuntimeStandaloneLayer, ABlockKeepsWhatItsCommentSays) {
+  const auto device = make_cpu_device();
+  const std::int64_t tokens = 2 * 9;
+  // Pre-norm: 6 * hidden + feed_forward, 4 statistics, one log-sum per head. Post-norm: one hidden more.
+  for (const auto& [model, hidden_states] : {std::pair{gpt_model(), 6}, std::pair{opt_model(), 7}}) {
+    StandaloneLayer layer(model, 1, *device);
+    layer.prepare(2, 9);
+    layer.stage_input();
+    layer.forward();
+    EXPECT_EQ(layer.activation().value(), static_cast<double>(tokens * (hidden_states * 16 + 32 + 4 + 4) * 4));
+    EXPECT_EQ(layer.output().value(), static_cast<double>(tokens * 16 * 4));
+    layer.stage_gradient();
+    layer.backward();
+    EXPECT_GE(layer.workspace().value(), static_cast<double>(tokens * 32 * 4));
+    EXPECT_EQ(layer.last_input_gradient().shape(), (Shape{tokens, 16}));
+  }
+}
+
+TEST(RuntimeStandaloneLayer, RepeatedPassesNeedNoMoreMemory) {
+  const auto device = make_cpu_device();
+  const Model model = gpt_model();
+  for (const int index : {0, 1, 3}) {
+    StandaloneLayer layer(model, index, *device);
+    layer.prepare(2, 9);
+    double reserved = 0.0;
+    for (int i = 0; i < 5; ++i) {
+      layer.stage_input();
+      layer.forward();
+      layer.stage_gradient();
+      layer.backward();
+      layer.update();
+      if (i == 0) reserved = device->memory_use().reserved.value();
+    }
+    EXPECT_EQ(device->memory_use().reserved.value(), reserved);
+  }
+}
+
+TEST(RuntimeStandaloneLayer, TheHeadReportsALoss) {
+  const auto device = make_cpu_device();
+  StandaloneLayer head(gpt_model(), 3, *device);
+  head.prepare(1, 9);
+  head.stage_input();
+  head.forward();
+  EXPECT_NEAR(head.loss_sum() / 9, std::log(23.0), 0.5);  // small random weights: about uniform over 23 tokens
+  EXPECT_EQ(head.output().value(), 0.0);
+}
+
+// ---- Schedule
+
+std::string spelled(const std::vector<ScheduleStep>& steps) {
+  std::string text;
+  for (const ScheduleStep& step : steps)
+    text += fmt::format("{}{} ", step.pass == Pass::forward ? 'F' : 'B', step.micro_batch);
+  return text;
+}
+
+TEST(RuntimeSchedule, OneForwardOneBackwardIsAsPublished) {
+  const auto steps = [](int stage, int stages, int micro_batches) {
+    return spelled(schedule_steps(Schedule::one_f_one_b, stage, stages, micro_batches));
+  };
+  EXPECT_EQ(steps(0, 3, 4), "F0 F1 F2 B0 F3 B1 B2 B3 ");
+  EXPECT_EQ(steps(1, 3, 4), "F0 F1 B0 F2 B1 F3 B2 B3 ");
+  EXPECT_EQ(steps(2, 3, 4), "F0 B0 F1 B1 F2 B2 F3 B3 ");
+  EXPECT_EQ(steps(0, 3, 1), "F0 B0 ");
+  EXPECT_EQ(steps(0, 1, 2), "F0 B0 F1 B1 ");
+}
+
+TEST(RuntimeSchedule, KeepsAtMostAsManyInFlightAsStagesFollow) {
+  for (int stages = 1; stages <= 5; ++stages)
+    for (int stage = 0; stage < stages; ++stage)
+      for (int micro_batches = 1; micro_batches <= 7; ++micro_batches) {
+        int in_flight = 0;
+        int most = 0;
+        std::vector<int> forward;
+        std::vector<int> backward;
+        for (const ScheduleStep& step : schedule_steps(Schedule::one_f_one_b, stage, stages, micro_batches)) {
+          (step.pass == Pass::forward ? forward : backward).push_back(step.micro_batch);
+          in_flight += step.pass == Pass::forward ? 1 : -1;
+          most = std::max(most, in_flight);
+          ASSERT_LE(backward.size(), forward.size());
+        }
+        EXPECT_EQ(most, std::min(micro_batches, stages - stage));
+        std::vector<int> all(static_cast<std::size_t>(micro_batches));
+        std::iota(all.begin(), all.end(), 0);
+        EXPECT_EQ(forward, all);
+        EXPECT_EQ(backward, all);
+      }
+}
+
+// ---- Gradient groups
+
+TEST(RuntimeGradientGroups, UnequalPipelinesSumEachLayerOverExactlyItsHolders) {
+  // Ranks 0-1: layers [0,2), [2,4). Rank 2: all four.
+  const auto groups = gradient_groups(make_plan({{3, {0, 2, 4}}, {1, {0, 4}}}), gpt_model());
+  ASSERT_EQ(groups.size(), 3u);
+  EXPECT_EQ(groups[0].ranks, (std::vector<int>{0, 1, 2}));  // the tied matrix: both ends of pipeline 0, and rank 2
+  EXPECT_TRUE(groups[0].token_embedding);
+  EXPECT_TRUE(groups[0].layers.empty());
+  EXPECT_EQ(groups[1].ranks, (std::vector<int>{0, 2}));
+  EXPECT_EQ(groups[1].layers, (std::vector<int>{0, 1}));
+  EXPECT_EQ(groups[2].ranks, (std::vector<int>{1, 2}));
+  EXPECT_EQ(groups[2].layers, (std::vector<int>{2, 3}));
+}
+
+TEST(RuntimeGradientGroups, DataParallelismIsOneGroup) {
+  const auto groups = gradient_groups(make_plan({{1, {0, 4}}, {1, {0, 4}}}), gpt_model());
+  ASSERT_EQ(groups.size(), 1u);
+  EXPECT_TRUE(groups[0].token_embedding);
+  EXPECT_EQ(groups[0].layers, (std::vector<int>{0, 1, 2, 3}));
+}
+
+TEST(RuntimeGradientGroups, AnUntiedHeadIsNotSummedWithTheEmbedding) {
+  const auto groups = gradient_groups(make_plan({{1, {0, 2, 4}}}), untied_model());
+  ASSERT_EQ(groups.size(), 2u);
+  for (const GradientGroup& group : groups) {
+    EXPECT_EQ(group.ranks.size(), 1u);
+    EXPECT_FALSE(group.token_embedding);
+  }
+}
+
+// ---- What is not there yet
+
+TEST(RuntimeSupport, RefusesWhatItCannotTrainAndSaysWhatItCan) {
+  const Plan plan = make_plan({{1, {0, 4}}});
+  EXPECT_TRUE(check_supported(plan, gpt_model()));
+  const auto refused = [](const Plan& p, const Model& m) {
+    const auto result = check_supported(p, m);
+    EXPECT_FALSE(result);
+    EXPECT_EQ(result ? ErrorCode::failure : result.error().code, ErrorCode::unavailable);
+    return result ? std::string() : result.error().message();
+  };
+  Model model = gpt_model();
+  model.norm = NormKind::rms_norm;
+  EXPECT_EQ(refused(plan, model), "model 'gpt' needs rms_norm: not there yet in sailor-train; use a model with norm = "
+                                  "\"layer_norm\"");
+  model = gpt_model();
+  model.activation = Activation::swiglu;
+  EXPECT_NE(refused(plan, model).find("swiglu"), std::string::npos);
+  model = gpt_model();
+  model.position = PositionKind::rotary;
+  EXPECT_NE(refused(plan, model).find("rotary positions"), std::string::npos);
+  model = gpt_model();
+  model.key_value_heads = 2;
+  EXPECT_NE(refused(plan, model).find("grouped-query attention (2 key-value heads for 4 heads)"), std::string::npos);
+  model = gpt_model();
+  model.final_norm = FinalNorm::separate;
+  EXPECT_NE(refused(plan, model).find("final norm"), std::string::npos);
+
+  Plan other = plan;
+  other.job.precision = Precision::bf16;
+  EXPECT_EQ(refused(other, gpt_model()), "precision bf16: not there yet in sailor-train; use precision = \"fp32\"");
+  other = plan;
+  other.schedule = Schedule::gpipe;
+  EXPECT_NE(refused(other, gpt_model()).find("schedule gpipe"), std::string::npos);
+  other = plan;
+  other.pipelines[0].stages[0].tensor_parallel = 2;
+  EXPECT_NE(refused(other, gpt_model()).find("pipeline 0, stage 0: tensor_parallel = 2"), std::string::npos);
+  other = plan;
+  other.pipelines[0].stages[0].recompute = Recompute::full;
+  EXPECT_NE(refused(other, gpt_model()).find("recompute = \"full\""), std::string::npos);
+}
+
+// ---- Order of samples
+
+TEST(RuntimeSampleOrder, EveryEpochIsAnotherPermutation) {
+  for (const std::int64_t samples : {1, 2, 3, 10, 64, 1000}) {
+    std::vector<std::vector<std::int64_t>> epochs(2);
+    for (std::size_t epoch = 0; epoch < 2; ++epoch) {
+      for (std::int64_t i = 0; i < samples; ++i)
+        epochs[epoch].push_back(sample_at(42, static_cast<std::int64_t>(epoch) * samples + i, samples));
+      auto sorted = epochs[epoch];
+      std::sort(sorted.begin(), sorted.end());
+      for (std::int64_t i = 0; i < samples; ++i) ASSERT_EQ(sorted[static_cast<std::size_t>(i)], i) << samples;
+    }
+    if (samples >= 10) {
+      EXPECT_NE(epochs[0], epochs[1]);
+    }
+  }
+}
+
+TEST(RuntimeSampleOrder, SeedsGiveDifferentOrders) {
+  int equal = 0;
+  for (std::int64_t i = 0; i < 1000; ++i) equal += sample_at(1, i, 1000) == sample_at(2, i, 1000) ? 1 : 0;
+  EXPECT_LT(equal, 10);
+}
+
+// ---- Token files
+
+class RuntimeData : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder = fs::temp_directory_path() / fmt::format("sailor-data-{}", getpid());
+    fs::create_directories(folder);
+    prefix = (folder / "corpus").string();
+  }
+  void TearDown() override { fs::remove_all(folder); }
+
+  void write(const std::string& name, const std::string& content) const {
+    std::ofstream(folder / name, std::ios::binary) << content;
+  }
+  /// The message of the error that opening gives.
+  [[nodiscard]] std::string open_error() const {
+    const auto file = TokenFile::open(prefix);
+    return file ? "no error" : file.error().message();
+  }
+
+  fs::path folder;
+  std::string prefix;
+};
+
+TEST_F(RuntimeData, BytesOfTextsComeBackAsTokens) {
+  write("a.txt", "hello");
+  write("b.txt", "w\xff");
+  ASSERT_TRUE(write_byte_tokens(prefix, {folder / "a.txt", folder / "b.txt"}));
+  const auto file = TokenFile::open(prefix);
+  ASSERT_TRUE(file) << file.error().message();
+  EXPECT_EQ(file->size(), 7);
+  EXPECT_EQ(file->documents(), 2);
+  std::vector<std::int32_t> tokens(4);
+  ASSERT_TRUE(file->read(3, 256, tokens));  // across the documents
+  EXPECT_EQ(tokens, (std::vector<std::int32_t>{'l', 'o', 'w', 255}));
+}
+
+TEST_F(RuntimeData, TheIndexIsMegatronsByteForByte) {
+  write("a.txt", "abc");
+  ASSERT_TRUE(write_byte_tokens(prefix, {folder / "a.txt"}));
+  const auto index = read_text_file(prefix + ".idx");
+  ASSERT_TRUE(index);
+  const std::string expected("MMIDIDX\0\0" "\1\0\0\0\0\0\0\0" "\1" "\1\0\0\0\0\0\0\0" "\2\0\0\0\0\0\0\0" "\3\0\0\0"
+                             "\0\0\0\0\0\0\0\0" "\0\0\0\0\0\0\0\0" "\1\0\0\0\0\0\0\0", 9 + 8 + 1 + 8 + 8 + 4 + 8 + 16);
+  EXPECT_EQ(*index, expected);
+}
+
+TEST_F(RuntimeData, AllTokenTypesAreRead) {
+  const auto check = [&]<class T>(TokenType type, std::vector<T> values) {
+    write("corpus.bin", std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)));
+    const std::vector<std::int32_t> lengths{1, static_cast<std::int32_t>(values.size()) - 1};
+    write("corpus.idx", token_index(type, lengths));
+    const auto file = TokenFile::open(prefix);
+    ASSERT_TRUE(file) << file.error().message();
+    std::vector<std::int32_t> tokens(values.size());
+    ASSERT_TRUE(file->read(0, 100000, tokens));
+    for (std::size_t i = 0; i < values.size(); ++i) EXPECT_EQ(tokens[i], static_cast<std::int32_t>(values[i]));
+  };
+  check(TokenType::uint8, std::vector<std::uint8_t>{1, 200, 3});
+  check(TokenType::int8, std::vector<std::int8_t>{1, 100, 3});
+  check(TokenType::int16, std::vector<std::int16_t>{1, 30000, 3});
+  check(TokenType::uint16, std::vector<std::uint16_t>{1, 60000, 3});
+  check(TokenType::int32, std::vector<std::int32_t>{1, 99999, 3});
+  check(TokenType::int64, std::vector<std::int64_t>{1, 99999, 3});
+}
+
+TEST_F(RuntimeData, RefusesForeignAndTruncatedFilesWithTheReason) {
+  EXPECT_NE(open_error().find(".idx': No such file or directory"), std::string::npos) << open_error();
+  EXPECT_NE(open_error().find("sailor-data makes one"), std::string::npos) << open_error();
+  write("a.txt", "hello world");
+  ASSERT_TRUE(write_byte_tokens(prefix, {folder / "a.txt"}));
+  const std::string good = *read_text_file(prefix + ".idx");
+  const auto with = [&](std::size_t at, char value) {
+    std::string changed = good;
+    changed[at] = value;
+    write("corpus.idx", changed);
+    return open_error();
+  };
+  write("corpus.idx", "");
+  EXPECT_NE(open_error().find("the file is empty"), std::string::npos) << open_error();
+  write("corpus.idx", "PK\3\4 something else entirely");
+  EXPECT_NE(open_error().find("does not start with MMIDIDX"), std::string::npos) << open_error();
+  EXPECT_NE(with(9, 2).find("has version 2; only 1 is known"), std::string::npos);
+  EXPECT_NE(with(17, 6).find("has tokens of type 6; known are 1 uint8"), std::string::npos);
+  EXPECT_NE(with(18, 9).find("is truncated or damaged: 9 sequences and 2 document marks"), std::string::npos);
+  EXPECT_NE(with(25, '\x7f').find("is truncated or damaged"), std::string::npos);  // 2^62 sequences
+  EXPECT_NE(with(37, '\x80').find("is damaged: sequence 0 has length -"), std::string::npos);
+  for (std::size_t size = 0; size < good.size(); ++size) {
+    write("corpus.idx", good.substr(0, size));
+    EXPECT_FALSE(TokenFile::open(prefix)) << size;
+  }
+  write("corpus.idx", good);
+  write("corpus.bin", "hello worl");
+  EXPECT_NE(open_error().find("corpus.bin' is truncated: it has 10 bytes, but by"), std::string::npos) << open_error();
+  fs::remove(prefix + ".bin");
+  EXPECT_NE(open_error().find("corpus.bin': No such file or directory"), std::string::npos) << open_error();
+}
+
+TEST_F(RuntimeData, RefusesTokensOutsideTheVocabularyWithTheirPosition) {
+  write("a.txt", "aaz");
+  ASSERT_TRUE(write_byte_tokens(prefix, {folder / "a.txt"}));
+  const auto file = TokenFile::open(prefix);
+  ASSERT_TRUE(file);
+  std::vector<std::int32_t> tokens(3);
+  const auto read = file->read(0, 'z', tokens);
+  ASSERT_FALSE(read);
+  EXPECT_NE(read.error().message().find("corpus.bin' has token 122 at byte 2 (sequence 0), but the model's vocabulary "
+                                        "ends at 121"),
+            std::string::npos)
+      << read.error().message();
+}
+
+TEST_F(RuntimeData, TargetsAreTheTokensThatFollow) {
+  write("a.txt", "abcdefghi");  // 9 tokens: samples abcd(e), efgh(i)
+  ASSERT_TRUE(write_byte_tokens(prefix, {folder / "a.txt"}));
+  const auto samples = Samples::open(prefix, 4, 256, 1);
+  ASSERT_TRUE(samples) << samples.error().message();
+  ASSERT_EQ(samples->size(), 2);
+  std::string seen;
+  for (std::int64_t position = 0; position < 2; ++position) {
+    std::vector<std::int32_t> tokens(4);
+    std::vector<std::int32_t> targets(4);
+    ASSERT_TRUE(samples->read(position, tokens, targets));
+    for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(targets[i], tokens[i] + 1);
+    seen += static_cast<char>(tokens[0]);
+  }
+  std::sort(seen.begin(), seen.end());
+  EXPECT_EQ(seen, "ae");
+  const auto none = Samples::open(prefix, 9, 256, 1);
+  ASSERT_FALSE(none);
+  EXPECT_NE(none.error().message().find("has 9 tokens, but one sample of the plan takes 10"), std::string::npos)
+      << none.error().message();
+}
+
+TEST_F(RuntimeData, AFailedWriteLeavesNothing) {
+  write("a.txt", "abc");
+  const auto missing = write_byte_tokens(prefix, {folder / "a.txt", folder / "b.txt"});
+  ASSERT_FALSE(missing);
+  EXPECT_EQ(missing.error().code, ErrorCode::not_found);
+  write("empty.txt", "");
+  const auto empty = write_byte_tokens(prefix, {folder / "empty.txt"});
+  ASSERT_FALSE(empty);
+  EXPECT_NE(empty.error().message().find("empty.txt' is empty; leave it out"), std::string::npos);
+  std::size_t files = 0;
+  for ([[maybe_unused]] const auto& entry : fs::directory_iterator(folder)) ++files;
+  EXPECT_EQ(files, 2u);  // the two texts
+}
+
+}  // namespace
+}  // namespace sailor::runtime::test

@@ -1,0 +1,505 @@
+// The parts of slurm/ that need no Slurm: words, node records, scripts, answers of Slurm's commands, processes.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "slurm/cluster_reader.hpp"
+#include "slurm/jobs.hpp"
+#include "slurm/node_records.hpp"
+#include "slurm/process.hpp"
+#include "slurm/query.hpp"
+#include "slurm/sbatch.hpp"
+#include "slurm/words.hpp"
+
+namespace sailor::slurm {
+namespace {
+
+using ::testing::Test;
+
+template <class T>
+std::string message_of(const Result<T>& result) {
+  return result ? "no error" : result.error().message();
+}
+
+bool has_line(const std::string& text, const std::string& line) { return ("\n" + text).find("\n" + line + "\n") != std::string::npos; }
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+// ---- words
+
+TEST(ShellQuote, LeavesHarmlessWordsAlone) {
+  EXPECT_EQ(shell_quote("/data/corpus-1.2_x"), "/data/corpus-1.2_x");
+  EXPECT_EQ(shell_quote("a=b,c:d@e%f+g"), "a=b,c:d@e%f+g");
+}
+
+TEST(ShellQuote, PutsEverythingElseInSingleQuotes) {
+  EXPECT_EQ(shell_quote(""), "''");
+  EXPECT_EQ(shell_quote("a b"), "'a b'");
+  EXPECT_EQ(shell_quote("$(rm -rf /)"), "'$(rm -rf /)'");
+  EXPECT_EQ(shell_quote("it's"), "'it'\\''s'");
+  EXPECT_EQ(shell_quote("~root"), "'~root'");
+}
+
+TEST(ShellQuote, IsReadBackByBashUnchanged) {
+  for (const std::string word : {"$(id)", "`id`", "a\nb", "it's \"x\"", "\\n", "-n", "*", "{a,b}", "!x", "\t", "#x", "a;b", "$HOME", "é"}) {
+    const auto outcome = run_command({.arguments = {"bash", "-c", "printf %s " + shell_quote(word)}, .input = {}, .deadline = Seconds(20)});
+    ASSERT_TRUE(outcome.has_value());
+    EXPECT_EQ(outcome->output, word);
+  }
+}
+
+TEST(SbatchQuote, RefusesNewlines) {
+  EXPECT_EQ(*sbatch_quote("job name", "a b"), "'a b'");
+  EXPECT_EQ(message_of(sbatch_quote("comment", "x\n#SBATCH --uid=0")),
+            "comment holds a control character, which an #SBATCH line cannot hold; use a value without newlines and tabs");
+}
+
+TEST(CheckName, TakesWhatSlurmTakes) {
+  for (const char* name : {"normal", "gpu_a100.x", "job+1@x:y=z"}) EXPECT_TRUE(check_name("partition", name).has_value()) << name;
+  for (const char* name : {"", "-x", "a b", "a;b", "a\nb", "a'b", "a#b", "a$b"}) EXPECT_FALSE(check_name("partition", name).has_value()) << name;
+  EXPECT_EQ(message_of(check_name("partition", "a b")),
+            "partition 'a b' has characters that Slurm does not take; use letters, digits and . _ + @ : = - (not first)");
+}
+
+TEST(TimeLimit, ReadsAllOfSlurmsFormats) {
+  EXPECT_EQ(*parse_time_limit("90"), Seconds(5400));
+  EXPECT_EQ(*parse_time_limit("10:30"), Seconds(630));
+  EXPECT_EQ(*parse_time_limit("1:30:00"), Seconds(5400));
+  EXPECT_EQ(*parse_time_limit("1-12"), Seconds(129600));
+  EXPECT_EQ(*parse_time_limit("1-12:30"), Seconds(131400));
+  EXPECT_EQ(*parse_time_limit("1-12:30:15"), Seconds(131415));
+}
+
+TEST(TimeLimit, RefusesEverythingElse) {
+  for (const char* text : {"", "x", "0", "1:2:3:4", "1::2", "-1", "1-", "1.5", "1 0", "00:00", "9999999999", "1-2-3", "+5"})
+    EXPECT_FALSE(parse_time_limit(text).has_value()) << text;
+  EXPECT_EQ(message_of(parse_time_limit("2h")),
+            "time '2h' is not one that Slurm reads; write minutes, MM:SS, H:MM:SS, D-HH, D-HH:MM or D-HH:MM:SS");
+}
+
+TEST(TimeLimit, IsWrittenAsItIsRead) {
+  for (const double seconds : {1.0, 59.0, 5400.0, 86399.0, 86400.0, 131415.0})
+    EXPECT_EQ(*parse_time_limit(format_time_limit(Seconds(seconds))), Seconds(seconds));
+  EXPECT_EQ(format_time_limit(Seconds(5400)), "01:30:00");
+  EXPECT_EQ(format_time_limit(Seconds(131415)), "1-12:30:15");
+}
+
+// ---- node records
+
+std::vector<GpuCount> gpus_of(std::string_view gres) { return parse_gpus(gres).value(); }
+
+TEST(ParseGpus, ReadsWhatSlurmWrites) {
+  EXPECT_EQ(gpus_of("gpu:gh200:4(S:0-3)"), (std::vector<GpuCount>{{"gh200", 4}}));
+  EXPECT_EQ(gpus_of("gpu:a100:2(S:0,1),shard:a100:8,craynetwork:4"), (std::vector<GpuCount>{{"a100", 2}}));
+  EXPECT_EQ(gpus_of("gpu:a100:2(S:0),gpu:a100:2(S:1)"), (std::vector<GpuCount>{{"a100", 4}}));
+  EXPECT_EQ(gpus_of("gpu:a100:2,gpu:v100:1"), (std::vector<GpuCount>{{"a100", 2}, {"v100", 1}}));
+  EXPECT_EQ(gpus_of("gpu:4"), (std::vector<GpuCount>{{"", 4}}));
+  EXPECT_EQ(gpus_of("gpu"), (std::vector<GpuCount>{{"", 1}}));
+  EXPECT_EQ(gpus_of("gpu:gh200"), (std::vector<GpuCount>{{"gh200", 1}}));
+  EXPECT_EQ(gpus_of("gpu:gh200:no_consume:4"), (std::vector<GpuCount>{{"gh200", 4}}));
+  EXPECT_EQ(gpus_of("gpu:0"), std::vector<GpuCount>{});
+  EXPECT_EQ(gpus_of("gpus:a100:4"), std::vector<GpuCount>{});
+  EXPECT_EQ(gpus_of(""), std::vector<GpuCount>{});
+  EXPECT_EQ(gpus_of("(null)"), std::vector<GpuCount>{});
+}
+
+TEST(ParseGpus, RefusesCountsThatAreNone) {
+  EXPECT_EQ(message_of(parse_gpus("gpu:a100:4x")), "the number of GPUs in Gres 'gpu:a100:4x' is not readable");
+  EXPECT_FALSE(parse_gpus("gpu:a100:99999999999").has_value());
+}
+
+GpuCatalogue catalogue() { return GpuCatalogue::load(SAILOR_SOURCE_DIR "/profiles/gpus.toml").value(); }
+
+NodeRecord node(std::string name, std::string gres = "gpu:gh200:4") {
+  return {.name = std::move(name), .gres = std::move(gres), .cpus = 288, .cores = 288, .memory_mib = 854000,
+          .state = NodeState::idle, .state_reason = {}, .partitions = {"normal"}};
+}
+
+TEST(AssembleCluster, FoldsAlikeNodesAndKeepsOthersApart) {
+  std::vector<NodeRecord> nodes{node("n1"), node("n2"), node("n3"), node("n4")};
+  nodes[2].state = NodeState::unavailable;
+  nodes[2].state_reason = "drained: bad fan";
+  const auto reading = assemble_cluster("alps", {{.name = "normal", .time_limit = {}, .most_nodes = {}}}, nodes, catalogue());
+  ASSERT_TRUE(reading.has_value()) << message_of(reading);
+  ASSERT_EQ(reading->cluster.groups.size(), 2U);
+  EXPECT_EQ(reading->cluster.groups[0].nodes, (std::vector<std::string>{"n1", "n2", "n4"}));
+  EXPECT_EQ(reading->cluster.groups[0].count, 3);
+  EXPECT_EQ(reading->cluster.groups[0].gpu, "GH200-96");
+  EXPECT_EQ(reading->cluster.groups[0].gpus_per_node, 4);
+  EXPECT_EQ(reading->cluster.groups[0].memory_per_node, Bytes(854000.0 * 1048576));
+  EXPECT_EQ(reading->cluster.groups[1].state_reason, "drained: bad fan");
+  EXPECT_TRUE(reading->warnings.empty());
+  // What a child process sends to its parent says the same.
+  const auto again = parse_cluster(cluster_to_toml(reading->cluster), "slurm", catalogue());
+  ASSERT_TRUE(again.has_value()) << message_of(again);
+  EXPECT_EQ(cluster_to_toml(*again), cluster_to_toml(reading->cluster));
+}
+
+TEST(AssembleCluster, MakesNodesWithoutGpusCpuNodesOfOneDevicePerCore) {
+  NodeRecord cpu = node("c1", "");
+  cpu.cpus = 128;
+  cpu.cores = 64;
+  const auto reading = assemble_cluster("x", {{.name = "normal", .time_limit = {}, .most_nodes = {}}}, {cpu}, catalogue());
+  ASSERT_TRUE(reading.has_value());
+  EXPECT_EQ(reading->cluster.groups[0].gpu, "cpu");
+  EXPECT_EQ(reading->cluster.groups[0].gpus_per_node, 64);
+  EXPECT_EQ(reading->cluster.groups[0].cpus_per_node, 128);
+}
+
+TEST(AssembleCluster, LeavesOutNodesItCannotPlanForAndNamesThem) {
+  std::vector<NodeRecord> nodes{node("n1")};
+  for (int i = 1; i <= 12; ++i) nodes.push_back(node("m" + std::to_string(i), "gpu:mi300:8"));
+  nodes.push_back(node("u1", "gpu:4"));
+  nodes.push_back(node("t1", "gpu:a100:2,gpu:v100:2"));
+  const auto reading = assemble_cluster("x", {}, nodes, catalogue());
+  ASSERT_TRUE(reading.has_value());
+  EXPECT_EQ(reading->cluster.groups.size(), 1U);
+  EXPECT_EQ(reading->warnings,
+            (std::vector<std::string>{
+                "left out nodes m1, m2, m3, m4, m5, m6, m7, m8 and 4 more: GPU type 'mi300' is not in the catalogue; add it to "
+                "slurm_gres of a GPU in gpus.toml",
+                "left out node t1: GPUs of several types on one node (a100, v100)",
+                "left out node u1: GPUs without a type (Slurm says only 'gpu'); give them a type in gres.conf"})
+      );
+}
+
+TEST(AssembleCluster, FailsWhenNoNodeIsLeft) {
+  EXPECT_EQ(message_of(assemble_cluster("x", {}, {node("u1", "gpu:4")}, catalogue())),
+            "cluster x has no node that can be planned for: left out node u1: GPUs without a type (Slurm says only 'gpu'); "
+            "give them a type in gres.conf");
+}
+
+TEST(Printable, MakesOneLineOfUtf8OfAnything) {
+  EXPECT_EQ(printable("bad fan\n(see #12)"), "bad fan (see #12)");
+  EXPECT_EQ(printable("L\xfc" "fter"), "L?fter");
+  EXPECT_EQ(printable("L\xc3\xbc" "fter"), "L\xc3\xbc" "fter");
+  EXPECT_EQ(printable("\xed\xa0\x80"), "???");  // a surrogate
+  EXPECT_EQ(printable("\xe2\x82"), "??");       // cut short
+}
+
+TEST(RequirePartition, NamesTheKnownOnesAndTheClosest) {
+  Cluster cluster;
+  cluster.partitions = {{.name = "normal", .time_limit = {}, .most_nodes = {}},
+                        {.name = "debug", .time_limit = {}, .most_nodes = {}},
+                        {.name = "old", .up = false, .time_limit = {}, .most_nodes = {}}};
+  EXPECT_TRUE(require_partition(cluster, "debug").has_value());
+  EXPECT_EQ(message_of(require_partition(cluster, "gpu")), "partition 'gpu' not found (known: debug, normal, old); use --partition NAME");
+  EXPECT_EQ(message_of(require_partition(cluster, "norml")),
+            "partition 'norml' not found (known: debug, normal, old); did you mean 'normal'? use --partition NAME");
+  EXPECT_EQ(message_of(require_partition(cluster, "old")),
+            "partition 'old' is down: it starts no jobs; use another one with --partition NAME, or wait for the administrator to set it up");
+}
+
+TEST(ControllerAddress, IsReadFromSlurmConf) {
+  const auto address = parse_controller_address(
+      "# ClusterName=no\n clustername = alps # here\nSlurmctldHost=ctl1(10.0.0.1)\nSlurmctldHost=ctl2\nSlurmctldPort=6817-6820\n");
+  EXPECT_EQ(address.describe(), " of cluster alps at ctl1:6817");
+  EXPECT_EQ(parse_controller_address("").describe(), "");
+}
+
+TEST(ReadCluster, SaysThatTheConfigurationIsMissing) {
+  const auto reading = read_cluster(catalogue(), {.configuration = "/no/such/slurm.conf"});
+  ASSERT_FALSE(reading.has_value());
+  EXPECT_EQ(reading.error().code, ErrorCode::unavailable);
+  EXPECT_EQ(message_of(reading), has_libslurm() ? "SLURM_CONF names '/no/such/slurm.conf', which does not exist; correct or unset it, or use "
+                                                  "--cluster FILE to plan without Slurm"
+                                                : "this Sailor was built without Slurm; build it with -DSAILOR_SLURM=ON, or use --cluster FILE");
+}
+
+// ---- processes
+
+TEST(RunCommand, PassesWordsInputAndOutput) {
+  const auto outcome = run_command({.arguments = {"sh", "-c", "cat; echo \"$1\" >&2; exit 3", "sh", "$(id) 'x'"}, .input = "in", .deadline = Seconds(20)});
+  ASSERT_TRUE(outcome.has_value());
+  EXPECT_EQ(outcome->output, "in");
+  EXPECT_EQ(outcome->errors, "$(id) 'x'\n");
+  EXPECT_EQ(outcome->exit_status, 3);
+  EXPECT_EQ(outcome->how_it_ended(), "exit status 3");
+  EXPECT_FALSE(outcome->succeeded());
+}
+
+TEST(RunCommand, MovesMoreThanASocketHolds) {
+  const std::string text(5'000'000, 'x');
+  const auto outcome = run_command({.arguments = {"cat"}, .input = text, .deadline = Seconds(60)});
+  ASSERT_TRUE(outcome.has_value());
+  EXPECT_EQ(outcome->output, text);
+}
+
+TEST(RunCommand, SurvivesAProgramThatReadsNothing) {
+  const auto outcome = run_command({.arguments = {"true"}, .input = std::string(5'000'000, 'x'), .deadline = Seconds(20)});
+  ASSERT_TRUE(outcome.has_value());
+  EXPECT_TRUE(outcome->succeeded());
+}
+
+TEST(RunCommand, SaysThatThereIsNoSuchProgram) {
+  const auto outcome = run_command({.arguments = {"no-such-program-at-all"}, .input = {}, .deadline = Seconds(20)});
+  ASSERT_FALSE(outcome.has_value());
+  EXPECT_EQ(outcome.error().code, ErrorCode::not_found);
+  EXPECT_EQ(message_of(outcome), "there is no program 'no-such-program-at-all' in PATH");
+}
+
+TEST(RunCommand, KillsAtTheDeadline) {
+  const auto outcome = run_command({.arguments = {"sleep", "60"}, .input = {}, .deadline = Seconds(0.2)});
+  ASSERT_TRUE(outcome.has_value());
+  EXPECT_TRUE(outcome->timed_out);
+  EXPECT_EQ(outcome->how_it_ended(), "no answer within 0.2 s");
+}
+
+TEST(RunCommand, DoesNotWaitForAGrandchildThatKeepsStdout) {
+  const auto outcome = run_command({.arguments = {"sh", "-c", "sleep 5 & echo done"}, .input = {}, .deadline = Seconds(4)});
+  ASSERT_TRUE(outcome.has_value());
+  EXPECT_EQ(outcome->output, "done\n");
+  EXPECT_FALSE(outcome->timed_out);
+}
+
+TEST(RunInChild, ReturnsWhatTheBodySays) {
+  int counter = 0;
+  const auto outcome = run_in_child([&] { ++counter; return std::string("a\0b", 3); }, Seconds(20));
+  ASSERT_TRUE(outcome.has_value());
+  EXPECT_TRUE(outcome->succeeded());
+  EXPECT_EQ(outcome->output, std::string("a\0b", 3));
+  EXPECT_EQ(counter, 0);  // it ran in another process
+}
+
+TEST(RunInChild, SurvivesABodyThatExitsOrHangsOrThrows) {
+  const auto exits = run_in_child([]() -> std::string { std::fputs("fatal: no\n", stderr); std::exit(7); }, Seconds(20));
+  ASSERT_TRUE(exits.has_value());
+  EXPECT_FALSE(exits->succeeded());
+  EXPECT_EQ(exits->errors, "fatal: no\n");
+  const auto hangs = run_in_child([]() -> std::string { ::pause(); return {}; }, Seconds(0.2));
+  ASSERT_TRUE(hangs.has_value());
+  EXPECT_TRUE(hangs->timed_out);
+  const auto throws = run_in_child([]() -> std::string { throw std::runtime_error("oh"); }, Seconds(20));
+  ASSERT_TRUE(throws.has_value());
+  EXPECT_FALSE(throws->succeeded());
+  EXPECT_EQ(throws->errors, "oh\n");
+}
+
+// ---- scripts
+
+class SbatchScript : public Test {
+ protected:
+  static Model tiny() { return find_model("tiny-gpt", SAILOR_SOURCE_DIR "/profiles/models").value(); }
+  /// tiny-gpt has 6 layers: `pipelines` of `stages` stages with 2 micro-batches each.
+  static Plan plan(int pipelines, std::vector<Stage> stages) {
+    Plan plan;
+    plan.job = {.model = "tiny-gpt", .global_batch = 2 * pipelines, .sequence_length = 64};
+    plan.pipelines = {{.count = pipelines, .micro_batches = 2, .stages = std::move(stages)}};
+    return plan;
+  }
+  static Stage stage(int first, int last, std::string gpu = "GH200-96", int tensor_parallel = 1) {
+    return {.layers = {first, last}, .gpu = std::move(gpu), .tensor_parallel = tensor_parallel, .zone = {}};
+  }
+  static SbatchRequest request(int devices_per_node) {
+    SbatchRequest request;
+    request.devices_per_node = devices_per_node;
+    request.run_directory = "/scratch/run";
+    request.plan_path = "/scratch/run/plan.toml";
+    request.data = "/data/corpus";
+    request.iterations = 100;
+    return request;
+  }
+};
+
+TEST_F(SbatchScript, AsksForOneGpuPerRank) {
+  const auto script = sbatch_script(plan(4, {stage(0, 3), stage(3, 6)}), tiny(), request(4));
+  ASSERT_TRUE(script.has_value()) << message_of(script);
+  for (const char* line : {"#SBATCH --nodes=2", "#SBATCH --ntasks=8", "#SBATCH --ntasks-per-node=4", "#SBATCH --gpus-per-node=4",
+                           "#SBATCH --signal=USR2@60", "set -euo pipefail", "cd -- /scratch/run", "#SBATCH --output=/scratch/run/slurm-%j.out"})
+    EXPECT_TRUE(has_line(*script, line)) << line << "\n" << *script;
+  EXPECT_TRUE(contains(*script, "--gpus-per-task=1"));
+  EXPECT_TRUE(contains(*script, "--kill-on-bad-exit=1"));
+  EXPECT_TRUE(contains(*script, "--mpi=pmix"));
+  EXPECT_FALSE(contains(*script, "--hint=nomultithread"));
+  EXPECT_FALSE(contains(*script, "--partition"));
+}
+
+TEST_F(SbatchScript, AsksForOneCorePerRankOfACpuPlan) {
+  SbatchRequest cpu = request(64);
+  cpu.device_kind = DeviceKind::cpu;
+  cpu.memory_per_cpu = Bytes(300.5 * 1048576);
+  const auto script = sbatch_script(plan(2, {stage(0, 3, "cpu"), stage(3, 6, "cpu")}), tiny(), cpu);
+  ASSERT_TRUE(script.has_value()) << message_of(script);
+  for (const char* line : {"#SBATCH --nodes=1", "#SBATCH --ntasks=4", "#SBATCH --cpus-per-task=1", "#SBATCH --hint=nomultithread",
+                           "#SBATCH --mem-per-cpu=301M", "export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1"})
+    EXPECT_TRUE(has_line(*script, line)) << line << "\n" << *script;
+  EXPECT_FALSE(contains(*script, "gpus"));
+}
+
+TEST_F(SbatchScript, QuotesEveryWordOfTheUser) {
+  SbatchRequest nasty = request(4);
+  nasty.run_directory = "/scratch/it's $(id)";
+  nasty.plan_path = "/scratch/it's $(id)/plan.toml";
+  nasty.data = "/data/`id` x";
+  nasty.run_file = "/r;un.h5";
+  nasty.program = "/opt/my tools/sailor-train";
+  nasty.models_folder = "/m\"odels";
+  nasty.environment = {{"GREETING", "$HOME\nrm -rf /"}};
+  nasty.extra_options = {"--comment=a $(id) b", "--exclusive"};
+  const auto script = sbatch_script(plan(2, {stage(0, 6)}), tiny(), nasty);
+  ASSERT_TRUE(script.has_value()) << message_of(script);
+  for (const char* part : {"cd -- '/scratch/it'\\''s $(id)'\n", "#SBATCH --output='/scratch/it'\\''s $(id)/slurm-%j.out'\n", "--data '/data/`id` x'\n",
+                           "--run-file '/r;un.h5'\n", "  '/opt/my tools/sailor-train'\n", "--models '/m\"odels'\n",
+                           "export GREETING='$HOME\nrm -rf /'\n", "#SBATCH --comment='a $(id) b'\n", "#SBATCH --exclusive\n"})
+    EXPECT_TRUE(contains(*script, part)) << part << "\n" << *script;
+  const auto syntax = run_command({.arguments = {"bash", "-n"}, .input = *script, .deadline = Seconds(20)});
+  ASSERT_TRUE(syntax.has_value());
+  EXPECT_TRUE(syntax->succeeded()) << syntax->errors;
+}
+
+TEST_F(SbatchScript, EscapesPercentSignsInTheNameOfTheLog) {
+  SbatchRequest percent = request(4);
+  percent.run_directory = "/scratch/50%j";
+  const auto script = sbatch_script(plan(1, {stage(0, 6)}), tiny(), percent);
+  ASSERT_TRUE(script.has_value()) << message_of(script);
+  EXPECT_TRUE(has_line(*script, "#SBATCH --output=/scratch/50%%j/slurm-%j.out"));
+}
+
+TEST_F(SbatchScript, FillsNodesOneAfterTheOtherWhenRanksDoNotDivide) {
+  const auto layout = lay_out_tasks(plan(1, {stage(0, 2), stage(2, 4), stage(4, 5), stage(5, 6), stage(6, 7)}), 4);
+  ASSERT_TRUE(layout.has_value());
+  EXPECT_EQ(layout->nodes, 2);
+  EXPECT_EQ(layout->tasks_per_node, 4);
+  EXPECT_TRUE(layout->packed);
+  const auto script = sbatch_script(plan(5, {stage(0, 6)}), tiny(), request(4));
+  ASSERT_TRUE(script.has_value());
+  EXPECT_TRUE(contains(*script, "--distribution=block,pack"));
+  EXPECT_TRUE(has_line(*script, "unset SLURM_NTASKS_PER_NODE"));
+}
+
+TEST_F(SbatchScript, KeepsTensorParallelGroupsOnOneNode) {
+  // Groups of 3 on nodes of 4: one per node, the fourth device stays free.
+  const auto three = lay_out_tasks(plan(3, {stage(0, 6, "GH200-96", 3)}), 4);
+  ASSERT_TRUE(three.has_value()) << message_of(three);
+  EXPECT_EQ(three->nodes, 3);
+  EXPECT_EQ(three->tasks_per_node, 3);
+  EXPECT_FALSE(three->packed);
+  // A group of 4 does not fit beside one of 2: it starts a new node.
+  const auto gaps = lay_out_tasks(plan(2, {stage(0, 3, "GH200-96", 2), stage(3, 6, "GH200-96", 4)}), 4);
+  EXPECT_EQ(message_of(gaps),
+            "nodes of 4 devices would hold 2, 4, 2, 4 ranks, since a tensor-parallel group stays on one node: srun cannot place such "
+            "plans yet; choose a plan whose tensor parallelism divides the devices of a node, or use fewer of them with "
+            "--devices-per-node N");
+  EXPECT_FALSE(lay_out_tasks(plan(1, {stage(0, 6, "GH200-96", 8)}), 4).has_value());
+}
+
+TEST_F(SbatchScript, RefusesPlansOverSeveralDeviceTypesOrZones) {
+  const auto mixed = sbatch_script(plan(2, {stage(0, 3), stage(3, 6, "A100-40")}), tiny(), request(4));
+  ASSERT_FALSE(mixed.has_value());
+  EXPECT_EQ(mixed.error().code, ErrorCode::unavailable);
+  EXPECT_EQ(message_of(mixed), "the plan uses 2 device types (A100-40, GH200-96): jobs over several are not there yet; choose a plan on "
+                               "one device type in one partition");
+  Plan zones = plan(2, {stage(0, 3), stage(3, 6)});
+  zones.pipelines[0].stages[1].zone = "east";
+  EXPECT_EQ(message_of(sbatch_script(zones, tiny(), request(4))),
+            "the plan uses 2 zones or partitions ('', 'east'): jobs over several are not there yet; choose a plan on one device type in "
+            "one partition");
+}
+
+TEST_F(SbatchScript, RefusesAPlanForAnotherModel) {
+  EXPECT_EQ(message_of(sbatch_script(plan(1, {stage(0, 5)}), tiny(), request(4))),
+            "pipeline 0 holds layers [0, 5) but model tiny-gpt has 6 layers; is the plan for another model?");
+}
+
+TEST_F(SbatchScript, RefusesImpossibleRequests) {
+  const auto refused = [](auto change) {
+    SbatchRequest request = SbatchScript::request(4);
+    change(request);
+    return message_of(sbatch_script(plan(1, {stage(0, 6)}), tiny(), request));
+  };
+  EXPECT_EQ(refused([](SbatchRequest& r) { r.job_name = "a\nb"; }).find("job name "), 0U);
+  EXPECT_EQ(refused([](SbatchRequest& r) { r.partition = "x;y"; }).find("partition 'x;y' has characters"), 0U);
+  EXPECT_EQ(refused([](SbatchRequest& r) { r.account = "x y"; }).find("account 'x y' has characters"), 0U);
+  EXPECT_EQ(refused([](SbatchRequest& r) { r.mpi = "x y"; }).find("MPI type 'x y' has characters"), 0U);
+  EXPECT_EQ(refused([](SbatchRequest& r) { r.gres_type = "x y"; }).find("GPU type 'x y' has characters"), 0U);
+  EXPECT_EQ(refused([](SbatchRequest& r) { r.devices_per_node = 0; }), "0 devices per node are too few");
+  EXPECT_EQ(refused([](SbatchRequest& r) { r.iterations = 0; }), "0 iterations are nothing to run");
+  EXPECT_EQ(refused([](SbatchRequest& r) { r.run_directory = "run"; }), "run directory 'run' is not absolute; the job starts in another directory");
+  EXPECT_EQ(refused([](SbatchRequest& r) { r.run_directory = "/a\\b"; }),
+            "path '/a\\b' holds a backslash; Slurm gives it a meaning of its own in file names; choose another directory");
+  EXPECT_EQ(refused([](SbatchRequest& r) { r.log_path = "/a\n#SBATCH --uid=0"; }),
+            "output holds a control character, which an #SBATCH line cannot hold; use a value without newlines and tabs");
+  EXPECT_EQ(refused([](SbatchRequest& r) { r.extra_options = {"--ntasks=5"}; }), "--ntasks is decided by the plan; leave it out, or make another plan");
+  EXPECT_EQ(refused([](SbatchRequest& r) { r.extra_options = {"qos=high"}; }), "'qos=high' is no option of sbatch; write --NAME=VALUE");
+  EXPECT_EQ(refused([](SbatchRequest& r) { r.extra_options = {"--a --b"}; }),
+            "'--a --b' is no option of sbatch; write --NAME=VALUE, one option each");
+  EXPECT_EQ(refused([](SbatchRequest& r) { r.extra_options = {"--comment=a\nrm"}; }),
+            "comment holds a control character, which an #SBATCH line cannot hold; use a value without newlines and tabs");
+  EXPECT_EQ(refused([](SbatchRequest& r) { r.environment = {{"A B", "x"}}; }), "'A B' is no name of an environment variable");
+  EXPECT_EQ(refused([](SbatchRequest& r) { r.learning_rate = 0; }), "learning rate 0 is not above 0");
+}
+
+TEST_F(SbatchScript, DoesNotLetAPlansWordsOutOfItsComment) {
+  const auto script = sbatch_script(plan(1, {stage(0, 6, "x\n#SBATCH --uid=0\nrm -rf /")}), tiny(), request(4));
+  ASSERT_TRUE(script.has_value());
+  EXPECT_FALSE(has_line(*script, "#SBATCH --uid=0"));
+  EXPECT_FALSE(contains(*script, "\nrm -rf /"));
+}
+
+// ---- jobs
+
+constexpr const char* scontrol_line =
+    "JobId=12 JobName=sailor-tiny UserId=root(0) JobState=%STATE% Reason=NonZeroExitCode Dependency=(null) Requeue=1 ExitCode=%EXIT% "
+    "AllocNode:Sid=login:1 ReqNodeList=(null) ExcNodeList=(null) NodeList=gh[1-2] BatchHost=gh1 WorkDir=/tmp StdErr=/tmp/my run/slurm-12.out "
+    "StdIn=/dev/null StdOut=/tmp/my run/slurm-12.out Power= TresPerNode=gres:gpu:4 ";
+
+std::string scontrol_says(std::string state, std::string exit) {
+  std::string line = scontrol_line;
+  line.replace(line.find("%STATE%"), 7, state);
+  line.replace(line.find("%EXIT%"), 6, exit);
+  return line;
+}
+
+TEST(ParseScontrolJob, ReadsStateReasonExitCodeNodesAndLog) {
+  const auto status = parse_scontrol_job(scontrol_says("FAILED", "2:15"));
+  ASSERT_TRUE(status.has_value()) << message_of(status);
+  EXPECT_EQ(status->phase, JobPhase::failed);
+  EXPECT_TRUE(status->ended());
+  EXPECT_EQ(status->exit_code, 2);
+  EXPECT_EQ(status->exit_signal, 15);
+  EXPECT_EQ(status->nodes, "gh[1-2]");
+  EXPECT_EQ(status->log, "/tmp/my run/slurm-12.out");
+  EXPECT_EQ(status->describe(), "FAILED, exit code 2, signal 15 (NonZeroExitCode)");
+}
+
+TEST(ParseScontrolJob, KnowsEveryStateOfSlurm) {
+  const std::vector<std::pair<std::string, JobPhase>> states{
+      {"PENDING", JobPhase::pending},    {"REQUEUED", JobPhase::pending},  {"RUNNING", JobPhase::running},
+      {"COMPLETING", JobPhase::running}, {"SUSPENDED", JobPhase::running}, {"COMPLETED", JobPhase::succeeded},
+      {"TIMEOUT", JobPhase::failed},     {"NODE_FAIL", JobPhase::failed},  {"OUT_OF_MEMORY", JobPhase::failed},
+      {"CANCELLED", JobPhase::failed},   {"PREEMPTED", JobPhase::failed},  {"LAUNCH_FAILED", JobPhase::failed}};
+  for (const auto& [state, phase] : states) {
+    const auto status = parse_scontrol_job(scontrol_says(state, "0:0"));
+    ASSERT_TRUE(status.has_value()) << state;
+    EXPECT_EQ(status->phase, phase) << state;
+  }
+  EXPECT_EQ(message_of(parse_scontrol_job(scontrol_says("DANCING", "0:0"))), "Slurm says the job is 'DANCING', which is no state known here");
+  EXPECT_FALSE(parse_scontrol_job("").has_value());
+  EXPECT_FALSE(parse_scontrol_job("No jobs in the system").has_value());
+}
+
+TEST(ParseSacctJob, ReadsACancelledJob) {
+  const auto status = parse_sacct_job("CANCELLED by 1000|0:15|gh1");
+  ASSERT_TRUE(status.has_value());
+  EXPECT_EQ(status->phase, JobPhase::failed);
+  EXPECT_EQ(status->exit_signal, 15);
+  EXPECT_FALSE(parse_sacct_job("").has_value());
+}
+
+TEST(LastLines, AreTheLastOnes) {
+  const auto path = std::filesystem::temp_directory_path() / ("sailor_log_" + std::to_string(::getpid()));
+  {
+    std::ofstream log(path);
+    for (int i = 0; i < 5000; ++i) log << "line " << i << "\n";
+    log << "no newline";
+  }
+  EXPECT_EQ(last_lines(path, 2), (std::vector<std::string>{"line 4999", "no newline"}));
+  EXPECT_EQ(last_lines(path, 100).size(), 100U);
+  std::filesystem::remove(path);
+  EXPECT_TRUE(last_lines(path, 2).empty());
+}
+
+}  // namespace
+}  // namespace sailor::slurm
