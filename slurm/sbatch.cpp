@@ -66,12 +66,14 @@ Result<void> check_request(const SbatchRequest& request) {
   for (const auto& variable : request.environment) SAILOR_CHECK(check_environment(variable));
   if (request.iterations < 1)
     return fail(ErrorCode::invalid_input, fmt::format("{} iterations are nothing to run", request.iterations));
-  if (!std::isfinite(request.learning_rate) || request.learning_rate <= 0)
-    return fail(ErrorCode::invalid_input, fmt::format("learning rate {} is not above 0", request.learning_rate));
+  if (request.learning_rate && (!std::isfinite(*request.learning_rate) || *request.learning_rate < 0))
+    return fail(ErrorCode::invalid_input, fmt::format("learning rate {} is below 0", *request.learning_rate));
   if (request.data.empty()) return fail(ErrorCode::invalid_input, "there is no data to train on");
-  for (const std::string& text : {request.data, request.run_directory.string(), request.plan_path.string(), request.program.string(),
-                                  request.models_folder.string(), request.run_file.string()})
-    if (text.find('\0') != std::string::npos) return fail(ErrorCode::invalid_input, "a path holds a NUL byte");
+  std::vector<std::string> words{request.data, request.run_directory.string(), request.plan_path.string(), request.program.string(),
+                                 request.models_folder.string(), request.run_file.string()};
+  words.insert(words.end(), request.extra_arguments.begin(), request.extra_arguments.end());
+  for (const std::string& word : words)
+    if (word.find('\0') != std::string::npos) return fail(ErrorCode::invalid_input, "a path or argument holds a NUL byte");
   if (request.cpus_per_rank < 1)
     return fail(ErrorCode::invalid_input, fmt::format("{} CPUs per rank are too few", request.cpus_per_rank));
   return {};
@@ -168,6 +170,7 @@ void write_environment(Script& script, const SbatchRequest& request) {
     script.line(fmt::format("export OMP_NUM_THREADS={0} OPENBLAS_NUM_THREADS={0}", request.cpus_per_rank));
   }
   for (const auto& [name, value] : request.environment) script.line(fmt::format("export {}={}", name, shell_quote(value)));
+  if (request.device_kind == DeviceKind::cpu || !request.environment.empty()) script.blank();
 }
 
 void write_launch(Script& script, const Plan& plan, const SbatchRequest& request, const TaskLayout& layout) {
@@ -181,7 +184,7 @@ void write_launch(Script& script, const Plan& plan, const SbatchRequest& request
   script.word(fmt::format("--nodes={}", layout.nodes));
   script.word(fmt::format("--ntasks={}", plan.ranks()));
   if (layout.packed) {
-    script.word("--distribution=block,pack", "neighbours in the plan share a node; fill one after the other");
+    script.word("'--distribution=block,pack'", "neighbours in the plan share a node; fill one after the other");
   } else {
     script.word(fmt::format("--ntasks-per-node={}", layout.tasks_per_node));
     script.word("--distribution=block", "neighbours in the plan share a node");
@@ -199,8 +202,9 @@ void write_launch(Script& script, const Plan& plan, const SbatchRequest& request
   if (request.run_file.empty()) script.word("--run-file \"run-$SLURM_JOB_ID.h5\"", "times, losses and memory, for sailor-simulate --against");
   else script.word(fmt::format("--run-file {}", shell_quote(request.run_file.string())));
   if (!request.models_folder.empty()) script.word(fmt::format("--models {}", shell_quote(request.models_folder.string())));
-  script.word(fmt::format("--learning-rate {}", request.learning_rate));
-  script.word(fmt::format("--seed {}", request.seed));
+  if (request.learning_rate) script.word(fmt::format("--learning-rate {}", *request.learning_rate));
+  if (request.seed) script.word(fmt::format("--seed {}", *request.seed));
+  for (const std::string& argument : request.extra_arguments) script.word(shell_quote(argument));
   script.line(")");
   script.blank();
   script.line("\"${launch[@]}\" \"${train[@]}\"");

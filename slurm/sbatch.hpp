@@ -38,8 +38,9 @@ struct SbatchRequest {
   std::string data;                         ///< prefix of the data files
   std::filesystem::path run_file;           ///< measurements; empty: RUN_DIRECTORY/run-JOBID.h5, one per job
   std::int64_t iterations = 0;
-  double learning_rate = 1e-3;
-  std::int64_t seed = 0;
+  std::optional<double> learning_rate;      ///< none: the program's default
+  std::optional<std::int64_t> seed;         ///< none: the program's default
+  std::vector<std::string> extra_arguments; ///< "--weight-decay=0": further arguments of the program
   std::string mpi = "pmix";                 ///< srun --mpi
   std::vector<std::pair<std::string, std::string>> environment;  ///< exported before the program starts
 };

@@ -13,6 +13,7 @@ namespace sailor::slurm {
 
 namespace {
 
+constexpr std::string_view harmless_to_shells = "_@%+=:./-";
 constexpr double seconds_per_day = 86400.0;
 constexpr std::uint32_t most_days = 36500;
 
@@ -64,7 +65,7 @@ std::optional<double> parse_seconds(std::string_view text) {
 }  // namespace
 
 std::string shell_quote(std::string_view word) {
-  if (!word.empty() && consists_of(word, "_@%+=:,./-")) return std::string(word);
+  if (!word.empty() && consists_of(word, harmless_to_shells)) return std::string(word);
   std::string quoted = "'";
   for (const char c : word) {
     if (c == '\'') quoted += "'\\''";
@@ -78,6 +79,8 @@ Result<std::string> sbatch_quote(std::string_view what, std::string_view value) 
     return fail(ErrorCode::invalid_input,
                 fmt::format("{} holds a control character, which an #SBATCH line cannot hold", what),
                 "use a value without newlines and tabs");
+  // Lists are common, and easier to read without quotes.
+  if (!value.empty() && consists_of(value, fmt::format("{},", harmless_to_shells))) return std::string(value);
   return shell_quote(value);
 }
 

@@ -3,8 +3,10 @@
 // the job.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <set>
 
 #include "apps/options.hpp"
@@ -186,6 +188,20 @@ std::string node_name(const Environment& environment, const Communicator& world)
   return node == environment.end() ? world.host() : node->second;
 }
 
+/// Before minutes are spent on measuring: can rank 0 add a file to the store, or make it?
+Result<void> check_store(const Options& options) {
+  namespace fs = std::filesystem;
+  const fs::path store = fs::absolute(options.text("store"));
+  std::error_code code;
+  fs::path existing = store;
+  while (!fs::exists(existing, code) && existing.has_relative_path()) existing = existing.parent_path();
+  if (fs::is_directory(existing, code) && ::access(existing.c_str(), W_OK | X_OK) == 0) return {};
+  return fail(ErrorCode::io,
+              fmt::format("--store: cannot write to '{}'{}", store.string(),
+                          fs::is_directory(existing, code) ? "" : fmt::format(": '{}' is no folder", existing.string())),
+              "name another folder");
+}
+
 /// Runs `measure` between the start and the end of MPI. Its error must be agreed on, the same on all ranks.
 Result<void> with_mpi(const Options& options, const Environment& environment,
                       Result<void> (*measure)(const Options&, const Environment&, Communicator&)) {
@@ -239,6 +255,7 @@ Result<void> measure_layers(const Options& options, const Environment& environme
   SAILOR_CHECK(agree(world, model ? Result<void>() : fail(model.error())));
   if (settings.sequence_length == 0) settings.sequence_length = model->max_sequence_length;
   SAILOR_CHECK(agree(world, profiler::check_layers(*model, settings, world)));
+  SAILOR_CHECK(agree(world, world.rank() == 0 ? check_store(options) : Result<void>()));
 
   ProfileData data;
   data.processes = profiler::measure_process(settings.gpu, world, runtime::make_cpu_device);
@@ -264,6 +281,7 @@ Result<void> measure_links(const Options& options, const Environment& environmen
                                   .time_budget = Seconds(options.number("time-budget"))};
   if (options.text("scope") == "intra-node") settings.scope = LinkScope::intra_node;
   if (options.text("scope") == "inter-node") settings.scope = LinkScope::inter_node;
+  SAILOR_CHECK(agree(world, world.rank() == 0 ? check_store(options) : Result<void>()));
   const auto device = runtime::make_cpu_device();
   Progress progress("links", world.rank() == 0 ? static_cast<std::size_t>(settings.warm_up + settings.samples) : 1);
   auto links = profiler::measure_links(settings, *device, world,

@@ -51,10 +51,12 @@ CommandLine command_line() {
             .help = "host memory for each CPU, MiB [default: 1.2 times the plan's prediction for a CPU plan, else the partition's]",
             .minimum = 1, .maximum = 1 << 30},
            {.name = "gpu-type", .value_name = "TYPE", .help = "GRES type to ask for, where a partition holds several: gh200, a100, ..."},
-           {.name = "learning-rate", .type = OptionType::number, .value_name = "X", .help = "learning rate of the optimizer",
-            .default_value = "0.001", .minimum = 1e-30, .maximum = 1e3},
-           {.name = "seed", .type = OptionType::integer, .value_name = "N", .help = "seed of the initial parameters and the data order",
-            .default_value = "0", .minimum = 0},
+           {.name = "learning-rate", .type = OptionType::number, .value_name = "RATE",
+            .help = "learning rate of the optimizer [default: sailor-train's]", .minimum = 0},
+           {.name = "seed", .type = OptionType::integer, .value_name = "N",
+            .help = "seed of the initial parameters and of the order of samples [default: sailor-train's]", .minimum = 0},
+           {.name = "train-option", .value_name = "OPTION",
+            .help = "further option of sailor-train, such as --train-option=--weight-decay=0", .repeatable = true},
            {.name = "program", .value_name = "FILE", .help = "what to run [default: the sailor-train beside this program, else the one in PATH]"},
            {.name = "mpi", .value_name = "TYPE", .help = "how srun starts MPI ranks, see srun --mpi=list", .default_value = "pmix"},
            {.name = "sbatch-option", .value_name = "OPTION", .help = "further option of sbatch, such as --sbatch-option=--qos=high", .repeatable = true},
@@ -77,10 +79,10 @@ struct Submission {
 
 fs::path from_here(const fs::path& path) { return fs::absolute(path).lexically_normal(); }
 
-/// Options of sbatch hold commas (--exclude=gh1,gh2), at which lists are split: joined again here.
-std::vector<std::string> sbatch_options(const Options& options) {
+/// Options for other programs may hold commas (--exclude=gh1,gh2), at which lists are split: joined again here.
+std::vector<std::string> passed_on(const Options& options, std::string_view name) {
   std::vector<std::string> joined;
-  for (const std::string& part : options.texts("sbatch-option")) {
+  for (const std::string& part : options.texts(name)) {
     if (joined.empty() || part.starts_with("-")) joined.push_back(part);
     else joined.back() += "," + part;
   }
@@ -188,8 +190,8 @@ Result<void> fill_request(const Options& options, const Environment& environment
   SAILOR_CHECK(required(options, "iterations"));
   request.data = from_here(*data).string();
   request.iterations = options.integer("iterations");
-  request.learning_rate = options.number("learning-rate");
-  request.seed = options.integer("seed");
+  if (options.has("learning-rate")) request.learning_rate = options.number("learning-rate");
+  if (options.has("seed")) request.seed = options.integer("seed");
   request.job_name = options.has("job-name") ? options.text("job-name") : "sailor-" + submission.plan.job.model;
   request.partition = options.has("partition") ? options.text("partition") : submission.plan.origin.partition;
   request.account = options.text("account");
@@ -201,7 +203,8 @@ Result<void> fill_request(const Options& options, const Environment& environment
   request.device_kind = submission.device.kind;
   request.gres_type = options.text("gpu-type");
   request.mpi = options.text("mpi");
-  request.extra_options = sbatch_options(options);
+  request.extra_options = passed_on(options, "sbatch-option");
+  request.extra_arguments = passed_on(options, "train-option");
   request.run_directory = from_here(options.has("run-directory") ? options.text("run-directory")
                                                                 : "run-" + fs::path(plan_path).stem().string());
   request.plan_path = request.run_directory / "plan.toml";

@@ -206,7 +206,7 @@ Result<void> FileWriter::table(const std::string& name, const std::vector<Column
       const Cell value = cell(row, i);
       if (const auto* integer = std::get_if<std::int64_t>(&value)) std::memcpy(place, integer, sizeof(*integer));
       else if (const auto* number = std::get_if<double>(&value)) std::memcpy(place, number, sizeof(*number));
-      else std::memcpy(place, std::get<std::string>(value).data(), std::get<std::string>(value).size());
+      else std::get<std::string>(value).copy(place, lengths[i]);
     }
 
   const hsize_t extent = rows;

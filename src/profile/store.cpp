@@ -30,7 +30,7 @@ constexpr IntegerLimits count{.minimum = 1, .maximum = std::numeric_limits<int>:
 
 template <class Row, class Member>
 void add_times(std::vector<Column<Row>>& columns, const std::string& name, Member member) {
-  const std::string prefix = name.empty() ? "" : name + "_";
+  const std::string prefix = name + "_";
   columns.push_back(hdf5::quantity<Row>(
       prefix + "median_s", "s", [member](auto& row) -> auto& { return member(row).median; }));
   columns.push_back(hdf5::quantity<Row>(

@@ -20,8 +20,9 @@ namespace sailor::profiler {
 
 namespace {
 
-// Passes between two updates: the second one finds the caches as within an iteration, the first as at its start.
-constexpr int passes_per_round = 2;
+// Micro-batches between two updates. A sample is their mean, not one pass: an iteration sums many passes, so what
+// preemption and cache misses add now and then counts with its share; a median over single passes would lose it.
+constexpr int passes_per_round = 4;
 
 enum Phase : std::size_t { forward, backward, update, phases };
 
@@ -85,21 +86,27 @@ std::vector<LayerMeasurement> measure_layers(const Model& model, const LayerSett
   // Round by round over sizes and layers, so that noise of the machine spreads over all of them.
   std::vector<Samples> samples(inputs.size());
   const auto start = std::chrono::steady_clock::now();
-  const std::size_t rounds = static_cast<std::size_t>(settings.warm_up + settings.samples);
+  const std::size_t rounds = static_cast<std::size_t>(settings.warm_up) + static_cast<std::size_t>(settings.samples);
   for (std::size_t round = 0; round < rounds; ++round) {
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       world.barrier();  // all ranks are busy with the same size at the same time
       const bool counts = static_cast<int>(round) >= settings.warm_up;
+      KindTimes forward_mean{};
+      KindTimes backward_mean{};
       for (int pass = 0; pass < passes_per_round; ++pass) {
         KindTimes forward_times;
         KindTimes backward_times;
         chain.forward_and_backward(inputs[i].micro_batch(), forward_times, backward_times);
-        if (!counts) continue;
-        samples[i].add(forward, forward_times);
-        samples[i].add(backward, backward_times);
+        for (std::size_t kind = 0; kind < layer_kinds; ++kind) {
+          forward_mean[kind] += forward_times[kind] / passes_per_round;
+          backward_mean[kind] += backward_times[kind] / passes_per_round;
+        }
       }
       const KindTimes update_times = chain.update();
-      if (counts) samples[i].add(update, update_times);
+      if (!counts) continue;
+      samples[i].add(forward, forward_mean);
+      samples[i].add(backward, backward_mean);
+      samples[i].add(update, update_times);
     }
     if (world.rank() == 0) round_done(round + 1, rounds);
     const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;

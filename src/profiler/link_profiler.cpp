@@ -22,7 +22,7 @@ constexpr std::size_t smallest_message = 1024;
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 /// Short messages are repeated within a sample: one of them takes little longer than reading the clock.
-int repetitions(std::size_t bytes) { return bytes <= 64 * 1024 ? 10 : 1; }
+int repetitions(std::size_t bytes) { return bytes <= std::size_t{64} * 1024 ? 10 : 1; }
 
 /// Seconds of one message from the first to the last rank of `pair`: half a round trip.
 double ping(Communicator& pair, void* data, std::size_t bytes) {
@@ -132,7 +132,7 @@ Result<std::vector<LinkMeasurement>> measure_links(
   device.synchronize();
 
   const auto start = Clock::now();
-  const std::size_t rounds = static_cast<std::size_t>(settings.warm_up + settings.samples);
+  const std::size_t rounds = static_cast<std::size_t>(settings.warm_up) + static_cast<std::size_t>(settings.samples);
   for (std::size_t round = 0; round < rounds; ++round) {
     for (Series& one : series) {
       world.barrier();  // ranks outside the group are idle, not in another group's sample

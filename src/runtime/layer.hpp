@@ -1,6 +1,5 @@
 // Layers of a transformer with explicit forward and backward passes. A layer runs on one device and knows
-// nothing of other ranks' layers. Used by the trainer stage by stage, and by the profiler one at a time
-// (standalone_layer.hpp).
+// nothing of other ranks' layers. Used by the trainer stage by stage (stage.hpp), and by the profiler.
 //
 // A layer is stateless between passes except for its parameters: what backward needs of a forward pass is kept
 // in a Slot, one per layer and micro-batch in flight.

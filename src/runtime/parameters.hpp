@@ -43,7 +43,6 @@ class Layer;
 class ParameterStorage {
  public:
   ParameterStorage(Device& device, const std::vector<Layer*>& layers);
-  /// For parameters that belong to no layer of their own, such as a lone copy of the token embedding.
   ParameterStorage(Device& device, std::vector<Parameter*> parameters);
 
   void initialize(std::uint64_t seed);

@@ -40,7 +40,9 @@ void expect_sound(const std::string& script) {
   ASSERT_TRUE(syntax.has_value()) << syntax.error().message();
   EXPECT_TRUE(syntax->succeeded()) << syntax->errors;
   const auto lint = run_command({.arguments = {"shellcheck", "-"}, .input = script, .deadline = Seconds(60)});
-  if (lint) EXPECT_TRUE(lint->succeeded()) << lint->output;
+  if (lint) {
+    EXPECT_TRUE(lint->succeeded()) << lint->output;
+  }
 }
 
 TEST(SbatchScript, ForACpuPlan) {
@@ -64,6 +66,9 @@ TEST(SbatchScript, ForAGpuPlanWithEverythingGiven) {
   gpu.cpus_per_rank = 72;
   gpu.extra_options = {"--qos=high", "--exclude=gh7,gh9"};
   gpu.environment = {{"NCCL_DEBUG", "WARN"}};
+  gpu.learning_rate = 3e-4;
+  gpu.seed = 7;
+  gpu.extra_arguments = {"--warm-up-iterations=10"};
   gpu.run_file = "/scratch/anna/run-1/run.h5";
   const auto script = sbatch_script(plan_on("GH200-96", 4), tiny(), gpu);
   ASSERT_TRUE(script.has_value()) << script.error().message();

@@ -82,9 +82,9 @@ TEST_F(ProfilerOnTwoRanks, LayersOfATinyModelAreStored) {
       EXPECT_GT(row->forward.median, Seconds(0.0));
       EXPECT_GT(row->backward.median, Seconds(0.0));
       EXPECT_GT(row->update.median, Seconds(0.0));
-      // Two ranks, four rounds, two passes in each and one update.
-      EXPECT_EQ(row->forward.samples, 16);
-      EXPECT_EQ(row->backward.samples, 16);
+      // Two ranks, four rounds.
+      EXPECT_EQ(row->forward.samples, 8);
+      EXPECT_EQ(row->backward.samples, 8);
       EXPECT_EQ(row->update.samples, 8);
       EXPECT_EQ(row->parameters, model->parameters(kind));
       // fp32: 4 bytes for each value of (tokens, hidden).
@@ -132,6 +132,13 @@ TEST_F(ProfilerOnTwoRanks, OneRankHasNoLinks) {
             std::string::npos)
       << err();
   EXPECT_FALSE(fs::exists(store()));
+}
+
+TEST_F(ProfilerOnTwoRanks, StoreThatCannotBeWrittenIsRefusedBeforeMeasuring) {
+  EXPECT_EQ(run(2, "links --store /dev/null/store"), 1);
+  EXPECT_NE(err().find("sailor-profile: error: --store: cannot write to '/dev/null/store': '/dev/null' is no folder"),
+            std::string::npos)
+      << err();
 }
 
 TEST_F(ProfilerOnTwoRanks, MistakesArePrintedOnce) {

@@ -138,6 +138,7 @@ TEST(Statistics, QuantileInterpolates) {
 
 TEST(Text, ClosestNameIsSuggestedOnlyWhenClose) {
   EXPECT_EQ(closest("normel", {"debug", "normal"}), "normal");
+  EXPECT_EQ(closest("modle", {"mode-x", "model"}), "model");
   EXPECT_EQ(closest("zzz", {"debug", "normal"}), std::nullopt);
   EXPECT_EQ(split("a,,b", ','), (std::vector<std::string>{"a", "b"}));
 }

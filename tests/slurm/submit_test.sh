@@ -1,0 +1,175 @@
+#!/usr/bin/env bash
+# sailor-submit against a live Slurm. A script stands in for sailor-train: it records what it was given.
+#
+# shellcheck disable=SC2317,SC2329  # tests are called by name
+# shellcheck source-path=SCRIPTDIR source=common.bash
+source "$(dirname "${BASH_SOURCE[0]}")/common.bash"
+submit=$bin_dir/sailor-submit
+
+start_cluster --nodes cpu:2:-:0:4:1:4000,gh:2:gh200:4:288:4:854000 \
+  --partitions 'cpu=cpu MaxTime=60;gpu=gh;one=gh MaxNodes=1;all=ALL' --mpi none
+
+# plan DEVICE PIPELINES [STAGE...]: each STAGE is FIRST:LAST, of tiny-gpt's 6 layers
+plan() {
+  local device=$1 pipelines=$2 stage
+  shift 2
+  cat <<PLAN
+schema_version = 1
+micro_batch = 1
+schedule = "1f1b"
+[job]
+model = "tiny-gpt"
+global_batch = $((2 * pipelines))
+sequence_length = 64
+precision = "fp32"
+optimizer = "adamw"
+[[pipelines]]
+count = $pipelines
+micro_batches = 2
+PLAN
+  for stage in "$@"; do
+    printf '[[pipelines.stages]]\nlayers = [%s, %s]\ngpu = "%s"\n' "${stage%:*}" "${stage#*:}" "$device"
+  done
+}
+plan cpu 4 0:3 3:6 >"$work/cpu.toml"     # 8 ranks: 2 nodes of 4 cores
+plan GH200-96 3 0:3 3:6 >"$work/gpu.toml" # 6 ranks: 4 GPUs, then 2
+plan cpu 1 0:3 3:6 >"$work/small.toml"   # 2 ranks
+touch "$work/corpus.bin"
+
+cat >"$work/train" <<'STAND_IN'
+#!/bin/bash
+printf '%s\n' "$@" >arguments
+echo "rank $SLURM_PROCID on $SLURMD_NODENAME gpus ${CUDA_VISIBLE_DEVICES:-none} threads ${OMP_NUM_THREADS:-unset}"
+STAND_IN
+cat >"$work/fails" <<'STAND_IN'
+#!/bin/bash
+((SLURM_PROCID == 1)) || exec sleep 60
+echo "rank 1: layer 3 is missing" >&2
+exit 7
+STAND_IN
+printf '#!/bin/bash\nexec sleep 60\n' >"$work/sleeps"
+chmod +x "$work"/{train,fails,sleeps}
+
+# job PLAN RUN_DIRECTORY OPTION...: sailor-submit with what all tests share
+job() {
+  local plan=$1 run=$2
+  shift 2
+  "$submit" "$plan" --run-directory "$run" --data corpus --iterations 5 --mpi none "$@"
+}
+nothing_submitted() { [[ -z $(squeue -h) ]] || { squeue; return 1; }; }
+
+trains_a_cpu_plan() {
+  local id log
+  id=$(job cpu.toml "it's a run" --program ./train -p cpu -t 10 --wait --memory-per-cpu 50) || return 1
+  [[ $id =~ ^[0-9]+$ ]] || { echo "stdout was '$id'"; return 1; }
+  log=$(sort "$work/it's a run/slurm-$id.out") || return 1
+  expect_in "$log" $'rank 0 on cpu1 gpus none threads 1\nrank 1 on cpu1' 'rank 3 on cpu1' 'rank 4 on cpu2' 'rank 7 on cpu2'
+  diff "$work/cpu.toml" "$work/it's a run/plan.toml" || return 1
+  diff <(cat "$work/it's a run/arguments") - <<ARGUMENTS
+$work/it's a run/plan.toml
+--data
+$work/corpus
+--iterations
+5
+--run-file
+run-$id.h5
+--models
+$source_dir/profiles/models
+ARGUMENTS
+}
+fills_gpu_nodes_in_the_plans_order() {
+  local id log
+  id=$(job gpu.toml gpu --program ./train -p gpu --cpus-per-rank 2 --wait) || return 1
+  log=$(sort "gpu/slurm-$id.out") || return 1
+  expect_in "$log" 'rank 0 on gh1 gpus 0 ' 'rank 3 on gh1 gpus 3 ' 'rank 4 on gh2 gpus 0 ' 'rank 5 on gh2 gpus 1 '
+  [[ $log != *Warning* ]]
+}
+asks_slurm_about_the_nodes() {
+  local script
+  script=$(job gpu.toml asks --dry-run) && { echo "found GPUs in the default partition"; return 1; }
+  script=$(job gpu.toml asks --dry-run -p gpu) || return 1
+  expect_in "$script" '--nodes=2' '--gpus-per-node=4' '--cpus-per-task=72'
+  script=$(job small.toml asks --dry-run) || return 1
+  expect_in "$script" '--partition=cpu' '--nodes=1' '--ntasks=2'
+  [[ ! -e asks ]] && nothing_submitted
+}
+tells_when_it_would_start() {
+  local text
+  text=$(job cpu.toml later -p cpu --test-only) || return 1
+  expect_in "$text" 'to start at' 'cpu[1-2]'
+  [[ ! -e later ]] && nothing_submitted
+}
+fails_when_the_job_fails() {
+  expect_failure 1 job small.toml failing --program ./fails --wait
+  expect_in "$output" ': PENDING' ': FAILED, exit code ' '(NonZeroExitCode); its log ' '/failing/slurm-' 'rank 1: layer 3 is missing' 'task 1: Exited with exit code 7'
+}
+fails_when_the_job_is_cancelled() {
+  job small.toml cancelled --program ./sleeps --wait >id 2>said &
+  local waiting=$!
+  eventually grep -q RUNNING said
+  scancel "$(cat id)"
+  wait "$waiting" && return 1
+  expect_in "$(cat said)" 'error: job ' 'CANCELLED'
+}
+runs_the_script_again() {
+  local id
+  id=$(job small.toml again --program ./train --wait) || return 1
+  sbatch --parsable --wait again/job.sbatch >second || return 1
+  [[ -s again/slurm-$(cat second).out && $(cat second) != "$id" ]]
+}
+passes_options_of_sbatch_on() {
+  local id
+  id=$(job small.toml options --program ./train --wait --sbatch-option=--nodelist=cpu2,cpu2 --sbatch-option='--comment=two words' -J named) || return 1
+  expect_in "$(scontrol -o show job "$id")" 'JobName=named' 'Comment=two words' ' NodeList=cpu2'
+}
+refuses() { # MESSAGE PLAN OPTION...: without submitting anything or making the run directory
+  local message=$1 plan=$2
+  shift 2
+  expect_failure 1 job "$plan" refused "$@"
+  expect_in "$output" "$message"
+  [[ ! -e refused ]] && nothing_submitted
+}
+refuses_what_cannot_run() {
+  refuses "partition 'gqu' not found (known: all, cpu, gpu, one); did you mean 'gpu'? use --partition NAME" gpu.toml -p gqu || return 1
+  refuses "partition 'gpu' has no usable node with cpu (it has: GH200-96)" cpu.toml -p gpu || return 1
+  refuses "the plan needs 2 nodes of 4 GH200-96 but partition 'one' allows 1 per job" gpu.toml -p one || return 1
+  refuses "time 1-00:00:00 is over the limit of partition 'cpu': 01:00:00" cpu.toml -p cpu -t 1-0 || return 1
+  scontrol update nodename=gh2 state=drain reason=test
+  refuses "the plan needs 2 nodes of 4 GH200-96 but partition 'gpu' has 1 usable" gpu.toml -p gpu || return 1
+  scontrol update nodename=gh2 state=resume
+  expect_failure 2 job gpu.toml refused -p all
+  expect_in "$output" "partition 'all' has several device types (GH200-96, cpu)" '--gpu-type'
+}
+passes_on_what_sbatch_says() {
+  expect_failure 1 job gpu.toml nope -p nope --devices-per-node 4
+  expect_in "$output" "sbatch refused '$work/nope/job.sbatch': invalid partition specified: nope"
+}
+keeps_run_directories_apart() {
+  job small.toml apart --program ./train --wait >/dev/null || return 1
+  expect_failure 1 job cpu.toml apart
+  expect_in "$output" "run directory '$work/apart' belongs to another plan; use another one with --run-directory DIR"
+}
+says_that_sbatch_is_missing() {
+  PATH=/nowhere expect_failure 1 job small.toml missing --devices-per-node 4
+  expect_in "$output" "there is no program 'sbatch' in PATH; load Slurm's module"
+}
+needs_no_slurm_for_a_dry_run() {
+  unset SLURM_CONF
+  expect_in "$(PATH=/nowhere job small.toml dry --dry-run --devices-per-node 4)" '#SBATCH --ntasks=2'
+  [[ ! -e dry ]]
+}
+
+check 'trains a CPU plan' trains_a_cpu_plan
+check 'fills GPU nodes in the order of the plan' fills_gpu_nodes_in_the_plans_order
+check 'asks Slurm about the nodes' asks_slurm_about_the_nodes
+check 'tells when the job would start' tells_when_it_would_start
+check 'fails when the job fails' fails_when_the_job_fails
+check 'fails when the job is cancelled' fails_when_the_job_is_cancelled
+check 'writes a script that can be submitted again' runs_the_script_again
+check 'passes options of sbatch on' passes_options_of_sbatch_on
+check 'refuses what cannot run' refuses_what_cannot_run
+check 'passes on what sbatch says' passes_on_what_sbatch_says
+check 'keeps run directories apart' keeps_run_directories_apart
+check 'says that sbatch is missing' says_that_sbatch_is_missing
+check 'needs no Slurm for a dry run' needs_no_slurm_for_a_dry_run
+finish
