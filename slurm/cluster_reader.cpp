@@ -47,11 +47,14 @@ std::string encode_error(const Error& error) {
 
 /// The child's work: everything that touches libslurm, which also reads the variable by itself.
 std::string read_in_child(const GpuCatalogue& catalogue, const SlurmEnvironment& environment) {
-  if (environment.configuration.empty()) ::unsetenv("SLURM_CONF");
-  else ::setenv("SLURM_CONF", environment.configuration.c_str(), 1);
+  if (environment.configuration.empty())
+    ::unsetenv("SLURM_CONF");
+  else
+    ::setenv("SLURM_CONF", environment.configuration.c_str(), 1);
   auto answer = query_controller(environment.configuration);
   if (!answer) return encode_error(answer.error());
-  auto reading = assemble_cluster(printable(answer->cluster_name), std::move(answer->partitions), answer->nodes, catalogue);
+  auto reading =
+      assemble_cluster(printable(answer->cluster_name), std::move(answer->partitions), answer->nodes, catalogue);
   if (!reading) return encode_error(reading.error());
   std::vector<std::string> fields{"cluster", cluster_to_toml(reading->cluster)};
   fields.insert(fields.end(), reading->warnings.begin(), reading->warnings.end());
@@ -91,7 +94,8 @@ tl::unexpected<Error> child_died(const ProcessOutcome& outcome, bool configured)
   if (!configured)
     return fail(ErrorCode::unavailable, fmt::format("no Slurm configuration found{}", in_parentheses(words)),
                 fmt::format("set SLURM_CONF to the cluster's slurm.conf, or {}", without_slurm));
-  return fail(ErrorCode::unavailable, fmt::format("libslurm gave up{}", in_parentheses(words.empty() ? outcome.how_it_ended() : words)),
+  return fail(ErrorCode::unavailable,
+              fmt::format("libslurm gave up{}", in_parentheses(words.empty() ? outcome.how_it_ended() : words)),
               fmt::format("does `sinfo` work here? if not, ask the administrator, or {}", without_slurm));
 }
 
@@ -155,7 +159,8 @@ Result<Partition> require_partition(const Cluster& cluster, std::string_view nam
   std::sort(known.begin(), known.end());
   const auto near = closest(name, known);
   return fail(ErrorCode::not_found,
-              fmt::format("partition '{}' not found (known: {})", name, known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", "))),
+              fmt::format("partition '{}' not found (known: {})", name,
+                          known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", "))),
               near ? fmt::format("did you mean '{}'? use --partition NAME", *near) : "use --partition NAME");
 }
 
@@ -176,7 +181,8 @@ ControllerAddress parse_controller_address(std::string_view slurm_conf) {
     const std::string_view value = trimmed(line.substr(equals + 1));
     if (equal_ignoring_case(key, "ClusterName")) address.cluster = printable(value);
     // "ctl1(10.0.0.1)", and further lines for backup controllers
-    if ((equal_ignoring_case(key, "SlurmctldHost") || equal_ignoring_case(key, "ControlMachine")) && address.host.empty())
+    if ((equal_ignoring_case(key, "SlurmctldHost") || equal_ignoring_case(key, "ControlMachine")) &&
+        address.host.empty())
       address.host = printable(value.substr(0, value.find('(')));
     if (equal_ignoring_case(key, "SlurmctldPort"))  // may be a range: the first one
       std::from_chars(value.data(), value.data() + value.size(), address.port);

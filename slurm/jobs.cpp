@@ -36,10 +36,12 @@ std::string words_of(const ProcessOutcome& outcome) {
 
 Result<ProcessOutcome> run_slurm(std::vector<std::string> arguments, std::string input = {}) {
   const std::string program = arguments.front();
-  auto outcome = run_command({.arguments = std::move(arguments), .input = std::move(input), .deadline = command_deadline});
+  auto outcome =
+      run_command({.arguments = std::move(arguments), .input = std::move(input), .deadline = command_deadline});
   if (!outcome && outcome.error().code == ErrorCode::not_found)
     return fail(ErrorCode::unavailable, outcome.error().what, "load Slurm's module, or log in to the cluster");
-  if (outcome && outcome->timed_out) return fail(ErrorCode::unavailable, fmt::format("{}: {}", program, outcome->how_it_ended()));
+  if (outcome && outcome->timed_out)
+    return fail(ErrorCode::unavailable, fmt::format("{}: {}", program, outcome->how_it_ended()));
   return outcome;
 }
 
@@ -48,7 +50,8 @@ std::vector<std::string> cluster_option(const JobHandle& job) {
   return {"--clusters=" + job.cluster};
 }
 
-std::vector<std::string> command_for(const JobHandle& job, std::vector<std::string> arguments, std::vector<std::string> rest) {
+std::vector<std::string> command_for(const JobHandle& job, std::vector<std::string> arguments,
+                                     std::vector<std::string> rest) {
   for (std::string& option : cluster_option(job)) arguments.push_back(std::move(option));
   for (std::string& word : rest) arguments.push_back(std::move(word));
   return arguments;
@@ -58,7 +61,8 @@ std::vector<std::string> command_for(const JobHandle& job, std::vector<std::stri
 /// with blanks reach up to the next key: `up_to` names it.
 std::string value_of(std::string_view line, std::string_view key, std::string_view up_to = " ") {
   std::size_t start = std::string_view::npos;
-  if (line.starts_with(fmt::format("{}=", key))) start = key.size() + 1;
+  if (line.starts_with(fmt::format("{}=", key)))
+    start = key.size() + 1;
   else if (const std::size_t found = line.find(fmt::format(" {}=", key)); found != std::string_view::npos)
     start = found + key.size() + 2;
   if (start == std::string_view::npos) return {};
@@ -81,28 +85,32 @@ void read_exit_code(std::string_view text, JobStatus& status) {
 Result<JobPhase> phase_of(std::string_view state) {
   using enum JobPhase;
   constexpr std::array<std::pair<std::string_view, JobPhase>, 24> phases{{
-      {"PENDING", pending},       {"CONFIGURING", pending},   {"REQUEUED", pending},    {"REQUEUE_FED", pending},
-      {"REQUEUE_HOLD", pending},  {"RESV_DEL_HOLD", pending}, {"SPECIAL_EXIT", pending}, {"RUNNING", running},
-      {"COMPLETING", running},    {"RESIZING", running},      {"SIGNALING", running},   {"STAGE_OUT", running},
-      {"STOPPED", running},       {"SUSPENDED", running},     {"COMPLETED", succeeded}, {"BOOT_FAIL", failed},
-      {"CANCELLED", failed},      {"DEADLINE", failed},       {"FAILED", failed},       {"NODE_FAIL", failed},
-      {"OUT_OF_MEMORY", failed},  {"PREEMPTED", failed},      {"REVOKED", failed},      {"TIMEOUT", failed},
+      {"PENDING", pending},      {"CONFIGURING", pending},   {"REQUEUED", pending},     {"REQUEUE_FED", pending},
+      {"REQUEUE_HOLD", pending}, {"RESV_DEL_HOLD", pending}, {"SPECIAL_EXIT", pending}, {"RUNNING", running},
+      {"COMPLETING", running},   {"RESIZING", running},      {"SIGNALING", running},    {"STAGE_OUT", running},
+      {"STOPPED", running},      {"SUSPENDED", running},     {"COMPLETED", succeeded},  {"BOOT_FAIL", failed},
+      {"CANCELLED", failed},     {"DEADLINE", failed},       {"FAILED", failed},        {"NODE_FAIL", failed},
+      {"OUT_OF_MEMORY", failed}, {"PREEMPTED", failed},      {"REVOKED", failed},       {"TIMEOUT", failed},
   }};
   // sacct adds who cancelled: "CANCELLED by 1000"
   const std::string_view word = state.substr(0, state.find(' '));
   for (const auto& [name, phase] : phases)
     if (name == word) return phase;
   if (word == "LAUNCH_FAILED" || word == "RECONFIG_FAIL") return failed;
-  return fail(ErrorCode::failure, fmt::format("Slurm says the job is '{}', which is no state known here", printable(state)));
+  return fail(ErrorCode::failure,
+              fmt::format("Slurm says the job is '{}', which is no state known here", printable(state)));
 }
 
-bool same_to_a_reader(const JobStatus& a, const JobStatus& b) { return a.state == b.state && a.reason == b.reason && a.nodes == b.nodes; }
+bool same_to_a_reader(const JobStatus& a, const JobStatus& b) {
+  return a.state == b.state && a.reason == b.reason && a.nodes == b.nodes;
+}
 
 void pause_for(Seconds time) { std::this_thread::sleep_for(std::chrono::duration<double>(time.value())); }
 
 /// Once slurmctld has forgotten a job (MinJobAge), accounting may still know it.
 Result<JobStatus> status_from_accounting(const JobHandle& job) {
-  const auto outcome = run_slurm(command_for(job, {"sacct"}, {"-n", "-P", "-X", "-o", "State,ExitCode,NodeList", "-j", std::to_string(job.id)}));
+  const auto outcome = run_slurm(
+      command_for(job, {"sacct"}, {"-n", "-P", "-X", "-o", "State,ExitCode,NodeList", "-j", std::to_string(job.id)}));
   if (outcome && outcome->succeeded())
     for (const std::string& line : split(outcome->output, '\n')) return parse_sacct_job(line);
   return fail(ErrorCode::not_found, fmt::format("Slurm knows no job {} (any more)", job.id),
@@ -114,7 +122,8 @@ Result<JobStatus> status_from_accounting(const JobHandle& job) {
 Result<JobHandle> submit(const std::filesystem::path& script, const std::filesystem::path& working_directory) {
   auto outcome = run_slurm({"sbatch", "--parsable", "--chdir=" + working_directory.string(), "--", script.string()});
   if (!outcome) return fail(outcome.error(), "cannot submit the job");
-  if (!outcome->succeeded()) return fail(ErrorCode::failure, fmt::format("sbatch refused '{}': {}", script.string(), words_of(*outcome)));
+  if (!outcome->succeeded())
+    return fail(ErrorCode::failure, fmt::format("sbatch refused '{}': {}", script.string(), words_of(*outcome)));
   // "123" or "123;cluster"; a site's plugin may print lines of its own before it.
   for (const std::string& line : split(outcome->output, '\n')) {
     JobHandle job;
@@ -130,7 +139,8 @@ Result<JobHandle> submit(const std::filesystem::path& script, const std::filesys
 Result<std::string> test_submission(const std::string& script_text) {
   auto outcome = run_slurm({"sbatch", "--test-only"}, script_text);
   if (!outcome) return fail(outcome.error(), "cannot ask Slurm");
-  if (!outcome->succeeded()) return fail(ErrorCode::failure, fmt::format("sbatch would refuse the job: {}", words_of(*outcome)));
+  if (!outcome->succeeded())
+    return fail(ErrorCode::failure, fmt::format("sbatch would refuse the job: {}", words_of(*outcome)));
   return words_of(*outcome);
 }
 
@@ -147,7 +157,8 @@ Result<JobStatus> parse_scontrol_job(std::string_view line) {
   JobStatus status;
   status.state = value_of(line, "JobState");
   if (status.state.empty())
-    return fail(ErrorCode::failure, fmt::format("scontrol says nothing of the job's state: '{}'", printable(line.substr(0, 200))));
+    return fail(ErrorCode::failure,
+                fmt::format("scontrol says nothing of the job's state: '{}'", printable(line.substr(0, 200))));
   auto phase = phase_of(status.state);
   if (!phase) return fail(phase.error());
   status.phase = *phase;
@@ -157,7 +168,8 @@ Result<JobStatus> parse_scontrol_job(std::string_view line) {
   read_exit_code(value_of(line, "ExitCode"), status);
   // The last key with blanks in it: what follows differs by release (Power=, TresPerNode=, ...).
   std::string log = value_of(line, "StdOut", "\n");
-  for (const std::string_view next : {" Power=", " Switches=", " TresPerNode=", " TresPerJob=", " TresPerTask=", " MailUser=", " CpusPerTres="})
+  for (const std::string_view next :
+       {" Power=", " Switches=", " TresPerNode=", " TresPerJob=", " TresPerTask=", " MailUser=", " CpusPerTres="})
     log = log.substr(0, log.find(next));
   while (log.ends_with(' ')) log.pop_back();
   status.log = log;
@@ -213,7 +225,8 @@ Result<JobStatus> wait_for(const JobHandle& job, const std::function<void(const 
 Result<void> cancel(const JobHandle& job) {
   auto outcome = run_slurm(command_for(job, {"scancel"}, {std::to_string(job.id)}));
   if (!outcome) return fail(outcome.error(), fmt::format("cannot cancel job {}", job.id));
-  if (!outcome->succeeded()) return fail(ErrorCode::failure, fmt::format("cannot cancel job {}: {}", job.id, words_of(*outcome)));
+  if (!outcome->succeeded())
+    return fail(ErrorCode::failure, fmt::format("cannot cancel job {}: {}", job.id, words_of(*outcome)));
   return {};
 }
 

@@ -22,10 +22,14 @@ std::vector<std::string> split_gres(std::string_view gres) {
   std::vector<std::string> parts(1);
   int depth = 0;
   for (const char c : gres) {
-    if (c == '(') ++depth;
-    else if (c == ')') --depth;
-    else if (c == ',' && depth == 0) parts.emplace_back();
-    else if (depth == 0) parts.back() += c;
+    if (c == '(')
+      ++depth;
+    else if (c == ')')
+      --depth;
+    else if (c == ',' && depth == 0)
+      parts.emplace_back();
+    else if (depth == 0)
+      parts.back() += c;
   }
   std::erase_if(parts, [](const std::string& part) { return part.empty(); });
   return parts;
@@ -51,19 +55,27 @@ NodeDevice device_of(const NodeRecord& node, const GpuCatalogue& catalogue) {
   auto gpus = parse_gpus(node.gres);
   if (!gpus) return {.type = nullptr, .count = 0, .problem = gpus.error().what};
   if (gpus->empty()) {
-    if (catalogue.cpu() == nullptr) return {.type = nullptr, .count = 0, .problem = "no GPUs, and the catalogue describes no CPU device"};
+    if (catalogue.cpu() == nullptr)
+      return {.type = nullptr, .count = 0, .problem = "no GPUs, and the catalogue describes no CPU device"};
     return {.type = catalogue.cpu(), .count = std::clamp(node.cores, 1, most_devices_per_node), .problem = {}};
   }
   if (gpus->size() > 1) {
     std::vector<std::string> types;
     for (const GpuCount& gpu : *gpus) types.push_back(gpu.type.empty() ? "untyped" : gpu.type);
-    return {.type = nullptr, .count = 0, .problem = fmt::format("GPUs of several types on one node ({})", fmt::join(types, ", "))};
+    return {.type = nullptr,
+            .count = 0,
+            .problem = fmt::format("GPUs of several types on one node ({})", fmt::join(types, ", "))};
   }
   const GpuCount& gpu = gpus->front();
-  if (gpu.type.empty()) return {.type = nullptr, .count = 0, .problem = "GPUs without a type (Slurm says only 'gpu'); give them a type in gres.conf"};
+  if (gpu.type.empty())
+    return {.type = nullptr,
+            .count = 0,
+            .problem = "GPUs without a type (Slurm says only 'gpu'); give them a type in gres.conf"};
   const GpuType* type = catalogue.find_gres(gpu.type);
   if (type == nullptr)
-    return {.type = nullptr, .count = 0, .problem = fmt::format("GPU type '{}' is not in the catalogue; add it to slurm_gres of a GPU in gpus.toml",
+    return {.type = nullptr,
+            .count = 0,
+            .problem = fmt::format("GPU type '{}' is not in the catalogue; add it to slurm_gres of a GPU in gpus.toml",
                                    gpu.type)};
   return {.type = type, .count = std::min(gpu.count, most_devices_per_node), .problem = {}};
 }
@@ -85,10 +97,14 @@ bool alike(const NodeGroup& a, const NodeGroup& b) {
 std::size_t utf8_length(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   std::size_t length = 0;
-  if (byte(0) < 0x80) length = 1;
-  else if (byte(0) >= 0xc2 && byte(0) < 0xe0) length = 2;
-  else if (byte(0) >= 0xe0 && byte(0) < 0xf0) length = 3;
-  else if (byte(0) >= 0xf0 && byte(0) < 0xf5) length = 4;
+  if (byte(0) < 0x80)
+    length = 1;
+  else if (byte(0) >= 0xc2 && byte(0) < 0xe0)
+    length = 2;
+  else if (byte(0) >= 0xe0 && byte(0) < 0xf0)
+    length = 3;
+  else if (byte(0) >= 0xf0 && byte(0) < 0xf5)
+    length = 4;
   if (length > text.size()) return 0;
   for (std::size_t i = 1; i < length; ++i)
     if (byte(i) < 0x80 || byte(i) >= 0xc0) return 0;
@@ -111,16 +127,20 @@ Result<std::vector<GpuCount>> parse_gpus(std::string_view gres) {
     if (fields.size() > 1 && starts_with_digit(fields.back()) &&
         (fields.size() > 2 || parse_count(fields.back()).has_value())) {
       const auto count = parse_count(fields.back());
-      if (!count) return fail(ErrorCode::invalid_input, fmt::format("the number of GPUs in Gres '{}' is not readable", gres));
+      if (!count)
+        return fail(ErrorCode::invalid_input, fmt::format("the number of GPUs in Gres '{}' is not readable", gres));
       gpu.count = *count;
       if (fields.size() > 2) gpu.type = fields[1];
     } else if (fields.size() > 1) {
       gpu.type = fields[1];
     }
     if (gpu.count == 0) continue;
-    const auto same = std::find_if(gpus.begin(), gpus.end(), [&](const GpuCount& other) { return other.type == gpu.type; });
-    if (same == gpus.end()) gpus.push_back(std::move(gpu));
-    else same->count += gpu.count;  // one line per socket in gres.conf
+    const auto same =
+        std::find_if(gpus.begin(), gpus.end(), [&](const GpuCount& other) { return other.type == gpu.type; });
+    if (same == gpus.end())
+      gpus.push_back(std::move(gpu));
+    else
+      same->count += gpu.count;  // one line per socket in gres.conf
   }
   return gpus;
 }
@@ -149,7 +169,8 @@ Result<ClusterReading> assemble_cluster(std::string name, std::vector<Partition>
                     .state_reason = node.state == NodeState::unavailable ? printable(node.state_reason) : "",
                     .zone = {},
                     .partitions = node.partitions};
-    const auto same = std::find_if(groups.begin(), groups.end(), [&](const NodeGroup& other) { return alike(other, group); });
+    const auto same =
+        std::find_if(groups.begin(), groups.end(), [&](const NodeGroup& other) { return alike(other, group); });
     if (same == groups.end()) {
       groups.push_back(std::move(group));
     } else {
@@ -158,11 +179,12 @@ Result<ClusterReading> assemble_cluster(std::string name, std::vector<Partition>
     }
   }
   for (const auto& [problem, names] : left_out)
-    reading.warnings.push_back(fmt::format("left out {} {}: {}", names.size() == 1 ? "node" : "nodes", name_some(names),
-                                           printable(problem)));
+    reading.warnings.push_back(
+        fmt::format("left out {} {}: {}", names.size() == 1 ? "node" : "nodes", name_some(names), printable(problem)));
   if (groups.empty())
-    return fail(ErrorCode::not_found, fmt::format("cluster {} has no node that can be planned for{}{}", reading.cluster.name,
-                                                  reading.warnings.empty() ? "" : ": ", fmt::join(reading.warnings, "; ")));
+    return fail(ErrorCode::not_found,
+                fmt::format("cluster {} has no node that can be planned for{}{}", reading.cluster.name,
+                            reading.warnings.empty() ? "" : ": ", fmt::join(reading.warnings, "; ")));
   return reading;
 }
 
@@ -171,9 +193,12 @@ std::string printable(std::string_view text) {
   while (!text.empty()) {
     const std::size_t length = utf8_length(text);
     const unsigned char byte = static_cast<unsigned char>(text.front());
-    if (length == 0) line += '?';
-    else if (length == 1 && (byte < 0x20 || byte == 0x7f)) line += ' ';
-    else line += text.substr(0, length);
+    if (length == 0)
+      line += '?';
+    else if (length == 1 && (byte < 0x20 || byte == 0x7f))
+      line += ' ';
+    else
+      line += text.substr(0, length);
     text.remove_prefix(std::max<std::size_t>(length, 1));
   }
   return line;

@@ -22,10 +22,10 @@ Result<std::vector<GpuCount>> parse_gpus(std::string_view gres);
 
 struct NodeRecord {
   std::string name;
-  std::string gres;                     ///< as Slurm writes it; empty: none
-  int cpus = 0;                         ///< CPUs that jobs may use (hardware threads where they are switched on)
-  int cores = 0;                        ///< physical cores among them
-  std::int64_t memory_mib = 0;          ///< RealMemory
+  std::string gres;             ///< as Slurm writes it; empty: none
+  int cpus = 0;                 ///< CPUs that jobs may use (hardware threads where they are switched on)
+  int cores = 0;                ///< physical cores among them
+  std::int64_t memory_mib = 0;  ///< RealMemory
   NodeState state = NodeState::idle;
   std::string state_reason;             ///< only for unavailable nodes
   std::vector<std::string> partitions;  ///< in the order of slurm.conf

@@ -92,13 +92,11 @@ void drain(Descriptor& from, std::string& to) {
     const ssize_t count = ::read(from.get(), buffer.data(), buffer.size());
     if (count > 0) {
       to.append(buffer.data(), static_cast<std::size_t>(count));
-    } else if (count == 0) {
-      from.close();
-    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      return;
-    } else if (errno != EINTR) {
-      from.close();  // ECONNRESET: it ended without reading all of its input
+      continue;
     }
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+    from.close();  // the end, or ECONNRESET: it ended without reading all of its input
   }
 }
 
@@ -106,8 +104,8 @@ void drain(Descriptor& from, std::string& to) {
 ProcessOutcome attend(pid_t child, Streams streams, std::string_view input, Seconds limit) {
   ProcessOutcome outcome;
   outcome.deadline = limit;
-  const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                                           std::chrono::duration<double>(limit.value()));
+  const auto deadline =
+      Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(limit.value()));
   for (Channel* channel : {&streams.input, &streams.output, &streams.errors}) channel->theirs.close();
   if (input.empty()) streams.input.ours.close();
   int status = 0;
@@ -187,8 +185,10 @@ class SpawnSetup {
     std::size_t done = 0;
     while (done < text.size()) {
       const ssize_t count = ::send(streams.output.theirs.get(), text.data() + done, text.size() - done, MSG_NOSIGNAL);
-      if (count > 0) done += static_cast<std::size_t>(count);
-      else if (errno != EINTR) break;
+      if (count > 0)
+        done += static_cast<std::size_t>(count);
+      else if (errno != EINTR)
+        break;
     }
     status = done == text.size() ? 0 : 1;
   } catch (const std::exception& error) {
@@ -215,13 +215,14 @@ Result<ProcessOutcome> run_command(const Command& command) {
   if (!streams) return fail(streams.error());
   std::vector<std::string> words = command.arguments;
   std::vector<char*> arguments;
+  arguments.reserve(words.size() + 1);
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
   SpawnSetup setup;
   setup.connect(*streams);
   pid_t child = -1;
-  const int problem = ::posix_spawnp(&child, arguments.front(), setup.actions(), setup.attributes(), arguments.data(),
-                                     environ);
+  const int problem =
+      ::posix_spawnp(&child, arguments.front(), setup.actions(), setup.attributes(), arguments.data(), environ);
   if (problem == ENOENT)
     return fail(ErrorCode::not_found, fmt::format("there is no program '{}' in PATH", command.arguments.front()));
   if (problem != 0)

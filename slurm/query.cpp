@@ -27,9 +27,10 @@ class Session {
 /// `unavailable` when nobody answered, `failure` when slurmctld or the library refused.
 tl::unexpected<Error> slurm_error(std::string_view call) {
   const int number = errno;
-  const bool silent = number < 1000 ||  // of the operating system
-                      number == SLURM_PROTOCOL_SOCKET_IMPL_TIMEOUT ||
-                      (number >= SLURMCTLD_COMMUNICATIONS_CONNECTION_ERROR && number <= SLURMCTLD_COMMUNICATIONS_SHUTDOWN_ERROR);
+  const bool silent =
+      number < 1000 ||  // of the operating system
+      number == SLURM_PROTOCOL_SOCKET_IMPL_TIMEOUT ||
+      (number >= SLURMCTLD_COMMUNICATIONS_CONNECTION_ERROR && number <= SLURMCTLD_COMMUNICATIONS_SHUTDOWN_ERROR);
   if (silent) return fail(ErrorCode::unavailable, slurm_strerror(number));
   return fail(ErrorCode::failure, fmt::format("{}: {}", call, slurm_strerror(number)));
 }
@@ -50,7 +51,9 @@ struct Availability {
 Availability availability(std::uint64_t state, const char* reason) {
   const std::uint64_t base = state & NODE_STATE_BASE;
   const auto has = [&](std::uint64_t flag) { return (state & flag) != 0; };
-  const auto out = [&](std::string_view word) { return Availability{NodeState::unavailable, join_reason(word, reason)}; };
+  const auto out = [&](std::string_view word) {
+    return Availability{NodeState::unavailable, join_reason(word, reason)};
+  };
   if (base == NODE_STATE_DOWN) return out(has(NODE_STATE_DRAIN) ? "down, drained" : "down");
   if (base == NODE_STATE_ERROR) return out("error");
   if (base == NODE_STATE_UNKNOWN) return out("state unknown");
@@ -79,7 +82,8 @@ int cores_of(const node_info_t& node) {
 
 Result<std::vector<Partition>> load_partitions(std::map<std::string, std::vector<std::string>>& partitions_of_node) {
   partition_info_msg_t* raw = nullptr;
-  if (slurm_load_partitions(std::time_t{0}, &raw, SHOW_ALL) != SLURM_SUCCESS) return slurm_error("reading the partitions");
+  if (slurm_load_partitions(std::time_t{0}, &raw, SHOW_ALL) != SLURM_SUCCESS)
+    return slurm_error("reading the partitions");
   const compat::Partitions message(raw);
   std::vector<Partition> partitions;
   for (std::uint32_t i = 0; i < message->record_count; ++i) {
@@ -93,7 +97,8 @@ Result<std::vector<Partition>> load_partitions(std::map<std::string, std::vector
       partition.time_limit = Seconds(60.0 * record.max_time);  // Slurm counts minutes
     if (record.max_nodes != INFINITE && record.max_nodes != NO_VAL && record.max_nodes > 0)
       partition.most_nodes = static_cast<int>(std::min<std::uint32_t>(record.max_nodes, 1U << 20U));
-    for (const std::string& node : compat::expand_hosts(record.nodes)) partitions_of_node[node].push_back(partition.name);
+    for (const std::string& node : compat::expand_hosts(record.nodes))
+      partitions_of_node[node].push_back(partition.name);
     partitions.push_back(std::move(partition));
   }
   return partitions;
@@ -116,7 +121,8 @@ Result<std::vector<NodeRecord>> load_nodes(const std::map<std::string, std::vect
                     .gres = text(record.gres),
                     .cpus = compat::usable_cpus(record),
                     .cores = cores_of(record),
-                    .memory_mib = static_cast<std::int64_t>(record.real_memory - std::min(record.mem_spec_limit, record.real_memory)),
+                    .memory_mib = static_cast<std::int64_t>(record.real_memory -
+                                                            std::min(record.mem_spec_limit, record.real_memory)),
                     .state = available.state,
                     .state_reason = available.reason,
                     .partitions = {}};

@@ -68,8 +68,10 @@ std::string shell_quote(std::string_view word) {
   if (!word.empty() && consists_of(word, harmless_to_shells)) return std::string(word);
   std::string quoted = "'";
   for (const char c : word) {
-    if (c == '\'') quoted += "'\\''";
-    else quoted += c;
+    if (c == '\'')
+      quoted += "'\\''";
+    else
+      quoted += c;
   }
   return quoted + "'";
 }
@@ -88,7 +90,8 @@ Result<std::string> check_name(std::string_view what, std::string_view value) {
   if (value.empty()) return fail(ErrorCode::invalid_input, fmt::format("{} is empty", what));
   if (value.size() > 128) return fail(ErrorCode::invalid_input, fmt::format("{} is longer than 128 characters", what));
   if (value.front() == '-' || !consists_of(value, "._+@:=-"))
-    return fail(ErrorCode::invalid_input, fmt::format("{} {} has characters that Slurm does not take", what, shell_quote(value)),
+    return fail(ErrorCode::invalid_input,
+                fmt::format("{} {} has characters that Slurm does not take", what, shell_quote(value)),
                 "use letters, digits and . _ + @ : = - (not first)");
   return std::string(value);
 }

@@ -196,10 +196,11 @@ Result<void> check_store(const Options& options) {
   fs::path existing = store;
   while (!fs::exists(existing, code) && existing.has_relative_path()) existing = existing.parent_path();
   if (fs::is_directory(existing, code) && ::access(existing.c_str(), W_OK | X_OK) == 0) return {};
-  return fail(ErrorCode::io,
-              fmt::format("--store: cannot write to '{}'{}", store.string(),
-                          fs::is_directory(existing, code) ? "" : fmt::format(": '{}' is no folder", existing.string())),
-              "name another folder");
+  return fail(
+      ErrorCode::io,
+      fmt::format("--store: cannot write to '{}'{}", store.string(),
+                  fs::is_directory(existing, code) ? "" : fmt::format(": '{}' is no folder", existing.string())),
+      "name another folder");
 }
 
 /// Runs `measure` between the start and the end of MPI. Its error must be agreed on, the same on all ranks.

@@ -34,35 +34,83 @@ CommandLine command_line() {
       .purpose = "submits the job that trains a model as a plan says, and prints the job's id",
       .positionals = {{.name = "PLAN", .help = "the plan (plan.toml), written by sailor-plan"}},
       .options =
-          {{.name = "data", .value_name = "PREFIX", .help = "what to train on: path prefix of the files that sailor-data wrote"},
-           {.name = "iterations", .type = OptionType::integer, .value_name = "N", .help = "optimizer steps to run", .minimum = 1},
-           partition, shared::account(), shared::time_limit(),
+          {{.name = "data",
+            .value_name = "PREFIX",
+            .help = "what to train on: path prefix of the files that sailor-data wrote"},
+           {.name = "iterations",
+            .type = OptionType::integer,
+            .value_name = "N",
+            .help = "optimizer steps to run",
+            .minimum = 1},
+           partition,
+           shared::account(),
+           shared::time_limit(),
            {.name = "job-name", .letter = 'J', .value_name = "NAME", .help = "name of the job [default: sailor-MODEL]"},
-           {.name = "run-directory", .value_name = "DIR",
-            .help = "where the job runs, with its plan, script, log and run file [default: run-PLAN, for plan.toml run-plan]"},
+           {.name = "run-directory",
+            .value_name = "DIR",
+            .help = "where the job runs, with its plan, script, log and run file [default: run-PLAN, for plan.toml "
+                    "run-plan]"},
            {.name = "dry-run", .type = OptionType::flag, .help = "print the script; write and submit nothing"},
-           {.name = "test-only", .type = OptionType::flag, .help = "ask Slurm when and where the job would start; write and submit nothing"},
-           {.name = "wait", .type = OptionType::flag, .help = "wait for the end of the job and fail if it failed; interrupting this leaves the job alone"},
-           {.name = "devices-per-node", .type = OptionType::integer, .value_name = "N",
-            .help = "ranks that a node may take [default: its GPUs, or cores for a CPU plan, as Slurm says]", .minimum = 1, .maximum = 4096},
-           {.name = "cpus-per-rank", .type = OptionType::integer, .value_name = "N",
-            .help = "CPUs for each rank [default: a GPU's share of the node's, or 1]", .minimum = 1, .maximum = 4096},
-           {.name = "memory-per-cpu", .type = OptionType::integer, .value_name = "MIB",
-            .help = "host memory for each CPU, MiB [default: 1.2 times the plan's prediction for a CPU plan, else the partition's]",
-            .minimum = 1, .maximum = 1 << 30},
-           {.name = "gpu-type", .value_name = "TYPE", .help = "GRES type to ask for, where a partition holds several: gh200, a100, ..."},
-           {.name = "learning-rate", .type = OptionType::number, .value_name = "RATE",
-            .help = "learning rate of the optimizer [default: sailor-train's]", .minimum = 0},
-           {.name = "seed", .type = OptionType::integer, .value_name = "N",
-            .help = "seed of the initial parameters and of the order of samples [default: sailor-train's]", .minimum = 0},
-           {.name = "train-option", .value_name = "OPTION",
-            .help = "further option of sailor-train, such as --train-option=--weight-decay=0", .repeatable = true},
-           {.name = "program", .value_name = "FILE", .help = "what to run [default: the sailor-train beside this program, else the one in PATH]"},
-           {.name = "mpi", .value_name = "TYPE", .help = "how srun starts MPI ranks, see srun --mpi=list", .default_value = "pmix"},
-           {.name = "sbatch-option", .value_name = "OPTION", .help = "further option of sbatch, such as --sbatch-option=--qos=high", .repeatable = true},
-           cluster, shared::models_folder(), shared::gpus_file()},
-      .examples = {{"sailor-submit plan.toml --data corpus --iterations 100 --dry-run --devices-per-node 4", "see the script"},
-                   {"sailor-submit plan.toml --data corpus --iterations 100 -p normal -t 2:00:00 --wait", "submit, and wait for the end"},
+           {.name = "test-only",
+            .type = OptionType::flag,
+            .help = "ask Slurm when and where the job would start; write and submit nothing"},
+           {.name = "wait",
+            .type = OptionType::flag,
+            .help = "wait for the end of the job and fail if it failed; interrupting this leaves the job alone"},
+           {.name = "devices-per-node",
+            .type = OptionType::integer,
+            .value_name = "N",
+            .help = "ranks that a node may take [default: its GPUs, or cores for a CPU plan, as Slurm says]",
+            .minimum = 1,
+            .maximum = 4096},
+           {.name = "cpus-per-rank",
+            .type = OptionType::integer,
+            .value_name = "N",
+            .help = "CPUs for each rank [default: a GPU's share of the node's, or 1]",
+            .minimum = 1,
+            .maximum = 4096},
+           {.name = "memory-per-cpu",
+            .type = OptionType::integer,
+            .value_name = "MIB",
+            .help = "host memory for each CPU, MiB [default: 1.2 times the plan's prediction for a CPU plan, else the "
+                    "partition's]",
+            .minimum = 1,
+            .maximum = 1 << 30},
+           {.name = "gpu-type",
+            .value_name = "TYPE",
+            .help = "GRES type to ask for, where a partition holds several: gh200, a100, ..."},
+           {.name = "learning-rate",
+            .type = OptionType::number,
+            .value_name = "RATE",
+            .help = "learning rate of the optimizer [default: sailor-train's]",
+            .minimum = 0},
+           {.name = "seed",
+            .type = OptionType::integer,
+            .value_name = "N",
+            .help = "seed of the initial parameters and of the order of samples [default: sailor-train's]",
+            .minimum = 0},
+           {.name = "train-option",
+            .value_name = "OPTION",
+            .help = "further option of sailor-train, such as --train-option=--weight-decay=0",
+            .repeatable = true},
+           {.name = "program",
+            .value_name = "FILE",
+            .help = "what to run [default: the sailor-train beside this program, else the one in PATH]"},
+           {.name = "mpi",
+            .value_name = "TYPE",
+            .help = "how srun starts MPI ranks, see srun --mpi=list",
+            .default_value = "pmix"},
+           {.name = "sbatch-option",
+            .value_name = "OPTION",
+            .help = "further option of sbatch, such as --sbatch-option=--qos=high",
+            .repeatable = true},
+           cluster,
+           shared::models_folder(),
+           shared::gpus_file()},
+      .examples = {{"sailor-submit plan.toml --data corpus --iterations 100 --dry-run --devices-per-node 4",
+                    "see the script"},
+                   {"sailor-submit plan.toml --data corpus --iterations 100 -p normal -t 2:00:00 --wait",
+                    "submit, and wait for the end"},
                    {"sailor-submit plan.toml --data corpus --iterations 100 --sbatch-option=--exclude=gh7 -J night-run",
                     "with a further option of sbatch"}},
       .notes = "Exit status: 0 submitted (with --wait: and succeeded), 1 failure, 2 wrong usage."};
@@ -83,8 +131,10 @@ fs::path from_here(const fs::path& path) { return fs::absolute(path).lexically_n
 std::vector<std::string> passed_on(const Options& options, std::string_view name) {
   std::vector<std::string> joined;
   for (const std::string& part : options.texts(name)) {
-    if (joined.empty() || part.starts_with("-")) joined.push_back(part);
-    else joined.back() += "," + part;
+    if (joined.empty() || part.starts_with("-"))
+      joined.push_back(part);
+    else
+      joined.back() += "," + part;
   }
   return joined;
 }
@@ -106,7 +156,8 @@ struct Nodes {
 Result<Cluster> known_cluster(const Options& options, const Environment& environment, const GpuCatalogue& gpus) {
   if (options.has("cluster")) return load_cluster(options.text("cluster"), gpus);
   const auto configured = environment.find("SLURM_CONF");
-  auto reading = slurm::read_cluster(gpus, {.configuration = configured == environment.end() ? "" : configured->second});
+  auto reading =
+      slurm::read_cluster(gpus, {.configuration = configured == environment.end() ? "" : configured->second});
   if (!reading) {
     Error error = reading.error();
     error.hint = "say how many devices a node has with --devices-per-node N, or use --cluster FILE";
@@ -122,16 +173,19 @@ Result<Nodes> find_nodes(const Cluster& cluster, const std::string& partition, c
     nodes.gpus_of_partition.insert(group.gpu);
     if (group.gpu != device.name) continue;
     const int cpus = std::max(1, group.cpus_per_node / group.gpus_per_node);
-    nodes.devices_per_node = nodes.count == 0 ? group.gpus_per_node : std::min(nodes.devices_per_node, group.gpus_per_node);
+    nodes.devices_per_node =
+        nodes.count == 0 ? group.gpus_per_node : std::min(nodes.devices_per_node, group.gpus_per_node);
     nodes.cpus_per_device = nodes.count == 0 ? cpus : std::min(nodes.cpus_per_device, cpus);
     nodes.count += group.count;
   }
   if (nodes.count > 0) return nodes;
   const std::string where = partition.empty() ? "the cluster" : fmt::format("partition '{}'", partition);
-  return fail(ErrorCode::not_found,
-              fmt::format("{} has no usable node with {} (it has: {})", where, device.name,
-                          nodes.gpus_of_partition.empty() ? "none" : fmt::format("{}", fmt::join(nodes.gpus_of_partition, ", "))),
-              "use another --partition, or another plan");
+  return fail(
+      ErrorCode::not_found,
+      fmt::format(
+          "{} has no usable node with {} (it has: {})", where, device.name,
+          nodes.gpus_of_partition.empty() ? "none" : fmt::format("{}", fmt::join(nodes.gpus_of_partition, ", "))),
+      "use another --partition, or another plan");
 }
 
 /// Refuses what Slurm might accept and then never start.
@@ -139,15 +193,19 @@ Result<void> check_limits(const Cluster& cluster, const Nodes& nodes, const Subm
   const slurm::SbatchRequest& request = submission.request;
   auto layout = slurm::lay_out_tasks(submission.plan, request.devices_per_node);
   if (!layout) return fail(layout.error());
-  const std::string where = request.partition.empty() ? "the cluster" : fmt::format("partition '{}'", request.partition);
-  const std::string needs = fmt::format("the plan needs {} of {} {}", plural(static_cast<std::size_t>(layout->nodes), "node"),
-                                        request.devices_per_node, submission.device.name);
+  const std::string where =
+      request.partition.empty() ? "the cluster" : fmt::format("partition '{}'", request.partition);
+  const std::string needs =
+      fmt::format("the plan needs {} of {} {}", plural(static_cast<std::size_t>(layout->nodes), "node"),
+                  request.devices_per_node, submission.device.name);
   if (layout->nodes > nodes.count)
-    return fail(ErrorCode::unavailable, fmt::format("{} but {} has {} usable", needs, where, nodes.count), "use another --partition, or another plan");
+    return fail(ErrorCode::unavailable, fmt::format("{} but {} has {} usable", needs, where, nodes.count),
+                "use another --partition, or another plan");
   const Partition* partition = cluster.find_partition(request.partition);
   if (partition == nullptr) return {};
   if (partition->most_nodes && layout->nodes > *partition->most_nodes)
-    return fail(ErrorCode::unavailable, fmt::format("{} but {} allows {} per job", needs, where, *partition->most_nodes),
+    return fail(ErrorCode::unavailable,
+                fmt::format("{} but {} allows {} per job", needs, where, *partition->most_nodes),
                 "use another --partition, or another plan");
   if (partition->time_limit && request.time_limit && *request.time_limit > *partition->time_limit)
     return fail(ErrorCode::invalid_input,
@@ -158,7 +216,8 @@ Result<void> check_limits(const Cluster& cluster, const Nodes& nodes, const Subm
 }
 
 /// Fills in what depends on the nodes, from the command line, or else from Slurm.
-Result<void> settle_nodes(const Options& options, const Environment& environment, const GpuCatalogue& gpus, Submission& submission) {
+Result<void> settle_nodes(const Options& options, const Environment& environment, const GpuCatalogue& gpus,
+                          Submission& submission) {
   slurm::SbatchRequest& request = submission.request;
   request.devices_per_node = static_cast<int>(options.integer("devices-per-node"));
   if (options.has("cpus-per-rank")) request.cpus_per_rank = static_cast<int>(options.integer("cpus-per-rank"));
@@ -174,16 +233,19 @@ Result<void> settle_nodes(const Options& options, const Environment& environment
   auto nodes = find_nodes(*cluster, request.partition, submission.device);
   if (!nodes) return fail(nodes.error());
   if (!options.has("devices-per-node")) request.devices_per_node = nodes->devices_per_node;
-  if (!options.has("cpus-per-rank") && submission.device.kind == DeviceKind::gpu) request.cpus_per_rank = nodes->cpus_per_device;
+  if (!options.has("cpus-per-rank") && submission.device.kind == DeviceKind::gpu)
+    request.cpus_per_rank = nodes->cpus_per_device;
   if (submission.device.kind == DeviceKind::gpu && request.gres_type.empty() && nodes->gpus_of_partition.size() > 1)
     return fail(ErrorCode::usage,
-                fmt::format("partition '{}' has several device types ({})", request.partition, fmt::join(nodes->gpus_of_partition, ", ")),
+                fmt::format("partition '{}' has several device types ({})", request.partition,
+                            fmt::join(nodes->gpus_of_partition, ", ")),
                 fmt::format("say which GPUs to ask for with --gpu-type ({}: {})", submission.device.name,
                             fmt::join(submission.device.slurm_gres, ", ")));
   return check_limits(*cluster, *nodes, submission);
 }
 
-Result<void> fill_request(const Options& options, const Environment& environment, const std::string& plan_path, Submission& submission) {
+Result<void> fill_request(const Options& options, const Environment& environment, const std::string& plan_path,
+                          Submission& submission) {
   slurm::SbatchRequest& request = submission.request;
   auto data = required(options, "data");
   if (!data) return fail(data.error());
@@ -206,7 +268,7 @@ Result<void> fill_request(const Options& options, const Environment& environment
   request.extra_options = passed_on(options, "sbatch-option");
   request.extra_arguments = passed_on(options, "train-option");
   request.run_directory = from_here(options.has("run-directory") ? options.text("run-directory")
-                                                                : "run-" + fs::path(plan_path).stem().string());
+                                                                 : "run-" + fs::path(plan_path).stem().string());
   request.plan_path = request.run_directory / "plan.toml";
   request.models_folder = from_here(models_folder(options, environment));
   request.program = options.has("program") ? fs::path(options.text("program")) : default_program();
@@ -252,11 +314,10 @@ Result<Submission> prepare(const Options& options, const Environment& environmen
 
 /// Data may lie where only the nodes see it, so this is no error.
 void warn_of_missing_data(const std::string& prefix) {
-  const fs::path path(prefix);
   std::error_code code;
-  for (const fs::directory_entry& entry : fs::directory_iterator(path.parent_path(), code))
-    if (entry.path().filename().string().starts_with(path.filename().string())) return;
-  spdlog::warn("no file here starts with '{}'; the job will fail unless the nodes see one", prefix);
+  for (const std::string& file : {prefix + ".bin", prefix + ".idx"})
+    if (!fs::exists(file, code))
+      spdlog::warn("there is no file '{}' here; the job will fail unless the nodes see one", file);
 }
 
 /// Plan first, script last: where there is a script, it can run.
@@ -264,12 +325,15 @@ Result<fs::path> write_run_directory(const Submission& submission, const std::st
   const slurm::SbatchRequest& request = submission.request;
   std::error_code code;
   fs::create_directories(request.run_directory, code);
-  if (code) return fail(ErrorCode::io, fmt::format("cannot make the run directory '{}': {}", request.run_directory.string(), code.message()));
+  if (code)
+    return fail(ErrorCode::io,
+                fmt::format("cannot make the run directory '{}': {}", request.run_directory.string(), code.message()));
   if (fs::exists(request.plan_path, code)) {
     auto there = read_text_file(request.plan_path);
     if (!there) return fail(there.error());
     if (*there != submission.plan_text)
-      return fail(ErrorCode::invalid_input, fmt::format("run directory '{}' belongs to another plan", request.run_directory.string()),
+      return fail(ErrorCode::invalid_input,
+                  fmt::format("run directory '{}' belongs to another plan", request.run_directory.string()),
                   "use another one with --run-directory DIR");
   } else {
     SAILOR_CHECK(write_file_atomically(request.plan_path, submission.plan_text));
@@ -280,13 +344,16 @@ Result<fs::path> write_run_directory(const Submission& submission, const std::st
 }
 
 Result<void> follow(const slurm::JobHandle& job, const std::string& name) {
-  auto status = slurm::wait_for(job, [&](const slurm::JobStatus& now) { spdlog::info("job {}: {}", job.id, now.describe()); });
+  auto status =
+      slurm::wait_for(job, [&](const slurm::JobStatus& now) { spdlog::info("job {}: {}", job.id, now.describe()); });
   if (!status) return fail(status.error());
   if (status->phase == slurm::JobPhase::succeeded) return {};
   std::string what = fmt::format("job {} ({}): {}", job.id, name, status->describe());
   const auto lines = slurm::last_lines(status->log, 10);
-  if (!lines.empty()) what += fmt::format("; its log {} ends with:\n    {}", status->log.string(), fmt::join(lines, "\n    "));
-  else if (!status->log.empty()) what += fmt::format("; its log would be {}, which is empty or not there", status->log.string());
+  if (!lines.empty())
+    what += fmt::format("; its log {} ends with:\n    {}", status->log.string(), fmt::join(lines, "\n    "));
+  else if (!status->log.empty())
+    what += fmt::format("; its log would be {}, which is empty or not there", status->log.string());
   return fail(ErrorCode::failure, what);
 }
 
@@ -320,4 +387,6 @@ Result<void> run(const Options& options, const Environment& environment) {
 
 }  // namespace sailor::apps
 
-int main(int argc, char** argv) { return sailor::apps::run_program(argc, argv, sailor::apps::command_line(), sailor::apps::run); }
+int main(int argc, char** argv) {
+  return sailor::apps::run_program(argc, argv, sailor::apps::command_line(), sailor::apps::run);
+}

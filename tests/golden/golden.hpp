@@ -36,11 +36,13 @@ inline ::testing::AssertionResult matches_golden(const std::string& name, const 
   const std::filesystem::path path = golden_path(name);
   if (const char* update = std::getenv("SAILOR_UPDATE_GOLDEN"); update != nullptr && std::string_view(update) == "1") {
     std::filesystem::create_directories(path.parent_path());
-    if (auto written = write_file_atomically(path, text); !written) return ::testing::AssertionFailure() << written.error().message();
+    if (auto written = write_file_atomically(path, text); !written)
+      return ::testing::AssertionFailure() << written.error().message();
     return ::testing::AssertionSuccess();
   }
   const auto expected = read_text_file(path);
-  if (!expected) return ::testing::AssertionFailure() << expected.error().message() << "; SAILOR_UPDATE_GOLDEN=1 writes it";
+  if (!expected)
+    return ::testing::AssertionFailure() << expected.error().message() << "; SAILOR_UPDATE_GOLDEN=1 writes it";
   if (*expected == text) return ::testing::AssertionSuccess();
   return ::testing::AssertionFailure() << path.string() << " differs in " << first_difference(*expected, text)
                                        << "\nSAILOR_UPDATE_GOLDEN=1 rewrites it, if the change is meant";

@@ -15,7 +15,9 @@ using sailor::testing::matches_golden;
 Model tiny() { return find_model("tiny-gpt", SAILOR_SOURCE_DIR "/profiles/models").value(); }
 
 Plan plan_on(const std::string& gpu, int pipelines) {
-  const auto stage = [&](int first, int last) { return Stage{.layers = {first, last}, .gpu = gpu, .tensor_parallel = 1, .zone = {}}; };
+  const auto stage = [&](int first, int last) {
+    return Stage{.layers = {first, last}, .gpu = gpu, .tensor_parallel = 1, .zone = {}};
+  };
   Plan plan;
   plan.job = {.model = "tiny-gpt", .global_batch = 4 * pipelines, .sequence_length = 128};
   plan.pipelines = {{.count = pipelines, .micro_batches = 4, .stages = {stage(0, 3), stage(3, 6)}}};
@@ -88,20 +90,27 @@ TEST(SbatchScript, ForRanksThatDoNotFillTheLastNode) {
 TEST(ClusterToml, OfWhatSlurmSaid) {
   const GpuCatalogue catalogue = GpuCatalogue::load(SAILOR_SOURCE_DIR "/profiles/gpus.toml").value();
   const auto node = [](std::string name, std::string gres, NodeState state, std::string reason) {
-    return NodeRecord{.name = std::move(name), .gres = std::move(gres), .cpus = 288, .cores = 288, .memory_mib = 854000,
-                      .state = state, .state_reason = std::move(reason), .partitions = {"normal", "debug"}};
+    return NodeRecord{.name = std::move(name),
+                      .gres = std::move(gres),
+                      .cpus = 288,
+                      .cores = 288,
+                      .memory_mib = 854000,
+                      .state = state,
+                      .state_reason = std::move(reason),
+                      .partitions = {"normal", "debug"}};
   };
   NodeRecord cpu = node("cn1", "", NodeState::mixed, "");
   cpu.cpus = 256;
   cpu.cores = 128;
   cpu.partitions = {"cpu"};
-  const auto reading = assemble_cluster("alps",
-                                        {{.name = "normal", .is_default = true, .time_limit = Seconds(86400), .most_nodes = {}},
-                                         {.name = "debug", .time_limit = Seconds(1800), .most_nodes = 2},
-                                         {.name = "cpu", .up = false, .time_limit = {}, .most_nodes = {}}},
-                                        {node("nid1", "gpu:gh200:4(S:0-3)", NodeState::idle, ""), node("nid2", "gpu:gh200:4(S:0-3)", NodeState::idle, ""),
-                                         node("nid3", "gpu:gh200:4(S:0-3)", NodeState::unavailable, "drained: \"bad\" fan"), cpu},
-                                        catalogue);
+  const auto reading = assemble_cluster(
+      "alps",
+      {{.name = "normal", .is_default = true, .time_limit = Seconds(86400), .most_nodes = {}},
+       {.name = "debug", .time_limit = Seconds(1800), .most_nodes = 2},
+       {.name = "cpu", .up = false, .time_limit = {}, .most_nodes = {}}},
+      {node("nid1", "gpu:gh200:4(S:0-3)", NodeState::idle, ""), node("nid2", "gpu:gh200:4(S:0-3)", NodeState::idle, ""),
+       node("nid3", "gpu:gh200:4(S:0-3)", NodeState::unavailable, "drained: \"bad\" fan"), cpu},
+      catalogue);
   ASSERT_TRUE(reading.has_value()) << reading.error().message();
   const std::string text = cluster_to_toml(reading->cluster);
   EXPECT_TRUE(matches_golden("slurm_cluster.toml", text));

@@ -34,7 +34,7 @@ PLAN
 plan cpu 4 0:3 3:6 >"$work/cpu.toml"     # 8 ranks: 2 nodes of 4 cores
 plan GH200-96 3 0:3 3:6 >"$work/gpu.toml" # 6 ranks: 4 GPUs, then 2
 plan cpu 1 0:3 3:6 >"$work/small.toml"   # 2 ranks
-touch "$work/corpus.bin"
+touch "$work"/corpus.{bin,idx}
 
 cat >"$work/train" <<'STAND_IN'
 #!/bin/bash
@@ -97,6 +97,7 @@ tells_when_it_would_start() {
   local text
   text=$(job cpu.toml later -p cpu --test-only) || return 1
   expect_in "$text" 'to start at' 'cpu[1-2]'
+  expect_in "$("$submit" cpu.toml -p cpu --test-only --data nope --iterations 1 2>&1)" "warning: there is no file '$work/nope.idx' here"
   [[ ! -e later ]] && nothing_submitted
 }
 fails_when_the_job_fails() {
@@ -159,6 +160,15 @@ needs_no_slurm_for_a_dry_run() {
   [[ ! -e dry ]]
 }
 
+trains_with_the_real_program() {
+  local id
+  seq 20000 >text
+  "$bin_dir/sailor-data" bytes --output numbers text || return 1
+  id=$("$submit" small.toml --run-directory real --data numbers --iterations 5 --memory-per-cpu 400 --wait) || return 1
+  expect_in "$(cat "real/slurm-$id.out")" '2 ranks, 2 x 64 tokens per iteration' $'\n          4 '
+  [[ -s real/run-$id.h5 ]]
+}
+
 check 'trains a CPU plan' trains_a_cpu_plan
 check 'fills GPU nodes in the order of the plan' fills_gpu_nodes_in_the_plans_order
 check 'asks Slurm about the nodes' asks_slurm_about_the_nodes
@@ -172,4 +182,7 @@ check 'passes on what sbatch says' passes_on_what_sbatch_says
 check 'keeps run directories apart' keeps_run_directories_apart
 check 'says that sbatch is missing' says_that_sbatch_is_missing
 check 'needs no Slurm for a dry run' needs_no_slurm_for_a_dry_run
+if [[ -x $bin_dir/sailor-train && -x $bin_dir/sailor-data && $(srun --mpi=list 2>&1) == *pmix* ]]; then
+  check 'trains with the real sailor-train' trains_with_the_real_program
+fi
 finish

@@ -24,7 +24,9 @@ std::string message_of(const Result<T>& result) {
   return result ? "no error" : result.error().message();
 }
 
-bool has_line(const std::string& text, const std::string& line) { return ("\n" + text).find("\n" + line + "\n") != std::string::npos; }
+bool has_line(const std::string& text, const std::string& line) {
+  return ("\n" + text).find("\n" + line + "\n") != std::string::npos;
+}
 bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 // ---- words
@@ -43,8 +45,10 @@ TEST(ShellQuote, PutsEverythingElseInSingleQuotes) {
 }
 
 TEST(ShellQuote, IsReadBackByBashUnchanged) {
-  for (const std::string word : {"$(id)", "`id`", "a\nb", "it's \"x\"", "\\n", "-n", "*", "{a,b}", "!x", "\t", "#x", "a;b", "$HOME", "é"}) {
-    const auto outcome = run_command({.arguments = {"bash", "-c", "printf %s " + shell_quote(word)}, .input = {}, .deadline = Seconds(20)});
+  for (const std::string word :
+       {"$(id)", "`id`", "a\nb", "it's \"x\"", "\\n", "-n", "*", "{a,b}", "!x", "\t", "#x", "a;b", "$HOME", "é"}) {
+    const auto outcome = run_command(
+        {.arguments = {"bash", "-c", "printf %s " + shell_quote(word)}, .input = {}, .deadline = Seconds(20)});
     ASSERT_TRUE(outcome.has_value());
     EXPECT_EQ(outcome->output, word);
   }
@@ -53,15 +57,19 @@ TEST(ShellQuote, IsReadBackByBashUnchanged) {
 TEST(SbatchQuote, RefusesNewlines) {
   EXPECT_EQ(*sbatch_quote("job name", "a b"), "'a b'");
   EXPECT_EQ(*sbatch_quote("exclude", "gh1,gh2"), "gh1,gh2");
-  EXPECT_EQ(message_of(sbatch_quote("comment", "x\n#SBATCH --uid=0")),
-            "comment holds a control character, which an #SBATCH line cannot hold; use a value without newlines and tabs");
+  EXPECT_EQ(
+      message_of(sbatch_quote("comment", "x\n#SBATCH --uid=0")),
+      "comment holds a control character, which an #SBATCH line cannot hold; use a value without newlines and tabs");
 }
 
 TEST(CheckName, TakesWhatSlurmTakes) {
-  for (const char* name : {"normal", "gpu_a100.x", "job+1@x:y=z"}) EXPECT_TRUE(check_name("partition", name).has_value()) << name;
-  for (const char* name : {"", "-x", "a b", "a;b", "a\nb", "a'b", "a#b", "a$b"}) EXPECT_FALSE(check_name("partition", name).has_value()) << name;
-  EXPECT_EQ(message_of(check_name("partition", "a b")),
-            "partition 'a b' has characters that Slurm does not take; use letters, digits and . _ + @ : = - (not first)");
+  for (const char* name : {"normal", "gpu_a100.x", "job+1@x:y=z"})
+    EXPECT_TRUE(check_name("partition", name).has_value()) << name;
+  for (const char* name : {"", "-x", "a b", "a;b", "a\nb", "a'b", "a#b", "a$b"})
+    EXPECT_FALSE(check_name("partition", name).has_value()) << name;
+  EXPECT_EQ(
+      message_of(check_name("partition", "a b")),
+      "partition 'a b' has characters that Slurm does not take; use letters, digits and . _ + @ : = - (not first)");
 }
 
 TEST(TimeLimit, ReadsAllOfSlurmsFormats) {
@@ -74,7 +82,8 @@ TEST(TimeLimit, ReadsAllOfSlurmsFormats) {
 }
 
 TEST(TimeLimit, RefusesEverythingElse) {
-  for (const char* text : {"", "x", "0", "1:2:3:4", "1::2", "-1", "1-", "1.5", "1 0", "00:00", "9999999999", "1-2-3", "+5"})
+  for (const char* text :
+       {"", "x", "0", "1:2:3:4", "1::2", "-1", "1-", "1.5", "1 0", "00:00", "9999999999", "1-2-3", "+5"})
     EXPECT_FALSE(parse_time_limit(text).has_value()) << text;
   EXPECT_EQ(message_of(parse_time_limit("2h")),
             "time '2h' is not one that Slurm reads; write minutes, MM:SS, H:MM:SS, D-HH, D-HH:MM or D-HH:MM:SS");
@@ -114,15 +123,22 @@ TEST(ParseGpus, RefusesCountsThatAreNone) {
 GpuCatalogue catalogue() { return GpuCatalogue::load(SAILOR_SOURCE_DIR "/profiles/gpus.toml").value(); }
 
 NodeRecord node(std::string name, std::string gres = "gpu:gh200:4") {
-  return {.name = std::move(name), .gres = std::move(gres), .cpus = 288, .cores = 288, .memory_mib = 854000,
-          .state = NodeState::idle, .state_reason = {}, .partitions = {"normal"}};
+  return {.name = std::move(name),
+          .gres = std::move(gres),
+          .cpus = 288,
+          .cores = 288,
+          .memory_mib = 854000,
+          .state = NodeState::idle,
+          .state_reason = {},
+          .partitions = {"normal"}};
 }
 
 TEST(AssembleCluster, FoldsAlikeNodesAndKeepsOthersApart) {
   std::vector<NodeRecord> nodes{node("n1"), node("n2"), node("n3"), node("n4")};
   nodes[2].state = NodeState::unavailable;
   nodes[2].state_reason = "drained: bad fan";
-  const auto reading = assemble_cluster("alps", {{.name = "normal", .time_limit = {}, .most_nodes = {}}}, nodes, catalogue());
+  const auto reading =
+      assemble_cluster("alps", {{.name = "normal", .time_limit = {}, .most_nodes = {}}}, nodes, catalogue());
   ASSERT_TRUE(reading.has_value()) << message_of(reading);
   ASSERT_EQ(reading->cluster.groups.size(), 2U);
   EXPECT_EQ(reading->cluster.groups[0].nodes, (std::vector<std::string>{"n1", "n2", "n4"}));
@@ -142,7 +158,8 @@ TEST(AssembleCluster, MakesNodesWithoutGpusCpuNodesOfOneDevicePerCore) {
   NodeRecord cpu = node("c1", "");
   cpu.cpus = 128;
   cpu.cores = 64;
-  const auto reading = assemble_cluster("x", {{.name = "normal", .time_limit = {}, .most_nodes = {}}}, {cpu}, catalogue());
+  const auto reading =
+      assemble_cluster("x", {{.name = "normal", .time_limit = {}, .most_nodes = {}}}, {cpu}, catalogue());
   ASSERT_TRUE(reading.has_value());
   EXPECT_EQ(reading->cluster.groups[0].gpu, "cpu");
   EXPECT_EQ(reading->cluster.groups[0].gpus_per_node, 64);
@@ -159,23 +176,29 @@ TEST(AssembleCluster, LeavesOutNodesItCannotPlanForAndNamesThem) {
   EXPECT_EQ(reading->cluster.groups.size(), 1U);
   EXPECT_EQ(reading->warnings,
             (std::vector<std::string>{
-                "left out nodes m1, m2, m3, m4, m5, m6, m7, m8 and 4 more: GPU type 'mi300' is not in the catalogue; add it to "
+                "left out nodes m1, m2, m3, m4, m5, m6, m7, m8 and 4 more: GPU type 'mi300' is not in the catalogue; "
+                "add it to "
                 "slurm_gres of a GPU in gpus.toml",
                 "left out node t1: GPUs of several types on one node (a100, v100)",
-                "left out node u1: GPUs without a type (Slurm says only 'gpu'); give them a type in gres.conf"})
-      );
+                "left out node u1: GPUs without a type (Slurm says only 'gpu'); give them a type in gres.conf"}));
 }
 
 TEST(AssembleCluster, FailsWhenNoNodeIsLeft) {
-  EXPECT_EQ(message_of(assemble_cluster("x", {}, {node("u1", "gpu:4")}, catalogue())),
-            "cluster x has no node that can be planned for: left out node u1: GPUs without a type (Slurm says only 'gpu'); "
-            "give them a type in gres.conf");
+  EXPECT_EQ(
+      message_of(assemble_cluster("x", {}, {node("u1", "gpu:4")}, catalogue())),
+      "cluster x has no node that can be planned for: left out node u1: GPUs without a type (Slurm says only 'gpu'); "
+      "give them a type in gres.conf");
 }
 
 TEST(Printable, MakesOneLineOfUtf8OfAnything) {
   EXPECT_EQ(printable("bad fan\n(see #12)"), "bad fan (see #12)");
-  EXPECT_EQ(printable("L\xfc" "fter"), "L?fter");
-  EXPECT_EQ(printable("L\xc3\xbc" "fter"), "L\xc3\xbc" "fter");
+  EXPECT_EQ(printable("L\xfc"
+                      "fter"),
+            "L?fter");
+  EXPECT_EQ(printable("L\xc3\xbc"
+                      "fter"),
+            "L\xc3\xbc"
+            "fter");
   EXPECT_EQ(printable("\xed\xa0\x80"), "???");  // a surrogate
   EXPECT_EQ(printable("\xe2\x82"), "??");       // cut short
 }
@@ -186,16 +209,19 @@ TEST(RequirePartition, NamesTheKnownOnesAndTheClosest) {
                         {.name = "debug", .time_limit = {}, .most_nodes = {}},
                         {.name = "old", .up = false, .time_limit = {}, .most_nodes = {}}};
   EXPECT_TRUE(require_partition(cluster, "debug").has_value());
-  EXPECT_EQ(message_of(require_partition(cluster, "gpu")), "partition 'gpu' not found (known: debug, normal, old); use --partition NAME");
+  EXPECT_EQ(message_of(require_partition(cluster, "gpu")),
+            "partition 'gpu' not found (known: debug, normal, old); use --partition NAME");
   EXPECT_EQ(message_of(require_partition(cluster, "norml")),
             "partition 'norml' not found (known: debug, normal, old); did you mean 'normal'? use --partition NAME");
   EXPECT_EQ(message_of(require_partition(cluster, "old")),
-            "partition 'old' is down: it starts no jobs; use another one with --partition NAME, or wait for the administrator to set it up");
+            "partition 'old' is down: it starts no jobs; use another one with --partition NAME, or wait for the "
+            "administrator to set it up");
 }
 
 TEST(ControllerAddress, IsReadFromSlurmConf) {
   const auto address = parse_controller_address(
-      "# ClusterName=no\n clustername = alps # here\nSlurmctldHost=ctl1(10.0.0.1)\nSlurmctldHost=ctl2\nSlurmctldPort=6817-6820\n");
+      "# ClusterName=no\n clustername = alps # "
+      "here\nSlurmctldHost=ctl1(10.0.0.1)\nSlurmctldHost=ctl2\nSlurmctldPort=6817-6820\n");
   EXPECT_EQ(address.describe(), " of cluster alps at ctl1:6817");
   EXPECT_EQ(parse_controller_address("").describe(), "");
 }
@@ -204,15 +230,19 @@ TEST(ReadCluster, SaysThatTheConfigurationIsMissing) {
   const auto reading = read_cluster(catalogue(), {.configuration = "/no/such/slurm.conf"});
   ASSERT_FALSE(reading.has_value());
   EXPECT_EQ(reading.error().code, ErrorCode::unavailable);
-  EXPECT_EQ(message_of(reading), has_libslurm() ? "SLURM_CONF names '/no/such/slurm.conf', which does not exist; correct or unset it, or use "
-                                                  "--cluster FILE to plan without Slurm"
-                                                : "this Sailor was built without Slurm; build it with -DSAILOR_SLURM=ON, or use --cluster FILE");
+  EXPECT_EQ(message_of(reading),
+            has_libslurm()
+                ? "SLURM_CONF names '/no/such/slurm.conf', which does not exist; correct or unset it, or use "
+                  "--cluster FILE to plan without Slurm"
+                : "this Sailor was built without Slurm; build it with -DSAILOR_SLURM=ON, or use --cluster FILE");
 }
 
 // ---- processes
 
 TEST(RunCommand, PassesWordsInputAndOutput) {
-  const auto outcome = run_command({.arguments = {"sh", "-c", "cat; echo \"$1\" >&2; exit 3", "sh", "$(id) 'x'"}, .input = "in", .deadline = Seconds(20)});
+  const auto outcome = run_command({.arguments = {"sh", "-c", "cat; echo \"$1\" >&2; exit 3", "sh", "$(id) 'x'"},
+                                    .input = "in",
+                                    .deadline = Seconds(20)});
   ASSERT_TRUE(outcome.has_value());
   EXPECT_EQ(outcome->output, "in");
   EXPECT_EQ(outcome->errors, "$(id) 'x'\n");
@@ -229,7 +259,8 @@ TEST(RunCommand, MovesMoreThanASocketHolds) {
 }
 
 TEST(RunCommand, SurvivesAProgramThatReadsNothing) {
-  const auto outcome = run_command({.arguments = {"true"}, .input = std::string(5'000'000, 'x'), .deadline = Seconds(20)});
+  const auto outcome =
+      run_command({.arguments = {"true"}, .input = std::string(5'000'000, 'x'), .deadline = Seconds(20)});
   ASSERT_TRUE(outcome.has_value());
   EXPECT_TRUE(outcome->succeeded());
 }
@@ -249,7 +280,8 @@ TEST(RunCommand, KillsAtTheDeadline) {
 }
 
 TEST(RunCommand, DoesNotWaitForAGrandchildThatKeepsStdout) {
-  const auto outcome = run_command({.arguments = {"sh", "-c", "sleep 5 & echo done"}, .input = {}, .deadline = Seconds(4)});
+  const auto outcome =
+      run_command({.arguments = {"sh", "-c", "sleep 5 & echo done"}, .input = {}, .deadline = Seconds(4)});
   ASSERT_TRUE(outcome.has_value());
   EXPECT_EQ(outcome->output, "done\n");
   EXPECT_FALSE(outcome->timed_out);
@@ -257,7 +289,12 @@ TEST(RunCommand, DoesNotWaitForAGrandchildThatKeepsStdout) {
 
 TEST(RunInChild, ReturnsWhatTheBodySays) {
   int counter = 0;
-  const auto outcome = run_in_child([&] { ++counter; return std::string("a\0b", 3); }, Seconds(20));
+  const auto outcome = run_in_child(
+      [&] {
+        ++counter;
+        return std::string("a\0b", 3);
+      },
+      Seconds(20));
   ASSERT_TRUE(outcome.has_value());
   EXPECT_TRUE(outcome->succeeded());
   EXPECT_EQ(outcome->output, std::string("a\0b", 3));
@@ -265,11 +302,21 @@ TEST(RunInChild, ReturnsWhatTheBodySays) {
 }
 
 TEST(RunInChild, SurvivesABodyThatExitsOrHangsOrThrows) {
-  const auto exits = run_in_child([]() -> std::string { std::fputs("fatal: no\n", stderr); std::exit(7); }, Seconds(20));
+  const auto exits = run_in_child(
+      []() -> std::string {
+        std::fputs("fatal: no\n", stderr);
+        std::exit(7);
+      },
+      Seconds(20));
   ASSERT_TRUE(exits.has_value());
   EXPECT_FALSE(exits->succeeded());
   EXPECT_EQ(exits->errors, "fatal: no\n");
-  const auto hangs = run_in_child([]() -> std::string { ::pause(); return {}; }, Seconds(0.2));
+  const auto hangs = run_in_child(
+      []() -> std::string {
+        ::pause();
+        return {};
+      },
+      Seconds(0.2));
   ASSERT_TRUE(hangs.has_value());
   EXPECT_TRUE(hangs->timed_out);
   const auto throws = run_in_child([]() -> std::string { throw std::runtime_error("oh"); }, Seconds(20));
@@ -307,8 +354,9 @@ class SbatchScript : public Test {
 TEST_F(SbatchScript, AsksForOneGpuPerRank) {
   const auto script = sbatch_script(plan(4, {stage(0, 3), stage(3, 6)}), tiny(), request(4));
   ASSERT_TRUE(script.has_value()) << message_of(script);
-  for (const char* line : {"#SBATCH --nodes=2", "#SBATCH --ntasks=8", "#SBATCH --ntasks-per-node=4", "#SBATCH --gpus-per-node=4",
-                           "#SBATCH --signal=USR2@60", "set -euo pipefail", "cd -- /scratch/run", "#SBATCH --output=/scratch/run/slurm-%j.out"})
+  for (const char* line : {"#SBATCH --nodes=2", "#SBATCH --ntasks=8", "#SBATCH --ntasks-per-node=4",
+                           "#SBATCH --gpus-per-node=4", "#SBATCH --signal=USR2@60", "set -euo pipefail",
+                           "cd -- /scratch/run", "#SBATCH --output=/scratch/run/slurm-%j.out"})
     EXPECT_TRUE(has_line(*script, line)) << line << "\n" << *script;
   EXPECT_TRUE(contains(*script, "--gpus-per-task=1"));
   EXPECT_TRUE(contains(*script, "--kill-on-bad-exit=1"));
@@ -323,8 +371,9 @@ TEST_F(SbatchScript, AsksForOneCorePerRankOfACpuPlan) {
   cpu.memory_per_cpu = Bytes(300.5 * 1048576);
   const auto script = sbatch_script(plan(2, {stage(0, 3, "cpu"), stage(3, 6, "cpu")}), tiny(), cpu);
   ASSERT_TRUE(script.has_value()) << message_of(script);
-  for (const char* line : {"#SBATCH --nodes=1", "#SBATCH --ntasks=4", "#SBATCH --cpus-per-task=1", "#SBATCH --hint=nomultithread",
-                           "#SBATCH --mem-per-cpu=301M", "export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1"})
+  for (const char* line :
+       {"#SBATCH --nodes=1", "#SBATCH --ntasks=4", "#SBATCH --cpus-per-task=1", "#SBATCH --hint=nomultithread",
+        "#SBATCH --mem-per-cpu=301M", "export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1"})
     EXPECT_TRUE(has_line(*script, line)) << line << "\n" << *script;
   EXPECT_FALSE(contains(*script, "gpus"));
 }
@@ -342,9 +391,11 @@ TEST_F(SbatchScript, QuotesEveryWordOfTheUser) {
   nasty.extra_options = {"--comment=a $(id) b", "--exclusive"};
   const auto script = sbatch_script(plan(2, {stage(0, 6)}), tiny(), nasty);
   ASSERT_TRUE(script.has_value()) << message_of(script);
-  for (const char* part : {"cd -- '/scratch/it'\\''s $(id)'\n", "#SBATCH --output='/scratch/it'\\''s $(id)/slurm-%j.out'\n", "--data '/data/`id` x'\n",
-                           "--run-file '/r;un.h5'\n", "  '/opt/my tools/sailor-train'\n", "--models '/m\"odels'\n",
-                           "export GREETING='$HOME\nrm -rf /'\n", "#SBATCH --comment='a $(id) b'\n", "#SBATCH --exclusive\n", "  '--note=a $b'\n"})
+  for (const char* part :
+       {"cd -- '/scratch/it'\\''s $(id)'\n", "#SBATCH --output='/scratch/it'\\''s $(id)/slurm-%j.out'\n",
+        "--data '/data/`id` x'\n", "--run-file '/r;un.h5'\n", "  '/opt/my tools/sailor-train'\n",
+        "--models '/m\"odels'\n", "export GREETING='$HOME\nrm -rf /'\n", "#SBATCH --comment='a $(id) b'\n",
+        "#SBATCH --exclusive\n", "  '--note=a $b'\n"})
     EXPECT_TRUE(contains(*script, part)) << part << "\n" << *script;
   const auto syntax = run_command({.arguments = {"bash", "-n"}, .input = *script, .deadline = Seconds(20)});
   ASSERT_TRUE(syntax.has_value());
@@ -380,10 +431,12 @@ TEST_F(SbatchScript, KeepsTensorParallelGroupsOnOneNode) {
   EXPECT_FALSE(three->packed);
   // A group of 4 does not fit beside one of 2: it starts a new node.
   const auto gaps = lay_out_tasks(plan(2, {stage(0, 3, "GH200-96", 2), stage(3, 6, "GH200-96", 4)}), 4);
-  EXPECT_EQ(message_of(gaps),
-            "nodes of 4 devices would hold 2, 4, 2, 4 ranks, since a tensor-parallel group stays on one node: srun cannot place such "
-            "plans yet; choose a plan whose tensor parallelism divides the devices of a node, or use fewer of them with "
-            "--devices-per-node N");
+  EXPECT_EQ(
+      message_of(gaps),
+      "nodes of 4 devices would hold 2, 4, 2, 4 ranks, since a tensor-parallel group stays on one node: srun cannot "
+      "place such "
+      "plans yet; choose a plan whose tensor parallelism divides the devices of a node, or use fewer of them with "
+      "--devices-per-node N");
   EXPECT_FALSE(lay_out_tasks(plan(1, {stage(0, 6, "GH200-96", 8)}), 4).has_value());
 }
 
@@ -391,12 +444,14 @@ TEST_F(SbatchScript, RefusesPlansOverSeveralDeviceTypesOrZones) {
   const auto mixed = sbatch_script(plan(2, {stage(0, 3), stage(3, 6, "A100-40")}), tiny(), request(4));
   ASSERT_FALSE(mixed.has_value());
   EXPECT_EQ(mixed.error().code, ErrorCode::unavailable);
-  EXPECT_EQ(message_of(mixed), "the plan uses 2 device types (A100-40, GH200-96): jobs over several are not there yet; choose a plan on "
-                               "one device type in one partition");
+  EXPECT_EQ(message_of(mixed),
+            "the plan uses 2 device types (A100-40, GH200-96): jobs over several are not there yet; choose a plan on "
+            "one device type in one partition");
   Plan zones = plan(2, {stage(0, 3), stage(3, 6)});
   zones.pipelines[0].stages[1].zone = "east";
   EXPECT_EQ(message_of(sbatch_script(zones, tiny(), request(4))),
-            "the plan uses 2 zones or partitions ('', 'east'): jobs over several are not there yet; choose a plan on one device type in "
+            "the plan uses 2 zones or partitions ('', 'east'): jobs over several are not there yet; choose a plan on "
+            "one device type in "
             "one partition");
 }
 
@@ -418,18 +473,27 @@ TEST_F(SbatchScript, RefusesImpossibleRequests) {
   EXPECT_EQ(refused([](SbatchRequest& r) { r.gres_type = "x y"; }).find("GPU type 'x y' has characters"), 0U);
   EXPECT_EQ(refused([](SbatchRequest& r) { r.devices_per_node = 0; }), "0 devices per node are too few");
   EXPECT_EQ(refused([](SbatchRequest& r) { r.iterations = 0; }), "0 iterations are nothing to run");
-  EXPECT_EQ(refused([](SbatchRequest& r) { r.run_directory = "run"; }), "run directory 'run' is not absolute; the job starts in another directory");
-  EXPECT_EQ(refused([](SbatchRequest& r) { r.run_directory = "/a\\b"; }),
-            "path '/a\\b' holds a backslash; Slurm gives it a meaning of its own in file names; choose another directory");
-  EXPECT_EQ(refused([](SbatchRequest& r) { r.log_path = "/a\n#SBATCH --uid=0"; }),
-            "output holds a control character, which an #SBATCH line cannot hold; use a value without newlines and tabs");
-  EXPECT_EQ(refused([](SbatchRequest& r) { r.extra_options = {"--ntasks=5"}; }), "--ntasks is decided by the plan; leave it out, or make another plan");
-  EXPECT_EQ(refused([](SbatchRequest& r) { r.extra_options = {"qos=high"}; }), "'qos=high' is no option of sbatch; write --NAME=VALUE");
+  EXPECT_EQ(refused([](SbatchRequest& r) { r.run_directory = "run"; }),
+            "run directory 'run' is not absolute; the job starts in another directory");
+  EXPECT_EQ(
+      refused([](SbatchRequest& r) { r.run_directory = "/a\\b"; }),
+      "path '/a\\b' holds a backslash; Slurm gives it a meaning of its own in file names; choose another directory");
+  EXPECT_EQ(
+      refused([](SbatchRequest& r) { r.log_path = "/a\n#SBATCH --uid=0"; }),
+      "output holds a control character, which an #SBATCH line cannot hold; use a value without newlines and tabs");
+  EXPECT_EQ(refused([](SbatchRequest& r) { r.extra_options = {"--ntasks=5"}; }),
+            "--ntasks is decided by the plan; leave it out, or make another plan");
+  EXPECT_EQ(refused([](SbatchRequest& r) { r.extra_options = {"qos=high"}; }),
+            "'qos=high' is no option of sbatch; write --NAME=VALUE");
   EXPECT_EQ(refused([](SbatchRequest& r) { r.extra_options = {"--a --b"}; }),
             "'--a --b' is no option of sbatch; write --NAME=VALUE, one option each");
-  EXPECT_EQ(refused([](SbatchRequest& r) { r.extra_options = {"--comment=a\nrm"}; }),
-            "comment holds a control character, which an #SBATCH line cannot hold; use a value without newlines and tabs");
-  EXPECT_EQ(refused([](SbatchRequest& r) { r.environment = {{"A B", "x"}}; }), "'A B' is no name of an environment variable");
+  EXPECT_EQ(
+      refused([](SbatchRequest& r) { r.extra_options = {"--comment=a\nrm"}; }),
+      "comment holds a control character, which an #SBATCH line cannot hold; use a value without newlines and tabs");
+  EXPECT_EQ(refused([](SbatchRequest& r) {
+              r.environment = {{"A B", "x"}};
+            }),
+            "'A B' is no name of an environment variable");
   EXPECT_EQ(refused([](SbatchRequest& r) { r.learning_rate = -1; }), "learning rate -1 is below 0");
 }
 
@@ -443,8 +507,10 @@ TEST_F(SbatchScript, DoesNotLetAPlansWordsOutOfItsComment) {
 // ---- jobs
 
 constexpr const char* scontrol_line =
-    "JobId=12 JobName=sailor-tiny UserId=root(0) JobState=%STATE% Reason=NonZeroExitCode Dependency=(null) Requeue=1 ExitCode=%EXIT% "
-    "AllocNode:Sid=login:1 ReqNodeList=(null) ExcNodeList=(null) NodeList=gh[1-2] BatchHost=gh1 WorkDir=/tmp StdErr=/tmp/my run/slurm-12.out "
+    "JobId=12 JobName=sailor-tiny UserId=root(0) JobState=%STATE% Reason=NonZeroExitCode Dependency=(null) Requeue=1 "
+    "ExitCode=%EXIT% "
+    "AllocNode:Sid=login:1 ReqNodeList=(null) ExcNodeList=(null) NodeList=gh[1-2] BatchHost=gh1 WorkDir=/tmp "
+    "StdErr=/tmp/my run/slurm-12.out "
     "StdIn=/dev/null StdOut=/tmp/my run/slurm-12.out Power= TresPerNode=gres:gpu:4 ";
 
 std::string scontrol_says(std::string state, std::string exit) {
@@ -477,7 +543,8 @@ TEST(ParseScontrolJob, KnowsEveryStateOfSlurm) {
     ASSERT_TRUE(status.has_value()) << state;
     EXPECT_EQ(status->phase, phase) << state;
   }
-  EXPECT_EQ(message_of(parse_scontrol_job(scontrol_says("DANCING", "0:0"))), "Slurm says the job is 'DANCING', which is no state known here");
+  EXPECT_EQ(message_of(parse_scontrol_job(scontrol_says("DANCING", "0:0"))),
+            "Slurm says the job is 'DANCING', which is no state known here");
   EXPECT_FALSE(parse_scontrol_job("").has_value());
   EXPECT_FALSE(parse_scontrol_job("No jobs in the system").has_value());
 }
