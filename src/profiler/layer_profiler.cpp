@@ -1,13 +1,16 @@
 #include "profiler/layer_profiler.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <string>
+#include <system_error>
 
 #include "core/terminal.hpp"
 #include "profiler/layer_chain.hpp"
@@ -169,6 +172,10 @@ std::vector<ProcessMeasurement> measure_process(
     device->synchronize();
     world.all_reduce_sum(c.floats(), c.elements());
   }
+  // HDF5 stays in memory after the first file: rank 0 of a training writes one.
+  std::error_code code;
+  const auto scratch = std::filesystem::temp_directory_path(code) / fmt::format("sailor-{}-{}.h5", world.host(), ::getpid());
+  if (save_profile(ProfileData{}, scratch)) std::filesystem::remove(scratch, code);
   world.barrier();
   const std::vector<std::string> gpus = all_texts(world, gpu);
   const auto memory = gather_numbers(world, {runtime::resident_memory().now.value()});

@@ -179,7 +179,8 @@ class ClosedForm {
   /// Gradients of a layer are summed over exactly the ranks that hold it; layers with the same holders travel together.
   /// Of stages with tensor parallelism the slice of one member is counted: the members reduce at the same time.
   Result<void> add_synchronization() {
-    std::map<std::vector<int>, Bytes> bytes;
+    std::map<std::vector<int>, Bytes> bytes;  // first ranks of the holders -> their gradients
+    std::map<std::ptrdiff_t, Bytes> reduction_buffer;  // index of a stage's prediction -> the largest group it is in
     auto holders_of = [&](int layer, std::set<int>& holders) {
       for (const RankRole& role : roles_) {
         const LayerRange& held = stage_of(plan_, role).layers;
@@ -217,9 +218,16 @@ class ClosedForm {
       if (!time) return fail(time.error());
       for (StagePrediction& prediction : prediction_.stages) {
         const int first = first_rank_[static_cast<std::size_t>(prediction.pipeline_entry)][static_cast<std::size_t>(prediction.stage)];
-        if (std::binary_search(group.begin(), group.end(), first)) prediction.synchronization += *time;
+        if (!std::binary_search(group.begin(), group.end(), first)) continue;
+        prediction.synchronization += *time;
+        if (env_.framework.copies_reduced_gradients) {
+          Bytes& largest = reduction_buffer[&prediction - prediction_.stages.data()];
+          largest = std::max(largest, amount / tensor_parallel);
+        }
       }
     }
+    for (const auto& [index, buffer] : reduction_buffer)
+      prediction_.stages[static_cast<std::size_t>(index)].memory.communication += buffer;
     return {};
   }
 
@@ -268,7 +276,7 @@ class ClosedForm {
 }  // namespace
 
 Framework sailor_framework() {
-  return {.name = "sailor", .weight = Bytes(4.0), .gradient = Bytes(4.0), .optimizer = Bytes(8.0)};
+  return {.name = "sailor", .weight = Bytes(4.0), .gradient = Bytes(4.0), .optimizer = Bytes(8.0), .copies_reduced_gradients = true};
 }
 
 Result<Prediction> simulate(const Plan& plan, const Environment& environment) {

@@ -28,8 +28,10 @@ struct Framework {
   Bytes weight{};         ///< per parameter
   Bytes gradient{};       ///< per parameter
   Bytes optimizer{};      ///< per parameter: moments, master copies
+  bool copies_reduced_gradients = false;  ///< a reduction needs a second buffer as large as what it reduces
 };
-/// Sailor's own runtime in fp32: weights, gradients and two AdamW moments of 4 bytes each.
+/// Sailor's own runtime in fp32: weights, gradients and two AdamW moments of 4 bytes each. Open MPI's all-reduce
+/// copies what it reduces.
 Framework sailor_framework();
 
 /// What a prediction stands on. The references must outlive the call.
@@ -48,7 +50,7 @@ struct RankMemory {
   Bytes optimizer{};
   Bytes activations{};     ///< of all micro-batches in flight
   Bytes workspace{};       ///< while a layer computes, the largest of the stage
-  Bytes communication{};   ///< buffers for messages to and from the neighbouring stages
+  Bytes communication{};   ///< buffers for messages to and from the neighbouring stages, and of reductions
   Bytes base{};            ///< the process before its first tensor
   [[nodiscard]] Bytes total() const {
     return weights + gradients + optimizer + activations + workspace + communication + base;

@@ -93,10 +93,11 @@ TEST(Simulator, TwoStagesFollowTheFormula) {
   EXPECT_DOUBLE_EQ(p->synchronization_time.value(), 3.0);
   // Stage 1 steps 2 blocks, the head and its copy of the matrix (256·128 of the embedding's 1000 parameters: a made-up ratio).
   EXPECT_DOUBLE_EQ(p->update_time.value(), 0.5 + 0.125 + 0.5 * (256 * 128 / 1000.0));
-  // Stage 0 keeps two micro-batches in flight, and one message each way to its neighbour.
+  // Stage 0 keeps two micro-batches in flight, one message each way to its neighbour, and a copy of the matrix's
+  // gradient while it is summed.
   const simulator::RankMemory& memory = p->stages[0].memory;
   EXPECT_DOUBLE_EQ(memory.activations.value(), 2 * (10 + 2 * 100));
-  EXPECT_DOUBLE_EQ(memory.communication.value(), 2 * 4.0 * 64 * 128);
+  EXPECT_DOUBLE_EQ(memory.communication.value(), 2 * 4.0 * 64 * 128 + 4.0 * 256 * 128);
   // Stage 1: the copy of the tied matrix is a full one.
   EXPECT_DOUBLE_EQ(p->stages[1].memory.weights.value(), 4.0 * (2 * 2000 + 256 + 256 * 128));
 }
