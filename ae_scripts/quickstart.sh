@@ -99,6 +99,8 @@ per_node=$((cores >= 2 ? cores / 2 : 1))
 ((per_node <= 2)) || per_node=2
 memory_mib=$(awk '/^MemAvailable:/ { print int($2 / 1024 / 4) }' /proc/meminfo)
 step "Starting a private Slurm cluster: 2 nodes of $per_node $([[ $per_node == 1 ]] && echo core || echo cores)"
-PATH="$sailor_root/build/bin:$PATH" "$sailor_root/slurm/testcluster/testcluster" run \
+export PATH="$sailor_root/build/bin:$PATH"
+# exec: whoever kills this process kills the cluster's owner, and the cluster's watchdog cleans up.
+exec "$sailor_root/slurm/testcluster/testcluster" run \
   --nodes "node:2:-:0:$per_node:1:$memory_mib" --partitions "normal=ALL" \
   -- "${BASH_SOURCE[0]}" --inside "$folder" $((2 * per_node)) "$iterations"

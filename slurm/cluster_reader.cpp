@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "core/files.hpp"
+#include "core/process.hpp"
 #include "core/text.hpp"
-#include "slurm/process.hpp"
 #include "slurm/query.hpp"
 
 namespace sailor::slurm {

@@ -10,9 +10,9 @@
 #include <optional>
 #include <thread>
 
+#include "core/process.hpp"
 #include "core/text.hpp"
 #include "slurm/node_records.hpp"
-#include "slurm/process.hpp"
 
 namespace sailor::slurm {
 

@@ -47,8 +47,8 @@ std::string entry(const std::string& left, const std::string& right, std::size_t
 }
 
 std::string left_of(const Option& option) {
-  std::string text = option.letter != 0 ? fmt::format("-{}, --{}", option.letter, option.name)
-                                        : fmt::format("    --{}", option.name);
+  std::string text =
+      option.letter != 0 ? fmt::format("-{}, --{}", option.letter, option.name) : fmt::format("    --{}", option.name);
   if (option.type == OptionType::flag) return text;
   const std::string value = option.value_name.empty() ? "VALUE" : option.value_name;
   return text + " " + value + (option.repeatable ? ",..." : "");
@@ -85,9 +85,10 @@ std::string help_text(const CommandLine& line) {
   for (const Option& option : options) text += entry(left_of(option), right_of(option), column);
 
   const std::string sample = line.options.empty() ? "verbose" : line.options.front().name;
-  text += fmt::format("\nEnvironment: each option is also read from SAILOR_<NAME> ({} for --{}); in a\n"
-                      "--config file the key is {}. Command line > environment > file > default.\n",
-                      environment_name(sample), sample, toml_key(sample));
+  text += fmt::format(
+      "\nEnvironment: each option is also read from SAILOR_<NAME> ({} for --{}); in a\n"
+      "--config file the key is {}. Command line > environment > file > default.\n",
+      environment_name(sample), sample, toml_key(sample));
 
   if (!line.examples.empty()) text += "\nExamples:\n";
   for (const Example& example : line.examples) text += fmt::format("  # {}\n  {}\n", example.comment, example.command);

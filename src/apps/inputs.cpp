@@ -10,7 +10,8 @@ namespace sailor::apps {
 namespace shared {
 
 Option cluster_file() {
-  return {.name = "cluster", .value_name = "FILE", .help = "cluster description (cluster.toml), instead of asking Slurm"};
+  return {
+      .name = "cluster", .value_name = "FILE", .help = "cluster description (cluster.toml), instead of asking Slurm"};
 }
 
 Option required_profile() {
@@ -26,21 +27,29 @@ Result<std::string> required(const Options& options, std::string_view name) {
   return fail(ErrorCode::usage, fmt::format("option --{} is missing", name), "see --help");
 }
 
-Result<std::optional<Cluster>> read_cluster(const Options& options, const Environment& environment, const GpuCatalogue& gpus) {
-  if (options.has("cluster")) {
-    auto cluster = load_cluster(options.text("cluster"), gpus);
-    if (!cluster) return fail(cluster.error());
-    return std::optional<Cluster>(std::move(*cluster));
-  }
-  if (!options.has("partition")) return std::optional<Cluster>();
+Result<Cluster> ask_slurm(const Environment& environment, const GpuCatalogue& gpus) {
   const auto configured = environment.find("SLURM_CONF");
-  const slurm::SlurmEnvironment slurm{.configuration = configured == environment.end() ? std::string() : configured->second};
-  auto reading = slurm::read_cluster(gpus, slurm);
+  auto reading =
+      slurm::read_cluster(gpus, {.configuration = configured == environment.end() ? "" : configured->second});
   if (!reading) return fail(reading.error());
   for (const std::string& warning : reading->warnings) spdlog::warn("{}", warning);
-  if (auto partition = slurm::require_partition(reading->cluster, options.text("partition")); !partition)
-    return fail(partition.error());
-  return std::optional<Cluster>(std::move(reading->cluster));
+  return std::move(reading->cluster);
+}
+
+Result<std::optional<Cluster>> read_cluster(const Options& options, const Environment& environment,
+                                            const GpuCatalogue& gpus) {
+  Result<Cluster> cluster;
+  if (options.has("cluster")) {
+    cluster = load_cluster(options.text("cluster"), gpus);
+    if (!cluster) return fail(cluster.error());
+  } else if (options.has("partition")) {
+    cluster = ask_slurm(environment, gpus);
+    if (!cluster) return fail(cluster.error());
+    SAILOR_CHECK(slurm::require_partition(*cluster, options.text("partition")));
+  } else {
+    return std::nullopt;
+  }
+  return std::optional<Cluster>(std::move(*cluster));
 }
 
 Result<Profile> read_profile(const Options& options) {

@@ -1,4 +1,5 @@
-// Reads what the planning programs start from: catalogue, model, profile store and cluster, as their shared options name it.
+// Reads what the planning programs start from: catalogue, model, profile store and cluster, as their shared options
+// name it.
 #pragma once
 
 #include <optional>
@@ -14,16 +15,19 @@
 namespace sailor::apps {
 
 namespace shared {
-Option cluster_file();     ///< --cluster FILE
-Option required_profile(); ///< --profile STORE, with what happens when it is missing
+Option cluster_file();      ///< --cluster FILE
+Option required_profile();  ///< --profile STORE, with what happens when it is missing
 }  // namespace shared
 
 /// The value of an option that must be given; an error of code `usage` that names it otherwise.
 Result<std::string> required(const Options& options, std::string_view name);
 
+/// The live cluster. Warnings (nodes that were left out) go to the log.
+Result<Cluster> ask_slurm(const Environment& environment, const GpuCatalogue& gpus);
+
 /// The cluster named by --cluster FILE, else read live from Slurm when --partition is given; nothing when neither is.
-/// Warnings (nodes that were left out) go to the log.
-Result<std::optional<Cluster>> read_cluster(const Options& options, const Environment& environment, const GpuCatalogue& gpus);
+Result<std::optional<Cluster>> read_cluster(const Options& options, const Environment& environment,
+                                            const GpuCatalogue& gpus);
 
 Result<Profile> read_profile(const Options& options);
 

@@ -85,7 +85,8 @@ std::vector<std::string> read_toml(const TomlTable& root, const Option& option) 
   const std::string key = toml_key(option.name);
   std::vector<std::string> values;
   switch (option.type) {
-    case OptionType::flag: return {root.boolean(key) ? "true" : "false"};
+    case OptionType::flag:
+      return {root.boolean(key) ? "true" : "false"};
     case OptionType::integer:
       if (option.repeatable)
         for (const std::int64_t value : root.integers(key)) values.push_back(fmt::to_string(value));
@@ -94,10 +95,14 @@ std::vector<std::string> read_toml(const TomlTable& root, const Option& option) 
       break;
     case OptionType::number:
       // Lists of numbers are arrays of strings; no program has one so far.
-      if (option.repeatable) values = root.texts(key);
-      else values.push_back(fmt::to_string(root.number(key)));
+      if (option.repeatable)
+        values = root.texts(key);
+      else
+        values.push_back(fmt::to_string(root.number(key)));
       break;
-    case OptionType::text: values = option.repeatable ? root.texts(key) : std::vector{root.text(key)}; break;
+    case OptionType::text:
+      values = option.repeatable ? root.texts(key) : std::vector{root.text(key)};
+      break;
   }
   for (const std::string& value : values)
     if (const auto problem = problem_with(option, value)) root.reject(key, fmt::format("{}: {}", key, *problem));
@@ -188,8 +193,10 @@ class Parser {
     po::options_description description;
     for (const Option& option : table_) {
       const std::string names = option.letter != 0 ? fmt::format("{},{}", option.name, option.letter) : option.name;
-      if (option.type == OptionType::flag) description.add_options()(names.c_str(), "");
-      else description.add_options()(names.c_str(), po::value<std::string>(), "");
+      if (option.type == OptionType::flag)
+        description.add_options()(names.c_str(), "");
+      else
+        description.add_options()(names.c_str(), po::value<std::string>(), "");
     }
     namespace style = po::command_line_style;
     std::vector<po::option> parsed;
@@ -210,10 +217,14 @@ class Parser {
     Values raw;
     std::vector<std::string> rest;
     for (const po::option& item : parsed) {
-      if (item.string_key.empty()) rest.insert(rest.end(), item.value.begin(), item.value.end());
-      else if (is_option(item)) return wrong_syntax(item.string_key);
-      else if (item.value.empty()) raw[item.string_key].emplace_back("true");
-      else raw[item.string_key].insert(raw[item.string_key].end(), item.value.begin(), item.value.end());
+      if (item.string_key.empty())
+        rest.insert(rest.end(), item.value.begin(), item.value.end());
+      else if (is_option(item))
+        return wrong_syntax(item.string_key);
+      else if (item.value.empty())
+        raw[item.string_key].emplace_back("true");
+      else
+        raw[item.string_key].insert(raw[item.string_key].end(), item.value.begin(), item.value.end());
     }
     Values values;
     for (const auto& [name, given] : raw) {
@@ -270,8 +281,8 @@ class Parser {
     if (line_.positionals.empty())
       return fail(ErrorCode::usage, fmt::format("unexpected argument '{}'", rest[next]),
                   fmt::format("{} takes options only", line_.program));
-    return fail(ErrorCode::usage, fmt::format("unexpected argument '{}' after {}", rest[next],
-                                              line_.positionals.back().name));
+    return fail(ErrorCode::usage,
+                fmt::format("unexpected argument '{}' after {}", rest[next], line_.positionals.back().name));
   }
 
   Result<void> check_positionals() const {
@@ -430,9 +441,8 @@ Option model() {
   return {.name = "model", .value_name = "NAME", .help = "model name or alias, or a model file (*.toml)"};
 }
 Option models_folder() {
-  return {.name = "models",
-          .value_name = "DIR",
-          .help = "folder of model files [default: models/ of the profiles folder]"};
+  return {
+      .name = "models", .value_name = "DIR", .help = "folder of model files [default: models/ of the profiles folder]"};
 }
 Option gpus_file() {
   return {.name = "gpus", .value_name = "FILE", .help = "GPU catalogue [default: gpus.toml of the profiles folder]"};
@@ -440,9 +450,7 @@ Option gpus_file() {
 Option profile_store() {
   return {.name = "profile", .value_name = "STORE", .help = "profile store: a folder of *.h5 files, or one such file"};
 }
-Option partition() {
-  return {.name = "partition", .letter = 'p', .value_name = "NAME", .help = "Slurm partition"};
-}
+Option partition() { return {.name = "partition", .letter = 'p', .value_name = "NAME", .help = "Slurm partition"}; }
 Option account() { return {.name = "account", .letter = 'A', .value_name = "NAME", .help = "Slurm account to charge"}; }
 Option time_limit() {
   return {.name = "time",

@@ -23,7 +23,7 @@ enum class OptionType { flag, text, integer, number };
 /// key micro_batch.
 struct Option {
   std::string name{};
-  char letter = 0;                     ///< short form, or 0
+  char letter = 0;  ///< short form, or 0
   OptionType type = OptionType::text;
   std::string value_name{};            ///< "FILE", "N"; empty for flags
   std::string help{};                  ///< one sentence; the unit stands in it
@@ -35,7 +35,7 @@ struct Option {
 };
 
 struct Positional {
-  std::string name{};       ///< "PLAN"
+  std::string name{};  ///< "PLAN"
   std::string help{};
   bool required = true;
   bool repeatable = false;  ///< only the last one
@@ -53,8 +53,8 @@ struct CommandLine {
   std::vector<Positional> positionals{};
   std::vector<Option> options{};
   std::vector<Example> examples{};
-  std::string notes{};    ///< printed last; may be empty
-  bool one_per_rank = false;            ///< started by srun or mpirun: only rank 0 complains about the command line
+  std::string notes{};        ///< printed last; may be empty
+  bool one_per_rank = false;  ///< started by srun or mpirun: only rank 0 complains about the command line
 };
 
 enum class ValueSource { default_value, config_file, environment, command_line };
@@ -65,9 +65,9 @@ class Options {
   [[nodiscard]] bool given(std::string_view name) const;  ///< set by anything but a default
   [[nodiscard]] bool has(std::string_view name) const;    ///< has a value
   [[nodiscard]] bool flag(std::string_view name) const;
-  [[nodiscard]] std::string text(std::string_view name) const;       ///< "" when there is none
-  [[nodiscard]] std::int64_t integer(std::string_view name) const;   ///< 0 when there is none
-  [[nodiscard]] double number(std::string_view name) const;          ///< 0 when there is none
+  [[nodiscard]] std::string text(std::string_view name) const;      ///< "" when there is none
+  [[nodiscard]] std::int64_t integer(std::string_view name) const;  ///< 0 when there is none
+  [[nodiscard]] double number(std::string_view name) const;         ///< 0 when there is none
   [[nodiscard]] std::vector<std::string> texts(std::string_view name) const;
   [[nodiscard]] std::vector<int> integers(std::string_view name) const;
   [[nodiscard]] const std::vector<std::string>& positional(std::string_view name) const;
@@ -104,16 +104,16 @@ Result<std::optional<Options>> parse_options(const CommandLine& line, const std:
 
 /// Options that several programs share, worded once.
 namespace shared {
-Option model();            ///< --model NAME
-Option models_folder();    ///< --models DIR, default: profiles/models of the installation
-Option gpus_file();        ///< --gpus FILE, default: profiles/gpus.toml of the installation
-Option profile_store();    ///< --profile STORE
-Option partition();        ///< -p/--partition
-Option account();          ///< -A/--account
-Option time_limit();       ///< -t/--time
-Option nodes();            ///< -N/--nodes
-Option format();           ///< --format table|json|toml
-Option output();           ///< -o/--output FILE
+Option model();          ///< --model NAME
+Option models_folder();  ///< --models DIR, default: profiles/models of the installation
+Option gpus_file();      ///< --gpus FILE, default: profiles/gpus.toml of the installation
+Option profile_store();  ///< --profile STORE
+Option partition();      ///< -p/--partition
+Option account();        ///< -A/--account
+Option time_limit();     ///< -t/--time
+Option nodes();          ///< -N/--nodes
+Option format();         ///< --format table|json|toml
+Option output();         ///< -o/--output FILE
 }  // namespace shared
 
 /// The folder with models/, gpus.toml: SAILOR_PROFILES, else `share/sailor/profiles` beside the program's prefix,

@@ -23,9 +23,22 @@ std::array<std::pair<const char*, const std::string*>, 7> fields_of(const Proven
 }
 
 std::string layer_table(const std::vector<LayerMeasurement>& layers) {
-  Table table({{"model", Align::left}, {"gpu", Align::left}, {"layer", Align::left}, {"precision", Align::left},
-               {"recompute", Align::left}, {"tensor parallel"}, {"sequence"}, {"micro-batch"}, {"busy ranks"},
-               {"forward"}, {"backward"}, {"update"}, {"spread"}, {"samples"}, {"activation"}, {"output"},
+  Table table({{"model", Align::left},
+               {"gpu", Align::left},
+               {"layer", Align::left},
+               {"precision", Align::left},
+               {"recompute", Align::left},
+               {"tensor parallel"},
+               {"sequence"},
+               {"micro-batch"},
+               {"busy ranks"},
+               {"forward"},
+               {"backward"},
+               {"update"},
+               {"spread"},
+               {"samples"},
+               {"activation"},
+               {"output"},
                {"workspace"}});
   for (const LayerMeasurement& row : layers)
     table.add_row({row.key.model, row.key.gpu, std::string(to_string(row.key.kind)),
@@ -39,8 +52,16 @@ std::string layer_table(const std::vector<LayerMeasurement>& layers) {
 }
 
 std::string link_table(const std::vector<LinkMeasurement>& links) {
-  Table table({{"from", Align::left}, {"to", Align::left}, {"scope", Align::left}, {"operation", Align::left},
-               {"ranks"}, {"message"}, {"time"}, {"bandwidth"}, {"spread"}, {"samples"}});
+  Table table({{"from", Align::left},
+               {"to", Align::left},
+               {"scope", Align::left},
+               {"operation", Align::left},
+               {"ranks"},
+               {"message"},
+               {"time"},
+               {"bandwidth"},
+               {"spread"},
+               {"samples"}});
   for (const LinkMeasurement& row : links) {
     const bool timed = row.time.median.value() > 0.0;
     table.add_row({row.from_gpu, row.to_gpu, std::string(to_string(row.scope)), std::string(to_string(row.operation)),

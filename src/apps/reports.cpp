@@ -28,10 +28,10 @@ Comparison compare_memory(const simulator::Prediction& prediction, const RunReco
 }
 
 ordered_json memory_to_json(const simulator::RankMemory& memory) {
-  return {{"weights_bytes", memory.weights.value()},         {"gradients_bytes", memory.gradients.value()},
-          {"optimizer_bytes", memory.optimizer.value()},     {"activations_bytes", memory.activations.value()},
-          {"workspace_bytes", memory.workspace.value()},     {"communication_bytes", memory.communication.value()},
-          {"base_bytes", memory.base.value()},               {"total_bytes", memory.total().value()}};
+  return {{"weights_bytes", memory.weights.value()},     {"gradients_bytes", memory.gradients.value()},
+          {"optimizer_bytes", memory.optimizer.value()}, {"activations_bytes", memory.activations.value()},
+          {"workspace_bytes", memory.workspace.value()}, {"communication_bytes", memory.communication.value()},
+          {"base_bytes", memory.base.value()},           {"total_bytes", memory.total().value()}};
 }
 
 }  // namespace
@@ -46,7 +46,8 @@ ordered_json plan_to_json(const Plan& plan) {
                         {"tensor_parallel", stage.tensor_parallel},
                         {"zone", stage.zone},
                         {"recompute", to_string(stage.recompute)}});
-    pipelines.push_back({{"count", pipeline.count}, {"micro_batches", pipeline.micro_batches}, {"stages", std::move(stages)}});
+    pipelines.push_back(
+        {{"count", pipeline.count}, {"micro_batches", pipeline.micro_batches}, {"stages", std::move(stages)}});
   }
   return {{"job",
            {{"model", plan.job.model},
@@ -95,26 +96,43 @@ std::string prediction_report(const Plan& plan, const simulator::Prediction& pre
   const double tokens = static_cast<double>(plan.job.global_batch) * plan.job.sequence_length;
   text += fmt::format("iteration time   {}  ({:.0f} tokens/s)\n", format_time(prediction.iteration_time),
                       tokens / prediction.iteration_time.value());
-  text += fmt::format("  pipeline       {}  (bubble {:.1f}%)\n", format_time(prediction.pipeline_time), prediction.bubble_fraction * 100.0);
+  text += fmt::format("  pipeline       {}  (bubble {:.1f}%)\n", format_time(prediction.pipeline_time),
+                      prediction.bubble_fraction * 100.0);
   text += fmt::format("  reduction      {}\n", format_time(prediction.synchronization_time));
   text += fmt::format("  update         {}\n", format_time(prediction.update_time));
-  text += fmt::format("peak memory      {}  ({})\n", format_bytes(prediction.peak_memory), prediction.fits ? "fits" : "does not fit");
+  text += fmt::format("peak memory      {}  ({})\n", format_bytes(prediction.peak_memory),
+                      prediction.fits ? "fits" : "does not fit");
   text += fmt::format("cost             {} per iteration", format_usd(prediction.cost_per_iteration));
   if (prediction.egress_cost_per_iteration.value() > 0.0)
     text += fmt::format("  (of which {} egress)", format_usd(prediction.egress_cost_per_iteration));
   text += "\n\n";
 
-  Table table({{"pipeline"}, {"stage"}, {"layers"}, {"gpu", Align::left}, {"tp"}, {"forward"}, {"backward"}, {"link"}, {"reduce"},
-               {"update"}, {"states"}, {"activations"}, {"other"}, {"total"}, {"device has"}});
+  Table table({{"pipeline"},
+               {"stage"},
+               {"layers"},
+               {"gpu", Align::left},
+               {"tp"},
+               {"forward"},
+               {"backward"},
+               {"link"},
+               {"reduce"},
+               {"update"},
+               {"states"},
+               {"activations"},
+               {"other"},
+               {"total"},
+               {"device has"}});
   for (const simulator::StagePrediction& row : prediction.stages) {
     const Pipeline& pipeline = plan.pipelines[static_cast<std::size_t>(row.pipeline_entry)];
     const Stage& stage = pipeline.stages[static_cast<std::size_t>(row.stage)];
     const simulator::RankMemory& memory = row.memory;
-    table.add_row({pipeline.count > 1 ? fmt::format("{} (x{})", row.pipeline_entry, pipeline.count) : fmt::format("{}", row.pipeline_entry),
-                   fmt::format("{}", row.stage), fmt::format("[{}, {})", stage.layers.first, stage.layers.last), stage.gpu,
-                   fmt::format("{}", stage.tensor_parallel), format_time(row.forward), format_time(row.backward),
-                   format_time(row.link), format_time(row.synchronization), format_time(row.update),
-                   format_bytes(memory.weights + memory.gradients + memory.optimizer), format_bytes(memory.activations),
+    table.add_row({pipeline.count > 1 ? fmt::format("{} (x{})", row.pipeline_entry, pipeline.count)
+                                      : fmt::format("{}", row.pipeline_entry),
+                   fmt::format("{}", row.stage), fmt::format("[{}, {})", stage.layers.first, stage.layers.last),
+                   stage.gpu, fmt::format("{}", stage.tensor_parallel), format_time(row.forward),
+                   format_time(row.backward), format_time(row.link), format_time(row.synchronization),
+                   format_time(row.update), format_bytes(memory.weights + memory.gradients + memory.optimizer),
+                   format_bytes(memory.activations),
                    format_bytes(memory.workspace + memory.communication + memory.base), format_bytes(memory.total()),
                    row.capacity ? format_bytes(*row.capacity) : "unknown"});
   }
@@ -122,8 +140,18 @@ std::string prediction_report(const Plan& plan, const simulator::Prediction& pre
 }
 
 std::string plans_table(const planner::SearchResult& result) {
-  Table table({{"#"}, {"gpu", Align::left}, {"ranks"}, {"data"}, {"pipeline"}, {"tensor"}, {"micro-batch"}, {"time"}, {"iterations/s"},
-               {"peak memory"}, {"headroom"}, {"USD/iteration"}});
+  Table table({{"#"},
+               {"gpu", Align::left},
+               {"ranks"},
+               {"data"},
+               {"pipeline"},
+               {"tensor"},
+               {"micro-batch"},
+               {"time"},
+               {"iterations/s"},
+               {"peak memory"},
+               {"headroom"},
+               {"USD/iteration"}});
   for (std::size_t i = 0; i < result.plans.size(); ++i) {
     const planner::Candidate& candidate = result.plans[i];
     const Plan& plan = candidate.plan;
@@ -133,7 +161,8 @@ std::string plans_table(const planner::SearchResult& result) {
                    fmt::format("{}", pipeline.stages.front().tensor_parallel), fmt::format("{}", plan.micro_batch),
                    format_time(candidate.prediction.iteration_time),
                    fmt::format("{:.3g}", 1.0 / candidate.prediction.iteration_time.value()),
-                   format_bytes(candidate.prediction.peak_memory), fmt::format("{:.0f}%", candidate.memory_headroom * 100.0),
+                   format_bytes(candidate.prediction.peak_memory),
+                   fmt::format("{:.0f}%", candidate.memory_headroom * 100.0),
                    format_usd(candidate.prediction.cost_per_iteration)});
   }
   return table.to_string();

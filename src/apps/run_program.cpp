@@ -159,9 +159,9 @@ int run_program(int argc, char** argv, const std::string& program, const std::st
       return run_command(program, command.line, arguments, command.body);
     }
     const auto near = closest(name, known);
-    return report(program, Error{ErrorCode::usage,
-                                 fmt::format("unknown command '{}' (known: {})", name, fmt::join(known, ", ")),
-                                 near ? fmt::format("did you mean '{}'? ({})", *near, hint) : hint});
+    return report(program,
+                  Error{ErrorCode::usage, fmt::format("unknown command '{}' (known: {})", name, fmt::join(known, ", ")),
+                        near ? fmt::format("did you mean '{}'? ({})", *near, hint) : hint});
   });
 }
 

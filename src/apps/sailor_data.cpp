@@ -27,8 +27,7 @@ CommandLine bytes_line() {
 
 Result<void> make_bytes(const Options& options, const Environment&) {
   const std::string prefix = options.text("output");
-  if (prefix.empty())
-    return fail(ErrorCode::usage, "--output is missing", "say where to: --output PREFIX");
+  if (prefix.empty()) return fail(ErrorCode::usage, "--output is missing", "say where to: --output PREFIX");
   std::vector<std::filesystem::path> documents;
   for (const std::string& name : options.positional("FILE")) documents.emplace_back(name);
   SAILOR_CHECK(runtime::write_byte_tokens(prefix, documents));

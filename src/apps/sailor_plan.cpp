@@ -21,26 +21,58 @@ CommandLine command_line() {
       .program = "sailor-plan",
       .purpose = "finds the fastest way to train a model on a cluster: which devices, how to split the model over them",
       .positionals = {},
-      .options = {shared::model(), partition, shared::cluster_file(), shared::required_profile(),
-                  {.name = "global-batch", .type = OptionType::integer, .value_name = "N",
-                   .help = "sequences per iteration; a plan never changes it", .minimum = 1, .maximum = 1 << 28},
-                  {.name = "sequence-length", .type = OptionType::integer, .value_name = "N",
-                   .help = "tokens per sequence [default: the longest the model allows]", .minimum = 1, .maximum = 1 << 24},
-                  {.name = "precision", .value_name = "NAME", .help = "number format of the training", .default_value = "fp32",
+      .options = {shared::model(),
+                  partition,
+                  shared::cluster_file(),
+                  shared::required_profile(),
+                  {.name = "global-batch",
+                   .type = OptionType::integer,
+                   .value_name = "N",
+                   .help = "sequences per iteration; a plan never changes it",
+                   .minimum = 1,
+                   .maximum = 1 << 28},
+                  {.name = "sequence-length",
+                   .type = OptionType::integer,
+                   .value_name = "N",
+                   .help = "tokens per sequence [default: the longest the model allows]",
+                   .minimum = 1,
+                   .maximum = 1 << 24},
+                  {.name = "precision",
+                   .value_name = "NAME",
+                   .help = "number format of the training",
+                   .default_value = "fp32",
                    .choices = {"fp32", "tf32", "bf16"}},
-                  {.name = "top", .type = OptionType::integer, .value_name = "K", .help = "how many plans to show",
-                   .default_value = "10", .minimum = 1, .maximum = 10000},
-                  {.name = "memory-margin", .type = OptionType::number, .value_name = "SHARE",
-                   .help = "share of each device's memory to leave free, 0 to 0.9", .default_value = "0.05", .minimum = 0.0, .maximum = 0.9},
-                  {.name = "only-idle", .type = OptionType::flag, .help = "plan only for nodes that are free now, not for all that are up"},
-                  {.name = "save-cluster", .value_name = "FILE", .help = "write the cluster as it was read (cluster.toml)"},
-                  output, shared::format(), shared::models_folder(), shared::gpus_file()},
-      .examples = {{"sailor-plan -p normal --model opt-350m --global-batch 256 --profile store -o plan.toml",
-                    "plan for what partition normal has now"},
-                   {"sailor-plan --cluster cluster.toml --model tiny-gpt --global-batch 16 --profile store --top 3",
-                    "plan away from the cluster"},
-                   {"sailor-plan --cluster cluster.toml --model tiny-gpt --global-batch 16 --profile store --format json",
-                    "the same for a program to read"}},
+                  {.name = "top",
+                   .type = OptionType::integer,
+                   .value_name = "K",
+                   .help = "how many plans to show",
+                   .default_value = "10",
+                   .minimum = 1,
+                   .maximum = 10000},
+                  {.name = "memory-margin",
+                   .type = OptionType::number,
+                   .value_name = "SHARE",
+                   .help = "share of each device's memory to leave free, 0 to 0.9",
+                   .default_value = "0.05",
+                   .minimum = 0.0,
+                   .maximum = 0.9},
+                  {.name = "only-idle",
+                   .type = OptionType::flag,
+                   .help = "plan only for nodes that are free now, not for all that are up"},
+                  {.name = "save-cluster",
+                   .value_name = "FILE",
+                   .help = "write the cluster as it was read (cluster.toml)"},
+                  output,
+                  shared::format(),
+                  shared::models_folder(),
+                  shared::gpus_file()},
+      .examples =
+          {{"sailor-plan -p normal --model opt-350m --global-batch 256 --profile store -o plan.toml",
+            "plan for what partition normal has now"},
+           {"sailor-plan --cluster cluster.toml --model tiny-gpt --global-batch 16 --profile store --top 3",
+            "plan away from the cluster"},
+           {"sailor-plan --cluster cluster.toml --model tiny-gpt --global-batch 16 --profile store --format json",
+            "the same for a program to read"}},
       .notes = "Exit status: 0 a plan was found, 1 failure, 2 wrong usage, 3 no plan fits."};
 }
 
@@ -48,7 +80,8 @@ Result<void> check_output_is_writable(const std::string& path) {
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   std::error_code code;
   if (!folder.empty() && !std::filesystem::is_directory(folder, code))
-    return fail(ErrorCode::io, fmt::format("cannot write '{}': there is no folder '{}'", path, folder.string()), "create the folder first");
+    return fail(ErrorCode::io, fmt::format("cannot write '{}': there is no folder '{}'", path, folder.string()),
+                "create the folder first");
   return {};
 }
 
@@ -65,8 +98,10 @@ Result<void> run(const Options& options, const Environment& environment) {
   if (!profile) return fail(profile.error());
   auto cluster = read_cluster(options, environment, *gpus);
   if (!cluster) return fail(cluster.error());
-  if (!*cluster) return fail(ErrorCode::usage, "no cluster is named", "use --partition NAME (live, from Slurm) or --cluster FILE");
-  if (options.has("save-cluster")) SAILOR_CHECK(write_file_atomically(options.text("save-cluster"), cluster_to_toml(**cluster)));
+  if (!*cluster)
+    return fail(ErrorCode::usage, "no cluster is named", "use --partition NAME (live, from Slurm) or --cluster FILE");
+  if (options.has("save-cluster"))
+    SAILOR_CHECK(write_file_atomically(options.text("save-cluster"), cluster_to_toml(**cluster)));
 
   planner::Request request;
   request.job.model = model->name;
@@ -83,9 +118,8 @@ Result<void> run(const Options& options, const Environment& environment) {
 
   const simulator::Environment simulated{.model = *model, .profile = *profile, .gpus = *gpus, .cluster = &**cluster};
   Progress progress("planning");
-  auto found = planner::find_plans(request, simulated, [&](std::size_t done, std::size_t of) {
-    progress.update(done, of, plural(done, "plan"));
-  });
+  auto found = planner::find_plans(
+      request, simulated, [&](std::size_t done, std::size_t of) { progress.update(done, of, plural(done, "plan")); });
   progress.finish();
   if (!found) return fail(found.error());
 
@@ -109,12 +143,14 @@ Result<void> run(const Options& options, const Environment& environment) {
       row["plan"] = plan_to_json(candidate.plan);
       plans.push_back(std::move(row));
     }
-    fmt::print("{}\n", nlohmann::ordered_json{{"considered", found->considered}, {"did_not_fit", found->did_not_fit},
-                                              {"plans", std::move(plans)}}.dump(2));
+    fmt::print("{}\n",
+               nlohmann::ordered_json{
+                   {"considered", found->considered}, {"did_not_fit", found->did_not_fit}, {"plans", std::move(plans)}}
+                   .dump(2));
   } else {
     fmt::print("{}: the best of {} for {} sequences of {} tokens ({} did not fit into memory)\n\n{}", model->name,
-               plural(found->considered, "plan"), request.job.global_batch, request.job.sequence_length, found->did_not_fit,
-               plans_table(*found));
+               plural(found->considered, "plan"), request.job.global_batch, request.job.sequence_length,
+               found->did_not_fit, plans_table(*found));
   }
   if (options.has("output")) spdlog::info("wrote {} ({})", options.text("output"), describe(best));
   return {};
@@ -124,4 +160,6 @@ Result<void> run(const Options& options, const Environment& environment) {
 
 }  // namespace sailor::apps
 
-int main(int argc, char** argv) { return sailor::apps::run_program(argc, argv, sailor::apps::command_line(), sailor::apps::run); }
+int main(int argc, char** argv) {
+  return sailor::apps::run_program(argc, argv, sailor::apps::command_line(), sailor::apps::run);
+}

@@ -173,8 +173,10 @@ CommandLine show_command() {
 Result<void> show(const Options& options, const Environment&) {
   auto data = load_profile(options.positional("STORE").front());
   if (!data) return fail(data.error());
-  if (options.text("format") == "json") fmt::print("{}", profile_json(*data));
-  else fmt::print("{}\n{}", provenance_text(data->provenance), profile_tables(*data));
+  if (options.text("format") == "json")
+    fmt::print("{}", profile_json(*data));
+  else
+    fmt::print("{}\n{}", provenance_text(data->provenance), profile_tables(*data));
   return {};
 }
 
@@ -236,8 +238,10 @@ Result<void> store_and_print(const Options& options, const Environment& environm
                        .device = device.name(),
                        .versions = fmt::format("{}, {}", device.versions(), MpiSession::version())};
     auto path = add_to_store(options.text("store"), data);
-    if (path) fmt::print("{}\nadded {}\n", profile_tables(data), path->string());
-    else done = fail(path.error());
+    if (path)
+      fmt::print("{}\nadded {}\n", profile_tables(data), path->string());
+    else
+      done = fail(path.error());
   }
   return agree(world, done);
 }
@@ -285,8 +289,8 @@ Result<void> measure_links(const Options& options, const Environment& environmen
   SAILOR_CHECK(agree(world, world.rank() == 0 ? check_store(options) : Result<void>()));
   const auto device = runtime::make_cpu_device();
   Progress progress("links", world.rank() == 0 ? static_cast<std::size_t>(settings.warm_up + settings.samples) : 1);
-  auto links = profiler::measure_links(settings, *device, world,
-                                       [&](std::size_t done, std::size_t) { progress.update(done); });
+  auto links =
+      profiler::measure_links(settings, *device, world, [&](std::size_t done, std::size_t) { progress.update(done); });
   progress.finish();
   SAILOR_CHECK(agree(world, links ? Result<void>() : fail(links.error())));
   ProfileData data;

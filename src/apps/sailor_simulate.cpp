@@ -18,15 +18,23 @@ CommandLine command_line() {
   return {.program = "sailor-simulate",
           .purpose = "predicts the iteration time, the memory of every rank and the cost of a plan",
           .positionals = {{.name = "PLAN", .help = "plan file (plan.toml)"}},
-          .options = {shared::required_profile(), shared::cluster_file(), partition,
-                      {.name = "against", .value_name = "RUN", .help = "compare with what this run measured (run.h5 of sailor-train)"},
-                      format, shared::models_folder(), shared::gpus_file()},
+          .options = {shared::required_profile(),
+                      shared::cluster_file(),
+                      partition,
+                      {.name = "against",
+                       .value_name = "RUN",
+                       .help = "compare with what this run measured (run.h5 of sailor-train)"},
+                      format,
+                      shared::models_folder(),
+                      shared::gpus_file()},
           .examples = {{"sailor-simulate plan.toml --profile store", "time, memory and cost of a plan"},
                        {"sailor-simulate plan.toml --profile store --cluster cluster.toml --format json",
                         "with the nodes of a cluster, for a program to read"},
                        {"sailor-simulate plan.toml --profile store --cluster cluster.toml --against run.h5",
                         "how far the prediction was from a run"}},
-          .notes = "Exit status: 0 done, 1 failure, 2 wrong usage, 3 the plan does not fit into memory (the report is printed all the same)."};
+          .notes =
+              "Exit status: 0 done, 1 failure, 2 wrong usage, 3 the plan does not fit into memory (the report is "
+              "printed all the same)."};
 }
 
 Result<void> run(const Options& options, const Environment& environment) {
@@ -70,4 +78,6 @@ Result<void> run(const Options& options, const Environment& environment) {
 
 }  // namespace sailor::apps
 
-int main(int argc, char** argv) { return sailor::apps::run_program(argc, argv, sailor::apps::command_line(), sailor::apps::run); }
+int main(int argc, char** argv) {
+  return sailor::apps::run_program(argc, argv, sailor::apps::command_line(), sailor::apps::run);
+}

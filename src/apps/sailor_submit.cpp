@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <set>
 #include <system_error>
@@ -72,7 +73,7 @@ CommandLine command_line() {
            {.name = "memory-per-cpu",
             .type = OptionType::integer,
             .value_name = "MIB",
-            .help = "host memory for each CPU, MiB [default: 1.2 times the plan's prediction for a CPU plan, else the "
+            .help = "host memory for each CPU, MiB [default: for a CPU plan 1.2 times its prediction and 256 more, else the "
                     "partition's]",
             .minimum = 1,
             .maximum = 1 << 30},
@@ -122,8 +123,13 @@ struct Submission {
   std::string plan_text;
   Model model;
   GpuType device;
+  Bytes memory_per_cpu{};  ///< that the nodes have; 0: not known
   slurm::SbatchRequest request;
 };
+
+// What a rank needs beyond its prediction: what libraries allocate besides tensors differs from cluster to cluster.
+constexpr double memory_factor = 1.2;
+constexpr Bytes memory_reserve = 256.0 * mib;
 
 fs::path from_here(const fs::path& path) { return fs::absolute(path).lexically_normal(); }
 
@@ -150,21 +156,19 @@ struct Nodes {
   int count = 0;
   int devices_per_node = 0;  ///< the fewest
   int cpus_per_device = 0;   ///< the fewest
+  Bytes memory_per_cpu{};    ///< host memory, the least
   std::set<std::string> gpus_of_partition;
 };
 
 Result<Cluster> known_cluster(const Options& options, const Environment& environment, const GpuCatalogue& gpus) {
   if (options.has("cluster")) return load_cluster(options.text("cluster"), gpus);
-  const auto configured = environment.find("SLURM_CONF");
-  auto reading =
-      slurm::read_cluster(gpus, {.configuration = configured == environment.end() ? "" : configured->second});
-  if (!reading) {
-    Error error = reading.error();
+  auto cluster = ask_slurm(environment, gpus);
+  if (!cluster) {
+    Error error = cluster.error();
     error.hint = "say how many devices a node has with --devices-per-node N, or use --cluster FILE";
     return fail(std::move(error), "cannot ask Slurm about the nodes");
   }
-  for (const std::string& warning : reading->warnings) spdlog::debug("{}", warning);
-  return std::move(reading->cluster);
+  return cluster;
 }
 
 Result<Nodes> find_nodes(const Cluster& cluster, const std::string& partition, const GpuType& device) {
@@ -176,6 +180,8 @@ Result<Nodes> find_nodes(const Cluster& cluster, const std::string& partition, c
     nodes.devices_per_node =
         nodes.count == 0 ? group.gpus_per_node : std::min(nodes.devices_per_node, group.gpus_per_node);
     nodes.cpus_per_device = nodes.count == 0 ? cpus : std::min(nodes.cpus_per_device, cpus);
+    const Bytes memory = group.memory_per_node / std::max(group.cpus_per_node, 1);
+    nodes.memory_per_cpu = nodes.count == 0 ? memory : std::min(nodes.memory_per_cpu, memory);
     nodes.count += group.count;
   }
   if (nodes.count > 0) return nodes;
@@ -232,6 +238,7 @@ Result<void> settle_nodes(const Options& options, const Environment& environment
   }
   auto nodes = find_nodes(*cluster, request.partition, submission.device);
   if (!nodes) return fail(nodes.error());
+  submission.memory_per_cpu = nodes->memory_per_cpu;
   if (!options.has("devices-per-node")) request.devices_per_node = nodes->devices_per_node;
   if (!options.has("cpus-per-rank") && submission.device.kind == DeviceKind::gpu)
     request.cpus_per_rank = nodes->cpus_per_device;
@@ -283,7 +290,11 @@ void settle_memory(const Options& options, Submission& submission) {
     request.memory_per_cpu = Bytes(static_cast<double>(options.integer("memory-per-cpu")) * 0x1p20);
   } else if (submission.device.kind == DeviceKind::cpu && submission.plan.prediction &&
              submission.plan.prediction->peak_memory > Bytes(0)) {
-    request.memory_per_cpu = submission.plan.prediction->peak_memory * 1.2 / request.cpus_per_rank;
+    Bytes memory = (submission.plan.prediction->peak_memory * memory_factor + memory_reserve) / request.cpus_per_rank;
+    // Slurm would never start what asks for more than the nodes have.
+    if (submission.memory_per_cpu >= mib)
+      memory = std::min(memory, std::floor(submission.memory_per_cpu / mib) * mib);
+    request.memory_per_cpu = memory;
   }
 }
 

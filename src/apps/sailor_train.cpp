@@ -28,74 +28,75 @@ using runtime::Communicator;
 using runtime::MpiSession;
 using runtime::Trainer;
 
-constexpr std::int64_t run_file_interval = 20;     // iterations between two writes of the run file
-constexpr std::int64_t statistics_warm_up = 2;     // first iterations connect ranks and touch memory for the first time
+constexpr std::int64_t run_file_interval = 20;  // iterations between two writes of the run file
+constexpr std::int64_t statistics_warm_up = 2;  // first iterations connect ranks and touch memory for the first time
 
-std::string command;                               // for provenance; set by main
-volatile std::sig_atomic_t stop_asked = 0;         // the signal that asked, or 0
+std::string command;                        // for provenance; set by main
+volatile std::sig_atomic_t stop_asked = 0;  // the signal that asked, or 0
 
 CommandLine command_line() {
-  return {.program = "sailor-train",
-          .purpose = "trains a model as a plan says; start one process per rank with srun or mpirun",
-          .positionals = {{.name = "PLAN", .help = "plan file (plan.toml)"}},
-          .options = {{.name = "data",
-                       .value_name = "PREFIX",
-                       .help = "tokens to train on: PREFIX.bin and PREFIX.idx in Megatron-LM's format (see sailor-data)"},
-                      {.name = "iterations",
-                       .type = OptionType::integer,
-                       .value_name = "N",
-                       .help = "train for N iterations",
-                       .default_value = "100",
-                       .minimum = 1},
-                      {.name = "learning-rate",
-                       .type = OptionType::number,
-                       .value_name = "RATE",
-                       .help = "learning rate of AdamW after the warm-up",
-                       .default_value = "0.0006",
-                       .minimum = 0},
-                      {.name = "warm-up-iterations",
-                       .type = OptionType::integer,
-                       .value_name = "N",
-                       .help = "let the learning rate rise linearly over the first N iterations",
-                       .default_value = "0",
-                       .minimum = 0},
-                      {.name = "weight-decay",
-                       .type = OptionType::number,
-                       .value_name = "RATE",
-                       .help = "decoupled weight decay of AdamW, on matrices only",
-                       .default_value = "0.1",
-                       .minimum = 0},
-                      {.name = "seed",
-                       .type = OptionType::integer,
-                       .value_name = "N",
-                       .help = "seed of the initial parameters and of the order of samples",
-                       .default_value = "1",
-                       .minimum = 0},
-                      {.name = "run-file",
-                       .value_name = "FILE",
-                       .help = "keep times, losses and peak memory in this HDF5 file (for sailor-simulate --against)"},
-                      {.name = "log-every",
-                       .type = OptionType::integer,
-                       .value_name = "N",
-                       .help = "print every N-th iteration",
-                       .default_value = "1",
-                       .minimum = 1},
-                      {.name = "timeout",
-                       .type = OptionType::number,
-                       .value_name = "SECONDS",
-                       .help = "give up when another rank does not answer for so many seconds",
-                       .default_value = "600",
-                       .minimum = 0.001},
-                      shared::models_folder()},
-          .examples = {{"srun --mpi=pmix -n 4 sailor-train plan.toml --data corpus --iterations 100",
-                        "train for 100 iterations with the 4 ranks of a plan"},
-                       {"mpirun -n 2 sailor-train plan.toml --data corpus --iterations 20 --run-file run.h5",
-                        "keep what was measured"},
-                       {"sailor-simulate plan.toml --profile store --against run.h5",
-                        "compare it with the prediction"}},
-          .notes = "SIGTERM and SIGUSR2 end training after the running iteration, with the run file written and exit "
-                   "status 0\n(Slurm: --signal=USR2@60). Prints a line per iteration: its loss (mean cross-entropy per "
-                   "token, natural\nlogarithm), its time (slowest rank) and the tokens per second of all ranks together."};
+  return {
+      .program = "sailor-train",
+      .purpose = "trains a model as a plan says; start one process per rank with srun or mpirun",
+      .positionals = {{.name = "PLAN", .help = "plan file (plan.toml)"}},
+      .options = {{.name = "data",
+                   .value_name = "PREFIX",
+                   .help = "tokens to train on: PREFIX.bin and PREFIX.idx in Megatron-LM's format (see sailor-data)"},
+                  {.name = "iterations",
+                   .type = OptionType::integer,
+                   .value_name = "N",
+                   .help = "train for N iterations",
+                   .default_value = "100",
+                   .minimum = 1},
+                  {.name = "learning-rate",
+                   .type = OptionType::number,
+                   .value_name = "RATE",
+                   .help = "learning rate of AdamW after the warm-up",
+                   .default_value = "0.0006",
+                   .minimum = 0},
+                  {.name = "warm-up-iterations",
+                   .type = OptionType::integer,
+                   .value_name = "N",
+                   .help = "let the learning rate rise linearly over the first N iterations",
+                   .default_value = "0",
+                   .minimum = 0},
+                  {.name = "weight-decay",
+                   .type = OptionType::number,
+                   .value_name = "RATE",
+                   .help = "decoupled weight decay of AdamW, on matrices only",
+                   .default_value = "0.1",
+                   .minimum = 0},
+                  {.name = "seed",
+                   .type = OptionType::integer,
+                   .value_name = "N",
+                   .help = "seed of the initial parameters and of the order of samples",
+                   .default_value = "1",
+                   .minimum = 0},
+                  {.name = "run-file",
+                   .value_name = "FILE",
+                   .help = "keep times, losses and peak memory in this HDF5 file (for sailor-simulate --against)"},
+                  {.name = "log-every",
+                   .type = OptionType::integer,
+                   .value_name = "N",
+                   .help = "print every N-th iteration",
+                   .default_value = "1",
+                   .minimum = 1},
+                  {.name = "timeout",
+                   .type = OptionType::number,
+                   .value_name = "SECONDS",
+                   .help = "give up when another rank does not answer for so many seconds",
+                   .default_value = "600",
+                   .minimum = 0.001},
+                  shared::models_folder()},
+      .examples = {{"srun --mpi=pmix -n 4 sailor-train plan.toml --data corpus --iterations 100",
+                    "train for 100 iterations with the 4 ranks of a plan"},
+                   {"mpirun -n 2 sailor-train plan.toml --data corpus --iterations 20 --run-file run.h5",
+                    "keep what was measured"},
+                   {"sailor-simulate plan.toml --profile store --against run.h5", "compare it with the prediction"}},
+      .notes =
+          "SIGTERM and SIGUSR2 end training after the running iteration, with the run file written and exit "
+          "status 0\n(Slurm: --signal=USR2@60). Prints a line per iteration: its loss (mean cross-entropy per "
+          "token, natural\nlogarithm), its time (slowest rank) and the tokens per second of all ranks together."};
 }
 
 void ask_to_stop(int signal) { stop_asked = signal; }
@@ -111,12 +112,13 @@ void catch_signals() {
 class RunFile {
  public:
   RunFile(const Options& options, const Plan& plan, const runtime::Device& device) : path_(options.text("run-file")) {
-    run_.provenance = {.tool = fmt::format("sailor-train {}", version()),
-                       .command = command,
-                       .device = device.name(),
-                       .versions = fmt::format("{}, {}", device.versions(), MpiSession::version()),
-                       .date = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::chrono::floor<std::chrono::seconds>(
-                                                                       std::chrono::system_clock::now())))};
+    run_.provenance = {
+        .tool = fmt::format("sailor-train {}", version()),
+        .command = command,
+        .device = device.name(),
+        .versions = fmt::format("{}, {}", device.versions(), MpiSession::version()),
+        .date = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}",
+                            fmt::gmtime(std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now())))};
     run_.plan_toml = plan_to_toml(plan);
   }
 
@@ -235,7 +237,8 @@ Result<void> train(const Options& options, const Environment& environment, Commu
 
 Result<void> run(const Options& options, const Environment& environment) {
   catch_signals();
-  auto session = MpiSession::start({.program = "sailor-train", .timeout = Seconds(options.number("timeout"))}, environment);
+  auto session =
+      MpiSession::start({.program = "sailor-train", .timeout = Seconds(options.number("timeout"))}, environment);
   if (!session) {
     if (runtime::is_reported_elsewhere(session.error())) std::exit(exit_status(session.error().code));
     return fail(session.error());

@@ -35,24 +35,29 @@ Partition read_partition(const TomlTable& row) {
   partition.up = row.boolean_or("up", true);
   partition.is_default = row.boolean_or("default", false);
   if (row.has("time_limit_s")) partition.time_limit = Seconds(row.number("time_limit_s", {.minimum = 1.0}));
-  if (row.has("most_nodes")) partition.most_nodes = static_cast<int>(row.integer("most_nodes", {.minimum = 1, .maximum = 1 << 20}));
+  if (row.has("most_nodes"))
+    partition.most_nodes = static_cast<int>(row.integer("most_nodes", {.minimum = 1, .maximum = 1 << 20}));
   return partition;
 }
 
 NodeGroup read_group(const TomlTable& row, const GpuCatalogue& catalogue) {
   NodeGroup group;
   group.nodes = row.texts_or("nodes", {});
-  group.count = static_cast<int>(row.integer_or("count", static_cast<std::int64_t>(std::max<std::size_t>(group.nodes.size(), 1)),
-                                                {.minimum = 1, .maximum = 1 << 20}));
+  group.count =
+      static_cast<int>(row.integer_or("count", static_cast<std::int64_t>(std::max<std::size_t>(group.nodes.size(), 1)),
+                                      {.minimum = 1, .maximum = 1 << 20}));
   if (!group.nodes.empty() && group.nodes.size() != static_cast<std::size_t>(group.count))
     row.reject("count", fmt::format("'count' is {} but {} nodes are named", group.count, group.nodes.size()));
   if (std::set<std::string>(group.nodes.begin(), group.nodes.end()).size() != group.nodes.size())
     row.reject("nodes", "a node is named twice");
   const std::string gpu = row.text("gpu");
-  if (auto type = catalogue.find(gpu)) group.gpu = type->name;
-  else if (!gpu.empty()) row.reject("gpu", type.error().what, type.error().hint);
+  if (auto type = catalogue.find(gpu))
+    group.gpu = type->name;
+  else if (!gpu.empty())
+    row.reject("gpu", type.error().what, type.error().hint);
   group.gpus_per_node = static_cast<int>(row.integer("gpus_per_node", {.minimum = 1, .maximum = 4096}));
-  group.cpus_per_node = static_cast<int>(row.integer_or("cpus_per_node", group.gpus_per_node, {.minimum = 1, .maximum = 65536}));
+  group.cpus_per_node =
+      static_cast<int>(row.integer_or("cpus_per_node", group.gpus_per_node, {.minimum = 1, .maximum = 65536}));
   group.memory_per_node = Bytes(row.number("memory_per_node_bytes", {.minimum = 1.0, .maximum = 1e16}));
   group.state = static_cast<NodeState>(row.choice_or("state", state_names, 0));
   group.state_reason = row.text_or("state_reason", "");
@@ -68,8 +73,10 @@ Zone read_zone(const TomlTable& row, const GpuCatalogue& catalogue) {
   for (const TomlTable& price : row.tables("prices")) {
     const std::string gpu = price.text("gpu");
     const UsdPerHour usd(price.number("usd_per_hour", {.minimum = 0.0}));
-    if (auto type = catalogue.find(gpu)) zone.prices.emplace_back(type->name, usd);
-    else if (!gpu.empty()) price.reject("gpu", type.error().what, type.error().hint);
+    if (auto type = catalogue.find(gpu))
+      zone.prices.emplace_back(type->name, usd);
+    else if (!gpu.empty())
+      price.reject("gpu", type.error().what, type.error().hint);
   }
   return zone;
 }
@@ -170,26 +177,29 @@ std::string cluster_to_toml(const Cluster& cluster) {
   std::string text = "# A cluster as Sailor sees it.\nschema_version = 1\n";
   text += fmt::format("name = {}\n", toml_quote(cluster.name));
   for (const Partition& partition : cluster.partitions) {
-    text += fmt::format("\n[[partitions]]\nname = {}\nup = {}\ndefault = {}\n", toml_quote(partition.name), partition.up,
-                        partition.is_default);
+    text += fmt::format("\n[[partitions]]\nname = {}\nup = {}\ndefault = {}\n", toml_quote(partition.name),
+                        partition.up, partition.is_default);
     if (partition.time_limit) text += fmt::format("time_limit_s = {}\n", toml_number(partition.time_limit->value()));
     if (partition.most_nodes) text += fmt::format("most_nodes = {}\n", *partition.most_nodes);
   }
   for (const Zone& zone : cluster.zones) {
     text += fmt::format("\n[[zones]]\nname = {}\nregion = {}\n", toml_quote(zone.name), toml_quote(zone.region));
     for (const auto& [gpu, price] : zone.prices)
-      text += fmt::format("[[zones.prices]]\ngpu = {}\nusd_per_hour = {}\n", toml_quote(gpu), toml_number(price.value()));
+      text +=
+          fmt::format("[[zones.prices]]\ngpu = {}\nusd_per_hour = {}\n", toml_quote(gpu), toml_number(price.value()));
   }
   for (const ZoneLink& link : cluster.links)
-    text += fmt::format("\n[[links]]\nfrom = {}\nto = {}\nbandwidth_bytes_per_s = {}\nlatency_s = {}\negress_usd_per_byte = {}\n",
-                        toml_quote(link.from), toml_quote(link.to), toml_number(link.bandwidth.value()),
-                        toml_number(link.latency.value()), toml_number(link.egress_usd_per_byte));
+    text += fmt::format(
+        "\n[[links]]\nfrom = {}\nto = {}\nbandwidth_bytes_per_s = {}\nlatency_s = {}\negress_usd_per_byte = {}\n",
+        toml_quote(link.from), toml_quote(link.to), toml_number(link.bandwidth.value()),
+        toml_number(link.latency.value()), toml_number(link.egress_usd_per_byte));
   for (const NodeGroup& group : cluster.groups) {
     text += "\n[[nodes]]\n";
     if (!group.nodes.empty()) text += fmt::format("nodes = {}\n", quoted_list(group.nodes));
-    text += fmt::format("count = {}\ngpu = {}\ngpus_per_node = {}\ncpus_per_node = {}\nmemory_per_node_bytes = {}\nstate = {}\n",
-                        group.count, toml_quote(group.gpu), group.gpus_per_node, group.cpus_per_node,
-                        toml_number(group.memory_per_node.value()), toml_quote(to_string(group.state)));
+    text += fmt::format(
+        "count = {}\ngpu = {}\ngpus_per_node = {}\ncpus_per_node = {}\nmemory_per_node_bytes = {}\nstate = {}\n",
+        group.count, toml_quote(group.gpu), group.gpus_per_node, group.cpus_per_node,
+        toml_number(group.memory_per_node.value()), toml_quote(to_string(group.state)));
     if (!group.state_reason.empty()) text += fmt::format("state_reason = {}\n", toml_quote(group.state_reason));
     if (!group.zone.empty()) text += fmt::format("zone = {}\n", toml_quote(group.zone));
     if (!group.partitions.empty()) text += fmt::format("partitions = {}\n", quoted_list(group.partitions));

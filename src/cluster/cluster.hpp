@@ -26,15 +26,15 @@ std::string_view to_string(NodeState state);
 
 /// Nodes that are alike in everything a plan needs to know.
 struct NodeGroup {
-  std::vector<std::string> nodes;   ///< names; empty in a hypothetical cluster
-  int count = 0;                    ///< number of nodes; nodes.size() unless hypothetical
-  std::string gpu;                  ///< name in the catalogue
-  int gpus_per_node = 0;            ///< devices; for a CPU type the cores, one rank each
+  std::vector<std::string> nodes;  ///< names; empty in a hypothetical cluster
+  int count = 0;                   ///< number of nodes; nodes.size() unless hypothetical
+  std::string gpu;                 ///< name in the catalogue
+  int gpus_per_node = 0;           ///< devices; for a CPU type the cores, one rank each
   int cpus_per_node = 0;
-  Bytes memory_per_node{};          ///< host memory
+  Bytes memory_per_node{};  ///< host memory
   NodeState state = NodeState::idle;
-  std::string state_reason;         ///< why it is unavailable, as Slurm says it
-  std::string zone;                 ///< name of a zone; empty = the only one
+  std::string state_reason;  ///< why it is unavailable, as Slurm says it
+  std::string zone;          ///< name of a zone; empty = the only one
   std::vector<std::string> partitions;
 };
 
@@ -42,8 +42,8 @@ struct Partition {
   std::string name;
   bool up = true;
   bool is_default = false;
-  std::optional<Seconds> time_limit;   ///< none: unlimited
-  std::optional<int> most_nodes;       ///< per job; none: unlimited
+  std::optional<Seconds> time_limit;  ///< none: unlimited
+  std::optional<int> most_nodes;      ///< per job; none: unlimited
 };
 
 /// A group of nodes near each other, with prices of their own.
@@ -58,14 +58,14 @@ struct Zone {
 struct ZoneLink {
   std::string from;
   std::string to;
-  BytesPerSecond bandwidth{};   ///< of one stream between two nodes
+  BytesPerSecond bandwidth{};  ///< of one stream between two nodes
   Seconds latency{};
   double egress_usd_per_byte = 0.0;
 };
 
 struct Cluster {
   std::string name;
-  std::string origin;            ///< the file, or "slurm"
+  std::string origin;  ///< the file, or "slurm"
   std::vector<NodeGroup> groups;
   std::vector<Partition> partitions;
   std::vector<Zone> zones;

@@ -42,7 +42,8 @@ Result<GpuCatalogue> GpuCatalogue::parse(std::string_view text, std::string_view
         row.reject("aliases", fmt::format("the name '{}' of {} already means {}", name, type.name, entry->second));
     for (const std::string& gres : type.slurm_gres)
       if (const auto [entry, added] = gres_names.emplace(to_lower(gres), type.name); !added)
-        row.reject("slurm_gres", fmt::format("the GRES type '{}' of {} already means {}", gres, type.name, entry->second));
+        row.reject("slurm_gres",
+                   fmt::format("the GRES type '{}' of {} already means {}", gres, type.name, entry->second));
     catalogue.types_.push_back(std::move(type));
   }
   SAILOR_CHECK(document->finish());

@@ -14,17 +14,17 @@ namespace sailor {
 enum class DeviceKind { gpu, cpu };
 
 struct GpuType {
-  std::string name;                    ///< "GH200-96"
-  std::vector<std::string> aliases;    ///< other names people use: "GH-96", "gh200"
+  std::string name;                  ///< "GH200-96"
+  std::vector<std::string> aliases;  ///< other names people use: "GH-96", "gh200"
   DeviceKind kind = DeviceKind::gpu;
-  Bytes memory{};                      ///< of one device; 0 for a CPU: it has its share of the node's memory
+  Bytes memory{};  ///< of one device; 0 for a CPU: it has its share of the node's memory
   FlopPerSecond peak_fp32{};
-  FlopPerSecond peak_tf32{};           ///< 0: the device has none
-  FlopPerSecond peak_bf16{};           ///< 0: the device has none
+  FlopPerSecond peak_tf32{};  ///< 0: the device has none
+  FlopPerSecond peak_bf16{};  ///< 0: the device has none
   BytesPerSecond memory_bandwidth{};
-  UsdPerHour price{};                  ///< of one device
-  std::vector<std::string> slurm_gres; ///< GRES types that mean this device: "gpu:<type>", compared without case
-  std::string source;                  ///< of the figures
+  UsdPerHour price{};                   ///< of one device
+  std::vector<std::string> slurm_gres;  ///< GRES types that mean this device: "gpu:<type>", compared without case
+  std::string source;                   ///< of the figures
 };
 
 class GpuCatalogue {

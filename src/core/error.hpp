@@ -48,17 +48,20 @@ inline tl::unexpected<Error> fail(Error error, std::string_view context = {}) {
 /// The exit status of a program that ends with this error: 1 failure, 2 usage, 3 no feasible plan.
 constexpr int exit_status(ErrorCode code) {
   switch (code) {
-    case ErrorCode::usage: return 2;
-    case ErrorCode::infeasible: return 3;
-    default: return 1;
+    case ErrorCode::usage:
+      return 2;
+    case ErrorCode::infeasible:
+      return 3;
+    default:
+      return 1;
   }
 }
 
 }  // namespace sailor
 
 /// Returns the error of `result` from the enclosing function, or goes on.
-#define SAILOR_CHECK(result)                                                        \
-  do {                                                                              \
-    if (auto&& sailor_check_result = (result); !sailor_check_result)                \
+#define SAILOR_CHECK(result)                                                            \
+  do {                                                                                  \
+    if (auto&& sailor_check_result = (result); !sailor_check_result)                    \
       return ::tl::unexpected<::sailor::Error>(std::move(sailor_check_result).error()); \
   } while (false)

@@ -35,7 +35,8 @@ class FileDescriptor {
 
 Result<void> sync_path(const fs::path& path, int flags) {
   const FileDescriptor file(::open(path.c_str(), flags | O_CLOEXEC));
-  if (file.get() < 0) return fail(ErrorCode::io, fmt::format("cannot open '{}': {}", path.string(), system_message(errno)));
+  if (file.get() < 0)
+    return fail(ErrorCode::io, fmt::format("cannot open '{}': {}", path.string(), system_message(errno)));
   // Some network file systems refuse fsync of a folder with EINVAL; the rename is then as safe as they make it.
   if (::fsync(file.get()) != 0 && errno != EINVAL && errno != EROFS)
     return fail(ErrorCode::io, fmt::format("cannot flush '{}' to disk: {}", path.string(), system_message(errno)));
@@ -47,8 +48,7 @@ Result<void> sync_path(const fs::path& path, int flags) {
 Result<std::string> read_text_file(const fs::path& path, std::size_t limit) {
   std::error_code code;
   const fs::file_status status = fs::status(path, code);
-  if (!fs::exists(status))
-    return fail(ErrorCode::not_found, fmt::format("file '{}' does not exist", path.string()));
+  if (!fs::exists(status)) return fail(ErrorCode::not_found, fmt::format("file '{}' does not exist", path.string()));
   if (!fs::is_regular_file(status))
     return fail(ErrorCode::io, fmt::format("'{}' is not a regular file", path.string()));
   const std::uintmax_t size = fs::file_size(path, code);
@@ -62,8 +62,7 @@ Result<std::string> read_text_file(const fs::path& path, std::size_t limit) {
   return content;
 }
 
-Result<void> write_file_atomically(const fs::path& path,
-                                   const std::function<Result<void>(const fs::path&)>& writer) {
+Result<void> write_file_atomically(const fs::path& path, const std::function<Result<void>(const fs::path&)>& writer) {
   if (path.filename().empty())
     return fail(ErrorCode::io, fmt::format("cannot write '{}': it names no file", path.string()));
   std::error_code code;
@@ -71,12 +70,12 @@ Result<void> write_file_atomically(const fs::path& path,
     return fail(ErrorCode::io, fmt::format("cannot write '{}': it is a directory", path.string()));
   const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
   if (!fs::is_directory(folder, code))
-    return fail(ErrorCode::io, fmt::format("cannot write '{}': there is no folder '{}'", path.string(), folder.string()),
+    return fail(ErrorCode::io,
+                fmt::format("cannot write '{}': there is no folder '{}'", path.string(), folder.string()),
                 "create the folder first");
   std::array<char, 256> host{};
   ::gethostname(host.data(), host.size() - 1);
-  const fs::path temporary =
-      folder / fmt::format(".{}.{}.{}.tmp", path.filename().string(), host.data(), ::getpid());
+  const fs::path temporary = folder / fmt::format(".{}.{}.{}.tmp", path.filename().string(), host.data(), ::getpid());
   auto clean_up = [&](Error error) {
     std::error_code ignored;
     fs::remove(temporary, ignored);
@@ -86,7 +85,8 @@ Result<void> write_file_atomically(const fs::path& path,
   if (auto synced = sync_path(temporary, O_RDONLY); !synced) return clean_up(synced.error());
   fs::rename(temporary, path, code);
   if (code)
-    return clean_up(Error{ErrorCode::io, fmt::format("cannot rename into '{}': {}", path.string(), code.message()), {}});
+    return clean_up(
+        Error{ErrorCode::io, fmt::format("cannot rename into '{}': {}", path.string(), code.message()), {}});
   return sync_path(folder, O_RDONLY | O_DIRECTORY);
 }
 

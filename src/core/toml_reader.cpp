@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <toml++/toml.h>
 #include <algorithm>
 #include <cmath>
 #include <set>
-#include <toml++/toml.h>
 
 #include "core/files.hpp"
 
@@ -40,13 +40,20 @@ const toml::table* as_table(const void* node) { return static_cast<const toml::t
 
 const char* type_name(const toml::node& node) {
   switch (node.type()) {
-    case toml::node_type::table: return "a table";
-    case toml::node_type::array: return "an array";
-    case toml::node_type::string: return "a string";
-    case toml::node_type::integer: return "an integer";
-    case toml::node_type::floating_point: return "a number";
-    case toml::node_type::boolean: return "a boolean";
-    default: return "a date or time";
+    case toml::node_type::table:
+      return "a table";
+    case toml::node_type::array:
+      return "an array";
+    case toml::node_type::string:
+      return "a string";
+    case toml::node_type::integer:
+      return "an integer";
+    case toml::node_type::floating_point:
+      return "a number";
+    case toml::node_type::boolean:
+      return "a boolean";
+    default:
+      return "a date or time";
   }
 }
 
@@ -80,8 +87,8 @@ std::int64_t read_integer(TomlState& state, const toml::node& node, std::string_
     return std::clamp<std::int64_t>(1, range.minimum, range.maximum);
   }
   if (*value < range.minimum || *value > range.maximum) {
-    const std::string bound = *value < range.minimum ? fmt::format("at least {}", range.minimum)
-                                                     : fmt::format("at most {}", range.maximum);
+    const std::string bound =
+        *value < range.minimum ? fmt::format("at least {}", range.minimum) : fmt::format("at most {}", range.maximum);
     state.record(&node, fmt::format("'{}' is {} but must be {}", join(path, key), *value, bound));
     return std::clamp(*value, range.minimum, range.maximum);
   }
@@ -96,7 +103,7 @@ double read_number(TomlState& state, const toml::node& node, std::string_view pa
   }
   const double value = *node.value<double>();
   if (!std::isfinite(value) || value < range.minimum || value > range.maximum) {
-    const std::string bound = !std::isfinite(value) ? "finite"
+    const std::string bound = !std::isfinite(value)   ? "finite"
                               : value < range.minimum ? fmt::format("at least {}", range.minimum)
                                                       : fmt::format("at most {}", range.maximum);
     state.record(&node, fmt::format("'{}' is {} but must be {}", join(path, key), value, bound));
@@ -250,8 +257,10 @@ std::vector<std::int64_t> TomlTable::integers(std::string_view key, IntegerRange
 
 TomlTable TomlTable::table(std::string_view key) const {
   const toml::node* node = find(*state_, node_, key);
-  if (node == nullptr) missing(*state_, node_, path_, key);
-  else if (!node->is_table()) wrong_type(*state_, *node, path_, key, "a table");
+  if (node == nullptr)
+    missing(*state_, node_, path_, key);
+  else if (!node->is_table())
+    wrong_type(*state_, *node, path_, key, "a table");
   return {state_, node != nullptr ? node->as_table() : nullptr, join(path_, key)};
 }
 
@@ -279,8 +288,9 @@ std::size_t TomlTable::choice(std::string_view key, const std::vector<std::strin
   const std::string value = text(key);
   const auto found = std::find(choices.begin(), choices.end(), value);
   if (found == choices.end()) {
-    if (!value.empty()) reject(key, fmt::format("'{}' is '{}'", join(path_, key), value),
-                               fmt::format("use one of: {}", fmt::join(choices, ", ")));
+    if (!value.empty())
+      reject(key, fmt::format("'{}' is '{}'", join(path_, key), value),
+             fmt::format("use one of: {}", fmt::join(choices, ", ")));
     return 0;
   }
   return static_cast<std::size_t>(found - choices.begin());
@@ -346,11 +356,21 @@ std::string toml_quote(std::string_view text) {
   std::string quoted = "\"";
   for (const char c : text) {
     switch (c) {
-      case '"': quoted += "\\\""; break;
-      case '\\': quoted += "\\\\"; break;
-      case '\n': quoted += "\\n"; break;
-      case '\t': quoted += "\\t"; break;
-      case '\r': quoted += "\\r"; break;
+      case '"':
+        quoted += "\\\"";
+        break;
+      case '\\':
+        quoted += "\\\\";
+        break;
+      case '\n':
+        quoted += "\\n";
+        break;
+      case '\t':
+        quoted += "\\t";
+        break;
+      case '\r':
+        quoted += "\\r";
+        break;
       default:
         if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
           quoted += fmt::format("\\u{:04X}", static_cast<unsigned>(static_cast<unsigned char>(c)));

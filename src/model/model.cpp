@@ -24,9 +24,7 @@ std::int64_t norm_parameters(const Model& model) {
 
 bool has_projections(const Model& model) { return model.embedding_width != model.hidden; }
 
-std::int64_t key_value_width(const Model& model) {
-  return std::int64_t{model.key_value_heads} * model.head_width();
-}
+std::int64_t key_value_width(const Model& model) { return std::int64_t{model.key_value_heads} * model.head_width(); }
 
 std::int64_t block_parameters(const Model& model) {
   const std::int64_t h = model.hidden;
@@ -35,8 +33,7 @@ std::int64_t block_parameters(const Model& model) {
   const std::int64_t attention = h * h + 2 * h * kv + h * h + (model.attention_input_bias ? h + 2 * kv : 0) +
                                  (model.attention_output_bias ? h : 0);
   const bool gated = model.activation == Activation::swiglu;
-  const std::int64_t feed_forward =
-      (gated ? 3 : 2) * h * f + (model.linear_bias ? (gated ? 2 : 1) * f + h : 0);
+  const std::int64_t feed_forward = (gated ? 3 : 2) * h * f + (model.linear_bias ? (gated ? 2 : 1) * f + h : 0);
   return attention + feed_forward + 2 * norm_parameters(model);
 }
 
@@ -64,8 +61,10 @@ std::int64_t Model::parameters(LayerKind kind) const {
     case LayerKind::embedding:
       return std::int64_t{vocabulary} * embedding_width +
              (position == PositionKind::learned ? std::int64_t{max_sequence_length} * h : 0) + projection;
-    case LayerKind::block: return block_parameters(*this);
-    case LayerKind::final_norm: return final_norm == FinalNorm::separate ? norm_parameters(*this) : 0;
+    case LayerKind::block:
+      return block_parameters(*this);
+    case LayerKind::final_norm:
+      return final_norm == FinalNorm::separate ? norm_parameters(*this) : 0;
     case LayerKind::head:
       return (final_norm == FinalNorm::in_head ? norm_parameters(*this) : 0) + projection +
              (tied_embedding ? 0 : std::int64_t{vocabulary} * embedding_width);
@@ -74,18 +73,22 @@ std::int64_t Model::parameters(LayerKind kind) const {
 }
 
 std::int64_t Model::total_parameters() const {
-  return parameters(LayerKind::embedding) + blocks * parameters(LayerKind::block) +
-         parameters(LayerKind::final_norm) + parameters(LayerKind::head);
+  return parameters(LayerKind::embedding) + blocks * parameters(LayerKind::block) + parameters(LayerKind::final_norm) +
+         parameters(LayerKind::head);
 }
 
 Flop Model::forward_flop(LayerKind kind, double tokens, int sequence_length) const {
   const double h = hidden;
   const double projection = has_projections(*this) ? 2.0 * embedding_width * h : 0.0;
   switch (kind) {
-    case LayerKind::embedding: return Flop(tokens * projection);
-    case LayerKind::final_norm: return Flop(0.0);
-    case LayerKind::head: return Flop(tokens * (projection + 2.0 * embedding_width * vocabulary));
-    case LayerKind::block: break;
+    case LayerKind::embedding:
+      return Flop(tokens * projection);
+    case LayerKind::final_norm:
+      return Flop(0.0);
+    case LayerKind::head:
+      return Flop(tokens * (projection + 2.0 * embedding_width * vocabulary));
+    case LayerKind::block:
+      break;
   }
   const double kv = static_cast<double>(key_value_width(*this));
   const double gates = activation == Activation::swiglu ? 3.0 : 2.0;
@@ -128,7 +131,8 @@ Result<Model> parse_model(std::string_view text, std::string_view source_name) {
   model.attention_output_bias = root.boolean_or("attention_output_bias", model.linear_bias);
   model.tied_embedding = root.boolean("tied_embedding");
   model.scale_attention = root.boolean_or("scale_attention", true);
-  model.local_attention_window = static_cast<int>(root.integer_or("local_attention_window", 0, {.minimum = 0, .maximum = 1 << 24}));
+  model.local_attention_window =
+      static_cast<int>(root.integer_or("local_attention_window", 0, {.minimum = 0, .maximum = 1 << 24}));
 
   if (model.hidden % model.attention_heads != 0)
     root.reject("attention_heads", fmt::format("hidden ({}) is not divisible by attention_heads ({})", model.hidden,
@@ -137,8 +141,8 @@ Result<Model> parse_model(std::string_view text, std::string_view source_name) {
     root.reject("key_value_heads", fmt::format("attention_heads ({}) is not divisible by key_value_heads ({})",
                                                model.attention_heads, model.key_value_heads));
   if (model.embedding_width > model.hidden)
-    root.reject("embedding_width", fmt::format("embedding_width ({}) is larger than hidden ({})",
-                                               model.embedding_width, model.hidden));
+    root.reject("embedding_width",
+                fmt::format("embedding_width ({}) is larger than hidden ({})", model.embedding_width, model.hidden));
   SAILOR_CHECK(document->finish());
   return model;
 }
@@ -155,7 +159,8 @@ Result<std::vector<Model>> load_models(const fs::path& folder) {
   for (fs::directory_iterator entry(folder, code), end; !code && entry != end; entry.increment(code))
     if (entry->path().extension() == ".toml") files.push_back(entry->path());
   if (code)
-    return fail(ErrorCode::not_found, fmt::format("cannot list the models in '{}': {}", folder.string(), code.message()));
+    return fail(ErrorCode::not_found,
+                fmt::format("cannot list the models in '{}': {}", folder.string(), code.message()));
   std::sort(files.begin(), files.end());
   std::vector<Model> models;
   for (const fs::path& file : files) {
@@ -177,9 +182,9 @@ Result<Model> find_model(const std::string& name_or_path, const fs::path& folder
     if (alias || equal_ignoring_case(model.name, name_or_path)) return std::move(model);
     names.push_back(model.name);
   }
-  return fail(ErrorCode::not_found, fmt::format("model '{}' is not known", name_or_path),
-              fmt::format("use one of {} (from {}), or a path that ends in .toml", fmt::join(names, ", "),
-                          folder.string()));
+  return fail(
+      ErrorCode::not_found, fmt::format("model '{}' is not known", name_or_path),
+      fmt::format("use one of {} (from {}), or a path that ends in .toml", fmt::join(names, ", "), folder.string()));
 }
 
 }  // namespace sailor

@@ -42,11 +42,11 @@ struct Model {
 
   int blocks = 0;
   int hidden = 0;
-  int embedding_width = 0;    ///< width of the token embedding; projected to `hidden` when smaller
+  int embedding_width = 0;  ///< width of the token embedding; projected to `hidden` when smaller
   int attention_heads = 0;
-  int key_value_heads = 0;    ///< fewer than attention_heads: grouped-query attention
-  int feed_forward = 0;       ///< inner width of the feed-forward part
-  int vocabulary = 0;         ///< rows of the token embedding
+  int key_value_heads = 0;  ///< fewer than attention_heads: grouped-query attention
+  int feed_forward = 0;     ///< inner width of the feed-forward part
+  int vocabulary = 0;       ///< rows of the token embedding
   int max_sequence_length = 0;
 
   NormKind norm = NormKind::layer_norm;
@@ -59,9 +59,9 @@ struct Model {
   bool linear_bias = true;           ///< biases in the feed-forward part
   bool attention_input_bias = true;  ///< biases of the query, key and value projections (GPT-Neo has none)
   bool attention_output_bias = true;
-  bool tied_embedding = true;        ///< the head uses the token embedding's matrix
-  bool scale_attention = true;       ///< scores are divided by sqrt(head width) (GPT-Neo: not)
-  int local_attention_window = 0;    ///< every second block (1, 3, ...) sees only that many tokens; 0 = all see all
+  bool tied_embedding = true;      ///< the head uses the token embedding's matrix
+  bool scale_attention = true;     ///< scores are divided by sqrt(head width) (GPT-Neo: not)
+  int local_attention_window = 0;  ///< every second block (1, 3, ...) sees only that many tokens; 0 = all see all
 
   [[nodiscard]] int head_width() const { return hidden / attention_heads; }
   /// Number of layers: embedding + blocks + separate final norm + head.

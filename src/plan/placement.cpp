@@ -16,9 +16,8 @@ Result<std::vector<int>> nodes_of_ranks(const Plan& plan, const DevicesPerNode& 
         const auto known = devices.find(stage.gpu);
         const int per_node = known == devices.end() ? 1 : known->second;
         if (stage.tensor_parallel > per_node && known != devices.end())
-          return fail(ErrorCode::invalid_input,
-                      fmt::format("tensor_parallel {} needs more {} than the {} of one node", stage.tensor_parallel,
-                                  stage.gpu, per_node));
+          return fail(ErrorCode::invalid_input, fmt::format("tensor_parallel {} needs more {} than the {} of one node",
+                                                            stage.tensor_parallel, stage.gpu, per_node));
         if (stage.gpu != node_gpu || free_devices < stage.tensor_parallel) {
           ++node;
           node_gpu = stage.gpu;

@@ -37,12 +37,13 @@ std::optional<PipelineProblem> find_problem(const Pipeline& pipeline) {
     const LayerRange& layers = pipeline.stages[i].layers;
     const int stage = static_cast<int>(i);
     if (layers.first >= layers.last)
-      return PipelineProblem{stage, "layers", fmt::format("stage {} holds no layers: [{}, {})", i, layers.first, layers.last)};
+      return PipelineProblem{stage, "layers",
+                             fmt::format("stage {} holds no layers: [{}, {})", i, layers.first, layers.last)};
     if (layers.first != expected)
       return PipelineProblem{stage, "layers",
                              i == 0 ? fmt::format("stage 0 starts at layer {}, not 0", layers.first)
-                                    : fmt::format("stage {} starts at layer {} but stage {} ends at {}", i, layers.first,
-                                                  i - 1, expected)};
+                                    : fmt::format("stage {} starts at layer {} but stage {} ends at {}", i,
+                                                  layers.first, i - 1, expected)};
     expected = layers.last;
   }
   return std::nullopt;
@@ -166,8 +167,10 @@ Result<Plan> parse_plan(std::string_view text, std::string_view source_name) {
     for (const TomlTable& row : stages) {
       Stage stage;
       const auto layers = row.integers("layers", {.minimum = 0, .maximum = 1 << 24});
-      if (layers.size() == 2) stage.layers = {static_cast<int>(layers[0]), static_cast<int>(layers[1])};
-      else row.reject("layers", fmt::format("'layers' must be [first, last), two integers, not {}", layers.size()));
+      if (layers.size() == 2)
+        stage.layers = {static_cast<int>(layers[0]), static_cast<int>(layers[1])};
+      else
+        row.reject("layers", fmt::format("'layers' must be [first, last), two integers, not {}", layers.size()));
       stage.gpu = row.text("gpu");
       stage.tensor_parallel = static_cast<int>(row.integer_or("tensor_parallel", 1, {.minimum = 1, .maximum = 1024}));
       stage.zone = row.text_or("zone", "");
@@ -175,8 +178,10 @@ Result<Plan> parse_plan(std::string_view text, std::string_view source_name) {
       pipeline.stages.push_back(std::move(stage));
     }
     if (const auto problem = find_problem(pipeline); problem && document->good()) {
-      if (problem->stage >= 0) stages[static_cast<std::size_t>(problem->stage)].reject(problem->key, problem->what);
-      else entry.reject(problem->key, problem->what);
+      if (problem->stage >= 0)
+        stages[static_cast<std::size_t>(problem->stage)].reject(problem->key, problem->what);
+      else
+        entry.reject(problem->key, problem->what);
     }
     ranks += std::int64_t{pipeline.count} * pipeline.ranks();
     if (ranks > most_ranks) entry.reject("count", fmt::format("the plan has more than {} ranks", most_ranks));
@@ -198,13 +203,13 @@ Result<Plan> parse_plan(std::string_view text, std::string_view source_name) {
   if (root.has("prediction")) {
     const TomlTable prediction = root.table("prediction");
     constexpr NumberRange amount{.minimum = 0.0};
-    plan.prediction = PlanPrediction{
-        .iteration_time = Seconds(prediction.number("iteration_time_s", amount)),
-        .pipeline_time = Seconds(prediction.number("pipeline_time_s", amount)),
-        .synchronization_time = Seconds(prediction.number("synchronization_time_s", amount)),
-        .update_time = Seconds(prediction.number("update_time_s", amount)),
-        .peak_memory = Bytes(prediction.number("peak_memory_bytes", amount)),
-        .cost_per_iteration = Usd(prediction.number("cost_usd_per_iteration", amount))};
+    plan.prediction =
+        PlanPrediction{.iteration_time = Seconds(prediction.number("iteration_time_s", amount)),
+                       .pipeline_time = Seconds(prediction.number("pipeline_time_s", amount)),
+                       .synchronization_time = Seconds(prediction.number("synchronization_time_s", amount)),
+                       .update_time = Seconds(prediction.number("update_time_s", amount)),
+                       .peak_memory = Bytes(prediction.number("peak_memory_bytes", amount)),
+                       .cost_per_iteration = Usd(prediction.number("cost_usd_per_iteration", amount))};
   }
   SAILOR_CHECK(document->finish());
   return plan;
@@ -246,12 +251,13 @@ std::string plan_to_toml(const Plan& plan) {
   }
 
   const PlanOrigin& origin = plan.origin;
-  const std::array<std::pair<std::string_view, const std::string*>, 6> origins{{{"tool", &origin.tool},
-                                                                               {"cluster", &origin.cluster},
-                                                                               {"partition", &origin.partition},
-                                                                               {"profile_store", &origin.profile_store},
-                                                                               {"cluster_hash", &origin.cluster_hash},
-                                                                               {"profile_hash", &origin.profile_hash}}};
+  const std::array<std::pair<std::string_view, const std::string*>, 6> origins{
+      {{"tool", &origin.tool},
+       {"cluster", &origin.cluster},
+       {"partition", &origin.partition},
+       {"profile_store", &origin.profile_store},
+       {"cluster_hash", &origin.cluster_hash},
+       {"profile_hash", &origin.profile_hash}}};
   if (std::any_of(origins.begin(), origins.end(), [](const auto& entry) { return !entry.second->empty(); })) {
     text += "\n[origin]\n";
     for (const auto& [key, value] : origins)
@@ -285,7 +291,8 @@ std::string describe(const Plan& plan) {
   for (const Pipeline& pipeline : plan.pipelines) {
     std::vector<std::string> kinds;
     for (const Stage& stage : pipeline.stages) {
-      std::string kind = stage.tensor_parallel > 1 ? fmt::format("{} x{}", stage.gpu, stage.tensor_parallel) : stage.gpu;
+      std::string kind =
+          stage.tensor_parallel > 1 ? fmt::format("{} x{}", stage.gpu, stage.tensor_parallel) : stage.gpu;
       if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) kinds.push_back(std::move(kind));
     }
     parts.push_back(fmt::format("{} of {} on {}", plural(static_cast<std::size_t>(pipeline.count), "pipeline"),

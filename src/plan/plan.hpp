@@ -31,9 +31,9 @@ Result<Precision> parse_precision(std::string_view text);
 
 /// What is to be trained, independent of where.
 struct TrainingJob {
-  std::string model;          ///< name of a model
-  int global_batch = 0;       ///< sequences per iteration
-  int sequence_length = 0;    ///< tokens per sequence
+  std::string model;        ///< name of a model
+  int global_batch = 0;     ///< sequences per iteration
+  int sequence_length = 0;  ///< tokens per sequence
   Precision precision = Precision::fp32;
   Optimizer optimizer = Optimizer::adamw;
 };
@@ -41,43 +41,43 @@ struct TrainingJob {
 /// One tensor-parallel group and the layers it holds.
 struct Stage {
   LayerRange layers;
-  std::string gpu;            ///< name in the GPU catalogue
+  std::string gpu;  ///< name in the GPU catalogue
   int tensor_parallel = 1;
-  std::string zone;           ///< zone (cluster.toml) or partition (Slurm) that its node belongs to
+  std::string zone;  ///< zone (cluster.toml) or partition (Slurm) that its node belongs to
   Recompute recompute = Recompute::none;
   bool operator==(const Stage&) const = default;
 };
 
 struct Pipeline {
-  int count = 1;              ///< that many identical pipelines
-  int micro_batches = 0;      ///< per iteration, for each of them
+  int count = 1;          ///< that many identical pipelines
+  int micro_batches = 0;  ///< per iteration, for each of them
   std::vector<Stage> stages;
   [[nodiscard]] int ranks() const;  ///< of one of them
 };
 
 /// Where a plan came from. Empty strings are left out of the file.
 struct PlanOrigin {
-  std::string tool;            ///< "sailor-plan 0.1.0"
-  std::string cluster;         ///< name of the cluster, or the path of its file
-  std::string partition;       ///< the Slurm partition it was made for
+  std::string tool;       ///< "sailor-plan 0.1.0"
+  std::string cluster;    ///< name of the cluster, or the path of its file
+  std::string partition;  ///< the Slurm partition it was made for
   std::string profile_store;
-  std::string cluster_hash;    ///< content_hash() of what was read
+  std::string cluster_hash;  ///< content_hash() of what was read
   std::string profile_hash;
 };
 
 /// What the planner expected, carried along for comparison. Written only with a plan that was simulated.
 struct PlanPrediction {
   Seconds iteration_time{};
-  Seconds pipeline_time{};        ///< forward and backward of all micro-batches, slowest pipeline
-  Seconds synchronization_time{}; ///< gradient reduction that is not hidden
-  Seconds update_time{};          ///< optimizer step
-  Bytes peak_memory{};            ///< largest over ranks
+  Seconds pipeline_time{};         ///< forward and backward of all micro-batches, slowest pipeline
+  Seconds synchronization_time{};  ///< gradient reduction that is not hidden
+  Seconds update_time{};           ///< optimizer step
+  Bytes peak_memory{};             ///< largest over ranks
   Usd cost_per_iteration{};
 };
 
 struct Plan {
   TrainingJob job;
-  int micro_batch = 1;            ///< sequences
+  int micro_batch = 1;  ///< sequences
   Schedule schedule = Schedule::one_f_one_b;
   std::vector<Pipeline> pipelines;
   PlanOrigin origin;
@@ -93,10 +93,10 @@ struct Plan {
 /// tensor-parallel index.
 struct RankRole {
   int rank = 0;
-  int pipeline = 0;               ///< index over all pipelines, counts expanded
+  int pipeline = 0;  ///< index over all pipelines, counts expanded
   int stage = 0;
   int tensor_parallel_index = 0;
-  int pipeline_entry = 0;         ///< index into Plan::pipelines
+  int pipeline_entry = 0;  ///< index into Plan::pipelines
 };
 
 /// Roles of all ranks, ordered by rank.

@@ -47,7 +47,8 @@ Result<std::vector<Supply>> supplies(const Request& request, const Cluster& clus
     supply.gpu = group.gpu;
     supply.zone = group.zone;
     supply.nodes += group.count;
-    supply.gpus_per_node = supply.gpus_per_node == 0 ? group.gpus_per_node : std::min(supply.gpus_per_node, group.gpus_per_node);
+    supply.gpus_per_node =
+        supply.gpus_per_node == 0 ? group.gpus_per_node : std::min(supply.gpus_per_node, group.gpus_per_node);
   }
   std::vector<Supply> list;
   for (auto& entry : found) {
@@ -60,12 +61,13 @@ Result<std::vector<Supply>> supplies(const Request& request, const Cluster& clus
       if (group.state != NodeState::idle)
         reasons.insert(group.state_reason.empty() ? std::string(to_string(group.state))
                                                   : fmt::format("{}: {}", to_string(group.state), group.state_reason));
-    return fail(ErrorCode::infeasible,
-                fmt::format("no node of {} is {}{}",
-                            request.partition.empty() ? "the cluster" : fmt::format("partition '{}'", request.partition),
-                            request.only_idle ? "idle" : "up",
-                            reasons.empty() ? "" : fmt::format(" ({})", fmt::join(reasons, "; "))),
-                request.only_idle ? "leave out --only-idle to plan for nodes that are busy now" : "choose another partition");
+    return fail(
+        ErrorCode::infeasible,
+        fmt::format("no node of {} is {}{}",
+                    request.partition.empty() ? "the cluster" : fmt::format("partition '{}'", request.partition),
+                    request.only_idle ? "idle" : "up",
+                    reasons.empty() ? "" : fmt::format(" ({})", fmt::join(reasons, "; "))),
+        request.only_idle ? "leave out --only-idle to plan for nodes that are busy now" : "choose another partition");
   }
   return list;
 }
@@ -79,18 +81,22 @@ struct Shape {
   int data_parallel;
 };
 
-std::vector<Shape> shapes_of(const Request& request, const simulator::Environment& env, const std::vector<Supply>& list) {
+std::vector<Shape> shapes_of(const Request& request, const simulator::Environment& env,
+                             const std::vector<Supply>& list) {
   std::vector<Shape> shapes;
   const TrainingJob& job = request.job;
   for (const Supply& supply : list)
-    for (const int tensor_parallel : env.profile.tensor_parallel_degrees(env.model.name, supply.gpu, job.precision, job.sequence_length)) {
+    for (const int tensor_parallel :
+         env.profile.tensor_parallel_degrees(env.model.name, supply.gpu, job.precision, job.sequence_length)) {
       if (tensor_parallel > supply.gpus_per_node) continue;
       const int groups = supply.nodes * (supply.gpus_per_node / tensor_parallel);
-      for (const int micro_batch : env.profile.micro_batches(env.model.name, supply.gpu, job.precision, tensor_parallel, job.sequence_length)) {
+      for (const int micro_batch :
+           env.profile.micro_batches(env.model.name, supply.gpu, job.precision, tensor_parallel, job.sequence_length)) {
         if (job.global_batch % micro_batch != 0) continue;
         const int micro_batches = job.global_batch / micro_batch;
         for (int pipeline_parallel = 1; pipeline_parallel <= std::min(groups, env.model.layers()); ++pipeline_parallel)
-          for (int data_parallel = 1; data_parallel <= std::min(groups / pipeline_parallel, micro_batches); ++data_parallel)
+          for (int data_parallel = 1; data_parallel <= std::min(groups / pipeline_parallel, micro_batches);
+               ++data_parallel)
             shapes.push_back({&supply, tensor_parallel, micro_batch, pipeline_parallel, data_parallel});
       }
     }
@@ -160,11 +166,11 @@ Error no_measurement(const Request& request, const simulator::Environment& env, 
     for (const int length : env.profile.sequence_lengths(env.model.name, supply.gpu))
       there.push_back(fmt::format("{} at sequence length {}", supply.gpu, length));
   }
-  Error error{ErrorCode::not_found,
-              fmt::format("the profile has no {} measurement of model {} on {} at sequence length {}",
-                          to_string(request.job.precision), env.model.name, fmt::join(gpus, ", "),
-                          request.job.sequence_length),
-              "measure it with sailor-profile layers"};
+  Error error{
+      ErrorCode::not_found,
+      fmt::format("the profile has no {} measurement of model {} on {} at sequence length {}",
+                  to_string(request.job.precision), env.model.name, fmt::join(gpus, ", "), request.job.sequence_length),
+      "measure it with sailor-profile layers"};
   if (!there.empty()) error.hint += fmt::format("; it has: {}", fmt::join(there, ", "));
   return error;
 }
@@ -219,7 +225,8 @@ Result<SearchResult> find_plans(const Request& request, const simulator::Environ
     if (!measured) return fail(no_measurement(request, environment, *list));
     return fail(ErrorCode::infeasible,
                 fmt::format("no measured micro-batch size divides global_batch {}", request.job.global_batch),
-                "choose a global batch that is a multiple of one, or measure others with sailor-profile layers --micro-batches");
+                "choose a global batch that is a multiple of one, or measure others with sailor-profile layers "
+                "--micro-batches");
   }
 
   SearchResult result;
@@ -251,11 +258,13 @@ Result<SearchResult> find_plans(const Request& request, const simulator::Environ
     result.plans.push_back(std::move(candidate));
   }
   if (result.plans.empty())
-    return fail(ErrorCode::infeasible,
-                fmt::format("none of {} fits into memory; the nearest is {}", plural(result.considered, "plan"), nearest),
-                "use more or larger devices, a smaller micro-batch, or more pipeline stages");
+    return fail(
+        ErrorCode::infeasible,
+        fmt::format("none of {} fits into memory; the nearest is {}", plural(result.considered, "plan"), nearest),
+        "use more or larger devices, a smaller micro-batch, or more pipeline stages");
   std::stable_sort(result.plans.begin(), result.plans.end(), [](const Candidate& a, const Candidate& b) {
-    if (a.prediction.iteration_time != b.prediction.iteration_time) return a.prediction.iteration_time < b.prediction.iteration_time;
+    if (a.prediction.iteration_time != b.prediction.iteration_time)
+      return a.prediction.iteration_time < b.prediction.iteration_time;
     if (a.prediction.cost_per_iteration != b.prediction.cost_per_iteration)
       return a.prediction.cost_per_iteration < b.prediction.cost_per_iteration;
     return a.plan.ranks() < b.plan.ranks();

@@ -21,14 +21,14 @@ namespace sailor::planner {
 /// What to search over.
 struct Request {
   TrainingJob job;
-  std::string partition;         ///< only its nodes; empty: all nodes
-  bool only_idle = false;        ///< only nodes that are free now; else all that are up
-  double memory_margin = 0.0;    ///< share of each device's memory to leave free, 0 to 0.9
-  std::size_t most_plans = 10;   ///< how many to return
+  std::string partition;        ///< only its nodes; empty: all nodes
+  bool only_idle = false;       ///< only nodes that are free now; else all that are up
+  double memory_margin = 0.0;   ///< share of each device's memory to leave free, 0 to 0.9
+  std::size_t most_plans = 10;  ///< how many to return
 };
 
 struct Candidate {
-  Plan plan;                     ///< carries its prediction
+  Plan plan;  ///< carries its prediction
   simulator::Prediction prediction;
   double memory_headroom = 0.0;  ///< smallest share of a device's memory that stays free; 1 when not known
 };

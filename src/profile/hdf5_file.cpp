@@ -204,9 +204,12 @@ Result<void> FileWriter::table(const std::string& name, const std::vector<Column
     for (std::size_t i = 0; i < columns.size(); ++i) {
       char* const place = packed.data() + row * row_size + offsets[i];
       const Cell value = cell(row, i);
-      if (const auto* integer = std::get_if<std::int64_t>(&value)) std::memcpy(place, integer, sizeof(*integer));
-      else if (const auto* number = std::get_if<double>(&value)) std::memcpy(place, number, sizeof(*number));
-      else std::get<std::string>(value).copy(place, lengths[i]);
+      if (const auto* integer = std::get_if<std::int64_t>(&value))
+        std::memcpy(place, integer, sizeof(*integer));
+      else if (const auto* number = std::get_if<double>(&value))
+        std::memcpy(place, number, sizeof(*number));
+      else
+        std::get<std::string>(value).copy(place, lengths[i]);
     }
 
   const hsize_t extent = rows;
@@ -293,7 +296,8 @@ struct FileReader::State {
       std::size_t values = 0;
       const H5Z_filter_t filter =
           H5Pget_filter2(creation.get(), static_cast<unsigned>(i), &flags, &values, nullptr, 0, nullptr, nullptr);
-      if (filter == H5Z_FILTER_DEFLATE) compressed = true;
+      if (filter == H5Z_FILTER_DEFLATE)
+        compressed = true;
       else if (filter != H5Z_FILTER_SHUFFLE && filter != H5Z_FILTER_FLETCHER32)
         return invalid(fmt::format("dataset '/{}' uses filter {}", name, static_cast<int>(filter)));
     }

@@ -67,10 +67,10 @@ class FileReader {
   [[nodiscard]] bool has(const std::string& dataset) const;
   /// Calls start(rows) once, then cell(row, column, value) for every cell; a problem that `cell` returns ends the
   /// reading with an error that says where. Fields that `columns` does not name are skipped.
-  Result<void> table(const std::string& name, const std::vector<ColumnInfo>& columns,
-                     const std::function<void(std::size_t rows)>& start,
-                     const std::function<std::optional<std::string>(std::size_t row, std::size_t column, Cell value)>&
-                         cell) const;
+  Result<void> table(
+      const std::string& name, const std::vector<ColumnInfo>& columns,
+      const std::function<void(std::size_t rows)>& start,
+      const std::function<std::optional<std::string>(std::size_t row, std::size_t column, Cell value)>& cell) const;
   [[nodiscard]] Result<std::string> text(const std::string& name) const;
 
   /// An error about this file: "profile file 'x.h5': what".

@@ -183,8 +183,8 @@ std::vector<int> Profile::micro_batches(const std::string& model, const std::str
   return {values.begin(), values.end()};
 }
 
-std::vector<int> Profile::tensor_parallel_degrees(const std::string& model, const std::string& gpu,
-                                                  Precision precision, int sequence_length) const {
+std::vector<int> Profile::tensor_parallel_degrees(const std::string& model, const std::string& gpu, Precision precision,
+                                                  int sequence_length) const {
   std::set<int> values;
   for (const auto& [key, index] : layers_)
     if (key.model == model && key.gpu == gpu && key.precision == precision && key.sequence_length == sequence_length)

@@ -140,7 +140,7 @@ class Profile {
   using SizeCurve = std::map<double, double>;  // message bytes -> median seconds
 
   ProfileData data_;
-  std::map<LayerKey, std::size_t> layers_;     // index into data_.layers
+  std::map<LayerKey, std::size_t> layers_;  // index into data_.layers
   std::map<LinkKey, SizeCurve> links_;
 };
 

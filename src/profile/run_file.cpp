@@ -34,13 +34,13 @@ const Table<IterationRecord>& iteration_table() {
 const Table<RankRecord>& rank_table() {
   using Row = RankRecord;
   static const Table<Row> table(
-      "ranks", {hdf5::integer<Row>("rank", SAILOR_MEMBER(rank), {}),
-                hdf5::integer<Row>("pipeline", SAILOR_MEMBER(pipeline), {}),
-                hdf5::integer<Row>("stage", SAILOR_MEMBER(stage), {}),
-                hdf5::integer<Row>("tensor_parallel_index", SAILOR_MEMBER(tensor_parallel_index), {}),
-                hdf5::text<Row>("host", SAILOR_MEMBER(host)),
-                hdf5::quantity<Row>("peak_tensor_memory_bytes", "byte", SAILOR_MEMBER(peak_tensor_memory)),
-                hdf5::quantity<Row>("peak_resident_memory_bytes", "byte", SAILOR_MEMBER(peak_resident_memory))});
+      "ranks",
+      {hdf5::integer<Row>("rank", SAILOR_MEMBER(rank), {}), hdf5::integer<Row>("pipeline", SAILOR_MEMBER(pipeline), {}),
+       hdf5::integer<Row>("stage", SAILOR_MEMBER(stage), {}),
+       hdf5::integer<Row>("tensor_parallel_index", SAILOR_MEMBER(tensor_parallel_index), {}),
+       hdf5::text<Row>("host", SAILOR_MEMBER(host)),
+       hdf5::quantity<Row>("peak_tensor_memory_bytes", "byte", SAILOR_MEMBER(peak_tensor_memory)),
+       hdf5::quantity<Row>("peak_resident_memory_bytes", "byte", SAILOR_MEMBER(peak_resident_memory))});
   return table;
 }
 

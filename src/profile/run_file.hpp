@@ -32,8 +32,8 @@ struct RankRecord {
 
 struct RunRecord {
   Provenance provenance{};
-  std::string plan_toml{};                           ///< the plan as it was run
-  int warm_up_iterations = 0;                        ///< first iterations that statistics leave out
+  std::string plan_toml{};     ///< the plan as it was run
+  int warm_up_iterations = 0;  ///< first iterations that statistics leave out
   std::vector<IterationRecord> iterations{};
   std::vector<RankRecord> ranks{};
 

@@ -44,16 +44,15 @@ void add_times(std::vector<Column<Row>>& columns, const std::string& name, Membe
 const Table<LayerMeasurement>& layer_table() {
   static const Table<LayerMeasurement> table = [] {
     using Row = LayerMeasurement;
-    std::vector<Column<Row>> columns{
-        hdf5::text<Row>("model", SAILOR_MEMBER(key.model)),
-        hdf5::text<Row>("gpu", SAILOR_MEMBER(key.gpu)),
-        hdf5::choice<Row>("precision", SAILOR_MEMBER(key.precision), Precision::bf16),
-        hdf5::choice<Row>("recompute", SAILOR_MEMBER(key.recompute), Recompute::full),
-        hdf5::integer<Row>("tensor_parallel", SAILOR_MEMBER(key.tensor_parallel), count),
-        hdf5::integer<Row>("micro_batch", SAILOR_MEMBER(key.micro_batch), count),
-        hdf5::integer<Row>("sequence_length", SAILOR_MEMBER(key.sequence_length), count),
-        hdf5::integer<Row>("busy_ranks", SAILOR_MEMBER(key.busy_ranks), count),
-        hdf5::choice<Row>("layer_kind", SAILOR_MEMBER(key.kind), LayerKind::head)};
+    std::vector<Column<Row>> columns{hdf5::text<Row>("model", SAILOR_MEMBER(key.model)),
+                                     hdf5::text<Row>("gpu", SAILOR_MEMBER(key.gpu)),
+                                     hdf5::choice<Row>("precision", SAILOR_MEMBER(key.precision), Precision::bf16),
+                                     hdf5::choice<Row>("recompute", SAILOR_MEMBER(key.recompute), Recompute::full),
+                                     hdf5::integer<Row>("tensor_parallel", SAILOR_MEMBER(key.tensor_parallel), count),
+                                     hdf5::integer<Row>("micro_batch", SAILOR_MEMBER(key.micro_batch), count),
+                                     hdf5::integer<Row>("sequence_length", SAILOR_MEMBER(key.sequence_length), count),
+                                     hdf5::integer<Row>("busy_ranks", SAILOR_MEMBER(key.busy_ranks), count),
+                                     hdf5::choice<Row>("layer_kind", SAILOR_MEMBER(key.kind), LayerKind::head)};
     add_times<Row>(columns, "forward", SAILOR_MEMBER(forward));
     add_times<Row>(columns, "backward", SAILOR_MEMBER(backward));
     add_times<Row>(columns, "update", SAILOR_MEMBER(update));
@@ -84,10 +83,9 @@ const Table<LinkMeasurement>& link_table() {
 
 const Table<ProcessMeasurement>& process_table() {
   using Row = ProcessMeasurement;
-  static const Table<Row> table("processes",
-                                {hdf5::text<Row>("gpu", SAILOR_MEMBER(gpu)),
-                                 hdf5::text<Row>("framework", SAILOR_MEMBER(framework)),
-                                 hdf5::quantity<Row>("base_memory_bytes", "byte", SAILOR_MEMBER(base_memory))});
+  static const Table<Row> table(
+      "processes", {hdf5::text<Row>("gpu", SAILOR_MEMBER(gpu)), hdf5::text<Row>("framework", SAILOR_MEMBER(framework)),
+                    hdf5::quantity<Row>("base_memory_bytes", "byte", SAILOR_MEMBER(base_memory))});
   return table;
 }
 
@@ -219,9 +217,8 @@ Result<fs::path> add_to_store(const fs::path& store, const ProfileData& data) {
   std::error_code code;
   fs::create_directories(store, code);
   if (!fs::is_directory(store))
-    return fail(ErrorCode::io,
-                fmt::format("cannot make the folder '{}' for the profile store{}", store.string(),
-                            code ? ": " + code.message() : ": it is a file"));
+    return fail(ErrorCode::io, fmt::format("cannot make the folder '{}' for the profile store{}", store.string(),
+                                           code ? ": " + code.message() : ": it is a file"));
   ProfileData dated = data;
   if (dated.provenance.date.empty()) dated.provenance.date = hdf5::current_date();
   std::string date = for_file_name(dated.provenance.date);

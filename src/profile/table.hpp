@@ -55,10 +55,11 @@ template <class Row, class Member>
 Column<Row> text(std::string name, Member member) {
   return {.info = {std::move(name), ColumnType::text, "1"},
           .get = [member](const Row& row) -> Cell { return member(row); },
-          .set = [member](Row& row, const Cell& cell) {
-            member(row) = std::get<std::string>(cell);
-            return problem_with_name(member(row));
-          }};
+          .set =
+              [member](Row& row, const Cell& cell) {
+                member(row) = std::get<std::string>(cell);
+                return problem_with_name(member(row));
+              }};
 }
 
 template <class Row, class Member>
@@ -80,12 +81,13 @@ template <class Row, class Member>
 Column<Row> quantity(std::string name, std::string unit, Member member) {
   return {.info = {std::move(name), ColumnType::number, std::move(unit)},
           .get = [member](const Row& row) -> Cell { return member(row).value(); },
-          .set = [member](Row& row, const Cell& cell) {
-            using Type = std::remove_reference_t<decltype(member(row))>;
-            const double value = std::get<double>(cell);
-            member(row) = Type(value);
-            return problem_with_amount(value);
-          }};
+          .set =
+              [member](Row& row, const Cell& cell) {
+                using Type = std::remove_reference_t<decltype(member(row))>;
+                const double value = std::get<double>(cell);
+                member(row) = Type(value);
+                return problem_with_amount(value);
+              }};
 }
 
 /// An enumeration by the names that to_string() gives its values 0, 1, ..., last.
@@ -145,4 +147,5 @@ class Table {
 }  // namespace sailor::hdf5
 
 /// A function object that returns a reference to a member: SAILOR_MEMBER(key.model).
-#define SAILOR_MEMBER(path) [](auto& row) -> auto& { return row.path; }
+#define SAILOR_MEMBER(path) \
+  [](auto& row) -> auto& { return row.path; }

@@ -93,8 +93,7 @@ void LayerChain::divide_by_count(KindTimes& times) const {
     if (count_[kind] > 0) times[kind] /= count_[kind];
 }
 
-void LayerChain::forward_and_backward(const runtime::MicroBatch& micro_batch, KindTimes& forward,
-                                      KindTimes& backward) {
+void LayerChain::forward_and_backward(const runtime::MicroBatch& micro_batch, KindTimes& forward, KindTimes& backward) {
   forward = backward = {};
   LapClock clock(device_);
   Tensor hidden;

@@ -58,9 +58,8 @@ int ranks_on_busiest_host(runtime::Communicator& world) {
 Result<void> check_layers(const Model& model, const LayerSettings& settings, runtime::Communicator& world) {
   SAILOR_CHECK(runtime::check_supported(model));
   if (settings.sequence_length > model.max_sequence_length)
-    return fail(ErrorCode::usage,
-                fmt::format("--sequence-length: {} is over the {} tokens that model {} allows",
-                            settings.sequence_length, model.max_sequence_length, model.name));
+    return fail(ErrorCode::usage, fmt::format("--sequence-length: {} is over the {} tokens that model {} allows",
+                                              settings.sequence_length, model.max_sequence_length, model.name));
   // Value, gradient and two moments, 4 bytes each, on every rank of this host; activations come on top.
   const int ranks = ranks_on_busiest_host(world);
   const double needed = 16.0 * static_cast<double>(LayerChain::parameters_of(model)) * ranks;
@@ -75,9 +74,8 @@ Result<void> check_layers(const Model& model, const LayerSettings& settings, run
   return {};
 }
 
-std::vector<LayerMeasurement> measure_layers(const Model& model, const LayerSettings& settings,
-                                             runtime::Device& device, runtime::Communicator& world,
-                                             const RoundDone& round_done) {
+std::vector<LayerMeasurement> measure_layers(const Model& model, const LayerSettings& settings, runtime::Device& device,
+                                             runtime::Communicator& world, const RoundDone& round_done) {
   LayerChain chain(model, device);
   std::vector<ChainInput> inputs;
   std::vector<std::array<KindBytes, layer_kinds>> bytes;
@@ -155,9 +153,8 @@ std::vector<LayerMeasurement> measure_layers(const Model& model, const LayerSett
   return rows;
 }
 
-std::vector<ProcessMeasurement> measure_process(
-    const std::string& gpu, runtime::Communicator& world,
-    const std::function<std::unique_ptr<runtime::Device>()>& make_device) {
+std::vector<ProcessMeasurement> measure_process(const std::string& gpu, runtime::Communicator& world,
+                                                const std::function<std::unique_ptr<runtime::Device>()>& make_device) {
   {
     // The BLAS allocates its buffers in the first product, and MPI its own with the first messages.
     constexpr std::int64_t rows = 1024;
@@ -174,7 +171,8 @@ std::vector<ProcessMeasurement> measure_process(
   }
   // HDF5 stays in memory after the first file: rank 0 of a training writes one.
   std::error_code code;
-  const auto scratch = std::filesystem::temp_directory_path(code) / fmt::format("sailor-{}-{}.h5", world.host(), ::getpid());
+  const auto scratch =
+      std::filesystem::temp_directory_path(code) / fmt::format("sailor-{}-{}.h5", world.host(), ::getpid());
   if (save_profile(ProfileData{}, scratch)) std::filesystem::remove(scratch, code);
   world.barrier();
   const std::vector<std::string> gpus = all_texts(world, gpu);

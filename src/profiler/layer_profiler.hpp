@@ -19,13 +19,13 @@
 namespace sailor::profiler {
 
 struct LayerSettings {
-  std::string gpu;                  ///< name under which this rank's results are stored; ranks may differ
-  std::vector<int> micro_batches;   ///< sequences
-  int sequence_length = 0;          ///< tokens
-  int samples = 20;                 ///< rounds that count; each runs every micro-batch size
-  int warm_up = 3;                  ///< rounds before them
-  Seconds time_budget{120.0};       ///< no new round is begun after that, once `fewest_samples` are done
-  int busy_ranks = 0;               ///< ranks that compute on a node; 0: as many as share the busiest host
+  std::string gpu;                 ///< name under which this rank's results are stored; ranks may differ
+  std::vector<int> micro_batches;  ///< sequences
+  int sequence_length = 0;         ///< tokens
+  int samples = 20;                ///< rounds that count; each runs every micro-batch size
+  int warm_up = 3;                 ///< rounds before them
+  Seconds time_budget{120.0};      ///< no new round is begun after that, once `fewest_samples` are done
+  int busy_ranks = 0;              ///< ranks that compute on a node; 0: as many as share the busiest host
 };
 
 inline constexpr int fewest_samples = 3;
@@ -37,9 +37,8 @@ using RoundDone = std::function<void(std::size_t done, std::size_t of)>;
 Result<void> check_layers(const Model& model, const LayerSettings& settings, runtime::Communicator& world);
 
 /// Measurements on rank 0, statistics pooled over the ranks that have the same `gpu`; empty on other ranks.
-std::vector<LayerMeasurement> measure_layers(const Model& model, const LayerSettings& settings,
-                                             runtime::Device& device, runtime::Communicator& world,
-                                             const RoundDone& round_done);
+std::vector<LayerMeasurement> measure_layers(const Model& model, const LayerSettings& settings, runtime::Device& device,
+                                             runtime::Communicator& world, const RoundDone& round_done);
 
 /// Resident bytes of a process that has computed and communicated but holds no tensors: the largest over ranks, for
 /// each `gpu`, on rank 0. `make_device` makes a device that is given up again.

@@ -16,19 +16,19 @@
 namespace sailor::profiler {
 
 struct LinkSettings {
-  std::string gpu;                     ///< of this rank
-  std::string node;                    ///< where this rank runs; ranks with the same text share a node
-  std::optional<LinkScope> scope;      ///< overrides what the nodes say
+  std::string gpu;                 ///< of this rank
+  std::string node;                ///< where this rank runs; ranks with the same text share a node
+  std::optional<LinkScope> scope;  ///< overrides what the nodes say
   Bytes largest_message = 64.0 * mib;
-  int samples = 20;                    ///< rounds that count
-  int warm_up = 3;                     ///< rounds before them
-  Seconds time_budget{60.0};           ///< no new round is begun after that, once 3 samples are done
+  int samples = 20;           ///< rounds that count
+  int warm_up = 3;            ///< rounds before them
+  Seconds time_budget{60.0};  ///< no new round is begun after that, once 3 samples are done
 };
 
 /// Ranks that are measured together: two for messages and sums, more for sums only.
 struct LinkGroup {
   LinkScope scope = LinkScope::intra_node;
-  std::vector<int> ranks;              ///< ascending, first 0
+  std::vector<int> ranks;  ///< ascending, first 0
   bool operator==(const LinkGroup&) const = default;
 };
 

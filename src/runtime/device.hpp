@@ -127,8 +127,7 @@ class Device {
                                  float* log_sum) = 0;
   /// Writes projected_gradient (tokens, 3 · width).
   virtual void attention_backward(const AttentionShape& shape, const float* projected, const float* output,
-                                  const float* log_sum, const float* output_gradient,
-                                  float* projected_gradient) = 0;
+                                  const float* log_sum, const float* output_gradient, float* projected_gradient) = 0;
 
   // ---- Embedding and loss. Tokens must lie in the table.
   /// output (count, width) = rows `tokens` of table (any, width)

@@ -78,8 +78,8 @@ class Layer {
   void linear_forward(const float* input, const Parameter& weight, const Parameter* bias, std::int64_t tokens,
                       float* output, bool accumulate = false);
   /// Gradients of weight and bias from the map's input and the gradient of its output.
-  void linear_backward_parameters(const float* input, const float* output_gradient, Parameter& weight,
-                                  Parameter* bias, std::int64_t tokens);
+  void linear_backward_parameters(const float* input, const float* output_gradient, Parameter& weight, Parameter* bias,
+                                  std::int64_t tokens);
   void linear_backward_input(const float* output_gradient, const Parameter& weight, std::int64_t tokens,
                              float* input_gradient);
 

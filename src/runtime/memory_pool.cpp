@@ -13,10 +13,12 @@ namespace sailor::runtime {
 
 namespace {
 
-constexpr std::size_t alignment = 64;                            // a cache line, and the widest vector
-constexpr std::size_t smallest_segment = std::size_t{1} << 20;   // small tensors share segments
+constexpr std::size_t alignment = 64;                           // a cache line, and the widest vector
+constexpr std::size_t smallest_segment = std::size_t{1} << 20;  // small tensors share segments
 
-std::size_t round_up(std::size_t bytes) { return (std::max<std::size_t>(bytes, 1) + alignment - 1) / alignment * alignment; }
+std::size_t round_up(std::size_t bytes) {
+  return (std::max<std::size_t>(bytes, 1) + alignment - 1) / alignment * alignment;
+}
 
 }  // namespace
 
@@ -107,8 +109,7 @@ void MemoryPool::release(void* memory) {
 }
 
 MemoryUse MemoryPool::use() const {
-  return {Bytes(static_cast<double>(alive_)), Bytes(static_cast<double>(peak_)),
-          Bytes(static_cast<double>(reserved_))};
+  return {Bytes(static_cast<double>(alive_)), Bytes(static_cast<double>(peak_)), Bytes(static_cast<double>(reserved_))};
 }
 
 }  // namespace sailor::runtime

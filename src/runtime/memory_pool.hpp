@@ -34,9 +34,9 @@ class MemoryPool {
  private:
   struct Block {
     std::size_t size = 0;
-    std::size_t asked = 0;        // what the owner asked for; counted as alive
+    std::size_t asked = 0;  // what the owner asked for; counted as alive
     bool free = false;
-    bool segment_start = false;   // never merged with the block before it
+    bool segment_start = false;  // never merged with the block before it
   };
   using Blocks = std::map<char*, Block>;
 
@@ -46,8 +46,8 @@ class MemoryPool {
   std::string owner_;
   std::function<void*(std::size_t)> reserve_;
   std::function<void(void*)> give_back_;
-  Blocks blocks_;                                    // by address
-  std::set<std::pair<std::size_t, char*>> free_;     // by size
+  Blocks blocks_;                                 // by address
+  std::set<std::pair<std::size_t, char*>> free_;  // by size
   std::size_t alive_ = 0;
   std::size_t peak_ = 0;
   std::size_t reserved_ = 0;

@@ -32,7 +32,8 @@ std::uint64_t key_of(const Parameter& parameter, std::uint64_t seed) {
 float normal(std::uint64_t bits_a, std::uint64_t bits_b) {
   std::int64_t sum = 0;
   for (int shift = 0; shift < 64; shift += 16)
-    sum += static_cast<std::int64_t>((bits_a >> shift) & 0xffff) + static_cast<std::int64_t>((bits_b >> shift) & 0xffff);
+    sum +=
+        static_cast<std::int64_t>((bits_a >> shift) & 0xffff) + static_cast<std::int64_t>((bits_b >> shift) & 0xffff);
   constexpr double mean = 8 * 65535 / 2.0;
   constexpr double reciprocal_deviation = 1.8688123650118534e-5;  // 1 / sqrt(8 * (65536^2 - 1) / 12)
   return static_cast<float>((static_cast<double>(sum) - mean) * reciprocal_deviation);

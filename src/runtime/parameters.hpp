@@ -16,12 +16,12 @@ enum class InitialValue { normal, zero, one };
 
 /// One named tensor of a layer. The pointers are set by ParameterStorage.
 struct Parameter {
-  std::string name;              ///< unique in its layer: "attention.input.weight"
+  std::string name;  ///< unique in its layer: "attention.input.weight"
   Shape shape;
-  int layer = 0;                 ///< index in the model of the layer that owns it; a copy names the original's
+  int layer = 0;  ///< index in the model of the layer that owns it; a copy names the original's
   InitialValue initial = InitialValue::zero;
-  float deviation = 0.0f;        ///< of `normal`
-  bool decays = false;           ///< weight decay applies: matrices only, not biases and norms
+  float deviation = 0.0f;  ///< of `normal`
+  bool decays = false;     ///< weight decay applies: matrices only, not biases and norms
 
   float* value = nullptr;
   float* gradient = nullptr;

@@ -100,11 +100,11 @@ IterationResult Trainer::run(std::int64_t iteration, bool stop) {
 void Trainer::load(std::int64_t iteration, int micro_batch) {
   const std::int64_t sequence_length = plan_.job.sequence_length;
   InFlight& entry = in_flight_[micro_batch];
-  entry.description = {.sequences = plan_.micro_batch,
-                       .sequence_length = sequence_length,
-                       .loss_sum = loss_sum_.doubles(),
-                       .loss_weight = 1.0f / (static_cast<float>(plan_.job.global_batch) *
-                                              static_cast<float>(sequence_length))};
+  entry.description = {
+      .sequences = plan_.micro_batch,
+      .sequence_length = sequence_length,
+      .loss_sum = loss_sum_.doubles(),
+      .loss_weight = 1.0f / (static_cast<float>(plan_.job.global_batch) * static_cast<float>(sequence_length))};
   if (!is_first() && !is_last()) return;
   const auto count = static_cast<std::size_t>(entry.description.token_count());
   std::vector<std::int32_t> tokens(count);
@@ -163,8 +163,8 @@ void Trainer::forget_sent() {
 
 std::vector<RankRecord> Trainer::rank_records() {
   const auto whole = [](Bytes bytes) { return static_cast<std::int64_t>(bytes.value()); };
-  const std::string mine = fmt::format("{} {} {}", world_.host(), whole(device_.memory_use().peak),
-                                       whole(resident_memory().peak));
+  const std::string mine =
+      fmt::format("{} {} {}", world_.host(), whole(device_.memory_use().peak), whole(resident_memory().peak));
   std::vector<RankRecord> records;
   const std::vector<std::string> texts = world_.gather(mine);
   const std::vector<RankRole> roles = rank_roles(plan_);

@@ -25,15 +25,15 @@
 namespace sailor::runtime {
 
 struct TrainerSettings {
-  std::uint64_t seed = 0;              ///< of the initial parameters
-  AdamWStep optimizer;                 ///< its learning rate is reached after the warm-up
-  std::int64_t warm_up_iterations = 0; ///< the learning rate rises linearly over them
+  std::uint64_t seed = 0;               ///< of the initial parameters
+  AdamWStep optimizer;                  ///< its learning rate is reached after the warm-up
+  std::int64_t warm_up_iterations = 0;  ///< the learning rate rises linearly over them
 };
 
 struct IterationResult {
-  double loss = 0.0;                   ///< mean cross-entropy over the tokens of the global batch; the same on all ranks
-  Seconds time{};                      ///< slowest rank; the same on all ranks
-  bool stop = false;                   ///< some rank was asked to stop
+  double loss = 0.0;  ///< mean cross-entropy over the tokens of the global batch; the same on all ranks
+  Seconds time{};     ///< slowest rank; the same on all ranks
+  bool stop = false;  ///< some rank was asked to stop
 };
 
 /// The plan must fit the model and this runtime, and have as many ranks as were started.
@@ -81,14 +81,14 @@ class Trainer {
   Communicator& world_;
   const Samples& samples_;
   RankRole role_;
-  int stages_ = 1;               // of this rank's pipeline
+  int stages_ = 1;                 // of this rank's pipeline
   std::int64_t first_sample_ = 0;  // of this pipeline in the global batch
   std::vector<ScheduleStep> steps_;
   std::unique_ptr<StageLayers> stage_;
   std::unique_ptr<GradientReducer> reducer_;
   Tensor loss_sum_;
   std::map<int, InFlight> in_flight_;
-  Transfer incoming_;            // for the next step
+  Transfer incoming_;  // for the next step
   std::deque<Transfer> outgoing_;
 };
 

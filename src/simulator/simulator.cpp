@@ -47,7 +47,8 @@ class ClosedForm {
   Result<Prediction> run() {
     SAILOR_CHECK(check_plan(plan_, env_.model));
     if (plan_.schedule != Schedule::one_f_one_b)
-      return fail(ErrorCode::unavailable, fmt::format("the simulator does not know schedule '{}' yet", to_string(plan_.schedule)),
+      return fail(ErrorCode::unavailable,
+                  fmt::format("the simulator does not know schedule '{}' yet", to_string(plan_.schedule)),
                   "use schedule = \"1f1b\"");
     auto nodes = nodes_of_ranks(plan_, devices_per_node(env_.cluster));
     if (!nodes) return fail(nodes.error());
@@ -141,7 +142,8 @@ class ClosedForm {
       if (!embedding) return fail(embedding.error());
       const double tied = static_cast<double>(env_.model.tied_parameters()) / stage.tensor_parallel;
       parameters += tied;
-      if (embedding->parameters > 0) result.update += embedding->update.median * (tied / static_cast<double>(embedding->parameters));
+      if (embedding->parameters > 0)
+        result.update += embedding->update.median * (tied / static_cast<double>(embedding->parameters));
     }
     result.memory.weights = env_.framework.weight * parameters;
     result.memory.gradients = env_.framework.gradient * parameters;
@@ -165,7 +167,8 @@ class ClosedForm {
       const auto back = link_time(next, stage, next_rank, rank, boundary);
       if (!back) return fail(back.error());
       result.link = *out + *back;
-      egress_ += Usd(egress_usd_per_byte(stage, next) * 2.0 * boundary.value() * pipeline.micro_batches * pipeline.count);
+      egress_ +=
+          Usd(egress_usd_per_byte(stage, next) * 2.0 * boundary.value() * pipeline.micro_batches * pipeline.count);
     }
     const auto type = env_.gpus.find(stage.gpu);
     if (!type) return fail(type.error());
@@ -179,7 +182,7 @@ class ClosedForm {
   /// Gradients of a layer are summed over exactly the ranks that hold it; layers with the same holders travel together.
   /// Of stages with tensor parallelism the slice of one member is counted: the members reduce at the same time.
   Result<void> add_synchronization() {
-    std::map<std::vector<int>, Bytes> bytes;  // first ranks of the holders -> their gradients
+    std::map<std::vector<int>, Bytes> bytes;           // first ranks of the holders -> their gradients
     std::map<std::ptrdiff_t, Bytes> reduction_buffer;  // index of a stage's prediction -> the largest group it is in
     auto holders_of = [&](int layer, std::set<int>& holders) {
       for (const RankRole& role : roles_) {
@@ -209,15 +212,19 @@ class ClosedForm {
       bool one_node = true;
       int tensor_parallel = 1;
       for (const int rank : group) {
-        one_node = one_node && nodes_[static_cast<std::size_t>(rank)] == nodes_[static_cast<std::size_t>(group.front())];
-        tensor_parallel = std::max(tensor_parallel, stage_of(plan_, roles_[static_cast<std::size_t>(rank)]).tensor_parallel);
+        one_node =
+            one_node && nodes_[static_cast<std::size_t>(rank)] == nodes_[static_cast<std::size_t>(group.front())];
+        tensor_parallel =
+            std::max(tensor_parallel, stage_of(plan_, roles_[static_cast<std::size_t>(rank)]).tensor_parallel);
       }
       const Stage& stage = stage_of(plan_, roles_[static_cast<std::size_t>(group.front())]);
-      const auto time = env_.profile.all_reduce_time(stage.gpu, one_node ? LinkScope::intra_node : LinkScope::inter_node,
-                                                     static_cast<int>(group.size()), amount / tensor_parallel);
+      const auto time =
+          env_.profile.all_reduce_time(stage.gpu, one_node ? LinkScope::intra_node : LinkScope::inter_node,
+                                       static_cast<int>(group.size()), amount / tensor_parallel);
       if (!time) return fail(time.error());
       for (StagePrediction& prediction : prediction_.stages) {
-        const int first = first_rank_[static_cast<std::size_t>(prediction.pipeline_entry)][static_cast<std::size_t>(prediction.stage)];
+        const int first = first_rank_[static_cast<std::size_t>(prediction.pipeline_entry)]
+                                     [static_cast<std::size_t>(prediction.stage)];
         if (!std::binary_search(group.begin(), group.end(), first)) continue;
         prediction.synchronization += *time;
         if (env_.framework.copies_reduced_gradients) {
@@ -276,7 +283,11 @@ class ClosedForm {
 }  // namespace
 
 Framework sailor_framework() {
-  return {.name = "sailor", .weight = Bytes(4.0), .gradient = Bytes(4.0), .optimizer = Bytes(8.0), .copies_reduced_gradients = true};
+  return {.name = "sailor",
+          .weight = Bytes(4.0),
+          .gradient = Bytes(4.0),
+          .optimizer = Bytes(8.0),
+          .copies_reduced_gradients = true};
 }
 
 Result<Prediction> simulate(const Plan& plan, const Environment& environment) {
@@ -304,12 +315,14 @@ std::optional<std::string> memory_problem(const Plan& plan, const Prediction& pr
     }
   }
   if (worst == nullptr) return std::nullopt;
-  const Stage& stage = plan.pipelines[static_cast<std::size_t>(worst->pipeline_entry)].stages[static_cast<std::size_t>(worst->stage)];
-  return fmt::format("stage {} of pipeline {} needs {} but a {} has {} ({} too much; parameters and optimizer {}, activations {})",
-                     worst->stage, worst->pipeline_entry, format_bytes(worst->memory.total()), stage.gpu,
-                     format_bytes(*worst->capacity), format_bytes(most),
-                     format_bytes(worst->memory.weights + worst->memory.gradients + worst->memory.optimizer),
-                     format_bytes(worst->memory.activations));
+  const Stage& stage =
+      plan.pipelines[static_cast<std::size_t>(worst->pipeline_entry)].stages[static_cast<std::size_t>(worst->stage)];
+  return fmt::format(
+      "stage {} of pipeline {} needs {} but a {} has {} ({} too much; parameters and optimizer {}, activations {})",
+      worst->stage, worst->pipeline_entry, format_bytes(worst->memory.total()), stage.gpu,
+      format_bytes(*worst->capacity), format_bytes(most),
+      format_bytes(worst->memory.weights + worst->memory.gradients + worst->memory.optimizer),
+      format_bytes(worst->memory.activations));
 }
 
 }  // namespace sailor::simulator

@@ -25,9 +25,9 @@ namespace sailor::simulator {
 /// What the training framework keeps per parameter, and what it does not overlap.
 struct Framework {
   std::string name;
-  Bytes weight{};         ///< per parameter
-  Bytes gradient{};       ///< per parameter
-  Bytes optimizer{};      ///< per parameter: moments, master copies
+  Bytes weight{};                         ///< per parameter
+  Bytes gradient{};                       ///< per parameter
+  Bytes optimizer{};                      ///< per parameter: moments, master copies
   bool copies_reduced_gradients = false;  ///< a reduction needs a second buffer as large as what it reduces
 };
 /// Sailor's own runtime in fp32: weights, gradients and two AdamW moments of 4 bytes each. Open MPI's all-reduce
@@ -39,7 +39,7 @@ struct Environment {
   const Model& model;
   const Profile& profile;
   const GpuCatalogue& gpus;
-  const Cluster* cluster = nullptr;   ///< node sizes, prices and zones; without it one device per node
+  const Cluster* cluster = nullptr;  ///< node sizes, prices and zones; without it one device per node
   Framework framework = sailor_framework();
 };
 
@@ -48,10 +48,10 @@ struct RankMemory {
   Bytes weights{};
   Bytes gradients{};
   Bytes optimizer{};
-  Bytes activations{};     ///< of all micro-batches in flight
-  Bytes workspace{};       ///< while a layer computes, the largest of the stage
-  Bytes communication{};   ///< buffers for messages to and from the neighbouring stages, and of reductions
-  Bytes base{};            ///< the process before its first tensor
+  Bytes activations{};    ///< of all micro-batches in flight
+  Bytes workspace{};      ///< while a layer computes, the largest of the stage
+  Bytes communication{};  ///< buffers for messages to and from the neighbouring stages, and of reductions
+  Bytes base{};           ///< the process before its first tensor
   [[nodiscard]] Bytes total() const {
     return weights + gradients + optimizer + activations + workspace + communication + base;
   }
@@ -61,7 +61,7 @@ struct RankMemory {
 struct StagePrediction {
   int pipeline_entry = 0;
   int stage = 0;
-  Seconds forward{};          ///< of one micro-batch
+  Seconds forward{};  ///< of one micro-batch
   Seconds backward{};
   Seconds link{};             ///< activation to the next stage and gradient back, one micro-batch
   Seconds synchronization{};  ///< gradient reduction with the other holders of its layers
@@ -73,14 +73,14 @@ struct StagePrediction {
 
 struct Prediction {
   Seconds iteration_time{};
-  Seconds pipeline_time{};         ///< of the slowest pipeline
+  Seconds pipeline_time{};  ///< of the slowest pipeline
   Seconds synchronization_time{};
   Seconds update_time{};
-  double bubble_fraction = 0.0;    ///< share of the slowest pipeline's time in which its busiest stage waits
+  double bubble_fraction = 0.0;  ///< share of the slowest pipeline's time in which its busiest stage waits
   Usd cost_per_iteration{};
-  Usd gpu_cost_per_iteration{};    ///< part of the cost: device-hours
-  Usd egress_cost_per_iteration{}; ///< part of the cost: bytes that leave a zone
-  Bytes peak_memory{};             ///< largest over ranks
+  Usd gpu_cost_per_iteration{};     ///< part of the cost: device-hours
+  Usd egress_cost_per_iteration{};  ///< part of the cost: bytes that leave a zone
+  Bytes peak_memory{};              ///< largest over ranks
   bool fits = true;
   std::vector<StagePrediction> stages;
 };

@@ -14,17 +14,24 @@ inline TimeStatistics exactly(double seconds) {
 
 inline ProfileData round_numbers_profile() {
   ProfileData data;
-  data.provenance = {.tool = "a test", .command = "round_numbers_profile", .host = "nowhere", .device = "none",
-                     .versions = "none", .date = "2026-01-01T00:00:00Z", .source = ""};
-  auto add_layer = [&](LayerKind kind, int micro_batch, double forward, double backward, double update, int parameters, double activation) {
-    data.layers.push_back({.key = {.model = "tiny-gpt", .gpu = "cpu", .micro_batch = micro_batch, .sequence_length = 64, .kind = kind},
-                           .forward = exactly(forward * micro_batch),
-                           .backward = exactly(backward * micro_batch),
-                           .update = exactly(update),
-                           .parameters = parameters,
-                           .activation = Bytes(activation * micro_batch),
-                           .output = Bytes(0),
-                           .workspace = Bytes(7)});
+  data.provenance = {.tool = "a test",
+                     .command = "round_numbers_profile",
+                     .host = "nowhere",
+                     .device = "none",
+                     .versions = "none",
+                     .date = "2026-01-01T00:00:00Z",
+                     .source = ""};
+  auto add_layer = [&](LayerKind kind, int micro_batch, double forward, double backward, double update, int parameters,
+                       double activation) {
+    data.layers.push_back(
+        {.key = {.model = "tiny-gpt", .gpu = "cpu", .micro_batch = micro_batch, .sequence_length = 64, .kind = kind},
+         .forward = exactly(forward * micro_batch),
+         .backward = exactly(backward * micro_batch),
+         .update = exactly(update),
+         .parameters = parameters,
+         .activation = Bytes(activation * micro_batch),
+         .output = Bytes(0),
+         .workspace = Bytes(7)});
   };
   for (const int micro_batch : {1, 2}) {
     add_layer(LayerKind::embedding, micro_batch, 1, 1, 0.5, 1000, 10);
@@ -33,8 +40,13 @@ inline ProfileData round_numbers_profile() {
   }
   for (const double bytes : {1.0, 1e12})
     for (const LinkOperation operation : {LinkOperation::send_receive, LinkOperation::all_reduce})
-      data.links.push_back({.from_gpu = "cpu", .to_gpu = "cpu", .scope = LinkScope::inter_node, .operation = operation,
-                            .ranks = 2, .message = Bytes(bytes), .time = exactly(operation == LinkOperation::all_reduce ? 3.0 : 0.5)});
+      data.links.push_back({.from_gpu = "cpu",
+                            .to_gpu = "cpu",
+                            .scope = LinkScope::inter_node,
+                            .operation = operation,
+                            .ranks = 2,
+                            .message = Bytes(bytes),
+                            .time = exactly(operation == LinkOperation::all_reduce ? 3.0 : 0.5)});
   data.processes.push_back({.gpu = "cpu", .framework = "sailor", .base_memory = Bytes(1e6)});
   return data;
 }

@@ -17,13 +17,19 @@ namespace {
 constexpr int mutations_per_seed = 3000;
 
 void mutate(std::vector<std::uint8_t>& bytes, std::mt19937& random) {
-  static const std::string words[] = {"-1", "0", "9223372036854775807", "1e308", "nan", "\"", "[[", "]", "=", "\n", "\0\xff", "inf", "'''"};
+  static const std::string words[] = {
+      "-1", "0", "9223372036854775807", "1e308", "nan", "\"", "[[", "]", "=", "\n", "\0\xff", "inf", "'''"};
   const int edits = 1 + static_cast<int>(random() % 4);
   for (int i = 0; i < edits && !bytes.empty(); ++i) {
     const auto at = static_cast<std::ptrdiff_t>(random() % bytes.size());
     switch (random() % 4) {
-      case 0: bytes[static_cast<std::size_t>(at)] = static_cast<std::uint8_t>(random()); break;
-      case 1: bytes.erase(bytes.begin() + at, bytes.begin() + std::min<std::ptrdiff_t>(at + 1 + random() % 8, std::ssize(bytes))); break;
+      case 0:
+        bytes[static_cast<std::size_t>(at)] = static_cast<std::uint8_t>(random());
+        break;
+      case 1:
+        bytes.erase(bytes.begin() + at,
+                    bytes.begin() + std::min<std::ptrdiff_t>(at + 1 + random() % 8, std::ssize(bytes)));
+        break;
       case 2: {
         const std::string& word = words[random() % std::size(words)];
         bytes.insert(bytes.begin() + at, word.begin(), word.end());

@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "core/files.hpp"
+#include "core/process.hpp"
 #include "profile/profile.hpp"
-#include "slurm/process.hpp"
 #include "tests/fakes/round_numbers.hpp"
 
 namespace sailor {
@@ -41,22 +41,24 @@ class Programs : public ::testing::Test {
     fs::remove_all(folder_);
   }
 
-  void write(const std::string& name, std::string_view text) const { ASSERT_TRUE(write_file_atomically(folder_ / name, text)); }
+  void write(const std::string& name, std::string_view text) const {
+    ASSERT_TRUE(write_file_atomically(folder_ / name, text));
+  }
 
   /// Runs a program of build/bin with these arguments.
-  static slurm::ProcessOutcome run(const std::string& program, std::vector<std::string> arguments) {
+  static ProcessOutcome run(const std::string& program, std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), std::string(SAILOR_BIN_DIR "/") + program);
-    auto outcome = slurm::run_command({.arguments = std::move(arguments), .input = {}, .deadline = Seconds(60)});
+    auto outcome = run_command({.arguments = std::move(arguments), .input = {}, .deadline = Seconds(60)});
     EXPECT_TRUE(outcome.has_value());
-    return outcome.value_or(slurm::ProcessOutcome{});
+    return outcome.value_or(ProcessOutcome{});
   }
-  static slurm::ProcessOutcome plan(std::vector<std::string> more) {
-    std::vector<std::string> arguments{"--model", "tiny-gpt", "--global-batch", "8", "--sequence-length", "64",
-                                       "--profile", "store.h5", "--cluster", "cluster.toml"};
+  static ProcessOutcome plan(std::vector<std::string> more) {
+    std::vector<std::string> arguments{"--model", "tiny-gpt",  "--global-batch", "8",         "--sequence-length",
+                                       "64",      "--profile", "store.h5",       "--cluster", "cluster.toml"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     return run("sailor-plan", std::move(arguments));
   }
-  static void expect_failure(const slurm::ProcessOutcome& outcome, int status, const std::string& message) {
+  static void expect_failure(const ProcessOutcome& outcome, int status, const std::string& message) {
     EXPECT_EQ(outcome.exit_status, status) << outcome.errors;
     EXPECT_NE(outcome.errors.find(message), std::string::npos) << outcome.errors;
   }
@@ -69,16 +71,19 @@ TEST_F(Programs, PlanPrintsATableAndWritesThePlan) {
   ASSERT_EQ(outcome.exit_status, 0) << outcome.errors;
   // The best: four replicas, each two micro-batches of 1 or one of 2, 2·29 s; an all-reduce of four, scaled from the
   // measured one of two by the ring formula, 3 s · (3/4)/(1/2); the update, 1.625 s. Money: 4 · 0.04 USD/h.
-  EXPECT_EQ(outcome.output,
-            "tiny-gpt: the best of 16 plans for 8 sequences of 64 tokens (0 did not fit into memory)\n"
-            "\n"
-            "#  gpu  ranks  data  pipeline  tensor  micro-batch    time  iterations/s  peak memory  headroom  USD/iteration\n"
-            "--------------------------------------------------------------------------------------------------------------\n"
-            "1  cpu      4     4         1       1            1  64.1 s        0.0156     1.10 MiB      100%        $0.0029\n"
-            "2  cpu      4     4         1       1            2  64.1 s        0.0156     1.10 MiB      100%        $0.0029\n"
-            "3  cpu      3     3         1       1            1  92.6 s        0.0108     1.10 MiB      100%        $0.0031\n");
+  EXPECT_EQ(
+      outcome.output,
+      "tiny-gpt: the best of 16 plans for 8 sequences of 64 tokens (0 did not fit into memory)\n"
+      "\n"
+      "#  gpu  ranks  data  pipeline  tensor  micro-batch    time  iterations/s  peak memory  headroom  USD/iteration\n"
+      "--------------------------------------------------------------------------------------------------------------\n"
+      "1  cpu      4     4         1       1            1  64.1 s        0.0156     4.31 MiB      100%        $0.0029\n"
+      "2  cpu      4     4         1       1            2  64.1 s        0.0156     4.31 MiB      100%        $0.0029\n"
+      "3  cpu      3     3         1       1            1  92.6 s        0.0108     4.31 MiB      100%        "
+      "$0.0031\n");
   EXPECT_TRUE(fs::exists("plan.toml"));
-  const auto simulated = run("sailor-simulate", {"plan.toml", "--profile", "store.h5", "--cluster", "cluster.toml", "--format", "json"});
+  const auto simulated =
+      run("sailor-simulate", {"plan.toml", "--profile", "store.h5", "--cluster", "cluster.toml", "--format", "json"});
   ASSERT_EQ(simulated.exit_status, 0) << simulated.errors;
   const auto json = nlohmann::json::parse(simulated.output);
   EXPECT_NEAR(json.at("iteration_time_s").get<double>(), 64.125, 1e-9);
@@ -97,7 +102,8 @@ TEST_F(Programs, PlanJsonHasTheContractsKeys) {
     EXPECT_GE(row.at("iteration_time_s").get<double>(), last);
     last = row.at("iteration_time_s").get<double>();
     EXPECT_NEAR(row.at("throughput_iterations_per_s").get<double>(), 1.0 / last, 1e-12);
-    for (const char* key : {"peak_memory_bytes", "cost_usd_per_iteration", "fits", "plan"}) EXPECT_TRUE(row.contains(key)) << key;
+    for (const char* key : {"peak_memory_bytes", "cost_usd_per_iteration", "fits", "plan"})
+      EXPECT_TRUE(row.contains(key)) << key;
   }
 }
 
@@ -112,19 +118,25 @@ TEST_F(Programs, BadInputsAreNamedAndNothingIsWritten) {
   expect_failure(run("sailor-plan", {"--global-batch", "8"}), 2, "sailor-plan: error: option --model is missing");
   expect_failure(run("sailor-plan", {"--modle", "x"}), 2, "--model");
   expect_failure(plan({"--model", "gpt-5"}), 2, "--model");  // given twice
-  expect_failure(run("sailor-plan", {"--model", "gpt-5", "--global-batch", "8", "--profile", "store.h5", "--cluster", "cluster.toml"}), 1,
-                 "sailor-plan: error: model 'gpt-5' is not known; use one of ");
+  expect_failure(run("sailor-plan",
+                     {"--model", "gpt-5", "--global-batch", "8", "--profile", "store.h5", "--cluster", "cluster.toml"}),
+                 1, "sailor-plan: error: model 'gpt-5' is not known; use one of ");
   expect_failure(plan({"--partition", "gpu", "-o", "plan.toml"}), 1,
                  "sailor-plan: error: partition 'gpu' not found (known: normal); use --partition NAME");
   EXPECT_FALSE(fs::exists("plan.toml"));
   write("bad.toml", "schema_version = 1\nname = \"bad\"\n[[nodes]]\ngpu = \"cpu\"\n");
-  expect_failure(run("sailor-plan", {"--model", "tiny-gpt", "--global-batch", "8", "--profile", "store.h5", "--cluster", "bad.toml"}), 1,
-                 "sailor-plan: error: bad.toml:3:1: key 'nodes[0].gpus_per_node' is missing");
-  expect_failure(run("sailor-plan", {"--model", "tiny-gpt", "--global-batch", "8", "--profile", "cluster.toml", "--cluster", "cluster.toml"}), 1,
-                 "cluster.toml");
-  expect_failure(run("sailor-plan", {"--model", "tiny-gpt", "--global-batch", "8", "--profile", "none", "--cluster", "cluster.toml"}), 1, "'none'");
+  expect_failure(run("sailor-plan",
+                     {"--model", "tiny-gpt", "--global-batch", "8", "--profile", "store.h5", "--cluster", "bad.toml"}),
+                 1, "sailor-plan: error: bad.toml:3:1: key 'nodes[0].gpus_per_node' is missing");
+  expect_failure(run("sailor-plan", {"--model", "tiny-gpt", "--global-batch", "8", "--profile", "cluster.toml",
+                                     "--cluster", "cluster.toml"}),
+                 1, "cluster.toml");
+  expect_failure(run("sailor-plan",
+                     {"--model", "tiny-gpt", "--global-batch", "8", "--profile", "none", "--cluster", "cluster.toml"}),
+                 1, "'none'");
   expect_failure(plan({"-o", "no/such/plan.toml"}), 1, "there is no folder 'no/such'");
-  expect_failure(run("sailor-simulate", {"none.toml", "--profile", "store.h5"}), 1, "sailor-simulate: error: file 'none.toml' does not exist");
+  expect_failure(run("sailor-simulate", {"none.toml", "--profile", "store.h5"}), 1,
+                 "sailor-simulate: error: file 'none.toml' does not exist");
   write("plan.toml", "schema_version = 1\n");
   expect_failure(run("sailor-simulate", {"plan.toml", "--profile", "store.h5"}), 1,
                  "sailor-simulate: error: plan.toml:1:1: key 'job' is missing");
@@ -141,17 +153,21 @@ TEST_F(Programs, NothingFitsExitsWith3) {
   std::string small = four_cores;
   small.replace(small.find("= 1e9"), 5, "= 1e6");
   write("small.toml", small);
-  expect_failure(run("sailor-plan", {"--model", "tiny-gpt", "--global-batch", "8", "--sequence-length", "64", "--profile", "store.h5",
-                                     "--cluster", "small.toml"}),
+  expect_failure(run("sailor-plan", {"--model", "tiny-gpt", "--global-batch", "8", "--sequence-length", "64",
+                                     "--profile", "store.h5", "--cluster", "small.toml"}),
                  3, "sailor-plan: error: none of 16 plans fits into memory; the nearest is ");
   const auto outcome = run("sailor-simulate", {"plan.toml", "--profile", "store.h5", "--cluster", "small.toml"});
-  expect_failure(outcome, 3, "sailor-simulate: error: the plan does not fit into memory: stage 0 of pipeline 0 needs 1.10 MiB but a cpu has 977 KiB");
+  expect_failure(outcome, 3,
+                 "sailor-simulate: error: the plan does not fit into memory: stage 0 of pipeline 0 needs 4.31 MiB but "
+                 "a cpu has 977 KiB");
   EXPECT_NE(outcome.output.find("does not fit"), std::string::npos) << outcome.output;
 }
 
 TEST_F(Programs, ClosedStdoutIsNoCrash) {
-  auto outcome = slurm::run_command({.arguments = {"bash", "-c", SAILOR_BIN_DIR "/sailor-plan --help | head -1; echo ${PIPESTATUS[0]}"},
-                                     .input = {}, .deadline = Seconds(60)});
+  auto outcome =
+      run_command({.arguments = {"bash", "-c", SAILOR_BIN_DIR "/sailor-plan --help | head -1; echo ${PIPESTATUS[0]}"},
+                   .input = {},
+                   .deadline = Seconds(60)});
   ASSERT_TRUE(outcome.has_value());
   EXPECT_EQ(outcome->output.find("sailor-plan"), 0U);
   EXPECT_EQ(outcome->errors, "");

@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "cluster/cluster.hpp"
+#include "core/process.hpp"
 #include "slurm/node_records.hpp"
-#include "slurm/process.hpp"
 #include "slurm/sbatch.hpp"
 #include "tests/golden/golden.hpp"
 

@@ -158,19 +158,17 @@ TEST(LinkGroups, OneNodeHasAPairAndAllRanks) {
 }
 
 TEST(LinkGroups, TwoNodesAreMeasuredInsideAndBetween) {
-  EXPECT_EQ(link_groups({"a", "a", "b", "b"}, {}),
-            (std::vector<LinkGroup>{{LinkScope::intra_node, {0, 1}},
-                                    {LinkScope::inter_node, {0, 2}},
-                                    {LinkScope::inter_node, {0, 1, 2, 3}}}));
+  EXPECT_EQ(link_groups({"a", "a", "b", "b"}, {}), (std::vector<LinkGroup>{{LinkScope::intra_node, {0, 1}},
+                                                                           {LinkScope::inter_node, {0, 2}},
+                                                                           {LinkScope::inter_node, {0, 1, 2, 3}}}));
   EXPECT_EQ(link_groups({"a", "b"}, {}), (std::vector<LinkGroup>{{LinkScope::inter_node, {0, 1}}}));
 }
 
 TEST(LinkGroups, CyclicPlacementFindsTheNeighbourOnTheNode) {
-  EXPECT_EQ(link_groups({"a", "b", "c", "a"}, {}),
-            (std::vector<LinkGroup>{{LinkScope::intra_node, {0, 3}},
-                                    {LinkScope::inter_node, {0, 1}},
-                                    {LinkScope::inter_node, {0, 1, 2}},
-                                    {LinkScope::inter_node, {0, 1, 2, 3}}}));
+  EXPECT_EQ(link_groups({"a", "b", "c", "a"}, {}), (std::vector<LinkGroup>{{LinkScope::intra_node, {0, 3}},
+                                                                           {LinkScope::inter_node, {0, 1}},
+                                                                           {LinkScope::inter_node, {0, 1, 2}},
+                                                                           {LinkScope::inter_node, {0, 1, 2, 3}}}));
 }
 
 TEST(LinkGroups, GivenScopeTakesRanksAsTheyCome) {

@@ -82,7 +82,8 @@ class Training : public ::testing::Test {
     std::string text;
     for (int i = 0; i < 600; ++i) text += fmt::format("{} sailors went to sea, sea, sea; ", i * i);
     write("text.txt", text);
-    ASSERT_EQ(shell(fmt::format("{}/sailor-data bytes --output {} {}", SAILOR_BIN_DIR, path("corpus"), path("text.txt"))), 0)
+    ASSERT_EQ(
+        shell(fmt::format("{}/sailor-data bytes --output {} {}", SAILOR_BIN_DIR, path("corpus"), path("text.txt"))), 0)
         << errors();
   }
   void TearDown() override {
@@ -98,8 +99,7 @@ class Training : public ::testing::Test {
 
   /// Exit status of a shell command; 124 after 60 s.
   [[nodiscard]] int shell(const std::string& command) const {
-    const int status =
-        std::system(fmt::format("timeout 60 {} >{} 2>{}", command, path("out"), path("err")).c_str());
+    const int status = std::system(fmt::format("timeout 60 {} >{} 2>{}", command, path("out"), path("err")).c_str());
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   }
 
@@ -125,10 +125,11 @@ class Training : public ::testing::Test {
 
   /// Every rank writes its process id to pid.RANK.
   [[nodiscard]] std::string train_command(int ranks, const std::string& arguments) const {
-    return fmt::format("{} -n {} sh -c 'echo $$ >{}.$OMPI_COMM_WORLD_RANK; exec {}/sailor-train {} --models {} --data {} "
-                       "--learning-rate 0.003 --run-file {} {}'",
-                       SAILOR_MPIEXEC, ranks, path("pid"), SAILOR_BIN_DIR, path("plan.toml"), path("models"),
-                       path("corpus"), path("run.h5"), arguments);
+    return fmt::format(
+        "{} -n {} sh -c 'echo $$ >{}.$OMPI_COMM_WORLD_RANK; exec {}/sailor-train {} --models {} --data {} "
+        "--learning-rate 0.003 --run-file {} {}'",
+        SAILOR_MPIEXEC, ranks, path("pid"), SAILOR_BIN_DIR, path("plan.toml"), path("models"), path("corpus"),
+        path("run.h5"), arguments);
   }
 
   /// Losses of 20 iterations of the plan that was written last.
@@ -156,11 +157,11 @@ class Training : public ::testing::Test {
     EXPECT_NEAR(reference.front(), 5.55, 0.15);  // about log(256)
     EXPECT_LT(reference.back(), reference.front() - 1.0);
     double worst = 0.0;
-    for (const Division& division : {Division{"2 data-parallel ranks", 2, {{2, {0, 6}}, {2, {0, 6}}}, 2},
-                                     Division{"2 stages", 1, {{8, {0, 3, 6}}}, 2},
-                                     Division{"2 x 2", 2, {{2, {0, 3, 6}}, {2, {0, 3, 6}}}, 4},
-                                     Division{"unequal pipelines", 1, {{5, {0, 2, 6}}, {3, {0, 6}}}, 3},
-                                     Division{"unequal splits", 2, {{3, {0, 1, 6}}, {1, {0, 5, 6}}}, 4}}) {
+    for (const Division& division :
+         {Division{"2 data-parallel ranks", 2, {{2, {0, 6}}, {2, {0, 6}}}, 2},
+          Division{"2 stages", 1, {{8, {0, 3, 6}}}, 2}, Division{"2 x 2", 2, {{2, {0, 3, 6}}, {2, {0, 3, 6}}}, 4},
+          Division{"unequal pipelines", 1, {{5, {0, 2, 6}}, {3, {0, 6}}}, 3},
+          Division{"unequal splits", 2, {{3, {0, 1, 6}}, {1, {0, 5, 6}}}, 4}}) {
       SCOPED_TRACE(division.name);
       write_plan(model, division.micro_batch, division.pipelines);
       const std::vector<double> values = losses(division.ranks);
@@ -245,7 +246,8 @@ TEST_F(Training, AWrongCommandLineIsSaidOnce) {
 
 TEST_F(Training, ATokenOutsideTheVocabularyEndsTheJobAndIsNamed) {
   write("text.txt", std::string(5000, '\xf0') + std::string(5000, 'a'));
-  ASSERT_EQ(shell(fmt::format("{}/sailor-data bytes --output {} {}", SAILOR_BIN_DIR, path("corpus"), path("text.txt"))), 0);
+  ASSERT_EQ(shell(fmt::format("{}/sailor-data bytes --output {} {}", SAILOR_BIN_DIR, path("corpus"), path("text.txt"))),
+            0);
   std::string model(gpt);
   model.replace(model.find("vocabulary = 256"), 16, "vocabulary = 128");
   write("models/test-gpt.toml", model);

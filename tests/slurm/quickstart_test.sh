@@ -20,11 +20,11 @@ left_over() {
   for file in /proc/[0-9]*/environ; do
     pid=${file#/proc/} pid=${pid%/environ}
     [[ $pid == "$$" || $pid == "$BASHPID" || $pid == "${PPID:-0}" ]] && continue
-    if tr '\0' '\n' <"$file" 2>/dev/null | grep -qxF "TMPDIR=$TMPDIR" || tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null | grep -qF "$TMPDIR"; then
+    if grep -qzxF "TMPDIR=$TMPDIR" "$file" || grep -qzF "$TMPDIR" "/proc/$pid/cmdline"; then
       # Ours, unless it is a child of this shell (the pipeline that looks).
-      [[ $(awk '/^PPid:/ { print $2 }' "/proc/$pid/status" 2>/dev/null) == "$BASHPID" ]] || printf '%s ' "$pid"
+      [[ $(awk '/^PPid:/ { print $2 }' "/proc/$pid/status") == "$BASHPID" ]] || printf '%s ' "$pid"
     fi
-  done
+  done 2>/dev/null
 }
 
 # expect_nothing_left WHEN: within 15 s no process and no cluster directory is left.

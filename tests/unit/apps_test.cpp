@@ -15,7 +15,9 @@ CommandLine sample() {
           .purpose = "shows what the option table does",
           .positionals = {{.name = "PLAN", .help = "the plan (plan.toml)"},
                           {.name = "FILES", .help = "more files", .required = false, .repeatable = true}},
-          .options = {shared::model(), shared::partition(), shared::nodes(),
+          .options = {shared::model(),
+                      shared::partition(),
+                      shared::nodes(),
                       {.name = "micro-batch",
                        .type = OptionType::integer,
                        .value_name = "N",
@@ -96,8 +98,8 @@ TEST(Options, CommandLineBeatsEnvironmentBeatsConfigBeatsDefault) {
 
 TEST(Options, PrintConfigIsTomlThatSaysWhoSetWhat) {
   const TemporaryFile config("price = 1.5\nmicro_batches = [3, 5]\noverlap = true\n");
-  const Options options = parsed({"p", "--config", config.path(), "-N", "3", "--model", "a \"b\""},
-                                 {{"SAILOR_PARTITION", "debug"}});
+  const Options options =
+      parsed({"p", "--config", config.path(), "-N", "3", "--model", "a \"b\""}, {{"SAILOR_PARTITION", "debug"}});
   const std::string text = options.print_config();
   auto document = TomlDocument::parse(text, "printed");
   ASSERT_TRUE(document) << document.error().message() << "\n" << text;
@@ -181,9 +183,7 @@ TEST(Options, BadNumbersAreRefused) {
             "--micro-batch: '99999999999999999999' is too large; see sailor-sample --help");
 }
 
-TEST(Options, NegativeNumbersAreValuesNotOptions) {
-  EXPECT_EQ(parsed({"p", "--price", "-2.5"}).number("price"), -2.5);
-}
+TEST(Options, NegativeNumbersAreValuesNotOptions) { EXPECT_EQ(parsed({"p", "--price", "-2.5"}).number("price"), -2.5); }
 
 TEST(Options, ValuesOutOfRangeSayTheRange) {
   EXPECT_EQ(error_of({"p", "--micro-batch", "0"}),
@@ -220,15 +220,17 @@ TEST(Options, MissingAndSurplusPositionalsAreErrors) {
 TEST(Options, ConfigErrorsNameFileLineAndColumn) {
   const TemporaryFile config("price = 2.0\nmicro_batch = 100\n");
   EXPECT_EQ(error_of({"p", "--config", config.path()}),
-            config.path() + ":2:15: micro_batch: '100' is out of range: it must be between 1 and 64; "
-                            "see sailor-sample --help");
+            config.path() +
+                ":2:15: micro_batch: '100' is out of range: it must be between 1 and 64; "
+                "see sailor-sample --help");
 }
 
 TEST(Options, UnknownConfigKeyIsRefused) {
   const TemporaryFile config("micro_bach = 1\n");
   EXPECT_EQ(error_of({"p", "--config", config.path()}),
-            config.path() + ":1:14: unknown key 'micro_bach'; check the spelling or remove it "
-                            "(see sailor-sample --help)");
+            config.path() +
+                ":1:14: unknown key 'micro_bach'; check the spelling or remove it "
+                "(see sailor-sample --help)");
 }
 
 TEST(Options, MissingConfigFileIsAnError) {
@@ -244,8 +246,9 @@ TEST(Options, HelpComesBeforeErrors) {
 
 TEST(Help, ShowsPurposeUsageDefaultsUnitsAndExamples) {
   const std::string text = help_text(sample());
-  EXPECT_TRUE(text.starts_with("sailor-sample: shows what the option table does\n\n"
-                               "Usage: sailor-sample [options] PLAN [FILES...]\n"))
+  EXPECT_TRUE(
+      text.starts_with("sailor-sample: shows what the option table does\n\n"
+                       "Usage: sailor-sample [options] PLAN [FILES...]\n"))
       << text;
   EXPECT_NE(text.find("      --micro-batch N        micro-batch, sequences [default: 4]\n"), std::string::npos) << text;
   EXPECT_NE(text.find("  -p, --partition NAME       Slurm partition\n"), std::string::npos) << text;

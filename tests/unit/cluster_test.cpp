@@ -107,13 +107,15 @@ TEST(Cluster, WrittenFileReadsBackTheSame) {
 }
 
 TEST(Cluster, BadFilesAreRefusedWithLineAndReason) {
-  EXPECT_TRUE(error_with("gpu = \"cpu\"", "gpu = \"B300\"").starts_with("c.toml:25:7: GPU type 'B300' is not in the catalogue; known: "));
+  EXPECT_TRUE(error_with("gpu = \"cpu\"", "gpu = \"B300\"")
+                  .starts_with("c.toml:25:7: GPU type 'B300' is not in the catalogue; known: "));
   EXPECT_EQ(error_with("zone = \"a\"\n", "zone = \"z\"\n"),
             "c.toml:21:8: zone 'z' is not described; add a [[zones]] with this name; known: a");
   EXPECT_EQ(error_with("partitions = [\"normal\"]", "partitions = [\"gpu\"]"),
             "c.toml:22:14: partition 'gpu' is not described; add a [[partitions]] with this name; known: down, normal");
   EXPECT_EQ(error_with("[\"n3\"]", "[\"n2\"]"), "c.toml:24:9: node 'n2' is described twice");
-  EXPECT_EQ(error_with("gpus_per_node = 4", "gpus_per_node = 0"), "c.toml:19:17: 'nodes[0].gpus_per_node' is 0 but must be at least 1");
+  EXPECT_EQ(error_with("gpus_per_node = 4", "gpus_per_node = 0"),
+            "c.toml:19:17: 'nodes[0].gpus_per_node' is 0 but must be at least 1");
   EXPECT_EQ(error_with("state = \"unavailable\"", "state = \"up\""),
             "c.toml:28:9: 'nodes[1].state' is 'up'; use one of: idle, mixed, allocated, unavailable");
   EXPECT_EQ(parse_cluster("schema_version = 1\nname = \"x\"\n", "c.toml", catalogue()).error().message(),

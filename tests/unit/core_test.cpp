@@ -54,14 +54,15 @@ TEST(Toml, ValueOutOfRangeSaysTheBound) {
 }
 
 TEST(Toml, SyntaxErrorHasLineAndColumn) {
-  EXPECT_TRUE(error_of("x = 1\ny = = 2\n", [](const TomlTable&) {}).starts_with("f.toml:2:")) ;
+  EXPECT_TRUE(error_of("x = 1\ny = = 2\n", [](const TomlTable&) {}).starts_with("f.toml:2:"));
 }
 
 TEST(Toml, FirstErrorWins) {
-  EXPECT_EQ(error_of("x = 0\n", [](const TomlTable& t) {
-              (void)t.integer("a");
-              (void)t.integer("b");
-            }),
+  EXPECT_EQ(error_of("x = 0\n",
+                     [](const TomlTable& t) {
+                       (void)t.integer("a");
+                       (void)t.integer("b");
+                     }),
             "f.toml:1:1: key 'a' is missing");
 }
 

@@ -56,7 +56,8 @@ TEST(Plan, GeneralPipelinesReadAndCount) {
   const Plan plan = parsed();
   EXPECT_EQ(plan.data_parallel(), 3);
   EXPECT_EQ(plan.ranks(), 2 * (2 + 1) + 1);
-  EXPECT_EQ(describe(plan), "2 pipelines of 2 stages on GH200-96 x2, A100-40 + 1 pipeline of 1 stage on GH200-96, micro-batch 2");
+  EXPECT_EQ(describe(plan),
+            "2 pipelines of 2 stages on GH200-96 x2, A100-40 + 1 pipeline of 1 stage on GH200-96, micro-batch 2");
 }
 
 TEST(Plan, RanksAreNumberedPipelineByPipelineStageByStage) {
@@ -73,10 +74,18 @@ TEST(Plan, RanksAreNumberedPipelineByPipelineStageByStage) {
 
 TEST(Plan, WrittenPlanReadsBackTheSame) {
   Plan plan = parsed();
-  plan.origin = {.tool = "sailor-plan 0.1.0", .cluster = "a \"quoted\" name", .partition = "normal",
-                 .profile_store = "s", .cluster_hash = "0", .profile_hash = "1"};
-  plan.prediction = PlanPrediction{.iteration_time = Seconds(0.1), .pipeline_time = Seconds(1), .synchronization_time = Seconds(1e-30),
-                                   .update_time = Seconds(0), .peak_memory = Bytes(1e10), .cost_per_iteration = Usd(1.0 / 3)};
+  plan.origin = {.tool = "sailor-plan 0.1.0",
+                 .cluster = "a \"quoted\" name",
+                 .partition = "normal",
+                 .profile_store = "s",
+                 .cluster_hash = "0",
+                 .profile_hash = "1"};
+  plan.prediction = PlanPrediction{.iteration_time = Seconds(0.1),
+                                   .pipeline_time = Seconds(1),
+                                   .synchronization_time = Seconds(1e-30),
+                                   .update_time = Seconds(0),
+                                   .peak_memory = Bytes(1e10),
+                                   .cost_per_iteration = Usd(1.0 / 3)};
   const std::string text = plan_to_toml(plan);
   const auto again = parse_plan(text, "p.toml");
   ASSERT_TRUE(again.has_value()) << again.error().message() << text;
@@ -86,12 +95,15 @@ TEST(Plan, WrittenPlanReadsBackTheSame) {
 }
 
 TEST(Plan, BadFilesAreRefusedWithLineAndReason) {
-  EXPECT_EQ(error_with("layers = [3, 6]", "layers = [4, 6]"), "p.toml:18:10: stage 1 starts at layer 4 but stage 0 ends at 3");
+  EXPECT_EQ(error_with("layers = [3, 6]", "layers = [4, 6]"),
+            "p.toml:18:10: stage 1 starts at layer 4 but stage 0 ends at 3");
   EXPECT_EQ(error_with("layers = [0, 3]", "layers = [1, 3]"), "p.toml:14:10: stage 0 starts at layer 1, not 0");
   EXPECT_EQ(error_with("layers = [3, 6]", "layers = [3, 3]"), "p.toml:18:10: stage 1 holds no layers: [3, 3)");
-  EXPECT_EQ(error_with("layers = [0, 3]", "layers = [0]"), "p.toml:14:10: 'layers' must be [first, last), two integers, not 1");
+  EXPECT_EQ(error_with("layers = [0, 3]", "layers = [0]"),
+            "p.toml:14:10: 'layers' must be [first, last), two integers, not 1");
   EXPECT_EQ(error_with("global_batch = 16", "global_batch = 15"),
-            "p.toml:6:16: 8 micro-batches of 2 make 16 sequences but global_batch is 15; change micro_batches, micro_batch or "
+            "p.toml:6:16: 8 micro-batches of 2 make 16 sequences but global_batch is 15; change micro_batches, "
+            "micro_batch or "
             "global_batch");
   EXPECT_EQ(error_with("\"full\"", "\"ful\""),
             "p.toml:21:13: 'pipelines[0].stages[1].recompute' is 'ful'; use one of: none, selective, full");
@@ -109,7 +121,8 @@ TEST(Plan, PlanForAnotherModelIsRefused) {
   model.max_sequence_length = 64;
   const auto checked = check_plan(parsed(), model);
   ASSERT_FALSE(checked.has_value());
-  EXPECT_EQ(checked.error().message(), "pipeline 0 holds layers [0, 6) but model other has 11 layers; is the plan for another model?");
+  EXPECT_EQ(checked.error().message(),
+            "pipeline 0 holds layers [0, 6) but model other has 11 layers; is the plan for another model?");
 }
 
 TEST(Placement, RanksFillNodesInOrderAndGroupsStayTogether) {

@@ -21,7 +21,7 @@
 #endif
 
 // HDF5 1.10 forgets memory when it refuses a damaged file. LeakSanitizer asks for this function by name.
-extern "C" const char* __lsan_default_suppressions();  // NOLINT
+extern "C" const char* __lsan_default_suppressions();                            // NOLINT
 extern "C" const char* __lsan_default_suppressions() { return "leak:libhdf5"; }  // NOLINT
 
 namespace sailor {
@@ -220,8 +220,8 @@ TEST_F(ProfileStore, OfOneDateTheLaterNameWins) {
 TEST_F(ProfileStore, MissingAndEmptyStoresAreNotFound) {
   EXPECT_EQ(error_of(folder_ / "none"), "profile store '" + (folder_ / "none").string() +
                                             "' does not exist; measure one with sailor-profile, or name another");
-  EXPECT_EQ(error_of(folder_), "profile store '" + folder_.string() +
-                                   "' holds no profile (*.h5); measure one with sailor-profile");
+  EXPECT_EQ(error_of(folder_),
+            "profile store '" + folder_.string() + "' holds no profile (*.h5); measure one with sailor-profile");
 }
 
 TEST_F(ProfileStore, SkipsOtherFilesTemporaryFilesAndRuns) {
@@ -432,13 +432,13 @@ TEST_F(ForeignFile, WithAFieldOfAnotherTypeIsRefused) {
 /// A links table with one row, whose cell `field` is `value`.
 void one_link(hdf5::FileWriter& writer, const std::string& field, const hdf5::Cell& value) {
   using enum hdf5::ColumnType;
-  const std::vector<hdf5::ColumnInfo> columns{{"from_gpu", text, "1"},     {"to_gpu", text, "1"},
-                                              {"scope", text, "1"},        {"operation", text, "1"},
-                                              {"ranks", integer, "1"},     {"message_bytes", number, "byte"},
+  const std::vector<hdf5::ColumnInfo> columns{{"from_gpu", text, "1"},        {"to_gpu", text, "1"},
+                                              {"scope", text, "1"},           {"operation", text, "1"},
+                                              {"ranks", integer, "1"},        {"message_bytes", number, "byte"},
                                               {"time_median_s", number, "s"}, {"time_p10_s", number, "s"},
-                                              {"time_p90_s", number, "s"}, {"time_samples", integer, "1"}};
-  const std::vector<hdf5::Cell> cells{"cpu", "cpu", "intra_node", "send_receive", std::int64_t{2},
-                                      1.0,   1.0,   1.0,          1.0,            std::int64_t{9}};
+                                              {"time_p90_s", number, "s"},    {"time_samples", integer, "1"}};
+  const std::vector<hdf5::Cell> cells{"cpu", "cpu", "intra_node", "send_receive", std::int64_t{2}, 1.0,
+                                      1.0,   1.0,   1.0,          std::int64_t{9}};
   (void)writer.table("links", columns, 1, [&](std::size_t, std::size_t column) {
     return columns[column].name == field ? value : cells[column];
   });
@@ -628,7 +628,7 @@ TEST(ProfileLookup, MessageTimeIsClampedOutsideTheMeasuredSizes) {
   auto time = [&](double bytes) {
     return profile.send_time("cpu", "cpu", LinkScope::intra_node, Bytes(bytes))->value();
   };
-  EXPECT_DOUBLE_EQ(time(1), 1e-6);             // the smallest message's time
+  EXPECT_DOUBLE_EQ(time(1), 1e-6);  // the smallest message's time
   EXPECT_DOUBLE_EQ(time(0), 1e-6);
   EXPECT_DOUBLE_EQ(time(16384.0 * 8), 32e-6);  // the largest message's bandwidth
 }
@@ -677,11 +677,11 @@ TEST(ProfileLookup, BaseMemoryIsKnownPerFramework) {
 /// Any profile that may be written.
 ProfileData any_profile() {
   auto amount = [] { return std::abs(static_cast<double>(*rc::gen::arbitrary<std::int32_t>())) * 1.25e-7; };
-  auto name = [] {
-    return *rc::gen::nonEmpty(rc::gen::container<std::string>(rc::gen::inRange<char>(' ', '~')));
-  };
+  auto name = [] { return *rc::gen::nonEmpty(rc::gen::container<std::string>(rc::gen::inRange<char>(' ', '~'))); };
   auto any_times = [&] {
-    return TimeStatistics{.median = Seconds(amount()), .p10 = Seconds(amount()), .p90 = Seconds(amount()),
+    return TimeStatistics{.median = Seconds(amount()),
+                          .p10 = Seconds(amount()),
+                          .p90 = Seconds(amount()),
                           .samples = *rc::gen::inRange<std::int64_t>(0, 1 << 20)};
   };
   ProfileData data;

@@ -72,7 +72,9 @@ TEST_F(CpuKernels, GeluEqualsItsFormulaAndSlope) {
   x[2] = 0.0f;
   Floats gradient(count, 2.0f);
   Floats output(count);
-  const auto gelu = [](double v) { return 0.5 * v * (1.0 + std::tanh(std::sqrt(2.0 / M_PI) * (v + 0.044715 * v * v * v))); };
+  const auto gelu = [](double v) {
+    return 0.5 * v * (1.0 + std::tanh(std::sqrt(2.0 / M_PI) * (v + 0.044715 * v * v * v)));
+  };
   Doubles expected;
   Doubles slopes;
   for (const float v : x) {
@@ -133,7 +135,8 @@ TEST_F(CpuKernels, LayerNormEqualsPlainLoopsAlsoFarFromZero) {
     double mean = 0.0;
     double variance = 0.0;
     for (std::size_t i = 0; i < width; ++i) mean += x[r * width + i] / static_cast<double>(width);
-    for (std::size_t i = 0; i < width; ++i) variance += std::pow(x[r * width + i] - mean, 2) / static_cast<double>(width);
+    for (std::size_t i = 0; i < width; ++i)
+      variance += std::pow(x[r * width + i] - mean, 2) / static_cast<double>(width);
     const double reciprocal = 1.0 / std::sqrt(variance + epsilon);
     double sum = 0.0;
     double product = 0.0;
@@ -147,15 +150,15 @@ TEST_F(CpuKernels, LayerNormEqualsPlainLoopsAlsoFarFromZero) {
       product += dy * weight[i] * n / static_cast<double>(width);
     }
     for (std::size_t i = 0; i < width; ++i)
-      input_gradient[r * width + i] =
-          reciprocal * (double{output_gradient[r * width + i]} * weight[i] - sum -
-                        (x[r * width + i] - mean) * reciprocal * product);
+      input_gradient[r * width + i] = reciprocal * (double{output_gradient[r * width + i]} * weight[i] - sum -
+                                                    (x[r * width + i] - mean) * reciprocal * product);
   }
   const NormShape shape{static_cast<std::int64_t>(rows), static_cast<std::int64_t>(width), 1e-5f};
   Floats output(rows * width);
   Floats mean(rows);
   Floats reciprocal(rows);
-  device->layer_norm_forward(shape, x.data(), weight.data(), bias.data(), output.data(), mean.data(), reciprocal.data());
+  device->layer_norm_forward(shape, x.data(), weight.data(), bias.data(), output.data(), mean.data(),
+                             reciprocal.data());
   expect_close(output, expected, 2e-3);  // 1000 has a float spacing of 6e-5
   Floats gradient = output_gradient;
   Floats got_weight(width, 1.0f);
@@ -182,8 +185,7 @@ TEST_F(CpuKernels, CrossEntropyEqualsPlainLoopsAlsoForLargeLogits) {
     const auto target = static_cast<std::size_t>(targets[r]);
     loss += std::log(sum) + largest - logits[r * classes + target];
     for (std::size_t i = 0; i < classes; ++i)
-      gradient[r * classes + i] =
-          0.5 * (std::exp(logits[r * classes + i] - largest) / sum - (i == target ? 1.0 : 0.0));
+      gradient[r * classes + i] = 0.5 * (std::exp(logits[r * classes + i] - largest) / sum - (i == target ? 1.0 : 0.0));
   }
   double got = 0.25;  // is added to
   device->softmax_cross_entropy(logits.data(), targets.data(), rows, classes, 0.5f, &got);
@@ -192,13 +194,15 @@ TEST_F(CpuKernels, CrossEntropyEqualsPlainLoopsAlsoForLargeLogits) {
 }
 
 TEST_F(CpuKernels, AdamWEqualsItsDefinition) {
-  const AdamWStep step{.learning_rate = 0.1f, .beta1 = 0.9f, .beta2 = 0.99f, .epsilon = 1e-8f, .weight_decay = 0.5f, .step = 3};
+  const AdamWStep step{
+      .learning_rate = 0.1f, .beta1 = 0.9f, .beta2 = 0.99f, .epsilon = 1e-8f, .weight_decay = 0.5f, .step = 3};
   Floats value{2.0f, -1.0f};
   const Floats gradient{0.5f, 0.0f};
   Floats first{0.2f, 0.0f};
   Floats second{0.3f, 0.0f};
   device->adamw(step, value.data(), gradient.data(), first.data(), second.data(), 2);
-  // m = 0.9*0.2 + 0.1*0.5 = 0.23, v = 0.99*0.3 + 0.01*0.25 = 0.2995; corrected by 1 - 0.9^3 = 0.271, 1 - 0.99^3 = 0.029701
+  // m = 0.9*0.2 + 0.1*0.5 = 0.23, v = 0.99*0.3 + 0.01*0.25 = 0.2995; corrected by 1 - 0.9^3 = 0.271, 1 - 0.99^3 =
+  // 0.029701
   EXPECT_NEAR(first[0], 0.23, 1e-6);
   EXPECT_NEAR(second[0], 0.2995, 1e-6);
   EXPECT_NEAR(value[0], 2.0 * (1.0 - 0.05) - 0.1 * (0.23 / 0.271) / std::sqrt(0.2995 / 0.029701), 1e-5);
@@ -222,8 +226,9 @@ NaiveAttention naive_attention(const AttentionShape& shape, const Floats& projec
         return (s * length + token) * 3 * width + part * width + h * d;
       };
       for (std::size_t i = 0; i < length; ++i) {
-        const std::size_t first =
-            shape.window == 0 || i + 1 < static_cast<std::size_t>(shape.window) ? 0 : i + 1 - static_cast<std::size_t>(shape.window);
+        const std::size_t first = shape.window == 0 || i + 1 < static_cast<std::size_t>(shape.window)
+                                      ? 0
+                                      : i + 1 - static_cast<std::size_t>(shape.window);
         Doubles p(length, 0.0);
         double sum = 0.0;
         for (std::size_t j = first; j <= i; ++j) {
@@ -259,8 +264,12 @@ TEST_F(CpuKernels, AttentionEqualsTheFullMatrixForWholeAndPartialBlocksAndWindow
   for (const std::int64_t length : {1, 7, 64, 150}) {
     for (const std::int64_t window : {0, 1, 5, 70, 1000}) {
       SCOPED_TRACE(testing::Message() << "length " << length << ", window " << window);
-      const AttentionShape shape{
-          .sequences = 2, .sequence_length = length, .heads = 3, .head_width = 8, .score_scale = 0.35f, .window = window};
+      const AttentionShape shape{.sequences = 2,
+                                 .sequence_length = length,
+                                 .heads = 3,
+                                 .head_width = 8,
+                                 .score_scale = 0.35f,
+                                 .window = window};
       const auto tokens = static_cast<std::size_t>(shape.tokens());
       const Floats projected = noise(tokens * 72, 10);
       const Floats output_gradient = noise(tokens * 24, 11);

@@ -113,13 +113,17 @@ TEST(RuntimeParameters, OnlyMatricesDecayAndResidualOutputsStartSmaller) {
 /// A block by itself, and random hidden states for it.
 struct LoneBlock {
   explicit LoneBlock(const Model& model)
-      : width(model.hidden), layer(make_layer(model, 1, {*device})), storage(*device, std::vector<Layer*>{layer.get()}) {
+      : width(model.hidden),
+        layer(make_layer(model, 1, {*device})),
+        storage(*device, std::vector<Layer*>{layer.get()}) {
     storage.initialize(1);
   }
 
   [[nodiscard]] Tensor hidden_states(std::uint64_t seed) const {
-    const Parameter like{
-        .name = "noise", .shape = {micro_batch.token_count(), width}, .initial = InitialValue::normal, .deviation = 1.0f};
+    const Parameter like{.name = "noise",
+                         .shape = {micro_batch.token_count(), width},
+                         .initial = InitialValue::normal,
+                         .deviation = 1.0f};
     Tensor tensor(*device, like.shape);
     device->copy_from_host(tensor.data(), initial_values(like, seed).data(), tensor.bytes());
     return tensor;
@@ -256,8 +260,9 @@ TEST(RuntimeSupport, RefusesWhatItCannotTrainAndSaysWhatItCan) {
   };
   Model model = gpt_model();
   model.norm = NormKind::rms_norm;
-  EXPECT_EQ(refused(plan, model), "model 'gpt' needs rms_norm: not there yet in sailor-train; use a model with norm = "
-                                  "\"layer_norm\"");
+  EXPECT_EQ(refused(plan, model),
+            "model 'gpt' needs rms_norm: not there yet in sailor-train; use a model with norm = "
+            "\"layer_norm\"");
   model = gpt_model();
   model.activation = Activation::swiglu;
   EXPECT_NE(refused(plan, model).find("swiglu"), std::string::npos);
@@ -351,8 +356,17 @@ TEST_F(RuntimeData, TheIndexIsMegatronsByteForByte) {
   ASSERT_TRUE(write_byte_tokens(prefix, {folder / "a.txt"}));
   const auto index = read_text_file(prefix + ".idx");
   ASSERT_TRUE(index);
-  const std::string expected("MMIDIDX\0\0" "\1\0\0\0\0\0\0\0" "\1" "\1\0\0\0\0\0\0\0" "\2\0\0\0\0\0\0\0" "\3\0\0\0"
-                             "\0\0\0\0\0\0\0\0" "\0\0\0\0\0\0\0\0" "\1\0\0\0\0\0\0\0", 9 + 8 + 1 + 8 + 8 + 4 + 8 + 16);
+  const std::string expected(
+      "MMIDIDX\0\0"
+      "\1\0\0\0\0\0\0\0"
+      "\1"
+      "\1\0\0\0\0\0\0\0"
+      "\2\0\0\0\0\0\0\0"
+      "\3\0\0\0"
+      "\0\0\0\0\0\0\0\0"
+      "\0\0\0\0\0\0\0\0"
+      "\1\0\0\0\0\0\0\0",
+      9 + 8 + 1 + 8 + 8 + 4 + 8 + 16);
   EXPECT_EQ(*index, expected);
 }
 

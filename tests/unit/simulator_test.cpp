@@ -36,13 +36,17 @@ partitions = ["normal"]
 
   static Plan plan(int data_parallel, std::vector<LayerRange> ranges, int micro_batches) {
     Plan plan;
-    plan.job = {.model = "tiny-gpt", .global_batch = data_parallel * micro_batches, .sequence_length = 64,
-                .precision = Precision::fp32, .optimizer = Optimizer::adamw};
+    plan.job = {.model = "tiny-gpt",
+                .global_batch = data_parallel * micro_batches,
+                .sequence_length = 64,
+                .precision = Precision::fp32,
+                .optimizer = Optimizer::adamw};
     Pipeline pipeline;
     pipeline.count = data_parallel;
     pipeline.micro_batches = micro_batches;
     for (const LayerRange range : ranges)
-      pipeline.stages.push_back({.layers = range, .gpu = "cpu", .tensor_parallel = 1, .zone = "", .recompute = Recompute::none});
+      pipeline.stages.push_back(
+          {.layers = range, .gpu = "cpu", .tensor_parallel = 1, .zone = "", .recompute = Recompute::none});
     plan.pipelines.push_back(pipeline);
     return plan;
   }
@@ -57,7 +61,10 @@ partitions = ["normal"]
   }
   static planner::Request request(int global_batch) {
     planner::Request request;
-    request.job = {.model = "tiny-gpt", .global_batch = global_batch, .sequence_length = 64, .precision = Precision::fp32,
+    request.job = {.model = "tiny-gpt",
+                   .global_batch = global_batch,
+                   .sequence_length = 64,
+                   .precision = Precision::fp32,
                    .optimizer = Optimizer::adamw};
     return request;
   }
@@ -91,7 +98,8 @@ TEST(Simulator, TwoStagesFollowTheFormula) {
   EXPECT_DOUBLE_EQ(p->pipeline_time.value(), 30.0 + 3 * 15.0);
   // The tied embedding is on both stages: its gradient is summed over the two.
   EXPECT_DOUBLE_EQ(p->synchronization_time.value(), 3.0);
-  // Stage 1 steps 2 blocks, the head and its copy of the matrix (256·128 of the embedding's 1000 parameters: a made-up ratio).
+  // Stage 1 steps 2 blocks, the head and its copy of the matrix (256·128 of the embedding's 1000 parameters: a made-up
+  // ratio).
   EXPECT_DOUBLE_EQ(p->update_time.value(), 0.5 + 0.125 + 0.5 * (256 * 128 / 1000.0));
   // Stage 0 keeps two micro-batches in flight, one message each way to its neighbour, and a copy of the matrix's
   // gradient while it is summed.
@@ -109,8 +117,13 @@ TEST(Simulator, PipelinesOfDifferentDepthWaitForTheSlowest) {
   plan.job.global_batch = 4;
   World world;
   for (const double bytes : {1.0, 1e12})
-    world.data_.links.push_back({.from_gpu = "cpu", .to_gpu = "cpu", .scope = LinkScope::inter_node,
-                                 .operation = LinkOperation::all_reduce, .ranks = 3, .message = Bytes(bytes), .time = exactly(4.0)});
+    world.data_.links.push_back({.from_gpu = "cpu",
+                                 .to_gpu = "cpu",
+                                 .scope = LinkScope::inter_node,
+                                 .operation = LinkOperation::all_reduce,
+                                 .ranks = 3,
+                                 .message = Bytes(bytes),
+                                 .time = exactly(4.0)});
   const auto p = world.predict(plan);
   ASSERT_TRUE(p.has_value()) << p.error().message();
   EXPECT_DOUBLE_EQ(p->pipeline_time.value(), 30.0 + 2 * 15.0);
@@ -145,8 +158,8 @@ TEST(Planner, FindsTheFastestOfAllHomogeneousPlans) {
   const World world;
   auto found = world.search(World::request(8));
   ASSERT_TRUE(found.has_value()) << found.error().message();
-  // Independent count: 4 devices, micro-batch 1 (8 micro-batches) and 2 (4): all d·p <= 4 with p <= 6, d <= micro-batches:
-  // p=1: d=1..4, p=2: d=1..2, p=3: 1, p=4: 1 -> 8 shapes for each.
+  // Independent count: 4 devices, micro-batch 1 (8 micro-batches) and 2 (4): all d·p <= 4 with p <= 6, d <=
+  // micro-batches: p=1: d=1..4, p=2: d=1..2, p=3: 1, p=4: 1 -> 8 shapes for each.
   EXPECT_EQ(found->considered, 16U);
   for (std::size_t i = 1; i < found->plans.size(); ++i)
     EXPECT_LE(found->plans[i - 1].prediction.iteration_time, found->plans[i].prediction.iteration_time);
@@ -179,18 +192,21 @@ TEST(Planner, NothingFitsIsInfeasibleAndNamesTheNearest) {
   const auto found = world.search(World::request(8));
   ASSERT_FALSE(found.has_value());
   EXPECT_EQ(found.error().code, ErrorCode::infeasible);
-  EXPECT_TRUE(found.error().what.starts_with("none of 16 plans fits into memory; the nearest is ")) << found.error().what;
+  EXPECT_TRUE(found.error().what.starts_with("none of 16 plans fits into memory; the nearest is "))
+      << found.error().what;
 }
 
 TEST(Planner, UnknownPartitionAndMissingProfileAreNamed) {
   World world;
   planner::Request request = World::request(8);
   request.partition = "normel";
-  EXPECT_EQ(world.search(request).error().message(), "partition 'normel' not found (known: normal); did you mean --partition normal?");
+  EXPECT_EQ(world.search(request).error().message(),
+            "partition 'normel' not found (known: normal); did you mean --partition normal?");
   request.partition = "normal";
   request.job.sequence_length = 32;
   EXPECT_EQ(world.search(request).error().message(),
-            "the profile has no fp32 measurement of model tiny-gpt on cpu at sequence length 32; measure it with sailor-profile "
+            "the profile has no fp32 measurement of model tiny-gpt on cpu at sequence length 32; measure it with "
+            "sailor-profile "
             "layers; it has: cpu at sequence length 64");
 }
 

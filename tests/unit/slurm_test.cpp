@@ -6,10 +6,10 @@
 #include <filesystem>
 #include <fstream>
 
+#include "core/process.hpp"
 #include "slurm/cluster_reader.hpp"
 #include "slurm/jobs.hpp"
 #include "slurm/node_records.hpp"
-#include "slurm/process.hpp"
 #include "slurm/query.hpp"
 #include "slurm/sbatch.hpp"
 #include "slurm/words.hpp"

@@ -78,8 +78,8 @@ float softmax_row(float* scores, std::int64_t begin, std::int64_t end, std::int6
 
 // scores become probabilities, and gradient (of the probabilities) becomes that of the scores before scaling.
 SAILOR_CPU_VERSIONS
-void softmax_row_backward(float* scores, float* gradient, float log_sum, float product, float scale,
-                          std::int64_t begin, std::int64_t end, std::int64_t keys) {
+void softmax_row_backward(float* scores, float* gradient, float log_sum, float product, float scale, std::int64_t begin,
+                          std::int64_t end, std::int64_t keys) {
 #pragma omp simd
   for (std::int64_t i = begin; i < end; ++i) {
     const float probability = fast_exp(scores[i] - log_sum);
@@ -135,9 +135,8 @@ void attention_forward(const AttentionShape& shape, const float* projected, floa
   }
 }
 
-void attention_backward(const AttentionShape& shape, const float* projected, const float* output,
-                        const float* log_sum, const float* output_gradient, float* projected_gradient,
-                        float* workspace) {
+void attention_backward(const AttentionShape& shape, const float* projected, const float* output, const float* log_sum,
+                        const float* output_gradient, float* projected_gradient, float* workspace) {
   const std::int64_t width = shape.width();
   const std::int64_t stride = 3 * width;
   // Gradients of keys and values are sums over query blocks.
@@ -156,7 +155,7 @@ void attention_backward(const AttentionShape& shape, const float* projected, con
         const std::int64_t rows = block.rows();
         const std::int64_t keys = block.keys();
         const std::int64_t key_offset = block.first_key * stride;
-        float* scores = workspace;                // then probabilities
+        float* scores = workspace;                  // then probabilities
         float* gradient = workspace + rows * keys;  // of the probabilities, then of the scores
         const float* block_query = query + first * stride;
         const float* block_output = output + slice.output + first * width;
@@ -167,10 +166,9 @@ void attention_backward(const AttentionShape& shape, const float* projected, con
                  stride, 0.0f, gradient, keys);
         for (std::int64_t row = 0; row < rows; ++row) {
           const std::int64_t token = sequence * shape.sequence_length + first + row;
-          const float product =
-              dot(block_output + row * width, block_output_gradient + row * width, shape.head_width);
-          softmax_row_backward(scores + row * keys, gradient + row * keys, log_sum[token * shape.heads + head],
-                               product, shape.score_scale, block.begin(row, shape.window), block.end(row), keys);
+          const float product = dot(block_output + row * width, block_output_gradient + row * width, shape.head_width);
+          softmax_row_backward(scores + row * keys, gradient + row * keys, log_sum[token * shape.heads + head], product,
+                               shape.score_scale, block.begin(row, shape.window), block.end(row), keys);
         }
         multiply(true, false, keys, shape.head_width, rows, 1.0f, scores, keys, block_output_gradient, width, 1.0f,
                  value_gradient + key_offset, stride);

@@ -39,8 +39,9 @@ std::string cpu_name() {
 class CpuDevice final : public Device {
  public:
   CpuDevice()
-      : pool_("the CPU", [](std::size_t bytes) { return std::aligned_alloc(64, (bytes + 63) / 64 * 64); },
-              [](void* memory) { std::free(memory); }) {
+      : pool_(
+            "the CPU", [](std::size_t bytes) { return std::aligned_alloc(64, (bytes + 63) / 64 * 64); },
+            [](void* memory) { std::free(memory); }) {
     if (openblas_set_num_threads != nullptr) openblas_set_num_threads(1);
   }
 
@@ -81,8 +82,7 @@ class CpuDevice final : public Device {
   void add_bias(float* values, const float* bias, std::int64_t rows, std::int64_t width) override {
     cpu::add_bias(values, bias, rows, width);
   }
-  void add_bias_gradient(float* bias_gradient, const float* gradient, std::int64_t rows,
-                         std::int64_t width) override {
+  void add_bias_gradient(float* bias_gradient, const float* gradient, std::int64_t rows, std::int64_t width) override {
     cpu::add_bias_gradient(bias_gradient, gradient, rows, width);
   }
   void add(float* to, const float* from, std::int64_t count) override { cpu::add(to, from, count); }
@@ -109,16 +109,14 @@ class CpuDevice final : public Device {
     cpu::gelu_backward(input_to_output, gradient, count);
   }
 
-  void attention_forward(const AttentionShape& shape, const float* projected, float* output,
-                         float* log_sum) override {
+  void attention_forward(const AttentionShape& shape, const float* projected, float* output, float* log_sum) override {
     const Workspace workspace(*this, cpu::attention_workspace(shape, false));
     cpu::attention_forward(shape, projected, output, log_sum, workspace.floats);
   }
   void attention_backward(const AttentionShape& shape, const float* projected, const float* output,
                           const float* log_sum, const float* output_gradient, float* projected_gradient) override {
     const Workspace workspace(*this, cpu::attention_workspace(shape, true));
-    cpu::attention_backward(shape, projected, output, log_sum, output_gradient, projected_gradient,
-                            workspace.floats);
+    cpu::attention_backward(shape, projected, output, log_sum, output_gradient, projected_gradient, workspace.floats);
   }
 
   void gather_rows(const float* table, const std::int32_t* tokens, std::int64_t count, std::int64_t width,

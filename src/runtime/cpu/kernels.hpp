@@ -39,8 +39,7 @@ void softmax_cross_entropy(float* logits_to_gradient, const std::int32_t* target
 std::int64_t attention_workspace(const AttentionShape& shape, bool backward);
 void attention_forward(const AttentionShape& shape, const float* projected, float* output, float* log_sum,
                        float* workspace);
-void attention_backward(const AttentionShape& shape, const float* projected, const float* output,
-                        const float* log_sum, const float* output_gradient, float* projected_gradient,
-                        float* workspace);
+void attention_backward(const AttentionShape& shape, const float* projected, const float* output, const float* log_sum,
+                        const float* output_gradient, float* projected_gradient, float* workspace);
 
 }  // namespace sailor::runtime::cpu

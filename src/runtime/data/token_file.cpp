@@ -35,11 +35,15 @@ T value_at(std::span<const std::byte> bytes, std::size_t offset) {
 std::int64_t token_bytes(TokenType type) {
   switch (type) {
     case TokenType::uint8:
-    case TokenType::int8: return 1;
+    case TokenType::int8:
+      return 1;
     case TokenType::int16:
-    case TokenType::uint16: return 2;
-    case TokenType::int32: return 4;
-    case TokenType::int64: return 8;
+    case TokenType::uint16:
+      return 2;
+    case TokenType::int32:
+      return 4;
+    case TokenType::int64:
+      return 8;
   }
   return 0;
 }
@@ -50,12 +54,18 @@ std::int64_t token_at(const std::byte* data, TokenType type) {
     return static_cast<std::int64_t>(value);
   };
   switch (type) {
-    case TokenType::uint8: return as(std::uint8_t{});
-    case TokenType::int8: return as(std::int8_t{});
-    case TokenType::int16: return as(std::int16_t{});
-    case TokenType::uint16: return as(std::uint16_t{});
-    case TokenType::int32: return as(std::int32_t{});
-    case TokenType::int64: return as(std::int64_t{});
+    case TokenType::uint8:
+      return as(std::uint8_t{});
+    case TokenType::int8:
+      return as(std::int8_t{});
+    case TokenType::int16:
+      return as(std::int16_t{});
+    case TokenType::uint16:
+      return as(std::uint16_t{});
+    case TokenType::int32:
+      return as(std::int32_t{});
+    case TokenType::int64:
+      return as(std::int64_t{});
   }
   return -1;
 }
@@ -68,7 +78,7 @@ Result<MappedFile> MappedFile::open(const fs::path& path) {
   };
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) return refuse(errno == ENOENT ? ErrorCode::not_found : ErrorCode::io, std::strerror(errno));
-  struct stat status{};
+  struct stat status {};
   const bool known = fstat(descriptor, &status) == 0;
   void* data = MAP_FAILED;
   int reason = errno;
@@ -127,7 +137,8 @@ Result<TokenFile> TokenFile::open(const std::string& prefix) {
   const auto marks = value_at<std::uint64_t>(bytes, 26);
   // Divisions, because products of foreign numbers overflow.
   const std::uint64_t room = bytes.size() - header_bytes;
-  if (sequences > room / 12 || marks > (room - sequences * 12) / 8 || header_bytes + sequences * 12 + marks * 8 != bytes.size())
+  if (sequences > room / 12 || marks > (room - sequences * 12) / 8 ||
+      header_bytes + sequences * 12 + marks * 8 != bytes.size())
     return refuse(index_path, fmt::format("is truncated or damaged: {} sequences and {} document marks do not make "
                                           "{} bytes",
                                           sequences, marks, bytes.size()));
@@ -162,8 +173,8 @@ Result<TokenFile> TokenFile::open(const std::string& prefix) {
 Result<void> TokenFile::read(std::int64_t first, int vocabulary, std::span<std::int32_t> tokens) const {
   const std::int64_t width = token_bytes(type_);
   // The sequence that holds token `first`: the last one that starts at or before it.
-  auto sequence = static_cast<std::size_t>(
-      std::upper_bound(first_token_.begin(), first_token_.end(), first) - first_token_.begin() - 1);
+  auto sequence = static_cast<std::size_t>(std::upper_bound(first_token_.begin(), first_token_.end(), first) -
+                                           first_token_.begin() - 1);
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     const std::int64_t token = first + static_cast<std::int64_t>(i);
     while (token >= first_token_[sequence + 1]) ++sequence;

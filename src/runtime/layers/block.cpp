@@ -15,13 +15,13 @@ namespace sailor::runtime {
 namespace {
 
 enum Kept : std::size_t {
-  kept_input,              // x (tokens, hidden)
-  kept_projected,          // queries, keys, values (tokens, 3 * hidden)
-  kept_log_sum,            // softmax denominators (tokens, heads)
-  kept_attended,           // (tokens, hidden), before the output projection
-  kept_middle,             // pre: middle; post: x + attention(x), before norm1 (tokens, hidden)
-  kept_inner,              // (tokens, feed_forward): gelu's input, or relu's output
-  kept_sum,                // post only: before norm2 (tokens, hidden)
+  kept_input,      // x (tokens, hidden)
+  kept_projected,  // queries, keys, values (tokens, 3 * hidden)
+  kept_log_sum,    // softmax denominators (tokens, heads)
+  kept_attended,   // (tokens, hidden), before the output projection
+  kept_middle,     // pre: middle; post: x + attention(x), before norm1 (tokens, hidden)
+  kept_inner,      // (tokens, feed_forward): gelu's input, or relu's output
+  kept_sum,        // post only: before norm2 (tokens, hidden)
   kept_norm1_statistics,
   kept_norm2_statistics,
 };
@@ -42,10 +42,10 @@ class Block final : public Layer {
     // Projections back into the residual stream start smaller, so that its variance does not grow with depth (GPT-2).
     const float residual_deviation = initial_deviation / std::sqrt(2.0f * static_cast<float>(model.blocks));
     norm1_ = declare_norm("norm1");
-    attention_input_ = declare_linear("attention.input", 3 * hidden_, hidden_, model.attention_input_bias,
-                                      initial_deviation);
-    attention_output_ = declare_linear("attention.output", hidden_, hidden_, model.attention_output_bias,
-                                       residual_deviation);
+    attention_input_ =
+        declare_linear("attention.input", 3 * hidden_, hidden_, model.attention_input_bias, initial_deviation);
+    attention_output_ =
+        declare_linear("attention.output", hidden_, hidden_, model.attention_output_bias, residual_deviation);
     norm2_ = declare_norm("norm2");
     inner_ = declare_linear("feed_forward.input", feed_forward_, hidden_, model.linear_bias, initial_deviation);
     outer_ = declare_linear("feed_forward.output", hidden_, feed_forward_, model.linear_bias, residual_deviation);
@@ -176,8 +176,8 @@ class Block final : public Layer {
                                  bias(attention_output_), tokens);
       Tensor attended_gradient(device(), {tokens, hidden_});
       linear_backward_input(sum_gradient.floats(), weight(attention_output_), tokens, attended_gradient.floats());
-      device().attention_backward(attention_shape(micro_batch), projected.floats(), attended.floats(),
-                                  log_sum.floats(), attended_gradient.floats(), projected_gradient.floats());
+      device().attention_backward(attention_shape(micro_batch), projected.floats(), attended.floats(), log_sum.floats(),
+                                  attended_gradient.floats(), projected_gradient.floats());
     }
     linear_backward_parameters(input.floats(), projected_gradient.floats(), weight(attention_input_),
                                bias(attention_input_), tokens);
@@ -228,7 +228,7 @@ class Block final : public Layer {
   float score_scale_;
   std::int64_t window_;
   Pair norm1_;
-  Pair attention_input_;   // (3 * hidden, hidden): rows of queries, then keys, then values
+  Pair attention_input_;  // (3 * hidden, hidden): rows of queries, then keys, then values
   Pair attention_output_;
   Pair norm2_;
   Pair inner_;

@@ -17,8 +17,8 @@ class Embedding final : public Layer {
         embedding_width_(model.embedding_width),
         table_(declare(token_embedding_name, {model.vocabulary, model.embedding_width}, InitialValue::normal,
                        initial_deviation)),
-        positions_(declare("position_embedding.weight", {model.max_sequence_length, model.hidden},
-                           InitialValue::normal, initial_deviation)) {
+        positions_(declare("position_embedding.weight", {model.max_sequence_length, model.hidden}, InitialValue::normal,
+                           initial_deviation)) {
     if (has_projection())
       projection_ = declare("projection.weight", {hidden_, embedding_width_}, InitialValue::normal, initial_deviation);
   }

@@ -13,10 +13,10 @@ namespace sailor::runtime {
 namespace {
 
 enum Kept : std::size_t {
-  kept_input,            // (tokens, hidden)
-  kept_statistics,       // of the final norm
-  kept_projected,        // (tokens, embedding_width), with a projection only
-  kept_logit_gradient,   // (tokens, vocabulary)
+  kept_input,           // (tokens, hidden)
+  kept_statistics,      // of the final norm
+  kept_projected,       // (tokens, embedding_width), with a projection only
+  kept_logit_gradient,  // (tokens, vocabulary)
 };
 
 class Head final : public Layer {

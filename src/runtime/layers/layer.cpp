@@ -44,10 +44,14 @@ void Layer::linear_backward_input(const float* output_gradient, const Parameter&
 
 std::unique_ptr<Layer> make_layer(const Model& model, int index, const LayerContext& context) {
   switch (model.layer_kind(index)) {
-    case LayerKind::embedding: return make_embedding(model, index, context.device);
-    case LayerKind::block: return make_block(model, index, context.device);
-    case LayerKind::head: return make_head(model, index, context);
-    case LayerKind::final_norm: break;
+    case LayerKind::embedding:
+      return make_embedding(model, index, context.device);
+    case LayerKind::block:
+      return make_block(model, index, context.device);
+    case LayerKind::head:
+      return make_head(model, index, context);
+    case LayerKind::final_norm:
+      break;
   }
   throw std::logic_error("a separate final norm passed check_supported()");
 }

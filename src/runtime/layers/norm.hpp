@@ -16,8 +16,8 @@ inline void norm_forward(Device& device, const NormShape& shape, const Parameter
 /// `gradient` of the output becomes that of the input.
 inline void norm_backward(Device& device, const NormShape& shape, Parameter& weight, Parameter& bias,
                           const Tensor& input, const Tensor& statistics, Tensor& gradient) {
-  device.layer_norm_backward(shape, input.floats(), statistics.floats(), statistics.floats() + shape.rows,
-                             weight.value, gradient.floats(), weight.gradient, bias.gradient);
+  device.layer_norm_backward(shape, input.floats(), statistics.floats(), statistics.floats() + shape.rows, weight.value,
+                             gradient.floats(), weight.gradient, bias.gradient);
 }
 
 }  // namespace sailor::runtime

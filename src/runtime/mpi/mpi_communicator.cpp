@@ -86,10 +86,14 @@ class MpiRequest final : public Request {
 
 std::string_view to_string(MessageKind kind) {
   switch (kind) {
-    case MessageKind::activation: return "an activation";
-    case MessageKind::gradient: return "a gradient";
-    case MessageKind::control: return "a control message";
-    case MessageKind::link_test: return "a test message";
+    case MessageKind::activation:
+      return "an activation";
+    case MessageKind::gradient:
+      return "a gradient";
+    case MessageKind::control:
+      return "a control message";
+    case MessageKind::link_test:
+      return "a test message";
   }
   return "a message";
 }
@@ -197,9 +201,10 @@ class MpiCommunicator final : public Communicator {
     constexpr std::size_t page = 4096;
     if (bytes <= most) return {MPI_BYTE, static_cast<int>(bytes)};
     if (bytes % page != 0 || bytes / page > most)
-      abort(fmt::format("message of {} bytes: above 2 GiB only multiples of {} bytes can be sent; use a smaller "
-                        "micro-batch",
-                        bytes, page));
+      abort(
+          fmt::format("message of {} bytes: above 2 GiB only multiples of {} bytes can be sent; use a smaller "
+                      "micro-batch",
+                      bytes, page));
     if (page_ == MPI_DATATYPE_NULL) {
       call(MPI_Type_contiguous(page, MPI_BYTE, &page_), "MPI_Type_contiguous");
       call(MPI_Type_commit(&page_), "MPI_Type_commit");
@@ -209,8 +214,7 @@ class MpiCommunicator final : public Communicator {
 
   void reduce(void* data, int count, MPI_Datatype type, MPI_Op operation, const char* what) {
     MpiRequest request(*context_, fmt::format("{} ({} values) over {}", what, count, name_));
-    call(MPI_Iallreduce(MPI_IN_PLACE, data, count, type, operation, communicator_, request.handle()),
-         "MPI_Iallreduce");
+    call(MPI_Iallreduce(MPI_IN_PLACE, data, count, type, operation, communicator_, request.handle()), "MPI_Iallreduce");
     request.wait();
   }
 

@@ -37,10 +37,10 @@ Result<std::unique_ptr<MpiSession>> MpiSession::start(const MpiSettings& setting
     const auto process = environment.find("SLURM_PROCID");
     if (size == 1 && process != environment.end() && process->second != "0")
       return fail(ErrorCode::unavailable, std::string(reported_elsewhere));
-    return fail(ErrorCode::unavailable,
-                fmt::format("Slurm started {} tasks (SLURM_NTASKS) but MPI sees {} rank{}", tasks, size,
-                            size == 1 ? "" : "s"),
-                "start with srun --mpi=pmix (srun --mpi=list shows what is there), or use mpirun");
+    return fail(
+        ErrorCode::unavailable,
+        fmt::format("Slurm started {} tasks (SLURM_NTASKS) but MPI sees {} rank{}", tasks, size, size == 1 ? "" : "s"),
+        "start with srun --mpi=pmix (srun --mpi=list shows what is there), or use mpirun");
   }
   return session;
 }

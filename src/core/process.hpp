@@ -9,7 +9,7 @@
 #include "core/error.hpp"
 #include "core/units.hpp"
 
-namespace sailor::slurm {
+namespace sailor {
 
 struct Command {
   std::vector<std::string> arguments;  ///< the program (looked up in PATH) and its arguments; no shell sees them
@@ -39,4 +39,4 @@ Result<ProcessOutcome> run_command(const Command& command);
 /// captured as `errors`; the child leaves by _exit, so buffers and exit handlers of the parent stay the parent's.
 Result<ProcessOutcome> run_in_child(const std::function<std::string()>& body, Seconds deadline);
 
-}  // namespace sailor::slurm
+}  // namespace sailor

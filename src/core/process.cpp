@@ -1,4 +1,4 @@
-#include "slurm/process.hpp"
+#include "core/process.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -22,7 +22,7 @@
 
 extern char** environ;  // POSIX
 
-namespace sailor::slurm {
+namespace sailor {
 
 namespace {
 
@@ -241,4 +241,4 @@ Result<ProcessOutcome> run_in_child(const std::function<std::string()>& body, Se
   return attend(child, *std::move(streams), {}, deadline);
 }
 
-}  // namespace sailor::slurm
+}  // namespace sailor
