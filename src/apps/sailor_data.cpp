@@ -21,7 +21,7 @@ CommandLine bytes_line() {
                        .help = "write PREFIX.bin and PREFIX.idx (Megatron-LM's format, uint8 tokens)"}},
           .examples = {{"sailor-data bytes --output corpus README.md", "the smallest corpus there is"},
                        {"sailor-data bytes --output corpus texts/*.txt", "a document per file"},
-                       {"sailor-train plan.toml --data corpus --iterations 100", "train on it"}},
+                       {"srun --mpi=pmix -n 2 sailor-train plan.toml --data corpus --iterations 100", "train on it"}},
           .notes = "The model needs a vocabulary of 256 or more. Documents are below 2 GiB each."};
 }
 

@@ -67,7 +67,7 @@ CommandLine command_line() {
                   shared::models_folder(),
                   shared::gpus_file()},
       .examples =
-          {{"sailor-plan -p normal --model opt-350m --global-batch 256 --profile store -o plan.toml",
+          {{"sailor-plan -p normal --model tiny-gpt --global-batch 16 --profile store -o plan.toml",
             "plan for what partition normal has now"},
            {"sailor-plan --cluster cluster.toml --model tiny-gpt --global-batch 16 --profile store --top 3",
             "plan away from the cluster"},
@@ -76,17 +76,9 @@ CommandLine command_line() {
       .notes = "Exit status: 0 a plan was found, 1 failure, 2 wrong usage, 3 no plan fits."};
 }
 
-Result<void> check_output_is_writable(const std::string& path) {
-  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
-  std::error_code code;
-  if (!folder.empty() && !std::filesystem::is_directory(folder, code))
-    return fail(ErrorCode::io, fmt::format("cannot write '{}': there is no folder '{}'", path, folder.string()),
-                "create the folder first");
-  return {};
-}
-
 Result<void> run(const Options& options, const Environment& environment) {
-  if (options.has("output")) SAILOR_CHECK(check_output_is_writable(options.text("output")));
+  for (const char* written : {"output", "save-cluster"})
+    if (options.has(written)) SAILOR_CHECK(check_can_write(options.text(written)));
   auto model_name = required(options, "model");
   if (!model_name) return fail(model_name.error());
   SAILOR_CHECK(required(options, "global-batch"));

@@ -53,7 +53,8 @@ CommandLine command_line() {
                    .value_name = "RATE",
                    .help = "learning rate of AdamW after the warm-up",
                    .default_value = "0.0006",
-                   .minimum = 0},
+                   .minimum = 0,
+                   .maximum = 1e6},
                   {.name = "warm-up-iterations",
                    .type = OptionType::integer,
                    .value_name = "N",
@@ -65,7 +66,8 @@ CommandLine command_line() {
                    .value_name = "RATE",
                    .help = "decoupled weight decay of AdamW, on matrices only",
                    .default_value = "0.1",
-                   .minimum = 0},
+                   .minimum = 0,
+                   .maximum = 1e6},
                   {.name = "seed",
                    .type = OptionType::integer,
                    .value_name = "N",
@@ -88,8 +90,8 @@ CommandLine command_line() {
                    .default_value = "600",
                    .minimum = 0.001},
                   shared::models_folder()},
-      .examples = {{"srun --mpi=pmix -n 4 sailor-train plan.toml --data corpus --iterations 100",
-                    "train for 100 iterations with the 4 ranks of a plan"},
+      .examples = {{"srun --mpi=pmix -n 2 sailor-train plan.toml --data corpus --iterations 100",
+                    "train for 100 iterations with the 2 ranks of a plan"},
                    {"mpirun -n 2 sailor-train plan.toml --data corpus --iterations 20 --run-file run.h5",
                     "keep what was measured"},
                    {"sailor-simulate plan.toml --profile store --against run.h5", "compare it with the prediction"}},
@@ -122,14 +124,16 @@ class RunFile {
     run_.plan_toml = plan_to_toml(plan);
   }
 
-  /// Before anything is computed: the folder must be there.
-  [[nodiscard]] Result<void> check() const {
+  /// Before anything is computed: can it be written, and does it replace none of the run's inputs?
+  [[nodiscard]] Result<void> check(const std::vector<std::string>& inputs) const {
     if (path_.empty()) return {};
+    if (auto good = check_can_write(path_); !good) return fail(good.error(), "--run-file");
     std::error_code code;
-    const std::filesystem::path folder = std::filesystem::absolute(path_, code).parent_path();
-    if (std::filesystem::is_directory(folder, code)) return {};
-    return fail(ErrorCode::not_found, fmt::format("--run-file: there is no folder '{}'", folder.string()),
-                "make it, or write somewhere else");
+    for (const std::string& input : inputs)
+      if (std::filesystem::equivalent(path_, input, code))
+        return fail(ErrorCode::usage, fmt::format("--run-file '{}' is an input of this run", path_),
+                    "name another file");
+    return {};
   }
 
   void add(std::int64_t iteration, const runtime::IterationResult& result) {
@@ -201,7 +205,10 @@ Result<void> train(const Options& options, const Environment& environment, Commu
 
   const auto device = runtime::make_cpu_device();
   RunFile run_file(options, plan, *device);
-  SAILOR_CHECK(agree(world, speaks ? run_file.check() : Result<void>()));
+  const std::string& prefix = options.text("data");
+  SAILOR_CHECK(agree(world, speaks ? run_file.check({options.positional("PLAN").front(), prefix + ".bin",
+                                                     prefix + ".idx"})
+                                   : Result<void>()));
 
   const runtime::TrainerSettings settings{
       .seed = seed,
@@ -214,11 +221,13 @@ Result<void> train(const Options& options, const Environment& environment, Commu
   const double tokens = static_cast<double>(plan.job.global_batch) * plan.job.sequence_length;
   const std::int64_t iterations = options.integer("iterations");
   bool stopped = false;
-  for (std::int64_t iteration = 0; iteration < iterations && !stopped; ++iteration) {
+  bool diverged = false;
+  for (std::int64_t iteration = 0; iteration < iterations && !stopped && !diverged; ++iteration) {
     const runtime::IterationResult result = trainer.run(iteration, stop_asked != 0);
     stopped = result.stop;
+    diverged = !std::isfinite(result.loss);  // the same on all ranks
     run_file.add(iteration, result);
-    if (speaks && (iteration % options.integer("log-every") == 0 || iteration + 1 == iterations || stopped)) {
+    if (speaks && (iteration % options.integer("log-every") == 0 || iteration + 1 == iterations || stopped || diverged)) {
       fmt::print("{:>11} {:>10.5f} {:>10.4g} {:>10.4g}\n", iteration, result.loss, result.time.value(),
                  tokens / result.time.value());
       std::fflush(stdout);
@@ -226,13 +235,18 @@ Result<void> train(const Options& options, const Environment& environment, Commu
     if (stopped && speaks)
       spdlog::info("stopped after iteration {} on a signal ({} of {} iterations done)", iteration, iteration + 1,
                    iterations);
-    if ((iteration + 1) % run_file_interval == 0 && iteration + 1 < iterations && !stopped)
+    if ((iteration + 1) % run_file_interval == 0 && iteration + 1 < iterations && !stopped && !diverged)
       if (const auto written = run_file.write(trainer); !written)  // training goes on; the last write counts
         spdlog::warn("{}", written.error().message());
   }
   SAILOR_CHECK(agree(world, run_file.write(trainer)));
   if (speaks) print_summary(run_file.record());
-  return {};
+  if (!diverged) return {};
+  return agree(world, fail(ErrorCode::failure,
+                           fmt::format("training diverged: the loss of iteration {} is {}",
+                                       run_file.record().iterations.back().iteration,
+                                       run_file.record().iterations.back().loss),
+                           "use a smaller --learning-rate, or --warm-up-iterations"));
 }
 
 Result<void> run(const Options& options, const Environment& environment) {

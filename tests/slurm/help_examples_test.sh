@@ -1,0 +1,65 @@
+#!/bin/bash
+# Every example that a program's --help shows works as it stands, in a folder with the files it names and on a cluster
+# with a partition "normal".
+#
+# shellcheck disable=SC2317  # functions are called by name
+# shellcheck source-path=SCRIPTDIR source=common.bash
+source "$(dirname "${BASH_SOURCE[0]}")/common.bash"
+PATH="$bin_dir:$PATH"
+# Eight nodes gh1 to gh8 of two cores, 16 GiB in all.
+start_cluster --nodes gh:8:-:0:2:1:2000 --partitions normal=ALL
+
+# Examples measure and train as briefly as the environment can ask for.
+export SAILOR_TIME_BUDGET=2 SAILOR_MAX_MESSAGE=65536
+export OMPI_MCA_rmaps_base_oversubscribe=1
+
+# examples PROGRAM [COMMAND]: the commands under "Examples:", one a line.
+examples() { "$@" --help | sed -n '/^Examples:/,/^$/p' | sed -n 's/^  \([^ #]\)/\1/p'; }
+
+# prepare: the files that examples name, in the folder of the test.
+prepare() {
+  cp "$source_dir/README.md" .
+  mkdir texts && cp README.md texts/readme.txt
+  cp "$source_dir/profiles/models/tiny-gpt.toml" my-model.toml
+  sed -i 's/^name = .*/name = "my-model"/' my-model.toml
+  sailor-data bytes --output corpus README.md
+  OMPI_MCA_btl=self,vader mpirun -n 2 sailor-profile layers --model tiny-gpt --micro-batches 1,2,4 --store store
+  srun -N 2 -n 2 sailor-profile links --store store
+  cp "$(find store -name '*.h5' | head -1)" store/20260102T030405Z-nid001-77-0badcafe.h5
+  sailor-plan -p normal --model tiny-gpt --global-batch 16 --profile store --save-cluster cluster.toml
+  cat >two_ranks.toml <<'PLAN'
+schema_version = 1
+micro_batch = 2
+schedule = "1f1b"
+[job]
+model = "tiny-gpt"
+global_batch = 4
+sequence_length = 128
+precision = "fp32"
+optimizer = "adamw"
+[[pipelines]]
+count = 2
+micro_batches = 1
+[[pipelines.stages]]
+layers = [0, 6]
+gpu = "cpu"
+PLAN
+  cp two_ranks.toml plan.toml
+  srun -n 2 sailor-train plan.toml --data corpus --iterations 5 --run-file run.h5
+}
+check "the files that examples name can be made" prepare
+
+run_example() {
+  cp two_ranks.toml plan.toml
+  rm -rf run-plan
+  bash -euc "$example"
+}
+for words in sailor-data 'sailor-data bytes' 'sailor-profile layers' 'sailor-profile links' 'sailor-profile show' sailor-plan \
+  sailor-simulate sailor-submit sailor-train; do
+  # shellcheck disable=SC2086  # a program and perhaps its command
+  mapfile -t commands < <(examples $words)
+  enough() { ((${#commands[@]} >= 1)); }
+  check "$words --help has examples" enough
+  for example in "${commands[@]}"; do check "$example" run_example; done
+done
+finish
