@@ -77,7 +77,7 @@ std::string shell_quote(std::string_view word) {
 }
 
 Result<std::string> sbatch_quote(std::string_view what, std::string_view value) {
-  if (std::any_of(value.begin(), value.end(), [](char c) { return (c >= 0 && c < 0x20) || c == 0x7f; }))
+  if (std::any_of(value.begin(), value.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }))
     return fail(ErrorCode::invalid_input,
                 fmt::format("{} holds a control character, which an #SBATCH line cannot hold", what),
                 "use a value without newlines and tabs");

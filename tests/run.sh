@@ -79,8 +79,9 @@ if [[ $quick == no ]]; then
   step "Cross-compiling for aarch64 (preset aarch64)"
   check "cross-compiles for aarch64" build_preset aarch64 all "${warnings[@]}"
   step "Checking the scripts"
-  mapfile -t scripts < <(find "$sailor_root"/{ae_scripts,tests,slurm,experiments} -name '*.sh')
-  check "shellcheck finds nothing" shellcheck -x -P "$sailor_root" "${scripts[@]}" "$sailor_root"/{.ci/run,slurm/testcluster/testcluster}
+  mapfile -t scripts < <(find "$sailor_root" -name 'build*' -prune -o -name '*.sh' -print)
+  check "shellcheck finds nothing" shellcheck -x -P "SCRIPTDIR:$sailor_root" "${scripts[@]}" \
+    "$sailor_root"/{.ci/run,slurm/testcluster/testcluster}
 fi
 
 printf '\n'
