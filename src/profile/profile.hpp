@@ -93,6 +93,9 @@ struct ProfileData {
 /// truncated, damaged, foreign, other schema version, wrong type, impossible value), naming the file.
 Result<ProfileData> load_profile(const std::filesystem::path& store);
 
+/// Recognises a changed store: equal for equal files, whatever their names (see content_hash()).
+Result<std::string> profile_hash(const std::filesystem::path& store);
+
 /// Adds one immutable file to the folder `store` (created when missing) and returns its path. Atomic. An empty
 /// provenance.date becomes the present one.
 Result<std::filesystem::path> add_to_store(const std::filesystem::path& store, const ProfileData& data);

@@ -1,6 +1,7 @@
 // The profile store on disk. Files are immutable and appear by rename, so reading needs no lock and a killed
 // writer leaves at most a hidden temporary file, which readers skip.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -211,6 +212,24 @@ Result<ProfileData> load_profile(const fs::path& store) {
   keep_newest(merged.links);
   keep_newest(merged.processes);
   return merged;
+}
+
+Result<std::string> profile_hash(const fs::path& store) {
+  std::error_code code;
+  std::vector<fs::path> paths{store};
+  if (fs::is_directory(store, code)) {
+    auto files = files_of(store);
+    if (!files) return fail(files.error());
+    paths = std::move(*files);
+  }
+  std::vector<std::string> hashes;
+  for (const fs::path& path : paths) {
+    auto content = read_text_file(path, std::size_t{1} << 30);
+    if (!content) return fail(content.error());
+    hashes.push_back(content_hash(*content));
+  }
+  std::sort(hashes.begin(), hashes.end());
+  return content_hash(fmt::format("{}", fmt::join(hashes, " ")));
 }
 
 Result<fs::path> add_to_store(const fs::path& store, const ProfileData& data) {

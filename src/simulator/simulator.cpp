@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <set>
 
 #include "core/terminal.hpp"
@@ -53,7 +54,6 @@ class ClosedForm {
     auto nodes = nodes_of_ranks(plan_, devices_per_node(env_.cluster));
     if (!nodes) return fail(nodes.error());
     nodes_ = std::move(*nodes);
-    roles_ = rank_roles(plan_);
     find_first_ranks();
     SAILOR_CHECK(predict_stages());
     SAILOR_CHECK(add_synchronization());
@@ -63,17 +63,22 @@ class ClosedForm {
  private:
   /// Rank of the first member of the first copy of each stage.
   void find_first_ranks() {
-    first_rank_.resize(plan_.pipelines.size());
-    for (const RankRole& role : roles_) {
-      auto& ranks = first_rank_[static_cast<std::size_t>(role.pipeline_entry)];
-      if (static_cast<std::size_t>(role.stage) == ranks.size()) ranks.push_back(role.rank);
+    int rank = 0;
+    for (const Pipeline& pipeline : plan_.pipelines) {
+      std::vector<int>& ranks = first_rank_.emplace_back();
+      int next = rank;
+      for (const Stage& stage : pipeline.stages) {
+        ranks.push_back(next);
+        next += stage.tensor_parallel;
+      }
+      rank += pipeline.count * pipeline.ranks();
     }
   }
 
-  /// Ranks that compute on the node of `rank`.
+  /// Ranks that compute on the node of `rank`. Ranks fill nodes in order, so those of a node are neighbours.
   int busy_ranks(int rank) const {
-    const int node = nodes_[static_cast<std::size_t>(rank)];
-    return static_cast<int>(std::count(nodes_.begin(), nodes_.end(), node));
+    const auto [first, last] = std::equal_range(nodes_.begin(), nodes_.end(), nodes_[static_cast<std::size_t>(rank)]);
+    return static_cast<int>(last - first);
   }
 
   Result<LayerMeasurement> measurement(const Stage& stage, LayerKind kind, int rank) const {
@@ -179,63 +184,79 @@ class ClosedForm {
     return {};
   }
 
+  /// A stage of an entry of the plan's pipelines: all its copies.
+  struct StageId {
+    std::size_t entry;
+    std::size_t stage;
+    auto operator<=>(const StageId&) const = default;
+  };
+  using Holders = std::set<StageId>;
+
+  Holders holders_of(int layer) const {
+    Holders holders;
+    for (std::size_t entry = 0; entry < plan_.pipelines.size(); ++entry)
+      for (std::size_t stage = 0; stage < plan_.pipelines[entry].stages.size(); ++stage) {
+        const LayerRange& held = plan_.pipelines[entry].stages[stage].layers;
+        if (held.first <= layer && layer < held.last) holders.insert({entry, stage});
+      }
+    return holders;
+  }
+
   /// Gradients of a layer are summed over exactly the ranks that hold it; layers with the same holders travel together.
   /// Of stages with tensor parallelism the slice of one member is counted: the members reduce at the same time.
   Result<void> add_synchronization() {
-    std::map<std::vector<int>, Bytes> bytes;           // first ranks of the holders -> their gradients
-    std::map<std::ptrdiff_t, Bytes> reduction_buffer;  // index of a stage's prediction -> the largest group it is in
-    auto holders_of = [&](int layer, std::set<int>& holders) {
-      for (const RankRole& role : roles_) {
-        const LayerRange& held = stage_of(plan_, role).layers;
-        if (role.tensor_parallel_index == 0 && held.first <= layer && layer < held.last) holders.insert(role.rank);
-      }
-    };
-    auto add = [&](const std::set<int>& holders, double parameters) {
-      if (holders.size() < 2) return;
-      bytes[std::vector<int>(holders.begin(), holders.end())] += env_.framework.gradient * parameters;
-    };
+    std::map<Holders, Bytes> gradients;
     for (int layer = 0; layer < env_.model.layers(); ++layer) {
-      std::set<int> holders;
-      holders_of(layer, holders);
       const LayerKind kind = env_.model.layer_kind(layer);
-      const double tied = static_cast<double>(env_.model.tied_parameters());
+      const Holders holders = holders_of(layer);
       double parameters = static_cast<double>(env_.model.parameters(kind));
-      if (kind == LayerKind::embedding && tied > 0.0) {
+      if (kind == LayerKind::embedding && env_.model.tied_embedding) {
+        const double tied = static_cast<double>(env_.model.tied_parameters());
         parameters -= tied;
-        std::set<int> both = holders;
-        holders_of(env_.model.layers() - 1, both);
-        add(both, tied);
+        Holders both = holders;
+        both.merge(holders_of(env_.model.layers() - 1));
+        gradients[both] += env_.framework.gradient * tied;
       }
-      add(holders, parameters);
+      gradients[holders] += env_.framework.gradient * parameters;
     }
-    for (const auto& [group, amount] : bytes) {
-      bool one_node = true;
-      int tensor_parallel = 1;
-      for (const int rank : group) {
-        one_node =
-            one_node && nodes_[static_cast<std::size_t>(rank)] == nodes_[static_cast<std::size_t>(group.front())];
-        tensor_parallel =
-            std::max(tensor_parallel, stage_of(plan_, roles_[static_cast<std::size_t>(rank)]).tensor_parallel);
-      }
-      const Stage& stage = stage_of(plan_, roles_[static_cast<std::size_t>(group.front())]);
-      const auto time =
-          env_.profile.all_reduce_time(stage.gpu, one_node ? LinkScope::intra_node : LinkScope::inter_node,
-                                       static_cast<int>(group.size()), amount / tensor_parallel);
-      if (!time) return fail(time.error());
-      for (StagePrediction& prediction : prediction_.stages) {
-        const int first = first_rank_[static_cast<std::size_t>(prediction.pipeline_entry)]
-                                     [static_cast<std::size_t>(prediction.stage)];
-        if (!std::binary_search(group.begin(), group.end(), first)) continue;
-        prediction.synchronization += *time;
-        if (env_.framework.copies_reduced_gradients) {
-          Bytes& largest = reduction_buffer[&prediction - prediction_.stages.data()];
-          largest = std::max(largest, amount / tensor_parallel);
-        }
-      }
-    }
-    for (const auto& [index, buffer] : reduction_buffer)
-      prediction_.stages[static_cast<std::size_t>(index)].memory.communication += buffer;
+    std::map<StageId, Bytes> largest_buffer;
+    for (const auto& [holders, amount] : gradients) SAILOR_CHECK(add_reduction(holders, amount, largest_buffer));
+    if (env_.framework.copies_reduced_gradients)
+      for (const auto& [id, buffer] : largest_buffer) prediction_of(id).memory.communication += buffer;
     return {};
+  }
+
+  Result<void> add_reduction(const Holders& holders, Bytes amount, std::map<StageId, Bytes>& largest_buffer) {
+    int replicas = 0;
+    int tensor_parallel = 1;
+    int first_rank = std::numeric_limits<int>::max();
+    int last_rank = 0;
+    for (const StageId& id : holders) {
+      const Pipeline& pipeline = plan_.pipelines[id.entry];
+      const int rank = first_rank_[id.entry][id.stage];
+      replicas += pipeline.count;
+      tensor_parallel = std::max(tensor_parallel, pipeline.stages[id.stage].tensor_parallel);
+      first_rank = std::min(first_rank, rank);
+      last_rank = std::max(last_rank, rank + (pipeline.count - 1) * pipeline.ranks());
+    }
+    if (replicas < 2) return {};
+    const bool one_node = nodes_[static_cast<std::size_t>(first_rank)] == nodes_[static_cast<std::size_t>(last_rank)];
+    const StageId& any = *holders.begin();
+    const auto time = env_.profile.all_reduce_time(plan_.pipelines[any.entry].stages[any.stage].gpu,
+                                                   one_node ? LinkScope::intra_node : LinkScope::inter_node, replicas,
+                                                   amount / tensor_parallel);
+    if (!time) return fail(time.error());
+    for (const StageId& id : holders) {
+      prediction_of(id).synchronization += *time;
+      largest_buffer[id] = std::max(largest_buffer[id], amount / tensor_parallel);
+    }
+    return {};
+  }
+
+  StagePrediction& prediction_of(const StageId& id) {
+    std::size_t index = id.stage;
+    for (std::size_t entry = 0; entry < id.entry; ++entry) index += plan_.pipelines[entry].stages.size();
+    return prediction_.stages[index];
   }
 
   Prediction finish() {
@@ -273,7 +294,6 @@ class ClosedForm {
   const Plan& plan_;
   const Environment& env_;
   std::vector<int> nodes_;
-  std::vector<RankRole> roles_;
   std::vector<std::vector<int>> first_rank_;
   UsdPerHour price_{};
   Usd egress_{};
