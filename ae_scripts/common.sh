@@ -19,9 +19,9 @@ packages_of() {
 }
 
 # ensure_packages GROUP...: installs what is missing, as root or by sudo without a password; otherwise names it and stops.
-# On a system without dpkg it does nothing: there CMake says what it does not find.
+# On a system without dpkg, or with SAILOR_SKIP_PACKAGES=1, it does nothing: there CMake says what it does not find.
 ensure_packages() {
-  command -v dpkg-query >/dev/null || return 0
+  [[ ${SAILOR_SKIP_PACKAGES:-0} != 1 ]] && command -v dpkg-query >/dev/null || return 0
   local package missing=()
   while read -r package; do
     [[ $(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null) == installed ]] || missing+=("$package")
@@ -34,7 +34,7 @@ ensure_packages() {
     else
       die "these packages are missing: ${missing[*]}
 Ask an administrator for:  apt-get install ${missing[*]}
-or provide what they hold through CMAKE_PREFIX_PATH (modules, Spack, a uenv) and build with CMake as the README says."
+or provide what they hold through CMAKE_PREFIX_PATH (modules, Spack, a uenv) and set SAILOR_SKIP_PACKAGES=1."
     fi
   fi
   step "Installing ${#missing[@]} packages: ${missing[*]}"
