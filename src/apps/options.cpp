@@ -42,6 +42,8 @@ std::optional<std::string> problem_with(const Option& option, const std::string&
     value = static_cast<double>(whole);
   } else {
     const auto [stop, code] = std::from_chars(text.data(), end, value);
+    if (code == std::errc::result_out_of_range && stop == end)
+      return fmt::format("'{}' is too large or too small for a number", text);
     if (code != std::errc() || stop != end || !std::isfinite(value)) return fmt::format("'{}' is no number", text);
   }
   if (value >= option.minimum && value <= option.maximum) return std::nullopt;
@@ -363,8 +365,10 @@ std::int64_t Options::integer(std::string_view name) const {
 }
 
 double Options::number(std::string_view name) const {
-  const std::string value = text(name);
-  return value.empty() ? 0.0 : std::stod(value);
+  const std::string text_value = text(name);
+  double value = 0.0;  // std::stod would throw for what is not normalised, and ask the locale for the decimal point
+  std::from_chars(text_value.data(), text_value.data() + text_value.size(), value);
+  return value;
 }
 
 std::vector<std::string> Options::texts(std::string_view name) const { return find(name).values; }

@@ -1,5 +1,6 @@
 // The frame of every main(). Exceptions, errors and a closed stdout end here: the caller of a program sees a
 // message "<program>: error: ..." and an exit status, never a stack trace.
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <unistd.h>
@@ -22,6 +23,14 @@ namespace sailor::apps {
 
 namespace {
 
+/// A file or an MPI socket that got the number of a closed stdout or stderr would receive our messages. What was closed
+/// stays unusable: /dev/null is opened the wrong way round.
+void hold_standard_streams() {
+  for (const int number : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (::fcntl(number, F_GETFD) < 0)
+      (void)!::open("/dev/null", number == STDIN_FILENO ? O_WRONLY : O_RDONLY);  // takes the lowest free number
+}
+
 /// The reader of our output (`| head`) has gone: nobody is left to tell.
 bool reader_has_gone(const std::error_code& code) { return code.value() == EPIPE; }
 
@@ -30,21 +39,22 @@ int finish_output(const std::string& program, int status) {
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return status;
   const std::error_code code(errno, std::generic_category());
   if (!reader_has_gone(code))
-    fmt::print(stderr, "{}: error: cannot write to standard output: {}\n", program, code.message());
+    say(fmt::format("{}: error: cannot write to standard output: {}\n", program, code.message()));
   return status == 0 ? 1 : status;
 }
 
 int guarded(const std::string& program, const std::function<int()>& body) {
+  hold_standard_streams();
   try {
     return finish_output(program, body());
   } catch (const std::system_error& error) {
-    if (!reader_has_gone(error.code())) fmt::print(stderr, "{}: error: {}\n", program, error.what());
+    if (!reader_has_gone(error.code())) say(fmt::format("{}: error: {}\n", program, error.what()));
   } catch (const std::bad_alloc&) {
-    fmt::print(stderr, "{}: error: out of memory\n", program);
+    say(program + ": error: out of memory\n");
   } catch (const std::exception& error) {
-    fmt::print(stderr, "{}: error: unexpected: {}\n", program, error.what());
+    say(fmt::format("{}: error: unexpected: {}\n", program, error.what()));
   } catch (...) {
-    fmt::print(stderr, "{}: error: unexpected exception of unknown type\n", program);
+    say(program + ": error: unexpected exception of unknown type\n");
   }
   return 1;
 }

@@ -115,13 +115,15 @@ Result<void> run(const Options& options, const Environment& environment) {
   progress.finish();
   if (!found) return fail(found.error());
 
+  auto measured = profile_hash(options.text("profile"));
+  if (!measured) return fail(measured.error());
   for (planner::Candidate& candidate : found->plans)
     candidate.plan.origin = {.tool = fmt::format("sailor-plan {}", version()),
                              .cluster = (*cluster)->origin,
                              .partition = request.partition,
                              .profile_store = options.text("profile"),
                              .cluster_hash = content_hash(cluster_to_toml(**cluster)),
-                             .profile_hash = {}};
+                             .profile_hash = *measured};
   const Plan& best = found->plans.front().plan;
   if (options.has("output")) SAILOR_CHECK(save_plan(best, options.text("output")));
 

@@ -73,7 +73,8 @@ CommandLine command_line() {
            {.name = "memory-per-cpu",
             .type = OptionType::integer,
             .value_name = "MIB",
-            .help = "host memory for each CPU, MiB [default: for a CPU plan 1.2 times its prediction and 256 more, else the "
+            .help = "host memory for each CPU, MiB [default: for a CPU plan 1.2 times its prediction and 256 more, "
+                    "else the "
                     "partition's]",
             .minimum = 1,
             .maximum = 1 << 30},
@@ -84,7 +85,8 @@ CommandLine command_line() {
             .type = OptionType::number,
             .value_name = "RATE",
             .help = "learning rate of the optimizer [default: sailor-train's]",
-            .minimum = 0},
+            .minimum = 0,
+            .maximum = 1e6},
            {.name = "seed",
             .type = OptionType::integer,
             .value_name = "N",
@@ -143,6 +145,17 @@ std::vector<std::string> passed_on(const Options& options, std::string_view name
       joined.back() += "," + part;
   }
   return joined;
+}
+
+/// sailor-train takes an option once: a job that gets one twice would wait in the queue only to fail.
+Result<void> check_train_options(const std::vector<std::string>& arguments) {
+  for (const std::string& argument : arguments)
+    for (const std::string_view ours :
+         {"--data", "--iterations", "--run-file", "--models", "--gpus", "--learning-rate", "--seed"})
+      if (argument == ours || argument.starts_with(std::string(ours) + "="))
+        return fail(ErrorCode::usage, fmt::format("--train-option: sailor-submit itself sets {}", ours),
+                    "use its own option, see sailor-submit --help");
+  return {};
 }
 
 fs::path default_program() {
@@ -274,6 +287,8 @@ Result<void> fill_request(const Options& options, const Environment& environment
   request.mpi = options.text("mpi");
   request.extra_options = passed_on(options, "sbatch-option");
   request.extra_arguments = passed_on(options, "train-option");
+  SAILOR_CHECK(check_train_options(request.extra_arguments));
+  if (options.has("gpus")) request.extra_arguments.push_back("--gpus=" + from_here(options.text("gpus")).string());
   request.run_directory = from_here(options.has("run-directory") ? options.text("run-directory")
                                                                  : "run-" + fs::path(plan_path).stem().string());
   request.plan_path = request.run_directory / "plan.toml";
@@ -292,8 +307,7 @@ void settle_memory(const Options& options, Submission& submission) {
              submission.plan.prediction->peak_memory > Bytes(0)) {
     Bytes memory = (submission.plan.prediction->peak_memory * memory_factor + memory_reserve) / request.cpus_per_rank;
     // Slurm would never start what asks for more than the nodes have.
-    if (submission.memory_per_cpu >= mib)
-      memory = std::min(memory, std::floor(submission.memory_per_cpu / mib) * mib);
+    if (submission.memory_per_cpu >= mib) memory = std::min(memory, std::floor(submission.memory_per_cpu / mib) * mib);
     request.memory_per_cpu = memory;
   }
 }
@@ -339,15 +353,16 @@ Result<fs::path> write_run_directory(const Submission& submission, const std::st
   if (code)
     return fail(ErrorCode::io,
                 fmt::format("cannot make the run directory '{}': {}", request.run_directory.string(), code.message()));
-  if (fs::exists(request.plan_path, code)) {
+  // Of two that begin at the same time one finds the other's plan.
+  auto created = create_file_atomically(request.plan_path, submission.plan_text);
+  if (!created) return fail(created.error());
+  if (!*created) {
     auto there = read_text_file(request.plan_path);
     if (!there) return fail(there.error());
     if (*there != submission.plan_text)
       return fail(ErrorCode::invalid_input,
                   fmt::format("run directory '{}' belongs to another plan", request.run_directory.string()),
                   "use another one with --run-directory DIR");
-  } else {
-    SAILOR_CHECK(write_file_atomically(request.plan_path, submission.plan_text));
   }
   const fs::path path = request.run_directory / "job.sbatch";
   SAILOR_CHECK(write_file_atomically(path, script));

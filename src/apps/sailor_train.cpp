@@ -7,12 +7,15 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <cmath>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <set>
 
 #include "apps/options.hpp"
+#include "cluster/gpu_catalogue.hpp"
+#include "core/files.hpp"
 #include "core/log.hpp"
 #include "core/terminal.hpp"
 #include "profile/run_file.hpp"
@@ -89,7 +92,8 @@ CommandLine command_line() {
                    .help = "give up when another rank does not answer for so many seconds",
                    .default_value = "600",
                    .minimum = 0.001},
-                  shared::models_folder()},
+                  shared::models_folder(),
+                  shared::gpus_file()},
       .examples = {{"srun --mpi=pmix -n 2 sailor-train plan.toml --data corpus --iterations 100",
                     "train for 100 iterations with the 2 ranks of a plan"},
                    {"mpirun -n 2 sailor-train plan.toml --data corpus --iterations 20 --run-file run.h5",
@@ -178,6 +182,21 @@ void print_summary(const RunRecord& run) {
              format_bytes(run.peak_resident_memory()));
 }
 
+/// A plan for GPUs must not train on the CPU unnoticed: its times would be taken for the GPUs'.
+Result<void> check_devices(const Plan& plan, const GpuCatalogue& gpus) {
+  for (std::size_t p = 0; p < plan.pipelines.size(); ++p)
+    for (std::size_t s = 0; s < plan.pipelines[p].stages.size(); ++s) {
+      const auto type = gpus.find(plan.pipelines[p].stages[s].gpu);
+      const std::string where = fmt::format("pipeline {}, stage {}", p, s);
+      if (!type) return fail(type.error(), where);
+      if (type->kind != DeviceKind::cpu)
+        return fail(ErrorCode::unavailable,
+                    fmt::format("{}: gpu = \"{}\": GPUs are not there yet in sailor-train", where, type->name),
+                    "use a plan on CPUs");
+    }
+  return {};
+}
+
 /// The rank's main loop. Errors are agreed on: the same on all ranks, with a message on one of them.
 Result<void> train(const Options& options, const Environment& environment, Communicator& world) {
   const bool speaks = world.rank() == 0;
@@ -196,6 +215,10 @@ Result<void> train(const Options& options, const Environment& environment, Commu
     model = std::move(*found);
     if (auto checked = runtime::check_trainable(plan, model, world.size()); !checked)
       return fail(checked.error(), options.positional("PLAN").front());
+    auto gpus = GpuCatalogue::load(gpus_file(options, environment));
+    if (!gpus) return fail(gpus.error());
+    if (auto checked = check_devices(plan, *gpus); !checked)
+      return fail(checked.error(), options.positional("PLAN").front());
     return {};
   };
   SAILOR_CHECK(agree(world, read_inputs()));
@@ -206,9 +229,9 @@ Result<void> train(const Options& options, const Environment& environment, Commu
   const auto device = runtime::make_cpu_device();
   RunFile run_file(options, plan, *device);
   const std::string& prefix = options.text("data");
-  SAILOR_CHECK(agree(world, speaks ? run_file.check({options.positional("PLAN").front(), prefix + ".bin",
-                                                     prefix + ".idx"})
-                                   : Result<void>()));
+  SAILOR_CHECK(agree(world, speaks
+                                ? run_file.check({options.positional("PLAN").front(), prefix + ".bin", prefix + ".idx"})
+                                : Result<void>()));
 
   const runtime::TrainerSettings settings{
       .seed = seed,
@@ -227,7 +250,8 @@ Result<void> train(const Options& options, const Environment& environment, Commu
     stopped = result.stop;
     diverged = !std::isfinite(result.loss);  // the same on all ranks
     run_file.add(iteration, result);
-    if (speaks && (iteration % options.integer("log-every") == 0 || iteration + 1 == iterations || stopped || diverged)) {
+    if (speaks &&
+        (iteration % options.integer("log-every") == 0 || iteration + 1 == iterations || stopped || diverged)) {
       fmt::print("{:>11} {:>10.5f} {:>10.4g} {:>10.4g}\n", iteration, result.loss, result.time.value(),
                  tokens / result.time.value());
       std::fflush(stdout);
@@ -242,11 +266,11 @@ Result<void> train(const Options& options, const Environment& environment, Commu
   SAILOR_CHECK(agree(world, run_file.write(trainer)));
   if (speaks) print_summary(run_file.record());
   if (!diverged) return {};
-  return agree(world, fail(ErrorCode::failure,
-                           fmt::format("training diverged: the loss of iteration {} is {}",
-                                       run_file.record().iterations.back().iteration,
-                                       run_file.record().iterations.back().loss),
-                           "use a smaller --learning-rate, or --warm-up-iterations"));
+  return agree(
+      world, fail(ErrorCode::failure,
+                  fmt::format("training diverged: the loss of iteration {} is {}",
+                              run_file.record().iterations.back().iteration, run_file.record().iterations.back().loss),
+                  "use a smaller --learning-rate, or --warm-up-iterations"));
 }
 
 Result<void> run(const Options& options, const Environment& environment) {

@@ -16,8 +16,13 @@ void start_logging(const std::string& program, bool verbose) {
   spdlog::set_default_logger(std::move(logger));
 }
 
+void say(const std::string& text) {
+  std::fputs(text.c_str(), stderr);
+  std::fflush(stderr);
+}
+
 int report(const std::string& program, const Error& error) {
-  fmt::print(stderr, "{}: error: {}\n", program, error.message());
+  say(fmt::format("{}: error: {}\n", program, error.message()));
   return exit_status(error.code);
 }
 

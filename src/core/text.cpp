@@ -1,6 +1,8 @@
 #include "core/text.hpp"
 
 #include <algorithm>
+#include <array>
+#include <cstdint>
 #include <numeric>
 #include <utility>
 
@@ -48,6 +50,31 @@ std::vector<std::string> split(std::string_view text, char separator) {
     text.remove_prefix(std::min(end + 1, text.size()));
   }
   return parts;
+}
+
+std::string valid_utf8(std::string_view text) {
+  // Smallest code point by length: longer forms of smaller ones are not allowed.
+  constexpr std::array<std::uint32_t, 5> smallest{0, 0, 0x80, 0x800, 0x10000};
+  std::string valid;
+  while (!text.empty()) {
+    const auto first = static_cast<unsigned char>(text.front());
+    std::size_t length = 0;  // 0: no first byte of a character
+    if (first < 0x80) length = 1;
+    if (first >= 0xC0 && first < 0xE0) length = 2;
+    if (first >= 0xE0 && first < 0xF0) length = 3;
+    if (first >= 0xF0 && first < 0xF8) length = 4;
+    bool good = length > 0 && length <= text.size();
+    std::uint32_t point = length == 1 ? first : first & (0x7FU >> length);
+    for (std::size_t i = 1; good && i < length; ++i) {
+      const auto next = static_cast<unsigned char>(text[i]);
+      good = (next & 0xC0U) == 0x80U;
+      point = (point << 6U) | (next & 0x3FU);
+    }
+    good = good && point >= smallest[length] && point <= 0x10FFFF && (point < 0xD800 || point > 0xDFFF);
+    valid += good ? text.substr(0, length) : std::string_view("\xEF\xBF\xBD");
+    text.remove_prefix(good ? length : 1);
+  }
+  return valid;
 }
 
 std::optional<std::string> closest(std::string_view text, const std::vector<std::string>& known) {

@@ -13,6 +13,9 @@ bool equal_ignoring_case(std::string_view a, std::string_view b);
 std::string to_lower(std::string_view text);
 /// "a,b,,c" -> {"a", "b", "c"}: empty parts vanish.
 std::vector<std::string> split(std::string_view text, char separator);
+/// The text with every byte that is not part of valid UTF-8 replaced by U+FFFD: file names may hold any bytes, TOML and
+/// JSON may not.
+std::string valid_utf8(std::string_view text);
 /// The name among `known` that is closest to `text` (edit distance at most a third of its length), for hints.
 std::optional<std::string> closest(std::string_view text, const std::vector<std::string>& known);
 

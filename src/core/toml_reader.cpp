@@ -9,6 +9,7 @@
 #include <set>
 
 #include "core/files.hpp"
+#include "core/text.hpp"
 
 namespace sailor {
 
@@ -59,6 +60,55 @@ const char* type_name(const toml::node& node) {
 
 std::string join(std::string_view path, std::string_view key) {
   return path.empty() ? std::string(key) : fmt::format("{}.{}", path, key);
+}
+
+constexpr int most_key_parts = 32;
+
+/// The end of the string that begins at `begin` (a quotation mark).
+std::size_t end_of_string(std::string_view text, std::size_t begin) {
+  const char mark = text[begin];
+  const std::string three(3, mark);
+  const bool multi_line = text.substr(begin, 3) == three;
+  std::size_t at = begin + (multi_line ? 3 : 1);
+  for (; at < text.size(); ++at) {
+    if (mark == '"' && text[at] == '\\') {
+      ++at;
+    } else if (multi_line ? text.substr(at, 3) == three : text[at] == mark) {
+      return at + (multi_line ? 3 : 1);
+    } else if (!multi_line && text[at] == '\n') {
+      return at;  // not closed: the parser says so
+    }
+  }
+  return text.size();
+}
+
+/// The line of a dotted key with too many parts. toml++ limits how deep values nest, but not this, and destroys tables
+/// recursively: a key of 200000 parts overflows the stack.
+std::optional<std::size_t> line_of_deep_key(std::string_view text) {
+  std::size_t line = 1;
+  int dots = 0;
+  for (std::size_t at = 0; at < text.size();) {
+    const char c = text[at];
+    if (c == '"' || c == '\'') {
+      const std::size_t end = end_of_string(text, at);
+      line += static_cast<std::size_t>(std::count(text.begin() + static_cast<std::ptrdiff_t>(at),
+                                                  text.begin() + static_cast<std::ptrdiff_t>(end), '\n'));
+      at = end;
+      continue;
+    }
+    if (c == '#') {
+      at = std::min(text.find('\n', at), text.size());
+      continue;
+    }
+    if (c == '.') {
+      if (++dots >= most_key_parts) return line;
+    } else if (c == '\n' || c == '=' || c == ',' || c == '[' || c == ']' || c == '{' || c == '}') {
+      dots = 0;
+      if (c == '\n') ++line;
+    }
+    ++at;
+  }
+  return std::nullopt;
 }
 
 /// The node of a key, marked as known; null when missing.
@@ -320,6 +370,9 @@ Result<TomlDocument> TomlDocument::load(const std::filesystem::path& path) {
 }
 
 Result<TomlDocument> TomlDocument::parse(std::string_view text, std::string_view name) {
+  if (const auto line = line_of_deep_key(text))
+    return fail(ErrorCode::invalid_input,
+                fmt::format("{}:{}: a key has more than {} parts", name, *line, most_key_parts));
   auto state = std::make_shared<TomlState>();
   state->name = name;
   try {
@@ -354,7 +407,7 @@ bool TomlDocument::good() const { return !state_->error; }
 
 std::string toml_quote(std::string_view text) {
   std::string quoted = "\"";
-  for (const char c : text) {
+  for (const char c : valid_utf8(text)) {
     switch (c) {
       case '"':
         quoted += "\\\"";

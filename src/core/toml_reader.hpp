@@ -105,7 +105,7 @@ class TomlDocument {
   std::shared_ptr<detail::TomlState> state_;
 };
 
-/// A TOML basic string with quotes, escaped.
+/// A TOML basic string with quotes, escaped; bytes that are not UTF-8 become U+FFFD (see valid_utf8).
 std::string toml_quote(std::string_view text);
 
 }  // namespace sailor

@@ -53,6 +53,9 @@ std::optional<std::string> batch_problem(const Plan& plan) {
   std::int64_t micro_batches = 0;
   for (const Pipeline& pipeline : plan.pipelines)
     micro_batches += std::int64_t{pipeline.count} * pipeline.micro_batches;
+  if (micro_batches > plan.job.global_batch)  // their product may not fit into 64 bits
+    return fmt::format("{} micro-batches of {} are more than the {} sequences of global_batch", micro_batches,
+                       plan.micro_batch, plan.job.global_batch);
   if (micro_batches * plan.micro_batch == plan.job.global_batch) return std::nullopt;
   return fmt::format("{} micro-batches of {} make {} sequences but global_batch is {}", micro_batches, plan.micro_batch,
                      micro_batches * plan.micro_batch, plan.job.global_batch);

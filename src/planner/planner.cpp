@@ -15,6 +15,8 @@ namespace sailor::planner {
 
 namespace {
 
+constexpr int most_supply = 1 << 20;  // nodes, and as many devices: no plan has more ranks
+
 /// The nodes of one GPU type that a plan may use.
 struct Supply {
   std::string gpu;
@@ -46,7 +48,7 @@ Result<std::vector<Supply>> supplies(const Request& request, const Cluster& clus
     Supply& supply = found[{group.gpu, group.zone}];
     supply.gpu = group.gpu;
     supply.zone = group.zone;
-    supply.nodes += group.count;
+    supply.nodes = std::min(supply.nodes + group.count, most_supply);
     supply.gpus_per_node =
         supply.gpus_per_node == 0 ? group.gpus_per_node : std::min(supply.gpus_per_node, group.gpus_per_node);
   }
@@ -89,7 +91,8 @@ std::vector<Shape> shapes_of(const Request& request, const simulator::Environmen
     for (const int tensor_parallel :
          env.profile.tensor_parallel_degrees(env.model.name, supply.gpu, job.precision, job.sequence_length)) {
       if (tensor_parallel > supply.gpus_per_node) continue;
-      const int groups = supply.nodes * (supply.gpus_per_node / tensor_parallel);
+      const auto groups = static_cast<int>(std::min<std::int64_t>(
+          std::int64_t{supply.nodes} * (supply.gpus_per_node / tensor_parallel), most_supply / tensor_parallel));
       for (const int micro_batch :
            env.profile.micro_batches(env.model.name, supply.gpu, job.precision, tensor_parallel, job.sequence_length)) {
         if (job.global_batch % micro_batch != 0) continue;

@@ -69,6 +69,12 @@ std::string library_reason() {
       },
       &reason);
   H5Eclear2(H5E_DEFAULT);
+  // Of "file write failed: time = ..., filename = ..., errno = 28, error message = 'No space left on device', buf =
+  // ..." the system's word is enough.
+  constexpr std::string_view mark = "error message = '";
+  if (const std::size_t begin = reason.find(mark); begin != std::string::npos)
+    if (const std::size_t end = reason.find('\'', begin + mark.size()); end != std::string::npos)
+      return reason.substr(begin + mark.size(), end - begin - mark.size());
   return reason.empty() ? "HDF5 gives no reason" : reason;
 }
 
@@ -150,7 +156,8 @@ Result<FileWriter> FileWriter::create(const fs::path& path) {
   quiet_library();
   auto state = std::make_unique<State>();
   state->path = path.string();
-  state->file = Handle(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, file_access().get()), H5Fclose);
+  const Handle access = file_access();  // closing it clears the reason of a failure
+  state->file = Handle(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.get()), H5Fclose);
   if (!state->file) return state->failed("creating the file");
   return FileWriter(std::move(state));
 }

@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <limits>
 
@@ -19,11 +21,21 @@ void append(std::string& text, T value) {
 
 /// Copies a file to the end of `out` and returns its length.
 Result<std::int64_t> copy_into(const fs::path& document, std::ofstream& out) {
-  std::ifstream in(document, std::ios::binary);
+  // Before it is opened: opening a pipe waits for its writer.
   std::error_code code;
-  if (!in || !fs::is_regular_file(document, code))
-    return fail(fs::exists(document, code) ? ErrorCode::io : ErrorCode::not_found,
-                fmt::format("cannot read '{}'", document.string()), "give regular files");
+  const fs::file_status status = fs::status(document, code);
+  if (!fs::is_regular_file(status))
+    return fail(fs::exists(status) ? ErrorCode::io : ErrorCode::not_found,
+                fmt::format("cannot read '{}': {}", document.string(),
+                            fs::exists(status) ? "it is not a regular file" : code.message()),
+                "give regular files");
+  const auto too_large = [&] {
+    return fail(ErrorCode::invalid_input, fmt::format("'{}' has 2 GiB or more", document.string()),
+                "split it: a document's length must fit 31 bits in this format");
+  };
+  if (fs::file_size(document, code) > std::numeric_limits<std::int32_t>::max() && !code) return too_large();
+  std::ifstream in(document, std::ios::binary);
+  if (!in) return fail(ErrorCode::io, fmt::format("cannot read '{}': {}", document.string(), std::strerror(errno)));
   std::int64_t length = 0;
   std::string buffer(std::size_t{1} << 20, '\0');
   while (in.read(buffer.data(), static_cast<std::streamsize>(buffer.size())) || in.gcount() > 0) {
@@ -33,9 +45,7 @@ Result<std::int64_t> copy_into(const fs::path& document, std::ofstream& out) {
   if (in.bad()) return fail(ErrorCode::io, fmt::format("reading '{}' failed", document.string()));
   if (length == 0)
     return fail(ErrorCode::invalid_input, fmt::format("'{}' is empty", document.string()), "leave it out");
-  if (length > std::numeric_limits<std::int32_t>::max())
-    return fail(ErrorCode::invalid_input, fmt::format("'{}' has 2 GiB or more", document.string()),
-                "split it: a document's length must fit 31 bits in this format");
+  if (length > std::numeric_limits<std::int32_t>::max()) return too_large();  // it grew
   return length;
 }
 
@@ -62,6 +72,17 @@ std::string token_index(TokenType type, std::span<const std::int32_t> lengths) {
 }
 
 Result<void> write_byte_tokens(const std::string& prefix, const std::vector<fs::path>& documents) {
+  if (!fs::path(prefix).has_filename())
+    return fail(ErrorCode::invalid_input, fmt::format("prefix '{}' ends in a folder", prefix),
+                "add the beginning of the files' names");
+  std::error_code code;
+  for (const char* ending : {".bin", ".idx"}) {
+    SAILOR_CHECK(check_can_write(prefix + ending));
+    for (const fs::path& document : documents)
+      if (fs::equivalent(prefix + ending, document, code))
+        return fail(ErrorCode::invalid_input, fmt::format("'{}' is a text and would be replaced", document.string()),
+                    "write to another prefix");
+  }
   std::vector<std::int32_t> lengths;
   SAILOR_CHECK(write_file_atomically(prefix + ".bin", [&](const fs::path& temporary) -> Result<void> {
     std::ofstream out(temporary, std::ios::binary | std::ios::trunc);
@@ -71,7 +92,10 @@ Result<void> write_byte_tokens(const std::string& prefix, const std::vector<fs::
       lengths.push_back(static_cast<std::int32_t>(*length));
     }
     out.close();
-    if (!out) return fail(ErrorCode::io, fmt::format("writing '{}' failed", temporary.string()));
+    if (!out) return fail(ErrorCode::io, fmt::format("writing '{}.bin' failed: {}", prefix, std::strerror(errno)));
+    // An old index would describe the new tokens wrongly, should this process be killed in between.
+    fs::remove(prefix + ".idx", code);
+    if (code) return fail(ErrorCode::io, fmt::format("cannot replace '{}.idx': {}", prefix, code.message()));
     return {};
   }));
   return write_file_atomically(prefix + ".idx", token_index(TokenType::uint8, lengths));
