@@ -115,6 +115,8 @@ Result<void> run(const Options& options, const Environment& environment) {
   progress.finish();
   if (!found) return fail(found.error());
 
+  if (found->not_measured > 0) spdlog::warn("{} left out: {}", plural(found->not_measured, "plan"), found->missing);
+
   auto measured = profile_hash(options.text("profile"));
   if (!measured) return fail(measured.error());
   for (planner::Candidate& candidate : found->plans)
@@ -137,10 +139,11 @@ Result<void> run(const Options& options, const Environment& environment) {
       row["plan"] = plan_to_json(candidate.plan);
       plans.push_back(std::move(row));
     }
-    fmt::print("{}\n",
-               nlohmann::ordered_json{
-                   {"considered", found->considered}, {"did_not_fit", found->did_not_fit}, {"plans", std::move(plans)}}
-                   .dump(2));
+    fmt::print("{}\n", nlohmann::ordered_json{{"considered", found->considered},
+                                              {"did_not_fit", found->did_not_fit},
+                                              {"not_measured", found->not_measured},
+                                              {"plans", std::move(plans)}}
+                           .dump(2));
   } else {
     fmt::print("{}: the best of {} for {} sequences of {} tokens ({} did not fit into memory)\n\n{}", model->name,
                plural(found->considered, "plan"), request.job.global_batch, request.job.sequence_length,

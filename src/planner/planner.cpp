@@ -242,6 +242,10 @@ Result<SearchResult> find_plans(const Request& request, const simulator::Environ
     Candidate candidate;
     candidate.plan = make_plan(request, shapes[i], balance_layers(*times, shapes[i].pipeline_parallel));
     auto prediction = simulator::simulate(candidate.plan, environment);
+    if (!prediction && prediction.error().code == ErrorCode::not_found) {
+      if (result.not_measured++ == 0) result.missing = prediction.error().message();
+      continue;
+    }
     if (!prediction) return fail(prediction.error());
     ++result.considered;
     candidate.memory_headroom = headroom(*prediction);
@@ -260,6 +264,7 @@ Result<SearchResult> find_plans(const Request& request, const simulator::Environ
     candidate.prediction = std::move(*prediction);
     result.plans.push_back(std::move(candidate));
   }
+  if (result.considered == 0) return fail(ErrorCode::not_found, result.missing);
   if (result.plans.empty())
     return fail(
         ErrorCode::infeasible,

@@ -37,6 +37,8 @@ struct SearchResult {
   std::vector<Candidate> plans;  ///< that fit, fastest first; ties: cheapest, then fewest ranks
   std::size_t considered = 0;    ///< plans that were simulated
   std::size_t did_not_fit = 0;
+  std::size_t not_measured = 0;  ///< plans that could not be simulated: the profile lacks something they need
+  std::string missing;           ///< what the first of them needs; empty when there are none
 };
 
 /// Errors: not_found (partition, no measurement for any GPU of the cluster), infeasible (no plan fits; says by how

@@ -210,6 +210,20 @@ TEST(Planner, UnknownPartitionAndMissingProfileAreNamed) {
             "layers; it has: cpu at sequence length 64");
 }
 
+TEST(Planner, PlansThatNeedWhatWasNotMeasuredAreLeftOutAndCounted) {
+  World world;
+  std::erase_if(world.data_.links,
+                [](const LinkMeasurement& link) { return link.operation == LinkOperation::all_reduce; });
+  const auto found = world.search(World::request(8));
+  ASSERT_TRUE(found.has_value()) << found.error().message();
+  // Only one rank does without a reduction: the model's embedding is tied.
+  EXPECT_EQ(found->considered, 2U);
+  EXPECT_EQ(found->not_measured, 14U);
+  EXPECT_EQ(
+      found->missing,
+      "the profile has no all_reduce between cpu, inter_node (there: none); measure it with sailor-profile links");
+}
+
 TEST(Planner, LayersAreBalancedOptimally) {
   EXPECT_EQ(balance_layers({1, 1, 1, 1}, 2), (std::vector<LayerRange>{{0, 2}, {2, 4}}));
   EXPECT_EQ(balance_layers({5, 1, 1, 1}, 2), (std::vector<LayerRange>{{0, 1}, {1, 4}}));
