@@ -143,6 +143,19 @@ TEST_F(Programs, BadInputsAreNamedAndNothingIsWritten) {
   expect_failure(run("sailor-simulate", {}), 2, "PLAN");
 }
 
+TEST_F(Programs, BadModelFileIsNamedWithLineAndReason) {
+  write("model.toml", "schema_version = 1\nname = \"x\"\nsource = \"x\"\nblocks = 0\n");
+  expect_failure(run("sailor-plan", {"--model", "model.toml", "--global-batch", "8", "--profile", "store.h5",
+                                     "--cluster", "cluster.toml"}),
+                 1, "sailor-plan: error: model.toml:4:10: 'blocks' is 0 but must be at least 1");
+}
+
+TEST_F(Programs, BadProfileFileIsNamedWithTheReason) {
+  expect_failure(run("sailor-plan", {"--model", "tiny-gpt", "--global-batch", "8", "--profile", "cluster.toml",
+                                     "--cluster", "cluster.toml"}),
+                 1, "sailor-plan: error: file 'cluster.toml': it is not an HDF5 file");
+}
+
 TEST_F(Programs, NoClusterIsAUsageError) {
   expect_failure(run("sailor-plan", {"--model", "tiny-gpt", "--global-batch", "8", "--profile", "store.h5"}), 2,
                  "no cluster is named; use --partition NAME (live, from Slurm) or --cluster FILE");

@@ -57,19 +57,28 @@ tells_nodes_under_maintenance() {
   scontrol delete reservationname=fix
   eventually node_says c1 'state = "idle"'
 }
+# plan PARTITION: what people do with the reading.
+plan() {
+  "$bin_dir/sailor-plan" --partition "$1" --model tiny-gpt --global-batch 8 --sequence-length 16 --profile "$work/store"
+}
+plans_for_a_live_partition() {
+  "$bin_dir/sailor-profile" layers --model tiny-gpt --micro-batches 1,2 --sequence-length 16 --time-budget 1 --store "$work/store"
+  output=$(plan cpu 2>/dev/null) || return 1
+  expect_in "$output" 'tiny-gpt: the best of ' 'USD/iteration' '1  cpu '
+}
 refuses_unknown_partitions() {
-  expect_failure 1 "$reader" norml
+  expect_failure 1 plan norml
   expect_in "$output" "partition 'norml' not found (known: cpu, mixed, normal); did you mean 'normal'? use --partition NAME"
 }
 refuses_partitions_that_are_down() {
   scontrol update partitionname=cpu state=down || return 1
-  expect_failure 1 "$reader" cpu
+  expect_failure 1 plan cpu
   expect_in "$output" "partition 'cpu' is down: it starts no jobs"
   scontrol update partitionname=cpu state=up
 }
 says_that_the_configuration_is_missing() {
   export SLURM_CONF=/no/such/slurm.conf
-  expect_failure 1 "$reader"
+  expect_failure 1 plan normal
   expect_in "$output" "SLURM_CONF names '/no/such/slurm.conf', which does not exist"
   if [[ ! -e /etc/slurm/slurm.conf && ! -e /run/slurm/conf/slurm.conf ]]; then
     unset SLURM_CONF
@@ -85,7 +94,7 @@ survives_a_configuration_that_libslurm_dies_of() {
 # silent_controller PART...: an error that holds these comes within 18 s
 silent_controller() {
   local began=$SECONDS
-  expect_failure 1 "$reader"
+  expect_failure 1 plan normal
   ((SECONDS - began <= 18)) || { echo "took $((SECONDS - began)) s"; exit 1; }
   expect_in "$output" "$@"
 }
@@ -110,6 +119,7 @@ check 'tells running jobs' tells_running_jobs
 check 'tells drained nodes, with the reason' tells_drained_nodes_with_the_reason
 check 'tells nodes that are down' tells_nodes_that_are_down
 check 'tells nodes under maintenance' tells_nodes_under_maintenance
+check 'plans for a live partition' plans_for_a_live_partition
 check 'refuses unknown partitions' refuses_unknown_partitions
 check 'refuses partitions that are down' refuses_partitions_that_are_down
 check 'says that the configuration is missing' says_that_the_configuration_is_missing
