@@ -44,6 +44,7 @@ Result<void> run(const Options& options, const Environment& environment) {
   if (!plan) return fail(plan.error());
   auto model = find_model(plan->job.model, models_folder(options, environment));
   if (!model) return fail(model.error(), options.positional("PLAN").front());
+  if (auto good = check_plan(*plan, *model); !good) return fail(good.error(), options.positional("PLAN").front());
   auto profile = read_profile(options);
   if (!profile) return fail(profile.error());
   auto cluster = read_cluster(options, environment, *gpus);
@@ -53,6 +54,9 @@ Result<void> run(const Options& options, const Environment& environment) {
     auto loaded = load_run(options.text("against"));
     if (!loaded) return fail(loaded.error());
     measured = std::move(*loaded);
+    const auto trained = parse_plan(measured->plan_toml, options.text("against"));
+    if (!trained || plan_fingerprint(*trained) != plan_fingerprint(*plan))
+      spdlog::warn("{} is the run of another plan: what follows compares two different plans", options.text("against"));
   }
 
   const simulator::Environment simulated{

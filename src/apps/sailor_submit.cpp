@@ -38,6 +38,9 @@ CommandLine command_line() {
           {{.name = "data",
             .value_name = "PREFIX",
             .help = "what to train on: path prefix of the files that sailor-data wrote"},
+           {.name = "remote-data",
+            .type = OptionType::flag,
+            .help = "do not look for the data here: only the nodes see it"},
            {.name = "iterations",
             .type = OptionType::integer,
             .value_name = "N",
@@ -300,6 +303,9 @@ Result<void> fill_request(const Options& options, const Environment& environment
 }
 
 void settle_memory(const Options& options, Submission& submission) {
+  if (submission.plan.prediction_is_stale)
+    spdlog::warn("the plan was edited after its prediction was made: its memory is not known; see sailor-simulate, and "
+                 "--memory-per-cpu");
   slurm::SbatchRequest& request = submission.request;
   if (options.has("memory-per-cpu")) {
     request.memory_per_cpu = Bytes(static_cast<double>(options.integer("memory-per-cpu")) * 0x1p20);
@@ -337,12 +343,15 @@ Result<Submission> prepare(const Options& options, const Environment& environmen
   return submission;
 }
 
-/// Data may lie where only the nodes see it, so this is no error.
-void warn_of_missing_data(const std::string& prefix) {
+/// What is missing here is most often mistyped; --remote-data says that only the nodes see it.
+Result<void> check_data(const Options& options, const std::string& prefix) {
+  if (options.flag("remote-data")) return {};
   std::error_code code;
   for (const std::string& file : {prefix + ".bin", prefix + ".idx"})
     if (!fs::exists(file, code))
-      spdlog::warn("there is no file '{}' here; the job will fail unless the nodes see one", file);
+      return fail(ErrorCode::not_found, fmt::format("there is no file '{}'", file),
+                  "correct --data, make it with sailor-data, or use --remote-data if only the nodes see it");
+  return {};
 }
 
 /// Plan first, script last: where there is a script, it can run.
@@ -392,7 +401,7 @@ Result<void> run(const Options& options, const Environment& environment) {
     fmt::print("{}", *script);
     return {};
   }
-  warn_of_missing_data(submission->request.data);
+  SAILOR_CHECK(check_data(options, submission->request.data));
   if (options.flag("test-only")) {
     auto answer = slurm::test_submission(*script);
     if (!answer) return fail(answer.error());

@@ -134,7 +134,7 @@ Result<void> check_plan(const Plan& plan, const Model& model) {
       return fail(ErrorCode::invalid_input,
                   fmt::format("pipeline {} holds layers [0, {}) but model {} has {} layers", i, held, model.name,
                               model.layers()),
-                  "is the plan for another model?");
+                  "is the plan for another model, or is a stage missing?");
   }
   if (plan.job.sequence_length > model.max_sequence_length)
     return fail(ErrorCode::invalid_input, fmt::format("sequence_length {} is over the {} that model {} allows",
@@ -214,7 +214,13 @@ Result<Plan> parse_plan(std::string_view text, std::string_view source_name) {
                        .peak_memory = Bytes(prediction.number("peak_memory_bytes", amount)),
                        .cost_per_iteration = Usd(prediction.number("cost_usd_per_iteration", amount))};
   }
+  std::string predicted_plan;
+  if (root.has("prediction")) predicted_plan = root.table("prediction").text("plan_fingerprint");
   SAILOR_CHECK(document->finish());
+  if (plan.prediction && predicted_plan != plan_fingerprint(plan)) {
+    plan.prediction.reset();
+    plan.prediction_is_stale = true;
+  }
   return plan;
 }
 
@@ -268,7 +274,8 @@ std::string plan_to_toml(const Plan& plan) {
   }
   if (plan.prediction) {
     const PlanPrediction& p = *plan.prediction;
-    text += "\n[prediction]\n";
+    text += "\n[prediction]  # void once the plan above is edited\n";
+    quoted("plan_fingerprint", plan_fingerprint(plan));
     // fmt writes the shortest digits that read back to the same double; "1" and "1e30" are no TOML floats.
     auto number = [&](std::string_view key, double value) {
       std::string digits = fmt::format("{}", value);
@@ -283,6 +290,13 @@ std::string plan_to_toml(const Plan& plan) {
     number("cost_usd_per_iteration", p.cost_per_iteration.value());
   }
   return text;
+}
+
+std::string plan_fingerprint(const Plan& plan) {
+  Plan body = plan;
+  body.origin = {};
+  body.prediction.reset();
+  return content_hash(plan_to_toml(body));
 }
 
 Result<void> save_plan(const Plan& plan, const std::filesystem::path& path) {

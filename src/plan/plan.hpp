@@ -81,7 +81,9 @@ struct Plan {
   Schedule schedule = Schedule::one_f_one_b;
   std::vector<Pipeline> pipelines;
   PlanOrigin origin;
+  /// Nothing also when the file's prediction was made for another plan, that is, the file was edited since.
   std::optional<PlanPrediction> prediction;
+  bool prediction_is_stale = false;  ///< the file had one, for what it said before it was edited
 
   /// Number of pipelines, counts included (the data-parallel degree).
   [[nodiscard]] int data_parallel() const;
@@ -114,6 +116,8 @@ Result<Plan> load_plan(const std::filesystem::path& path);
 Result<Plan> parse_plan(std::string_view text, std::string_view source_name);
 /// The text of plan.toml; parse_plan() of it gives the same plan.
 std::string plan_to_toml(const Plan& plan);
+/// Recognises what a plan says, its origin and prediction aside: equal for plans that train alike.
+std::string plan_fingerprint(const Plan& plan);
 /// Writes plan.toml atomically.
 Result<void> save_plan(const Plan& plan, const std::filesystem::path& path);
 

@@ -197,9 +197,10 @@ TEST_F(Hostile, BatchesThatDoNotFitIntoAnIntegerAreRefused) {
 TEST_F(Hostile, AHugeClusterIsNotEmpty) {
   write("huge.toml", cluster_of(1 << 20, 4096));
   const auto outcome = shell(plan("--cluster huge.toml --top 1"));
+  EXPECT_EQ(outcome.exit_status, 0) << outcome.errors;
   // The store knows no links inside a node.
-  EXPECT_EQ(outcome.exit_status, 1);
-  EXPECT_NE(outcome.errors.find("the profile has no all_reduce between cpu, intra_node"), std::string::npos)
+  EXPECT_NE(outcome.errors.find("plans left out: the profile has no all_reduce between cpu, intra_node"),
+            std::string::npos)
       << outcome.errors;
 }
 

@@ -97,7 +97,9 @@ tells_when_it_would_start() {
   local text
   text=$(job cpu.toml later -p cpu --test-only) || return 1
   expect_in "$text" 'to start at' 'cpu[1-2]'
-  expect_in "$("$submit" cpu.toml -p cpu --test-only --data nope --iterations 1 2>&1)" "warning: there is no file '$work/nope.idx' here"
+  expect_failure 1 "$submit" cpu.toml -p cpu --test-only --data nope --iterations 1
+  expect_in "$output" "there is no file '$work/nope.bin'" '--remote-data'
+  "$submit" cpu.toml -p cpu --test-only --data nope --remote-data --iterations 1 || return 1
   [[ ! -e later ]] && nothing_submitted
 }
 fails_when_the_job_fails() {

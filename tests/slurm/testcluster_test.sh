@@ -226,8 +226,9 @@ nodes_die_and_return() {
     if "$tc" status "$work/c" >"$work/status"; then expect "status without gh4" success failure; fi
     grep -q '^slurmd.gh4 missing' "$work/status"
     "$tc" start-node "$work/c" gh4
-    srun -w gh4 sleep 1000 &
-    retry bash -c '[[ $(squeue -h -t R -w gh4 -o %i) ]]'
+    # The task itself has to run: srun of 22.05 exits with 0 when a node dies while it is launched.
+    srun -w gh4 bash -c "touch $work/task_runs; exec sleep 1000" &
+    retry test -e "$work/task_runs"
     "$tc" crash-node "$work/c" gh4
     scontrol update nodename=gh4 state=down reason=test
     wait $! && expect "job on a crashed node" success failure

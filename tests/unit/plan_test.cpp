@@ -114,6 +114,21 @@ TEST(Plan, BadFilesAreRefusedWithLineAndReason) {
   EXPECT_EQ(load_plan("/no/such/plan.toml").error().message(), "file '/no/such/plan.toml' does not exist");
 }
 
+TEST(Plan, PredictionOfAnEditedPlanIsVoid) {
+  Plan plan = parsed();
+  plan.prediction = PlanPrediction{.iteration_time = Seconds(1.0)};
+  std::string text = plan_to_toml(plan);
+  const auto same = parse_plan(text, "p.toml");
+  ASSERT_TRUE(same.has_value()) << same.error().message();
+  EXPECT_TRUE(same->prediction.has_value());
+  EXPECT_FALSE(same->prediction_is_stale);
+  text.replace(text.find("tensor_parallel = 2"), 19, "tensor_parallel = 4");
+  const auto edited = parse_plan(text, "p.toml");
+  ASSERT_TRUE(edited.has_value()) << edited.error().message();
+  EXPECT_FALSE(edited->prediction.has_value());
+  EXPECT_TRUE(edited->prediction_is_stale);
+}
+
 TEST(Plan, PlanForAnotherModelIsRefused) {
   Model model;
   model.name = "other";
@@ -122,7 +137,7 @@ TEST(Plan, PlanForAnotherModelIsRefused) {
   const auto checked = check_plan(parsed(), model);
   ASSERT_FALSE(checked.has_value());
   EXPECT_EQ(checked.error().message(),
-            "pipeline 0 holds layers [0, 6) but model other has 11 layers; is the plan for another model?");
+            "pipeline 0 holds layers [0, 6) but model other has 11 layers; is the plan for another model, or is a stage missing?");
 }
 
 TEST(Placement, RanksFillNodesInOrderAndGroupsStayTogether) {
