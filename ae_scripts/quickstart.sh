@@ -57,9 +57,10 @@ inside() {
   printf 'job        %s on a private Slurm cluster of this machine\n' "$job"
   losses=$(awk '$1 ~ /^[0-9]+$/ { print $2 }' "$log" |
     awk '{ l[NR] = $1 } END { for (i = 0; i < 6; ++i) printf "%s%s", i ? " -> " : "", l[1 + int(i * (NR - 1) / 5)] }')
-  printf 'loss       %s\n\n' "$losses"
+  printf 'loss       %s  (nat per token)\n\n' "$losses"
   sailor-simulate plan.toml --profile store --cluster cluster.toml --against "run/run-$job.h5" | sed -n '/predicted/,$p'
   printf '\nfiles      %s\n' "$folder"
+  printf 'look at    less plan.toml run/job.sbatch %s\n' "$log"
 }
 
 if [[ ${1:-} == --inside ]]; then

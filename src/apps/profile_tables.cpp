@@ -22,6 +22,12 @@ std::array<std::pair<const char*, const std::string*>, 7> fields_of(const Proven
            {"source", &provenance.source}}};
 }
 
+/// What is the same in all rows stands once, above them.
+std::string captioned(Table& table, const std::vector<std::string_view>& foldable) {
+  const std::string caption = table.fold_constant_columns(foldable);
+  return (caption.empty() ? "" : "all: " + caption + "\n") + table.to_string();
+}
+
 std::string layer_table(const std::vector<LayerMeasurement>& layers) {
   Table table({{"model", Align::left},
                {"gpu", Align::left},
@@ -48,7 +54,7 @@ std::string layer_table(const std::vector<LayerMeasurement>& layers) {
                    format_time(row.forward.median), format_time(row.backward.median), format_time(row.update.median),
                    fmt::format("{:.0f}%", 100.0 * row.forward.relative_spread()), fmt::to_string(row.forward.samples),
                    format_bytes(row.activation), format_bytes(row.output), format_bytes(row.workspace)});
-  return table.to_string();
+  return captioned(table, {"model", "gpu", "precision", "recompute", "tensor parallel", "sequence", "busy ranks"});
 }
 
 std::string link_table(const std::vector<LinkMeasurement>& links) {
@@ -69,7 +75,7 @@ std::string link_table(const std::vector<LinkMeasurement>& links) {
                    timed ? format_bandwidth(BytesPerSecond(row.message.value() / row.time.median.value())) : "-",
                    fmt::format("{:.0f}%", 100.0 * row.time.relative_spread()), fmt::to_string(row.time.samples)});
   }
-  return table.to_string();
+  return captioned(table, {"from", "to", "scope", "ranks"});
 }
 
 std::string process_table(const std::vector<ProcessMeasurement>& processes) {

@@ -93,6 +93,8 @@ ordered_json prediction_to_json(const simulator::Prediction& prediction) {
 
 std::string prediction_report(const Plan& plan, const simulator::Prediction& prediction) {
   std::string text = fmt::format("{}: {}\n\n", plan.job.model, describe(plan));
+  const bool capacity_known = std::all_of(prediction.stages.begin(), prediction.stages.end(),
+                                          [](const auto& stage) { return stage.capacity.has_value(); });
   const double tokens = static_cast<double>(plan.job.global_batch) * plan.job.sequence_length;
   text += fmt::format("iteration time   {}  ({:.0f} tokens/s)\n", format_time(prediction.iteration_time),
                       tokens / prediction.iteration_time.value());
@@ -101,7 +103,9 @@ std::string prediction_report(const Plan& plan, const simulator::Prediction& pre
   text += fmt::format("  reduction      {}\n", format_time(prediction.synchronization_time));
   text += fmt::format("  update         {}\n", format_time(prediction.update_time));
   text += fmt::format("peak memory      {}  ({})\n", format_bytes(prediction.peak_memory),
-                      prediction.fits ? "fits" : "does not fit");
+                      !prediction.fits ? "does not fit"
+                      : capacity_known ? "fits"
+                                       : "device memory not known: name the nodes with --cluster or --partition");
   text += fmt::format("cost             {} per iteration", format_usd(prediction.cost_per_iteration));
   if (prediction.egress_cost_per_iteration.value() > 0.0)
     text += fmt::format("  (of which {} egress)", format_usd(prediction.egress_cost_per_iteration));
@@ -160,7 +164,7 @@ std::string plans_table(const planner::SearchResult& result) {
                    fmt::format("{}", plan.data_parallel()), fmt::format("{}", pipeline.stages.size()),
                    fmt::format("{}", pipeline.stages.front().tensor_parallel), fmt::format("{}", plan.micro_batch),
                    format_time(candidate.prediction.iteration_time),
-                   fmt::format("{:.3g}", 1.0 / candidate.prediction.iteration_time.value()),
+                   fmt::format("{:#.3g}", 1.0 / candidate.prediction.iteration_time.value()),
                    format_bytes(candidate.prediction.peak_memory),
                    fmt::format("{:.0f}%", candidate.memory_headroom * 100.0),
                    format_usd(candidate.prediction.cost_per_iteration)});

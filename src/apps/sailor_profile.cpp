@@ -11,6 +11,7 @@
 
 #include "apps/options.hpp"
 #include "apps/profile_tables.hpp"
+#include "core/log.hpp"
 #include "core/terminal.hpp"
 #include "profile/profile.hpp"
 
@@ -225,6 +226,20 @@ Result<void> with_mpi(const Options& options, const Environment& environment,
   return done;
 }
 
+/// A plan is as good as its block times.
+void warn_of_noise(const ProfileData& data) {
+  constexpr double noisy = 0.25;
+  double worst = 0.0;
+  for (const LayerMeasurement& row : data.layers)
+    if (row.key.kind == LayerKind::block)
+      worst = std::max({worst, row.forward.relative_spread(), row.backward.relative_spread()});
+  if (worst > noisy)
+    spdlog::warn(
+        "block times spread by {:.0f}% (p10 to p90): was something else running on the nodes? measure again when "
+        "they are quiet",
+        worst * 100.0);
+}
+
 /// Collective: rank 0 adds the data to the store and prints it.
 Result<void> store_and_print(const Options& options, const Environment& environment, Communicator& world,
                              const runtime::Device& device, ProfileData data) {
@@ -238,10 +253,12 @@ Result<void> store_and_print(const Options& options, const Environment& environm
                        .device = device.name(),
                        .versions = fmt::format("{}, {}", device.versions(), MpiSession::version())};
     auto path = add_to_store(options.text("store"), data);
-    if (path)
+    if (path) {
       fmt::print("{}\nadded {}\n", profile_tables(data), path->string());
-    else
+      warn_of_noise(data);
+    } else {
       done = fail(path.error());
+    }
   }
   return agree(world, done);
 }

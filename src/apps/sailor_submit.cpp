@@ -304,8 +304,9 @@ Result<void> fill_request(const Options& options, const Environment& environment
 
 void settle_memory(const Options& options, Submission& submission) {
   if (submission.plan.prediction_is_stale)
-    spdlog::warn("the plan was edited after its prediction was made: its memory is not known; see sailor-simulate, and "
-                 "--memory-per-cpu");
+    spdlog::warn(
+        "the plan was edited after its prediction was made: its memory is not known; see sailor-simulate, and "
+        "--memory-per-cpu");
   slurm::SbatchRequest& request = submission.request;
   if (options.has("memory-per-cpu")) {
     request.memory_per_cpu = Bytes(static_cast<double>(options.integer("memory-per-cpu")) * 0x1p20);

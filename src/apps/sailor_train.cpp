@@ -168,7 +168,7 @@ void print_header(const Plan& plan, const Options& options) {
   fmt::print("# {}: {}, {}; {}, {} x {} tokens per iteration\n", options.positional("PLAN").front(), plan.job.model,
              describe(plan), plural(static_cast<std::size_t>(plan.ranks()), "rank"), plan.job.global_batch,
              plan.job.sequence_length);
-  fmt::print("# {:>9} {:>10} {:>10} {:>10}\n", "iteration", "loss", "time_s", "tokens/s");
+  fmt::print("# {:>9} {:>10} {:>10} {:>10}\n", "iteration", "loss", "time_ms", "tokens/s");
 }
 
 void print_summary(const RunRecord& run) {
@@ -252,7 +252,7 @@ Result<void> train(const Options& options, const Environment& environment, Commu
     run_file.add(iteration, result);
     if (speaks &&
         (iteration % options.integer("log-every") == 0 || iteration + 1 == iterations || stopped || diverged)) {
-      fmt::print("{:>11} {:>10.5f} {:>10.4g} {:>10.4g}\n", iteration, result.loss, result.time.value(),
+      fmt::print("{:>11} {:>10.5f} {:>10.1f} {:>10.0f}\n", iteration, result.loss, result.time.value() * 1e3,
                  tokens / result.time.value());
       std::fflush(stdout);
     }

@@ -74,6 +74,21 @@ void Table::add_row(std::vector<std::string> cells) {
   rows_.push_back(std::move(cells));
 }
 
+std::string Table::fold_constant_columns(const std::vector<std::string_view>& titles) {
+  std::string folded;
+  if (rows_.size() < 2) return folded;
+  for (std::size_t c = columns_.size(); c-- > 0;) {
+    const std::string value = rows_.front()[c];
+    const bool named = std::find(titles.begin(), titles.end(), columns_[c].title) != titles.end();
+    if (!named || !std::all_of(rows_.begin(), rows_.end(), [&](const auto& row) { return row[c] == value; })) continue;
+    folded = fmt::format("{} {}{}{}", columns_[c].title, value, folded.empty() ? "" : ", ", folded);
+    const auto at = static_cast<std::ptrdiff_t>(c);
+    columns_.erase(columns_.begin() + at);
+    for (auto& row : rows_) row.erase(row.begin() + at);
+  }
+  return folded;
+}
+
 std::string Table::to_string() const {
   std::vector<std::size_t> widths;
   for (std::size_t c = 0; c < columns_.size(); ++c) {

@@ -34,6 +34,9 @@ class Table {
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
   /// As many cells as there are columns.
   void add_row(std::vector<std::string> cells);
+  /// Takes out those of the named columns in which all rows agree, and returns what they say: "gpu cpu, ranks 2".
+  /// A table of fewer than two rows stays as it is.
+  std::string fold_constant_columns(const std::vector<std::string_view>& titles);
   [[nodiscard]] std::string to_string() const;
   [[nodiscard]] std::size_t rows() const { return rows_.size(); }
 

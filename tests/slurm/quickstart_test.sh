@@ -56,6 +56,6 @@ for word in 'plan       ' 'job        ' 'loss       ' 'iteration time' 'peak mem
   sed -n '/^=====/,$p' "$TMPDIR/log" | grep -q "^$word" || not_ok "the last screen lacks '$word'"
 done
 echo "ok - the quickstart runs to its last screen"
-awk '/^loss / { exit !($NF < $2) }' "$TMPDIR/log" || not_ok "the loss does not fall"
+awk '/^loss / { exit !($12 < $2) }' "$TMPDIR/log" || not_ok "the loss does not fall"
 echo "ok - the loss falls"
 expect_nothing_left "a finished quickstart"

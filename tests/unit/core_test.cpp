@@ -129,6 +129,14 @@ TEST(Terminal, TableAlignsColumns) {
   EXPECT_EQ(table.to_string(), "name   n\n--------\na      1\nlong  22\n");
 }
 
+TEST(Terminal, ColumnsThatSayNothingFoldIntoACaption) {
+  Table table({{"gpu", Align::left}, {"n"}, {"ranks"}});
+  table.add_row({"cpu", "1", "2"});
+  table.add_row({"cpu", "2", "2"});
+  EXPECT_EQ(table.fold_constant_columns({"gpu", "n", "ranks"}), "gpu cpu, ranks 2");
+  EXPECT_EQ(table.to_string(), "n\n-\n1\n2\n");
+}
+
 TEST(Statistics, QuantileInterpolates) {
   const double values[] = {4, 1, 3, 2};
   EXPECT_DOUBLE_EQ(quantile(values, 0.5), 2.5);

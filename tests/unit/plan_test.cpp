@@ -137,7 +137,8 @@ TEST(Plan, PlanForAnotherModelIsRefused) {
   const auto checked = check_plan(parsed(), model);
   ASSERT_FALSE(checked.has_value());
   EXPECT_EQ(checked.error().message(),
-            "pipeline 0 holds layers [0, 6) but model other has 11 layers; is the plan for another model, or is a stage missing?");
+            "pipeline 0 holds layers [0, 6) but model other has 11 layers; is the plan for another model, or is a "
+            "stage missing?");
 }
 
 TEST(Placement, RanksFillNodesInOrderAndGroupsStayTogether) {
