@@ -79,7 +79,8 @@ std::string valid_utf8(std::string_view text) {
 
 std::optional<std::string> closest(std::string_view text, const std::vector<std::string>& known) {
   std::optional<std::string> best;
-  std::size_t best_distance = std::max<std::size_t>(1, text.size() / 3) + 1;
+  // At least one letter has to be right.
+  std::size_t best_distance = std::min(std::max<std::size_t>(1, text.size() / 3) + 1, text.size());
   for (const std::string& name : known) {
     const std::size_t distance = edit_distance(text, name);
     if (distance < best_distance) {

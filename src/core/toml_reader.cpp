@@ -19,7 +19,8 @@ struct TomlState {
   std::string name;
   toml::table root;
   std::optional<Error> error;
-  std::set<const toml::node*> known;  // nodes that a parser has asked for
+  std::pair<const toml::table*, std::string> missing{};  // table and key, when `error` says that a key is missing
+  std::set<const toml::node*> known;                     // nodes that a parser has asked for
 
   std::string where(const toml::node* node) const {
     if (node == nullptr || !node->source().begin) return name;
@@ -121,6 +122,7 @@ const toml::node* find(TomlState& state, const void* table, std::string_view key
 
 void missing(TomlState& state, const void* table, std::string_view path, std::string_view key) {
   if (table == nullptr) return;  // an error was recorded when the table was not found
+  if (!state.error) state.missing = {as_table(table), std::string(key)};
   state.record(as_table(table), fmt::format("key '{}' is missing", join(path, key)));
 }
 
@@ -184,6 +186,19 @@ const toml::node* find_unknown(const TomlState& state, const toml::table& table,
     }
   }
   return nullptr;
+}
+
+/// A missing key is most often a mistyped one: then the error is about that one.
+void blame_mistyped_key(TomlState& state) {
+  const auto& [table, key] = state.missing;
+  std::vector<std::string> unknown;
+  for (const auto& [name, node] : *table)
+    if (!state.known.contains(&node)) unknown.emplace_back(name.str());
+  const auto mistyped = closest(key, unknown);
+  if (!mistyped) return;
+  state.error.reset();
+  state.record(table->get(*mistyped), fmt::format("unknown key '{}'", *mistyped),
+               fmt::format("did you mean '{}'?", key));
 }
 
 }  // namespace
@@ -394,6 +409,7 @@ void TomlDocument::require_schema_version(std::int64_t supported) const {
 }
 
 Result<void> TomlDocument::finish() const {
+  if (state_->missing.first != nullptr) blame_mistyped_key(*state_);
   if (!state_->error) {
     std::string path;
     if (const toml::node* unknown = find_unknown(*state_, state_->root, "", path))

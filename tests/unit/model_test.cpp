@@ -68,7 +68,7 @@ std::string error_with(const std::string& from, const std::string& to) {
 
 TEST(Model, BadFilesAreRefusedWithLineAndReason) {
   EXPECT_EQ(error_with("hidden = 128", "hidden = -1"), "m.toml:6:10: 'hidden' is -1 but must be at least 1");
-  EXPECT_EQ(error_with("hidden = 128", "hiden = 128"), "m.toml:1:1: key 'hidden' is missing");
+  EXPECT_EQ(error_with("hidden = 128", "hiden = 128"), "m.toml:6:9: unknown key 'hiden'; did you mean 'hidden'?");
   EXPECT_EQ(error_with("attention_heads = 4", "attention_heads = 3"),
             "m.toml:7:19: hidden (128) is not divisible by attention_heads (3)");
   EXPECT_EQ(error_with("\"gelu\"", "\"gelo\""), "m.toml:14:14: 'activation' is 'gelo'; use one of: relu, gelu, swiglu");
