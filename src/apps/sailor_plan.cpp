@@ -92,8 +92,8 @@ Result<void> run(const Options& options, const Environment& environment) {
   if (!cluster) return fail(cluster.error());
   if (!*cluster)
     return fail(ErrorCode::usage, "no cluster is named", "use --partition NAME (live, from Slurm) or --cluster FILE");
-  if (options.has("save-cluster"))
-    SAILOR_CHECK(write_file_atomically(options.text("save-cluster"), cluster_to_toml(**cluster)));
+  const std::string cluster_text = cluster_to_toml(**cluster);
+  if (options.has("save-cluster")) SAILOR_CHECK(write_file_atomically(options.text("save-cluster"), cluster_text));
 
   planner::Request request;
   request.job.model = model->name;
@@ -119,13 +119,13 @@ Result<void> run(const Options& options, const Environment& environment) {
 
   auto measured = profile_hash(options.text("profile"));
   if (!measured) return fail(measured.error());
-  for (planner::Candidate& candidate : found->plans)
-    candidate.plan.origin = {.tool = fmt::format("sailor-plan {}", version()),
-                             .cluster = (*cluster)->origin,
-                             .partition = request.partition,
-                             .profile_store = options.text("profile"),
-                             .cluster_hash = content_hash(cluster_to_toml(**cluster)),
-                             .profile_hash = *measured};
+  const PlanOrigin origin{.tool = fmt::format("sailor-plan {}", version()),
+                          .cluster = (*cluster)->origin,
+                          .partition = request.partition,
+                          .profile_store = options.text("profile"),
+                          .cluster_hash = content_hash(cluster_text),
+                          .profile_hash = *measured};
+  for (planner::Candidate& candidate : found->plans) candidate.plan.origin = origin;
   const Plan& best = found->plans.front().plan;
   if (options.has("output")) SAILOR_CHECK(save_plan(best, options.text("output")));
 

@@ -34,7 +34,7 @@ using runtime::Trainer;
 constexpr std::int64_t run_file_interval = 20;  // iterations between two writes of the run file
 constexpr std::int64_t statistics_warm_up = 2;  // first iterations connect ranks and touch memory for the first time
 
-std::string command;                        // for provenance; set by main
+std::string command = "sailor-train";       // for provenance; set by main
 volatile std::sig_atomic_t stop_asked = 0;  // the signal that asked, or 0
 
 CommandLine command_line() {
@@ -102,7 +102,8 @@ CommandLine command_line() {
       .notes =
           "SIGTERM and SIGUSR2 end training after the running iteration, with the run file written and exit "
           "status 0\n(Slurm: --signal=USR2@60). Prints a line per iteration: its loss (mean cross-entropy per "
-          "token, natural\nlogarithm), its time (slowest rank) and the tokens per second of all ranks together."};
+          "token, natural\nlogarithm), its time (slowest rank) and the tokens per second of all ranks together.",
+      .one_per_rank = true};
 }
 
 void ask_to_stop(int signal) { stop_asked = signal; }
@@ -293,25 +294,12 @@ Result<void> run(const Options& options, const Environment& environment) {
   return done;
 }
 
-/// True on all but one rank of a job, by what the launcher says: before MPI runs, only one should complain.
-bool is_silent_rank(const Environment& environment) {
-  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"})
-    if (const auto rank = environment.find(name); rank != environment.end()) return rank->second != "0";
-  return false;
-}
-
 }  // namespace
 
 }  // namespace sailor::apps
 
 int main(int argc, char** argv) {
   namespace apps = sailor::apps;
-  const std::vector<std::string> arguments(argv + (argc > 0 ? 1 : 0), argv + argc);
-  apps::command = "sailor-train";
-  for (const std::string& argument : arguments) apps::command += " " + argument;
-  const apps::Environment environment = apps::capture_environment();
-  if (apps::is_silent_rank(environment))
-    if (const auto options = apps::parse_options(apps::command_line(), arguments, environment); !options)
-      return sailor::exit_status(options.error().code);
+  for (int i = 1; i < argc; ++i) apps::command += std::string(" ") + argv[i];
   return apps::run_program(argc, argv, apps::command_line(), apps::run);
 }

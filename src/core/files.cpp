@@ -76,6 +76,15 @@ Result<fs::path> target_of(const fs::path& path) {
   return target;
 }
 
+/// A hidden name in the target's folder that no other process uses: ".<name>.<host>.<pid>.<suffix>".
+fs::path neighbour_of(const fs::path& target, std::string_view suffix) {
+  std::array<char, 256> host{};
+  ::gethostname(host.data(), host.size() - 1);
+  // Names have at most 255 bytes.
+  return target.parent_path() / fmt::format(".{}.{}.{}.{}", target.filename().string().substr(0, 128),
+                                            std::string(host.data()).substr(0, 64), ::getpid(), suffix);
+}
+
 // What the signal handler removes. One file of the process at a time; a second one at the same time goes without.
 std::array<char, 4096> doomed_path{};
 std::atomic<bool> doomed{false};
@@ -151,12 +160,7 @@ Result<void> write_file_atomically(const fs::path& path, const std::function<Res
   auto target = target_of(path);
   if (!target) return fail(target.error());
   const fs::path folder = target->parent_path();
-  std::array<char, 256> host{};
-  ::gethostname(host.data(), host.size() - 1);
-  // Names have at most 255 bytes.
-  const std::string beginning = target->filename().string().substr(0, 128);
-  const fs::path temporary =
-      folder / fmt::format(".{}.{}.{}.tmp", beginning, std::string(host.data()).substr(0, 64), ::getpid());
+  const fs::path temporary = neighbour_of(*target, "tmp");
   const RemovedOnSignal guard(temporary);
   std::error_code code;
   auto clean_up = [&](Error error) {
@@ -200,11 +204,7 @@ Result<bool> create_file_atomically(const fs::path& path, std::string_view conte
   // A link is made or refused in one step, where a rename would replace. The neighbour has a name of its own.
   auto target = target_of(path);
   if (!target) return fail(target.error());
-  std::array<char, 256> host{};
-  ::gethostname(host.data(), host.size() - 1);
-  const fs::path neighbour =
-      target->parent_path() / fmt::format(".{}.{}.{}.new", target->filename().string().substr(0, 128),
-                                          std::string(host.data()).substr(0, 64), ::getpid());
+  const fs::path neighbour = neighbour_of(*target, "new");
   SAILOR_CHECK(write_file_atomically(neighbour, content));
   const int problem = ::link(neighbour.c_str(), target->c_str()) == 0 ? 0 : errno;
   fs::remove(neighbour, code);

@@ -126,6 +126,13 @@ void missing(TomlState& state, const void* table, std::string_view path, std::st
   state.record(as_table(table), fmt::format("key '{}' is missing", join(path, key)));
 }
 
+/// The same, where a missing key is an error.
+const toml::node* demand(TomlState& state, const void* table, std::string_view path, std::string_view key) {
+  const toml::node* node = find(state, table, key);
+  if (node == nullptr) missing(state, table, path, key);
+  return node;
+}
+
 void wrong_type(TomlState& state, const toml::node& node, std::string_view path, std::string_view key,
                 std::string_view wanted) {
   state.record(&node, fmt::format("'{}' must be {}, not {}", join(path, key), wanted, type_name(node)));
@@ -162,6 +169,14 @@ double read_number(TomlState& state, const toml::node& node, std::string_view pa
     return std::clamp(1.0, range.minimum, range.maximum);
   }
   return value;
+}
+
+/// The array of a key; null after an error. `wanted` says what it should be.
+const toml::array* demand_array(TomlState& state, const void* table, std::string_view path, std::string_view key,
+                                std::string_view wanted) {
+  const toml::node* node = demand(state, table, path, key);
+  if (node != nullptr && !node->is_array()) wrong_type(state, *node, path, key, wanted);
+  return node != nullptr ? node->as_array() : nullptr;
 }
 
 /// Depth-first search for a node nobody asked for. Arrays and tables count as asked for as a whole
@@ -219,11 +234,8 @@ std::vector<std::string> TomlTable::keys() const {
 }
 
 std::int64_t TomlTable::integer(std::string_view key, IntegerRange range) const {
-  const toml::node* node = find(*state_, node_, key);
-  if (node == nullptr) {
-    missing(*state_, node_, path_, key);
-    return std::clamp<std::int64_t>(1, range.minimum, range.maximum);
-  }
+  const toml::node* node = demand(*state_, node_, path_, key);
+  if (node == nullptr) return std::clamp<std::int64_t>(1, range.minimum, range.maximum);
   return read_integer(*state_, *node, path_, key, range);
 }
 
@@ -232,11 +244,8 @@ std::int64_t TomlTable::integer_or(std::string_view key, std::int64_t fallback, 
 }
 
 double TomlTable::number(std::string_view key, NumberRange range) const {
-  const toml::node* node = find(*state_, node_, key);
-  if (node == nullptr) {
-    missing(*state_, node_, path_, key);
-    return std::clamp(1.0, range.minimum, range.maximum);
-  }
+  const toml::node* node = demand(*state_, node_, path_, key);
+  if (node == nullptr) return std::clamp(1.0, range.minimum, range.maximum);
   return read_number(*state_, *node, path_, key, range);
 }
 
@@ -245,11 +254,8 @@ double TomlTable::number_or(std::string_view key, double fallback, NumberRange r
 }
 
 bool TomlTable::boolean(std::string_view key) const {
-  const toml::node* node = find(*state_, node_, key);
-  if (node == nullptr) {
-    missing(*state_, node_, path_, key);
-    return false;
-  }
+  const toml::node* node = demand(*state_, node_, path_, key);
+  if (node == nullptr) return false;
   if (!node->is_boolean()) {
     wrong_type(*state_, *node, path_, key, "true or false");
     return false;
@@ -260,11 +266,8 @@ bool TomlTable::boolean(std::string_view key) const {
 bool TomlTable::boolean_or(std::string_view key, bool fallback) const { return has(key) ? boolean(key) : fallback; }
 
 std::string TomlTable::text(std::string_view key) const {
-  const toml::node* node = find(*state_, node_, key);
-  if (node == nullptr) {
-    missing(*state_, node_, path_, key);
-    return {};
-  }
+  const toml::node* node = demand(*state_, node_, path_, key);
+  if (node == nullptr) return {};
   if (!node->is_string()) {
     wrong_type(*state_, *node, path_, key, "a string");
     return {};
@@ -280,16 +283,8 @@ std::string TomlTable::text_or(std::string_view key, std::string fallback) const
 
 std::vector<std::string> TomlTable::texts(std::string_view key) const {
   std::vector<std::string> values;
-  const toml::node* node = find(*state_, node_, key);
-  if (node == nullptr) {
-    missing(*state_, node_, path_, key);
-    return values;
-  }
-  const toml::array* array = node->as_array();
-  if (array == nullptr) {
-    wrong_type(*state_, *node, path_, key, "an array of strings");
-    return values;
-  }
+  const toml::array* array = demand_array(*state_, node_, path_, key, "an array of strings");
+  if (array == nullptr) return values;
   for (const toml::node& element : *array) {
     if (!element.is_string()) {
       wrong_type(*state_, element, path_, key, "an array of strings");
@@ -306,26 +301,15 @@ std::vector<std::string> TomlTable::texts_or(std::string_view key, std::vector<s
 
 std::vector<std::int64_t> TomlTable::integers(std::string_view key, IntegerRange range) const {
   std::vector<std::int64_t> values;
-  const toml::node* node = find(*state_, node_, key);
-  if (node == nullptr) {
-    missing(*state_, node_, path_, key);
-    return values;
-  }
-  const toml::array* array = node->as_array();
-  if (array == nullptr) {
-    wrong_type(*state_, *node, path_, key, "an array of integers");
-    return values;
-  }
+  const toml::array* array = demand_array(*state_, node_, path_, key, "an array of integers");
+  if (array == nullptr) return values;
   for (const toml::node& element : *array) values.push_back(read_integer(*state_, element, path_, key, range));
   return values;
 }
 
 TomlTable TomlTable::table(std::string_view key) const {
-  const toml::node* node = find(*state_, node_, key);
-  if (node == nullptr)
-    missing(*state_, node_, path_, key);
-  else if (!node->is_table())
-    wrong_type(*state_, *node, path_, key, "a table");
+  const toml::node* node = demand(*state_, node_, path_, key);
+  if (node != nullptr && !node->is_table()) wrong_type(*state_, *node, path_, key, "a table");
   return {state_, node != nullptr ? node->as_table() : nullptr, join(path_, key)};
 }
 
