@@ -35,7 +35,7 @@ inside() {
 
   step "Profiling the nodes, $ranks ranks busy at once, as the plan will run"
   srun -N2 -n"$ranks" --mpi=pmix sailor-profile layers --model "$model" --sequence-length "$sequence_length" \
-    --micro-batches 1,2,4,8 --store store
+    --micro-batches 1,2,4,8 --time-budget 10 --store store
   srun -N2 -n"$ranks" --mpi=pmix sailor-profile links --store store --max-message 16777216
 
   step "The corpus: texts that every Debian system has, as bytes"

@@ -1,7 +1,7 @@
 # What `cmake --install` puts into a prefix besides the programs, and the summary after configuring.
 
 install(DIRECTORY profiles/ DESTINATION ${CMAKE_INSTALL_DATADIR}/sailor/profiles)
-install(FILES LICENSE README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(FILES LICENSE NOTICE README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
 function(sailor_print_summary)
   message(STATUS "Sailor ${PROJECT_VERSION}, ${CMAKE_BUILD_TYPE}, ${CMAKE_CXX_COMPILER_ID} "

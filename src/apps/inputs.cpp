@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "core/log.hpp"
+#include "profile/store.hpp"
 #include "slurm/cluster_reader.hpp"
 
 namespace sailor::apps {
@@ -18,6 +19,12 @@ Option required_profile() {
   Option option = profile_store();
   option.help += "; see sailor-profile";
   return option;
+}
+
+Option measured_only() {
+  return {.name = "measured-only",
+          .type = OptionType::flag,
+          .help = "refuse layer times that would have to be interpolated or estimated"};
 }
 
 }  // namespace shared
@@ -52,10 +59,10 @@ Result<std::optional<Cluster>> read_cluster(const Options& options, const Enviro
   return std::optional<Cluster>(std::move(*cluster));
 }
 
-Result<Profile> read_profile(const Options& options) {
+Result<Profile> read_profile(const Options& options, const Environment& environment) {
   auto store = required(options, "profile");
   if (!store) return fail(store.error());
-  auto data = load_profile(*store);
+  auto data = load_profile(find_store(*store, environment));
   if (!data) return fail(data.error());
   return Profile(std::move(*data));
 }

@@ -17,6 +17,7 @@ namespace sailor::apps {
 namespace shared {
 Option cluster_file();      ///< --cluster FILE
 Option required_profile();  ///< --profile STORE, with what happens when it is missing
+Option measured_only();     ///< --measured-only
 }  // namespace shared
 
 /// The value of an option that must be given; an error of code `usage` that names it otherwise.
@@ -29,6 +30,7 @@ Result<Cluster> ask_slurm(const Environment& environment, const GpuCatalogue& gp
 Result<std::optional<Cluster>> read_cluster(const Options& options, const Environment& environment,
                                             const GpuCatalogue& gpus);
 
-Result<Profile> read_profile(const Options& options);
+/// The store that --profile names (see find_store()).
+Result<Profile> read_profile(const Options& options, const Environment& environment);
 
 }  // namespace sailor::apps

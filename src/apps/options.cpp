@@ -452,7 +452,10 @@ Option gpus_file() {
   return {.name = "gpus", .value_name = "FILE", .help = "GPU catalogue [default: gpus.toml of the profiles folder]"};
 }
 Option profile_store() {
-  return {.name = "profile", .value_name = "STORE", .help = "profile store: a folder of *.h5 files, or one such file"};
+  return {
+      .name = "profile",
+      .value_name = "STORE",
+      .help = "profile store: a folder of *.h5 files, one such file, or published: the figures that come with Sailor"};
 }
 Option partition() { return {.name = "partition", .letter = 'p', .value_name = "NAME", .help = "Slurm partition"}; }
 Option account() { return {.name = "account", .letter = 'A', .value_name = "NAME", .help = "Slurm account to charge"}; }

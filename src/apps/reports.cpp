@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "core/terminal.hpp"
 
@@ -77,6 +78,9 @@ ordered_json prediction_to_json(const simulator::Prediction& prediction) {
     row["capacity_bytes"] = stage.capacity ? ordered_json(stage.capacity->value()) : ordered_json(nullptr);
     stages.push_back(std::move(row));
   }
+  ordered_json inputs = ordered_json::array();
+  for (const simulator::EstimatedInput& input : prediction.estimated_inputs)
+    inputs.push_back({{"origin", to_string(input.origin)}, {"what", input.what}});
   return {{"iteration_time_s", prediction.iteration_time.value()},
           {"throughput_iterations_per_s", 1.0 / prediction.iteration_time.value()},
           {"pipeline_time_s", prediction.pipeline_time.value()},
@@ -85,6 +89,8 @@ ordered_json prediction_to_json(const simulator::Prediction& prediction) {
           {"bubble_fraction", prediction.bubble_fraction},
           {"peak_memory_bytes", prediction.peak_memory.value()},
           {"fits", prediction.fits},
+          {"origin", to_string(prediction.origin)},
+          {"estimated_inputs", std::move(inputs)},
           {"cost_usd_per_iteration", prediction.cost_per_iteration.value()},
           {"gpu_cost_usd_per_iteration", prediction.gpu_cost_per_iteration.value()},
           {"egress_cost_usd_per_iteration", prediction.egress_cost_per_iteration.value()},
@@ -109,7 +115,7 @@ std::string prediction_report(const Plan& plan, const simulator::Prediction& pre
   text += fmt::format("cost             {} per iteration", format_usd(prediction.cost_per_iteration));
   if (prediction.egress_cost_per_iteration.value() > 0.0)
     text += fmt::format("  (of which {} egress)", format_usd(prediction.egress_cost_per_iteration));
-  text += "\n\n";
+  text += "\n" + estimates_text(prediction.estimated_inputs) + "\n";
 
   Table table({{"pipeline"},
                {"stage"},
@@ -143,33 +149,45 @@ std::string prediction_report(const Plan& plan, const simulator::Prediction& pre
   return text + table.to_string();
 }
 
+std::string estimates_text(const std::vector<simulator::EstimatedInput>& inputs) {
+  constexpr std::size_t most = 6;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(inputs.size(), most); ++i)
+    text += fmt::format("{}: {}\n", to_string(inputs[i].origin), inputs[i].what);
+  if (inputs.size() > most) text += fmt::format("and {} more (--format json lists all)\n", inputs.size() - most);
+  return text;
+}
+
 std::string plans_table(const planner::SearchResult& result) {
-  Table table({{"#"},
-               {"gpu", Align::left},
-               {"ranks"},
-               {"data"},
-               {"pipeline"},
-               {"tensor"},
-               {"micro-batch"},
-               {"time"},
-               {"iterations/s"},
-               {"peak memory"},
-               {"headroom"},
-               {"USD/iteration"}});
+  std::set<simulator::EstimatedInput> inputs;
+  for (const planner::Candidate& candidate : result.plans)
+    inputs.insert(candidate.prediction.estimated_inputs.begin(), candidate.prediction.estimated_inputs.end());
+  std::vector<Table::Column> columns{{"#"},        {"gpu", Align::left}, {"ranks"}, {"data"},         {"pipeline"},
+                                     {"tensor"},   {"micro-batch"},      {"time"},  {"iterations/s"}, {"peak memory"},
+                                     {"headroom"}, {"USD/iteration"}};
+  if (!inputs.empty()) columns.push_back({"from", Align::left});
+  Table table(columns);
   for (std::size_t i = 0; i < result.plans.size(); ++i) {
     const planner::Candidate& candidate = result.plans[i];
     const Plan& plan = candidate.plan;
     const Pipeline& pipeline = plan.pipelines.front();
-    table.add_row({fmt::format("{}", i + 1), pipeline.stages.front().gpu, fmt::format("{}", plan.ranks()),
-                   fmt::format("{}", plan.data_parallel()), fmt::format("{}", pipeline.stages.size()),
-                   fmt::format("{}", pipeline.stages.front().tensor_parallel), fmt::format("{}", plan.micro_batch),
-                   format_time(candidate.prediction.iteration_time),
-                   fmt::format("{:#.3g}", 1.0 / candidate.prediction.iteration_time.value()),
-                   format_bytes(candidate.prediction.peak_memory),
-                   fmt::format("{:.0f}%", candidate.memory_headroom * 100.0),
-                   format_usd(candidate.prediction.cost_per_iteration)});
+    std::vector<std::string> row{fmt::format("{}", i + 1),
+                                 pipeline.stages.front().gpu,
+                                 fmt::format("{}", plan.ranks()),
+                                 fmt::format("{}", plan.data_parallel()),
+                                 fmt::format("{}", pipeline.stages.size()),
+                                 fmt::format("{}", pipeline.stages.front().tensor_parallel),
+                                 fmt::format("{}", plan.micro_batch),
+                                 format_time(candidate.prediction.iteration_time),
+                                 fmt::format("{:#.3g}", 1.0 / candidate.prediction.iteration_time.value()),
+                                 format_bytes(candidate.prediction.peak_memory),
+                                 fmt::format("{:.0f}%", candidate.memory_headroom * 100.0),
+                                 format_usd(candidate.prediction.cost_per_iteration)};
+    if (!inputs.empty()) row.emplace_back(to_string(candidate.prediction.origin));
+    table.add_row(std::move(row));
   }
-  return table.to_string();
+  const std::string notes = estimates_text({inputs.begin(), inputs.end()});
+  return table.to_string() + (notes.empty() ? "" : "\n" + notes);
 }
 
 std::string comparison_report(const simulator::Prediction& prediction, const RunRecord& run) {

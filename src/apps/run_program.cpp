@@ -130,6 +130,23 @@ std::string profiles_folder(const Environment& environment) {
   return SAILOR_SOURCE_PROFILES;
 }
 
+std::string find_store(const std::string& name, const Environment& environment) {
+  namespace fs = std::filesystem;
+  std::error_code code;
+  if (name.empty() || name.find('/') != std::string::npos || fs::exists(name, code)) return name;
+  std::vector<fs::path> folders;
+  if (const auto found = environment.find("SAILOR_PROFILES"); found != environment.end() && !found->second.empty())
+    folders.emplace_back(found->second);
+  if (const fs::path program = fs::read_symlink("/proc/self/exe", code); !code) {
+    const fs::path prefix = program.parent_path().parent_path();
+    folders.push_back(prefix / "share" / "sailor" / "profiles");
+    folders.push_back(prefix / "profiles");  // of a build folder
+  }
+  for (const fs::path& folder : folders)
+    if (const fs::path file = folder / (name + ".h5"); fs::is_regular_file(file, code)) return file.string();
+  return name;
+}
+
 std::string models_folder(const Options& options, const Environment& environment) {
   return options.has("models") ? options.text("models") : profiles_folder(environment) + "/models";
 }

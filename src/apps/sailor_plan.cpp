@@ -7,6 +7,7 @@
 #include "core/files.hpp"
 #include "core/log.hpp"
 #include "core/terminal.hpp"
+#include "profile/store.hpp"
 
 namespace sailor::apps {
 
@@ -39,8 +40,8 @@ CommandLine command_line() {
                    .maximum = 1 << 24},
                   {.name = "precision",
                    .value_name = "NAME",
-                   .help = "number format of the training",
-                   .default_value = "fp32",
+                   .help = "number format of the training [default: the only one that the profile has of the model, "
+                           "else fp32]",
                    .choices = {"fp32", "tf32", "bf16"}},
                   {.name = "top",
                    .type = OptionType::integer,
@@ -59,6 +60,7 @@ CommandLine command_line() {
                   {.name = "only-idle",
                    .type = OptionType::flag,
                    .help = "plan only for nodes that are free now, not for all that are up"},
+                  shared::measured_only(),
                   {.name = "save-cluster",
                    .value_name = "FILE",
                    .help = "write the cluster as it was read (cluster.toml)"},
@@ -86,7 +88,7 @@ Result<void> run(const Options& options, const Environment& environment) {
   if (!gpus) return fail(gpus.error());
   auto model = find_model(*model_name, models_folder(options, environment));
   if (!model) return fail(model.error());
-  auto profile = read_profile(options);
+  auto profile = read_profile(options, environment);
   if (!profile) return fail(profile.error());
   auto cluster = read_cluster(options, environment, *gpus);
   if (!cluster) return fail(cluster.error());
@@ -100,15 +102,23 @@ Result<void> run(const Options& options, const Environment& environment) {
   request.job.global_batch = static_cast<int>(options.integer("global-batch"));
   request.job.sequence_length = options.has("sequence-length") ? static_cast<int>(options.integer("sequence-length"))
                                                                : model->max_sequence_length;
-  const auto precision = parse_precision(options.text("precision"));
-  if (!precision) return fail(precision.error());
-  request.job.precision = *precision;
+  if (options.has("precision")) {
+    const auto precision = parse_precision(options.text("precision"));
+    if (!precision) return fail(precision.error());
+    request.job.precision = *precision;
+  } else if (const auto known = profile->precisions(model->name); known.size() == 1) {
+    request.job.precision = known.front();
+  }
   request.partition = options.text("partition");
   request.only_idle = options.flag("only-idle");
   request.memory_margin = options.number("memory-margin");
   request.most_plans = static_cast<std::size_t>(options.integer("top"));
 
-  const simulator::Environment simulated{.model = *model, .profile = *profile, .gpus = *gpus, .cluster = &**cluster};
+  const simulator::Environment simulated{.model = *model,
+                                         .profile = *profile,
+                                         .gpus = *gpus,
+                                         .cluster = &**cluster,
+                                         .measured_only = options.flag("measured-only")};
   Progress progress("planning");
   auto found = planner::find_plans(
       request, simulated, [&](std::size_t done, std::size_t of) { progress.update(done, of, plural(done, "plan")); });
@@ -117,7 +127,7 @@ Result<void> run(const Options& options, const Environment& environment) {
 
   if (found->not_measured > 0) spdlog::warn("{} left out: {}", plural(found->not_measured, "plan"), found->missing);
 
-  auto measured = profile_hash(options.text("profile"));
+  auto measured = profile_hash(find_store(options.text("profile"), environment));
   if (!measured) return fail(measured.error());
   const PlanOrigin origin{.tool = fmt::format("sailor-plan {}", version()),
                           .cluster = (*cluster)->origin,

@@ -24,6 +24,7 @@ CommandLine command_line() {
                       {.name = "against",
                        .value_name = "RUN",
                        .help = "compare with what this run measured (run.h5 of sailor-train)"},
+                      shared::measured_only(),
                       format,
                       shared::models_folder(),
                       shared::gpus_file()},
@@ -45,7 +46,7 @@ Result<void> run(const Options& options, const Environment& environment) {
   auto model = find_model(plan->job.model, models_folder(options, environment));
   if (!model) return fail(model.error(), options.positional("PLAN").front());
   if (auto good = check_plan(*plan, *model); !good) return fail(good.error(), options.positional("PLAN").front());
-  auto profile = read_profile(options);
+  auto profile = read_profile(options, environment);
   if (!profile) return fail(profile.error());
   auto cluster = read_cluster(options, environment, *gpus);
   if (!cluster) return fail(cluster.error());
@@ -59,8 +60,11 @@ Result<void> run(const Options& options, const Environment& environment) {
       spdlog::warn("{} is the run of another plan: what follows compares two different plans", options.text("against"));
   }
 
-  const simulator::Environment simulated{
-      .model = *model, .profile = *profile, .gpus = *gpus, .cluster = *cluster ? &**cluster : nullptr};
+  const simulator::Environment simulated{.model = *model,
+                                         .profile = *profile,
+                                         .gpus = *gpus,
+                                         .cluster = *cluster ? &**cluster : nullptr,
+                                         .measured_only = options.flag("measured-only")};
   const auto prediction = simulator::simulate(*plan, simulated);
   if (!prediction) return fail(prediction.error());
 

@@ -307,6 +307,10 @@ void settle_memory(const Options& options, Submission& submission) {
     spdlog::warn(
         "the plan was edited after its prediction was made: its memory is not known; see sailor-simulate, and "
         "--memory-per-cpu");
+  if (submission.plan.prediction && submission.plan.prediction->origin == to_string(Origin::estimated))
+    spdlog::warn(
+        "the plan's time and memory are estimates, not from measurements of its devices; measure with sailor-profile "
+        "layers, or check --time and --memory-per-cpu");
   slurm::SbatchRequest& request = submission.request;
   if (options.has("memory-per-cpu")) {
     request.memory_per_cpu = Bytes(static_cast<double>(options.integer("memory-per-cpu")) * 0x1p20);

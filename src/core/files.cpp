@@ -85,6 +85,22 @@ fs::path neighbour_of(const fs::path& target, std::string_view suffix) {
                                             std::string(host.data()).substr(0, 64), ::getpid(), suffix);
 }
 
+/// Errors name `path`, the temporary file; whoever made it knows the user's name for it.
+Result<void> write_content(const fs::path& path, std::string_view content) {
+  const FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  if (file.get() < 0)
+    return fail(ErrorCode::io, fmt::format("cannot write '{}': {}", path.string(), system_message(errno)));
+  std::size_t done = 0;
+  while (done < content.size()) {
+    const ssize_t count = ::write(file.get(), content.data() + done, content.size() - done);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0)
+      return fail(ErrorCode::io, fmt::format("cannot write '{}': {}", path.string(), system_message(errno)));
+    done += static_cast<std::size_t>(count);
+  }
+  return {};
+}
+
 // What the signal handler removes. One file of the process at a time; a second one at the same time goes without.
 std::array<char, 4096> doomed_path{};
 std::atomic<bool> doomed{false};
@@ -182,37 +198,29 @@ Result<void> write_file_atomically(const fs::path& path, const std::function<Res
 }
 
 Result<void> write_file_atomically(const fs::path& path, std::string_view content) {
-  return write_file_atomically(path, [&](const fs::path& temporary) -> Result<void> {
-    const FileDescriptor file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-    if (file.get() < 0)
-      return fail(ErrorCode::io, fmt::format("cannot write '{}': {}", path.string(), system_message(errno)));
-    std::size_t done = 0;
-    while (done < content.size()) {
-      const ssize_t count = ::write(file.get(), content.data() + done, content.size() - done);
-      if (count < 0 && errno == EINTR) continue;
-      if (count <= 0)
-        return fail(ErrorCode::io, fmt::format("cannot write '{}': {}", path.string(), system_message(errno)));
-      done += static_cast<std::size_t>(count);
-    }
-    return {};
-  });
+  return write_file_atomically(path, [&](const fs::path& temporary) { return write_content(temporary, content); });
 }
 
-Result<bool> create_file_atomically(const fs::path& path, std::string_view content) {
+Result<bool> create_file_atomically(const fs::path& path, const std::function<Result<void>(const fs::path&)>& writer) {
   std::error_code code;
   if (fs::exists(fs::symlink_status(path, code))) return false;
   // A link is made or refused in one step, where a rename would replace. The neighbour has a name of its own.
   auto target = target_of(path);
   if (!target) return fail(target.error());
   const fs::path neighbour = neighbour_of(*target, "new");
-  SAILOR_CHECK(write_file_atomically(neighbour, content));
+  SAILOR_CHECK(write_file_atomically(neighbour, writer));
   const int problem = ::link(neighbour.c_str(), target->c_str()) == 0 ? 0 : errno;
-  fs::remove(neighbour, code);
+  if (problem == 0 || problem == EEXIST)
+    fs::remove(neighbour, code);
+  else if (fs::rename(neighbour, *target, code); code)  // a file system without hard links
+    return fail(ErrorCode::io, fmt::format("cannot rename into '{}': {}", path.string(), code.message()));
   if (problem == EEXIST) return false;
-  if (problem == 0) return true;
-  // A file system without hard links.
-  SAILOR_CHECK(write_file_atomically(path, content));
+  SAILOR_CHECK(sync_path(target->parent_path(), O_RDONLY | O_DIRECTORY));
   return true;
+}
+
+Result<bool> create_file_atomically(const fs::path& path, std::string_view content) {
+  return create_file_atomically(path, [&](const fs::path& temporary) { return write_content(temporary, content); });
 }
 
 std::string content_hash(std::string_view content) {

@@ -31,6 +31,8 @@ Result<void> write_file_atomically(const std::filesystem::path& path,
 /// The same where there is no file yet; false, and nothing changed, when there is one, also one that another process
 /// makes at the same moment.
 Result<bool> create_file_atomically(const std::filesystem::path& path, std::string_view content);
+Result<bool> create_file_atomically(const std::filesystem::path& path,
+                                    const std::function<Result<void>(const std::filesystem::path&)>& writer);
 
 /// A 64-bit FNV-1a hash of the content as 16 hexadecimal digits: recognises a changed file, nothing more.
 std::string content_hash(std::string_view content);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "core/units.hpp"
 
@@ -13,17 +14,36 @@ struct TimeStatistics {
   Seconds median{};
   Seconds p10{};  ///< 10th percentile
   Seconds p90{};  ///< 90th percentile
-  std::int64_t samples = 0;
+  Seconds low{};  ///< a repetition of the whole measurement has its median in [low, high] (95%)
+  Seconds high{};
+  std::int64_t samples = 0;  ///< 0: unknown (published means: all five times the same; estimates: low and high wide)
+
+  /// A time without a spread, as papers give them.
+  static TimeStatistics single(Seconds time) { return {time, time, time, time, time, 0}; }
+  bool operator==(const TimeStatistics&) const = default;
 
   /// (p90 - p10) / median; 0 for a time of zero.
   [[nodiscard]] double relative_spread() const { return median.value() > 0 ? (p90 - p10) / median : 0.0; }
+  /// How far [low, high] reaches from the median, the longer side, in medians: 0.03 = "+-3%". 0 for a time of zero.
+  [[nodiscard]] double relative_interval() const {
+    return median.value() > 0 ? (high - median > median - low ? high - median : median - low) / median : 0.0;
+  }
 };
 
 /// The q-quantile (0 to 1) with linear interpolation between order statistics (Hyndman & Fan, type 7).
 /// `values` need not be sorted; 0 when empty.
 double quantile(std::span<const double> values, double q);
 
-/// Statistics of times in seconds.
+/// Statistics of times in seconds. [low, high] is right only when the samples are independent of one another.
 TimeStatistics summarize(std::span<const double> seconds);
+
+/// Statistics of times in seconds that were taken in batches, each set up anew. Samples of a batch share what the
+/// batch met (placement in memory, clock, neighbours); batches are independent. [low, high] holds the median of one
+/// more batch with 95%, and that of a repetition of all of them with at least as much: what a machine does to a batch
+/// it may do to a whole repetition. With one batch: as if its samples were independent. Empty batches do not count.
+TimeStatistics summarize_batches(std::span<const std::vector<double>> batches);
+
+/// The value that |t| of Student's distribution exceeds with 5%; degrees_of_freedom > 0.
+double student_t_95(int degrees_of_freedom);
 
 }  // namespace sailor

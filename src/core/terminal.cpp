@@ -129,6 +129,15 @@ void Progress::update(std::size_t done, std::size_t steps, std::string_view what
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start_;
   std::string left;
   if (done > 0 && done < steps_) left = ", " + format_time(Seconds(elapsed.count() / share * (1.0 - share))) + " left";
+  show(share, what, left);
+}
+
+void Progress::update(double share, Seconds left, std::string_view what) {
+  if (!active_) return;
+  show(std::clamp(share, 0.0, 1.0), what, left.value() > 0.0 ? ", " + format_time(left) + " left" : "");
+}
+
+void Progress::show(double share, std::string_view what, std::string_view left) {
   constexpr int cells = 20;
   const int filled = static_cast<int>(share * cells);
   fmt::print(stderr, "\r\033[K{} [{}{}] {:3.0f}%  {}{}", title_, std::string(static_cast<std::size_t>(filled), '#'),

@@ -57,10 +57,15 @@ class Progress {
   void update(std::size_t done, std::string_view what = {}) { update(done, steps_, what); }
   /// The same where the number of steps becomes known or changes on the way.
   void update(std::size_t done, std::size_t steps, std::string_view what);
+  /// The same where the caller knows how long the rest takes, which need not follow from the share (0 to 1) that is
+  /// done.
+  void update(double share, Seconds left, std::string_view what);
   /// Clears the line.
   void finish();
 
  private:
+  void show(double share, std::string_view what, std::string_view left);
+
   std::string title_;
   std::size_t steps_;
   bool active_;

@@ -171,6 +171,14 @@ double read_number(TomlState& state, const toml::node& node, std::string_view pa
   return value;
 }
 
+TomlValue read_value(TomlState& state, const toml::node& node, std::string_view path, std::string_view key) {
+  if (node.is_integer()) return *node.value<std::int64_t>();
+  if (node.is_floating_point()) return *node.value<double>();
+  if (node.is_string()) return *node.value<std::string>();
+  wrong_type(state, node, path, key, "a number or a string");
+  return std::int64_t{0};
+}
+
 /// The array of a key; null after an error. `wanted` says what it should be.
 const toml::array* demand_array(TomlState& state, const void* table, std::string_view path, std::string_view key,
                                 std::string_view wanted) {
@@ -305,6 +313,27 @@ std::vector<std::int64_t> TomlTable::integers(std::string_view key, IntegerRange
   if (array == nullptr) return values;
   for (const toml::node& element : *array) values.push_back(read_integer(*state_, element, path_, key, range));
   return values;
+}
+
+TomlValue TomlTable::value(std::string_view key) const {
+  const toml::node* node = demand(*state_, node_, path_, key);
+  return node != nullptr ? read_value(*state_, *node, path_, key) : TomlValue{};
+}
+
+std::vector<TomlRow> TomlTable::rows(std::string_view key) const {
+  std::vector<TomlRow> rows;
+  const toml::array* array = demand_array(*state_, node_, path_, key, "an array of arrays");
+  if (array == nullptr) return rows;
+  for (const toml::node& element : *array) {
+    if (!element.is_array()) {
+      wrong_type(*state_, element, path_, key, "an array of arrays");
+      return rows;
+    }
+    TomlRow& row = rows.emplace_back();
+    row.where = state_->where(&element);
+    for (const toml::node& value : *element.as_array()) row.values.push_back(read_value(*state_, value, path_, key));
+  }
+  return rows;
 }
 
 TomlTable TomlTable::table(std::string_view key) const {

@@ -18,6 +18,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "core/error.hpp"
@@ -37,6 +38,13 @@ struct IntegerRange {
 struct NumberRange {
   double minimum = std::numeric_limits<double>::lowest();
   double maximum = std::numeric_limits<double>::max();
+};
+
+/// A value of a table whose columns the file itself names.
+using TomlValue = std::variant<std::int64_t, double, std::string>;
+struct TomlRow {
+  std::vector<TomlValue> values{};
+  std::string where{};  ///< "file:line:column"
 };
 
 /// A table of a document. Cheap to copy; valid as long as the document lives.
@@ -60,6 +68,10 @@ class TomlTable {
   [[nodiscard]] std::vector<std::string> texts(std::string_view key) const;
   [[nodiscard]] std::vector<std::string> texts_or(std::string_view key, std::vector<std::string> fallback) const;
   [[nodiscard]] std::vector<std::int64_t> integers(std::string_view key, IntegerRange range = {}) const;
+  /// An integer, a number or a string, as it stands (numbers may be NaN).
+  [[nodiscard]] TomlValue value(std::string_view key) const;
+  /// An array of arrays of such values.
+  [[nodiscard]] std::vector<TomlRow> rows(std::string_view key) const;
   /// A table; an empty one after an error.
   [[nodiscard]] TomlTable table(std::string_view key) const;
   /// An array of tables; missing = empty.

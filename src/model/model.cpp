@@ -64,9 +64,9 @@ std::int64_t Model::parameters(LayerKind kind) const {
     case LayerKind::block:
       return block_parameters(*this);
     case LayerKind::final_norm:
-      return final_norm == FinalNorm::separate ? norm_parameters(*this) : 0;
+      return has_separate_norm() ? norm_parameters(*this) : 0;
     case LayerKind::head:
-      return (final_norm == FinalNorm::in_head ? norm_parameters(*this) : 0) + projection +
+      return (has_norm_in_head() ? norm_parameters(*this) : 0) + projection +
              (tied_embedding ? 0 : std::int64_t{vocabulary} * embedding_width);
   }
   return 0;
@@ -120,7 +120,8 @@ Result<Model> parse_model(std::string_view text, std::string_view source_name) {
   model.max_sequence_length = integer("max_sequence_length");
   model.norm = static_cast<NormKind>(root.choice("norm", {"layer_norm", "rms_norm"}));
   model.norm_placement = static_cast<NormPlacement>(root.choice("norm_placement", {"pre", "post"}));
-  model.final_norm = static_cast<FinalNorm>(root.choice("final_norm", {"none", "in_head", "separate"}));
+  model.final_norm =
+      static_cast<FinalNorm>(root.choice("final_norm", {"none", "in_head", "separate", "separate_and_in_head"}));
   model.activation = static_cast<Activation>(root.choice("activation", {"relu", "gelu", "swiglu"}));
   model.position = static_cast<PositionKind>(root.choice("position", {"learned", "rotary"}));
   model.norm_epsilon = root.number_or("norm_epsilon", 1e-5, {.minimum = 1e-12, .maximum = 1.0});

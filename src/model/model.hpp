@@ -21,7 +21,7 @@ enum class NormKind { layer_norm, rms_norm };
 enum class NormPlacement { pre, post };  ///< before or after attention and feed-forward
 enum class Activation { relu, gelu, swiglu };
 enum class PositionKind { learned, rotary };
-enum class FinalNorm { none, in_head, separate };
+enum class FinalNorm { none, in_head, separate, separate_and_in_head };
 
 std::string_view to_string(LayerKind kind);
 Result<LayerKind> parse_layer_kind(std::string_view text);
@@ -65,7 +65,13 @@ struct Model {
 
   [[nodiscard]] int head_width() const { return hidden / attention_heads; }
   /// Number of layers: embedding + blocks + separate final norm + head.
-  [[nodiscard]] int layers() const { return 1 + blocks + (final_norm == FinalNorm::separate ? 1 : 0) + 1; }
+  [[nodiscard]] int layers() const { return 1 + blocks + (has_separate_norm() ? 1 : 0) + 1; }
+  [[nodiscard]] bool has_separate_norm() const {
+    return final_norm == FinalNorm::separate || final_norm == FinalNorm::separate_and_in_head;
+  }
+  [[nodiscard]] bool has_norm_in_head() const {
+    return final_norm == FinalNorm::in_head || final_norm == FinalNorm::separate_and_in_head;
+  }
   /// What layer `index` is, 0 <= index < layers().
   [[nodiscard]] LayerKind layer_kind(int index) const;
 

@@ -20,6 +20,8 @@ const std::vector<std::string_view> optimizer_names{"adamw"};
 const std::vector<std::string_view> schedule_names{"1f1b", "gpipe", "interleaved-1f1b"};
 const std::vector<std::string_view> recompute_names{"none", "selective", "full"};
 
+const std::vector<std::string_view> origin_names{"measured", "published", "interpolated", "estimated"};
+
 constexpr int plan_schema_version = 1;
 constexpr int most_ranks = 1 << 20;
 
@@ -206,13 +208,14 @@ Result<Plan> parse_plan(std::string_view text, std::string_view source_name) {
   if (root.has("prediction")) {
     const TomlTable prediction = root.table("prediction");
     constexpr NumberRange amount{.minimum = 0.0};
-    plan.prediction =
-        PlanPrediction{.iteration_time = Seconds(prediction.number("iteration_time_s", amount)),
-                       .pipeline_time = Seconds(prediction.number("pipeline_time_s", amount)),
-                       .synchronization_time = Seconds(prediction.number("synchronization_time_s", amount)),
-                       .update_time = Seconds(prediction.number("update_time_s", amount)),
-                       .peak_memory = Bytes(prediction.number("peak_memory_bytes", amount)),
-                       .cost_per_iteration = Usd(prediction.number("cost_usd_per_iteration", amount))};
+    plan.prediction = PlanPrediction{
+        .iteration_time = Seconds(prediction.number("iteration_time_s", amount)),
+        .pipeline_time = Seconds(prediction.number("pipeline_time_s", amount)),
+        .synchronization_time = Seconds(prediction.number("synchronization_time_s", amount)),
+        .update_time = Seconds(prediction.number("update_time_s", amount)),
+        .peak_memory = Bytes(prediction.number("peak_memory_bytes", amount)),
+        .cost_per_iteration = Usd(prediction.number("cost_usd_per_iteration", amount)),
+        .origin = prediction.has("origin") ? std::string(origin_names[prediction.choice("origin", origin_names)]) : ""};
   }
   std::string predicted_plan;
   if (root.has("prediction")) predicted_plan = root.table("prediction").text("plan_fingerprint");
@@ -288,6 +291,7 @@ std::string plan_to_toml(const Plan& plan) {
     number("update_time_s", p.update_time.value());
     number("peak_memory_bytes", p.peak_memory.value());
     number("cost_usd_per_iteration", p.cost_per_iteration.value());
+    if (!p.origin.empty()) quoted("origin", p.origin);
   }
   return text;
 }

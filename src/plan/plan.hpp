@@ -73,6 +73,8 @@ struct PlanPrediction {
   Seconds update_time{};           ///< optimizer step
   Bytes peak_memory{};             ///< largest over ranks
   Usd cost_per_iteration{};
+  /// The worst of what it stands on: "measured", "published", "interpolated" or "estimated". Empty: not said.
+  std::string origin;
 };
 
 struct Plan {

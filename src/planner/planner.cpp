@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "core/terminal.hpp"
@@ -15,6 +16,8 @@ namespace sailor::planner {
 
 namespace {
 
+constexpr int most_estimated_tensor_parallel = 8;  // on a device that nobody measured
+constexpr int most_estimated_micro_batch = 128;
 constexpr int most_supply = 1 << 20;  // nodes, and as many devices: no plan has more ranks
 
 /// The nodes of one GPU type that a plan may use.
@@ -83,18 +86,47 @@ struct Shape {
   int data_parallel;
 };
 
+std::vector<int> powers_of_two(int most) {
+  std::vector<int> values;
+  for (int value = 1; value <= most; value *= 2) values.push_back(value);
+  return values;
+}
+
+/// Tensor parallel degrees to consider: those that were measured; on a device without any measurement of the model the
+/// usual ones that divide the attention heads.
+std::vector<int> tensor_parallel_degrees(const TrainingJob& job, const simulator::Environment& env,
+                                         const Supply& supply) {
+  if (!env.costs->only_estimates(supply.gpu, job.precision))
+    return env.profile.tensor_parallel_degrees(env.model.name, supply.gpu, job.precision, job.sequence_length);
+  std::vector<int> degrees = powers_of_two(std::min(supply.gpus_per_node, most_estimated_tensor_parallel));
+  std::erase_if(degrees, [&](int degree) { return env.model.attention_heads % degree != 0; });
+  return degrees;
+}
+
+/// Micro-batches to consider: what was measured or lies between two that were.
+std::vector<int> micro_batches(const TrainingJob& job, const simulator::Environment& env, const Supply& supply,
+                               int tensor_parallel) {
+  if (env.costs->only_estimates(supply.gpu, job.precision))
+    return powers_of_two(std::min(job.global_batch, most_estimated_micro_batch));
+  std::vector<int> values =
+      env.profile.micro_batches(env.model.name, supply.gpu, job.precision, tensor_parallel, job.sequence_length);
+  if (env.costs->measured_only() || values.empty()) return values;
+  const std::pair range(values.front(), std::min(values.back(), job.global_batch));
+  values.clear();
+  for (int value = range.first; value <= range.second; ++value) values.push_back(value);
+  return values;
+}
+
 std::vector<Shape> shapes_of(const Request& request, const simulator::Environment& env,
                              const std::vector<Supply>& list) {
   std::vector<Shape> shapes;
   const TrainingJob& job = request.job;
   for (const Supply& supply : list)
-    for (const int tensor_parallel :
-         env.profile.tensor_parallel_degrees(env.model.name, supply.gpu, job.precision, job.sequence_length)) {
+    for (const int tensor_parallel : tensor_parallel_degrees(job, env, supply)) {
       if (tensor_parallel > supply.gpus_per_node) continue;
       const auto groups = static_cast<int>(std::min<std::int64_t>(
           std::int64_t{supply.nodes} * (supply.gpus_per_node / tensor_parallel), most_supply / tensor_parallel));
-      for (const int micro_batch :
-           env.profile.micro_batches(env.model.name, supply.gpu, job.precision, tensor_parallel, job.sequence_length)) {
+      for (const int micro_batch : micro_batches(job, env, supply, tensor_parallel)) {
         if (job.global_batch % micro_batch != 0) continue;
         const int micro_batches = job.global_batch / micro_batch;
         for (int pipeline_parallel = 1; pipeline_parallel <= std::min(groups, env.model.layers()); ++pipeline_parallel)
@@ -108,25 +140,31 @@ std::vector<Shape> shapes_of(const Request& request, const simulator::Environmen
 
 /// Time of one micro-batch, forward and backward, through every layer of the model.
 Result<std::vector<double>> layer_times(const Request& request, const simulator::Environment& env, const Shape& shape) {
-  std::map<LayerKind, double> of_kind;
   std::vector<double> times;
   const int ranks = shape.pipeline_parallel * shape.data_parallel * shape.tensor_parallel;
+  LayerKind last_kind = LayerKind::head;
+  int same_until = 0;
   for (int layer = 0; layer < env.model.layers(); ++layer) {
     const LayerKind kind = env.model.layer_kind(layer);
-    if (!of_kind.contains(kind)) {
-      const auto measured = env.profile.layer({.model = env.model.name,
-                                               .gpu = shape.supply->gpu,
-                                               .precision = request.job.precision,
-                                               .recompute = Recompute::none,
-                                               .tensor_parallel = shape.tensor_parallel,
-                                               .micro_batch = shape.micro_batch,
-                                               .sequence_length = request.job.sequence_length,
-                                               .busy_ranks = std::min(ranks, shape.supply->gpus_per_node),
-                                               .kind = kind});
-      if (!measured) return fail(measured.error());
-      of_kind[kind] = (measured->forward.median + measured->backward.median).value();
+    if (kind == last_kind && layer < same_until) {
+      times.push_back(times.back());
+      continue;
     }
-    times.push_back(of_kind[kind]);
+    const Result<LayerPrice>& price = env.costs->find({.model = env.model.name,
+                                                       .gpu = shape.supply->gpu,
+                                                       .precision = request.job.precision,
+                                                       .recompute = Recompute::none,
+                                                       .tensor_parallel = shape.tensor_parallel,
+                                                       .micro_batch = shape.micro_batch,
+                                                       .sequence_length = request.job.sequence_length,
+                                                       .busy_ranks = std::min(ranks, shape.supply->gpus_per_node),
+                                                       .kind = kind,
+                                                       .first_layer = layer});
+    if (!price) return fail(price.error());
+    const LayerCost& cost = price->cost;
+    times.push_back((cost.forward.median + cost.backward.median).value());
+    last_kind = kind;
+    same_until = cost.last_layer;
   }
   return times;
 }
@@ -208,8 +246,12 @@ std::vector<LayerRange> balance_layers(const std::vector<double>& times, int sta
   return ranges;
 }
 
-Result<SearchResult> find_plans(const Request& request, const simulator::Environment& environment,
+Result<SearchResult> find_plans(const Request& request, const simulator::Environment& given,
                                 const std::function<void(std::size_t, std::size_t)>& progress) {
+  std::optional<LayerCosts> own_costs;  // one for all plans: they ask for the same layers again and again
+  simulator::Environment environment = given;
+  if (environment.costs == nullptr)
+    environment.costs = &own_costs.emplace(given.model, given.profile, given.gpus, given.measured_only);
   if (environment.cluster == nullptr) return fail(ErrorCode::invalid_input, "planning needs a cluster");
   if (request.job.sequence_length > environment.model.max_sequence_length)
     return fail(ErrorCode::invalid_input,

@@ -20,8 +20,9 @@ constexpr hsize_t most_rows = 10'000'000;
 constexpr std::size_t longest_row = std::size_t{1} << 20;
 constexpr std::size_t largest_chunk = std::size_t{64} << 20;
 constexpr std::size_t longest_text = std::size_t{64} << 20;
-constexpr std::size_t read_buffer = std::size_t{1} << 20;
-constexpr hsize_t rows_per_chunk = 1024;
+constexpr hsize_t largest_table = hsize_t{1} << 30;
+// Rows are read and stored in pieces of about this size.
+constexpr std::size_t block_size = std::size_t{1} << 18;
 constexpr int most_fields = 256;
 
 /// Owns one HDF5 identifier.
@@ -101,11 +102,10 @@ Handle text_type(std::size_t length) {
 }
 
 /// The text in a fixed-length field, without its padding.
-std::string text_from(const char* bytes, std::size_t length, H5T_str_t padding) {
-  std::string text(bytes, padding == H5T_STR_SPACEPAD ? length : ::strnlen(bytes, length));
-  if (padding == H5T_STR_SPACEPAD)
-    while (!text.empty() && text.back() == ' ') text.pop_back();
-  return text;
+std::string_view text_in(const char* bytes, std::size_t length, bool space_padded) {
+  if (!space_padded) return {bytes, ::strnlen(bytes, length)};
+  while (length > 0 && bytes[length - 1] == ' ') --length;
+  return {bytes, length};
 }
 
 std::size_t longest_cell(std::size_t rows, std::size_t column,
@@ -117,6 +117,19 @@ std::size_t longest_cell(std::size_t rows, std::size_t column,
 }
 
 }  // namespace
+
+std::string_view FieldBlock::text(std::size_t row) const {
+  return text_in(first_ + row * stride_, length_, space_padded_);
+}
+
+std::string cut_text(std::string text) {
+  constexpr std::string_view mark = " [cut]";
+  if (text.size() <= longest_text_field) return text;
+  std::size_t end = longest_text_field - mark.size();
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U) --end;
+  text.resize(end);
+  return text.append(mark);
+}
 
 // ---- Writing
 
@@ -171,13 +184,7 @@ Result<void> FileWriter::attribute(const std::string& name, std::int64_t value) 
 }
 
 Result<void> FileWriter::attribute(const std::string& name, const std::string& value) {
-  std::string stored = value;
-  if (stored.size() > longest_attribute) {
-    std::size_t end = longest_attribute;
-    while (end > 0 && (static_cast<unsigned char>(stored[end]) & 0xC0U) == 0x80U) --end;  // not inside a character
-    stored.resize(end);
-    stored += " [cut]";
-  }
+  const std::string stored = cut_text(value);
   const Handle space(H5Screate(H5S_SCALAR), H5Sclose);
   return state_->write_attribute(state_->file.get(), name, text_type(stored.size()).get(), space.get(), stored.c_str());
 }
@@ -192,6 +199,11 @@ Result<void> FileWriter::table(const std::string& name, const std::vector<Column
     lengths.push_back(columns[column].type == ColumnType::text ? longest_cell(rows, column, cell) : 8);
     row_size += lengths.back();
   }
+  if (row_size > longest_row || rows > most_rows || rows * row_size > largest_table)
+    return fail(ErrorCode::io,
+                fmt::format("cannot write '{}': table '{}' has {} rows of {} bytes; at most {} of {} bytes, "
+                            "together {}, can be read",
+                            state_->path, name, rows, row_size, most_rows, longest_row, largest_table));
   // The same layout twice: with the byte order of the file, and with this machine's.
   const Handle file_type(H5Tcreate(H5T_COMPOUND, row_size), H5Tclose);
   const Handle memory_type(H5Tcreate(H5T_COMPOUND, row_size), H5Tclose);
@@ -222,8 +234,9 @@ Result<void> FileWriter::table(const std::string& name, const std::vector<Column
   const hsize_t extent = rows;
   const Handle space(H5Screate_simple(1, &extent, nullptr), H5Sclose);
   const Handle creation(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
+  H5Pset_obj_track_times(creation.get(), false);  // equal tables give equal bytes
   if (rows > 0) {
-    const hsize_t chunk = std::min(extent, rows_per_chunk);
+    const hsize_t chunk = std::min<hsize_t>(extent, std::max<hsize_t>(1, block_size / row_size));
     H5Pset_chunk(creation.get(), 1, &chunk);
     H5Pset_fletcher32(creation.get());
   }
@@ -240,8 +253,10 @@ Result<void> FileWriter::text(const std::string& name, const std::string& value)
   if (value.size() > longest_text) return fail(ErrorCode::io, fmt::format("/{} has {} bytes", name, value.size()));
   const Handle space(H5Screate(H5S_SCALAR), H5Sclose);
   const Handle type = text_type(value.size());
+  const Handle creation(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
+  H5Pset_obj_track_times(creation.get(), false);
   const Handle dataset(
-      H5Dcreate2(state_->file.get(), name.c_str(), type.get(), space.get(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT),
+      H5Dcreate2(state_->file.get(), name.c_str(), type.get(), space.get(), H5P_DEFAULT, creation.get(), H5P_DEFAULT),
       H5Dclose);
   if (!dataset || H5Dwrite(dataset.get(), type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, value.c_str()) < 0)
     return state_->failed("dataset /" + name);
@@ -286,9 +301,10 @@ struct FileReader::State {
     return dataset;
   }
 
-  /// The data must lie in this file, in pieces of sensible size, as `bytes` bytes that were really written.
-  [[nodiscard]] Result<void> check_storage(const std::string& name, hid_t dataset, std::size_t row_size,
-                                           hsize_t rows) const {
+  /// The data must lie in this file, in pieces of sensible size, as bytes that were really written. Returns the rows
+  /// of one piece, 1 where there are no pieces.
+  [[nodiscard]] Result<hsize_t> check_storage(const std::string& name, hid_t dataset, std::size_t row_size,
+                                              hsize_t rows) const {
     const Handle creation(H5Dget_create_plist(dataset), H5Pclose);
     if (!creation) return damaged(fmt::format("dataset '/{}'", name));
     const H5D_layout_t layout = H5Pget_layout(creation.get());
@@ -308,8 +324,8 @@ struct FileReader::State {
       else if (filter != H5Z_FILTER_SHUFFLE && filter != H5Z_FILTER_FLETCHER32)
         return invalid(fmt::format("dataset '/{}' uses filter {}", name, static_cast<int>(filter)));
     }
+    hsize_t chunk = 1;
     if (layout == H5D_CHUNKED) {
-      hsize_t chunk = 0;
       if (H5Pget_chunk(creation.get(), 1, &chunk) != 1 || chunk == 0 || chunk > largest_chunk / row_size)
         return invalid(fmt::format("dataset '/{}' has chunks of {} rows", name, chunk));
     }
@@ -318,7 +334,7 @@ struct FileReader::State {
     if (stored > file_size || stored < needed)
       return invalid(fmt::format("dataset '/{}' claims {} rows of {} bytes but {} bytes are stored", name, rows,
                                  row_size, stored));
-    return {};
+    return chunk;
   }
 
   [[nodiscard]] Result<Handle> open_attribute(const std::string& name) const {
@@ -389,14 +405,13 @@ Result<std::string> FileReader::text_attribute(const std::string& name) const {
   std::string bytes(length, '\0');
   if (H5Aread(attribute->get(), type.get(), bytes.data()) < 0)
     return state_->damaged(fmt::format("attribute '{}'", name));
-  return text_from(bytes.data(), length, H5Tget_strpad(type.get()));
+  return std::string(text_in(bytes.data(), length, H5Tget_strpad(type.get()) == H5T_STR_SPACEPAD));
 }
 
 bool FileReader::has(const std::string& dataset) const { return state_->is_dataset(dataset); }
 
-Result<void> FileReader::table(
-    const std::string& name, const std::vector<ColumnInfo>& columns, const std::function<void(std::size_t)>& start,
-    const std::function<std::optional<std::string>(std::size_t, std::size_t, Cell)>& cell) const {
+Result<void> FileReader::table(const std::string& name, const std::vector<ColumnInfo>& columns,
+                               const ReadBlock& block) const {
   auto dataset = state_->open_dataset(name);
   if (!dataset) return fail(dataset.error());
   const Handle type(H5Dget_type(dataset->get()), H5Tclose);
@@ -412,7 +427,7 @@ Result<void> FileReader::table(
     Handle type;
     std::size_t offset = 0;
     std::size_t length = 8;
-    H5T_str_t padding = H5T_STR_NULLPAD;
+    bool space_padded = false;
   };
   std::vector<Field> fields;
   std::size_t row_size = 0;
@@ -433,7 +448,7 @@ Result<void> FileReader::table(
         if (kind != H5T_STRING || H5Tis_variable_str(field.type.get()) != 0 || size == 0 || size > longest_row)
           return wrong_type("fixed-length string");
         field.length = size;
-        field.padding = H5Tget_strpad(field.type.get());
+        field.space_padded = H5Tget_strpad(field.type.get()) == H5T_STR_SPACEPAD;
         break;
       case ColumnType::integer:
         if (kind != H5T_INTEGER || size > 8) return wrong_type("integer");
@@ -459,36 +474,33 @@ Result<void> FileReader::table(
     return invalid(fmt::format("dataset '/{}' is not one-dimensional", name));
   if (rows > most_rows)
     return invalid(fmt::format("dataset '/{}' claims {} rows; the limit is {}", name, rows, most_rows));
-  SAILOR_CHECK(state_->check_storage(name, dataset->get(), stored_row_size, rows));
+  if (rows * std::max(row_size, stored_row_size) > largest_table)
+    return invalid(fmt::format("dataset '/{}' claims {} rows of {} bytes", name, rows, stored_row_size));
+  auto chunk = state_->check_storage(name, dataset->get(), stored_row_size, rows);
+  if (!chunk) return fail(chunk.error());
 
-  start(rows);
-  const hsize_t at_once = std::max<hsize_t>(1, read_buffer / std::max(row_size, stored_row_size));
-  std::vector<char> buffer(std::min(rows, at_once) * row_size);
+  // Whole chunks, so that none is read and checked twice.
+  const hsize_t wanted = std::max<hsize_t>(1, block_size / std::max(row_size, stored_row_size));
+  const hsize_t at_once = std::min(rows, (wanted + *chunk - 1) / *chunk * *chunk);
+  std::vector<char> buffer(at_once * row_size);
   for (hsize_t first = 0; first < rows; first += at_once) {
     const hsize_t count = std::min(at_once, rows - first);
     const Handle window(H5Screate_simple(1, &count, nullptr), H5Sclose);
     if (!window || H5Sselect_hyperslab(space.get(), H5S_SELECT_SET, &first, nullptr, &count, nullptr) < 0 ||
         H5Dread(dataset->get(), memory_type.get(), window.get(), space.get(), H5P_DEFAULT, buffer.data()) < 0)
       return state_->damaged(fmt::format("dataset '/{}'", name));
-    for (hsize_t row = 0; row < count; ++row)
-      for (std::size_t i = 0; i < columns.size(); ++i) {
-        const char* const place = buffer.data() + row * row_size + fields[i].offset;
-        Cell value;
-        if (columns[i].type == ColumnType::text) {
-          value = text_from(place, fields[i].length, fields[i].padding);
-        } else if (columns[i].type == ColumnType::integer) {
-          std::int64_t integer = 0;
-          std::memcpy(&integer, place, sizeof(integer));
-          value = integer;
-        } else {
-          double number = 0.0;
-          std::memcpy(&number, place, sizeof(number));
-          value = number;
-        }
-        if (auto problem = cell(first + row, i, std::move(value)))
-          return invalid(
-              fmt::format("dataset '/{}', row {}, field '{}': {}", name, first + row, columns[i].name, *problem));
-      }
+    std::optional<BlockProblem> earliest;
+    std::size_t column = 0;
+    for (std::size_t i = 0; i < columns.size(); ++i) {
+      const FieldBlock values(buffer.data() + fields[i].offset, row_size, fields[i].length, fields[i].space_padded);
+      auto problem = block(first, count, i, values);
+      if (!problem || (earliest && earliest->row <= problem->row)) continue;
+      earliest = std::move(problem);
+      column = i;
+    }
+    if (earliest)
+      return invalid(fmt::format("dataset '/{}', row {}, field '{}': {}", name, first + earliest->row,
+                                 columns[column].name, earliest->what));
   }
   return {};
 }
@@ -507,7 +519,7 @@ Result<std::string> FileReader::text(const std::string& name) const {
   std::string bytes(length, '\0');
   if (H5Dread(dataset->get(), type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, bytes.data()) < 0)
     return state_->damaged(fmt::format("dataset '/{}'", name));
-  return text_from(bytes.data(), length, H5Tget_strpad(type.get()));
+  return std::string(text_in(bytes.data(), length, H5Tget_strpad(type.get()) == H5T_STR_SPACEPAD));
 }
 
 }  // namespace sailor::hdf5

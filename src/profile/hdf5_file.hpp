@@ -5,11 +5,13 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -27,6 +29,44 @@ struct ColumnInfo {
   std::string unit;
 };
 
+/// A field of several rows, as it was read.
+class FieldBlock {
+ public:
+  /// Row i lies at `first + i * stride`; text has `length` bytes, filled up with NULs or spaces.
+  FieldBlock(const char* first, std::size_t stride, std::size_t length, bool space_padded)
+      : first_(first), stride_(stride), length_(length), space_padded_(space_padded) {}
+  [[nodiscard]] std::int64_t integer(std::size_t row) const { return value<std::int64_t>(row); }
+  [[nodiscard]] double number(std::size_t row) const { return value<double>(row); }
+  [[nodiscard]] std::string_view text(std::size_t row) const;  ///< without the padding
+  /// Whether the row has the bytes of the one before: names repeat.
+  [[nodiscard]] bool repeats(std::size_t row) const {
+    return row > 0 && std::memcmp(first_ + row * stride_, first_ + (row - 1) * stride_, length_) == 0;
+  }
+
+ private:
+  template <class Type>
+  [[nodiscard]] Type value(std::size_t row) const {
+    Type value;
+    std::memcpy(&value, first_ + row * stride_, sizeof(value));
+    return value;
+  }
+  const char* first_;
+  std::size_t stride_;
+  std::size_t length_;
+  bool space_padded_;
+};
+
+/// What is wrong with a value, and in which row of its block.
+struct BlockProblem {
+  std::size_t row = 0;
+  std::string what{};
+};
+
+/// Cut at `longest_text_field` bytes, not inside a character, and marked " [cut]": an HDF5 attribute cannot exceed
+/// 64 KiB, and every row of a table has room for its longest text.
+std::string cut_text(std::string text);
+inline constexpr std::size_t longest_text_field = 32000;
+
 /// Writes one file. What is written is on disk only after close(). Errors: io.
 class FileWriter {
  public:
@@ -36,7 +76,7 @@ class FileWriter {
   ~FileWriter();
 
   Result<void> attribute(const std::string& name, std::int64_t value);
-  /// Cut at `longest_attribute` bytes: an HDF5 attribute cannot exceed 64 KiB.
+  /// Cut by cut_text().
   Result<void> attribute(const std::string& name, const std::string& value);
   /// `cell(row, column)` has the type of the column.
   Result<void> table(const std::string& name, const std::vector<ColumnInfo>& columns, std::size_t rows,
@@ -44,8 +84,6 @@ class FileWriter {
   /// A scalar string.
   Result<void> text(const std::string& name, const std::string& value);
   Result<void> close();
-
-  static constexpr std::size_t longest_attribute = 32000;
 
  private:
   struct State;
@@ -65,12 +103,12 @@ class FileReader {
   [[nodiscard]] Result<std::int64_t> integer_attribute(const std::string& name) const;
   [[nodiscard]] Result<std::string> text_attribute(const std::string& name) const;
   [[nodiscard]] bool has(const std::string& dataset) const;
-  /// Calls start(rows) once, then cell(row, column, value) for every cell; a problem that `cell` returns ends the
-  /// reading with an error that says where. Fields that `columns` does not name are skipped.
-  Result<void> table(
-      const std::string& name, const std::vector<ColumnInfo>& columns,
-      const std::function<void(std::size_t rows)>& start,
-      const std::function<std::optional<std::string>(std::size_t row, std::size_t column, Cell value)>& cell) const;
+  /// Calls block(first row, rows, column, values) for every column of every block of rows, in ascending order of rows;
+  /// of the problems that it returns the one of the first row ends the reading, with an error that says where. Fields
+  /// that `columns` does not name are skipped.
+  using ReadBlock = std::function<std::optional<BlockProblem>(std::size_t first, std::size_t rows, std::size_t column,
+                                                              const FieldBlock& values)>;
+  Result<void> table(const std::string& name, const std::vector<ColumnInfo>& columns, const ReadBlock& block) const;
   [[nodiscard]] Result<std::string> text(const std::string& name) const;
 
   /// An error about this file: "profile file 'x.h5': what".

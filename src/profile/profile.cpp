@@ -9,16 +9,12 @@
 #include <cmath>
 #include <functional>
 #include <iterator>
+#include <limits>
 #include <set>
 
 namespace sailor {
 
 namespace {
-
-bool same_but_for_busy_ranks(LayerKey a, const LayerKey& b) {
-  a.busy_ranks = b.busy_ranks;
-  return a == b;
-}
 
 /// The fields of a layer key in the order in which a missing one is explained.
 struct KeyField {
@@ -43,11 +39,13 @@ const std::vector<KeyField>& key_fields() {
 }
 
 /// Which field of `key` no measurement has (given the fields before it), and the values that are there.
-Error explain_missing(const LayerKey& key, const std::vector<LayerMeasurement>& layers) {
+template <class Row>
+Error explain_missing(const LayerKey& key, const std::vector<Row>& layers, const std::string& what) {
   std::vector<const LayerKey*> candidates;
-  for (const LayerMeasurement& layer : layers) candidates.push_back(&layer.key);
+  for (const Row& layer : layers) candidates.push_back(&layer.key);
   if (candidates.empty())
-    return {ErrorCode::not_found, "the profile has no layer measurements", "run sailor-profile layers"};
+    return {ErrorCode::not_found, fmt::format("the profile has no measurements of {}", what),
+            "run sailor-profile layers"};
   std::string found;  // "model tiny-gpt, GPU cpu"
   for (const KeyField& field : key_fields()) {
     const std::string wanted = field.value(key);
@@ -62,7 +60,7 @@ Error explain_missing(const LayerKey& key, const std::vector<LayerMeasurement>& 
       });
       present.erase(std::unique(present.begin(), present.end()), present.end());
       return {ErrorCode::not_found,
-              fmt::format("the profile has no layers of {} {}{}{} ({} there: {})", field.one, wanted,
+              fmt::format("the profile has no {} of {} {}{}{} ({} there: {})", what, field.one, wanted,
                           found.empty() ? "" : " for ", found, field.many, fmt::join(present, ", ")),
               "measure them with sailor-profile layers"};
     }
@@ -90,81 +88,231 @@ double time_at(const std::map<double, double>& curve, double bytes) {
 /// Steps of a ring all-reduce per byte: 2(n - 1)/n (Patarasuk & Yuan 2009).
 double ring_factor(int ranks) { return 2.0 * (ranks - 1) / ranks; }
 
-}  // namespace
-
-std::string_view to_string(LinkOperation operation) {
-  return operation == LinkOperation::send_receive ? "send_receive" : "all_reduce";
-}
-std::string_view to_string(LinkScope scope) { return scope == LinkScope::intra_node ? "intra_node" : "inter_node"; }
-
-Profile::Profile(ProfileData data) : data_(std::move(data)) {
-  for (std::size_t i = 0; i < data_.layers.size(); ++i) layers_[data_.layers[i].key] = i;
-  for (const LinkMeasurement& link : data_.links) {
-    const LinkKey key{.from = link.from_gpu,
-                      .to = link.to_gpu,
-                      .scope = link.scope,
-                      .operation = link.operation,
-                      .ranks = link.ranks};
-    links_[key][link.message.value()] = link.time.median.value();
-  }
-}
-
-Result<LayerMeasurement> Profile::layer(const LayerKey& key) const {
-  if (const auto exact = layers_.find(key); exact != layers_.end()) return data_.layers[exact->second];
-  // In the map busy_ranks and kind come last, so the candidates are neighbours in ascending order.
+/// Of the rows that differ from `key` in busy_ranks and first_layer only: the ones with the nearest busy_ranks at or
+/// above, else the nearest below; of them the last one that begins at or before key.first_layer, else the first.
+/// In the map busy_ranks, kind and first_layer come last, so the candidates are neighbours in ascending order.
+std::map<LayerKey, std::size_t>::const_iterator nearest(const std::map<LayerKey, std::size_t>& rows,
+                                                        const LayerKey& key) {
   LayerKey first = key;
   first.busy_ranks = 0;
   first.kind = LayerKind::embedding;
-  const LayerMeasurement* below = nullptr;
-  for (auto entry = layers_.lower_bound(first); entry != layers_.end(); ++entry) {
-    LayerKey prefix = entry->first;
-    prefix.kind = key.kind;
-    if (!same_but_for_busy_ranks(prefix, key)) break;
+  first.first_layer = 0;
+  auto best = rows.end();
+  for (auto entry = rows.lower_bound(first); entry != rows.end(); ++entry) {
+    LayerKey like = entry->first;
+    like.busy_ranks = key.busy_ranks;
+    like.kind = key.kind;
+    like.first_layer = key.first_layer;
+    if (like != key) break;
     if (entry->first.kind != key.kind) continue;
-    if (entry->first.busy_ranks >= key.busy_ranks) return data_.layers[entry->second];
-    below = &data_.layers[entry->second];
+    const int busy = entry->first.busy_ranks;
+    if (best == rows.end() || (best->first.busy_ranks < key.busy_ranks && busy > best->first.busy_ranks))
+      best = entry;
+    else if (busy == best->first.busy_ranks && entry->first.first_layer <= key.first_layer)
+      best = entry;
+    else if (busy > best->first.busy_ranks)
+      break;
   }
-  if (below != nullptr) return *below;
-  return fail(explain_missing(key, data_.layers));
+  return best;
 }
 
-Result<Seconds> Profile::send_time(const std::string& from_gpu, const std::string& to_gpu, LinkScope scope,
-                                   Bytes message) const {
-  for (const auto& [from, to] : {std::pair(from_gpu, to_gpu), std::pair(to_gpu, from_gpu)}) {
-    const auto curve = links_.find(
-        LinkKey{.from = from, .to = to, .scope = scope, .operation = LinkOperation::send_receive, .ranks = 2});
-    if (curve != links_.end()) return Seconds(time_at(curve->second, message.value()));
+/// The layer at which the row after `row` begins, when it differs in nothing else.
+int end_of(const std::map<LayerKey, std::size_t>& rows, std::map<LayerKey, std::size_t>::const_iterator row) {
+  const auto next = std::next(row);
+  if (next == rows.end()) return std::numeric_limits<int>::max();
+  LayerKey like = next->first;
+  like.first_layer = row->first.first_layer;
+  return like == row->first ? next->first.first_layer : std::numeric_limits<int>::max();
+}
+
+}  // namespace
+
+std::string_view to_string(LinkOperation operation) {
+  switch (operation) {
+    case LinkOperation::send_receive:
+      return "send_receive";
+    case LinkOperation::all_reduce:
+      return "all_reduce";
+    case LinkOperation::all_gather:
+      return "all_gather";
+    case LinkOperation::reduce_scatter:
+      return "reduce_scatter";
   }
+  return "?";
+}
+std::string_view to_string(LinkScope scope) { return scope == LinkScope::intra_node ? "intra_node" : "inter_node"; }
+std::string_view to_string(Origin origin) {
+  switch (origin) {
+    case Origin::measured:
+      return "measured";
+    case Origin::published:
+      return "published";
+    case Origin::interpolated:
+      return "interpolated";
+    case Origin::estimated:
+      return "estimated";
+  }
+  return "?";
+}
+
+Profile::Profile(ProfileData data) : data_(std::move(data)) {
+  for (std::size_t i = 0; i < data_.layer_times.size(); ++i) times_[data_.layer_times[i].key] = i;
+  for (std::size_t i = 0; i < data_.layer_memory.size(); ++i) memory_[data_.layer_memory[i].key] = i;
+  auto link = [&](const LinkKey& key, int session) -> Link& {
+    for (const LinkEnd* end : {&key.from, &key.to})
+      if (!end->zone.empty()) zones_.insert(end->zone);
+    Link& found = links_[LinkRoute(key.from.gpu, key.to.gpu, key.scope, key.operation)][key];
+    found.origin = origin_of(session);
+    found.names_zones = !key.from.zone.empty();
+    return found;
+  };
+  for (const LinkFit& row : data_.fits) link(row.key, row.session).curve = row.curve;
+  for (const LinkMeasurement& row : data_.links)
+    link(row.key, row.session).points[row.message.value()] = row.time.median.value();
+}
+
+Origin Profile::origin_of(int session) const {
+  const bool cited = session >= 0 && session < static_cast<int>(data_.sessions.size()) &&
+                     !data_.sessions[static_cast<std::size_t>(session)].provenance.source.empty();
+  return cited ? Origin::published : Origin::measured;
+}
+
+Profile::Rows::const_iterator Profile::find_memory(const LayerKey& key) const {
+  // Memory neither depends on how many ranks are busy nor, when published so, on the GPU.
+  LayerKey wanted = key;
+  wanted.busy_ranks = 1;
+  for (const std::string& gpu : {key.gpu, std::string(any_gpu)}) {
+    wanted.gpu = gpu;
+    wanted.micro_batch = key.micro_batch;
+    if (const auto exact = nearest(memory_, wanted); exact != memory_.end()) return exact;
+    std::set<int> micro_batches;
+    for (const auto& [other, index] : memory_) {
+      LayerKey like = other;
+      like.micro_batch = wanted.micro_batch;
+      like.busy_ranks = wanted.busy_ranks;
+      like.first_layer = wanted.first_layer;
+      if (like == wanted) micro_batches.insert(other.micro_batch);
+    }
+    if (micro_batches.empty()) continue;
+    const auto above = micro_batches.lower_bound(key.micro_batch);
+    wanted.micro_batch = above == micro_batches.begin() ? *above : *std::prev(above);
+    return nearest(memory_, wanted);
+  }
+  return memory_.end();
+}
+
+Result<LayerCost> Profile::layer(const LayerKey& key) const {
+  const auto time_row = nearest(times_, key);
+  if (time_row == times_.end()) return fail(explain_missing(key, data_.layer_times, "layers"));
+  const auto memory_row = find_memory(key);
+  if (memory_row == memory_.end()) return fail(explain_missing(key, data_.layer_memory, "layer memory"));
+  const LayerTime& time = data_.layer_times[time_row->second];
+  const LayerMemory& memory = data_.layer_memory[memory_row->second];
+  const double scale = static_cast<double>(key.micro_batch) / memory.key.micro_batch;
+  return LayerCost{.forward = time.forward,
+                   .backward = time.backward,
+                   .update = time.update,
+                   .parameters = memory.parameters,
+                   .activation = memory.activation * scale,
+                   .output = memory.output * scale,
+                   .workspace = memory.workspace * scale,
+                   .last_layer = std::min(end_of(times_, time_row), end_of(memory_, memory_row)),
+                   .origin = std::max(origin_of(time.session), origin_of(memory.session))};
+}
+
+const Profile::Link* Profile::find_link(const LinkKey& wanted, LinkKey* found) const {
+  const auto route = links_.find(LinkRoute(wanted.from.gpu, wanted.to.gpu, wanted.scope, wanted.operation));
+  if (route == links_.end()) return nullptr;
+  // A zone that nobody measured is like any one zone.
+  std::string from_zone = zones_.contains(wanted.from.zone) ? wanted.from.zone : "";
+  std::string to_zone = zones_.contains(wanted.to.zone) ? wanted.to.zone : "";
+  const bool same_zone = wanted.from.zone == wanted.to.zone;
+  if (!same_zone && (from_zone.empty() || to_zone.empty())) from_zone = to_zone = "?";  // only rows without zones fit
+  auto fits = [&](const LinkKey& key) {
+    if (key.from.zone.empty() && key.to.zone.empty()) return true;
+    if (from_zone.empty() && to_zone.empty()) return key.from.zone == key.to.zone;
+    return key.from.zone == from_zone && key.to.zone == to_zone;
+  };
+  // Smaller is better: zones named; then too few ranks is worse than too many; then how far off.
+  auto distance = [](int have, int want) { return have >= want ? have - want : (1 << 24) + want - have; };
+  const Link* best = nullptr;
+  auto best_score = std::tuple(2, 0, 0, 0);
+  for (const auto& [key, link] : route->second) {
+    if (!fits(key)) continue;
+    const auto score = std::tuple(key.from.zone.empty() ? 1 : 0, std::abs(key.ranks - wanted.ranks),
+                                  distance(key.from.ranks, wanted.from.ranks), distance(key.to.ranks, wanted.to.ranks));
+    if (best == nullptr || score < best_score) {
+      best = &link;
+      best_score = score;
+      if (found != nullptr) *found = key;
+    }
+  }
+  return best;
+}
+
+std::string Profile::known_links(LinkOperation operation) const {
   std::set<std::string> present;
-  for (const auto& [key, curve] : links_)
-    if (key.operation == LinkOperation::send_receive)
-      present.insert(fmt::format("{} - {} {}", key.from, key.to, to_string(key.scope)));
+  for (const auto& [route, links] : links_) {
+    const auto& [from, to, scope, known_operation] = route;
+    if (known_operation != operation) continue;
+    for (const auto& [key, link] : links) {
+      const std::string zones = key.from.zone.empty()
+                                    ? ""
+                                    : fmt::format(" {}{}{}", key.from.zone, key.from.zone == key.to.zone ? "" : " - ",
+                                                  key.from.zone == key.to.zone ? "" : key.to.zone);
+      present.insert(fmt::format("{} - {} {}{}", from, to, to_string(scope), zones));
+    }
+  }
+  constexpr std::size_t most = 12;
+  const std::size_t more = present.size() > most ? present.size() - most : 0;
+  while (present.size() > most) present.erase(std::prev(present.end()));
+  if (present.empty()) return "none";
+  return fmt::format("{}{}", fmt::join(present, ", "), more > 0 ? fmt::format(" and {} more", more) : "");
+}
+
+Result<LinkTime> Profile::send_time(const LinkEnd& from, const LinkEnd& to, LinkScope scope, Bytes message) const {
+  const LinkKey there{.from = from, .to = to, .scope = scope, .operation = LinkOperation::send_receive, .ranks = 2};
+  LinkKey back = there;
+  std::swap(back.from, back.to);
+  const Link* link = find_link(there);
+  // The way back counts when there is nothing else, or nothing else that names the zones.
+  if (link == nullptr || !link->names_zones)
+    if (const Link* reverse = find_link(back); reverse != nullptr && (link == nullptr || reverse->names_zones))
+      link = reverse;
+  if (link != nullptr)
+    return LinkTime{
+        link->points.empty() ? link->curve->time(message, from.ranks) : Seconds(time_at(link->points, message.value())),
+        link->origin};
+  const bool zones = from.zone != to.zone;
   return fail(ErrorCode::not_found,
-              fmt::format("the profile has no send_receive between {} and {}, {} (there: {})", from_gpu, to_gpu,
-                          to_string(scope), present.empty() ? "none" : fmt::format("{}", fmt::join(present, ", "))),
+              fmt::format("the profile has no send_receive between {}{} and {}{}, {} (there: {})", from.gpu,
+                          zones ? " in " + from.zone : "", to.gpu, zones ? " in " + to.zone : "", to_string(scope),
+                          known_links(LinkOperation::send_receive)),
               "measure it with sailor-profile links");
 }
 
-Result<Seconds> Profile::all_reduce_time(const std::string& gpu, LinkScope scope, int ranks, Bytes message) const {
-  if (ranks <= 1) return Seconds(0.0);
-  const SizeCurve* nearest = nullptr;
-  int nearest_ranks = 0;
-  std::set<std::string> present;
-  for (const auto& [key, curve] : links_) {
-    if (key.operation != LinkOperation::all_reduce) continue;
-    present.insert(fmt::format("{} {} over {} ranks", key.from, to_string(key.scope), key.ranks));
-    if (key.from != gpu || key.to != gpu || key.scope != scope) continue;
-    if (nearest == nullptr || std::abs(key.ranks - ranks) < std::abs(nearest_ranks - ranks)) {
-      nearest = &curve;
-      nearest_ranks = key.ranks;
+Result<LinkTime> Profile::all_reduce_time(const LinkEnd& from, const LinkEnd& to, LinkScope scope, int ranks,
+                                          Bytes message) const {
+  if (ranks <= 1) return LinkTime{};
+  const LinkKey there{.from = from, .to = to, .scope = scope, .operation = LinkOperation::all_reduce, .ranks = ranks};
+  LinkKey back = there;
+  std::swap(back.from, back.to);
+  for (const LinkKey& key : {there, back}) {
+    LinkKey measured;
+    if (const Link* link = find_link(key, &measured)) {
+      const Seconds time = link->points.empty() ? link->curve->time(message, measured.from.ranks)
+                                                : Seconds(time_at(link->points, message.value()));
+      return LinkTime{time * (ring_factor(ranks) / ring_factor(measured.ranks)), link->origin};
     }
   }
-  if (nearest == nullptr)
-    return fail(ErrorCode::not_found,
-                fmt::format("the profile has no all_reduce between {}, {} (there: {})", gpu, to_string(scope),
-                            present.empty() ? "none" : fmt::format("{}", fmt::join(present, ", "))),
-                "measure it with sailor-profile links");
-  return Seconds(time_at(*nearest, message.value()) * ring_factor(ranks) / ring_factor(nearest_ranks));
+  // Ring: 2(n - 1) steps, each a message of 1/n (Patarasuk & Yuan 2009).
+  const auto step = send_time(from, to, scope, message / ranks);
+  if (step) return LinkTime{step->time * (2.0 * (ranks - 1)), step->origin};
+  return fail(ErrorCode::not_found,
+              fmt::format("the profile has no all_reduce or send_receive between {} and {}, {} (there: {}; {})",
+                          from.gpu, to.gpu, to_string(scope), known_links(LinkOperation::all_reduce),
+                          known_links(LinkOperation::send_receive)),
+              "measure it with sailor-profile links");
 }
 
 std::optional<Bytes> Profile::base_memory(const std::string& gpu, const std::string& framework) const {
@@ -176,7 +324,7 @@ std::optional<Bytes> Profile::base_memory(const std::string& gpu, const std::str
 std::vector<int> Profile::micro_batches(const std::string& model, const std::string& gpu, Precision precision,
                                         int tensor_parallel, int sequence_length) const {
   std::set<int> values;
-  for (const auto& [key, index] : layers_)
+  for (const auto& [key, index] : times_)
     if (key.model == model && key.gpu == gpu && key.precision == precision && key.tensor_parallel == tensor_parallel &&
         key.sequence_length == sequence_length)
       values.insert(key.micro_batch);
@@ -186,7 +334,7 @@ std::vector<int> Profile::micro_batches(const std::string& model, const std::str
 std::vector<int> Profile::tensor_parallel_degrees(const std::string& model, const std::string& gpu, Precision precision,
                                                   int sequence_length) const {
   std::set<int> values;
-  for (const auto& [key, index] : layers_)
+  for (const auto& [key, index] : times_)
     if (key.model == model && key.gpu == gpu && key.precision == precision && key.sequence_length == sequence_length)
       values.insert(key.tensor_parallel);
   return {values.begin(), values.end()};
@@ -194,8 +342,15 @@ std::vector<int> Profile::tensor_parallel_degrees(const std::string& model, cons
 
 std::vector<int> Profile::sequence_lengths(const std::string& model, const std::string& gpu) const {
   std::set<int> values;
-  for (const auto& [key, index] : layers_)
+  for (const auto& [key, index] : times_)
     if (key.model == model && key.gpu == gpu) values.insert(key.sequence_length);
+  return {values.begin(), values.end()};
+}
+
+std::vector<Precision> Profile::precisions(const std::string& model) const {
+  std::set<Precision> values;
+  for (const auto& [key, index] : times_)
+    if (key.model == model) values.insert(key.precision);
   return {values.begin(), values.end()};
 }
 

@@ -5,11 +5,11 @@
 
 #include "core/error.hpp"
 #include "profile/hdf5_file.hpp"
-#include "profile/profile.hpp"
+#include "profile/measurements.hpp"
 
 namespace sailor::hdf5 {
 
-inline constexpr std::int64_t schema_version = 1;
+inline constexpr std::int64_t schema_version = 2;
 inline constexpr const char* profile_kind = "sailor-profile";
 inline constexpr const char* run_kind = "sailor-run";
 

@@ -10,7 +10,7 @@
 #include "core/error.hpp"
 #include "core/statistics.hpp"
 #include "core/units.hpp"
-#include "profile/profile.hpp"
+#include "profile/measurements.hpp"
 
 namespace sailor {
 

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -26,7 +27,16 @@ struct Column {
   std::function<Cell(const Row&)> get;
   /// Stores the value, or says why it cannot be right.
   std::function<std::optional<std::string>(Row&, const Cell&)> set;
+  /// The same as `set` for rows[0], ..., rows[count - 1]; without it, `set` is called for every row.
+  std::function<std::optional<BlockProblem>(Row* rows, std::size_t count, const FieldBlock& values)> load{};
+  bool optional = false;  ///< text forms may leave it out: it then has its default
 };
+
+template <class Row>
+Column<Row> optional(Column<Row> column) {
+  column.optional = true;
+  return column;
+}
 
 struct IntegerLimits {
   std::int64_t minimum = 0;
@@ -39,6 +49,16 @@ inline std::optional<std::string> problem_with_amount(double value) {
   if (value < 0.0) return fmt::format("{} is negative", value);
   if (value > 1e18) return fmt::format("{} is absurdly large", value);
   return std::nullopt;
+}
+
+/// Column::load from `one(rows, row, values)`, which stores one value or says why it cannot be right.
+template <class Row, class One>
+auto row_by_row(One one) {
+  return [one](Row* rows, std::size_t count, const FieldBlock& values) -> std::optional<BlockProblem> {
+    for (std::size_t row = 0; row < count; ++row)
+      if (std::optional<std::string> problem = one(rows, row, values)) return BlockProblem{row, *std::move(problem)};
+    return std::nullopt;
+  };
 }
 
 /// Names are printed and compared: not empty, no control characters.
@@ -59,7 +79,68 @@ Column<Row> text(std::string name, Member member) {
               [member](Row& row, const Cell& cell) {
                 member(row) = std::get<std::string>(cell);
                 return problem_with_name(member(row));
-              }};
+              },
+          .load = row_by_row<Row>(
+              [member](Row* rows, std::size_t row, const FieldBlock& values) -> std::optional<std::string> {
+                if (values.repeats(row)) {
+                  member(rows[row]) = member(rows[row - 1]);
+                  return std::nullopt;
+                }
+                member(rows[row]) = values.text(row);
+                return problem_with_name(member(rows[row]));
+              })};
+}
+
+/// Text that may be empty and hold anything but NUL.
+template <class Row, class Member>
+Column<Row> free_text(std::string name, Member member) {
+  return {.info = {std::move(name), ColumnType::text, "1"},
+          .get = [member](const Row& row) -> Cell { return member(row); },
+          .set = [member](Row& row, const Cell& cell) -> std::optional<std::string> {
+            member(row) = std::get<std::string>(cell);
+            return std::nullopt;
+          },
+          .load = row_by_row<Row>(
+              [member](Row* rows, std::size_t row, const FieldBlock& values) -> std::optional<std::string> {
+                member(rows[row]) = values.text(row);
+                return std::nullopt;
+              })};
+}
+
+/// Any finite number.
+template <class Row, class Member>
+Column<Row> number(std::string name, std::string unit, Member member) {
+  return {.info = {std::move(name), ColumnType::number, std::move(unit)},
+          .get = [member](const Row& row) -> Cell { return member(row); },
+          .set = [member](Row& row, const Cell& cell) -> std::optional<std::string> {
+            member(row) = std::get<double>(cell);
+            if (!std::isfinite(member(row))) return fmt::format("{} is not finite", member(row));
+            return std::nullopt;
+          },
+          .load = row_by_row<Row>(
+              [member](Row* rows, std::size_t row, const FieldBlock& values) -> std::optional<std::string> {
+                const double value = values.number(row);
+                member(rows[row]) = value;
+                if (!std::isfinite(value)) return fmt::format("{} is not finite", value);
+                return std::nullopt;
+              })};
+}
+
+/// A number that is not negative.
+template <class Row, class Member>
+Column<Row> amount(std::string name, std::string unit, Member member) {
+  return {.info = {std::move(name), ColumnType::number, std::move(unit)},
+          .get = [member](const Row& row) -> Cell { return member(row); },
+          .set =
+              [member](Row& row, const Cell& cell) {
+                member(row) = std::get<double>(cell);
+                return problem_with_amount(member(row));
+              },
+          .load = row_by_row<Row>(
+              [member](Row* rows, std::size_t row, const FieldBlock& values) -> std::optional<std::string> {
+                member(rows[row]) = values.number(row);
+                return problem_with_amount(values.number(row));
+              })};
 }
 
 template <class Row, class Member>
@@ -73,7 +154,16 @@ Column<Row> integer(std::string name, Member member, IntegerLimits limits) {
               return fmt::format("{} is out of range", value);
             member(row) = static_cast<Type>(value);
             return std::nullopt;
-          }};
+          },
+          .load = row_by_row<Row>(
+              [member, limits](Row* rows, std::size_t row, const FieldBlock& values) -> std::optional<std::string> {
+                using Type = std::remove_reference_t<decltype(member(rows[row]))>;
+                const std::int64_t value = values.integer(row);
+                if (value < limits.minimum || value > limits.maximum || value > std::numeric_limits<Type>::max())
+                  return fmt::format("{} is out of range", value);
+                member(rows[row]) = static_cast<Type>(value);
+                return std::nullopt;
+              })};
 }
 
 /// A Quantity, in its base unit, which the name must end with.
@@ -87,7 +177,27 @@ Column<Row> quantity(std::string name, std::string unit, Member member) {
                 const double value = std::get<double>(cell);
                 member(row) = Type(value);
                 return problem_with_amount(value);
-              }};
+              },
+          .load = row_by_row<Row>(
+              [member](Row* rows, std::size_t row, const FieldBlock& values) -> std::optional<std::string> {
+                using Type = std::remove_reference_t<decltype(member(rows[row]))>;
+                member(rows[row]) = Type(values.number(row));
+                return problem_with_amount(values.number(row));
+              })};
+}
+
+/// The value 0, 1, ..., last that to_string() calls so.
+template <class Enum>
+std::optional<std::string> choose(Enum& value, std::string_view name, Enum last) {
+  std::string known;
+  for (int i = 0; i <= static_cast<int>(last); ++i)
+    if (to_string(static_cast<Enum>(i)) == name) {
+      value = static_cast<Enum>(i);
+      return std::nullopt;
+    }
+  for (int i = 0; i <= static_cast<int>(last); ++i)
+    known += (i > 0 ? ", " : "") + std::string(to_string(static_cast<Enum>(i)));
+  return fmt::format("'{}' is not one of: {}", name, known);
 }
 
 /// An enumeration by the names that to_string() gives its values 0, 1, ..., last.
@@ -96,17 +206,16 @@ Column<Row> choice(std::string name, Member member, Enum last) {
   return {.info = {std::move(name), ColumnType::text, "1"},
           .get = [member](const Row& row) -> Cell { return std::string(to_string(member(row))); },
           .set = [member, last](Row& row, const Cell& cell) -> std::optional<std::string> {
-            std::string known;
-            for (int i = 0; i <= static_cast<int>(last); ++i) {
-              const std::string_view candidate = to_string(static_cast<Enum>(i));
-              if (std::get<std::string>(cell) == candidate) {
-                member(row) = static_cast<Enum>(i);
-                return std::nullopt;
-              }
-              known += (i > 0 ? ", " : "") + std::string(candidate);
-            }
-            return fmt::format("'{}' is not one of: {}", std::get<std::string>(cell), known);
-          }};
+            return choose(member(row), std::get<std::string>(cell), last);
+          },
+          .load = row_by_row<Row>(
+              [member, last](Row* rows, std::size_t row, const FieldBlock& values) -> std::optional<std::string> {
+                if (values.repeats(row)) {
+                  member(rows[row]) = member(rows[row - 1]);
+                  return std::nullopt;
+                }
+                return choose(member(rows[row]), values.text(row), last);
+              })};
 }
 
 template <class Row>
@@ -116,29 +225,45 @@ class Table {
     for (const Column<Row>& column : columns_) infos_.push_back(column.info);
   }
 
+  [[nodiscard]] const std::string& name() const { return name_; }
+  [[nodiscard]] const std::vector<Column<Row>>& columns() const { return columns_; }
+
   /// Refuses what read() would refuse: a file that was written can be read.
   Result<void> write(FileWriter& file, const std::vector<Row>& rows) const {
-    for (std::size_t row = 0; row < rows.size(); ++row)
-      for (const Column<Row>& column : columns_) {
-        Row copy = rows[row];
+    for (std::size_t row = 0; row < rows.size(); ++row) {
+      Row copy = rows[row];
+      for (const Column<Row>& column : columns_)
         if (const auto problem = column.set(copy, column.get(rows[row])))
           return fail(ErrorCode::invalid_input,
                       fmt::format("row {} of table '{}', field '{}': {}", row, name_, column.info.name, *problem));
-      }
+    }
     return file.table(name_, infos_, rows.size(),
                       [&](std::size_t row, std::size_t column) { return columns_[column].get(rows[row]); });
   }
 
   Result<std::vector<Row>> read(const FileReader& file) const {
     std::vector<Row> rows;
-    auto done = file.table(
-        name_, infos_, [&](std::size_t count) { rows.resize(count); },
-        [&](std::size_t row, std::size_t column, Cell cell) { return columns_[column].set(rows[row], cell); });
+    auto done = file.table(name_, infos_,
+                           [&](std::size_t first, std::size_t count, std::size_t column, const FieldBlock& values) {
+                             rows.resize(std::max(rows.size(), first + count));
+                             return load(columns_[column], rows.data() + first, count, values);
+                           });
     if (!done) return fail(done.error());
     return rows;
   }
 
  private:
+  static std::optional<BlockProblem> load(const Column<Row>& column, Row* rows, std::size_t count,
+                                          const FieldBlock& values) {
+    if (column.load) return column.load(rows, count, values);
+    return row_by_row<Row>([&](Row* all, std::size_t row, const FieldBlock& block) {
+      const ColumnType type = column.info.type;
+      return column.set(all[row], type == ColumnType::text      ? Cell(std::string(block.text(row)))
+                                  : type == ColumnType::integer ? Cell(block.integer(row))
+                                                                : Cell(block.number(row)));
+    })(rows, count, values);
+  }
+
   std::string name_;
   std::vector<Column<Row>> columns_;
   std::vector<ColumnInfo> infos_;

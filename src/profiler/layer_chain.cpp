@@ -1,7 +1,6 @@
 #include "profiler/layer_chain.hpp"
 
 #include <algorithm>
-#include <chrono>
 
 #include "runtime/parameters.hpp"
 #include "runtime/tensor.hpp"
@@ -15,28 +14,7 @@ using runtime::Tensor;
 
 namespace {
 
-constexpr int most_blocks = 4;
 constexpr std::uint64_t seed = 1;
-
-/// Seconds since the last call (or since construction), when the device has finished.
-class LapClock {
- public:
-  explicit LapClock(runtime::Device& device) : device_(device) {
-    device_.synchronize();
-    last_ = std::chrono::steady_clock::now();
-  }
-  double lap() {
-    device_.synchronize();
-    const auto now = std::chrono::steady_clock::now();
-    const std::chrono::duration<double> elapsed = now - last_;
-    last_ = now;
-    return elapsed.count();
-  }
-
- private:
-  runtime::Device& device_;
-  std::chrono::steady_clock::time_point last_;
-};
 
 }  // namespace
 
@@ -60,53 +38,98 @@ ChainInput::ChainInput(const Model& model, int sequences, int sequence_length, r
                   .loss_weight = 1.0F / static_cast<float>(ids.size())};
 }
 
-int LayerChain::blocks_of(const Model& model) { return std::min(model.blocks, most_blocks); }
-
-std::int64_t LayerChain::parameters_of(const Model& model) {
-  Model chain = model;
-  chain.blocks = blocks_of(model);
-  return chain.total_parameters();
-}
-
-LayerChain::LayerChain(const Model& model, runtime::Device& device) : model_(model), device_(device) {
-  model_.blocks = blocks_of(model);
+LayerChain::LayerChain(const Model& model, int blocks, std::set<LayerKind> kinds, runtime::Device& device)
+    : model_(model), device_(device) {
+  model_.blocks = std::min(model.blocks, blocks);
   runtime::LayerContext context{device};
+  // A tied head shares the matrix, as when embedding and head are on one stage: its time is the same as with a copy,
+  // and the matrix is not counted with the head.
+  const bool lends_table =
+      model_.tied_embedding && kinds.contains(LayerKind::head) && !kinds.contains(LayerKind::embedding);
+  if (lends_table) {
+    shared_embedding_ = runtime::make_layer(model_, 0, context);
+    shared_storage_ =
+        std::make_unique<runtime::ParameterStorage>(device, std::vector<runtime::Layer*>{shared_embedding_.get()});
+    shared_storage_->initialize(seed);
+    context.token_embedding = &runtime::token_embedding(*shared_embedding_);
+  }
   for (int index = 0; index < model_.layers(); ++index) {
+    const LayerKind kind = model_.layer_kind(index);
+    if (!kinds.contains(kind)) continue;
     layers_.push_back(runtime::make_layer(model_, index, context));
     storages_.push_back(
         std::make_unique<runtime::ParameterStorage>(device, std::vector<runtime::Layer*>{layers_.back().get()}));
     storages_.back()->initialize(seed);
-    // A tied head shares the matrix, as when embedding and head are on one stage: its time is the same as with a copy.
-    if (model_.layer_kind(index) == LayerKind::embedding)
-      context.token_embedding = &runtime::token_embedding(*layers_.back());
-    ++count_[kind_of(layers_.size() - 1)];
+    if (kind == LayerKind::embedding) context.token_embedding = &runtime::token_embedding(*layers_.back());
+    laps_.push_back({.kind = index_of(kind), .begin = device.make_event(), .end = device.make_event()});
+    ++count_[index_of(kind)];
   }
   slots_.resize(layers_.size());
 }
 
-std::size_t LayerChain::kind_of(std::size_t layer) const {
-  return index_of(model_.layer_kind(static_cast<int>(layer)));
+void LayerChain::forget() {
+  for (Slot& slot : slots_) slot = Slot();
 }
+
+std::size_t LayerChain::kind_of(std::size_t layer) const { return laps_[layer].kind; }
 
 void LayerChain::divide_by_count(KindTimes& times) const {
   for (std::size_t kind = 0; kind < layer_kinds; ++kind)
     if (count_[kind] > 0) times[kind] /= count_[kind];
 }
 
-void LayerChain::forward_and_backward(const runtime::MicroBatch& micro_batch, KindTimes& forward, KindTimes& backward) {
-  forward = backward = {};
-  LapClock clock(device_);
-  Tensor hidden;
-  for (std::size_t i = 0; i < layers_.size(); ++i) {
-    hidden = layers_[i]->forward(micro_batch, std::move(hidden), slots_[i]);
-    forward[kind_of(i)] += clock.lap();
+void LayerChain::add_laps(KindTimes& times) {
+  for (const Lap& lap : laps_) times[lap.kind] += device_.elapsed(*lap.begin, *lap.end).value();
+}
+
+Tensor LayerChain::hidden_state(const runtime::MicroBatch& micro_batch, float scale) {
+  Tensor state(device_, {micro_batch.token_count(), model_.hidden});
+  // Values spread over [-scale, scale), different from one another as those of a trained model.
+  std::vector<float> values(static_cast<std::size_t>(state.elements()));
+  std::uint32_t random = 1;
+  for (float& value : values) {
+    random = random * 1664525U + 1013904223U;  // Numerical Recipes, section 7.1
+    value = scale * (static_cast<float>(random >> 8U) / 8388608.0F - 1.0F);
   }
-  Tensor gradient;
+  device_.copy_from_host(state.data(), values.data(), state.bytes());
+  return state;
+}
+
+Tensor LayerChain::first_input(const runtime::MicroBatch& micro_batch) {
+  return has(LayerKind::embedding) ? Tensor() : hidden_state(micro_batch, 1.0F);
+}
+
+Tensor LayerChain::last_gradient(const runtime::MicroBatch& micro_batch) {
+  return has(LayerKind::head) ? Tensor() : hidden_state(micro_batch, micro_batch.loss_weight);
+}
+
+void LayerChain::forward_and_backward(const runtime::MicroBatch& micro_batch, Caches caches, KindTimes& forward,
+                                      KindTimes& backward) {
+  forward = backward = {};
+  const auto begin = [&](std::size_t i) {
+    if (caches == Caches::cold) {
+      device_.synchronize();
+      device_.flush_caches();
+    }
+    working_on_ = model_.layer_kind(layers_[i]->index());
+    device_.record(*laps_[i].begin);
+  };
+  Tensor hidden = first_input(micro_batch);
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    begin(i);
+    hidden = layers_[i]->forward(micro_batch, std::move(hidden), slots_[i]);
+    device_.record(*laps_[i].end);
+  }
+  add_laps(forward);
+  hidden.reset();
+  Tensor gradient = last_gradient(micro_batch);
   for (std::size_t i = layers_.size(); i-- > 0;) {
+    begin(i);
     gradient = layers_[i]->backward(micro_batch, std::move(gradient), slots_[i]);
     slots_[i] = Slot();
-    backward[kind_of(i)] += clock.lap();
+    device_.record(*laps_[i].end);
   }
+  add_laps(backward);
   divide_by_count(forward);
   divide_by_count(backward);
 }
@@ -114,25 +137,32 @@ void LayerChain::forward_and_backward(const runtime::MicroBatch& micro_batch, Ki
 KindTimes LayerChain::update() {
   KindTimes times{};
   ++step_;
-  LapClock clock(device_);
   for (std::size_t i = 0; i < layers_.size(); ++i) {
+    device_.record(*laps_[i].begin);
     storages_[i]->update({.step = step_});
-    times[kind_of(i)] += clock.lap();
+    device_.record(*laps_[i].end);
   }
+  add_laps(times);
   for (std::size_t i = 0; i < layers_.size(); ++i) {
+    device_.record(*laps_[i].begin);
     storages_[i]->zero_gradients();
-    times[kind_of(i)] += clock.lap();
+    device_.record(*laps_[i].end);
   }
+  add_laps(times);
   divide_by_count(times);
   return times;
 }
 
 std::array<KindBytes, layer_kinds> LayerChain::memory_of_a_pass(const runtime::MicroBatch& micro_batch) {
   std::array<KindBytes, layer_kinds> bytes{};
-  Tensor hidden;
+  Tensor hidden = first_input(micro_batch);
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     KindBytes& kind = bytes[kind_of(i)];
+    working_on_ = model_.layer_kind(layers_[i]->index());
     device_.reset_peak_memory();
+    kind.input += (layers_[i]->index() == 0 ? static_cast<double>(micro_batch.token_count()) * sizeof(std::int32_t)
+                                            : static_cast<double>(hidden.bytes())) /
+                  count_[kind_of(i)];
     hidden = layers_[i]->forward(micro_batch, std::move(hidden), slots_[i]);
     device_.synchronize();
     // Alive afterwards: what is kept for backward, and the output.
@@ -141,9 +171,11 @@ std::array<KindBytes, layer_kinds> LayerChain::memory_of_a_pass(const runtime::M
     kind.output += static_cast<double>(hidden.bytes()) / count_[kind_of(i)];
     kind.workspace = std::max(kind.workspace, (use.peak - use.alive).value());
   }
-  Tensor gradient;
+  hidden.reset();
+  Tensor gradient = last_gradient(micro_batch);
   for (std::size_t i = layers_.size(); i-- > 0;) {
     KindBytes& kind = bytes[kind_of(i)];
+    working_on_ = model_.layer_kind(layers_[i]->index());
     device_.reset_peak_memory();
     const Bytes before = device_.memory_use().alive;
     gradient = layers_[i]->backward(micro_batch, std::move(gradient), slots_[i]);

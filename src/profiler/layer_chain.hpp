@@ -1,10 +1,11 @@
-// A model with few blocks on one rank, run like a stage of the trainer, with a clock after every layer. Internal to
+// A model with few blocks on one rank, run like a stage of the trainer, with events between its layers. Internal to
 // the profiler.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "model/model.hpp"
@@ -15,15 +16,18 @@ namespace sailor::profiler {
 inline constexpr std::size_t layer_kinds = 4;
 constexpr std::size_t index_of(LayerKind kind) { return static_cast<std::size_t>(kind); }
 
-/// Mean seconds per layer of each kind, for one pass; 0 for kinds that the model lacks.
+/// Mean seconds per layer of each kind, for one pass; 0 for kinds that the chain lacks.
 using KindTimes = std::array<double, layer_kinds>;
 
 /// What a layer of a kind takes besides time: means over the layers of the kind, except workspace (largest).
 struct KindBytes {
   double activation = 0.0;
   double output = 0.0;
+  double input = 0.0;
   double workspace = 0.0;
 };
+
+enum class Caches { warm, cold };
 
 /// Tokens on the device that stand for text.
 class ChainInput {
@@ -40,14 +44,14 @@ class ChainInput {
 
 class LayerChain {
  public:
-  /// Embedding, min(blocks, 4) blocks, head. So many blocks that one does not find its weights in a cache where the
-  /// trainer would not, and that local and global attention alternate.
-  LayerChain(const Model& model, runtime::Device& device);
-  static int blocks_of(const Model& model);
-  /// Parameters of the chain, shared ones counted once.
-  static std::int64_t parameters_of(const Model& model);
+  /// The layers of the model that are of one of `kinds`, with at most `blocks` blocks. Several blocks, so that one does
+  /// not find its weights in a cache where the trainer would not, and that local and global attention alternate. An
+  /// allocation that fails throws runtime::OutOfMemoryError, here and in all passes.
+  LayerChain(const Model& model, int blocks, std::set<LayerKind> kinds, runtime::Device& device);
 
-  void forward_and_backward(const runtime::MicroBatch& micro_batch, KindTimes& forward, KindTimes& backward);
+  /// Cold: the device's caches are flushed before every layer's pass.
+  void forward_and_backward(const runtime::MicroBatch& micro_batch, Caches caches, KindTimes& forward,
+                            KindTimes& backward);
   /// AdamW over every layer, then all gradients to zero, as after the last micro-batch of an iteration.
   KindTimes update();
   /// The same as forward_and_backward(), with an eye on memory instead of the clock.
@@ -55,17 +59,36 @@ class LayerChain {
   /// Own parameters per layer of a kind (a tied head: without the shared matrix).
   [[nodiscard]] std::int64_t parameters(LayerKind kind) const;
   [[nodiscard]] bool has(LayerKind kind) const { return count_[index_of(kind)] > 0; }
+  /// After an OutOfMemoryError: the layer that asked for memory. forget() frees what the broken pass left.
+  [[nodiscard]] LayerKind working_on() const { return working_on_; }
+  void forget();
 
  private:
   [[nodiscard]] std::size_t kind_of(std::size_t layer) const;
   void divide_by_count(KindTimes& times) const;
+  void add_laps(KindTimes& times);
+  /// What the layer before the first one, and the one behind the last, would hand over; empty where there is none.
+  [[nodiscard]] runtime::Tensor first_input(const runtime::MicroBatch& micro_batch);
+  [[nodiscard]] runtime::Tensor last_gradient(const runtime::MicroBatch& micro_batch);
+  [[nodiscard]] runtime::Tensor hidden_state(const runtime::MicroBatch& micro_batch, float scale);
+
+  /// A layer's pass between two events.
+  struct Lap {
+    std::size_t kind = 0;
+    std::unique_ptr<runtime::Event> begin;
+    std::unique_ptr<runtime::Event> end;
+  };
 
   Model model_;  // with few blocks
   runtime::Device& device_;
+  std::unique_ptr<runtime::Layer> shared_embedding_;  // that a tied head needs, where it is not in the chain
+  std::unique_ptr<runtime::ParameterStorage> shared_storage_;
   std::vector<std::unique_ptr<runtime::Layer>> layers_;
   std::vector<std::unique_ptr<runtime::ParameterStorage>> storages_;  // one per layer, to time updates apart
   std::vector<runtime::Slot> slots_;
+  std::vector<Lap> laps_;  // one per layer
   std::array<int, layer_kinds> count_{};
+  LayerKind working_on_ = LayerKind::embedding;
   std::int64_t step_ = 0;
 };
 

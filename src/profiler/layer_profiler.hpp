@@ -1,44 +1,74 @@
 // Measures what one layer of a model costs on this device, the way the trainer runs it: a chain of embedding, a few
-// distinct blocks and the head, forward, backward and update, on all ranks at once. Runs on every rank of a job; a
-// failing device throws.
+// distinct blocks and the head, forward, backward and update, on all ranks at once. Runs on every rank of a job. A
+// device that fails otherwise than for want of memory throws.
 #pragma once
 
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "core/error.hpp"
 #include "core/units.hpp"
 #include "model/model.hpp"
-#include "profile/profile.hpp"
+#include "plan/plan.hpp"
+#include "profile/measurements.hpp"
 #include "runtime/communicator.hpp"
 #include "runtime/device.hpp"
 
 namespace sailor::profiler {
 
 struct LayerSettings {
-  std::string gpu;                 ///< name under which this rank's results are stored; ranks may differ
-  std::vector<int> micro_batches;  ///< sequences
-  int sequence_length = 0;         ///< tokens
-  int samples = 20;                ///< rounds that count; each runs every micro-batch size
-  int warm_up = 3;                 ///< rounds before them
-  Seconds time_budget{120.0};      ///< no new round is begun after that, once `fewest_samples` are done
-  int busy_ranks = 0;              ///< ranks that compute on a node; 0: as many as share the busiest host
+  std::string gpu{};                 ///< name under which this rank's results are stored; ranks may differ
+  std::vector<int> micro_batches{};  ///< sequences
+  int sequence_length = 0;           ///< tokens
+  std::set<LayerKind> kinds{LayerKind::embedding, LayerKind::block, LayerKind::final_norm, LayerKind::head};
+  int blocks = 4;  ///< distinct blocks in the chain, at most
+  int tensor_parallel = 1;
+  Recompute recompute = Recompute::none;
+  int samples = 8;         ///< of one batch, at most
+  int warm_up = 2;         ///< rounds of one batch before them
+  bool cold = true;        ///< measure with cold caches too
+  double interval = 0.05;  ///< aim: every TimeStatistics::relative_interval() of forward and backward is at most that
+  Seconds time_budget{120.0};     ///< begin no further batch after that, once `fewest_batches` are done
+  std::vector<int> busy_ranks{};  ///< the first so many ranks of each host compute, the others sleep; empty: all
+  Bytes memory_limit{};           ///< of a rank; 0: its share of what the host has available
 };
 
+inline constexpr int fewest_batches = 3;
+/// Rounds that count in any case, however short the time (of links).
 inline constexpr int fewest_samples = 3;
 
-/// Called on rank 0 after each round: rounds done, of how many.
-using RoundDone = std::function<void(std::size_t done, std::size_t of)>;
+struct LayerProgress {
+  double share = 0.0;  ///< of the time that it is expected to take
+  Seconds left{};
+  std::string what{};
+};
 
-/// Checks that the model can be run here (kinds of layers, sequence length, memory). The same on all ranks.
+/// Checks that the model can be run here (kinds of layers, sequence length, options). The same on all ranks.
 Result<void> check_layers(const Model& model, const LayerSettings& settings, runtime::Communicator& world);
 
-/// Measurements on rank 0, statistics pooled over the ranks that have the same `gpu`; empty on other ranks.
-std::vector<LayerMeasurement> measure_layers(const Model& model, const LayerSettings& settings, runtime::Device& device,
-                                             runtime::Communicator& world, const RoundDone& round_done);
+struct MeasuredLayers {
+  std::vector<LayerTime> times{};
+  std::vector<LayerMemory> memory{};
+  std::vector<OutOfMemory> out_of_memory{};
+  double lowest_clock_hz = 0.0;  ///< as in Session
+  double highest_clock_hz = 0.0;
+  double slowdown = 0.0;
+};
+
+/// Measurements on rank 0, statistics pooled over the ranks that have the same `gpu`; empty on other ranks. Batches,
+/// each with a new chain, until every interval is as narrow as asked for or the time is spent. A micro-batch that does
+/// not fit on some rank is left out with all larger ones, and is a row of out_of_memory. Errors, on rank 0: nothing
+/// fitted; `stop_asked` was true on some rank (the same on all ranks then).
+Result<MeasuredLayers> measure_layers(const Model& model, const LayerSettings& settings, runtime::Device& device,
+                                      runtime::Communicator& world,
+                                      const std::function<void(const LayerProgress&)>& show,
+                                      const std::function<bool()>& stop_asked);
+
+/// Whether a row is as precise as was asked for: both passes with warm caches.
+bool meets(const LayerTime& row, double interval);
 
 /// Resident bytes of a process that has computed and communicated but holds no tensors: the largest over ranks, for
 /// each `gpu`, on rank 0. `make_device` makes a device that is given up again.

@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <memory>
-#include <numeric>
 
 #include "profiler/layer_profiler.hpp"
 #include "profiler/pooling.hpp"
+#include "runtime/process_memory.hpp"
 #include "runtime/tensor.hpp"
 
 namespace sailor::profiler {
@@ -18,83 +19,227 @@ using runtime::Communicator;
 using runtime::MessageKind;
 
 constexpr std::size_t smallest_message = 1024;
+constexpr std::size_t acknowledgement = sizeof(float);
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 /// Short messages are repeated within a sample: one of them takes little longer than reading the clock.
 int repetitions(std::size_t bytes) { return bytes <= std::size_t{64} * 1024 ? 10 : 1; }
 
-/// Seconds of one message from the first to the last rank of `pair`: half a round trip.
-double ping(Communicator& pair, void* data, std::size_t bytes) {
-  const int peer = 1 - pair.rank();
-  pair.barrier();
+/// Seconds from the first of `times` messages there and back until the last is back, on the rank that sends first.
+double round_trips(Communicator& group, int peer, bool first, void* data, std::size_t there, std::size_t back,
+                   int times) {
   const auto start = Clock::now();
-  const int times = repetitions(bytes);
   for (int i = 0; i < times; ++i) {
-    if (pair.rank() == 0) pair.send(data, bytes, peer, MessageKind::link_test);
-    pair.receive(data, bytes, peer, MessageKind::link_test);
-    if (pair.rank() == 1) pair.send(data, bytes, peer, MessageKind::link_test);
+    if (first) group.send(data, there, peer, MessageKind::link_test);
+    group.receive(data, first ? back : there, peer, MessageKind::link_test);
+    if (!first) group.send(data, back, peer, MessageKind::link_test);
   }
-  return seconds_since(start) / (2.0 * times);
+  return seconds_since(start);
 }
 
-double sum_over(Communicator& group, float* data, std::size_t bytes) {
+/// Seconds of one message of this rank's pair; 0 on ranks without one. Between equal ends half a round trip; else the
+/// message in its direction only, with a short answer whose time is taken off.
+double send(Communicator& group, const LinkSeries& series, void* data, std::size_t bytes) {
+  const int me = group.rank();
+  group.barrier();
+  for (const auto& [sender, receiver] : series.pairs) {
+    if (me != sender && me != receiver) continue;
+    const bool first = me == sender;
+    const int peer = first ? receiver : sender;
+    const int times = repetitions(bytes);
+    if (series.key.from == series.key.to)
+      return round_trips(group, peer, first, data, bytes, bytes, times) / (2.0 * times);
+    const double message = round_trips(group, peer, first, data, bytes, acknowledgement, times) / times;
+    const int short_times = repetitions(acknowledgement);
+    const double answer =
+        round_trips(group, peer, first, data, acknowledgement, acknowledgement, short_times) / (2.0 * short_times);
+    // A message takes no less than an answer. The receiver's clock starts early: the sender's counts.
+    return first ? std::max(message - answer, answer) : 0.0;
+  }
+  return 0.0;
+}
+
+/// Floats of an array of about `bytes` that every rank has an equal slice of.
+std::int64_t array_count(std::size_t bytes, int ranks) {
+  const auto count = static_cast<std::int64_t>(bytes / sizeof(float));
+  return (count + ranks - 1) / ranks * ranks;
+}
+
+double collective(Communicator& group, LinkOperation operation, float* data, std::size_t bytes) {
+  const std::int64_t count = array_count(bytes, group.size());
+  const int times = repetitions(bytes);
   group.barrier();
   const auto start = Clock::now();
-  const int times = repetitions(bytes);
-  for (int i = 0; i < times; ++i) group.all_reduce_sum(data, static_cast<std::int64_t>(bytes / sizeof(float)));
+  for (int i = 0; i < times; ++i) {
+    if (operation == LinkOperation::all_reduce) group.all_reduce_sum(data, count);
+    if (operation == LinkOperation::all_gather) group.all_gather(data, count);
+    if (operation == LinkOperation::reduce_scatter) group.reduce_scatter_sum(data, count);
+  }
   return seconds_since(start) / times;
 }
 
-/// Samples of one group, operation and size on this rank.
-struct Series {
-  std::size_t group = 0;
-  LinkOperation operation = LinkOperation::send_receive;
-  std::size_t bytes = 0;
-  std::vector<double> seconds;
+/// Device memory of zeros that grows: sums of zeros stay zero, however often.
+class Buffer {
+ public:
+  explicit Buffer(runtime::Device& device) : device_(device) {}
+  float* floats(std::int64_t count) {
+    if (tensor_.empty() || static_cast<std::int64_t>(tensor_.bytes() / sizeof(float)) < count) {
+      tensor_.reset();
+      tensor_ = runtime::Tensor(device_, {count});
+      device_.zero(tensor_.data(), tensor_.bytes());
+      device_.synchronize();
+    }
+    return tensor_.floats();
+  }
+
+ private:
+  runtime::Device& device_;
+  runtime::Tensor tensor_;
 };
 
-/// What took part in a sample is as slow as its slowest rank; a message is timed by its sender.
-std::vector<double> combine(const std::vector<std::vector<double>>& by_rank, LinkOperation operation) {
-  if (operation == LinkOperation::send_receive) return by_rank.front();
-  std::vector<double> slowest = by_rank.front();
-  for (const std::vector<double>& rank : by_rank)
-    for (std::size_t i = 0; i < rank.size(); ++i) slowest[i] = std::max(slowest[i], rank[i]);
-  return slowest;
+/// Samples of one size of a series. All ranks of the group have the same.
+struct SizeSamples {
+  std::size_t bytes = 0;
+  int per_round = 1;
+  bool done = false;
+  std::vector<double> seconds;  ///< per_round for each round
+};
+
+std::vector<std::vector<double>> rounds_of(const std::vector<double>& seconds, std::size_t per_round) {
+  std::vector<std::vector<double>> rounds;
+  for (std::size_t i = 0; i + per_round <= seconds.size(); i += per_round)
+    rounds.emplace_back(seconds.begin() + static_cast<std::ptrdiff_t>(i),
+                        seconds.begin() + static_cast<std::ptrdiff_t>(i + per_round));
+  return rounds;
+}
+
+/// One group on a rank that belongs to it.
+class GroupMeasurement {
+ public:
+  GroupMeasurement(const LinkGroup& group, std::unique_ptr<Communicator> communicator)
+      : group_(group), communicator_(std::move(communicator)), curves_(group.series.size()) {}
+
+  /// Measures each size once, the smallest first, and decides which are measured at all: those of which `rounds` fit
+  /// into `share` seconds.
+  void choose_sizes(const std::vector<std::size_t>& sizes, Buffer& buffer, double share, int rounds) {
+    constexpr double of_largest = 0.75;  // a quarter for all smaller sizes, which are shorter by four each
+    constexpr double short_round = 1e-3;
+    constexpr int most_per_round = 5;
+    const double longest = of_largest * share / rounds;
+    for (std::size_t i = 0; i < curves_.size(); ++i) {
+      double before = 0.0;
+      for (std::size_t s = 0; s < sizes.size(); ++s) {
+        const double expected = s == 0 ? 0.0 : before * static_cast<double>(sizes[s] / sizes[s - 1]);
+        // The first three make a curve.
+        if (s >= 3 && expected * repetitions(sizes[s]) > longest) {
+          curves_[i].left_out = sizes[s];
+          curves_[i].expected = expected;
+          break;
+        }
+        before = sample(i, sizes[s], buffer);
+        const double round = std::max(before * repetitions(sizes[s]), 1e-9);
+        curves_[i].sizes.push_back(
+            {.bytes = sizes[s], .per_round = std::clamp(static_cast<int>(short_round / round), 1, most_per_round)});
+      }
+    }
+  }
+
+  /// One round of all sizes that are not done yet.
+  void measure(Buffer& buffer, bool counts, double narrow_enough) {
+    for (std::size_t i = 0; i < curves_.size(); ++i)
+      for (SizeSamples& size : curves_[i].sizes) {
+        if (size.done) continue;
+        const int samples = counts ? size.per_round : 1;
+        for (int k = 0; k < samples; ++k) {
+          const double seconds = sample(i, size.bytes, buffer);
+          if (counts) size.seconds.push_back(seconds);
+        }
+        if (counts) size.done = is_narrow(size, narrow_enough);
+      }
+  }
+
+  [[nodiscard]] bool done() const {
+    return std::all_of(curves_.begin(), curves_.end(), [](const Curve& curve) {
+      return std::all_of(curve.sizes.begin(), curve.sizes.end(), [](const SizeSamples& size) { return size.done; });
+    });
+  }
+
+  /// For rank 0, by decode(): for each series its sizes with their samples, and what was left out.
+  [[nodiscard]] std::vector<double> encode() const {
+    std::vector<double> numbers;
+    if (communicator_->rank() != 0) return numbers;
+    for (const Curve& curve : curves_) {
+      numbers.insert(numbers.end(),
+                     {static_cast<double>(curve.left_out), curve.expected, static_cast<double>(curve.sizes.size())});
+      for (const SizeSamples& size : curve.sizes) {
+        numbers.insert(numbers.end(), {static_cast<double>(size.bytes), static_cast<double>(size.per_round),
+                                       static_cast<double>(size.seconds.size())});
+        numbers.insert(numbers.end(), size.seconds.begin(), size.seconds.end());
+      }
+    }
+    return numbers;
+  }
+
+ private:
+  struct Curve {
+    std::vector<SizeSamples> sizes;
+    std::size_t left_out = 0;
+    double expected = 0.0;
+  };
+
+  /// What took part in a sample is as slow as its slowest rank or pair.
+  double sample(std::size_t series, std::size_t bytes, Buffer& buffer) {
+    const LinkSeries& one = group_.series[series];
+    Communicator& group = *communicator_;
+    float* data = buffer.floats(array_count(bytes, group.size()));
+    return group.max(one.key.operation == LinkOperation::send_receive
+                         ? send(group, one, data, bytes)
+                         : collective(group, one.key.operation, data, bytes));
+  }
+
+  static bool is_narrow(const SizeSamples& size, double narrow_enough) {
+    constexpr std::size_t fewest_rounds = 6;
+    std::vector<double> medians;
+    for (const std::vector<double>& round : rounds_of(size.seconds, static_cast<std::size_t>(size.per_round)))
+      medians.push_back(quantile(round, 0.5));
+    return medians.size() >= fewest_rounds && summarize(medians).relative_interval() <= narrow_enough;
+  }
+
+  const LinkGroup& group_;
+  std::unique_ptr<Communicator> communicator_;
+  std::vector<Curve> curves_;
+};
+
+void decode(const LinkGroup& group, const std::vector<double>& numbers, MeasuredLinks& result) {
+  std::size_t at = 0;
+  for (const LinkSeries& series : group.series) {
+    const Bytes left_out(numbers[at++]);
+    const Seconds expected(numbers[at++]);
+    if (left_out.value() > 0.0) result.left_out.push_back({series.key, left_out, expected});
+    const auto sizes = static_cast<std::size_t>(numbers[at++]);
+    for (std::size_t i = 0; i < sizes; ++i) {
+      const auto bytes = static_cast<std::size_t>(numbers[at++]);
+      const auto per_round = static_cast<std::size_t>(numbers[at++]);
+      const auto count = static_cast<std::size_t>(numbers[at++]);
+      const auto begin = numbers.begin() + static_cast<std::ptrdiff_t>(at);
+      at += count;
+      const auto rounds = rounds_of({begin, begin + static_cast<std::ptrdiff_t>(count)}, per_round);
+      const bool is_message = series.key.operation == LinkOperation::send_receive;
+      const double size = is_message || series.key.operation == LinkOperation::all_reduce
+                              ? static_cast<double>(bytes)
+                              : static_cast<double>(array_count(bytes, series.key.ranks)) * sizeof(float);
+      result.links.push_back({.key = series.key, .message = Bytes(size), .time = summarize_batches(rounds)});
+    }
+  }
 }
 
 }  // namespace
 
-std::vector<LinkGroup> link_groups(const std::vector<std::string>& nodes, std::optional<LinkScope> scope) {
-  std::vector<LinkGroup> groups;
-  auto add = [&](LinkScope group_scope, std::vector<int> ranks) {
-    LinkGroup group{group_scope, std::move(ranks)};
-    if (group.ranks.size() >= 2 && std::find(groups.begin(), groups.end(), group) == groups.end())
-      groups.push_back(std::move(group));
-  };
-  std::vector<int> all(nodes.size());
-  std::iota(all.begin(), all.end(), 0);
-  if (scope) {
-    if (nodes.size() >= 2) add(*scope, {0, 1});
-    add(*scope, all);
-    return groups;
-  }
-  std::vector<int> here;
-  std::vector<int> first_of_each_node;
-  for (const int rank : all) {
-    const std::string& node = nodes[static_cast<std::size_t>(rank)];
-    if (node == nodes.front()) here.push_back(rank);
-    if (std::find(nodes.begin(), nodes.begin() + rank, node) == nodes.begin() + rank)
-      first_of_each_node.push_back(rank);
-  }
-  if (here.size() >= 2) add(LinkScope::intra_node, {here[0], here[1]});
-  add(LinkScope::intra_node, here);
-  if (first_of_each_node.size() >= 2) {
-    add(LinkScope::inter_node, {first_of_each_node[0], first_of_each_node[1]});
-    add(LinkScope::inter_node, first_of_each_node);
-    add(LinkScope::inter_node, all);
-  }
-  return groups;
+std::size_t LinkPlan::series() const {
+  std::size_t count = 0;
+  for (const LinkGroup& group : groups) count += group.series.size();
+  return count;
 }
 
 std::vector<std::size_t> message_sizes(Bytes largest) {
@@ -104,65 +249,86 @@ std::vector<std::size_t> message_sizes(Bytes largest) {
   return sizes;
 }
 
-Result<std::vector<LinkMeasurement>> measure_links(
-    const LinkSettings& settings, runtime::Device& device, Communicator& world,
-    const std::function<void(std::size_t done, std::size_t of)>& round_done) {
+Result<LinkPlan> plan_links(const LinkSettings& settings, Communicator& world) {
   if (world.size() < 2)
     return fail(ErrorCode::usage, "links need at least 2 ranks but there is 1",
                 "start it with srun -n 2 (one task per node for the network), or mpirun -n 2");
-  const std::vector<std::string> nodes = all_texts(world, settings.node);
-  const std::vector<std::string> gpus = all_texts(world, settings.gpu);
-  const std::vector<LinkGroup> groups = link_groups(nodes, settings.scope);
-  const std::vector<std::size_t> sizes = message_sizes(settings.largest_message);
+  const std::vector<std::string> nodes = all_texts(world, settings.rank.node);
+  const std::vector<std::string> gpus = all_texts(world, settings.rank.gpu);
+  const std::vector<std::string> zones = all_texts(world, settings.rank.zone);
+  std::vector<LinkRank> ranks;
+  for (std::size_t i = 0; i < nodes.size(); ++i) ranks.push_back({nodes[i], gpus[i], zones[i]});
 
-  std::vector<std::unique_ptr<Communicator>> communicators;  // null where this rank takes no part
-  std::vector<Series> series;
-  for (std::size_t i = 0; i < groups.size(); ++i) {
-    const std::vector<int>& ranks = groups[i].ranks;
-    const bool member = std::find(ranks.begin(), ranks.end(), world.rank()) != ranks.end();
-    world.barrier();
-    communicators.push_back(member ? world.subgroup(ranks) : nullptr);
-    for (const std::size_t bytes : sizes) {
-      if (ranks.size() == 2) series.push_back({i, LinkOperation::send_receive, bytes, {}});
-      series.push_back({i, LinkOperation::all_reduce, bytes, {}});
-    }
+  Bytes largest = settings.largest_message.value_or(gib);
+  if (!settings.largest_message) {
+    // Beside the array, collectives keep up to two copies of it; and something is left for others.
+    constexpr double copies = 4.0;
+    constexpr Bytes unknown = 64.0 * mib;
+    const auto neighbours = std::count(nodes.begin(), nodes.end(), settings.rank.node);
+    const Bytes available = runtime::available_memory();
+    const Bytes mine = available.value() > 0.0 ? available / (copies * static_cast<double>(neighbours)) : unknown;
+    largest = Bytes(world.min(std::clamp(mine.value(), static_cast<double>(smallest_message), gib.value())));
   }
-  runtime::Tensor buffer(device, {static_cast<std::int64_t>(sizes.back() / sizeof(float))});
-  device.zero(buffer.data(), buffer.bytes());  // sums of zeros stay zero, however often
-  device.synchronize();
+  return LinkPlan{plan_link_groups(std::move(ranks), settings.scope), message_sizes(largest)};
+}
 
+MeasuredLinks measure_links(const LinkPlan& plan, const LinkSettings& settings, runtime::Device& device,
+                            Communicator& world,
+                            const std::function<void(std::size_t done, std::size_t of)>& round_done) {
   const auto start = Clock::now();
-  const std::size_t rounds = static_cast<std::size_t>(settings.warm_up) + static_cast<std::size_t>(settings.samples);
-  for (std::size_t round = 0; round < rounds; ++round) {
-    for (Series& one : series) {
-      world.barrier();  // ranks outside the group are idle, not in another group's sample
-      Communicator* const group = communicators[one.group].get();
+  const int rounds = settings.warm_up + settings.samples;
+  // The choice of sizes is a round too.
+  const auto steps = static_cast<std::size_t>(rounds) + 1;
+  const double share = settings.time_budget.value() / static_cast<double>(std::max<std::size_t>(plan.series(), 1));
+  Buffer buffer(device);
+  std::vector<std::unique_ptr<GroupMeasurement>> mine;  // null where this rank takes no part
+  for (const LinkGroup& group : plan.groups) {
+    const bool member = std::binary_search(group.ranks.begin(), group.ranks.end(), world.rank());
+    world.idle_barrier();
+    mine.push_back(member ? std::make_unique<GroupMeasurement>(group, world.subgroup(group.ranks)) : nullptr);
+    if (member) mine.back()->choose_sizes(plan.sizes, buffer, share, settings.warm_up + fewest_samples + 1);
+  }
+  world.idle_barrier();
+  if (world.rank() == 0) round_done(1, steps);
+  for (int round = 0; round < rounds; ++round) {
+    const bool counts = round >= settings.warm_up;
+    bool done = true;
+    for (const auto& group : mine) {
+      world.idle_barrier();  // ranks outside the group sleep
       if (group == nullptr) continue;
-      const double seconds = one.operation == LinkOperation::send_receive
-                                 ? ping(*group, buffer.data(), one.bytes)
-                                 : sum_over(*group, buffer.floats(), one.bytes);
-      if (static_cast<int>(round) >= settings.warm_up) one.seconds.push_back(seconds);
+      group->measure(buffer, counts, settings.narrow_enough);
+      done = done && group->done();
     }
-    if (world.rank() == 0) round_done(round + 1, rounds);
-    if (world.max(seconds_since(start)) > settings.time_budget.value() &&
-        static_cast<int>(round) + 1 >= settings.warm_up + fewest_samples)
-      break;
+    world.idle_barrier();
+    if (world.rank() == 0) round_done(static_cast<std::size_t>(round) + 2, steps);
+    const bool enough = round + 1 >= settings.warm_up + fewest_samples;
+    const bool late = world.max(seconds_since(start)) > settings.time_budget.value();
+    const bool all_done = world.min(done ? 1.0 : 0.0) > 0.0;
+    if (all_done || (late && enough)) break;
   }
 
-  std::vector<LinkMeasurement> rows;
-  for (const Series& one : series) {
-    const std::vector<std::vector<double>> by_rank = gather_numbers(world, one.seconds);
-    if (world.rank() != 0) continue;  // every group has rank 0 as its first
-    const std::vector<int>& ranks = groups[one.group].ranks;
-    rows.push_back({.from_gpu = gpus[static_cast<std::size_t>(ranks.front())],
-                    .to_gpu = gpus[static_cast<std::size_t>(ranks.back())],
-                    .scope = groups[one.group].scope,
-                    .operation = one.operation,
-                    .ranks = static_cast<int>(ranks.size()),
-                    .message = Bytes(static_cast<double>(one.bytes)),
-                    .time = summarize(combine(by_rank, one.operation))});
+  MeasuredLinks result;
+  for (std::size_t i = 0; i < plan.groups.size(); ++i) {
+    const auto by_rank = gather_numbers(world, mine[i] == nullptr ? std::vector<double>() : mine[i]->encode());
+    if (world.rank() == 0) decode(plan.groups[i], by_rank[static_cast<std::size_t>(plan.groups[i].ranks[0])], result);
   }
-  return rows;
+  if (world.rank() == 0) result.fits = fit_links(result.links);
+  return result;
+}
+
+std::vector<LinkFit> fit_links(const std::vector<LinkMeasurement>& links) {
+  std::map<LinkKey, std::vector<LinkPoint>> points;
+  for (const LinkMeasurement& link : links) points[link.key].push_back({link.message, link.time.median});
+  std::vector<LinkFit> fits;
+  for (const auto& [key, measured] : points) {
+    if (const auto fit = fit_link_curve(measured, key.from.ranks))  // fewer than three sizes have no curve
+      fits.push_back({.key = key,
+                      .curve = fit->curve,
+                      .median_error = fit->median_error,
+                      .largest_error = fit->largest_error,
+                      .points = fit->points});
+  }
+  return fits;
 }
 
 }  // namespace sailor::profiler

@@ -1,5 +1,5 @@
-// Measures messages between ranks and sums over ranks, with the communicators of the training runtime. Runs on every
-// rank of a job.
+// Measures messages between ranks and collectives over ranks, with the communicators of the training runtime and
+// memory of the device. Runs on every rank of a job; ranks that are not measured sleep meanwhile.
 #pragma once
 
 #include <functional>
@@ -9,39 +9,57 @@
 
 #include "core/error.hpp"
 #include "core/units.hpp"
-#include "profile/profile.hpp"
+#include "profile/measurements.hpp"
+#include "profiler/link_plan.hpp"
 #include "runtime/communicator.hpp"
 #include "runtime/device.hpp"
 
 namespace sailor::profiler {
 
 struct LinkSettings {
-  std::string gpu;                 ///< of this rank
-  std::string node;                ///< where this rank runs; ranks with the same text share a node
-  std::optional<LinkScope> scope;  ///< overrides what the nodes say
-  Bytes largest_message = 64.0 * mib;
-  int samples = 20;           ///< rounds that count
-  int warm_up = 3;            ///< rounds before them
-  Seconds time_budget{60.0};  ///< no new round is begun after that, once 3 samples are done
+  LinkRank rank{};                         ///< of this rank
+  std::optional<LinkScope> scope{};        ///< overrides what the nodes say
+  std::optional<Bytes> largest_message{};  ///< else what memory allows, up to 1 GiB
+  int samples = 20;                        ///< rounds that count, at most
+  int warm_up = 3;                         ///< rounds before them
+  /// No new round is begun after that, once `fewest_samples` are done; sizes that cannot be measured so often within
+  /// their curve's share of it are left out.
+  Seconds time_budget{60.0};
+  double narrow_enough = 0.03;  ///< a size is done when its median is known to this (95%, relative)
 };
 
-/// Ranks that are measured together: two for messages and sums, more for sums only.
-struct LinkGroup {
-  LinkScope scope = LinkScope::intra_node;
-  std::vector<int> ranks;  ///< ascending, first 0
-  bool operator==(const LinkGroup&) const = default;
+/// What will be measured; the same on all ranks.
+struct LinkPlan {
+  std::vector<LinkGroup> groups;
+  std::vector<std::size_t> sizes;  ///< bytes
+  [[nodiscard]] std::size_t series() const;
 };
-
-/// Which ranks to measure, given the node of each: rank 0 with a neighbour on its node and with one on another node;
-/// all ranks of its node; all ranks. With `scope`: ranks 0 and 1, and all, as that.
-std::vector<LinkGroup> link_groups(const std::vector<std::string>& nodes, std::optional<LinkScope> scope);
 
 /// 1 KiB, 4 KiB, 16 KiB, ... up to `largest`.
 std::vector<std::size_t> message_sizes(Bytes largest);
 
-/// Measurements on rank 0; empty on other ranks. Errors (usage): fewer than two ranks.
-Result<std::vector<LinkMeasurement>> measure_links(
-    const LinkSettings& settings, runtime::Device& device, runtime::Communicator& world,
-    const std::function<void(std::size_t done, std::size_t of)>& round_done);
+/// Collective. Errors (usage): fewer than two ranks.
+Result<LinkPlan> plan_links(const LinkSettings& settings, runtime::Communicator& world);
+
+/// Messages of a curve that would have taken too long.
+struct LeftOut {
+  LinkKey key{};
+  Bytes smallest{};    ///< this and all larger ones
+  Seconds expected{};  ///< of one of `smallest`
+};
+
+struct MeasuredLinks {
+  std::vector<LinkMeasurement> links;
+  std::vector<LinkFit> fits;
+  std::vector<LeftOut> left_out;
+};
+
+/// Collective. Measurements on rank 0; empty on other ranks. `round_done` is called on rank 0.
+MeasuredLinks measure_links(const LinkPlan& plan, const LinkSettings& settings, runtime::Device& device,
+                            runtime::Communicator& world,
+                            const std::function<void(std::size_t done, std::size_t of)>& round_done);
+
+/// A curve for every key with at least three sizes.
+std::vector<LinkFit> fit_links(const std::vector<LinkMeasurement>& links);
 
 }  // namespace sailor::profiler

@@ -25,7 +25,7 @@ Result<void> check_supported(const Model& model) {
     return lacks(fmt::format("grouped-query attention ({} key-value heads for {} heads)", model.key_value_heads,
                              model.attention_heads),
                  "use a model with key_value_heads = attention_heads");
-  if (model.final_norm == FinalNorm::separate)
+  if (model.has_separate_norm())
     return lacks("a final norm as a layer of its own", "use final_norm = \"in_head\" or \"none\"");
   return {};
 }

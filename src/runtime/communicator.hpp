@@ -53,8 +53,15 @@ class Communicator {
   // ---- Collectives: every rank calls them in the same order, with the same counts.
   /// data = sum over ranks, in place.
   virtual void all_reduce_sum(float* data, std::int64_t count) = 0;
+  // An array of `count` values in size() equal slices, slice i of rank i: count is a multiple of size().
+  /// Every rank has its slice of data in place; afterwards all slices.
+  virtual void all_gather(float* data, std::int64_t count) = 0;
+  /// Slice rank() of data = sum over ranks; the other slices are undefined afterwards.
+  virtual void reduce_scatter_sum(float* data, std::int64_t count) = 0;
   virtual void broadcast(void* data, std::size_t bytes, int root) = 0;
   virtual void barrier() = 0;
+  /// A barrier for ranks that may wait long and must leave the cores to others: sleeps between looks, up to 1 ms.
+  virtual void idle_barrier() = 0;
 
   // ---- The same on values of the host, for what ranks agree on.
   [[nodiscard]] virtual double sum(double value) = 0;

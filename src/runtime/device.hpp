@@ -3,12 +3,14 @@
 //
 // Pointers are device memory unless a name says `host`. Matrices are row-major and dense unless a leading
 // dimension is given. Operations may be queued and return early; they run in the order they were asked for,
-// and synchronize() waits for them. A failing device throws std::runtime_error with the device's name; the
-// rank's main loop turns that into a message and ends the job.
+// and synchronize() waits for them. A failing device throws std::runtime_error with the device's name (too little
+// memory: OutOfMemoryError); the rank's main loop turns that into a message and ends the job.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <stdexcept>
 #include <string>
 
 #include "core/units.hpp"
@@ -20,6 +22,25 @@ struct MemoryUse {
   Bytes alive{};     ///< allocated now
   Bytes peak{};      ///< largest `alive` since the last reset_peak_memory()
   Bytes reserved{};  ///< taken from the system: alive plus what the pool keeps for reuse
+};
+
+/// An allocation that failed. The device can be used on, and what was allocated before is there.
+class OutOfMemoryError : public std::runtime_error {
+ public:
+  OutOfMemoryError(const std::string& message, Bytes requested_bytes, Bytes reserved_bytes, Bytes available_bytes)
+      : std::runtime_error(message), requested(requested_bytes), reserved(reserved_bytes), available(available_bytes) {}
+  Bytes requested;
+  Bytes reserved;   ///< taken from the system before, without what could be given back
+  Bytes available;  ///< that the device has for this rank, `reserved` included; where it has no limit, `reserved`
+};
+
+/// A point in a device's queue of operations, for measuring the time between two of them.
+class Event {
+ public:
+  Event() = default;
+  virtual ~Event() = default;
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
 };
 
 /// C (m, n) = op(A) (m, k) · op(B) (k, n), or C += that. A is stored (k, m) when transposed, B (n, k).
@@ -76,10 +97,15 @@ class Device {
   [[nodiscard]] virtual std::string versions() const = 0;
 
   // ---- Memory. Contents of new memory are undefined. Alignment is at least 64 bytes.
+  /// Throws OutOfMemoryError.
   [[nodiscard]] virtual void* allocate(std::size_t bytes) = 0;
   virtual void release(void* memory) = 0;
   [[nodiscard]] virtual MemoryUse memory_use() const = 0;
   virtual void reset_peak_memory() = 0;
+  /// Reserve no more than that; 0: as much as there is. Below what is reserved now only new memory is refused.
+  virtual void set_memory_limit(Bytes limit) = 0;
+  /// Returns to the system what the pool keeps for reuse, so that what is allocated next lies elsewhere.
+  virtual void release_unused_memory() = 0;
 
   virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
   /// The host memory may be reused when these return.
@@ -87,6 +113,18 @@ class Device {
   virtual void copy_to_host(void* host, const void* from, std::size_t bytes) = 0;
   virtual void zero(void* memory, std::size_t bytes) = 0;
   virtual void synchronize() = 0;
+
+  // ---- Measuring
+  /// An event of this device, which must outlive it. Not recorded yet.
+  [[nodiscard]] virtual std::unique_ptr<Event> make_event() = 0;
+  /// The event becomes the point behind all operations asked for so far; it may have been another before.
+  virtual void record(Event& event) = 0;
+  /// From one recorded event to a later one. Waits until the device has got to `to`.
+  [[nodiscard]] virtual Seconds elapsed(const Event& from, const Event& to) = 0;
+  /// When it returns, no cache of the device holds memory that an operation used before.
+  virtual void flush_caches() = 0;
+  /// Of the processor now; 0 when the system does not say.
+  [[nodiscard]] virtual double clock_hz() const = 0;
 
   // ---- Linear algebra
   virtual void matmul(const MatrixProduct& product, const float* a, const float* b, float* c) = 0;

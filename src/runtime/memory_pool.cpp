@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <iterator>
-#include <stdexcept>
 
 #include "core/terminal.hpp"
 
@@ -31,18 +30,29 @@ MemoryPool::~MemoryPool() {
     if (block.segment_start) give_back_(start);
 }
 
+void* MemoryPool::reserve(std::size_t size) {
+  if (limit_ > 0 && (size > limit_ || reserved_ > limit_ - size)) return nullptr;
+  return reserve_(size);
+}
+
 MemoryPool::Blocks::iterator MemoryPool::reserve_segment(std::size_t size) {
   size = std::max(size, smallest_segment);
-  void* segment = reserve_(size);
+  void* segment = reserve(size);
   if (segment == nullptr) {
     give_back_free_segments();
-    segment = reserve_(size);
+    segment = reserve(size);
   }
-  if (segment == nullptr)
-    throw std::runtime_error(fmt::format(
-        "{} has no memory for {} more: {} in tensors, {} reserved; use more stages or a smaller micro-batch", owner_,
-        format_bytes(Bytes(static_cast<double>(size))), format_bytes(Bytes(static_cast<double>(alive_))),
-        format_bytes(Bytes(static_cast<double>(reserved_)))));
+  if (segment == nullptr) {
+    const MemoryUse now = use();
+    const Bytes requested(static_cast<double>(size));
+    const Bytes limit(static_cast<double>(limit_));
+    throw OutOfMemoryError(
+        fmt::format("{} has no memory for {} more: {} in tensors, {} reserved{}; use more stages or a smaller "
+                    "micro-batch",
+                    owner_, format_bytes(requested), format_bytes(now.alive), format_bytes(now.reserved),
+                    limit_ > 0 ? fmt::format(" of {} allowed", format_bytes(limit)) : ""),
+        requested, now.reserved, limit_ > 0 ? limit : now.reserved);
+  }
   reserved_ += size;
   return blocks_.emplace(static_cast<char*>(segment), Block{.size = size, .free = true, .segment_start = true}).first;
 }

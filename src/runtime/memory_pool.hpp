@@ -25,11 +25,15 @@ class MemoryPool {
   MemoryPool(const MemoryPool&) = delete;
   MemoryPool& operator=(const MemoryPool&) = delete;
 
-  /// Aligned to 64 bytes relative to the segments. Throws std::runtime_error when the system has no more.
+  /// Aligned to 64 bytes relative to the segments. Throws OutOfMemoryError when the system has no more, or the limit
+  /// does not allow it.
   void* allocate(std::size_t bytes);
   void release(void* memory);
   [[nodiscard]] MemoryUse use() const;
   void reset_peak() { peak_ = alive_; }
+  /// Bytes that may be reserved at most; 0: no limit.
+  void set_limit(std::size_t bytes) { limit_ = bytes; }
+  void give_back_free_segments();
 
  private:
   struct Block {
@@ -41,7 +45,7 @@ class MemoryPool {
   using Blocks = std::map<char*, Block>;
 
   Blocks::iterator reserve_segment(std::size_t size);
-  void give_back_free_segments();
+  void* reserve(std::size_t size);  // null when that is too much
 
   std::string owner_;
   std::function<void*(std::size_t)> reserve_;
@@ -51,6 +55,7 @@ class MemoryPool {
   std::size_t alive_ = 0;
   std::size_t peak_ = 0;
   std::size_t reserved_ = 0;
+  std::size_t limit_ = 0;
 };
 
 }  // namespace sailor::runtime

@@ -43,7 +43,8 @@ std::optional<Bytes> capacity_of(const Environment& environment, const GpuType& 
 /// Walks over a plan once and fills a Prediction.
 class ClosedForm {
  public:
-  ClosedForm(const Plan& plan, const Environment& environment) : plan_(plan), env_(environment) {}
+  ClosedForm(const Plan& plan, const Environment& environment, const LayerCosts& costs)
+      : plan_(plan), env_(environment), costs_(costs) {}
 
   Result<Prediction> run() {
     SAILOR_CHECK(check_plan(plan_, env_.model));
@@ -81,19 +82,35 @@ class ClosedForm {
     return static_cast<int>(last - first);
   }
 
-  Result<LayerMeasurement> measurement(const Stage& stage, LayerKind kind, int rank) const {
-    return env_.profile.layer({.model = env_.model.name,
-                               .gpu = stage.gpu,
-                               .precision = plan_.job.precision,
-                               .recompute = stage.recompute,
-                               .tensor_parallel = stage.tensor_parallel,
-                               .micro_batch = plan_.micro_batch,
-                               .sequence_length = plan_.job.sequence_length,
-                               .busy_ranks = busy_ranks(rank),
-                               .kind = kind});
+  Result<LayerCost> cost_of(const Stage& stage, LayerKind kind, int layer, int rank) {
+    const LayerKey key{.model = env_.model.name,
+                       .gpu = stage.gpu,
+                       .precision = plan_.job.precision,
+                       .recompute = stage.recompute,
+                       .tensor_parallel = stage.tensor_parallel,
+                       .micro_batch = plan_.micro_batch,
+                       .sequence_length = plan_.job.sequence_length,
+                       .busy_ranks = busy_ranks(rank),
+                       .kind = kind,
+                       .first_layer = layer};
+    const Result<LayerPrice>& price = costs_.find(key);
+    if (!price) return fail(price.error());
+    note(price->cost.origin);
+    if (price->basis != Basis::look_up)
+      estimated_inputs_.insert({.origin = price->cost.origin, .what = costs_.explain(key, *price)});
+    return price->cost;
   }
 
-  Result<Seconds> link_time(const Stage& from, const Stage& to, int from_rank, int to_rank, Bytes message) const {
+  /// The worst origin of what the prediction stands on.
+  void note(Origin origin) { prediction_.origin = std::max(prediction_.origin, origin); }
+  void note_link(const LinkEnd& from, const LinkEnd& to, LinkScope scope, Origin origin) {
+    note(origin);
+    if (origin > Origin::published)
+      estimated_inputs_.insert(
+          {.origin = origin, .what = fmt::format("link {} - {}, {}", from.gpu, to.gpu, to_string(scope))});
+  }
+
+  Result<Seconds> link_time(const Stage& from, const Stage& to, int from_rank, int to_rank, Bytes message) {
     if (env_.cluster != nullptr && from.zone != to.zone)
       for (const ZoneLink& link : env_.cluster->links)
         if ((link.from == from.zone && link.to == to.zone) || (link.from == to.zone && link.to == from.zone))
@@ -101,7 +118,12 @@ class ClosedForm {
     const LinkScope scope = nodes_[static_cast<std::size_t>(from_rank)] == nodes_[static_cast<std::size_t>(to_rank)]
                                 ? LinkScope::intra_node
                                 : LinkScope::inter_node;
-    return env_.profile.send_time(from.gpu, to.gpu, scope, message);
+    const LinkEnd sender{.gpu = from.gpu, .zone = from.zone};
+    const LinkEnd receiver{.gpu = to.gpu, .zone = to.zone};
+    const auto time = env_.profile.send_time(sender, receiver, scope, message);
+    if (!time) return fail(time.error());
+    note_link(sender, receiver, scope, time->origin);
+    return time->time;
   }
 
   double egress_usd_per_byte(const Stage& from, const Stage& to) const {
@@ -127,23 +149,27 @@ class ClosedForm {
     result.pipeline_entry = static_cast<int>(entry);
     result.stage = static_cast<int>(index);
 
-    std::map<LayerKind, int> counts;
-    for (int layer = stage.layers.first; layer < stage.layers.last; ++layer) ++counts[env_.model.layer_kind(layer)];
     double parameters = 0.0;
     Bytes activations{};
-    for (const auto& [kind, count] : counts) {
-      const auto layer = measurement(stage, kind, rank);
-      if (!layer) return fail(layer.error());
-      result.forward += layer->forward.median * count;
-      result.backward += layer->backward.median * count;
-      result.update += layer->update.median * count;
-      parameters += static_cast<double>(layer->parameters) * count;
-      activations += layer->activation * count;
-      result.memory.workspace = std::max(result.memory.workspace, layer->workspace);
+    int count = 0;
+    for (int layer = stage.layers.first; layer < stage.layers.last; layer += count) {
+      const LayerKind kind = env_.model.layer_kind(layer);
+      const auto cost = cost_of(stage, kind, layer, rank);
+      if (!cost) return fail(cost.error());
+      count = 1;  // layers from here on that cost the same
+      while (layer + count < std::min(stage.layers.last, cost->last_layer) &&
+             env_.model.layer_kind(layer + count) == kind)
+        ++count;
+      result.forward += cost->forward.median * count;
+      result.backward += cost->backward.median * count;
+      result.update += cost->update.median * count;
+      parameters += static_cast<double>(cost->parameters) * count;
+      activations += cost->activation * count;
+      result.memory.workspace = std::max(result.memory.workspace, cost->workspace);
     }
     // A tied head on a stage of its own has a full second copy of the token embedding, and steps it too.
-    if (counts.contains(LayerKind::head) && !counts.contains(LayerKind::embedding) && env_.model.tied_embedding) {
-      const auto embedding = measurement(stage, LayerKind::embedding, rank);
+    if (stage.layers.last == env_.model.layers() && stage.layers.first > 0 && env_.model.tied_embedding) {
+      const auto embedding = cost_of(stage, LayerKind::embedding, 0, rank);
       if (!embedding) return fail(embedding.error());
       const double tied = static_cast<double>(env_.model.tied_parameters()) / stage.tensor_parallel;
       parameters += tied;
@@ -241,16 +267,33 @@ class ClosedForm {
     }
     if (replicas < 2) return {};
     const bool one_node = nodes_[static_cast<std::size_t>(first_rank)] == nodes_[static_cast<std::size_t>(last_rank)];
-    const StageId& any = *holders.begin();
-    const auto time = env_.profile.all_reduce_time(plan_.pipelines[any.entry].stages[any.stage].gpu,
-                                                   one_node ? LinkScope::intra_node : LinkScope::inter_node, replicas,
-                                                   amount / tensor_parallel);
+    const auto time = slowest_all_reduce(holders, one_node ? LinkScope::intra_node : LinkScope::inter_node, replicas,
+                                         amount / tensor_parallel);
     if (!time) return fail(time.error());
     for (const StageId& id : holders) {
       prediction_of(id).synchronization += *time;
       largest_buffer[id] = std::max(largest_buffer[id], amount / tensor_parallel);
     }
     return {};
+  }
+
+  /// A sum over unlike devices or zones is as slow as over its slowest pair.
+  Result<Seconds> slowest_all_reduce(const Holders& holders, LinkScope scope, int replicas, Bytes message) {
+    std::set<LinkEnd> ends;
+    for (const StageId& id : holders) {
+      const Stage& stage = plan_.pipelines[id.entry].stages[id.stage];
+      ends.insert({.gpu = stage.gpu, .zone = stage.zone});
+    }
+    Seconds slowest{};
+    for (const LinkEnd& from : ends)
+      for (const LinkEnd& to : ends) {
+        if (ends.size() > 1 && from == to) continue;
+        const auto time = env_.profile.all_reduce_time(from, to, scope, replicas, message);
+        if (!time) return fail(time.error());
+        note_link(from, to, scope, time->origin);
+        slowest = std::max(slowest, time->time);
+      }
+    return slowest;
   }
 
   StagePrediction& prediction_of(const StageId& id) {
@@ -288,11 +331,14 @@ class ClosedForm {
     prediction_.gpu_cost_per_iteration = price_ * prediction_.iteration_time;
     prediction_.egress_cost_per_iteration = egress_;
     prediction_.cost_per_iteration = prediction_.gpu_cost_per_iteration + egress_;
+    prediction_.estimated_inputs.assign(estimated_inputs_.begin(), estimated_inputs_.end());
     return std::move(prediction_);
   }
 
   const Plan& plan_;
   const Environment& env_;
+  const LayerCosts& costs_;
+  std::set<EstimatedInput> estimated_inputs_;
   std::vector<int> nodes_;
   std::vector<std::vector<int>> first_rank_;
   UsdPerHour price_{};
@@ -311,7 +357,9 @@ Framework sailor_framework() {
 }
 
 Result<Prediction> simulate(const Plan& plan, const Environment& environment) {
-  return ClosedForm(plan, environment).run();
+  if (environment.costs != nullptr) return ClosedForm(plan, environment, *environment.costs).run();
+  const LayerCosts costs(environment.model, environment.profile, environment.gpus, environment.measured_only);
+  return ClosedForm(plan, environment, costs).run();
 }
 
 PlanPrediction summary(const Prediction& prediction) {
@@ -320,7 +368,8 @@ PlanPrediction summary(const Prediction& prediction) {
           .synchronization_time = prediction.synchronization_time,
           .update_time = prediction.update_time,
           .peak_memory = prediction.peak_memory,
-          .cost_per_iteration = prediction.cost_per_iteration};
+          .cost_per_iteration = prediction.cost_per_iteration,
+          .origin = std::string(to_string(prediction.origin))};
 }
 
 std::optional<std::string> memory_problem(const Plan& plan, const Prediction& prediction) {

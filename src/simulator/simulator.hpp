@@ -18,6 +18,7 @@
 #include "model/model.hpp"
 #include "plan/placement.hpp"
 #include "plan/plan.hpp"
+#include "profile/layer_costs.hpp"
 #include "profile/profile.hpp"
 
 namespace sailor::simulator {
@@ -41,6 +42,8 @@ struct Environment {
   const GpuCatalogue& gpus;
   const Cluster* cluster = nullptr;  ///< node sizes, prices and zones; without it one device per node
   Framework framework = sailor_framework();
+  bool measured_only = false;         ///< refuse what would have to be interpolated or estimated
+  const LayerCosts* costs = nullptr;  ///< answers that several predictions share; of the same model, profile and GPUs
 };
 
 /// Memory of one rank, itemised.
@@ -71,6 +74,13 @@ struct StagePrediction {
   [[nodiscard]] bool fits() const { return !capacity || memory.total() <= *capacity; }
 };
 
+/// A number behind a prediction that is not a measurement.
+struct EstimatedInput {
+  Origin origin = Origin::estimated;  ///< interpolated or estimated
+  std::string what;                   ///< "layer times of opt-350m on H200-141 (no profile; ...)"
+  auto operator<=>(const EstimatedInput&) const = default;
+};
+
 struct Prediction {
   Seconds iteration_time{};
   Seconds pipeline_time{};  ///< of the slowest pipeline
@@ -82,6 +92,8 @@ struct Prediction {
   Usd egress_cost_per_iteration{};  ///< part of the cost: bytes that leave a zone
   Bytes peak_memory{};              ///< largest over ranks
   bool fits = true;
+  Origin origin = Origin::measured;              ///< the worst of the numbers that the prediction stands on
+  std::vector<EstimatedInput> estimated_inputs;  ///< what makes `origin` worse than published, each once
   std::vector<StagePrediction> stages;
 };
 

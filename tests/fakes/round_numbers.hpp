@@ -4,34 +4,42 @@
 // Every message takes 0.5 s one way, every all-reduce of two 3 s. 1 MB of base memory.
 #pragma once
 
-#include "profile/profile.hpp"
+#include "profile/measurements.hpp"
 
 namespace sailor::testing {
 
 inline TimeStatistics exactly(double seconds) {
-  return {.median = Seconds(seconds), .p10 = Seconds(seconds), .p90 = Seconds(seconds), .samples = 1};
+  return {.median = Seconds(seconds),
+          .p10 = Seconds(seconds),
+          .p90 = Seconds(seconds),
+          .low = Seconds(seconds),
+          .high = Seconds(seconds),
+          .samples = 1};
 }
 
 inline ProfileData round_numbers_profile() {
   ProfileData data;
-  data.provenance = {.tool = "a test",
-                     .command = "round_numbers_profile",
-                     .host = "nowhere",
-                     .device = "none",
-                     .versions = "none",
-                     .date = "2026-01-01T00:00:00Z",
-                     .source = ""};
+  data.sessions = {{.id = "round-numbers",
+                    .provenance = {.tool = "a test",
+                                   .command = "round_numbers_profile",
+                                   .host = "nowhere",
+                                   .device = "none",
+                                   .versions = "none",
+                                   .date = "2026-01-01T00:00:00Z",
+                                   .source = ""}}};
   auto add_layer = [&](LayerKind kind, int micro_batch, double forward, double backward, double update, int parameters,
                        double activation) {
-    data.layers.push_back(
-        {.key = {.model = "tiny-gpt", .gpu = "cpu", .micro_batch = micro_batch, .sequence_length = 64, .kind = kind},
-         .forward = exactly(forward * micro_batch),
-         .backward = exactly(backward * micro_batch),
-         .update = exactly(update),
-         .parameters = parameters,
-         .activation = Bytes(activation * micro_batch),
-         .output = Bytes(0),
-         .workspace = Bytes(7)});
+    const LayerKey key{
+        .model = "tiny-gpt", .gpu = "cpu", .micro_batch = micro_batch, .sequence_length = 64, .kind = kind};
+    data.layer_times.push_back({.key = key,
+                                .forward = exactly(forward * micro_batch),
+                                .backward = exactly(backward * micro_batch),
+                                .update = exactly(update)});
+    data.layer_memory.push_back({.key = key,
+                                 .parameters = parameters,
+                                 .activation = Bytes(activation * micro_batch),
+                                 .output = Bytes(0),
+                                 .workspace = Bytes(7)});
   };
   for (const int micro_batch : {1, 2}) {
     add_layer(LayerKind::embedding, micro_batch, 1, 1, 0.5, 1000, 10);
@@ -40,11 +48,11 @@ inline ProfileData round_numbers_profile() {
   }
   for (const double bytes : {1.0, 1e12})
     for (const LinkOperation operation : {LinkOperation::send_receive, LinkOperation::all_reduce})
-      data.links.push_back({.from_gpu = "cpu",
-                            .to_gpu = "cpu",
-                            .scope = LinkScope::inter_node,
-                            .operation = operation,
-                            .ranks = 2,
+      data.links.push_back({.key = {.from = {.gpu = "cpu"},
+                                    .to = {.gpu = "cpu"},
+                                    .scope = LinkScope::inter_node,
+                                    .operation = operation,
+                                    .ranks = 2},
                             .message = Bytes(bytes),
                             .time = exactly(operation == LinkOperation::all_reduce ? 3.0 : 0.5)});
   data.processes.push_back({.gpu = "cpu", .framework = "sailor", .base_memory = Bytes(1e6)});

@@ -7,7 +7,7 @@
 
 #include "core/files.hpp"
 #include "core/process.hpp"
-#include "profile/profile.hpp"
+#include "profile/store.hpp"
 #include "tests/fakes/round_numbers.hpp"
 
 namespace sailor {

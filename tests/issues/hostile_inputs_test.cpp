@@ -15,7 +15,7 @@
 #include "core/text.hpp"
 #include "core/toml_reader.hpp"
 #include "plan/plan.hpp"
-#include "profile/profile.hpp"
+#include "profile/store.hpp"
 #include "tests/fakes/round_numbers.hpp"
 
 namespace sailor {

@@ -1,4 +1,4 @@
-// sailor-profile on two ranks of this machine, and the choice of ranks that links are measured between.
+// sailor-profile on two ranks of this machine.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -9,15 +9,13 @@
 #include "core/files.hpp"
 #include "model/model.hpp"
 #include "profile/profile.hpp"
-#include "profiler/link_profiler.hpp"
+#include "profile/store.hpp"
 #include "runtime/mpi/mpi_session.hpp"
 
 namespace sailor {
 namespace {
 
 namespace fs = std::filesystem;
-using profiler::link_groups;
-using profiler::LinkGroup;
 
 class ProfilerOnTwoRanks : public testing::Test {
  protected:
@@ -55,19 +53,37 @@ class ProfilerOnTwoRanks : public testing::Test {
 TEST_F(ProfilerOnTwoRanks, LayersOfATinyModelAreStored) {
   const std::string models = std::string(SAILOR_SOURCE_DIR) + "/profiles/models";
   ASSERT_EQ(run(2, "layers --model tiny-gpt --models " + models +
-                       " --micro-batches 1,2 --sequence-length 32 --samples 4 --warm-up 1 --store " + store()),
+                       " --micro-batches 1,2 --sequence-length 32 --samples 4 --warm-up 1 --time-budget 1 --store " +
+                       store()),
             0)
       << err();
   auto data = load_profile(store());
   ASSERT_TRUE(data) << data.error().message();
   EXPECT_NE(out().find("added " + store()), std::string::npos) << out();
-  EXPECT_NE(data->provenance.command.find("layers --model tiny-gpt"), std::string::npos);
-  EXPECT_FALSE(data->provenance.host.empty());
-  EXPECT_FALSE(data->provenance.device.empty());
+  EXPECT_NE(data->sessions[0].provenance.command.find("layers --model tiny-gpt"), std::string::npos);
+  EXPECT_FALSE(data->sessions[0].provenance.host.empty());
+  EXPECT_FALSE(data->sessions[0].provenance.device.empty());
 
   auto model = find_model("tiny-gpt", models);
   ASSERT_TRUE(model) << model.error().message();
-  EXPECT_EQ(data->layers.size(), 6U);  // 3 kinds, 2 sizes
+  EXPECT_EQ(data->layer_times.size(), 6U);  // 3 kinds, 2 sizes
+  for (const LayerTime& row : data->layer_times) {
+    EXPECT_EQ(row.key.busy_ranks, 2);
+    for (const TimeStatistics& time : {row.forward, row.backward, row.update, row.cold_forward, row.cold_backward}) {
+      EXPECT_GT(time.median, Seconds(0.0));
+      EXPECT_LE(time.p10, time.median);
+      EXPECT_LE(time.median, time.p90);
+      EXPECT_LE(time.low, time.median);
+      EXPECT_LE(time.median, time.high);
+      EXPECT_EQ(time.samples % 2, 0);  // as many of each rank
+    }
+    EXPECT_GE(row.forward.samples, 2 * 3 * 2);  // ranks, batches, rounds
+    EXPECT_EQ(row.backward.samples, row.forward.samples);
+    EXPECT_GE(row.cold_forward.samples, 2 * 3);  // one pass of a batch
+  }
+  EXPECT_GE(data->sessions[0].slowdown, 1.0);
+  EXPECT_LE(data->sessions[0].lowest_clock_hz, data->sessions[0].highest_clock_hz);
+  EXPECT_NE(out().find("±: a repetition has its median within that (95%)"), std::string::npos) << out();
   const Profile profile(*data);
   for (const int micro_batch : {1, 2})
     for (const LayerKind kind : {LayerKind::embedding, LayerKind::block, LayerKind::head}) {
@@ -78,14 +94,9 @@ TEST_F(ProfilerOnTwoRanks, LayersOfATinyModelAreStored) {
                                 .busy_ranks = 2,
                                 .kind = kind});
       ASSERT_TRUE(row) << row.error().message();
-      EXPECT_EQ(row->key.busy_ranks, 2);
       EXPECT_GT(row->forward.median, Seconds(0.0));
       EXPECT_GT(row->backward.median, Seconds(0.0));
       EXPECT_GT(row->update.median, Seconds(0.0));
-      // Two ranks, four rounds.
-      EXPECT_EQ(row->forward.samples, 8);
-      EXPECT_EQ(row->backward.samples, 8);
-      EXPECT_EQ(row->update.samples, 8);
       EXPECT_EQ(row->parameters, model->parameters(kind));
       // fp32: 4 bytes for each value of (tokens, hidden).
       EXPECT_EQ(row->output, Bytes(kind == LayerKind::head ? 0.0 : 4.0 * 32 * micro_batch * model->hidden));
@@ -99,31 +110,78 @@ TEST_F(ProfilerOnTwoRanks, LayersOfATinyModelAreStored) {
   EXPECT_LT(data->processes[0].base_memory, gib);
 }
 
-TEST_F(ProfilerOnTwoRanks, LinksAreStoredForEverySize) {
-  ASSERT_EQ(run(2, "links --max-message 65536 --samples 4 --warm-up 1 --store " + store()), 0) << err();
+const std::string models_option = std::string(" --models ") + SAILOR_SOURCE_DIR + "/profiles/models";
+
+TEST_F(ProfilerOnTwoRanks, SizesThatDoNotFitAreRecordedAndTheOthersKept) {
+  ASSERT_EQ(run(2,
+                "layers --model tiny-gpt --micro-batches 1,4096,8192 --sequence-length 32 --time-budget 1 "
+                "--memory-limit 64e6 --store " +
+                    store() + models_option),
+            0)
+      << err();
+  EXPECT_NE(err().find("warning: micro-batch 4096 does not fit on cpu with 2 ranks busy"), std::string::npos) << err();
   auto data = load_profile(store());
   ASSERT_TRUE(data) << data.error().message();
-  EXPECT_EQ(data->links.size(), 8U);  // 2 operations; 1, 4, 16, 64 KiB
-  for (const LinkMeasurement& row : data->links) {
-    EXPECT_EQ(row.scope, LinkScope::intra_node);
-    EXPECT_EQ(row.ranks, 2);
-    EXPECT_EQ(row.time.samples, 4);
-    EXPECT_GT(row.time.median, Seconds(0.0));
-  }
-  const Profile profile(*data);
-  EXPECT_TRUE(profile.send_time("cpu", "cpu", LinkScope::intra_node, 10.0 * kib));
-  EXPECT_TRUE(profile.all_reduce_time("cpu", LinkScope::intra_node, 4, 10.0 * kib));
+  EXPECT_EQ(data->layer_times.size(), 3U);
+  EXPECT_EQ(data->layer_memory.size(), 3U);
+  for (const LayerTime& row : data->layer_times) EXPECT_EQ(row.key.micro_batch, 1);
+  ASSERT_EQ(data->out_of_memory.size(), 1U);
+  EXPECT_EQ(data->out_of_memory[0].key.micro_batch, 4096);
+  EXPECT_EQ(data->out_of_memory[0].available, Bytes(64e6));
+  EXPECT_GT(data->out_of_memory[0].needed, Bytes(64e6));
 }
 
-TEST_F(ProfilerOnTwoRanks, ScopeOptionOverridesTheNodes) {
-  ASSERT_EQ(run(2, "links --max-message 1024 --samples 3 --scope inter-node --gpu A100-40 --store " + store()), 0)
+TEST_F(ProfilerOnTwoRanks, ModelThatDoesNotFitAtAllIsAnErrorOnce) {
+  EXPECT_EQ(run(2, "layers --model tiny-gpt --time-budget 1 --memory-limit 1e6 --store " + store() + models_option), 1);
+  const std::string text = err();
+  const std::size_t first = text.find("sailor-profile: error: nothing of model tiny-gpt fits into memory");
+  EXPECT_NE(first, std::string::npos) << text;
+  EXPECT_EQ(text.find("sailor-profile: error: ", first + 1), std::string::npos) << text;
+  EXPECT_FALSE(fs::exists(store()));
+}
+
+TEST_F(ProfilerOnTwoRanks, NumbersOfBusyRanksAreMeasuredOneAfterTheOther) {
+  ASSERT_EQ(run(2,
+                "layers --model tiny-gpt --micro-batches 1 --sequence-length 32 --layers block --blocks 1 --no-cold "
+                "--time-budget 1 --busy-ranks 1,2 --store " +
+                    store() + models_option),
+            0)
       << err();
   auto data = load_profile(store());
   ASSERT_TRUE(data) << data.error().message();
-  for (const LinkMeasurement& row : data->links) {
-    EXPECT_EQ(row.scope, LinkScope::inter_node);
-    EXPECT_EQ(row.from_gpu, "A100-40");
+  ASSERT_EQ(data->layer_times.size(), 2U);
+  for (std::size_t i = 0; i < 2; ++i) {
+    const LayerTime& row = data->layer_times[i];
+    EXPECT_EQ(row.key.kind, LayerKind::block);
+    EXPECT_EQ(row.key.busy_ranks, static_cast<int>(i) + 1);
+    EXPECT_EQ(row.cold_forward.samples, 0);
+    EXPECT_GE(row.forward.samples, row.key.busy_ranks * 3 * 2);
   }
+  EXPECT_EQ(data->layer_memory.size(), 1U);
+  EXPECT_EQ(run(2, "layers --model tiny-gpt --busy-ranks 3 --store " + store() + models_option), 2);
+  EXPECT_NE(err().find("--busy-ranks: 3 ranks cannot be busy on a host: the most there are 2; start 3 ranks per node"),
+            std::string::npos)
+      << err();
+}
+
+TEST_F(ProfilerOnTwoRanks, WhatTheRuntimeCannotDoIsNotMeasured) {
+  EXPECT_EQ(run(2, "layers --model tiny-gpt --tensor-parallel 2 --store " + store() + models_option), 1);
+  EXPECT_NE(err().find("--tensor-parallel: 2 cannot be measured"), std::string::npos) << err();
+  EXPECT_EQ(run(2, "layers --model tiny-gpt --recompute full --store " + store() + models_option), 1);
+  EXPECT_NE(err().find("--recompute: 'full' cannot be measured"), std::string::npos) << err();
+  EXPECT_FALSE(fs::exists(store()));
+}
+
+TEST_F(ProfilerOnTwoRanks, InterruptedMeasurementStoresNothing) {
+  // Without mpiexec, which would not wait for the ranks.
+  const std::string line = std::string("timeout --preserve-status --signal=INT 5 ") + SAILOR_BIN_DIR +
+                           "/sailor-profile layers --model tiny-gpt --interval 0 --time-budget 600 --store " + store() +
+                           models_option + " >" + (folder_ / "out").string() + " 2>" + (folder_ / "err").string();
+  const int status = std::system(line.c_str());
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 130) << err();
+  EXPECT_NE(err().find("sailor-profile: error: interrupted; nothing was stored"), std::string::npos) << err();
+  EXPECT_FALSE(fs::exists(store()));
 }
 
 TEST_F(ProfilerOnTwoRanks, OneRankHasNoLinks) {
@@ -149,37 +207,6 @@ TEST_F(ProfilerOnTwoRanks, MistakesArePrintedOnce) {
     EXPECT_NE(first, std::string::npos) << text;
     EXPECT_EQ(text.find("sailor-profile: error: ", first + 1), std::string::npos) << text;
   }
-}
-
-TEST(LinkGroups, OneNodeHasAPairAndAllRanks) {
-  EXPECT_EQ(link_groups({"a", "a"}, {}), (std::vector<LinkGroup>{{LinkScope::intra_node, {0, 1}}}));
-  EXPECT_EQ(link_groups({"a", "a", "a"}, {}),
-            (std::vector<LinkGroup>{{LinkScope::intra_node, {0, 1}}, {LinkScope::intra_node, {0, 1, 2}}}));
-}
-
-TEST(LinkGroups, TwoNodesAreMeasuredInsideAndBetween) {
-  EXPECT_EQ(link_groups({"a", "a", "b", "b"}, {}), (std::vector<LinkGroup>{{LinkScope::intra_node, {0, 1}},
-                                                                           {LinkScope::inter_node, {0, 2}},
-                                                                           {LinkScope::inter_node, {0, 1, 2, 3}}}));
-  EXPECT_EQ(link_groups({"a", "b"}, {}), (std::vector<LinkGroup>{{LinkScope::inter_node, {0, 1}}}));
-}
-
-TEST(LinkGroups, CyclicPlacementFindsTheNeighbourOnTheNode) {
-  EXPECT_EQ(link_groups({"a", "b", "c", "a"}, {}), (std::vector<LinkGroup>{{LinkScope::intra_node, {0, 3}},
-                                                                           {LinkScope::inter_node, {0, 1}},
-                                                                           {LinkScope::inter_node, {0, 1, 2}},
-                                                                           {LinkScope::inter_node, {0, 1, 2, 3}}}));
-}
-
-TEST(LinkGroups, GivenScopeTakesRanksAsTheyCome) {
-  EXPECT_EQ(link_groups({"a", "a", "b"}, LinkScope::inter_node),
-            (std::vector<LinkGroup>{{LinkScope::inter_node, {0, 1}}, {LinkScope::inter_node, {0, 1, 2}}}));
-  EXPECT_TRUE(link_groups({"a"}, LinkScope::inter_node).empty());
-}
-
-TEST(MessageSizes, RiseByFourUpToTheLargest) {
-  EXPECT_EQ(profiler::message_sizes(20.0 * kib), (std::vector<std::size_t>{1024, 4096, 16384}));
-  EXPECT_EQ(profiler::message_sizes(kib), (std::vector<std::size_t>{1024}));
 }
 
 }  // namespace

@@ -25,7 +25,12 @@ prepare() {
   sailor-data bytes --output corpus README.md
   OMPI_MCA_btl=self,vader mpirun -n 2 sailor-profile layers --model tiny-gpt --micro-batches 1,2,4 --store store
   srun -N 2 -n 2 sailor-profile links --store store
-  cp "$(find store -name '*.h5' | head -1)" store/20260102T030405Z-nid001-77-0badcafe.h5
+  # A session with the id that examples name.
+  local file id
+  file=$(find store -name '*.h5' | head -1)
+  id=$(basename "$file" .h5)
+  sailor-profile export "$file" | sed "s/$id/20260102T030405Z-nid001-77-0badcafe/" >session.toml
+  sailor-profile import session.toml --output store/20260102T030405Z-nid001-77-0badcafe.h5
   sailor-plan -p normal --model tiny-gpt --global-batch 16 --profile store --save-cluster cluster.toml
   cat >two_ranks.toml <<'PLAN'
 schema_version = 1
@@ -51,10 +56,13 @@ check "the files that examples name can be made" prepare
 
 run_example() {
   cp two_ranks.toml plan.toml
-  rm -rf run-plan
+  rm -rf run-plan copy
+  cp -r store copy
   bash -euc "$example"
 }
-for words in sailor-data 'sailor-data bytes' 'sailor-profile layers' 'sailor-profile links' 'sailor-profile show' sailor-plan \
+for words in sailor-data 'sailor-data bytes' 'sailor-profile layers' 'sailor-profile links' 'sailor-profile show' 'sailor-profile check' 'sailor-profile diff' 'sailor-profile estimate' \
+  'sailor-profile list' 'sailor-profile merge' 'sailor-profile remove' 'sailor-profile export' \
+  'sailor-profile import' sailor-plan \
   sailor-simulate sailor-submit sailor-train; do
   # shellcheck disable=SC2086  # a program and perhaps its command
   mapfile -t commands < <(examples $words)

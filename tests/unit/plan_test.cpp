@@ -114,6 +114,18 @@ TEST(Plan, BadFilesAreRefusedWithLineAndReason) {
   EXPECT_EQ(load_plan("/no/such/plan.toml").error().message(), "file '/no/such/plan.toml' does not exist");
 }
 
+TEST(Plan, OriginOfAPredictionIsKeptAndChecked) {
+  Plan plan = parsed();
+  plan.prediction = PlanPrediction{.iteration_time = Seconds(1.0), .origin = "estimated"};
+  const std::string text = plan_to_toml(plan);
+  EXPECT_EQ(parse_plan(text, "plan.toml")->prediction->origin, "estimated");
+  std::string guessed = text;
+  guessed.replace(guessed.find("\"estimated\""), 11, "\"guessed\"");
+  const auto refused = parse_plan(guessed, "plan.toml");
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_NE(refused.error().message().find("guessed"), std::string::npos) << refused.error().message();
+}
+
 TEST(Plan, PredictionOfAnEditedPlanIsVoid) {
   Plan plan = parsed();
   plan.prediction = PlanPrediction{.iteration_time = Seconds(1.0)};

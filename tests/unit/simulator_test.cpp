@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "planner/planner.hpp"
 #include "tests/fakes/round_numbers.hpp"
 
@@ -53,11 +55,15 @@ partitions = ["normal"]
 
   Result<simulator::Prediction> predict(const Plan& plan) const {
     const Profile profile(data_);
-    return simulate(plan, {.model = model_, .profile = profile, .gpus = gpus_, .cluster = &cluster_});
+    return simulate(
+        plan,
+        {.model = model_, .profile = profile, .gpus = gpus_, .cluster = &cluster_, .measured_only = measured_only_});
   }
   Result<planner::SearchResult> search(const planner::Request& request) const {
     const Profile profile(data_);
-    return planner::find_plans(request, {.model = model_, .profile = profile, .gpus = gpus_, .cluster = &cluster_});
+    return planner::find_plans(
+        request,
+        {.model = model_, .profile = profile, .gpus = gpus_, .cluster = &cluster_, .measured_only = measured_only_});
   }
   static planner::Request request(int global_batch) {
     planner::Request request;
@@ -72,6 +78,7 @@ partitions = ["normal"]
   Model model_;
   GpuCatalogue gpus_;
   Cluster cluster_;
+  bool measured_only_ = false;
   ProfileData data_ = sailor::testing::round_numbers_profile();
 };
 
@@ -117,11 +124,11 @@ TEST(Simulator, PipelinesOfDifferentDepthWaitForTheSlowest) {
   plan.job.global_batch = 4;
   World world;
   for (const double bytes : {1.0, 1e12})
-    world.data_.links.push_back({.from_gpu = "cpu",
-                                 .to_gpu = "cpu",
-                                 .scope = LinkScope::inter_node,
-                                 .operation = LinkOperation::all_reduce,
-                                 .ranks = 3,
+    world.data_.links.push_back({.key = {.from = {.gpu = "cpu"},
+                                         .to = {.gpu = "cpu"},
+                                         .scope = LinkScope::inter_node,
+                                         .operation = LinkOperation::all_reduce,
+                                         .ranks = 3},
                                  .message = Bytes(bytes),
                                  .time = exactly(4.0)});
   const auto p = world.predict(plan);
@@ -132,14 +139,64 @@ TEST(Simulator, PipelinesOfDifferentDepthWaitForTheSlowest) {
   EXPECT_DOUBLE_EQ(p->synchronization_time.value(), 10.0);
 }
 
-TEST(Simulator, MissingMeasurementNamesWhatIsThere) {
+TEST(Simulator, MissingMeasurementIsRefusedWithMeasuredOnlyAndNamesWhatIsThere) {
+  Plan plan = World::plan(1, {{0, 6}}, 1);
+  plan.micro_batch = 4;
+  plan.job.global_batch = 4;
+  World world;
+  world.measured_only_ = true;
+  const auto p = world.predict(plan);
+  ASSERT_FALSE(p.has_value());
+  EXPECT_EQ(p.error().code, ErrorCode::not_found);
+  EXPECT_EQ(
+      p.error().message(),
+      "the profile has no layers of micro-batch 4 for model tiny-gpt, GPU cpu, precision fp32, recompute none, "
+      "tensor parallel 1, sequence length 64 (micro-batches there: 1, 2); measure them with sailor-profile layers");
+}
+
+TEST(Simulator, EstimatedLayersAreUsedAndMarked) {
   Plan plan = World::plan(1, {{0, 6}}, 1);
   plan.micro_batch = 4;
   plan.job.global_batch = 4;
   const auto p = World().predict(plan);
+  ASSERT_TRUE(p.has_value()) << p.error().message();
+  EXPECT_EQ(p->origin, Origin::estimated);
+  ASSERT_EQ(p->estimated_inputs.size(), 1U);
+  EXPECT_EQ(p->estimated_inputs[0].origin, Origin::estimated);
+  EXPECT_TRUE(
+      p->estimated_inputs[0].what.starts_with("layer times of tiny-gpt on cpu at tensor parallel 1, micro-batch 4 (not "
+                                              "measured; scaled from cpu; expect errors"))
+      << p->estimated_inputs[0].what;
+  EXPECT_EQ(simulator::summary(*p).origin, "estimated");
+  // Work grows by two from micro-batch 2 to 4, the weights that are read do not.
+  EXPECT_GT(p->pipeline_time.value(), 1.5 * 2 * 29.0);
+  EXPECT_LE(p->pipeline_time.value(), 2 * 2 * 29.0);
+}
+
+TEST(Simulator, InterpolatedLayersAreMarkedAndMeasuredOnesAreNot) {
+  World world;
+  for (LayerTime& row : world.data_.layer_times)
+    if (row.key.micro_batch == 2) row.key.micro_batch = 3;
+  const auto measured = world.predict(World::plan(1, {{0, 6}}, 1));
+  ASSERT_TRUE(measured.has_value());
+  EXPECT_EQ(measured->origin, Origin::measured);
+  EXPECT_TRUE(measured->estimated_inputs.empty());
+  Plan plan = World::plan(1, {{0, 6}}, 1);
+  plan.micro_batch = 2;
+  plan.job.global_batch = 2;
+  const auto p = world.predict(plan);
+  ASSERT_TRUE(p.has_value()) << p.error().message();
+  EXPECT_EQ(p->origin, Origin::interpolated);
+  // Micro-batch 3 now takes the 58 s that were those of 2, micro-batch 1 takes 29.
+  EXPECT_DOUBLE_EQ(p->pipeline_time.value(), (29.0 + 58.0) / 2);
+}
+
+TEST(Simulator, AMissingLinkIsNeverEstimated) {
+  World world;
+  world.data_.links.clear();
+  const auto p = world.predict(World::plan(2, {{0, 6}}, 1));
   ASSERT_FALSE(p.has_value());
   EXPECT_EQ(p.error().code, ErrorCode::not_found);
-  EXPECT_NE(p.error().message().find("tiny-gpt"), std::string::npos) << p.error().message();
 }
 
 TEST(Simulator, PlanThatDoesNotFitSaysWhichStageAndByHowMuch) {
@@ -212,8 +269,7 @@ TEST(Planner, UnknownPartitionAndMissingProfileAreNamed) {
 
 TEST(Planner, PlansThatNeedWhatWasNotMeasuredAreLeftOutAndCounted) {
   World world;
-  std::erase_if(world.data_.links,
-                [](const LinkMeasurement& link) { return link.operation == LinkOperation::all_reduce; });
+  world.data_.links.clear();
   const auto found = world.search(World::request(8));
   ASSERT_TRUE(found.has_value()) << found.error().message();
   // Only one rank does without a reduction: the model's embedding is tied.
@@ -221,7 +277,52 @@ TEST(Planner, PlansThatNeedWhatWasNotMeasuredAreLeftOutAndCounted) {
   EXPECT_EQ(found->not_measured, 14U);
   EXPECT_EQ(
       found->missing,
-      "the profile has no all_reduce between cpu, inter_node (there: none); measure it with sailor-profile links");
+      "the profile has no all_reduce or send_receive between cpu and cpu, inter_node (there: none; none); measure it "
+      "with sailor-profile links");
+}
+
+TEST(Planner, ADeviceWithoutAnyProfileIsEstimatedAndMarked) {
+  World world;
+  world.cluster_.groups[0].gpu = "H200-141";
+  world.cluster_.groups[0].gpus_per_node = 2;
+  const auto found = world.search(World::request(8));
+  ASSERT_TRUE(found.has_value()) << found.error().message();
+  // Tensor parallel 1 and 2, micro-batches 1, 2, 4, 8. There are no links of an H200: only plans of one stage of one
+  // pipeline need none.
+  EXPECT_EQ(found->considered, 8U);
+  EXPECT_GT(found->not_measured, 0U);
+  for (const planner::Candidate& candidate : found->plans) {
+    EXPECT_EQ(candidate.prediction.origin, Origin::estimated);
+    EXPECT_EQ(candidate.plan.prediction->origin, "estimated");
+    ASSERT_FALSE(candidate.prediction.estimated_inputs.empty());
+    EXPECT_TRUE(candidate.prediction.estimated_inputs[0].what.starts_with(
+        "layer times of tiny-gpt on H200-141 (no profile; scaled from cpu; expect errors of about"))
+        << candidate.prediction.estimated_inputs[0].what;
+  }
+  world.measured_only_ = true;
+  const auto refused = world.search(World::request(8));
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().message(),
+            "the profile has no fp32 measurement of model tiny-gpt on H200-141 at sequence length 64; measure it with "
+            "sailor-profile layers");
+}
+
+TEST(Planner, MicroBatchesBetweenMeasuredOnesAreConsidered) {
+  World world;
+  world.cluster_.groups[0].count = 1;
+  for (LayerTime& row : world.data_.layer_times)
+    if (row.key.micro_batch == 2) row.key.micro_batch = 6;
+  std::set<int> seen;
+  const auto found = world.search(World::request(24));
+  ASSERT_TRUE(found.has_value()) << found.error().message();
+  for (const planner::Candidate& candidate : found->plans) {
+    seen.insert(candidate.plan.micro_batch);
+    const bool measured = candidate.plan.micro_batch == 1 || candidate.plan.micro_batch == 6;
+    EXPECT_EQ(candidate.prediction.origin, measured ? Origin::measured : Origin::interpolated);
+  }
+  EXPECT_EQ(seen, (std::set<int>{1, 2, 3, 4, 6}));  // those of 1 to 6 that divide 24
+  world.measured_only_ = true;
+  EXPECT_EQ(world.search(World::request(24))->considered, 2U);
 }
 
 TEST(Planner, LayersAreBalancedOptimally) {

@@ -1,14 +1,18 @@
 #include "runtime/cpu/cpu_device.hpp"
 
 #include <cblas.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <limits>
 #include <stdexcept>
 #include <vector>
 
+#include "runtime/cpu/host_cpu.hpp"
 #include "runtime/cpu/kernels.hpp"
 #include "runtime/memory_pool.hpp"
 
@@ -22,19 +26,10 @@ namespace sailor::runtime {
 
 namespace {
 
-std::string cpu_name() {
-  std::ifstream info("/proc/cpuinfo");
-  for (std::string line; std::getline(info, line);) {
-    if (!line.starts_with("model name")) continue;
-    const auto colon = line.find(": ");
-    if (colon != std::string::npos) return line.substr(colon + 2);
-  }
-#ifdef __aarch64__
-  return "aarch64 CPU";  // has no model name there
-#else
-  return "CPU";
-#endif
-}
+class CpuEvent final : public Event {
+ public:
+  std::chrono::steady_clock::time_point time;
+};
 
 class CpuDevice final : public Device {
  public:
@@ -45,7 +40,7 @@ class CpuDevice final : public Device {
     if (openblas_set_num_threads != nullptr) openblas_set_num_threads(1);
   }
 
-  std::string name() const override { return cpu_name(); }
+  std::string name() const override { return cpu::processor_name(); }
 
   std::string versions() const override {
     if (openblas_get_config == nullptr) return "BLAS";
@@ -58,12 +53,33 @@ class CpuDevice final : public Device {
   void release(void* memory) override { pool_.release(memory); }
   MemoryUse memory_use() const override { return pool_.use(); }
   void reset_peak_memory() override { pool_.reset_peak(); }
+  void set_memory_limit(Bytes limit) override { pool_.set_limit(static_cast<std::size_t>(limit.value())); }
+  void release_unused_memory() override {
+    pool_.give_back_free_segments();
+#ifdef __GLIBC__
+    ::malloc_trim(0);  // free() may keep what it got
+#endif
+  }
 
   void copy(void* to, const void* from, std::size_t bytes) override { std::memcpy(to, from, bytes); }
   void copy_from_host(void* to, const void* host, std::size_t bytes) override { std::memcpy(to, host, bytes); }
   void copy_to_host(void* host, const void* from, std::size_t bytes) override { std::memcpy(host, from, bytes); }
   void zero(void* memory, std::size_t bytes) override { std::memset(memory, 0, bytes); }
   void synchronize() override {}
+
+  std::unique_ptr<Event> make_event() override { return std::make_unique<CpuEvent>(); }
+  void record(Event& event) override { static_cast<CpuEvent&>(event).time = std::chrono::steady_clock::now(); }
+  Seconds elapsed(const Event& from, const Event& to) override {
+    const std::chrono::duration<double> time =
+        static_cast<const CpuEvent&>(to).time - static_cast<const CpuEvent&>(from).time;
+    return Seconds(time.count());
+  }
+  void flush_caches() override {
+    // Twice the cache, as its replacement policy may keep some old lines. No part of the pool: not a tensor.
+    if (flush_buffer_.empty()) flush_buffer_.resize(2 * cpu::last_level_cache() / sizeof(std::uint64_t));
+    for (std::size_t i = 0; i < flush_buffer_.size(); ++i) flush_buffer_[i] += i;
+  }
+  double clock_hz() const override { return cpu::clock_hz(); }
 
   void matmul(const MatrixProduct& product, const float* a, const float* b, float* c) override {
     const auto narrow = [](std::int64_t value) {
@@ -158,6 +174,7 @@ class CpuDevice final : public Device {
   };
 
   MemoryPool pool_;
+  std::vector<std::uint64_t> flush_buffer_;
 };
 
 }  // namespace

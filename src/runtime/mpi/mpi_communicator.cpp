@@ -7,11 +7,14 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <limits>
+#include <thread>
 
 namespace sailor::runtime {
 
@@ -67,9 +70,25 @@ class MpiRequest final : public Request {
   void wait() override {
     for (int i = 0; i < spins; ++i)
       if (test()) return;
+    wait_with([] { sched_yield(); });
+  }
+
+  /// Leaves the core to others: sleeps ever longer, up to 1 ms.
+  void wait_asleep() {
+    constexpr std::chrono::microseconds longest{1000};
+    std::chrono::microseconds pause{20};
+    wait_with([&] {
+      std::this_thread::sleep_for(pause);
+      pause = std::min(2 * pause, longest);
+    });
+  }
+
+ private:
+  template <class Pause>
+  void wait_with(const Pause& pause) {
     const auto start = Clock::now();
     while (!test()) {
-      sched_yield();
+      pause();
       const std::chrono::duration<double> waited = Clock::now() - start;
       if (waited.count() > context_.settings.timeout.value())
         abort_job(context_, fmt::format("no answer for {:g} s: {}; that rank has died, hangs, or is that slow "
@@ -78,7 +97,6 @@ class MpiRequest final : public Request {
     }
   }
 
- private:
   const Context& context_;
   std::string what_;
   MPI_Request request_ = MPI_REQUEST_NULL;
@@ -145,6 +163,25 @@ class MpiCommunicator final : public Communicator {
       reduce(data + done, static_cast<int>(std::min(piece, count - done)), MPI_FLOAT, MPI_SUM, "sum of gradients");
   }
 
+  void all_gather(float* data, std::int64_t count) override {
+    const int slice = slice_of(count, "all-gather");
+    MpiRequest request(*context_, fmt::format("all-gather ({} values) over {}", count, name_));
+    call(MPI_Iallgather(MPI_IN_PLACE, 0, MPI_FLOAT, data, slice, MPI_FLOAT, communicator_, request.handle()),
+         "MPI_Iallgather");
+    request.wait();
+  }
+
+  void reduce_scatter_sum(float* data, std::int64_t count) override {
+    const int slice = slice_of(count, "reduce-scatter");
+    MpiRequest request(*context_, fmt::format("reduce-scatter ({} values) over {}", count, name_));
+    call(MPI_Ireduce_scatter_block(MPI_IN_PLACE, data, slice, MPI_FLOAT, MPI_SUM, communicator_, request.handle()),
+         "MPI_Ireduce_scatter_block");
+    request.wait();
+    // MPI leaves this rank's slice at the beginning.
+    if (rank_ > 0)
+      std::memmove(data + std::int64_t{rank_} * slice, data, static_cast<std::size_t>(slice) * sizeof(float));
+  }
+
   void broadcast(void* data, std::size_t bytes, int root) override {
     MpiRequest request(*context_, fmt::format("broadcast ({} bytes) from rank {} of {}", bytes, root, name_));
     const Message message = message_of(bytes);
@@ -156,6 +193,12 @@ class MpiCommunicator final : public Communicator {
     MpiRequest request(*context_, fmt::format("barrier of {}", name_));
     call(MPI_Ibarrier(communicator_, request.handle()), "MPI_Ibarrier");
     request.wait();
+  }
+
+  void idle_barrier() override {
+    MpiRequest request(*context_, fmt::format("barrier of {}", name_));
+    call(MPI_Ibarrier(communicator_, request.handle()), "MPI_Ibarrier");
+    request.wait_asleep();
   }
 
   double sum(double value) override { return reduced(value, MPI_SUM); }
@@ -210,6 +253,16 @@ class MpiCommunicator final : public Communicator {
       call(MPI_Type_commit(&page_), "MPI_Type_commit");
     }
     return {page_, static_cast<int>(bytes / page)};
+  }
+
+  /// Values of one rank's slice of an array.
+  int slice_of(std::int64_t count, const char* what) {
+    if (count % size_ != 0)
+      abort(fmt::format("{} of {} values over {}: the number must be a multiple of {}", what, count, name_, size_));
+    if (count / size_ > std::numeric_limits<int>::max())
+      abort(fmt::format("{} of {} values over {}: MPI counts at most {} per rank; use smaller arrays", what, count,
+                        name_, std::numeric_limits<int>::max()));
+    return static_cast<int>(count / size_);
   }
 
   void reduce(void* data, int count, MPI_Datatype type, MPI_Op operation, const char* what) {

@@ -1,0 +1,284 @@
+// sailor-profile layers.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdlib>
+
+#include "apps/profile/commands.hpp"
+#include "apps/profile/measuring.hpp"
+#include "core/log.hpp"
+#include "core/terminal.hpp"
+
+#ifdef SAILOR_HAVE_MPI
+#include "profiler/layer_profiler.hpp"
+#include "runtime/cpu/cpu_device.hpp"
+#include "runtime/mpi/mpi_session.hpp"
+#endif
+
+namespace sailor::apps {
+
+namespace {
+
+CommandLine layers_command_line() {
+  return {.program = "sailor-profile layers",
+          .purpose = "measures the layers of a model on all ranks at once and adds them to a profile store",
+          .positionals = {},
+          .options = {shared::model(),
+                      {.name = "micro-batches",
+                       .type = OptionType::integer,
+                       .value_name = "N",
+                       .help = "micro-batch sizes to measure, sequences; those that do not fit are recorded as such",
+                       .default_value = "1,2,4",
+                       .repeatable = true,
+                       .minimum = 1,
+                       .maximum = 1 << 20},
+                      {.name = "sequence-length",
+                       .type = OptionType::integer,
+                       .value_name = "N",
+                       .help = "length of a sequence, tokens [default: the longest that the model allows]",
+                       .minimum = 1,
+                       .maximum = 1 << 24},
+                      {.name = "layers",
+                       .value_name = "KIND",
+                       .help = "kinds of layers to measure [default: all that the model has]",
+                       .repeatable = true,
+                       .choices = {"embedding", "block", "final_norm", "head"}},
+                      {.name = "blocks",
+                       .type = OptionType::integer,
+                       .value_name = "N",
+                       .help = "different blocks in a row, at most; one stands for all",
+                       .default_value = "4",
+                       .minimum = 1,
+                       .maximum = 1 << 20},
+                      {.name = "tensor-parallel",
+                       .type = OptionType::integer,
+                       .value_name = "N",
+                       .help = "ranks that share a layer; only 1 today",
+                       .default_value = "1",
+                       .minimum = 1,
+                       .maximum = 1 << 20},
+                      {.name = "recompute",
+                       .value_name = "WHAT",
+                       .help = "what backward computes again; only none today",
+                       .default_value = "none",
+                       .choices = {"none", "selective", "full"}},
+                      gpu_option(),
+                      store_option(),
+                      {.name = "interval",
+                       .type = OptionType::number,
+                       .value_name = "PERCENT",
+                       .help = "measure until a repetition has each median within so much of this one's (95%)",
+                       .default_value = "5",
+                       .minimum = 0},
+                      {.name = "time-budget",
+                       .type = OptionType::number,
+                       .value_name = "SECONDS",
+                       .help = "begin no further batch that would end later, seconds; at least 3 are measured",
+                       .default_value = "60",
+                       .minimum = 0},
+                      {.name = "samples",
+                       .type = OptionType::integer,
+                       .value_name = "N",
+                       .help = "rounds of a batch that count, at most; each batch has new memory",
+                       .default_value = "8",
+                       .minimum = 2,
+                       .maximum = 1e6},
+                      {.name = "warm-up",
+                       .type = OptionType::integer,
+                       .value_name = "N",
+                       .help = "rounds of a batch before them that do not count",
+                       .default_value = "2",
+                       .minimum = 0,
+                       .maximum = 1e6},
+                      {.name = "no-cold", .type = OptionType::flag, .help = "skip the passes with cold caches"},
+                      {.name = "busy-ranks",
+                       .type = OptionType::integer,
+                       .value_name = "N",
+                       .help = "ranks that compute on a host at the same time, the others sleep; one measurement each "
+                               "[default: all]",
+                       .repeatable = true,
+                       .minimum = 1,
+                       .maximum = 1 << 20},
+                      {.name = "memory-limit",
+                       .type = OptionType::number,
+                       .value_name = "BYTES",
+                       .help = "memory of a rank for tensors [default: its share of what the host has available]",
+                       .minimum = 1},
+                      timeout_option(),
+                      shared::models_folder()},
+          .examples = {{"srun --mpi=pmix -n 4 sailor-profile layers --model tiny-gpt --store store",
+                        "measure a model with 4 ranks busy"},
+                       {"mpirun -n 2 sailor-profile layers --model tiny-gpt --micro-batches 1,8 --busy-ranks 1,2",
+                        "chosen sizes, alone and beside another rank, without Slurm"},
+                       {"sailor-profile layers --model my-model.toml --layers block --blocks 1 --time-budget 30",
+                        "one rank, one block of a model of your own, half a minute"}},
+          .notes =
+              "Measure with as many ranks busy on a node as the plan will run there: they share caches and memory.\n"
+              "Times are of one layer and one micro-batch; update is AdamW over the layer's parameters and setting\n"
+              "its gradients to zero. Precision fp32. Warm: the caches hold what the layers before left there, as in\n"
+              "training; cold: nothing. Ctrl-C and SIGTERM stop it, and nothing is stored.",
+          .one_per_rank = true};
+}
+
+#ifdef SAILOR_HAVE_MPI
+
+using runtime::Communicator;
+
+volatile std::sig_atomic_t stop_asked = 0;  // the signal that asked, or 0
+
+void ask_to_stop(int signal) { stop_asked = signal; }
+
+void catch_signals() {
+  struct sigaction action {};
+  action.sa_handler = ask_to_stop;
+  action.sa_flags = SA_RESTART | SA_RESETHAND;  // the second one ends the program
+  for (const int signal : {SIGINT, SIGTERM}) sigaction(signal, &action, nullptr);
+}
+
+Recompute recompute_of(const std::string& name) {
+  for (const Recompute recompute : {Recompute::selective, Recompute::full})
+    if (name == to_string(recompute)) return recompute;
+  return Recompute::none;
+}
+
+profiler::LayerSettings settings_of(const Options& options) {
+  profiler::LayerSettings settings{.gpu = options.text("gpu"),
+                                   .micro_batches = options.integers("micro-batches"),
+                                   .sequence_length = static_cast<int>(options.integer("sequence-length")),
+                                   .blocks = static_cast<int>(options.integer("blocks")),
+                                   .tensor_parallel = static_cast<int>(options.integer("tensor-parallel")),
+                                   .recompute = recompute_of(options.text("recompute")),
+                                   .samples = static_cast<int>(options.integer("samples")),
+                                   .warm_up = static_cast<int>(options.integer("warm-up")),
+                                   .cold = !options.flag("no-cold"),
+                                   .interval = options.number("interval") / 100.0,
+                                   .time_budget = Seconds(options.number("time-budget")),
+                                   .busy_ranks = options.integers("busy-ranks"),
+                                   .memory_limit = Bytes(options.number("memory-limit"))};
+  if (options.has("layers")) {
+    const auto names = options.texts("layers");
+    std::erase_if(settings.kinds, [&](LayerKind kind) {
+      return std::find(names.begin(), names.end(), to_string(kind)) == names.end();
+    });
+  }
+  return settings;
+}
+
+/// "1.82 ms ±3%"
+std::string with_interval(const TimeStatistics& time) {
+  if (time.samples == 0) return "-";
+  const double reach = time.relative_interval();
+  return fmt::format("{} ±{}", format_time(time.median), reach > 1.0 ? ">100%" : fmt::format("{:.0f}%", 100.0 * reach));
+}
+
+std::string summary_of(const ProfileData& data, const profiler::LayerSettings& settings) {
+  Table table({{"gpu", Align::left},
+               {"busy ranks"},
+               {"micro-batch"},
+               {"layer", Align::left},
+               {"forward"},
+               {"backward"},
+               {"update"},
+               {"cold forward"},
+               {"cold backward"},
+               {"activation"},
+               {"samples"},
+               {"aim", Align::left}});
+  std::size_t missed = 0;
+  for (const LayerTime& row : data.layer_times) {
+    const bool met = profiler::meets(row, settings.interval);
+    missed += met ? 0 : 1;
+    LayerKey memory_key = row.key;
+    memory_key.busy_ranks = 1;
+    const auto memory = std::find_if(data.layer_memory.begin(), data.layer_memory.end(),
+                                     [&](const LayerMemory& entry) { return entry.key == memory_key; });
+    table.add_row({row.key.gpu, fmt::to_string(row.key.busy_ranks), fmt::to_string(row.key.micro_batch),
+                   std::string(to_string(row.key.kind)), with_interval(row.forward), with_interval(row.backward),
+                   with_interval(row.update), with_interval(row.cold_forward), with_interval(row.cold_backward),
+                   memory == data.layer_memory.end() ? "-" : format_bytes(memory->activation),
+                   fmt::to_string(row.forward.samples), met ? "met" : "missed"});
+  }
+  const std::string caption = table.fold_constant_columns({"gpu", "busy ranks"});
+  if (!settings.cold) (void)table.fold_constant_columns({"cold forward", "cold backward"});  // all "-"
+  std::string text = fmt::format("{}, sequences of {} tokens{}{}\n", data.layer_times.front().key.model,
+                                 settings.sequence_length, caption.empty() ? "" : "; ", caption);
+  text += table.to_string();
+  text += fmt::format("±: a repetition has its median within that (95%); aim: forward and backward within {:g}%\n",
+                      100.0 * settings.interval);
+  const Session& session = data.sessions.front();
+  if (session.slowdown > 0.0)
+    text += fmt::format("the device was at times {:.0f}% slower than usual{}\n", 100.0 * (session.slowdown - 1.0),
+                        session.highest_clock_hz > 0.0
+                            ? fmt::format("; its clock {:.2f} to {:.2f} GHz", session.lowest_clock_hz / 1e9,
+                                          session.highest_clock_hz / 1e9)
+                            : "");
+  if (missed > 0)
+    text += fmt::format(
+        "{} of {} missed the aim: raise --time-budget ({:g} s), keep the nodes free of other work, or "
+        "accept more with --interval\n",
+        missed, plural(data.layer_times.size(), "row"), settings.time_budget.value());
+  return text;
+}
+
+void warn_of_memory(const ProfileData& data) {
+  for (const OutOfMemory& row : data.out_of_memory)
+    spdlog::warn(
+        "micro-batch {} does not fit on {} with {} busy: the {} needs at least {} but {} are available; it was "
+        "recorded, and larger ones were skipped",
+        row.key.micro_batch, row.key.gpu, plural(static_cast<std::size_t>(row.key.busy_ranks), "rank"),
+        to_string(row.key.kind), format_bytes(row.needed), format_bytes(row.available));
+}
+
+Result<void> measure_layers(const Options& options, const Environment& environment, Communicator& world) {
+  catch_signals();  // after MPI, whose start may set handlers of its own
+  profiler::LayerSettings settings = settings_of(options);
+  if (!options.has("model"))
+    return agree(world, fail(ErrorCode::usage, "--model is missing", "name a model or a model file"));
+  auto model = find_model(options.text("model"), models_folder(options, environment));
+  SAILOR_CHECK(agree(world, model ? Result<void>() : fail(model.error())));
+  if (settings.sequence_length == 0) settings.sequence_length = model->max_sequence_length;
+  SAILOR_CHECK(agree(world, profiler::check_layers(*model, settings, world)));
+  SAILOR_CHECK(agree(world, world.rank() == 0 ? check_store(options) : Result<void>()));
+
+  ProfileData data;
+  data.processes = profiler::measure_process(settings.gpu, world, runtime::make_cpu_device);
+  const auto device = runtime::make_cpu_device();
+  Progress progress(fmt::format("layers of {}", model->name));
+  auto layers = profiler::measure_layers(
+      *model, settings, *device, world,
+      [&](const profiler::LayerProgress& now) { progress.update(now.share, now.left, now.what); },
+      [] { return stop_asked != 0; });
+  progress.finish();
+  SAILOR_CHECK(agree(world, layers ? Result<void>() : fail(layers.error())));
+  data.layer_times = std::move(layers->times);
+  data.layer_memory = std::move(layers->memory);
+  data.out_of_memory = std::move(layers->out_of_memory);
+  data.sessions = {{.lowest_clock_hz = layers->lowest_clock_hz,
+                    .highest_clock_hz = layers->highest_clock_hz,
+                    .slowdown = layers->slowdown}};
+  const std::string summary = world.rank() == 0 ? summary_of(data, settings) : std::string();
+  if (world.rank() == 0) warn_of_memory(data);
+  return store_and_print(options, environment, world, *device, std::move(data), summary);
+}
+
+Result<void> layers(const Options& options, const Environment& environment) {
+  Result<void> done = with_mpi(options, environment, measure_layers);
+  if (!done && stop_asked != 0) {
+    report("sailor-profile", done.error());
+    std::exit(128 + stop_asked);  // as shells count it
+  }
+  return done;
+}
+
+#else
+
+Result<void> layers(const Options& options, const Environment& environment) { return needs_mpi(options, environment); }
+
+#endif
+
+}  // namespace
+
+SubCommand layers_command() { return {layers_command_line(), layers}; }
+
+}  // namespace sailor::apps

@@ -1,0 +1,163 @@
+#include "apps/profile/measuring.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <set>
+
+#include "apps/profile/commands.hpp"
+#include "apps/profile/profile_tables.hpp"
+#include "core/log.hpp"
+#include "profile/store.hpp"
+
+#ifdef SAILOR_HAVE_MPI
+#include "runtime/mpi/mpi_session.hpp"
+#endif
+
+namespace sailor::apps {
+
+Option gpu_option() {
+  return {.name = "gpu",
+          .value_name = "NAME",
+          .help = "name under which this rank's device is stored; ranks may differ (SAILOR_GPU)",
+          .default_value = "cpu"};
+}
+Option store_option() {
+  return {.name = "store",
+          .value_name = "DIR",
+          .help = "profile store: a folder to which one file is added",
+          .default_value = "profile-store"};
+}
+Option samples_option() {
+  return {.name = "samples",
+          .type = OptionType::integer,
+          .value_name = "N",
+          .help = "rounds that count",
+          .default_value = "20",
+          .minimum = 1,
+          .maximum = 1e6};
+}
+Option warm_up_option() {
+  return {.name = "warm-up",
+          .type = OptionType::integer,
+          .value_name = "N",
+          .help = "rounds before them that do not count",
+          .default_value = "3",
+          .minimum = 0,
+          .maximum = 1e6};
+}
+Option time_budget_option(const std::string& seconds) {
+  return {.name = "time-budget",
+          .type = OptionType::number,
+          .value_name = "SECONDS",
+          .help = "begin no further round after so long, seconds; at least 3 rounds count",
+          .default_value = seconds,
+          .minimum = 0};
+}
+Option timeout_option() {
+  return {.name = "timeout",
+          .type = OptionType::number,
+          .value_name = "SECONDS",
+          .help = "give up when another rank does not answer for so many seconds",
+          .default_value = "600",
+          .minimum = 0.001};
+}
+
+#ifdef SAILOR_HAVE_MPI
+
+using runtime::Communicator;
+using runtime::MpiSession;
+
+std::string node_name(const Environment& environment, const Communicator& world) {
+  const auto node = environment.find("SLURMD_NODENAME");
+  return node == environment.end() ? world.host() : node->second;
+}
+
+Result<void> check_store(const Options& options) {
+  namespace fs = std::filesystem;
+  const fs::path store = fs::absolute(options.text("store"));
+  std::error_code code;
+  fs::path existing = store;
+  while (!fs::exists(existing, code) && existing.has_relative_path()) existing = existing.parent_path();
+  if (fs::is_directory(existing, code) && ::access(existing.c_str(), W_OK | X_OK) == 0) return {};
+  return fail(
+      ErrorCode::io,
+      fmt::format("--store: cannot write to '{}'{}", store.string(),
+                  fs::is_directory(existing, code) ? "" : fmt::format(": '{}' is no folder", existing.string())),
+      "name another folder");
+}
+
+Result<void> with_mpi(const Options& options, const Environment& environment,
+                      Result<void> (*measure)(const Options&, const Environment&, Communicator&)) {
+  auto session =
+      MpiSession::start({.program = "sailor-profile", .timeout = Seconds(options.number("timeout"))}, environment);
+  Result<void> done;
+  if (!session) {
+    done = fail(session.error());
+  } else {
+    try {
+      done = measure(options, environment, (*session)->world());
+    } catch (const std::exception& error) {
+      (*session)->world().abort(error.what());  // the others wait for this rank
+    }
+    session->reset();
+  }
+  if (!done && runtime::is_reported_elsewhere(done.error())) std::exit(exit_status(done.error().code));
+  return done;
+}
+
+namespace {
+
+/// A plan is as good as its block times.
+void warn_of_noise(const ProfileData& data) {
+  constexpr double noisy = 0.25;
+  double worst = 0.0;
+  for (const LayerTime& row : data.layer_times)
+    if (row.key.kind == LayerKind::block)
+      worst = std::max({worst, row.forward.relative_spread(), row.backward.relative_spread()});
+  if (worst > noisy)
+    spdlog::warn(
+        "block times spread by {:.0f}% (p10 to p90): was something else running on the nodes? measure again when "
+        "they are quiet",
+        worst * 100.0);
+}
+
+}  // namespace
+
+Result<void> store_and_print(const Options& options, const Environment& environment, Communicator& world,
+                             const runtime::Device& device, ProfileData data, const std::string& summary) {
+  std::set<std::string> nodes;
+  for (std::string& node : world.gather(node_name(environment, world))) nodes.insert(std::move(node));
+  Result<void> done;
+  if (world.rank() == 0) {
+    if (data.sessions.empty()) data.sessions.emplace_back();
+    data.sessions.front().provenance = {.tool = fmt::format("sailor-profile {}", version()),
+                                        .command = profile_command_line(),
+                                        .host = fmt::format("{}", fmt::join(nodes, ",")),
+                                        .device = device.name(),
+                                        .versions = fmt::format("{}, {}", device.versions(), MpiSession::version())};
+    auto path = add_to_store(options.text("store"), data);
+    if (path) {
+      fmt::print("{}\nadded {}\n", summary.empty() ? profile_tables(data) : summary, path->string());
+      warn_of_noise(data);
+    } else {
+      done = fail(path.error());
+    }
+  }
+  return agree(world, done);
+}
+
+#else
+
+Result<void> needs_mpi(const Options&, const Environment&) {
+  return fail(ErrorCode::unavailable, "this Sailor was built without MPI and cannot measure",
+              "build it with -DSAILOR_MPI=ON");
+}
+
+#endif
+
+}  // namespace sailor::apps

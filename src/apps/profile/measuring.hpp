@@ -1,0 +1,49 @@
+// What `sailor-profile layers` and `links` share: options, the frame of a measuring program under MPI, and storing.
+// Both run once per rank under srun or mpirun; rank 0 writes and prints. A mistake is printed once; a failure on one
+// rank ends the job.
+#pragma once
+
+#include <string>
+
+#include "apps/options.hpp"
+#include "profile/measurements.hpp"
+
+#ifdef SAILOR_HAVE_MPI
+#include "runtime/communicator.hpp"
+#include "runtime/device.hpp"
+#endif
+
+namespace sailor::apps {
+
+Option gpu_option();
+Option store_option();
+Option samples_option();
+Option warm_up_option();
+Option time_budget_option(const std::string& seconds);
+Option timeout_option();
+
+#ifdef SAILOR_HAVE_MPI
+
+/// The node this rank runs on: Slurm's name, else the host's.
+std::string node_name(const Environment& environment, const runtime::Communicator& world);
+
+/// Before minutes are spent on measuring: can rank 0 add a file to the store, or make it?
+Result<void> check_store(const Options& options);
+
+/// Runs `measure` between the start and the end of MPI. Its error must be agreed on, the same on all ranks.
+Result<void> with_mpi(const Options& options, const Environment& environment,
+                      Result<void> (*measure)(const Options&, const Environment&, runtime::Communicator&));
+
+/// Collective: rank 0 adds the data, as one session, to the store and prints `summary`, else all of it. What the
+/// session (the first of the data, if there is one) says of clocks stays; its provenance is filled in.
+Result<void> store_and_print(const Options& options, const Environment& environment, runtime::Communicator& world,
+                             const runtime::Device& device, ProfileData data, const std::string& summary = {});
+
+#else
+
+/// The error of a build that cannot measure.
+Result<void> needs_mpi(const Options& options, const Environment& environment);
+
+#endif
+
+}  // namespace sailor::apps

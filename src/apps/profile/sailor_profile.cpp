@@ -1,0 +1,23 @@
+// sailor-profile: measures layers and links on this machine, and keeps profile stores.
+#include "apps/profile/commands.hpp"
+
+namespace sailor::apps {
+
+std::string& profile_command_line() {
+  static std::string command = "sailor-profile";
+  return command;
+}
+
+}  // namespace sailor::apps
+
+int main(int argc, char** argv) {
+  namespace apps = sailor::apps;
+  for (int i = 1; i < argc; ++i) apps::profile_command_line() += std::string(" ") + argv[i];
+  std::vector<apps::SubCommand> commands{apps::layers_command(), apps::links_command()};
+  for (apps::SubCommand& command : apps::store_commands()) commands.push_back(std::move(command));
+  for (apps::SubCommand& command : apps::manage_commands()) commands.push_back(std::move(command));
+  commands.push_back(apps::estimate_command());
+  for (apps::SubCommand& command : apps::text_commands()) commands.push_back(std::move(command));
+  return apps::run_program(argc, argv, "sailor-profile", "measures layers and links, and keeps profile stores",
+                           commands);
+}

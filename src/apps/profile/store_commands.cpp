@@ -1,0 +1,277 @@
+// sailor-profile show, check and diff: look into profile stores. They need no MPI.
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <filesystem>
+#include <optional>
+
+#include "apps/profile/commands.hpp"
+#include "apps/profile/profile_plots.hpp"
+#include "apps/profile/profile_reports.hpp"
+#include "apps/profile/profile_tables.hpp"
+#include "apps/reports.hpp"
+#include "cluster/cluster.hpp"
+#include "cluster/gpu_catalogue.hpp"
+#include "core/terminal.hpp"
+#include "model/model.hpp"
+#include "profile/profile.hpp"
+#include "profile/store.hpp"
+
+namespace sailor::apps {
+
+namespace {
+
+Option table_or_json() {
+  Option format = shared::format();
+  format.choices = {"table", "json"};
+  return format;
+}
+
+Positional store_positional() { return {.name = "STORE", .help = "a folder of *.h5 files, or one such file"}; }
+
+std::vector<Option> row_options() {
+  return {{.name = "model", .value_name = "NAME", .help = "layers of this model only", .repeatable = true},
+          {.name = "gpu",
+           .value_name = "NAME",
+           .help = "this GPU type only; of links at one of the ends",
+           .repeatable = true},
+          {.name = "zone", .value_name = "NAME", .help = "links with an end in this zone only", .repeatable = true},
+          {.name = "operation",
+           .value_name = "NAME",
+           .help = "links of this operation only",
+           .repeatable = true,
+           .choices = {"send_receive", "all_reduce", "all_gather", "reduce_scatter"}},
+          {.name = "table",
+           .value_name = "NAME",
+           .help = "this table only",
+           .repeatable = true,
+           .choices = profile_table_names()}};
+}
+
+ProfileFilter filter_of(const Options& options) {
+  return {.models = options.texts("model"),
+          .gpus = options.texts("gpu"),
+          .zones = options.texts("zone"),
+          .operations = options.texts("operation"),
+          .tables = options.texts("table")};
+}
+
+// ---- show
+
+CommandLine show_command() {
+  std::vector<Option> options = row_options();
+  options.push_back({.name = "all", .type = OptionType::flag, .help = "list every row of tables that are summarised"});
+  options.push_back({.name = "plot",
+                     .value_name = "FILE",
+                     .help =
+                         "draw instead (.svg, .png or .pdf; needs gnuplot): bandwidth of the links by message size, "
+                         "or with --table layer_times the time of a block by micro-batch"});
+  options.push_back(table_or_json());
+  return {.program = "sailor-profile show",
+          .purpose = "shows what a profile store holds",
+          .positionals = {store_positional()},
+          .options = std::move(options),
+          .examples = {{"sailor-profile show store", "tables; long ones are summarised"},
+                       {"sailor-profile show store --model tiny-gpt --all", "every row of one model"},
+                       {"sailor-profile show store --plot links.svg --gpu cpu", "a picture of the links"},
+                       {"sailor-profile show store --plot blocks.png --table layer_times", "a picture of the blocks"},
+                       {"sailor-profile show store --format json", "everything, SI units in the names"}},
+          .notes = ""};
+}
+
+bool names_only(const std::vector<std::string>& tables, std::initializer_list<std::string_view> names) {
+  return !tables.empty() && std::all_of(tables.begin(), tables.end(), [&](const std::string& table) {
+    return std::find(names.begin(), names.end(), table) != names.end();
+  });
+}
+
+Result<void> show_plot(const ProfileData& data, const Options& options) {
+  const std::vector<std::string> tables = options.texts("table");
+  const bool links = tables.empty() ? options.texts("model").empty() : names_only(tables, {"links", "link_fits"});
+  if (!links && !tables.empty() && !names_only(tables, {"layer_times"}))
+    return fail(ErrorCode::usage, "--plot draws links or layer_times, not what --table names",
+                "use --table links,link_fits or --table layer_times");
+  const auto plot = links ? link_plot(data) : layer_plot(data);
+  if (!plot) return fail(plot.error());
+  SAILOR_CHECK(draw(*plot, options.text("plot")));
+  fmt::print("{}: {} ({})\n", options.text("plot"), plot->title, plot->note);
+  return {};
+}
+
+Result<void> show(const Options& options, const Environment& environment) {
+  const auto loaded = load_profile(find_store(options.positional("STORE").front(), environment));
+  if (!loaded) return fail(loaded.error());
+  const auto data = select_rows(*loaded, filter_of(options));
+  if (!data) return fail(data.error());
+  if (options.has("plot")) return show_plot(*data, options);
+  if (options.text("format") == "json") {
+    fmt::print("{}", profile_json(*data));
+    return {};
+  }
+  const std::vector<std::string> tables = options.texts("table");
+  const bool sessions = tables.empty() || std::find(tables.begin(), tables.end(), "sessions") != tables.end();
+  const std::string above = sessions ? session_table(*data, options.flag("all")) : "";
+  const std::string below = profile_tables(*data, options.flag("all"));
+  fmt::print("{}{}{}", above, above.empty() || below.empty() ? "" : "\n", below);
+  return {};
+}
+
+// ---- check
+
+CommandLine check_command() {
+  return {.program = "sailor-profile check",
+          .purpose = "names what is suspicious in a profile store, why it matters and what to do",
+          .positionals = {store_positional()},
+          .options = {{.name = "all",
+                       .type = OptionType::flag,
+                       .help = "list every finding, not only the worst of a problem and place"},
+                      {.name = "strict", .type = OptionType::flag, .help = "warnings fail too"},
+                      table_or_json()},
+          .examples = {{"sailor-profile check store", "the worst of every kind"},
+                       {"sailor-profile check store --all", "every finding"},
+                       {"sailor-profile check store --format json", "the same for programs"}},
+          .notes =
+              "Exit status: 0 nothing of severity fail (with --strict: nor warn), 1 otherwise; notes never "
+              "count."};
+}
+
+Result<void> check(const Options& options, const Environment&) {
+  const std::string& store = options.positional("STORE").front();
+  const auto data = load_profile(store);
+  if (!data) return fail(data.error());
+  const std::string today =
+      fmt::format("{:%Y-%m-%d}", fmt::gmtime(std::chrono::system_clock::to_time_t(std::chrono::system_clock::now())));
+  std::vector<Finding> findings = check_profile(*data, today);
+  auto count = [&](Severity severity) {
+    return static_cast<std::size_t>(std::count_if(
+        findings.begin(), findings.end(), [&](const Finding& finding) { return finding.severity == severity; }));
+  };
+  const std::size_t failures = count(Severity::fail);
+  const std::size_t warnings = count(Severity::warn);
+  const std::size_t notes = count(Severity::note);
+  if (!options.flag("all")) findings = fold_findings(std::move(findings));
+  if (options.text("format") == "json") {
+    const nlohmann::ordered_json json{{"store", store},
+                                      {"failures", failures},
+                                      {"warnings", warnings},
+                                      {"notes", notes},
+                                      {"findings", findings_to_json(findings)}};
+    fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+  } else if (findings.empty()) {
+    fmt::print("nothing suspicious\n");
+  } else {
+    fmt::print("{}\n{}, {}, {}\n", findings_report(findings), plural(failures, "failure"), plural(warnings, "warning"),
+               plural(notes, "note"));
+  }
+  if (failures > 0 || (options.flag("strict") && warnings > 0))
+    return fail(ErrorCode::failure,
+                fmt::format("{} has {}{}", store, plural(failures, "failure"),
+                            options.flag("strict") ? " and " + plural(warnings, "warning") : ""),
+                "each is named above with its remedy");
+  return {};
+}
+
+// ---- diff
+
+CommandLine diff_command() {
+  return {.program = "sailor-profile diff",
+          .purpose = "compares two profile stores, or what a store predicts with what a run measured",
+          .positionals = {{.name = "A", .help = "a profile store"},
+                          {.name = "B", .help = "another one, or a run of sailor-train (run.h5)"}},
+          .options = {{.name = "threshold",
+                       .value_name = "PERCENT",
+                       .help = "leave out differences up to this many per cent of A",
+                       .default_value = "0%"},
+                      {.name = "all", .type = OptionType::flag, .help = "list every row"},
+                      {.name = "cluster",
+                       .value_name = "FILE",
+                       .help = "take node sizes and memory from this file (cluster.toml)"},
+                      shared::models_folder(),
+                      shared::gpus_file(),
+                      table_or_json()},
+          .examples = {{"sailor-profile diff store store/20260102T030405Z-nid001-77-0badcafe.h5 --threshold 5%",
+                        "what changed by more than 5%"},
+                       {"sailor-profile diff store run.h5", "iteration time and memory: predicted and measured"},
+                       {"sailor-profile diff store run.h5 --cluster cluster.toml --format json",
+                        "the same with the nodes of a cluster, for a program to read"}},
+          .notes = "--cluster, --models and --gpus serve the prediction of a run."};
+}
+
+/// "5%" or "5": 0.05.
+Result<double> parse_threshold(std::string text) {
+  const std::string given = text;
+  if (!text.empty() && text.back() == '%') text.pop_back();
+  double percent = 0.0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), percent);
+  if (error != std::errc() || end != text.data() + text.size() || !(percent >= 0.0) || percent > 1e6)
+    return fail(ErrorCode::usage, fmt::format("--threshold is '{}' but must be a percentage from 0 on", given),
+                "write it like 5%");
+  return percent / 100.0;
+}
+
+Result<void> diff_run(const ProfileData& data, const RunRecord& run, const Options& options,
+                      const Environment& environment) {
+  const std::string& file = options.positional("B").front();
+  const auto plan = parse_plan(run.plan_toml, file);
+  if (!plan) return fail(plan.error());
+  const auto gpus = GpuCatalogue::load(gpus_file(options, environment));
+  if (!gpus) return fail(gpus.error());
+  const auto model = find_model(plan->job.model, models_folder(options, environment));
+  if (!model) return fail(model.error(), file);
+  if (auto good = check_plan(*plan, *model); !good) return fail(good.error(), file);
+  std::optional<Cluster> cluster;
+  if (options.has("cluster")) {
+    auto read = load_cluster(options.text("cluster"), *gpus);
+    if (!read) return fail(read.error());
+    cluster = std::move(*read);
+  }
+  const Profile profile(data);
+  const auto prediction = simulator::simulate(
+      *plan, {.model = *model, .profile = profile, .gpus = *gpus, .cluster = cluster ? &*cluster : nullptr});
+  if (!prediction) return fail(prediction.error());
+  const auto stages = compare_stage_memory(*plan, *prediction, run);
+  if (options.text("format") == "json") {
+    nlohmann::ordered_json json{{"predicted_iteration_time_s", prediction->iteration_time.value()},
+                                {"predicted_peak_memory_bytes", prediction->peak_memory.value()}};
+    json.update(comparison_to_json(*prediction, run));
+    json["stages"] = stage_memory_to_json(stages);
+    fmt::print("{}\n", json.dump(2));
+  } else {
+    fmt::print("{}: {}\n\n{}", plan->job.model, describe(*plan), comparison_report(*prediction, run));
+    if (!stages.empty()) fmt::print("\n{}", stage_memory_report(stages));
+  }
+  return {};
+}
+
+Result<void> diff(const Options& options, const Environment& environment) {
+  const auto threshold = parse_threshold(options.text("threshold"));
+  if (!threshold) return fail(threshold.error());
+  const std::string& a = options.positional("A").front();
+  const std::string& b = options.positional("B").front();
+  const auto data_a = load_profile(a);
+  if (!data_a) return fail(data_a.error());
+  if (std::filesystem::is_regular_file(b))
+    if (const auto run = load_run(b)) return diff_run(*data_a, *run, options, environment);
+  const auto data_b = load_profile(b);
+  if (!data_b) return fail(data_b.error());
+  const ProfileDifference difference = diff_profiles(*data_a, *data_b);
+  const DiffView view{.name_a = a, .name_b = b, .threshold = *threshold, .all = options.flag("all")};
+  if (options.text("format") == "json")
+    fmt::print(
+        "{}\n",
+        difference_to_json(difference, view).dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+  else
+    fmt::print("{}", difference_report(difference, view));
+  return {};
+}
+
+}  // namespace
+
+std::vector<SubCommand> store_commands() {
+  return {{show_command(), show}, {check_command(), check}, {diff_command(), diff}};
+}
+
+}  // namespace sailor::apps

@@ -1,0 +1,230 @@
+// Work, bytes and rates of a layer that was not measured.
+//
+// The constants were fitted to the block times that the Sailor authors published (eth-easl/sailor, commit 16eebd4: four
+// models on seven GPU types, fp32 and tf32, Megatron-DeepSpeed without fused attention) at tensor parallel 1 and
+// micro-batches from 2 on. Heads and embeddings are from OPT-350 alone. Nothing was fitted for bf16.
+#include "profile/estimate.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace sailor {
+
+namespace {
+
+double value_bytes(Precision precision) { return precision == Precision::bf16 ? 2.0 : 4.0; }
+
+// Passes over an array in memory, in the forward and the backward pass.
+struct Passes {
+  double forward;
+  double backward;
+};
+constexpr Passes score_passes{7.0, 20.0};      // attention scores: product, scale, mask, softmax, product
+constexpr Passes activation_passes{2.0, 4.0};  // what a block keeps is written once and read once; twice as often back
+constexpr Passes logit_passes{8.0, 5.0};       // product, largest, exponentials, sum, loss
+constexpr Passes hidden_passes{10.0, 10.0};    // embedding: gather, position, sum, dropout; norms
+
+/// What the kinds start, operation by operation.
+struct Launches {
+  int forward;
+  int backward;
+};
+Launches launches_of(LayerKind kind) {
+  switch (kind) {
+    case LayerKind::embedding:
+      return {6, 6};
+    case LayerKind::block:
+      return {30, 40};
+    case LayerKind::final_norm:
+      return {4, 5};
+    case LayerKind::head:
+      return {8, 12};
+  }
+  return {0, 0};
+}
+
+/// Bytes of one hidden state, one set of attention scores and one set of logits on this rank.
+struct Arrays {
+  double hidden;
+  double kept_whole;  // of a block, on every tensor-parallel rank
+  double kept_share;  // of a block, divided among them
+  double scores;
+  double logits;
+};
+Arrays arrays_of(const Model& model, const LayerKey& key) {
+  const double tokens = static_cast<double>(key.micro_batch) * key.sequence_length;
+  const double value = value_bytes(key.precision);
+  const double t = key.tensor_parallel;
+  Arrays arrays{};
+  arrays.hidden = value * tokens * model.hidden;
+  // In hidden states. On every rank: both norms' outputs and the sum between them; GeLU models were seen to keep 1.5
+  // more (dropout masks, a copy), RMS norms 5 more (their intermediate values).
+  arrays.kept_whole = arrays.hidden * (3.0 + (model.norm == NormKind::rms_norm       ? 5.0
+                                              : model.activation == Activation::gelu ? 1.5
+                                                                                     : 0.0));
+  // Divided: query and attention output, key and value, and the inner width: once for ReLU, which works in place,
+  // before and after for GeLU, four times for SwiGLU.
+  const double key_value = static_cast<double>(model.key_value_heads) / model.attention_heads;
+  const double inner = model.activation == Activation::relu ? 1.0 : model.activation == Activation::gelu ? 2.0 : 4.0;
+  arrays.kept_share = arrays.hidden * (2.0 + 2.0 * key_value + inner * model.feed_forward / model.hidden) / t;
+  arrays.scores = value * tokens * key.sequence_length * model.attention_heads / t;
+  arrays.logits = value * tokens * model.vocabulary / t;
+  return arrays;
+}
+
+/// Parameters that every tensor-parallel rank has in full: norms, positions, biases after a sum over ranks.
+std::int64_t whole_parameters(const Model& model, LayerKind kind) {
+  const std::int64_t h = model.hidden;
+  const std::int64_t norm = h * (model.norm == NormKind::layer_norm ? 2 : 1);
+  switch (kind) {
+    case LayerKind::embedding:
+      return model.position == PositionKind::learned ? std::int64_t{model.max_sequence_length} * h : 0;
+    case LayerKind::block:
+      return 2 * norm + (model.attention_output_bias ? h : 0) + (model.linear_bias ? h : 0);
+    case LayerKind::final_norm:
+      return model.parameters(kind);
+    case LayerKind::head:
+      return model.has_norm_in_head() ? norm : 0;
+  }
+  return 0;
+}
+
+}  // namespace
+
+LayerSizes layer_sizes(const Model& model, const LayerKey& key) {
+  const Arrays arrays = arrays_of(model, key);
+  LayerSizes sizes;
+  const std::int64_t whole = whole_parameters(model, key.kind);
+  const std::int64_t divided = model.parameters(key.kind) - whole;
+  sizes.parameters = whole + (divided + key.tensor_parallel - 1) / key.tensor_parallel;
+  sizes.output = Bytes(arrays.hidden);
+  switch (key.kind) {
+    case LayerKind::embedding:
+      sizes.activation = Bytes(arrays.hidden);
+      break;
+    case LayerKind::block: {
+      double activation = arrays.kept_whole + arrays.kept_share;
+      if (key.recompute == Recompute::none) activation += arrays.scores;
+      if (key.recompute == Recompute::full) activation = arrays.hidden;
+      sizes.activation = Bytes(activation);
+      // Gradients of the scores and of the widest array; all that is computed again.
+      sizes.workspace = Bytes(arrays.scores + arrays.hidden);
+      if (key.recompute != Recompute::none) sizes.workspace += Bytes(arrays.scores);
+      if (key.recompute == Recompute::full) sizes.workspace += Bytes(arrays.kept_whole + arrays.kept_share);
+      break;
+    }
+    case LayerKind::final_norm:
+      sizes.activation = Bytes(3.0 * arrays.hidden);
+      break;
+    case LayerKind::head:
+      sizes.output = Bytes(0.0);
+      sizes.activation = Bytes(2.0 * arrays.logits + 1.5 * arrays.hidden);  // logits and their exponentials
+      sizes.workspace = Bytes(arrays.logits);                               // their gradient
+      break;
+  }
+  return sizes;
+}
+
+LayerWork layer_work(const Model& model, const LayerKey& key) {
+  const Arrays arrays = arrays_of(model, key);
+  const double tokens = static_cast<double>(key.micro_batch) * key.sequence_length;
+  const double value = value_bytes(key.precision);
+  const double t = key.tensor_parallel;
+  Flop flop = model.forward_flop(key.kind, tokens, key.sequence_length) / t;
+  const auto parameters = static_cast<double>(layer_sizes(model, key).parameters);
+  const double matrix = key.kind == LayerKind::head && model.tied_embedding
+                            ? static_cast<double>(model.tied_parameters()) / t
+                            : 0.0;  // shared, but read all the same
+  LayerWork work;
+  Passes traffic{};
+  auto add = [&](const Passes& passes, double bytes) {
+    traffic.forward += passes.forward * bytes;
+    traffic.backward += passes.backward * bytes;
+  };
+  const bool gathers = key.kind == LayerKind::embedding;  // touches its tokens' rows only
+  if (!gathers) add({1.0, 2.0}, value * (parameters + matrix));
+  work.all_reduce = Bytes(arrays.hidden);
+  switch (key.kind) {
+    case LayerKind::embedding:
+      add(hidden_passes, arrays.hidden);
+      work.forward_all_reduces = 1;
+      break;
+    case LayerKind::block: {
+      // Without fused attention the masked half is computed too: as much again as forward_flop() counts.
+      flop += Flop(2.0 * key.sequence_length * model.hidden * tokens / t);
+      add(activation_passes, arrays.kept_whole + arrays.kept_share);
+      add(score_passes, arrays.scores);
+      work.forward_all_reduces = 2;  // behind attention and behind the feed-forward part (Shoeybi et al. 2019)
+      work.backward_all_reduces = 2;
+      break;
+    }
+    case LayerKind::final_norm:
+      add(hidden_passes, arrays.hidden);
+      break;
+    case LayerKind::head:
+      add(logit_passes, arrays.logits);
+      work.backward_all_reduces = 1;
+      break;
+  }
+  const Launches launches = launches_of(key.kind);
+  work.forward_flop = flop;
+  work.backward_flop = flop * 2.0;
+  work.forward_traffic = Bytes(traffic.forward);
+  work.backward_traffic = Bytes(traffic.backward);
+  work.forward_launches = launches.forward;
+  work.backward_launches = launches.backward;
+  if (key.kind == LayerKind::block && key.recompute == Recompute::selective) {
+    work.backward_flop += Flop(4.0 * key.sequence_length * model.hidden * tokens / t);
+    work.backward_traffic += Bytes(score_passes.forward * arrays.scores);
+  } else if (key.kind == LayerKind::block && key.recompute == Recompute::full) {
+    work.backward_flop += work.forward_flop;
+    work.backward_traffic += work.forward_traffic;
+    work.backward_launches += work.forward_launches;
+    work.backward_all_reduces += work.forward_all_reduces;
+  }
+  if (key.tensor_parallel == 1) work.forward_all_reduces = work.backward_all_reduces = 0;
+  // AdamW in fp32: four arrays read, three written, the gradient set to zero.
+  work.update_traffic = Bytes(8.0 * 4.0 * parameters);
+  return work;
+}
+
+Efficiency generic_efficiency(DeviceKind kind, Precision precision) {
+  // A core runs our own runtime, which starts an operation with a call.
+  if (kind == DeviceKind::cpu) return {.compute = 0.5, .memory = 0.5, .launch = Seconds(2e-6), .link_share = 0.2};
+  // Launches: a framework in Python. Links: NVLink of V100, A100 and H100 has 0.11 to 0.19 of the memory's bandwidth;
+  // sums over PCIe take ten times longer. bf16: not fitted, an assumption.
+  return {
+      .compute = precision == Precision::bf16 ? 0.6 : 0.85, .memory = 0.8, .launch = Seconds(40e-6), .link_share = 0.1};
+}
+
+Result<FlopPerSecond> peak_rate(const GpuType& gpu, Precision precision) {
+  FlopPerSecond peak = gpu.peak_fp32;
+  if (precision == Precision::tf32 && gpu.peak_tf32.value() > 0.0) peak = gpu.peak_tf32;
+  if (precision == Precision::bf16) peak = gpu.peak_bf16;
+  if (peak.value() > 0.0 && gpu.memory_bandwidth.value() > 0.0) return peak;
+  return fail(ErrorCode::not_found,
+              fmt::format("the GPU catalogue has no {} rate of {}", to_string(precision), gpu.name),
+              "choose another precision, or measure the layers with sailor-profile layers");
+}
+
+Result<LayerTimes> roofline(const LayerWork& work, const GpuType& gpu, Precision precision, int tensor_parallel,
+                            std::optional<Seconds> all_reduce) {
+  const auto peak = peak_rate(gpu, precision);
+  if (!peak) return fail(peak.error());
+  const Efficiency efficiency = generic_efficiency(gpu.kind, precision);
+  const BytesPerSecond memory = gpu.memory_bandwidth * efficiency.memory;
+  if (!all_reduce && tensor_parallel > 1)
+    all_reduce = work.all_reduce * (2.0 * (tensor_parallel - 1) / tensor_parallel) /
+                 (gpu.memory_bandwidth * efficiency.link_share);
+  auto pass = [&](Flop flop, Bytes traffic, int launches, int all_reduces) {
+    const Seconds busy = flop / (*peak * efficiency.compute) + traffic / memory;
+    return std::max(busy, efficiency.launch * launches) + all_reduce.value_or(Seconds(0.0)) * all_reduces;
+  };
+  return LayerTimes{
+      .forward = pass(work.forward_flop, work.forward_traffic, work.forward_launches, work.forward_all_reduces),
+      .backward = pass(work.backward_flop, work.backward_traffic, work.backward_launches, work.backward_all_reduces),
+      .update = pass(Flop(0.0), work.update_traffic, 1, 0)};
+}
+
+}  // namespace sailor

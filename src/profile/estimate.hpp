@@ -1,0 +1,67 @@
+// What a layer should cost on a device that nobody measured: work and bytes from the architecture, rates from the GPU
+// catalogue. These are estimates; how far they are off is what `sailor-profile estimate --leave-one-out` prints.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "cluster/gpu_catalogue.hpp"
+#include "core/error.hpp"
+#include "core/units.hpp"
+#include "model/model.hpp"
+#include "profile/measurements.hpp"
+
+namespace sailor {
+
+/// What one rank computes and moves for one micro-batch through one layer.
+struct LayerWork {
+  Flop forward_flop{};
+  Flop backward_flop{};     ///< with what is computed again (LayerKey::recompute)
+  Bytes forward_traffic{};  ///< between processor and memory
+  Bytes backward_traffic{};
+  Bytes update_traffic{};    ///< of the optimizer step
+  int forward_launches = 0;  ///< operations that a framework starts one by one
+  int backward_launches = 0;
+  Bytes all_reduce{};  ///< array of one sum over the tensor-parallel ranks
+  int forward_all_reduces = 0;
+  int backward_all_reduces = 0;
+};
+/// Kind and sizes are those of the key; its GPU, model name and busy_ranks do not matter.
+LayerWork layer_work(const Model& model, const LayerKey& key);
+
+/// What one rank holds of one layer, for one micro-batch. As LayerMemory.
+struct LayerSizes {
+  std::int64_t parameters = 0;
+  Bytes activation{};
+  Bytes output{};
+  Bytes workspace{};
+};
+/// Activations after Korthikanti et al. 2022, equations 1 and 2, for values of one size, attention scores that are kept
+/// once, and no dropout masks; see estimate.cpp.
+LayerSizes layer_sizes(const Model& model, const LayerKey& key);
+
+/// Share of the catalogue's rates that a training framework reaches.
+struct Efficiency {
+  double compute = 0.0;
+  double memory = 0.0;
+  Seconds launch{};         ///< to start one operation; nothing is faster than its starts
+  double link_share = 0.0;  ///< bandwidth between devices of a node as share of their memory bandwidth
+};
+Efficiency generic_efficiency(DeviceKind kind, Precision precision);
+
+/// Peak rate in a number format: tf32 falls back to fp32 where the device has none. Errors: not_found (no bf16).
+Result<FlopPerSecond> peak_rate(const GpuType& gpu, Precision precision);
+
+struct LayerTimes {
+  Seconds forward{};
+  Seconds backward{};
+  Seconds update{};
+};
+/// Time of computing plus time of moving, at least the launches, plus the sums over tensor-parallel ranks:
+///   max(flop / (compute·peak) + traffic / (memory·bandwidth), launches·launch) + all_reduces·all_reduce.
+/// The sum, not the larger of the two: products and element-wise operations follow each other. `all_reduce`: of one
+/// sum; without it a ring over a link of `link_share`. Errors as peak_rate().
+Result<LayerTimes> roofline(const LayerWork& work, const GpuType& gpu, Precision precision, int tensor_parallel,
+                            std::optional<Seconds> all_reduce = std::nullopt);
+
+}  // namespace sailor

@@ -1,0 +1,392 @@
+// What a layer costs, from the best source there is.
+#include "profile/layer_costs.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <set>
+#include <tuple>
+
+namespace sailor {
+
+namespace {
+
+struct Weighted {
+  double value;
+  double weight;
+};
+
+/// The smallest value at which half of the weight is reached.
+double weighted_median(std::vector<Weighted> values) {
+  std::sort(values.begin(), values.end(), [](const Weighted& a, const Weighted& b) { return a.value < b.value; });
+  double half = 0.0;
+  for (const Weighted& value : values) half += value.weight / 2.0;
+  for (const Weighted& value : values) {
+    half -= value.weight;
+    if (half <= 0.0) return value.value;
+  }
+  return values.empty() ? 0.0 : values.back().value;
+}
+
+double log2_distance(double a, double b) { return std::abs(std::log2(a / b)); }
+
+/// How unlike two measurements of the model are, on one device. Weights chosen so that a doubled micro-batch, which
+/// changes little but the amount of work, counts less than other ranks or formats, which change the operations.
+double distance(const LayerKey& a, const LayerKey& b) {
+  return 0.3 * log2_distance(a.micro_batch, b.micro_batch) + 0.5 * log2_distance(a.tensor_parallel, b.tensor_parallel) +
+         0.5 * log2_distance(a.sequence_length, b.sequence_length) + (a.precision == b.precision ? 0.0 : 1.0) +
+         (a.recompute == b.recompute ? 0.0 : 1.0);
+}
+
+/// Nearest number of busy ranks: at or above before below.
+int busy_distance(int have, int want) { return have >= want ? have - want : (1 << 24) + want - have; }
+
+TimeStatistics spread(Seconds time, double factor) {
+  TimeStatistics statistics = TimeStatistics::single(time);
+  statistics.low = time / factor;
+  statistics.high = time * factor;
+  return statistics;
+}
+
+/// `mix` of each of the times; [low, high] wider by the typical error of reading between measurements.
+template <class Mix>
+TimeStatistics between(const TimeStatistics& a, const TimeStatistics& b, Basis basis, Mix mix) {
+  auto time = [&](Seconds TimeStatistics::*member) { return Seconds(mix((a.*member).value(), (b.*member).value())); };
+  const double factor = 1.0 + expected_error(basis).typical;
+  return {.median = time(&TimeStatistics::median),
+          .p10 = time(&TimeStatistics::p10),
+          .p90 = time(&TimeStatistics::p90),
+          .low = time(&TimeStatistics::low) / factor,
+          .high = time(&TimeStatistics::high) * factor,
+          .samples = std::min(a.samples, b.samples)};
+}
+
+template <class Mix>
+LayerPrice between(const LayerPrice& a, const LayerPrice& b, Basis basis, Mix mix) {
+  LayerPrice result{.cost = {}, .basis = basis, .sources = {}};
+  LayerCost& cost = result.cost;
+  cost.forward = between(a.cost.forward, b.cost.forward, basis, mix);
+  cost.backward = between(a.cost.backward, b.cost.backward, basis, mix);
+  cost.update = between(a.cost.update, b.cost.update, basis, mix);
+  auto bytes = [&](Bytes LayerCost::*member) { return Bytes(mix((a.cost.*member).value(), (b.cost.*member).value())); };
+  cost.parameters = std::llround(mix(static_cast<double>(a.cost.parameters), static_cast<double>(b.cost.parameters)));
+  cost.activation = bytes(&LayerCost::activation);
+  cost.output = bytes(&LayerCost::output);
+  cost.workspace = bytes(&LayerCost::workspace);
+  cost.last_layer = std::min(a.cost.last_layer, b.cost.last_layer);
+  cost.origin = std::max({Origin::interpolated, a.cost.origin, b.cost.origin});
+  return result;
+}
+
+/// The largest key below and the smallest above `wanted` of which there is a price.
+template <class Price>
+std::optional<std::pair<LayerPrice, LayerPrice>> neighbours(const std::vector<int>& values, int wanted, Price price,
+                                                            int& below, int& above) {
+  std::optional<LayerPrice> low;
+  std::optional<LayerPrice> high;
+  for (const int value : values) {
+    if (value < wanted) {
+      if (auto found = price(value)) {
+        low = std::move(found);
+        below = value;
+      }
+    } else if (value > wanted) {
+      high = price(value);
+      above = value;
+      if (high) break;
+    }
+  }
+  if (!low || !high) return std::nullopt;
+  return std::pair(std::move(*low), std::move(*high));
+}
+
+}  // namespace
+
+std::string_view to_string(Basis basis) {
+  switch (basis) {
+    case Basis::look_up:
+      return "look_up";
+    case Basis::between_micro_batches:
+      return "between_micro_batches";
+    case Basis::between_tensor_parallel:
+      return "between_tensor_parallel";
+    case Basis::transfer:
+      return "transfer";
+    case Basis::roofline:
+      return "roofline";
+  }
+  return "?";
+}
+
+EstimateError expected_error(Basis basis) {
+  // Of blocks, forward and backward, over the models and GPU types that eth-easl/sailor publishes, with its links
+  // inside nodes, in the number formats that the times show (A100: tf32, but fp32 for OPT-30 and LLAMA-3-8). By
+  // `sailor-profile estimate --leave-one-out`; the README has the table.
+  switch (basis) {
+    case Basis::look_up:
+      return {};
+    case Basis::between_micro_batches:
+      return {.typical = 0.02, .wide = 0.08};
+    case Basis::between_tensor_parallel:
+      return {.typical = 0.06, .wide = 0.40};
+    case Basis::transfer:
+      return {.typical = 0.13, .wide = 0.50};
+    case Basis::roofline:
+      return {.typical = 0.19, .wide = 1.15};
+  }
+  return {};
+}
+
+LayerCosts::LayerCosts(const Model& model, const Profile& profile, const GpuCatalogue& gpus, bool measured_only)
+    : model_(model), profile_(profile), gpus_(gpus), measured_only_(measured_only) {
+  // Layers of a kind differ by little; a row counts as often as there are layers that it holds for.
+  std::map<LayerKey, std::map<int, const LayerTime*>> rows;
+  for (const LayerTime& row : profile.data().layer_times)
+    if (row.key.model == model.name) {
+      LayerKey key = row.key;
+      key.first_layer = 0;
+      rows[key][row.key.first_layer] = &row;
+    }
+  for (const auto& [key, layers] : rows) {
+    std::vector<Weighted> forward;
+    std::vector<Weighted> backward;
+    std::vector<Weighted> update;
+    for (auto row = layers.begin(); row != layers.end(); ++row) {
+      const auto next = std::next(row);
+      const int last = next == layers.end() ? model.blocks + 1 : next->first;
+      const double weight = std::max(1, last - std::max(row->first, 1));
+      forward.push_back({row->second->forward.median.value(), weight});
+      backward.push_back({row->second->backward.median.value(), weight});
+      update.push_back({row->second->update.median.value(), weight});
+    }
+    times_[key] = {.forward = Seconds(weighted_median(std::move(forward))),
+                   .backward = Seconds(weighted_median(std::move(backward))),
+                   .update = Seconds(weighted_median(std::move(update)))};
+  }
+  for (const LayerMemory& row : profile.data().layer_memory)
+    if (row.key.model == model.name) {
+      LayerKey key = row.key;
+      key.first_layer = 0;
+      LayerSizes& sizes = sizes_[key];
+      sizes.parameters = std::max(sizes.parameters, row.parameters);
+      sizes.activation = std::max(sizes.activation, row.activation);
+      sizes.output = std::max(sizes.output, row.output);
+      sizes.workspace = std::max(sizes.workspace, row.workspace);
+    }
+}
+
+const Result<LayerPrice>& LayerCosts::find(const LayerKey& key) const {
+  const auto known = found_.find(key);
+  if (known != found_.end()) return known->second;
+  return found_.emplace(key, price(key)).first->second;
+}
+
+Result<LayerPrice> LayerCosts::price(const LayerKey& key) const {
+  auto measured = profile_.layer(key);
+  if (measured) return LayerPrice{.cost = *measured, .basis = Basis::look_up, .sources = {}};
+  if (measured_only_) return fail(measured.error());
+  if (auto found = between_micro_batches(key)) return std::move(*found);
+  if (auto found = between_tensor_parallel(key)) return std::move(*found);
+  if (auto found = estimate(key, Basis::transfer)) return found;
+  auto found = estimate(key, Basis::roofline);
+  if (found) return found;
+  Error error = measured.error();
+  error.what += fmt::format("; nor can it be estimated: {}", found.error().what);
+  return fail(std::move(error));
+}
+
+std::optional<LayerPrice> LayerCosts::between_micro_batches(const LayerKey& key) const {
+  int below = 0;
+  int above = 0;
+  const auto found = neighbours(
+      profile_.micro_batches(key.model, key.gpu, key.precision, key.tensor_parallel, key.sequence_length),
+      key.micro_batch,
+      [&](int micro_batch) -> std::optional<LayerPrice> {
+        LayerKey neighbour = key;
+        neighbour.micro_batch = micro_batch;
+        const auto cost = profile_.layer(neighbour);
+        if (!cost) return std::nullopt;
+        return LayerPrice{.cost = *cost, .basis = Basis::look_up, .sources = {}};
+      },
+      below, above);
+  if (!found) return std::nullopt;
+  const double share = static_cast<double>(key.micro_batch - below) / (above - below);
+  LayerPrice result = between(found->first, found->second, Basis::between_micro_batches,
+                              [&](double a, double b) { return std::lerp(a, b, share); });
+  result.sources = fmt::format("micro-batches {} and {}", below, above);
+  return result;
+}
+
+std::optional<LayerPrice> LayerCosts::between_tensor_parallel(const LayerKey& key) const {
+  int below = 0;
+  int above = 0;
+  const auto found = neighbours(
+      profile_.tensor_parallel_degrees(key.model, key.gpu, key.precision, key.sequence_length), key.tensor_parallel,
+      [&](int tensor_parallel) -> std::optional<LayerPrice> {
+        LayerKey neighbour = key;
+        neighbour.tensor_parallel = tensor_parallel;
+        if (const auto cost = profile_.layer(neighbour))
+          return LayerPrice{.cost = *cost, .basis = Basis::look_up, .sources = {}};
+        return between_micro_batches(neighbour);
+      },
+      below, above);
+  if (!found) return std::nullopt;
+  const double share =
+      std::log(static_cast<double>(key.tensor_parallel) / below) / std::log(static_cast<double>(above) / below);
+  LayerPrice result = between(found->first, found->second, Basis::between_tensor_parallel, [&](double a, double b) {
+    return a > 0.0 && b > 0.0 ? a * std::pow(b / a, share) : std::lerp(a, b, share);
+  });
+  const LayerSizes formula = layer_sizes(model_, key);
+  result.cost.parameters = formula.parameters;  // divided, not measured
+  result.sources = fmt::format("tensor parallel {} and {}", below, above);
+  return result;
+}
+
+Result<LayerTimes> LayerCosts::roofline_of(const LayerKey& key) const {
+  const auto gpu = gpus_.find(key.gpu);
+  if (!gpu) return fail(gpu.error());
+  const LayerWork work = layer_work(model_, key);
+  std::optional<Seconds> all_reduce;
+  if (key.tensor_parallel > 1) {
+    const LinkEnd end{.gpu = key.gpu, .zone = {}, .ranks = key.tensor_parallel};
+    const auto time = profile_.all_reduce_time(end, end, LinkScope::intra_node, key.tensor_parallel, work.all_reduce);
+    if (time) all_reduce = time->time;
+  }
+  return roofline(work, *gpu, key.precision, key.tensor_parallel, all_reduce);
+}
+
+Result<LayerTimes> LayerCosts::transfer(const LayerKey& key, const std::string& without, std::string& sources) const {
+  const auto target = gpus_.find(key.gpu);
+  if (!target) return fail(target.error());
+  const auto peak = peak_rate(*target, key.precision);
+  if (!peak) return fail(peak.error());
+  const auto wanted = roofline_of(key);
+  if (!wanted) return fail(wanted.error());
+
+  // Of each GPU type the measurement that is most like what is asked for.
+  using Score = std::tuple<double, int>;
+  std::map<std::string, std::pair<Score, TimeTable::const_iterator>> nearest;
+  for (auto row = times_.begin(); row != times_.end(); ++row) {
+    const LayerKey& have = row->first;
+    if (have.kind != key.kind || have.gpu == without) continue;
+    const Score score{distance(have, key), busy_distance(have.busy_ranks, key.busy_ranks)};
+    const auto [entry, is_new] = nearest.try_emplace(have.gpu, score, row);
+    if (!is_new && score < entry->second.first) entry->second = {score, row};
+  }
+
+  std::vector<Weighted> forward;
+  std::vector<Weighted> backward;
+  std::vector<Weighted> update;
+  std::vector<std::pair<double, std::string>> used;
+  for (const auto& [name, entry] : nearest) {
+    const LayerKey& have = entry.second->first;
+    const LayerTimes& measured = entry.second->second;
+    const auto gpu = gpus_.find(name);
+    const auto expected = roofline_of(have);
+    if (!gpu || !expected) continue;  // a device that the catalogue does not know tells nothing about others
+    const auto rate = peak_rate(*gpu, have.precision);
+    if (!rate) continue;
+    const double unlike = std::get<0>(entry.first) + std::abs(std::log(*rate / *peak)) +
+                          std::abs(std::log(gpu->memory_bandwidth / target->memory_bandwidth)) +
+                          (gpu->kind == target->kind ? 0.0 : 5.0);
+    const double weight = 1.0 / ((0.05 + unlike) * (0.05 + unlike));
+    forward.push_back({(measured.forward * (wanted->forward / expected->forward)).value(), weight});
+    backward.push_back({(measured.backward * (wanted->backward / expected->backward)).value(), weight});
+    update.push_back({(measured.update * (wanted->update / expected->update)).value(), weight});
+    used.emplace_back(unlike, name);
+  }
+  if (used.empty())
+    return fail(ErrorCode::not_found, fmt::format("the profile has no {} of model {} on another device to start from",
+                                                  to_string(key.kind), model_.name));
+  std::sort(used.begin(), used.end());
+  constexpr std::size_t most_named = 3;
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < std::min(used.size(), most_named); ++i) names.push_back(used[i].second);
+  sources = fmt::format("{}", fmt::join(names, ", "));
+  if (used.size() > most_named) sources += fmt::format(" and {} more", used.size() - most_named);
+  return LayerTimes{.forward = Seconds(weighted_median(std::move(forward))),
+                    .backward = Seconds(weighted_median(std::move(backward))),
+                    .update = Seconds(weighted_median(std::move(update)))};
+}
+
+LayerSizes LayerCosts::sizes_of(const LayerKey& key, const std::string& without) const {
+  const LayerSizes formula = layer_sizes(model_, key);
+  auto best = sizes_.end();
+  std::pair<double, bool> best_score{std::numeric_limits<double>::infinity(), true};
+  for (auto row = sizes_.begin(); row != sizes_.end(); ++row) {
+    if (row->first.kind != key.kind || row->first.gpu == without) continue;
+    const std::pair score{distance(row->first, key), row->first.gpu != key.gpu};
+    if (score < best_score) {
+      best = row;
+      best_score = score;
+    }
+  }
+  if (best == sizes_.end()) return formula;
+  // What was measured elsewhere, times the ratio of the formulas: right for the framework of the store.
+  const LayerSizes there = layer_sizes(model_, best->first);
+  const LayerSizes& measured = best->second;
+  auto scaled = [](Bytes bytes, Bytes wanted, Bytes had) {
+    return had.value() > 0.0 ? bytes * (wanted / had) : std::max(bytes, wanted);
+  };
+  LayerSizes sizes;
+  sizes.parameters = best->first.tensor_parallel == key.tensor_parallel ? measured.parameters : formula.parameters;
+  sizes.activation = scaled(measured.activation, formula.activation, there.activation);
+  sizes.output = scaled(measured.output, formula.output, there.output);
+  sizes.workspace = scaled(measured.workspace, formula.workspace, there.workspace);
+  return sizes;
+}
+
+Result<LayerPrice> LayerCosts::estimate(const LayerKey& key, Basis basis, const std::string& without) const {
+  LayerPrice result{.cost = {}, .basis = basis, .sources = {}};
+  const auto times = basis == Basis::transfer ? transfer(key, without, result.sources) : roofline_of(key);
+  if (!times) return fail(times.error());
+  const LayerSizes sizes = basis == Basis::transfer ? sizes_of(key, without) : layer_sizes(model_, key);
+  const double factor = 1.0 + expected_error(basis).wide;
+  result.cost = {.forward = spread(times->forward, factor),
+                 .backward = spread(times->backward, factor),
+                 .update = spread(times->update, factor),
+                 .parameters = sizes.parameters,
+                 .activation = sizes.activation,
+                 .output = sizes.output,
+                 .workspace = sizes.workspace,
+                 .last_layer = std::numeric_limits<int>::max(),
+                 .origin = Origin::estimated};
+  return result;
+}
+
+bool LayerCosts::only_estimates(const std::string& gpu, Precision precision) const {
+  if (measured_only_) return false;
+  const bool measured =
+      std::any_of(times_.begin(), times_.end(), [&](const auto& row) { return row.first.gpu == gpu; });
+  if (measured) return false;
+  const auto type = gpus_.find(gpu);
+  return type && peak_rate(*type, precision);
+}
+
+std::string LayerCosts::explain(const LayerKey& key, const LayerPrice& price) const {
+  const std::string what = fmt::format("layer times of {} on {}", model_.name, key.gpu);
+  const std::string sizes = fmt::format(" at tensor parallel {}, micro-batch {}", key.tensor_parallel, key.micro_batch);
+  const double percent = expected_error(price.basis).typical * 100.0;
+  switch (price.basis) {
+    case Basis::look_up:
+      return what + sizes;
+    case Basis::between_micro_batches:
+    case Basis::between_tensor_parallel:
+      return fmt::format("{}{} (between {}; expect errors of about {:.0f}%)", what, sizes, price.sources, percent);
+    case Basis::transfer: {
+      const bool profiled =
+          std::any_of(times_.begin(), times_.end(), [&](const auto& row) { return row.first.gpu == key.gpu; });
+      return fmt::format("{}{} ({}; scaled from {}; expect errors of about {:.0f}%)", what, profiled ? sizes : "",
+                         profiled ? "not measured" : "no profile", price.sources, percent);
+    }
+    case Basis::roofline:
+      return fmt::format("{} (no profile of the model at all; from peak rates; expect errors of about {:.0f}%)", what,
+                         percent);
+  }
+  return what;
+}
+
+}  // namespace sailor

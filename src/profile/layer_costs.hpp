@@ -1,0 +1,88 @@
+// What a layer costs, from the best source there is: a measurement, else measured neighbours, else an estimate. What it
+// stands on is always said; with measured_only nothing but measurements (here or published) counts.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cluster/gpu_catalogue.hpp"
+#include "core/error.hpp"
+#include "model/model.hpp"
+#include "profile/estimate.hpp"
+#include "profile/profile.hpp"
+
+namespace sailor {
+
+/// How a cost was found, from the best to the worst.
+enum class Basis {
+  look_up,                  ///< measured or published, as LayerCost::origin says
+  between_micro_batches,    ///< straight line between the measured neighbours
+  between_tensor_parallel,  ///< log-log between the measured neighbours
+  transfer,                 ///< measurements of the model elsewhere, times the ratio of the rooflines
+  roofline,                 ///< no measurement of the model at all
+};
+std::string_view to_string(Basis basis);
+
+struct LayerPrice {
+  LayerCost cost{};
+  Basis basis = Basis::look_up;
+  std::string sources{};  ///< "micro-batches 2 and 4", "GH200-96, A100-80"; empty for look_up and roofline
+};
+
+/// Half of the estimates are off by less than `typical`, nine of ten by less than `wide` (0.25 = 25%, either way as a
+/// factor). From leaving one out of the published measurements; see layer_costs.cpp.
+struct EstimateError {
+  double typical = 0.0;
+  double wide = 0.0;
+};
+EstimateError expected_error(Basis basis);
+
+/// Remembers its answers, so one thread at a time. The arguments must outlive it.
+class LayerCosts {
+ public:
+  LayerCosts(const Model& model, const Profile& profile, const GpuCatalogue& gpus, bool measured_only = false);
+
+  /// What layer `key.first_layer` costs. Times between measured neighbours are never better than their inputs' origin
+  /// and have slightly wider [low, high]; estimates have [low, high] after expected_error(). Errors: not_found, the
+  /// look-up's, when measured_only, or when the catalogue does not know the GPU or its rate.
+  [[nodiscard]] const Result<LayerPrice>& find(const LayerKey& key) const;
+
+  /// A GPU type without any measurement of the model, which the catalogue can price: an estimate is all there is.
+  [[nodiscard]] bool only_estimates(const std::string& gpu, Precision precision) const;
+  /// "layer times of opt-350m on H200-141: ...", what a report says about a price that is no look-up.
+  [[nodiscard]] std::string explain(const LayerKey& key, const LayerPrice& price) const;
+
+  /// The estimate, measured or not, by Basis::transfer or Basis::roofline. `without`: a GPU type whose measurements do
+  /// not count. Errors: not_found (nothing to transfer from; the GPU or its rate is not known).
+  [[nodiscard]] Result<LayerPrice> estimate(const LayerKey& key, Basis basis, const std::string& without = {}) const;
+  /// Between measured neighbours, measured or not; nothing where one is missing.
+  [[nodiscard]] std::optional<LayerPrice> between_micro_batches(const LayerKey& key) const;
+  [[nodiscard]] std::optional<LayerPrice> between_tensor_parallel(const LayerKey& key) const;
+
+  // Times and sizes of all layers of a kind in one: medians over the layers, the largest of the sizes.
+  using TimeTable = std::map<LayerKey, LayerTimes>;
+  using SizeTable = std::map<LayerKey, LayerSizes>;
+  [[nodiscard]] const TimeTable& measured_times() const { return times_; }
+  [[nodiscard]] const SizeTable& measured_sizes() const { return sizes_; }
+  [[nodiscard]] const Model& model() const { return model_; }
+  [[nodiscard]] bool measured_only() const { return measured_only_; }
+
+ private:
+  [[nodiscard]] Result<LayerPrice> price(const LayerKey& key) const;
+  [[nodiscard]] Result<LayerTimes> roofline_of(const LayerKey& key) const;
+  [[nodiscard]] Result<LayerTimes> transfer(const LayerKey& key, const std::string& without,
+                                            std::string& sources) const;
+  [[nodiscard]] LayerSizes sizes_of(const LayerKey& key, const std::string& without) const;
+
+  const Model& model_;
+  const Profile& profile_;
+  const GpuCatalogue& gpus_;
+  bool measured_only_;
+  TimeTable times_;
+  SizeTable sizes_;
+  mutable std::map<LayerKey, Result<LayerPrice>> found_;
+};
+
+}  // namespace sailor

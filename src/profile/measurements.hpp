@@ -1,0 +1,164 @@
+// What was measured: what a layer costs on a device, what a message costs on a link, what a process needs.
+//
+// These are the rows of a profile store. Their fields and units stand in profiles/README.md.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/statistics.hpp"
+#include "core/units.hpp"
+#include "model/model.hpp"
+#include "plan/plan.hpp"
+#include "profile/link_curve.hpp"
+
+namespace sailor {
+
+/// Where, when and by what a file was measured.
+struct Provenance {
+  std::string tool{};      ///< "sailor-profile 0.1.0"
+  std::string command{};   ///< the command line
+  std::string host{};      ///< host names, comma-separated
+  std::string device{};    ///< "AMD EPYC 7763", "NVIDIA H200"
+  std::string versions{};  ///< "OpenBLAS 0.3.21, Open MPI 4.1.4"
+  std::string date{};      ///< ISO 8601, UTC
+  std::string source{};    ///< citation of published figures; empty when measured here
+  bool operator==(const Provenance&) const = default;
+};
+
+/// One call of the profiler, or one publication. The rows of a store say which session they are from.
+struct Session {
+  std::string id{};  ///< recognises the session when stores are merged; no two sessions share one
+  Provenance provenance{};
+  double lowest_clock_hz = 0.0;   ///< of the devices while they measured; 0: the system does not say
+  double highest_clock_hz = 0.0;  ///< the same
+  double slowdown = 0.0;          ///< slowest of the reference computations spread over the session, over their
+                                  ///< median: 1.3 = the device was for a while 30% slower; 0: not measured
+  bool operator==(const Session&) const = default;
+};
+
+/// Where a number comes from, from the best to the worst.
+enum class Origin { measured, published, interpolated, estimated };
+std::string_view to_string(Origin origin);
+
+/// What a layer measurement is of. Ordered and compared field by field.
+struct LayerKey {
+  std::string model{};
+  std::string gpu{};  ///< of memory: any_gpu when it was published without the GPU type
+  Precision precision = Precision::fp32;
+  Recompute recompute = Recompute::none;
+  int tensor_parallel = 1;
+  int micro_batch = 1;      ///< sequences
+  int sequence_length = 0;  ///< tokens
+  int busy_ranks = 1;       ///< ranks that computed on the node at the same time
+  LayerKind kind = LayerKind::block;
+  /// Layers of this kind from this index on, up to the next row that differs in nothing but this. 0: all of them.
+  int first_layer = 0;
+  auto operator<=>(const LayerKey&) const = default;
+};
+inline constexpr const char* any_gpu = "any";
+
+/// Times of one micro-batch through one layer on one rank.
+struct LayerTime {
+  LayerKey key{};
+  TimeStatistics forward{};
+  TimeStatistics backward{};
+  TimeStatistics update{};  ///< optimizer step over this layer's parameters, its gradients to zero
+  /// The same with nothing of the layer in a cache; samples = 0 and all zero where not measured.
+  TimeStatistics cold_forward{};
+  TimeStatistics cold_backward{};
+  int session = 0;  ///< index into ProfileData::sessions
+  bool operator==(const LayerTime&) const = default;
+};
+
+/// What one layer takes on one rank, for one micro-batch.
+struct LayerMemory {
+  LayerKey key{};               ///< busy_ranks = 1: memory does not depend on it
+  std::int64_t parameters = 0;  ///< own parameters on this rank (a tied head: without the shared matrix)
+  Bytes activation{};           ///< kept from forward until backward
+  Bytes output{};               ///< handed to the next layer
+  Bytes input{};                ///< received from the layer before (tokens and masks included)
+  Bytes workspace{};            ///< needed while the layer computes, freed after
+  int session = 0;
+  bool operator==(const LayerMemory&) const = default;
+};
+
+/// A combination of sizes that did not fit: measured, not computed.
+struct OutOfMemory {
+  LayerKey key{};     ///< kind: the layer at which it happened; first_layer = 0
+  Bytes needed{};     ///< in use when the allocation failed, plus what was asked for
+  Bytes available{};  ///< that the device had for this rank
+  int session = 0;
+  bool operator==(const OutOfMemory&) const = default;
+};
+
+enum class LinkOperation { send_receive, all_reduce, all_gather, reduce_scatter };
+enum class LinkScope { intra_node, inter_node };
+std::string_view to_string(LinkOperation operation);
+std::string_view to_string(LinkScope scope);
+
+/// One side of a link.
+struct LinkEnd {
+  std::string gpu{};
+  std::string zone{};  ///< empty: wherever
+  int ranks = 1;       ///< of one node that communicate at the same time
+  auto operator<=>(const LinkEnd&) const = default;
+};
+
+/// What a link measurement is of. A message: from one rank to another, while `from.ranks` of the sending node send
+/// at once, each its own. A collective: over `ranks`, `from.ranks` of them per node.
+struct LinkKey {
+  LinkEnd from{};
+  LinkEnd to{};
+  LinkScope scope = LinkScope::intra_node;
+  LinkOperation operation = LinkOperation::send_receive;
+  int ranks = 2;  ///< that take part in one operation; 2 for send_receive
+  auto operator<=>(const LinkKey&) const = default;
+};
+
+/// The time of one message (one way), or of one collective until its slowest rank is done.
+struct LinkMeasurement {
+  LinkKey key{};
+  Bytes message{};  ///< of one rank: what it sends; all_reduce: the array; all_gather and reduce_scatter: the whole
+                    ///< array, of which each rank contributes or keeps 1/ranks
+  TimeStatistics time{};
+  int session = 0;
+  bool operator==(const LinkMeasurement&) const = default;
+};
+
+/// A curve through the measurements of one key, and how far it is off: curve.time(message, key.from.ranks) is the time
+/// of a measurement with that message, of a collective too.
+struct LinkFit {
+  LinkKey key{};
+  LinkCurve curve{};
+  double median_error = 0.0;   ///< |time of the curve / median time - 1| over the messages
+  double largest_error = 0.0;  ///< the same, the largest
+  int points = 0;              ///< messages it was fitted to; 0: published without them, and without errors
+  int session = 0;
+  bool operator==(const LinkFit&) const = default;
+};
+
+/// What a process of a framework needs besides tensors.
+struct ProcessMeasurement {
+  std::string gpu{};
+  std::string framework{};  ///< "sailor"
+  Bytes base_memory{};      ///< resident before the first tensor: program, libraries, MPI buffers
+  int session = 0;
+  bool operator==(const ProcessMeasurement&) const = default;
+};
+
+/// The content of a store, or of one of its files.
+struct ProfileData {
+  std::vector<Session> sessions{};  ///< oldest first
+  std::vector<LayerTime> layer_times{};
+  std::vector<LayerMemory> layer_memory{};
+  std::vector<OutOfMemory> out_of_memory{};
+  std::vector<LinkMeasurement> links{};
+  std::vector<LinkFit> fits{};
+  std::vector<ProcessMeasurement> processes{};
+  bool operator==(const ProfileData&) const = default;
+};
+
+}  // namespace sailor

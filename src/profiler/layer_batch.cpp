@@ -1,0 +1,198 @@
+#include "profiler/layer_batch.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <memory>
+
+#include "core/statistics.hpp"
+#include "runtime/tensor.hpp"
+
+namespace sailor::profiler {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// A sample is the mean of so many passes in a row, not one pass: an iteration sums many passes, so what preemption
+// and cache misses add now and then counts with its share; a median over single passes would lose it. Passes that
+// take long have their share in each of them.
+constexpr int most_passes = 4;
+constexpr double long_sample = 0.1;  // seconds
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+/// Always the same work, in small caches: what it takes longer is the device's doing.
+class Reference {
+ public:
+  explicit Reference(runtime::Device& device) : device_(device), a_(device, {side, side}), c_(device, {side, side}) {
+    device.zero(a_.data(), a_.bytes());
+    (void)seconds();
+  }
+  double seconds() {
+    device_.record(*begin_);
+    for (int i = 0; i < products; ++i)
+      device_.matmul({.m = side, .n = side, .k = side}, a_.floats(), a_.floats(), c_.floats());
+    device_.record(*end_);
+    return device_.elapsed(*begin_, *end_).value();
+  }
+
+ private:
+  static constexpr std::int64_t side = 192;
+  static constexpr int products = 12;
+  runtime::Device& device_;
+  runtime::Tensor a_;
+  runtime::Tensor c_;
+  std::unique_ptr<runtime::Event> begin_ = device_.make_event();
+  std::unique_ptr<runtime::Event> end_ = device_.make_event();
+};
+
+class BatchRun {
+ public:
+  BatchRun(runtime::Communicator& workers, const std::function<bool()>& stop_asked)
+      : workers_(workers), stop_asked_(stop_asked) {}
+
+  /// True when no rank ran out of memory in `work`. Ranks return together.
+  bool attempt(std::optional<int> micro_batch, const std::function<void()>& work) {
+    bool failed = false;
+    try {
+      work();
+    } catch (const runtime::OutOfMemoryError& error) {
+      failed = true;
+      batch.failure = {.kind = chain ? chain->working_on() : LayerKind::embedding,
+                       .needed = error.reserved + error.requested,
+                       .available = error.available};
+      if (chain) chain->forget();
+    }
+    // One agreement for both: somebody failed (2), somebody was asked to stop (1).
+    const double worst = workers_.max(failed ? 2.0 : stop_asked_() ? 1.0 : 0.0);
+    batch.interrupted = batch.interrupted || worst == 1.0;
+    if (worst < 2.0) return true;
+    batch.out_of_memory = true;
+    batch.too_large = micro_batch;
+    return false;
+  }
+
+  /// One sample of a size: the means of `passes` passes, and an update.
+  void sample(const runtime::MicroBatch& input, int passes, SizeSamples* samples) {
+    KindTimes forward_mean{};
+    KindTimes backward_mean{};
+    for (int pass = 0; pass < passes; ++pass) {
+      KindTimes forward_times;
+      KindTimes backward_times;
+      chain->forward_and_backward(input, Caches::warm, forward_times, backward_times);
+      for (std::size_t kind = 0; kind < layer_kinds; ++kind) {
+        forward_mean[kind] += forward_times[kind] / passes;
+        backward_mean[kind] += backward_times[kind] / passes;
+      }
+    }
+    const KindTimes update_times = chain->update();
+    if (samples == nullptr) return;
+    add(*samples, forward, forward_mean);
+    add(*samples, backward, backward_mean);
+    add(*samples, update, update_times);
+  }
+
+  void cold_sample(const runtime::MicroBatch& input, SizeSamples& samples) {
+    KindTimes forward_times;
+    KindTimes backward_times;
+    chain->forward_and_backward(input, Caches::cold, forward_times, backward_times);
+    add(samples, cold_forward, forward_times);
+    add(samples, cold_backward, backward_times);
+  }
+
+  Batch batch;
+  std::unique_ptr<LayerChain> chain;
+
+ private:
+  void add(SizeSamples& samples, Phase phase, const KindTimes& times) const {
+    for (const LayerKind kind : {LayerKind::embedding, LayerKind::block, LayerKind::final_norm, LayerKind::head})
+      if (chain->has(kind)) samples.seconds[phase][index_of(kind)].push_back(times[index_of(kind)]);
+  }
+
+  runtime::Communicator& workers_;
+  const std::function<bool()>& stop_asked_;
+};
+
+}  // namespace
+
+Batch measure_batch(const Model& model, const std::vector<int>& micro_batches, const BatchSettings& settings,
+                    std::map<int, int>& passes, runtime::Device& device, runtime::Communicator& workers,
+                    const std::function<bool()>& stop_asked) {
+  device.release_unused_memory();  // so that a batch lies elsewhere in memory than the last one
+  BatchRun run(workers, stop_asked);
+  Batch& batch = run.batch;
+  std::unique_ptr<Reference> reference;
+  if (!run.attempt({}, [&] {
+        reference = std::make_unique<Reference>(device);
+        run.chain = std::make_unique<LayerChain>(model, settings.blocks, settings.kinds, device);
+      }))
+    return std::move(batch);
+  for (std::size_t kind = 0; kind < layer_kinds; ++kind)
+    batch.parameters[kind] = run.chain->parameters(static_cast<LayerKind>(kind));
+
+  struct Size {
+    int micro_batch = 0;
+    std::unique_ptr<ChainInput> input;
+    double pass_seconds = 0.0;
+  };
+  std::vector<Size> sizes;
+  for (const int micro_batch : micro_batches) {
+    device.release_unused_memory();
+    Size size{.micro_batch = micro_batch, .input = nullptr};
+    const auto start = Clock::now();
+    if (!run.attempt(micro_batch, [&] {
+          size.input = std::make_unique<ChainInput>(model, micro_batch, settings.sequence_length, device);
+          batch.sizes[micro_batch].bytes = run.chain->memory_of_a_pass(size.input->micro_batch());
+        })) {
+      batch.sizes.erase(micro_batch);
+      break;  // larger ones need more
+    }
+    size.pass_seconds = seconds_since(start);
+    sizes.push_back(std::move(size));
+  }
+  const auto first_too_large = [&] {
+    return std::find_if(sizes.begin(), sizes.end(),
+                        [&](const Size& size) { return batch.too_large && size.micro_batch >= *batch.too_large; });
+  };
+
+  // Round by round over the sizes, so that noise of the machine spreads over all of them.
+  std::vector<double> references;
+  const auto start = Clock::now();
+  for (int round = 0; round < settings.warm_up + settings.samples && !sizes.empty(); ++round) {
+    const bool counts = round >= settings.warm_up;
+    for (Size& size : sizes) {
+      // attempt() ends with a meeting of all ranks: they are busy with the same size at the same time.
+      const auto sample_start = Clock::now();
+      if (counts && !passes.contains(size.micro_batch)) {
+        const double slowest = std::max(1e-9, workers.max(size.pass_seconds));
+        passes[size.micro_batch] =
+            static_cast<int>(std::clamp(std::ceil(long_sample / slowest), 1.0, double{most_passes}));
+      }
+      if (!run.attempt(size.micro_batch, [&] {
+            run.sample(size.input->micro_batch(), counts ? passes.at(size.micro_batch) : 1,
+                       counts ? &batch.sizes.at(size.micro_batch) : nullptr);
+          })) {
+        batch.sizes.erase(batch.sizes.lower_bound(size.micro_batch), batch.sizes.end());  // ranks differ in samples
+        break;
+      }
+      if (!counts) size.pass_seconds = seconds_since(sample_start);
+      if (batch.interrupted) return std::move(batch);
+    }
+    sizes.erase(first_too_large(), sizes.end());
+    references.push_back(reference->seconds());
+    const bool late = workers.max(seconds_since(start)) > settings.time_limit.value();
+    if (late && round + 1 >= settings.warm_up + fewest_rounds) break;
+  }
+  batch.clock_hz = device.clock_hz();
+  batch.reference = quantile(references, 0.5);
+  if (settings.cold)
+    for (const Size& size : sizes) {
+      SizeSamples& samples = batch.sizes.at(size.micro_batch);
+      if (run.attempt(size.micro_batch, [&] { run.cold_sample(size.input->micro_batch(), samples); })) continue;
+      for (const Phase phase : {cold_forward, cold_backward}) samples.seconds[phase] = {};
+      break;
+    }
+  return std::move(batch);
+}
+
+}  // namespace sailor::profiler

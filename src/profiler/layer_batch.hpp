@@ -1,0 +1,64 @@
+// One batch of layer measurements: a chain made anew, warm-up, rounds that count, passes with cold caches. Runs on all
+// ranks that work at once, and keeps them together also when one of them has too little memory. Internal to the
+// profiler.
+#pragma once
+
+#include <array>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "core/units.hpp"
+#include "model/model.hpp"
+#include "profiler/layer_chain.hpp"
+#include "runtime/communicator.hpp"
+#include "runtime/device.hpp"
+
+namespace sailor::profiler {
+
+enum Phase : std::size_t { forward, backward, update, cold_forward, cold_backward, phases };
+
+struct BatchSettings {
+  int sequence_length = 0;  ///< tokens
+  std::set<LayerKind> kinds{};
+  int blocks = 4;
+  int warm_up = 2;           ///< rounds that do not count
+  int samples = 8;           ///< rounds that count, at most
+  bool cold = true;          ///< one pass with cold caches per size at the end
+  Seconds time_limit{20.0};  ///< begin no further round after that, once `fewest_rounds` are done
+};
+
+inline constexpr int fewest_rounds = 2;
+
+/// What one rank measured of one micro-batch size; the number of samples is the same on all ranks.
+struct SizeSamples {
+  std::array<std::array<std::vector<double>, layer_kinds>, phases> seconds{};
+  std::array<KindBytes, layer_kinds> bytes{};
+};
+
+/// An allocation that failed on this rank.
+struct FailedAllocation {
+  LayerKind kind = LayerKind::embedding;
+  Bytes needed{};
+  Bytes available{};
+};
+
+struct Batch {
+  std::map<int, SizeSamples> sizes{};  ///< by micro-batch
+  std::array<std::int64_t, layer_kinds> parameters{};
+  double clock_hz = 0.0;                      ///< while measuring; 0: unknown
+  double reference = 0.0;                     ///< median seconds of a fixed computation between the rounds
+  bool out_of_memory = false;                 ///< on some rank
+  std::optional<int> too_large{};             ///< the micro-batch that did not fit; none: the parameters did not
+  std::optional<FailedAllocation> failure{};  ///< that of this rank, if it has one
+  bool interrupted = false;                   ///< on some rank
+};
+
+/// `passes` holds how many passes make a sample, by micro-batch; sizes that it lacks are added. `micro_batches` rise.
+Batch measure_batch(const Model& model, const std::vector<int>& micro_batches, const BatchSettings& settings,
+                    std::map<int, int>& passes, runtime::Device& device, runtime::Communicator& workers,
+                    const std::function<bool()>& stop_asked);
+
+}  // namespace sailor::profiler

@@ -1,0 +1,362 @@
+// Interpolated and estimated layer costs.
+#include "profile/layer_costs.hpp"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#ifdef SAILOR_HAVE_RAPIDCHECK
+#include <rapidcheck/gtest.h>
+#endif
+
+#include <algorithm>
+#include <limits>
+
+#include "profile/estimate_accuracy.hpp"
+#include "tests/fakes/round_numbers.hpp"
+
+namespace sailor {
+namespace {
+
+using sailor::testing::exactly;
+using sailor::testing::round_numbers_profile;
+
+/// Two blocks of 4 wide, sequences of 8: small enough to count by hand.
+Model small_model() {
+  Model model;
+  model.name = "small";
+  model.blocks = 2;
+  model.hidden = model.embedding_width = 4;
+  model.attention_heads = model.key_value_heads = 2;
+  model.feed_forward = 16;
+  model.vocabulary = 10;
+  model.max_sequence_length = 8;
+  return model;
+}
+
+GpuType gpu(double flop_per_s, double bytes_per_s) {
+  GpuType type;
+  type.name = "G";
+  type.peak_fp32 = FlopPerSecond(flop_per_s);
+  type.memory_bandwidth = BytesPerSecond(bytes_per_s);
+  return type;
+}
+
+LayerKey block_key(int tensor_parallel = 1, int micro_batch = 1) {
+  return {.model = "small",
+          .gpu = "G",
+          .tensor_parallel = tensor_parallel,
+          .micro_batch = micro_batch,
+          .sequence_length = 8,
+          .kind = LayerKind::block};
+}
+
+// A hidden state is 4 bytes · 8 tokens · 4 = 128 bytes, the scores of both heads 4 · 8 · 8 · 2 = 512. Kept: 3 hidden
+// states, query, key, value and attention output (4), the inner width (16/4), and the scores.
+TEST(Estimate, ActivationsOfABlockAreThoseOfTheFormula) {
+  EXPECT_DOUBLE_EQ(layer_sizes(small_model(), block_key()).activation.value(), 128 * (3 + 4 + 4) + 512);
+  EXPECT_DOUBLE_EQ(layer_sizes(small_model(), block_key(2)).activation.value(), 128 * (3 + 8 / 2.0) + 512 / 2.0);
+  LayerKey key = block_key();
+  key.recompute = Recompute::selective;
+  EXPECT_DOUBLE_EQ(layer_sizes(small_model(), key).activation.value(), 128 * 11);
+  key.recompute = Recompute::full;
+  EXPECT_DOUBLE_EQ(layer_sizes(small_model(), key).activation.value(), 128);
+}
+
+// Attention 4·(16 + 4), feed-forward 64 + 16 + 64 + 4, two norms of 8. Norms and the two output biases are not divided.
+TEST(Estimate, ParametersOfARankKeepNormsWhole) {
+  EXPECT_EQ(layer_sizes(small_model(), block_key()).parameters, 80 + 148 + 16);
+  EXPECT_EQ(layer_sizes(small_model(), block_key(2)).parameters, 16 + 8 + (244 - 24) / 2);
+}
+
+// The figures that eth-easl/sailor publishes for its OPT-350 block: 90,181,632 values at tensor parallel 1, 16,781,312
+// at 8 (profiles/layer_memory.json there).
+TEST(Estimate, ActivationsAgreeWithThePublishedOnes) {
+  Model model = small_model();
+  model.hidden = model.embedding_width = 1024;
+  model.attention_heads = model.key_value_heads = 16;
+  model.feed_forward = 4096;
+  LayerKey key = block_key();
+  key.sequence_length = 2048;
+  EXPECT_NEAR(layer_sizes(model, key).activation.value() / (4.0 * 90181632), 1.0, 1e-3);
+  key.tensor_parallel = 8;
+  EXPECT_NEAR(layer_sizes(model, key).activation.value() / (4.0 * 16781312), 1.0, 1e-3);
+}
+
+// Products: 2·(4·16 + 2·64) = 384 per token; scores and values over all 8 tokens 2·2·8·4 = 128: 512·8 in all.
+// Moved: 244 weights once, 11 hidden states twice, the scores 7 times.
+TEST(Estimate, RooflineOfABlockByHand) {
+  const LayerWork work = layer_work(small_model(), block_key());
+  EXPECT_DOUBLE_EQ(work.forward_flop.value(), 4096);
+  EXPECT_DOUBLE_EQ(work.backward_flop.value(), 8192);
+  EXPECT_DOUBLE_EQ(work.forward_traffic.value(), 976 + 2 * 1408 + 7 * 512);
+  const auto times = roofline(work, gpu(1e6, 1e6), Precision::fp32, 1);
+  ASSERT_TRUE(times.has_value());
+  EXPECT_DOUBLE_EQ(times->forward.value(), 4096 / 0.85e6 + 7376 / 0.8e6);
+  EXPECT_DOUBLE_EQ(times->update.value(), 32 * 244 / 0.8e6);  // four arrays read, three written, one set to zero
+  // So fast that only starting 30 operations of 40 us counts.
+  EXPECT_DOUBLE_EQ(roofline(work, gpu(1e15, 1e15), Precision::fp32, 1)->forward.value(), 30 * 40e-6);
+}
+
+// Two sums of 128 bytes over two ranks: each moves 2·(1/2)·128 bytes at a tenth of the memory's bandwidth, or takes
+// what the measured link says.
+TEST(Estimate, TensorParallelDividesTheWorkAndAddsSums) {
+  const LayerWork work = layer_work(small_model(), block_key(2));
+  EXPECT_DOUBLE_EQ(work.forward_flop.value(), 2048);
+  const double busy = 2048 / 0.85e6 + (4 * 134 + 2 * 128 * 7 + 7 * 256) / 0.8e6;
+  EXPECT_DOUBLE_EQ(roofline(work, gpu(1e6, 1e6), Precision::fp32, 2)->forward.value(), busy + 2 * 128 / 1e5);
+  EXPECT_DOUBLE_EQ(roofline(work, gpu(1e6, 1e6), Precision::fp32, 2, Seconds(0.5))->forward.value(), busy + 1.0);
+}
+
+TEST(Estimate, Tf32FallsBackToFp32ButBf16DoesNot) {
+  EXPECT_EQ(peak_rate(gpu(7.0, 1.0), Precision::tf32).value().value(), 7.0);
+  const auto missing = peak_rate(gpu(7.0, 1.0), Precision::bf16);
+  ASSERT_FALSE(missing.has_value());
+  EXPECT_EQ(missing.error().what, "the GPU catalogue has no bf16 rate of G");
+}
+
+constexpr const char* catalogue_text = R"(schema_version = 1
+[[gpus]]
+name = "slow"
+memory_bytes = 1e10
+peak_fp32_flop_per_s = 1e6
+memory_bandwidth_bytes_per_s = 1e6
+price_usd_per_hour = 1.0
+source = "a test"
+[[gpus]]
+name = "fast"
+memory_bytes = 1e10
+peak_fp32_flop_per_s = 2e6
+memory_bandwidth_bytes_per_s = 2e6
+price_usd_per_hour = 1.0
+source = "a test"
+[[gpus]]
+name = "cpu"
+kind = "cpu"
+peak_fp32_flop_per_s = 1e6
+memory_bandwidth_bytes_per_s = 1e6
+price_usd_per_hour = 1.0
+source = "a test"
+)";
+
+/// tiny-gpt measured on "slow" at micro-batches 1 and 4: blocks 2 s and 11 s forward, 4 s and 16 s backward.
+class Costs : public ::testing::Test {
+ protected:
+  Costs() {
+    data_ = round_numbers_profile();
+    std::erase_if(data_.layer_times, [](const LayerTime& row) { return row.key.micro_batch != 1; });
+    std::erase_if(data_.layer_memory, [](const LayerMemory& row) { return row.key.micro_batch != 1; });
+    for (LayerTime& row : data_.layer_times) row.key.gpu = "slow";
+    for (LayerMemory& row : data_.layer_memory) row.key.gpu = "slow";
+    LayerTime larger = *std::find_if(data_.layer_times.begin(), data_.layer_times.end(),
+                                     [](const LayerTime& row) { return row.key.kind == LayerKind::block; });
+    larger.key.micro_batch = 4;
+    larger.forward = exactly(11.0);
+    larger.backward = exactly(16.0);
+    data_.layer_times.push_back(larger);
+  }
+  static LayerKey key(const std::string& gpu, int micro_batch, int tensor_parallel = 1) {
+    return {.model = "tiny-gpt",
+            .gpu = gpu,
+            .tensor_parallel = tensor_parallel,
+            .micro_batch = micro_batch,
+            .sequence_length = 64,
+            .kind = LayerKind::block,
+            .first_layer = 1};
+  }
+  Result<LayerPrice> find(const LayerKey& wanted, bool measured_only = false) const {
+    const Profile profile(data_);
+    return LayerCosts(model_, profile, gpus_, measured_only).find(wanted);
+  }
+
+  Model model_ = find_model("tiny-gpt", SAILOR_SOURCE_DIR "/profiles/models").value();
+  GpuCatalogue gpus_ = GpuCatalogue::parse(catalogue_text, "gpus.toml").value();
+  ProfileData data_;
+};
+
+TEST_F(Costs, WhatWasMeasuredIsTakenAsItIs) {
+  const auto price = find(key("slow", 4));
+  ASSERT_TRUE(price.has_value()) << price.error().message();
+  EXPECT_EQ(price->basis, Basis::look_up);
+  EXPECT_EQ(price->cost.origin, Origin::measured);
+  EXPECT_EQ(price->cost.forward, exactly(11.0));
+}
+
+// Micro-batch 3 is two thirds of the way from 1 to 4: 2 + 2/3·9 and 4 + 2/3·12 seconds; activations 100 bytes each.
+TEST_F(Costs, BetweenMicroBatchesOnAStraightLine) {
+  const auto price = find(key("slow", 3));
+  ASSERT_TRUE(price.has_value()) << price.error().message();
+  EXPECT_EQ(price->basis, Basis::between_micro_batches);
+  EXPECT_EQ(price->cost.origin, Origin::interpolated);
+  EXPECT_DOUBLE_EQ(price->cost.forward.median.value(), 8.0);
+  EXPECT_DOUBLE_EQ(price->cost.backward.median.value(), 12.0);
+  EXPECT_DOUBLE_EQ(price->cost.activation.value(), 300.0);
+  EXPECT_EQ(price->cost.parameters, 2000);
+  EXPECT_LT(price->cost.forward.low, price->cost.forward.median);
+  EXPECT_GT(price->cost.forward.high, price->cost.forward.median);
+}
+
+// 8 s on one rank and 2 s on four: on the line between them, in logarithms, two ranks take 4 s.
+TEST_F(Costs, BetweenTensorParallelDegreesInLogarithms) {
+  for (const auto& [degree, seconds] : {std::pair(1, 8.0), std::pair(4, 2.0)}) {
+    LayerTime row = data_.layer_times.back();
+    row.key.micro_batch = 2;
+    row.key.tensor_parallel = degree;
+    row.forward = exactly(seconds);
+    data_.layer_times.push_back(row);
+    LayerMemory memory = data_.layer_memory[1];
+    memory.key = row.key;
+    data_.layer_memory.push_back(memory);
+  }
+  const auto price = find(key("slow", 2, 2));
+  ASSERT_TRUE(price.has_value()) << price.error().message();
+  EXPECT_EQ(price->basis, Basis::between_tensor_parallel);
+  EXPECT_EQ(price->cost.origin, Origin::interpolated);
+  EXPECT_DOUBLE_EQ(price->cost.forward.median.value(), 4.0);
+}
+
+TEST_F(Costs, OutsideTheMeasuredRangeIsAnEstimate) {
+  for (const LayerKey& wanted : {key("slow", 5), key("slow", 1, 2)}) {
+    const auto price = find(wanted);
+    ASSERT_TRUE(price.has_value()) << price.error().message();
+    EXPECT_EQ(price->basis, Basis::transfer);
+    EXPECT_EQ(price->cost.origin, Origin::estimated);
+    EXPECT_GT(price->cost.forward.median, Seconds(0.0));
+  }
+}
+
+// Twice the peak and twice the bandwidth, so far from the launches: half the time of what was measured.
+TEST_F(Costs, TransferScalesByTheRatioOfTheRooflines) {
+  const auto price = find(key("fast", 4));
+  ASSERT_TRUE(price.has_value()) << price.error().message();
+  EXPECT_EQ(price->basis, Basis::transfer);
+  EXPECT_EQ(price->sources, "slow");
+  EXPECT_NEAR(price->cost.forward.median.value(), 11.0 / 2, 1e-9);
+  EXPECT_NEAR(price->cost.backward.median.value(), 16.0 / 2, 1e-9);
+  EXPECT_EQ(price->cost.parameters, 2000);  // memory is the model's, not the device's
+  EXPECT_DOUBLE_EQ(price->cost.activation.value(), 400.0);
+  EXPECT_DOUBLE_EQ(price->cost.forward.high / price->cost.forward.median, 1.0 + expected_error(Basis::transfer).wide);
+}
+
+TEST_F(Costs, WithoutAnyMeasurementThePeakRatesDecide) {
+  data_ = {};
+  const auto price = find(key("cpu", 2));
+  ASSERT_TRUE(price.has_value()) << price.error().message();
+  EXPECT_EQ(price->basis, Basis::roofline);
+  const Profile profile(data_);
+  EXPECT_EQ(
+      LayerCosts(model_, profile, gpus_).explain(key("cpu", 2), *price),
+      fmt::format("layer times of tiny-gpt on cpu (no profile of the model at all; from peak rates; expect errors "
+                  "of about {:.0f}%)",
+                  expected_error(Basis::roofline).typical * 100));
+}
+
+TEST_F(Costs, MeasuredOnlyRefusesWithTheErrorOfTheLookUp) {
+  for (const LayerKey& wanted : {key("slow", 3), key("fast", 1)}) {
+    const auto price = find(wanted, true);
+    ASSERT_FALSE(price.has_value());
+    EXPECT_EQ(price.error().message(), Profile(data_).layer(wanted).error().message());
+  }
+}
+
+TEST_F(Costs, ADeviceThatTheCatalogueDoesNotKnowIsRefusedByName) {
+  const auto price = find(key("abacus", 1));
+  ASSERT_FALSE(price.has_value());
+  EXPECT_EQ(price.error().code, ErrorCode::not_found);
+  EXPECT_NE(price.error().what.find("GPU abacus"), std::string::npos) << price.error().what;
+  EXPECT_NE(price.error().what.find("nor can it be estimated"), std::string::npos) << price.error().what;
+}
+
+// Three devices whose times are exactly in the ratio of their rates: leaving any out changes nothing.
+TEST_F(Costs, LeaveOneOutFindsNoErrorWhereTimesFollowTheRates) {
+  const std::size_t rows = data_.layer_times.size();
+  for (std::size_t i = 0; i < rows; ++i) {
+    LayerTime row = data_.layer_times[i];
+    row.key.gpu = "fast";
+    row.forward = exactly(row.forward.median.value() / 2);
+    row.backward = exactly(row.backward.median.value() / 2);
+    data_.layer_times.push_back(row);
+  }
+  const Profile profile(data_);
+  int compared = 0;
+  for (const AccuracyRow& row : leave_one_out(LayerCosts(model_, profile, gpus_))) {
+    if (row.basis != Basis::transfer) continue;
+    compared += static_cast<int>(row.forward.size());
+    EXPECT_NEAR(summarize_errors(row.forward).worst, 0.0, 1e-9);
+    EXPECT_NEAR(summarize_errors(row.backward).worst, 0.0, 1e-9);
+  }
+  EXPECT_EQ(compared, 8);  // embedding, head and two blocks on either device
+}
+
+TEST(EstimateAccuracy, SummaryByHand) {
+  const ErrorSummary summary = summarize_errors({-0.5, 0.1, 0.2});
+  EXPECT_EQ(summary.points, 3);
+  EXPECT_DOUBLE_EQ(summary.median, 0.2);
+  EXPECT_DOUBLE_EQ(summary.bias, 0.1);
+  EXPECT_DOUBLE_EQ(summary.worst, -0.5);
+  EXPECT_EQ(summarize_errors({}).points, 0);
+}
+
+#ifdef SAILOR_HAVE_RAPIDCHECK
+
+LayerKey any_key() {
+  LayerKey key = block_key(1 << *rc::gen::inRange(0, 2), *rc::gen::inRange(1, 65));
+  key.kind = static_cast<LayerKind>(*rc::gen::inRange(0, 4));
+  key.sequence_length = *rc::gen::inRange(1, 4096);
+  key.recompute = static_cast<Recompute>(*rc::gen::inRange(0, 3));
+  return key;
+}
+double any_rate() { return *rc::gen::inRange(1, 1000000) * 1e9; }
+
+RC_GTEST_PROP(EstimateProperties, AFasterDeviceIsNeverSlower, ()) {
+  const LayerKey key = any_key();
+  const LayerWork work = layer_work(small_model(), key);
+  const double flops = any_rate();
+  const double bytes = any_rate();
+  const auto slow = roofline(work, gpu(flops, bytes), Precision::fp32, key.tensor_parallel);
+  const auto fast = roofline(work, gpu(2 * flops, 2 * bytes), Precision::fp32, key.tensor_parallel);
+  RC_ASSERT(fast->forward <= slow->forward);
+  RC_ASSERT(fast->backward <= slow->backward);
+  RC_ASSERT(fast->update <= slow->update);
+}
+
+RC_GTEST_PROP(EstimateProperties, MoreWorkIsNeverFasterAndNeedsNoLessMemory, ()) {
+  const LayerKey key = any_key();
+  LayerKey more = key;
+  more.micro_batch += *rc::gen::inRange(1, 64);
+  const GpuType device = gpu(any_rate(), any_rate());
+  const auto less = roofline(layer_work(small_model(), key), device, Precision::fp32, key.tensor_parallel);
+  const auto longer = roofline(layer_work(small_model(), more), device, Precision::fp32, key.tensor_parallel);
+  RC_ASSERT(longer->forward >= less->forward);
+  RC_ASSERT(longer->backward >= less->backward);
+  RC_ASSERT(layer_sizes(small_model(), more).activation >= layer_sizes(small_model(), key).activation);
+}
+
+RC_GTEST_PROP(EstimateProperties, WhatIsReadBetweenLiesBetween, ()) {
+  const double low = *rc::gen::inRange(1, 1000);
+  const double high = *rc::gen::inRange(1, 1000);
+  const int below = *rc::gen::inRange(1, 50);
+  const int above = below + *rc::gen::inRange(2, 50);
+  const int wanted = *rc::gen::inRange(below + 1, above);
+  ProfileData data;
+  const bool published = *rc::gen::arbitrary<bool>();
+  data.sessions.push_back({.id = "s", .provenance = {.source = published ? "a paper" : ""}});
+  for (const auto& [micro_batch, seconds] : {std::pair(below, low), std::pair(above, high)}) {
+    data.layer_times.push_back(
+        {.key = block_key(1, micro_batch), .forward = exactly(seconds), .backward = exactly(seconds)});
+    data.layer_memory.push_back({.key = block_key(1, micro_batch), .parameters = 1, .activation = Bytes(seconds)});
+  }
+  const Model model = small_model();
+  const Profile profile(std::move(data));
+  const GpuCatalogue none;
+  const LayerCosts costs(model, profile, none);
+  const auto& price = costs.find(block_key(1, wanted));
+  RC_ASSERT(price.has_value());
+  RC_ASSERT(price->cost.origin == Origin::interpolated);
+  RC_ASSERT(price->cost.forward.median.value() >= std::min(low, high) * (1 - 1e-12));
+  RC_ASSERT(price->cost.forward.median.value() <= std::max(low, high) * (1 + 1e-12));
+  RC_ASSERT(price->cost.activation.value() >= std::min(low, high) * (1 - 1e-12));
+}
+
+#endif
+
+}  // namespace
+}  // namespace sailor

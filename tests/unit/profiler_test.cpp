@@ -1,0 +1,194 @@
+// The layer chain and a batch of measurements on one rank: what too little memory does, and which layers are run.
+#include <gtest/gtest.h>
+
+#include "profiler/layer_batch.hpp"
+#include "profiler/layer_chain.hpp"
+#include "runtime/cpu/cpu_device.hpp"
+#include "runtime/process_memory.hpp"
+#include "runtime/tensor.hpp"
+
+namespace sailor::profiler {
+namespace {
+
+using runtime::OutOfMemoryError;
+
+const std::set<LayerKind> all_kinds{LayerKind::embedding, LayerKind::block, LayerKind::final_norm, LayerKind::head};
+
+Model tiny() { return *find_model("tiny-gpt", SAILOR_SOURCE_DIR "/profiles/models"); }
+
+/// The only rank of a job: what measure_batch() agrees on is what it has.
+class Alone final : public runtime::Communicator {
+ public:
+  int rank() const override { return 0; }
+  int size() const override { return 1; }
+  std::unique_ptr<runtime::Request> send_later(const void*, std::size_t, int, runtime::MessageKind) override {
+    throw std::logic_error("nobody to send to");
+  }
+  std::unique_ptr<runtime::Request> receive_later(void*, std::size_t, int, runtime::MessageKind) override {
+    throw std::logic_error("nobody to receive from");
+  }
+  void all_reduce_sum(float*, std::int64_t) override {}
+  void all_gather(float*, std::int64_t) override {}
+  void reduce_scatter_sum(float*, std::int64_t) override {}
+  void broadcast(void*, std::size_t, int) override {}
+  void barrier() override {}
+  void idle_barrier() override {}
+  double sum(double value) override { return value; }
+  double max(double value) override { return value; }
+  double min(double value) override { return value; }
+  std::vector<std::string> gather(const std::string& text) override { return {text}; }
+  std::unique_ptr<Communicator> subgroup(const std::vector<int>&) override { return std::make_unique<Alone>(); }
+  std::string host() const override { return "here"; }
+  [[noreturn]] void abort(const std::string& message) override { throw std::runtime_error(message); }
+};
+
+Batch batch_of(
+    const Model& model, const std::vector<int>& sizes, BatchSettings settings, runtime::Device& device,
+    const std::function<bool()>& stop = [] { return false; }) {
+  Alone alone;
+  std::map<int, int> passes;
+  settings.sequence_length = 16;
+  return measure_batch(model, sizes, settings, passes, device, alone, stop);
+}
+
+TEST(CpuDevice, RefusesMemoryAboveItsLimitAndSaysHowMuchThereIs) {
+  const auto device = runtime::make_cpu_device();
+  device->set_memory_limit(8.0 * mib);
+  runtime::Tensor kept(*device, {1 << 20});  // 4 MiB
+  try {
+    const runtime::Tensor too_much(*device, {2 << 20});
+    FAIL() << "8 MiB beside 4 of 8";
+  } catch (const OutOfMemoryError& error) {
+    EXPECT_EQ(error.requested, 8.0 * mib);
+    EXPECT_EQ(error.reserved, 4.0 * mib);
+    EXPECT_EQ(error.available, 8.0 * mib);
+    EXPECT_STREQ(error.what(),
+                 "the CPU has no memory for 8.00 MiB more: 4.00 MiB in tensors, 4.00 MiB reserved of 8.00 MiB allowed; "
+                 "use more stages or a smaller micro-batch");
+  }
+  const runtime::Tensor fits(*device, {1 << 20});
+  device->set_memory_limit(Bytes(0));
+  const runtime::Tensor no_limit(*device, {2 << 20});
+}
+
+TEST(CpuDevice, GivesUnusedMemoryBackWhenAsked) {
+  const auto device = runtime::make_cpu_device();
+  device->release(device->allocate(std::size_t{4} << 20U));
+  EXPECT_EQ(device->memory_use().reserved, 4.0 * mib);
+  device->release_unused_memory();
+  EXPECT_EQ(device->memory_use().reserved, Bytes(0));
+}
+
+TEST(CpuDevice, EventsMeasureTheTimeBetweenThem) {
+  const auto device = runtime::make_cpu_device();
+  const auto first = device->make_event();
+  const auto second = device->make_event();
+  device->record(*first);
+  device->flush_caches();
+  device->record(*second);
+  EXPECT_GT(device->elapsed(*first, *second), Seconds(0));
+  device->record(*first);  // later now
+  EXPECT_LT(device->elapsed(*first, *second), Seconds(0));
+  EXPECT_GE(device->clock_hz(), 0.0);
+}
+
+TEST(NodeMemory, AvailableIsSomethingAndNoMoreThanTheNodeHas) {
+  EXPECT_GT(runtime::available_memory(), mib);
+  EXPECT_LT(runtime::available_memory(), 1e6 * gib);
+}
+
+TEST(LayerChain, RunsTheChosenLayersOnly) {
+  const auto device = runtime::make_cpu_device();
+  const Model model = tiny();
+  const ChainInput input(model, 2, 16, *device);
+  KindTimes forward_times;
+  KindTimes backward_times;
+  LayerChain whole(model, 2, all_kinds, *device);
+  whole.forward_and_backward(input.micro_batch(), Caches::cold, forward_times, backward_times);
+  const auto bytes = whole.memory_of_a_pass(input.micro_batch());
+  for (const LayerKind kind : {LayerKind::embedding, LayerKind::block, LayerKind::head}) {
+    EXPECT_EQ(whole.parameters(kind), model.parameters(kind));
+    EXPECT_GT(forward_times[index_of(kind)], 0.0);
+    EXPECT_GT(backward_times[index_of(kind)], 0.0);
+
+    // The same layer without its neighbours.
+    LayerChain alone(model, 1, {kind}, *device);
+    KindTimes forward_alone;
+    KindTimes backward_alone;
+    alone.forward_and_backward(input.micro_batch(), Caches::warm, forward_alone, backward_alone);
+    alone.update();
+    for (const LayerKind other : all_kinds) {
+      EXPECT_EQ(alone.has(other), other == kind);
+      EXPECT_EQ(forward_alone[index_of(other)] > 0.0, other == kind);
+      EXPECT_EQ(backward_alone[index_of(other)] > 0.0, other == kind);
+    }
+    EXPECT_EQ(alone.parameters(kind), model.parameters(kind));
+    const auto bytes_alone = alone.memory_of_a_pass(input.micro_batch());
+    EXPECT_EQ(bytes_alone[index_of(kind)].activation, bytes[index_of(kind)].activation);
+    EXPECT_EQ(bytes_alone[index_of(kind)].input, bytes[index_of(kind)].input);
+    EXPECT_EQ(bytes_alone[index_of(kind)].output, bytes[index_of(kind)].output);
+  }
+}
+
+TEST(LayerChain, GoesOnAfterAPassThatDidNotFit) {
+  const auto device = runtime::make_cpu_device();
+  const Model model = tiny();
+  LayerChain chain(model, 2, all_kinds, *device);
+  const ChainInput small(model, 1, 16, *device);
+  const ChainInput large(model, 64, 64, *device);
+  const Bytes before = device->memory_use().alive;
+  device->set_memory_limit(device->memory_use().reserved + 4.0 * mib);
+  EXPECT_THROW(chain.memory_of_a_pass(large.micro_batch()), OutOfMemoryError);
+  chain.forget();
+  EXPECT_EQ(device->memory_use().alive, before);
+  EXPECT_NO_THROW(chain.memory_of_a_pass(small.micro_batch()));
+}
+
+TEST(LayerBatch, HasSamplesOfEveryPhaseAndSize) {
+  const auto device = runtime::make_cpu_device();
+  const Batch batch = batch_of(tiny(), {1, 2}, {.kinds = all_kinds, .blocks = 1, .samples = 3}, *device);
+  ASSERT_EQ(batch.sizes.size(), 2U);
+  EXPECT_FALSE(batch.out_of_memory);
+  EXPECT_GT(batch.reference, 0.0);
+  for (const auto& [micro_batch, size] : batch.sizes)
+    for (const LayerKind kind : {LayerKind::embedding, LayerKind::block, LayerKind::head}) {
+      for (const Phase phase : {forward, backward, update})
+        EXPECT_EQ(size.seconds[phase][index_of(kind)].size(), 3U) << micro_batch;
+      for (const Phase phase : {cold_forward, cold_backward})
+        EXPECT_EQ(size.seconds[phase][index_of(kind)].size(), 1U) << micro_batch;
+    }
+  EXPECT_EQ(device->memory_use().alive, Bytes(0));
+}
+
+TEST(LayerBatch, KeepsWhatFitsAndTellsWhatDoesNot) {
+  const auto device = runtime::make_cpu_device();
+  device->set_memory_limit(24.0 * mib);
+  const Batch batch = batch_of(tiny(), {1, 2048, 4096}, {.kinds = all_kinds, .blocks = 1, .samples = 2}, *device);
+  EXPECT_EQ(batch.sizes.size(), 1U);
+  EXPECT_TRUE(batch.sizes.contains(1));
+  EXPECT_TRUE(batch.out_of_memory);
+  EXPECT_EQ(batch.too_large, 2048);
+  ASSERT_TRUE(batch.failure);
+  EXPECT_GT(batch.failure->needed, batch.failure->available);
+  EXPECT_EQ(batch.failure->available, 24.0 * mib);
+  EXPECT_EQ(device->memory_use().alive, Bytes(0));
+}
+
+TEST(LayerBatch, ParametersThatDoNotFitAreNoMicroBatchesFault) {
+  const auto device = runtime::make_cpu_device();
+  device->set_memory_limit(2.0 * mib);
+  const Batch batch = batch_of(tiny(), {1}, {.kinds = all_kinds}, *device);
+  EXPECT_TRUE(batch.sizes.empty());
+  EXPECT_TRUE(batch.out_of_memory);
+  EXPECT_FALSE(batch.too_large);
+  EXPECT_EQ(device->memory_use().alive, Bytes(0));
+}
+
+TEST(LayerBatch, StopsWhenAsked) {
+  const auto device = runtime::make_cpu_device();
+  const Batch batch = batch_of(tiny(), {1}, {.kinds = all_kinds, .samples = 1000000}, *device, [] { return true; });
+  EXPECT_TRUE(batch.interrupted);
+}
+
+}  // namespace
+}  // namespace sailor::profiler

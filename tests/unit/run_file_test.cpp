@@ -1,0 +1,89 @@
+// The file in which sailor-train keeps what a run measured.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "profile/run_file.hpp"
+#include "tests/unit/profile_samples.hpp"
+
+namespace sailor {
+namespace {
+
+using RunFile = ProfileStore;
+
+RunRecord sample_run() {
+  RunRecord run;
+  run.provenance = sample().sessions[0].provenance;
+  run.plan_toml = "schema_version = 1\n# ünïcode\n";
+  run.warm_up_iterations = 2;
+  for (int i = 0; i < 5; ++i) run.iterations.push_back({.iteration = i, .loss = 5.0 - i, .time = Seconds(1.0 + i)});
+  for (int i = 0; i < 3; ++i)
+    run.ranks.push_back({.rank = i,
+                         .pipeline = 0,
+                         .stage = i,
+                         .tensor_parallel_index = 0,
+                         .host = "nid00" + std::to_string(i),
+                         .peak_tensor_memory = Bytes(1000.0 + i),
+                         .peak_resident_memory = Bytes(9000.0 - i)});
+  return run;
+}
+
+TEST_F(RunFile, ReadsBack) {
+  ASSERT_TRUE(save_run(sample_run(), file("run.h5")));
+  auto run = load_run(file("run.h5"));
+  ASSERT_TRUE(run) << run.error().message();
+  EXPECT_EQ(run->plan_toml, sample_run().plan_toml);
+  EXPECT_EQ(run->warm_up_iterations, 2);
+  ASSERT_EQ(run->iterations.size(), 5U);
+  EXPECT_EQ(run->iterations[4].iteration, 4);
+  EXPECT_EQ(run->iterations[4].loss, 1.0);
+  EXPECT_EQ(run->iterations[4].time, Seconds(5.0));
+  ASSERT_EQ(run->ranks.size(), 3U);
+  EXPECT_EQ(run->ranks[2].host, "nid002");
+  EXPECT_EQ(run->ranks[2].stage, 2);
+  EXPECT_EQ(run->ranks[2].peak_tensor_memory, Bytes(1002.0));
+  EXPECT_EQ(run->provenance.host, "nid001,nid002");
+  // Iterations 2, 3, 4 took 3, 4, 5 s.
+  EXPECT_EQ(run->iteration_time().median, Seconds(4.0));
+  EXPECT_EQ(run->iteration_time().samples, 3);
+  EXPECT_EQ(run->peak_resident_memory(), Bytes(9000.0));
+}
+
+TEST_F(RunFile, RunThatDivergedIsKept) {
+  RunRecord run = sample_run();
+  run.iterations[4].loss = std::numeric_limits<double>::infinity();
+  ASSERT_TRUE(save_run(run, file("run.h5")));
+  auto again = load_run(file("run.h5"));
+  ASSERT_TRUE(again) << again.error().message();
+  EXPECT_TRUE(std::isinf(again->iterations[4].loss));
+}
+
+TEST_F(RunFile, DamagedRunsAreRefused) {
+  ASSERT_TRUE(save_run(sample_run(), file("run.h5")));
+  const std::string content = content_of(file("run.h5"));
+  put(file("run.h5"), content.substr(0, content.size() / 2));
+  EXPECT_FALSE(load_run(file("run.h5")));
+  EXPECT_FALSE(load_run(file("none.h5")));
+}
+
+TEST(RunRecord, FewerIterationsThanWarmUpHaveNoTime) {
+  RunRecord run = sample_run();
+  run.warm_up_iterations = 9;
+  EXPECT_EQ(run.iteration_time().samples, 0);
+  EXPECT_EQ(run.iteration_time().median, Seconds(0.0));
+}
+
+TEST_F(RunFile, RunFileIsNoProfileAndTheOtherWayRound) {
+  ASSERT_TRUE(save_run({}, file("run.h5")));
+  EXPECT_EQ(error_of(file("run.h5")),
+            "file '" + file("run.h5").string() + "': it holds a run of sailor-train, no profile");
+  ASSERT_TRUE(save_profile({}, file("profile.h5")));
+  auto run = load_run(file("profile.h5"));
+  ASSERT_FALSE(run);
+  EXPECT_EQ(run.error().message(),
+            "file '" + file("profile.h5").string() + "': it holds a profile, no run of sailor-train");
+}
+
+}  // namespace
+}  // namespace sailor
