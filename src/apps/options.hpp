@@ -119,8 +119,8 @@ Option output();         ///< -o/--output FILE
 /// The folder with models/, gpus.toml: SAILOR_PROFILES, else `share/sailor/profiles` beside the program's prefix,
 /// else `profiles` of the source tree that the program was built from.
 std::string profiles_folder(const Environment& environment);
-/// The profile store of this path; for a bare name without a file or folder of that name ("published"), the NAME.h5 that
-/// was made with the programs: in SAILOR_PROFILES, `profiles` of the build folder, or `share/sailor/profiles`.
+/// The profile store of this path; for a bare name without a file or folder of that name ("published"), the NAME.h5
+/// that was made with the programs: in SAILOR_PROFILES, `profiles` of the build folder, or `share/sailor/profiles`.
 std::string find_store(const std::string& name, const Environment& environment);
 /// --models (see shared::models_folder()), else `models` in the profiles folder.
 std::string models_folder(const Options& options, const Environment& environment);

@@ -2,6 +2,8 @@
 // MPI. Failure: exit 1, 2 for a wrong command line, 3 when no plan fits.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "apps/inputs.hpp"
 #include "apps/reports.hpp"
 #include "core/files.hpp"
@@ -106,8 +108,9 @@ Result<void> run(const Options& options, const Environment& environment) {
     const auto precision = parse_precision(options.text("precision"));
     if (!precision) return fail(precision.error());
     request.job.precision = *precision;
-  } else if (const auto known = profile->precisions(model->name); known.size() == 1) {
-    request.job.precision = known.front();
+  } else if (const auto known = profile->precisions(model->name); !known.empty()) {
+    const bool has_tf32 = std::find(known.begin(), known.end(), Precision::tf32) != known.end();
+    request.job.precision = has_tf32 ? Precision::tf32 : known.front();  // fp32 comes first
   }
   request.partition = options.text("partition");
   request.only_idle = options.flag("only-idle");

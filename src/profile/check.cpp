@@ -329,6 +329,7 @@ class Checker {
       LayerKey key = row.key;
       key.kind = LayerKind::embedding;
       key.first_layer = 0;
+      if (row.update_scope != UpdateScope::layer) continue;  // known to be of more than the layer
       Updates& updates = combinations[key];
       if (updates.first == nullptr) updates.first = &row;
       updates.same = updates.same && row.update.median == updates.first->update.median;

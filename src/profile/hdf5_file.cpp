@@ -5,8 +5,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <system_error>
 #include <utility>
 
 namespace sailor::hdf5 {
@@ -368,14 +371,22 @@ Result<FileReader> FileReader::open(const fs::path& path) {
     return fail(ErrorCode::invalid_input, fmt::format("'{}' is not a regular file", state->path));
   state->file_size = fs::file_size(path, code);
   if (code) return fail(ErrorCode::io, fmt::format("cannot read '{}': {}", state->path, code.message()));
+  std::array<char, 9> start{};
+  std::ifstream stream(path, std::ios::binary);
+  if (!stream)
+    return fail(ErrorCode::io,
+                fmt::format("cannot read '{}': {}", state->path, std::generic_category().message(errno)));
+  stream.read(start.data(), start.size());
+  if (std::memcmp(start.data(), "\x89HDF\r\n\x1a\n", 8) != 0) return state->invalid("it is not an HDF5 file");
+  // Superblocks of versions 0 and 1 stand for metadata without checksums, and HDF5 1.10 reads beyond its buffers when
+  // such metadata are damaged.
+  if (start[8] == 0 || start[8] == 1)
+    return state->invalid("its metadata have no checksums (file format of HDF5 before 1.8)",
+                          "write it with the format of HDF5 1.10 (libver bounds, h5repack)");
   const Handle access = file_access();
   state->file = Handle(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.get()), H5Fclose);
   if (!state->file) {
     const std::string reason = library_reason();
-    // Asked only now: it opens the file once more.
-    const htri_t is_hdf5 = H5Fis_hdf5(path.c_str());
-    H5Eclear2(H5E_DEFAULT);
-    if (is_hdf5 == 0) return state->invalid("it is not an HDF5 file");
     return state->invalid(fmt::format("it cannot be opened ({})", reason),
                           "the file is truncated, damaged or unreadable; measure again");
   }

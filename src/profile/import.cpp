@@ -236,10 +236,17 @@ class Importer {
     rows.insert(rows.end(), folded.begin(), folded.end());
   }
 
+  /// Memory, which names no GPU, is the same in fp32 and tf32.
+  Precision precision_on(const std::string& gpu_name) const {
+    if (options_.precision) return *options_.precision;
+    const auto type = options_.gpus.find(gpu_name);
+    return type && type->peak_tf32.value() > 0.0 ? Precision::tf32 : Precision::fp32;
+  }
+
   LayerKey layer_key(const Model& of, const std::string& gpu_name, int tensor_parallel, int micro_batch) const {
     return {.model = of.name,
             .gpu = gpu_name,
-            .precision = options_.precision,
+            .precision = precision_on(gpu_name),
             .tensor_parallel = tensor_parallel,
             .micro_batch = micro_batch,
             .sequence_length = of.max_sequence_length};
@@ -255,7 +262,8 @@ class Importer {
       if (!seconds) return fail(seconds.error());
       times[i] = TimeStatistics::single(Seconds(*seconds));
     }
-    return LayerTime{.forward = times[0], .backward = times[1], .update = times[2]};
+    return LayerTime{
+        .forward = times[0], .backward = times[1], .update = times[2], .update_scope = UpdateScope::profiled_model};
   }
 
   Result<void> read_layer_times(const Json& root) {

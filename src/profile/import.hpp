@@ -30,11 +30,11 @@ std::string_view to_string(ImportForm form);
 struct ImportOptions {
   const std::vector<Model>& models;
   const GpuCatalogue& gpus;
-  std::optional<ImportForm> form{};       ///< nothing: recognised by the content
-  std::string model{};                    ///< of layer times without a model
-  std::string gpu{};                      ///< of layer times without a GPU
-  Precision precision = Precision::tf32;  ///< of layer times and memory
-  Session session{};                      ///< that the rows become part of; not for text, which has its own
+  std::optional<ImportForm> form{};      ///< nothing: recognised by the content
+  std::string model{};                   ///< of layer times without a model
+  std::string gpu{};                     ///< of layer times without a GPU
+  std::optional<Precision> precision{};  ///< of layer times; nothing: tf32 on GPUs that have it, fp32 on others
+  Session session{};                     ///< that the rows become part of; not for text, which has its own
 };
 
 /// `name` stands for the file in messages. Errors: invalid_input (damaged, impossible or incomplete, with the path of

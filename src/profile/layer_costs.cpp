@@ -160,7 +160,10 @@ LayerCosts::LayerCosts(const Model& model, const Profile& profile, const GpuCata
       const double weight = std::max(1, last - std::max(row->first, 1));
       forward.push_back({row->second->forward.median.value(), weight});
       backward.push_back({row->second->backward.median.value(), weight});
-      update.push_back({row->second->update.median.value(), weight});
+      TimeStatistics own_update = row->second->update;
+      if (row->second->update_scope != UpdateScope::layer)
+        if (const auto cost = profile.layer(row->second->key)) own_update = cost->update;
+      update.push_back({own_update.median.value(), weight});
     }
     times_[key] = {.forward = Seconds(weighted_median(std::move(forward))),
                    .backward = Seconds(weighted_median(std::move(backward))),

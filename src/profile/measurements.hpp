@@ -60,12 +60,18 @@ struct LayerKey {
 };
 inline constexpr const char* any_gpu = "any";
 
+/// What an update time is the time of. The publications time the whole optimizer step of the model that they
+/// profiled, which is cut down to the embedding, two blocks, the final norm and the head.
+enum class UpdateScope { layer, profiled_model };
+std::string_view to_string(UpdateScope scope);
+
 /// Times of one micro-batch through one layer on one rank.
 struct LayerTime {
   LayerKey key{};
   TimeStatistics forward{};
   TimeStatistics backward{};
   TimeStatistics update{};  ///< optimizer step over this layer's parameters, its gradients to zero
+  UpdateScope update_scope = UpdateScope::layer;
   /// The same with nothing of the layer in a cache; samples = 0 and all zero where not measured.
   TimeStatistics cold_forward{};
   TimeStatistics cold_backward{};

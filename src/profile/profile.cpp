@@ -125,6 +125,13 @@ int end_of(const std::map<LayerKey, std::size_t>& rows, std::map<LayerKey, std::
   return like == row->first ? next->first.first_layer : std::numeric_limits<int>::max();
 }
 
+TimeStatistics scaled(TimeStatistics times, double factor) {
+  for (Seconds TimeStatistics::*member : {&TimeStatistics::median, &TimeStatistics::p10, &TimeStatistics::p90,
+                                          &TimeStatistics::low, &TimeStatistics::high})
+    times.*member *= factor;
+  return times;
+}
+
 }  // namespace
 
 std::string_view to_string(LinkOperation operation) {
@@ -141,6 +148,7 @@ std::string_view to_string(LinkOperation operation) {
   return "?";
 }
 std::string_view to_string(LinkScope scope) { return scope == LinkScope::intra_node ? "intra_node" : "inter_node"; }
+std::string_view to_string(UpdateScope scope) { return scope == UpdateScope::layer ? "layer" : "profiled_model"; }
 std::string_view to_string(Origin origin) {
   switch (origin) {
     case Origin::measured:
@@ -178,30 +186,67 @@ Origin Profile::origin_of(int session) const {
 }
 
 Profile::Rows::const_iterator Profile::find_memory(const LayerKey& key) const {
-  // Memory neither depends on how many ranks are busy nor, when published so, on the GPU.
+  // Memory does not depend on how many ranks are busy, nor, when published so, on the GPU; TF32 is stored as FP32.
   LayerKey wanted = key;
   wanted.busy_ranks = 1;
-  for (const std::string& gpu : {key.gpu, std::string(any_gpu)}) {
-    wanted.gpu = gpu;
-    wanted.micro_batch = key.micro_batch;
-    if (const auto exact = nearest(memory_, wanted); exact != memory_.end()) return exact;
-    std::set<int> micro_batches;
-    for (const auto& [other, index] : memory_) {
-      LayerKey like = other;
-      like.micro_batch = wanted.micro_batch;
-      like.busy_ranks = wanted.busy_ranks;
-      like.first_layer = wanted.first_layer;
-      if (like == wanted) micro_batches.insert(other.micro_batch);
+  std::vector<Precision> precisions{key.precision};
+  if (key.precision == Precision::tf32) precisions.push_back(Precision::fp32);
+  if (key.precision == Precision::fp32) precisions.push_back(Precision::tf32);
+  for (const std::string& gpu : {key.gpu, std::string(any_gpu)})
+    for (const Precision precision : precisions) {
+      wanted.gpu = gpu;
+      wanted.precision = precision;
+      wanted.micro_batch = key.micro_batch;
+      if (const auto exact = nearest(memory_, wanted); exact != memory_.end()) return exact;
+      std::set<int> micro_batches;
+      for (const auto& [other, index] : memory_) {
+        LayerKey like = other;
+        like.micro_batch = wanted.micro_batch;
+        like.busy_ranks = wanted.busy_ranks;
+        like.first_layer = wanted.first_layer;
+        if (like == wanted) micro_batches.insert(other.micro_batch);
+      }
+      if (micro_batches.empty()) continue;
+      const auto above = micro_batches.lower_bound(key.micro_batch);
+      wanted.micro_batch = above == micro_batches.begin() ? *above : *std::prev(above);
+      return nearest(memory_, wanted);
     }
-    if (micro_batches.empty()) continue;
-    const auto above = micro_batches.lower_bound(key.micro_batch);
-    wanted.micro_batch = above == micro_batches.begin() ? *above : *std::prev(above);
-    return nearest(memory_, wanted);
-  }
   return memory_.end();
 }
 
-Result<LayerCost> Profile::layer(const LayerKey& key) const {
+double Profile::share_of_update(const LayerTime& time, const LayerMemory& memory, const LayerKey& key) const {
+  if (time.update_scope == UpdateScope::layer) return 1.0;
+  double all = 0.0;
+  for (const LayerKind kind : {LayerKind::embedding, LayerKind::block, LayerKind::final_norm, LayerKind::head}) {
+    LayerKey part = key;
+    part.kind = kind;
+    part.first_layer = std::numeric_limits<int>::max();
+    const auto row = find_memory(part);
+    if (row == memory_.end()) continue;
+    const double parameters = static_cast<double>(data_.layer_memory[row->second].parameters);
+    all += kind == LayerKind::block ? 2.0 * parameters : parameters;
+  }
+  return all > 0.0 ? static_cast<double>(memory.parameters) / all : 1.0;
+}
+
+Precision Profile::stored_precision(const std::string& model, const std::string& gpu, Precision wanted) const {
+  if (wanted != Precision::tf32) return wanted;
+  const auto has = [&](Precision precision) {
+    const auto row = times_.lower_bound(LayerKey{.model = model,
+                                                 .gpu = gpu,
+                                                 .precision = precision,
+                                                 .recompute = Recompute::none,
+                                                 .tensor_parallel = 0,
+                                                 .micro_batch = 0});
+    return row != times_.end() && row->first.model == model && row->first.gpu == gpu &&
+           row->first.precision == precision;
+  };
+  return !has(Precision::tf32) && has(Precision::fp32) ? Precision::fp32 : wanted;
+}
+
+Result<LayerCost> Profile::layer(const LayerKey& wanted) const {
+  LayerKey key = wanted;
+  key.precision = stored_precision(wanted.model, wanted.gpu, wanted.precision);
   const auto time_row = nearest(times_, key);
   if (time_row == times_.end()) return fail(explain_missing(key, data_.layer_times, "layers"));
   const auto memory_row = find_memory(key);
@@ -211,7 +256,7 @@ Result<LayerCost> Profile::layer(const LayerKey& key) const {
   const double scale = static_cast<double>(key.micro_batch) / memory.key.micro_batch;
   return LayerCost{.forward = time.forward,
                    .backward = time.backward,
-                   .update = time.update,
+                   .update = scaled(time.update, share_of_update(time, memory, key)),
                    .parameters = memory.parameters,
                    .activation = memory.activation * scale,
                    .output = memory.output * scale,
@@ -323,6 +368,7 @@ std::optional<Bytes> Profile::base_memory(const std::string& gpu, const std::str
 
 std::vector<int> Profile::micro_batches(const std::string& model, const std::string& gpu, Precision precision,
                                         int tensor_parallel, int sequence_length) const {
+  precision = stored_precision(model, gpu, precision);
   std::set<int> values;
   for (const auto& [key, index] : times_)
     if (key.model == model && key.gpu == gpu && key.precision == precision && key.tensor_parallel == tensor_parallel &&
@@ -333,6 +379,7 @@ std::vector<int> Profile::micro_batches(const std::string& model, const std::str
 
 std::vector<int> Profile::tensor_parallel_degrees(const std::string& model, const std::string& gpu, Precision precision,
                                                   int sequence_length) const {
+  precision = stored_precision(model, gpu, precision);
   std::set<int> values;
   for (const auto& [key, index] : times_)
     if (key.model == model && key.gpu == gpu && key.precision == precision && key.sequence_length == sequence_length)

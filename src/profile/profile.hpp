@@ -82,6 +82,10 @@ class Profile {
   [[nodiscard]] const Link* find_link(const LinkKey& wanted, LinkKey* found = nullptr) const;
   [[nodiscard]] std::string known_links(LinkOperation operation) const;
   [[nodiscard]] Rows::const_iterator find_memory(const LayerKey& key) const;
+  /// The layer's part of an update that was timed for the whole profiled model: its part of the parameters.
+  [[nodiscard]] double share_of_update(const LayerTime& time, const LayerMemory& memory, const LayerKey& key) const;
+  /// fp32 when tf32 is wanted on a GPU that has fp32 times only: most have no TF32, on others it is never slower.
+  [[nodiscard]] Precision stored_precision(const std::string& model, const std::string& gpu, Precision wanted) const;
 
   ProfileData data_;
   Rows times_;

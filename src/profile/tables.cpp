@@ -89,6 +89,8 @@ const Table<LayerTime>& layer_time_table() {
     add_times<Row>(columns, "forward", SAILOR_MEMBER(forward));
     add_times<Row>(columns, "backward", SAILOR_MEMBER(backward));
     add_times<Row>(columns, "update", SAILOR_MEMBER(update));
+    columns.push_back(
+        optional(hdf5::choice<Row>("update_scope", SAILOR_MEMBER(update_scope), UpdateScope::profiled_model)));
     add_times<Row>(columns, "cold_forward", SAILOR_MEMBER(cold_forward), true);
     add_times<Row>(columns, "cold_backward", SAILOR_MEMBER(cold_backward), true);
     columns.push_back(session_column<Row>());

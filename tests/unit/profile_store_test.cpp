@@ -171,6 +171,16 @@ TEST_F(ProfileStore, FlippedBitsAreFoundOrHarmless) {
   EXPECT_LT(unnoticed, 1500);
 }
 
+TEST_F(ProfileStore, FormatsWithoutChecksumsAreRefused) {
+  ASSERT_TRUE(save_profile(sample(), file("a.h5")));
+  std::string content = content_of(file("a.h5"));
+  content[8] = 0;  // version of the superblock
+  put(file("a.h5"), content);
+  EXPECT_EQ(error_of(file("a.h5")), "file '" + file("a.h5").string() +
+                                        "': its metadata have no checksums (file format of HDF5 before 1.8); write it "
+                                        "with the format of HDF5 1.10 (libver bounds, h5repack)");
+}
+
 TEST_F(ProfileStore, RandomBytesAfterTheSignatureAreRefused) {
   std::mt19937 random(11);  // NOLINT
   for (int round = 0; round < 200; ++round) {
@@ -376,10 +386,11 @@ void one_link(hdf5::FileWriter& writer, const std::string& field, const hdf5::Ce
       all_of({text_fields({"model", "gpu", "precision", "recompute", "layer_kind"}),
               integer_fields({"tensor_parallel", "micro_batch", "sequence_length", "busy_ranks", "first_layer"})});
   const Fields of_session = integer_fields({"session"});
-  write_table(writer, "layer_times",
-              all_of({layer_key, time_fields("forward"), time_fields("backward"), time_fields("update"),
-                      time_fields("cold_forward"), time_fields("cold_backward"), of_session}),
-              0);
+  write_table(
+      writer, "layer_times",
+      all_of({layer_key, time_fields("forward"), time_fields("backward"), time_fields("update"),
+              time_fields("cold_forward"), time_fields("cold_backward"), text_fields({"update_scope"}), of_session}),
+      0);
   write_table(
       writer, "layer_memory",
       all_of({layer_key, integer_fields({"parameters"}),

@@ -286,7 +286,7 @@ Result<void> estimate(const Options& options, const Environment& environment) {
   if (!gpus) return fail(gpus.error());
   ProfileData data;
   if (options.has("profile")) {
-    auto loaded = load_profile(options.text("profile"));
+    auto loaded = load_profile(find_store(options.text("profile"), environment));
     if (!loaded) return fail(loaded.error());
     data = std::move(*loaded);
   } else if (options.flag("leave-one-out")) {

@@ -186,8 +186,7 @@ CommandLine import_line() {
                   {.name = "gpu", .value_name = "NAME", .help = "GPU type of layer times, for files that do not say"},
                   {.name = "precision",
                    .value_name = "NAME",
-                   .help = "precision of what JSON files hold",
-                   .default_value = "tf32",
+                   .help = "precision of what JSON files hold [default: tf32 on GPUs that have it, else fp32]",
                    .choices = {"fp32", "tf32", "bf16"}},
                   {.name = "source", .value_name = "TEXT", .help = "citation of what JSON files hold"},
                   {.name = "session",
@@ -243,8 +242,12 @@ Result<ProfileData> read_files(const Options& options, const Environment& enviro
   if (!models) return fail(models.error());
   const auto gpus = GpuCatalogue::load(gpus_file(options, environment));
   if (!gpus) return fail(gpus.error());
-  const auto precision = parse_precision(options.text("precision"));
-  if (!precision) return fail(precision.error());
+  std::optional<Precision> precision;
+  if (options.has("precision")) {
+    const auto given = parse_precision(options.text("precision"));
+    if (!given) return fail(given.error());
+    precision = *given;
+  }
   const auto form = form_of(options);
   if (!form) return fail(form.error());
 
@@ -261,7 +264,7 @@ Result<ProfileData> read_files(const Options& options, const Environment& enviro
                        .form = *form,
                        .model = options.text("model"),
                        .gpu = options.text("gpu"),
-                       .precision = *precision};
+                       .precision = precision};
   import.session.id = options.has("session") ? options.text("session") : "import-" + content_hash(all);
   import.session.provenance.source = options.text("source");
   import.session.provenance.date = options.text("date");
