@@ -129,13 +129,13 @@ EstimateError expected_error(Basis basis) {
     case Basis::look_up:
       return {};
     case Basis::between_micro_batches:
-      return {.typical = 0.02, .wide = 0.08};
+      return {.typical = 0.02, .wide = 0.11};
     case Basis::between_tensor_parallel:
-      return {.typical = 0.06, .wide = 0.40};
+      return {.typical = 0.08, .wide = 0.40};
     case Basis::transfer:
-      return {.typical = 0.13, .wide = 0.50};
+      return {.typical = 0.10, .wide = 0.45};
     case Basis::roofline:
-      return {.typical = 0.19, .wide = 1.15};
+      return {.typical = 0.15, .wide = 0.50};
   }
   return {};
 }

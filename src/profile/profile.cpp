@@ -172,6 +172,7 @@ Profile::Profile(ProfileData data) : data_(std::move(data)) {
     Link& found = links_[LinkRoute(key.from.gpu, key.to.gpu, key.scope, key.operation)][key];
     found.origin = origin_of(session);
     found.names_zones = !key.from.zone.empty();
+    found.senders = key.from.ranks;
     return found;
   };
   for (const LinkFit& row : data_.fits) link(row.key, row.session).curve = row.curve;
@@ -315,6 +316,10 @@ std::string Profile::known_links(LinkOperation operation) const {
   return fmt::format("{}{}", fmt::join(present, ", "), more > 0 ? fmt::format(" and {} more", more) : "");
 }
 
+int Profile::senders(const Link& link, const LinkEnd& from, LinkScope scope) {
+  return scope == LinkScope::intra_node ? link.senders : std::max(link.senders, from.ranks);
+}
+
 Result<LinkTime> Profile::send_time(const LinkEnd& from, const LinkEnd& to, LinkScope scope, Bytes message) const {
   const LinkKey there{.from = from, .to = to, .scope = scope, .operation = LinkOperation::send_receive, .ranks = 2};
   LinkKey back = there;
@@ -325,9 +330,9 @@ Result<LinkTime> Profile::send_time(const LinkEnd& from, const LinkEnd& to, Link
     if (const Link* reverse = find_link(back); reverse != nullptr && (link == nullptr || reverse->names_zones))
       link = reverse;
   if (link != nullptr)
-    return LinkTime{
-        link->points.empty() ? link->curve->time(message, from.ranks) : Seconds(time_at(link->points, message.value())),
-        link->origin};
+    return LinkTime{link->points.empty() ? link->curve->time(message, senders(*link, from, scope))
+                                         : Seconds(time_at(link->points, message.value())),
+                    link->origin};
   const bool zones = from.zone != to.zone;
   return fail(ErrorCode::not_found,
               fmt::format("the profile has no send_receive between {}{} and {}{}, {} (there: {})", from.gpu,
@@ -345,7 +350,7 @@ Result<LinkTime> Profile::all_reduce_time(const LinkEnd& from, const LinkEnd& to
   for (const LinkKey& key : {there, back}) {
     LinkKey measured;
     if (const Link* link = find_link(key, &measured)) {
-      const Seconds time = link->points.empty() ? link->curve->time(message, measured.from.ranks)
+      const Seconds time = link->points.empty() ? link->curve->time(message, link->senders)
                                                 : Seconds(time_at(link->points, message.value()));
       return LinkTime{time * (ring_factor(ranks) / ring_factor(measured.ranks)), link->origin};
     }

@@ -48,7 +48,9 @@ class Profile {
   /// messages are interpolated (log-log; beyond the largest the largest one's bandwidth, below the smallest the
   /// smallest one's time); where there are none, the fitted curve counts. Zones must match; a measurement without
   /// zones fits all, and a zone that no measurement names is any one zone. Of the numbers of ranks the nearest at or
-  /// above is taken, else the nearest below. A link measured in one direction only counts for both. Errors: not_found.
+  /// above is taken, else the nearest below. A link measured in one direction only counts for both.
+  /// Under a curve, more ranks than were measured share the bandwidth of a node's network, but each adds its own
+  /// inside a node. Errors: not_found.
   [[nodiscard]] Result<LinkTime> send_time(const LinkEnd& from, const LinkEnd& to, LinkScope scope,
                                            Bytes message) const;
   /// Time of an all-reduce over `ranks`. Measured rank counts are used as they are; others are scaled from the
@@ -73,6 +75,7 @@ class Profile {
   struct Link {
     SizeCurve points;
     std::optional<LinkCurve> curve;
+    int senders = 1;  ///< of the curve: the bandwidth is that of all of them
     bool names_zones = false;
     Origin origin = Origin::measured;
   };
@@ -80,6 +83,8 @@ class Profile {
   using LinkRoute = std::tuple<std::string, std::string, LinkScope, LinkOperation>;  // GPU types, scope, operation
   /// The link that fits best, and as what it was measured; null when none fits.
   [[nodiscard]] const Link* find_link(const LinkKey& wanted, LinkKey* found = nullptr) const;
+  /// Ranks that share the bandwidth of the link's curve.
+  [[nodiscard]] static int senders(const Link& link, const LinkEnd& from, LinkScope scope);
   [[nodiscard]] std::string known_links(LinkOperation operation) const;
   [[nodiscard]] Rows::const_iterator find_memory(const LayerKey& key) const;
   /// The layer's part of an update that was timed for the whole profiled model: its part of the parameters.

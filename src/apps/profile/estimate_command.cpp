@@ -122,23 +122,28 @@ std::string accuracy_table(const std::vector<AccuracyRow>& rows, Basis basis) {
                {"9 of 10"},
                {"bias"},
                {"worst"}});
-  AccuracyRow all;
-  for (const AccuracyRow& row : rows) {
-    if (row.basis != basis) continue;
-    std::vector<std::string> line{row.model, row.gpu, std::string(to_string(row.kind)),
+  std::map<std::string, AccuracyRow> together;  // blocks of all models, by device; "all": of all devices
+  auto add = [&](const std::string& model, const std::string& gpu, LayerKind kind, const AccuracyRow& row) {
+    std::vector<std::string> line{model, gpu, std::string(to_string(kind)),
                                   fmt::format("{}", std::max(row.forward.size(), row.backward.size()))};
     for (const auto* errors : {&row.forward, &row.backward})
       for (std::string& cell : cells(*errors)) line.push_back(std::move(cell));
     table.add_row(std::move(line));
+  };
+  for (const AccuracyRow& row : rows) {
+    if (row.basis != basis) continue;
+    add(row.model, row.gpu, row.kind, row);
     if (row.kind != LayerKind::block) continue;
-    all.forward.insert(all.forward.end(), row.forward.begin(), row.forward.end());
-    all.backward.insert(all.backward.end(), row.backward.begin(), row.backward.end());
+    for (const std::string& gpu : {row.gpu, std::string("all")}) {
+      AccuracyRow& sum = together[gpu];
+      sum.forward.insert(sum.forward.end(), row.forward.begin(), row.forward.end());
+      sum.backward.insert(sum.backward.end(), row.backward.begin(), row.backward.end());
+    }
   }
-  if (table.rows() == 0) return "";
-  std::vector<std::string> line{"all", "all", "block", fmt::format("{}", all.forward.size())};
-  for (const auto* errors : {&all.forward, &all.backward})
-    for (std::string& cell : cells(*errors)) line.push_back(std::move(cell));
-  table.add_row(std::move(line));
+  if (together.empty()) return "";
+  for (const auto& [gpu, row] : together)
+    if (gpu != "all") add("all", gpu, LayerKind::block, row);
+  add("all", "all", LayerKind::block, together["all"]);
   return fmt::format("{}\n{}\n", title_of(basis), table.to_string());
 }
 
