@@ -84,11 +84,60 @@ bool comes_after(const hdf5::Table<Row>& table, const Row& a, const Row& b) {
   return false;
 }
 
+// Repeated measurements differ by more than one session can see: intervals grow to hold what earlier sessions found.
+
+std::vector<TimeStatistics*> intervals_of(LayerTime& row) {
+  return {&row.forward, &row.backward, &row.update, &row.cold_forward, &row.cold_backward};
+}
+std::vector<TimeStatistics*> intervals_of(LinkMeasurement& row) { return {&row.time}; }
+
+template <class Row>
+concept Repeated = requires(Row& row) {
+  intervals_of(row);
+};
+
+/// Widens the intervals of `newest` to hold the medians of `older`.
+template <Repeated Row>
+void hold_medians(Row& newest, Row& older) {
+  const auto into = intervals_of(newest);
+  const auto from = intervals_of(older);
+  for (std::size_t i = 0; i < into.size(); ++i) {
+    if (into[i]->samples == 0 || from[i]->samples == 0) continue;
+    into[i]->low = std::min(into[i]->low, from[i]->median);
+    into[i]->high = std::max(into[i]->high, from[i]->median);
+  }
+}
+
+/// True when the rows differ in nothing but their intervals; then both get the union.
+template <Repeated Row>
+bool unite_intervals(Row& a, Row& b) {
+  Row like_a = b;
+  const auto of_like = intervals_of(like_a);
+  const auto of_a = intervals_of(a);
+  for (std::size_t i = 0; i < of_a.size(); ++i) {
+    of_like[i]->low = of_a[i]->low;
+    of_like[i]->high = of_a[i]->high;
+  }
+  if (!(like_a == a)) return false;
+  const auto of_b = intervals_of(b);
+  for (std::size_t i = 0; i < of_a.size(); ++i) {
+    of_a[i]->low = of_b[i]->low = std::min(of_a[i]->low, of_b[i]->low);
+    of_a[i]->high = of_b[i]->high = std::max(of_a[i]->high, of_b[i]->high);
+  }
+  return true;
+}
+
+/// The same machine, by what the sessions say.
+bool alike(const Session& a, const Session& b) {
+  return a.provenance.host == b.provenance.host && a.provenance.device == b.provenance.device &&
+         a.provenance.versions == b.provenance.versions;
+}
+
 /// Of rows with the same identity those of the newest session stay, in the order of the sessions. Two different rows
 /// of one session, identity and part are nobody's intention; which of them stays does not depend on their order.
 /// Returns the number of these conflicts.
 template <class Row>
-std::size_t keep_newest(const hdf5::Table<Row>& table, std::vector<Row>& rows) {
+std::size_t keep_newest(const hdf5::Table<Row>& table, const std::vector<Session>& sessions, std::vector<Row>& rows) {
   std::vector<std::size_t> hashes;
   hashes.reserve(rows.size());
   for (const Row& row : rows) hashes.push_back(hash_of_identity(row));
@@ -113,10 +162,21 @@ std::size_t keep_newest(const hdf5::Table<Row>& table, std::vector<Row>& rows) {
     if (is_new) {
       kept.push_back(i);
     } else if (std::size_t& other = kept[found->second]; !(rows[i] == rows[other])) {
+      if constexpr (Repeated<Row>)
+        if (unite_intervals(rows[i], rows[other])) continue;
       ++conflicts;
       if (comes_after(table, rows[i], rows[other])) other = i;
     }
   }
+  if constexpr (Repeated<Row>)
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      const auto found = place.find(i);
+      if (found == place.end()) continue;
+      Row& newer = rows[kept[found->second]];
+      if (newer.session != rows[i].session &&
+          alike(sessions[static_cast<std::size_t>(newer.session)], sessions[static_cast<std::size_t>(rows[i].session)]))
+        hold_medians(newer, rows[i]);
+    }
   std::stable_sort(kept.begin(), kept.end(),
                    [&](std::size_t i, std::size_t j) { return rows[i].session < rows[j].session; });
   std::vector<Row> result;
@@ -164,7 +224,7 @@ ProfileData merge(std::vector<ProfileData> stores, std::size_t* conflicts) {
     append(merged.processes, std::move(store.processes), new_session);
   }
   (void)for_each_table(merged, [&](const auto& table, auto& rows) -> Result<void> {
-    const std::size_t found = keep_newest(table, rows);
+    const std::size_t found = keep_newest(table, merged.sessions, rows);
     if (conflicts != nullptr) *conflicts += found;
     return {};
   });

@@ -30,7 +30,9 @@ struct StoreFile {
 Result<std::vector<StoreFile>> load_store_files(const std::filesystem::path& store);
 
 /// Joins stores: sessions by id, rows by key, as if their files lay in one folder. Rows come in the order of their
-/// sessions. Neither the order of the stores nor merging twice changes what is in the result.
+/// sessions. The interval of a time grows to hold the medians of the rows that it replaces, where host, device and
+/// versions are the same: repetitions differ by more than one session can see. Neither the order of the stores nor
+/// merging twice changes what is in the result.
 ProfileData merge_profiles(std::vector<ProfileData> stores);
 /// Rows of the same session and key that say something else.
 std::size_t conflicting_rows(const ProfileData& a, const ProfileData& b);

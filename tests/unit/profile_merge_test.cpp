@@ -89,6 +89,20 @@ TEST(ProfileMergeData, ConflictsWithinASessionAreCountedAndDecidedAlikeInEveryOr
   expect_equal(merge_profiles({a, b}), merge_profiles({b, a}));
 }
 
+TEST(ProfileMergeData, ARepeatedMeasurementWidensTheIntervalOnTheSameMachineOnly) {
+  // Each says +-5% of itself; the medians differ by 30% and 50%.
+  const ProfileData first = one_block("a", "2026-01-01", 1, 1.0);
+  const ProfileData second = one_block("b", "2026-01-02", 1, 0.7);
+  const ProfileData third = one_block("c", "2026-01-03", 1, 1.5);
+  const TimeStatistics both = merge_profiles({first, second, third}).layer_times[0].forward;
+  EXPECT_EQ(both.median, Seconds(1.5));
+  EXPECT_EQ(both.low, Seconds(0.7));
+  EXPECT_EQ(both.high, Seconds(1.5 * 1.05));
+  ProfileData elsewhere = first;
+  elsewhere.sessions[0].provenance.host = "another";
+  EXPECT_EQ(merge_profiles({elsewhere, third}).layer_times[0].forward.low, Seconds(1.5 * 0.95));
+}
+
 TEST(ProfileMergeData, ANewerSessionReplacesALayerWithAllItsParts) {
   // The older session cut the blocks at 0, 1 and 2, the newer one measured them as one.
   ProfileData old = one_block("old", "2026-01-01", 1, 0.1);
