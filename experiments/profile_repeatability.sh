@@ -5,7 +5,8 @@
 # Profiles tiny-gpt and one block of OPT-350M so many times (5), on so many ranks (2), each for so many seconds at most
 # (30), in turn. Prints for every layer the medians in ms, their spread, the stored intervals as a share of the median,
 # and how many of the ordered pairs of runs (first, repetition) have the repetition's median in the first one's
-# interval. Merging the runs widens the intervals to what repetitions really did: the last column counts those.
+# interval. A store that holds all runs widens
+# the newest intervals to what repetitions really did: the last column counts those.
 # The stores stay in ./repeatability. Programs: $PATH, else build/bin.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -42,14 +43,14 @@ rows() {
     }'
 }
 
-sailor-profile merge repeatability/tiny-? repeatability/opt-? --output repeatability/all.h5 >repeatability/merge.txt
+sailor-profile merge repeatability/tiny-? repeatability/opt-? --output repeatability/all >repeatability/merge.txt
 
 {
   for ((run = 1; run <= repetitions; ++run)); do
     rows "repeatability/tiny-$run"
     rows "repeatability/opt-$run"
   done
-  rows repeatability/all.h5
+  rows repeatability/all
 } | awk -v repetitions="$repetitions" '
   { key = $1 " " $2 " " $3 " " $4
     if (!(key in runs)) order[++keys] = key
@@ -57,7 +58,7 @@ sailor-profile merge repeatability/tiny-? repeatability/opt-? --output repeatabi
     n = ++runs[key]; median[key, n] = $5; low[key, n] = $6; high[key, n] = $7 }
   END {
     printf "%-10s %-10s %-5s %-8s  %-42s %7s  %-24s %-18s  %s\n", "model", "layer", "batch", "pass",
-      "medians (ms)", "spread", "intervals (+-%)", "repetitions inside", "inside the merged interval"
+      "medians (ms)", "spread", "intervals (+-%)", "repetitions inside", "inside the store's interval"
     for (k = 1; k <= keys; ++k) {
       key = order[k]; split(key, name, " "); medians = ""; intervals = ""; inside = pairs = 0
       least = most = median[key, 1]

@@ -67,7 +67,7 @@ Range with_margin(Range range, bool logarithmic) {
 
 std::string axis_commands(const std::string& name, const PlotAxis& axis, const Range& range) {
   std::string text =
-      fmt::format("set {}label {}{}\n", name, gnuplot_quote(axis.title), name == "x" ? " offset 0,0.4" : "");
+      fmt::format("set {}label {}{}\n", name, gnuplot_quote(axis.title), name == "x" ? " offset 0,0.9" : "");
   if (axis.logarithmic) text += fmt::format("set logscale {} 10\n", name);
   const Range shown = with_margin(range, axis.logarithmic);
   text += fmt::format("set {}range [{:.9g}:{:.9g}]\n", name, shown.low, shown.high);

@@ -13,6 +13,9 @@ using nlohmann::ordered_json;
 
 namespace {
 
+constexpr const char* published_note =
+    "published: layer times and links are figures of others, not measured here (sailor-profile list names them)\n";
+
 /// Predicted and measured value of one figure.
 struct Comparison {
   double predicted;
@@ -115,7 +118,9 @@ std::string prediction_report(const Plan& plan, const simulator::Prediction& pre
   text += fmt::format("cost             {} per iteration", format_usd(prediction.cost_per_iteration));
   if (prediction.egress_cost_per_iteration.value() > 0.0)
     text += fmt::format("  (of which {} egress)", format_usd(prediction.egress_cost_per_iteration));
-  text += "\n" + estimates_text(prediction.estimated_inputs) + "\n";
+  text += "\n" + estimates_text(prediction.estimated_inputs);
+  if (prediction.origin == Origin::published) text += published_note;
+  text += "\n";
 
   Table table({{"pipeline"},
                {"stage"},
@@ -162,10 +167,15 @@ std::string plans_table(const planner::SearchResult& result) {
   std::set<simulator::EstimatedInput> inputs;
   for (const planner::Candidate& candidate : result.plans)
     inputs.insert(candidate.prediction.estimated_inputs.begin(), candidate.prediction.estimated_inputs.end());
+  const auto has = [&](Origin origin) {
+    return std::any_of(result.plans.begin(), result.plans.end(),
+                       [&](const auto& candidate) { return candidate.prediction.origin == origin; });
+  };
+  const bool only_measured = inputs.empty() && !has(Origin::published);
   std::vector<Table::Column> columns{{"#"},        {"gpu", Align::left}, {"ranks"}, {"data"},         {"pipeline"},
                                      {"tensor"},   {"micro-batch"},      {"time"},  {"iterations/s"}, {"peak memory"},
                                      {"headroom"}, {"USD/iteration"}};
-  if (!inputs.empty()) columns.push_back({"from", Align::left});
+  if (!only_measured) columns.push_back({"from", Align::left});
   Table table(columns);
   for (std::size_t i = 0; i < result.plans.size(); ++i) {
     const planner::Candidate& candidate = result.plans[i];
@@ -183,10 +193,11 @@ std::string plans_table(const planner::SearchResult& result) {
                                  format_bytes(candidate.prediction.peak_memory),
                                  fmt::format("{:.0f}%", candidate.memory_headroom * 100.0),
                                  format_usd(candidate.prediction.cost_per_iteration)};
-    if (!inputs.empty()) row.emplace_back(to_string(candidate.prediction.origin));
+    if (!only_measured) row.emplace_back(to_string(candidate.prediction.origin));
     table.add_row(std::move(row));
   }
-  const std::string notes = estimates_text({inputs.begin(), inputs.end()});
+  std::string notes = estimates_text({inputs.begin(), inputs.end()});
+  if (has(Origin::published)) notes += published_note;
   return table.to_string() + (notes.empty() ? "" : "\n" + notes);
 }
 

@@ -301,6 +301,7 @@ class Checker {
     // Memory of any micro-batch will do, and of any GPU when it was published so.
     auto plain = [](LayerKey key, const std::string& gpu) {
       key.gpu = gpu;
+      if (key.precision == Precision::tf32) key.precision = Precision::fp32;  // stored alike
       key.micro_batch = 1;
       key.busy_ranks = 1;
       key.first_layer = 0;

@@ -24,7 +24,8 @@ struct LinkCurve {
                                        ///< share of the smallest message's time
   bool operator==(const LinkCurve&) const = default;
 
-  /// Clamped to the fitted sizes, at most largest_bandwidth, at least a thousandth of it (or of the curve's largest).
+  /// Clamped to the fitted sizes and to largest_bandwidth. Where the parabola falls so fast towards small sizes that a
+  /// larger message would be done earlier (published ones even turn negative), the smaller one takes as long.
   [[nodiscard]] BytesPerSecond bandwidth(Bytes message) const;
   /// One message per rank of `ranks` that send at once. Never falls with `message`; below smallest_message a
   /// straight line from the latency. 0 for no ranks or an empty message without latency.

@@ -108,25 +108,6 @@ void hold_medians(Row& newest, Row& older) {
   }
 }
 
-/// True when the rows differ in nothing but their intervals; then both get the union.
-template <Repeated Row>
-bool unite_intervals(Row& a, Row& b) {
-  Row like_a = b;
-  const auto of_like = intervals_of(like_a);
-  const auto of_a = intervals_of(a);
-  for (std::size_t i = 0; i < of_a.size(); ++i) {
-    of_like[i]->low = of_a[i]->low;
-    of_like[i]->high = of_a[i]->high;
-  }
-  if (!(like_a == a)) return false;
-  const auto of_b = intervals_of(b);
-  for (std::size_t i = 0; i < of_a.size(); ++i) {
-    of_a[i]->low = of_b[i]->low = std::min(of_a[i]->low, of_b[i]->low);
-    of_a[i]->high = of_b[i]->high = std::max(of_a[i]->high, of_b[i]->high);
-  }
-  return true;
-}
-
 /// The same machine, by what the sessions say.
 bool alike(const Session& a, const Session& b) {
   return a.provenance.host == b.provenance.host && a.provenance.device == b.provenance.device &&
@@ -137,7 +118,8 @@ bool alike(const Session& a, const Session& b) {
 /// of one session, identity and part are nobody's intention; which of them stays does not depend on their order.
 /// Returns the number of these conflicts.
 template <class Row>
-std::size_t keep_newest(const hdf5::Table<Row>& table, const std::vector<Session>& sessions, std::vector<Row>& rows) {
+std::size_t keep_newest(const hdf5::Table<Row>& table, const std::vector<Session>& sessions, Intervals intervals,
+                        std::vector<Row>& rows) {
   std::vector<std::size_t> hashes;
   hashes.reserve(rows.size());
   for (const Row& row : rows) hashes.push_back(hash_of_identity(row));
@@ -162,8 +144,6 @@ std::size_t keep_newest(const hdf5::Table<Row>& table, const std::vector<Session
     if (is_new) {
       kept.push_back(i);
     } else if (std::size_t& other = kept[found->second]; !(rows[i] == rows[other])) {
-      if constexpr (Repeated<Row>)
-        if (unite_intervals(rows[i], rows[other])) continue;
       ++conflicts;
       if (comes_after(table, rows[i], rows[other])) other = i;
     }
@@ -171,7 +151,7 @@ std::size_t keep_newest(const hdf5::Table<Row>& table, const std::vector<Session
   if constexpr (Repeated<Row>)
     for (std::size_t i = 0; i < rows.size(); ++i) {
       const auto found = place.find(i);
-      if (found == place.end()) continue;
+      if (intervals == Intervals::as_stored || found == place.end()) continue;
       Row& newer = rows[kept[found->second]];
       if (newer.session != rows[i].session &&
           alike(sessions[static_cast<std::size_t>(newer.session)], sessions[static_cast<std::size_t>(rows[i].session)]))
@@ -196,7 +176,7 @@ void append(std::vector<Row>& rows, std::vector<Row>&& more, const std::vector<i
 }
 
 /// Counts, if asked, what keep_newest() returns.
-ProfileData merge(std::vector<ProfileData> stores, std::size_t* conflicts) {
+ProfileData merge(std::vector<ProfileData> stores, Intervals intervals, std::size_t* conflicts) {
   ProfileData merged;
   std::map<std::string, Session> by_id;  // of two descriptions of one session the later, and the same for everybody
   for (const ProfileData& store : stores)
@@ -224,7 +204,7 @@ ProfileData merge(std::vector<ProfileData> stores, std::size_t* conflicts) {
     append(merged.processes, std::move(store.processes), new_session);
   }
   (void)for_each_table(merged, [&](const auto& table, auto& rows) -> Result<void> {
-    const std::size_t found = keep_newest(table, merged.sessions, rows);
+    const std::size_t found = keep_newest(table, merged.sessions, intervals, rows);
     if (conflicts != nullptr) *conflicts += found;
     return {};
   });
@@ -233,11 +213,13 @@ ProfileData merge(std::vector<ProfileData> stores, std::size_t* conflicts) {
 
 }  // namespace
 
-ProfileData merge_profiles(std::vector<ProfileData> stores) { return merge(std::move(stores), nullptr); }
+ProfileData merge_profiles(std::vector<ProfileData> stores, Intervals intervals) {
+  return merge(std::move(stores), intervals, nullptr);
+}
 
 std::size_t conflicting_rows(const ProfileData& a, const ProfileData& b) {
   std::size_t conflicts = 0;
-  (void)merge({a, b}, &conflicts);
+  (void)merge({a, b}, Intervals::as_stored, &conflicts);
   return conflicts;
 }
 

@@ -138,7 +138,7 @@ Result<ProfileData> load_profile(const fs::path& store) {
   if (!files) return fail(files.error());
   std::vector<ProfileData> data;
   for (StoreFile& file : *files) data.push_back(std::move(file.data));
-  return merge_profiles(std::move(data));
+  return merge_profiles(std::move(data), Intervals::with_repetitions);
 }
 
 Result<std::string> profile_hash(const fs::path& store) {

@@ -15,10 +15,10 @@
 
 namespace sailor {
 
-/// Reads a store: a folder of *.h5 files or one file. Of rows with equal keys those of the newest session win (by
-/// `date`, then id). Run files (run_file.hpp) in the folder are skipped. Errors: not_found (also an empty folder),
-/// invalid_input (not HDF5, truncated, damaged, foreign, other schema version, wrong type, impossible value), naming
-/// the file.
+/// Reads a store, to be used: a folder of *.h5 files or one file, Intervals::with_repetitions. Of rows with equal keys
+/// those of the newest session win (by `date`, then id). Run files (run_file.hpp) in the folder are skipped. Errors:
+/// not_found (also an empty folder), invalid_input (not HDF5, truncated, damaged, foreign, other schema version, wrong
+/// type, impossible value), naming the file.
 Result<ProfileData> load_profile(const std::filesystem::path& store);
 
 /// One file of a store as it is, with rows that a newer session replaces.
@@ -29,11 +29,17 @@ struct StoreFile {
 /// The files of a store by name. Errors as load_profile().
 Result<std::vector<StoreFile>> load_store_files(const std::filesystem::path& store);
 
+/// What becomes of the interval [low, high] of a time when it replaces those of older sessions of the same host, device
+/// and versions: repetitions differ by more than one session can see.
+enum class Intervals {
+  as_stored,
+  with_repetitions,  ///< grows to hold their medians
+};
+
 /// Joins stores: sessions by id, rows by key, as if their files lay in one folder. Rows come in the order of their
-/// sessions. The interval of a time grows to hold the medians of the rows that it replaces, where host, device and
-/// versions are the same: repetitions differ by more than one session can see. Neither the order of the stores nor
+/// sessions. Neither the order of the stores nor
 /// merging twice changes what is in the result.
-ProfileData merge_profiles(std::vector<ProfileData> stores);
+ProfileData merge_profiles(std::vector<ProfileData> stores, Intervals intervals = Intervals::as_stored);
 /// Rows of the same session and key that say something else.
 std::size_t conflicting_rows(const ProfileData& a, const ProfileData& b);
 /// The sessions for which `wanted` holds, and their rows.

@@ -188,7 +188,13 @@ class ClosedForm {
     // Each neighbour has one message arriving and one leaving.
     const int neighbours = (index > 0 ? 1 : 0) + (static_cast<int>(index) + 1 < stages ? 1 : 0);
     result.memory.communication = boundary * (2.0 * neighbours);
-    result.memory.base = env_.profile.base_memory(stage.gpu, env_.framework.name).value_or(Bytes(0));
+    const auto base = env_.profile.base_memory(stage.gpu, env_.framework.name);
+    result.memory.base = base.value_or(Bytes(0));
+    if (!base)
+      estimated_inputs_.insert({.origin = Origin::estimated,
+                                .what = fmt::format("memory of a process of framework {} on {} before its first tensor "
+                                                    "(not measured: counted as 0, so real peaks are higher)",
+                                                    env_.framework.name, stage.gpu)});
 
     if (static_cast<int>(index) + 1 < stages) {
       const Stage& next = pipeline.stages[index + 1];

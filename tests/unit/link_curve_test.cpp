@@ -36,6 +36,25 @@ const LinkCurve network{.quadratic = -0.03,
                         .largest_message = gib,
                         .latency = Seconds(4e-6)};
 
+TEST(LinkCurve, SmallMessagesNeverTakeLongerThanLargerOnes) {
+  // Two GH200 inside a node, as published: negative below 160 kB. s / B(s) has its minimum where
+  // a x² + (b - 2a/ln 2) x + (c - b/ln 2) = 0: x = -1.4305, s = 371.0 kB, B = 22.68 GB/s, 16.36 us.
+  const LinkCurve curve{.quadratic = -0.52312685,
+                        .linear = 14.22563803,
+                        .constant = 44.10217959,
+                        .largest_bandwidth = BytesPerSecond(125460726312.0),
+                        .smallest_message = Bytes(65536),
+                        .largest_message = Bytes(1073741824.0)};
+  EXPECT_NEAR(curve.time(Bytes(65536)).value(), 16.36e-6, 0.01e-6);
+  EXPECT_NEAR(curve.time(Bytes(371e3)).value(), 16.36e-6, 0.01e-6);
+  EXPECT_NEAR(curve.time(Bytes(1e6)).value(), 1e6 / 44.10217959e9, 1e-12);  // x = 0: the parabola itself
+  double last = 0.0;
+  for (double bytes = 1; bytes < 4e9; bytes *= 1.3) {
+    EXPECT_GE(curve.time(Bytes(bytes)).value(), last * (1 - 1e-12));
+    last = curve.time(Bytes(bytes)).value();
+  }
+}
+
 TEST(LinkCurve, FollowsTheParabolaAndNeverLeavesItsRange) {
   EXPECT_DOUBLE_EQ(network.bandwidth(Bytes(1e6)).value(), 11.4e9);                        // x = 0
   EXPECT_DOUBLE_EQ(network.bandwidth(Bytes(16e6)).value(), (-0.48 + 5.25 + 11.4) * 1e9);  // x = 4

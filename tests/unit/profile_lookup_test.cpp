@@ -221,12 +221,11 @@ TEST(ProfileLookup, OfTheRanksThatSendTheNearestAtOrAboveCountsElseBelow) {
 }
 
 TEST(ProfileLookup, ACurveCountsWhereNoMessageWasMeasured) {
-  // B = x² + 2x + 3 GB/s. 4 MB: x = 2, 11 GB/s. From 8 MB on: x = 3, 18 GB/s. 1 MB: x = 0, 3 GB/s.
+  // B = 2x + 3 GB/s. 4 MB: x = 2, 7 GB/s. From 8 MB on: x = 3, 9 GB/s. 1 MB: x = 0, 3 GB/s.
   ProfileData data;
   data.sessions = {session("published", "2026-01-01")};
   data.fits = {{.key = {.from = {.gpu = "H200"}, .to = {.gpu = "H200"}, .scope = LinkScope::inter_node},
-                .curve = {.quadratic = 1.0,
-                          .linear = 2.0,
+                .curve = {.linear = 2.0,
                           .constant = 3.0,
                           .smallest_message = Bytes(1e6),
                           .largest_message = Bytes(8e6),
@@ -236,14 +235,14 @@ TEST(ProfileLookup, ACurveCountsWhereNoMessageWasMeasured) {
         .send_time({.gpu = "H200", .ranks = ranks}, {.gpu = "H200"}, LinkScope::inter_node, Bytes(bytes))
         ->time.value();
   };
-  EXPECT_DOUBLE_EQ(time(4e6), 4e6 / 11e9);
-  EXPECT_DOUBLE_EQ(time(4e6, 2), 8e6 / 11e9);  // two send, each half as fast
-  EXPECT_DOUBLE_EQ(time(32e6), 32e6 / 18e9);   // never extrapolated
+  EXPECT_DOUBLE_EQ(time(4e6), 4e6 / 7e9);
+  EXPECT_DOUBLE_EQ(time(4e6, 2), 8e6 / 7e9);  // two send, each half as fast
+  EXPECT_DOUBLE_EQ(time(32e6), 32e6 / 9e9);   // never extrapolated
   // Half of the smallest message: half way from the latency, 0.1 ms, to 1 MB / (3 GB/s) = 0.333... ms.
   EXPECT_DOUBLE_EQ(time(0.5e6), 1e-4 + (1e6 / 3e9 - 1e-4) / 2);
   EXPECT_DOUBLE_EQ(time(0), 1e-4);
-  data.fits[0].curve.largest_bandwidth = BytesPerSecond(10e9);
-  EXPECT_DOUBLE_EQ(time(4e6), 4e6 / 10e9);  // cut
+  data.fits[0].curve.largest_bandwidth = BytesPerSecond(5e9);
+  EXPECT_DOUBLE_EQ(time(4e6), 4e6 / 5e9);  // cut
   // The latency is never above the smallest message's time.
   data.fits[0].curve.latency = Seconds(1.0);
   EXPECT_DOUBLE_EQ(time(0), 1e6 / 3e9);

@@ -94,13 +94,17 @@ TEST(ProfileMergeData, ARepeatedMeasurementWidensTheIntervalOnTheSameMachineOnly
   const ProfileData first = one_block("a", "2026-01-01", 1, 1.0);
   const ProfileData second = one_block("b", "2026-01-02", 1, 0.7);
   const ProfileData third = one_block("c", "2026-01-03", 1, 1.5);
-  const TimeStatistics both = merge_profiles({first, second, third}).layer_times[0].forward;
+  const auto forward = [](std::vector<ProfileData> stores, Intervals intervals) {
+    return merge_profiles(std::move(stores), intervals).layer_times[0].forward;
+  };
+  const TimeStatistics both = forward({first, second, third}, Intervals::with_repetitions);
   EXPECT_EQ(both.median, Seconds(1.5));
   EXPECT_EQ(both.low, Seconds(0.7));
   EXPECT_EQ(both.high, Seconds(1.5 * 1.05));
   ProfileData elsewhere = first;
   elsewhere.sessions[0].provenance.host = "another";
-  EXPECT_EQ(merge_profiles({elsewhere, third}).layer_times[0].forward.low, Seconds(1.5 * 0.95));
+  EXPECT_EQ(forward({elsewhere, third}, Intervals::with_repetitions).low, Seconds(1.5 * 0.95));
+  EXPECT_EQ(forward({first, third}, Intervals::as_stored), third.layer_times[0].forward);  // what a merged file holds
 }
 
 TEST(ProfileMergeData, ANewerSessionReplacesALayerWithAllItsParts) {

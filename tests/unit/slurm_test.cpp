@@ -457,7 +457,8 @@ TEST_F(SbatchScript, RefusesPlansOverSeveralDeviceTypesOrZones) {
 
 TEST_F(SbatchScript, RefusesAPlanForAnotherModel) {
   EXPECT_EQ(message_of(sbatch_script(plan(1, {stage(0, 5)}), tiny(), request(4))),
-            "pipeline 0 holds layers [0, 5) but model tiny-gpt has 6 layers; is the plan for another model, or is a stage missing?");
+            "pipeline 0 holds layers [0, 5) but model tiny-gpt has 6 layers; is the plan for another model, or is a "
+            "stage missing?");
 }
 
 TEST_F(SbatchScript, RefusesImpossibleRequests) {

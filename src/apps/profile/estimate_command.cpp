@@ -255,8 +255,7 @@ Result<void> show_estimates(const Options& options, const Environment& environme
                                                 : model->max_sequence_length,
                          .kind = kind,
                          .first_layer = layer};
-      auto price = costs.estimate(key, Basis::transfer);
-      if (!price) price = costs.estimate(key, Basis::roofline);
+      const auto& price = costs.find(key);
       if (!price) return fail(price.error());
       explanations.insert(costs.explain(key, *price));
       const LayerCost& cost = price->cost;

@@ -86,7 +86,7 @@ std::vector<std::string> layer_cells(const LayerKey& key) {
 }
 
 const std::vector<std::string_view> foldable_layer_columns{
-    "model", "gpu", "from layer", "precision", "recompute", "tensor parallel", "sequence", "busy ranks"};
+    "model", "gpu", "from layer", "precision", "recompute", "tensor parallel", "sequence", "busy ranks", "update of"};
 
 template <class T>
 std::vector<T> operator+(std::vector<T> a, std::vector<T> b) {

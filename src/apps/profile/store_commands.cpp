@@ -138,8 +138,8 @@ CommandLine check_command() {
               "count."};
 }
 
-Result<void> check(const Options& options, const Environment&) {
-  const std::string& store = options.positional("STORE").front();
+Result<void> check(const Options& options, const Environment& environment) {
+  const std::string store = find_store(options.positional("STORE").front(), environment);
   const auto data = load_profile(store);
   if (!data) return fail(data.error());
   const std::string today =
@@ -249,8 +249,8 @@ Result<void> diff_run(const ProfileData& data, const RunRecord& run, const Optio
 Result<void> diff(const Options& options, const Environment& environment) {
   const auto threshold = parse_threshold(options.text("threshold"));
   if (!threshold) return fail(threshold.error());
-  const std::string& a = options.positional("A").front();
-  const std::string& b = options.positional("B").front();
+  const std::string a = find_store(options.positional("A").front(), environment);
+  const std::string b = find_store(options.positional("B").front(), environment);
   const auto data_a = load_profile(a);
   if (!data_a) return fail(data_a.error());
   if (std::filesystem::is_regular_file(b))
