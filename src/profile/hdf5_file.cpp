@@ -56,6 +56,10 @@ class Handle {
 
 /// Settings of the library that hold for the whole process. The error stack is per thread, hence every time.
 void quiet_library() {
+  // A file that could not be closed (disk full) stays open inside the library, whose clean-up at exit then crashes.
+  // To be said before anything else.
+  static const herr_t no_clean_up_at_exit = H5dont_atexit();
+  (void)no_clean_up_at_exit;
   H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
   // A file must not make us load code.
   H5PLset_loading_state(0);

@@ -188,6 +188,10 @@ Result<fs::path> add_to_store(const fs::path& store, const ProfileData& data) {
 }
 
 Result<void> save_profile(const ProfileData& data, const fs::path& path) {
+  if (const auto there = read_profile(path); there && !*there)
+    return fail(ErrorCode::invalid_input,
+                fmt::format("'{}' holds a run of sailor-train and would be replaced", path.string()),
+                "name another file");
   const ProfileData complete = completed(data);
   return write_file_atomically(path, [&](const fs::path& temporary) { return write_profile(complete, temporary); });
 }

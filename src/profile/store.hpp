@@ -56,7 +56,8 @@ Result<std::string> profile_hash(const std::filesystem::path& store);
 /// (invalid_input): they need a session of their own.
 Result<std::filesystem::path> add_to_store(const std::filesystem::path& store, const ProfileData& data);
 
-/// Writes one file at exactly `path`. Atomic; replaces what was there. Ids and dates as in add_to_store().
+/// Writes one file at exactly `path`. Atomic; replaces what was there, but no run file (invalid_input). Ids and dates
+/// as in add_to_store().
 Result<void> save_profile(const ProfileData& data, const std::filesystem::path& path);
 
 }  // namespace sailor

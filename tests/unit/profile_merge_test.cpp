@@ -186,6 +186,18 @@ TEST_F(ProfileMerge, RemovingASessionDeletesItsFileOrRewritesIt) {
   EXPECT_EQ(forward_of(*rest, 1), -1.0);
 }
 
+TEST_F(ProfileMerge, NeverReplacesARun) {
+  ASSERT_TRUE(save_profile(one_block("s", "2026-01-01", 1, 0.1), file("a.h5")));
+  RunRecord run;
+  run.plan_toml = "a plan";
+  ASSERT_TRUE(save_run(run, file("run.h5")));
+  const auto merged = merge_into_file({file("a.h5")}, file("run.h5"));
+  ASSERT_FALSE(merged);
+  EXPECT_EQ(merged.error().message(),
+            "'" + file("run.h5").string() + "' holds a run of sailor-train and would be replaced; name another file");
+  EXPECT_EQ(load_run(file("run.h5"))->plan_toml, "a plan");
+}
+
 TEST_F(ProfileMerge, AnExactIdIsNoPrefix) {
   ASSERT_TRUE(add_to_store(folder_, one_block("day1", "2026-01-01", 1, 0.1)));
   ASSERT_TRUE(add_to_store(folder_, one_block("day10", "2026-01-02", 2, 0.2)));

@@ -91,7 +91,9 @@ CommandLine layers_command_line() {
                        .default_value = "2",
                        .minimum = 0,
                        .maximum = 1e6},
-                      {.name = "no-cold", .type = OptionType::flag, .help = "skip the passes with cold caches"},
+                      {.name = "no-cold",
+                       .type = OptionType::flag,
+                       .help = "skip the passes with cold caches; rows that have such times lose them when replaced"},
                       {.name = "busy-ranks",
                        .type = OptionType::integer,
                        .value_name = "N",
@@ -233,6 +235,7 @@ void warn_of_memory(const ProfileData& data) {
 Result<void> measure_layers(const Options& options, const Environment& environment, Communicator& world) {
   catch_signals();  // after MPI, whose start may set handlers of its own
   profiler::LayerSettings settings = settings_of(options);
+  SAILOR_CHECK(same_on_all_ranks(options, world));
   if (!options.has("model"))
     return agree(world, fail(ErrorCode::usage, "--model is missing", "name a model or a model file"));
   auto model = find_model(options.text("model"), models_folder(options, environment));

@@ -74,6 +74,7 @@ void report_left_out(const std::vector<profiler::LeftOut>& left_out, std::size_t
 }
 
 Result<void> measure_links(const Options& options, const Environment& environment, Communicator& world) {
+  SAILOR_CHECK(same_on_all_ranks(options, world));
   profiler::LinkSettings settings{
       .rank = {.node = node_name(environment, world), .gpu = options.text("gpu"), .zone = options.text("zone")},
       .samples = static_cast<int>(options.integer("samples")),

@@ -12,6 +12,7 @@
 #include "apps/profile/commands.hpp"
 #include "apps/profile/profile_tables.hpp"
 #include "core/log.hpp"
+#include "core/text.hpp"
 #include "profile/store.hpp"
 
 #ifdef SAILOR_HAVE_MPI
@@ -108,6 +109,25 @@ Result<void> with_mpi(const Options& options, const Environment& environment,
   }
   if (!done && runtime::is_reported_elsewhere(done.error())) std::exit(exit_status(done.error().code));
   return done;
+}
+
+Result<void> same_on_all_ranks(const Options& options, Communicator& world) {
+  const std::vector<std::string> all = world.gather(options.print_config());
+  std::string different;  // on rank 0; empty elsewhere
+  for (std::size_t rank = 1; rank < all.size() && different.empty(); ++rank) {
+    const std::vector<std::string> here = split(all[0], '\n');
+    const std::vector<std::string> there = split(all[rank], '\n');
+    for (std::size_t i = 0; i < std::min(here.size(), there.size()) && different.empty(); ++i) {
+      // "name = value  # who set it"
+      const std::string value_here = here[i].substr(0, here[i].rfind("  #"));
+      const std::string value_there = there[i].substr(0, there[i].rfind("  #"));
+      if (value_here == value_there || value_here.starts_with("gpu = ") || value_here.starts_with("zone = ")) continue;
+      different =
+          fmt::format("rank {} was given other options than rank 0: {} instead of {}", rank, value_there, value_here);
+    }
+  }
+  return agree(world, different.empty() ? Result<void>()
+                                        : fail(ErrorCode::usage, different, "only --gpu and --zone may differ"));
 }
 
 namespace {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "apps/options.hpp"
 #include "profile/measurements.hpp"
@@ -33,6 +34,9 @@ Result<void> check_store(const Options& options);
 /// Runs `measure` between the start and the end of MPI. Its error must be agreed on, the same on all ranks.
 Result<void> with_mpi(const Options& options, const Environment& environment,
                       Result<void> (*measure)(const Options&, const Environment&, runtime::Communicator&));
+
+/// Collective: an error of code `usage` on all ranks when an option other than --gpu and --zone differs between them.
+Result<void> same_on_all_ranks(const Options& options, runtime::Communicator& world);
 
 /// Collective: rank 0 adds the data, as one session, to the store and prints `summary`, else all of it. What the
 /// session (the first of the data, if there is one) says of clocks stays; its provenance is filled in.
