@@ -7,6 +7,7 @@
 #include <chrono>
 
 #include "profile/manage.hpp"
+#include "profile/run_file.hpp"
 #include "profile/profile.hpp"
 #include "profile/text.hpp"
 #include "tests/unit/profile_samples.hpp"
