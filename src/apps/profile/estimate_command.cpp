@@ -257,7 +257,7 @@ Result<void> show_estimates(const Options& options, const Environment& environme
                          .first_layer = layer};
       const auto& price = costs.find(key);
       if (!price) return fail(price.error());
-      explanations.insert(costs.explain(key, *price));
+      explanations.insert(fmt::format("{}: {}", to_string(price->cost.origin), costs.explain(key, *price)));
       const LayerCost& cost = price->cost;
       table.add_row({std::string(to_string(kind)), fmt::format("{}", micro_batch), format_time(cost.forward.median),
                      format_time(cost.backward.median), format_time(cost.update.median),
@@ -281,7 +281,7 @@ Result<void> show_estimates(const Options& options, const Environment& environme
     return {};
   }
   fmt::print("{}\n", table.to_string());
-  for (const std::string& explanation : explanations) fmt::print("estimated: {}\n", explanation);
+  for (const std::string& explanation : explanations) fmt::print("{}\n", explanation);
   return {};
 }
 
