@@ -58,7 +58,7 @@ sailor-profile merge repeatability/tiny-? repeatability/opt-? --output repeatabi
     n = ++runs[key]; median[key, n] = $5; low[key, n] = $6; high[key, n] = $7 }
   END {
     printf "%-10s %-10s %-5s %-8s  %-42s %7s  %-24s %-18s  %s\n", "model", "layer", "batch", "pass",
-      "medians (ms)", "spread", "intervals (+-%)", "repetitions inside", "inside the store's interval"
+      "medians (ms)", "spread", "intervals (+-%)", "repetitions inside", "inside the merged interval"
     for (k = 1; k <= keys; ++k) {
       key = order[k]; split(key, name, " "); medians = ""; intervals = ""; inside = pairs = 0
       least = most = median[key, 1]
