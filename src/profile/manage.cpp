@@ -89,9 +89,9 @@ Result<MergeResult> merge_into_folder(const std::vector<fs::path>& stores, const
 Result<MergeResult> merge_into_file(const std::vector<fs::path>& stores, const fs::path& output) {
   std::vector<ProfileData> data;
   for (const fs::path& store : stores) {
-    auto loaded = load_store_files(store);
+    auto loaded = load_profile(store, Intervals::as_stored);
     if (!loaded) return fail(loaded.error());
-    for (StoreFile& file : *loaded) data.push_back(std::move(file.data));
+    data.push_back(*std::move(loaded));
   }
   const ProfileData merged = merge_profiles(std::move(data));
   std::set<std::string> known;

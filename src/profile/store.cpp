@@ -133,12 +133,12 @@ Result<std::vector<StoreFile>> load_store_files(const fs::path& store) {
   return files;
 }
 
-Result<ProfileData> load_profile(const fs::path& store) {
+Result<ProfileData> load_profile(const fs::path& store, Intervals intervals) {
   auto files = load_store_files(store);
   if (!files) return fail(files.error());
   std::vector<ProfileData> data;
   for (StoreFile& file : *files) data.push_back(std::move(file.data));
-  return merge_profiles(std::move(data), Intervals::with_repetitions);
+  return merge_profiles(std::move(data), intervals);
 }
 
 Result<std::string> profile_hash(const fs::path& store) {

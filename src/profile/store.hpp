@@ -15,11 +15,18 @@
 
 namespace sailor {
 
-/// Reads a store, to be used: a folder of *.h5 files or one file, Intervals::with_repetitions. Of rows with equal keys
+/// What becomes of the interval [low, high] of a time when it replaces those of older sessions of the same host, device
+/// and versions: repetitions differ by more than one session can see.
+enum class Intervals {
+  as_stored,
+  with_repetitions,  ///< grows to hold their medians
+};
+
+/// Reads a store: a folder of *.h5 files or one file. Of rows with equal keys
 /// those of the newest session win (by `date`, then id). Run files (run_file.hpp) in the folder are skipped. Errors:
 /// not_found (also an empty folder), invalid_input (not HDF5, truncated, damaged, foreign, other schema version, wrong
 /// type, impossible value), naming the file.
-Result<ProfileData> load_profile(const std::filesystem::path& store);
+Result<ProfileData> load_profile(const std::filesystem::path& store, Intervals intervals = Intervals::with_repetitions);
 
 /// One file of a store as it is, with rows that a newer session replaces.
 struct StoreFile {
@@ -28,13 +35,6 @@ struct StoreFile {
 };
 /// The files of a store by name. Errors as load_profile().
 Result<std::vector<StoreFile>> load_store_files(const std::filesystem::path& store);
-
-/// What becomes of the interval [low, high] of a time when it replaces those of older sessions of the same host, device
-/// and versions: repetitions differ by more than one session can see.
-enum class Intervals {
-  as_stored,
-  with_repetitions,  ///< grows to hold their medians
-};
 
 /// Joins stores: sessions by id, rows by key, as if their files lay in one folder. Rows come in the order of their
 /// sessions. Neither the order of the stores nor

@@ -149,11 +149,9 @@ Result<void> write_csv(const std::vector<std::pair<std::string, std::string>>& f
 
 Result<void> export_store(const Options& options, const Environment& environment) {
   // As stored: what is imported again must not differ from the session that it is of.
-  auto files = load_store_files(find_store(options.positional("STORE").front(), environment));
-  if (!files) return fail(files.error());
-  std::vector<ProfileData> parts;
-  for (StoreFile& file : *files) parts.push_back(std::move(file.data));
-  auto data = selected(merge_profiles(std::move(parts)), options);
+  auto loaded = load_profile(find_store(options.positional("STORE").front(), environment), Intervals::as_stored);
+  if (!loaded) return fail(loaded.error());
+  auto data = selected(*std::move(loaded), options);
   if (!data) return fail(data.error());
   if (options.text("format") == "csv") return write_csv(to_csv(*data), options);
   const std::string text = to_toml(*data, options.text("comment"));
