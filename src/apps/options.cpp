@@ -448,6 +448,12 @@ Option models_folder() {
   return {
       .name = "models", .value_name = "DIR", .help = "folder of model files [default: models/ of the profiles folder]"};
 }
+Option framework() {
+  return {.name = "framework",
+          .value_name = "NAME",
+          .help = "training framework: a name of frameworks/ of the profiles folder, or a file (*.toml)",
+          .default_value = "sailor"};
+}
 Option gpus_file() {
   return {.name = "gpus", .value_name = "FILE", .help = "GPU catalogue [default: gpus.toml of the profiles folder]"};
 }

@@ -106,6 +106,7 @@ Result<std::optional<Options>> parse_options(const CommandLine& line, const std:
 namespace shared {
 Option model();          ///< --model NAME
 Option models_folder();  ///< --models DIR, default: profiles/models of the installation
+Option framework();      ///< --framework NAME, default: sailor
 Option gpus_file();      ///< --gpus FILE, default: profiles/gpus.toml of the installation
 Option profile_store();  ///< --profile STORE
 Option partition();      ///< -p/--partition
@@ -124,6 +125,8 @@ std::string profiles_folder(const Environment& environment);
 std::string find_store(const std::string& name, const Environment& environment);
 /// --models (see shared::models_folder()), else `models` in the profiles folder.
 std::string models_folder(const Options& options, const Environment& environment);
+/// `frameworks` in the profiles folder: where --framework (see shared::framework()) is looked up.
+std::string frameworks_folder(const Environment& environment);
 /// --gpus (see shared::gpus_file()), else `gpus.toml` in the profiles folder.
 std::string gpus_file(const Options& options, const Environment& environment);
 

@@ -1,15 +1,19 @@
 #include "apps/plot.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <optional>
+#include <vector>
 
 #include "core/files.hpp"
 #include "core/process.hpp"
+#include "core/statistics.hpp"
 #include "core/text.hpp"
 
 namespace sailor::apps {
@@ -21,6 +25,8 @@ constexpr std::array<const char*, 8> colors{"#0072B2", "#D55E00", "#009E73", "#C
                                             "#E69F00", "#56B4E9", "#000000", "#8C6D1F"};
 constexpr std::array<int, 7> markers{7, 5, 9, 11, 13, 6, 4};  // gnuplot's: discs, squares, triangles, ...
 constexpr int legend_line = 22;                               // pixels
+constexpr double margins = 130.0;                             // pixels beside the plotting part, about
+constexpr double letter = 7.0;                                // pixels, of a label in a bar
 
 template <class Array>
 auto cyclic(const Array& values, int index) {
@@ -65,11 +71,10 @@ Range with_margin(Range range, bool logarithmic) {
   return {range.low - margin, range.high + margin};
 }
 
-std::string axis_commands(const std::string& name, const PlotAxis& axis, const Range& range) {
-  std::string text =
-      fmt::format("set {}label {}{}\n", name, gnuplot_quote(axis.title), name == "x" ? " offset 0,0.9" : "");
+std::string axis_commands(const std::string& name, const PlotAxis& axis, const Range& range, double title_offset) {
+  std::string text = fmt::format("set {}label {} offset 0,{}\n", name, gnuplot_quote(axis.title), title_offset);
   if (axis.logarithmic) text += fmt::format("set logscale {} 10\n", name);
-  const Range shown = with_margin(range, axis.logarithmic);
+  const Range shown = axis.range ? Range{axis.range->first, axis.range->second} : with_margin(range, axis.logarithmic);
   text += fmt::format("set {}range [{:.9g}:{:.9g}]\n", name, shown.low, shown.high);
   std::string ticks;
   for (const PlotTick& tick : axis.ticks)
@@ -79,8 +84,18 @@ std::string axis_commands(const std::string& name, const PlotAxis& axis, const R
   return text;
 }
 
+std::string color_of(const PlotSeries& series) {
+  return series.rgb ? fmt::format("#{:06x}", *series.rgb & 0xffffffU) : cyclic(colors, series.color);
+}
+
+/// White letters on dark colours, black ones on light colours.
+const char* letters_on(const std::string& color) {
+  const auto part = [&](std::size_t at) { return std::stoi(color.substr(at, 2), nullptr, 16); };
+  return 0.3 * part(1) + 0.59 * part(3) + 0.11 * part(5) < 140.0 ? "#ffffff" : "#000000";
+}
+
 std::string series_style(const PlotSeries& series) {
-  const char* color = cyclic(colors, series.color);
+  const std::string color = color_of(series);
   const int marker = cyclic(markers, series.marker);
   const std::string line = fmt::format("lw 2 dt {} lc rgb '{}'", series.dashed ? 2 : 1, color);
   switch (series.style) {
@@ -92,8 +107,92 @@ std::string series_style(const PlotSeries& series) {
       return fmt::format("using 1:2 with linespoints pt {} ps 0.8 {}", marker, line);
     case PlotStyle::error_bars:
       return fmt::format("using 1:2:3:4 with yerrorbars pt {} ps 0.8 lw 1.5 lc rgb '{}'", marker, color);
+    case PlotStyle::bars:
+      return fmt::format("using 1:2:3:4:5:6 with boxxyerror fs solid noborder lc rgb '{}'", color);
+    case PlotStyle::boxes:
+      return fmt::format("using 1:3:2:5:6:7 with candlesticks whiskerbars 0.5 fs solid 0.25 border lw 1.5 lc rgb '{}'",
+                         color);
   }
   return "";
+}
+
+/// What a series adds to the picture: rows of numbers, and the words that draw them.
+struct Drawing {
+  std::string blocks{};
+  std::vector<std::string> curves{};
+  std::string labels{};
+  Range x{};
+  Range y{};
+};
+
+std::string title_of(const PlotSeries& series) {
+  return series.title.empty() ? "notitle" : "title " + gnuplot_quote(series.title);
+}
+
+void draw_points(const Plot& plot, const PlotSeries& series, std::size_t number, Drawing& drawing) {
+  std::string rows;
+  for (const PlotPoint& point : series.points) {
+    if (!can_show(plot, point)) continue;
+    const bool bars = series.style == PlotStyle::error_bars;
+    const double low = bars && can_show(plot.y, point.low) ? point.low : point.y;
+    const double high = bars && can_show(plot.y, point.high) ? point.high : point.y;
+    drawing.x.include(point.x);
+    for (const double value : {low, point.y, high}) drawing.y.include(value);
+    rows += fmt::format("{:.9g} {:.9g} {:.9g} {:.9g}\n", point.x, point.y, low, high);
+  }
+  if (rows.empty()) return;
+  drawing.blocks += fmt::format("$series{} << END\n{}END\n", number, rows);
+  drawing.curves.push_back(fmt::format("$series{} {} {}", number, series_style(series), title_of(series)));
+}
+
+void draw_bars(const Plot& plot, const PlotSeries& series, std::size_t number, Drawing& drawing) {
+  std::string rows;
+  const double half = series.thickness / 2.0;
+  for (const PlotPoint& point : series.points) {
+    if (!can_show(plot.x, point.low) || !can_show(plot.x, point.high) || !can_show(plot.y, point.y)) continue;
+    for (const double x : {point.low, point.high}) drawing.x.include(x);
+    for (const double y : {point.y - half, point.y + half}) drawing.y.include(y);
+    rows += fmt::format("{:.9g} {:.9g} {:.9g} {:.9g} {:.9g} {:.9g}\n", (point.low + point.high) / 2.0, point.y,
+                        point.low, point.high, point.y - half, point.y + half);
+    if (point.label.empty() || !plot.x.range) continue;
+    const double pixels =
+        (point.high - point.low) / (plot.x.range->second - plot.x.range->first) * (plot.width - margins);
+    if (pixels >= static_cast<double>(point.label.size()) * letter + 2.0)
+      drawing.labels +=
+          fmt::format("set label {} at {:.9g},{:.9g} center front font ',8' tc rgb '{}'\n", gnuplot_quote(point.label),
+                      (point.low + point.high) / 2.0, point.y, letters_on(color_of(series)));
+  }
+  if (rows.empty()) return;
+  drawing.blocks += fmt::format("$series{} << END\n{}END\n", number, rows);
+  drawing.curves.push_back(fmt::format("$series{} {} {}", number, series_style(series), title_of(series)));
+}
+
+void draw_boxes(const Plot& plot, const PlotSeries& series, std::size_t number, Drawing& drawing) {
+  std::map<double, std::vector<double>> groups;
+  for (const PlotPoint& point : series.points)
+    if (can_show(plot, point)) groups[point.x].push_back(point.y);
+  if (groups.empty()) return;
+  std::string boxes;
+  std::string singles;
+  const double half = series.thickness / 2.0;
+  for (const auto& [x, values] : groups) {
+    const BoxStatistics box = box_statistics(values);
+    boxes += fmt::format("{:.9g} {:.9g} {:.9g} {:.9g} {:.9g} {:.9g} {:.9g}\n", x, box.p5, box.first_quartile,
+                         box.median, box.p95, box.third_quartile, series.thickness);
+    for (const double side : {x - half * 2.0, x + half * 2.0}) drawing.x.include(side);
+    // Beside the box, three columns side by side: neighbours cover each other less.
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      drawing.y.include(values[i]);
+      singles += fmt::format("{:.9g} {:.9g}\n", x + half * (1.3 + 0.2 * static_cast<double>(i % 3)), values[i]);
+    }
+  }
+  const std::string color = color_of(series);
+  drawing.blocks += fmt::format("$series{0} << END\n{1}END\n$points{0} << END\n{2}END\n", number, boxes, singles);
+  drawing.curves.push_back(fmt::format("$series{} {} {}", number, series_style(series), title_of(series)));
+  drawing.curves.push_back(
+      fmt::format("$series{} using 1:4:4:4:4:7 with candlesticks lw 2.5 lc rgb '{}' notitle", number, color));
+  drawing.curves.push_back(fmt::format("$points{} using 1:2 with points pt {} ps 0.6 lc rgb '{}' notitle", number,
+                                       cyclic(markers, series.marker), color));
 }
 
 std::string terminal_command(const Plot& plot, std::string_view terminal, int height) {
@@ -148,50 +247,60 @@ std::string gnuplot_quote(std::string_view text) {
   return quoted + "\"";
 }
 
+BoxStatistics box_statistics(std::span<const double> values) {
+  return {.p5 = quantile(values, 0.05),
+          .first_quartile = quantile(values, 0.25),
+          .median = quantile(values, 0.5),
+          .third_quartile = quantile(values, 0.75),
+          .p95 = quantile(values, 0.95)};
+}
+
 std::string gnuplot_script(const Plot& plot, std::string_view terminal) {
-  Range x;
-  Range y;
+  Drawing drawing;
   int legend = 0;
-  std::string blocks;
-  std::string curves;
   for (std::size_t i = 0; i < plot.series.size(); ++i) {
     const PlotSeries& series = plot.series[i];
-    std::string rows;
-    for (const PlotPoint& point : series.points) {
-      if (!can_show(plot, point)) continue;
-      const bool bars = series.style == PlotStyle::error_bars;
-      const double low = bars && can_show(plot.y, point.low) ? point.low : point.y;
-      const double high = bars && can_show(plot.y, point.high) ? point.high : point.y;
-      x.include(point.x);
-      for (const double value : {low, point.y, high}) y.include(value);
-      rows += fmt::format("{:.9g} {:.9g} {:.9g} {:.9g}\n", point.x, point.y, low, high);
-    }
-    if (rows.empty()) continue;
-    blocks += fmt::format("$series{} << END\n{}END\n", i, rows);
-    curves += fmt::format("{}$series{} {} {}", curves.empty() ? "plot " : ", \\\n     ", i, series_style(series),
-                          series.title.empty() ? "notitle" : "title " + gnuplot_quote(series.title));
-    if (!series.title.empty()) ++legend;
+    const std::size_t before = drawing.curves.size();
+    if (series.style == PlotStyle::bars)
+      draw_bars(plot, series, i, drawing);
+    else if (series.style == PlotStyle::boxes)
+      draw_boxes(plot, series, i, drawing);
+    else
+      draw_points(plot, series, i, drawing);
+    if (!series.title.empty() && drawing.curves.size() > before) ++legend;
   }
-  if (curves.empty()) return "";
-  return terminal_command(plot, terminal, plot.height + legend * legend_line) +
-         "set encoding utf8\nset border 3 lc rgb '#404040'\nset tics nomirror out\nunset mxtics\nunset mytics\n"
-         "set grid xtics ytics lt 1 lw 0.6 lc rgb '#d8d8d8'\nset errorbars 0.6\n"
-         "set key below center vertical maxcols 1 Left reverse samplen 2 spacing 1.2 font ',9'\n" +
-         fmt::format("set title {}\n", heading(plot)) + axis_commands("x", plot.x, x) + axis_commands("y", plot.y, y) +
-         blocks + curves + "\n";
+  if (drawing.curves.empty()) return "";
+  if (plot.legend_in_line) legend = std::min(legend, 1);
+  std::string script =
+      terminal_command(plot, terminal, plot.height + legend * legend_line) +
+      "set encoding utf8\nset border 3 lc rgb '#404040'\nset tics nomirror out\nunset mxtics\nunset mytics\n"
+      "set grid xtics ytics lt 1 lw 0.6 lc rgb '#d8d8d8'\nset errorbars 0.6\n";
+  script += plot.legend_in_line
+                ? "set key below center horizontal Left reverse samplen 1 width 1 font ',9'\n"
+                : "set key below center vertical maxcols 1 Left reverse samplen 2 spacing 1.2 font ',9'\n";
+  script += fmt::format("set title {}\n", heading(plot)) +
+            axis_commands("x", plot.x, drawing.x, plot.legend_in_line ? 0.5 : 0.9) +
+            axis_commands("y", plot.y, drawing.y, 0);
+  if (plot.zero_line)
+    script += fmt::format("set arrow from graph 0, first {0:.9g} to graph 1, first {0:.9g} nohead lc rgb '#404040'\n",
+                          *plot.zero_line);
+  return script + drawing.labels + drawing.blocks + fmt::format("plot {}\n", fmt::join(drawing.curves, ", \\\n     "));
+}
+
+Result<std::string> picture_kind(const std::filesystem::path& path) {
+  const std::string ending = to_lower(path.extension().string());
+  if (ending == ".png") return "pngcairo";
+  if (ending == ".svg") return "svg";
+  if (ending == ".pdf") return "pdfcairo";
+  return fail(ErrorCode::usage, fmt::format("'{}' is no kind of picture that can be drawn", path.string()),
+              "end the name in .svg, .png or .pdf");
 }
 
 Result<void> draw(const Plot& plot, const std::filesystem::path& path) {
-  const std::string ending = to_lower(path.extension().string());
-  const std::string terminal = ending == ".png"   ? "pngcairo"
-                               : ending == ".svg" ? "svg"
-                               : ending == ".pdf" ? "pdfcairo"
-                                                  : "";
-  if (terminal.empty())
-    return fail(ErrorCode::usage, fmt::format("'{}' is no kind of picture that can be drawn", path.string()),
-                "end the name in .svg, .png or .pdf");
+  const auto terminal = picture_kind(path);
+  if (!terminal) return fail(terminal.error());
   SAILOR_CHECK(check_can_write(path));
-  const std::string script = gnuplot_script(plot, terminal);
+  const std::string script = gnuplot_script(plot, *terminal);
   if (script.empty())
     return fail(ErrorCode::failure, fmt::format("'{}' would be empty: there are no points to draw", path.string()));
   // Without the user's ~/.gnuplot.

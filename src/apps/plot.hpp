@@ -1,14 +1,18 @@
-// Pictures: points with error bars and lines on linear or logarithmic axes, drawn by gnuplot.
+// Pictures: points with error bars, lines, bars and box plots on linear or logarithmic axes, drawn by gnuplot.
 //
 // gnuplot is a separate program, found in PATH when a picture is asked for. It reads a script on stdin in which every
 // text is a quoted constant and every number comes from us, and writes the picture to stdout: it never sees a path, and
 // no name in a profile can become a command.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/error.hpp"
@@ -18,12 +22,30 @@ namespace sailor::apps {
 struct PlotPoint {
   double x = 0.0;
   double y = 0.0;
-  double low = 0.0;  ///< ends of the error bar; only of PlotStyle::error_bars
+  double low = 0.0;  ///< ends of the error bar, or of the bar; only of PlotStyle::error_bars and bars
   double high = 0.0;
+  std::string label{};  ///< in the bar, where there is room; only of PlotStyle::bars
   bool operator==(const PlotPoint&) const = default;
 };
 
-enum class PlotStyle { lines, points, lines_and_points, error_bars };
+enum class PlotStyle {
+  lines,
+  points,
+  lines_and_points,
+  error_bars,
+  bars,   ///< lying, from low to high along x around y: rows of a Gantt chart
+  boxes,  ///< points with the same x as one box (BoxStatistics), and each of them beside it
+};
+
+/// What a box plot draws: the box from quartile to quartile, whiskers from the 5th to the 95th percentile.
+struct BoxStatistics {
+  double p5 = 0.0;
+  double first_quartile = 0.0;
+  double median = 0.0;
+  double third_quartile = 0.0;
+  double p95 = 0.0;
+};
+BoxStatistics box_statistics(std::span<const double> values);
 
 /// One set of points. Points that an axis cannot show (not finite; not positive on a logarithmic axis) are left out.
 struct PlotSeries {
@@ -32,6 +54,8 @@ struct PlotSeries {
   int color = 0;   ///< any number: colours repeat after eight
   int marker = 0;  ///< form of the points, likewise
   bool dashed = false;
+  std::optional<std::uint32_t> rgb{};  ///< 0xrrggbb instead of a colour of the palette
+  double thickness = 0.8;              ///< of bars and boxes, in units of the axis across them
   std::vector<PlotPoint> points{};
 };
 
@@ -44,6 +68,8 @@ struct PlotAxis {
   std::string title{};
   bool logarithmic = false;
   std::vector<PlotTick> ticks{};  ///< empty: gnuplot's own
+  /// From where to where; nothing: what the points take, with a margin.
+  std::optional<std::pair<double, double>> range{};
 };
 
 struct Plot {
@@ -52,8 +78,10 @@ struct Plot {
   PlotAxis x{};
   PlotAxis y{};
   std::vector<PlotSeries> series{};
-  int width = 900;   ///< of the picture in pixels at 96 per inch; legend lines add to the height
-  int height = 520;  ///< of its plotting part
+  int width = 900;                    ///< of the picture in pixels at 96 per inch; legend lines add to the height
+  int height = 520;                   ///< of its plotting part
+  bool legend_in_line = false;        ///< short titles side by side instead of one a line
+  std::optional<double> zero_line{};  ///< a line across at this y
 };
 
 /// Ticks base^k in [low, high], thinned to at most `most`; on a decimal axis with few decades 2 and 5 in between.
@@ -66,6 +94,9 @@ std::string gnuplot_quote(std::string_view text);
 
 /// The script for a terminal: "pngcairo", "svg" or "pdfcairo".
 std::string gnuplot_script(const Plot& plot, std::string_view terminal);
+
+/// The terminal for the ending of a file name. Errors: usage (it is none of .svg, .png and .pdf).
+Result<std::string> picture_kind(const std::filesystem::path& path);
 
 /// Draws into a .png, .svg or .pdf file, atomically. Errors: usage (another ending), not_found (no gnuplot), failure
 /// (what gnuplot said; nothing to draw).

@@ -13,9 +13,6 @@ using nlohmann::ordered_json;
 
 namespace {
 
-constexpr const char* published_note =
-    "published: layer times and links are figures of others, not measured here (sailor-profile list names them)\n";
-
 /// Predicted and measured value of one figure.
 struct Comparison {
   double predicted;
@@ -23,19 +20,21 @@ struct Comparison {
   [[nodiscard]] double error_percent() const { return measured != 0.0 ? (predicted / measured - 1.0) * 100.0 : 0.0; }
 };
 
-Comparison compare_time(const simulator::Prediction& prediction, const RunRecord& run) {
-  return {prediction.iteration_time.value(), run.iteration_time().median.value()};
+Comparison compare_time(const simulator::Prediction& prediction, Seconds measured) {
+  return {prediction.iteration_time.value(), measured.value()};
 }
 
-Comparison compare_memory(const simulator::Prediction& prediction, const RunRecord& run) {
-  return {prediction.peak_memory.value(), run.peak_resident_memory().value()};
+Comparison compare_memory(const simulator::Prediction& prediction, Bytes measured) {
+  return {prediction.peak_memory.value(), measured.value()};
 }
 
-ordered_json memory_to_json(const simulator::RankMemory& memory) {
-  return {{"weights_bytes", memory.weights.value()},     {"gradients_bytes", memory.gradients.value()},
-          {"optimizer_bytes", memory.optimizer.value()}, {"activations_bytes", memory.activations.value()},
-          {"workspace_bytes", memory.workspace.value()}, {"communication_bytes", memory.communication.value()},
-          {"base_bytes", memory.base.value()},           {"total_bytes", memory.total().value()}};
+/// [first, last], or a list of them where the stage holds several chunks.
+ordered_json layers_to_json(const Stage& stage) {
+  if (stage.later_chunks.empty()) return {stage.layers.first, stage.layers.last};
+  ordered_json chunks = ordered_json::array();
+  for (int i = 0; i < stage.chunks(); ++i)
+    chunks.push_back(ordered_json::array({stage.chunk(i).first, stage.chunk(i).last}));
+  return chunks;
 }
 
 }  // namespace
@@ -45,7 +44,7 @@ ordered_json plan_to_json(const Plan& plan) {
   for (const Pipeline& pipeline : plan.pipelines) {
     ordered_json stages = ordered_json::array();
     for (const Stage& stage : pipeline.stages)
-      stages.push_back({{"layers", {stage.layers.first, stage.layers.last}},
+      stages.push_back({{"layers", layers_to_json(stage)},
                         {"gpu", stage.gpu},
                         {"tensor_parallel", stage.tensor_parallel},
                         {"zone", stage.zone},
@@ -61,97 +60,10 @@ ordered_json plan_to_json(const Plan& plan) {
             {"optimizer", to_string(plan.job.optimizer)}}},
           {"micro_batch", plan.micro_batch},
           {"schedule", to_string(plan.schedule)},
+          {"optimizer_sharding", to_string(plan.optimizer_sharding)},
           {"data_parallel", plan.data_parallel()},
           {"ranks", plan.ranks()},
           {"pipelines", std::move(pipelines)}};
-}
-
-ordered_json prediction_to_json(const simulator::Prediction& prediction) {
-  ordered_json stages = ordered_json::array();
-  for (const simulator::StagePrediction& stage : prediction.stages) {
-    ordered_json row = {{"pipeline", stage.pipeline_entry},
-                        {"stage", stage.stage},
-                        {"forward_s", stage.forward.value()},
-                        {"backward_s", stage.backward.value()},
-                        {"link_s", stage.link.value()},
-                        {"synchronization_s", stage.synchronization.value()},
-                        {"update_s", stage.update.value()},
-                        {"memory", memory_to_json(stage.memory)},
-                        {"fits", stage.fits()}};
-    row["capacity_bytes"] = stage.capacity ? ordered_json(stage.capacity->value()) : ordered_json(nullptr);
-    stages.push_back(std::move(row));
-  }
-  ordered_json inputs = ordered_json::array();
-  for (const simulator::EstimatedInput& input : prediction.estimated_inputs)
-    inputs.push_back({{"origin", to_string(input.origin)}, {"what", input.what}});
-  return {{"iteration_time_s", prediction.iteration_time.value()},
-          {"throughput_iterations_per_s", 1.0 / prediction.iteration_time.value()},
-          {"pipeline_time_s", prediction.pipeline_time.value()},
-          {"synchronization_time_s", prediction.synchronization_time.value()},
-          {"update_time_s", prediction.update_time.value()},
-          {"bubble_fraction", prediction.bubble_fraction},
-          {"peak_memory_bytes", prediction.peak_memory.value()},
-          {"fits", prediction.fits},
-          {"origin", to_string(prediction.origin)},
-          {"estimated_inputs", std::move(inputs)},
-          {"cost_usd_per_iteration", prediction.cost_per_iteration.value()},
-          {"gpu_cost_usd_per_iteration", prediction.gpu_cost_per_iteration.value()},
-          {"egress_cost_usd_per_iteration", prediction.egress_cost_per_iteration.value()},
-          {"stages", std::move(stages)}};
-}
-
-std::string prediction_report(const Plan& plan, const simulator::Prediction& prediction) {
-  std::string text = fmt::format("{}: {}\n\n", plan.job.model, describe(plan));
-  const bool capacity_known = std::all_of(prediction.stages.begin(), prediction.stages.end(),
-                                          [](const auto& stage) { return stage.capacity.has_value(); });
-  const double tokens = static_cast<double>(plan.job.global_batch) * plan.job.sequence_length;
-  text += fmt::format("iteration time   {}  ({:.0f} tokens/s)\n", format_time(prediction.iteration_time),
-                      tokens / prediction.iteration_time.value());
-  text += fmt::format("  pipeline       {}  (bubble {:.1f}%)\n", format_time(prediction.pipeline_time),
-                      prediction.bubble_fraction * 100.0);
-  text += fmt::format("  reduction      {}\n", format_time(prediction.synchronization_time));
-  text += fmt::format("  update         {}\n", format_time(prediction.update_time));
-  text += fmt::format("peak memory      {}  ({})\n", format_bytes(prediction.peak_memory),
-                      !prediction.fits ? "does not fit"
-                      : capacity_known ? "fits"
-                                       : "device memory not known: name the nodes with --cluster or --partition");
-  text += fmt::format("cost             {} per iteration", format_usd(prediction.cost_per_iteration));
-  if (prediction.egress_cost_per_iteration.value() > 0.0)
-    text += fmt::format("  (of which {} egress)", format_usd(prediction.egress_cost_per_iteration));
-  text += "\n" + estimates_text(prediction.estimated_inputs);
-  if (prediction.origin == Origin::published) text += published_note;
-  text += "\n";
-
-  Table table({{"pipeline"},
-               {"stage"},
-               {"layers"},
-               {"gpu", Align::left},
-               {"tp"},
-               {"forward"},
-               {"backward"},
-               {"link"},
-               {"reduce"},
-               {"update"},
-               {"states"},
-               {"activations"},
-               {"other"},
-               {"total"},
-               {"device has"}});
-  for (const simulator::StagePrediction& row : prediction.stages) {
-    const Pipeline& pipeline = plan.pipelines[static_cast<std::size_t>(row.pipeline_entry)];
-    const Stage& stage = pipeline.stages[static_cast<std::size_t>(row.stage)];
-    const simulator::RankMemory& memory = row.memory;
-    table.add_row({pipeline.count > 1 ? fmt::format("{} (x{})", row.pipeline_entry, pipeline.count)
-                                      : fmt::format("{}", row.pipeline_entry),
-                   fmt::format("{}", row.stage), fmt::format("[{}, {})", stage.layers.first, stage.layers.last),
-                   stage.gpu, fmt::format("{}", stage.tensor_parallel), format_time(row.forward),
-                   format_time(row.backward), format_time(row.link), format_time(row.synchronization),
-                   format_time(row.update), format_bytes(memory.weights + memory.gradients + memory.optimizer),
-                   format_bytes(memory.activations),
-                   format_bytes(memory.workspace + memory.communication + memory.base), format_bytes(memory.total()),
-                   row.capacity ? format_bytes(*row.capacity) : "unknown"});
-  }
-  return text + table.to_string();
 }
 
 std::string estimates_text(const std::vector<simulator::EstimatedInput>& inputs) {
@@ -161,6 +73,10 @@ std::string estimates_text(const std::vector<simulator::EstimatedInput>& inputs)
     text += fmt::format("{}: {}\n", to_string(inputs[i].origin), inputs[i].what);
   if (inputs.size() > most) text += fmt::format("and {} more (--format json lists all)\n", inputs.size() - most);
   return text;
+}
+
+std::string published_text() {
+  return "published: layer times and links are figures of others, not measured here (sailor-profile list names them)\n";
 }
 
 std::string plans_table(const planner::SearchResult& result) {
@@ -197,14 +113,14 @@ std::string plans_table(const planner::SearchResult& result) {
     table.add_row(std::move(row));
   }
   std::string notes = estimates_text({inputs.begin(), inputs.end()});
-  if (has(Origin::published)) notes += published_note;
+  if (has(Origin::published)) notes += published_text();
   return table.to_string() + (notes.empty() ? "" : "\n" + notes);
 }
 
 std::string comparison_report(const simulator::Prediction& prediction, const RunRecord& run) {
   const TimeStatistics measured = run.iteration_time();
-  const Comparison time = compare_time(prediction, run);
-  const Comparison memory = compare_memory(prediction, run);
+  const Comparison time = compare_time(prediction, measured.median);
+  const Comparison memory = compare_memory(prediction, run.peak_resident_memory());
   Table table({{"", Align::left}, {"predicted"}, {"measured"}, {"error"}, {"spread (p10 to p90)"}});
   table.add_row({"iteration time", format_time(prediction.iteration_time), format_time(measured.median),
                  fmt::format("{:+.1f}%", time.error_percent()),
@@ -222,9 +138,38 @@ ordered_json comparison_to_json(const simulator::Prediction& prediction, const R
           {"measured_iteration_time_p10_s", measured.p10.value()},
           {"measured_iteration_time_p90_s", measured.p90.value()},
           {"measured_iterations", measured.samples},
-          {"iteration_time_error_percent", compare_time(prediction, run).error_percent()},
+          {"iteration_time_error_percent", compare_time(prediction, measured.median).error_percent()},
           {"measured_peak_memory_bytes", run.peak_resident_memory().value()},
-          {"peak_memory_error_percent", compare_memory(prediction, run).error_percent()}};
+          {"peak_memory_error_percent", compare_memory(prediction, run.peak_resident_memory()).error_percent()}};
+}
+
+std::string comparison_report(const simulator::Prediction& prediction, std::optional<Seconds> time,
+                              std::optional<Bytes> memory) {
+  Table table({{"", Align::left}, {"predicted"}, {"measured"}, {"error"}});
+  if (time)
+    table.add_row({"iteration time", format_time(prediction.iteration_time), format_time(*time),
+                   fmt::format("{:+.1f}%", compare_time(prediction, *time).error_percent())});
+  if (memory)
+    table.add_row({"peak memory", format_bytes(prediction.peak_memory), format_bytes(*memory),
+                   fmt::format("{:+.1f}%", compare_memory(prediction, *memory).error_percent())});
+  return table.to_string();
+}
+
+ordered_json comparison_to_json(const simulator::Prediction& prediction, std::optional<Seconds> time,
+                                std::optional<Bytes> memory) {
+  ordered_json json{{"measured_iteration_time_s", nullptr},
+                    {"iteration_time_error_percent", nullptr},
+                    {"measured_peak_memory_bytes", nullptr},
+                    {"peak_memory_error_percent", nullptr}};
+  if (time) {
+    json["measured_iteration_time_s"] = time->value();
+    json["iteration_time_error_percent"] = compare_time(prediction, *time).error_percent();
+  }
+  if (memory) {
+    json["measured_peak_memory_bytes"] = memory->value();
+    json["peak_memory_error_percent"] = compare_memory(prediction, *memory).error_percent();
+  }
+  return json;
 }
 
 }  // namespace sailor::apps

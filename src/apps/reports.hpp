@@ -2,6 +2,7 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,10 +14,12 @@
 namespace sailor::apps {
 
 nlohmann::ordered_json plan_to_json(const Plan& plan);
-/// Keys iteration_time_s, peak_memory_bytes, cost_usd_per_iteration, fits, the parts of the time, and `stages`.
+/// Keys iteration_time_s, peak_memory_bytes, cost_usd_per_iteration, fits, everything else that a prediction says, and
+/// `stages`.
 nlohmann::ordered_json prediction_to_json(const simulator::Prediction& prediction);
 
-/// Time and its parts, money, and a row per stage with its times and memory.
+/// Time and its parts, what bounds it, money by device type and zone, and two tables: the times and the memory of every
+/// stage. Stages that follow each other and are alike share a row; of very many the ends are shown.
 std::string prediction_report(const Plan& plan, const simulator::Prediction& prediction);
 
 /// A row per plan, best first. When a plan stands on more than measurements a column says so, and lines below say what
@@ -25,9 +28,16 @@ std::string plans_table(const planner::SearchResult& result);
 
 /// "estimated: layer times of opt-350m on H200-141 (...)", a line for each of the first few; "" when there are none.
 std::string estimates_text(const std::vector<simulator::EstimatedInput>& inputs);
+/// The line below a prediction whose numbers are Origin::published.
+std::string published_text();
 
 /// What was predicted beside what a run measured, with the error in per cent and the spread of the measurement.
 std::string comparison_report(const simulator::Prediction& prediction, const RunRecord& run);
 nlohmann::ordered_json comparison_to_json(const simulator::Prediction& prediction, const RunRecord& run);
+/// The same with single figures; one that was not measured has no row, and is null.
+std::string comparison_report(const simulator::Prediction& prediction, std::optional<Seconds> time,
+                              std::optional<Bytes> memory);
+nlohmann::ordered_json comparison_to_json(const simulator::Prediction& prediction, std::optional<Seconds> time,
+                                          std::optional<Bytes> memory);
 
 }  // namespace sailor::apps

@@ -151,6 +151,8 @@ std::string models_folder(const Options& options, const Environment& environment
   return options.has("models") ? options.text("models") : profiles_folder(environment) + "/models";
 }
 
+std::string frameworks_folder(const Environment& environment) { return profiles_folder(environment) + "/frameworks"; }
+
 std::string gpus_file(const Options& options, const Environment& environment) {
   return options.has("gpus") ? options.text("gpus") : profiles_folder(environment) + "/gpus.toml";
 }

@@ -62,6 +62,7 @@ CommandLine command_line() {
            {.name = "only-idle",
             .type = OptionType::flag,
             .help = "plan only for nodes that are free now, not for all that are up"},
+           shared::framework(),
            shared::measured_only(),
            {.name = "save-cluster", .value_name = "FILE", .help = "write the cluster as it was read (cluster.toml)"},
            output,
@@ -115,9 +116,12 @@ Result<void> run(const Options& options, const Environment& environment) {
   request.memory_margin = options.number("memory-margin");
   request.most_plans = static_cast<std::size_t>(options.integer("top"));
 
+  const auto framework = simulator::find_framework(options.text("framework"), frameworks_folder(environment));
+  if (!framework) return fail(framework.error());
   const simulator::Environment simulated{.model = *model,
                                          .profile = *profile,
                                          .gpus = *gpus,
+                                         .framework = *framework,
                                          .cluster = &**cluster,
                                          .measured_only = options.flag("measured-only")};
   Progress progress("planning");

@@ -1,10 +1,19 @@
-// sailor-simulate: predicts iteration time, memory of every rank and cost of a plan, and compares with a measured run.
-// Runs anywhere. Failure: exit 1, 2 for a wrong command line, 3 when the plan does not fit into memory.
+// sailor-simulate: predicts iteration time, memory of every rank and cost of a plan, draws its timeline, and compares
+// predictions with what was measured. Runs anywhere. Failure: exit 1, 2 for a wrong command line, 3 when the plan does
+// not fit into memory.
 #include <fmt/format.h>
+
+#include <filesystem>
 
 #include "apps/inputs.hpp"
 #include "apps/reports.hpp"
+#include "apps/simulate/against_cases.hpp"
+#include "apps/simulate/plan_input.hpp"
+#include "apps/simulate/timeline_plot.hpp"
+#include "core/files.hpp"
 #include "core/log.hpp"
+#include "core/text.hpp"
+#include "simulator/trace.hpp"
 
 namespace sailor::apps {
 
@@ -15,15 +24,41 @@ CommandLine command_line() {
   partition.help = "take node sizes and memory from this Slurm partition, read live unless --cluster is given";
   Option format = shared::format();
   format.choices = {"table", "json"};
+  Option model = shared::model();
+  model.help = "model of a plan in the original Sailor's JSON, which does not say it";
+  Option framework = shared::framework();
+  framework.help += "; a cases file names its own";
   return {.program = "sailor-simulate",
           .purpose = "predicts the iteration time, the memory of every rank and the cost of a plan",
-          .positionals = {{.name = "PLAN", .help = "plan file (plan.toml)"}},
+          .positionals = {{.name = "PLAN",
+                           .help = "plan file: plan.toml, or the JSON of the original Sailor; none with a cases file",
+                           .required = false}},
           .options = {shared::required_profile(),
+                      framework,
                       shared::cluster_file(),
                       partition,
+                      {.name = "trace",
+                       .value_name = "FILE",
+                       .help = "write what every rank does and when (JSON that ui.perfetto.dev shows; microseconds)"},
+                      {.name = "trace-ranks",
+                       .value_name = "WHICH",
+                       .help = "ranks in the trace: all, or of those that do the same only the first",
+                       .default_value = "all",
+                       .choices = {"all", "one-alike"}},
+                      {.name = "plot",
+                       .value_name = "FILE",
+                       .help = "draw what every stage does and when, or the errors of a cases file as box plots: .svg, "
+                               ".png or .pdf (needs gnuplot)"},
                       {.name = "against",
-                       .value_name = "RUN",
-                       .help = "compare with what this run measured (run.h5 of sailor-train)"},
+                       .value_name = "RUN|CASES",
+                       .help = "compare with what a run measured (run.h5 of sailor-train), or every measured case of a "
+                               "cases file (*.toml) with its prediction"},
+                      model,
+                      {.name = "precision",
+                       .value_name = "NAME",
+                       .help = "number format of a plan in the original's JSON [default: what the profile has of the "
+                               "model, tf32 before fp32]",
+                       .choices = {"fp32", "tf32", "bf16"}},
                       shared::measured_only(),
                       format,
                       shared::models_folder(),
@@ -31,55 +66,108 @@ CommandLine command_line() {
           .examples = {{"sailor-simulate plan.toml --profile store", "time, memory and cost of a plan"},
                        {"sailor-simulate plan.toml --profile store --cluster cluster.toml --format json",
                         "with the nodes of a cluster, for a program to read"},
+                       {"sailor-simulate plan.toml --profile store --trace trace.json --plot timeline.svg",
+                        "what every rank does and when, for ui.perfetto.dev and as a picture"},
                        {"sailor-simulate plan.toml --profile store --cluster cluster.toml --against run.h5",
-                        "how far the prediction was from a run"}},
+                        "how far the prediction was from a run"},
+                       {"sailor-simulate --profile store --cluster cluster.toml --against cases.toml --plot errors.svg",
+                        "how far predictions were from many runs, and a box plot of the errors"},
+                       {"sailor-simulate original.json --model opt-350m-sailor --framework megatron-deepspeed "
+                        "--profile published",
+                        "a plan of the original Sailor, by figures that come with this one"}},
           .notes =
               "Exit status: 0 done, 1 failure, 2 wrong usage, 3 the plan does not fit into memory (the report is "
               "printed all the same)."};
 }
 
-Result<void> run(const Options& options, const Environment& environment) {
-  auto gpus = GpuCatalogue::load(gpus_file(options, environment));
-  if (!gpus) return fail(gpus.error());
-  auto plan = load_plan(options.positional("PLAN").front());
-  if (!plan) return fail(plan.error());
-  auto model = find_model(plan->job.model, models_folder(options, environment));
-  if (!model) return fail(model.error(), options.positional("PLAN").front());
-  if (auto good = check_plan(*plan, *model); !good) return fail(good.error(), options.positional("PLAN").front());
-  auto profile = read_profile(options, environment);
-  if (!profile) return fail(profile.error());
-  auto cluster = read_cluster(options, environment, *gpus);
-  if (!cluster) return fail(cluster.error());
-  std::optional<RunRecord> measured;
-  if (options.has("against")) {
-    auto loaded = load_run(options.text("against"));
-    if (!loaded) return fail(loaded.error());
-    measured = std::move(*loaded);
-    const auto trained = parse_plan(measured->plan_toml, options.text("against"));
-    if (!trained || plan_fingerprint(*trained) != plan_fingerprint(*plan))
-      spdlog::warn("{} is the run of another plan: what follows compares two different plans", options.text("against"));
-  }
+/// What --against names, where it is a run.
+Result<std::optional<RunRecord>> read_run(const Options& options, const Plan& plan) {
+  if (!options.has("against")) return std::nullopt;
+  if (to_lower(std::filesystem::path(options.text("against")).extension().string()) == ".toml")
+    return fail(ErrorCode::usage,
+                fmt::format("'{}' is a cases file, whose cases have plans of their own", options.text("against")),
+                "leave out PLAN");
+  auto run = load_run(options.text("against"));
+  if (!run) return fail(run.error());
+  const auto trained = parse_plan(run->plan_toml, options.text("against"));
+  if (!trained || plan_fingerprint(*trained) != plan_fingerprint(plan))
+    spdlog::warn("{} is the run of another plan: what follows compares two different plans", options.text("against"));
+  return std::optional<RunRecord>(*std::move(run));
+}
 
-  const simulator::Environment simulated{.model = *model,
-                                         .profile = *profile,
-                                         .gpus = *gpus,
+Result<void> write_pictures(const Options& options, const Plan& plan, const simulator::Prediction& prediction,
+                            const simulator::Timeline& timeline) {
+  const auto ranks =
+      options.text("trace-ranks") == "all" ? simulator::TraceRanks::all : simulator::TraceRanks::one_alike;
+  if (options.has("trace")) {
+    auto saved = simulator::save_trace(plan, timeline, options.text("trace"), ranks);
+    if (!saved) return fail(saved.error());
+  }
+  if (options.has("plot")) SAILOR_CHECK(draw(timeline_plot(plan, prediction, timeline), options.text("plot")));
+  return {};
+}
+
+Result<void> simulate_plan(const Options& options, const Environment& environment, const GpuCatalogue& gpus,
+                           const Profile& profile) {
+  auto input = read_plan_input(options.positional("PLAN").front(), options, environment, gpus, profile);
+  if (!input) return fail(input.error());
+  const Plan& plan = input->plan;
+  auto cluster = read_cluster(options, environment, gpus);
+  if (!cluster) return fail(cluster.error());
+  if (*cluster)
+    for (const std::string& missing : what_is_missing(plan, **cluster, options.text("partition")))
+      spdlog::warn("{}", missing);
+  auto measured = read_run(options, plan);
+  if (!measured) return fail(measured.error());
+  auto framework = simulator::find_framework(options.text("framework"), frameworks_folder(environment));
+  if (!framework) return fail(framework.error());
+
+  const simulator::Environment simulated{.model = input->model,
+                                         .profile = profile,
+                                         .gpus = gpus,
+                                         .framework = *framework,
                                          .cluster = *cluster ? &**cluster : nullptr,
                                          .measured_only = options.flag("measured-only")};
-  const auto prediction = simulator::simulate(*plan, simulated);
+  simulator::Timeline timeline;
+  const bool wants_timeline = options.has("trace") || options.has("plot");
+  const auto prediction = simulator::simulate(plan, simulated, wants_timeline ? &timeline : nullptr);
   if (!prediction) return fail(prediction.error());
+  if (wants_timeline) SAILOR_CHECK(write_pictures(options, plan, *prediction, timeline));
 
+  const bool file_has_measured = input->measured_time || input->measured_memory;
   if (options.text("format") == "json") {
     nlohmann::ordered_json json = prediction_to_json(*prediction);
-    if (measured) json["against"] = comparison_to_json(*prediction, *measured);
+    if (*measured)
+      json["against"] = comparison_to_json(*prediction, **measured);
+    else if (file_has_measured)
+      json["against"] = comparison_to_json(*prediction, input->measured_time, input->measured_memory);
     fmt::print("{}\n", json.dump(2));
   } else {
-    fmt::print("{}", prediction_report(*plan, *prediction));
-    if (measured) fmt::print("\n{}", comparison_report(*prediction, *measured));
+    fmt::print("{}", prediction_report(plan, *prediction));
+    if (*measured)
+      fmt::print("\n{}", comparison_report(*prediction, **measured));
+    else if (file_has_measured)
+      fmt::print("\n{}", comparison_report(*prediction, input->measured_time, input->measured_memory));
   }
-  if (const auto problem = simulator::memory_problem(*plan, *prediction))
-    return fail(ErrorCode::infeasible, "the plan does not fit into memory: " + *problem,
-                "use a smaller micro_batch, more pipeline stages, or larger devices");
+  if (const auto problem = simulator::memory_problem(plan, *prediction, simulated))
+    return fail(ErrorCode::infeasible, "the plan does not fit into memory: " + *problem);
   return {};
+}
+
+Result<void> run(const Options& options, const Environment& environment) {
+  for (const char* written : {"trace", "plot"})
+    if (options.has(written)) SAILOR_CHECK(check_can_write(options.text(written)));
+  if (options.has("plot")) SAILOR_CHECK(picture_kind(options.text("plot")));
+  const bool has_plan = !options.positional("PLAN").empty();
+  if (!has_plan && !options.has("against"))
+    return fail(ErrorCode::usage, "PLAN is missing: plan file (plan.toml)",
+                "or compare with measured cases: --against CASES.toml");
+  auto gpus = GpuCatalogue::load(gpus_file(options, environment));
+  if (!gpus) return fail(gpus.error());
+  auto profile = read_profile(options, environment);
+  if (!profile) return fail(profile.error());
+  if (has_plan) return simulate_plan(options, environment, *gpus, *profile);
+  return compare_with_cases(options, environment, *gpus, *profile);
 }
 
 }  // namespace

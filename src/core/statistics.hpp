@@ -24,6 +24,10 @@ struct TimeStatistics {
 
   /// (p90 - p10) / median; 0 for a time of zero.
   [[nodiscard]] double relative_spread() const { return median.value() > 0 ? (p90 - p10) / median : 0.0; }
+  /// Standard deviation of the median as a share of it, were it normally distributed with 95% in [low, high].
+  [[nodiscard]] double relative_error() const {
+    return median.value() > 0 ? (high - low) / median / (2.0 * 1.96) : 0.0;
+  }
   /// How far [low, high] reaches from the median, the longer side, in medians: 0.03 = "+-3%". 0 for a time of zero.
   [[nodiscard]] double relative_interval() const {
     return median.value() > 0 ? (high - median > median - low ? high - median : median - low) / median : 0.0;

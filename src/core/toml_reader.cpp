@@ -228,6 +228,11 @@ void blame_mistyped_key(TomlState& state) {
 
 bool TomlTable::has(std::string_view key) const { return find(*state_, node_, key) != nullptr; }
 
+bool TomlTable::is_table(std::string_view key) const {
+  const toml::node* node = find(*state_, node_, key);
+  return node != nullptr && node->is_table();
+}
+
 std::vector<std::string> TomlTable::keys() const {
   std::vector<std::pair<toml::source_position, std::string>> entries;
   if (node_ != nullptr)
@@ -313,6 +318,22 @@ std::vector<std::int64_t> TomlTable::integers(std::string_view key, IntegerRange
   if (array == nullptr) return values;
   for (const toml::node& element : *array) values.push_back(read_integer(*state_, element, path_, key, range));
   return values;
+}
+
+std::vector<std::vector<std::int64_t>> TomlTable::integer_rows(std::string_view key, IntegerRange range) const {
+  const toml::array* array = demand_array(*state_, node_, path_, key, "an array of integers, or of such arrays");
+  if (array == nullptr) return {};
+  if (array->empty() || !array->get(0)->is_array()) return {integers(key, range)};
+  std::vector<std::vector<std::int64_t>> rows;
+  for (const toml::node& element : *array) {
+    if (!element.is_array()) {
+      wrong_type(*state_, element, path_, key, "an array of arrays");
+      return rows;
+    }
+    std::vector<std::int64_t>& row = rows.emplace_back();
+    for (const toml::node& value : *element.as_array()) row.push_back(read_integer(*state_, value, path_, key, range));
+  }
+  return rows;
 }
 
 TomlValue TomlTable::value(std::string_view key) const {

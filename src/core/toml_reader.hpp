@@ -52,6 +52,8 @@ class TomlTable {
  public:
   /// True if the key is there (it then counts as known).
   [[nodiscard]] bool has(std::string_view key) const;
+  /// True if the key is there and a table, for keys that take a table or another value.
+  [[nodiscard]] bool is_table(std::string_view key) const;
   /// Names of all keys, in the order of the file; they count as known.
   [[nodiscard]] std::vector<std::string> keys() const;
 
@@ -68,6 +70,9 @@ class TomlTable {
   [[nodiscard]] std::vector<std::string> texts(std::string_view key) const;
   [[nodiscard]] std::vector<std::string> texts_or(std::string_view key, std::vector<std::string> fallback) const;
   [[nodiscard]] std::vector<std::int64_t> integers(std::string_view key, IntegerRange range = {}) const;
+  /// An array of arrays of integers; an array of integers counts as one row.
+  [[nodiscard]] std::vector<std::vector<std::int64_t>> integer_rows(std::string_view key,
+                                                                    IntegerRange range = {}) const;
   /// An integer, a number or a string, as it stands (numbers may be NaN).
   [[nodiscard]] TomlValue value(std::string_view key) const;
   /// An array of arrays of such values.

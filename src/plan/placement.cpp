@@ -2,30 +2,50 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace sailor {
 
-Result<std::vector<int>> nodes_of_ranks(const Plan& plan, const DevicesPerNode& devices) {
+Result<std::vector<int>> nodes_of_stages(const Plan& plan, const DevicesPerNode& devices) {
   std::vector<int> nodes;
-  nodes.reserve(static_cast<std::size_t>(plan.ranks()));
   int node = -1;
   int free_devices = 0;
-  std::string node_gpu;
-  for (const Pipeline& pipeline : plan.pipelines)
+  const std::string* node_gpu = nullptr;
+  std::vector<int> per_node;  // of each stage of an entry
+  for (const Pipeline& pipeline : plan.pipelines) {
+    per_node.clear();
+    for (const Stage& stage : pipeline.stages) {
+      const auto known = devices.find(stage.gpu);
+      if (known != devices.end() && stage.tensor_parallel > known->second)
+        return fail(ErrorCode::invalid_input, fmt::format("tensor_parallel {} needs more {} than the {} of one node",
+                                                          stage.tensor_parallel, stage.gpu, known->second));
+      per_node.push_back(std::max(known == devices.end() ? 1 : known->second, stage.tensor_parallel));
+    }
     for (int copy = 0; copy < pipeline.count; ++copy)
-      for (const Stage& stage : pipeline.stages) {
-        const auto known = devices.find(stage.gpu);
-        const int per_node = known == devices.end() ? 1 : known->second;
-        if (stage.tensor_parallel > per_node && known != devices.end())
-          return fail(ErrorCode::invalid_input, fmt::format("tensor_parallel {} needs more {} than the {} of one node",
-                                                            stage.tensor_parallel, stage.gpu, per_node));
-        if (stage.gpu != node_gpu || free_devices < stage.tensor_parallel) {
+      for (std::size_t i = 0; i < pipeline.stages.size(); ++i) {
+        const Stage& stage = pipeline.stages[i];
+        if (node_gpu == nullptr || free_devices < stage.tensor_parallel || stage.gpu != *node_gpu) {
           ++node;
-          node_gpu = stage.gpu;
-          free_devices = std::max(per_node, stage.tensor_parallel);
+          node_gpu = &stage.gpu;
+          free_devices = per_node[i];
         }
         free_devices -= stage.tensor_parallel;
-        nodes.insert(nodes.end(), static_cast<std::size_t>(stage.tensor_parallel), node);
+        nodes.push_back(node);
       }
+  }
+  return nodes;
+}
+
+Result<std::vector<int>> nodes_of_ranks(const Plan& plan, const DevicesPerNode& devices) {
+  const auto stages = nodes_of_stages(plan, devices);
+  if (!stages) return fail(stages.error());
+  std::vector<int> nodes;
+  nodes.reserve(static_cast<std::size_t>(plan.ranks()));
+  std::size_t next = 0;
+  for (const Pipeline& pipeline : plan.pipelines)
+    for (int copy = 0; copy < pipeline.count; ++copy)
+      for (const Stage& stage : pipeline.stages)
+        nodes.insert(nodes.end(), static_cast<std::size_t>(stage.tensor_parallel), (*stages)[next++]);
   return nodes;
 }
 

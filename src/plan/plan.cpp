@@ -19,6 +19,7 @@ const std::vector<std::string_view> precision_names{"fp32", "tf32", "bf16"};
 const std::vector<std::string_view> optimizer_names{"adamw"};
 const std::vector<std::string_view> schedule_names{"1f1b", "gpipe", "interleaved-1f1b"};
 const std::vector<std::string_view> recompute_names{"none", "selective", "full"};
+const std::vector<std::string_view> sharding_names{"none", "zero1"};
 
 const std::vector<std::string_view> origin_names{"measured", "published", "interpolated", "estimated"};
 
@@ -30,24 +31,78 @@ struct PipelineProblem {
   int stage = -1;
   std::string key;
   std::string what;
+  std::string hint;
 };
 
-std::optional<PipelineProblem> find_problem(const Pipeline& pipeline) {
-  if (pipeline.stages.empty()) return PipelineProblem{-1, "stages", "the pipeline has no stages"};
-  int expected = 0;
-  for (std::size_t i = 0; i < pipeline.stages.size(); ++i) {
-    const LayerRange& layers = pipeline.stages[i].layers;
-    const int stage = static_cast<int>(i);
-    if (layers.first >= layers.last)
-      return PipelineProblem{stage, "layers",
-                             fmt::format("stage {} holds no layers: [{}, {})", i, layers.first, layers.last)};
-    if (layers.first != expected)
-      return PipelineProblem{stage, "layers",
-                             i == 0 ? fmt::format("stage 0 starts at layer {}, not 0", layers.first)
-                                    : fmt::format("stage {} starts at layer {} but stage {} ends at {}", i,
-                                                  layers.first, i - 1, expected)};
-    expected = layers.last;
+constexpr const char* use_1f1b = "use schedule = \"1f1b\"";
+
+/// What forbids the schedule, the order of the layers aside.
+std::optional<PipelineProblem> find_schedule_problem(const Pipeline& pipeline, Schedule schedule) {
+  const std::size_t stages = pipeline.stages.size();
+  if (schedule != Schedule::interleaved_1f1b) {
+    for (std::size_t i = 0; i < stages; ++i)
+      if (const int chunks = pipeline.stages[i].chunks(); chunks > 1)
+        return PipelineProblem{static_cast<int>(i), "layers",
+                               fmt::format("stage {} holds {} chunks of layers, which schedule {} cannot run", i,
+                                           chunks, to_string(schedule)),
+                               "give it one range [first, last) or use schedule = \"interleaved-1f1b\""};
+    return std::nullopt;
   }
+  if (stages < 2)
+    return PipelineProblem{
+        -1, "stages",
+        fmt::format("the pipeline has {} but schedule interleaved-1f1b needs at least 2", plural(stages, "stage")),
+        fmt::format("add stages or {}", use_1f1b)};
+  for (std::size_t i = 0; i < stages; ++i) {
+    const int chunks = pipeline.stages[i].chunks();
+    if (chunks < 2)
+      return PipelineProblem{
+          static_cast<int>(i), "layers",
+          fmt::format("stage {} holds one chunk of layers but schedule interleaved-1f1b needs at least 2", i),
+          fmt::format("write layers = [[first, last], [first, last]] or {}", use_1f1b)};
+    if (chunks != pipeline.chunks())
+      return PipelineProblem{
+          static_cast<int>(i), "layers",
+          fmt::format("stage {} holds {} chunks of layers but stage 0 holds {}", i, chunks, pipeline.chunks()),
+          "give every stage of the pipeline the same number"};
+  }
+  // Narayanan et al. 2021, section 2.2.
+  if (static_cast<std::size_t>(pipeline.micro_batches) % stages != 0)
+    return PipelineProblem{-1, "micro_batches",
+                           fmt::format("micro_batches is {}, no multiple of the {} stages, which schedule "
+                                       "interleaved-1f1b needs",
+                                       pipeline.micro_batches, stages),
+                           fmt::format("change micro_batches or {}", use_1f1b)};
+  return std::nullopt;
+}
+
+std::optional<PipelineProblem> find_problem(const Pipeline& pipeline, Schedule schedule) {
+  if (pipeline.stages.empty()) return PipelineProblem{-1, "stages", "the pipeline has no stages", ""};
+  if (auto problem = find_schedule_problem(pipeline, schedule)) return problem;
+  const bool several = pipeline.chunks() > 1;
+  const auto name = [&](int chunk, std::size_t stage) {
+    return several ? fmt::format("chunk {} of stage {}", chunk, stage) : fmt::format("stage {}", stage);
+  };
+  int expected = 0;
+  std::string previous;
+  for (int chunk = 0; chunk < pipeline.chunks(); ++chunk)
+    for (std::size_t i = 0; i < pipeline.stages.size(); ++i) {
+      const LayerRange& layers = pipeline.stages[i].chunk(chunk);
+      const int stage = static_cast<int>(i);
+      if (layers.first >= layers.last)
+        return PipelineProblem{stage, "layers",
+                               fmt::format("{} holds no layers: [{}, {})", name(chunk, i), layers.first, layers.last),
+                               ""};
+      if (layers.first != expected)
+        return PipelineProblem{stage, "layers",
+                               previous.empty()
+                                   ? fmt::format("{} starts at layer {}, not 0", name(chunk, i), layers.first)
+                                   : fmt::format("{} starts at layer {} but {} ends at {}", name(chunk, i),
+                                                 layers.first, previous, expected),
+                               ""};
+      expected = layers.last;
+      previous = name(chunk, i);
+    }
   return std::nullopt;
 }
 
@@ -63,12 +118,29 @@ std::optional<std::string> batch_problem(const Plan& plan) {
                      micro_batches * plan.micro_batch, plan.job.global_batch);
 }
 
+/// [first, last), or several of them.
+void read_layers(const TomlTable& row, Stage& stage) {
+  const auto ranges = row.integer_rows("layers", {.minimum = 0, .maximum = 1 << 24});
+  for (std::size_t i = 0; i < ranges.size(); ++i) {
+    if (ranges[i].size() != 2) {
+      row.reject("layers", fmt::format("'layers' must be [first, last), two integers, not {}", ranges[i].size()));
+      return;
+    }
+    const LayerRange range{static_cast<int>(ranges[i][0]), static_cast<int>(ranges[i][1])};
+    if (i == 0)
+      stage.layers = range;
+    else
+      stage.later_chunks.push_back(range);
+  }
+}
+
 }  // namespace
 
 std::string_view to_string(Precision precision) { return precision_names[static_cast<std::size_t>(precision)]; }
 std::string_view to_string(Optimizer optimizer) { return optimizer_names[static_cast<std::size_t>(optimizer)]; }
 std::string_view to_string(Schedule schedule) { return schedule_names[static_cast<std::size_t>(schedule)]; }
 std::string_view to_string(Recompute recompute) { return recompute_names[static_cast<std::size_t>(recompute)]; }
+std::string_view to_string(OptimizerSharding sharding) { return sharding_names[static_cast<std::size_t>(sharding)]; }
 
 Result<Precision> parse_precision(std::string_view text) {
   const auto found = std::find(precision_names.begin(), precision_names.end(), text);
@@ -76,6 +148,11 @@ Result<Precision> parse_precision(std::string_view text) {
     return fail(ErrorCode::invalid_input, fmt::format("precision '{}' is not known", text),
                 fmt::format("use one of: {}", fmt::join(precision_names, ", ")));
   return static_cast<Precision>(found - precision_names.begin());
+}
+
+bool Stage::holds(int layer) const {
+  const auto in = [layer](const LayerRange& range) { return range.first <= layer && layer < range.last; };
+  return in(layers) || std::any_of(later_chunks.begin(), later_chunks.end(), in);
 }
 
 int Pipeline::ranks() const {
@@ -121,8 +198,8 @@ const Stage& stage_of(const Plan& plan, const RankRole& role) {
 Result<void> check_plan(const Plan& plan) {
   if (plan.pipelines.empty()) return fail(ErrorCode::invalid_input, "the plan has no pipelines");
   for (std::size_t i = 0; i < plan.pipelines.size(); ++i)
-    if (const auto problem = find_problem(plan.pipelines[i]))
-      return fail(ErrorCode::invalid_input, fmt::format("pipeline {}: {}", i, problem->what));
+    if (const auto problem = find_problem(plan.pipelines[i], plan.schedule))
+      return fail(ErrorCode::invalid_input, fmt::format("pipeline {}: {}", i, problem->what), problem->hint);
   if (const auto problem = batch_problem(plan))
     return fail(ErrorCode::invalid_input, *problem, "change micro_batches, micro_batch or global_batch");
   return {};
@@ -131,7 +208,8 @@ Result<void> check_plan(const Plan& plan) {
 Result<void> check_plan(const Plan& plan, const Model& model) {
   SAILOR_CHECK(check_plan(plan));
   for (std::size_t i = 0; i < plan.pipelines.size(); ++i) {
-    const int held = plan.pipelines[i].stages.back().layers.last;
+    const Pipeline& pipeline = plan.pipelines[i];
+    const int held = pipeline.stages.back().chunk(pipeline.chunks() - 1).last;
     if (held != model.layers())
       return fail(ErrorCode::invalid_input,
                   fmt::format("pipeline {} holds layers [0, {}) but model {} has {} layers", i, held, model.name,
@@ -144,11 +222,7 @@ Result<void> check_plan(const Plan& plan, const Model& model) {
   return {};
 }
 
-Result<Plan> parse_plan(std::string_view text, std::string_view source_name) {
-  auto document = TomlDocument::parse(text, source_name);
-  if (!document) return fail(document.error());
-  document->require_schema_version(plan_schema_version);
-  const TomlTable root = document->root();
+Plan read_plan(const TomlTable& root) {
   constexpr IntegerRange positive{.minimum = 1, .maximum = most_ranks};
 
   Plan plan;
@@ -160,6 +234,7 @@ Result<Plan> parse_plan(std::string_view text, std::string_view source_name) {
   plan.job.optimizer = static_cast<Optimizer>(job.choice("optimizer", optimizer_names));
   plan.micro_batch = static_cast<int>(root.integer("micro_batch", positive));
   plan.schedule = static_cast<Schedule>(root.choice("schedule", schedule_names));
+  plan.optimizer_sharding = static_cast<OptimizerSharding>(root.choice_or("optimizer_sharding", sharding_names, 0));
 
   const std::vector<TomlTable> pipelines = root.tables("pipelines");
   if (pipelines.empty()) root.reject("pipelines", "the plan has no pipelines", "add at least one [[pipelines]]");
@@ -171,30 +246,23 @@ Result<Plan> parse_plan(std::string_view text, std::string_view source_name) {
     const std::vector<TomlTable> stages = entry.tables("stages");
     for (const TomlTable& row : stages) {
       Stage stage;
-      const auto layers = row.integers("layers", {.minimum = 0, .maximum = 1 << 24});
-      if (layers.size() == 2)
-        stage.layers = {static_cast<int>(layers[0]), static_cast<int>(layers[1])};
-      else
-        row.reject("layers", fmt::format("'layers' must be [first, last), two integers, not {}", layers.size()));
+      read_layers(row, stage);
       stage.gpu = row.text("gpu");
       stage.tensor_parallel = static_cast<int>(row.integer_or("tensor_parallel", 1, {.minimum = 1, .maximum = 1024}));
       stage.zone = row.text_or("zone", "");
       stage.recompute = static_cast<Recompute>(row.choice_or("recompute", recompute_names, 0));
       pipeline.stages.push_back(std::move(stage));
     }
-    if (const auto problem = find_problem(pipeline); problem && document->good()) {
-      if (problem->stage >= 0)
-        stages[static_cast<std::size_t>(problem->stage)].reject(problem->key, problem->what);
-      else
-        entry.reject(problem->key, problem->what);
+    if (const auto problem = find_problem(pipeline, plan.schedule)) {
+      const TomlTable& table = problem->stage >= 0 ? stages[static_cast<std::size_t>(problem->stage)] : entry;
+      table.reject(problem->key, problem->what, problem->hint);
     }
     ranks += std::int64_t{pipeline.count} * pipeline.ranks();
     if (ranks > most_ranks) entry.reject("count", fmt::format("the plan has more than {} ranks", most_ranks));
     plan.pipelines.push_back(std::move(pipeline));
   }
-  if (document->good())
-    if (const auto problem = batch_problem(plan))
-      job.reject("global_batch", *problem, "change micro_batches, micro_batch or global_batch");
+  if (const auto problem = batch_problem(plan))
+    job.reject("global_batch", *problem, "change micro_batches, micro_batch or global_batch");
 
   if (root.has("origin")) {
     const TomlTable origin = root.table("origin");
@@ -217,13 +285,19 @@ Result<Plan> parse_plan(std::string_view text, std::string_view source_name) {
         .cost_per_iteration = Usd(prediction.number("cost_usd_per_iteration", amount)),
         .origin = prediction.has("origin") ? std::string(origin_names[prediction.choice("origin", origin_names)]) : ""};
   }
-  std::string predicted_plan;
-  if (root.has("prediction")) predicted_plan = root.table("prediction").text("plan_fingerprint");
-  SAILOR_CHECK(document->finish());
-  if (plan.prediction && predicted_plan != plan_fingerprint(plan)) {
+  if (plan.prediction && root.table("prediction").text("plan_fingerprint") != plan_fingerprint(plan)) {
     plan.prediction.reset();
     plan.prediction_is_stale = true;
   }
+  return plan;
+}
+
+Result<Plan> parse_plan(std::string_view text, std::string_view source_name) {
+  auto document = TomlDocument::parse(text, source_name);
+  if (!document) return fail(document.error());
+  document->require_schema_version(plan_schema_version);
+  Plan plan = read_plan(document->root());
+  SAILOR_CHECK(document->finish());
   return plan;
 }
 
@@ -240,6 +314,8 @@ std::string plan_to_toml(const Plan& plan) {
   line("schema_version", plan_schema_version);
   text += fmt::format("micro_batch = {}  # sequences\n", plan.micro_batch);
   quoted("schedule", to_string(plan.schedule));
+  if (plan.optimizer_sharding != OptimizerSharding::none)
+    quoted("optimizer_sharding", to_string(plan.optimizer_sharding));
 
   text += "\n[job]\n";
   quoted("model", plan.job.model);
@@ -254,7 +330,14 @@ std::string plan_to_toml(const Plan& plan) {
     text += fmt::format("micro_batches = {}  # per iteration, each\n", pipeline.micro_batches);
     for (const Stage& stage : pipeline.stages) {
       text += "\n[[pipelines.stages]]\n";
-      text += fmt::format("layers = [{}, {}]  # half-open\n", stage.layers.first, stage.layers.last);
+      if (stage.later_chunks.empty()) {
+        text += fmt::format("layers = [{}, {}]  # half-open\n", stage.layers.first, stage.layers.last);
+      } else {
+        std::vector<std::string> chunks;
+        for (int i = 0; i < stage.chunks(); ++i)
+          chunks.push_back(fmt::format("[{}, {}]", stage.chunk(i).first, stage.chunk(i).last));
+        text += fmt::format("layers = [{}]  # half-open\n", fmt::join(chunks, ", "));
+      }
       quoted("gpu", stage.gpu);
       line("tensor_parallel", stage.tensor_parallel);
       if (!stage.zone.empty()) quoted("zone", stage.zone);
@@ -316,10 +399,13 @@ std::string describe(const Plan& plan) {
           stage.tensor_parallel > 1 ? fmt::format("{} x{}", stage.gpu, stage.tensor_parallel) : stage.gpu;
       if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) kinds.push_back(std::move(kind));
     }
-    parts.push_back(fmt::format("{} of {} on {}", plural(static_cast<std::size_t>(pipeline.count), "pipeline"),
-                                plural(pipeline.stages.size(), "stage"), fmt::join(kinds, ", ")));
+    const std::string chunks = pipeline.chunks() > 1 ? fmt::format(" of {} chunks", pipeline.chunks()) : "";
+    parts.push_back(fmt::format("{} of {}{} on {}", plural(static_cast<std::size_t>(pipeline.count), "pipeline"),
+                                plural(pipeline.stages.size(), "stage"), chunks, fmt::join(kinds, ", ")));
   }
-  return fmt::format("{}, micro-batch {}", fmt::join(parts, " + "), plan.micro_batch);
+  const std::string sharding =
+      plan.optimizer_sharding == OptimizerSharding::none ? "" : fmt::format(", {}", to_string(plan.optimizer_sharding));
+  return fmt::format("{}, micro-batch {}{}", fmt::join(parts, " + "), plan.micro_batch, sharding);
 }
 
 }  // namespace sailor

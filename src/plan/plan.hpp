@@ -18,15 +18,21 @@
 
 namespace sailor {
 
+class TomlTable;
+
 enum class Precision { fp32, tf32, bf16 };
 enum class Optimizer { adamw };
 enum class Schedule { one_f_one_b, gpipe, interleaved_1f1b };
 enum class Recompute { none, selective, full };
+/// zero1: each replica of a layer keeps and steps its share of the optimizer state (ZeRO stage 1, Rajbhandari et al.
+/// 2020); gradients are reduce-scattered and the stepped weights gathered.
+enum class OptimizerSharding { none, zero1 };
 
 std::string_view to_string(Precision precision);
 std::string_view to_string(Optimizer optimizer);
 std::string_view to_string(Schedule schedule);
 std::string_view to_string(Recompute recompute);
+std::string_view to_string(OptimizerSharding sharding);
 Result<Precision> parse_precision(std::string_view text);
 
 /// What is to be trained, independent of where.
@@ -41,11 +47,21 @@ struct TrainingJob {
 /// One tensor-parallel group and the layers it holds.
 struct Stage {
   LayerRange layers;
+  /// Under interleaved-1f1b a stage holds several chunks of layers (Narayanan et al. 2021, section 2.2): `layers` and
+  /// these, in the order of the pipeline. Empty under the other schedules.
+  std::vector<LayerRange> later_chunks{};
   std::string gpu;  ///< name in the GPU catalogue
   int tensor_parallel = 1;
   std::string zone;  ///< zone (cluster.toml) or partition (Slurm) that its node belongs to
   Recompute recompute = Recompute::none;
   bool operator==(const Stage&) const = default;
+
+  [[nodiscard]] int chunks() const { return 1 + static_cast<int>(later_chunks.size()); }
+  /// 0 <= index < chunks().
+  [[nodiscard]] const LayerRange& chunk(int index) const {
+    return index == 0 ? layers : later_chunks[static_cast<std::size_t>(index) - 1];
+  }
+  [[nodiscard]] bool holds(int layer) const;
 };
 
 struct Pipeline {
@@ -53,6 +69,8 @@ struct Pipeline {
   int micro_batches = 0;  ///< per iteration, for each of them
   std::vector<Stage> stages;
   [[nodiscard]] int ranks() const;  ///< of one of them
+  /// Of every stage; check_plan() refuses pipelines whose stages differ in it.
+  [[nodiscard]] int chunks() const { return stages.empty() ? 1 : stages.front().chunks(); }
 };
 
 /// Where a plan came from. Empty strings are left out of the file.
@@ -81,6 +99,7 @@ struct Plan {
   TrainingJob job;
   int micro_batch = 1;  ///< sequences
   Schedule schedule = Schedule::one_f_one_b;
+  OptimizerSharding optimizer_sharding = OptimizerSharding::none;
   std::vector<Pipeline> pipelines;
   PlanOrigin origin;
   /// Nothing also when the file's prediction was made for another plan, that is, the file was edited since.
@@ -107,7 +126,7 @@ struct RankRole {
 std::vector<RankRole> rank_roles(const Plan& plan);
 const Stage& stage_of(const Plan& plan, const RankRole& role);
 
-/// Checks what needs no other file: positive numbers, adjoining layer ranges from 0, micro-batches of all
+/// Checks what needs no other file: adjoining layer ranges from 0, what the schedule asks for, micro-batches of all
 /// pipelines times micro_batch = global_batch. The plan must already be free of null sizes.
 Result<void> check_plan(const Plan& plan);
 /// Besides: the stages hold exactly the model's layers and the sequence fits the model.
@@ -116,6 +135,9 @@ Result<void> check_plan(const Plan& plan, const Model& model);
 /// plan.toml. Errors: not_found, io, invalid_input with file, line, column and reason.
 Result<Plan> load_plan(const std::filesystem::path& path);
 Result<Plan> parse_plan(std::string_view text, std::string_view source_name);
+/// The plan in a table of another file, with the keys of plan.toml but schema_version. Errors are recorded in the
+/// table's document, whose finish() tells them.
+Plan read_plan(const TomlTable& table);
 /// The text of plan.toml; parse_plan() of it gives the same plan.
 std::string plan_to_toml(const Plan& plan);
 /// Recognises what a plan says, its origin and prediction aside: equal for plans that train alike.

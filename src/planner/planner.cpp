@@ -11,6 +11,7 @@
 
 #include "core/terminal.hpp"
 #include "core/text.hpp"
+#include "simulator/quick.hpp"
 
 namespace sailor::planner {
 
@@ -76,6 +77,10 @@ Result<std::vector<Supply>> supplies(const Request& request, const Cluster& clus
   }
   return list;
 }
+
+// So many of the best by the closed form are simulated, for each plan that is wanted, and some more.
+constexpr std::size_t ranked_again = 4;
+constexpr std::size_t least_ranked_again = 32;
 
 /// Everything but the layers of a homogeneous plan.
 struct Shape {
@@ -192,13 +197,6 @@ Plan make_plan(const Request& request, const Shape& shape, const std::vector<Lay
   return plan;
 }
 
-double headroom(const simulator::Prediction& prediction) {
-  double smallest = 1.0;
-  for (const simulator::StagePrediction& stage : prediction.stages)
-    if (stage.capacity) smallest = std::min(smallest, 1.0 - stage.memory.total() / *stage.capacity);
-  return smallest;
-}
-
 Error no_measurement(const Request& request, const simulator::Environment& env, const std::vector<Supply>& list) {
   std::vector<std::string> gpus;
   std::vector<std::string> there;
@@ -275,43 +273,58 @@ Result<SearchResult> find_plans(const Request& request, const simulator::Environ
   }
 
   SearchResult result;
-  std::string nearest;
-  double nearest_headroom = -std::numeric_limits<double>::infinity();
+  struct Found {
+    Plan plan;
+    simulator::QuickPrediction quick;
+  };
+  std::vector<Found> found;
+  std::optional<Found> nearest;  // of those that do not fit
+  simulator::QuickSimulator simulator(environment);
   for (std::size_t i = 0; i < shapes.size(); ++i) {
     if (progress && i % 64 == 0) progress(i, shapes.size());
     auto times = layer_times(request, environment, shapes[i]);
     if (!times) return fail(times.error());
-    Candidate candidate;
-    candidate.plan = make_plan(request, shapes[i], balance_layers(*times, shapes[i].pipeline_parallel));
-    auto prediction = simulator::simulate(candidate.plan, environment);
-    if (!prediction && prediction.error().code == ErrorCode::not_found) {
-      if (result.not_measured++ == 0) result.missing = prediction.error().message();
+    Plan plan = make_plan(request, shapes[i], balance_layers(*times, shapes[i].pipeline_parallel));
+    const auto quick = simulator.predict(plan);
+    if (!quick && quick.error().code == ErrorCode::not_found) {
+      if (result.not_measured++ == 0) result.missing = quick.error().message();
       continue;
     }
-    if (!prediction) return fail(prediction.error());
+    if (!quick) return fail(quick.error());
     ++result.considered;
-    candidate.memory_headroom = headroom(*prediction);
-    if (candidate.memory_headroom < request.memory_margin) {
-      ++result.did_not_fit;
-      if (candidate.memory_headroom > nearest_headroom) {
-        nearest_headroom = candidate.memory_headroom;
-        nearest = simulator::memory_problem(candidate.plan, *prediction)
-                      .value_or(fmt::format("it would leave {:.1f}% free but the margin is {:.1f}%",
-                                            candidate.memory_headroom * 100.0, request.memory_margin * 100.0));
-        nearest = describe(candidate.plan) + ": " + nearest;
-      }
+    if (quick->memory_headroom >= request.memory_margin) {
+      found.push_back({std::move(plan), *quick});
       continue;
     }
-    candidate.plan.prediction = simulator::summary(*prediction);
-    candidate.prediction = std::move(*prediction);
-    result.plans.push_back(std::move(candidate));
+    ++result.did_not_fit;
+    if (!nearest || quick->memory_headroom > nearest->quick.memory_headroom)
+      nearest = Found{std::move(plan), *quick};
   }
   if (result.considered == 0) return fail(ErrorCode::not_found, result.missing);
-  if (result.plans.empty())
-    return fail(
-        ErrorCode::infeasible,
-        fmt::format("none of {} fits into memory; the nearest is {}", plural(result.considered, "plan"), nearest),
-        "use more or larger devices, a smaller micro-batch, or more pipeline stages");
+  if (found.empty()) {
+    const auto prediction = simulator::simulate(nearest->plan, environment);
+    if (!prediction) return fail(prediction.error());
+    const std::string problem = simulator::memory_problem(nearest->plan, *prediction, environment)
+                                    .value_or(fmt::format("it would leave {:.1f}% free but the margin is {:.1f}%",
+                                                          nearest->quick.memory_headroom * 100.0,
+                                                          request.memory_margin * 100.0));
+    return fail(ErrorCode::infeasible,
+                fmt::format("none of {} fits into memory; the nearest is {}: {}", plural(result.considered, "plan"),
+                            describe(nearest->plan), problem),
+                "use more or larger devices, a smaller micro-batch, or more pipeline stages");
+  }
+  std::stable_sort(found.begin(), found.end(), [](const Found& a, const Found& b) {
+    return a.quick.iteration_time < b.quick.iteration_time;
+  });
+  found.resize(std::min(found.size(), request.most_plans * ranked_again + least_ranked_again));
+  for (Found& entry : found) {
+    auto prediction = simulator::simulate(entry.plan, environment);
+    if (!prediction) return fail(prediction.error());
+    entry.plan.prediction = simulator::summary(*prediction);
+    result.plans.push_back({.plan = std::move(entry.plan),
+                            .prediction = std::move(*prediction),
+                            .memory_headroom = entry.quick.memory_headroom});
+  }
   std::stable_sort(result.plans.begin(), result.plans.end(), [](const Candidate& a, const Candidate& b) {
     if (a.prediction.iteration_time != b.prediction.iteration_time)
       return a.prediction.iteration_time < b.prediction.iteration_time;

@@ -3,8 +3,8 @@
 // Today: every homogeneous plan, that is one GPU type, the same stages in every pipeline, for all combinations of
 // data parallelism, pipeline parallelism, tensor parallelism and micro-batch size that were measured (micro-batches
 // also between measured ones; a GPU type without any measurement of the model is estimated, see
-// profile/layer_costs.hpp); the layers are divided so that the slowest stage is as fast as possible. All are simulated;
-// those that fit are ranked.
+// profile/layer_costs.hpp); the layers are divided so that the slowest stage is as fast as possible. All are priced by
+// the simulator's closed form; the best of those that fit are simulated event by event and ranked again.
 #pragma once
 
 #include <cstddef>

@@ -175,9 +175,17 @@ Profile::Profile(ProfileData data) : data_(std::move(data)) {
     found.senders = key.from.ranks;
     return found;
   };
-  for (const LinkFit& row : data_.fits) link(row.key, row.session).curve = row.curve;
-  for (const LinkMeasurement& row : data_.links)
-    link(row.key, row.session).points[row.message.value()] = row.time.median.value();
+  for (const LinkFit& row : data_.fits) {
+    Link& fitted = link(row.key, row.session);
+    fitted.curve = row.curve;
+    fitted.error = row.median_error / 0.6745;  // median of |x| of a normal distribution
+  }
+  for (const LinkMeasurement& row : data_.links) {
+    Link& measured = link(row.key, row.session);
+    if (measured.points.empty()) measured.error = 0.0;  // points count before the curve
+    measured.points[row.message.value()] = row.time.median.value();
+    measured.error = std::max(measured.error, row.time.relative_error());
+  }
 }
 
 Origin Profile::origin_of(int session) const {
@@ -332,7 +340,7 @@ Result<LinkTime> Profile::send_time(const LinkEnd& from, const LinkEnd& to, Link
   if (link != nullptr)
     return LinkTime{link->points.empty() ? link->curve->time(message, senders(*link, from, scope))
                                          : Seconds(time_at(link->points, message.value())),
-                    link->origin};
+                    link->error, link->origin};
   const bool zones = from.zone != to.zone;
   return fail(ErrorCode::not_found,
               fmt::format("the profile has no send_receive between {}{} and {}{}, {} (there: {})", from.gpu,
@@ -352,12 +360,17 @@ Result<LinkTime> Profile::all_reduce_time(const LinkEnd& from, const LinkEnd& to
     if (const Link* link = find_link(key, &measured)) {
       const Seconds time = link->points.empty() ? link->curve->time(message, link->senders)
                                                 : Seconds(time_at(link->points, message.value()));
-      return LinkTime{time * (ring_factor(ranks) / ring_factor(measured.ranks)), link->origin};
+      return LinkTime{time * (ring_factor(ranks) / ring_factor(measured.ranks)), link->error, link->origin};
     }
   }
-  // Ring: 2(n - 1) steps, each a message of 1/n (Patarasuk & Yuan 2009).
-  const auto step = send_time(from, to, scope, message / ranks);
-  if (step) return LinkTime{step->time * (2.0 * (ranks - 1)), step->origin};
+  // A ring moves 2(n - 1)/n of the message over every link (Patarasuk & Yuan 2009), in a stream: NCCL and MPI cut it
+  // into pieces that follow each other, so it is the whole message's bandwidth that counts; 2(n - 1) steps take at
+  // least their latency each.
+  const auto whole = send_time(from, to, scope, message);
+  const auto step = send_time(from, to, scope, Bytes(0.0));
+  if (whole && step)
+    return LinkTime{std::max(whole->time * ring_factor(ranks), step->time * (2.0 * (ranks - 1))), whole->error,
+                    whole->origin};
   return fail(ErrorCode::not_found,
               fmt::format("the profile has no all_reduce or send_receive between {} and {}, {} (there: {}; {})",
                           from.gpu, to.gpu, to_string(scope), known_links(LinkOperation::all_reduce),

@@ -32,6 +32,7 @@ struct LayerCost {
 /// A time and where it comes from.
 struct LinkTime {
   Seconds time{};
+  double error = 0.0;  ///< standard deviation as a share: of the fit, or of the measured messages; 0: not known
   Origin origin = Origin::measured;
 };
 
@@ -54,7 +55,8 @@ class Profile {
   [[nodiscard]] Result<LinkTime> send_time(const LinkEnd& from, const LinkEnd& to, LinkScope scope,
                                            Bytes message) const;
   /// Time of an all-reduce over `ranks`. Measured rank counts are used as they are; others are scaled from the
-  /// nearest by the ring formula 2(n-1)/n (Patarasuk & Yuan 2009); without any, 2(n-1) messages of 1/n.
+  /// nearest by the ring formula 2(n-1)/n (Patarasuk & Yuan 2009); without any, so much of a message
+  /// from one rank to another, and 2(n-1) latencies at least.
   [[nodiscard]] Result<LinkTime> all_reduce_time(const LinkEnd& from, const LinkEnd& to, LinkScope scope, int ranks,
                                                  Bytes message) const;
   /// Resident bytes of a process before its first tensor; nothing when not measured.
@@ -77,6 +79,7 @@ class Profile {
     std::optional<LinkCurve> curve;
     int senders = 1;  ///< of the curve: the bandwidth is that of all of them
     bool names_zones = false;
+    double error = 0.0;  ///< LinkTime::error
     Origin origin = Origin::measured;
   };
   [[nodiscard]] Origin origin_of(int session) const;

@@ -37,6 +37,9 @@ Result<void> check_supported(const Plan& plan, const Model& model) {
   if (plan.schedule != Schedule::one_f_one_b)
     return missing(fmt::format("schedule {}", to_string(plan.schedule)),
                    fmt::format("use schedule = \"{}\"", to_string(Schedule::one_f_one_b)));
+  if (plan.optimizer_sharding != OptimizerSharding::none)
+    return missing(fmt::format("optimizer_sharding = \"{}\"", to_string(plan.optimizer_sharding)),
+                   "use optimizer_sharding = \"none\" and a smaller micro-batch or more stages");
   for (std::size_t p = 0; p < plan.pipelines.size(); ++p) {
     for (std::size_t s = 0; s < plan.pipelines[p].stages.size(); ++s) {
       const sailor::Stage& stage = plan.pipelines[p].stages[s];

@@ -10,9 +10,11 @@ std::vector<GradientGroup> gradient_groups(const Plan& plan, const Model& model)
   const auto holders = [&](auto wanted) {
     std::vector<int> ranks;
     for (const RankRole& role : roles) {
-      const LayerRange range = stage_of(plan, role).layers;
+      const sailor::Stage& stage = stage_of(plan, role);
       bool holds = false;
-      for (int layer = range.first; layer < range.last; ++layer) holds = holds || wanted(layer);
+      for (int chunk = 0; chunk < stage.chunks(); ++chunk)
+        for (int layer = stage.chunk(chunk).first; layer < stage.chunk(chunk).last; ++layer)
+          holds = holds || wanted(layer);
       if (holds) ranks.push_back(role.rank);
     }
     return ranks;

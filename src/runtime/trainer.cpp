@@ -45,7 +45,7 @@ Trainer::Trainer(const Plan& plan, const Model& model, const TrainerSettings& se
   const Pipeline& pipeline = plan.pipelines[static_cast<std::size_t>(role_.pipeline_entry)];
   stages_ = static_cast<int>(pipeline.stages.size());
   first_sample_ = first_sample(plan, role_.pipeline);
-  steps_ = schedule_steps(plan.schedule, role_.stage, stages_, pipeline.micro_batches);
+  steps_ = schedule_steps(plan.schedule, role_.stage, stages_, pipeline.chunks(), pipeline.micro_batches);
   // Large messages move only while both sides are inside MPI: a look after each layer keeps them moving.
   stage_ = std::make_unique<StageLayers>(model, stage_of(plan, role_).layers, device, [this] { forget_sent(); });
   stage_->parameters().initialize(settings.seed);

@@ -14,12 +14,12 @@
 #include "core/units.hpp"
 #include "model/model.hpp"
 #include "plan/plan.hpp"
+#include "plan/schedule.hpp"
 #include "profile/run_file.hpp"
 #include "runtime/communicator.hpp"
 #include "runtime/data/samples.hpp"
 #include "runtime/device.hpp"
 #include "runtime/gradient_reducer.hpp"
-#include "runtime/schedule.hpp"
 #include "runtime/stage.hpp"
 
 namespace sailor::runtime {

@@ -1,12 +1,10 @@
 // From a plan and measurements: the time of an iteration, the memory of every rank, money.
 //
-// This is the closed form. A pipeline with stage times t_i (forward and backward of one micro-batch) and link times
-// c_i (activation out, gradient back, over the link behind stage i) runs n micro-batches under 1F1B in
-//   Σt_i + Σc_i + (n - 1)·max(t_i + c_i)                              (Sailor, SOSP'25, section 4.3; DESIGN)
-// then the pipelines sum their gradients, then every rank steps its optimizer.
+// Two forms of the time, from the same costs (costs.hpp):
+// - event-driven (event_driven.hpp) follows every micro-batch through every stage and link; the reference;
+// - closed (closed_form.hpp), a formula for the planner, which asks hundreds of thousands of times.
 #pragma once
 
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,47 +14,39 @@
 #include "core/error.hpp"
 #include "core/units.hpp"
 #include "model/model.hpp"
-#include "plan/placement.hpp"
 #include "plan/plan.hpp"
 #include "profile/layer_costs.hpp"
 #include "profile/profile.hpp"
+#include "simulator/framework.hpp"
+#include "simulator/timeline.hpp"
 
 namespace sailor::simulator {
-
-/// What the training framework keeps per parameter, and what it does not overlap.
-struct Framework {
-  std::string name;
-  Bytes weight{};                         ///< per parameter
-  Bytes gradient{};                       ///< per parameter
-  Bytes optimizer{};                      ///< per parameter: moments, master copies
-  bool copies_reduced_gradients = false;  ///< a reduction needs a second buffer as large as what it reduces
-};
-/// Sailor's own runtime in fp32: weights, gradients and two AdamW moments of 4 bytes each. Open MPI's all-reduce
-/// copies what it reduces.
-Framework sailor_framework();
 
 /// What a prediction stands on. The references must outlive the call.
 struct Environment {
   const Model& model;
   const Profile& profile;
   const GpuCatalogue& gpus;
-  const Cluster* cluster = nullptr;  ///< node sizes, prices and zones; without it one device per node
-  Framework framework = sailor_framework();
+  const Framework& framework;
+  const Cluster* cluster = nullptr;   ///< node sizes, prices and zones; without it one device per node
   bool measured_only = false;         ///< refuse what would have to be interpolated or estimated
   const LayerCosts* costs = nullptr;  ///< answers that several predictions share; of the same model, profile and GPUs
 };
 
 /// Memory of one rank, itemised.
 struct RankMemory {
-  Bytes weights{};
+  Bytes weights{};  ///< a tied embedding on the last stage is a second copy and counts in full
   Bytes gradients{};
   Bytes optimizer{};
-  Bytes activations{};    ///< of all micro-batches in flight
+  Bytes copies{};         ///< master weights; what a reduction copies
+  Bytes activations{};    ///< of all micro-batches in flight, without the head's
+  Bytes logits{};         ///< what the head keeps of the micro-batches in flight at it: the logits, mostly
   Bytes workspace{};      ///< while a layer computes, the largest of the stage
-  Bytes communication{};  ///< buffers for messages to and from the neighbouring stages, and of reductions
+  Bytes communication{};  ///< buffers for messages to and from the neighbouring stages
   Bytes base{};           ///< the process before its first tensor
+  [[nodiscard]] Bytes states() const { return weights + gradients + optimizer + copies; }
   [[nodiscard]] Bytes total() const {
-    return weights + gradients + optimizer + activations + workspace + communication + base;
+    return states() + activations + logits + workspace + communication + base;
   }
 };
 
@@ -64,11 +54,12 @@ struct RankMemory {
 struct StagePrediction {
   int pipeline_entry = 0;
   int stage = 0;
-  Seconds forward{};  ///< of one micro-batch
+  Seconds forward{};  ///< of one micro-batch through all chunks of the stage
   Seconds backward{};
   Seconds link{};             ///< activation to the next stage and gradient back, one micro-batch
-  Seconds synchronization{};  ///< gradient reduction with the other holders of its layers
+  Seconds synchronization{};  ///< gradient reductions with the other holders of its layers, hidden or not
   Seconds update{};
+  double busy = 0.0;  ///< share of the iteration in which it computes
   RankMemory memory;
   std::optional<Bytes> capacity;  ///< of the device; none when the cluster is not known
   [[nodiscard]] bool fits() const { return !capacity || memory.total() <= *capacity; }
@@ -81,31 +72,69 @@ struct EstimatedInput {
   auto operator<=>(const EstimatedInput&) const = default;
 };
 
+/// What would make an iteration shorter first.
+enum class Bound {
+  compute,    ///< the slowest stage computes most of the time
+  transfers,  ///< messages between stages
+  reduction,  ///< gradients between replicas
+  bubble,     ///< too few micro-batches for the number of stages
+};
+std::string_view to_string(Bound bound);
+
+/// Device time of one GPU type in one zone.
+struct DeviceCost {
+  std::string gpu;
+  std::string zone;
+  int devices = 0;
+  UsdPerHour price{};  ///< of one
+  Usd cost{};          ///< per iteration
+};
+
+/// Bytes that leave a zone.
+struct EgressCost {
+  std::string from;
+  std::string to;
+  Bytes amount{};  ///< per iteration
+  Usd cost{};
+};
+
 struct Prediction {
   Seconds iteration_time{};
-  Seconds pipeline_time{};  ///< of the slowest pipeline
-  Seconds synchronization_time{};
-  Seconds update_time{};
-  double bubble_fraction = 0.0;  ///< share of the slowest pipeline's time in which its busiest stage waits
+  /// 5th and 95th percentile: the spread of the measurements, and what the framework description leaves unexplained.
+  Seconds iteration_time_p5{};
+  Seconds iteration_time_p95{};
+  Seconds closed_form_time{};         ///< the same iteration by the closed form
+  Seconds pipeline_time{};            ///< until the last backward pass of the slowest pipeline
+  Seconds synchronization_time{};     ///< after it, until the last reduction is done
+  Seconds update_time{};              ///< after that, until the last optimizer step is done
+  double bubble_fraction = 0.0;       ///< share of the pipeline time in which the slowest pipeline's stages do not compute
+  std::optional<double> utilization;  ///< model FLOP utilization: model FLOP / (time x peak of all devices)
+  Bound bound = Bound::compute;
+  int straggler_entry = 0;  ///< the pipeline and stage that ends last
+  int straggler_stage = 0;
   Usd cost_per_iteration{};
   Usd gpu_cost_per_iteration{};     ///< part of the cost: device-hours
   Usd egress_cost_per_iteration{};  ///< part of the cost: bytes that leave a zone
-  Bytes peak_memory{};              ///< largest over ranks
+  std::vector<DeviceCost> device_costs;
+  std::vector<EgressCost> egress_costs;
+  Bytes peak_memory{};  ///< largest over ranks
   bool fits = true;
   Origin origin = Origin::measured;              ///< the worst of the numbers that the prediction stands on
   std::vector<EstimatedInput> estimated_inputs;  ///< what makes `origin` worse than published, each once
   std::vector<StagePrediction> stages;
 };
 
-/// Predicts a plan. Errors: invalid_input (the plan does not suit the model), not_found (no measurement),
-/// unavailable (a schedule or option that this form does not know yet).
-Result<Prediction> simulate(const Plan& plan, const Environment& environment);
+/// Predicts a plan, event-driven; `timeline`, where given, gets what every stage does. Errors: invalid_input (the plan
+/// does not suit the model), not_found (no measurement, with what to profile), unavailable (the framework does not know
+/// the precision).
+Result<Prediction> simulate(const Plan& plan, const Environment& environment, Timeline* timeline = nullptr);
 
 /// The part that goes into plan.toml.
 PlanPrediction summary(const Prediction& prediction);
 
-/// The stage that misses its device's memory by most: "stage 0 of pipeline 0 needs 3.10 GiB of 1.00 GiB on cpu ...";
-/// nothing when all fit.
-std::optional<std::string> memory_problem(const Plan& plan, const Prediction& prediction);
+/// The stage that misses its device's memory by most, by how much, and the first change that would make the plan fit:
+/// "stage 0 of pipeline 0 needs 3.10 GiB of 1.00 GiB on cpu ..."; nothing when all fit.
+std::optional<std::string> memory_problem(const Plan& plan, const Prediction& prediction,
+                                          const Environment& environment);
 
 }  // namespace sailor::simulator

@@ -51,6 +51,21 @@ gpu = "cpu"
 PLAN
   cp two_ranks.toml plan.toml
   srun -n 2 sailor-train plan.toml --data corpus --iterations 5 --run-file run.h5
+  cat >cases.toml <<'CASES'
+schema_version = 1
+title = "one run"
+source = "this test"
+framework = "sailor"
+[[cases]]
+name = "two ranks"
+run = "run.h5"
+CASES
+  cat >original.json <<'PLAN'
+{"pipeline_list": [{"num_stages": 2, "dp": [1, 1],
+  "layers_per_stage": [[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12], [13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25]],
+  "tmp_per_stage": [[[[["GH-96", 4, "us-central1-a"]], 4]], [[[["GH-96", 4, "us-central1-a"]], 4]]]}],
+ "mbs": 4, "gbs": 32}
+PLAN
 }
 check "the files that examples name can be made" prepare
 

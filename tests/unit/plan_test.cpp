@@ -1,5 +1,9 @@
 #include <gtest/gtest.h>
 
+#ifdef SAILOR_HAVE_RAPIDCHECK
+#include <rapidcheck.h>
+#endif
+
 #include <filesystem>
 
 #include "plan/placement.hpp"
@@ -37,14 +41,35 @@ layers = [0, 6]
 gpu = "GH200-96"
 )";
 
-Plan parsed() {
-  auto plan = parse_plan(example, "p.toml");
+// Two chunks in each of two stages: layers 0 and 1, 2 and 3, 4, 5 are on stage 0, 1, 0, 1 in this order.
+constexpr const char* interleaved = R"(schema_version = 1
+micro_batch = 1
+schedule = "interleaved-1f1b"
+optimizer_sharding = "zero1"
+[job]
+model = "tiny-gpt"
+global_batch = 8
+sequence_length = 64
+precision = "fp32"
+optimizer = "adamw"
+[[pipelines]]
+count = 2
+micro_batches = 4
+[[pipelines.stages]]
+layers = [[0, 2], [4, 5]]
+gpu = "GH200-96"
+[[pipelines.stages]]
+layers = [[2, 4], [5, 6]]
+gpu = "GH200-96"
+)";
+
+Plan parsed(const char* text = example) {
+  auto plan = parse_plan(text, "p.toml");
   EXPECT_TRUE(plan.has_value()) << (plan ? "" : plan.error().message());
   return plan.value_or(Plan{});
 }
 
-std::string error_with(const std::string& from, const std::string& to) {
-  std::string text = example;
+std::string error_with(const std::string& from, const std::string& to, std::string text = example) {
   const std::size_t at = text.find(from);
   EXPECT_NE(at, std::string::npos) << from;
   text.replace(at, from.size(), to);
@@ -113,6 +138,129 @@ TEST(Plan, BadFilesAreRefusedWithLineAndReason) {
   EXPECT_TRUE(error_with("[job]", "[job").starts_with("p.toml:4:"));
   EXPECT_EQ(load_plan("/no/such/plan.toml").error().message(), "file '/no/such/plan.toml' does not exist");
 }
+
+TEST(Plan, ChunksOfAnInterleavedScheduleAndOptimizerShardingReadAndWrite) {
+  const Plan plan = parsed(interleaved);
+  EXPECT_EQ(plan.optimizer_sharding, OptimizerSharding::zero1);
+  ASSERT_EQ(plan.pipelines.size(), 1U);
+  const Pipeline& pipeline = plan.pipelines[0];
+  EXPECT_EQ(pipeline.chunks(), 2);
+  EXPECT_EQ(pipeline.stages[0].chunk(0), (LayerRange{0, 2}));
+  EXPECT_EQ(pipeline.stages[0].chunk(1), (LayerRange{4, 5}));
+  EXPECT_EQ(pipeline.stages[1].later_chunks, (std::vector<LayerRange>{{5, 6}}));
+  std::vector<bool> held;
+  for (int layer = -1; layer <= 6; ++layer) held.push_back(pipeline.stages[0].holds(layer));
+  EXPECT_EQ(held, (std::vector<bool>{false, true, true, false, false, true, false, false}));
+  EXPECT_EQ(describe(plan), "2 pipelines of 2 stages of 2 chunks on GH200-96, micro-batch 1, zero1");
+
+  const std::string text = plan_to_toml(plan);
+  EXPECT_NE(text.find("layers = [[0, 2], [4, 5]]"), std::string::npos) << text;
+  const Plan again = parsed(text.c_str());
+  EXPECT_EQ(plan_to_toml(again), text);
+  EXPECT_EQ(again.pipelines[0].stages, pipeline.stages);
+  EXPECT_EQ(plan_fingerprint(again), plan_fingerprint(plan));
+}
+
+TEST(Plan, FileWithoutOptimizerShardingMeansNoneAndIsWrittenWithout) {
+  const Plan plan = parsed();
+  EXPECT_EQ(plan.optimizer_sharding, OptimizerSharding::none);
+  EXPECT_EQ(plan_to_toml(plan).find("sharding"), std::string::npos);
+  Plan sharded = plan;
+  sharded.optimizer_sharding = OptimizerSharding::zero1;
+  EXPECT_NE(plan_fingerprint(sharded), plan_fingerprint(plan));
+}
+
+TEST(Plan, ChunksThatTheScheduleCannotRunAreRefused) {
+  const auto error = [](const std::string& from, const std::string& to) { return error_with(from, to, interleaved); };
+  EXPECT_EQ(
+      error("schedule = \"interleaved-1f1b\"", "schedule = \"gpipe\""),
+      "p.toml:15:10: stage 0 holds 2 chunks of layers, which schedule gpipe cannot run; give it one range [first, "
+      "last) or use schedule = \"interleaved-1f1b\"");
+  EXPECT_EQ(error("layers = [[0, 2], [4, 5]]", "layers = [0, 2]"),
+            "p.toml:15:10: stage 0 holds one chunk of layers but schedule interleaved-1f1b needs at least 2; write "
+            "layers = [[first, last], [first, last]] or use schedule = \"1f1b\"");
+  EXPECT_EQ(error("layers = [[2, 4], [5, 6]]", "layers = [[2, 4], [5, 6], [6, 7]]"),
+            "p.toml:18:10: stage 1 holds 3 chunks of layers but stage 0 holds 2; give every stage of the pipeline the "
+            "same number");
+  EXPECT_EQ(error("micro_batches = 4", "micro_batches = 3"),
+            "p.toml:13:17: micro_batches is 3, no multiple of the 2 stages, which schedule interleaved-1f1b needs; "
+            "change micro_batches or use schedule = \"1f1b\"");
+  EXPECT_EQ(error("[[pipelines.stages]]\nlayers = [[2, 4], [5, 6]]\ngpu = \"GH200-96\"\n", ""),
+            "p.toml:14:1: the pipeline has 1 stage but schedule interleaved-1f1b needs at least 2; add stages or use "
+            "schedule = \"1f1b\"");
+  EXPECT_EQ(error("layers = [[2, 4], [5, 6]]", "layers = [[2, 3], [5, 6]]"),
+            "p.toml:15:10: chunk 1 of stage 0 starts at layer 4 but chunk 0 of stage 1 ends at 3");
+  EXPECT_EQ(error("layers = [[0, 2], [4, 5]]", "layers = [[1, 2], [4, 5]]"),
+            "p.toml:15:10: chunk 0 of stage 0 starts at layer 1, not 0");
+  EXPECT_EQ(error("[5, 6]", "[5, 5]"), "p.toml:18:10: chunk 1 of stage 1 holds no layers: [5, 5)");
+  EXPECT_EQ(error("[5, 6]", "[5, 6, 7]"), "p.toml:18:10: 'layers' must be [first, last), two integers, not 3");
+  EXPECT_EQ(error("[5, 6]", "5"),
+            "p.toml:18:19: 'pipelines[0].stages[1].layers' must be an array of arrays, not an integer");
+  EXPECT_EQ(error("[5, 6]", "[5, \"6\"]"),
+            "p.toml:18:23: 'pipelines[0].stages[1].layers' must be an integer, not a string");
+  EXPECT_EQ(error("\"zero1\"", "\"zero2\""), "p.toml:4:22: 'optimizer_sharding' is 'zero2'; use one of: none, zero1");
+}
+
+TEST(Plan, CheckOfAPlanInMemorySaysTheSameAsTheFile) {
+  Plan plan = parsed(interleaved);
+  plan.pipelines[0].micro_batches = 3;
+  plan.job.global_batch = 6;
+  EXPECT_EQ(
+      check_plan(plan).error().message(),
+      "pipeline 0: micro_batches is 3, no multiple of the 2 stages, which schedule interleaved-1f1b needs; change "
+      "micro_batches or use schedule = \"1f1b\"");
+}
+
+TEST(Plan, LayersOfTheLastChunkAreComparedWithTheModel) {
+  Model model;
+  model.name = "tiny-gpt";
+  model.blocks = 4;  // and embedding and head: 6 layers
+  model.max_sequence_length = 64;
+  EXPECT_TRUE(check_plan(parsed(interleaved), model).has_value());
+  model.blocks = 2;  // the first chunk of the last stage ends at layer 4, too
+  EXPECT_EQ(check_plan(parsed(interleaved), model).error().message(),
+            "pipeline 0 holds layers [0, 6) but model tiny-gpt has 4 layers; is the plan for another model, or is a "
+            "stage missing?");
+}
+
+#ifdef SAILOR_HAVE_RAPIDCHECK
+TEST(Plan, EveryInterleavedPlanReadsBackTheSame) {
+  const bool holds = rc::check("plan_to_toml() and back", [] {
+    Plan plan = parsed(interleaved);
+    plan.optimizer_sharding = *rc::gen::element(OptimizerSharding::none, OptimizerSharding::zero1);
+    plan.job.global_batch = 0;
+    plan.pipelines.clear();
+    const int pipelines = *rc::gen::inRange(1, 4);
+    for (int p = 0; p < pipelines; ++p) {
+      Pipeline pipeline;
+      pipeline.count = *rc::gen::inRange(1, 4);
+      pipeline.stages.resize(static_cast<std::size_t>(*rc::gen::inRange(2, 6)));
+      pipeline.micro_batches = static_cast<int>(pipeline.stages.size()) * *rc::gen::inRange(1, 5);
+      const int chunks = *rc::gen::inRange(2, 5);
+      int layer = 0;
+      for (int chunk = 0; chunk < chunks; ++chunk)
+        for (Stage& stage : pipeline.stages) {
+          const LayerRange range{layer, layer + *rc::gen::inRange(1, 4)};
+          layer = range.last;
+          stage.gpu = "g";
+          if (chunk == 0)
+            stage.layers = range;
+          else
+            stage.later_chunks.push_back(range);
+        }
+      plan.job.global_batch += pipeline.count * pipeline.micro_batches;
+      plan.pipelines.push_back(std::move(pipeline));
+    }
+    RC_ASSERT(check_plan(plan).has_value());
+    const auto again = parse_plan(plan_to_toml(plan), "p.toml");
+    RC_ASSERT(again.has_value());
+    RC_ASSERT(plan_to_toml(*again) == plan_to_toml(plan));
+    for (std::size_t p = 0; p < plan.pipelines.size(); ++p)
+      RC_ASSERT(again->pipelines[p].stages == plan.pipelines[p].stages);
+  });
+  EXPECT_TRUE(holds);
+}
+#endif
 
 TEST(Plan, OriginOfAPredictionIsKeptAndChecked) {
   Plan plan = parsed();

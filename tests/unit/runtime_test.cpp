@@ -14,7 +14,6 @@
 #include "runtime/data/samples.hpp"
 #include "runtime/data/token_file.hpp"
 #include "runtime/gradient_groups.hpp"
-#include "runtime/schedule.hpp"
 #include "runtime_models.hpp"
 
 namespace sailor::runtime::test {
@@ -174,48 +173,6 @@ TEST(RuntimeLayerMemory, UntrainedModelsGuessUniformly) {
   }
 }
 
-// ---- Schedule
-
-std::string spelled(const std::vector<ScheduleStep>& steps) {
-  std::string text;
-  for (const ScheduleStep& step : steps)
-    text += fmt::format("{}{} ", step.pass == Pass::forward ? 'F' : 'B', step.micro_batch);
-  return text;
-}
-
-TEST(RuntimeSchedule, OneForwardOneBackwardIsAsPublished) {
-  const auto steps = [](int stage, int stages, int micro_batches) {
-    return spelled(schedule_steps(Schedule::one_f_one_b, stage, stages, micro_batches));
-  };
-  EXPECT_EQ(steps(0, 3, 4), "F0 F1 F2 B0 F3 B1 B2 B3 ");
-  EXPECT_EQ(steps(1, 3, 4), "F0 F1 B0 F2 B1 F3 B2 B3 ");
-  EXPECT_EQ(steps(2, 3, 4), "F0 B0 F1 B1 F2 B2 F3 B3 ");
-  EXPECT_EQ(steps(0, 3, 1), "F0 B0 ");
-  EXPECT_EQ(steps(0, 1, 2), "F0 B0 F1 B1 ");
-}
-
-TEST(RuntimeSchedule, KeepsAtMostAsManyInFlightAsStagesFollow) {
-  for (int stages = 1; stages <= 5; ++stages)
-    for (int stage = 0; stage < stages; ++stage)
-      for (int micro_batches = 1; micro_batches <= 7; ++micro_batches) {
-        int in_flight = 0;
-        int most = 0;
-        std::vector<int> forward;
-        std::vector<int> backward;
-        for (const ScheduleStep& step : schedule_steps(Schedule::one_f_one_b, stage, stages, micro_batches)) {
-          (step.pass == Pass::forward ? forward : backward).push_back(step.micro_batch);
-          in_flight += step.pass == Pass::forward ? 1 : -1;
-          most = std::max(most, in_flight);
-          ASSERT_LE(backward.size(), forward.size());
-        }
-        EXPECT_EQ(most, std::min(micro_batches, stages - stage));
-        std::vector<int> all(static_cast<std::size_t>(micro_batches));
-        std::iota(all.begin(), all.end(), 0);
-        EXPECT_EQ(forward, all);
-        EXPECT_EQ(backward, all);
-      }
-}
-
 // ---- Gradient groups
 
 TEST(RuntimeGradientGroups, UnequalPipelinesSumEachLayerOverExactlyItsHolders) {
@@ -282,6 +239,11 @@ TEST(RuntimeSupport, RefusesWhatItCannotTrainAndSaysWhatItCan) {
   other = plan;
   other.schedule = Schedule::gpipe;
   EXPECT_NE(refused(other, gpt_model()).find("schedule gpipe"), std::string::npos);
+  other = plan;
+  other.optimizer_sharding = OptimizerSharding::zero1;
+  EXPECT_EQ(refused(other, gpt_model()),
+            "optimizer_sharding = \"zero1\": not there yet in sailor-train; use optimizer_sharding = \"none\" and a "
+            "smaller micro-batch or more stages");
   other = plan;
   other.pipelines[0].stages[0].tensor_parallel = 2;
   EXPECT_NE(refused(other, gpt_model()).find("pipeline 0, stage 0: tensor_parallel = 2"), std::string::npos);

@@ -228,9 +228,14 @@ Result<void> diff_run(const ProfileData& data, const RunRecord& run, const Optio
     if (!read) return fail(read.error());
     cluster = std::move(*read);
   }
+  const auto framework = simulator::find_framework("sailor", frameworks_folder(environment));  // it ran there
+  if (!framework) return fail(framework.error());
   const Profile profile(data);
-  const auto prediction = simulator::simulate(
-      *plan, {.model = *model, .profile = profile, .gpus = *gpus, .cluster = cluster ? &*cluster : nullptr});
+  const auto prediction = simulator::simulate(*plan, {.model = *model,
+                                                      .profile = profile,
+                                                      .gpus = *gpus,
+                                                      .framework = *framework,
+                                                      .cluster = cluster ? &*cluster : nullptr});
   if (!prediction) return fail(prediction.error());
   const auto stages = compare_stage_memory(*plan, *prediction, run);
   if (options.text("format") == "json") {

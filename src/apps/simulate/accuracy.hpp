@@ -1,0 +1,38 @@
+// How far predictions were off from measured iterations: a table, statistics of the errors, a box plot.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "apps/plot.hpp"
+#include "core/units.hpp"
+
+namespace sailor::apps {
+
+/// A measured run and its prediction.
+struct CaseOutcome {
+  std::string name{};
+  bool artefact = false;  ///< known not to measure what is predicted
+  std::string note{};
+  Seconds measured_time{};
+  std::optional<Seconds> measured_low{};  ///< a repetition has its time between these (95%); both or neither
+  std::optional<Seconds> measured_high{};
+  Seconds predicted_time{};
+  std::optional<Bytes> measured_memory{};
+  Bytes predicted_memory{};
+
+  /// predicted / measured - 1.
+  [[nodiscard]] double time_error() const;
+  [[nodiscard]] std::optional<double> memory_error() const;
+};
+
+/// A row per case; below, the errors with and without the artefacts where there are any, and why these are some.
+std::string accuracy_report(const std::string& title, std::span<const CaseOutcome> cases);
+nlohmann::ordered_json accuracy_to_json(const std::string& title, std::span<const CaseOutcome> cases);
+/// Signed errors of time and memory as box plots, the single cases beside them.
+Plot accuracy_plot(const std::string& title, std::span<const CaseOutcome> cases);
+
+}  // namespace sailor::apps

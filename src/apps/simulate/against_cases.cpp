@@ -1,0 +1,68 @@
+#include "apps/simulate/against_cases.hpp"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <map>
+
+#include "apps/inputs.hpp"
+#include "apps/simulate/accuracy.hpp"
+#include "core/text.hpp"
+#include "simulator/cases.hpp"
+#include "simulator/simulator.hpp"
+
+namespace sailor::apps {
+
+Result<void> compare_with_cases(const Options& options, const Environment& environment, const GpuCatalogue& gpus,
+                                const Profile& profile) {
+  const std::string path = options.text("against");
+  if (options.has("trace"))
+    return fail(ErrorCode::usage, "--trace is for one plan, not for the cases of a file",
+                "name a PLAN, or leave it out");
+  if (to_lower(std::filesystem::path(path).extension().string()) == ".h5")
+    return fail(ErrorCode::usage, fmt::format("PLAN is missing: the plan that the run '{}' is compared with", path));
+  const auto file = simulator::load_cases(path);
+  if (!file) return fail(file.error());
+  auto cluster = read_cluster(options, environment, gpus);
+  if (!cluster) return fail(cluster.error());
+  const auto framework = simulator::find_framework(
+      options.given("framework") ? options.text("framework") : file->framework, frameworks_folder(environment));
+  if (!framework) return fail(framework.error(), path);
+
+  std::map<std::string, Model> models;
+  std::vector<CaseOutcome> outcomes;
+  for (const simulator::Case& entry : file->cases) {
+    const std::string where = fmt::format("{}, case '{}'", path, entry.name);
+    auto model = models.find(entry.plan.job.model);
+    if (model == models.end()) {
+      auto found = find_model(entry.plan.job.model, models_folder(options, environment));
+      if (!found) return fail(found.error(), where);
+      model = models.emplace(entry.plan.job.model, *std::move(found)).first;
+    }
+    if (auto good = check_plan(entry.plan, model->second); !good) return fail(good.error(), where);
+    const auto prediction = simulator::simulate(entry.plan, {.model = model->second,
+                                                             .profile = profile,
+                                                             .gpus = gpus,
+                                                             .framework = *framework,
+                                                             .cluster = *cluster ? &**cluster : nullptr,
+                                                             .measured_only = options.flag("measured-only")});
+    if (!prediction) return fail(prediction.error(), where);
+    outcomes.push_back({.name = entry.name,
+                        .artefact = entry.artefact,
+                        .note = entry.note,
+                        .measured_time = entry.iteration_time,
+                        .measured_low = entry.iteration_time_low,
+                        .measured_high = entry.iteration_time_high,
+                        .predicted_time = prediction->iteration_time,
+                        .measured_memory = entry.peak_memory,
+                        .predicted_memory = prediction->peak_memory});
+  }
+  if (options.has("plot")) SAILOR_CHECK(draw(accuracy_plot(file->title, outcomes), options.text("plot")));
+  if (options.text("format") == "json")
+    fmt::print("{}\n", accuracy_to_json(file->title, outcomes).dump(2));
+  else
+    fmt::print("{}", accuracy_report(file->title, outcomes));
+  return {};
+}
+
+}  // namespace sailor::apps

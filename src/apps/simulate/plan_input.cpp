@@ -1,0 +1,129 @@
+#include "apps/simulate/plan_input.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <set>
+
+#include "core/files.hpp"
+#include "core/text.hpp"
+#include "plan/original_plan.hpp"
+#include "plan/placement.hpp"
+
+namespace sailor::apps {
+
+namespace {
+
+bool is_original_json(const std::string& path, std::string_view text) {
+  if (to_lower(std::filesystem::path(path).extension().string()) == ".json") return true;
+  const std::size_t first = text.find_first_not_of(" \t\r\n");
+  return first != std::string_view::npos && text[first] == '{';  // TOML cannot begin so
+}
+
+/// --precision, else what the profile has of the model: tf32 before fp32, like sailor-plan.
+Result<Precision> precision_for(const Options& options, const Profile& profile, const Model& model) {
+  if (options.has("precision")) return parse_precision(options.text("precision"));
+  const auto known = profile.precisions(model.name);
+  if (known.empty()) return Precision::fp32;
+  return std::find(known.begin(), known.end(), Precision::tf32) != known.end() ? Precision::tf32 : known.front();
+}
+
+/// plan.toml says its model and precision; options may say the same.
+Result<void> check_not_contradicted(const Plan& plan, const Model& model, const std::string& path,
+                                    const Options& options, const std::string& models) {
+  if (options.has("model")) {
+    const auto asked = find_model(options.text("model"), models);
+    if (!asked) return fail(asked.error());
+    if (asked->name != model.name)
+      return fail(ErrorCode::usage,
+                  fmt::format("'{}' is a plan for {}, but --model says {}", path, model.name, asked->name),
+                  "leave out --model, or make a plan for it");
+  }
+  if (options.has("precision") && options.text("precision") != to_string(plan.job.precision))
+    return fail(ErrorCode::usage,
+                fmt::format("'{}' is a plan in {}, but --precision says {}", path, to_string(plan.job.precision),
+                            options.text("precision")),
+                "leave out --precision, or edit the plan");
+  return {};
+}
+
+}  // namespace
+
+Result<PlanInput> read_plan_input(const std::string& path, const Options& options, const Environment& environment,
+                                  const GpuCatalogue& gpus, const Profile& profile) {
+  auto text = read_text_file(path);
+  if (!text) return fail(text.error());
+  const std::string models = models_folder(options, environment);
+  if (is_original_json(path, *text)) {
+    if (!options.has("model"))
+      return fail(ErrorCode::usage,
+                  fmt::format("'{}' is a plan of the original Sailor, which does not say its model", path),
+                  "name it with --model");
+    auto model = find_model(options.text("model"), models);
+    if (!model) return fail(model.error());
+    const auto precision = precision_for(options, profile, *model);
+    if (!precision) return fail(precision.error());
+    const auto gpu_name = [&](std::string_view name) -> Result<std::string> {
+      auto gpu = gpus.find(name);
+      if (!gpu) return fail(gpu.error());
+      return gpu->name;
+    };
+    auto original = parse_original_plan(*text, path, {.model = *model, .precision = *precision, .gpu_name = gpu_name});
+    if (!original) return fail(original.error());
+    if (auto good = check_plan(original->plan, *model); !good) return fail(good.error(), path);
+    return PlanInput{.plan = std::move(original->plan),
+                     .model = *std::move(model),
+                     .measured_time = original->measured_time,
+                     .measured_memory = original->measured_memory};
+  }
+  auto plan = parse_plan(*text, path);
+  if (!plan) return fail(plan.error());
+  auto model = find_model(plan->job.model, models);
+  if (!model) return fail(model.error(), path);
+  if (auto good = check_plan(*plan, *model); !good) return fail(good.error(), path);
+  SAILOR_CHECK(check_not_contradicted(*plan, *model, path, options, models));
+  return PlanInput{.plan = *std::move(plan),
+                   .model = *std::move(model),
+                   .measured_time = std::nullopt,
+                   .measured_memory = std::nullopt};
+}
+
+std::vector<std::string> what_is_missing(const Plan& plan, const Cluster& cluster, const std::string& partition) {
+  const std::string where = partition.empty() ? "the cluster" : fmt::format("partition '{}'", partition);
+  std::map<std::string, std::pair<int, int>> there;  // devices and nodes by GPU type
+  DevicesPerNode per_node;
+  for (const NodeGroup& group : cluster.usable(partition, false)) {
+    there[group.gpu].first += group.count * group.gpus_per_node;
+    there[group.gpu].second += group.count;
+    per_node[group.gpu] = std::max(per_node[group.gpu], group.gpus_per_node);
+  }
+  const std::vector<RankRole> roles = rank_roles(plan);
+  const auto nodes = nodes_of_ranks(plan, per_node);
+  std::map<std::string, std::pair<int, std::set<int>>> needed;
+  for (const RankRole& role : roles) {
+    auto& [devices, on_nodes] = needed[stage_of(plan, role).gpu];
+    ++devices;
+    if (nodes) on_nodes.insert((*nodes)[static_cast<std::size_t>(role.rank)]);
+  }
+  std::vector<std::string> missing;
+  int all_nodes = 0;
+  for (const auto& [gpu, need] : needed) {
+    const auto found = there.find(gpu);
+    const auto [devices, on_nodes] = found == there.end() ? std::pair(0, 0) : found->second;
+    all_nodes += static_cast<int>(need.second.size());
+    if (need.first > devices)
+      missing.push_back(fmt::format("the plan takes {} {}, but {} has {}", need.first, gpu, where, devices));
+    else if (static_cast<int>(need.second.size()) > on_nodes)
+      missing.push_back(
+          fmt::format("the plan takes {} nodes of {}, but {} has {}", need.second.size(), gpu, where, on_nodes));
+  }
+  if (const Partition* named = cluster.find_partition(partition);
+      named != nullptr && named->most_nodes && all_nodes > *named->most_nodes)
+    missing.push_back(
+        fmt::format("the plan takes {} nodes, but a job in {} may have {}", all_nodes, where, *named->most_nodes));
+  return missing;
+}
+
+}  // namespace sailor::apps

@@ -1,0 +1,35 @@
+// The plan that sailor-simulate is asked about, in our form or the original's, and whether a cluster can hold it.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "apps/options.hpp"
+#include "cluster/cluster.hpp"
+#include "cluster/gpu_catalogue.hpp"
+#include "core/error.hpp"
+#include "model/model.hpp"
+#include "plan/plan.hpp"
+#include "profile/profile.hpp"
+
+namespace sailor::apps {
+
+struct PlanInput {
+  Plan plan;
+  Model model;
+  /// What the file says was measured; the original's JSON may.
+  std::optional<Seconds> measured_time;
+  std::optional<Bytes> measured_memory;
+};
+
+/// A plan.toml, or the original's JSON (a name that ends in .json, or text that begins with a brace), which needs
+/// --model and takes --precision. Errors: usage (--model is missing, or contradicts a plan.toml as --precision may) and
+/// those of the file.
+Result<PlanInput> read_plan_input(const std::string& path, const Options& options, const Environment& environment,
+                                  const GpuCatalogue& gpus, const Profile& profile);
+
+/// What the plan takes and the cluster (or its partition, if not empty) does not have: "the plan takes 8 GH200-96 ...".
+std::vector<std::string> what_is_missing(const Plan& plan, const Cluster& cluster, const std::string& partition);
+
+}  // namespace sailor::apps

@@ -1,0 +1,305 @@
+#include "plan/original_plan.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+#include "core/files.hpp"
+#include "core/terminal.hpp"
+#include "core/text.hpp"
+#include "core/toml_reader.hpp"
+
+namespace sailor {
+
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::int64_t most_ranks = 1 << 20;
+
+/// A value and where it stands: "file: pipeline_list[0].dp".
+class Value {
+ public:
+  Value(const Json& json, std::string_view file, std::string path) : json_(json), file_(file), path_(std::move(path)) {}
+
+  [[nodiscard]] tl::unexpected<Error> invalid(const std::string& what, std::string hint = {}) const {
+    return fail(ErrorCode::invalid_input, where() + ": " + what, std::move(hint));
+  }
+  [[nodiscard]] std::string where() const {
+    return path_.empty() ? std::string(file_) : fmt::format("{}: {}", file_, path_);
+  }
+  [[nodiscard]] bool has(const char* key) const { return json_.contains(key); }
+
+  [[nodiscard]] Result<Value> at(const char* key) const {
+    if (!json_.is_object()) return invalid(fmt::format("must be an object, not {}", json_.type_name()));
+    const auto found = json_.find(key);
+    if (found == json_.end()) return invalid(fmt::format("key '{}' is missing", key));
+    return Value(*found, file_, path_.empty() ? key : fmt::format("{}.{}", path_, key));
+  }
+  [[nodiscard]] Value operator[](std::size_t index) const {
+    return {json_[index], file_, fmt::format("{}[{}]", path_, index)};
+  }
+  /// The number of elements of an array that is not empty.
+  [[nodiscard]] Result<std::size_t> size() const {
+    if (!json_.is_array()) return invalid(fmt::format("must be an array, not {}", json_.type_name()));
+    if (json_.empty()) return invalid("is empty");
+    return json_.size();
+  }
+  [[nodiscard]] Result<int> integer(std::int64_t smallest, std::int64_t largest) const {
+    // Some of the original's planners write 4.0.
+    const bool whole = json_.is_number_integer() ||
+                       (json_.is_number_float() && std::trunc(json_.get<double>()) == json_.get<double>());
+    if (!whole) return invalid("must be an integer");
+    const double value = json_.get<double>();
+    if (value < static_cast<double>(smallest) || value > static_cast<double>(largest))
+      return invalid(fmt::format("is {} but must be from {} to {}", json_.dump(), smallest, largest));
+    return static_cast<int>(value);
+  }
+  [[nodiscard]] Result<double> positive_number() const {
+    const double value = json_.is_number() ? json_.get<double>() : 0.0;
+    if (!(value > 0.0) || !std::isfinite(value)) return invalid("must be a number above 0");
+    return value;
+  }
+  [[nodiscard]] Result<std::string> text() const {
+    if (!json_.is_string()) return invalid(fmt::format("must be a string, not {}", json_.type_name()));
+    return json_.get<std::string>();
+  }
+
+ private:
+  const Json& json_;
+  std::string_view file_;
+  std::string path_;
+};
+
+/// "[json.exception.parse_error.101] parse error at line 1, column 2: ..." without what is in brackets.
+std::string reason_of(const std::exception& error) {
+  const std::string text = error.what();
+  const std::size_t end = text.starts_with('[') ? text.find("] ") : std::string::npos;
+  return valid_utf8(end == std::string::npos ? text : text.substr(end + 2));
+}
+
+class Reader {
+ public:
+  explicit Reader(const OriginalPlanOptions& options) : options_(options) {}
+
+  Result<OriginalPlan> read(const Value& root) {
+    OriginalPlan original;
+    Plan& plan = original.plan;
+    plan.job.model = options_.model.name;
+    plan.job.sequence_length =
+        options_.sequence_length > 0 ? options_.sequence_length : options_.model.max_sequence_length;
+    plan.job.precision = options_.precision;
+    const auto micro_batch = integer(root, "mbs", 1, most_ranks);
+    if (!micro_batch) return fail(micro_batch.error());
+    plan.micro_batch = *micro_batch;
+    const auto global_batch = integer(root, "gbs", 1, 1 << 28);
+    if (!global_batch) return fail(global_batch.error());
+    plan.job.global_batch = *global_batch;
+    if (*global_batch % *micro_batch != 0)
+      return root.at("gbs")->invalid(fmt::format("{} is no multiple of mbs ({})", *global_batch, *micro_batch),
+                                     "change gbs or mbs");
+
+    const auto pipelines = root.at("pipeline_list");
+    if (!pipelines) return fail(pipelines.error());
+    const auto count = pipelines->size();
+    if (!count) return fail(count.error());
+    for (std::size_t i = 0; i < *count; ++i) SAILOR_CHECK(read_pipeline((*pipelines)[i]));
+
+    const int micro_batches = *global_batch / *micro_batch;
+    if (static_cast<std::size_t>(micro_batches) < chains_.size())
+      return root.at("gbs")->invalid(
+          fmt::format("gbs / mbs is {}, less than one micro-batch for each of the {} data-parallel replicas",
+                      micro_batches, chains_.size()),
+          "change gbs, mbs or the replicas");
+    fold(micro_batches, plan);
+    if (const auto good = check_plan(plan, options_.model); !good) return fail(good.error(), root.where());
+
+    if (root.has("real")) {
+      const auto time = root.at("real")->positive_number();
+      if (!time) return fail(time.error());
+      original.measured_time = Seconds(*time);
+    }
+    if (root.has("max_mem")) {
+      const auto memory = root.at("max_mem")->positive_number();
+      if (!memory) return fail(memory.error());
+      original.measured_memory = Bytes(*memory);
+    }
+    return original;
+  }
+
+ private:
+  static Result<int> integer(const Value& table, const char* key, std::int64_t smallest, std::int64_t largest) {
+    const auto value = table.at(key);
+    if (!value) return fail(value.error());
+    return value->integer(smallest, largest);
+  }
+
+  /// An array with one entry for each of `stages` stages.
+  static Result<Value> per_stage(const Value& pipeline, const char* key, std::size_t stages) {
+    auto array = pipeline.at(key);
+    if (!array) return array;
+    const auto size = array->size();
+    if (!size) return fail(size.error());
+    if (*size != stages)
+      return array->invalid(fmt::format("is of {} but num_stages is {}", plural(*size, "stage"), stages));
+    return array;
+  }
+
+  Result<void> read_pipeline(const Value& pipeline) {
+    const auto stages = integer(pipeline, "num_stages", 1, most_ranks);
+    if (!stages) return fail(stages.error());
+    const auto count = static_cast<std::size_t>(*stages);
+    const auto layers = per_stage(pipeline, "layers_per_stage", count);
+    if (!layers) return fail(layers.error());
+    const auto groups = per_stage(pipeline, "tmp_per_stage", count);
+    if (!groups) return fail(groups.error());
+
+    const std::size_t first = chains_.size();
+    for (std::size_t s = 0; s < count; ++s) {
+      const auto range = read_layers((*layers)[s]);
+      if (!range) return fail(range.error());
+      const Value replicas = (*groups)[s];
+      const auto size = replicas.size();
+      if (!size) return fail(size.error());
+      if (s == 0) chains_.resize(first + *size);
+      if (first + *size != chains_.size())
+        return replicas.invalid(
+            fmt::format("{} here but {} in stage 0", plural(*size, "data-parallel replica"), chains_.size() - first),
+            "Sailor's pipelines have as many replicas in every stage");
+      for (std::size_t r = 0; r < *size; ++r) {
+        auto stage = read_group(replicas[r]);
+        if (!stage) return fail(stage.error());
+        stage->layers = *range;
+        chains_[first + r].push_back(*std::move(stage));
+      }
+    }
+    if (!pipeline.has("dp")) return {};
+    const auto degrees = per_stage(pipeline, "dp", count);
+    if (!degrees) return fail(degrees.error());
+    for (std::size_t s = 0; s < count; ++s) {
+      const auto degree = (*degrees)[s].integer(1, most_ranks);
+      if (!degree) return fail(degree.error());
+      if (const std::size_t replicas = chains_.size() - first; static_cast<std::size_t>(*degree) != replicas)
+        return (*degrees)[s].invalid(
+            fmt::format("is {} but tmp_per_stage has {}", *degree, plural(replicas, "data-parallel replica")));
+    }
+    return {};
+  }
+
+  static Result<LayerRange> read_layers(const Value& layers) {
+    const auto size = layers.size();
+    if (!size) return fail(size.error());
+    LayerRange range;
+    for (std::size_t i = 0; i < *size; ++i) {
+      const auto layer = layers[i].integer(0, 1 << 24);
+      if (!layer) return fail(layer.error());
+      if (i == 0)
+        range.first = *layer;
+      else if (*layer != range.last)
+        return layers[i].invalid(fmt::format("layer {} follows layer {}", *layer, range.last - 1),
+                                 "a stage holds layers that follow one another");
+      range.last = *layer + 1;
+    }
+    return range;
+  }
+
+  /// One replica of a stage: [[[gpu, GPUs, zone], ...], tensor parallel degree].
+  Result<Stage> read_group(const Value& group) {
+    const auto size = group.size();
+    if (!size) return fail(size.error());
+    if (*size != 2) return group.invalid("must be [[[gpu, GPUs, zone], ...], tensor parallel degree]");
+    Stage stage;
+    const Value machines = group[0];
+    const auto count = machines.size();
+    if (!count) return fail(count.error());
+    std::int64_t gpus = 0;
+    for (std::size_t i = 0; i < *count; ++i) {
+      const Value machine = machines[i];
+      const auto fields = machine.size();
+      if (!fields) return fail(fields.error());
+      if (*fields != 3) return machine.invalid("must be [gpu, GPUs, zone]");
+      auto gpu = find_gpu(machine[0]);
+      if (!gpu) return fail(gpu.error());
+      const auto number = machine[1].integer(1, most_ranks);
+      if (!number) return fail(number.error());
+      auto zone = machine[2].text();
+      if (!zone) return fail(zone.error());
+      gpus += *number;
+      if (i > 0 && (*gpu != stage.gpu || *zone != stage.zone))
+        return machine.invalid(fmt::format("{} in zone '{}' beside {} in zone '{}' in one tensor-parallel group", *gpu,
+                                           *zone, stage.gpu, stage.zone),
+                               "Sailor's tensor-parallel groups have one GPU type and one zone");
+      stage.gpu = *std::move(gpu);
+      stage.zone = *std::move(zone);
+    }
+    const auto degree = group[1].integer(1, 1024);
+    if (!degree) return fail(degree.error());
+    if (*degree > gpus)
+      return group[1].invalid(
+          fmt::format("tensor parallel degree {} on {}", *degree, plural(static_cast<std::size_t>(gpus), "GPU")));
+    stage.tensor_parallel = *degree;
+    ranks_ += *degree;
+    if (ranks_ > most_ranks) return group.invalid(fmt::format("the plan has more than {} ranks", most_ranks));
+    return stage;
+  }
+
+  Result<std::string> find_gpu(const Value& value) {
+    const auto text = value.text();
+    if (!text) return text;
+    if (const auto found = gpus_.find(*text); found != gpus_.end()) return found->second;
+    auto name = options_.gpu_name(*text);
+    if (!name) return fail(name.error(), value.where());
+    gpus_.emplace(*text, *name);
+    return name;
+  }
+
+  /// Makes the plan's pipelines of the chains: equal ones become one entry.
+  void fold(int micro_batches, Plan& plan) {
+    std::map<std::string, std::size_t> entries;
+    const int replicas = static_cast<int>(chains_.size());
+    for (int i = 0; i < replicas; ++i) {
+      std::vector<Stage>& stages = chains_[static_cast<std::size_t>(i)];
+      const int mine = micro_batches / replicas + (i < micro_batches % replicas ? 1 : 0);
+      std::string key = fmt::format("{}", mine);
+      for (const Stage& stage : stages)
+        key += fmt::format("|{}:{}|{}|{}|{}", stage.layers.first, stage.layers.last, stage.tensor_parallel,
+                           toml_quote(stage.gpu), toml_quote(stage.zone));
+      const auto [entry, fresh] = entries.emplace(std::move(key), plan.pipelines.size());
+      if (fresh)
+        plan.pipelines.push_back({.count = 1, .micro_batches = mine, .stages = std::move(stages)});
+      else
+        ++plan.pipelines[entry->second].count;
+    }
+  }
+
+  const OriginalPlanOptions& options_;
+  std::map<std::string, std::string> gpus_;  // in the catalogue, by the name in the file
+  std::vector<std::vector<Stage>> chains_;   // one per data-parallel replica of every pipeline, in the file's order
+  std::int64_t ranks_ = 0;
+};
+
+}  // namespace
+
+Result<OriginalPlan> parse_original_plan(std::string_view text, std::string_view source_name,
+                                         const OriginalPlanOptions& options) {
+  Json root;
+  try {
+    root = Json::parse(text.begin(), text.end());
+  } catch (const Json::exception& error) {
+    return fail(ErrorCode::invalid_input, fmt::format("{}: {}", source_name, reason_of(error)));
+  }
+  return Reader(options).read(Value(root, source_name, ""));
+}
+
+Result<OriginalPlan> load_original_plan(const std::filesystem::path& path, const OriginalPlanOptions& options) {
+  auto text = read_text_file(path);
+  if (!text) return fail(text.error());
+  return parse_original_plan(*text, path.string(), options);
+}
+
+}  // namespace sailor

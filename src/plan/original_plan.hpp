@@ -1,0 +1,48 @@
+// Reads plans in the JSON of the original Sailor (github.com/eth-easl/sailor): those of its planner and evaluator, and
+// those that its authors published with what they measured.
+//
+// {"pipeline_list": [{"num_stages": 2,
+//                     "layers_per_stage": [[0, 1], [2]],
+//                     "tmp_per_stage": [[[[["GH-96", 4, "zone"]], 4], ...one per data-parallel replica], ...per stage],
+//                     "dp": [...replicas of every stage]}],
+//  "mbs": 8, "gbs": 1024, "real": 1.5, "max_mem": 25e9}
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "core/error.hpp"
+#include "core/units.hpp"
+#include "model/model.hpp"
+#include "plan/plan.hpp"
+
+namespace sailor {
+
+/// What the files do not say. The model must outlive the call.
+struct OriginalPlanOptions {
+  const Model& model;
+  Precision precision = Precision::fp32;
+  /// The name in the GPU catalogue of a name in the file ("GH-96").
+  std::function<Result<std::string>(std::string_view)> gpu_name;
+  int sequence_length = 0;  ///< tokens; 0: as long as the model allows
+};
+
+struct OriginalPlan {
+  /// A pipeline per data-parallel replica: replica i of every stage. Equal ones are folded. The micro-batches are
+  /// divided as evenly as they can be, the first pipelines take one more.
+  Plan plan;
+  std::optional<Seconds> measured_time;  ///< `real`: of an iteration
+  std::optional<Bytes> measured_memory;  ///< `max_mem`: the largest of any GPU
+};
+
+/// Keys that are not named above are ignored. Errors: invalid_input with the path of keys, also where a plan has no
+/// counterpart here: stages with unequal numbers of replicas, tensor-parallel groups of several GPU types or zones.
+Result<OriginalPlan> parse_original_plan(std::string_view text, std::string_view source_name,
+                                         const OriginalPlanOptions& options);
+/// Errors besides: not_found, io.
+Result<OriginalPlan> load_original_plan(const std::filesystem::path& path, const OriginalPlanOptions& options);
+
+}  // namespace sailor

@@ -1,0 +1,62 @@
+#include "plan/schedule.hpp"
+
+#include <algorithm>
+
+namespace sailor {
+
+namespace {
+
+/// The `index`-th pass of a direction: under interleaving, chunk after chunk for each group of `stages` micro-batches.
+ScheduleStep step_of(Pass pass, int index, int stages, int chunks) {
+  if (chunks == 1) return {.pass = pass, .micro_batch = index, .chunk = 0};
+  const int chunk = index / stages % chunks;
+  return {.pass = pass,
+          .micro_batch = index / (stages * chunks) * stages + index % stages,
+          .chunk = pass == Pass::forward ? chunk : chunks - 1 - chunk};
+}
+
+}  // namespace
+
+int warm_up_steps(Schedule schedule, int stage, int stages, int chunks, int micro_batches) {
+  const int all = chunks * micro_batches;
+  switch (schedule) {
+    case Schedule::gpipe:
+      return all;
+    case Schedule::one_f_one_b:
+      return std::min(stages - stage - 1, all);
+    case Schedule::interleaved_1f1b:
+      break;
+  }
+  if (micro_batches == stages) return all;
+  return std::min(2 * (stages - stage - 1) + (chunks - 1) * stages, all);
+}
+
+std::vector<ScheduleStep> schedule_steps(Schedule schedule, int stage, int stages, int chunks, int micro_batches) {
+  const int all = chunks * micro_batches;
+  const int warm_up = warm_up_steps(schedule, stage, stages, chunks, micro_batches);
+  std::vector<ScheduleStep> steps;
+  steps.reserve(2 * static_cast<std::size_t>(all));
+  for (int i = 0; i < warm_up; ++i) steps.push_back(step_of(Pass::forward, i, stages, chunks));
+  for (int i = warm_up; i < all; ++i) {
+    steps.push_back(step_of(Pass::forward, i, stages, chunks));
+    steps.push_back(step_of(Pass::backward, i - warm_up, stages, chunks));
+  }
+  for (int i = all - warm_up; i < all; ++i) steps.push_back(step_of(Pass::backward, i, stages, chunks));
+  return steps;
+}
+
+double peak_in_flight(Schedule schedule, int stage, int stages, int micro_batches, const std::vector<double>& sizes) {
+  const int chunks = static_cast<int>(sizes.size());
+  if (chunks == 1)
+    return sizes.front() * std::min(warm_up_steps(schedule, stage, stages, 1, micro_batches) + 1, micro_batches);
+  double now = 0.0;
+  double peak = 0.0;
+  for (const ScheduleStep& step : schedule_steps(schedule, stage, stages, chunks, micro_batches)) {
+    const double size = sizes[static_cast<std::size_t>(step.chunk)];
+    now += step.pass == Pass::forward ? size : -size;
+    peak = std::max(peak, now);
+  }
+  return peak;
+}
+
+}  // namespace sailor

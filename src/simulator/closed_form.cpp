@@ -1,0 +1,86 @@
+#include "simulator/closed_form.hpp"
+
+#include <algorithm>
+
+namespace sailor::simulator {
+
+namespace {
+
+/// Of a kind of time per pass and per boundary: the way through, and the longest that one stage or link is taken.
+struct Way {
+  Seconds through{};
+  Seconds longest{};
+};
+
+/// `link_time`: the longest that one micro-batch takes a link, when transfers overlap.
+template <class PassTime, class BoundaryTime, class LinkTime>
+Way way(const PipelineTimes& pipeline, PassTime pass_time, BoundaryTime boundary_time, LinkTime link_time) {
+  const auto stages = static_cast<std::size_t>(pipeline.stages);
+  const bool blocks = !pipeline.overlaps_transfers;
+  Way result;
+  for (std::size_t i = 0; i < stages; ++i) {
+    const Seconds pass = pass_time(pipeline.passes[i]);
+    const Seconds behind = i + 1 < stages ? boundary_time(pipeline.boundaries[i]) : Seconds{};
+    const Seconds before = i > 0 ? boundary_time(pipeline.boundaries[i - 1]) : Seconds{};
+    result.through += pass + behind;
+    result.longest = std::max(result.longest, blocks ? pass + before + behind : pass);
+  }
+  if (!blocks)
+    for (const BoundaryTimes& boundary : pipeline.boundaries)
+      result.longest = std::max(result.longest, link_time(boundary));
+  return result;
+}
+
+Seconds interleaved(const PipelineTimes& pipeline) {
+  const auto stages = static_cast<std::size_t>(pipeline.stages);
+  Seconds all{};
+  Seconds slowest{};
+  for (std::size_t i = 0; i < stages; ++i) {
+    Seconds stage{};
+    for (std::size_t v = i; v < pipeline.passes.size(); v += stages)
+      stage += pipeline.passes[v].forward + pipeline.passes[v].backward;
+    all += stage;
+    slowest = std::max(slowest, stage);
+  }
+  Seconds transfers{};
+  for (const BoundaryTimes& boundary : pipeline.boundaries) transfers += boundary.forward + boundary.backward;
+  return slowest * pipeline.micro_batches + (all - slowest) / pipeline.chunks + transfers / pipeline.chunks;
+}
+
+/// 1F1B lets stage i start a micro-batch when another of the `stages - i` that it may have in flight is back from the
+/// stages behind it: so often it can at most. Matters when transfers overlap; blocking ones keep the stage busy.
+Seconds longest_round(const PipelineTimes& pipeline) {
+  const auto stages = static_cast<std::size_t>(pipeline.stages);
+  Seconds round{};
+  Seconds longest{};
+  for (std::size_t i = stages; i-- > 0;) {
+    round += pipeline.passes[i].forward + pipeline.passes[i].backward;
+    if (i + 1 < stages) round += pipeline.boundaries[i].forward + pipeline.boundaries[i].backward;
+    longest = std::max(longest, round / static_cast<double>(stages - i));
+  }
+  return longest;
+}
+
+}  // namespace
+
+Seconds closed_form(const PipelineTimes& pipeline) {
+  const double more = pipeline.micro_batches - 1;
+  if (pipeline.schedule == Schedule::interleaved_1f1b) return interleaved(pipeline);
+  if (pipeline.schedule == Schedule::gpipe) {
+    const auto activation = [](const BoundaryTimes& c) { return c.forward; };
+    const auto gradient = [](const BoundaryTimes& c) { return c.backward; };
+    const Way forward = way(
+        pipeline, [](const PassTimes& t) { return t.forward; }, activation, activation);
+    const Way backward = way(
+        pipeline, [](const PassTimes& t) { return t.backward; }, gradient, gradient);
+    return forward.through + backward.through + (forward.longest + backward.longest) * more;
+  }
+  Way both = way(
+      pipeline, [](const PassTimes& t) { return t.forward + t.backward; },
+      [](const BoundaryTimes& c) { return c.forward + c.backward; },
+      [](const BoundaryTimes& c) { return std::max(c.forward, c.backward); });  // each direction is a link of its own
+  if (pipeline.overlaps_transfers) both.longest = std::max(both.longest, longest_round(pipeline));
+  return both.through + both.longest * more;
+}
+
+}  // namespace sailor::simulator

@@ -1,0 +1,610 @@
+#include "simulator/costs.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <limits>
+#include <unordered_map>
+
+#include "plan/placement.hpp"
+#include "plan/schedule.hpp"
+
+namespace sailor::simulator {
+
+namespace {
+
+/// Bytes of one value that crosses a stage boundary.
+double value_bytes(Precision precision) { return precision == Precision::bf16 ? 2.0 : 4.0; }
+
+DevicesPerNode devices_per_node(const Cluster* cluster) {
+  DevicesPerNode devices;
+  if (cluster == nullptr) return devices;
+  for (const NodeGroup& group : cluster->groups) {
+    int& count = devices[group.gpu];
+    count = count == 0 ? group.gpus_per_node : std::min(count, group.gpus_per_node);
+  }
+  return devices;
+}
+
+/// Smallest memory among the nodes that carry the type, in the stage's zone when it names one.
+std::optional<Bytes> capacity_of(const Environment& environment, const GpuType& type, const std::string& zone) {
+  std::optional<Bytes> smallest;
+  if (environment.cluster != nullptr)
+    for (const NodeGroup& group : environment.cluster->groups) {
+      const bool in_zone = zone.empty() || group.zone == zone ||
+                           std::find(group.partitions.begin(), group.partitions.end(), zone) != group.partitions.end();
+      if (group.gpu != type.name || !in_zone) continue;
+      const Bytes memory = device_memory(type, group);
+      smallest = smallest ? std::min(*smallest, memory) : memory;
+    }
+  if (!smallest && type.kind == DeviceKind::gpu) smallest = type.memory;
+  return smallest;
+}
+
+const ZoneLink* zone_link(const Cluster* cluster, const std::string& from, const std::string& to) {
+  if (cluster == nullptr || from == to) return nullptr;
+  for (const ZoneLink& link : cluster->links)
+    if ((link.from == from && link.to == to) || (link.from == to && link.to == from)) return &link;
+  return nullptr;
+}
+
+/// Numbers that identify something looked up, to be hashed.
+using Key = std::array<std::uint64_t, 3>;
+struct KeyHash {
+  std::size_t operator()(const Key& key) const {
+    std::uint64_t hash = 0;
+    for (const std::uint64_t part : key) {  // the finalizer of MurmurHash3 over each part
+      std::uint64_t x = part + hash + 0x9e3779b97f4a7c15ULL;
+      x = (x ^ (x >> 33)) * 0xff51afd7ed558ccdULL;
+      x = (x ^ (x >> 33)) * 0xc4ceb9fe1a85ec53ULL;
+      hash = x ^ (x >> 33);
+    }
+    return hash;
+  }
+};
+std::uint64_t bits_of(Bytes amount) { return std::bit_cast<std::uint64_t>(amount.value()); }
+
+/// A GPU type in a zone.
+struct Place {
+  std::string gpu;
+  std::string zone;
+  std::optional<Bytes> capacity;
+  UsdPerHour price{};
+  std::optional<Bytes> base;  ///< memory of a process before its first tensor
+  std::optional<EstimatedInput> base_input;
+};
+
+/// What is known of a stage before anything is priced.
+struct StageFacts {
+  std::uint32_t place = 0;
+  int first_node = 0;  ///< of the first copy
+  int last_node = 0;   ///< of the last copy
+  int busy_ranks = 1;  ///< on the first copy's node
+};
+
+}  // namespace
+
+struct CostModel::State {
+  explicit State(const Environment& environment) : env(environment), devices(devices_per_node(env.cluster)) {
+    if (env.costs == nullptr) own_costs.emplace(env.model, env.profile, env.gpus, env.measured_only);
+    parameters.push_back(0.0);
+    for (int layer = 0; layer < env.model.layers(); ++layer)
+      parameters.push_back(parameters.back() + static_cast<double>(env.model.parameters(env.model.layer_kind(layer))));
+    tied = static_cast<double>(env.model.tied_parameters());
+  }
+
+  const LayerCosts& layer_costs() const { return env.costs != nullptr ? *env.costs : *own_costs; }
+
+  Result<std::uint32_t> place_of(const Stage& stage) {
+    for (std::size_t i = 0; i < places.size(); ++i)
+      if (places[i].gpu == stage.gpu && places[i].zone == stage.zone) return static_cast<std::uint32_t>(i);
+    const auto type = env.gpus.find(stage.gpu);
+    if (!type) return fail(type.error());
+    Place place{.gpu = stage.gpu, .zone = stage.zone};
+    place.capacity = capacity_of(env, *type, stage.zone);
+    place.price = env.cluster != nullptr ? device_price(*env.cluster, *type, stage.zone) : type->price;
+    find_base(place);
+    places.push_back(std::move(place));
+    return static_cast<std::uint32_t>(places.size() - 1);
+  }
+
+  void find_base(Place& place) const {
+    const Framework& framework = env.framework;
+    if (const auto known = framework.base_by_gpu.find(place.gpu); known != framework.base_by_gpu.end())
+      place.base = known->second;
+    else if (const auto measured = env.profile.base_memory(place.gpu, framework.name))
+      place.base = *measured;
+    else if (framework.base)
+      place.base = *framework.base;
+    else
+      place.base_input = {.origin = Origin::estimated,
+                          .what = fmt::format("memory of a process of framework {} on {} before its first tensor (not "
+                                              "measured: counted as 0, so real peaks are higher)",
+                                              framework.name, place.gpu)};
+  }
+
+  Result<const LayerTable*> table_of(const Plan& plan, const Stage& stage, const StageFacts& where) {
+    const Place& place = places[where.place];
+    std::uint32_t gpu = where.place;  // the first place with the same GPU
+    for (std::uint32_t i = 0; i < where.place; ++i)
+      if (places[i].gpu == place.gpu) {
+        gpu = i;
+        break;
+      }
+    const auto u = [](auto value) { return static_cast<std::uint64_t>(value); };
+    const Key key{u(gpu) << 32 | u(stage.tensor_parallel), u(plan.micro_batch) << 32 | u(plan.job.sequence_length),
+                  u(where.busy_ranks) << 32 | u(stage.recompute) << 8 | u(plan.job.precision)};
+    auto& entry = tables[key];
+    if (!entry)
+      entry = std::make_unique<Result<LayerTable>>(
+          make_layer_table(env, layer_costs(),
+                           {.model = env.model.name,
+                            .gpu = stage.gpu,
+                            .precision = plan.job.precision,
+                            .recompute = stage.recompute,
+                            .tensor_parallel = stage.tensor_parallel,
+                            .micro_batch = plan.micro_batch,
+                            .sequence_length = plan.job.sequence_length,
+                            .busy_ranks = where.busy_ranks}));
+    if (!*entry) return fail(entry->error());
+    return &**entry;
+  }
+
+  /// One message between two stages of which `from_ranks` and `to_ranks` of a node communicate at once.
+  Result<LinkTime> send_time(std::uint32_t from, std::uint32_t to, int from_ranks, int to_ranks, bool one_node,
+                             Bytes message) {
+    const auto u = [](auto value) { return static_cast<std::uint64_t>(value); };
+    const Key key{u(from) << 32 | u(to), u(from_ranks) << 32 | u(to_ranks) << 1 | u(one_node), bits_of(message)};
+    if (const auto known = sends.find(key); known != sends.end()) return known->second;
+    const Place& sender = places[from];
+    const Place& receiver = places[to];
+    Result<LinkTime> time = LinkTime{};
+    if (const ZoneLink* link = zone_link(env.cluster, sender.zone, receiver.zone))
+      time->time = link->latency + message / link->bandwidth;
+    else
+      time = env.profile.send_time({.gpu = sender.gpu, .zone = sender.zone, .ranks = from_ranks},
+                                   {.gpu = receiver.gpu, .zone = receiver.zone, .ranks = to_ranks},
+                                   one_node ? LinkScope::intra_node : LinkScope::inter_node, message);
+    if (time) sends.emplace(key, *time);
+    return time;
+  }
+
+  Result<LinkTime> all_reduce_time(std::uint32_t from, std::uint32_t to, int ranks, int replicas, bool one_node,
+                                   Bytes message) {
+    const auto u = [](auto value) { return static_cast<std::uint64_t>(value); };
+    const Key key{u(from) << 32 | u(to), u(replicas) << 32 | u(ranks) << 1 | u(one_node), bits_of(message)};
+    if (const auto known = reduces.find(key); known != reduces.end()) return known->second;
+    const Place& a = places[from];
+    const Place& b = places[to];
+    Result<LinkTime> time = LinkTime{};
+    if (const ZoneLink* link = zone_link(env.cluster, a.zone, b.zone))
+      // A ring through the link: 2(n - 1) steps of 1/n each (Patarasuk & Yuan 2009).
+      time->time = (link->latency + message / replicas / link->bandwidth) * (2.0 * (replicas - 1));
+    else
+      time = env.profile.all_reduce_time({.gpu = a.gpu, .zone = a.zone, .ranks = ranks},
+                                         {.gpu = b.gpu, .zone = b.zone, .ranks = ranks},
+                                         one_node ? LinkScope::intra_node : LinkScope::inter_node, replicas, message);
+    if (time) reduces.emplace(key, *time);
+    return time;
+  }
+
+  Environment env;
+  std::optional<LayerCosts> own_costs;
+  DevicesPerNode devices;
+  std::vector<double> parameters;  // of layers [0, i), whole
+  double tied = 0.0;
+  std::vector<Place> places;
+  std::unordered_map<Key, std::unique_ptr<Result<LayerTable>>, KeyHash> tables;
+  std::unordered_map<Key, LinkTime, KeyHash> sends;
+  std::unordered_map<Key, LinkTime, KeyHash> reduces;
+  // Storage that is used again for every plan.
+  std::vector<int> busy;  // ranks by node
+  std::vector<StageFacts> facts;
+  std::vector<int> cuts;
+  std::vector<std::size_t> held;
+};
+
+namespace {
+
+/// Stages and reductions that send or sum through the same code note what they stand on here.
+void note_link(PlanCosts& costs, const LinkTime& time, const Place& from, const Place& to, bool one_node) {
+  costs.link_origin = std::max(costs.link_origin, time.origin);
+  costs.link_error = std::max(costs.link_error, time.error);
+  if (time.origin > Origin::published)
+    costs.inputs.push_back({.origin = time.origin,
+                            .what = fmt::format("link {} - {}, {}", from.gpu, to.gpu,
+                                                to_string(one_node ? LinkScope::intra_node : LinkScope::inter_node))});
+}
+
+}  // namespace
+
+/// Walks over a plan once and fills its costs.
+class CostModel::Pricer {
+ public:
+  Pricer(const Plan& plan, State& state, PlanCosts& costs) : plan_(plan), s_(state), costs_(costs) {}
+
+  Result<void> run() {
+    SAILOR_CHECK(check_plan(plan_, s_.env.model));
+    const auto state = s_.env.framework.state_of(plan_.job.precision);
+    if (!state) return fail(state.error());
+    state_ = *state;
+    start();
+    SAILOR_CHECK(place());
+    for (std::size_t entry = 0; entry < plan_.pipelines.size(); ++entry) SAILOR_CHECK(price_pipeline(entry));
+    SAILOR_CHECK(add_reductions());
+    for (std::size_t i = 0; i < costs_.stages.size(); ++i) finish_stage(i);
+    return {};
+  }
+
+ private:
+  void start() {
+    const Framework& framework = s_.env.framework;
+    costs_.schedule = plan_.schedule;
+    costs_.overlaps_transfers = framework.overlaps_transfers || plan_.schedule == Schedule::interleaved_1f1b;
+    costs_.overlaps_reduction = framework.overlaps_reduction;
+    costs_.shards_optimizer = plan_.optimizer_sharding == OptimizerSharding::zero1;
+    costs_.reduction_bucket = framework.reduction_bucket;
+    costs_.pipelines.clear();
+    costs_.stages.clear();
+    costs_.passes.clear();
+    costs_.boundaries.clear();
+    costs_.reductions.clear();
+    costs_.holders.clear();
+    costs_.layers.clear();
+    costs_.devices.clear();
+    costs_.egress.clear();
+    costs_.inputs.clear();
+    costs_.link_origin = Origin::measured;
+    costs_.link_error = 0.0;
+    s_.facts.clear();
+  }
+
+  /// Nodes of the first and last copy of every stage, and how many ranks compute on the first copy's node.
+  Result<void> place() {
+    const auto nodes = nodes_of_stages(plan_, s_.devices);
+    if (!nodes) return fail(nodes.error());
+    s_.busy.assign(nodes->empty() ? 0 : static_cast<std::size_t>(nodes->back()) + 1, 0);
+    std::size_t next = 0;
+    for (const Pipeline& pipeline : plan_.pipelines)
+      for (int copy = 0; copy < pipeline.count; ++copy)
+        for (const Stage& stage : pipeline.stages)
+          s_.busy[static_cast<std::size_t>((*nodes)[next++])] += stage.tensor_parallel;
+    next = 0;
+    for (const Pipeline& pipeline : plan_.pipelines) {
+      const std::size_t stages = pipeline.stages.size();
+      const std::size_t last_copy = next + stages * static_cast<std::size_t>(pipeline.count - 1);
+      for (std::size_t i = 0; i < stages; ++i) {
+        const auto place = s_.place_of(pipeline.stages[i]);
+        if (!place) return fail(place.error());
+        const int node = (*nodes)[next + i];
+        s_.facts.push_back({.place = *place,
+                            .first_node = node,
+                            .last_node = (*nodes)[last_copy + i],
+                            .busy_ranks = s_.busy[static_cast<std::size_t>(node)]});
+      }
+      next = last_copy + stages;
+    }
+    return {};
+  }
+
+  Result<void> price_pipeline(std::size_t entry) {
+    const Pipeline& pipeline = plan_.pipelines[entry];
+    const std::size_t first = costs_.stages.size();
+    const PipelineCosts row{.stages = static_cast<int>(pipeline.stages.size()),
+                            .chunks = pipeline.chunks(),
+                            .micro_batches = pipeline.micro_batches,
+                            .first_stage = first,
+                            .first_pass = costs_.passes.size(),
+                            .first_boundary = costs_.boundaries.size()};
+    costs_.pipelines.push_back(row);
+    for (std::size_t i = 0; i < pipeline.stages.size(); ++i) {
+      const auto table = s_.table_of(plan_, pipeline.stages[i], s_.facts[first + i]);
+      if (!table) return fail(table.error());
+      costs_.stages.push_back({.entry = static_cast<int>(entry),
+                               .stage = static_cast<int>(i),
+                               .table = *table,
+                               .forward = {},
+                               .backward = {},
+                               .update = {},
+                               .memory = {},
+                               .capacity = s_.places[s_.facts[first + i].place].capacity});
+      add_devices(pipeline, pipeline.stages[i], s_.places[s_.facts[first + i].place]);
+    }
+    for (int chunk = 0; chunk < row.chunks; ++chunk)
+      for (std::size_t i = 0; i < pipeline.stages.size(); ++i) {
+        StageCosts& stage = costs_.stages[first + i];
+        const LayerRange& layers = pipeline.stages[i].chunk(chunk);
+        const PassTimes passes = stage.table->passes(layers);
+        stage.forward += passes.forward;
+        stage.backward += passes.backward;
+        costs_.passes.push_back(passes);
+        costs_.layers.push_back(layers);
+      }
+    const std::size_t boundaries = pipeline.stages.size() * static_cast<std::size_t>(row.chunks) - 1;
+    for (std::size_t b = 0; b < boundaries; ++b) SAILOR_CHECK(add_boundary(pipeline, first, b));
+    return {};
+  }
+
+  void add_devices(const Pipeline& pipeline, const Stage& stage, const Place& place) {
+    const int devices = pipeline.count * stage.tensor_parallel;
+    for (DeviceCost& cost : costs_.devices)
+      if (cost.gpu == place.gpu && cost.zone == place.zone) {
+        cost.devices += devices;
+        return;
+      }
+    costs_.devices.push_back(
+        {.gpu = place.gpu, .zone = place.zone, .devices = devices, .price = place.price, .cost = {}});
+  }
+
+  Bytes boundary_bytes() const {
+    return Bytes(value_bytes(plan_.job.precision) * plan_.micro_batch * plan_.job.sequence_length *
+                 s_.env.model.boundary_width());
+  }
+
+  /// Every rank of a tensor-parallel group has the whole activation and sends it to its counterpart; a smaller group
+  /// serves a larger one in turns.
+  Result<void> add_boundary(const Pipeline& pipeline, std::size_t first, std::size_t boundary) {
+    const std::size_t stages = pipeline.stages.size();
+    const std::size_t from = boundary % stages;
+    const std::size_t to = (boundary + 1) % stages;
+    const StageFacts& a = s_.facts[first + from];
+    const StageFacts& b = s_.facts[first + to];
+    const int from_ranks = pipeline.stages[from].tensor_parallel;
+    const int to_ranks = pipeline.stages[to].tensor_parallel;
+    const bool one_node = a.first_node == b.first_node;
+    const Bytes message = boundary_bytes();
+    const auto out = s_.send_time(a.place, b.place, from_ranks, to_ranks, one_node, message);
+    if (!out) return fail(out.error());
+    const auto back = s_.send_time(b.place, a.place, to_ranks, from_ranks, one_node, message);
+    if (!back) return fail(back.error());
+    const auto turns = [](int senders, int receivers) { return std::max(1, (receivers + senders - 1) / senders); };
+    const Seconds overhead = s_.env.framework.transfer_overhead;
+    costs_.boundaries.push_back({.forward = out->time * turns(from_ranks, to_ranks) + overhead,
+                                 .backward = back->time * turns(to_ranks, from_ranks) + overhead});
+    note_link(costs_, *out, s_.places[a.place], s_.places[b.place], one_node);
+    note_link(costs_, *back, s_.places[b.place], s_.places[a.place], one_node);
+    const double messages = static_cast<double>(pipeline.micro_batches) * pipeline.count;
+    add_egress(a.place, b.place, message * (messages * to_ranks));
+    add_egress(b.place, a.place, message * (messages * from_ranks));
+    return {};
+  }
+
+  void add_egress(std::uint32_t from, std::uint32_t to, Bytes amount) {
+    if (from == to) return;
+    const std::string& source = s_.places[from].zone;
+    const std::string& target = s_.places[to].zone;
+    const ZoneLink* link = zone_link(s_.env.cluster, source, target);
+    if (link == nullptr) return;
+    const Usd cost(amount.value() * link->egress_usd_per_byte);
+    for (EgressCost& row : costs_.egress)
+      if (row.from == source && row.to == target) {
+        row.amount += amount;
+        row.cost += cost;
+        return;
+      }
+    costs_.egress.push_back({.from = source, .to = target, .amount = amount, .cost = cost});
+  }
+
+  /// Gradients of a layer are summed over exactly the ranks that hold it; layers with the same holders travel together.
+  Result<void> add_reductions() {
+    const int layers = s_.env.model.layers();
+    s_.cuts.assign({0, layers});
+    for (const LayerRange& range : costs_.layers) s_.cuts.push_back(range.first);
+    std::sort(s_.cuts.begin(), s_.cuts.end());
+    s_.cuts.erase(std::unique(s_.cuts.begin(), s_.cuts.end()), s_.cuts.end());
+    for (std::size_t i = s_.cuts.size() - 1; i-- > 0;) {  // last layers first, as backward passes come to them
+      const int first = s_.cuts[i];
+      const int last = s_.cuts[i + 1];
+      hold(first);
+      add_layers(first, last);
+    }
+    if (s_.tied > 0.0 && layers > 1) add_tied();
+    for (Reduction& reduction : costs_.reductions) SAILOR_CHECK(price_reduction(reduction));
+    return {};
+  }
+
+  /// Appends the holders of `layer` to s_.held, which is emptied before unless `also`.
+  void hold(int layer, bool also = false) {
+    if (!also) s_.held.clear();
+    for (const PipelineCosts& pipeline : costs_.pipelines) {
+      const auto passes = static_cast<std::size_t>(pipeline.stages) * static_cast<std::size_t>(pipeline.chunks);
+      for (std::size_t v = 0; v < passes; ++v) {
+        const LayerRange& range = costs_.layers[pipeline.first_pass + v];
+        if (layer < range.first || layer >= range.last) continue;
+        const std::size_t stage = pipeline.first_stage + v % static_cast<std::size_t>(pipeline.stages);
+        if (std::find(s_.held.begin(), s_.held.end(), stage) == s_.held.end()) s_.held.push_back(stage);
+        break;
+      }
+    }
+  }
+
+  void add_layers(int first, int last) {
+    double parameters =
+        s_.parameters[static_cast<std::size_t>(last)] - s_.parameters[static_cast<std::size_t>(first)];
+    if (first == 0) parameters -= s_.tied;  // on its own
+    add_reduction(first, last, parameters, false);
+  }
+
+  void add_tied() {
+    hold(0);
+    hold(s_.env.model.layers() - 1, true);
+    std::sort(s_.held.begin(), s_.held.end());
+    add_reduction(0, 1, s_.tied, true);
+  }
+
+  void add_reduction(int first, int last, double parameters, bool tied) {
+    const Bytes amount = state_.gradient * (parameters / least_tensor_parallel());
+    for (Reduction& other : costs_.reductions) {
+      const std::span holders = costs_.holders_of(other);
+      if (costs_.overlaps_reduction || !std::equal(s_.held.begin(), s_.held.end(), holders.begin(), holders.end()))
+        continue;
+      other.amount += amount;
+      other.first_layer = std::min(other.first_layer, first);
+      return;
+    }
+    int replicas = 0;
+    for (const std::size_t holder : s_.held) replicas += pipeline_of(holder).count;
+    if (replicas < 2) return;
+    costs_.reductions.push_back({.first_holder = costs_.holders.size(),
+                                 .holders = s_.held.size(),
+                                 .replicas = replicas,
+                                 .first_layer = first,
+                                 .last_layer = last,
+                                 .tied = tied,
+                                 .amount = amount,
+                                 .time = {}});
+    costs_.holders.insert(costs_.holders.end(), s_.held.begin(), s_.held.end());
+  }
+
+  const Pipeline& pipeline_of(std::size_t stage) const {
+    return plan_.pipelines[static_cast<std::size_t>(costs_.stages[stage].entry)];
+  }
+  const Stage& stage_at(std::size_t stage) const {
+    return pipeline_of(stage).stages[static_cast<std::size_t>(costs_.stages[stage].stage)];
+  }
+  int least_tensor_parallel() const {
+    int least = std::numeric_limits<int>::max();
+    for (const std::size_t holder : s_.held) least = std::min(least, stage_at(holder).tensor_parallel);
+    return least;
+  }
+
+  /// A sum over unlike devices or zones is as slow as over its slowest pair.
+  Result<void> price_reduction(Reduction& reduction) {
+    const std::span holders = costs_.holders_of(reduction);
+    int first_node = std::numeric_limits<int>::max();
+    int last_node = 0;
+    bool alike = true;
+    int ranks = 1;
+    for (const std::size_t holder : holders) {
+      const StageFacts& facts = s_.facts[holder];
+      first_node = std::min(first_node, facts.first_node);
+      last_node = std::max(last_node, facts.last_node);
+      alike = alike && facts.place == s_.facts[holders.front()].place;
+      ranks = std::max(ranks, stage_at(holder).tensor_parallel);
+    }
+    const bool one_node = first_node == last_node;
+    if (one_node) ranks = 1;
+    for (const std::size_t from : holders) {
+      for (const std::size_t to : holders) {
+        const std::uint32_t a = s_.facts[from].place;
+        const std::uint32_t b = s_.facts[to].place;
+        if (!alike && a == b) continue;
+        const auto time = s_.all_reduce_time(a, b, ranks, reduction.replicas, one_node, reduction.amount);
+        if (!time) return fail(time.error());
+        reduction.time = std::max(reduction.time, time->time);
+        note_link(costs_, *time, s_.places[a], s_.places[b], one_node);
+        if (alike) break;
+      }
+      if (alike) break;
+    }
+    if (const BytesPerSecond rate = s_.env.framework.reduction_rate; rate > BytesPerSecond(0))
+      reduction.time += reduction.amount / rate;
+    if (!alike) add_reduction_egress(reduction, holders);
+    return {};
+  }
+
+  /// A ring that visits zone after zone leaves each once: 2(n - 1)/n of the gradients cross there, all slices of them.
+  void add_reduction_egress(const Reduction& reduction, std::span<const std::size_t> holders) {
+    std::vector<std::uint32_t> ring;  // a place for each zone
+    int tensor_parallel = std::numeric_limits<int>::max();
+    for (const std::size_t holder : holders) {
+      const std::uint32_t place = s_.facts[holder].place;
+      const auto same_zone = [&](std::uint32_t other) { return s_.places[other].zone == s_.places[place].zone; };
+      if (std::none_of(ring.begin(), ring.end(), same_zone)) ring.push_back(place);
+      tensor_parallel = std::min(tensor_parallel, stage_at(holder).tensor_parallel);
+    }
+    if (ring.size() < 2) return;
+    const double share = 2.0 * (reduction.replicas - 1) / reduction.replicas * tensor_parallel;
+    for (std::size_t i = 0; i < ring.size(); ++i)
+      add_egress(ring[i], ring[(i + 1) % ring.size()], reduction.amount * share);
+  }
+
+  void finish_stage(std::size_t index) {
+    StageCosts& costs = costs_.stages[index];
+    const Pipeline& pipeline = pipeline_of(index);
+    const Stage& stage = stage_at(index);
+    const LayerTable& table = *costs.table;
+    const int stages = static_cast<int>(pipeline.stages.size());
+    const int layers = s_.env.model.layers();
+    RankMemory& memory = costs.memory;
+
+    double parameters = 0.0;
+    sizes_.clear();
+    bool embedding = false;
+    bool head = false;
+    for (int chunk = 0; chunk < stage.chunks(); ++chunk) {
+      const LayerRange& range = stage.chunk(chunk);
+      const auto first = static_cast<std::size_t>(range.first);
+      const auto last = static_cast<std::size_t>(range.last);
+      parameters += table.parameters[last] - table.parameters[first];
+      costs.update += table.update[last] - table.update[first];
+      sizes_.push_back((table.activations[last] - table.activations[first]).value());
+      for (std::size_t layer = first; layer < last; ++layer)
+        memory.workspace = std::max(memory.workspace, table.workspace[layer]);
+      embedding = embedding || range.first == 0;
+      head = head || range.last == layers;
+    }
+    if (head && !embedding && s_.tied > 0.0) {  // a second copy of the token embedding, stepped too
+      parameters += s_.tied / stage.tensor_parallel;
+      costs.update += table.tied_update;
+    }
+    const double replicas = costs_.shards_optimizer ? replicas_of(index) : 1.0;
+    costs.update /= replicas;
+    memory.weights = state_.weight * parameters;
+    memory.gradients = state_.gradient * parameters;
+    memory.optimizer = state_.optimizer * (parameters / replicas);
+    memory.copies = state_.copy * (parameters / replicas) + largest_reduction(index);
+    memory.activations = Bytes(peak_in_flight(plan_.schedule, costs.stage, stages, pipeline.micro_batches, sizes_));
+    if (head) {
+      for (double& size : sizes_) size = 0.0;
+      sizes_.back() = table.logits.value();
+      memory.logits = Bytes(peak_in_flight(plan_.schedule, costs.stage, stages, pipeline.micro_batches, sizes_));
+    }
+    // Each neighbour has one message arriving and one leaving.
+    const bool ring = stage.chunks() > 1;
+    const int neighbours = stages == 1 ? 0 : (costs.stage > 0 || ring ? 1 : 0) + (costs.stage + 1 < stages || ring ? 1 : 0);
+    memory.communication = boundary_bytes() * (2.0 * neighbours);
+    const Place& place = s_.places[s_.facts[index].place];
+    memory.base = place.base.value_or(Bytes(0));
+    if (place.base_input) costs_.inputs.push_back(*place.base_input);
+  }
+
+  /// How many stages hold what `stage` holds, itself included: the most of its reductions.
+  int replicas_of(std::size_t stage) const {
+    int replicas = 1;
+    for (const Reduction& reduction : costs_.reductions)
+      if (!reduction.tied && takes_part(stage, reduction)) replicas = std::max(replicas, reduction.replicas);
+    return replicas;
+  }
+
+  bool takes_part(std::size_t stage, const Reduction& reduction) const {
+    const std::span holders = costs_.holders_of(reduction);
+    return std::find(holders.begin(), holders.end(), stage) != holders.end();
+  }
+
+  Bytes largest_reduction(std::size_t stage) const {
+    Bytes largest{};
+    if (!s_.env.framework.copies_reduced_gradients) return largest;
+    for (const Reduction& reduction : costs_.reductions) {
+      if (!takes_part(stage, reduction)) continue;
+      const Bytes bucket = costs_.reduction_bucket;
+      largest = std::max(largest, bucket > Bytes(0) ? std::min(bucket, reduction.amount) : reduction.amount);
+    }
+    return largest;
+  }
+
+  const Plan& plan_;
+  State& s_;
+  PlanCosts& costs_;
+  StateBytes state_;
+  std::vector<double> sizes_;
+};
+
+CostModel::CostModel(const Environment& environment) : state_(std::make_unique<State>(environment)) {}
+CostModel::~CostModel() = default;
+
+Result<void> CostModel::price(const Plan& plan, PlanCosts& costs) { return Pricer(plan, *state_, costs).run(); }
+
+}  // namespace sailor::simulator

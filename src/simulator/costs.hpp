@@ -1,0 +1,108 @@
+// What a plan's stages, links and reductions cost: the numbers that both forms of the time work on. Nothing here knows
+// the order in which things happen.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/error.hpp"
+#include "core/units.hpp"
+#include "plan/plan.hpp"
+#include "simulator/event_driven.hpp"
+#include "simulator/layer_table.hpp"
+#include "simulator/simulator.hpp"
+
+namespace sailor::simulator {
+
+/// One stage of an entry of Plan::pipelines.
+struct StageCosts {
+  int entry = 0;
+  int stage = 0;
+  const LayerTable* table = nullptr;
+  Seconds forward{};  ///< of all chunks
+  Seconds backward{};
+  Seconds update{};
+  RankMemory memory;
+  std::optional<Bytes> capacity;
+};
+
+/// One entry of Plan::pipelines. Virtual stage v = chunk x stages + stage, in the order in which a micro-batch passes.
+struct PipelineCosts {
+  int stages = 0;
+  int chunks = 1;
+  int micro_batches = 0;
+  std::size_t first_stage = 0;     ///< index into PlanCosts::stages
+  std::size_t first_pass = 0;      ///< index into PlanCosts::passes, chunks x stages of them
+  std::size_t first_boundary = 0;  ///< index into PlanCosts::boundaries, chunks x stages - 1 of them
+};
+
+/// Gradients that the same ranks hold and sum: all of a stage's in one, or, where reduction overlaps, by chunk. Where tensor parallelism differs among them, ranks with the least hold
+/// the most, and take part in the reductions of all their slices one after the other.
+struct Reduction {
+  std::size_t first_holder = 0;  ///< index into PlanCosts::holders
+  std::size_t holders = 0;
+  int replicas = 0;  ///< copies of pipelines counted
+  int first_layer = 0;
+  int last_layer = 0;
+  bool tied = false;  ///< of the tied embedding, which first and last stages hold
+  Bytes amount{};     ///< of one rank, of those with the most
+  Seconds time{};
+};
+
+struct PlanCosts {
+  Schedule schedule = Schedule::one_f_one_b;
+  bool overlaps_transfers = false;
+  bool overlaps_reduction = false;
+  bool shards_optimizer = false;
+  Bytes reduction_bucket{};
+  std::vector<PipelineCosts> pipelines;    ///< by entry
+  std::vector<StageCosts> stages;          ///< by entry and stage
+  std::vector<PassTimes> passes;           ///< by entry and virtual stage
+  std::vector<BoundaryTimes> boundaries;   ///< by entry and boundary, the framework's overhead included
+  std::vector<Reduction> reductions;       ///< in the order in which they are made: last layers first
+  std::vector<std::size_t> holders;        ///< indices into `stages`
+  std::vector<LayerRange> layers;          ///< as `passes`
+  std::vector<DeviceCost> devices;         ///< without cost
+  std::vector<EgressCost> egress;
+  Origin link_origin = Origin::measured;  ///< the worst
+  double link_error = 0.0;                ///< standard deviation as a share, the largest
+  std::vector<EstimatedInput> inputs;     ///< of links and processes
+
+  [[nodiscard]] std::span<const std::size_t> holders_of(const Reduction& reduction) const {
+    return std::span(holders).subspan(reduction.first_holder, reduction.holders);
+  }
+  [[nodiscard]] PipelineTimes times_of(std::size_t entry) const {
+    const PipelineCosts& pipeline = pipelines[entry];
+    const auto passes_of = static_cast<std::size_t>(pipeline.stages) * static_cast<std::size_t>(pipeline.chunks);
+    return {.schedule = schedule,
+            .overlaps_transfers = overlaps_transfers,
+            .stages = pipeline.stages,
+            .chunks = pipeline.chunks,
+            .micro_batches = pipeline.micro_batches,
+            .passes = std::span(passes).subspan(pipeline.first_pass, passes_of),
+            .boundaries = std::span(boundaries).subspan(pipeline.first_boundary, passes_of - 1)};
+  }
+};
+
+/// Prices plans against one environment, which must outlive it; remembers what it looked up. One thread at a time.
+class CostModel {
+ public:
+  explicit CostModel(const Environment& environment);
+  ~CostModel();
+  CostModel(const CostModel&) = delete;
+  CostModel& operator=(const CostModel&) = delete;
+
+  /// Fills `costs`, whose storage is reused. Errors as simulate().
+  Result<void> price(const Plan& plan, PlanCosts& costs);
+
+ private:
+  struct State;
+  class Pricer;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace sailor::simulator

@@ -1,0 +1,279 @@
+#include "simulator/event_driven.hpp"
+
+#include <algorithm>
+#include <array>
+#include <stdexcept>
+
+#include "plan/schedule.hpp"
+
+namespace sailor::simulator {
+
+std::string_view to_string(Activity activity) {
+  switch (activity) {
+    case Activity::forward:
+      return "forward";
+    case Activity::backward:
+      return "backward";
+    case Activity::send:
+      return "send";
+    case Activity::receive:
+      return "receive";
+    case Activity::reduce:
+      return "reduce";
+    case Activity::update:
+      return "update";
+  }
+  return "?";
+}
+
+namespace {
+
+constexpr double never = -1.0;
+
+/// What both kinds of transfers share: stages that work through their steps until one has to wait for another.
+class Run {
+ public:
+  Run(const PipelineTimes& pipeline, std::vector<TimelineEvent>* events) : p_(pipeline), events_(events) {
+    const auto stages = static_cast<std::size_t>(p_.stages);
+    steps_.reserve(stages);
+    for (int i = 0; i < p_.stages; ++i)
+      steps_.push_back(schedule_steps(p_.schedule, i, p_.stages, p_.chunks, p_.micro_batches));
+    next_.assign(stages, 0);
+    clock_.assign(stages, 0.0);
+    ends_.resize(stages);
+    for (StageEnd& end : ends_) end.last_backward.resize(static_cast<std::size_t>(p_.chunks));
+  }
+
+ protected:
+  /// Runs the pass `step` on `stage` from `start`.
+  void compute(int stage, const ScheduleStep& step, double start) {
+    const auto s = static_cast<std::size_t>(stage);
+    const PassTimes& times = p_.passes[virtual_stage(stage, step.chunk)];
+    const bool forward = step.pass == Pass::forward;
+    const double end = start + (forward ? times.forward : times.backward).value();
+    if (!forward && step.micro_batch == p_.micro_batches - 1)
+      ends_[s].last_backward[static_cast<std::size_t>(step.chunk)] = Seconds(start);
+    record(stage, forward ? Activity::forward : Activity::backward, false, step, -1, start, end);
+    clock_[s] = end;
+  }
+
+  void record(int stage, Activity activity, bool overlapped, const ScheduleStep& step, int peer, double start,
+              double end) {
+    if (events_ == nullptr) return;
+    events_->push_back({.pipeline_entry = 0,
+                        .stage = stage,
+                        .activity = activity,
+                        .overlapped = overlapped,
+                        .micro_batch = step.micro_batch,
+                        .chunk = step.chunk,
+                        .peer = peer,
+                        .start = Seconds(start),
+                        .end = Seconds(end)});
+  }
+
+  [[nodiscard]] std::size_t virtual_stage(int stage, int chunk) const {
+    return static_cast<std::size_t>(chunk * p_.stages + stage);
+  }
+
+  std::vector<StageEnd> finish() {
+    for (std::size_t i = 0; i < next_.size(); ++i) {
+      if (next_[i] < steps_[i].size()) throw std::logic_error("a pipeline schedule waits for itself");
+      ends_[i].end = Seconds(clock_[i]);
+    }
+    return std::move(ends_);
+  }
+
+  const PipelineTimes& p_;
+  std::vector<TimelineEvent>* events_;
+  std::vector<std::vector<ScheduleStep>> steps_;  // by stage
+  std::vector<std::size_t> next_;                 // by stage: index into its steps
+  std::vector<double> clock_;                     // by stage: free from then on
+  std::vector<StageEnd> ends_;
+};
+
+/// Messages start when made and when their link is free; a pass waits for its own.
+class OverlappedRun : Run {
+ public:
+  OverlappedRun(const PipelineTimes& pipeline, std::vector<TimelineEvent>* events) : Run(pipeline, events) {
+    const std::size_t all = p_.passes.size() * static_cast<std::size_t>(p_.micro_batches);
+    arrived_[0].assign(all, never);
+    arrived_[1].assign(all, never);
+    for (int m = 0; m < p_.micro_batches; ++m) arrived_[0][slot(0, m)] = 0.0;
+    link_free_[0].assign(static_cast<std::size_t>(p_.stages), 0.0);
+    link_free_[1] = link_free_[0];
+  }
+
+  std::vector<StageEnd> run() {
+    std::vector<int> ready(static_cast<std::size_t>(p_.stages));
+    for (int i = 0; i < p_.stages; ++i) ready[static_cast<std::size_t>(i)] = p_.stages - 1 - i;
+    while (!ready.empty()) {
+      const int stage = ready.back();
+      ready.pop_back();
+      advance(stage, ready);
+    }
+    return finish();
+  }
+
+ private:
+  [[nodiscard]] std::size_t slot(std::size_t virtual_stage, int micro_batch) const {
+    return virtual_stage * static_cast<std::size_t>(p_.micro_batches) + static_cast<std::size_t>(micro_batch);
+  }
+
+  void advance(int stage, std::vector<int>& ready) {
+    const auto s = static_cast<std::size_t>(stage);
+    for (; next_[s] < steps_[s].size(); ++next_[s]) {
+      const ScheduleStep& step = steps_[s][next_[s]];
+      const std::size_t v = virtual_stage(stage, step.chunk);
+      const std::size_t direction = step.pass == Pass::forward ? 0 : 1;
+      const double arrival = arrived_[direction][slot(v, step.micro_batch)];
+      if (arrival == never) return;
+      compute(stage, step, std::max(clock_[s], arrival));
+      if (direction == 0 && v + 1 == p_.passes.size()) {
+        arrived_[1][slot(v, step.micro_batch)] = clock_[s];  // the loss turns around
+      } else if (direction == 0) {
+        send(stage, step, v + 1, p_.boundaries[v].forward, ready);
+      } else if (v > 0) {
+        send(stage, step, v - 1, p_.boundaries[v - 1].backward, ready);
+      }
+    }
+  }
+
+  void send(int stage, const ScheduleStep& step, std::size_t to, Seconds time, std::vector<int>& ready) {
+    const auto s = static_cast<std::size_t>(stage);
+    const std::size_t direction = step.pass == Pass::forward ? 0 : 1;
+    double& free = link_free_[direction][s];
+    const double start = std::max(clock_[s], free);
+    free = start + time.value();
+    arrived_[direction][slot(to, step.micro_batch)] = free;
+    const int receiver = static_cast<int>(to % static_cast<std::size_t>(p_.stages));
+    record(stage, Activity::send, true, step, receiver, start, free);
+    record(receiver, Activity::receive, true, step, stage, start, free);
+    if (receiver != stage) ready.push_back(receiver);
+  }
+
+  std::array<std::vector<double>, 2> arrived_;    // activation, gradient: by virtual stage and micro-batch
+  std::array<std::vector<double>, 2> link_free_;  // by sending stage
+};
+
+/// A message holds both stages. The messages over one boundary come in the same order on both sides, so the n-th that
+/// one side comes to meets the n-th of the other.
+class BlockingRun : Run {
+ public:
+  BlockingRun(const PipelineTimes& pipeline, std::vector<TimelineEvent>* events) : Run(pipeline, events) {
+    waiting_.resize(p_.boundaries.size());
+    place_.assign(static_cast<std::size_t>(p_.stages), Place::receive);
+  }
+
+  std::vector<StageEnd> run() {
+    std::vector<int> ready(static_cast<std::size_t>(p_.stages));
+    for (int i = 0; i < p_.stages; ++i) ready[static_cast<std::size_t>(i)] = p_.stages - 1 - i;
+    while (!ready.empty()) {
+      const int stage = ready.back();
+      ready.pop_back();
+      advance(stage, ready);
+    }
+    return finish();
+  }
+
+ private:
+  /// Where in its step a stage is.
+  enum class Place : char { receive, compute, send };
+  /// The first side to come to a message or exchange.
+  struct Waiting {
+    int stage = -1;
+    double since = 0.0;
+  };
+
+  void advance(int stage, std::vector<int>& ready) {
+    const auto s = static_cast<std::size_t>(stage);
+    while (next_[s] < steps_[s].size()) {
+      const ScheduleStep& step = steps_[s][next_[s]];
+      const bool forward = step.pass == Pass::forward;
+      if (place_[s] == Place::receive) {
+        const int peer = forward ? stage - 1 : stage + 1;
+        if (peer >= 0 && peer < p_.stages && !received_with_send(s)) {
+          if (!meet(stage, peer, forward ? &step : nullptr, forward ? nullptr : &step, ready)) return;
+        }
+        place_[s] = Place::compute;
+      }
+      if (place_[s] == Place::compute) {
+        compute(stage, step, clock_[s]);
+        place_[s] = Place::send;
+      }
+      const int peer = forward ? stage + 1 : stage - 1;
+      if (peer >= 0 && peer < p_.stages) {
+        const ScheduleStep* back = exchanged_with(s);
+        if (!meet(stage, peer, forward ? &step : back, forward ? back : &step, ready)) return;
+      }
+      place_[s] = Place::receive;
+      ++next_[s];
+    }
+  }
+
+  /// 1F1B between the passes of its steady phase: what goes to a neighbour and what comes from it are one exchange.
+  [[nodiscard]] bool is_exchange(std::size_t stage, std::size_t before) const {
+    if (p_.schedule != Schedule::one_f_one_b || before + 1 >= steps_[stage].size()) return false;
+    if (p_.micro_batches <= p_.stages - static_cast<int>(stage) - 1) return false;  // it has no steady phase
+    return steps_[stage][before].pass != steps_[stage][before + 1].pass;
+  }
+  [[nodiscard]] const ScheduleStep* exchanged_with(std::size_t stage) const {
+    return is_exchange(stage, next_[stage]) ? &steps_[stage][next_[stage] + 1] : nullptr;
+  }
+  [[nodiscard]] bool received_with_send(std::size_t stage) const {
+    return next_[stage] > 0 && is_exchange(stage, next_[stage] - 1);
+  }
+
+  /// `stage` comes to a message with `peer`: an activation downstream, a gradient upstream, or both. False: it waits.
+  bool meet(int stage, int peer, const ScheduleStep* activation, const ScheduleStep* gradient,
+            std::vector<int>& ready) {
+    const auto boundary = static_cast<std::size_t>(std::min(stage, peer));
+    Waiting& waiting = waiting_[boundary];
+    const auto s = static_cast<std::size_t>(stage);
+    if (waiting.stage == stage) return false;
+    if (waiting.stage < 0) {
+      waiting = {.stage = stage, .since = clock_[s]};
+      return false;
+    }
+    waiting.stage = -1;
+    const int upper = std::min(stage, peer);
+    const int lower = upper + 1;
+    double now = std::max(clock_[s], waiting.since);
+    if (activation != nullptr) {
+      const double end = now + p_.boundaries[boundary].forward.value();
+      record(upper, Activity::send, false, *activation, lower, now, end);
+      record(lower, Activity::receive, false, *activation, upper, now, end);
+      now = end;
+    }
+    if (gradient != nullptr) {
+      const double end = now + p_.boundaries[boundary].backward.value();
+      record(lower, Activity::send, false, *gradient, upper, now, end);
+      record(upper, Activity::receive, false, *gradient, lower, now, end);
+      now = end;
+    }
+    clock_[s] = now;
+    const auto other = static_cast<std::size_t>(peer);
+    clock_[other] = now;
+    // The other side goes on behind its message.
+    if (place_[other] == Place::receive) {
+      place_[other] = Place::compute;
+    } else {
+      place_[other] = Place::receive;
+      ++next_[other];
+    }
+    ready.push_back(peer);
+    return true;
+  }
+
+  std::vector<Place> place_;      // by stage
+  std::vector<Waiting> waiting_;  // by boundary
+};
+
+}  // namespace
+
+std::vector<StageEnd> run_pipeline(const PipelineTimes& pipeline, std::vector<TimelineEvent>* events) {
+  if (pipeline.overlaps_transfers || pipeline.schedule == Schedule::interleaved_1f1b)
+    return OverlappedRun(pipeline, events).run();
+  return BlockingRun(pipeline, events).run();
+}
+
+}  // namespace sailor::simulator

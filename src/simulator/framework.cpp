@@ -1,0 +1,123 @@
+#include "simulator/framework.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+
+#include "core/files.hpp"
+#include "core/text.hpp"
+#include "core/toml_reader.hpp"
+
+namespace sailor::simulator {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr int framework_schema_version = 1;
+constexpr std::array precisions{Precision::fp32, Precision::tf32, Precision::bf16};
+
+std::map<Precision, StateBytes> read_state(const TomlTable& root) {
+  const TomlTable table = root.table("state");
+  std::map<Precision, StateBytes> state;
+  for (const Precision precision : precisions) {
+    if (!table.has(to_string(precision))) continue;
+    const TomlTable row = table.table(to_string(precision));
+    const auto bytes = [&](std::string_view key, double minimum) {
+      return Bytes(row.number(key, {.minimum = minimum, .maximum = 64.0}));
+    };
+    state[precision] = {.weight = bytes("weight_bytes", 1.0),
+                        .gradient = bytes("gradient_bytes", 0.0),
+                        .optimizer = bytes("optimizer_bytes", 0.0),
+                        .copy = bytes("copy_bytes", 0.0)};
+  }
+  if (state.empty()) root.reject("state", "[state] has no precision", "add [state.fp32], [state.tf32] or [state.bf16]");
+  return state;
+}
+
+void read_memory(const TomlTable& table, Framework& framework) {
+  constexpr NumberRange size{.minimum = 0.0, .maximum = 1e15};
+  if (table.has("base_bytes")) {
+    framework.base = Bytes(table.number("base_bytes", size));
+    framework.base_source = table.text("base_source");
+  } else if (table.has("base_source")) {
+    table.reject("base_source", "'memory.base_source' is there without base_bytes", "add base_bytes or remove it");
+  }
+  if (table.has("base_bytes_by_gpu")) {
+    const TomlTable by_gpu = table.table("base_bytes_by_gpu");
+    for (const std::string& gpu : by_gpu.keys()) framework.base_by_gpu[gpu] = Bytes(by_gpu.number(gpu, size));
+  }
+  framework.workspace_activations = table.number("workspace_activations", {.minimum = 0.0, .maximum = 1000.0});
+  framework.copies_reduced_gradients = table.boolean("copies_reduced_gradients");
+  framework.attention_score = Bytes(table.number("attention_score_bytes", {.minimum = 0.0, .maximum = 64.0}));
+}
+
+void read_time(const TomlTable& table, Framework& framework) {
+  framework.overlaps_transfers = table.boolean("overlaps_transfers");
+  framework.overlaps_reduction = table.boolean("overlaps_reduction");
+  framework.reduction_bucket = Bytes(table.number("reduction_bucket_bytes", {.minimum = 0.0, .maximum = 1e15}));
+  framework.transfer_overhead = Seconds(table.number("transfer_overhead_s", {.minimum = 0.0, .maximum = 10.0}));
+  framework.reduction_rate =
+      BytesPerSecond(table.number("reduction_rate_bytes_per_s", {.minimum = 0.0, .maximum = 1e15}));
+  framework.profiling_overhead = table.number("profiling_overhead", {.minimum = 0.0, .maximum = 1.0});
+  framework.time_error = table.number("time_error", {.minimum = 0.0, .maximum = 1.0});
+}
+
+}  // namespace
+
+Result<StateBytes> Framework::state_of(Precision precision) const {
+  const auto found = state.find(precision);
+  if (found != state.end()) return found->second;
+  std::vector<std::string_view> known;
+  for (const auto& [each, bytes] : state) known.push_back(to_string(each));
+  return fail(ErrorCode::unavailable,
+              fmt::format("framework '{}' does not train with precision {}", name, to_string(precision)),
+              fmt::format("use precision {}, or another framework", fmt::join(known, ", ")));
+}
+
+Result<Framework> parse_framework(std::string_view text, std::string_view source_name) {
+  auto document = TomlDocument::parse(text, source_name);
+  if (!document) return fail(document.error());
+  document->require_schema_version(framework_schema_version);
+  const TomlTable root = document->root();
+  Framework framework;
+  framework.name = root.text("name");
+  framework.source = root.text("source");
+  framework.state = read_state(root);
+  read_memory(root.table("memory"), framework);
+  read_time(root.table("time"), framework);
+  SAILOR_CHECK(document->finish());
+  return framework;
+}
+
+Result<Framework> load_framework(const fs::path& path) {
+  auto text = read_text_file(path);
+  if (!text) return fail(text.error());
+  return parse_framework(*text, path.string());
+}
+
+Result<Framework> find_framework(const std::string& name_or_path, const fs::path& folder) {
+  if (name_or_path.ends_with(".toml")) return load_framework(name_or_path);
+  std::error_code code;
+  std::vector<fs::path> files;
+  for (fs::directory_iterator entry(folder, code), end; !code && entry != end; entry.increment(code))
+    if (entry->path().extension() == ".toml") files.push_back(entry->path());
+  if (code)
+    return fail(ErrorCode::not_found,
+                fmt::format("cannot list the frameworks in '{}': {}", folder.string(), code.message()));
+  std::sort(files.begin(), files.end());
+  std::vector<std::string> names;
+  for (const fs::path& file : files) {
+    auto framework = load_framework(file);
+    if (!framework) return fail(framework.error());
+    if (equal_ignoring_case(framework->name, name_or_path)) return framework;
+    names.push_back(framework->name);
+  }
+  return fail(
+      ErrorCode::not_found, fmt::format("framework '{}' is not known", name_or_path),
+      fmt::format("use one of {} (from {}), or a path that ends in .toml", fmt::join(names, ", "), folder.string()));
+}
+
+}  // namespace sailor::simulator

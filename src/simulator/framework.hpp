@@ -1,0 +1,73 @@
+// What a training framework adds to what its layers take: bytes per parameter, bytes per process, which communication
+// it hides. One TOML file per framework in profiles/frameworks/; the few constants in it have a physical meaning, which
+// the file states together with the data that they were fitted to.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/error.hpp"
+#include "core/units.hpp"
+#include "plan/plan.hpp"
+
+namespace sailor::simulator {
+
+/// Bytes that a rank keeps for each of its parameters.
+struct StateBytes {
+  Bytes weight{};
+  Bytes gradient{};
+  Bytes optimizer{};  ///< moments; what OptimizerSharding::zero1 divides among the replicas, with `copy`
+  Bytes copy{};       ///< fp32 master weights beside bf16 ones
+};
+
+struct Framework {
+  std::string name{};
+  std::string source{};                     ///< what its constants were taken from or fitted to
+  std::map<Precision, StateBytes> state{};  ///< a precision that is not there is not supported
+
+  // Memory of a process.
+  std::optional<Bytes> base{};  ///< before its first tensor, where nothing below or in the profile says it
+  std::string base_source{};    ///< of `base`: an assumption is named as such
+  std::map<std::string, Bytes> base_by_gpu{};  ///< by GPU type
+  /// While a layer runs, tensors come and go that add up to this many times the activations it keeps; on top of the
+  /// workspace that a profile measured.
+  double workspace_activations = 0.0;
+  /// A gradient reduction copies what it reduces into a second buffer.
+  bool copies_reduced_gradients = false;
+  /// Bytes per attention score (micro_batch x heads x sequence_length^2) kept from forward to backward, which
+  /// Recompute::selective does without.
+  Bytes attention_score{};
+
+  // Time.
+  /// Transfers between stages run beside computation; otherwise they block both stages until they are done.
+  bool overlaps_transfers = false;
+  /// Gradients are reduced in buckets as soon as the last backward pass has made them; otherwise after it.
+  bool overlaps_reduction = false;
+  Bytes reduction_bucket{};     ///< of gradients; 0: all that the same ranks share in one
+  Seconds transfer_overhead{};  ///< of each message between stages, besides what the link takes
+  /// What the framework itself does with gradients around their reduction (flattening, scaling, waiting for the host)
+  /// takes their bytes over this rate, besides what the links take; 0: nothing.
+  BytesPerSecond reduction_rate{};
+  /// A layer whose time per sequence falls with the micro-batch is bound by the host that launches it. This share of
+  /// such time is the profiler's own (hooks, events) and absent in training.
+  double profiling_overhead = 0.0;
+  /// Standard deviation of measured over predicted time that the constants above leave, as a share.
+  double time_error = 0.0;
+
+  /// Errors: unavailable, naming the precisions there are.
+  [[nodiscard]] Result<StateBytes> state_of(Precision precision) const;
+};
+
+/// Errors: not_found, io, invalid_input with file, line and column.
+Result<Framework> load_framework(const std::filesystem::path& path);
+/// The same from text; `source_name` stands for the file in messages.
+Result<Framework> parse_framework(std::string_view text, std::string_view source_name);
+/// By name in a folder of *.toml files, or the file itself if `name_or_path` ends in ".toml". Errors: not_found, with
+/// the known names.
+Result<Framework> find_framework(const std::string& name_or_path, const std::filesystem::path& folder);
+
+}  // namespace sailor::simulator

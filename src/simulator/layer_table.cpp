@@ -1,0 +1,185 @@
+#include "simulator/layer_table.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+namespace sailor::simulator {
+
+namespace {
+
+/// Share of a block's forward FLOP in what Recompute::selective does twice.
+double score_share(const Model& model, int sequence_length) {
+  const double with = model.forward_flop(LayerKind::block, 1.0, sequence_length).value();
+  const double without = model.forward_flop(LayerKind::block, 1.0, 0).value();
+  return (with - without) / with;
+}
+
+/// The cost with recomputation, from the cost without.
+LayerCost with_recompute(LayerCost cost, const LayerKey& key, const Environment& env) {
+  if (key.kind != LayerKind::block || key.recompute == Recompute::none) return cost;
+  const auto add = [&](double share) {
+    for (Seconds TimeStatistics::*member : {&TimeStatistics::median, &TimeStatistics::p10, &TimeStatistics::p90,
+                                            &TimeStatistics::low, &TimeStatistics::high})
+      cost.backward.*member += cost.forward.*member * share;
+  };
+  Bytes kept;
+  if (key.recompute == Recompute::full) {
+    add(1.0);
+    kept = cost.output;  // as large as its input
+  } else {
+    add(score_share(env.model, key.sequence_length));
+    const double scores = static_cast<double>(key.micro_batch) * env.model.attention_heads / key.tensor_parallel *
+                          key.sequence_length * key.sequence_length;
+    kept = std::max(cost.output, cost.activation - env.framework.attention_score * scores);
+  }
+  cost.workspace += cost.activation - kept;
+  cost.activation = kept;
+  return cost;
+}
+
+class TableMaker {
+ public:
+  TableMaker(const Environment& env, const LayerCosts& costs, const LayerKey& key)
+      : env_(env), costs_(costs), key_(key) {
+    if (env.framework.profiling_overhead > 0.0)
+      for (const int micro_batch : env.profile.micro_batches(key.model, key.gpu, key.precision, key.tensor_parallel,
+                                                             key.sequence_length))
+        if (micro_batch > key.micro_batch) larger_.push_back(micro_batch);
+  }
+
+  Result<LayerTable> run() {
+    const int layers = env_.model.layers();
+    const auto size = static_cast<std::size_t>(layers) + 1;
+    table_.times.resize(size);
+    table_.update.resize(size);
+    table_.parameters.resize(size);
+    table_.activations.resize(size);
+    table_.workspace.resize(size);
+    int count = 0;
+    for (int layer = 0; layer < layers; layer += count) {
+      key_.kind = env_.model.layer_kind(layer);
+      key_.first_layer = layer;
+      auto cost = cost_of(key_);
+      if (!cost) return fail(cost.error());
+      count = 1;  // layers from here on that cost the same
+      while (layer + count < std::min(layers, cost->last_layer) && env_.model.layer_kind(layer + count) == key_.kind)
+        ++count;
+      for (int i = layer; i < layer + count; ++i) append(static_cast<std::size_t>(i), *cost);
+      add_kind(layer, count, *cost);
+      if (key_.kind == LayerKind::embedding && cost->parameters > 0) {
+        const double tied = static_cast<double>(env_.model.tied_parameters()) / key_.tensor_parallel;
+        table_.tied_update = cost->update.median * (tied / static_cast<double>(cost->parameters));
+      }
+    }
+    table_.estimated_inputs.assign(inputs_.begin(), inputs_.end());
+    return std::move(table_);
+  }
+
+ private:
+  void append(std::size_t layer, const LayerCost& cost) {
+    const bool head = key_.kind == LayerKind::head;
+    table_.times[layer + 1] = {table_.times[layer].forward + cost.forward.median,
+                               table_.times[layer].backward + cost.backward.median};
+    table_.update[layer + 1] = table_.update[layer] + cost.update.median;
+    table_.parameters[layer + 1] = table_.parameters[layer] + static_cast<double>(cost.parameters);
+    table_.activations[layer + 1] = table_.activations[layer] + (head ? Bytes(0) : cost.activation);
+    table_.workspace[layer] = cost.workspace + cost.activation * env_.framework.workspace_activations;
+    if (head) table_.logits = cost.activation;
+  }
+
+  /// Layers of a kind share what a measurement of theirs is off by.
+  void add_kind(int layer, int count, const LayerCost& cost) {
+    if (table_.kinds.empty() || table_.kinds.back().kind != key_.kind)
+      table_.kinds.push_back({.kind = key_.kind, .first = layer, .last = layer});
+    LayerTable::Kind& kind = table_.kinds.back();
+    kind.last = layer + count;
+    kind.forward_error = std::max(kind.forward_error, cost.forward.relative_error());
+    kind.backward_error = std::max(kind.backward_error, cost.backward.relative_error());
+  }
+
+  Result<LayerCost> cost_of(const LayerKey& key) {
+    auto cost = priced(key);
+    if (!cost || larger_.empty()) return cost;
+    std::optional<std::pair<Seconds, Seconds>> device;  // times per micro-batch that larger ones reach
+    for (const int micro_batch : larger_) {
+      LayerKey other = key;
+      other.micro_batch = micro_batch;
+      const auto found = env_.profile.layer(other);
+      if (!found) continue;
+      const double share = static_cast<double>(key.micro_batch) / micro_batch;
+      const auto times = std::pair(found->forward.median * share, found->backward.median * share);
+      device = device ? std::pair(std::min(device->first, times.first), std::min(device->second, times.second)) : times;
+    }
+    if (!device) return cost;
+    const auto without_overhead = [&](TimeStatistics& times, Seconds bound) {
+      if (bound >= times.median) return;
+      const double factor =
+          1.0 - env_.framework.profiling_overhead * ((times.median - bound) / times.median);
+      for (Seconds TimeStatistics::*member : {&TimeStatistics::median, &TimeStatistics::p10, &TimeStatistics::p90,
+                                              &TimeStatistics::low, &TimeStatistics::high})
+        times.*member *= factor;
+    };
+    without_overhead(cost->forward, device->first);
+    without_overhead(cost->backward, device->second);
+    cost->last_layer = key.first_layer + 1;  // the neighbours may be bound differently
+    return cost;
+  }
+
+  /// Measured with recomputation, or derived.
+  Result<LayerCost> priced(const LayerKey& key) {
+    if (key.recompute == Recompute::none) return found(key);
+    if (auto measured = env_.profile.layer(key)) {
+      note(measured->origin);
+      return *measured;
+    }
+    LayerKey plain = key;
+    plain.recompute = Recompute::none;
+    auto cost = found(plain);
+    if (!cost) return cost;
+    if (key.kind != LayerKind::block) return cost;
+    if (costs_.measured_only())
+      return fail(ErrorCode::not_found,
+                  fmt::format("the profile has no layers of {} on {} with recompute = {}", key.model, key.gpu,
+                              to_string(key.recompute)),
+                  fmt::format("measure them with sailor-profile layers --recompute {}", to_string(key.recompute)));
+    note(Origin::estimated);
+    inputs_.insert({.origin = Origin::estimated,
+                    .what = fmt::format("blocks of {} on {} with recompute = {} (from those without)", key.model,
+                                        key.gpu, to_string(key.recompute))});
+    return with_recompute(*cost, key, env_);
+  }
+
+  Result<LayerCost> found(const LayerKey& key) {
+    const Result<LayerPrice>& price = costs_.find(key);
+    if (!price) return fail(price.error());
+    note(price->cost.origin);
+    if (price->basis != Basis::look_up)
+      inputs_.insert({.origin = price->cost.origin, .what = costs_.explain(key, *price)});
+    return price->cost;
+  }
+
+  void note(Origin origin) { table_.origin = std::max(table_.origin, origin); }
+
+  const Environment& env_;
+  const LayerCosts& costs_;
+  LayerKey key_;
+  std::vector<int> larger_;  // measured micro-batches above the key's
+  std::set<EstimatedInput> inputs_;
+  LayerTable table_;
+};
+
+}  // namespace
+
+PassTimes LayerTable::passes(const LayerRange& layers) const {
+  const PassTimes& first = times[static_cast<std::size_t>(layers.first)];
+  const PassTimes& last = times[static_cast<std::size_t>(layers.last)];
+  return {last.forward - first.forward, last.backward - first.backward};
+}
+
+Result<LayerTable> make_layer_table(const Environment& environment, const LayerCosts& costs, const LayerKey& key) {
+  return TableMaker(environment, costs, key).run();
+}
+
+}  // namespace sailor::simulator

@@ -1,0 +1,117 @@
+// What to change first when a plan does not fit into memory.
+#include <fmt/format.h>
+
+#include <functional>
+
+#include "core/terminal.hpp"
+#include "simulator/costs.hpp"
+#include "simulator/simulator.hpp"
+
+namespace sailor::simulator {
+
+namespace {
+
+const StagePrediction* worst_stage(const Prediction& prediction) {
+  const StagePrediction* worst = nullptr;
+  Bytes most{};
+  for (const StagePrediction& stage : prediction.stages) {
+    if (stage.fits()) continue;
+    const Bytes excess = stage.memory.total() - *stage.capacity;
+    if (worst != nullptr && excess <= most) continue;
+    worst = &stage;
+    most = excess;
+  }
+  return worst;
+}
+
+bool fits(const Plan& plan, CostModel& model) {
+  PlanCosts costs;
+  if (!model.price(plan, costs)) return false;
+  for (const StageCosts& stage : costs.stages)
+    if (stage.capacity && stage.memory.total() > *stage.capacity) return false;
+  return true;
+}
+
+Stage& stage_at(Plan& plan, const StagePrediction& place) {
+  return plan.pipelines[static_cast<std::size_t>(place.pipeline_entry)]
+      .stages[static_cast<std::size_t>(place.stage)];
+}
+
+/// Changes that keep the job, from those that cost least time to those that cost most; the first that makes all fit.
+std::optional<std::string> first_remedy(const Plan& plan, const StagePrediction& worst,
+                                        const Environment& environment) {
+  CostModel model(environment);
+  const auto works = [&](const std::function<bool(Plan&)>& change) {
+    Plan changed = plan;
+    changed.prediction.reset();
+    return change(changed) && fits(changed, model);
+  };
+  const auto recompute = [&](Plan& changed, Recompute how) {
+    Stage& stage = stage_at(changed, worst);
+    const bool more = static_cast<int>(how) > static_cast<int>(stage.recompute);
+    stage.recompute = how;
+    return more;
+  };
+  const auto recompute_everywhere = [&](Plan& changed, Recompute how) {
+    for (Pipeline& pipeline : changed.pipelines)
+      for (Stage& stage : pipeline.stages) stage.recompute = std::max(stage.recompute, how);
+    return true;
+  };
+  if (works([](Plan& changed) {
+        const bool more = changed.optimizer_sharding == OptimizerSharding::none && changed.data_parallel() > 1;
+        changed.optimizer_sharding = OptimizerSharding::zero1;
+        return more;
+      }))
+    return "optimizer_sharding = \"zero1\"";
+  if (works([&](Plan& changed) { return recompute(changed, Recompute::selective); }))
+    return fmt::format("recompute = \"selective\" on stage {} of pipeline {}", worst.stage, worst.pipeline_entry);
+  if (works([](Plan& changed) {
+        if (changed.micro_batch % 2 != 0) return false;
+        changed.micro_batch /= 2;
+        for (Pipeline& pipeline : changed.pipelines) pipeline.micro_batches *= 2;
+        return true;
+      }))
+    return fmt::format("micro_batch = {}", plan.micro_batch / 2);
+  if (works([&](Plan& changed) { return recompute_everywhere(changed, Recompute::selective); }))
+    return "recompute = \"selective\" on all stages";
+  if (works([&](Plan& changed) { return recompute(changed, Recompute::full); }))
+    return fmt::format("recompute = \"full\" on stage {} of pipeline {}", worst.stage, worst.pipeline_entry);
+  if (works([&](Plan& changed) { return recompute_everywhere(changed, Recompute::full); }))
+    return "recompute = \"full\" on all stages";
+  const auto more_tensor_parallel = [](Plan& changed) {
+    for (Pipeline& pipeline : changed.pipelines)
+      for (Stage& stage : pipeline.stages) stage.tensor_parallel *= 2;
+    return true;
+  };
+  if (works(more_tensor_parallel)) return "twice the tensor_parallel on all stages";
+  if (works([&](Plan& changed) {
+        if (changed.micro_batch == 1) return false;
+        for (Pipeline& pipeline : changed.pipelines) pipeline.micro_batches *= changed.micro_batch;
+        changed.micro_batch = 1;
+        return recompute_everywhere(changed, Recompute::full);
+      }))
+    return "micro_batch = 1 and recompute = \"full\" on all stages";
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<std::string> memory_problem(const Plan& plan, const Prediction& prediction,
+                                          const Environment& environment) {
+  const StagePrediction* worst = worst_stage(prediction);
+  if (worst == nullptr) return std::nullopt;
+  const Stage& stage = plan.pipelines[static_cast<std::size_t>(worst->pipeline_entry)]
+                           .stages[static_cast<std::size_t>(worst->stage)];
+  const RankMemory& memory = worst->memory;
+  const auto remedy = first_remedy(plan, *worst, environment);
+  return fmt::format(
+      "stage {} of pipeline {} needs {} but a {} has {} (parameters and optimizer {}, activations {}): {} too much; {}",
+      worst->stage, worst->pipeline_entry, format_bytes(memory.total()), stage.gpu, format_bytes(*worst->capacity),
+      format_bytes(memory.states()), format_bytes(memory.activations + memory.logits),
+      format_bytes(memory.total() - *worst->capacity),
+      remedy ? "it would fit with " + *remedy
+             : "no change of micro-batch, recomputation, tensor parallelism or optimizer sharding alone makes it fit: "
+               "use more stages or larger devices");
+}
+
+}  // namespace sailor::simulator

@@ -1,0 +1,35 @@
+// What every stage of a plan does and when: the event-driven simulation as a record.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "core/units.hpp"
+
+namespace sailor::simulator {
+
+enum class Activity { forward, backward, send, receive, reduce, update };
+std::string_view to_string(Activity activity);
+
+/// Something that all ranks of a stage do at the same time, in every copy of its pipeline.
+struct TimelineEvent {
+  int pipeline_entry = 0;  ///< index into Plan::pipelines
+  int stage = 0;
+  Activity activity = Activity::forward;
+  /// Beside the computation of the stage (a transfer or reduction that overlaps it), not in turn with it.
+  bool overlapped = false;
+  int micro_batch = -1;  ///< -1: of none (reduce, update)
+  int chunk = 0;
+  int peer = -1;  ///< of send and receive: the other stage
+  Seconds start{};
+  Seconds end{};
+  bool operator==(const TimelineEvent&) const = default;
+};
+
+/// Events of a stage that are not `overlapped` never overlap each other; what lies between them is idle.
+struct Timeline {
+  std::vector<TimelineEvent> events;  ///< by pipeline entry, stage, start
+  Seconds length{};                   ///< of the iteration
+};
+
+}  // namespace sailor::simulator

@@ -1,0 +1,357 @@
+#include "simulator/trace.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <functional>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <system_error>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "core/files.hpp"
+#include "core/text.hpp"
+
+namespace sailor::simulator {
+
+namespace {
+
+using Nanoseconds = std::int64_t;
+
+constexpr double longest_s = 1e9;  // in nanoseconds far from the end of 64 bits
+
+Nanoseconds nanoseconds(Seconds time) { return std::llround(time.value() * 1e9); }
+
+std::string json_text(std::string_view text) { return nlohmann::json(valid_utf8(text)).dump(); }
+
+/// One box of a track.
+struct Slice {
+  const TimelineEvent* event = nullptr;  ///< nullptr: idle
+  std::size_t lane = 0;                  ///< 0: computation and what takes turns with it
+  Nanoseconds start = 0;
+  Nanoseconds end = 0;
+};
+
+/// A message: from its send an arrow leads to its receive.
+struct Message {
+  std::size_t number = 0;  ///< within a pipeline
+  const TimelineEvent* send = nullptr;
+};
+
+struct StageTrace {
+  std::vector<Slice> slices{};  ///< in each lane in the order of time
+  std::size_t lanes = 1;
+};
+
+struct PipelineTrace {
+  std::vector<StageTrace> stages{};
+  std::unordered_map<const TimelineEvent*, Message> messages{};  ///< by both of their ends
+};
+
+bool is_transfer(const TimelineEvent& event) {
+  return (event.activity == Activity::send || event.activity == Activity::receive) && event.peer >= 0;
+}
+
+/// Joins the sends of a pipeline to their receives. The same two stages may exchange several messages of a micro-batch
+/// in the same direction (interleaved chunks): they arrive in the order in which they were sent.
+std::unordered_map<const TimelineEvent*, Message> match_messages(const std::vector<const TimelineEvent*>& events) {
+  struct Ends {
+    std::vector<const TimelineEvent*> sends;
+    std::vector<const TimelineEvent*> receives;
+  };
+  std::map<std::tuple<int, int, int>, Ends> routes;  // from, to, micro-batch
+  for (const TimelineEvent* event : events) {
+    if (!is_transfer(*event)) continue;
+    if (event->activity == Activity::send)
+      routes[{event->stage, event->peer, event->micro_batch}].sends.push_back(event);
+    else
+      routes[{event->peer, event->stage, event->micro_batch}].receives.push_back(event);
+  }
+  std::unordered_map<const TimelineEvent*, Message> messages;
+  std::size_t count = 0;
+  const auto earlier = [](const TimelineEvent* a, const TimelineEvent* b) { return a->start < b->start; };
+  for (auto& [route, ends] : routes) {
+    std::stable_sort(ends.sends.begin(), ends.sends.end(), earlier);
+    std::stable_sort(ends.receives.begin(), ends.receives.end(), earlier);
+    for (std::size_t i = 0; i < std::min(ends.sends.size(), ends.receives.size()); ++i, ++count)
+      for (const TimelineEvent* end : {ends.sends[i], ends.receives[i]})
+        messages.emplace(end, Message{.number = count, .send = ends.sends[i]});
+  }
+  return messages;
+}
+
+StageTrace trace_stage(std::vector<const TimelineEvent*> events, Nanoseconds length) {
+  std::stable_sort(events.begin(), events.end(),
+                   [](const TimelineEvent* a, const TimelineEvent* b) { return a->start < b->start; });
+  StageTrace trace;
+  std::vector<Nanoseconds> until(1, 0);  // of each lane
+  for (const TimelineEvent* event : events) {
+    Nanoseconds start = nanoseconds(event->start);
+    std::size_t lane = 0;
+    if (event->overlapped) {  // the first lane that is free then: a track must not hold slices that cross
+      lane = 1;
+      while (lane < until.size() && until[lane] > start) ++lane;
+      if (lane == until.size()) until.push_back(0);
+    } else {
+      start = std::max(start, until[0]);
+      if (start > until[0]) trace.slices.push_back({.start = until[0], .end = start});
+    }
+    const Nanoseconds end = std::max(start, nanoseconds(event->end));
+    trace.slices.push_back({.event = event, .lane = lane, .start = start, .end = end});
+    until[lane] = end;
+  }
+  if (length > until[0]) trace.slices.push_back({.start = until[0], .end = length});
+  trace.lanes = until.size();
+  return trace;
+}
+
+std::string layers_text(const LayerRange& layers) { return fmt::format("[{}, {})", layers.first, layers.last); }
+
+std::string layers_text(const Stage& stage, const TimelineEvent& event) {
+  const bool whole_stage = event.activity == Activity::reduce || event.activity == Activity::update;
+  if (!whole_stage && event.chunk >= 0 && event.chunk < stage.chunks()) return layers_text(stage.chunk(event.chunk));
+  std::string text;
+  for (int chunk = 0; chunk < stage.chunks(); ++chunk)
+    text += (chunk > 0 ? ", " : "") + layers_text(stage.chunk(chunk));
+  return text;
+}
+
+/// "forward 3": viewers choose colours by what precedes the number.
+std::string name_of(const Plan& plan, const TimelineEvent& event) {
+  std::string name(to_string(event.activity));
+  if (event.activity == Activity::reduce && plan.optimizer_sharding == OptimizerSharding::none) name = "all-reduce";
+  return event.micro_batch < 0 ? name : fmt::format("{} {}", name, event.micro_batch);
+}
+
+/// Writes the events of all ranks, piece by piece.
+class Writer {
+ public:
+  using Sink = std::function<Result<void>(std::string_view)>;
+
+  Writer(const Plan& plan, const Timeline& timeline, TraceRanks ranks)
+      : plan_(plan), timeline_(timeline), one_alike_(ranks == TraceRanks::one_alike) {}
+
+  /// Lays out every stage and refuses what cannot be shown.
+  Result<void> prepare() {
+    SAILOR_CHECK(check_events());
+    Seconds length = timeline_.length;
+    std::vector<std::vector<std::vector<const TimelineEvent*>>> events;  // by pipeline entry, stage
+    for (const Pipeline& pipeline : plan_.pipelines) events.emplace_back(pipeline.stages.size());
+    for (const TimelineEvent& event : timeline_.events) {
+      events[static_cast<std::size_t>(event.pipeline_entry)][static_cast<std::size_t>(event.stage)].push_back(&event);
+      length = std::max(length, event.end);
+    }
+    std::size_t all = 0;
+    std::size_t one_alike = 0;
+    for (std::size_t entry = 0; entry < events.size(); ++entry) {
+      const Pipeline& pipeline = plan_.pipelines[entry];
+      PipelineTrace& trace = pipelines_.emplace_back();
+      std::vector<const TimelineEvent*> of_pipeline;
+      for (std::size_t stage = 0; stage < events[entry].size(); ++stage) {
+        of_pipeline.insert(of_pipeline.end(), events[entry][stage].begin(), events[entry][stage].end());
+        trace.stages.push_back(trace_stage(std::move(events[entry][stage]), nanoseconds(length)));
+        const StageTrace& traced = trace.stages.back();
+        most_lanes_ = std::max(most_lanes_, traced.lanes);
+        one_alike += traced.slices.size();
+        all += traced.slices.size() * static_cast<std::size_t>(pipeline.count) *
+               static_cast<std::size_t>(pipeline.stages[stage].tensor_parallel);
+      }
+      trace.messages = match_messages(of_pipeline);
+    }
+    const std::size_t count = one_alike_ ? one_alike : all;
+    if (count <= most_trace_events) return {};
+    return fail(ErrorCode::invalid_input,
+                fmt::format("the trace would have {} events; viewers open {} at most", count, most_trace_events),
+                one_alike <= most_trace_events
+                    ? "use --trace-ranks one-alike: of the ranks that do the same only the first"
+                    : "trace a plan with fewer micro-batches (a smaller global_batch)");
+  }
+
+  Result<void> write(const Sink& sink) {
+    out_ = fmt::format(
+        "{{\"displayTimeUnit\":\"ms\",\n\"otherData\":{{\"model\":{},\"plan\":{},\"iteration_time_s\":{}}},\n"
+        "\"traceEvents\":[",
+        json_text(plan_.job.model), json_text(describe(plan_)), timeline_.length.value());
+    std::size_t first_message = 0;  // of the pipeline's arrows
+    int pipeline = -1;
+    int entry = -1;
+    bool first_of_entry = true;
+    for (const RankRole& role : rank_roles(plan_)) {
+      if (role.pipeline != pipeline) {
+        if (pipeline >= 0) first_message += arrows_of(static_cast<std::size_t>(entry));
+        first_of_entry = role.pipeline_entry != entry;
+        pipeline = role.pipeline;
+        entry = role.pipeline_entry;
+        if (first_of_entry || !one_alike_) write_process(role);
+      }
+      if (one_alike_ && (!first_of_entry || role.tensor_parallel_index > 0)) continue;
+      SAILOR_CHECK(write_rank(role, first_message, sink));
+    }
+    out_ += "\n]}\n";
+    return sink(out_);
+  }
+
+ private:
+  [[nodiscard]] Result<void> check_events() const {
+    const auto good = [](Seconds time) { return time.value() >= 0.0 && time.value() <= longest_s; };
+    if (!good(timeline_.length))
+      return fail(ErrorCode::invalid_input,
+                  fmt::format("an iteration of {} s cannot be traced", timeline_.length.value()));
+    for (const TimelineEvent& event : timeline_.events) {
+      const auto entry = static_cast<std::size_t>(event.pipeline_entry);
+      const auto stages = entry < plan_.pipelines.size() ? static_cast<int>(plan_.pipelines[entry].stages.size()) : 0;
+      if (event.stage < 0 || event.stage >= stages || event.peer >= stages)
+        return fail(ErrorCode::failure, fmt::format("the timeline has an event of stage {} of pipeline entry {}, which "
+                                                    "the plan does not have",
+                                                    event.stage, event.pipeline_entry));
+      if (!good(event.start) || !good(event.end))
+        return fail(ErrorCode::invalid_input, fmt::format("{} of stage {} of pipeline entry {} from {} s to {} s "
+                                                          "cannot be traced",
+                                                          to_string(event.activity), event.stage, event.pipeline_entry,
+                                                          event.start.value(), event.end.value()));
+    }
+    return {};
+  }
+
+  /// Arrows of one copy of a pipeline: each member of a tensor-parallel group sends its own.
+  [[nodiscard]] std::size_t arrows_of(std::size_t entry) const {
+    int members = 1;
+    for (const Stage& stage : plan_.pipelines[entry].stages) members = std::max(members, stage.tensor_parallel);
+    return pipelines_[entry].messages.size() / 2 * static_cast<std::size_t>(members);
+  }
+
+  template <class... Args>
+  void add(fmt::format_string<Args...> format, Args&&... args) {
+    out_ += first_ ? "\n" : ",\n";
+    first_ = false;
+    fmt::format_to(std::back_inserter(out_), format, std::forward<Args>(args)...);
+  }
+
+  void write_process(const RankRole& role) {
+    const int count = plan_.pipelines[static_cast<std::size_t>(role.pipeline_entry)].count;
+    const std::string name = one_alike_ && count > 1 ? fmt::format("pipeline {} (of {} alike)", role.pipeline, count)
+                                                     : fmt::format("pipeline {}", role.pipeline);
+    add(R"({{"ph":"M","pid":{},"name":"process_name","args":{{"name":{}}}}})", role.pipeline, json_text(name));
+    add(R"({{"ph":"M","pid":{0},"name":"process_sort_index","args":{{"sort_index":{0}}}}})", role.pipeline);
+  }
+
+  void write_track(const RankRole& role, const Stage& stage, std::size_t lane, std::size_t track) {
+    std::string name = fmt::format("rank {}, stage {}, {}", role.rank, role.stage, stage.gpu);
+    if (stage.tensor_parallel > 1)
+      name += fmt::format(", tensor parallel {} of {}", role.tensor_parallel_index, stage.tensor_parallel);
+    if (lane > 0) name = fmt::format("rank {}, overlapped communication", role.rank);
+    if (lane > 1) name += fmt::format(" {}", lane);
+    add(R"({{"ph":"M","pid":{},"tid":{},"name":"thread_name","args":{{"name":{}}}}})", role.pipeline, track,
+        json_text(name));
+    add(R"({{"ph":"M","pid":{0},"tid":{1},"name":"thread_sort_index","args":{{"sort_index":{1}}}}})", role.pipeline,
+        track);
+  }
+
+  Result<void> write_rank(const RankRole& role, std::size_t first_message, const Sink& sink) {
+    const Stage& stage = stage_of(plan_, role);
+    const PipelineTrace& pipeline = pipelines_[static_cast<std::size_t>(role.pipeline_entry)];
+    const StageTrace& mine = pipeline.stages[static_cast<std::size_t>(role.stage)];
+    // Tracks of a rank follow each other: numbers of all ranks are spaced by the most that one has.
+    const std::size_t first_track = static_cast<std::size_t>(role.rank) * most_lanes_;
+    for (std::size_t lane = 0; lane < mine.lanes; ++lane) write_track(role, stage, lane, first_track + lane);
+    for (const Slice& slice : mine.slices) {
+      write_slice(role, stage, slice, first_track + slice.lane);
+      if (slice.event != nullptr && is_transfer(*slice.event)) {
+        const auto found = pipeline.messages.find(slice.event);
+        if (found != pipeline.messages.end())
+          write_arrow(role, slice, found->second, first_track + slice.lane, first_message);
+      }
+      if (out_.size() < (std::size_t{1} << 16)) continue;
+      SAILOR_CHECK(sink(out_));
+      out_.clear();
+    }
+    return {};
+  }
+
+  void write_slice(const RankRole& role, const Stage& stage, const Slice& slice, std::size_t track) {
+    const Nanoseconds length = slice.end - slice.start;
+    add(R"({{"ph":"X","pid":{},"tid":{},"ts":{}.{:03},"dur":{}.{:03})", role.pipeline, track, slice.start / 1000,
+        slice.start % 1000, length / 1000, length % 1000);
+    if (slice.event == nullptr) {
+      out_ += R"(,"name":"idle","cat":"idle"})";
+      return;
+    }
+    const TimelineEvent& event = *slice.event;
+    fmt::format_to(std::back_inserter(out_), R"(,"name":"{}","cat":"{}","args":{{"layers":"{}")", name_of(plan_, event),
+                   to_string(event.activity), layers_text(stage, event));
+    if (event.micro_batch >= 0) fmt::format_to(std::back_inserter(out_), R"(,"micro_batch":{})", event.micro_batch);
+    if (stage.chunks() > 1) fmt::format_to(std::back_inserter(out_), R"(,"chunk":{})", event.chunk);
+    if (event.peer >= 0) fmt::format_to(std::back_inserter(out_), R"(,"peer":{})", event.peer);
+    out_ += "}}";
+  }
+
+  /// Between groups of different size as many arrows as the smaller has members.
+  void write_arrow(const RankRole& role, const Slice& slice, const Message& message, std::size_t track,
+                   std::size_t first_message) {
+    const PipelineTrace& pipeline = pipelines_[static_cast<std::size_t>(role.pipeline_entry)];
+    const auto& stages = plan_.pipelines[static_cast<std::size_t>(role.pipeline_entry)].stages;
+    const Stage& peer = stages[static_cast<std::size_t>(slice.event->peer)];
+    if (role.tensor_parallel_index >= peer.tensor_parallel) return;
+    const bool begins = slice.event == message.send;
+    // A receive may have begun to wait before its message was sent; arrows do not lead back in time.
+    const Nanoseconds at = begins ? slice.start : std::clamp(nanoseconds(message.send->start), slice.start, slice.end);
+    const std::size_t id = first_message + message.number +
+                           pipeline.messages.size() / 2 * static_cast<std::size_t>(role.tensor_parallel_index);
+    add(R"({{"ph":"{}","pid":{},"tid":{},"ts":{}.{:03},"id":{},"name":"message","cat":"message"}})",
+        begins ? R"(s)" : R"(f","bp":"e)", role.pipeline, track, at / 1000, at % 1000, id);
+  }
+
+  const Plan& plan_;
+  const Timeline& timeline_;
+  bool one_alike_;
+  std::vector<PipelineTrace> pipelines_;
+  std::size_t most_lanes_ = 1;
+  std::string out_;
+  bool first_ = true;
+};
+
+}  // namespace
+
+Result<std::string> to_trace_json(const Plan& plan, const Timeline& timeline, TraceRanks ranks) {
+  Writer writer(plan, timeline, ranks);
+  SAILOR_CHECK(writer.prepare());
+  std::string text;
+  SAILOR_CHECK(writer.write([&](std::string_view piece) -> Result<void> {
+    text += piece;
+    return {};
+  }));
+  return text;
+}
+
+Result<void> save_trace(const Plan& plan, const Timeline& timeline, const std::filesystem::path& path,
+                        TraceRanks ranks) {
+  SAILOR_CHECK(check_can_write(path));
+  Writer writer(plan, timeline, ranks);
+  SAILOR_CHECK(writer.prepare());
+  return write_file_atomically(path, [&](const std::filesystem::path& temporary) -> Result<void> {
+    const auto problem = [&](int number) {
+      return fail(ErrorCode::io, fmt::format("cannot write '{}': {}", path.string(),
+                                             std::error_code(number, std::generic_category()).message()));
+    };
+    std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(temporary.c_str(), "wb"), &std::fclose);
+    if (file == nullptr) return problem(errno);
+    SAILOR_CHECK(writer.write([&](std::string_view piece) -> Result<void> {
+      if (std::fwrite(piece.data(), 1, piece.size(), file.get()) == piece.size()) return {};
+      return problem(errno);
+    }));
+    if (std::fclose(file.release()) != 0) return problem(errno);
+    return {};
+  });
+}
+
+}  // namespace sailor::simulator

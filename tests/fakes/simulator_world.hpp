@@ -1,0 +1,92 @@
+// tiny-gpt (an embedding, four blocks, a head) on nodes of one core each, with the measurements of round_numbers.hpp:
+// what tests of the simulator and the planner predict from.
+#pragma once
+
+#include <vector>
+
+#include "cluster/cluster.hpp"
+#include "planner/planner.hpp"
+#include "simulator/simulator.hpp"
+#include "tests/fakes/round_numbers.hpp"
+
+namespace sailor::testing {
+
+/// Members are there to be changed. Under the framework description of Sailor's own runtime transfers block and
+/// gradients are reduced after the last backward pass.
+struct World {
+  World() {
+    cluster = parse_cluster(R"(schema_version = 1
+name = "test"
+[[partitions]]
+name = "normal"
+[[nodes]]
+count = 4
+gpu = "cpu"
+gpus_per_node = 1
+memory_per_node_bytes = 1e9
+partitions = ["normal"]
+)",
+                            "c.toml", gpus)
+                  .value();
+  }
+
+  /// `count` pipelines of stages with these layers.
+  static Plan plan(int count, const std::vector<LayerRange>& ranges, int micro_batches) {
+    Plan plan;
+    plan.job = {.model = "tiny-gpt",
+                .global_batch = count * micro_batches,
+                .sequence_length = 64,
+                .precision = Precision::fp32,
+                .optimizer = Optimizer::adamw};
+    Pipeline pipeline{.count = count, .micro_batches = micro_batches, .stages = {}};
+    for (const LayerRange& range : ranges) pipeline.stages.push_back({.layers = range, .gpu = "cpu"});
+    plan.pipelines.push_back(pipeline);
+    return plan;
+  }
+
+  /// Adds the pipelines of another plan.
+  static Plan join(Plan plan, const Plan& other) {
+    plan.pipelines.insert(plan.pipelines.end(), other.pipelines.begin(), other.pipelines.end());
+    plan.job.global_batch += other.job.global_batch;
+    return plan;
+  }
+
+  [[nodiscard]] simulator::Environment environment(const Profile& profile) const {
+    return {.model = model,
+            .profile = profile,
+            .gpus = gpus,
+            .framework = framework,
+            .cluster = &cluster,
+            .measured_only = measured_only};
+  }
+  [[nodiscard]] Result<simulator::Prediction> predict(const Plan& plan, simulator::Timeline* timeline = nullptr) const {
+    const Profile profile(data);
+    return simulator::simulate(plan, environment(profile), timeline);
+  }
+  [[nodiscard]] Result<planner::SearchResult> search(const planner::Request& request) const {
+    const Profile profile(data);
+    return planner::find_plans(request, environment(profile));
+  }
+
+  /// An all-reduce between cores of different nodes, of any size.
+  void add_all_reduce(int ranks, double seconds) {
+    for (const double bytes : {1.0, 1e12})
+      data.links.push_back({.key = {.from = {.gpu = "cpu"},
+                                    .to = {.gpu = "cpu"},
+                                    .scope = LinkScope::inter_node,
+                                    .operation = LinkOperation::all_reduce,
+                                    .ranks = ranks},
+                            .message = Bytes(bytes),
+                            .time = exactly(seconds)});
+  }
+
+  Model model = find_model("tiny-gpt", SAILOR_SOURCE_DIR "/profiles/models").value();
+  GpuCatalogue gpus = GpuCatalogue::load(SAILOR_SOURCE_DIR "/profiles/gpus.toml").value();
+  simulator::Framework framework =
+      simulator::load_framework(SAILOR_SOURCE_DIR "/profiles/frameworks/sailor.toml").value();
+  Cluster cluster;
+  bool measured_only = false;
+  ProfileData data = round_numbers_profile();
+};
+
+}  // namespace sailor::testing

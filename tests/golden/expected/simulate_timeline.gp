@@ -1,0 +1,48 @@
+set terminal svg size 1200,246 font 'DejaVu Sans,13' noenhanced background '#ffffff'
+set encoding utf8
+set border 3 lc rgb '#404040'
+set tics nomirror out
+unset mxtics
+unset mytics
+set grid xtics ytics lt 1 lw 0.6 lc rgb '#d8d8d8'
+set errorbars 0.6
+set key below center horizontal Left reverse samplen 1 width 1 font ',9'
+set title "opt-350m: 500 ms per iteration, bubble 25.0%"."\n"."2 pipelines of 2 stages on GH200-96 x4 + 1 pipeline of 1 stage on A100-40, micro-batch 2"
+set xlabel "time (ms)" offset 0,0.5
+set xrange [0:500]
+set ylabel "" offset 0,0
+set yrange [-2.5:0.5]
+set ytics ("pipeline 0 (x2), stage 0" -0, "pipeline 0 (x2), stage 1" -1, "pipeline 1, stage 0" -2)
+set label "0" at 49.8130841,-0 center front font ',8' tc rgb '#ffffff'
+set label "0" at 154.813084,-1 center front font ',8' tc rgb '#ffffff'
+set label "0" at 349.813084,-0 center front font ',8' tc rgb '#000000'
+set label "0" at 249.813084,-1 center front font ',8' tc rgb '#000000'
+$series0 << END
+250 -0 0 500 -0.4 0.4
+250 -1 0 500 -1.4 -0.6
+250 -2 0 500 -2.4 -1.6
+END
+$series1 << END
+49.8130841 -0 0 99.6261682 -0.4 0.4
+154.813084 -1 110 199.626168 -1.4 -0.6
+5 -2 0 10 -2.4 -1.6
+END
+$series2 << END
+349.813084 -0 300 399.626168 -0.4 0.4
+249.813084 -1 200 299.626168 -1.4 -0.6
+END
+$series3 << END
+104.813084 -0 100 109.626168 -0.4 0.4
+END
+$series5 << END
+449.813084 -0 400 499.626168 -0.4 0.4
+END
+$series9 << END
+300 -1.3 250 350 -1.4 -1.2
+END
+plot $series0 using 1:2:3:4:5:6 with boxxyerror fs solid noborder lc rgb '#ececec' title "idle", \
+     $series1 using 1:2:3:4:5:6 with boxxyerror fs solid noborder lc rgb '#0072B2' title "forward", \
+     $series2 using 1:2:3:4:5:6 with boxxyerror fs solid noborder lc rgb '#56B4E9' title "backward", \
+     $series3 using 1:2:3:4:5:6 with boxxyerror fs solid noborder lc rgb '#CC79A7' title "communication", \
+     $series5 using 1:2:3:4:5:6 with boxxyerror fs solid noborder lc rgb '#D55E00' title "update", \
+     $series9 using 1:2:3:4:5:6 with boxxyerror fs solid noborder lc rgb '#009E73' title "gradient reduction"

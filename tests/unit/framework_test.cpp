@@ -1,0 +1,159 @@
+#include "simulator/framework.hpp"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "core/files.hpp"
+
+namespace sailor::simulator {
+namespace {
+
+const std::filesystem::path folder = SAILOR_SOURCE_DIR "/profiles/frameworks";
+
+constexpr const char* example = R"(schema_version = 1
+name = "ours"
+source = "a test"
+[state.fp32]
+weight_bytes = 4
+gradient_bytes = 4
+optimizer_bytes = 8
+copy_bytes = 0
+[state.bf16]
+weight_bytes = 2
+gradient_bytes = 2.5
+optimizer_bytes = 8
+copy_bytes = 4
+[memory]
+base_bytes = 3e9
+base_source = "an assumption"
+workspace_activations = 1.5
+copies_reduced_gradients = true
+attention_score_bytes = 9
+[memory.base_bytes_by_gpu]
+GH200-96 = 4e9
+"A100-40" = 2_000_000_000
+[time]
+overlaps_transfers = true
+overlaps_reduction = true
+reduction_bucket_bytes = 5e8
+transfer_overhead_s = 0.001
+reduction_rate_bytes_per_s = 5e9
+profiling_overhead = 0.25
+time_error = 0.04
+)";
+
+std::string error_with(const std::string& from, const std::string& to) {
+  std::string text = example;
+  const std::size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  text.replace(at, from.size(), to);
+  const auto framework = parse_framework(text, "f.toml");
+  return framework ? "" : framework.error().message();
+}
+
+TEST(Framework, EveryKeyIsRead) {
+  const auto read = parse_framework(example, "f.toml");
+  ASSERT_TRUE(read.has_value()) << read.error().message();
+  const Framework& f = *read;
+  EXPECT_EQ(f.name, "ours");
+  EXPECT_EQ(f.source, "a test");
+  EXPECT_EQ(f.state.size(), 2U);
+  EXPECT_EQ(f.state.at(Precision::bf16).weight, Bytes(2));
+  EXPECT_EQ(f.state.at(Precision::bf16).gradient, Bytes(2.5));
+  EXPECT_EQ(f.state.at(Precision::bf16).optimizer, Bytes(8));
+  EXPECT_EQ(f.state.at(Precision::bf16).copy, Bytes(4));
+  EXPECT_EQ(f.base, Bytes(3e9));
+  EXPECT_EQ(f.base_source, "an assumption");
+  EXPECT_EQ(f.base_by_gpu, (std::map<std::string, Bytes>{{"A100-40", Bytes(2e9)}, {"GH200-96", Bytes(4e9)}}));
+  EXPECT_EQ(f.workspace_activations, 1.5);
+  EXPECT_TRUE(f.copies_reduced_gradients);
+  EXPECT_EQ(f.attention_score, Bytes(9));
+  EXPECT_TRUE(f.overlaps_transfers);
+  EXPECT_TRUE(f.overlaps_reduction);
+  EXPECT_EQ(f.reduction_bucket, Bytes(5e8));
+  EXPECT_EQ(f.transfer_overhead, Seconds(0.001));
+  EXPECT_EQ(f.reduction_rate, BytesPerSecond(5e9));
+  EXPECT_EQ(f.profiling_overhead, 0.25);
+  EXPECT_EQ(f.time_error, 0.04);
+}
+
+TEST(Framework, PrecisionThatItDoesNotTrainWithIsRefusedWithThoseItDoes) {
+  const Framework framework = parse_framework(example, "f.toml").value();
+  EXPECT_EQ(framework.state_of(Precision::fp32)->optimizer, Bytes(8));
+  const auto refused = framework.state_of(Precision::tf32);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code, ErrorCode::unavailable);
+  EXPECT_EQ(refused.error().message(),
+            "framework 'ours' does not train with precision tf32; use precision fp32, bf16, or another framework");
+}
+
+TEST(Framework, BaseMemoryMayBeLeftToTheProfile) {
+  std::string text = example;
+  for (const std::string line : {"base_bytes = 3e9\n", "base_source = \"an assumption\"\n",
+                                 "[memory.base_bytes_by_gpu]\n", "GH200-96 = 4e9\n", "\"A100-40\" = 2_000_000_000\n"})
+    text.erase(text.find(line), line.size());
+  const auto framework = parse_framework(text, "f.toml");
+  ASSERT_TRUE(framework.has_value()) << framework.error().message();
+  EXPECT_FALSE(framework->base.has_value());
+  EXPECT_TRUE(framework->base_by_gpu.empty());
+}
+
+TEST(Framework, BadFilesAreRefusedWithLineColumnAndReason) {
+  EXPECT_EQ(error_with("reduction_rate_bytes_per_s = 5e9", "reduction_rate_bytes_per_s = -1"),
+            "f.toml:28:30: 'time.reduction_rate_bytes_per_s' is -1 but must be at least 0");
+  EXPECT_EQ(error_with("weight_bytes = 2\n", "weight_bytes = \"2\"\n"),
+            "f.toml:10:16: 'state.bf16.weight_bytes' must be a number, not a string");
+  EXPECT_EQ(error_with("copy_bytes = 0\n", ""), "f.toml:4:1: key 'state.fp32.copy_bytes' is missing");
+  EXPECT_EQ(error_with("[state.bf16]", "[state.fp16]"),
+            "f.toml:9:1: unknown key 'state.fp16'; check the spelling or remove it");
+  EXPECT_EQ(error_with("base_source = \"an assumption\"\n", ""), "f.toml:14:1: key 'memory.base_source' is missing");
+  EXPECT_EQ(error_with("base_bytes = 3e9\n", ""),
+            "f.toml:15:15: 'memory.base_source' is there without base_bytes; add base_bytes or remove it");
+  EXPECT_EQ(error_with("GH200-96 = 4e9", "GH200-96 = -1"),
+            "f.toml:21:12: 'memory.base_bytes_by_gpu.GH200-96' is -1 but must be at least 0");
+  EXPECT_EQ(error_with("time_error = 0.04", "time_error = nan"),
+            "f.toml:30:14: 'time.time_error' is nan but must be finite");
+  EXPECT_EQ(error_with("overlaps_transfers = true", "overlaps_transfers = 1"),
+            "f.toml:24:22: 'time.overlaps_transfers' must be true or false, not an integer");
+  EXPECT_EQ(error_with("overlaps_transfers = true", "overlap_transfers = true"),
+            "f.toml:24:21: unknown key 'overlap_transfers'; did you mean 'overlaps_transfers'?");
+  EXPECT_EQ(parse_framework("schema_version = 1\nname = \"n\"\nsource = \"s\"\n[state]\n", "f.toml").error().message(),
+            "f.toml:4:1: [state] has no precision; add [state.fp32], [state.tf32] or [state.bf16]");
+}
+
+TEST(Framework, OurRuntimeTrainsInFp32AndTakesItsBaseFromTheProfile) {
+  const auto framework = find_framework("sailor", folder);
+  ASSERT_TRUE(framework.has_value()) << framework.error().message();
+  EXPECT_TRUE(framework->state_of(Precision::fp32).has_value());
+  EXPECT_FALSE(framework->state_of(Precision::bf16).has_value());
+  EXPECT_FALSE(framework->base.has_value());
+}
+
+TEST(Framework, MegatronDeepSpeedKeepsTwentyBytesForEveryParameter) {
+  const auto framework = find_framework("Megatron-DeepSpeed", folder);
+  ASSERT_TRUE(framework.has_value()) << framework.error().message();
+  // fp32 and tf32: weight, gradient, two moments of Adam, flattened gradient: 4 + 4 + 8 + 4.
+  // bf16: 2 + 2 + 8 + 4 of master weights + 4 of fp32 gradients.
+  for (const Precision precision : {Precision::fp32, Precision::tf32, Precision::bf16}) {
+    const StateBytes state = framework->state_of(precision).value();
+    EXPECT_EQ((state.weight + state.gradient + state.optimizer + state.copy).value(), 20.0) << to_string(precision);
+  }
+}
+
+TEST(Framework, UnknownNameIsRefusedWithTheKnownOnes) {
+  const auto missing = find_framework("nemo", folder);
+  ASSERT_FALSE(missing.has_value());
+  EXPECT_EQ(missing.error().code, ErrorCode::not_found);
+  EXPECT_EQ(missing.error().message(), "framework 'nemo' is not known; use one of megatron-deepspeed, sailor (from " +
+                                           folder.string() + "), or a path that ends in .toml");
+  EXPECT_TRUE(find_framework((folder / "sailor.toml").string(), "/nowhere").has_value());
+  EXPECT_EQ(find_framework("/no/such.toml", folder).error().code, ErrorCode::not_found);
+  EXPECT_TRUE(find_framework("sailor", "/no/such/folder")
+                  .error()
+                  .message()
+                  .starts_with("cannot list the frameworks in '/no/such/folder'"));
+}
+
+}  // namespace
+}  // namespace sailor::simulator
