@@ -2,15 +2,15 @@
 # How far is the simulator from Sailor's own runtime on this machine?
 #
 # Usage: experiments/simulator_accuracy.sh [rounds [iterations]]
-# Trains 14 plans of tiny-gpt and opt-mini on one and two ranks, each for so many iterations (24, of which the first 4
-# do not count), in so many rounds (4). Every round first profiles layers and links, so that measurement and runs see
+# Trains 14 plans of tiny-gpt and opt-mini on one and two ranks, each for so many iterations (24, of which the first
+# 2 do not count), in so many rounds (4). Every round first profiles layers and links, so that measurement and runs see
 # the machine in the same state; all profiles are merged. Prints for every plan the median over the rounds, its spread,
 # the prediction and its error, then the summary; a box plot and all files stay in ./simulator-accuracy.
 # Programs: $PATH, else build/bin. Needs mpirun and 2 cores.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 PATH="$PATH:$here/build/bin"
-rounds=${1:-4} iterations=${2:-24} warm_up=4
+rounds=${1:-4} iterations=${2:-24}
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
 export OPENBLAS_NUM_THREADS=1
 

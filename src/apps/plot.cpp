@@ -26,7 +26,7 @@ constexpr std::array<const char*, 8> colors{"#0072B2", "#D55E00", "#009E73", "#C
 constexpr std::array<int, 7> markers{7, 5, 9, 11, 13, 6, 4};  // gnuplot's: discs, squares, triangles, ...
 constexpr int legend_line = 22;                               // pixels
 constexpr double margins = 130.0;                             // pixels beside the plotting part, about
-constexpr double letter = 7.0;                                // pixels, of a label in a bar
+constexpr double letter_width = 7.0;                          // pixels, of a label in a bar
 
 template <class Array>
 auto cyclic(const Array& values, int index) {
@@ -157,7 +157,7 @@ void draw_bars(const Plot& plot, const PlotSeries& series, std::size_t number, D
     if (point.label.empty() || !plot.x.range) continue;
     const double pixels =
         (point.high - point.low) / (plot.x.range->second - plot.x.range->first) * (plot.width - margins);
-    if (pixels >= static_cast<double>(point.label.size()) * letter + 2.0)
+    if (pixels >= static_cast<double>(point.label.size()) * letter_width + 2.0)
       drawing.labels +=
           fmt::format("set label {} at {:.9g},{:.9g} center front font ',8' tc rgb '{}'\n", gnuplot_quote(point.label),
                       (point.low + point.high) / 2.0, point.y, letters_on(color_of(series)));

@@ -264,6 +264,9 @@ Result<void> train(const Options& options, const Environment& environment, Commu
       if (const auto written = run_file.write(trainer); !written)  // training goes on; the last write counts
         spdlog::warn("{}", written.error().message());
   }
+  // Twice in a short run: HDF5 stays in memory from its first file on, and the recorded peaks hold what is there before.
+  if (run_file.record().iterations.size() < static_cast<std::size_t>(run_file_interval))
+    SAILOR_CHECK(agree(world, run_file.write(trainer)));
   SAILOR_CHECK(agree(world, run_file.write(trainer)));
   if (speaks) print_summary(run_file.record());
   if (!diverged) return {};

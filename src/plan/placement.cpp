@@ -6,33 +6,37 @@
 
 namespace sailor {
 
-Result<std::vector<int>> nodes_of_stages(const Plan& plan, const DevicesPerNode& devices) {
-  std::vector<int> nodes;
+Result<void> nodes_of_stages(const Plan& plan, const DevicesPerNode& devices, std::vector<int>& nodes) {
+  nodes.clear();
   int node = -1;
   int free_devices = 0;
   const std::string* node_gpu = nullptr;
-  std::vector<int> per_node;  // of each stage of an entry
   for (const Pipeline& pipeline : plan.pipelines) {
-    per_node.clear();
     for (const Stage& stage : pipeline.stages) {
       const auto known = devices.find(stage.gpu);
       if (known != devices.end() && stage.tensor_parallel > known->second)
         return fail(ErrorCode::invalid_input, fmt::format("tensor_parallel {} needs more {} than the {} of one node",
                                                           stage.tensor_parallel, stage.gpu, known->second));
-      per_node.push_back(std::max(known == devices.end() ? 1 : known->second, stage.tensor_parallel));
     }
     for (int copy = 0; copy < pipeline.count; ++copy)
-      for (std::size_t i = 0; i < pipeline.stages.size(); ++i) {
-        const Stage& stage = pipeline.stages[i];
-        if (node_gpu == nullptr || free_devices < stage.tensor_parallel || stage.gpu != *node_gpu) {
+      for (const Stage& stage : pipeline.stages) {
+        const bool same = node_gpu == &stage.gpu || (node_gpu != nullptr && stage.gpu == *node_gpu);
+        if (!same || free_devices < stage.tensor_parallel) {
           ++node;
           node_gpu = &stage.gpu;
-          free_devices = per_node[i];
+          const auto known = devices.find(stage.gpu);
+          free_devices = std::max(known == devices.end() ? 1 : known->second, stage.tensor_parallel);
         }
         free_devices -= stage.tensor_parallel;
         nodes.push_back(node);
       }
   }
+  return {};
+}
+
+Result<std::vector<int>> nodes_of_stages(const Plan& plan, const DevicesPerNode& devices) {
+  std::vector<int> nodes;
+  SAILOR_CHECK(nodes_of_stages(plan, devices, nodes));
   return nodes;
 }
 

@@ -17,6 +17,8 @@ using DevicesPerNode = std::map<std::string, int>;
 /// that would not fit into what is left of a node starts a new one; so does a change of GPU type. A type that is not in
 /// `devices` has one device per node. Errors: invalid_input when a tensor-parallel group is larger than a node.
 Result<std::vector<int>> nodes_of_stages(const Plan& plan, const DevicesPerNode& devices);
+/// The same into `nodes`, whose storage is used again.
+Result<void> nodes_of_stages(const Plan& plan, const DevicesPerNode& devices, std::vector<int>& nodes);
 
 /// The node index of every rank: that of its stage.
 Result<std::vector<int>> nodes_of_ranks(const Plan& plan, const DevicesPerNode& devices);

@@ -42,9 +42,19 @@ Seconds interleaved(const PipelineTimes& pipeline) {
     all += stage;
     slowest = std::max(slowest, stage);
   }
+  Seconds quickest_chunk = slowest;  // of each, on the stage that takes longest for it
+  for (std::size_t first = 0; first < pipeline.passes.size(); first += stages) {
+    Seconds longest{};
+    for (std::size_t v = first; v < first + stages; ++v)
+      longest = std::max(longest, pipeline.passes[v].forward + pipeline.passes[v].backward);
+    quickest_chunk = std::min(quickest_chunk, longest);
+  }
   Seconds transfers{};
   for (const BoundaryTimes& boundary : pipeline.boundaries) transfers += boundary.forward + boundary.backward;
-  return slowest * pipeline.micro_batches + (all - slowest) / pipeline.chunks + transfers / pipeline.chunks;
+  const Seconds filled = slowest * pipeline.micro_batches + (all - slowest + transfers) / pipeline.chunks;
+  const Seconds in_groups =
+      all + transfers + quickest_chunk * (pipeline.stages - 1) + slowest * (pipeline.micro_batches - pipeline.stages);
+  return std::max(filled, in_groups);
 }
 
 /// 1F1B lets stage i start a micro-batch when another of the `stages - i` that it may have in flight is back from the

@@ -200,10 +200,12 @@ struct CostModel::State {
   std::unordered_map<Key, LinkTime, KeyHash> sends;
   std::unordered_map<Key, LinkTime, KeyHash> reduces;
   // Storage that is used again for every plan.
-  std::vector<int> busy;  // ranks by node
+  std::vector<int> nodes;  // of the stages of all copies
+  std::vector<int> busy;   // ranks by node
   std::vector<StageFacts> facts;
   std::vector<int> cuts;
   std::vector<std::size_t> held;
+  std::vector<double> sizes;  // by chunk
 };
 
 namespace {
@@ -263,14 +265,13 @@ class CostModel::Pricer {
 
   /// Nodes of the first and last copy of every stage, and how many ranks compute on the first copy's node.
   Result<void> place() {
-    const auto nodes = nodes_of_stages(plan_, s_.devices);
-    if (!nodes) return fail(nodes.error());
-    s_.busy.assign(nodes->empty() ? 0 : static_cast<std::size_t>(nodes->back()) + 1, 0);
+    SAILOR_CHECK(nodes_of_stages(plan_, s_.devices, s_.nodes));
+    s_.busy.assign(static_cast<std::size_t>(s_.nodes.back()) + 1, 0);
     std::size_t next = 0;
     for (const Pipeline& pipeline : plan_.pipelines)
       for (int copy = 0; copy < pipeline.count; ++copy)
         for (const Stage& stage : pipeline.stages)
-          s_.busy[static_cast<std::size_t>((*nodes)[next++])] += stage.tensor_parallel;
+          s_.busy[static_cast<std::size_t>(s_.nodes[next++])] += stage.tensor_parallel;
     next = 0;
     for (const Pipeline& pipeline : plan_.pipelines) {
       const std::size_t stages = pipeline.stages.size();
@@ -278,10 +279,10 @@ class CostModel::Pricer {
       for (std::size_t i = 0; i < stages; ++i) {
         const auto place = s_.place_of(pipeline.stages[i]);
         if (!place) return fail(place.error());
-        const int node = (*nodes)[next + i];
+        const int node = s_.nodes[next + i];
         s_.facts.push_back({.place = *place,
                             .first_node = node,
-                            .last_node = (*nodes)[last_copy + i],
+                            .last_node = s_.nodes[last_copy + i],
                             .busy_ranks = s_.busy[static_cast<std::size_t>(node)]});
       }
       next = last_copy + stages;
@@ -531,7 +532,7 @@ class CostModel::Pricer {
     RankMemory& memory = costs.memory;
 
     double parameters = 0.0;
-    sizes_.clear();
+    s_.sizes.clear();
     bool embedding = false;
     bool head = false;
     for (int chunk = 0; chunk < stage.chunks(); ++chunk) {
@@ -540,7 +541,7 @@ class CostModel::Pricer {
       const auto last = static_cast<std::size_t>(range.last);
       parameters += table.parameters[last] - table.parameters[first];
       costs.update += table.update[last] - table.update[first];
-      sizes_.push_back((table.activations[last] - table.activations[first]).value());
+      s_.sizes.push_back((table.activations[last] - table.activations[first]).value());
       for (std::size_t layer = first; layer < last; ++layer)
         memory.workspace = std::max(memory.workspace, table.workspace[layer]);
       embedding = embedding || range.first == 0;
@@ -556,11 +557,11 @@ class CostModel::Pricer {
     memory.gradients = state_.gradient * parameters;
     memory.optimizer = state_.optimizer * (parameters / replicas);
     memory.copies = state_.copy * (parameters / replicas) + largest_reduction(index);
-    memory.activations = Bytes(peak_in_flight(plan_.schedule, costs.stage, stages, pipeline.micro_batches, sizes_));
+    memory.activations = Bytes(peak_in_flight(plan_.schedule, costs.stage, stages, pipeline.micro_batches, s_.sizes));
     if (head) {
-      for (double& size : sizes_) size = 0.0;
-      sizes_.back() = table.logits.value();
-      memory.logits = Bytes(peak_in_flight(plan_.schedule, costs.stage, stages, pipeline.micro_batches, sizes_));
+      for (double& size : s_.sizes) size = 0.0;
+      s_.sizes.back() = table.logits.value();
+      memory.logits = Bytes(peak_in_flight(plan_.schedule, costs.stage, stages, pipeline.micro_batches, s_.sizes));
     }
     // Each neighbour has one message arriving and one leaving.
     const bool ring = stage.chunks() > 1;
@@ -599,7 +600,6 @@ class CostModel::Pricer {
   State& s_;
   PlanCosts& costs_;
   StateBytes state_;
-  std::vector<double> sizes_;
 };
 
 CostModel::CostModel(const Environment& environment) : state_(std::make_unique<State>(environment)) {}

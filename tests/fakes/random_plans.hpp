@@ -164,6 +164,10 @@ struct RandomWorld {
           memory.parameters /= degree;
           memory.activation /= degree;
           data.layer_times.push_back(time);
+          time.key.busy_ranks = 4;  // all of a node: a quarter slower
+          time.forward = scaled(time.forward, 1.25);
+          time.backward = scaled(time.backward, 1.25);
+          data.layer_times.push_back(time);
           data.layer_memory.push_back(memory);
         }
       slower *= 2.0;

@@ -11,6 +11,15 @@
 
 namespace sailor::testing {
 
+/// Parameters: 128 wide, feed-forward 512, 256 tokens, 128 positions. round_numbers_profile() has others.
+namespace tiny_gpt {
+inline constexpr double tied = 256 * 128;
+inline constexpr double positions = 128 * 128;
+// Four attention matrices and two of the feed-forward part with their biases, two norms.
+inline constexpr double block = 4 * (128 * 128 + 128) + 2 * 128 * 512 + 512 + 128 + 2 * 2 * 128;
+inline constexpr double head = 2 * 128;
+}  // namespace tiny_gpt
+
 /// Members are there to be changed. Under the framework description of Sailor's own runtime transfers block and
 /// gradients are reduced after the last backward pass.
 struct World {

@@ -143,8 +143,18 @@ TEST(EventDriven, InterleavedChunksTakeTurns) {
   // Stage 1: F 1-3, 3-5; B 5-7, 7-9.
   EXPECT_EQ(pipeline.ends(), (std::vector<double>{10, 9}));
   EXPECT_EQ(run_pipeline(pipeline.times())[0].last_backward, (std::vector{Seconds(9), Seconds(7)}));
-  // 2·4 + (8 - 4)/2.
+  // max(2·4 + (8 - 4)/2, 8 + 0 + 1·2).
   EXPECT_EQ(pipeline.closed(), 10);
+}
+
+TEST(EventDriven, InterleavedMessagesTravelBesideThePasses) {
+  Case pipeline = equal(Schedule::interleaved_1f1b, 2, 2, 2, 2, 1, 2);
+  // Stage 0: F0 0-2, F1 2-4, second chunk F0 6-8, F1 8-10. Stage 1: F0 3-5, F1 5-7, second chunk F0 9-11, F1 11-13, B0
+  // -15, B1 -17; first chunk B0 19-21, B1 21-23. Stage 0: second chunk B0 16-18, B1 18-20; first chunk B0 22-24, B1
+  // 24-26.
+  EXPECT_EQ(pipeline.ends(), (std::vector<double>{26, 23}));
+  // 16 + 6 + 1·4.
+  EXPECT_EQ(pipeline.closed(), 26);
 }
 
 TEST(EventDriven, FewerMicroBatchesThanStages) {

@@ -11,13 +11,7 @@ namespace {
 
 using testing::exactly;
 using testing::World;
-
-/// Parameters of tiny-gpt: 128 wide, feed-forward 512, 256 tokens, 128 positions.
-constexpr double tied = 256 * 128;
-constexpr double positions = 128 * 128;
-// Four attention matrices and two of the feed-forward part with their biases, two norms.
-constexpr double block = 4 * (128 * 128 + 128) + 2 * 128 * 512 + 512 + 128 + 2 * 2 * 128;
-constexpr double head = 2 * 128;
+using namespace testing::tiny_gpt;
 
 /// The step of a copy of the tied matrix: its part of the embedding's 1000 parameters (a made-up ratio) of 0.5 s.
 constexpr double tied_update = 0.5 * tied / 1000.0;
@@ -156,8 +150,9 @@ TEST(Simulator, GpipeAndInterleavedKeepMoreInFlight) {
   //   stage 1: F 1.5-5.5, 5.5-9.5; second chunk F 10.5-11.5, 14.5-15.5, B 15.5-17.5, -19.5; first chunk B 26.5-34.5,
   //   -42.5
   EXPECT_DOUBLE_EQ(interleaved->pipeline_time.value(), 44.0);
-  // 2·max(14, 15) + (29 - 15)/2 + 3·1/2, the reduction of the tied matrix, and the step of stage 1.
-  EXPECT_DOUBLE_EQ(interleaved->closed_form_time.value(), 30.0 + 7.0 + 1.5 + 3.0 + 2 * 0.25 + 0.125 + tied_update);
+  // max(2·15 + (29 - 15 + 3)/2, 29 + 3 + (2 - 1)·min(12, 12)), the reduction of the tied matrix, and the step of
+  // stage 1.
+  EXPECT_DOUBLE_EQ(interleaved->closed_form_time.value(), 44.0 + 3.0 + 2 * 0.25 + 0.125 + tied_update);
 }
 
 TEST(Simulator, RecomputationAddsForwardWorkAndKeepsLess) {
@@ -243,6 +238,43 @@ TEST(Simulator, ASmallerTensorParallelGroupServesALargerOneInTurns) {
   EXPECT_DOUBLE_EQ(p->pipeline_time.value(), 14.0 + 15.0 + 1.5);
   // The tied matrix is cut in 2 and in 4 parts: those with the least tensor parallelism hold and reduce half of it.
   EXPECT_DOUBLE_EQ(p->stages[0].memory.copies.value(), 4.0 * tied / 2);
+  // The other way round the gradients need two turns.
+  std::swap(plan.pipelines[0].stages[0].tensor_parallel, plan.pipelines[0].stages[1].tensor_parallel);
+  EXPECT_DOUBLE_EQ(world.predict(plan)->stages[0].link.value(), 1.5);
+}
+
+TEST(Simulator, RanksThatShareANodeSlowEachOtherDown) {
+  World world;
+  world.cluster.groups[0].gpus_per_node = 2;
+  const std::size_t rows = world.data.layer_times.size();
+  for (std::size_t i = 0; i < rows; ++i) {  // both cores of a node busy: forward passes take twice as long
+    LayerTime row = world.data.layer_times[i];
+    row.key.busy_ranks = 2;
+    row.forward = exactly(2.0 * row.forward.median.value());
+    world.data.layer_times.push_back(row);
+  }
+  const std::size_t links = world.data.links.size();
+  for (std::size_t i = 0; i < links; ++i) {  // and messages inside a node half
+    LinkMeasurement row = world.data.links[i];
+    row.key.scope = LinkScope::intra_node;
+    row.time = exactly(0.5 * row.time.median.value());
+    world.data.links.push_back(row);
+  }
+  // A stage of its own node, and two that share one: embedding and two blocks 10 + 9 s, two blocks and head 10 + 10 s.
+  EXPECT_DOUBLE_EQ(world.predict(World::plan(1, {{0, 6}}, 1))->pipeline_time.value(), 29.0);
+  const auto shared = world.predict(World::plan(1, {{0, 3}, {3, 6}}, 1));
+  ASSERT_TRUE(shared.has_value()) << shared.error().message();
+  EXPECT_DOUBLE_EQ(shared->pipeline_time.value(), 39.0 + 2 * 0.25);
+  EXPECT_DOUBLE_EQ(shared->synchronization_time.value(), 1.5);
+  // Of three stages the last has a node to itself. Forward alone: embedding and block 1 + 2 s, two blocks 4 s, block
+  // and head 2 + 1 s. Messages go inside a node, then between two.
+  const auto three = world.predict(World::plan(1, {{0, 2}, {2, 4}, {4, 6}}, 1));
+  ASSERT_TRUE(three.has_value()) << three.error().message();
+  EXPECT_DOUBLE_EQ(three->stages[0].forward.value(), 2 * 3.0);
+  EXPECT_DOUBLE_EQ(three->stages[1].forward.value(), 2 * 4.0);
+  EXPECT_DOUBLE_EQ(three->stages[2].forward.value(), 3.0);
+  EXPECT_DOUBLE_EQ(three->stages[0].link.value(), 0.5);
+  EXPECT_DOUBLE_EQ(three->stages[1].link.value(), 1.0);
 }
 
 TEST(Simulator, ReplicasWithUnlikeTensorParallelismReduceTheLargerSlice) {
@@ -365,114 +397,6 @@ zone = "b"
   EXPECT_DOUBLE_EQ(p->egress_cost_per_iteration.value(), 2e-6 * (2 * 32768.0 + 4 * tied));
   EXPECT_DOUBLE_EQ(p->cost_per_iteration.value(),
                    2 * 0.04 / 3600 * p->iteration_time.value() + p->egress_cost_per_iteration.value());
-}
-
-TEST(Simulator, MissingMeasurementIsRefusedWithMeasuredOnlyAndNamesWhatIsThere) {
-  Plan plan = World::plan(1, {{0, 6}}, 1);
-  plan.micro_batch = 4;
-  plan.job.global_batch = 4;
-  World world;
-  world.measured_only = true;
-  const auto p = world.predict(plan);
-  ASSERT_FALSE(p.has_value());
-  EXPECT_EQ(p.error().code, ErrorCode::not_found);
-  EXPECT_EQ(
-      p.error().message(),
-      "the profile has no layers of micro-batch 4 for model tiny-gpt, GPU cpu, precision fp32, recompute none, "
-      "tensor parallel 1, sequence length 64 (micro-batches there: 1, 2); measure them with sailor-profile layers");
-}
-
-TEST(Simulator, EstimatedLayersAreUsedAndMarked) {
-  Plan plan = World::plan(1, {{0, 6}}, 1);
-  plan.micro_batch = 4;
-  plan.job.global_batch = 4;
-  const auto p = World().predict(plan);
-  ASSERT_TRUE(p.has_value()) << p.error().message();
-  EXPECT_EQ(p->origin, Origin::estimated);
-  ASSERT_EQ(p->estimated_inputs.size(), 1U);
-  EXPECT_EQ(p->estimated_inputs[0].origin, Origin::estimated);
-  EXPECT_TRUE(
-      p->estimated_inputs[0].what.starts_with("layer times of tiny-gpt on cpu at tensor parallel 1, micro-batch 4 (not "
-                                              "measured; scaled from cpu; expect errors"))
-      << p->estimated_inputs[0].what;
-  EXPECT_EQ(simulator::summary(*p).origin, "estimated");
-  // Work grows by two from micro-batch 2 to 4, the weights that are read do not.
-  EXPECT_GT(p->pipeline_time.value(), 1.5 * 2 * 29.0);
-  EXPECT_LE(p->pipeline_time.value(), 2 * 2 * 29.0);
-  // An estimate widens the range beyond what the framework description leaves.
-  EXPECT_GT(p->iteration_time_p95.value(), p->iteration_time.value() * (1 + 1.645 * 0.05) * 1.001);
-}
-
-TEST(Simulator, InterpolatedLayersAreMarkedAndMeasuredOnesAreNot) {
-  World world;
-  for (LayerTime& row : world.data.layer_times)
-    if (row.key.micro_batch == 2) row.key.micro_batch = 3;
-  const auto measured = world.predict(World::plan(1, {{0, 6}}, 1));
-  ASSERT_TRUE(measured.has_value());
-  EXPECT_EQ(measured->origin, Origin::measured);
-  EXPECT_TRUE(measured->estimated_inputs.empty());
-  Plan plan = World::plan(1, {{0, 6}}, 1);
-  plan.micro_batch = 2;
-  plan.job.global_batch = 2;
-  const auto p = world.predict(plan);
-  ASSERT_TRUE(p.has_value()) << p.error().message();
-  EXPECT_EQ(p->origin, Origin::interpolated);
-  // Micro-batch 3 now takes the 58 s that were those of 2, micro-batch 1 takes 29.
-  EXPECT_DOUBLE_EQ(p->pipeline_time.value(), (29.0 + 58.0) / 2);
-}
-
-TEST(Simulator, AMissingLinkIsNeverEstimated) {
-  World world;
-  world.data.links.clear();
-  const auto replicas = world.predict(World::plan(2, {{0, 6}}, 1));
-  ASSERT_FALSE(replicas.has_value());
-  EXPECT_EQ(replicas.error().code, ErrorCode::not_found);
-  EXPECT_EQ(
-      replicas.error().message(),
-      "the profile has no all_reduce or send_receive between cpu and cpu, inter_node (there: none; none); measure "
-      "it with sailor-profile links");
-  const auto stages = world.predict(World::plan(1, {{0, 3}, {3, 6}}, 1));
-  ASSERT_FALSE(stages.has_value());
-  EXPECT_EQ(stages.error().message(),
-            "the profile has no send_receive between cpu and cpu, inter_node (there: none); measure it with "
-            "sailor-profile links");
-}
-
-/// What memory_problem() says when a core has `bytes`.
-std::string problem(World world, const Plan& plan, double bytes) {
-  world.cluster.groups[0].memory_per_node = Bytes(bytes);
-  const auto prediction = world.predict(plan);
-  EXPECT_TRUE(prediction.has_value());
-  EXPECT_FALSE(prediction->fits);
-  const Profile profile(world.data);
-  return simulator::memory_problem(plan, *prediction, world.environment(profile)).value_or("");
-}
-
-TEST(Simulator, PlanThatDoesNotFitSaysWhichStageByHowMuchAndWhatToChange) {
-  World world;
-  for (LayerMemory& row : world.data.layer_memory) row.output = Bytes(20.0 * row.key.micro_batch);
-  // 16·9256 + 460 + 7 + 1,000,000 = 1,148,563 bytes. No micro-batch, recomputation or sharding makes them 1 MiB.
-  const Plan plan = World::plan(1, {{0, 6}}, 1);
-  EXPECT_EQ(
-      problem(world, plan, 1024 * 1024),
-      "stage 0 of pipeline 0 needs 1.10 MiB but a cpu has 1.00 MiB (parameters and optimizer 145 KiB, activations "
-      "460 B): 97.6 KiB too much; no change of micro-batch, recomputation, tensor parallelism or optimizer sharding "
-      "alone makes it fit: use more stages or larger devices");
-  // Full recomputation saves 4·(100 - 20) bytes of activations and needs 80 more of workspace: 240 less.
-  EXPECT_TRUE(problem(world, plan, 1148563 - 240)
-                  .ends_with("240 B too much; it would fit with recompute = \"full\" on stage 0 of pipeline 0"))
-      << problem(world, plan, 1148563 - 240);
-  // Two sequences instead of one: 460 more.
-  Plan twice = plan;
-  twice.micro_batch = 2;
-  twice.job.global_batch = 2;
-  EXPECT_TRUE(problem(world, twice, 1148563).ends_with("460 B too much; it would fit with micro_batch = 1"))
-      << problem(world, twice, 1148563);
-  // Two replicas copy the gradients of the whole model to reduce them, and could halve the moments: 37,024 less.
-  const double replica = 1148563 + 4 * (tied + positions + 4 * block + head);
-  EXPECT_TRUE(problem(world, World::plan(2, {{0, 6}}, 1), replica - 1024)
-                  .ends_with("1.00 KiB too much; it would fit with optimizer_sharding = \"zero1\""))
-      << problem(world, World::plan(2, {{0, 6}}, 1), replica - 1024);
 }
 
 }  // namespace

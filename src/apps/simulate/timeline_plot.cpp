@@ -162,27 +162,27 @@ Plot timeline_plot(const Plan& plan, const simulator::Prediction& prediction, co
             .width = width,
             .legend_in_line = true};
 
-  std::map<std::pair<int, int>, double> rows;  // y by pipeline entry and stage
-  std::vector<std::pair<std::string, std::string>> labels;
   std::size_t stages = 0;
-  for (std::size_t entry = 0; entry < plan.pipelines.size(); ++entry)
-    for (std::size_t stage = 0; stage < plan.pipelines[entry].stages.size(); ++stage, ++stages) {
-      if (stages >= most_rows) continue;
-      labels.emplace_back(plan.pipelines.size() > 1 ? pipeline_label(plan, entry) + ", " : "",
-                          fmt::format("stage {}", stage));
-      rows.emplace(std::pair(static_cast<int>(entry), static_cast<int>(stage)), 0.0 - static_cast<double>(rows.size()));
-    }
+  for (const Pipeline& pipeline : plan.pipelines) stages += pipeline.stages.size();
   if (stages > most_rows) plot.note += fmt::format("; the first {} of {} stages", most_rows, stages);
-  const auto count = static_cast<int>(rows.size());
+  const auto count = static_cast<int>(std::min(stages, most_rows));
+  std::map<std::pair<int, int>, int> rows;  // by pipeline entry and stage: y, from the top
+  std::vector<std::string> labels;
+  for (std::size_t entry = 0; entry < plan.pipelines.size(); ++entry)
+    for (std::size_t stage = 0; stage < plan.pipelines[entry].stages.size() && labels.size() < most_rows; ++stage) {
+      rows.emplace(std::pair(static_cast<int>(entry), static_cast<int>(stage)),
+                   count - static_cast<int>(labels.size()));
+      labels.push_back(
+          fmt::format("{}stage {}", plan.pipelines.size() > 1 ? pipeline_label(plan, entry) + ", " : "", stage));
+    }
   plot.height = 110 + std::clamp(900 / count, 9, 38) * count;
-  plot.y.range = std::pair(-count + 0.5, 0.5);
+  plot.y.range = std::pair(0.5, count + 0.5);
   const int every = (count + 39) / 40;  // of the labels, so that they do not touch
-  for (std::size_t row = 0; row < labels.size(); ++row)
-    if (static_cast<int>(row) % every == 0)
-      plot.y.ticks.push_back({0.0 - static_cast<double>(row), labels[row].first + labels[row].second});
+  for (int row = 0; row < count; row += every)
+    plot.y.ticks.push_back({static_cast<double>(count - row), labels[static_cast<std::size_t>(row)]});
 
   PlotSeries blank{.title = "idle", .style = PlotStyle::bars, .rgb = idle};
-  for (const auto& [stage, y] : rows) blank.points.push_back({.y = y, .low = 0.0, .high = length});
+  for (const auto& [stage, y] : rows) blank.points.push_back({.y = static_cast<double>(y), .low = 0.0, .high = length});
   std::array<PlotSeries, kinds.size()> in_turn;
   std::array<PlotSeries, kinds.size()> overlapped;
   std::map<std::tuple<int, int, bool>, std::vector<const TimelineEvent*>> events;  // entry, stage, overlapped

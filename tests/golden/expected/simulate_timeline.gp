@@ -11,34 +11,34 @@ set title "opt-350m: 500 ms per iteration, bubble 25.0%"."\n"."2 pipelines of 2 
 set xlabel "time (ms)" offset 0,0.5
 set xrange [0:500]
 set ylabel "" offset 0,0
-set yrange [-2.5:0.5]
-set ytics ("pipeline 0 (x2), stage 0" -0, "pipeline 0 (x2), stage 1" -1, "pipeline 1, stage 0" -2)
-set label "0" at 49.8130841,-0 center front font ',8' tc rgb '#ffffff'
-set label "0" at 154.813084,-1 center front font ',8' tc rgb '#ffffff'
-set label "0" at 349.813084,-0 center front font ',8' tc rgb '#000000'
-set label "0" at 249.813084,-1 center front font ',8' tc rgb '#000000'
+set yrange [0.5:3.5]
+set ytics ("pipeline 0 (x2), stage 0" 3, "pipeline 0 (x2), stage 1" 2, "pipeline 1, stage 0" 1)
+set label "0" at 49.8130841,3 center front font ',8' tc rgb '#ffffff'
+set label "0" at 154.813084,2 center front font ',8' tc rgb '#ffffff'
+set label "0" at 349.813084,3 center front font ',8' tc rgb '#000000'
+set label "0" at 249.813084,2 center front font ',8' tc rgb '#000000'
 $series0 << END
-250 -0 0 500 -0.4 0.4
-250 -1 0 500 -1.4 -0.6
-250 -2 0 500 -2.4 -1.6
+250 3 0 500 2.6 3.4
+250 2 0 500 1.6 2.4
+250 1 0 500 0.6 1.4
 END
 $series1 << END
-49.8130841 -0 0 99.6261682 -0.4 0.4
-154.813084 -1 110 199.626168 -1.4 -0.6
-5 -2 0 10 -2.4 -1.6
+49.8130841 3 0 99.6261682 2.6 3.4
+154.813084 2 110 199.626168 1.6 2.4
+5 1 0 10 0.6 1.4
 END
 $series2 << END
-349.813084 -0 300 399.626168 -0.4 0.4
-249.813084 -1 200 299.626168 -1.4 -0.6
+349.813084 3 300 399.626168 2.6 3.4
+249.813084 2 200 299.626168 1.6 2.4
 END
 $series3 << END
-104.813084 -0 100 109.626168 -0.4 0.4
+104.813084 3 100 109.626168 2.6 3.4
 END
 $series5 << END
-449.813084 -0 400 499.626168 -0.4 0.4
+449.813084 3 400 499.626168 2.6 3.4
 END
 $series9 << END
-300 -1.3 250 350 -1.4 -1.2
+300 1.7 250 350 1.6 1.8
 END
 plot $series0 using 1:2:3:4:5:6 with boxxyerror fs solid noborder lc rgb '#ececec' title "idle", \
      $series1 using 1:2:3:4:5:6 with boxxyerror fs solid noborder lc rgb '#0072B2' title "forward", \

@@ -1,0 +1,122 @@
+// What a prediction says of its inputs: where they come from, what is missing, what does not fit into memory.
+#include <gtest/gtest.h>
+
+#include "simulator/simulator.hpp"
+#include "tests/fakes/simulator_world.hpp"
+
+namespace sailor {
+namespace {
+
+using testing::World;
+using namespace testing::tiny_gpt;
+
+TEST(Simulator, MissingMeasurementIsRefusedWithMeasuredOnlyAndNamesWhatIsThere) {
+  Plan plan = World::plan(1, {{0, 6}}, 1);
+  plan.micro_batch = 4;
+  plan.job.global_batch = 4;
+  World world;
+  world.measured_only = true;
+  const auto p = world.predict(plan);
+  ASSERT_FALSE(p.has_value());
+  EXPECT_EQ(p.error().code, ErrorCode::not_found);
+  EXPECT_EQ(
+      p.error().message(),
+      "the profile has no layers of micro-batch 4 for model tiny-gpt, GPU cpu, precision fp32, recompute none, "
+      "tensor parallel 1, sequence length 64 (micro-batches there: 1, 2); measure them with sailor-profile layers");
+}
+
+TEST(Simulator, EstimatedLayersAreUsedAndMarked) {
+  Plan plan = World::plan(1, {{0, 6}}, 1);
+  plan.micro_batch = 4;
+  plan.job.global_batch = 4;
+  const auto p = World().predict(plan);
+  ASSERT_TRUE(p.has_value()) << p.error().message();
+  EXPECT_EQ(p->origin, Origin::estimated);
+  ASSERT_EQ(p->estimated_inputs.size(), 1U);
+  EXPECT_EQ(p->estimated_inputs[0].origin, Origin::estimated);
+  EXPECT_TRUE(
+      p->estimated_inputs[0].what.starts_with("layer times of tiny-gpt on cpu at tensor parallel 1, micro-batch 4 (not "
+                                              "measured; scaled from cpu; expect errors"))
+      << p->estimated_inputs[0].what;
+  EXPECT_EQ(simulator::summary(*p).origin, "estimated");
+  // Work grows by two from micro-batch 2 to 4, the weights that are read do not.
+  EXPECT_GT(p->pipeline_time.value(), 1.5 * 2 * 29.0);
+  EXPECT_LE(p->pipeline_time.value(), 2 * 2 * 29.0);
+  // An estimate widens the range beyond what the framework description leaves.
+  EXPECT_GT(p->iteration_time_p95.value(), p->iteration_time.value() * (1 + 1.645 * 0.05) * 1.001);
+}
+
+TEST(Simulator, InterpolatedLayersAreMarkedAndMeasuredOnesAreNot) {
+  World world;
+  for (LayerTime& row : world.data.layer_times)
+    if (row.key.micro_batch == 2) row.key.micro_batch = 3;
+  const auto measured = world.predict(World::plan(1, {{0, 6}}, 1));
+  ASSERT_TRUE(measured.has_value());
+  EXPECT_EQ(measured->origin, Origin::measured);
+  EXPECT_TRUE(measured->estimated_inputs.empty());
+  Plan plan = World::plan(1, {{0, 6}}, 1);
+  plan.micro_batch = 2;
+  plan.job.global_batch = 2;
+  const auto p = world.predict(plan);
+  ASSERT_TRUE(p.has_value()) << p.error().message();
+  EXPECT_EQ(p->origin, Origin::interpolated);
+  // Micro-batch 3 now takes the 58 s that were those of 2, micro-batch 1 takes 29.
+  EXPECT_DOUBLE_EQ(p->pipeline_time.value(), (29.0 + 58.0) / 2);
+}
+
+TEST(Simulator, AMissingLinkIsNeverEstimated) {
+  World world;
+  world.data.links.clear();
+  const auto replicas = world.predict(World::plan(2, {{0, 6}}, 1));
+  ASSERT_FALSE(replicas.has_value());
+  EXPECT_EQ(replicas.error().code, ErrorCode::not_found);
+  EXPECT_EQ(
+      replicas.error().message(),
+      "the profile has no all_reduce or send_receive between cpu and cpu, inter_node (there: none; none); measure "
+      "it with sailor-profile links");
+  const auto stages = world.predict(World::plan(1, {{0, 3}, {3, 6}}, 1));
+  ASSERT_FALSE(stages.has_value());
+  EXPECT_EQ(stages.error().message(),
+            "the profile has no send_receive between cpu and cpu, inter_node (there: none); measure it with "
+            "sailor-profile links");
+}
+
+/// What memory_problem() says when a core has `bytes`.
+std::string problem(World world, const Plan& plan, double bytes) {
+  world.cluster.groups[0].memory_per_node = Bytes(bytes);
+  const auto prediction = world.predict(plan);
+  EXPECT_TRUE(prediction.has_value());
+  EXPECT_FALSE(prediction->fits);
+  const Profile profile(world.data);
+  return simulator::memory_problem(plan, *prediction, world.environment(profile)).value_or("");
+}
+
+TEST(Simulator, PlanThatDoesNotFitSaysWhichStageByHowMuchAndWhatToChange) {
+  World world;
+  for (LayerMemory& row : world.data.layer_memory) row.output = Bytes(20.0 * row.key.micro_batch);
+  // 16·9256 + 460 + 7 + 1,000,000 = 1,148,563 bytes. No micro-batch, recomputation or sharding makes them 1 MiB.
+  const Plan plan = World::plan(1, {{0, 6}}, 1);
+  EXPECT_EQ(
+      problem(world, plan, 1024 * 1024),
+      "stage 0 of pipeline 0 needs 1.10 MiB but a cpu has 1.00 MiB (parameters and optimizer 145 KiB, activations "
+      "460 B): 97.6 KiB too much; no change of micro-batch, recomputation, tensor parallelism or optimizer sharding "
+      "alone makes it fit: use more stages or larger devices");
+  // Full recomputation saves 4·(100 - 20) bytes of activations and needs 80 more of workspace: 240 less.
+  EXPECT_TRUE(problem(world, plan, 1148563 - 240)
+                  .ends_with("240 B too much; it would fit with recompute = \"full\" on stage 0 of pipeline 0"))
+      << problem(world, plan, 1148563 - 240);
+  // Two sequences instead of one: 460 more.
+  Plan twice = plan;
+  twice.micro_batch = 2;
+  twice.job.global_batch = 2;
+  EXPECT_TRUE(problem(world, twice, 1148563).ends_with("460 B too much; it would fit with micro_batch = 1"))
+      << problem(world, twice, 1148563);
+  // Two replicas copy the gradients of the whole model to reduce them, and could halve the moments: 37,024 less.
+  const double replica = 1148563 + 4 * (tied + positions + 4 * block + head);
+  EXPECT_TRUE(problem(world, World::plan(2, {{0, 6}}, 1), replica - 1024)
+                  .ends_with("1.00 KiB too much; it would fit with optimizer_sharding = \"zero1\""))
+      << problem(world, World::plan(2, {{0, 6}}, 1), replica - 1024);
+}
+
+}  // namespace
+}  // namespace sailor
