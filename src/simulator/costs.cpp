@@ -138,16 +138,15 @@ struct CostModel::State {
                   u(where.busy_ranks) << 32 | u(stage.recompute) << 8 | u(plan.job.precision)};
     auto& entry = tables[key];
     if (!entry)
-      entry = std::make_unique<Result<LayerTable>>(
-          make_layer_table(env, layer_costs(),
-                           {.model = env.model.name,
-                            .gpu = stage.gpu,
-                            .precision = plan.job.precision,
-                            .recompute = stage.recompute,
-                            .tensor_parallel = stage.tensor_parallel,
-                            .micro_batch = plan.micro_batch,
-                            .sequence_length = plan.job.sequence_length,
-                            .busy_ranks = where.busy_ranks}));
+      entry = std::make_unique<Result<LayerTable>>(make_layer_table(env, layer_costs(),
+                                                                    {.model = env.model.name,
+                                                                     .gpu = stage.gpu,
+                                                                     .precision = plan.job.precision,
+                                                                     .recompute = stage.recompute,
+                                                                     .tensor_parallel = stage.tensor_parallel,
+                                                                     .micro_batch = plan.micro_batch,
+                                                                     .sequence_length = plan.job.sequence_length,
+                                                                     .busy_ranks = where.busy_ranks}));
     if (!*entry) return fail(entry->error());
     return &**entry;
   }
@@ -205,7 +204,8 @@ struct CostModel::State {
   std::vector<StageFacts> facts;
   std::vector<int> cuts;
   std::vector<std::size_t> held;
-  std::vector<double> sizes;  // by chunk
+  std::vector<double> sizes;        // by chunk
+  std::vector<std::uint32_t> ring;  // a place for each zone
 };
 
 namespace {
@@ -422,8 +422,7 @@ class CostModel::Pricer {
   }
 
   void add_layers(int first, int last) {
-    double parameters =
-        s_.parameters[static_cast<std::size_t>(last)] - s_.parameters[static_cast<std::size_t>(first)];
+    double parameters = s_.parameters[static_cast<std::size_t>(last)] - s_.parameters[static_cast<std::size_t>(first)];
     if (first == 0) parameters -= s_.tied;  // on its own
     add_reduction(first, last, parameters, false);
   }
@@ -508,7 +507,8 @@ class CostModel::Pricer {
 
   /// A ring that visits zone after zone leaves each once: 2(n - 1)/n of the gradients cross there, all slices of them.
   void add_reduction_egress(const Reduction& reduction, std::span<const std::size_t> holders) {
-    std::vector<std::uint32_t> ring;  // a place for each zone
+    std::vector<std::uint32_t>& ring = s_.ring;
+    ring.clear();
     int tensor_parallel = std::numeric_limits<int>::max();
     for (const std::size_t holder : holders) {
       const std::uint32_t place = s_.facts[holder].place;
@@ -565,7 +565,8 @@ class CostModel::Pricer {
     }
     // Each neighbour has one message arriving and one leaving.
     const bool ring = stage.chunks() > 1;
-    const int neighbours = stages == 1 ? 0 : (costs.stage > 0 || ring ? 1 : 0) + (costs.stage + 1 < stages || ring ? 1 : 0);
+    const int neighbours =
+        stages == 1 ? 0 : (costs.stage > 0 || ring ? 1 : 0) + (costs.stage + 1 < stages || ring ? 1 : 0);
     memory.communication = boundary_bytes() * (2.0 * neighbours);
     const Place& place = s_.places[s_.facts[index].place];
     memory.base = place.base.value_or(Bytes(0));
