@@ -138,6 +138,7 @@ Result<void> run(const Options& options, const Environment& environment) {
                           .cluster = (*cluster)->origin,
                           .partition = request.partition,
                           .profile_store = options.text("profile"),
+                          .framework = options.text("framework"),
                           .cluster_hash = content_hash(cluster_text),
                           .profile_hash = *measured};
   for (planner::Candidate& candidate : found->plans) candidate.plan.origin = origin;

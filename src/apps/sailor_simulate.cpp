@@ -27,7 +27,8 @@ CommandLine command_line() {
   Option model = shared::model();
   model.help = "model of a plan in the original Sailor's JSON, which does not say it";
   Option framework = shared::framework();
-  framework.help += "; a cases file names its own";
+  framework.help += " [default: the one that the plan was made for or the cases file names, else sailor]";
+  framework.default_value.clear();
   return {.program = "sailor-simulate",
           .purpose = "predicts the iteration time, the memory of every rank and the cost of a plan",
           .positionals = {{.name = "PLAN",
@@ -119,7 +120,9 @@ Result<void> simulate_plan(const Options& options, const Environment& environmen
       spdlog::warn("{}", missing);
   auto measured = read_run(options, plan);
   if (!measured) return fail(measured.error());
-  auto framework = simulator::find_framework(options.text("framework"), frameworks_folder(environment));
+  const std::string made_for = plan.origin.framework.empty() ? "sailor" : plan.origin.framework;
+  auto framework = simulator::find_framework(options.has("framework") ? options.text("framework") : made_for,
+                                             frameworks_folder(environment));
   if (!framework) return fail(framework.error());
 
   const simulator::Environment simulated{.model = input->model,

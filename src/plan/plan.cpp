@@ -270,6 +270,7 @@ Plan read_plan(const TomlTable& root) {
                    .cluster = origin.text_or("cluster", ""),
                    .partition = origin.text_or("partition", ""),
                    .profile_store = origin.text_or("profile_store", ""),
+                   .framework = origin.text_or("framework", ""),
                    .cluster_hash = origin.text_or("cluster_hash", ""),
                    .profile_hash = origin.text_or("profile_hash", "")};
   }
@@ -346,11 +347,12 @@ std::string plan_to_toml(const Plan& plan) {
   }
 
   const PlanOrigin& origin = plan.origin;
-  const std::array<std::pair<std::string_view, const std::string*>, 6> origins{
+  const std::array<std::pair<std::string_view, const std::string*>, 7> origins{
       {{"tool", &origin.tool},
        {"cluster", &origin.cluster},
        {"partition", &origin.partition},
        {"profile_store", &origin.profile_store},
+       {"framework", &origin.framework},
        {"cluster_hash", &origin.cluster_hash},
        {"profile_hash", &origin.profile_hash}}};
   if (std::any_of(origins.begin(), origins.end(), [](const auto& entry) { return !entry.second->empty(); })) {

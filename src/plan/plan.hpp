@@ -79,6 +79,7 @@ struct PlanOrigin {
   std::string cluster;    ///< name of the cluster, or the path of its file
   std::string partition;  ///< the Slurm partition it was made for
   std::string profile_store;
+  std::string framework;     ///< the training framework that its times and memory were predicted for
   std::string cluster_hash;  ///< content_hash() of what was read
   std::string profile_hash;
 };

@@ -556,7 +556,7 @@ class CostModel::Pricer {
     memory.weights = state_.weight * parameters;
     memory.gradients = state_.gradient * parameters;
     memory.optimizer = state_.optimizer * (parameters / replicas);
-    memory.copies = state_.copy * (parameters / replicas) + largest_reduction(index);
+    memory.copies = state_.copy * parameters + largest_reduction(index);
     memory.activations = Bytes(peak_in_flight(plan_.schedule, costs.stage, stages, pipeline.micro_batches, s_.sizes));
     if (head) {
       for (double& size : s_.sizes) size = 0.0;

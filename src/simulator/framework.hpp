@@ -20,8 +20,8 @@ namespace sailor::simulator {
 struct StateBytes {
   Bytes weight{};
   Bytes gradient{};
-  Bytes optimizer{};  ///< moments; what OptimizerSharding::zero1 divides among the replicas, with `copy`
-  Bytes copy{};       ///< fp32 master weights beside bf16 ones
+  Bytes optimizer{};  ///< moments, and master weights beside bf16 ones: what OptimizerSharding::zero1 divides
+  Bytes copy{};       ///< of the gradients once more: flattened, or accumulated in fp32
 };
 
 struct Framework {

@@ -37,8 +37,8 @@ struct Environment {
 struct RankMemory {
   Bytes weights{};  ///< a tied embedding on the last stage is a second copy and counts in full
   Bytes gradients{};
-  Bytes optimizer{};
-  Bytes copies{};         ///< master weights; what a reduction copies
+  Bytes optimizer{};      ///< moments and master weights
+  Bytes copies{};         ///< of gradients, flattened or accumulated; what a reduction copies
   Bytes activations{};    ///< of all micro-batches in flight, without the head's
   Bytes logits{};         ///< what the head keeps of the micro-batches in flight at it: the logits, mostly
   Bytes workspace{};      ///< while a layer computes, the largest of the stage

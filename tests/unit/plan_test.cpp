@@ -103,6 +103,7 @@ TEST(Plan, WrittenPlanReadsBackTheSame) {
                  .cluster = "a \"quoted\" name",
                  .partition = "normal",
                  .profile_store = "s",
+                 .framework = "sailor",
                  .cluster_hash = "0",
                  .profile_hash = "1"};
   plan.prediction = PlanPrediction{.iteration_time = Seconds(0.1),

@@ -32,9 +32,9 @@ TEST(Simulator, OneRankIsTheSumOfItsLayers) {
   EXPECT_DOUBLE_EQ(p->peak_memory.value(), 16.0 * 9256 + 460 + 7 + 1e6);
   // One core at 0.04 USD/h.
   EXPECT_DOUBLE_EQ(p->cost_per_iteration.value(), 0.04 * 88.625 / 3600);
-  // Measurements without spread: only the 5% that the framework description leaves unexplained, 1.645 times.
-  EXPECT_DOUBLE_EQ(p->iteration_time_p95.value(), 88.625 * (1 + 1.645 * 0.05));
-  EXPECT_DOUBLE_EQ(p->iteration_time_p5.value(), 88.625 / (1 + 1.645 * 0.05));
+  // Measurements without spread: only the 6% that the framework description leaves unexplained, 1.645 times.
+  EXPECT_DOUBLE_EQ(p->iteration_time_p95.value(), 88.625 * (1 + 1.645 * 0.06));
+  EXPECT_DOUBLE_EQ(p->iteration_time_p5.value(), 88.625 / (1 + 1.645 * 0.06));
 }
 
 TEST(Simulator, TwoStagesWaitForEachOther) {

@@ -26,7 +26,7 @@ Result<void> compare_with_cases(const Options& options, const Environment& envir
   auto cluster = read_cluster(options, environment, gpus);
   if (!cluster) return fail(cluster.error());
   const auto framework = simulator::find_framework(
-      options.given("framework") ? options.text("framework") : file->framework, frameworks_folder(environment));
+      options.has("framework") ? options.text("framework") : file->framework, frameworks_folder(environment));
   if (!framework) return fail(framework.error(), path);
 
   std::map<std::string, Model> models;
