@@ -135,8 +135,6 @@ Result<void> simulate_plan(const Options& options, const Environment& environmen
   const bool wants_timeline = options.has("trace") || options.has("plot");
   const auto prediction = simulator::simulate(plan, simulated, wants_timeline ? &timeline : nullptr);
   if (!prediction) return fail(prediction.error());
-  if (wants_timeline) SAILOR_CHECK(write_pictures(options, plan, *prediction, timeline));
-
   const bool file_has_measured = input->measured_time || input->measured_memory;
   if (options.text("format") == "json") {
     nlohmann::ordered_json json = prediction_to_json(*prediction);
@@ -152,14 +150,34 @@ Result<void> simulate_plan(const Options& options, const Environment& environmen
     else if (file_has_measured)
       fmt::print("\n{}", comparison_report(*prediction, input->measured_time, input->measured_memory));
   }
+  if (wants_timeline) SAILOR_CHECK(write_pictures(options, plan, *prediction, timeline));
   if (const auto problem = simulator::memory_problem(plan, *prediction, simulated))
     return fail(ErrorCode::infeasible, "the plan does not fit into memory: " + *problem);
   return {};
 }
 
+/// Outputs replace neither inputs nor each other.
+Result<void> check_outputs(const Options& options) {
+  std::error_code code;
+  std::vector<std::string> taken = options.positional("PLAN");
+  for (const char* read : {"profile", "framework", "cluster", "against", "gpus", "config"})
+    if (options.has(read)) taken.push_back(options.text(read));
+  for (const char* written : {"trace", "plot"}) {
+    if (!options.has(written)) continue;
+    const std::string path = options.text(written);
+    SAILOR_CHECK(check_can_write(path));
+    for (const std::string& other : taken)
+      if (path == other || std::filesystem::equivalent(path, other, code))
+        return fail(ErrorCode::usage,
+                    fmt::format("--{} '{}' would replace another file of this command", written, path),
+                    "name another file");
+    taken.push_back(path);
+  }
+  return {};
+}
+
 Result<void> run(const Options& options, const Environment& environment) {
-  for (const char* written : {"trace", "plot"})
-    if (options.has(written)) SAILOR_CHECK(check_can_write(options.text(written)));
+  SAILOR_CHECK(check_outputs(options));
   if (options.has("plot")) SAILOR_CHECK(picture_kind(options.text("plot")));
   const bool has_plan = !options.positional("PLAN").empty();
   if (!has_plan && !options.has("against"))

@@ -10,7 +10,7 @@ Result<void> nodes_of_stages(const Plan& plan, const DevicesPerNode& devices, st
   nodes.clear();
   int node = -1;
   int free_devices = 0;
-  const std::string* node_gpu = nullptr;
+  const Stage* before = nullptr;
   for (const Pipeline& pipeline : plan.pipelines) {
     for (const Stage& stage : pipeline.stages) {
       const auto known = devices.find(stage.gpu);
@@ -20,10 +20,11 @@ Result<void> nodes_of_stages(const Plan& plan, const DevicesPerNode& devices, st
     }
     for (int copy = 0; copy < pipeline.count; ++copy)
       for (const Stage& stage : pipeline.stages) {
-        const bool same = node_gpu == &stage.gpu || (node_gpu != nullptr && stage.gpu == *node_gpu);
+        const bool same =
+            before == &stage || (before != nullptr && stage.gpu == before->gpu && stage.zone == before->zone);
+        before = &stage;
         if (!same || free_devices < stage.tensor_parallel) {
           ++node;
-          node_gpu = &stage.gpu;
           const auto known = devices.find(stage.gpu);
           free_devices = std::max(known == devices.end() ? 1 : known->second, stage.tensor_parallel);
         }

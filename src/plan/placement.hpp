@@ -14,8 +14,9 @@ namespace sailor {
 using DevicesPerNode = std::map<std::string, int>;
 
 /// The node index of every stage of every copy of every pipeline, in the order of the ranks. A tensor-parallel group
-/// that would not fit into what is left of a node starts a new one; so does a change of GPU type. A type that is not in
-/// `devices` has one device per node. Errors: invalid_input when a tensor-parallel group is larger than a node.
+/// that would not fit into what is left of a node starts a new one; so does a change of GPU type or zone. A type that
+/// is not in `devices` has one device per node. Errors: invalid_input when a tensor-parallel group is larger than a
+/// node.
 Result<std::vector<int>> nodes_of_stages(const Plan& plan, const DevicesPerNode& devices);
 /// The same into `nodes`, whose storage is used again.
 Result<void> nodes_of_stages(const Plan& plan, const DevicesPerNode& devices, std::vector<int>& nodes);

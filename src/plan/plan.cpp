@@ -34,6 +34,7 @@ struct PipelineProblem {
   std::string hint;
 };
 
+constexpr std::int64_t most_passes = 1 << 26;  // of a stage, per iteration and direction
 constexpr const char* use_1f1b = "use schedule = \"1f1b\"";
 
 /// What forbids the schedule, the order of the layers aside.
@@ -66,6 +67,11 @@ std::optional<PipelineProblem> find_schedule_problem(const Pipeline& pipeline, S
           fmt::format("stage {} holds {} chunks of layers but stage 0 holds {}", i, chunks, pipeline.chunks()),
           "give every stage of the pipeline the same number"};
   }
+  if (std::int64_t{pipeline.micro_batches} * pipeline.chunks() > most_passes)
+    return PipelineProblem{-1, "micro_batches",
+                           fmt::format("{} micro-batches through {} chunks are more than {} passes",
+                                       pipeline.micro_batches, pipeline.chunks(), most_passes),
+                           "use larger or fewer micro-batches"};
   // Narayanan et al. 2021, section 2.2.
   if (static_cast<std::size_t>(pipeline.micro_batches) % stages != 0)
     return PipelineProblem{-1, "micro_batches",
@@ -215,6 +221,13 @@ Result<void> check_plan(const Plan& plan, const Model& model) {
                   fmt::format("pipeline {} holds layers [0, {}) but model {} has {} layers", i, held, model.name,
                               model.layers()),
                   "is the plan for another model, or is a stage missing?");
+    for (std::size_t s = 0; s < pipeline.stages.size(); ++s)
+      if (const int degree = pipeline.stages[s].tensor_parallel; model.attention_heads % degree != 0)
+        return fail(
+            ErrorCode::invalid_input,
+            fmt::format("pipeline {}, stage {}: tensor_parallel {} does not divide the {} attention heads of {}", i, s,
+                        degree, model.attention_heads, model.name),
+            "use a degree that does");
   }
   if (plan.job.sequence_length > model.max_sequence_length)
     return fail(ErrorCode::invalid_input, fmt::format("sequence_length {} is over the {} that model {} allows",

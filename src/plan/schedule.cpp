@@ -49,6 +49,8 @@ double peak_in_flight(Schedule schedule, int stage, int stages, int micro_batche
   const int chunks = static_cast<int>(sizes.size());
   if (chunks == 1)
     return sizes.front() * std::min(warm_up_steps(schedule, stage, stages, 1, micro_batches) + 1, micro_batches);
+  // After the first forward passes one goes as one comes: what the first few rounds keep is kept throughout.
+  micro_batches = std::min(micro_batches, 4 * stages);
   double now = 0.0;
   double peak = 0.0;
   for (const ScheduleStep& step : schedule_steps(schedule, stage, stages, chunks, micro_batches)) {

@@ -350,8 +350,13 @@ Result<LinkTime> Profile::send_time(const LinkEnd& from, const LinkEnd& to, Link
 }
 
 Result<LinkTime> Profile::all_reduce_time(const LinkEnd& from, const LinkEnd& to, LinkScope scope, int ranks,
-                                          Bytes message) const {
+                                          Bytes message, int rings) const {
   if (ranks <= 1) return LinkTime{};
+  const auto with_senders = [&](const LinkEnd& end, int senders) {
+    LinkEnd busy = end;
+    busy.ranks = senders;
+    return busy;
+  };
   const LinkKey there{.from = from, .to = to, .scope = scope, .operation = LinkOperation::all_reduce, .ranks = ranks};
   LinkKey back = there;
   std::swap(back.from, back.to);
@@ -360,14 +365,20 @@ Result<LinkTime> Profile::all_reduce_time(const LinkEnd& from, const LinkEnd& to
     if (const Link* link = find_link(key, &measured)) {
       const Seconds time = link->points.empty() ? link->curve->time(message, link->senders)
                                                 : Seconds(time_at(link->points, message.value()));
-      return LinkTime{time * (ring_factor(ranks) / ring_factor(measured.ranks)), link->error, link->origin};
+      double slower = 1.0;
+      if (rings > 1 && scope == LinkScope::inter_node) {
+        const auto alone = send_time(with_senders(from, 1), with_senders(to, 1), scope, message);
+        const auto beside = send_time(with_senders(from, rings), with_senders(to, rings), scope, message);
+        if (alone && beside && alone->time > Seconds(0.0)) slower = std::max(1.0, beside->time / alone->time);
+      }
+      return LinkTime{time * (slower * ring_factor(ranks) / ring_factor(measured.ranks)), link->error, link->origin};
     }
   }
   // A ring moves 2(n - 1)/n of the message over every link (Patarasuk & Yuan 2009), in a stream: NCCL and MPI cut it
   // into pieces that follow each other, so it is the whole message's bandwidth that counts; 2(n - 1) steps take at
   // least their latency each.
-  const auto whole = send_time(from, to, scope, message);
-  const auto step = send_time(from, to, scope, Bytes(0.0));
+  const auto whole = send_time(with_senders(from, rings), with_senders(to, rings), scope, message);
+  const auto step = send_time(with_senders(from, rings), with_senders(to, rings), scope, Bytes(0.0));
   if (whole && step)
     return LinkTime{std::max(whole->time * ring_factor(ranks), step->time * (2.0 * (ranks - 1))), whole->error,
                     whole->origin};

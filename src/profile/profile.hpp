@@ -57,8 +57,12 @@ class Profile {
   /// Time of an all-reduce over `ranks`. Measured rank counts are used as they are; others are scaled from the
   /// nearest by the ring formula 2(n-1)/n (Patarasuk & Yuan 2009); without any, so much of a message
   /// from one rank to another, and 2(n-1) latencies at least.
+  /// `from.ranks` of a node take part. Several `rings` through a node's network at once slow each other as the same
+  /// number of messages would.
   [[nodiscard]] Result<LinkTime> all_reduce_time(const LinkEnd& from, const LinkEnd& to, LinkScope scope, int ranks,
-                                                 Bytes message) const;
+                                                 Bytes message, int rings = 1) const;
+  /// A link was measured between this zone and another place.
+  [[nodiscard]] bool names_zone(const std::string& zone) const { return zones_.contains(zone); }
   /// Resident bytes of a process before its first tensor; nothing when not measured.
   [[nodiscard]] std::optional<Bytes> base_memory(const std::string& gpu, const std::string& framework) const;
 

@@ -1,6 +1,7 @@
 #include "simulator/costs.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -8,6 +9,7 @@
 #include <limits>
 #include <unordered_map>
 
+#include "core/terminal.hpp"
 #include "plan/placement.hpp"
 #include "plan/schedule.hpp"
 
@@ -69,19 +71,22 @@ std::uint64_t bits_of(Bytes amount) { return std::bit_cast<std::uint64_t>(amount
 /// A GPU type in a zone.
 struct Place {
   std::string gpu;
+  std::string name;  ///< as the plan calls the zone: perhaps a partition
   std::string zone;
   std::optional<Bytes> capacity;
   UsdPerHour price{};
-  std::optional<Bytes> base;  ///< memory of a process before its first tensor
+  Bytes base{};  ///< memory of a process before its first tensor
   std::optional<EstimatedInput> base_input;
 };
 
 /// What is known of a stage before anything is priced.
 struct StageFacts {
   std::uint32_t place = 0;
-  int first_node = 0;  ///< of the first copy
-  int last_node = 0;   ///< of the last copy
-  int busy_ranks = 1;  ///< on the first copy's node
+  int first_node = 0;      ///< of the first copy
+  int last_node = 0;       ///< of the last copy
+  std::size_t index = 0;   ///< of the first copy in State::nodes
+  int busy_ranks = 1;      ///< on the busiest node of a copy
+  bool with_next = false;  ///< every copy is on one node with the next stage; of the last stage: with the first
 };
 
 }  // namespace
@@ -99,30 +104,67 @@ struct CostModel::State {
 
   Result<std::uint32_t> place_of(const Stage& stage) {
     for (std::size_t i = 0; i < places.size(); ++i)
-      if (places[i].gpu == stage.gpu && places[i].zone == stage.zone) return static_cast<std::uint32_t>(i);
+      if (places[i].gpu == stage.gpu && places[i].name == stage.zone) return static_cast<std::uint32_t>(i);
     const auto type = env.gpus.find(stage.gpu);
     if (!type) return fail(type.error());
-    Place place{.gpu = stage.gpu, .zone = stage.zone};
+    if (type->name != stage.gpu)
+      return fail(ErrorCode::invalid_input, fmt::format("GPU '{}' is another name of {}", stage.gpu, type->name),
+                  "write the latter");
+    const auto zone = zone_of(stage);
+    if (!zone) return fail(zone.error());
+    Place place{.gpu = stage.gpu, .name = stage.zone, .zone = *zone};
     place.capacity = capacity_of(env, *type, stage.zone);
-    place.price = env.cluster != nullptr ? device_price(*env.cluster, *type, stage.zone) : type->price;
-    find_base(place);
+    place.price = env.cluster != nullptr ? device_price(*env.cluster, *type, *zone) : type->price;
+    SAILOR_CHECK(find_base(place));
     places.push_back(std::move(place));
     return static_cast<std::uint32_t>(places.size() - 1);
   }
 
-  void find_base(Place& place) const {
+  /// A plan may name a zone or a partition; a cluster without zones is one place.
+  Result<std::string> zone_of(const Stage& stage) const {
+    if (env.cluster == nullptr || env.cluster->zones.empty() || stage.zone.empty()) return stage.zone;
+    std::vector<std::string> known;
+    for (const Zone& zone : env.cluster->zones) {
+      if (zone.name == stage.zone) return zone.name;
+      known.push_back(zone.name);
+    }
+    for (const NodeGroup& group : env.cluster->groups)
+      if (group.gpu == stage.gpu &&
+          std::find(group.partitions.begin(), group.partitions.end(), stage.zone) != group.partitions.end())
+        return group.zone;
+    return fail(ErrorCode::not_found,
+                fmt::format("the plan has {} in zone '{}', which is neither a zone of the cluster ({}) nor a partition "
+                            "with such nodes",
+                            stage.gpu, stage.zone, fmt::join(known, ", ")),
+                "correct the plan, or name the cluster that it was made for");
+  }
+
+  /// Two zones need a link: of the cluster, or a measured one that names them.
+  Result<void> check_linked(const Place& a, const Place& b) const {
+    if (a.zone == b.zone || env.cluster == nullptr || env.cluster->zones.empty()) return {};
+    if (env.profile.names_zone(a.zone) && env.profile.names_zone(b.zone)) return {};
+    return fail(ErrorCode::not_found, fmt::format("no link joins the zones '{}' and '{}'", a.zone, b.zone),
+                "add it to [[links]] of the cluster file, or measure it with sailor-profile links --zone");
+  }
+
+  Result<void> find_base(Place& place) const {
     const Framework& framework = env.framework;
-    if (const auto known = framework.base_by_gpu.find(place.gpu); known != framework.base_by_gpu.end())
+    const std::string what =
+        fmt::format("memory of a process of framework {} on {} before its first tensor", framework.name, place.gpu);
+    if (const auto known = framework.base_by_gpu.find(place.gpu); known != framework.base_by_gpu.end()) {
       place.base = known->second;
-    else if (const auto measured = env.profile.base_memory(place.gpu, framework.name))
+    } else if (const auto measured = env.profile.base_memory(place.gpu, framework.name)) {
       place.base = *measured;
-    else if (framework.base)
+    } else if (framework.base) {
       place.base = *framework.base;
-    else
       place.base_input = {.origin = Origin::estimated,
-                          .what = fmt::format("memory of a process of framework {} on {} before its first tensor (not "
-                                              "measured: counted as 0, so real peaks are higher)",
-                                              framework.name, place.gpu)};
+                          .what = fmt::format("{} (not measured: {} by {})", what, format_bytes(place.base),
+                                              framework.base_source.empty() ? "assumption" : framework.base_source)};
+    } else {
+      return fail(ErrorCode::not_found, fmt::format("the profile has no {}", what),
+                  "measure it with sailor-profile layers, or give base_bytes in the framework's file");
+    }
+    return {};
   }
 
   Result<const LayerTable*> table_of(const Plan& plan, const Stage& stage, const StageFacts& where) {
@@ -162,6 +204,8 @@ struct CostModel::State {
     Result<LinkTime> time = LinkTime{};
     if (const ZoneLink* link = zone_link(env.cluster, sender.zone, receiver.zone))
       time->time = link->latency + message / link->bandwidth;
+    else if (auto linked = check_linked(sender, receiver); !linked)
+      return fail(linked.error());
     else
       time = env.profile.send_time({.gpu = sender.gpu, .zone = sender.zone, .ranks = from_ranks},
                                    {.gpu = receiver.gpu, .zone = receiver.zone, .ranks = to_ranks},
@@ -170,10 +214,12 @@ struct CostModel::State {
     return time;
   }
 
-  Result<LinkTime> all_reduce_time(std::uint32_t from, std::uint32_t to, int ranks, int replicas, bool one_node,
-                                   Bytes message) {
+  /// `ranks` of a node take part in one sum, and `rings` sums go through its network at once.
+  Result<LinkTime> all_reduce_time(std::uint32_t from, std::uint32_t to, int ranks, int rings, int replicas,
+                                   bool one_node, Bytes message) {
     const auto u = [](auto value) { return static_cast<std::uint64_t>(value); };
-    const Key key{u(from) << 32 | u(to), u(replicas) << 32 | u(ranks) << 1 | u(one_node), bits_of(message)};
+    const Key key{u(from) << 48 | u(to) << 32 | u(rings), u(replicas) << 32 | u(ranks) << 1 | u(one_node),
+                  bits_of(message)};
     if (const auto known = reduces.find(key); known != reduces.end()) return known->second;
     const Place& a = places[from];
     const Place& b = places[to];
@@ -181,10 +227,12 @@ struct CostModel::State {
     if (const ZoneLink* link = zone_link(env.cluster, a.zone, b.zone))
       // A ring through the link: 2(n - 1) steps of 1/n each (Patarasuk & Yuan 2009).
       time->time = (link->latency + message / replicas / link->bandwidth) * (2.0 * (replicas - 1));
+    else if (auto linked = check_linked(a, b); !linked)
+      return fail(linked.error());
     else
-      time = env.profile.all_reduce_time({.gpu = a.gpu, .zone = a.zone, .ranks = ranks},
-                                         {.gpu = b.gpu, .zone = b.zone, .ranks = ranks},
-                                         one_node ? LinkScope::intra_node : LinkScope::inter_node, replicas, message);
+      time = env.profile.all_reduce_time(
+          {.gpu = a.gpu, .zone = a.zone, .ranks = ranks}, {.gpu = b.gpu, .zone = b.zone, .ranks = ranks},
+          one_node ? LinkScope::intra_node : LinkScope::inter_node, replicas, message, rings);
     if (time) reduces.emplace(key, *time);
     return time;
   }
@@ -204,6 +252,7 @@ struct CostModel::State {
   std::vector<StageFacts> facts;
   std::vector<int> cuts;
   std::vector<std::size_t> held;
+  std::vector<int> holder_nodes;
   std::vector<double> sizes;        // by chunk
   std::vector<std::uint32_t> ring;  // a place for each zone
 };
@@ -248,6 +297,7 @@ class CostModel::Pricer {
     costs_.overlaps_reduction = framework.overlaps_reduction;
     costs_.shards_optimizer = plan_.optimizer_sharding == OptimizerSharding::zero1;
     costs_.reduction_bucket = framework.reduction_bucket;
+    costs_.layer_parameters = &s_.parameters;
     costs_.pipelines.clear();
     costs_.stages.clear();
     costs_.passes.clear();
@@ -263,7 +313,8 @@ class CostModel::Pricer {
     s_.facts.clear();
   }
 
-  /// Nodes of the first and last copy of every stage, and how many ranks compute on the first copy's node.
+  /// Where the copies of every stage are. What differs between copies of a pipeline is taken from the worst: they wait
+  /// for each other at the end of an iteration.
   Result<void> place() {
     SAILOR_CHECK(nodes_of_stages(plan_, s_.devices, s_.nodes));
     s_.busy.assign(static_cast<std::size_t>(s_.nodes.back()) + 1, 0);
@@ -279,11 +330,19 @@ class CostModel::Pricer {
       for (std::size_t i = 0; i < stages; ++i) {
         const auto place = s_.place_of(pipeline.stages[i]);
         if (!place) return fail(place.error());
-        const int node = s_.nodes[next + i];
-        s_.facts.push_back({.place = *place,
-                            .first_node = node,
-                            .last_node = s_.nodes[last_copy + i],
-                            .busy_ranks = s_.busy[static_cast<std::size_t>(node)]});
+        StageFacts facts{.place = *place,
+                         .first_node = s_.nodes[next + i],
+                         .last_node = s_.nodes[last_copy + i],
+                         .index = next + i,
+                         .busy_ranks = 1,
+                         .with_next = true};
+        const std::size_t following = i + 1 < stages ? i + 1 : 0;
+        for (std::size_t copy = next; copy <= last_copy; copy += stages) {
+          const int node = s_.nodes[copy + i];
+          facts.busy_ranks = std::max(facts.busy_ranks, s_.busy[static_cast<std::size_t>(node)]);
+          facts.with_next = facts.with_next && node == s_.nodes[copy + following];
+        }
+        s_.facts.push_back(facts);
       }
       next = last_copy + stages;
     }
@@ -354,7 +413,7 @@ class CostModel::Pricer {
     const StageFacts& b = s_.facts[first + to];
     const int from_ranks = pipeline.stages[from].tensor_parallel;
     const int to_ranks = pipeline.stages[to].tensor_parallel;
-    const bool one_node = a.first_node == b.first_node;
+    const bool one_node = a.with_next;
     const Bytes message = boundary_bytes();
     const auto out = s_.send_time(a.place, b.place, from_ranks, to_ranks, one_node, message);
     if (!out) return fail(out.error());
@@ -470,30 +529,50 @@ class CostModel::Pricer {
     return least;
   }
 
+  /// Sorts `values` and returns how often the most frequent is there.
+  static int longest_run(std::vector<int>& values) {
+    std::sort(values.begin(), values.end());
+    int longest = 0;
+    int run = 0;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      run = i > 0 && values[i] == values[i - 1] ? run + 1 : 1;
+      longest = std::max(longest, run);
+    }
+    return longest;
+  }
+
   /// A sum over unlike devices or zones is as slow as over its slowest pair.
   Result<void> price_reduction(Reduction& reduction) {
     const std::span holders = costs_.holders_of(reduction);
     int first_node = std::numeric_limits<int>::max();
     int last_node = 0;
     bool alike = true;
-    int ranks = 1;
+    int busy = 1;
+    s_.holder_nodes.clear();
     for (const std::size_t holder : holders) {
       const StageFacts& facts = s_.facts[holder];
       first_node = std::min(first_node, facts.first_node);
       last_node = std::max(last_node, facts.last_node);
       alike = alike && facts.place == s_.facts[holders.front()].place;
-      ranks = std::max(ranks, stage_at(holder).tensor_parallel);
+      busy = std::max(busy, facts.busy_ranks);
+      const Pipeline& pipeline = pipeline_of(holder);
+      for (int copy = 0; copy < pipeline.count; ++copy)
+        s_.holder_nodes.push_back(s_.nodes[facts.index + static_cast<std::size_t>(copy) * pipeline.stages.size()]);
     }
     const bool one_node = first_node == last_node;
-    if (one_node) ranks = 1;
+    // Every rank of a node takes part in some sum; those of one tensor-parallel group in different ones.
+    const int ranks = longest_run(s_.holder_nodes);
+    const int rings = one_node ? 1 : (busy + ranks - 1) / ranks;
+    const double pieces = costs_.buckets_of(reduction);
+    const Bytes piece = reduction.amount / pieces;
     for (const std::size_t from : holders) {
       for (const std::size_t to : holders) {
         const std::uint32_t a = s_.facts[from].place;
         const std::uint32_t b = s_.facts[to].place;
         if (!alike && a == b) continue;
-        const auto time = s_.all_reduce_time(a, b, ranks, reduction.replicas, one_node, reduction.amount);
+        const auto time = s_.all_reduce_time(a, b, ranks, rings, reduction.replicas, one_node, piece);
         if (!time) return fail(time.error());
-        reduction.time = std::max(reduction.time, time->time);
+        reduction.time = std::max(reduction.time, time->time * pieces);
         note_link(costs_, *time, s_.places[a], s_.places[b], one_node);
         if (alike) break;
       }
@@ -569,7 +648,7 @@ class CostModel::Pricer {
         stages == 1 ? 0 : (costs.stage > 0 || ring ? 1 : 0) + (costs.stage + 1 < stages || ring ? 1 : 0);
     memory.communication = boundary_bytes() * (2.0 * neighbours);
     const Place& place = s_.places[s_.facts[index].place];
-    memory.base = place.base.value_or(Bytes(0));
+    memory.base = place.base;
     if (place.base_input) costs_.inputs.push_back(*place.base_input);
   }
 

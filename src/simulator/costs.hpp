@@ -2,6 +2,8 @@
 // the order in which things happen.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -40,8 +42,9 @@ struct PipelineCosts {
   std::size_t first_boundary = 0;  ///< index into PlanCosts::boundaries, chunks x stages - 1 of them
 };
 
-/// Gradients that the same ranks hold and sum: all of a stage's in one, or, where reduction overlaps, by chunk. Where tensor parallelism differs among them, ranks with the least hold
-/// the most, and take part in the reductions of all their slices one after the other.
+/// Gradients that the same ranks hold and sum: all of a stage's in one, or, where reduction overlaps, by chunk. Where
+/// tensor parallelism differs among them, ranks with the least hold the most, and take part in the reductions of all
+/// their slices one after the other.
 struct Reduction {
   std::size_t first_holder = 0;  ///< index into PlanCosts::holders
   std::size_t holders = 0;
@@ -59,14 +62,15 @@ struct PlanCosts {
   bool overlaps_reduction = false;
   bool shards_optimizer = false;
   Bytes reduction_bucket{};
-  std::vector<PipelineCosts> pipelines;    ///< by entry
-  std::vector<StageCosts> stages;          ///< by entry and stage
-  std::vector<PassTimes> passes;           ///< by entry and virtual stage
-  std::vector<BoundaryTimes> boundaries;   ///< by entry and boundary, the framework's overhead included
-  std::vector<Reduction> reductions;       ///< in the order in which they are made: last layers first
-  std::vector<std::size_t> holders;        ///< indices into `stages`
-  std::vector<LayerRange> layers;          ///< as `passes`
-  std::vector<DeviceCost> devices;         ///< without cost
+  const std::vector<double>* layer_parameters = nullptr;  ///< of the whole model's layers [0, i)
+  std::vector<PipelineCosts> pipelines;                   ///< by entry
+  std::vector<StageCosts> stages;                         ///< by entry and stage
+  std::vector<PassTimes> passes;                          ///< by entry and virtual stage
+  std::vector<BoundaryTimes> boundaries;                  ///< by entry and boundary, the framework's overhead included
+  std::vector<Reduction> reductions;                      ///< in the order in which they are made: last layers first
+  std::vector<std::size_t> holders;                       ///< indices into `stages`
+  std::vector<LayerRange> layers;                         ///< as `passes`
+  std::vector<DeviceCost> devices;                        ///< without cost
   std::vector<EgressCost> egress;
   Origin link_origin = Origin::measured;  ///< the worst
   double link_error = 0.0;                ///< standard deviation as a share, the largest
@@ -74,6 +78,11 @@ struct PlanCosts {
 
   [[nodiscard]] std::span<const std::size_t> holders_of(const Reduction& reduction) const {
     return std::span(holders).subspan(reduction.first_holder, reduction.holders);
+  }
+  /// Pieces in which a reduction that overlaps the backward pass goes.
+  [[nodiscard]] double buckets_of(const Reduction& reduction) const {
+    if (!overlaps_reduction || reduction.tied || reduction_bucket <= Bytes(0)) return 1.0;
+    return std::max(1.0, std::ceil(reduction.amount / reduction_bucket));
   }
   [[nodiscard]] PipelineTimes times_of(std::size_t entry) const {
     const PipelineCosts& pipeline = pipelines[entry];

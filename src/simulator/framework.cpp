@@ -19,6 +19,9 @@ namespace {
 constexpr int framework_schema_version = 1;
 constexpr std::array precisions{Precision::fp32, Precision::tf32, Precision::bf16};
 
+constexpr Bytes least_bucket = kib * 64.0;
+constexpr BytesPerSecond least_rate{1e3};
+
 std::map<Precision, StateBytes> read_state(const TomlTable& root) {
   const TomlTable table = root.table("state");
   std::map<Precision, StateBytes> state;
@@ -58,9 +61,17 @@ void read_time(const TomlTable& table, Framework& framework) {
   framework.overlaps_transfers = table.boolean("overlaps_transfers");
   framework.overlaps_reduction = table.boolean("overlaps_reduction");
   framework.reduction_bucket = Bytes(table.number("reduction_bucket_bytes", {.minimum = 0.0, .maximum = 1e15}));
+  if (framework.reduction_bucket > Bytes(0) && framework.reduction_bucket < least_bucket)
+    table.reject("reduction_bucket_bytes",
+                 fmt::format("'time.reduction_bucket_bytes' is {} but must be 0 or at least {}",
+                             framework.reduction_bucket.value(), least_bucket.value()));
   framework.transfer_overhead = Seconds(table.number("transfer_overhead_s", {.minimum = 0.0, .maximum = 10.0}));
   framework.reduction_rate =
       BytesPerSecond(table.number("reduction_rate_bytes_per_s", {.minimum = 0.0, .maximum = 1e15}));
+  if (framework.reduction_rate > BytesPerSecond(0) && framework.reduction_rate < least_rate)
+    table.reject("reduction_rate_bytes_per_s",
+                 fmt::format("'time.reduction_rate_bytes_per_s' is {} but must be 0 or at least {}",
+                             framework.reduction_rate.value(), least_rate.value()));
   framework.profiling_overhead = table.number("profiling_overhead", {.minimum = 0.0, .maximum = 1.0});
   framework.time_error = table.number("time_error", {.minimum = 0.0, .maximum = 1.0});
 }
@@ -86,6 +97,12 @@ Result<Framework> parse_framework(std::string_view text, std::string_view source
   framework.name = root.text("name");
   framework.source = root.text("source");
   framework.state = read_state(root);
+  if (root.has("supports")) {
+    const TomlTable supports = root.table("supports");
+    framework.supports_recompute = supports.boolean("recompute");
+    framework.supports_optimizer_sharding = supports.boolean("optimizer_sharding");
+    framework.supports_tensor_parallel = supports.boolean("tensor_parallel");
+  }
   read_memory(root.table("memory"), framework);
   read_time(root.table("time"), framework);
   SAILOR_CHECK(document->finish());

@@ -29,6 +29,11 @@ struct Framework {
   std::string source{};                     ///< what its constants were taken from or fitted to
   std::map<Precision, StateBytes> state{};  ///< a precision that is not there is not supported
 
+  // What it can do, for advice on plans that do not fit.
+  bool supports_recompute = true;
+  bool supports_optimizer_sharding = true;
+  bool supports_tensor_parallel = true;
+
   // Memory of a process.
   std::optional<Bytes> base{};  ///< before its first tensor, where nothing below or in the profile says it
   std::string base_source{};    ///< of `base`: an assumption is named as such

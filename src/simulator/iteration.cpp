@@ -16,7 +16,10 @@ using LastBackward = std::vector<StageEnd>;
 class Assembly {
  public:
   Assembly(const PlanCosts& costs, IterationScratch& scratch, const LastBackward* last_backward, Timeline* timeline)
-      : costs_(costs), ends_(scratch.ends), network_(scratch.network), last_backward_(last_backward),
+      : costs_(costs),
+        ends_(scratch.ends),
+        network_(scratch.network),
+        last_backward_(last_backward),
         timeline_(timeline) {}
 
   /// `ends` are those of the stages' passes.
@@ -41,6 +44,7 @@ class Assembly {
       const Seconds update = costs_.stages[i].update;
       record(i, Activity::update, false, ends_[i], ends_[i] + update);
       ends_[i] += update;
+      times.updated = std::max(times.updated, ends_[i]);
     }
     if (costs_.shards_optimizer) {
       network_ = ends_;
@@ -69,16 +73,28 @@ class Assembly {
 
   void reduce_in_buckets(double share) {
     for (const Reduction& reduction : costs_.reductions) {
-      const bool whole = reduction.tied || costs_.reduction_bucket <= Bytes(0);
-      const double buckets = whole ? 1.0 : std::max(1.0, std::ceil(reduction.amount / costs_.reduction_bucket));
+      const double buckets = costs_.buckets_of(reduction);
       for (double bucket = 1.0; bucket <= buckets; bucket += 1.0) {
-        const double down_to = reduction.last_layer - bucket / buckets * (reduction.last_layer - reduction.first_layer);
+        const double down_to = holds_share(reduction, bucket / buckets);
         Seconds ready{};
         for (const std::size_t holder : costs_.holders_of(reduction))
           ready = std::max(ready, reduction.tied ? ends_[holder] : gradients_ready(holder, reduction, down_to));
         reduce(reduction, reduction.time * (share / buckets), true, ready);
       }
     }
+  }
+
+  /// The layer (a fraction: within one) above which `share` of the gradients of a reduction lie.
+  double holds_share(const Reduction& reduction, double share) const {
+    const std::vector<double>& parameters = *costs_.layer_parameters;
+    const double top = parameters[static_cast<std::size_t>(reduction.last_layer)];
+    const double wanted = share * (top - parameters[static_cast<std::size_t>(reduction.first_layer)]);
+    for (int layer = reduction.last_layer; layer-- > reduction.first_layer;) {
+      const double above = top - parameters[static_cast<std::size_t>(layer) + 1];
+      const double here = top - parameters[static_cast<std::size_t>(layer)];
+      if (here >= wanted && here > above) return layer + 1 - (wanted - above) / (here - above);
+    }
+    return reduction.first_layer;
   }
 
   /// When the last backward pass of `holder` has come down to layer `down_to` (a fraction: into a layer).
@@ -106,8 +122,7 @@ class Assembly {
     Seconds start = ends_[holder];  // the chunks end one after the other, the first one last
     const auto stages = static_cast<std::size_t>(pipeline.stages);
     const auto stage = static_cast<std::size_t>(costs_.stages[holder].stage);
-    for (std::size_t c = 0; c <= chunk; ++c)
-      start -= costs_.passes[pipeline.first_pass + c * stages + stage].backward;
+    for (std::size_t c = 0; c <= chunk; ++c) start -= costs_.passes[pipeline.first_pass + c * stages + stage].backward;
     return start;
   }
 
@@ -165,11 +180,10 @@ IterationTimes event_driven_iteration(const PlanCosts& costs, Timeline* timeline
   const IterationTimes times = Assembly(costs, scratch, &ends, timeline).run();
   if (timeline != nullptr) {
     timeline->length = times.end;
-    std::stable_sort(timeline->events.begin(), timeline->events.end(),
-                     [](const TimelineEvent& a, const TimelineEvent& b) {
-                       return std::tie(a.pipeline_entry, a.stage, a.start) <
-                              std::tie(b.pipeline_entry, b.stage, b.start);
-                     });
+    std::stable_sort(
+        timeline->events.begin(), timeline->events.end(), [](const TimelineEvent& a, const TimelineEvent& b) {
+          return std::tie(a.pipeline_entry, a.stage, a.start) < std::tie(b.pipeline_entry, b.stage, b.start);
+        });
   }
   return times;
 }

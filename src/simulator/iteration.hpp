@@ -17,7 +17,8 @@ namespace sailor::simulator {
 struct IterationTimes {
   Seconds pipelines{};  ///< until the last pass of all
   Seconds reduced{};    ///< until the last reduction, at least `pipelines`
-  Seconds end{};        ///< until the last optimizer step
+  Seconds updated{};    ///< until the last optimizer step
+  Seconds end{};        ///< until the last gathering of weights, where the optimizer is sharded; else `updated`
   std::size_t slowest_pipeline = 0;  ///< entry whose passes end last
   std::size_t last_stage = 0;        ///< index into PlanCosts::stages of the one that ends last
 };
@@ -28,8 +29,8 @@ struct IterationScratch {
   std::vector<Seconds> network;  // by stage: free for the next reduction
 };
 
-/// By the closed form, for every pipeline closed_form(). A stage behind the first is done earlier by the backward passes
-/// and transfers before it.
+/// By the closed form, for every pipeline closed_form(). A stage behind the first is done earlier by the backward
+/// passes and transfers before it.
 IterationTimes closed_iteration(const PlanCosts& costs, IterationScratch& scratch);
 
 /// Event-driven. `timeline`, where given, gets what every stage does.

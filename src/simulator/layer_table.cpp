@@ -5,15 +5,23 @@
 #include <algorithm>
 #include <set>
 
+#include "profile/estimate.hpp"
+
 namespace sailor::simulator {
 
 namespace {
 
 /// Share of a block's forward FLOP in what Recompute::selective does twice.
 double score_share(const Model& model, int sequence_length) {
-  const double with = model.forward_flop(LayerKind::block, 1.0, sequence_length).value();
+  // forward_flop() counts the half that a causal mask keeps; kernels that recompute scores compute all of them.
   const double without = model.forward_flop(LayerKind::block, 1.0, 0).value();
-  return (with - without) / with;
+  const double scores = 2.0 * (model.forward_flop(LayerKind::block, 1.0, sequence_length).value() - without);
+  return scores / (without + scores);
+}
+
+LayerKey without_recompute(LayerKey key) {
+  key.recompute = Recompute::none;
+  return key;
 }
 
 /// The cost with recomputation, from the cost without.
@@ -32,9 +40,13 @@ LayerCost with_recompute(LayerCost cost, const LayerKey& key, const Environment&
     add(score_share(env.model, key.sequence_length));
     const double scores = static_cast<double>(key.micro_batch) * env.model.attention_heads / key.tensor_parallel *
                           key.sequence_length * key.sequence_length;
-    kept = std::max(cost.output, cost.activation - env.framework.attention_score * scores);
+    // No less than the other arrays of a block, by formula.
+    const double least =
+        layer_sizes(env.model, key).activation / layer_sizes(env.model, without_recompute(key)).activation;
+    kept = std::max(cost.activation * std::min(least, 1.0), cost.activation - env.framework.attention_score * scores);
   }
-  cost.workspace += cost.activation - kept;
+  // All of it is there once more while the layer runs backward, and what comes and goes with it.
+  cost.workspace += (cost.activation - kept) * (1.0 + env.framework.workspace_activations);
   cost.activation = kept;
   return cost;
 }
@@ -44,13 +56,14 @@ class TableMaker {
   TableMaker(const Environment& env, const LayerCosts& costs, const LayerKey& key)
       : env_(env), costs_(costs), key_(key) {
     if (env.framework.profiling_overhead > 0.0)
-      for (const int micro_batch : env.profile.micro_batches(key.model, key.gpu, key.precision, key.tensor_parallel,
-                                                             key.sequence_length))
+      for (const int micro_batch :
+           env.profile.micro_batches(key.model, key.gpu, key.precision, key.tensor_parallel, key.sequence_length))
         if (micro_batch > key.micro_batch) larger_.push_back(micro_batch);
   }
 
   Result<LayerTable> run() {
     const int layers = env_.model.layers();
+    table_.gpu = key_.gpu;
     const auto size = static_cast<std::size_t>(layers) + 1;
     table_.times.resize(size);
     table_.update.resize(size);
@@ -61,7 +74,7 @@ class TableMaker {
     for (int layer = 0; layer < layers; layer += count) {
       key_.kind = env_.model.layer_kind(layer);
       key_.first_layer = layer;
-      auto cost = cost_of(key_);
+      auto cost = priced(key_);
       if (!cost) return fail(cost.error());
       count = 1;  // layers from here on that cost the same
       while (layer + count < std::min(layers, cost->last_layer) && env_.model.layer_kind(layer + count) == key_.kind)
@@ -99,8 +112,9 @@ class TableMaker {
     kind.backward_error = std::max(kind.backward_error, cost.backward.relative_error());
   }
 
-  Result<LayerCost> cost_of(const LayerKey& key) {
-    auto cost = priced(key);
+  /// What was measured without recomputation, less what the profiler itself took.
+  Result<LayerCost> plain_cost(const LayerKey& key) {
+    auto cost = found(key);
     if (!cost || larger_.empty()) return cost;
     std::optional<std::pair<Seconds, Seconds>> device;  // times per micro-batch that larger ones reach
     for (const int micro_batch : larger_) {
@@ -115,8 +129,7 @@ class TableMaker {
     if (!device) return cost;
     const auto without_overhead = [&](TimeStatistics& times, Seconds bound) {
       if (bound >= times.median) return;
-      const double factor =
-          1.0 - env_.framework.profiling_overhead * ((times.median - bound) / times.median);
+      const double factor = 1.0 - env_.framework.profiling_overhead * ((times.median - bound) / times.median);
       for (Seconds TimeStatistics::*member : {&TimeStatistics::median, &TimeStatistics::p10, &TimeStatistics::p90,
                                               &TimeStatistics::low, &TimeStatistics::high})
         times.*member *= factor;
@@ -129,14 +142,12 @@ class TableMaker {
 
   /// Measured with recomputation, or derived.
   Result<LayerCost> priced(const LayerKey& key) {
-    if (key.recompute == Recompute::none) return found(key);
+    if (key.recompute == Recompute::none) return plain_cost(key);
     if (auto measured = env_.profile.layer(key)) {
       note(measured->origin);
       return *measured;
     }
-    LayerKey plain = key;
-    plain.recompute = Recompute::none;
-    auto cost = found(plain);
+    auto cost = plain_cost(without_recompute(key));
     if (!cost) return cost;
     if (key.kind != LayerKind::block) return cost;
     if (costs_.measured_only())

@@ -1,6 +1,7 @@
 // What the layers of a model cost on one rank under one set of options, as tables to sum from.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "core/error.hpp"
@@ -24,6 +25,7 @@ struct LayerTable {
     double forward_error = 0.0;  ///< standard deviation of the times as a share of them
     double backward_error = 0.0;
   };
+  std::string gpu;
   std::vector<PassTimes> times;
   std::vector<Seconds> update;
   std::vector<double> parameters;
@@ -42,7 +44,8 @@ struct LayerTable {
 /// layers without it:
 /// - full: the forward pass once more; of a layer only its input stays;
 /// - selective: the attention's scores and their product with the values once more, by their share of the FLOP; their
-///   bytes (Framework::attention_score) do not stay (Korthikanti et al. 2022, section 4.2).
+///   bytes (Framework::attention_score) do not stay, the block's other arrays do (Korthikanti et al. 2022,
+///   section 4.2).
 /// Where a layer takes less time per sequence at a larger micro-batch, the host that launches it is the limit, and
 /// Framework::profiling_overhead of that excess is left out. Errors: not_found, with what to profile.
 Result<LayerTable> make_layer_table(const Environment& environment, const LayerCosts& costs, const LayerKey& key);

@@ -33,14 +33,14 @@ bool fits(const Plan& plan, CostModel& model) {
 }
 
 Stage& stage_at(Plan& plan, const StagePrediction& place) {
-  return plan.pipelines[static_cast<std::size_t>(place.pipeline_entry)]
-      .stages[static_cast<std::size_t>(place.stage)];
+  return plan.pipelines[static_cast<std::size_t>(place.pipeline_entry)].stages[static_cast<std::size_t>(place.stage)];
 }
 
 /// Changes that keep the job, from those that cost least time to those that cost most; the first that makes all fit.
 std::optional<std::string> first_remedy(const Plan& plan, const StagePrediction& worst,
                                         const Environment& environment) {
   CostModel model(environment);
+  const Framework& framework = environment.framework;
   const auto works = [&](const std::function<bool(Plan&)>& change) {
     Plan changed = plan;
     changed.prediction.reset();
@@ -50,14 +50,14 @@ std::optional<std::string> first_remedy(const Plan& plan, const StagePrediction&
     Stage& stage = stage_at(changed, worst);
     const bool more = static_cast<int>(how) > static_cast<int>(stage.recompute);
     stage.recompute = how;
-    return more;
+    return more && framework.supports_recompute;
   };
   const auto recompute_everywhere = [&](Plan& changed, Recompute how) {
     for (Pipeline& pipeline : changed.pipelines)
       for (Stage& stage : pipeline.stages) stage.recompute = std::max(stage.recompute, how);
-    return true;
+    return framework.supports_recompute;
   };
-  if (works([](Plan& changed) {
+  if (framework.supports_optimizer_sharding && works([](Plan& changed) {
         const bool more = changed.optimizer_sharding == OptimizerSharding::none && changed.data_parallel() > 1;
         changed.optimizer_sharding = OptimizerSharding::zero1;
         return more;
@@ -65,23 +65,24 @@ std::optional<std::string> first_remedy(const Plan& plan, const StagePrediction&
     return "optimizer_sharding = \"zero1\"";
   if (works([&](Plan& changed) { return recompute(changed, Recompute::selective); }))
     return fmt::format("recompute = \"selective\" on stage {} of pipeline {}", worst.stage, worst.pipeline_entry);
-  if (works([](Plan& changed) {
-        if (changed.micro_batch % 2 != 0) return false;
-        changed.micro_batch /= 2;
-        for (Pipeline& pipeline : changed.pipelines) pipeline.micro_batches *= 2;
-        return true;
-      }))
-    return fmt::format("micro_batch = {}", plan.micro_batch / 2);
+  for (int micro_batch = plan.micro_batch - 1; micro_batch >= 1; --micro_batch)
+    if (plan.micro_batch % micro_batch == 0 && works([&](Plan& changed) {
+          for (Pipeline& pipeline : changed.pipelines) pipeline.micro_batches *= plan.micro_batch / micro_batch;
+          changed.micro_batch = micro_batch;
+          return true;
+        }))
+      return fmt::format("micro_batch = {} and {} times the micro_batches", micro_batch,
+                         plan.micro_batch / micro_batch);
   if (works([&](Plan& changed) { return recompute_everywhere(changed, Recompute::selective); }))
     return "recompute = \"selective\" on all stages";
   if (works([&](Plan& changed) { return recompute(changed, Recompute::full); }))
     return fmt::format("recompute = \"full\" on stage {} of pipeline {}", worst.stage, worst.pipeline_entry);
   if (works([&](Plan& changed) { return recompute_everywhere(changed, Recompute::full); }))
     return "recompute = \"full\" on all stages";
-  const auto more_tensor_parallel = [](Plan& changed) {
+  const auto more_tensor_parallel = [&](Plan& changed) {
     for (Pipeline& pipeline : changed.pipelines)
       for (Stage& stage : pipeline.stages) stage.tensor_parallel *= 2;
-    return true;
+    return framework.supports_tensor_parallel;
   };
   if (works(more_tensor_parallel)) return "twice the tensor_parallel on all stages";
   if (works([&](Plan& changed) {
@@ -90,7 +91,8 @@ std::optional<std::string> first_remedy(const Plan& plan, const StagePrediction&
         changed.micro_batch = 1;
         return recompute_everywhere(changed, Recompute::full);
       }))
-    return "micro_batch = 1 and recompute = \"full\" on all stages";
+    return fmt::format("micro_batch = 1, {} times the micro_batches, and recompute = \"full\" on all stages",
+                       plan.micro_batch);
   return std::nullopt;
 }
 
@@ -100,8 +102,8 @@ std::optional<std::string> memory_problem(const Plan& plan, const Prediction& pr
                                           const Environment& environment) {
   const StagePrediction* worst = worst_stage(prediction);
   if (worst == nullptr) return std::nullopt;
-  const Stage& stage = plan.pipelines[static_cast<std::size_t>(worst->pipeline_entry)]
-                           .stages[static_cast<std::size_t>(worst->stage)];
+  const Stage& stage =
+      plan.pipelines[static_cast<std::size_t>(worst->pipeline_entry)].stages[static_cast<std::size_t>(worst->stage)];
   const RankMemory& memory = worst->memory;
   const auto remedy = first_remedy(plan, *worst, environment);
   return fmt::format(

@@ -1,5 +1,7 @@
 #include "simulator/simulator.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -13,10 +15,12 @@ namespace sailor::simulator {
 
 namespace {
 
+constexpr double most_passes = 2e7;      // some seconds, and 300 MB
 constexpr double percentile_95 = 1.645;  // of a normal distribution, in standard deviations
 
-/// How far off the iteration time may be: what a measurement is off by moves all that stands on it together, different
-/// measurements are independent. One at a time, by the closed form, added in squares.
+/// How far off the iteration time may be: what the measurements of a kind of layer on a GPU type are off by moves all
+/// that stands on them together; other kinds, types and directions are independent. One at a time, by the closed form,
+/// added in squares.
 class Uncertainty {
  public:
   explicit Uncertainty(const PlanCosts& costs)
@@ -24,28 +28,30 @@ class Uncertainty {
 
   /// Standard deviation as a share of the iteration time.
   double share() {
-    std::set<const LayerTable*> tables;
-    for (const StageCosts& stage : costs_.stages) tables.insert(stage.table);
-    for (const LayerTable* table : tables)
-      for (const LayerTable::Kind& kind : table->kinds) {
-        add_passes(*table, kind, &PassTimes::forward, kind.forward_error);
-        add_passes(*table, kind, &PassTimes::backward, kind.backward_error);
-      }
+    std::set<std::pair<std::string, LayerKind>> measurements;
+    for (const StageCosts& stage : costs_.stages)
+      for (const LayerTable::Kind& kind : stage.table->kinds) measurements.emplace(stage.table->gpu, kind.kind);
+    for (const auto& [gpu, kind] : measurements) {
+      add_passes(gpu, kind, &PassTimes::forward, &LayerTable::Kind::forward_error);
+      add_passes(gpu, kind, &PassTimes::backward, &LayerTable::Kind::backward_error);
+    }
     if (costs_.link_error > 0.0) add_links();
     return base_.value() > 0.0 ? std::sqrt(squares_) / base_.value() : 0.0;
   }
 
  private:
-  void add_passes(const LayerTable& table, const LayerTable::Kind& kind, Seconds PassTimes::*pass, double error) {
-    if (error <= 0.0) return;
-    changed_.passes = costs_.passes;
+  void add_passes(const std::string& gpu, LayerKind kind, Seconds PassTimes::*pass, double LayerTable::Kind::*error) {
     for (const PipelineCosts& pipeline : costs_.pipelines) {
       const auto stages = static_cast<std::size_t>(pipeline.stages);
       for (std::size_t v = 0; v < stages * static_cast<std::size_t>(pipeline.chunks); ++v) {
-        if (costs_.stages[pipeline.first_stage + v % stages].table != &table) continue;
+        const LayerTable& table = *costs_.stages[pipeline.first_stage + v % stages].table;
+        if (table.gpu != gpu) continue;
         const LayerRange& layers = costs_.layers[pipeline.first_pass + v];
-        const LayerRange common{std::max(layers.first, kind.first), std::min(layers.last, kind.last)};
-        if (common.size() > 0) changed_.passes[pipeline.first_pass + v].*pass += table.passes(common).*pass * error;
+        for (const LayerTable::Kind& row : table.kinds) {
+          const LayerRange common{std::max(layers.first, row.first), std::min(layers.last, row.last)};
+          if (row.kind == kind && common.size() > 0)
+            changed_.passes[pipeline.first_pass + v].*pass += table.passes(common).*pass * (row.*error);
+        }
       }
     }
     add_difference();
@@ -122,10 +128,11 @@ void find_bound(const PlanCosts& costs, const IterationTimes& times, Prediction&
     else if (beside)
       transfers += both * pipeline.micro_batches;
   }
-  const Seconds reduction = times.reduced - times.pipelines;
+  const Seconds reduction = (times.reduced - times.pipelines) + (times.end - times.updated);
   const Seconds bubble = times.pipelines - slowest - (pipeline.overlaps_transfers ? Seconds{} : transfers);
   if (times.pipelines > Seconds(0))
-    prediction.bubble_fraction = 1.0 - computing / (times.pipelines * static_cast<double>(stages));
+    prediction.bubble_fraction =
+        std::max(0.0, 1.0 - computing / (times.pipelines * static_cast<double>(stages)));  // rounding
   const std::array<std::pair<Seconds, Bound>, 4> parts{{{slowest, Bound::compute},
                                                         {transfers, Bound::transfers},
                                                         {reduction, Bound::reduction},
@@ -203,15 +210,28 @@ Result<Prediction> simulate(const Plan& plan, const Environment& environment, Ti
   CostModel model(environment);
   PlanCosts costs;
   SAILOR_CHECK(model.price(plan, costs));
+  double passes = 0.0;
+  for (const PipelineCosts& pipeline : costs.pipelines)
+    passes += 2.0 * pipeline.stages * pipeline.chunks * pipeline.micro_batches;
+  if (passes > most_passes)
+    return fail(
+        ErrorCode::invalid_input,
+        fmt::format("the plan has {:.0f} passes of micro-batches, but no more than {:.0f} are followed one by one",
+                    passes, most_passes),
+        "use larger or fewer micro-batches");
   IterationScratch scratch;
   const IterationTimes times = event_driven_iteration(costs, timeline);
+
+  if (!std::isfinite(times.end.value()) || times.end <= Seconds(0))
+    return fail(ErrorCode::invalid_input, fmt::format("the iteration would take {} s", times.end.value()),
+                "look for a time or bandwidth in profile, cluster or framework that cannot be");
 
   Prediction prediction;
   prediction.iteration_time = times.end;
   prediction.closed_form_time = closed_iteration(costs, scratch).end;
   prediction.pipeline_time = times.pipelines;
-  prediction.synchronization_time = times.reduced - times.pipelines;
-  prediction.update_time = times.end - times.reduced;
+  prediction.synchronization_time = (times.reduced - times.pipelines) + (times.end - times.updated);
+  prediction.update_time = times.updated - times.reduced;
   prediction.straggler_entry = costs.stages[times.last_stage].entry;
   prediction.straggler_stage = costs.stages[times.last_stage].stage;
   const double error = std::hypot(Uncertainty(costs).share(), environment.framework.time_error) * percentile_95;

@@ -45,9 +45,7 @@ struct RankMemory {
   Bytes communication{};  ///< buffers for messages to and from the neighbouring stages
   Bytes base{};           ///< the process before its first tensor
   [[nodiscard]] Bytes states() const { return weights + gradients + optimizer + copies; }
-  [[nodiscard]] Bytes total() const {
-    return states() + activations + logits + workspace + communication + base;
-  }
+  [[nodiscard]] Bytes total() const { return states() + activations + logits + workspace + communication + base; }
 };
 
 /// One stage of one entry of Plan::pipelines; its `count` copies are alike.
@@ -103,11 +101,11 @@ struct Prediction {
   /// 5th and 95th percentile: the spread of the measurements, and what the framework description leaves unexplained.
   Seconds iteration_time_p5{};
   Seconds iteration_time_p95{};
-  Seconds closed_form_time{};         ///< the same iteration by the closed form
-  Seconds pipeline_time{};            ///< until the last backward pass of the slowest pipeline
-  Seconds synchronization_time{};     ///< after it, until the last reduction is done
-  Seconds update_time{};              ///< after that, until the last optimizer step is done
-  double bubble_fraction = 0.0;       ///< share of the pipeline time in which the slowest pipeline's stages do not compute
+  Seconds closed_form_time{};      ///< the same iteration by the closed form
+  Seconds pipeline_time{};         ///< until the last backward pass of the slowest pipeline
+  Seconds synchronization_time{};  ///< after it, until the last reduction is done
+  Seconds update_time{};           ///< after that, until the last optimizer step is done
+  double bubble_fraction = 0.0;    ///< share of the pipeline time in which the slowest pipeline's stages do not compute
   std::optional<double> utilization;  ///< model FLOP utilization: model FLOP / (time x peak of all devices)
   Bound bound = Bound::compute;
   int straggler_entry = 0;  ///< the pipeline and stage that ends last

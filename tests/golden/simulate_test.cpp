@@ -355,6 +355,10 @@ TEST_F(Simulate, MistakesAreNamedAndNothingIsWritten) {
                  "cannot write 'no/such/t.json': there is no folder 'no/such'; create the folder first");
   expect_failure(simulate({"plan.toml", "--trace", "t.json", "--plot", "t.gif"}), 2,
                  "'t.gif' is no kind of picture that can be drawn; end the name in .svg, .png or .pdf");
+  expect_failure(simulate({"plan.toml", "--trace", "plan.toml"}), 2,
+                 "--trace 'plan.toml' would replace another file of this command; name another file");
+  expect_failure(simulate({"plan.toml", "--trace", "a.svg", "--plot", "a.svg"}), 2,
+                 "--plot 'a.svg' would replace another file of this command; name another file");
   EXPECT_EQ(simulate({"plan.toml", "--model", "tiny-gpt", "--precision", "fp32"}).exit_status, 0);
   expect_failure(
       simulate({"plan.toml", "--model", "opt-350m"}), 2,

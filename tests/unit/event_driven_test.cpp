@@ -229,6 +229,8 @@ class Replicas {
       costs.layers.push_back({0, layers});
     }
     layers_ = layers;
+    for (int i = 0; i <= layers; ++i) parameters_.push_back(i);  // as many in every layer
+    costs.layer_parameters = &parameters_;
   }
   Replicas(const Replicas&) = delete;
   Replicas& operator=(const Replicas&) = delete;
@@ -269,6 +271,7 @@ class Replicas {
 
  private:
   LayerTable table_;
+  std::vector<double> parameters_;
   int layers_ = 0;
 };
 
@@ -312,6 +315,18 @@ TEST(Iteration, BucketsMayEndInsideALayer) {
   replicas.reduce({0, 1}, 100, 1);  // quarters of the layer: after 0.5, 1, 1.5 and 2 s of the 2
   EXPECT_EQ(replicas.starts(0), (std::vector<double>{4.5, 5, 5.5, 6}));
   EXPECT_EQ(replicas.times.reduced, Seconds(6.25));
+}
+
+TEST(Iteration, BucketsHoldAsManyBytesWhereverTheyAre) {
+  Replicas replicas(2, {2, 2});                         // the last backward pass 8-12, layer 1 until 10
+  const std::vector<double> embedding_heavy{0, 9, 10};  // nine of ten parameters are in layer 0
+  replicas.costs.layer_parameters = &embedding_heavy;
+  replicas.costs.overlaps_reduction = true;
+  replicas.costs.reduction_bucket = Bytes(50);
+  replicas.reduce({0, 1}, 100, 1);
+  // The first half of the bytes: all of layer 1, and four ninths of layer 0.
+  EXPECT_DOUBLE_EQ(replicas.starts(0)[0], 10 + 2 * 4.0 / 9);
+  EXPECT_DOUBLE_EQ(replicas.starts(0)[1], 12);
 }
 
 TEST(Iteration, AnOverlappedTiedEmbeddingWaitsForTheWholePass) {

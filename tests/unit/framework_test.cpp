@@ -100,6 +100,8 @@ TEST(Framework, BaseMemoryMayBeLeftToTheProfile) {
 }
 
 TEST(Framework, BadFilesAreRefusedWithLineColumnAndReason) {
+  EXPECT_EQ(error_with("reduction_rate_bytes_per_s = 5e9", "reduction_rate_bytes_per_s = 1e-300"),
+            "f.toml:28:30: 'time.reduction_rate_bytes_per_s' is 1e-300 but must be 0 or at least 1000");
   EXPECT_EQ(error_with("reduction_rate_bytes_per_s = 5e9", "reduction_rate_bytes_per_s = -1"),
             "f.toml:28:30: 'time.reduction_rate_bytes_per_s' is -1 but must be at least 0");
   EXPECT_EQ(error_with("weight_bytes = 2\n", "weight_bytes = \"2\"\n"),
@@ -122,12 +124,14 @@ TEST(Framework, BadFilesAreRefusedWithLineColumnAndReason) {
             "f.toml:4:1: [state] has no precision; add [state.fp32], [state.tf32] or [state.bf16]");
 }
 
-TEST(Framework, OurRuntimeTrainsInFp32AndTakesItsBaseFromTheProfile) {
+TEST(Framework, OurRuntimeTrainsInFp32AndSaysWhatItAssumes) {
   const auto framework = find_framework("sailor", folder);
   ASSERT_TRUE(framework.has_value()) << framework.error().message();
   EXPECT_TRUE(framework->state_of(Precision::fp32).has_value());
   EXPECT_FALSE(framework->state_of(Precision::bf16).has_value());
-  EXPECT_FALSE(framework->base.has_value());
+  EXPECT_EQ(framework->base, Bytes(1073741824));
+  EXPECT_TRUE(framework->base_source.starts_with("assumption"));
+  EXPECT_FALSE(framework->supports_recompute);
 }
 
 TEST(Framework, MegatronDeepSpeedKeepsTwentyBytesForEveryParameter) {

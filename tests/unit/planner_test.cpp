@@ -135,10 +135,9 @@ TEST(Planner, ADeviceWithoutAnyProfileIsEstimatedAndMarked) {
     EXPECT_TRUE(candidate.prediction.estimated_inputs[0].what.starts_with(
         "layer times of tiny-gpt on H200-141 (no profile; scaled from cpu; expect errors of about"))
         << candidate.prediction.estimated_inputs[0].what;
-    EXPECT_EQ(
-        candidate.prediction.estimated_inputs[1].what,
-        "memory of a process of framework sailor on H200-141 before its first tensor (not measured: counted as 0, "
-        "so real peaks are higher)");
+    EXPECT_EQ(candidate.prediction.estimated_inputs[1].what,
+              "memory of a process of framework sailor on H200-141 before its first tensor (not measured: 1.00 GiB by "
+              "assumption: CUDA context, and workspace and buffers of cuBLAS and NCCL)");
   }
   world.measured_only = true;
   const auto refused = world.search(request(8));

@@ -81,6 +81,45 @@ TEST(Simulator, AMissingLinkIsNeverEstimated) {
             "sailor-profile links");
 }
 
+TEST(Simulator, AProcessWhoseMemoryNobodyKnowsIsRefused) {
+  World world;
+  world.data.processes.clear();
+  world.framework.base.reset();
+  const auto p = world.predict(World::plan(1, {{0, 6}}, 1));
+  ASSERT_FALSE(p.has_value());
+  EXPECT_EQ(
+      p.error().message(),
+      "the profile has no memory of a process of framework sailor on cpu before its first tensor; measure it with "
+      "sailor-profile layers, or give base_bytes in the framework's file");
+}
+
+TEST(Simulator, ImpossiblePlacesAreRefusedByName) {
+  World world;
+  Plan plan = World::plan(1, {{0, 6}}, 1);
+  Stage& stage = plan.pipelines[0].stages[0];
+  stage.gpu = "gh200";
+  EXPECT_EQ(world.predict(plan).error().message(), "GPU 'gh200' is another name of GH200-96; write the latter");
+  stage.gpu = "cpu";
+  stage.tensor_parallel = 3;
+  EXPECT_EQ(
+      world.predict(plan).error().message(),
+      "pipeline 0, stage 0: tensor_parallel 3 does not divide the 4 attention heads of tiny-gpt; use a degree that "
+      "does");
+  stage.tensor_parallel = 1;
+  world.cluster.zones = {{.name = "a", .region = "", .prices = {}}, {.name = "b", .region = "", .prices = {}}};
+  stage.zone = "c";
+  EXPECT_EQ(world.predict(plan).error().message(),
+            "the plan has cpu in zone 'c', which is neither a zone of the cluster (a, b) nor a partition with such "
+            "nodes; correct the plan, or name the cluster that it was made for");
+  // Zones without a link are not one place.
+  Plan two = World::plan(1, {{0, 3}, {3, 6}}, 1);
+  two.pipelines[0].stages[0].zone = "a";
+  two.pipelines[0].stages[1].zone = "b";
+  EXPECT_EQ(world.predict(two).error().message(),
+            "no link joins the zones 'a' and 'b'; add it to [[links]] of the cluster file, or measure it with "
+            "sailor-profile links --zone");
+}
+
 /// What memory_problem() says when a core has `bytes`.
 std::string problem(World world, const Plan& plan, double bytes) {
   world.cluster.groups[0].memory_per_node = Bytes(bytes);
@@ -93,6 +132,8 @@ std::string problem(World world, const Plan& plan, double bytes) {
 
 TEST(Simulator, PlanThatDoesNotFitSaysWhichStageByHowMuchAndWhatToChange) {
   World world;
+  world.framework.supports_recompute = world.framework.supports_optimizer_sharding = true;
+  world.framework.supports_tensor_parallel = true;
   for (LayerMemory& row : world.data.layer_memory) row.output = Bytes(20.0 * row.key.micro_batch);
   // 16·9256 + 460 + 7 + 1,000,000 = 1,148,563 bytes. No micro-batch, recomputation or sharding makes them 1 MiB.
   const Plan plan = World::plan(1, {{0, 6}}, 1);
@@ -105,11 +146,16 @@ TEST(Simulator, PlanThatDoesNotFitSaysWhichStageByHowMuchAndWhatToChange) {
   EXPECT_TRUE(problem(world, plan, 1148563 - 240)
                   .ends_with("240 B too much; it would fit with recompute = \"full\" on stage 0 of pipeline 0"))
       << problem(world, plan, 1148563 - 240);
+  // Sailor's own runtime cannot recompute yet: that is no advice.
+  World ours = world;
+  ours.framework.supports_recompute = false;
+  EXPECT_TRUE(problem(ours, plan, 1148563 - 240).ends_with("use more stages or larger devices"));
   // Two sequences instead of one: 460 more.
   Plan twice = plan;
   twice.micro_batch = 2;
   twice.job.global_batch = 2;
-  EXPECT_TRUE(problem(world, twice, 1148563).ends_with("460 B too much; it would fit with micro_batch = 1"))
+  EXPECT_TRUE(problem(world, twice, 1148563)
+                  .ends_with("460 B too much; it would fit with micro_batch = 1 and 2 times the micro_batches"))
       << problem(world, twice, 1148563);
   // Two replicas copy the gradients of the whole model to reduce them, and could halve the moments: 37,024 less.
   const double replica = 1148563 + 4 * (tied + positions + 4 * block + head);

@@ -109,8 +109,8 @@ TEST(Simulator, ShardedOptimizerStepsItsPartBetweenScatterAndGather) {
   ASSERT_TRUE(p.has_value()) << p.error().message();
   // Half of the 3 s, half of the step of 1.625 s, the other half of the 3 s.
   EXPECT_DOUBLE_EQ(p->pipeline_time.value(), 29.0);
-  EXPECT_DOUBLE_EQ(p->synchronization_time.value(), 1.5);
-  EXPECT_DOUBLE_EQ(p->update_time.value(), 0.8125 + 1.5);
+  EXPECT_DOUBLE_EQ(p->synchronization_time.value(), 1.5 + 1.5);
+  EXPECT_DOUBLE_EQ(p->update_time.value(), 0.8125);
   // fp32 moments (8 bytes) of half of the parameters.
   EXPECT_DOUBLE_EQ(p->stages[0].memory.optimizer.value(), 8.0 * 9256 / 2);
   EXPECT_DOUBLE_EQ(p->stages[0].memory.gradients.value(), 4.0 * 9256);
@@ -157,7 +157,7 @@ TEST(Simulator, GpipeAndInterleavedKeepMoreInFlight) {
 
 TEST(Simulator, RecomputationAddsForwardWorkAndKeepsLess) {
   World world;
-  world.framework.attention_score = Bytes(1.0 / 512);
+  world.framework.attention_score = Bytes(1.0 / 2048);
   for (LayerMemory& row : world.data.layer_memory) row.output = Bytes(20.0 * row.key.micro_batch);
   Plan plan = World::plan(1, {{0, 6}}, 2);
   Stage& stage = plan.pipelines[0].stages[0];
@@ -177,10 +177,21 @@ TEST(Simulator, RecomputationAddsForwardWorkAndKeepsLess) {
   const auto selective = world.predict(plan);
   ASSERT_TRUE(selective.has_value()) << selective.error().message();
   // Per token the matrix products of a block are 2·(4·128² + 2·128·512) = 393,216 FLOP and scores and values
-  // 2·64·128 = 16,384 of them: 4% of the forward pass once more. Scores: 4 heads x 64² = 16,384, 32 bytes of the 100.
-  EXPECT_DOUBLE_EQ(selective->pipeline_time.value(), 2 * (2.0 + 4 * (2.0 + 4.08) + 3.0));
-  EXPECT_DOUBLE_EQ(selective->stages[0].memory.activations.value(), 10 + 4 * 68.0);
-  EXPECT_DOUBLE_EQ(selective->stages[0].memory.workspace.value(), 7 + 32.0);
+  // 4·64·128 = 32,768 more, masked ones included: a thirteenth of the forward pass once more. Scores: 4 heads x 64² =
+  // 16,384, 8 bytes of the 100.
+  EXPECT_DOUBLE_EQ(selective->pipeline_time.value(), 2 * (2.0 + 4 * (2.0 + 4.0 + 2.0 / 13) + 3.0));
+  EXPECT_DOUBLE_EQ(selective->stages[0].memory.activations.value(), 10 + 4 * 92.0);
+  EXPECT_DOUBLE_EQ(selective->stages[0].memory.workspace.value(), 7 + 8.0);
+
+  // Scores never count for more than they are by formula: the block's other arrays stay.
+  world.framework.attention_score = Bytes(1.0);
+  EXPECT_GT(world.predict(plan)->stages[0].memory.activations, full->stages[0].memory.activations);
+  world.framework.attention_score = Bytes(1.0 / 2048);
+
+  // What comes and goes with the activations of a layer does so with all of them.
+  world.framework.workspace_activations = 2.0;
+  EXPECT_DOUBLE_EQ(world.predict(plan)->stages[0].memory.workspace.value(), 7 + 8.0 + 2 * 100.0);
+  world.framework.workspace_activations = 0.0;
 
   world.measured_only = true;
   const auto refused = world.predict(plan);
@@ -241,6 +252,28 @@ TEST(Simulator, ASmallerTensorParallelGroupServesALargerOneInTurns) {
   // The other way round the gradients need two turns.
   std::swap(plan.pipelines[0].stages[0].tensor_parallel, plan.pipelines[0].stages[1].tensor_parallel);
   EXPECT_DOUBLE_EQ(world.predict(plan)->stages[0].link.value(), 1.5);
+}
+
+TEST(Simulator, CopiesOfAPipelineCountAsTheWorstPlacedOfThem) {
+  World world;
+  world.cluster.groups[0].gpus_per_node = 3;
+  const std::size_t links = world.data.links.size();
+  for (std::size_t i = 0; i < links; ++i) {  // messages inside a node take no time
+    LinkMeasurement row = world.data.links[i];
+    row.key.scope = LinkScope::intra_node;
+    row.time = exactly(0.0);
+    world.data.links.push_back(row);
+  }
+  // Three copies of two stages on nodes of three cores: the second copy's stages are on two nodes.
+  const auto folded = world.predict(World::plan(3, {{0, 3}, {3, 6}}, 8));
+  Plan written_out = World::plan(1, {{0, 3}, {3, 6}}, 8);
+  for (int i = 0; i < 2; ++i) written_out = World::join(written_out, World::plan(1, {{0, 3}, {3, 6}}, 8));
+  const auto unfolded = world.predict(written_out);
+  ASSERT_TRUE(folded.has_value()) << folded.error().message();
+  ASSERT_TRUE(unfolded.has_value()) << unfolded.error().message();
+  EXPECT_EQ(folded->iteration_time, unfolded->iteration_time);
+  EXPECT_GT(folded->stages[0].link, Seconds(0.0));
+  EXPECT_EQ(unfolded->stages[0].link, Seconds(0.0));
 }
 
 TEST(Simulator, RanksThatShareANodeSlowEachOtherDown) {

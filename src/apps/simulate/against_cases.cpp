@@ -7,6 +7,7 @@
 
 #include "apps/inputs.hpp"
 #include "apps/simulate/accuracy.hpp"
+#include "apps/simulate/plan_input.hpp"
 #include "core/text.hpp"
 #include "simulator/cases.hpp"
 #include "simulator/simulator.hpp"
@@ -21,7 +22,7 @@ Result<void> compare_with_cases(const Options& options, const Environment& envir
                 "name a PLAN, or leave it out");
   if (to_lower(std::filesystem::path(path).extension().string()) == ".h5")
     return fail(ErrorCode::usage, fmt::format("PLAN is missing: the plan that the run '{}' is compared with", path));
-  const auto file = simulator::load_cases(path);
+  auto file = simulator::load_cases(path);
   if (!file) return fail(file.error());
   auto cluster = read_cluster(options, environment, gpus);
   if (!cluster) return fail(cluster.error());
@@ -31,7 +32,7 @@ Result<void> compare_with_cases(const Options& options, const Environment& envir
 
   std::map<std::string, Model> models;
   std::vector<CaseOutcome> outcomes;
-  for (const simulator::Case& entry : file->cases) {
+  for (simulator::Case& entry : file->cases) {
     const std::string where = fmt::format("{}, case '{}'", path, entry.name);
     auto model = models.find(entry.plan.job.model);
     if (model == models.end()) {
@@ -40,6 +41,7 @@ Result<void> compare_with_cases(const Options& options, const Environment& envir
       model = models.emplace(entry.plan.job.model, *std::move(found)).first;
     }
     if (auto good = check_plan(entry.plan, model->second); !good) return fail(good.error(), where);
+    use_catalogue_names(entry.plan, gpus);
     const auto prediction = simulator::simulate(entry.plan, {.model = model->second,
                                                              .profile = profile,
                                                              .gpus = gpus,

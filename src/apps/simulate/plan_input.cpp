@@ -51,6 +51,12 @@ Result<void> check_not_contradicted(const Plan& plan, const Model& model, const 
 
 }  // namespace
 
+void use_catalogue_names(Plan& plan, const GpuCatalogue& gpus) {
+  for (Pipeline& pipeline : plan.pipelines)
+    for (Stage& stage : pipeline.stages)
+      if (const auto type = gpus.find(stage.gpu)) stage.gpu = type->name;
+}
+
 Result<PlanInput> read_plan_input(const std::string& path, const Options& options, const Environment& environment,
                                   const GpuCatalogue& gpus, const Profile& profile) {
   auto text = read_text_file(path);
@@ -84,6 +90,7 @@ Result<PlanInput> read_plan_input(const std::string& path, const Options& option
   if (!model) return fail(model.error(), path);
   if (auto good = check_plan(*plan, *model); !good) return fail(good.error(), path);
   SAILOR_CHECK(check_not_contradicted(*plan, *model, path, options, models));
+  use_catalogue_names(*plan, gpus);
   return PlanInput{.plan = *std::move(plan),
                    .model = *std::move(model),
                    .measured_time = std::nullopt,

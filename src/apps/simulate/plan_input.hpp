@@ -32,4 +32,7 @@ Result<PlanInput> read_plan_input(const std::string& path, const Options& option
 /// What the plan takes and the cluster (or its partition, if not empty) does not have: "the plan takes 8 GH200-96 ...".
 std::vector<std::string> what_is_missing(const Plan& plan, const Cluster& cluster, const std::string& partition);
 
+/// Other names of GPU types in a plan become those of the catalogue; unknown ones stay, for simulate() to refuse.
+void use_catalogue_names(Plan& plan, const GpuCatalogue& gpus);
+
 }  // namespace sailor::apps
