@@ -59,8 +59,9 @@ Result<std::optional<Cluster>> read_cluster(const Options& options, const Enviro
   return std::optional<Cluster>(std::move(*cluster));
 }
 
-Result<Profile> read_profile(const Options& options, const Environment& environment) {
-  auto store = required(options, "profile");
+Result<Profile> read_profile(const Options& options, const Environment& environment, const std::string& usual) {
+  auto store = usual.empty() ? required(options, "profile") : usual;
+  if (options.has("profile")) store = options.text("profile");
   if (!store) return fail(store.error());
   auto data = load_profile(find_store(*store, environment));
   if (!data) return fail(data.error());

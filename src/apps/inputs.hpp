@@ -30,7 +30,7 @@ Result<Cluster> ask_slurm(const Environment& environment, const GpuCatalogue& gp
 Result<std::optional<Cluster>> read_cluster(const Options& options, const Environment& environment,
                                             const GpuCatalogue& gpus);
 
-/// The store that --profile names (see find_store()).
-Result<Profile> read_profile(const Options& options, const Environment& environment);
+/// The store that --profile names (see find_store()), else `usual`; without either the option is missing.
+Result<Profile> read_profile(const Options& options, const Environment& environment, const std::string& usual = {});
 
 }  // namespace sailor::apps

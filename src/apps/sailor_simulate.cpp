@@ -26,6 +26,8 @@ CommandLine command_line() {
   format.choices = {"table", "json"};
   Option model = shared::model();
   model.help = "model of a plan in the original Sailor's JSON, which does not say it";
+  Option profile = shared::profile_store();
+  profile.help += " [default: the one that the plan was made with; published for the original's plans and for cases]";
   Option framework = shared::framework();
   framework.help += " [default: the one that the plan was made for or the cases file names, else sailor]";
   framework.default_value.clear();
@@ -34,7 +36,7 @@ CommandLine command_line() {
           .positionals = {{.name = "PLAN",
                            .help = "plan file: plan.toml, or the JSON of the original Sailor; none with a cases file",
                            .required = false}},
-          .options = {shared::required_profile(),
+          .options = {profile,
                       framework,
                       shared::cluster_file(),
                       partition,
@@ -156,6 +158,13 @@ Result<void> simulate_plan(const Options& options, const Environment& environmen
   return {};
 }
 
+/// The store that a plan.toml was made with; the published figures for plans of the original Sailor and for cases.
+std::string usual_profile(const Options& options) {
+  if (options.positional("PLAN").empty()) return "published";
+  const auto plan = load_plan(options.positional("PLAN").front());
+  return plan ? plan->origin.profile_store : "published";
+}
+
 /// Outputs replace neither inputs nor each other.
 Result<void> check_outputs(const Options& options) {
   std::error_code code;
@@ -185,7 +194,7 @@ Result<void> run(const Options& options, const Environment& environment) {
                 "or compare with measured cases: --against CASES.toml");
   auto gpus = GpuCatalogue::load(gpus_file(options, environment));
   if (!gpus) return fail(gpus.error());
-  auto profile = read_profile(options, environment);
+  auto profile = read_profile(options, environment, usual_profile(options));
   if (!profile) return fail(profile.error());
   if (has_plan) return simulate_plan(options, environment, *gpus, *profile);
   return compare_with_cases(options, environment, *gpus, *profile);

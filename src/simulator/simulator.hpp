@@ -117,8 +117,8 @@ struct Prediction {
   std::vector<EgressCost> egress_costs;
   Bytes peak_memory{};  ///< largest over ranks
   bool fits = true;
-  Origin origin = Origin::measured;              ///< the worst of the numbers that the prediction stands on
-  std::vector<EstimatedInput> estimated_inputs;  ///< what makes `origin` worse than published, each once
+  Origin origin = Origin::measured;              ///< the worst of the times that the prediction stands on
+  std::vector<EstimatedInput> estimated_inputs;  ///< what was neither measured nor published, each once
   std::vector<StagePrediction> stages;
 };
 
