@@ -75,6 +75,19 @@ class Run {
     return static_cast<std::size_t>(chunk * p_.stages + stage);
   }
 
+  /// Calls advance(stage, ready) until no stage is ready; it appends the stages that need not wait any more.
+  template <class Advance>
+  std::vector<StageEnd> work(Advance advance) {
+    std::vector<int> ready(static_cast<std::size_t>(p_.stages));
+    for (int i = 0; i < p_.stages; ++i) ready[static_cast<std::size_t>(i)] = p_.stages - 1 - i;
+    while (!ready.empty()) {
+      const int stage = ready.back();
+      ready.pop_back();
+      advance(stage, ready);
+    }
+    return finish();
+  }
+
   std::vector<StageEnd> finish() {
     for (std::size_t i = 0; i < next_.size(); ++i) {
       if (next_[i] < steps_[i].size()) throw std::logic_error("a pipeline schedule waits for itself");
@@ -104,14 +117,7 @@ class OverlappedRun : Run {
   }
 
   std::vector<StageEnd> run() {
-    std::vector<int> ready(static_cast<std::size_t>(p_.stages));
-    for (int i = 0; i < p_.stages; ++i) ready[static_cast<std::size_t>(i)] = p_.stages - 1 - i;
-    while (!ready.empty()) {
-      const int stage = ready.back();
-      ready.pop_back();
-      advance(stage, ready);
-    }
-    return finish();
+    return work([this](int stage, std::vector<int>& ready) { advance(stage, ready); });
   }
 
  private:
@@ -165,14 +171,7 @@ class BlockingRun : Run {
   }
 
   std::vector<StageEnd> run() {
-    std::vector<int> ready(static_cast<std::size_t>(p_.stages));
-    for (int i = 0; i < p_.stages; ++i) ready[static_cast<std::size_t>(i)] = p_.stages - 1 - i;
-    while (!ready.empty()) {
-      const int stage = ready.back();
-      ready.pop_back();
-      advance(stage, ready);
-    }
-    return finish();
+    return work([this](int stage, std::vector<int>& ready) { advance(stage, ready); });
   }
 
  private:

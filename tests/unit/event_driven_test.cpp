@@ -8,40 +8,16 @@
 
 #include "simulator/closed_form.hpp"
 #include "simulator/iteration.hpp"
+#include "tests/fakes/owned_pipeline.hpp"
 
 namespace sailor::simulator {
 namespace {
 
-/// A pipeline that owns its times.
-struct Case {
-  Schedule schedule = Schedule::one_f_one_b;
-  bool overlaps = false;
-  int stages = 1;
-  int chunks = 1;
-  int micro_batches = 1;
-  std::vector<PassTimes> passes;
-  std::vector<BoundaryTimes> boundaries;
-
-  [[nodiscard]] PipelineTimes times() const {
-    return {.schedule = schedule,
-            .overlaps_transfers = overlaps,
-            .stages = stages,
-            .chunks = chunks,
-            .micro_batches = micro_batches,
-            .passes = passes,
-            .boundaries = boundaries};
-  }
-  [[nodiscard]] std::vector<double> ends() const {
-    std::vector<double> ends;
-    for (const StageEnd& end : run_pipeline(times())) ends.push_back(end.end.value());
-    return ends;
-  }
-  [[nodiscard]] double closed() const { return closed_form(times()).value(); }
-};
+using testing::OwnedPipeline;
 
 /// Stages alike: a forward and a backward pass for each chunk, and messages of as long each way.
-Case equal(Schedule schedule, int stages, int micro_batches, double forward, double backward, double link,
-           int chunks = 1) {
+OwnedPipeline equal(Schedule schedule, int stages, int micro_batches, double forward, double backward, double link,
+                    int chunks = 1) {
   const auto all = static_cast<std::size_t>(stages * chunks);
   return {.schedule = schedule,
           .overlaps = false,
@@ -53,8 +29,8 @@ Case equal(Schedule schedule, int stages, int micro_batches, double forward, dou
 }
 
 /// Two stages, F = 2 and 3 s, B = 4 and 5 s, 1 s each way, two micro-batches.
-Case two_stages(Schedule schedule, bool overlaps) {
-  Case pipeline = equal(schedule, 2, 2, 2, 4, 1);
+OwnedPipeline two_stages(Schedule schedule, bool overlaps) {
+  OwnedPipeline pipeline = equal(schedule, 2, 2, 2, 4, 1);
   pipeline.passes[1] = {Seconds(3), Seconds(5)};
   pipeline.overlaps = overlaps;
   return pipeline;
@@ -63,7 +39,7 @@ Case two_stages(Schedule schedule, bool overlaps) {
 using Row = std::tuple<Activity, int, double, double>;  // activity, micro-batch, start, end
 
 /// In order of start, then of Activity.
-std::vector<Row> rows_of(const Case& pipeline, int stage) {
+std::vector<Row> rows_of(const OwnedPipeline& pipeline, int stage) {
   std::vector<TimelineEvent> events;
   run_pipeline(pipeline.times(), &events);
   std::vector<Row> rows;
@@ -77,7 +53,7 @@ std::vector<Row> rows_of(const Case& pipeline, int stage) {
 }
 
 TEST(EventDriven, BlockingOneFOneBExchangesMessages) {
-  const Case pipeline = two_stages(Schedule::one_f_one_b, false);
+  const OwnedPipeline pipeline = two_stages(Schedule::one_f_one_b, false);
   // Stage 1 takes until 11 for F0 and B0; then the activation of F1 and the gradient of B0 go over the link in turn.
   using enum Activity;
   EXPECT_EQ(rows_of(pipeline, 0), (std::vector<Row>{{forward, 0, 0, 2},
@@ -105,7 +81,7 @@ TEST(EventDriven, BlockingOneFOneBExchangesMessages) {
 }
 
 TEST(EventDriven, OverlappedTransfersHoldNobody) {
-  const Case pipeline = two_stages(Schedule::one_f_one_b, true);
+  const OwnedPipeline pipeline = two_stages(Schedule::one_f_one_b, true);
   // Stage 0: F0 0-2, F1 2-4, B0 12-16, B1 20-24. Stage 1: F0 3-6, B0 6-11, F1 11-14, B1 14-19.
   using enum Activity;
   EXPECT_EQ(rows_of(pipeline, 0), (std::vector<Row>{{forward, 0, 0, 2},
@@ -122,7 +98,7 @@ TEST(EventDriven, OverlappedTransfersHoldNobody) {
 }
 
 TEST(EventDriven, BlockingGpipeSendsOneByOne) {
-  const Case pipeline = two_stages(Schedule::gpipe, false);
+  const OwnedPipeline pipeline = two_stages(Schedule::gpipe, false);
   // Stage 0: F0 0-2, send 3, F1 3-5, send 6-7, receive 15-16, B0 -20, receive 21-22, B1 -26.
   // Stage 1: F0 3-6, F1 7-10, B0 -15, send 16, B1 16-21, send 22.
   EXPECT_EQ(pipeline.ends(), (std::vector<double>{26, 22}));
@@ -138,7 +114,7 @@ TEST(EventDriven, OverlappedGpipe) {
 }
 
 TEST(EventDriven, InterleavedChunksTakeTurns) {
-  const Case pipeline = equal(Schedule::interleaved_1f1b, 2, 2, 1, 1, 0, 2);
+  const OwnedPipeline pipeline = equal(Schedule::interleaved_1f1b, 2, 2, 1, 1, 0, 2);
   // Stage 0: F 0-2 of its first chunk, 2-4 of its second; B 6-8 of the second, 8-10 of the first.
   // Stage 1: F 1-3, 3-5; B 5-7, 7-9.
   EXPECT_EQ(pipeline.ends(), (std::vector<double>{10, 9}));
@@ -148,7 +124,7 @@ TEST(EventDriven, InterleavedChunksTakeTurns) {
 }
 
 TEST(EventDriven, InterleavedMessagesTravelBesideThePasses) {
-  Case pipeline = equal(Schedule::interleaved_1f1b, 2, 2, 2, 2, 1, 2);
+  OwnedPipeline pipeline = equal(Schedule::interleaved_1f1b, 2, 2, 2, 2, 1, 2);
   // Stage 0: F0 0-2, F1 2-4, second chunk F0 6-8, F1 8-10. Stage 1: F0 3-5, F1 5-7, second chunk F0 9-11, F1 11-13, B0
   // -15, B1 -17; first chunk B0 19-21, B1 21-23. Stage 0: second chunk B0 16-18, B1 18-20; first chunk B0 22-24, B1
   // 24-26.
@@ -175,20 +151,20 @@ TEST(EventDriven, EqualStagesWithoutLinksTakeWhatEverybodyKnows) {
       const double expected = (micro_batches + stages - 1) * (2.0 + 4.0);
       for (const Schedule schedule : {Schedule::one_f_one_b, Schedule::gpipe})
         for (const bool overlaps : {false, true}) {
-          Case pipeline = equal(schedule, stages, micro_batches, 2, 4, 0);
+          OwnedPipeline pipeline = equal(schedule, stages, micro_batches, 2, 4, 0);
           pipeline.overlaps = overlaps;
           EXPECT_DOUBLE_EQ(pipeline.ends()[0], expected) << stages << " " << micro_batches;
           EXPECT_DOUBLE_EQ(pipeline.closed(), expected) << stages << " " << micro_batches;
         }
       if (stages < 2 || micro_batches % stages != 0) continue;
-      const Case pipeline = equal(Schedule::interleaved_1f1b, stages, micro_batches, 1, 2, 0, 2);
+      const OwnedPipeline pipeline = equal(Schedule::interleaved_1f1b, stages, micro_batches, 1, 2, 0, 2);
       EXPECT_DOUBLE_EQ(pipeline.ends()[0], micro_batches * 6.0 + (stages - 1) * 6.0 / 2);
       EXPECT_DOUBLE_EQ(pipeline.closed(), micro_batches * 6.0 + (stages - 1) * 6.0 / 2);
     }
 }
 
 TEST(EventDriven, MessagesQueueBehindOneAnotherOnABusyLink) {
-  Case pipeline = equal(Schedule::one_f_one_b, 2, 2, 1, 1, 10);
+  OwnedPipeline pipeline = equal(Schedule::one_f_one_b, 2, 2, 1, 1, 10);
   pipeline.boundaries[0].backward = Seconds(12);
   pipeline.overlaps = true;
   // Activations are made at 1 and 2 and travel 1-11, 11-21. Stage 1: F0 11-12, B0 -13, F1 21-22, B1 -23. Gradients are
