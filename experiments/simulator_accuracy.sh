@@ -4,7 +4,7 @@
 # Usage: experiments/simulator_accuracy.sh [rounds [iterations]]
 # Trains 14 plans of tiny-gpt and opt-mini on one and two ranks, each for so many iterations (24, of which the first
 # 2 do not count), in so many rounds (4). Every round first profiles layers and links, so that measurement and runs see
-# the machine in the same state; all profiles are merged. Prints for every plan the median over the rounds, its spread,
+# the machine in the same state; all profiles are merged. Two minutes a round. Prints for every plan the median over the rounds, its spread,
 # the prediction and its error, then the summary; a box plot and all files stay in ./simulator-accuracy.
 # Programs: $PATH, else build/bin. Needs mpirun and 2 cores.
 set -euo pipefail

@@ -88,6 +88,9 @@ Result<CaseFile> parse_cases(std::string_view text, std::string_view source_name
   document->require_schema_version(cases_schema_version);
   const TomlTable root = document->root();
   CaseFile file;
+  if (root.has("pipelines"))
+    root.reject("pipelines", "this is a plan, not a file of measured cases",
+                "compare a plan with its run: sailor-simulate PLAN --against run.h5");
   file.title = root.text("title");
   file.source = root.text("source");
   file.framework = root.text("framework");

@@ -85,7 +85,7 @@ Result<StateBytes> Framework::state_of(Precision precision) const {
   for (const auto& [each, bytes] : state) known.push_back(to_string(each));
   return fail(ErrorCode::unavailable,
               fmt::format("framework '{}' does not train with precision {}", name, to_string(precision)),
-              fmt::format("use precision {}, or another framework", fmt::join(known, ", ")));
+              fmt::format("use precision {}, or name another framework with --framework", fmt::join(known, ", ")));
 }
 
 Result<Framework> parse_framework(std::string_view text, std::string_view source_name) {

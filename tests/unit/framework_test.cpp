@@ -85,7 +85,7 @@ TEST(Framework, PrecisionThatItDoesNotTrainWithIsRefusedWithThoseItDoes) {
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().code, ErrorCode::unavailable);
   EXPECT_EQ(refused.error().message(),
-            "framework 'ours' does not train with precision tf32; use precision fp32, bf16, or another framework");
+            "framework 'ours' does not train with precision tf32; use precision fp32, bf16, or name another framework with --framework");
 }
 
 TEST(Framework, BaseMemoryMayBeLeftToTheProfile) {

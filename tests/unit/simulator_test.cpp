@@ -361,7 +361,7 @@ TEST(Simulator, FrameworkSaysWhatTrainingAddsToTheLayers) {
 
   framework.state.erase(Precision::bf16);
   EXPECT_EQ(world.predict(plan).error().message(),
-            "framework 'ours' does not train with precision bf16; use precision fp32, or another framework");
+            "framework 'ours' does not train with precision bf16; use precision fp32, or name another framework with --framework");
 }
 
 TEST(Simulator, HostBoundLayersLoseTheProfilersOverhead) {
