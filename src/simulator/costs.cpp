@@ -1,17 +1,13 @@
 #include "simulator/costs.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
-#include <bit>
 #include <limits>
-#include <unordered_map>
 
-#include "core/terminal.hpp"
 #include "plan/placement.hpp"
 #include "plan/schedule.hpp"
+#include "simulator/price_list.hpp"
 
 namespace sailor::simulator {
 
@@ -19,65 +15,6 @@ namespace {
 
 /// Bytes of one value that crosses a stage boundary.
 double value_bytes(Precision precision) { return precision == Precision::bf16 ? 2.0 : 4.0; }
-
-DevicesPerNode devices_per_node(const Cluster* cluster) {
-  DevicesPerNode devices;
-  if (cluster == nullptr) return devices;
-  for (const NodeGroup& group : cluster->groups) {
-    int& count = devices[group.gpu];
-    count = count == 0 ? group.gpus_per_node : std::min(count, group.gpus_per_node);
-  }
-  return devices;
-}
-
-/// Smallest memory among the nodes that carry the type, in the stage's zone when it names one.
-std::optional<Bytes> capacity_of(const Environment& environment, const GpuType& type, const std::string& zone) {
-  std::optional<Bytes> smallest;
-  if (environment.cluster != nullptr)
-    for (const NodeGroup& group : environment.cluster->groups) {
-      const bool in_zone = zone.empty() || group.zone == zone ||
-                           std::find(group.partitions.begin(), group.partitions.end(), zone) != group.partitions.end();
-      if (group.gpu != type.name || !in_zone) continue;
-      const Bytes memory = device_memory(type, group);
-      smallest = smallest ? std::min(*smallest, memory) : memory;
-    }
-  if (!smallest && type.kind == DeviceKind::gpu) smallest = type.memory;
-  return smallest;
-}
-
-const ZoneLink* zone_link(const Cluster* cluster, const std::string& from, const std::string& to) {
-  if (cluster == nullptr || from == to) return nullptr;
-  for (const ZoneLink& link : cluster->links)
-    if ((link.from == from && link.to == to) || (link.from == to && link.to == from)) return &link;
-  return nullptr;
-}
-
-/// Numbers that identify something looked up, to be hashed.
-using Key = std::array<std::uint64_t, 3>;
-struct KeyHash {
-  std::size_t operator()(const Key& key) const {
-    std::uint64_t hash = 0;
-    for (const std::uint64_t part : key) {  // the finalizer of MurmurHash3 over each part
-      std::uint64_t x = part + hash + 0x9e3779b97f4a7c15ULL;
-      x = (x ^ (x >> 33)) * 0xff51afd7ed558ccdULL;
-      x = (x ^ (x >> 33)) * 0xc4ceb9fe1a85ec53ULL;
-      hash = x ^ (x >> 33);
-    }
-    return hash;
-  }
-};
-std::uint64_t bits_of(Bytes amount) { return std::bit_cast<std::uint64_t>(amount.value()); }
-
-/// A GPU type in a zone.
-struct Place {
-  std::string gpu;
-  std::string name;  ///< as the plan calls the zone: perhaps a partition
-  std::string zone;
-  std::optional<Bytes> capacity;
-  UsdPerHour price{};
-  Bytes base{};  ///< memory of a process before its first tensor
-  std::optional<EstimatedInput> base_input;
-};
 
 /// What is known of a stage before anything is priced.
 struct StageFacts {
@@ -91,162 +28,10 @@ struct StageFacts {
 
 }  // namespace
 
-struct CostModel::State {
-  explicit State(const Environment& environment) : env(environment), devices(devices_per_node(env.cluster)) {
-    if (env.costs == nullptr) own_costs.emplace(env.model, env.profile, env.gpus, env.measured_only);
-    parameters.push_back(0.0);
-    for (int layer = 0; layer < env.model.layers(); ++layer)
-      parameters.push_back(parameters.back() + static_cast<double>(env.model.parameters(env.model.layer_kind(layer))));
-    tied = static_cast<double>(env.model.tied_parameters());
-  }
+/// Prices, and storage that is used again for every plan.
+struct CostModel::State : PriceList {
+  using PriceList::PriceList;
 
-  const LayerCosts& layer_costs() const { return env.costs != nullptr ? *env.costs : *own_costs; }
-
-  Result<std::uint32_t> place_of(const Stage& stage) {
-    for (std::size_t i = 0; i < places.size(); ++i)
-      if (places[i].gpu == stage.gpu && places[i].name == stage.zone) return static_cast<std::uint32_t>(i);
-    const auto type = env.gpus.find(stage.gpu);
-    if (!type) return fail(type.error());
-    if (type->name != stage.gpu)
-      return fail(ErrorCode::invalid_input, fmt::format("GPU '{}' is another name of {}", stage.gpu, type->name),
-                  "write the latter");
-    const auto zone = zone_of(stage);
-    if (!zone) return fail(zone.error());
-    Place place{.gpu = stage.gpu, .name = stage.zone, .zone = *zone};
-    place.capacity = capacity_of(env, *type, stage.zone);
-    place.price = env.cluster != nullptr ? device_price(*env.cluster, *type, *zone) : type->price;
-    SAILOR_CHECK(find_base(place));
-    places.push_back(std::move(place));
-    return static_cast<std::uint32_t>(places.size() - 1);
-  }
-
-  /// A plan may name a zone or a partition; a cluster without zones is one place.
-  Result<std::string> zone_of(const Stage& stage) const {
-    if (env.cluster == nullptr || env.cluster->zones.empty() || stage.zone.empty()) return stage.zone;
-    std::vector<std::string> known;
-    for (const Zone& zone : env.cluster->zones) {
-      if (zone.name == stage.zone) return zone.name;
-      known.push_back(zone.name);
-    }
-    for (const NodeGroup& group : env.cluster->groups)
-      if (group.gpu == stage.gpu &&
-          std::find(group.partitions.begin(), group.partitions.end(), stage.zone) != group.partitions.end())
-        return group.zone;
-    return fail(ErrorCode::not_found,
-                fmt::format("the plan has {} in zone '{}', which is neither a zone of the cluster ({}) nor a partition "
-                            "with such nodes",
-                            stage.gpu, stage.zone, fmt::join(known, ", ")),
-                "correct the plan, or name the cluster that it was made for");
-  }
-
-  /// Two zones need a link: of the cluster, or a measured one that names them.
-  Result<void> check_linked(const Place& a, const Place& b) const {
-    if (a.zone == b.zone || env.cluster == nullptr || env.cluster->zones.empty()) return {};
-    if (env.profile.names_zone(a.zone) && env.profile.names_zone(b.zone)) return {};
-    return fail(ErrorCode::not_found, fmt::format("no link joins the zones '{}' and '{}'", a.zone, b.zone),
-                "add it to [[links]] of the cluster file, or measure it with sailor-profile links --zone");
-  }
-
-  Result<void> find_base(Place& place) const {
-    const Framework& framework = env.framework;
-    const std::string what =
-        fmt::format("memory of a process of framework {} on {} before its first tensor", framework.name, place.gpu);
-    if (const auto known = framework.base_by_gpu.find(place.gpu); known != framework.base_by_gpu.end()) {
-      place.base = known->second;
-    } else if (const auto measured = env.profile.base_memory(place.gpu, framework.name)) {
-      place.base = *measured;
-    } else if (framework.base) {
-      place.base = *framework.base;
-      place.base_input = {.origin = Origin::estimated,
-                          .what = fmt::format("{} (not measured: {} by {})", what, format_bytes(place.base),
-                                              framework.base_source.empty() ? "assumption" : framework.base_source)};
-    } else {
-      return fail(ErrorCode::not_found, fmt::format("the profile has no {}", what),
-                  "measure it with sailor-profile layers, or give base_bytes in the framework's file");
-    }
-    return {};
-  }
-
-  Result<const LayerTable*> table_of(const Plan& plan, const Stage& stage, const StageFacts& where) {
-    const Place& place = places[where.place];
-    std::uint32_t gpu = where.place;  // the first place with the same GPU
-    for (std::uint32_t i = 0; i < where.place; ++i)
-      if (places[i].gpu == place.gpu) {
-        gpu = i;
-        break;
-      }
-    const auto u = [](auto value) { return static_cast<std::uint64_t>(value); };
-    const Key key{u(gpu) << 32 | u(stage.tensor_parallel), u(plan.micro_batch) << 32 | u(plan.job.sequence_length),
-                  u(where.busy_ranks) << 32 | u(stage.recompute) << 8 | u(plan.job.precision)};
-    auto& entry = tables[key];
-    if (!entry)
-      entry = std::make_unique<Result<LayerTable>>(make_layer_table(env, layer_costs(),
-                                                                    {.model = env.model.name,
-                                                                     .gpu = stage.gpu,
-                                                                     .precision = plan.job.precision,
-                                                                     .recompute = stage.recompute,
-                                                                     .tensor_parallel = stage.tensor_parallel,
-                                                                     .micro_batch = plan.micro_batch,
-                                                                     .sequence_length = plan.job.sequence_length,
-                                                                     .busy_ranks = where.busy_ranks}));
-    if (!*entry) return fail(entry->error());
-    return &**entry;
-  }
-
-  /// One message between two stages of which `from_ranks` and `to_ranks` of a node communicate at once.
-  Result<LinkTime> send_time(std::uint32_t from, std::uint32_t to, int from_ranks, int to_ranks, bool one_node,
-                             Bytes message) {
-    const auto u = [](auto value) { return static_cast<std::uint64_t>(value); };
-    const Key key{u(from) << 32 | u(to), u(from_ranks) << 32 | u(to_ranks) << 1 | u(one_node), bits_of(message)};
-    if (const auto known = sends.find(key); known != sends.end()) return known->second;
-    const Place& sender = places[from];
-    const Place& receiver = places[to];
-    Result<LinkTime> time = LinkTime{};
-    if (const ZoneLink* link = zone_link(env.cluster, sender.zone, receiver.zone))
-      time->time = link->latency + message / link->bandwidth;
-    else if (auto linked = check_linked(sender, receiver); !linked)
-      return fail(linked.error());
-    else
-      time = env.profile.send_time({.gpu = sender.gpu, .zone = sender.zone, .ranks = from_ranks},
-                                   {.gpu = receiver.gpu, .zone = receiver.zone, .ranks = to_ranks},
-                                   one_node ? LinkScope::intra_node : LinkScope::inter_node, message);
-    if (time) sends.emplace(key, *time);
-    return time;
-  }
-
-  /// `ranks` of a node take part in one sum, and `rings` sums go through its network at once.
-  Result<LinkTime> all_reduce_time(std::uint32_t from, std::uint32_t to, int ranks, int rings, int replicas,
-                                   bool one_node, Bytes message) {
-    const auto u = [](auto value) { return static_cast<std::uint64_t>(value); };
-    const Key key{u(from) << 48 | u(to) << 32 | u(rings), u(replicas) << 32 | u(ranks) << 1 | u(one_node),
-                  bits_of(message)};
-    if (const auto known = reduces.find(key); known != reduces.end()) return known->second;
-    const Place& a = places[from];
-    const Place& b = places[to];
-    Result<LinkTime> time = LinkTime{};
-    if (const ZoneLink* link = zone_link(env.cluster, a.zone, b.zone))
-      // A ring through the link: 2(n - 1) steps of 1/n each (Patarasuk & Yuan 2009).
-      time->time = (link->latency + message / replicas / link->bandwidth) * (2.0 * (replicas - 1));
-    else if (auto linked = check_linked(a, b); !linked)
-      return fail(linked.error());
-    else
-      time = env.profile.all_reduce_time(
-          {.gpu = a.gpu, .zone = a.zone, .ranks = ranks}, {.gpu = b.gpu, .zone = b.zone, .ranks = ranks},
-          one_node ? LinkScope::intra_node : LinkScope::inter_node, replicas, message, rings);
-    if (time) reduces.emplace(key, *time);
-    return time;
-  }
-
-  Environment env;
-  std::optional<LayerCosts> own_costs;
-  DevicesPerNode devices;
-  std::vector<double> parameters;  // of layers [0, i), whole
-  double tied = 0.0;
-  std::vector<Place> places;
-  std::unordered_map<Key, std::unique_ptr<Result<LayerTable>>, KeyHash> tables;
-  std::unordered_map<Key, LinkTime, KeyHash> sends;
-  std::unordered_map<Key, LinkTime, KeyHash> reduces;
-  // Storage that is used again for every plan.
   std::vector<int> nodes;  // of the stages of all copies
   std::vector<int> busy;   // ranks by node
   std::vector<StageFacts> facts;
@@ -360,7 +145,8 @@ class CostModel::Pricer {
                             .first_boundary = costs_.boundaries.size()};
     costs_.pipelines.push_back(row);
     for (std::size_t i = 0; i < pipeline.stages.size(); ++i) {
-      const auto table = s_.table_of(plan_, pipeline.stages[i], s_.facts[first + i]);
+      const StageFacts& facts = s_.facts[first + i];
+      const auto table = s_.table_of(plan_, pipeline.stages[i], facts.place, facts.busy_ranks);
       if (!table) return fail(table.error());
       costs_.stages.push_back({.entry = static_cast<int>(entry),
                                .stage = static_cast<int>(i),
@@ -369,8 +155,8 @@ class CostModel::Pricer {
                                .backward = {},
                                .update = {},
                                .memory = {},
-                               .capacity = s_.places[s_.facts[first + i].place].capacity});
-      add_devices(pipeline, pipeline.stages[i], s_.places[s_.facts[first + i].place]);
+                               .capacity = s_.places[facts.place].capacity});
+      add_devices(pipeline, pipeline.stages[i], s_.places[facts.place]);
     }
     for (int chunk = 0; chunk < row.chunks; ++chunk)
       for (std::size_t i = 0; i < pipeline.stages.size(); ++i) {
@@ -435,7 +221,7 @@ class CostModel::Pricer {
     if (from == to) return;
     const std::string& source = s_.places[from].zone;
     const std::string& target = s_.places[to].zone;
-    const ZoneLink* link = zone_link(s_.env.cluster, source, target);
+    const ZoneLink* link = s_.zone_link(s_.places[from], s_.places[to]);
     if (link == nullptr) return;
     const Usd cost(amount.value() * link->egress_usd_per_byte);
     for (EgressCost& row : costs_.egress)

@@ -1,0 +1,190 @@
+#include "simulator/price_list.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "core/terminal.hpp"
+
+namespace sailor::simulator {
+
+namespace {
+
+DevicesPerNode devices_per_node(const Cluster* cluster) {
+  DevicesPerNode devices;
+  if (cluster == nullptr) return devices;
+  for (const NodeGroup& group : cluster->groups) {
+    int& count = devices[group.gpu];
+    count = count == 0 ? group.gpus_per_node : std::min(count, group.gpus_per_node);
+  }
+  return devices;
+}
+
+/// Smallest memory among the nodes that carry the type, in the stage's zone when it names one.
+std::optional<Bytes> capacity_of(const Environment& environment, const GpuType& type, const std::string& zone) {
+  std::optional<Bytes> smallest;
+  if (environment.cluster != nullptr)
+    for (const NodeGroup& group : environment.cluster->groups) {
+      const bool in_zone = zone.empty() || group.zone == zone ||
+                           std::find(group.partitions.begin(), group.partitions.end(), zone) != group.partitions.end();
+      if (group.gpu != type.name || !in_zone) continue;
+      const Bytes memory = device_memory(type, group);
+      smallest = smallest ? std::min(*smallest, memory) : memory;
+    }
+  if (!smallest && type.kind == DeviceKind::gpu) smallest = type.memory;
+  return smallest;
+}
+
+std::uint64_t bits_of(Bytes amount) { return std::bit_cast<std::uint64_t>(amount.value()); }
+
+}  // namespace
+
+PriceList::PriceList(const Environment& environment) : env(environment), devices(devices_per_node(env.cluster)) {
+  if (env.costs == nullptr) own_costs_.emplace(env.model, env.profile, env.gpus, env.measured_only);
+  parameters.push_back(0.0);
+  for (int layer = 0; layer < env.model.layers(); ++layer)
+    parameters.push_back(parameters.back() + static_cast<double>(env.model.parameters(env.model.layer_kind(layer))));
+  tied = static_cast<double>(env.model.tied_parameters());
+}
+
+Result<std::uint32_t> PriceList::place_of(const Stage& stage) {
+  for (std::size_t i = 0; i < places.size(); ++i)
+    if (places[i].gpu == stage.gpu && places[i].name == stage.zone) return static_cast<std::uint32_t>(i);
+  const auto type = env.gpus.find(stage.gpu);
+  if (!type) return fail(type.error());
+  if (type->name != stage.gpu)
+    return fail(ErrorCode::invalid_input, fmt::format("GPU '{}' is another name of {}", stage.gpu, type->name),
+                "write the latter");
+  const auto zone = zone_of(stage);
+  if (!zone) return fail(zone.error());
+  Place place{.gpu = stage.gpu, .name = stage.zone, .zone = *zone};
+  place.capacity = capacity_of(env, *type, stage.zone);
+  place.price = env.cluster != nullptr ? device_price(*env.cluster, *type, *zone) : type->price;
+  SAILOR_CHECK(find_base(place));
+  places.push_back(std::move(place));
+  return static_cast<std::uint32_t>(places.size() - 1);
+}
+
+Result<std::string> PriceList::zone_of(const Stage& stage) const {
+  if (env.cluster == nullptr || env.cluster->zones.empty() || stage.zone.empty()) return stage.zone;
+  std::vector<std::string> known;
+  for (const Zone& zone : env.cluster->zones) {
+    if (zone.name == stage.zone) return zone.name;
+    known.push_back(zone.name);
+  }
+  for (const NodeGroup& group : env.cluster->groups)
+    if (group.gpu == stage.gpu &&
+        std::find(group.partitions.begin(), group.partitions.end(), stage.zone) != group.partitions.end())
+      return group.zone;
+  return fail(ErrorCode::not_found,
+              fmt::format("the plan has {} in zone '{}', which is neither a zone of the cluster ({}) nor a partition "
+                          "with such nodes",
+                          stage.gpu, stage.zone, fmt::join(known, ", ")),
+              "correct the plan, or name the cluster that it was made for");
+}
+
+Result<void> PriceList::check_linked(const Place& a, const Place& b) const {
+  if (a.zone == b.zone || env.cluster == nullptr || env.cluster->zones.empty()) return {};
+  if (env.profile.names_zone(a.zone) && env.profile.names_zone(b.zone)) return {};
+  return fail(ErrorCode::not_found, fmt::format("no link joins the zones '{}' and '{}'", a.zone, b.zone),
+              "add it to [[links]] of the cluster file, or measure it with sailor-profile links --zone");
+}
+
+Result<void> PriceList::find_base(Place& place) const {
+  const Framework& framework = env.framework;
+  const std::string what =
+      fmt::format("memory of a process of framework {} on {} before its first tensor", framework.name, place.gpu);
+  if (const auto known = framework.base_by_gpu.find(place.gpu); known != framework.base_by_gpu.end()) {
+    place.base = known->second;
+  } else if (const auto measured = env.profile.base_memory(place.gpu, framework.name)) {
+    place.base = *measured;
+  } else if (framework.base) {
+    place.base = *framework.base;
+    place.base_input = {.origin = Origin::estimated,
+                        .what = fmt::format("{} (not measured: {} by {})", what, format_bytes(place.base),
+                                            framework.base_source.empty() ? "assumption" : framework.base_source)};
+  } else {
+    return fail(ErrorCode::not_found, fmt::format("the profile has no {}", what),
+                "measure it with sailor-profile layers, or give base_bytes in the framework's file");
+  }
+  return {};
+}
+
+const ZoneLink* PriceList::zone_link(const Place& from, const Place& to) const {
+  if (env.cluster == nullptr || from.zone == to.zone) return nullptr;
+  for (const ZoneLink& link : env.cluster->links)
+    if ((link.from == from.zone && link.to == to.zone) || (link.from == to.zone && link.to == from.zone)) return &link;
+  return nullptr;
+}
+
+Result<const LayerTable*> PriceList::table_of(const Plan& plan, const Stage& stage, std::uint32_t at, int busy_ranks) {
+  const Place& place = places[at];
+  std::uint32_t gpu = at;  // the first place with the same GPU
+  for (std::uint32_t i = 0; i < at; ++i)
+    if (places[i].gpu == place.gpu) {
+      gpu = i;
+      break;
+    }
+  const auto u = [](auto value) { return static_cast<std::uint64_t>(value); };
+  const PriceKey key{u(gpu) << 32 | u(stage.tensor_parallel), u(plan.micro_batch) << 32 | u(plan.job.sequence_length),
+                     u(busy_ranks) << 32 | u(stage.recompute) << 8 | u(plan.job.precision)};
+  auto& entry = tables_[key];
+  if (!entry)
+    entry = std::make_unique<Result<LayerTable>>(make_layer_table(env, layer_costs(),
+                                                                  {.model = env.model.name,
+                                                                   .gpu = stage.gpu,
+                                                                   .precision = plan.job.precision,
+                                                                   .recompute = stage.recompute,
+                                                                   .tensor_parallel = stage.tensor_parallel,
+                                                                   .micro_batch = plan.micro_batch,
+                                                                   .sequence_length = plan.job.sequence_length,
+                                                                   .busy_ranks = busy_ranks}));
+  if (!*entry) return fail(entry->error());
+  return &**entry;
+}
+
+Result<LinkTime> PriceList::send_time(std::uint32_t from, std::uint32_t to, int from_ranks, int to_ranks, bool one_node,
+                                      Bytes message) {
+  const auto u = [](auto value) { return static_cast<std::uint64_t>(value); };
+  const PriceKey key{u(from) << 32 | u(to), u(from_ranks) << 32 | u(to_ranks) << 1 | u(one_node), bits_of(message)};
+  if (const auto known = sends_.find(key); known != sends_.end()) return known->second;
+  const Place& sender = places[from];
+  const Place& receiver = places[to];
+  Result<LinkTime> time = LinkTime{};
+  if (const ZoneLink* link = zone_link(sender, receiver))
+    time->time = link->latency + message / link->bandwidth;
+  else if (auto linked = check_linked(sender, receiver); !linked)
+    return fail(linked.error());
+  else
+    time = env.profile.send_time({.gpu = sender.gpu, .zone = sender.zone, .ranks = from_ranks},
+                                 {.gpu = receiver.gpu, .zone = receiver.zone, .ranks = to_ranks},
+                                 one_node ? LinkScope::intra_node : LinkScope::inter_node, message);
+  if (time) sends_.emplace(key, *time);
+  return time;
+}
+
+Result<LinkTime> PriceList::all_reduce_time(std::uint32_t from, std::uint32_t to, int ranks, int rings, int replicas,
+                                            bool one_node, Bytes message) {
+  const auto u = [](auto value) { return static_cast<std::uint64_t>(value); };
+  const PriceKey key{u(from) << 48 | u(to) << 32 | u(rings), u(replicas) << 32 | u(ranks) << 1 | u(one_node),
+                     bits_of(message)};
+  if (const auto known = reduces_.find(key); known != reduces_.end()) return known->second;
+  const Place& a = places[from];
+  const Place& b = places[to];
+  Result<LinkTime> time = LinkTime{};
+  if (const ZoneLink* link = zone_link(a, b))
+    // A ring through the link: 2(n - 1) steps of 1/n each (Patarasuk & Yuan 2009).
+    time->time = (link->latency + message / replicas / link->bandwidth) * (2.0 * (replicas - 1));
+  else if (auto linked = check_linked(a, b); !linked)
+    return fail(linked.error());
+  else
+    time = env.profile.all_reduce_time(
+        {.gpu = a.gpu, .zone = a.zone, .ranks = ranks}, {.gpu = b.gpu, .zone = b.zone, .ranks = ranks},
+        one_node ? LinkScope::intra_node : LinkScope::inter_node, replicas, message, rings);
+  if (time) reduces_.emplace(key, *time);
+  return time;
+}
+
+}  // namespace sailor::simulator

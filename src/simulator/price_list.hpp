@@ -1,0 +1,85 @@
+// What a cost model looks up, once each: GPU types in zones, layer tables, messages and reductions.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "core/error.hpp"
+#include "core/units.hpp"
+#include "plan/placement.hpp"
+#include "plan/plan.hpp"
+#include "simulator/layer_table.hpp"
+#include "simulator/simulator.hpp"
+
+namespace sailor::simulator {
+
+/// A GPU type in a zone.
+struct Place {
+  std::string gpu;
+  std::string name;  ///< as the plan calls the zone: perhaps a partition
+  std::string zone;
+  std::optional<Bytes> capacity;
+  UsdPerHour price{};
+  Bytes base{};  ///< memory of a process before its first tensor
+  std::optional<EstimatedInput> base_input;
+};
+
+/// Numbers that identify something looked up, to be hashed.
+using PriceKey = std::array<std::uint64_t, 3>;
+struct PriceKeyHash {
+  std::size_t operator()(const PriceKey& key) const {
+    std::uint64_t hash = 0;
+    for (const std::uint64_t part : key) {  // the finalizer of MurmurHash3 over each part
+      std::uint64_t x = part + hash + 0x9e3779b97f4a7c15ULL;
+      x = (x ^ (x >> 33)) * 0xff51afd7ed558ccdULL;
+      x = (x ^ (x >> 33)) * 0xc4ceb9fe1a85ec53ULL;
+      hash = x ^ (x >> 33);
+    }
+    return hash;
+  }
+};
+
+struct PriceList {
+  explicit PriceList(const Environment& environment);
+
+  /// Index into `places`. Errors: not_found (GPU, zone, memory of a process), invalid_input (another name of a GPU).
+  Result<std::uint32_t> place_of(const Stage& stage);
+  /// What the model's layers cost at a stage while `busy_ranks` compute on its node. Errors as make_layer_table().
+  Result<const LayerTable*> table_of(const Plan& plan, const Stage& stage, std::uint32_t place, int busy_ranks);
+  /// One message between two stages of which `from_ranks` and `to_ranks` of a node communicate at once. Errors:
+  /// not_found.
+  Result<LinkTime> send_time(std::uint32_t from, std::uint32_t to, int from_ranks, int to_ranks, bool one_node,
+                             Bytes message);
+  /// `ranks` of a node take part in one sum over `replicas`, and `rings` sums go through its network at once. Errors:
+  /// not_found.
+  Result<LinkTime> all_reduce_time(std::uint32_t from, std::uint32_t to, int ranks, int rings, int replicas,
+                                   bool one_node, Bytes message);
+  /// What joins the zones of two places by the cluster's description; null when it names nothing.
+  [[nodiscard]] const ZoneLink* zone_link(const Place& from, const Place& to) const;
+
+  Environment env;
+  DevicesPerNode devices;
+  std::vector<double> parameters;  ///< of layers [0, i), whole
+  double tied = 0.0;               ///< parameters of the tied embedding
+  std::vector<Place> places;
+
+ private:
+  [[nodiscard]] const LayerCosts& layer_costs() const { return env.costs != nullptr ? *env.costs : *own_costs_; }
+  /// A plan may name a zone or a partition; a cluster without zones is one place.
+  [[nodiscard]] Result<std::string> zone_of(const Stage& stage) const;
+  /// Two zones need a link: of the cluster, or a measured one that names them.
+  [[nodiscard]] Result<void> check_linked(const Place& a, const Place& b) const;
+  Result<void> find_base(Place& place) const;
+
+  std::optional<LayerCosts> own_costs_;
+  std::unordered_map<PriceKey, std::unique_ptr<Result<LayerTable>>, PriceKeyHash> tables_;
+  std::unordered_map<PriceKey, LinkTime, PriceKeyHash> sends_;
+  std::unordered_map<PriceKey, LinkTime, PriceKeyHash> reduces_;
+};
+
+}  // namespace sailor::simulator
