@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "core/log.hpp"
 #include "profile/store.hpp"
 #include "slurm/cluster_reader.hpp"
@@ -57,6 +59,14 @@ Result<std::optional<Cluster>> read_cluster(const Options& options, const Enviro
     return std::nullopt;
   }
   return std::optional<Cluster>(std::move(*cluster));
+}
+
+Result<Precision> read_precision(const Options& options, const Profile& profile, const std::string& model) {
+  if (options.has("precision")) return parse_precision(options.text("precision"));
+  const auto known = profile.precisions(model);
+  if (known.empty()) return Precision::fp32;
+  const bool has_tf32 = std::find(known.begin(), known.end(), Precision::tf32) != known.end();
+  return has_tf32 ? Precision::tf32 : known.front();  // fp32 comes first
 }
 
 Result<Profile> read_profile(const Options& options, const Environment& environment, const std::string& usual) {

@@ -30,6 +30,8 @@ Result<Cluster> ask_slurm(const Environment& environment, const GpuCatalogue& gp
 Result<std::optional<Cluster>> read_cluster(const Options& options, const Environment& environment,
                                             const GpuCatalogue& gpus);
 
+/// --precision, else what the profile has of the model: tf32 before fp32; fp32 when it has nothing.
+Result<Precision> read_precision(const Options& options, const Profile& profile, const std::string& model);
 /// The store that --profile names (see find_store()), else `usual`; without either the option is missing.
 Result<Profile> read_profile(const Options& options, const Environment& environment, const std::string& usual = {});
 

@@ -103,14 +103,9 @@ Result<void> run(const Options& options, const Environment& environment) {
   request.job.global_batch = static_cast<int>(options.integer("global-batch"));
   request.job.sequence_length = options.has("sequence-length") ? static_cast<int>(options.integer("sequence-length"))
                                                                : model->max_sequence_length;
-  if (options.has("precision")) {
-    const auto precision = parse_precision(options.text("precision"));
-    if (!precision) return fail(precision.error());
-    request.job.precision = *precision;
-  } else if (const auto known = profile->precisions(model->name); !known.empty()) {
-    const bool has_tf32 = std::find(known.begin(), known.end(), Precision::tf32) != known.end();
-    request.job.precision = has_tf32 ? Precision::tf32 : known.front();  // fp32 comes first
-  }
+  const auto precision = read_precision(options, *profile, model->name);
+  if (!precision) return fail(precision.error());
+  request.job.precision = *precision;
   request.partition = options.text("partition");
   request.only_idle = options.flag("only-idle");
   request.memory_margin = options.number("memory-margin");

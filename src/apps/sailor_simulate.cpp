@@ -160,6 +160,7 @@ Result<void> simulate_plan(const Options& options, const Environment& environmen
 
 /// The store that a plan.toml was made with; the published figures for plans of the original Sailor and for cases.
 std::string usual_profile(const Options& options) {
+  if (options.has("profile")) return {};
   if (options.positional("PLAN").empty()) return "published";
   const auto plan = load_plan(options.positional("PLAN").front());
   return plan ? plan->origin.profile_store : "published";

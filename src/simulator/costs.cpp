@@ -254,15 +254,11 @@ class CostModel::Pricer {
   /// Appends the holders of `layer` to s_.held, which is emptied before unless `also`.
   void hold(int layer, bool also = false) {
     if (!also) s_.held.clear();
-    for (const PipelineCosts& pipeline : costs_.pipelines) {
-      const auto passes = static_cast<std::size_t>(pipeline.stages) * static_cast<std::size_t>(pipeline.chunks);
-      for (std::size_t v = 0; v < passes; ++v) {
-        const LayerRange& range = costs_.layers[pipeline.first_pass + v];
-        if (layer < range.first || layer >= range.last) continue;
-        const std::size_t stage = pipeline.first_stage + v % static_cast<std::size_t>(pipeline.stages);
-        if (std::find(s_.held.begin(), s_.held.end(), stage) == s_.held.end()) s_.held.push_back(stage);
-        break;
-      }
+    for (std::size_t entry = 0; entry < plan_.pipelines.size(); ++entry) {
+      const std::vector<Stage>& stages = plan_.pipelines[entry].stages;
+      const auto holder = std::find_if(stages.begin(), stages.end(), [&](const Stage& s) { return s.holds(layer); });
+      const std::size_t stage = costs_.pipelines[entry].first_stage + static_cast<std::size_t>(holder - stages.begin());
+      if (std::find(s_.held.begin(), s_.held.end(), stage) == s_.held.end()) s_.held.push_back(stage);
     }
   }
 
@@ -442,20 +438,15 @@ class CostModel::Pricer {
   int replicas_of(std::size_t stage) const {
     int replicas = 1;
     for (const Reduction& reduction : costs_.reductions)
-      if (!reduction.tied && takes_part(stage, reduction)) replicas = std::max(replicas, reduction.replicas);
+      if (!reduction.tied && costs_.takes_part(stage, reduction)) replicas = std::max(replicas, reduction.replicas);
     return replicas;
-  }
-
-  bool takes_part(std::size_t stage, const Reduction& reduction) const {
-    const std::span holders = costs_.holders_of(reduction);
-    return std::find(holders.begin(), holders.end(), stage) != holders.end();
   }
 
   Bytes largest_reduction(std::size_t stage) const {
     Bytes largest{};
     if (!s_.env.framework.copies_reduced_gradients) return largest;
     for (const Reduction& reduction : costs_.reductions) {
-      if (!takes_part(stage, reduction)) continue;
+      if (!costs_.takes_part(stage, reduction)) continue;
       const Bytes bucket = costs_.reduction_bucket;
       largest = std::max(largest, bucket > Bytes(0) ? std::min(bucket, reduction.amount) : reduction.amount);
     }

@@ -79,6 +79,11 @@ struct PlanCosts {
   [[nodiscard]] std::span<const std::size_t> holders_of(const Reduction& reduction) const {
     return std::span(holders).subspan(reduction.first_holder, reduction.holders);
   }
+  /// `stage` is an index into `stages`.
+  [[nodiscard]] bool takes_part(std::size_t stage, const Reduction& reduction) const {
+    const auto all = holders_of(reduction);
+    return std::find(all.begin(), all.end(), stage) != all.end();
+  }
   /// Pieces in which a reduction that overlaps the backward pass goes.
   [[nodiscard]] double buckets_of(const Reduction& reduction) const {
     if (!overlaps_reduction || reduction.tied || reduction_bucket <= Bytes(0)) return 1.0;

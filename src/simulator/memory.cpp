@@ -4,7 +4,7 @@
 #include <functional>
 
 #include "core/terminal.hpp"
-#include "simulator/costs.hpp"
+#include "simulator/quick.hpp"
 #include "simulator/simulator.hpp"
 
 namespace sailor::simulator {
@@ -24,14 +24,6 @@ const StagePrediction* worst_stage(const Prediction& prediction) {
   return worst;
 }
 
-bool fits(const Plan& plan, CostModel& model) {
-  PlanCosts costs;
-  if (!model.price(plan, costs)) return false;
-  for (const StageCosts& stage : costs.stages)
-    if (stage.capacity && stage.memory.total() > *stage.capacity) return false;
-  return true;
-}
-
 Stage& stage_at(Plan& plan, const StagePrediction& place) {
   return plan.pipelines[static_cast<std::size_t>(place.pipeline_entry)].stages[static_cast<std::size_t>(place.stage)];
 }
@@ -39,12 +31,14 @@ Stage& stage_at(Plan& plan, const StagePrediction& place) {
 /// Changes that keep the job, from those that cost least time to those that cost most; the first that makes all fit.
 std::optional<std::string> first_remedy(const Plan& plan, const StagePrediction& worst,
                                         const Environment& environment) {
-  CostModel model(environment);
+  QuickSimulator simulator(environment);
   const Framework& framework = environment.framework;
   const auto works = [&](const std::function<bool(Plan&)>& change) {
     Plan changed = plan;
     changed.prediction.reset();
-    return change(changed) && fits(changed, model);
+    if (!change(changed)) return false;
+    const auto prediction = simulator.predict(changed);
+    return prediction && prediction->memory_headroom >= 0.0;
   };
   const auto recompute = [&](Plan& changed, Recompute how) {
     Stage& stage = stage_at(changed, worst);

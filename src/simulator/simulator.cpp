@@ -155,10 +155,8 @@ void add_stages(const PlanCosts& costs, Prediction& prediction) {
     for (std::size_t b = static_cast<std::size_t>(stage.stage); b < times.boundaries.size();
          b += static_cast<std::size_t>(times.stages))
       row.link += times.boundaries[b].forward + times.boundaries[b].backward;
-    for (const Reduction& reduction : costs.reductions) {
-      const auto holders = costs.holders_of(reduction);
-      if (std::find(holders.begin(), holders.end(), i) != holders.end()) row.synchronization += reduction.time;
-    }
+    for (const Reduction& reduction : costs.reductions)
+      if (costs.takes_part(i, reduction)) row.synchronization += reduction.time;
     row.update = stage.update;
     row.busy = ((stage.forward + stage.backward) * pipeline.micro_batches + stage.update) / prediction.iteration_time;
     row.memory = stage.memory;

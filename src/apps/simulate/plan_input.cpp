@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 
+#include "apps/inputs.hpp"
 #include "core/files.hpp"
 #include "core/text.hpp"
 #include "plan/original_plan.hpp"
@@ -20,14 +21,6 @@ bool is_original_json(const std::string& path, std::string_view text) {
   if (to_lower(std::filesystem::path(path).extension().string()) == ".json") return true;
   const std::size_t first = text.find_first_not_of(" \t\r\n");
   return first != std::string_view::npos && text[first] == '{';  // TOML cannot begin so
-}
-
-/// --precision, else what the profile has of the model: tf32 before fp32, like sailor-plan.
-Result<Precision> precision_for(const Options& options, const Profile& profile, const Model& model) {
-  if (options.has("precision")) return parse_precision(options.text("precision"));
-  const auto known = profile.precisions(model.name);
-  if (known.empty()) return Precision::fp32;
-  return std::find(known.begin(), known.end(), Precision::tf32) != known.end() ? Precision::tf32 : known.front();
 }
 
 /// plan.toml says its model and precision; options may say the same.
@@ -69,7 +62,7 @@ Result<PlanInput> read_plan_input(const std::string& path, const Options& option
                   "name it with --model");
     auto model = find_model(options.text("model"), models);
     if (!model) return fail(model.error());
-    const auto precision = precision_for(options, profile, *model);
+    const auto precision = read_precision(options, profile, model->name);
     if (!precision) return fail(precision.error());
     const auto gpu_name = [&](std::string_view name) -> Result<std::string> {
       auto gpu = gpus.find(name);
