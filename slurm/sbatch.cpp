@@ -259,11 +259,18 @@ Result<void> check_uniform(const Plan& plan) {
 Result<TaskLayout> lay_out_tasks(const Plan& plan, int devices_per_node) {
   if (devices_per_node < 1)
     return fail(ErrorCode::invalid_input, fmt::format("{} devices per node are too few", devices_per_node));
-  DevicesPerNode devices;
+  NodeSizes sizes;
   for (const Pipeline& pipeline : plan.pipelines)
-    for (const Stage& stage : pipeline.stages) devices[stage.gpu] = devices_per_node;
-  auto nodes = nodes_of_ranks(plan, devices);
+    for (const Stage& stage : pipeline.stages)
+      if (!sizes.has(stage.gpu, "")) sizes.add(stage.gpu, "", devices_per_node, 0);
+  auto nodes = nodes_of_ranks(plan, sizes);
   if (!nodes) return fail(nodes.error());
+  if (!std::is_sorted(nodes->begin(), nodes->end()))
+    return fail(ErrorCode::unavailable,
+                fmt::format("tensor-parallel groups of different sizes would fill nodes of {} with ranks that do not "
+                            "follow each other: srun cannot place such plans yet",
+                            count(devices_per_node, "device")),
+                "choose a plan with one tensor parallelism, or use fewer devices with --devices-per-node N");
   std::vector<int> ranks_on;  // by node
   for (const int node : *nodes) {
     ranks_on.resize(std::max(ranks_on.size(), static_cast<std::size_t>(node) + 1), 0);

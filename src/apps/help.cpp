@@ -81,8 +81,13 @@ std::string help_text(const CommandLine& line) {
 
   if (!line.positionals.empty()) text += "\nArguments:\n";
   for (const Positional& positional : line.positionals) text += entry(positional.name, positional.help, column);
-  text += "\nOptions:\n";
-  for (const Option& option : options) text += entry(left_of(option), right_of(option), column);
+  const std::string* group = nullptr;
+  for (const Option& option : options) {
+    if (group == nullptr || *group != option.group)
+      text += fmt::format("\n{}:\n", option.group.empty() ? "Options" : option.group);
+    group = &option.group;
+    text += entry(left_of(option), right_of(option), column);
+  }
 
   const std::string sample = line.options.empty() ? "verbose" : line.options.front().name;
   text += fmt::format(

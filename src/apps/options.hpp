@@ -32,6 +32,7 @@ struct Option {
   std::vector<std::string> choices{};  ///< non-empty: the only values
   double minimum = -1e300;
   double maximum = 1e300;
+  std::string group{};  ///< heading in --help above the first of a row of options with the same one; empty: "Options"
 };
 
 struct Positional {

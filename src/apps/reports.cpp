@@ -49,8 +49,10 @@ ordered_json plan_to_json(const Plan& plan) {
                         {"tensor_parallel", stage.tensor_parallel},
                         {"zone", stage.zone},
                         {"recompute", to_string(stage.recompute)}});
-    pipelines.push_back(
-        {{"count", pipeline.count}, {"micro_batches", pipeline.micro_batches}, {"stages", std::move(stages)}});
+    pipelines.push_back({{"count", pipeline.count},
+                         {"micro_batches", pipeline.micro_batches},
+                         {"micro_batch", plan.micro_batch_of(pipeline)},
+                         {"stages", std::move(stages)}});
   }
   return {{"job",
            {{"model", plan.job.model},
@@ -77,44 +79,6 @@ std::string estimates_text(const std::vector<simulator::EstimatedInput>& inputs)
 
 std::string published_text() {
   return "published: layer times and links are figures of others, not measured here (sailor-profile list names them)\n";
-}
-
-std::string plans_table(const planner::SearchResult& result) {
-  std::set<simulator::EstimatedInput> inputs;
-  for (const planner::Candidate& candidate : result.plans)
-    inputs.insert(candidate.prediction.estimated_inputs.begin(), candidate.prediction.estimated_inputs.end());
-  const auto has = [&](Origin origin) {
-    return std::any_of(result.plans.begin(), result.plans.end(),
-                       [&](const auto& candidate) { return candidate.prediction.origin == origin; });
-  };
-  const bool only_measured = inputs.empty() && !has(Origin::published);
-  std::vector<Table::Column> columns{{"#"},        {"gpu", Align::left}, {"ranks"}, {"data"},         {"pipeline"},
-                                     {"tensor"},   {"micro-batch"},      {"time"},  {"iterations/s"}, {"peak memory"},
-                                     {"headroom"}, {"USD/iteration"}};
-  if (!only_measured) columns.push_back({"from", Align::left});
-  Table table(columns);
-  for (std::size_t i = 0; i < result.plans.size(); ++i) {
-    const planner::Candidate& candidate = result.plans[i];
-    const Plan& plan = candidate.plan;
-    const Pipeline& pipeline = plan.pipelines.front();
-    std::vector<std::string> row{fmt::format("{}", i + 1),
-                                 pipeline.stages.front().gpu,
-                                 fmt::format("{}", plan.ranks()),
-                                 fmt::format("{}", plan.data_parallel()),
-                                 fmt::format("{}", pipeline.stages.size()),
-                                 fmt::format("{}", pipeline.stages.front().tensor_parallel),
-                                 fmt::format("{}", plan.micro_batch),
-                                 format_time(candidate.prediction.iteration_time),
-                                 fmt::format("{:#.3g}", 1.0 / candidate.prediction.iteration_time.value()),
-                                 format_bytes(candidate.prediction.peak_memory),
-                                 fmt::format("{:.0f}%", candidate.memory_headroom * 100.0),
-                                 format_usd(candidate.prediction.cost_per_iteration)};
-    if (!only_measured) row.emplace_back(to_string(candidate.prediction.origin));
-    table.add_row(std::move(row));
-  }
-  std::string notes = estimates_text({inputs.begin(), inputs.end()});
-  if (has(Origin::published)) notes += published_text();
-  return table.to_string() + (notes.empty() ? "" : "\n" + notes);
 }
 
 std::string comparison_report(const simulator::Prediction& prediction, const RunRecord& run) {

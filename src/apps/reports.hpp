@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "plan/plan.hpp"
-#include "planner/planner.hpp"
 #include "profile/run_file.hpp"
 #include "simulator/simulator.hpp"
 
@@ -21,10 +20,6 @@ nlohmann::ordered_json prediction_to_json(const simulator::Prediction& predictio
 /// Time and its parts, what bounds it, money by device type and zone, and two tables: the times and the memory of every
 /// stage. Stages that follow each other and are alike share a row; of very many the ends are shown.
 std::string prediction_report(const Plan& plan, const simulator::Prediction& prediction);
-
-/// A row per plan, best first. When a plan stands on more than measurements a column says so, and lines below say what
-/// was interpolated or estimated.
-std::string plans_table(const planner::SearchResult& result);
 
 /// "estimated: layer times of opt-350m on H200-141 (...)", a line for each of the first few; "" when there are none.
 std::string estimates_text(const std::vector<simulator::EstimatedInput>& inputs);

@@ -1,167 +1,156 @@
-// sailor-plan: finds the plans with the highest throughput for a model on a cluster. Runs on a login node: no GPU, no
-// MPI. Failure: exit 1, 2 for a wrong command line, 3 when no plan fits.
+// sailor-plan: finds the best plans for a model on a cluster, under limits and with parts of the plan given. Runs on a
+// login node: no GPU, no MPI. Failure: exit 1, 2 for a wrong command line, 3 when no plan fits or keeps the limits.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <optional>
 
 #include "apps/inputs.hpp"
+#include "apps/plan/command_line.hpp"
+#include "apps/plan/plan_reports.hpp"
+#include "apps/plan/questions.hpp"
+#include "apps/plan/trace_planning.hpp"
 #include "apps/reports.hpp"
 #include "core/files.hpp"
 #include "core/log.hpp"
 #include "core/terminal.hpp"
+#include "plan/original_plan.hpp"
 #include "profile/store.hpp"
 
 namespace sailor::apps {
 
 namespace {
 
-CommandLine command_line() {
-  Option partition = shared::partition();
-  partition.help = "plan for the nodes of this Slurm partition, read live unless --cluster is given";
-  Option output = shared::output();
-  output.help = "write the best plan here (plan.toml)";
-  return {
-      .program = "sailor-plan",
-      .purpose = "finds the fastest way to train a model on a cluster: which devices, how to split the model over them",
-      .positionals = {},
-      .options =
-          {shared::model(),
-           partition,
-           shared::cluster_file(),
-           shared::required_profile(),
-           {.name = "global-batch",
-            .type = OptionType::integer,
-            .value_name = "N",
-            .help = "sequences per iteration; a plan never changes it",
-            .minimum = 1,
-            .maximum = 1 << 28},
-           {.name = "sequence-length",
-            .type = OptionType::integer,
-            .value_name = "N",
-            .help = "tokens per sequence [default: the longest the model allows]",
-            .minimum = 1,
-            .maximum = 1 << 24},
-           {.name = "precision",
-            .value_name = "NAME",
-            .help = "number format of the training [default: what the profile has of the model, tf32 before fp32]",
-            .choices = {"fp32", "tf32", "bf16"}},
-           {.name = "top",
-            .type = OptionType::integer,
-            .value_name = "K",
-            .help = "how many plans to show",
-            .default_value = "10",
-            .minimum = 1,
-            .maximum = 10000},
-           {.name = "memory-margin",
-            .type = OptionType::number,
-            .value_name = "SHARE",
-            .help = "share of each device's memory to leave free, 0 to 0.9",
-            .default_value = "0.05",
-            .minimum = 0.0,
-            .maximum = 0.9},
-           {.name = "only-idle",
-            .type = OptionType::flag,
-            .help = "plan only for nodes that are free now, not for all that are up"},
-           shared::framework(),
-           shared::measured_only(),
-           {.name = "save-cluster", .value_name = "FILE", .help = "write the cluster as it was read (cluster.toml)"},
-           output,
-           shared::format(),
-           shared::models_folder(),
-           shared::gpus_file()},
-      .examples =
-          {{"sailor-plan -p normal --model tiny-gpt --global-batch 16 --profile store -o plan.toml",
-            "plan for what partition normal has now"},
-           {"sailor-plan --cluster cluster.toml --model tiny-gpt --global-batch 16 --profile store --top 3",
-            "plan away from the cluster"},
-           {"sailor-plan --cluster cluster.toml --model tiny-gpt --global-batch 16 --profile store --format json",
-            "the same for a program to read"}},
-      .notes = "Exit status: 0 a plan was found, 1 failure, 2 wrong usage, 3 no plan fits."};
-}
+/// Everything that was read.
+struct Inputs {
+  GpuCatalogue gpus;
+  Model model;
+  Profile profile;
+  std::optional<Cluster> cluster;
+  simulator::Framework framework;
+};
 
-Result<void> run(const Options& options, const Environment& environment) {
-  for (const char* written : {"output", "save-cluster"})
-    if (options.has(written)) SAILOR_CHECK(check_can_write(options.text(written)));
-  auto model_name = required(options, "model");
-  if (!model_name) return fail(model_name.error());
-  SAILOR_CHECK(required(options, "global-batch"));
+Result<Inputs> read_inputs(const Options& options, const Environment& environment) {
   auto gpus = GpuCatalogue::load(gpus_file(options, environment));
   if (!gpus) return fail(gpus.error());
-  auto model = find_model(*model_name, models_folder(options, environment));
+  auto model = find_model(options.text("model"), models_folder(options, environment));
   if (!model) return fail(model.error());
   auto profile = read_profile(options, environment);
   if (!profile) return fail(profile.error());
   auto cluster = read_cluster(options, environment, *gpus);
   if (!cluster) return fail(cluster.error());
-  if (!*cluster)
-    return fail(ErrorCode::usage, "no cluster is named", "use --partition NAME (live, from Slurm) or --cluster FILE");
-  const std::string cluster_text = cluster_to_toml(**cluster);
-  if (options.has("save-cluster")) SAILOR_CHECK(write_file_atomically(options.text("save-cluster"), cluster_text));
-
-  planner::Request request;
-  request.job.model = model->name;
-  request.job.global_batch = static_cast<int>(options.integer("global-batch"));
-  request.job.sequence_length = options.has("sequence-length") ? static_cast<int>(options.integer("sequence-length"))
-                                                               : model->max_sequence_length;
-  const auto precision = read_precision(options, *profile, model->name);
-  if (!precision) return fail(precision.error());
-  request.job.precision = *precision;
-  request.partition = options.text("partition");
-  request.only_idle = options.flag("only-idle");
-  request.memory_margin = options.number("memory-margin");
-  request.most_plans = static_cast<std::size_t>(options.integer("top"));
-
-  const auto framework = simulator::find_framework(options.text("framework"), frameworks_folder(environment));
+  auto framework = simulator::find_framework(options.text("framework"), frameworks_folder(environment));
   if (!framework) return fail(framework.error());
-  const simulator::Environment simulated{.model = *model,
-                                         .profile = *profile,
-                                         .gpus = *gpus,
-                                         .framework = *framework,
-                                         .cluster = &**cluster,
-                                         .measured_only = options.flag("measured-only")};
-  Progress progress("planning");
-  auto found = planner::find_plans(
-      request, simulated, [&](std::size_t done, std::size_t of) { progress.update(done, of, plural(done, "plan")); });
-  progress.finish();
-  if (!found) return fail(found.error());
+  return Inputs{*std::move(gpus), *std::move(model), *std::move(profile), *std::move(cluster), *std::move(framework)};
+}
 
-  if (found->not_measured > 0) spdlog::warn("{} left out: {}", plural(found->not_measured, "plan"), found->missing);
+/// Progress on a terminal while it lives.
+class Watched {
+ public:
+  std::function<void(std::size_t, std::size_t)> report() {
+    return [this](std::size_t done, std::size_t of) { progress_.update(done, of, plural(done, "plan")); };
+  }
 
+ private:
+  Progress progress_{"planning"};
+};
+
+Result<PlanOrigin> origin_of(const Options& options, const Environment& environment, const Inputs& inputs) {
   auto measured = profile_hash(find_store(options.text("profile"), environment));
   if (!measured) return fail(measured.error());
-  const PlanOrigin origin{.tool = fmt::format("sailor-plan {}", version()),
-                          .cluster = (*cluster)->origin,
-                          .partition = request.partition,
-                          .profile_store = options.text("profile"),
-                          .framework = options.text("framework"),
-                          .cluster_hash = content_hash(cluster_text),
-                          .profile_hash = *measured};
-  for (planner::Candidate& candidate : found->plans) candidate.plan.origin = origin;
-  const Plan& best = found->plans.front().plan;
-  if (options.has("output")) SAILOR_CHECK(save_plan(best, options.text("output")));
+  return PlanOrigin{.tool = fmt::format("sailor-plan {}", version()),
+                    .cluster = inputs.cluster->origin,
+                    .partition = options.text("partition"),
+                    .profile_store = options.text("profile"),
+                    .framework = options.text("framework"),
+                    .cluster_hash = content_hash(cluster_to_toml(*inputs.cluster)),
+                    .profile_hash = *measured};
+}
 
+/// The best plan in the original's JSON. Errors: usage, when it cannot be said so.
+Result<std::string> in_original_json(const Plan& plan, const Cluster& cluster, const std::string& partition) {
+  std::map<std::string, int> devices;
+  for (const NodeGroup& group : cluster.usable(partition, false))
+    devices[group.gpu] = std::max(devices[group.gpu], group.gpus_per_node);
+  auto json = original_plan_to_json(plan, devices);
+  if (!json) return fail(ErrorCode::usage, "--format sailor-json: " + json.error().what, json.error().hint);
+  return json;
+}
+
+/// Writes what was found to stdout and to --output. `found` is a SearchResult or an ArtifactResult; `more` is said
+/// below the table and becomes further keys of the JSON.
+template <class Found>
+Result<void> write(const Options& options, const Environment& environment, const Inputs& inputs,
+                   const planner::Request& request, Found& found, const Answers& more) {
+  for (const std::string& what : found.left_out) spdlog::warn("left out: {}", what);
+  const auto origin = origin_of(options, environment, inputs);
+  if (!origin) return fail(origin.error());
+  for (auto& candidate : found.plans) candidate.plan.origin = *origin;
+  const Plan& best = found.plans.front().plan;
+  std::string text;
   if (const std::string format = options.text("format"); format == "toml") {
-    fmt::print("{}", plan_to_toml(best));
+    text = plan_to_toml(best);
+  } else if (format == "sailor-json") {
+    auto json = in_original_json(best, *inputs.cluster, request.partition);
+    if (!json) return fail(json.error());
+    text = *std::move(json);
   } else if (format == "json") {
-    nlohmann::ordered_json plans = nlohmann::ordered_json::array();
-    for (const planner::Candidate& candidate : found->plans) {
-      nlohmann::ordered_json row = prediction_to_json(candidate.prediction);
-      row["memory_headroom"] = candidate.memory_headroom;
-      row["plan"] = plan_to_json(candidate.plan);
-      plans.push_back(std::move(row));
-    }
-    fmt::print("{}\n", nlohmann::ordered_json{{"considered", found->considered},
-                                              {"did_not_fit", found->did_not_fit},
-                                              {"not_measured", found->not_measured},
-                                              {"plans", std::move(plans)}}
-                           .dump(2));
+    nlohmann::ordered_json json = plans_to_json(request, found);
+    json.update(more.json);
+    text = json.dump(2) + "\n";
   } else {
-    fmt::print("{}: the best of {} for {} sequences of {} tokens ({} did not fit into memory)\n\n{}", model->name,
-               plural(found->considered, "plan"), request.job.global_batch, request.job.sequence_length,
-               found->did_not_fit, plans_table(*found));
+    text = plans_report(request, found) + more.text;
   }
+  if (options.has("output")) SAILOR_CHECK(save_plan(best, options.text("output")));
+  fmt::print("{}", text);
   if (options.has("output")) spdlog::info("wrote {} ({})", options.text("output"), describe(best));
   return {};
+}
+
+Result<void> run(const Options& options, const Environment& environment) {
+  SAILOR_CHECK(check_plan_options(options));
+  for (const char* written : {"output", "save-cluster"})
+    if (options.has(written)) SAILOR_CHECK(check_can_write(options.text(written)));
+  auto inputs = read_inputs(options, environment);
+  if (!inputs) return fail(inputs.error());
+  const bool trace = options.has("availability-trace");
+  if (!inputs->cluster && !trace)
+    return fail(ErrorCode::usage, "no cluster is named", "use --partition NAME (live, from Slurm) or --cluster FILE");
+  if (options.has("save-cluster"))
+    SAILOR_CHECK(write_file_atomically(options.text("save-cluster"), cluster_to_toml(*inputs->cluster)));
+  const auto request = read_request(options, inputs->model, inputs->profile, inputs->gpus);
+  if (!request) return fail(request.error());
+  const simulator::Environment simulated{.model = inputs->model,
+                                         .profile = inputs->profile,
+                                         .gpus = inputs->gpus,
+                                         .framework = inputs->framework,
+                                         .cluster = inputs->cluster ? &*inputs->cluster : nullptr,
+                                         .measured_only = options.flag("measured-only")};
+  if (trace) {
+    const TraceTimes times{.reconfiguration = Seconds(options.number("reconfiguration-time")),
+                           .last_step = Seconds(options.number("last-step"))};
+    const auto steps = plan_trace(options.text("availability-trace"), *request, simulated, times);
+    if (!steps) return fail(steps.error());
+    if (options.text("format") == "json")
+      fmt::print("{}\n", trace_to_json(*request, *steps, times).dump(2));
+    else
+      fmt::print("{}", trace_report(*request, *steps, times));
+    return {};
+  }
+  SAILOR_CHECK(check_excluded_nodes(*request, *inputs->cluster));
+  if (options.text("cost-model") == "artifact") {
+    auto found = planner::find_artifact_plans(*request, inputs->model, inputs->profile, *inputs->cluster, inputs->gpus);
+    if (!found) return fail(found.error());
+    return write(options, environment, *inputs, *request, *found, {});
+  }
+  const auto own = read_own_plan(options, environment, *request, simulated);
+  if (!own) return fail(own.error());
+  Watched watched;
+  auto found = planner::find_plans(*request, simulated, watched.report());
+  if (!found) return fail(found.error());
+  const auto answers = answer_questions(options, *request, simulated, *found, *own);
+  return write(options, environment, *inputs, *request, *found, answers);
 }
 
 }  // namespace
@@ -169,5 +158,5 @@ Result<void> run(const Options& options, const Environment& environment) {
 }  // namespace sailor::apps
 
 int main(int argc, char** argv) {
-  return sailor::apps::run_program(argc, argv, sailor::apps::command_line(), sailor::apps::run);
+  return sailor::apps::run_program(argc, argv, sailor::apps::plan_command_line(), sailor::apps::run);
 }

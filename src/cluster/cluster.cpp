@@ -143,9 +143,19 @@ Result<Cluster> parse_cluster(std::string_view text, std::string_view source_nam
   for (const TomlTable& row : root.tables("links")) {
     ZoneLink link{.from = row.text("from"),
                   .to = row.text("to"),
-                  .bandwidth = BytesPerSecond(row.number("bandwidth_bytes_per_s", {.minimum = 1.0})),
+                  .bandwidth = {},
                   .latency = Seconds(row.number_or("latency_s", 0.0, {.minimum = 0.0})),
                   .egress_usd_per_byte = row.number_or("egress_usd_per_byte", 0.0, {.minimum = 0.0})};
+    if (row.has("bandwidth_bytes_per_s"))
+      link.bandwidth = BytesPerSecond(row.number("bandwidth_bytes_per_s", {.minimum = 1.0}));
+    else if (row.has("latency_s"))
+      row.reject("latency_s", "'latency_s' is there without bandwidth_bytes_per_s",
+                 "add the bandwidth; without both, times are those of the profile");
+    else if (!row.has("egress_usd_per_byte"))
+      row.reject(
+          "from",
+          fmt::format("the link {} - {} has neither bandwidth_bytes_per_s nor egress_usd_per_byte", link.from, link.to),
+          "add one of them, or remove the link: times are then those of the profile");
     known_zone(row, "from", link.from);
     known_zone(row, "to", link.to);
     cluster.links.push_back(std::move(link));
@@ -188,11 +198,13 @@ std::string cluster_to_toml(const Cluster& cluster) {
       text +=
           fmt::format("[[zones.prices]]\ngpu = {}\nusd_per_hour = {}\n", toml_quote(gpu), toml_number(price.value()));
   }
-  for (const ZoneLink& link : cluster.links)
-    text += fmt::format(
-        "\n[[links]]\nfrom = {}\nto = {}\nbandwidth_bytes_per_s = {}\nlatency_s = {}\negress_usd_per_byte = {}\n",
-        toml_quote(link.from), toml_quote(link.to), toml_number(link.bandwidth.value()),
-        toml_number(link.latency.value()), toml_number(link.egress_usd_per_byte));
+  for (const ZoneLink& link : cluster.links) {
+    text += fmt::format("\n[[links]]\nfrom = {}\nto = {}\n", toml_quote(link.from), toml_quote(link.to));
+    if (link.bandwidth)
+      text += fmt::format("bandwidth_bytes_per_s = {}\nlatency_s = {}\n", toml_number(link.bandwidth->value()),
+                          toml_number(link.latency.value()));
+    text += fmt::format("egress_usd_per_byte = {}\n", toml_number(link.egress_usd_per_byte));
+  }
   for (const NodeGroup& group : cluster.groups) {
     text += "\n[[nodes]]\n";
     if (!group.nodes.empty()) text += fmt::format("nodes = {}\n", quoted_list(group.nodes));

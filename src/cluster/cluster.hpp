@@ -58,8 +58,9 @@ struct Zone {
 struct ZoneLink {
   std::string from;
   std::string to;
-  BytesPerSecond bandwidth{};  ///< of one stream between two nodes
-  Seconds latency{};
+  /// Of one stream between two nodes. None: the link says what bytes cost; how long they take is in the profile.
+  std::optional<BytesPerSecond> bandwidth;
+  Seconds latency{};  ///< only with a bandwidth
   double egress_usd_per_byte = 0.0;
 };
 

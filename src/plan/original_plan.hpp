@@ -1,5 +1,5 @@
-// Reads plans in the JSON of the original Sailor (github.com/eth-easl/sailor): those of its planner and evaluator, and
-// those that its authors published with what they measured.
+// Plans in the JSON of the original Sailor (github.com/eth-easl/sailor): those of its planner and evaluator, and those
+// that its authors published with what they measured.
 //
 // {"pipeline_list": [{"num_stages": 2,
 //                     "layers_per_stage": [[0, 1], [2]],
@@ -10,6 +10,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -44,5 +45,10 @@ Result<OriginalPlan> parse_original_plan(std::string_view text, std::string_view
                                          const OriginalPlanOptions& options);
 /// Errors besides: not_found, io.
 Result<OriginalPlan> load_original_plan(const std::filesystem::path& path, const OriginalPlanOptions& options);
+
+/// The plan in that JSON, one entry of pipeline_list; parse_original_plan() of it gives the same plan, its origin,
+/// prediction and order of pipelines aside. `devices_per_node` by GPU type; a type that is not there has nodes as large
+/// as the largest tensor-parallel group on it. Errors: invalid_input, with what of the plan the format cannot say.
+Result<std::string> original_plan_to_json(const Plan& plan, const std::map<std::string, int>& devices_per_node);
 
 }  // namespace sailor

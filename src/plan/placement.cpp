@@ -3,46 +3,132 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
+#include <limits>
+#include <map>
+#include <queue>
 
 namespace sailor {
 
-Result<void> nodes_of_stages(const Plan& plan, const DevicesPerNode& devices, std::vector<int>& nodes) {
-  nodes.clear();
-  int node = -1;
-  int free_devices = 0;
-  const Stage* before = nullptr;
-  for (const Pipeline& pipeline : plan.pipelines) {
-    for (const Stage& stage : pipeline.stages) {
-      const auto known = devices.find(stage.gpu);
-      if (known != devices.end() && stage.tensor_parallel > known->second)
-        return fail(ErrorCode::invalid_input, fmt::format("tensor_parallel {} needs more {} than the {} of one node",
-                                                          stage.tensor_parallel, stage.gpu, known->second));
-    }
-    for (int copy = 0; copy < pipeline.count; ++copy)
-      for (const Stage& stage : pipeline.stages) {
-        const bool same =
-            before == &stage || (before != nullptr && stage.gpu == before->gpu && stage.zone == before->zone);
-        before = &stage;
-        if (!same || free_devices < stage.tensor_parallel) {
-          ++node;
-          const auto known = devices.find(stage.gpu);
-          free_devices = std::max(known == devices.end() ? 1 : known->second, stage.tensor_parallel);
-        }
-        free_devices -= stage.tensor_parallel;
-        nodes.push_back(node);
-      }
-  }
-  return {};
+namespace {
+
+constexpr std::int64_t any_number = std::int64_t{1} << 40;
+
+Result<void> check_size(const Stage& stage, const std::vector<NodeSizes::Size>& sizes) {
+  if (sizes.empty() || stage.tensor_parallel <= sizes.front().devices) return {};
+  return fail(ErrorCode::invalid_input, fmt::format("tensor_parallel {} needs more {} than the {} of one node",
+                                                    stage.tensor_parallel, stage.gpu, sizes.front().devices));
 }
 
-Result<std::vector<int>> nodes_of_stages(const Plan& plan, const DevicesPerNode& devices) {
+struct UnusedNodes {
+  int devices = 0;
+  std::int64_t count = 0;
+};
+
+/// Unused nodes in the order in which they are filled: the known ones, and behind them any number of each size,
+/// smallest first. Of a type that is not known nodes as large as each of the groups.
+template <class Add>
+void for_unused_nodes(const std::vector<NodeSizes::Size>& known, const std::vector<int>& group_sizes, Add add) {
+  if (known.empty())
+    for (const int size : group_sizes) add(UnusedNodes{size, any_number});
+  for (const NodeSizes::Size& size : known)
+    if (size.count > 0) add(UnusedNodes{size.devices, size.count});
+  for (auto size = known.rbegin(); size != known.rend(); ++size) add(UnusedNodes{size->devices, any_number});
+}
+
+/// Keeps `values` ascending and each once.
+void insert_once(std::vector<int>& values, int value) {
+  const auto at = std::lower_bound(values.begin(), values.end(), value);
+  if (at == values.end() || *at != value) values.insert(at, value);
+}
+
+/// The nodes of a GPU type in a zone, one by one.
+class NodePool {
+ public:
+  NodePool(const std::vector<NodeSizes::Size>& known, const std::vector<int>& group_sizes) {
+    for_unused_nodes(known, group_sizes, [&](const UnusedNodes& nodes) { unused_.push_back(nodes); });
+  }
+
+  /// The first node in use with room, else a new one, numbered `next_node`.
+  int place(int size, int& next_node) {
+    auto first = open_.end();
+    for (auto room = open_.lower_bound(size); room != open_.end(); ++room)
+      if (first == open_.end() || room->second.top() < first->second.top()) first = room;
+    int node = 0;
+    int room = 0;
+    if (first != open_.end()) {
+      node = first->second.top();
+      room = first->first;
+      first->second.pop();
+      if (first->second.empty()) open_.erase(first);
+    } else {
+      node = next_node++;
+      const auto unused = std::find_if(unused_.begin(), unused_.end(), [&](const UnusedNodes& nodes) {
+        return nodes.count > 0 && nodes.devices >= size;
+      });
+      room = unused->devices;
+      --unused->count;
+    }
+    if (room > size) open_[room - size].push(node);
+    return node;
+  }
+
+ private:
+  using Nodes = std::priority_queue<int, std::vector<int>, std::greater<>>;  // lowest number on top
+  std::map<int, Nodes> open_;                                                // by free devices
+  std::vector<UnusedNodes> unused_;
+};
+
+}  // namespace
+
+const NodeSizes::List* NodeSizes::find(std::string_view gpu, std::string_view zone) const {
+  const auto found = std::find_if(lists_.begin(), lists_.end(),
+                                  [&](const List& list) { return list.gpu == gpu && list.zone == zone; });
+  return found == lists_.end() ? nullptr : &*found;
+}
+
+void NodeSizes::add(std::string_view gpu, std::string_view zone, int devices, int count) {
+  if (find(gpu, zone) == nullptr) lists_.push_back({std::string(gpu), std::string(zone), {}});
+  std::vector<Size>& sizes = lists_[static_cast<std::size_t>(find(gpu, zone) - lists_.data())].sizes;
+  const auto at = std::find_if(sizes.begin(), sizes.end(), [&](const Size& size) { return size.devices <= devices; });
+  if (at != sizes.end() && at->devices == devices)
+    at->count += count;
+  else
+    sizes.insert(at, {.devices = devices, .count = count});
+}
+
+const std::vector<NodeSizes::Size>& NodeSizes::of(std::string_view gpu, std::string_view zone) const {
+  static const std::vector<Size> none;
+  const List* list = find(gpu, zone);
+  if (list == nullptr) list = find(gpu, "");
+  return list == nullptr ? none : list->sizes;
+}
+
+Result<std::vector<int>> nodes_of_stages(const Plan& plan, const NodeSizes& sizes) {
+  using Key = std::pair<std::string, std::string>;  // GPU type and zone
+  std::map<Key, std::vector<int>> group_sizes;
+  for (const Pipeline& pipeline : plan.pipelines)
+    for (const Stage& stage : pipeline.stages) {
+      SAILOR_CHECK(check_size(stage, sizes.of(stage.gpu, stage.zone)));
+      insert_once(group_sizes[Key(stage.gpu, stage.zone)], stage.tensor_parallel);
+    }
+  std::map<Key, NodePool> pools;
+  for (const auto& [key, groups] : group_sizes) pools.emplace(key, NodePool(sizes.of(key.first, key.second), groups));
   std::vector<int> nodes;
-  SAILOR_CHECK(nodes_of_stages(plan, devices, nodes));
+  int next_node = 0;
+  std::vector<NodePool*> of_stage;
+  for (const Pipeline& pipeline : plan.pipelines) {
+    of_stage.clear();
+    for (const Stage& stage : pipeline.stages) of_stage.push_back(&pools.at(Key(stage.gpu, stage.zone)));
+    for (int copy = 0; copy < pipeline.count; ++copy)
+      for (std::size_t i = 0; i < pipeline.stages.size(); ++i)
+        nodes.push_back(of_stage[i]->place(pipeline.stages[i].tensor_parallel, next_node));
+  }
   return nodes;
 }
 
-Result<std::vector<int>> nodes_of_ranks(const Plan& plan, const DevicesPerNode& devices) {
-  const auto stages = nodes_of_stages(plan, devices);
+Result<std::vector<int>> nodes_of_ranks(const Plan& plan, const NodeSizes& sizes) {
+  const auto stages = nodes_of_stages(plan, sizes);
   if (!stages) return fail(stages.error());
   std::vector<int> nodes;
   nodes.reserve(static_cast<std::size_t>(plan.ranks()));
@@ -52,6 +138,211 @@ Result<std::vector<int>> nodes_of_ranks(const Plan& plan, const DevicesPerNode& 
       for (const Stage& stage : pipeline.stages)
         nodes.insert(nodes.end(), static_cast<std::size_t>(stage.tensor_parallel), (*stages)[next++]);
   return nodes;
+}
+
+Result<void> NodeUse::place(const Plan& plan, const NodeSizes& sizes) {
+  contents_.assign(1, Content{});  // an unused node's
+  full_.assign(1, 0);
+  tokens_ = 0;
+  SAILOR_CHECK(find_pools(plan, sizes));
+  int first_stage = 0;
+  for (const Pipeline& pipeline : plan.pipelines) {
+    place_entry(pipeline, first_stage);
+    first_stage += static_cast<int>(pipeline.stages.size());
+  }
+  fold();
+  return {};
+}
+
+Result<void> NodeUse::find_pools(const Plan& plan, const NodeSizes& sizes) {
+  pools_used_ = 0;
+  pool_of_.clear();
+  for (const Pipeline& pipeline : plan.pipelines)
+    for (const Stage& stage : pipeline.stages) {
+      std::size_t at = 0;
+      while (at < pools_used_ && (pools_[at].first->gpu != stage.gpu || pools_[at].first->zone != stage.zone)) ++at;
+      if (at == pools_used_) {
+        if (pools_.size() == pools_used_) pools_.emplace_back();
+        Pool& pool = pools_[pools_used_++];
+        pool.first = &stage;
+        pool.group_sizes.clear();
+        pool.runs.clear();
+        pool.used = 0;
+      }
+      SAILOR_CHECK(check_size(stage, sizes.of(stage.gpu, stage.zone)));
+      insert_once(pools_[at].group_sizes, stage.tensor_parallel);
+      pool_of_.push_back(at);
+    }
+  for (std::size_t i = 0; i < pools_used_; ++i) {
+    Pool& pool = pools_[i];
+    for_unused_nodes(sizes.of(pool.first->gpu, pool.first->zone), pool.group_sizes, [&](const UnusedNodes& nodes) {
+      pool.runs.push_back({.room = nodes.devices, .content = 0, .count = nodes.count, .token = -1});
+    });
+    pool.first = nullptr;  // plans come and go
+  }
+  with_next_.assign(pool_of_.size(), true);
+  return {};
+}
+
+void NodeUse::place_entry(const Pipeline& pipeline, int first_stage) {
+  const std::size_t stages = pipeline.stages.size();
+  const auto first = static_cast<std::size_t>(first_stage);
+  for (std::size_t i = 0; i < pools_used_; ++i) pools_[i].least_of_entry = 0;
+  for (std::size_t i = 0; i < stages; ++i) {
+    int& least = pools_[pool_of_[first + i]].least_of_entry;
+    const int size = pipeline.stages[i].tensor_parallel;
+    least = least == 0 ? size : std::min(least, size);
+  }
+  node_of_copy_.resize(stages);
+  // Copies fill nodes in a pattern that comes back: it is looked for (Brent's cycle finding), then counted.
+  constexpr int least_repeated = 4;
+  std::int64_t noted_at = 0;
+  std::int64_t longest_period = 1;
+  if (pipeline.count > least_repeated) note_pattern();
+  for (std::int64_t copy = 0; copy < pipeline.count;) {
+    for (std::size_t i = 0; i < stages; ++i)
+      node_of_copy_[i] = place_group(pools_[pool_of_[first + i]], first_stage + static_cast<int>(i),
+                                     pipeline.stages[i].tensor_parallel);
+    for (std::size_t i = 0; i < stages; ++i)
+      with_next_[first + i] = with_next_[first + i] && node_of_copy_[i] == node_of_copy_[i + 1 < stages ? i + 1 : 0];
+    for (std::size_t i = 0; i < pools_used_; ++i)
+      if (pools_[i].least_of_entry > 0) tidy(pools_[i]);
+    ++copy;
+    if (pipeline.count <= least_repeated || copy == pipeline.count) continue;
+    const std::int64_t period = copy - noted_at;
+    if (pattern_is_back()) {
+      const std::int64_t times =
+          std::min((pipeline.count - copy) / period, repetitions(period * static_cast<std::int64_t>(stages)));
+      if (times > 0) {
+        repeat(times);
+        copy += times * period;
+        longest_period = period;
+      }
+    }
+    if (copy - noted_at >= longest_period) {
+      longest_period *= 2;
+      noted_at = copy;
+      note_pattern();
+    }
+  }
+}
+
+/// Returns a number of the node that is the same while this copy is placed.
+std::int64_t NodeUse::place_group(Pool& pool, int stage, int size) {
+  std::size_t at = 0;
+  while (pool.runs[at].room < size) ++at;  // the last runs are as large as any group and endless
+  Run node = pool.runs[at];
+  node.count = 1;
+  if (node.token < 0) node.token = ++tokens_;
+  node.room -= size;
+  node.content = content_with(node.content, stage, size);
+  const bool in_use = at < pool.used;
+  const std::size_t to = in_use ? at : pool.used;  // a node in use stays before those that were like it
+  const bool was_last = --pool.runs[at].count == 0;
+  if (was_last) pool.runs.erase(pool.runs.begin() + static_cast<std::ptrdiff_t>(at));
+  if (!in_use || !was_last) ++pool.used;
+  pool.runs.insert(pool.runs.begin() + static_cast<std::ptrdiff_t>(to), node);
+  return node.token;
+}
+
+int NodeUse::content_with(int content, int stage, int size) {
+  const auto at = [&](int index) -> Content& { return contents_[static_cast<std::size_t>(index)]; };
+  for (int child = at(content).child; child >= 0; child = at(child).sibling)
+    if (at(child).stage == stage) return child;
+  const int made = static_cast<int>(contents_.size());
+  contents_.push_back({.parent = content,
+                       .stage = stage,
+                       .ranks = at(content).ranks + size,
+                       .child = -1,
+                       .sibling = at(content).child});
+  at(content).child = made;
+  full_.push_back(0);
+  return made;
+}
+
+/// After a copy: full nodes leave, neighbours that are alike become one run.
+void NodeUse::tidy(Pool& pool) {
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < pool.used; ++i) {
+    Run run = pool.runs[i];
+    run.token = -1;
+    if (run.room < pool.group_sizes.front())
+      full_[static_cast<std::size_t>(run.content)] += run.count;
+    else if (kept > 0 && pool.runs[kept - 1].alike(run))
+      pool.runs[kept - 1].count += run.count;
+    else
+      pool.runs[kept++] = run;
+  }
+  pool.runs.erase(pool.runs.begin() + static_cast<std::ptrdiff_t>(kept),
+                  pool.runs.begin() + static_cast<std::ptrdiff_t>(pool.used));
+  pool.used = kept;
+}
+
+void NodeUse::note_pattern() {
+  for (std::size_t i = 0; i < pools_used_; ++i)
+    if (pools_[i].least_of_entry > 0) pools_[i].before = pools_[i].runs;
+  full_before_ = full_;
+}
+
+bool NodeUse::pattern_is_back() const {
+  for (std::size_t i = 0; i < pools_used_; ++i) {
+    const Pool& pool = pools_[i];
+    if (pool.least_of_entry > 0 &&
+        !std::equal(pool.runs.begin(), pool.runs.end(), pool.before.begin(), pool.before.end(),
+                    [](const Run& a, const Run& b) { return a.alike(b); }))
+      return false;
+  }
+  return true;
+}
+
+/// How often what happened since the pattern was noted, to `groups` groups, happens again in the same way.
+std::int64_t NodeUse::repetitions(std::int64_t groups) const {
+  std::int64_t times = any_number;
+  for (std::size_t i = 0; i < pools_used_; ++i) {
+    const Pool& pool = pools_[i];
+    if (pool.least_of_entry == 0) continue;
+    for (std::size_t r = 0; r < pool.runs.size(); ++r) {
+      const std::int64_t change = pool.runs[r].count - pool.before[r].count;
+      if (change > 0 && pool.runs[r].room >= pool.least_of_entry) return 0;  // later copies might use the new ones
+      // No run of nodes may come to its end within a repetition.
+      if (change < 0) times = std::min(times, (pool.runs[r].count - groups - 1) / -change);
+    }
+  }
+  return std::max<std::int64_t>(times, 0);
+}
+
+void NodeUse::repeat(std::int64_t times) {
+  for (std::size_t i = 0; i < pools_used_; ++i) {
+    Pool& pool = pools_[i];
+    if (pool.least_of_entry == 0) continue;
+    for (std::size_t r = 0; r < pool.runs.size(); ++r)
+      pool.runs[r].count += times * (pool.runs[r].count - pool.before[r].count);
+  }
+  full_before_.resize(full_.size(), 0);
+  for (std::size_t c = 0; c < full_.size(); ++c) full_[c] += times * (full_[c] - full_before_[c]);
+}
+
+void NodeUse::fold() {
+  for (std::size_t i = 0; i < pools_used_; ++i)
+    for (std::size_t r = 0; r < pools_[i].used; ++r)
+      full_[static_cast<std::size_t>(pools_[i].runs[r].content)] += pools_[i].runs[r].count;
+  nodes_.clear();
+  groups_.clear();
+  for (std::size_t c = 0; c < contents_.size(); ++c) {
+    if (full_[c] == 0) continue;
+    Node node{.count = full_[c], .ranks = contents_[c].ranks, .first_group = groups_.size(), .groups = 0};
+    for (int at = static_cast<int>(c); at != 0; at = contents_[static_cast<std::size_t>(at)].parent) {
+      const int stage = contents_[static_cast<std::size_t>(at)].stage;
+      const auto first = groups_.begin() + static_cast<std::ptrdiff_t>(node.first_group);
+      const auto known = std::find_if(first, groups_.end(), [&](const Group& group) { return group.stage == stage; });
+      if (known == groups_.end())
+        groups_.push_back({.stage = stage, .count = 1});
+      else
+        ++known->count;
+    }
+    node.groups = groups_.size() - node.first_group;
+    nodes_.push_back(node);
+  }
 }
 
 }  // namespace sailor

@@ -1,8 +1,13 @@
-// Which node a rank runs on, as far as a plan alone can say: ranks fill nodes in order (Slurm's block distribution).
+// Which node a rank runs on, as far as a plan alone can say: every GPU type in every zone has nodes of its own, which
+// tensor-parallel groups fill in the order of the plan, each going to the first node that has room for it.
 #pragma once
 
-#include <map>
+#include <cstdint>
+#include <initializer_list>
+#include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/error.hpp"
@@ -10,18 +15,124 @@
 
 namespace sailor {
 
-/// Devices per node by GPU type name.
-using DevicesPerNode = std::map<std::string, int>;
+/// How many devices nodes have, by GPU type and zone.
+class NodeSizes {
+ public:
+  struct Size {
+    int devices = 0;
+    int count = 0;  ///< of such nodes; 0: any number
+    bool operator==(const Size&) const = default;
+  };
 
-/// The node index of every stage of every copy of every pipeline, in the order of the ranks. A tensor-parallel group
-/// that would not fit into what is left of a node starts a new one; so does a change of GPU type or zone. A type that
-/// is not in `devices` has one device per node. Errors: invalid_input when a tensor-parallel group is larger than a
-/// node.
-Result<std::vector<int>> nodes_of_stages(const Plan& plan, const DevicesPerNode& devices);
-/// The same into `nodes`, whose storage is used again.
-Result<void> nodes_of_stages(const Plan& plan, const DevicesPerNode& devices, std::vector<int>& nodes);
+  NodeSizes() = default;
+  /// Nodes of one size for each type, in any zone and any number.
+  NodeSizes(std::initializer_list<std::pair<std::string, int>> sizes) {
+    for (const auto& [gpu, devices] : sizes) add(gpu, "", devices, 0);
+  }
+
+  /// `zone` is what a stage may call it: a zone or a partition; empty: wherever. What should be found under several
+  /// names is added under each.
+  void add(std::string_view gpu, std::string_view zone, int devices, int count);
+  /// Largest first, each once: the order in which they are filled. Where there are more groups than nodes, more of the
+  /// smallest size that holds the group follow. Empty: not known, one device per node. A zone without a list of its own
+  /// has the type's without zone.
+  [[nodiscard]] const std::vector<Size>& of(std::string_view gpu, std::string_view zone) const;
+  /// There is a list for exactly this.
+  [[nodiscard]] bool has(std::string_view gpu, std::string_view zone) const { return find(gpu, zone) != nullptr; }
+
+ private:
+  struct List {
+    std::string gpu;
+    std::string zone;
+    std::vector<Size> sizes;
+  };
+  [[nodiscard]] const List* find(std::string_view gpu, std::string_view zone) const;
+
+  std::vector<List> lists_;
+};
+
+/// The node index of every stage of every copy of every pipeline, in the order of the ranks. Nodes are numbered as they
+/// come into use. Errors: invalid_input when a tensor-parallel group is larger than the largest node.
+Result<std::vector<int>> nodes_of_stages(const Plan& plan, const NodeSizes& sizes);
 
 /// The node index of every rank: that of its stage.
-Result<std::vector<int>> nodes_of_ranks(const Plan& plan, const DevicesPerNode& devices);
+Result<std::vector<int>> nodes_of_ranks(const Plan& plan, const NodeSizes& sizes);
+
+/// What nodes_of_stages() says, folded: nodes that hold the same are one row. Stages are numbered over the entries of
+/// Plan::pipelines, copies not counted. Made in a time that hardly grows with Pipeline::count.
+class NodeUse {
+ public:
+  /// Groups of one stage on a node.
+  struct Group {
+    int stage = 0;
+    int count = 0;
+  };
+  struct Node {
+    std::int64_t count = 0;       ///< of nodes that hold this
+    int ranks = 0;                ///< on each of them
+    std::size_t first_group = 0;  ///< see groups_of()
+    std::size_t groups = 0;
+  };
+
+  /// Replaces what was there; storage is used again. Errors as nodes_of_stages().
+  Result<void> place(const Plan& plan, const NodeSizes& sizes);
+
+  [[nodiscard]] const std::vector<Node>& nodes() const { return nodes_; }
+  [[nodiscard]] std::span<const Group> groups_of(const Node& node) const {
+    return std::span(groups_).subspan(node.first_group, node.groups);
+  }
+  /// Every copy of the stage is on one node with the next stage of its pipeline; of the last stage: with the first.
+  [[nodiscard]] bool with_next(std::size_t stage) const { return with_next_[stage]; }
+
+ private:
+  // Neighbouring nodes of a pool with the same room and content.
+  struct Run {
+    int room = 0;     // free devices
+    int content = 0;  // index into contents_
+    std::int64_t count = 0;
+    std::int64_t token = -1;  // of the node that a copy has just used, alone in its run; else -1
+    [[nodiscard]] bool alike(const Run& other) const { return room == other.room && content == other.content; }
+  };
+  // The nodes of a GPU type in a zone.
+  struct Pool {
+    const Stage* first = nullptr;  // of the plan that comes here
+    std::vector<int> group_sizes;  // that come here, ascending: less room than the first is of no use
+    int least_of_entry = 0;        // the same of the pipeline entry that is being placed; 0: none
+    std::vector<Run> runs;         // nodes in use, then unused ones, in the order in which they are filled
+    std::size_t used = 0;          // runs of nodes in use
+    std::vector<Run> before;       // `runs` when the pattern was last noted
+  };
+  // What a node holds: a group of `stage` besides `parent`, to be looked up from there.
+  struct Content {
+    int parent = 0;
+    int stage = -1;
+    int ranks = 0;
+    int child = -1;    // the first content that adds a group to this
+    int sibling = -1;  // the next that adds one to `parent`
+  };
+
+  Result<void> find_pools(const Plan& plan, const NodeSizes& sizes);
+  void place_entry(const Pipeline& pipeline, int first_stage);
+  std::int64_t place_group(Pool& pool, int stage, int size);
+  int content_with(int content, int stage, int size);
+  void tidy(Pool& pool);
+  void note_pattern();
+  [[nodiscard]] bool pattern_is_back() const;
+  [[nodiscard]] std::int64_t repetitions(std::int64_t groups) const;
+  void repeat(std::int64_t times);
+  void fold();
+
+  std::vector<Pool> pools_;
+  std::size_t pools_used_ = 0;
+  std::vector<std::size_t> pool_of_;  // by stage
+  std::vector<Content> contents_;
+  std::vector<std::int64_t> full_;  // nodes that no group fits into any more, by content
+  std::vector<std::int64_t> full_before_;
+  std::int64_t tokens_ = 0;
+  std::vector<bool> with_next_;
+  std::vector<std::int64_t> node_of_copy_;  // tokens, by stage of the entry
+  std::vector<Node> nodes_;
+  std::vector<Group> groups_;
+};
 
 }  // namespace sailor

@@ -118,10 +118,13 @@ std::optional<std::string> batch_problem(const Plan& plan) {
     micro_batches += std::int64_t{pipeline.count} * pipeline.micro_batches;
   if (micro_batches > plan.job.global_batch)  // their product may not fit into 64 bits
     return fmt::format("{} micro-batches of {} are more than the {} sequences of global_batch", micro_batches,
-                       plan.micro_batch, plan.job.global_batch);
-  if (micro_batches * plan.micro_batch == plan.job.global_batch) return std::nullopt;
-  return fmt::format("{} micro-batches of {} make {} sequences but global_batch is {}", micro_batches, plan.micro_batch,
-                     micro_batches * plan.micro_batch, plan.job.global_batch);
+                       micro_batch_text(plan), plan.job.global_batch);
+  std::int64_t sequences = 0;
+  for (const Pipeline& pipeline : plan.pipelines)
+    sequences += std::int64_t{pipeline.count} * pipeline.micro_batches * plan.micro_batch_of(pipeline);
+  if (sequences == plan.job.global_batch) return std::nullopt;
+  return fmt::format("{} micro-batches of {} make {} sequences but global_batch is {}", micro_batches,
+                     micro_batch_text(plan), sequences, plan.job.global_batch);
 }
 
 /// [first, last), or several of them.
@@ -154,6 +157,14 @@ Result<Precision> parse_precision(std::string_view text) {
     return fail(ErrorCode::invalid_input, fmt::format("precision '{}' is not known", text),
                 fmt::format("use one of: {}", fmt::join(precision_names, ", ")));
   return static_cast<Precision>(found - precision_names.begin());
+}
+
+Result<Schedule> parse_schedule(std::string_view text) {
+  const auto found = std::find(schedule_names.begin(), schedule_names.end(), text);
+  if (found == schedule_names.end())
+    return fail(ErrorCode::invalid_input, fmt::format("schedule '{}' is not known", text),
+                fmt::format("use one of: {}", fmt::join(schedule_names, ", ")));
+  return static_cast<Schedule>(found - schedule_names.begin());
 }
 
 bool Stage::holds(int layer) const {
@@ -256,6 +267,10 @@ Plan read_plan(const TomlTable& root) {
     Pipeline pipeline;
     pipeline.count = static_cast<int>(entry.integer_or("count", 1, positive));
     pipeline.micro_batches = static_cast<int>(entry.integer("micro_batches", {.minimum = 1, .maximum = 1 << 24}));
+    if (entry.has("micro_batch")) {
+      const auto own = static_cast<int>(entry.integer("micro_batch", positive));
+      if (own != plan.micro_batch) pipeline.micro_batch = own;
+    }
     const std::vector<TomlTable> stages = entry.tables("stages");
     for (const TomlTable& row : stages) {
       Stage stage;
@@ -342,6 +357,8 @@ std::string plan_to_toml(const Plan& plan) {
     text += "\n[[pipelines]]\n";
     text += fmt::format("count = {}  # identical pipelines\n", pipeline.count);
     text += fmt::format("micro_batches = {}  # per iteration, each\n", pipeline.micro_batches);
+    if (plan.micro_batch_of(pipeline) != plan.micro_batch)
+      text += fmt::format("micro_batch = {}  # sequences\n", pipeline.micro_batch);
     for (const Stage& stage : pipeline.stages) {
       text += "\n[[pipelines.stages]]\n";
       if (stage.later_chunks.empty()) {
@@ -405,7 +422,20 @@ Result<void> save_plan(const Plan& plan, const std::filesystem::path& path) {
   return write_file_atomically(path, plan_to_toml(plan));
 }
 
+std::string micro_batch_text(const Plan& plan) {
+  if (plan.pipelines.empty()) return fmt::to_string(plan.micro_batch);
+  const auto [least, most] = std::minmax_element(
+      plan.pipelines.begin(), plan.pipelines.end(),
+      [&](const Pipeline& a, const Pipeline& b) { return plan.micro_batch_of(a) < plan.micro_batch_of(b); });
+  const int smallest = plan.micro_batch_of(*least);
+  const int largest = plan.micro_batch_of(*most);
+  return smallest == largest ? fmt::to_string(smallest) : fmt::format("{} to {}", smallest, largest);
+}
+
 std::string describe(const Plan& plan) {
+  const bool one_micro_batch = std::all_of(plan.pipelines.begin(), plan.pipelines.end(), [&](const Pipeline& pipeline) {
+    return plan.micro_batch_of(pipeline) == plan.micro_batch_of(plan.pipelines.front());
+  });
   std::vector<std::string> parts;
   for (const Pipeline& pipeline : plan.pipelines) {
     std::vector<std::string> kinds;
@@ -415,12 +445,14 @@ std::string describe(const Plan& plan) {
       if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) kinds.push_back(std::move(kind));
     }
     const std::string chunks = pipeline.chunks() > 1 ? fmt::format(" of {} chunks", pipeline.chunks()) : "";
-    parts.push_back(fmt::format("{} of {}{} on {}", plural(static_cast<std::size_t>(pipeline.count), "pipeline"),
-                                plural(pipeline.stages.size(), "stage"), chunks, fmt::join(kinds, ", ")));
+    const std::string own = one_micro_batch ? "" : fmt::format(" with micro-batch {}", plan.micro_batch_of(pipeline));
+    parts.push_back(fmt::format("{} of {}{} on {}{}", plural(static_cast<std::size_t>(pipeline.count), "pipeline"),
+                                plural(pipeline.stages.size(), "stage"), chunks, fmt::join(kinds, ", "), own));
   }
   const std::string sharding =
       plan.optimizer_sharding == OptimizerSharding::none ? "" : fmt::format(", {}", to_string(plan.optimizer_sharding));
-  return fmt::format("{}, micro-batch {}{}", fmt::join(parts, " + "), plan.micro_batch, sharding);
+  const std::string common = one_micro_batch ? ", micro-batch " + micro_batch_text(plan) : "";
+  return fmt::format("{}{}{}", fmt::join(parts, " + "), common, sharding);
 }
 
 }  // namespace sailor

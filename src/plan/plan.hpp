@@ -34,6 +34,7 @@ std::string_view to_string(Schedule schedule);
 std::string_view to_string(Recompute recompute);
 std::string_view to_string(OptimizerSharding sharding);
 Result<Precision> parse_precision(std::string_view text);
+Result<Schedule> parse_schedule(std::string_view text);
 
 /// What is to be trained, independent of where.
 struct TrainingJob {
@@ -67,6 +68,7 @@ struct Stage {
 struct Pipeline {
   int count = 1;          ///< that many identical pipelines
   int micro_batches = 0;  ///< per iteration, for each of them
+  int micro_batch = 0;    ///< sequences; 0: Plan::micro_batch. See Plan::micro_batch_of()
   std::vector<Stage> stages;
   [[nodiscard]] int ranks() const;  ///< of one of them
   /// Of every stage; check_plan() refuses pipelines whose stages differ in it.
@@ -98,7 +100,7 @@ struct PlanPrediction {
 
 struct Plan {
   TrainingJob job;
-  int micro_batch = 1;  ///< sequences
+  int micro_batch = 1;  ///< sequences, of the pipelines that do not say otherwise
   Schedule schedule = Schedule::one_f_one_b;
   OptimizerSharding optimizer_sharding = OptimizerSharding::none;
   std::vector<Pipeline> pipelines;
@@ -107,6 +109,10 @@ struct Plan {
   std::optional<PlanPrediction> prediction;
   bool prediction_is_stale = false;  ///< the file had one, for what it said before it was edited
 
+  /// Sequences of a micro-batch of `pipeline`, one of this plan's.
+  [[nodiscard]] int micro_batch_of(const Pipeline& pipeline) const {
+    return pipeline.micro_batch > 0 ? pipeline.micro_batch : micro_batch;
+  }
   /// Number of pipelines, counts included (the data-parallel degree).
   [[nodiscard]] int data_parallel() const;
   /// Number of ranks of all pipelines.
@@ -128,7 +134,7 @@ std::vector<RankRole> rank_roles(const Plan& plan);
 const Stage& stage_of(const Plan& plan, const RankRole& role);
 
 /// Checks what needs no other file: adjoining layer ranges from 0, what the schedule asks for, micro-batches of all
-/// pipelines times micro_batch = global_batch. The plan must already be free of null sizes.
+/// pipelines times their sequences = global_batch. The plan must already be free of null sizes.
 Result<void> check_plan(const Plan& plan);
 /// Besides: the stages hold exactly the model's layers and the sequence fits the model.
 Result<void> check_plan(const Plan& plan, const Model& model);
@@ -146,7 +152,9 @@ std::string plan_fingerprint(const Plan& plan);
 /// Writes plan.toml atomically.
 Result<void> save_plan(const Plan& plan, const std::filesystem::path& path);
 
-/// "2 pipelines x 4 stages on GH200-96, micro-batch 2": for tables and messages.
+/// "2 pipelines of 4 stages on GH200-96, micro-batch 2": for tables and messages.
 std::string describe(const Plan& plan);
+/// "2", or "1 to 4" where pipelines differ.
+std::string micro_batch_text(const Plan& plan);
 
 }  // namespace sailor

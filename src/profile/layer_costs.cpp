@@ -141,11 +141,15 @@ EstimateError expected_error(Basis basis) {
 }
 
 LayerCosts::LayerCosts(const Model& model, const Profile& profile, const GpuCatalogue& gpus, bool measured_only)
-    : model_(model), profile_(profile), gpus_(gpus), measured_only_(measured_only) {
+    : model_(model), profile_(profile), gpus_(gpus), measured_only_(measured_only) {}
+
+const LayerCosts::TimeTable& LayerCosts::measured_times() const {
+  if (times_) return *times_;
+  TimeTable& times = times_.emplace();
   // Layers of a kind differ by little; a row counts as often as there are layers that it holds for.
   std::map<LayerKey, std::map<int, const LayerTime*>> rows;
-  for (const LayerTime& row : profile.data().layer_times)
-    if (row.key.model == model.name) {
+  for (const LayerTime& row : profile_.data().layer_times)
+    if (row.key.model == model_.name) {
       LayerKey key = row.key;
       key.first_layer = 0;
       rows[key][row.key.first_layer] = &row;
@@ -156,29 +160,41 @@ LayerCosts::LayerCosts(const Model& model, const Profile& profile, const GpuCata
     std::vector<Weighted> update;
     for (auto row = layers.begin(); row != layers.end(); ++row) {
       const auto next = std::next(row);
-      const int last = next == layers.end() ? model.blocks + 1 : next->first;
+      const int last = next == layers.end() ? model_.blocks + 1 : next->first;
       const double weight = std::max(1, last - std::max(row->first, 1));
       forward.push_back({row->second->forward.median.value(), weight});
       backward.push_back({row->second->backward.median.value(), weight});
       TimeStatistics own_update = row->second->update;
       if (row->second->update_scope != UpdateScope::layer)
-        if (const auto cost = profile.layer(row->second->key)) own_update = cost->update;
+        if (const auto cost = profile_.layer(row->second->key)) own_update = cost->update;
       update.push_back({own_update.median.value(), weight});
     }
-    times_[key] = {.forward = Seconds(weighted_median(std::move(forward))),
-                   .backward = Seconds(weighted_median(std::move(backward))),
-                   .update = Seconds(weighted_median(std::move(update)))};
+    times[key] = {.forward = Seconds(weighted_median(std::move(forward))),
+                  .backward = Seconds(weighted_median(std::move(backward))),
+                  .update = Seconds(weighted_median(std::move(update)))};
   }
-  for (const LayerMemory& row : profile.data().layer_memory)
-    if (row.key.model == model.name) {
+  return times;
+}
+
+const LayerCosts::SizeTable& LayerCosts::measured_sizes() const {
+  if (sizes_) return *sizes_;
+  SizeTable& table = sizes_.emplace();
+  for (const LayerMemory& row : profile_.data().layer_memory)
+    if (row.key.model == model_.name) {
       LayerKey key = row.key;
       key.first_layer = 0;
-      LayerSizes& sizes = sizes_[key];
+      LayerSizes& sizes = table[key];
       sizes.parameters = std::max(sizes.parameters, row.parameters);
       sizes.activation = std::max(sizes.activation, row.activation);
       sizes.output = std::max(sizes.output, row.output);
       sizes.workspace = std::max(sizes.workspace, row.workspace);
     }
+  return table;
+}
+
+bool LayerCosts::is_measured_on(const std::string& gpu) const {
+  return std::any_of(profile_.data().layer_times.begin(), profile_.data().layer_times.end(),
+                     [&](const LayerTime& row) { return row.key.gpu == gpu && row.key.model == model_.name; });
 }
 
 const Result<LayerPrice>& LayerCosts::find(const LayerKey& key) const {
@@ -272,7 +288,7 @@ Result<LayerTimes> LayerCosts::transfer(const LayerKey& key, const std::string& 
   // Of each GPU type the measurement that is most like what is asked for.
   using Score = std::tuple<double, int>;
   std::map<std::string, std::pair<Score, TimeTable::const_iterator>> nearest;
-  for (auto row = times_.begin(); row != times_.end(); ++row) {
+  for (auto row = measured_times().begin(); row != measured_times().end(); ++row) {
     const LayerKey& have = row->first;
     if (have.kind != key.kind || have.gpu == without) continue;
     const Score score{distance(have, key), busy_distance(have.busy_ranks, key.busy_ranks)};
@@ -317,9 +333,10 @@ Result<LayerTimes> LayerCosts::transfer(const LayerKey& key, const std::string& 
 
 LayerSizes LayerCosts::sizes_of(const LayerKey& key, const std::string& without) const {
   const LayerSizes formula = layer_sizes(model_, key);
-  auto best = sizes_.end();
+  const SizeTable& table = measured_sizes();
+  auto best = table.end();
   std::pair<double, bool> best_score{std::numeric_limits<double>::infinity(), true};
-  for (auto row = sizes_.begin(); row != sizes_.end(); ++row) {
+  for (auto row = table.begin(); row != table.end(); ++row) {
     if (row->first.kind != key.kind || row->first.gpu == without) continue;
     const std::pair score{distance(row->first, key), row->first.gpu != key.gpu};
     if (score < best_score) {
@@ -327,7 +344,7 @@ LayerSizes LayerCosts::sizes_of(const LayerKey& key, const std::string& without)
       best_score = score;
     }
   }
-  if (best == sizes_.end()) return formula;
+  if (best == table.end()) return formula;
   // What was measured elsewhere, times the ratio of the formulas: right for the framework of the store.
   const LayerSizes there = layer_sizes(model_, best->first);
   const LayerSizes& measured = best->second;
@@ -362,9 +379,7 @@ Result<LayerPrice> LayerCosts::estimate(const LayerKey& key, Basis basis, const 
 
 bool LayerCosts::only_estimates(const std::string& gpu, Precision precision) const {
   if (measured_only_) return false;
-  const bool measured =
-      std::any_of(times_.begin(), times_.end(), [&](const auto& row) { return row.first.gpu == gpu; });
-  if (measured) return false;
+  if (is_measured_on(gpu)) return false;
   const auto type = gpus_.find(gpu);
   return type && peak_rate(*type, precision);
 }
@@ -380,8 +395,7 @@ std::string LayerCosts::explain(const LayerKey& key, const LayerPrice& price) co
     case Basis::between_tensor_parallel:
       return fmt::format("{}{} (between {}; expect errors of about {:.0f}%)", what, sizes, price.sources, percent);
     case Basis::transfer: {
-      const bool profiled =
-          std::any_of(times_.begin(), times_.end(), [&](const auto& row) { return row.first.gpu == key.gpu; });
+      const bool profiled = is_measured_on(key.gpu);
       return fmt::format("{}{} ({}; scaled from {}; expect errors of about {:.0f}%)", what, profiled ? sizes : "",
                          profiled ? "not measured" : "no profile", price.sources, percent);
     }

@@ -64,13 +64,14 @@ class LayerCosts {
   // Times and sizes of all layers of a kind in one: medians over the layers, the largest of the sizes.
   using TimeTable = std::map<LayerKey, LayerTimes>;
   using SizeTable = std::map<LayerKey, LayerSizes>;
-  [[nodiscard]] const TimeTable& measured_times() const { return times_; }
-  [[nodiscard]] const SizeTable& measured_sizes() const { return sizes_; }
+  [[nodiscard]] const TimeTable& measured_times() const;
+  [[nodiscard]] const SizeTable& measured_sizes() const;
   [[nodiscard]] const Model& model() const { return model_; }
   [[nodiscard]] bool measured_only() const { return measured_only_; }
 
  private:
   [[nodiscard]] Result<LayerPrice> price(const LayerKey& key) const;
+  [[nodiscard]] bool is_measured_on(const std::string& gpu) const;
   [[nodiscard]] Result<LayerTimes> roofline_of(const LayerKey& key) const;
   [[nodiscard]] Result<LayerTimes> transfer(const LayerKey& key, const std::string& without,
                                             std::string& sources) const;
@@ -80,8 +81,8 @@ class LayerCosts {
   const Profile& profile_;
   const GpuCatalogue& gpus_;
   bool measured_only_;
-  TimeTable times_;
-  SizeTable sizes_;
+  mutable std::optional<TimeTable> times_;  // made when first asked for, as the next: estimates alone need them
+  mutable std::optional<SizeTable> sizes_;
   mutable std::map<LayerKey, Result<LayerPrice>> found_;
 };
 

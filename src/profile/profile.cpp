@@ -88,41 +88,14 @@ double time_at(const std::map<double, double>& curve, double bytes) {
 /// Steps of a ring all-reduce per byte: 2(n - 1)/n (Patarasuk & Yuan 2009).
 double ring_factor(int ranks) { return 2.0 * (ranks - 1) / ranks; }
 
-/// Of the rows that differ from `key` in busy_ranks and first_layer only: the ones with the nearest busy_ranks at or
-/// above, else the nearest below; of them the last one that begins at or before key.first_layer, else the first.
-/// In the map busy_ranks, kind and first_layer come last, so the candidates are neighbours in ascending order.
-std::map<LayerKey, std::size_t>::const_iterator nearest(const std::map<LayerKey, std::size_t>& rows,
-                                                        const LayerKey& key) {
-  LayerKey first = key;
-  first.busy_ranks = 0;
-  first.kind = LayerKind::embedding;
-  first.first_layer = 0;
-  auto best = rows.end();
-  for (auto entry = rows.lower_bound(first); entry != rows.end(); ++entry) {
-    LayerKey like = entry->first;
-    like.busy_ranks = key.busy_ranks;
-    like.kind = key.kind;
-    like.first_layer = key.first_layer;
-    if (like != key) break;
-    if (entry->first.kind != key.kind) continue;
-    const int busy = entry->first.busy_ranks;
-    if (best == rows.end() || (best->first.busy_ranks < key.busy_ranks && busy > best->first.busy_ranks))
-      best = entry;
-    else if (busy == best->first.busy_ranks && entry->first.first_layer <= key.first_layer)
-      best = entry;
-    else if (busy > best->first.busy_ranks)
-      break;
-  }
-  return best;
-}
-
-/// The layer at which the row after `row` begins, when it differs in nothing else.
-int end_of(const std::map<LayerKey, std::size_t>& rows, std::map<LayerKey, std::size_t>::const_iterator row) {
-  const auto next = std::next(row);
-  if (next == rows.end()) return std::numeric_limits<int>::max();
-  LayerKey like = next->first;
-  like.first_layer = row->first.first_layer;
-  return like == row->first ? next->first.first_layer : std::numeric_limits<int>::max();
+/// `key` at another precision and device.
+LayerRows::Series series_of(const LayerKey& key, Precision precision, std::string_view gpu) {
+  return {.model = key.model,
+          .gpu = gpu,
+          .precision = precision,
+          .recompute = key.recompute,
+          .tensor_parallel = key.tensor_parallel,
+          .sequence_length = key.sequence_length};
 }
 
 TimeStatistics scaled(TimeStatistics times, double factor) {
@@ -163,9 +136,85 @@ std::string_view to_string(Origin origin) {
   return "?";
 }
 
+std::size_t LayerRows::Hash::operator()(const Series& series) const {
+  const auto mixed = [](std::size_t hash, std::size_t value) {
+    return (hash ^ value) * 0x9e3779b97f4a7c15ULL + (hash >> 29);
+  };
+  std::size_t hash = std::hash<std::string_view>()(series.model);
+  hash = mixed(hash, std::hash<std::string_view>()(series.gpu));
+  for (const int value : {static_cast<int>(series.precision), static_cast<int>(series.recompute),
+                          series.tensor_parallel, series.sequence_length})
+    hash = mixed(hash, static_cast<std::size_t>(value));
+  return hash ^ (hash >> 32);
+}
+
+void LayerRows::add(const LayerKey& key, std::size_t index) {
+  const Series series = series_of(key, key.precision, key.gpu);
+  auto found = series_.find(series);
+  if (found == series_.end()) {
+    Key own{.model = key.model, .gpu = key.gpu, .rest = series};
+    own.rest.model = own.rest.gpu = {};
+    found = series_.emplace(std::move(own), std::vector<Group>()).first;
+  }
+  std::vector<Group>& groups = found->second;
+  auto group = std::lower_bound(groups.begin(), groups.end(), key.micro_batch,
+                                [](const Group& other, int micro_batch) { return other.micro_batch < micro_batch; });
+  if (group == groups.end() || group->micro_batch != key.micro_batch)
+    group = groups.insert(group, {.micro_batch = key.micro_batch, .rows = {}});
+  const Row added{.busy_ranks = key.busy_ranks, .kind = key.kind, .first_layer = key.first_layer, .index = index};
+  const auto row = std::lower_bound(group->rows.begin(), group->rows.end(), added,
+                                    [](const Row& a, const Row& b) { return a.position() < b.position(); });
+  if (row != group->rows.end() && row->position() == added.position())
+    row->index = index;
+  else
+    group->rows.insert(row, added);
+}
+
+LayerRows::Found LayerRows::nearest(const Group& group, int busy_ranks, LayerKind kind, int first_layer) {
+  const Row* best = nullptr;
+  for (const Row& row : group.rows) {
+    if (row.kind != kind) continue;
+    if (best == nullptr || (best->busy_ranks < busy_ranks && row.busy_ranks > best->busy_ranks))
+      best = &row;
+    else if (row.busy_ranks == best->busy_ranks && row.first_layer <= first_layer)
+      best = &row;
+    else if (row.busy_ranks > best->busy_ranks)
+      break;
+  }
+  if (best == nullptr) return {};
+  const Row* const next = best + 1;
+  const bool ends =
+      next != group.rows.data() + group.rows.size() && next->kind == best->kind && next->busy_ranks == best->busy_ranks;
+  return {.row = best, .end_layer = ends ? next->first_layer : std::numeric_limits<int>::max()};
+}
+
+LayerRows::Found LayerRows::find(const Series& series, int micro_batch, int busy_ranks, LayerKind kind,
+                                 int first_layer) const {
+  const auto found = series_.find(series);
+  if (found == series_.end()) return {};
+  for (const Group& group : found->second)
+    if (group.micro_batch == micro_batch) return nearest(group, busy_ranks, kind, first_layer);
+  return {};
+}
+
+LayerRows::Found LayerRows::find_near(const Series& series, int micro_batch, int busy_ranks, LayerKind kind,
+                                      int first_layer) const {
+  const auto found = series_.find(series);
+  if (found == series_.end()) return {};
+  Found best;
+  for (const Group& group : found->second) {
+    if (best && group.micro_batch > micro_batch) break;
+    if (const Found here = nearest(group, busy_ranks, kind, first_layer)) best = here;
+  }
+  return best;
+}
+
 Profile::Profile(ProfileData data) : data_(std::move(data)) {
-  for (std::size_t i = 0; i < data_.layer_times.size(); ++i) times_[data_.layer_times[i].key] = i;
-  for (std::size_t i = 0; i < data_.layer_memory.size(); ++i) memory_[data_.layer_memory[i].key] = i;
+  for (std::size_t i = 0; i < data_.layer_times.size(); ++i) times_.add(data_.layer_times[i].key, i);
+  times_.for_each_series([&](const LayerRows::Series& series, const std::vector<LayerRows::Group>&) {
+    precisions_[std::string(series.model)][std::string(series.gpu)].insert(series.precision);
+  });
+  for (std::size_t i = 0; i < data_.layer_memory.size(); ++i) memory_.add(data_.layer_memory[i].key, i);
   auto link = [&](const LinkKey& key, int session) -> Link& {
     for (const LinkEnd* end : {&key.from, &key.to})
       if (!end->zone.empty()) zones_.insert(end->zone);
@@ -194,45 +243,27 @@ Origin Profile::origin_of(int session) const {
   return cited ? Origin::published : Origin::measured;
 }
 
-Profile::Rows::const_iterator Profile::find_memory(const LayerKey& key) const {
+LayerRows::Found Profile::find_memory(const LayerKey& key, LayerKind kind, int first_layer) const {
   // Memory does not depend on how many ranks are busy, nor, when published so, on the GPU; TF32 is stored as FP32.
-  LayerKey wanted = key;
-  wanted.busy_ranks = 1;
-  std::vector<Precision> precisions{key.precision};
-  if (key.precision == Precision::tf32) precisions.push_back(Precision::fp32);
-  if (key.precision == Precision::fp32) precisions.push_back(Precision::tf32);
-  for (const std::string& gpu : {key.gpu, std::string(any_gpu)})
-    for (const Precision precision : precisions) {
-      wanted.gpu = gpu;
-      wanted.precision = precision;
-      wanted.micro_batch = key.micro_batch;
-      if (const auto exact = nearest(memory_, wanted); exact != memory_.end()) return exact;
-      std::set<int> micro_batches;
-      for (const auto& [other, index] : memory_) {
-        LayerKey like = other;
-        like.micro_batch = wanted.micro_batch;
-        like.busy_ranks = wanted.busy_ranks;
-        like.first_layer = wanted.first_layer;
-        if (like == wanted) micro_batches.insert(other.micro_batch);
-      }
-      if (micro_batches.empty()) continue;
-      const auto above = micro_batches.lower_bound(key.micro_batch);
-      wanted.micro_batch = above == micro_batches.begin() ? *above : *std::prev(above);
-      return nearest(memory_, wanted);
+  const Precision other = key.precision == Precision::tf32   ? Precision::fp32
+                          : key.precision == Precision::fp32 ? Precision::tf32
+                                                             : key.precision;
+  for (const std::string_view gpu : {std::string_view(key.gpu), std::string_view(any_gpu)})
+    for (const Precision precision : {key.precision, other}) {
+      const LayerRows::Series series = series_of(key, precision, gpu);
+      if (const auto exact = memory_.find(series, key.micro_batch, 1, kind, first_layer)) return exact;
+      if (const auto near = memory_.find_near(series, key.micro_batch, 1, kind, first_layer)) return near;
     }
-  return memory_.end();
+  return {};
 }
 
 double Profile::share_of_update(const LayerTime& time, const LayerMemory& memory, const LayerKey& key) const {
   if (time.update_scope == UpdateScope::layer) return 1.0;
   double all = 0.0;
   for (const LayerKind kind : {LayerKind::embedding, LayerKind::block, LayerKind::final_norm, LayerKind::head}) {
-    LayerKey part = key;
-    part.kind = kind;
-    part.first_layer = std::numeric_limits<int>::max();
-    const auto row = find_memory(part);
-    if (row == memory_.end()) continue;
-    const double parameters = static_cast<double>(data_.layer_memory[row->second].parameters);
+    const auto found = find_memory(key, kind, std::numeric_limits<int>::max());
+    if (!found) continue;
+    const double parameters = static_cast<double>(data_.layer_memory[found.row->index].parameters);
     all += kind == LayerKind::block ? 2.0 * parameters : parameters;
   }
   return all > 0.0 ? static_cast<double>(memory.parameters) / all : 1.0;
@@ -240,28 +271,29 @@ double Profile::share_of_update(const LayerTime& time, const LayerMemory& memory
 
 Precision Profile::stored_precision(const std::string& model, const std::string& gpu, Precision wanted) const {
   if (wanted != Precision::tf32) return wanted;
-  const auto has = [&](Precision precision) {
-    const auto row = times_.lower_bound(LayerKey{.model = model,
-                                                 .gpu = gpu,
-                                                 .precision = precision,
-                                                 .recompute = Recompute::none,
-                                                 .tensor_parallel = 0,
-                                                 .micro_batch = 0});
-    return row != times_.end() && row->first.model == model && row->first.gpu == gpu &&
-           row->first.precision == precision;
-  };
+  const auto of_model = precisions_.find(model);
+  if (of_model == precisions_.end()) return wanted;
+  const auto known = of_model->second.find(gpu);
+  if (known == of_model->second.end()) return wanted;
+  const auto has = [&](Precision precision) { return known->second.contains(precision); };
   return !has(Precision::tf32) && has(Precision::fp32) ? Precision::fp32 : wanted;
 }
 
 Result<LayerCost> Profile::layer(const LayerKey& wanted) const {
-  LayerKey key = wanted;
-  key.precision = stored_precision(wanted.model, wanted.gpu, wanted.precision);
-  const auto time_row = nearest(times_, key);
-  if (time_row == times_.end()) return fail(explain_missing(key, data_.layer_times, "layers"));
+  const Precision stored = stored_precision(wanted.model, wanted.gpu, wanted.precision);
+  if (stored != wanted.precision) {
+    LayerKey as_stored = wanted;
+    as_stored.precision = stored;
+    return layer(as_stored);
+  }
+  const LayerKey& key = wanted;
+  const auto time_row =
+      times_.find(series_of(key, stored, key.gpu), key.micro_batch, key.busy_ranks, key.kind, key.first_layer);
+  if (!time_row) return fail(explain_missing(key, data_.layer_times, "layers"));
   const auto memory_row = find_memory(key);
-  if (memory_row == memory_.end()) return fail(explain_missing(key, data_.layer_memory, "layer memory"));
-  const LayerTime& time = data_.layer_times[time_row->second];
-  const LayerMemory& memory = data_.layer_memory[memory_row->second];
+  if (!memory_row) return fail(explain_missing(key, data_.layer_memory, "layer memory"));
+  const LayerTime& time = data_.layer_times[time_row.row->index];
+  const LayerMemory& memory = data_.layer_memory[memory_row.row->index];
   const double scale = static_cast<double>(key.micro_batch) / memory.key.micro_batch;
   return LayerCost{.forward = time.forward,
                    .backward = time.backward,
@@ -270,7 +302,7 @@ Result<LayerCost> Profile::layer(const LayerKey& wanted) const {
                    .activation = memory.activation * scale,
                    .output = memory.output * scale,
                    .workspace = memory.workspace * scale,
-                   .last_layer = std::min(end_of(times_, time_row), end_of(memory_, memory_row)),
+                   .last_layer = std::min(time_row.end_layer, memory_row.end_layer),
                    .origin = std::max(origin_of(time.session), origin_of(memory.session))};
 }
 
@@ -399,10 +431,11 @@ std::vector<int> Profile::micro_batches(const std::string& model, const std::str
                                         int tensor_parallel, int sequence_length) const {
   precision = stored_precision(model, gpu, precision);
   std::set<int> values;
-  for (const auto& [key, index] : times_)
+  times_.for_each_series([&](const LayerRows::Series& key, const std::vector<LayerRows::Group>& groups) {
     if (key.model == model && key.gpu == gpu && key.precision == precision && key.tensor_parallel == tensor_parallel &&
         key.sequence_length == sequence_length)
-      values.insert(key.micro_batch);
+      for (const LayerRows::Group& group : groups) values.insert(group.micro_batch);
+  });
   return {values.begin(), values.end()};
 }
 
@@ -410,23 +443,26 @@ std::vector<int> Profile::tensor_parallel_degrees(const std::string& model, cons
                                                   int sequence_length) const {
   precision = stored_precision(model, gpu, precision);
   std::set<int> values;
-  for (const auto& [key, index] : times_)
+  times_.for_each_series([&](const LayerRows::Series& key, const auto&) {
     if (key.model == model && key.gpu == gpu && key.precision == precision && key.sequence_length == sequence_length)
       values.insert(key.tensor_parallel);
+  });
   return {values.begin(), values.end()};
 }
 
 std::vector<int> Profile::sequence_lengths(const std::string& model, const std::string& gpu) const {
   std::set<int> values;
-  for (const auto& [key, index] : times_)
+  times_.for_each_series([&](const LayerRows::Series& key, const auto&) {
     if (key.model == model && key.gpu == gpu) values.insert(key.sequence_length);
+  });
   return {values.begin(), values.end()};
 }
 
 std::vector<Precision> Profile::precisions(const std::string& model) const {
   std::set<Precision> values;
-  for (const auto& [key, index] : times_)
+  times_.for_each_series([&](const LayerRows::Series& key, const auto&) {
     if (key.model == model) values.insert(key.precision);
+  });
   return {values.begin(), values.end()};
 }
 

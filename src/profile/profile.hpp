@@ -6,7 +6,9 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <tuple>
+#include <unordered_map>
 #include <vector>
 
 #include "core/error.hpp"
@@ -34,6 +36,82 @@ struct LinkTime {
   Seconds time{};
   double error = 0.0;  ///< standard deviation as a share: of the fit, or of the measured messages; 0: not known
   Origin origin = Origin::measured;
+};
+
+/// Rows of a table of layers, to be found by their keys.
+class LayerRows {
+ public:
+  struct Row {
+    int busy_ranks = 1;
+    LayerKind kind = LayerKind::block;
+    int first_layer = 0;
+    std::size_t index = 0;  ///< in the table
+    [[nodiscard]] auto position() const { return std::tuple(busy_ranks, kind, first_layer); }
+  };
+  /// Rows that differ in busy_ranks, kind and first_layer only, in this order.
+  struct Group {
+    int micro_batch = 1;
+    std::vector<Row> rows;
+  };
+  /// What groups of a series have in common: all but the micro-batch.
+  struct Series {
+    std::string_view model;
+    std::string_view gpu;
+    Precision precision = Precision::fp32;
+    Recompute recompute = Recompute::none;
+    int tensor_parallel = 1;
+    int sequence_length = 0;
+    bool operator==(const Series&) const = default;
+  };
+  struct Found {
+    const Row* row = nullptr;  ///< null: there is none
+    int end_layer = 0;         ///< at which the next row begins, when it differs in nothing else
+    explicit operator bool() const { return row != nullptr; }
+  };
+
+  /// A later row with the same key replaces an earlier one.
+  void add(const LayerKey& key, std::size_t index);
+
+  /// Of the rows that differ from what is asked in busy_ranks and first_layer only: the ones with the nearest
+  /// busy_ranks at or above, else the nearest below; of them the last one that begins at or before first_layer, else
+  /// the first.
+  [[nodiscard]] Found find(const Series& series, int micro_batch, int busy_ranks, LayerKind kind,
+                           int first_layer) const;
+  /// The same at the nearest micro-batch below that has the kind, else above.
+  [[nodiscard]] Found find_near(const Series& series, int micro_batch, int busy_ranks, LayerKind kind,
+                                int first_layer) const;
+  /// visit(series, groups in the order of their micro-batches), series in no order.
+  template <class Visit>
+  void for_each_series(Visit visit) const {
+    for (const auto& [key, groups] : series_) visit(view(key), groups);
+  }
+
+ private:
+  struct Key {
+    std::string model;
+    std::string gpu;
+    Series rest;  ///< its texts are empty
+  };
+  static Series view(const Key& key) {
+    Series series = key.rest;
+    series.model = key.model;
+    series.gpu = key.gpu;
+    return series;
+  }
+  struct Hash {
+    using is_transparent = void;
+    std::size_t operator()(const Series& series) const;
+    std::size_t operator()(const Key& key) const { return (*this)(view(key)); }
+  };
+  struct Equal {
+    using is_transparent = void;
+    bool operator()(const Key& a, const Key& b) const { return view(a) == view(b); }
+    bool operator()(const Series& a, const Key& b) const { return a == view(b); }
+    bool operator()(const Key& a, const Series& b) const { return view(a) == b; }
+  };
+  [[nodiscard]] static Found nearest(const Group& group, int busy_ranks, LayerKind kind, int first_layer);
+
+  std::unordered_map<Key, std::vector<Group>, Hash, Equal> series_;
 };
 
 class Profile {
@@ -76,8 +154,7 @@ class Profile {
   [[nodiscard]] const ProfileData& data() const { return data_; }
 
  private:
-  using Rows = std::map<LayerKey, std::size_t>;  // index into a table of data_
-  using SizeCurve = std::map<double, double>;    // message bytes -> median seconds
+  using SizeCurve = std::map<double, double>;  // message bytes -> median seconds
   struct Link {
     SizeCurve points;
     std::optional<LinkCurve> curve;
@@ -93,15 +170,19 @@ class Profile {
   /// Ranks that share the bandwidth of the link's curve.
   [[nodiscard]] static int senders(const Link& link, const LinkEnd& from, LinkScope scope);
   [[nodiscard]] std::string known_links(LinkOperation operation) const;
-  [[nodiscard]] Rows::const_iterator find_memory(const LayerKey& key) const;
+  [[nodiscard]] LayerRows::Found find_memory(const LayerKey& key) const {
+    return find_memory(key, key.kind, key.first_layer);
+  }
+  [[nodiscard]] LayerRows::Found find_memory(const LayerKey& key, LayerKind kind, int first_layer) const;
   /// The layer's part of an update that was timed for the whole profiled model: its part of the parameters.
   [[nodiscard]] double share_of_update(const LayerTime& time, const LayerMemory& memory, const LayerKey& key) const;
   /// fp32 when tf32 is wanted on a GPU that has fp32 times only: most have no TF32, on others it is never slower.
   [[nodiscard]] Precision stored_precision(const std::string& model, const std::string& gpu, Precision wanted) const;
 
   ProfileData data_;
-  Rows times_;
-  Rows memory_;
+  LayerRows times_;
+  LayerRows memory_;
+  std::map<std::string, std::map<std::string, std::set<Precision>>> precisions_;  // of times, by model and GPU
   std::map<LinkRoute, std::map<LinkKey, Link>> links_;
   std::set<std::string> zones_;  // that a link names
 };

@@ -21,7 +21,7 @@ std::int64_t first_sample(const Plan& plan, int pipeline) {
   int index = 0;
   for (const Pipeline& entry : plan.pipelines)
     for (int copy = 0; copy < entry.count && index < pipeline; ++copy, ++index)
-      sample += std::int64_t{entry.micro_batches} * plan.micro_batch;
+      sample += std::int64_t{entry.micro_batches} * plan.micro_batch_of(entry);
   return sample;
 }
 
@@ -44,6 +44,7 @@ Trainer::Trainer(const Plan& plan, const Model& model, const TrainerSettings& se
   role_ = rank_roles(plan)[static_cast<std::size_t>(world.rank())];
   const Pipeline& pipeline = plan.pipelines[static_cast<std::size_t>(role_.pipeline_entry)];
   stages_ = static_cast<int>(pipeline.stages.size());
+  micro_batch_ = plan.micro_batch_of(pipeline);
   first_sample_ = first_sample(plan, role_.pipeline);
   steps_ = schedule_steps(plan.schedule, role_.stage, stages_, pipeline.chunks(), pipeline.micro_batches);
   // Large messages move only while both sides are inside MPI: a look after each layer keeps them moving.
@@ -101,7 +102,7 @@ void Trainer::load(std::int64_t iteration, int micro_batch) {
   const std::int64_t sequence_length = plan_.job.sequence_length;
   InFlight& entry = in_flight_[micro_batch];
   entry.description = {
-      .sequences = plan_.micro_batch,
+      .sequences = micro_batch_,
       .sequence_length = sequence_length,
       .loss_sum = loss_sum_.doubles(),
       .loss_weight = 1.0f / (static_cast<float>(plan_.job.global_batch) * static_cast<float>(sequence_length))};
@@ -110,16 +111,16 @@ void Trainer::load(std::int64_t iteration, int micro_batch) {
   std::vector<std::int32_t> tokens(count);
   std::vector<std::int32_t> targets(count);
   const std::int64_t first =
-      iteration * plan_.job.global_batch + first_sample_ + std::int64_t{micro_batch} * plan_.micro_batch;
+      iteration * plan_.job.global_batch + first_sample_ + std::int64_t{micro_batch} * micro_batch_;
   const auto length = static_cast<std::size_t>(sequence_length);
-  for (int sequence = 0; sequence < plan_.micro_batch; ++sequence) {
+  for (int sequence = 0; sequence < micro_batch_; ++sequence) {
     const std::size_t offset = static_cast<std::size_t>(sequence) * length;
     const auto read = samples_.read(first + sequence, std::span(tokens).subspan(offset, length),
                                     std::span(targets).subspan(offset, length));
     if (!read) world_.abort(read.error().message());  // the other ranks are in the middle of an iteration
   }
   const auto to_device = [&](const std::vector<std::int32_t>& values) {
-    Tensor tensor(device_, {plan_.micro_batch, sequence_length}, DataType::int32);
+    Tensor tensor(device_, {micro_batch_, sequence_length}, DataType::int32);
     device_.copy_from_host(tensor.data(), values.data(), tensor.bytes());
     return tensor;
   };
@@ -137,8 +138,7 @@ void Trainer::post_receive(std::size_t step) {
   if (step >= steps_.size()) return;
   const bool forward = steps_[step].pass == Pass::forward;
   if (forward ? is_first() : is_last()) return;
-  incoming_.data =
-      Tensor(device_, {std::int64_t{plan_.micro_batch} * plan_.job.sequence_length, model_.boundary_width()});
+  incoming_.data = Tensor(device_, {std::int64_t{micro_batch_} * plan_.job.sequence_length, model_.boundary_width()});
   incoming_.request = world_.receive_later(incoming_.data.data(), incoming_.data.bytes(),
                                            forward ? world_.rank() - 1 : world_.rank() + 1,
                                            forward ? MessageKind::activation : MessageKind::gradient);

@@ -82,6 +82,7 @@ class Trainer {
   const Samples& samples_;
   RankRole role_;
   int stages_ = 1;                 // of this rank's pipeline
+  int micro_batch_ = 1;            // sequences, of this rank's pipeline
   std::int64_t first_sample_ = 0;  // of this pipeline in the global batch
   std::vector<ScheduleStep> steps_;
   std::unique_ptr<StageLayers> stage_;

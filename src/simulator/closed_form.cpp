@@ -31,7 +31,7 @@ Way way(const PipelineTimes& pipeline, PassTime pass_time, BoundaryTime boundary
   return result;
 }
 
-Seconds interleaved(const PipelineTimes& pipeline) {
+LinearTime interleaved(const PipelineTimes& pipeline) {
   const auto stages = static_cast<std::size_t>(pipeline.stages);
   Seconds all{};
   Seconds slowest{};
@@ -51,10 +51,9 @@ Seconds interleaved(const PipelineTimes& pipeline) {
   }
   Seconds transfers{};
   for (const BoundaryTimes& boundary : pipeline.boundaries) transfers += boundary.forward + boundary.backward;
-  const Seconds filled = slowest * pipeline.micro_batches + (all - slowest + transfers) / pipeline.chunks;
-  const Seconds in_groups =
-      all + transfers + quickest_chunk * (pipeline.stages - 1) + slowest * (pipeline.micro_batches - pipeline.stages);
-  return std::max(filled, in_groups);
+  const Seconds filled = slowest + (all - slowest + transfers) / pipeline.chunks;
+  const Seconds in_groups = all + transfers + quickest_chunk * (pipeline.stages - 1) - slowest * (pipeline.stages - 1);
+  return {.first = std::max(filled, in_groups), .per_micro_batch = slowest};
 }
 
 /// 1F1B lets stage i start a micro-batch when another of the `stages - i` that it may have in flight is back from the
@@ -73,8 +72,7 @@ Seconds longest_round(const PipelineTimes& pipeline) {
 
 }  // namespace
 
-Seconds closed_form(const PipelineTimes& pipeline) {
-  const double more = pipeline.micro_batches - 1;
+LinearTime linear_form(const PipelineTimes& pipeline) {
   if (pipeline.schedule == Schedule::interleaved_1f1b) return interleaved(pipeline);
   if (pipeline.schedule == Schedule::gpipe) {
     const auto activation = [](const BoundaryTimes& c) { return c.forward; };
@@ -83,14 +81,19 @@ Seconds closed_form(const PipelineTimes& pipeline) {
         pipeline, [](const PassTimes& t) { return t.forward; }, activation, activation);
     const Way backward = way(
         pipeline, [](const PassTimes& t) { return t.backward; }, gradient, gradient);
-    return forward.through + backward.through + (forward.longest + backward.longest) * more;
+    return {.first = forward.through + backward.through, .per_micro_batch = forward.longest + backward.longest};
   }
   Way both = way(
       pipeline, [](const PassTimes& t) { return t.forward + t.backward; },
       [](const BoundaryTimes& c) { return c.forward + c.backward; },
       [](const BoundaryTimes& c) { return std::max(c.forward, c.backward); });  // each direction is a link of its own
   if (pipeline.overlaps_transfers) both.longest = std::max(both.longest, longest_round(pipeline));
-  return both.through + both.longest * more;
+  return {.first = both.through, .per_micro_batch = both.longest};
+}
+
+Seconds closed_form(const PipelineTimes& pipeline) {
+  const LinearTime time = linear_form(pipeline);
+  return time.first + time.per_micro_batch * (pipeline.micro_batches - 1);
 }
 
 }  // namespace sailor::simulator

@@ -28,6 +28,13 @@
 
 namespace sailor::simulator {
 
+/// The formula as what it is in the number of micro-batches n: first + per_micro_batch x (n - 1).
+struct LinearTime {
+  Seconds first{};  ///< of one micro-batch; under the interleaved schedule the line's value there
+  Seconds per_micro_batch{};
+};
+LinearTime linear_form(const PipelineTimes& pipeline);
+
 /// Until the last backward pass of stage 0, which is the last of all. O(stages).
 Seconds closed_form(const PipelineTimes& pipeline);
 

@@ -19,11 +19,14 @@ double value_bytes(Precision precision) { return precision == Precision::bf16 ? 
 /// What is known of a stage before anything is priced.
 struct StageFacts {
   std::uint32_t place = 0;
-  int first_node = 0;      ///< of the first copy
-  int last_node = 0;       ///< of the last copy
-  std::size_t index = 0;   ///< of the first copy in State::nodes
   int busy_ranks = 1;      ///< on the busiest node of a copy
   bool with_next = false;  ///< every copy is on one node with the next stage; of the last stage: with the first
+};
+
+/// What a reduction finds on a node: so many of its ranks, and so many sums that go through the node's network at once.
+struct RingLoad {
+  int ranks = 0;
+  int rings = 0;
 };
 
 }  // namespace
@@ -32,12 +35,12 @@ struct StageFacts {
 struct CostModel::State : PriceList {
   using PriceList::PriceList;
 
-  std::vector<int> nodes;  // of the stages of all copies
-  std::vector<int> busy;   // ranks by node
+  NodeUse nodes;
   std::vector<StageFacts> facts;
   std::vector<int> cuts;
   std::vector<std::size_t> held;
-  std::vector<int> holder_nodes;
+  std::vector<char> holds;          // by stage: whether it takes part in the reduction at hand
+  std::vector<RingLoad> loads;      // of the reduction at hand
   std::vector<double> sizes;        // by chunk
   std::vector<std::uint32_t> ring;  // a place for each zone
 };
@@ -101,36 +104,18 @@ class CostModel::Pricer {
   /// Where the copies of every stage are. What differs between copies of a pipeline is taken from the worst: they wait
   /// for each other at the end of an iteration.
   Result<void> place() {
-    SAILOR_CHECK(nodes_of_stages(plan_, s_.devices, s_.nodes));
-    s_.busy.assign(static_cast<std::size_t>(s_.nodes.back()) + 1, 0);
-    std::size_t next = 0;
+    SAILOR_CHECK(s_.nodes.place(plan_, s_.node_sizes));
     for (const Pipeline& pipeline : plan_.pipelines)
-      for (int copy = 0; copy < pipeline.count; ++copy)
-        for (const Stage& stage : pipeline.stages)
-          s_.busy[static_cast<std::size_t>(s_.nodes[next++])] += stage.tensor_parallel;
-    next = 0;
-    for (const Pipeline& pipeline : plan_.pipelines) {
-      const std::size_t stages = pipeline.stages.size();
-      const std::size_t last_copy = next + stages * static_cast<std::size_t>(pipeline.count - 1);
-      for (std::size_t i = 0; i < stages; ++i) {
-        const auto place = s_.place_of(pipeline.stages[i]);
+      for (const Stage& stage : pipeline.stages) {
+        const auto place = s_.place_of(stage);
         if (!place) return fail(place.error());
-        StageFacts facts{.place = *place,
-                         .first_node = s_.nodes[next + i],
-                         .last_node = s_.nodes[last_copy + i],
-                         .index = next + i,
-                         .busy_ranks = 1,
-                         .with_next = true};
-        const std::size_t following = i + 1 < stages ? i + 1 : 0;
-        for (std::size_t copy = next; copy <= last_copy; copy += stages) {
-          const int node = s_.nodes[copy + i];
-          facts.busy_ranks = std::max(facts.busy_ranks, s_.busy[static_cast<std::size_t>(node)]);
-          facts.with_next = facts.with_next && node == s_.nodes[copy + following];
-        }
-        s_.facts.push_back(facts);
+        s_.facts.push_back({.place = *place, .busy_ranks = 1, .with_next = s_.nodes.with_next(s_.facts.size())});
       }
-      next = last_copy + stages;
-    }
+    for (const NodeUse::Node& node : s_.nodes.nodes())
+      for (const NodeUse::Group& group : s_.nodes.groups_of(node)) {
+        int& busy = s_.facts[static_cast<std::size_t>(group.stage)].busy_ranks;
+        busy = std::max(busy, node.ranks);
+      }
     return {};
   }
 
@@ -146,7 +131,7 @@ class CostModel::Pricer {
     costs_.pipelines.push_back(row);
     for (std::size_t i = 0; i < pipeline.stages.size(); ++i) {
       const StageFacts& facts = s_.facts[first + i];
-      const auto table = s_.table_of(plan_, pipeline.stages[i], facts.place, facts.busy_ranks);
+      const auto table = s_.table_of(plan_, pipeline, pipeline.stages[i], facts.place, facts.busy_ranks);
       if (!table) return fail(table.error());
       costs_.stages.push_back({.entry = static_cast<int>(entry),
                                .stage = static_cast<int>(i),
@@ -184,8 +169,8 @@ class CostModel::Pricer {
         {.gpu = place.gpu, .zone = place.zone, .devices = devices, .price = place.price, .cost = {}});
   }
 
-  Bytes boundary_bytes() const {
-    return Bytes(value_bytes(plan_.job.precision) * plan_.micro_batch * plan_.job.sequence_length *
+  Bytes boundary_bytes(const Pipeline& pipeline) const {
+    return Bytes(value_bytes(plan_.job.precision) * plan_.micro_batch_of(pipeline) * plan_.job.sequence_length *
                  s_.env.model.boundary_width());
   }
 
@@ -200,7 +185,7 @@ class CostModel::Pricer {
     const int from_ranks = pipeline.stages[from].tensor_parallel;
     const int to_ranks = pipeline.stages[to].tensor_parallel;
     const bool one_node = a.with_next;
-    const Bytes message = boundary_bytes();
+    const Bytes message = boundary_bytes(pipeline);
     const auto out = s_.send_time(a.place, b.place, from_ranks, to_ranks, one_node, message);
     if (!out) return fail(out.error());
     const auto back = s_.send_time(b.place, a.place, to_ranks, from_ranks, one_node, message);
@@ -311,40 +296,17 @@ class CostModel::Pricer {
     return least;
   }
 
-  /// Sorts `values` and returns how often the most frequent is there.
-  static int longest_run(std::vector<int>& values) {
-    std::sort(values.begin(), values.end());
-    int longest = 0;
-    int run = 0;
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      run = i > 0 && values[i] == values[i - 1] ? run + 1 : 1;
-      longest = std::max(longest, run);
-    }
-    return longest;
-  }
-
-  /// A sum over unlike devices or zones is as slow as over its slowest pair.
+  /// A sum over unlike devices or zones is as slow as over its slowest pair; over unlike nodes as if all were like the
+  /// one that makes it slowest.
   Result<void> price_reduction(Reduction& reduction) {
     const std::span holders = costs_.holders_of(reduction);
-    int first_node = std::numeric_limits<int>::max();
-    int last_node = 0;
     bool alike = true;
-    int busy = 1;
-    s_.holder_nodes.clear();
+    s_.holds.assign(costs_.stages.size(), 0);
     for (const std::size_t holder : holders) {
-      const StageFacts& facts = s_.facts[holder];
-      first_node = std::min(first_node, facts.first_node);
-      last_node = std::max(last_node, facts.last_node);
-      alike = alike && facts.place == s_.facts[holders.front()].place;
-      busy = std::max(busy, facts.busy_ranks);
-      const Pipeline& pipeline = pipeline_of(holder);
-      for (int copy = 0; copy < pipeline.count; ++copy)
-        s_.holder_nodes.push_back(s_.nodes[facts.index + static_cast<std::size_t>(copy) * pipeline.stages.size()]);
+      alike = alike && s_.facts[holder].place == s_.facts[holders.front()].place;
+      s_.holds[holder] = 1;
     }
-    const bool one_node = first_node == last_node;
-    // Every rank of a node takes part in some sum; those of one tensor-parallel group in different ones.
-    const int ranks = longest_run(s_.holder_nodes);
-    const int rings = one_node ? 1 : (busy + ranks - 1) / ranks;
+    const bool one_node = find_loads() == 1;
     const double pieces = costs_.buckets_of(reduction);
     const Bytes piece = reduction.amount / pieces;
     for (const std::size_t from : holders) {
@@ -352,10 +314,12 @@ class CostModel::Pricer {
         const std::uint32_t a = s_.facts[from].place;
         const std::uint32_t b = s_.facts[to].place;
         if (!alike && a == b) continue;
-        const auto time = s_.all_reduce_time(a, b, ranks, rings, reduction.replicas, one_node, piece);
-        if (!time) return fail(time.error());
-        reduction.time = std::max(reduction.time, time->time * pieces);
-        note_link(costs_, *time, s_.places[a], s_.places[b], one_node);
+        for (const RingLoad& load : s_.loads) {
+          const auto time = s_.all_reduce_time(a, b, load.ranks, load.rings, reduction.replicas, one_node, piece);
+          if (!time) return fail(time.error());
+          reduction.time = std::max(reduction.time, time->time * pieces);
+          note_link(costs_, *time, s_.places[a], s_.places[b], one_node);
+        }
         if (alike) break;
       }
       if (alike) break;
@@ -364,6 +328,29 @@ class CostModel::Pricer {
       reduction.time += reduction.amount / rate;
     if (!alike) add_reduction_egress(reduction, holders);
     return {};
+  }
+
+  /// Fills s_.loads with what the nodes of s_.holds have, and returns how many nodes those are. Every rank of a node
+  /// takes part in some sum; those of one tensor-parallel group in different ones.
+  std::int64_t find_loads() {
+    s_.loads.clear();
+    std::int64_t nodes = 0;
+    for (const NodeUse::Node& node : s_.nodes.nodes()) {
+      int here = 0;
+      for (const NodeUse::Group& group : s_.nodes.groups_of(node))
+        if (s_.holds[static_cast<std::size_t>(group.stage)] != 0) here += group.count;
+      if (here == 0) continue;
+      nodes += node.count;
+      const int rings = (node.ranks + here - 1) / here;
+      const auto known =
+          std::find_if(s_.loads.begin(), s_.loads.end(), [&](const RingLoad& load) { return load.ranks == here; });
+      if (known == s_.loads.end())
+        s_.loads.push_back({here, rings});
+      else
+        known->rings = std::max(known->rings, rings);
+    }
+    if (nodes == 1) s_.loads.front().rings = 1;  // none leaves the node
+    return nodes;
   }
 
   /// A ring that visits zone after zone leaves each once: 2(n - 1)/n of the gradients cross there, all slices of them.
@@ -428,7 +415,7 @@ class CostModel::Pricer {
     const bool ring = stage.chunks() > 1;
     const int neighbours =
         stages == 1 ? 0 : (costs.stage > 0 || ring ? 1 : 0) + (costs.stage + 1 < stages || ring ? 1 : 0);
-    memory.communication = boundary_bytes() * (2.0 * neighbours);
+    memory.communication = boundary_bytes(pipeline) * (2.0 * neighbours);
     const Place& place = s_.places[s_.facts[index].place];
     memory.base = place.base;
     if (place.base_input) costs_.inputs.push_back(*place.base_input);

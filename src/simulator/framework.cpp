@@ -40,6 +40,22 @@ std::map<Precision, StateBytes> read_state(const TomlTable& root) {
   return state;
 }
 
+std::vector<Schedule> read_schedules(const TomlTable& table) {
+  std::vector<Schedule> schedules;
+  for (const std::string& name : table.texts("schedules")) {
+    const auto schedule = parse_schedule(name);
+    if (!schedule) {
+      table.reject("schedules", schedule.error().what, schedule.error().hint);
+      return schedules;
+    }
+    if (std::find(schedules.begin(), schedules.end(), *schedule) != schedules.end())
+      table.reject("schedules", fmt::format("schedule '{}' is named twice", name));
+    schedules.push_back(*schedule);
+  }
+  if (schedules.empty()) table.reject("schedules", "'schedules' is empty", "remove it: all schedules");
+  return schedules;
+}
+
 void read_memory(const TomlTable& table, Framework& framework) {
   constexpr NumberRange size{.minimum = 0.0, .maximum = 1e15};
   if (table.has("base_bytes")) {
@@ -102,6 +118,7 @@ Result<Framework> parse_framework(std::string_view text, std::string_view source
     framework.supports_recompute = supports.boolean("recompute");
     framework.supports_optimizer_sharding = supports.boolean("optimizer_sharding");
     framework.supports_tensor_parallel = supports.boolean("tensor_parallel");
+    if (supports.has("schedules")) framework.schedules = read_schedules(supports);
   }
   read_memory(root.table("memory"), framework);
   read_time(root.table("time"), framework);

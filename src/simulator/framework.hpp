@@ -3,6 +3,7 @@
 // the file states together with the data that they were fitted to.
 #pragma once
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -33,6 +34,10 @@ struct Framework {
   bool supports_recompute = true;
   bool supports_optimizer_sharding = true;
   bool supports_tensor_parallel = true;
+  std::vector<Schedule> schedules{};  ///< that it runs; empty: all
+  [[nodiscard]] bool supports(Schedule schedule) const {
+    return schedules.empty() || std::find(schedules.begin(), schedules.end(), schedule) != schedules.end();
+  }
 
   // Memory of a process.
   std::optional<Bytes> base{};  ///< before its first tensor, where nothing below or in the profile says it

@@ -1,6 +1,7 @@
 // What to change first when a plan does not fit into memory.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <functional>
 
 #include "core/terminal.hpp"
@@ -59,14 +60,29 @@ std::optional<std::string> first_remedy(const Plan& plan, const StagePrediction&
     return "optimizer_sharding = \"zero1\"";
   if (works([&](Plan& changed) { return recompute(changed, Recompute::selective); }))
     return fmt::format("recompute = \"selective\" on stage {} of pipeline {}", worst.stage, worst.pipeline_entry);
-  for (int micro_batch = plan.micro_batch - 1; micro_batch >= 1; --micro_batch)
-    if (plan.micro_batch % micro_batch == 0 && works([&](Plan& changed) {
-          for (Pipeline& pipeline : changed.pipelines) pipeline.micro_batches *= plan.micro_batch / micro_batch;
-          changed.micro_batch = micro_batch;
+  // The batch stays: smaller micro-batches are more. Where pipelines differ, only the worst one's change.
+  const auto worst_entry = static_cast<std::size_t>(worst.pipeline_entry);
+  const int had = plan.micro_batch_of(plan.pipelines[worst_entry]);
+  const bool all_alike = std::all_of(plan.pipelines.begin(), plan.pipelines.end(),
+                                     [&](const Pipeline& pipeline) { return plan.micro_batch_of(pipeline) == had; });
+  const auto divide = [&](Plan& changed, std::size_t entry, int micro_batch) {
+    Pipeline& pipeline = changed.pipelines[entry];
+    pipeline.micro_batches *= plan.micro_batch_of(pipeline) / micro_batch;
+    pipeline.micro_batch = micro_batch;
+  };
+  const auto divide_all = [&](Plan& changed, int micro_batch) {
+    for (std::size_t entry = 0; entry < changed.pipelines.size(); ++entry) divide(changed, entry, micro_batch);
+  };
+  for (int micro_batch = had - 1; micro_batch >= 1; --micro_batch)
+    if (had % micro_batch == 0 && works([&](Plan& changed) {
+          if (all_alike)
+            divide_all(changed, micro_batch);
+          else
+            divide(changed, worst_entry, micro_batch);
           return true;
         }))
-      return fmt::format("micro_batch = {} and {} times the micro_batches", micro_batch,
-                         plan.micro_batch / micro_batch);
+      return fmt::format("micro_batch = {} and {} times the micro_batches{}", micro_batch, had / micro_batch,
+                         all_alike ? "" : fmt::format(" on pipeline {}", worst_entry));
   if (works([&](Plan& changed) { return recompute_everywhere(changed, Recompute::selective); }))
     return "recompute = \"selective\" on all stages";
   if (works([&](Plan& changed) { return recompute(changed, Recompute::full); }))
@@ -80,13 +96,13 @@ std::optional<std::string> first_remedy(const Plan& plan, const StagePrediction&
   };
   if (works(more_tensor_parallel)) return "twice the tensor_parallel on all stages";
   if (works([&](Plan& changed) {
-        if (changed.micro_batch == 1) return false;
-        for (Pipeline& pipeline : changed.pipelines) pipeline.micro_batches *= changed.micro_batch;
-        changed.micro_batch = 1;
+        if (all_alike && had == 1) return false;
+        divide_all(changed, 1);
         return recompute_everywhere(changed, Recompute::full);
       }))
-    return fmt::format("micro_batch = 1, {} times the micro_batches, and recompute = \"full\" on all stages",
-                       plan.micro_batch);
+    return all_alike
+               ? fmt::format("micro_batch = 1, {} times the micro_batches, and recompute = \"full\" on all stages", had)
+               : "micro_batch = 1, as many times the micro_batches, and recompute = \"full\" on all stages";
   return std::nullopt;
 }
 

@@ -7,20 +7,11 @@
 #include <bit>
 
 #include "core/terminal.hpp"
+#include "simulator/node_sizes.hpp"
 
 namespace sailor::simulator {
 
 namespace {
-
-DevicesPerNode devices_per_node(const Cluster* cluster) {
-  DevicesPerNode devices;
-  if (cluster == nullptr) return devices;
-  for (const NodeGroup& group : cluster->groups) {
-    int& count = devices[group.gpu];
-    count = count == 0 ? group.gpus_per_node : std::min(count, group.gpus_per_node);
-  }
-  return devices;
-}
 
 /// Smallest memory among the nodes that carry the type, in the stage's zone when it names one.
 std::optional<Bytes> capacity_of(const Environment& environment, const GpuType& type, const std::string& zone) {
@@ -41,7 +32,8 @@ std::uint64_t bits_of(Bytes amount) { return std::bit_cast<std::uint64_t>(amount
 
 }  // namespace
 
-PriceList::PriceList(const Environment& environment) : env(environment), devices(devices_per_node(env.cluster)) {
+PriceList::PriceList(const Environment& environment) : env(environment) {
+  if (env.cluster != nullptr) node_sizes = simulator::node_sizes(env.cluster->groups);
   if (env.costs == nullptr) own_costs_.emplace(env.model, env.profile, env.gpus, env.measured_only);
   parameters.push_back(0.0);
   for (int layer = 0; layer < env.model.layers(); ++layer)
@@ -88,8 +80,9 @@ Result<std::string> PriceList::zone_of(const Stage& stage) const {
 Result<void> PriceList::check_linked(const Place& a, const Place& b) const {
   if (a.zone == b.zone || env.cluster == nullptr || env.cluster->zones.empty()) return {};
   if (env.profile.names_zone(a.zone) && env.profile.names_zone(b.zone)) return {};
-  return fail(ErrorCode::not_found, fmt::format("no link joins the zones '{}' and '{}'", a.zone, b.zone),
-              "add it to [[links]] of the cluster file, or measure it with sailor-profile links --zone");
+  return fail(
+      ErrorCode::not_found, fmt::format("no link joins the zones '{}' and '{}'", a.zone, b.zone),
+      "add it with its bandwidth to [[links]] of the cluster file, or measure it with sailor-profile links --zone");
 }
 
 Result<void> PriceList::find_base(Place& place) const {
@@ -119,7 +112,9 @@ const ZoneLink* PriceList::zone_link(const Place& from, const Place& to) const {
   return nullptr;
 }
 
-Result<const LayerTable*> PriceList::table_of(const Plan& plan, const Stage& stage, std::uint32_t at, int busy_ranks) {
+Result<const LayerTable*> PriceList::table_of(const Plan& plan, const Pipeline& pipeline, const Stage& stage,
+                                              std::uint32_t at, int busy_ranks) {
+  const int micro_batch = plan.micro_batch_of(pipeline);
   const Place& place = places[at];
   std::uint32_t gpu = at;  // the first place with the same GPU
   for (std::uint32_t i = 0; i < at; ++i)
@@ -128,7 +123,7 @@ Result<const LayerTable*> PriceList::table_of(const Plan& plan, const Stage& sta
       break;
     }
   const auto u = [](auto value) { return static_cast<std::uint64_t>(value); };
-  const PriceKey key{u(gpu) << 32 | u(stage.tensor_parallel), u(plan.micro_batch) << 32 | u(plan.job.sequence_length),
+  const PriceKey key{u(gpu) << 32 | u(stage.tensor_parallel), u(micro_batch) << 32 | u(plan.job.sequence_length),
                      u(busy_ranks) << 32 | u(stage.recompute) << 8 | u(plan.job.precision)};
   auto& entry = tables_[key];
   if (!entry)
@@ -138,7 +133,7 @@ Result<const LayerTable*> PriceList::table_of(const Plan& plan, const Stage& sta
                                                                    .precision = plan.job.precision,
                                                                    .recompute = stage.recompute,
                                                                    .tensor_parallel = stage.tensor_parallel,
-                                                                   .micro_batch = plan.micro_batch,
+                                                                   .micro_batch = micro_batch,
                                                                    .sequence_length = plan.job.sequence_length,
                                                                    .busy_ranks = busy_ranks}));
   if (!*entry) return fail(entry->error());
@@ -153,8 +148,8 @@ Result<LinkTime> PriceList::send_time(std::uint32_t from, std::uint32_t to, int 
   const Place& sender = places[from];
   const Place& receiver = places[to];
   Result<LinkTime> time = LinkTime{};
-  if (const ZoneLink* link = zone_link(sender, receiver))
-    time->time = link->latency + message / link->bandwidth;
+  if (const ZoneLink* link = zone_link(sender, receiver); link != nullptr && link->bandwidth)
+    time->time = link->latency + message / *link->bandwidth;
   else if (auto linked = check_linked(sender, receiver); !linked)
     return fail(linked.error());
   else
@@ -174,9 +169,9 @@ Result<LinkTime> PriceList::all_reduce_time(std::uint32_t from, std::uint32_t to
   const Place& a = places[from];
   const Place& b = places[to];
   Result<LinkTime> time = LinkTime{};
-  if (const ZoneLink* link = zone_link(a, b))
+  if (const ZoneLink* link = zone_link(a, b); link != nullptr && link->bandwidth)
     // A ring through the link: 2(n - 1) steps of 1/n each (Patarasuk & Yuan 2009).
-    time->time = (link->latency + message / replicas / link->bandwidth) * (2.0 * (replicas - 1));
+    time->time = (link->latency + message / replicas / *link->bandwidth) * (2.0 * (replicas - 1));
   else if (auto linked = check_linked(a, b); !linked)
     return fail(linked.error());
   else

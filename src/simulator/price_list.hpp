@@ -49,8 +49,10 @@ struct PriceList {
 
   /// Index into `places`. Errors: not_found (GPU, zone, memory of a process), invalid_input (another name of a GPU).
   Result<std::uint32_t> place_of(const Stage& stage);
-  /// What the model's layers cost at a stage while `busy_ranks` compute on its node. Errors as make_layer_table().
-  Result<const LayerTable*> table_of(const Plan& plan, const Stage& stage, std::uint32_t place, int busy_ranks);
+  /// What the model's layers cost at a stage of a pipeline while `busy_ranks` compute on its node. Errors as
+  /// make_layer_table().
+  Result<const LayerTable*> table_of(const Plan& plan, const Pipeline& pipeline, const Stage& stage,
+                                     std::uint32_t place, int busy_ranks);
   /// One message between two stages of which `from_ranks` and `to_ranks` of a node communicate at once. Errors:
   /// not_found.
   Result<LinkTime> send_time(std::uint32_t from, std::uint32_t to, int from_ranks, int to_ranks, bool one_node,
@@ -63,7 +65,7 @@ struct PriceList {
   [[nodiscard]] const ZoneLink* zone_link(const Place& from, const Place& to) const;
 
   Environment env;
-  DevicesPerNode devices;
+  NodeSizes node_sizes;
   std::vector<double> parameters;  ///< of layers [0, i), whole
   double tied = 0.0;               ///< parameters of the tied embedding
   std::vector<Place> places;

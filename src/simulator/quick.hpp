@@ -2,6 +2,8 @@
 // without its details. Winners are to be ranked again by simulate().
 #pragma once
 
+#include <vector>
+
 #include "core/error.hpp"
 #include "core/units.hpp"
 #include "plan/plan.hpp"
@@ -12,10 +14,23 @@ namespace sailor::simulator {
 
 struct QuickPrediction {
   Seconds iteration_time{};
+  Seconds pipeline_time{};  ///< until the last backward pass of the slowest pipeline
   Usd cost_per_iteration{};
   Bytes peak_memory{};           ///< largest over ranks
-  double memory_headroom = 1.0;  ///< smallest share of a device's memory that stays free, negative when it does not fit;
-                                 ///< 1 when no device's memory is known
+  double memory_headroom = 1.0;  ///< smallest share of a device's memory that stays free, negative when it does not
+                                 ///< fit; 1 when no device's memory is known
+};
+
+/// The iteration time as a function of how many micro-batches n_e each entry of Plan::pipelines has:
+///   max over entries of fixed + per_micro_batch x n_e + tail
+/// - that of QuickPrediction, for these numbers of micro-batches and all others, where reductions come after the
+/// backward pass. Where they overlap it (Framework::overlaps_reduction), `tail` is what it would be without.
+struct EntryTimes {
+  Seconds fixed{};
+  Seconds per_micro_batch{};
+  /// From the end of the pipeline's passes to the end of the iteration, should nobody wait for another entry: the
+  /// reductions and updates behind its passes, those of others with which it shares a reduction included.
+  Seconds tail{};
 };
 
 /// Remembers what it looked up, so one for many plans, and one thread at a time. The environment must outlive it.
@@ -25,11 +40,17 @@ class QuickSimulator {
 
   /// Errors as simulate().
   Result<QuickPrediction> predict(const Plan& plan);
+  /// Of the plan that was predicted last and without error, by entry of Plan::pipelines; valid until the next.
+  [[nodiscard]] const std::vector<EntryTimes>& entries() const;
 
  private:
   CostModel model_;
   PlanCosts costs_;
   IterationScratch scratch_;
+  // Made when asked for.
+  mutable bool has_entries_ = false;
+  mutable std::vector<EntryTimes> entries_;
+  mutable std::vector<Seconds> tails_;  // by stage
 };
 
 }  // namespace sailor::simulator

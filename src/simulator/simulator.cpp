@@ -128,6 +128,10 @@ void find_bound(const PlanCosts& costs, const IterationTimes& times, Prediction&
     else if (beside)
       transfers += both * pipeline.micro_batches;
   }
+  prediction.slowest_entry = static_cast<int>(times.slowest_pipeline);
+  prediction.transfer_time =
+      std::min(pipeline.overlaps_transfers ? std::max(Seconds{}, transfers - slowest) : transfers,
+               std::max(Seconds{}, times.pipelines - slowest));
   const Seconds reduction = (times.reduced - times.pipelines) + (times.end - times.updated);
   const Seconds bubble = times.pipelines - slowest - (pipeline.overlaps_transfers ? Seconds{} : transfers);
   if (times.pipelines > Seconds(0))

@@ -110,6 +110,8 @@ struct Prediction {
   Bound bound = Bound::compute;
   int straggler_entry = 0;  ///< the pipeline and stage that ends last
   int straggler_stage = 0;
+  int slowest_entry = 0;    ///< the pipeline whose passes end last
+  Seconds transfer_time{};  ///< part of the pipeline time: messages that keep its busiest stage from computing
   Usd cost_per_iteration{};
   Usd gpu_cost_per_iteration{};     ///< part of the cost: device-hours
   Usd egress_cost_per_iteration{};  ///< part of the cost: bytes that leave a zone

@@ -133,6 +133,17 @@ void predict(benchmark::State& state, const std::vector<Plan>& plans) {
 void price_one_plan(benchmark::State& state) { predict(state, {plan(2)}); }
 BENCHMARK(price_one_plan);
 
+/// As many copies of one pipeline as the argument: the time should hardly depend on it.
+void price_copies(benchmark::State& state) {
+  Plan copies = plan(2);
+  const auto count = static_cast<int>(state.range(0));
+  copies.job.global_batch *= count;
+  copies.job.global_batch /= copies.pipelines.front().count;
+  copies.pipelines.front().count = count;
+  predict(state, {copies});
+}
+BENCHMARK(price_copies)->Arg(4)->Arg(60)->Arg(1000);
+
 /// 4,096 different ones in turn.
 void price_many_plans(benchmark::State& state) {
   std::vector<Plan> plans;

@@ -94,7 +94,7 @@ struct RandomWorld {
     for (int i = 0; i < entries; ++i) {
       plan.pipelines.push_back(random_entry(plan.schedule, most_tensor_parallel));
       const Pipeline& pipeline = plan.pipelines.back();
-      plan.job.global_batch += pipeline.count * pipeline.micro_batches * plan.micro_batch;
+      plan.job.global_batch += pipeline.count * pipeline.micro_batches * plan.micro_batch_of(pipeline);
     }
     return plan;
   }
@@ -113,6 +113,7 @@ struct RandomWorld {
     const int stages = *rc::gen::inRange(interleaved ? 2 : 1, interleaved ? 4 : 5);
     const int chunks = interleaved ? *rc::gen::inRange(2, model.layers() / stages + 1) : 1;
     pipeline.count = *rc::gen::inRange(1, 3);
+    pipeline.micro_batch = *rc::gen::element(0, 0, 1, 2);
     pipeline.micro_batches = interleaved ? stages * *rc::gen::inRange(1, 4) : *rc::gen::inRange(1, 7);
     std::vector<LayerRange> ranges;  // every one at least a layer, the rest anywhere
     int first = 0;

@@ -24,6 +24,7 @@ namespace fs = std::filesystem;
 struct PipelineSketch {
   int micro_batches;
   std::vector<int> bounds;
+  int micro_batch = 0;  // 0: the plan's
 };
 
 // Small enough that a run of 20 iterations takes a moment. With a local window, so that blocks differ.
@@ -111,6 +112,7 @@ class Training : public ::testing::Test {
     for (const PipelineSketch& sketch : pipelines) {
       Pipeline pipeline;
       pipeline.micro_batches = sketch.micro_batches;
+      pipeline.micro_batch = sketch.micro_batch;
       for (std::size_t i = 0; i + 1 < sketch.bounds.size(); ++i) {
         Stage stage;
         stage.layers = {sketch.bounds[i], sketch.bounds[i + 1]};
@@ -118,7 +120,7 @@ class Training : public ::testing::Test {
         pipeline.stages.push_back(stage);
       }
       plan.pipelines.push_back(pipeline);
-      plan.job.global_batch += sketch.micro_batches * micro_batch;
+      plan.job.global_batch += sketch.micro_batches * plan.micro_batch_of(pipeline);
     }
     ASSERT_TRUE(save_plan(plan, folder_ / "plan.toml"));
   }
@@ -161,7 +163,9 @@ class Training : public ::testing::Test {
          {Division{"2 data-parallel ranks", 2, {{2, {0, 6}}, {2, {0, 6}}}, 2},
           Division{"2 stages", 1, {{8, {0, 3, 6}}}, 2}, Division{"2 x 2", 2, {{2, {0, 3, 6}}, {2, {0, 3, 6}}}, 4},
           Division{"unequal pipelines", 1, {{5, {0, 2, 6}}, {3, {0, 6}}}, 3},
-          Division{"unequal splits", 2, {{3, {0, 1, 6}}, {1, {0, 5, 6}}}, 4}}) {
+          Division{"unequal splits", 2, {{3, {0, 1, 6}}, {1, {0, 5, 6}}}, 4},
+          // 1 x 3 + 2 x 1 + 3 x 1 sequences: samples and the weights of gradients count by sequence.
+          Division{"unequal micro-batches", 1, {{1, {0, 2, 6}, 3}, {2, {0, 6}}, {1, {0, 6}, 3}}, 4}}) {
       SCOPED_TRACE(division.name);
       write_plan(model, division.micro_batch, division.pipelines);
       const std::vector<double> values = losses(division.ranks);

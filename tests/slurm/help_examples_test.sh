@@ -25,6 +25,7 @@ prepare() {
   sailor-data bytes --output corpus README.md
   OMPI_MCA_btl=self,vader mpirun -n 2 sailor-profile layers --model tiny-gpt --micro-batches 1,2,4 --store store
   srun -N 2 -n 2 sailor-profile links --store store
+  srun -N 1 -n 2 sailor-profile links --store store
   # A session with the id that examples name.
   local file id
   file=$(find store -name '*.h5' | head -1)

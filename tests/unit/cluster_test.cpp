@@ -52,6 +52,29 @@ std::string error_with(const std::string& from, const std::string& to) {
   return cluster ? "" : cluster.error().message();
 }
 
+TEST(Cluster, LinkWithoutBandwidthSaysOnlyWhatBytesCost) {
+  const auto linked = [](const std::string& keys) {
+    return parse_cluster(std::string(example) + "[[zones]]\nname = \"b\"\n[[links]]\nfrom = \"a\"\nto = \"b\"\n" + keys,
+                         "c.toml", catalogue());
+  };
+  const auto cluster = linked("egress_usd_per_byte = 1e-11\n");
+  ASSERT_TRUE(cluster.has_value()) << cluster.error().message();
+  EXPECT_FALSE(cluster->links[0].bandwidth.has_value());
+  const std::string text = cluster_to_toml(*cluster);
+  EXPECT_EQ(text.find("bandwidth"), std::string::npos) << text;
+  const auto again = parse_cluster(text, "c.toml", catalogue());
+  ASSERT_TRUE(again.has_value()) << again.error().message();
+  EXPECT_EQ(again->links[0].egress_usd_per_byte, 1e-11);
+
+  EXPECT_EQ(
+      linked("").error().message(),
+      "c.toml:34:8: the link a - b has neither bandwidth_bytes_per_s nor egress_usd_per_byte; add one of them, or "
+      "remove the link: times are then those of the profile");
+  EXPECT_EQ(linked("latency_s = 0.1\negress_usd_per_byte = 1e-11\n").error().message(),
+            "c.toml:36:13: 'latency_s' is there without bandwidth_bytes_per_s; add the bandwidth; without both, times "
+            "are those of the profile");
+}
+
 TEST(GpuCatalogue, NamesAliasesAndGresFindTheSameType) {
   EXPECT_EQ(catalogue().find("gh-96")->name, "GH200-96");
   EXPECT_EQ(catalogue().find("GH200")->name, "GH200-96");

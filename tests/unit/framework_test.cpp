@@ -85,7 +85,8 @@ TEST(Framework, PrecisionThatItDoesNotTrainWithIsRefusedWithThoseItDoes) {
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().code, ErrorCode::unavailable);
   EXPECT_EQ(refused.error().message(),
-            "framework 'ours' does not train with precision tf32; use precision fp32, bf16, or name another framework with --framework");
+            "framework 'ours' does not train with precision tf32; use precision fp32, bf16, or name another framework "
+            "with --framework");
 }
 
 TEST(Framework, BaseMemoryMayBeLeftToTheProfile) {
@@ -132,6 +133,9 @@ TEST(Framework, OurRuntimeTrainsInFp32AndSaysWhatItAssumes) {
   EXPECT_EQ(framework->base, Bytes(1073741824));
   EXPECT_TRUE(framework->base_source.starts_with("assumption"));
   EXPECT_FALSE(framework->supports_recompute);
+  EXPECT_TRUE(framework->supports(Schedule::one_f_one_b));
+  EXPECT_FALSE(framework->supports(Schedule::gpipe));
+  EXPECT_TRUE(Framework{}.supports(Schedule::interleaved_1f1b));
 }
 
 TEST(Framework, MegatronDeepSpeedKeepsTwentyBytesForEveryParameter) {

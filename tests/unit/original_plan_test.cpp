@@ -6,8 +6,13 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
 
 #include "core/files.hpp"
+
+#ifdef SAILOR_HAVE_RAPIDCHECK
+#include <rapidcheck/gtest.h>
+#endif
 
 namespace sailor {
 namespace {
@@ -150,6 +155,114 @@ TEST(OriginalPlan, WhatIsWrongIsNamedWithThePathOfKeys) {
   EXPECT_EQ(load_original_plan("/no/such.json", {.model = model, .gpu_name = gpu_name}).error().code,
             ErrorCode::not_found);
 }
+
+/// What a plan trains, in an order that does not depend on how it was folded.
+std::vector<std::string> rows_of(const Plan& plan) {
+  std::vector<std::string> rows;
+  for (const Pipeline& pipeline : plan.pipelines) {
+    std::string row = fmt::format("{} of {}", pipeline.micro_batches, plan.micro_batch_of(pipeline));
+    for (const Stage& stage : pipeline.stages)
+      row += fmt::format(" [{}, {}) {} {} {}", stage.layers.first, stage.layers.last, stage.gpu, stage.tensor_parallel,
+                         stage.zone);
+    rows.insert(rows.end(), static_cast<std::size_t>(pipeline.count), row);
+  }
+  std::sort(rows.begin(), rows.end());
+  return rows;
+}
+
+/// Three replicas of two stages, seven micro-batches of 2.
+Plan expressible() {
+  const auto original = parse(example);
+  EXPECT_TRUE(original.has_value());
+  return original ? original->plan : Plan{};
+}
+
+TEST(OriginalPlan, IsWrittenAsTheOriginalReadsIt) {
+  Plan plan = expressible();
+  // In the wrong order: readers give the first pipelines the micro-batches that are left over.
+  std::reverse(plan.pipelines.begin(), plan.pipelines.end());
+  const auto text = original_plan_to_json(plan, {{"GH200-96", 4}, {"A100-40", 8}});
+  ASSERT_TRUE(text.has_value()) << text.error().message();
+  EXPECT_EQ(*text,
+            R"({"pipeline_list":[{"num_stages":2,"layers_per_stage":[[0,1],[2,3]],)"
+            R"("tmp_per_stage":[[[[["GH-96",4,"a"]],4],[[["GH-96",4,"a"]],4],[[["A100-40",8,"b"]],2]],)"
+            R"([[[["GH-96",4,"a"]],4],[[["GH-96",4,"a"]],4],[[["GH-96",4,"a"]],2]]],"dp":[3,3]}],"mbs":2,"gbs":14})"
+            "\n");
+  // The reader knows A100-40 as A100.
+  std::string renamed = *text;
+  renamed.replace(renamed.find("A100-40"), 7, "A100");
+  const auto again = parse(renamed);
+  ASSERT_TRUE(again.has_value()) << again.error().message();
+  EXPECT_EQ(rows_of(again->plan), rows_of(plan));
+}
+
+TEST(OriginalPlan, SaysWhyAPlanCannotBeWritten) {
+  const auto why_not = [](const std::function<void(Plan&)>& change) {
+    Plan plan = expressible();
+    change(plan);
+    const auto text = original_plan_to_json(plan, {});
+    return text ? "" : text.error().what;
+  };
+  const std::string cannot = "the original Sailor's JSON cannot express this plan: ";
+  EXPECT_EQ(why_not([](Plan&) {}), "");
+  EXPECT_EQ(why_not([](Plan& plan) { plan.schedule = Schedule::gpipe; }),
+            cannot + "its schedule is gpipe, the format's always 1f1b");
+  EXPECT_EQ(why_not([](Plan& plan) { plan.optimizer_sharding = OptimizerSharding::zero1; }),
+            cannot + "optimizer_sharding is zero1");
+  EXPECT_EQ(why_not([](Plan& plan) { plan.pipelines[1].stages[1].recompute = Recompute::full; }),
+            cannot + "stage 1 of pipeline 1 recomputes activations (full)");
+  EXPECT_EQ(why_not([](Plan& plan) {
+              plan.pipelines[1].stages[0].layers = {0, 1};
+              plan.pipelines[1].stages[1].layers = {1, 4};
+            }),
+            cannot + "stage 0 holds layers [0, 2) in pipeline 0 and [0, 1) in pipeline 1");
+  EXPECT_EQ(why_not([](Plan& plan) {
+              plan.pipelines[2].stages.pop_back();
+              plan.pipelines[2].stages[0].layers = {0, 4};
+            }),
+            cannot + "pipeline 0 has 2 stages and pipeline 2 has 1");
+  EXPECT_EQ(why_not([](Plan& plan) { plan.pipelines[1].micro_batch = 4; }),
+            cannot + "pipeline 0 has micro-batches of 2 and pipeline 1 of 4");
+  EXPECT_EQ(why_not([](Plan& plan) { plan.pipelines[0].micro_batches = 4; }),
+            cannot + "its pipelines have 2 to 4 micro-batches, the format's differ by one at most");
+  EXPECT_EQ(why_not([](Plan& plan) {
+              plan.pipelines[0].stages[0].later_chunks = {{3, 4}};
+            }),
+            cannot + "stage 0 holds several chunks of layers");
+}
+
+#ifdef SAILOR_HAVE_RAPIDCHECK
+RC_GTEST_PROP(OriginalPlan, WhatIsWrittenIsReadBack, ()) {
+  Plan plan;
+  const Model model = four_layers();
+  plan.job = {.model = model.name, .sequence_length = model.max_sequence_length, .precision = Precision::tf32};
+  plan.micro_batch = *rc::gen::inRange(1, 9);
+  const int stages = *rc::gen::inRange(1, 5);
+  std::vector<LayerRange> layers;
+  for (int s = 0; s < stages; ++s) layers.push_back({s, s + 1 == stages ? 4 : s + 1});
+  const int entries = *rc::gen::inRange(1, 5);
+  const int fewest = *rc::gen::inRange(1, 50);
+  for (int i = 0; i < entries; ++i) {
+    Pipeline pipeline{.count = *rc::gen::inRange(1, 4), .micro_batches = fewest + *rc::gen::inRange(0, 2)};
+    for (const LayerRange& range : layers)
+      pipeline.stages.push_back({.layers = range,
+                                 .gpu = *rc::gen::element<std::string>("GH200-96", "A100-40"),
+                                 .tensor_parallel = *rc::gen::element(1, 2, 4),
+                                 .zone = *rc::gen::element<std::string>("a", "b")});
+    plan.job.global_batch += pipeline.count * pipeline.micro_batches * plan.micro_batch;
+    plan.pipelines.push_back(std::move(pipeline));
+  }
+  const auto text = original_plan_to_json(plan, {{"GH200-96", 4}, {"A100-40", 4}});
+  RC_ASSERT(text.has_value());
+  const auto again = parse_original_plan(
+      *text, "o.json", {.model = model, .precision = Precision::tf32, .gpu_name = [](std::string_view name) {
+                          return Result<std::string>(name == "GH-96" ? "GH200-96" : std::string(name));
+                        }});
+  RC_ASSERT(again.has_value());
+  RC_ASSERT(rows_of(again->plan) == rows_of(plan));
+  RC_ASSERT(again->plan.job.global_batch == plan.job.global_batch);
+}
+#endif
 
 TEST(OriginalPlan, PublishedRunsAreRead) {
   const char* folder = std::getenv("SAILOR_PUBLISHED_DIR");

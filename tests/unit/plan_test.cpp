@@ -5,6 +5,7 @@
 #endif
 
 #include <filesystem>
+#include <map>
 
 #include "plan/placement.hpp"
 #include "plan/plan.hpp"
@@ -171,6 +172,41 @@ TEST(Plan, FileWithoutOptimizerShardingMeansNoneAndIsWrittenWithout) {
   EXPECT_NE(plan_fingerprint(sharded), plan_fingerprint(plan));
 }
 
+TEST(Plan, PipelinesMayHaveMicroBatchesOfTheirOwn) {
+  // 2 pipelines x 3 x 2 sequences and one of 1 x 4 sequences: 16.
+  std::string text = example;
+  text.replace(text.find("micro_batches = 2"), 17, "micro_batches = 1\nmicro_batch = 4");
+  const Plan plan = parsed(text.c_str());
+  EXPECT_EQ(plan.micro_batch_of(plan.pipelines[0]), 2);
+  EXPECT_EQ(plan.micro_batch_of(plan.pipelines[1]), 4);
+  EXPECT_TRUE(check_plan(plan));
+  EXPECT_EQ(describe(plan),
+            "2 pipelines of 2 stages on GH200-96 x2, A100-40 with micro-batch 2 + 1 pipeline of 1 stage on GH200-96 "
+            "with micro-batch 4");
+  EXPECT_EQ(micro_batch_text(plan), "2 to 4");
+  const Plan again = parsed(plan_to_toml(plan).c_str());
+  EXPECT_EQ(plan_to_toml(again), plan_to_toml(plan));
+  EXPECT_EQ(again.pipelines[1].micro_batch, 4);
+  EXPECT_NE(plan_fingerprint(plan), plan_fingerprint(parsed()));
+
+  EXPECT_EQ(error_with("micro_batch = 4", "micro_batch = 3", text),
+            "p.toml:6:16: 7 micro-batches of 2 to 3 make 15 sequences but global_batch is 16; change micro_batches, "
+            "micro_batch or global_batch");
+  EXPECT_EQ(error_with("micro_batch = 4", "micro_batch = 0", text),
+            "p.toml:24:15: 'pipelines[1].micro_batch' is 0 but must be at least 1");
+}
+
+TEST(Plan, OwnMicroBatchThatEqualsThePlansIsNotWritten) {
+  std::string text = example;
+  text.replace(text.find("micro_batches = 2"), 17, "micro_batches = 2\nmicro_batch = 2");
+  const Plan plan = parsed(text.c_str());
+  EXPECT_EQ(plan.pipelines[1].micro_batch, 0);
+  Plan named = parsed();
+  named.pipelines[0].micro_batch = 2;
+  EXPECT_EQ(plan_to_toml(named), plan_to_toml(parsed()));
+  EXPECT_EQ(plan_fingerprint(named), plan_fingerprint(plan));
+}
+
 TEST(Plan, ChunksThatTheScheduleCannotRunAreRefused) {
   const auto error = [](const std::string& from, const std::string& to) { return error_with(from, to, interleaved); };
   EXPECT_EQ(
@@ -305,10 +341,110 @@ TEST(Plan, PlanForAnotherModelIsRefused) {
 TEST(Placement, RanksFillNodesInOrderAndGroupsStayTogether) {
   const auto nodes = nodes_of_ranks(parsed(), {{"GH200-96", 4}, {"A100-40", 2}});
   ASSERT_TRUE(nodes.has_value());
-  // GH group of 2 | A100 | GH group of 2 | A100 | GH: a change of type starts a new node.
-  EXPECT_EQ(*nodes, (std::vector<int>{0, 0, 1, 2, 2, 3, 4}));
+  // GH groups of 2 and 2 share a node, as do the A100s of zone b; the last GH needs a node of its own.
+  EXPECT_EQ(*nodes, (std::vector<int>{0, 0, 1, 0, 0, 1, 2}));
   EXPECT_FALSE(nodes_of_ranks(parsed(), {{"GH200-96", 1}}).has_value());
 }
+
+// Pipelines of the given groups, each on a GPU type.
+Plan groups_plan(const std::vector<std::pair<int, std::vector<std::pair<std::string, int>>>>& pipelines) {
+  Plan plan;
+  for (const auto& [count, stages] : pipelines) {
+    Pipeline pipeline{.count = count, .micro_batches = 1, .stages = {}};
+    for (const auto& [gpu, size] : stages)
+      pipeline.stages.push_back({.layers = {}, .gpu = gpu, .tensor_parallel = size});
+    plan.pipelines.push_back(pipeline);
+  }
+  return plan;
+}
+
+TEST(Placement, PipelinesThatAlternateBetweenTypesWasteNoNode) {
+  const Plan plan = groups_plan({{4, {{"A", 2}, {"V", 1}}}});
+  // A: two groups a node; V: four. Nodes are numbered as they come into use.
+  EXPECT_EQ(nodes_of_stages(plan, {{"A", 4}, {"V", 4}}).value(), (std::vector<int>{0, 1, 0, 1, 2, 1, 2, 1}));
+}
+
+TEST(Placement, GroupsGoToTheFirstNodeWithRoom) {
+  const Plan plan = groups_plan({{2, {{"A", 3}}}, {3, {{"A", 1}}}});
+  EXPECT_EQ(nodes_of_stages(plan, {{"A", 4}}).value(), (std::vector<int>{0, 1, 0, 1, 2}));
+}
+
+TEST(Placement, LargestNodesAreFilledFirstAndZonesHaveTheirOwn) {
+  NodeSizes sizes;
+  for (const char* zone : {"", "a"}) {
+    sizes.add("A", zone, 4, 1);
+    sizes.add("A", zone, 8, 1);
+  }
+  sizes.add("A", "", 2, 1);
+  sizes.add("A", "b", 2, 1);
+  EXPECT_EQ(sizes.of("A", ""), (std::vector<NodeSizes::Size>{{8, 1}, {4, 1}, {2, 1}}));
+  EXPECT_EQ(sizes.of("A", "a"), (std::vector<NodeSizes::Size>{{8, 1}, {4, 1}}));
+  EXPECT_EQ(sizes.of("A", "elsewhere"), sizes.of("A", ""));
+  Plan plan = groups_plan({{5, {{"A", 4}}}});
+  plan.pipelines[0].stages[0].zone = "a";
+  // Two groups in the node of 8, one in that of 4; what there is no node for gets more of 4.
+  EXPECT_EQ(nodes_of_stages(plan, sizes).value(), (std::vector<int>{0, 0, 1, 2, 3}));
+  plan.pipelines[0].stages[0].tensor_parallel = 8;
+  EXPECT_EQ(nodes_of_stages(plan, sizes).value(), (std::vector<int>{0, 1, 2, 3, 4}));
+  plan.pipelines[0].stages[0].zone = "b";
+  EXPECT_EQ(nodes_of_stages(plan, sizes).error().message(), "tensor_parallel 8 needs more A than the 2 of one node");
+  // Not known: a node for each group, as large as it.
+  EXPECT_EQ(nodes_of_stages(plan, {}).value(), (std::vector<int>{0, 1, 2, 3, 4}));
+}
+
+#ifdef SAILOR_HAVE_RAPIDCHECK
+TEST(Placement, FoldedUseOfNodesIsThatOfEveryNode) {
+  EXPECT_TRUE(rc::check([] {
+    const std::vector<std::string> types{"A", "B"};
+    NodeSizes sizes;
+    const bool powers_of_two = *rc::gen::arbitrary<bool>();
+    for (const std::string& type : types)
+      for (int i = *rc::gen::inRange(0, 4); i > 0; --i) {
+        const int devices = powers_of_two ? 1 << *rc::gen::inRange(2, 5) : *rc::gen::inRange(4, 12);
+        sizes.add(type, "", devices, *rc::gen::inRange(0, 20));
+      }
+    std::vector<std::pair<int, std::vector<std::pair<std::string, int>>>> pipelines;
+    for (int i = *rc::gen::inRange(1, 4); i > 0; --i) {
+      pipelines.push_back({*rc::gen::inRange(1, 60), {}});
+      for (int stage = *rc::gen::inRange(1, 5); stage > 0; --stage)
+        pipelines.back().second.emplace_back(*rc::gen::elementOf(types),
+                                             powers_of_two ? 1 << *rc::gen::inRange(0, 3) : *rc::gen::inRange(1, 5));
+    }
+    const Plan plan = groups_plan(pipelines);
+    const std::vector<int> nodes = nodes_of_stages(plan, sizes).value();
+    NodeUse use;
+    RC_ASSERT(use.place(groups_plan({{7, {{"B", 1}, {"A", 2}}}}), {}).has_value());  // leaves nothing behind
+    RC_ASSERT(use.place(plan, sizes).has_value());
+
+    using Content = std::map<int, int>;  // groups by stage
+    std::map<int, Content> by_node;
+    std::vector<bool> with_next;
+    std::size_t next = 0;
+    int first_stage = 0;
+    for (const Pipeline& pipeline : plan.pipelines) {
+      const std::size_t stages = pipeline.stages.size();
+      with_next.resize(with_next.size() + stages, true);
+      for (int copy = 0; copy < pipeline.count; ++copy, next += stages)
+        for (std::size_t i = 0; i < stages; ++i) {
+          const int stage = first_stage + static_cast<int>(i);
+          ++by_node[nodes[next + i]][stage];
+          if (nodes[next + i] != nodes[next + (i + 1) % stages]) with_next[static_cast<std::size_t>(stage)] = false;
+        }
+      first_stage += static_cast<int>(stages);
+    }
+    std::map<Content, std::int64_t> expected;
+    for (const auto& [node, content] : by_node) ++expected[content];
+    std::map<Content, std::int64_t> folded;
+    for (const NodeUse::Node& node : use.nodes()) {
+      Content content;
+      for (const NodeUse::Group& group : use.groups_of(node)) content[group.stage] = group.count;
+      folded[content] += node.count;
+    }
+    RC_ASSERT(folded == expected);
+    for (std::size_t stage = 0; stage < with_next.size(); ++stage) RC_ASSERT(use.with_next(stage) == with_next[stage]);
+  }));
+}
+#endif
 
 }  // namespace
 }  // namespace sailor

@@ -115,9 +115,10 @@ TEST(Simulator, ImpossiblePlacesAreRefusedByName) {
   Plan two = World::plan(1, {{0, 3}, {3, 6}}, 1);
   two.pipelines[0].stages[0].zone = "a";
   two.pipelines[0].stages[1].zone = "b";
-  EXPECT_EQ(world.predict(two).error().message(),
-            "no link joins the zones 'a' and 'b'; add it to [[links]] of the cluster file, or measure it with "
-            "sailor-profile links --zone");
+  EXPECT_EQ(
+      world.predict(two).error().message(),
+      "no link joins the zones 'a' and 'b'; add it with its bandwidth to [[links]] of the cluster file, or measure "
+      "it with sailor-profile links --zone");
 }
 
 /// What memory_problem() says when a core has `bytes`.
@@ -162,6 +163,22 @@ TEST(Simulator, PlanThatDoesNotFitSaysWhichStageByHowMuchAndWhatToChange) {
   EXPECT_TRUE(problem(world, World::plan(2, {{0, 6}}, 1), replica - 1024)
                   .ends_with("1.00 KiB too much; it would fit with optimizer_sharding = \"zero1\""))
       << problem(world, World::plan(2, {{0, 6}}, 1), replica - 1024);
+}
+
+TEST(Simulator, AdviceOnMicroBatchesNamesThePipelineWhereTheyDiffer) {
+  World world;
+  world.framework.supports_recompute = world.framework.supports_optimizer_sharding = false;
+  Plan plan = World::join(World::plan(1, {{0, 6}}, 2), World::plan(1, {{0, 6}}, 1));
+  plan.pipelines[1].micro_batch = 2;
+  plan.job.global_batch = 4;
+  const auto p = world.predict(plan);
+  ASSERT_TRUE(p.has_value()) << p.error().message();
+  // The second pipeline needs 460 bytes more for the activations of its second sequence.
+  const double first = p->stages[0].memory.total().value();
+  EXPECT_DOUBLE_EQ(p->stages[1].memory.total().value(), first + 460);
+  EXPECT_TRUE(problem(world, plan, first + 100)
+                  .ends_with("it would fit with micro_batch = 1 and 2 times the micro_batches on pipeline 1"))
+      << problem(world, plan, first + 100);
 }
 
 }  // namespace

@@ -254,7 +254,7 @@ RC_GTEST_PROP(SimulateProperty, FasterGpusAndLinksNeverTakeLonger, ()) {
       world.scale_links(world.any_gpu_type(), factor);
       break;
     default:
-      for (ZoneLink& link : world.cluster.links) link.bandwidth /= factor;
+      for (ZoneLink& link : world.cluster.links) *link.bandwidth /= factor;
   }
   const auto after = world.predict(plan);
   if (!after) RC_FAIL(after.error().message());
@@ -270,7 +270,7 @@ RC_GTEST_PROP(SimulateProperty, MoreMicroBatchesNeverTakeLessTime, ()) {
   const int added =
       plan.schedule == Schedule::interleaved_1f1b ? static_cast<int>(longer.stages.size()) : *rc::gen::inRange(1, 4);
   longer.micro_batches += added;
-  more.job.global_batch += added * longer.count * plan.micro_batch;
+  more.job.global_batch += added * longer.count * plan.micro_batch_of(longer);
   const auto before = world.predict(plan);
   const auto after = world.predict(more);
   if (!before) RC_FAIL(before.error().message());
@@ -290,7 +290,7 @@ RC_GTEST_PROP(SimulateProperty, LongerTimesScaleTheIteration, ()) {
   for (const std::string& gpu : world.gpu_types()) world.scale_gpu(gpu, factor);
   for (LinkMeasurement& link : world.data.links) link.time = RandomWorld::scaled(link.time, factor);
   for (ZoneLink& link : world.cluster.links) {
-    link.bandwidth /= factor;
+    *link.bandwidth /= factor;
     link.latency *= factor;
   }
   const auto after = world.predict(plan);

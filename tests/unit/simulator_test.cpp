@@ -361,7 +361,8 @@ TEST(Simulator, FrameworkSaysWhatTrainingAddsToTheLayers) {
 
   framework.state.erase(Precision::bf16);
   EXPECT_EQ(world.predict(plan).error().message(),
-            "framework 'ours' does not train with precision bf16; use precision fp32, or name another framework with --framework");
+            "framework 'ours' does not train with precision bf16; use precision fp32, or name another framework with "
+            "--framework");
 }
 
 TEST(Simulator, HostBoundLayersLoseTheProfilersOverhead) {
@@ -430,6 +431,61 @@ zone = "b"
   EXPECT_DOUBLE_EQ(p->egress_cost_per_iteration.value(), 2e-6 * (2 * 32768.0 + 4 * tied));
   EXPECT_DOUBLE_EQ(p->cost_per_iteration.value(),
                    2 * 0.04 / 3600 * p->iteration_time.value() + p->egress_cost_per_iteration.value());
+
+  // Without a bandwidth the cluster says what bytes cost and the profile how long they take, or that it does not know.
+  world.cluster.links[0].bandwidth.reset();
+  ASSERT_FALSE(world.predict(plan).has_value());
+  EXPECT_TRUE(world.predict(plan).error().what.starts_with("no link joins the zones 'a' and 'b'"));
+  for (const double bytes : {1.0, 1e12})
+    world.data.links.push_back({.key = {.from = {.gpu = "cpu", .zone = "a"},
+                                        .to = {.gpu = "cpu", .zone = "b"},
+                                        .scope = LinkScope::inter_node},
+                                .message = Bytes(bytes),
+                                .time = testing::exactly(0.5)});
+  const auto from_profile = world.predict(plan);
+  ASSERT_TRUE(from_profile.has_value()) << from_profile.error().message();
+  EXPECT_DOUBLE_EQ(from_profile->stages[0].link.value(), 1.0);
+  EXPECT_DOUBLE_EQ(from_profile->egress_cost_per_iteration.value(), p->egress_cost_per_iteration.value());
+}
+
+TEST(Simulator, EveryPipelineHasItsOwnMicroBatch) {
+  World world;
+  Plan plan = World::join(World::plan(1, {{0, 3}, {3, 6}}, 4), World::plan(1, {{0, 3}, {3, 6}}, 2));
+  plan.pipelines[1].micro_batch = 2;
+  plan.job.global_batch = 4 + 2 * 2;
+  const auto p = world.predict(plan);
+  ASSERT_TRUE(p.has_value()) << p.error().message();
+  // Embedding and two blocks: 1 + 2·2 and 1 + 2·4 s for one sequence, 10 + 200 bytes; twice that for two.
+  EXPECT_DOUBLE_EQ(p->stages[0].forward.value(), 5.0);
+  EXPECT_DOUBLE_EQ(p->stages[0].backward.value(), 9.0);
+  EXPECT_DOUBLE_EQ(p->stages[2].forward.value(), 10.0);
+  EXPECT_DOUBLE_EQ(p->stages[2].backward.value(), 18.0);
+  // Two in flight on the first stage, and two messages of 64·128 values in fp32 for each sequence.
+  EXPECT_DOUBLE_EQ(p->stages[0].memory.activations.value(), 2 * 210.0);
+  EXPECT_DOUBLE_EQ(p->stages[2].memory.activations.value(), 2 * 420.0);
+  EXPECT_DOUBLE_EQ(p->stages[0].memory.communication.value(), 2 * 32768.0);
+  EXPECT_DOUBLE_EQ(p->stages[2].memory.communication.value(), 4 * 32768.0);
+}
+
+/// Two ranks of node 0 sum with one rank of node 1, beside which another rank sums something else through the network.
+TEST(Simulator, AReductionIsAsSlowAsOnItsBusiestNode) {
+  World world;
+  world.cluster.groups[0].gpus_per_node = 2;
+  for (LinkMeasurement row : std::vector<LinkMeasurement>(world.data.links)) {
+    if (row.key.operation != LinkOperation::send_receive) continue;
+    row.key.scope = LinkScope::intra_node;
+    world.data.links.push_back(row);
+    row.key.scope = LinkScope::inter_node;
+    row.key.from.ranks = row.key.to.ranks = 2;
+    row.time = testing::exactly(1.0);  // two at once take twice as long as one
+    world.data.links.push_back(row);
+  }
+  const Plan plan = World::join(World::plan(2, {{0, 6}}, 2), World::plan(1, {{0, 3}, {3, 6}}, 1));
+  const auto prediction = world.predict(plan);
+  ASSERT_TRUE(prediction.has_value()) << prediction.error().message();
+  // Over three ranks 3 s x (4/3) / (2/2) = 4 s, twice that on node 1: layers 3 to 6, then 0 to 3. The tied embedding is
+  // held by all four: 3 s x (6/4) / (2/2) = 4.5 s, one ring through each node.
+  EXPECT_NEAR(prediction->synchronization_time.value(), 8.0 + 8.0 + 4.5, 1e-9);
 }
 
 }  // namespace

@@ -429,14 +429,19 @@ TEST_F(SbatchScript, KeepsTensorParallelGroupsOnOneNode) {
   EXPECT_EQ(three->nodes, 3);
   EXPECT_EQ(three->tasks_per_node, 3);
   EXPECT_FALSE(three->packed);
-  // A group of 4 does not fit beside one of 2: it starts a new node.
+  // Groups of 2, 4, 2, 4: both of 2 fill the first node, though the ranks between them are elsewhere.
   const auto gaps = lay_out_tasks(plan(2, {stage(0, 3, "GH200-96", 2), stage(3, 6, "GH200-96", 4)}), 4);
   EXPECT_EQ(
       message_of(gaps),
-      "nodes of 4 devices would hold 2, 4, 2, 4 ranks, since a tensor-parallel group stays on one node: srun cannot "
-      "place such "
-      "plans yet; choose a plan whose tensor parallelism divides the devices of a node, or use fewer of them with "
-      "--devices-per-node N");
+      "tensor-parallel groups of different sizes would fill nodes of 4 devices with ranks that do not follow each "
+      "other: srun cannot place such plans yet; choose a plan with one tensor parallelism, or use fewer devices "
+      "with --devices-per-node N");
+  // Groups of 2 and 4: the second does not fit beside the first.
+  const auto uneven = lay_out_tasks(plan(1, {stage(0, 3, "GH200-96", 2), stage(3, 6, "GH200-96", 4)}), 4);
+  EXPECT_EQ(message_of(uneven),
+            "nodes of 4 devices would hold 2, 4 ranks, since a tensor-parallel group stays on one node: srun cannot "
+            "place such plans yet; choose a plan whose tensor parallelism divides the devices of a node, or use fewer "
+            "of them with --devices-per-node N");
   EXPECT_FALSE(lay_out_tasks(plan(1, {stage(0, 6, "GH200-96", 8)}), 4).has_value());
 }
 

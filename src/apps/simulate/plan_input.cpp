@@ -12,6 +12,7 @@
 #include "core/text.hpp"
 #include "plan/original_plan.hpp"
 #include "plan/placement.hpp"
+#include "simulator/node_sizes.hpp"
 
 namespace sailor::apps {
 
@@ -93,14 +94,13 @@ Result<PlanInput> read_plan_input(const std::string& path, const Options& option
 std::vector<std::string> what_is_missing(const Plan& plan, const Cluster& cluster, const std::string& partition) {
   const std::string where = partition.empty() ? "the cluster" : fmt::format("partition '{}'", partition);
   std::map<std::string, std::pair<int, int>> there;  // devices and nodes by GPU type
-  DevicesPerNode per_node;
-  for (const NodeGroup& group : cluster.usable(partition, false)) {
+  const std::vector<NodeGroup> usable = cluster.usable(partition, false);
+  for (const NodeGroup& group : usable) {
     there[group.gpu].first += group.count * group.gpus_per_node;
     there[group.gpu].second += group.count;
-    per_node[group.gpu] = std::max(per_node[group.gpu], group.gpus_per_node);
   }
   const std::vector<RankRole> roles = rank_roles(plan);
-  const auto nodes = nodes_of_ranks(plan, per_node);
+  const auto nodes = nodes_of_ranks(plan, simulator::node_sizes(usable));
   std::map<std::string, std::pair<int, std::set<int>>> needed;
   for (const RankRole& role : roles) {
     auto& [devices, on_nodes] = needed[stage_of(plan, role).gpu];

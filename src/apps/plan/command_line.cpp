@@ -1,0 +1,171 @@
+#include "apps/plan/command_line.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "apps/inputs.hpp"
+#include "apps/plan/plan_options.hpp"
+#include "cluster/host_list.hpp"
+#include "core/text.hpp"
+#include "slurm/words.hpp"
+
+namespace sailor::apps {
+
+namespace {
+
+tl::unexpected<Error> conflict(std::string what, std::string hint) {
+  return fail(ErrorCode::usage, std::move(what), std::move(hint));
+}
+
+bool by_artifact(const Options& options) { return options.text("cost-model") == "artifact"; }
+
+Result<void> check_training_length(const Options& options) {
+  if (options.has("tokens") && options.has("iterations"))
+    return conflict("--tokens and --iterations both say how long the training is", "give one of them");
+  const bool length = options.has("tokens") || options.has("iterations");
+  for (const char* limit : {"within", "max-node-hours"})
+    if (options.has(limit) && !length)
+      return conflict(fmt::format("--{} limits the whole training, but its length is not known", limit),
+                      "say it with --tokens N or --iterations N");
+  return {};
+}
+
+/// What the artifact's evaluator cannot judge.
+Result<void> check_cost_model(const Options& options) {
+  if (!by_artifact(options)) return {};
+  for (const char* option : {"explain", "why-not", "pareto", "availability-trace", "measured-only"})
+    if (options.given(option))
+      return conflict(fmt::format("--{} does not go with --cost-model artifact", option),
+                      "leave out --cost-model to plan by Sailor's simulator");
+  return {};
+}
+
+Result<void> check_trace(const Options& options) {
+  if (!options.has("availability-trace")) {
+    for (const char* option : {"reconfiguration-time", "last-step"})
+      if (options.given(option))
+        return conflict(fmt::format("--{} is about a trace, but none is named", option),
+                        "name it with --availability-trace FILE");
+    return {};
+  }
+  for (const char* option : {"pareto", "explain", "why-not", "partition", "save-cluster", "output", "exclude"})
+    if (options.given(option))
+      return conflict(fmt::format("--{} does not go with --availability-trace", option),
+                      "leave out one of them: a trace is answered with one plan for each step");
+  if (const std::string format = options.text("format"); format != "table" && format != "json")
+    return conflict(fmt::format("--format {} writes one plan, but --availability-trace has one for each step", format),
+                    "use --format json, which has all of them");
+  return {};
+}
+
+}  // namespace
+
+Result<void> check_plan_options(const Options& options) {
+  SAILOR_CHECK(required(options, "model"));
+  SAILOR_CHECK(required(options, "global-batch"));
+  SAILOR_CHECK(check_training_length(options));
+  SAILOR_CHECK(check_cost_model(options));
+  SAILOR_CHECK(check_trace(options));
+  if (const std::string format = options.text("format"); format == "toml" || format == "sailor-json")
+    for (const char* option : {"pareto", "explain", "why-not"})
+      if (options.given(option))
+        return conflict(fmt::format("--format {} writes the best plan alone, without what --{} says", format, option),
+                        "use --format table or json");
+  return {};
+}
+
+Result<planner::Request> read_request(const Options& options, const Model& model, const Profile& profile,
+                                      const GpuCatalogue& gpus) {
+  planner::Request request;
+  request.job.model = model.name;
+  request.job.global_batch = static_cast<int>(options.integer("global-batch"));
+  request.job.sequence_length =
+      options.has("sequence-length") ? static_cast<int>(options.integer("sequence-length")) : model.max_sequence_length;
+  const auto precision = read_precision(options, profile, model.name);
+  if (!precision) return fail(precision.error());
+  request.job.precision = *precision;
+
+  const std::string objective = options.text("objective");
+  for (const auto known :
+       {planner::Objective::throughput, planner::Objective::cost, planner::Objective::throughput_per_usd})
+    if (objective == to_string(known)) request.objective = known;
+  request.space = options.text("space") == "paper" ? planner::Space::paper : planner::Space::full;
+
+  planner::Limits& limits = request.limits;
+  if (options.has("max-cost")) limits.cost = Usd(options.number("max-cost"));
+  if (options.has("min-throughput")) limits.throughput = options.number("min-throughput");
+  if (options.has("max-gpus")) limits.gpus = static_cast<int>(options.integer("max-gpus"));
+  if (options.has("max-nodes")) limits.nodes = static_cast<int>(options.integer("max-nodes"));
+  if (options.has("max-node-hours")) limits.node_hours = options.number("max-node-hours");
+  if (options.has("within")) {
+    const auto time = slurm::parse_time_limit(options.text("within"));
+    if (!time) return fail(ErrorCode::usage, "--within: " + time.error().what, time.error().hint);
+    limits.wall_time = *time;
+  }
+  if (options.has("iterations")) request.iterations = options.number("iterations");
+  if (options.has("tokens"))
+    request.iterations = std::ceil(options.number("tokens") /
+                                   (static_cast<double>(request.job.global_batch) * request.job.sequence_length));
+
+  for (const std::string& pin : options.texts("pin")) SAILOR_CHECK(planner::add_pin(pin, request.pins));
+  for (std::string& name : request.pins.gpus) {
+    const auto type = gpus.find(name);
+    if (!type)
+      return fail(ErrorCode::usage, fmt::format("--pin gpu={}: {}", name, type.error().what), type.error().hint);
+    name = type->name;
+  }
+  if (options.has("max-tensor-parallel"))
+    request.pins.most_tensor_parallel = static_cast<int>(options.integer("max-tensor-parallel"));
+  if (const planner::Pins& pins = request.pins;
+      pins.tensor_parallel && pins.most_tensor_parallel && *pins.tensor_parallel > *pins.most_tensor_parallel)
+    return conflict(fmt::format("--pin tensor_parallel={} is over --max-tensor-parallel {}", *pins.tensor_parallel,
+                                *pins.most_tensor_parallel),
+                    "leave out one of them");
+  if (by_artifact(options)) {
+    const planner::Pins& pins = request.pins;
+    const char* beyond = pins.schedule.value_or(Schedule::one_f_one_b) != Schedule::one_f_one_b ? "schedule"
+                         : pins.recompute.value_or(Recompute::none) != Recompute::none          ? "recompute"
+                         : pins.optimizer_sharding.value_or(OptimizerSharding::none) != OptimizerSharding::none
+                             ? "optimizer_sharding"
+                             : nullptr;
+    if (beyond != nullptr)
+      return conflict(fmt::format("--pin {}: the artifact's cost model knows only 1f1b, no recompute and no optimizer "
+                                  "sharding",
+                                  beyond),
+                      "leave out the pin or --cost-model artifact");
+  }
+  if (options.has("exclude")) {
+    auto nodes = expand_host_list(options.text("exclude"));
+    if (!nodes) return fail(ErrorCode::usage, "--exclude: " + nodes.error().what, nodes.error().hint);
+    request.pins.excluded_nodes = *std::move(nodes);
+  }
+
+  if (options.has("time-limit")) request.effort.time = Seconds(options.number("time-limit"));
+  if (options.has("work-limit")) request.effort.work = static_cast<std::uint64_t>(options.integer("work-limit"));
+  request.effort.threads = static_cast<int>(options.integer("threads"));
+  request.effort.seed = static_cast<std::uint64_t>(options.integer("seed"));
+  request.partition = options.text("partition");
+  request.only_idle = options.flag("only-idle");
+  const bool artifact_rule = by_artifact(options) && !options.given("memory-margin");
+  request.memory_margin = artifact_rule ? 0.0 : options.number("memory-margin");
+  request.most_plans = static_cast<std::size_t>(options.integer("top"));
+  request.pareto = options.flag("pareto");
+  return request;
+}
+
+Result<void> check_excluded_nodes(const planner::Request& request, const Cluster& cluster) {
+  std::set<std::string> known;
+  for (const NodeGroup& group : cluster.groups) known.insert(group.nodes.begin(), group.nodes.end());
+  for (const std::string& node : request.pins.excluded_nodes) {
+    if (known.contains(node)) continue;
+    const auto guess = closest(node, {known.begin(), known.end()});
+    return fail(ErrorCode::not_found, fmt::format("--exclude: the cluster has no node '{}'", node),
+                guess ? fmt::format("did you mean '{}'?", *guess) : "name nodes as Slurm or the cluster file does");
+  }
+  return {};
+}
+
+}  // namespace sailor::apps

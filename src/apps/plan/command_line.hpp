@@ -1,0 +1,26 @@
+// What sailor-plan can be asked, and which of it goes together.
+#pragma once
+
+#include "apps/options.hpp"
+#include "cluster/cluster.hpp"
+#include "cluster/gpu_catalogue.hpp"
+#include "core/error.hpp"
+#include "model/model.hpp"
+#include "planner/request.hpp"
+#include "profile/profile.hpp"
+
+namespace sailor::apps {
+
+CommandLine plan_command_line();
+
+/// Refuses options that need others or contradict them, before anything is read. Errors: usage.
+Result<void> check_plan_options(const Options& options);
+
+/// The request that the options say. Errors: usage (pins, GPU types, times and node lists that cannot be read).
+Result<planner::Request> read_request(const Options& options, const Model& model, const Profile& profile,
+                                      const GpuCatalogue& gpus);
+
+/// Nodes of --exclude that the cluster does not have are a mistake. Errors: not_found.
+Result<void> check_excluded_nodes(const planner::Request& request, const Cluster& cluster);
+
+}  // namespace sailor::apps

@@ -1,0 +1,252 @@
+#include "apps/plan/plan_options.hpp"
+
+#include "apps/inputs.hpp"
+#include "apps/plan/command_line.hpp"
+
+namespace sailor::apps {
+
+namespace {
+
+void add(std::vector<Option>& options, const std::string& group, std::vector<Option> more) {
+  for (Option& option : more) {
+    option.group = group;
+    options.push_back(std::move(option));
+  }
+}
+
+std::vector<Option> job_options() {
+  return {shared::model(),
+          {.name = "global-batch",
+           .type = OptionType::integer,
+           .value_name = "N",
+           .help = "sequences per iteration; a plan never changes it",
+           .minimum = 1,
+           .maximum = 1 << 28},
+          {.name = "sequence-length",
+           .type = OptionType::integer,
+           .value_name = "N",
+           .help = "tokens per sequence [default: the longest the model allows]",
+           .minimum = 1,
+           .maximum = 1 << 24},
+          {.name = "precision",
+           .value_name = "NAME",
+           .help = "number format of the training [default: what the profile has of the model, tf32 before fp32]",
+           .choices = {"fp32", "tf32", "bf16"}},
+          {.name = "tokens",
+           .type = OptionType::number,
+           .value_name = "N",
+           .help = "length of the whole training in tokens (3e11), for --within and --max-node-hours",
+           .minimum = 1.0,
+           .maximum = 1e18},
+          {.name = "iterations",
+           .type = OptionType::number,
+           .value_name = "N",
+           .help = "the same in iterations",
+           .minimum = 1.0,
+           .maximum = 1e15},
+          shared::framework()};
+}
+
+std::vector<Option> goal_options() {
+  return {{.name = "objective",
+           .value_name = "GOAL",
+           .help = "what the best plan has: most iterations per second, fewest USD per iteration, or most iterations "
+                   "per second for each USD that an iteration costs",
+           .default_value = "throughput",
+           .choices = {"throughput", "cost", "throughput-per-usd"}},
+          {.name = "max-cost",
+           .type = OptionType::number,
+           .value_name = "USD",
+           .help = "budget: USD per iteration, at most",
+           .minimum = 0.0},
+          {.name = "min-throughput",
+           .type = OptionType::number,
+           .value_name = "X",
+           .help = "iterations per second, at least",
+           .minimum = 0.0},
+          {.name = "max-gpus",
+           .type = OptionType::integer,
+           .value_name = "N",
+           .help = "devices that a plan takes, at most",
+           .minimum = 1,
+           .maximum = 1 << 24},
+          {.name = "max-nodes",
+           .type = OptionType::integer,
+           .value_name = "N",
+           .help = "nodes that a plan takes, at most",
+           .minimum = 1,
+           .maximum = 1 << 24},
+          {.name = "max-node-hours",
+           .type = OptionType::number,
+           .value_name = "H",
+           .help = "nodes x hours of the whole training, at most; needs --tokens or --iterations",
+           .minimum = 0.0},
+          {.name = "within",
+           .value_name = "TIME",
+           .help = "wall-clock time of the whole training, at most, as Slurm writes it: minutes, H:MM:SS, D-HH or "
+                   "D-HH:MM:SS; needs --tokens or --iterations"},
+          {.name = "pareto",
+           .type = OptionType::flag,
+           .help = "show the plans that no other beats in time, money and number of GPUs at once"}};
+}
+
+std::vector<Option> space_options() {
+  return {
+      {.name = "pin",
+       .value_name = "KEY=VALUE",
+       .help = "keep a part of the plan: pipeline_parallel, data_parallel, tensor_parallel, micro_batch (numbers), "
+               "schedule (1f1b, gpipe, interleaved-1f1b), recompute (none, selective, full), optimizer_sharding (none, "
+               "zero1), gpu or zone (several times for several)",
+       .repeatable = true},
+      {.name = "max-tensor-parallel",
+       .type = OptionType::integer,
+       .value_name = "N",
+       .help = "ranks of a tensor-parallel group, at most",
+       .minimum = 1,
+       .maximum = 4096},
+      {.name = "exclude",
+       .value_name = "NODELIST",
+       .help = "nodes not to use, as Slurm writes them: node[01-04,7],gpu9"},
+      {.name = "only-idle",
+       .type = OptionType::flag,
+       .help = "plan only for nodes that are free now, not for all that are up"},
+      {.name = "memory-margin",
+       .type = OptionType::number,
+       .value_name = "SHARE",
+       .help = "share of each device's memory to leave free, 0 to 0.9; with --cost-model artifact 0 unless given",
+       .default_value = "0.05",
+       .minimum = 0.0,
+       .maximum = 0.9},
+      {.name = "space",
+       .value_name = "SPACE",
+       .help =
+           "which plans: all that Sailor can run, or those that the Sailor paper's planner searches (equal layers and "
+           "degrees in all stages)",
+       .default_value = "full",
+       .choices = {"full", "paper"}},
+      {.name = "cost-model",
+       .value_name = "MODEL",
+       .help = "what judges plans: Sailor's simulator, or the evaluator of the Sailor paper's artifact with its prices "
+               "and memory rule, to compare with published figures",
+       .default_value = "simulator",
+       .choices = {"simulator", "artifact"}}};
+}
+
+std::vector<Option> effort_options() {
+  return {{.name = "time-limit",
+           .type = OptionType::number,
+           .value_name = "SECONDS",
+           .help = "stop searching after so long with the best plan so far [default: none]",
+           .minimum = 0.0,
+           .maximum = 1e7},
+          {.name = "work-limit",
+           .type = OptionType::integer,
+           .value_name = "N",
+           .help = "stop after so many plans and pipelines looked at, the same on every machine [default: none]",
+           .minimum = 1,
+           .maximum = 9e18},
+          {.name = "threads",
+           .type = OptionType::integer,
+           .value_name = "N",
+           .help = "threads that search, 0: as many as the machine has; the plans do not depend on it",
+           .default_value = "0",
+           .minimum = 0,
+           .maximum = 1024},
+          {.name = "seed",
+           .type = OptionType::integer,
+           .value_name = "N",
+           .help = "of the search for better neighbours of the plans found",
+           .default_value = "1",
+           .minimum = 0,
+           .maximum = 9e18}};
+}
+
+std::vector<Option> trace_options() {
+  return {{.name = "availability-trace",
+           .value_name = "CSV",
+           .help = "plan again at each step of a trace: columns Timestamp (seconds) and GPU_ZONE (number of GPUs)"},
+          {.name = "reconfiguration-time",
+           .type = OptionType::number,
+           .value_name = "SECONDS",
+           .help = "what changing the plan costs a running training; a trace's plan is kept when a better one does not "
+                   "pay for it",
+           .default_value = "12",
+           .minimum = 0.0,
+           .maximum = 1e7},
+          {.name = "last-step",
+           .type = OptionType::number,
+           .value_name = "SECONDS",
+           .help = "how long the last step of a trace lasts, which the trace does not say",
+           .default_value = "3600",
+           .minimum = 1.0,
+           .maximum = 1e9}};
+}
+
+std::vector<Option> answer_options() {
+  Option format = shared::format();
+  format.choices.emplace_back("sailor-json");
+  format.help += "; toml and sailor-json (the original Sailor's) write the best plan";
+  Option output = shared::output();
+  output.help = "write the best plan here (plan.toml)";
+  return {{.name = "top",
+           .type = OptionType::integer,
+           .value_name = "K",
+           .help = "how many plans to show",
+           .default_value = "10",
+           .minimum = 1,
+           .maximum = 10000},
+          {.name = "explain", .type = OptionType::flag, .help = "say why the first plan wins and why the others lose"},
+          {.name = "why-not",
+           .value_name = "PLAN",
+           .help = "compare a plan of your own (plan.toml, or the original Sailor's JSON) with the best, part by part"},
+          {.name = "save-cluster", .value_name = "FILE", .help = "write the cluster as it was read (cluster.toml)"},
+          output,
+          format};
+}
+
+}  // namespace
+
+std::vector<Option> plan_options() {
+  Option partition = shared::partition();
+  partition.help = "plan for the nodes of this Slurm partition, read live unless --cluster is given";
+  std::vector<Option> options;
+  add(options, "Where", {partition, shared::cluster_file(), shared::required_profile()});
+  add(options, "Training", job_options());
+  add(options, "Goal and limits", goal_options());
+  add(options, "Which plans", space_options());
+  add(options, "Search", effort_options());
+  add(options, "Answer", answer_options());
+  add(options, "Availability that changes", trace_options());
+  add(options, "", {shared::measured_only(), shared::models_folder(), shared::gpus_file()});
+  return options;
+}
+
+std::vector<Example> plan_examples() {
+  return {{"sailor-plan -p normal --model tiny-gpt --global-batch 16 --profile store -o plan.toml",
+           "plan for what partition normal has now"},
+          {"sailor-plan --cluster cluster.toml --model tiny-gpt --global-batch 16 --profile store --top 3 --explain",
+           "plan away from the cluster, and say why the best plan wins"},
+          {"sailor-plan --cluster cluster.toml --model tiny-gpt --global-batch 16 --profile store --objective cost "
+           "--tokens 1e6 --within 1-00:00:00",
+           "the cheapest plan that trains a million tokens within a day"},
+          {"sailor-plan --cluster cluster.toml --model tiny-gpt --global-batch 16 --profile store "
+           "--pin pipeline_parallel=2 --exclude 'gh[3-8]'",
+           "with two stages, and without some nodes"},
+          {"sailor-plan --cluster cluster.toml --model tiny-gpt --global-batch 4 --sequence-length 128 --profile store "
+           "--why-not plan.toml",
+           "why not the plan I have?"},
+          {"sailor-plan --cluster cluster.toml --model tiny-gpt --global-batch 16 --profile store --format json",
+           "the same for a program to read"}};
+}
+
+CommandLine plan_command_line() {
+  return {
+      .program = "sailor-plan",
+      .purpose = "finds the best way to train a model on a cluster: which devices, how to split the model over them",
+      .positionals = {},
+      .options = plan_options(),
+      .examples = plan_examples(),
+      .notes = "Exit status: 0 a plan was found, 1 failure, 2 wrong usage, 3 no plan fits or keeps the limits."};
+}
+
+}  // namespace sailor::apps

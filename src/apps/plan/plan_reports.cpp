@@ -1,0 +1,224 @@
+#include "apps/plan/plan_reports.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <set>
+
+#include "apps/reports.hpp"
+#include "core/terminal.hpp"
+#include "planner/outline.hpp"
+
+namespace sailor::apps {
+
+using nlohmann::ordered_json;
+
+namespace {
+
+constexpr std::size_t most_kinds = 8;  // lines of a plan
+
+struct Row {
+  const Plan* plan = nullptr;
+  Seconds time{};
+  Usd cost{};
+  Bytes memory{};
+  double headroom = 0.0;
+  std::optional<Origin> origin;
+};
+
+std::string training_text(const Row& row, double iterations) {
+  const double hours = row.time.value() * iterations / 3600.0;
+  return fmt::format("{:#.3g} h, {}", hours, format_usd(row.cost * iterations));
+}
+
+std::string rows_table(const planner::Request& request, const std::vector<Row>& rows) {
+  const bool only_measured = std::all_of(rows.begin(), rows.end(),
+                                         [](const Row& row) { return !row.origin || *row.origin == Origin::measured; });
+  const bool per_usd = request.objective == planner::Objective::throughput_per_usd;
+  std::vector<Table::Column> columns{{"#"}, {"time"}, {"iterations/s"}, {"USD/iteration"}};
+  if (per_usd) columns.push_back({"iterations/s per USD"});
+  if (request.iterations) columns.push_back({"whole training"});
+  columns.insert(columns.end(), {{"devices"}, {"peak memory"}, {"headroom"}});
+  if (!only_measured) columns.push_back({"from", Align::left});
+  columns.push_back({"plan", Align::left});
+  Table table(columns);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const Row& row = rows[i];
+    const double throughput = 1.0 / row.time.value();
+    std::vector<std::string> cells{fmt::format("{}", i + 1), format_time(row.time), fmt::format("{:#.3g}", throughput),
+                                   format_usd(row.cost)};
+    if (per_usd) cells.push_back(row.cost > Usd(0.0) ? fmt::format("{:#.3g}", throughput / row.cost.value()) : "-");
+    if (request.iterations) cells.push_back(training_text(row, *request.iterations));
+    cells.push_back(fmt::format("{}", row.plan->ranks()));
+    cells.push_back(format_bytes(row.memory));
+    cells.push_back(fmt::format("{:.0f}%", row.headroom * 100.0));
+    if (!only_measured) cells.emplace_back(row.origin ? to_string(*row.origin) : "");
+    std::vector<planner::PipelineKind> kinds = planner::pipeline_kinds(*row.plan);
+    for (std::size_t k = 0; k < kinds.size(); ++k) {
+      std::string text = k == 0 ? "" : "+ ";
+      if (k + 1 == most_kinds && kinds.size() > most_kinds) {
+        int pipelines = 0;
+        for (std::size_t rest = k; rest < kinds.size(); ++rest) pipelines += kinds[rest].count;
+        text += fmt::format("{} of {} other kinds (--format json has all)",
+                            plural(static_cast<std::size_t>(pipelines), "pipeline"), kinds.size() - k);
+        kinds.resize(most_kinds);
+      } else {
+        text += kinds[k].text;
+        if (k == 0) text += planner::unusual(*row.plan);
+        if (kinds.size() > 1)
+          text += kinds[k].batch_share < 0.005 ? ", under 1% of the batch"
+                                               : fmt::format(", {:.0f}% of the batch", kinds[k].batch_share * 100.0);
+      }
+      std::vector<std::string> line = k == 0 ? cells : std::vector<std::string>(cells.size());
+      line.push_back(std::move(text));
+      table.add_row(std::move(line));
+    }
+  }
+  return table.to_string() +
+         "plan: pipelines x [device tpN: layers of each stage | ...] bB nM; tpN: stages on N devices, bB: "
+         "micro-batches "
+         "of B\nsequences, nM: M of them per pipeline and iteration, 2x6: two stages of 6 layers each\n";
+}
+
+/// "1.3%" of 0.0123: rounded up.
+std::string at_most(double share) {
+  const double percent = share * 100.0;
+  return percent < 10.0 ? fmt::format("{:.1f}%", std::ceil(percent * 10.0 - 1e-6) / 10.0)
+                        : fmt::format("{:.0f}%", std::ceil(percent - 1e-6));
+}
+
+std::string bound_text(const planner::Request& request, const planner::Bound& bound, planner::Stop stop,
+                       std::string_view judge) {
+  const char* const better = request.objective == planner::Objective::throughput ? "faster"
+                             : request.objective == planner::Objective::cost     ? "cheaper"
+                                                                                 : "better";
+  std::string text;
+  if (!std::isfinite(bound.gap) || bound.bound <= 0.0)
+    text = "How much better a plan could be is not known.";
+  else if (bound.gap <= 0.0)
+    text = fmt::format("No plan of the space is {} ({}).", better, judge);
+  else
+    text = fmt::format("No plan of the space is more than {} {} ({}).", at_most(bound.gap), better, judge);
+  if (stop == planner::Stop::time_limit)
+    text += " The search stopped at its time limit: with more time it may find something better.";
+  if (stop == planner::Stop::work_limit) text += " The search stopped at its work limit.";
+  return text + "\n";
+}
+
+template <class SearchOrArtifact>
+std::string title(const planner::Request& request, const SearchOrArtifact& result) {
+  const TrainingJob& job = request.job;
+  return fmt::format("{}: the best of {} for {} sequences of {} tokens ({} did not fit into memory)\n\n", job.model,
+                     plural(static_cast<std::size_t>(result.considered), "plan"), job.global_batch, job.sequence_length,
+                     result.did_not_fit);
+}
+
+constexpr const char* pareto_note =
+    "Pareto front: no plan found is better than any of these in time, money and devices at once.\n";
+
+std::string_view unit_of(planner::Objective objective) {
+  switch (objective) {
+    case planner::Objective::throughput:
+      return "iterations_per_s";
+    case planner::Objective::cost:
+      return "usd_per_iteration";
+    case planner::Objective::throughput_per_usd:
+      return "iterations_per_s_per_usd";
+  }
+  return "";
+}
+
+template <class SearchOrArtifact>
+ordered_json head(const planner::Request& request, std::string_view cost_model, const SearchOrArtifact& result,
+                  ordered_json plans) {
+  // A search that was stopped early may know no bound.
+  const bool known = std::isfinite(result.bound.gap) && result.bound.bound > 0.0;
+  const auto if_known = [&](double value) { return known ? ordered_json(value) : ordered_json(nullptr); };
+  return {{"objective", to_string(request.objective)},
+          {"space", to_string(request.space)},
+          {"cost_model", cost_model},
+          {"considered", result.considered},
+          {"did_not_fit", result.did_not_fit},
+          {"stop", to_string(result.stop)},
+          {"bound",
+           {{"unit", unit_of(request.objective)},
+            {"found", result.bound.found},
+            {"bound", if_known(result.bound.bound)},
+            {"gap", if_known(result.bound.gap)}}},
+          {"left_out", result.left_out},
+          {"pareto", request.pareto},
+          {"plans", std::move(plans)}};
+}
+
+}  // namespace
+
+std::string plans_report(const planner::Request& request, const planner::SearchResult& result) {
+  std::vector<Row> rows;
+  std::set<simulator::EstimatedInput> inputs;
+  bool published = false;
+  for (const planner::Candidate& candidate : result.plans) {
+    const simulator::Prediction& prediction = candidate.prediction;
+    rows.push_back({.plan = &candidate.plan,
+                    .time = prediction.iteration_time,
+                    .cost = prediction.cost_per_iteration,
+                    .memory = prediction.peak_memory,
+                    .headroom = candidate.memory_headroom,
+                    .origin = prediction.origin});
+    inputs.insert(prediction.estimated_inputs.begin(), prediction.estimated_inputs.end());
+    published = published || prediction.origin == Origin::published;
+  }
+  std::string text = title(request, result) + rows_table(request, rows) + "\n";
+  text += request.pareto ? pareto_note : bound_text(request, result.bound, result.stop, "closed form of the time");
+  text += estimates_text({inputs.begin(), inputs.end()});
+  return published ? text + published_text() : text;
+}
+
+std::string plans_report(const planner::Request& request, const planner::ArtifactResult& result) {
+  std::vector<Row> rows;
+  for (const planner::ArtifactPlan& plan : result.plans)
+    rows.push_back({.plan = &plan.plan,
+                    .time = plan.score.iteration_time,
+                    .cost = plan.score.cost_per_iteration,
+                    .memory = plan.score.peak_memory,
+                    .headroom = plan.memory_headroom,
+                    .origin = {}});
+  return title(request, result) + rows_table(request, rows) + "\n" +
+         bound_text(request, result.bound, result.stop, "by the artifact's evaluator") +
+         "These are the figures of the Sailor artifact's evaluator, its prices and memory rule, to compare with "
+         "published\nfigures only: leave out --cost-model artifact for what to expect of a run.\n";
+}
+
+ordered_json plans_to_json(const planner::Request& request, const planner::SearchResult& result) {
+  ordered_json plans = ordered_json::array();
+  for (const planner::Candidate& candidate : result.plans) {
+    ordered_json row = prediction_to_json(candidate.prediction);
+    row["memory_headroom"] = candidate.memory_headroom;
+    row["description"] = planner::outline(candidate.plan);
+    row["plan"] = plan_to_json(candidate.plan);
+    plans.push_back(std::move(row));
+  }
+  return head(request, "simulator", result, std::move(plans));
+}
+
+ordered_json plans_to_json(const planner::Request& request, const planner::ArtifactResult& result) {
+  ordered_json plans = ordered_json::array();
+  for (const planner::ArtifactPlan& plan : result.plans) {
+    const planner::ArtifactScore& score = plan.score;
+    plans.push_back({{"iteration_time_s", score.iteration_time.value()},
+                     {"throughput_iterations_per_s", 1.0 / score.iteration_time.value()},
+                     {"pipeline_time_s", score.pipeline_time.value()},
+                     {"synchronization_time_s", score.synchronization_time.value()},
+                     {"peak_memory_bytes", score.peak_memory.value()},
+                     {"fits", score.fits},
+                     {"cost_usd_per_iteration", score.cost_per_iteration.value()},
+                     {"egress_cost_usd_per_iteration", score.egress_cost_per_iteration.value()},
+                     {"memory_headroom", plan.memory_headroom},
+                     {"description", planner::outline(plan.plan)},
+                     {"plan", plan_to_json(plan.plan)}});
+  }
+  return head(request, "artifact", result, std::move(plans));
+}
+
+}  // namespace sailor::apps

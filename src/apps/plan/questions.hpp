@@ -1,0 +1,31 @@
+// --explain and --why-not: what is said beside the plans.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "apps/options.hpp"
+#include "core/error.hpp"
+#include "planner/planner.hpp"
+#include "planner/request.hpp"
+#include "simulator/simulator.hpp"
+
+namespace sailor::apps {
+
+struct Answers {
+  std::string text;                                                ///< below the table
+  nlohmann::ordered_json json = nlohmann::ordered_json::object();  ///< keys explanation, why_not
+};
+
+/// The plan that --why-not names, predicted; nothing without it. Errors: those of the file; usage when it is a plan for
+/// another job.
+Result<std::optional<planner::Candidate>> read_own_plan(const Options& options, const Environment& environment,
+                                                        const planner::Request& request,
+                                                        const simulator::Environment& simulated);
+
+Answers answer_questions(const Options& options, const planner::Request& request,
+                         const simulator::Environment& simulated, const planner::SearchResult& found,
+                         const std::optional<planner::Candidate>& own);
+
+}  // namespace sailor::apps

@@ -1,0 +1,82 @@
+// The plans that a search has found so far, priced and compared.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "planner/fleet.hpp"
+#include "simulator/quick.hpp"
+
+namespace sailor::planner {
+
+/// A plan by the closed form.
+struct Found {
+  Fleet fleet;
+  Plan plan;
+  Seconds time{};
+  Usd cost{};
+  int gpus = 0;
+  double memory_headroom = 1.0;
+  double score = 0.0;    ///< under the objective, smaller is better: seconds, USD, or their product
+  std::size_t kind = 0;  ///< equal for plans that differ in numbers only
+};
+
+/// Smaller is better, for every objective.
+double score_of(Objective objective, Seconds time, Usd cost);
+
+class Archive {
+ public:
+  /// Keeps the best plan of each of the best `most` kinds (and, when Request::pareto is set, those that no other beats
+  /// in time, money and devices at once).
+  Archive(const Request& request, const SearchSpace& space, const simulator::Environment& env, std::size_t most);
+
+  /// Divides the batch among a fleet's pipelines, prices the plan, divides again by when every pipeline's gradients can
+  /// be reduced, and keeps it when it fits, keeps the limits and is good enough. Returns its score; infinite when it
+  /// was not kept for one of the first two reasons.
+  double add(const Fleet& fleet);
+  /// The same with the micro-batches given.
+  double add(const Fleet& fleet, const std::vector<Share>& shares);
+
+  [[nodiscard]] const std::vector<Found>& best() const { return best_; }  ///< best first
+  [[nodiscard]] const std::vector<Found>& front() const { return front_; }
+  [[nodiscard]] double best_score() const { return best_.empty() ? never : best_.front().score; }
+  /// A plan whose score is no better is not asked for: that of the last kind that the request wants to see.
+  [[nodiscard]] double bar() const {
+    return best_.size() < request_.most_plans ? never : best_[request_.most_plans - 1].score;
+  }
+  [[nodiscard]] std::uint64_t considered() const { return considered_; }
+  [[nodiscard]] std::uint64_t did_not_fit() const { return did_not_fit_; }
+  /// Of all that fit into memory, whatever the limits: what a plan can reach at most.
+  [[nodiscard]] std::optional<Seconds> fastest() const { return fastest_; }
+  [[nodiscard]] std::optional<Usd> cheapest() const { return cheapest_; }
+  [[nodiscard]] std::optional<double> least_node_seconds() const { return least_node_seconds_; }  ///< per iteration
+  [[nodiscard]] const std::optional<Plan>& nearest_misfit() const { return nearest_; }
+  [[nodiscard]] double nearest_headroom() const { return nearest_headroom_; }
+  [[nodiscard]] const std::string& first_error() const { return first_error_; }
+
+ private:
+  std::optional<Found> price(const Fleet& fleet, const std::vector<Share>& shares);
+  double keep(Found found);
+  [[nodiscard]] bool keeps_limits(const Found& found) const;
+  [[nodiscard]] bool better(const Found& a, const Found& b) const;
+
+  const Request& request_;
+  const SearchSpace& space_;
+  simulator::QuickSimulator simulator_;
+  std::size_t most_;
+  std::vector<Found> best_;
+  std::vector<Found> front_;
+  std::uint64_t considered_ = 0;
+  std::uint64_t did_not_fit_ = 0;
+  std::optional<Seconds> fastest_;
+  std::optional<Usd> cheapest_;
+  std::optional<double> least_node_seconds_;
+  std::optional<Plan> nearest_;
+  double nearest_headroom_ = -never;
+  std::string first_error_;
+};
+
+}  // namespace sailor::planner

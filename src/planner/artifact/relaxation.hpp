@@ -1,0 +1,59 @@
+// A relaxation of StageSearch that is solved exactly: devices count by a weighted sum over the GPU types only, messages
+// go over the fastest link of the sender, gradients take no time. What stages mix does not matter then: one GPU type
+// alone is no slower and takes no more of the sum. Bounds from it hold for every plan.
+#pragma once
+
+#include <vector>
+
+namespace sailor::planner::artifact {
+
+/// A tensor-parallel group that a stage may consist of.
+struct RelaxedOption {
+  int gpu = 0;
+  double devices = 0.0;                ///< of a stage
+  double send = 0.0;                   ///< fastest message to any neighbour
+  const std::vector<double>* compute;  ///< sums over the layers before
+  std::vector<int> lowest;             ///< by last layer of a stage: least first layer that fits into memory
+};
+
+class Relaxation {
+ public:
+  /// `devices` by GPU type; `speed` by GPU type: rough, the weights are made of it. Stages take at most
+  /// `most_straggler`.
+  /// `price` by GPU type: USD per device-second.
+  Relaxation(std::vector<RelaxedOption> options, std::vector<double> devices, std::vector<double> speed,
+             std::vector<double> price, int layers, double most_straggler);
+
+  /// Layers [0, last) cannot be done by stages of which none takes longer than this. `left` by GPU type.
+  [[nodiscard]] double straggler(int last, const std::vector<double>& left) const;
+  /// Time of all stages together for layers [0, last), under `most_straggler`.
+  [[nodiscard]] double sum(int last, const std::vector<double>& left) const;
+  /// Least USD of the whole when layers [last, L) have devices for `price` USD per second, their slowest stage takes
+  /// `straggler`, and an iteration `others` besides `rounds` times the slowest stage of all.
+  [[nodiscard]] double cost(int last, double price, double straggler, double rounds, double others) const;
+
+ private:
+  /// Least weighted devices for layers [0, l) by l when no stage takes longer than `straggler`.
+  [[nodiscard]] std::vector<double> least_devices(double straggler, const std::vector<double>& weights) const;
+  /// Least sum of times, plus `price` for each weighted device.
+  [[nodiscard]] std::vector<double> least_sum(double price, const std::vector<double>& weights) const;
+  [[nodiscard]] double stage_time(const RelaxedOption& option, int first, int last) const;
+
+  struct Priced {
+    std::vector<double> weights;
+    double price = 0.0;
+    std::vector<double> least;
+  };
+  std::vector<RelaxedOption> options_;
+  int layers_;
+  double most_straggler_;
+  std::vector<double> stragglers_;            // ascending; the first is a bound of the whole
+  std::vector<std::vector<double>> weights_;  // each makes a relaxation of its own
+  // By straggler, weights, last layer; empty until needed.
+  mutable std::vector<std::vector<std::vector<double>>> least_;
+  std::vector<Priced> priced_;
+  std::vector<double> price_;
+  mutable std::vector<std::vector<double>> least_price_;  // by straggler, last layer: USD per second; as least_
+};
+
+}  // namespace sailor::planner::artifact

@@ -1,0 +1,400 @@
+#include "planner/artifact/search.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace sailor::planner::artifact {
+
+namespace {
+
+// Stages of up to so many replicas are divided between two GPU types in all ways.
+constexpr int try_all = 8;
+
+int power_of_two_above(int value) {
+  int power = 1;
+  while (power < value) power *= 2;
+  return power;
+}
+
+}  // namespace
+
+Kinds::Kinds(const Inputs& inputs, int micro_batch) {
+  const Tables& tables = inputs.tables;
+  zones_ = static_cast<int>(tables.zones().size());
+  for (int gpu = 0; gpu < static_cast<int>(tables.gpus().size()); ++gpu)
+    for (const int degree : tables.degrees(gpu, micro_batch)) {
+      if (inputs.tensor_parallel && degree != *inputs.tensor_parallel) continue;
+      if (inputs.most_tensor_parallel && degree > *inputs.most_tensor_parallel) continue;
+      const int room = power_of_two_above(degree);
+      const bool has_pool = std::any_of(inputs.pools.begin(), inputs.pools.end(),
+                                        [&](const Pool& pool) { return pool.gpu == gpu && pool.chunk >= room; });
+      if (has_pool)
+        options_.push_back({gpu, degree, room, tables.times(gpu, micro_batch, degree), tables.sizes(gpu, degree),
+                            tables.memory(gpu) * inputs.memory_share, tables.price(gpu) * degree});
+    }
+  std::vector<double> sizes;
+  for (int layer = 0; layer < tables.layers(); ++layer) {
+    const double bytes = tables.output_bytes(layer) * micro_batch;
+    const auto known = std::find(sizes.begin(), sizes.end(), bytes);
+    size_class_.push_back(static_cast<int>(known - sizes.begin()));
+    if (known == sizes.end()) sizes.push_back(bytes);
+  }
+  classes_ = static_cast<int>(sizes.size());
+  place_.assign(options_.size() * zones_, -1);
+  std::vector<std::pair<int, int>> places;  // option, zone
+  std::set<std::pair<int, int>> used;       // type, zone
+  for (const Pool& pool : inputs.pools)
+    for (std::size_t o = 0; o < options_.size(); ++o) {
+      if (options_[o].gpu != pool.gpu) continue;
+      used.insert({pool.gpu, pool.zone});
+      int& place = place_[o * zones_ + pool.zone];
+      if (place >= 0) continue;
+      place = static_cast<int>(places.size());
+      places.emplace_back(static_cast<int>(o), pool.zone);
+    }
+  places_ = static_cast<int>(places.size());
+  linked_.assign(places.size() * places.size(), 0);
+  messages_.assign(places.size() * places.size() * classes_, 0.0);
+  fastest_send_.assign(options_.size(), unlimited);
+  std::size_t at = 0;
+  for (const auto& [from, from_zone] : places)
+    for (const auto& [to, to_zone] : places) {
+      const Option& a = options_[from];
+      const Option& b = options_[to];
+      const Curve* curve = tables.link(a.gpu, from_zone, a.degree, b.gpu, to_zone, b.degree);
+      linked_[at] = curve != nullptr;
+      double fastest = unlimited;
+      for (int size = 0; size < classes_ && curve != nullptr; ++size) {
+        double& time = messages_[at * classes_ + size];
+        time = sizes[size] > 0.0 ? std::max(0.0, message_time(sizes[size], *curve)) : 0.0;
+        fastest = std::min(fastest, time);
+      }
+      fastest_send_[from] = std::min(fastest_send_[from], fastest);
+      ++at;
+    }
+  for (const auto& [gpu, zone] : used)
+    for (const auto& [to_gpu, to_zone] : used)
+      if (const Curve* ring = tables.link(gpu, zone, 1, to_gpu, to_zone, 1)) {
+        const auto same = [&](const Curve* other) { return *other == *ring; };
+        if (std::none_of(rings_.begin(), rings_.end(), same)) rings_.push_back(ring);
+      }
+}
+
+StageSearch::StageSearch(const Inputs& inputs, std::shared_ptr<const Kinds> kinds, int micro_batch, int replicas)
+    : inputs_(inputs),
+      tables_(inputs.tables),
+      kinds_(std::move(kinds)),
+      options_(kinds_->options()),
+      micro_batch_(micro_batch),
+      replicas_(replicas),
+      batches_((inputs.tables.global_batch() + micro_batch * replicas - 1) / (micro_batch * replicas)),
+      layers_(inputs.tables.layers()) {
+  for (const Pool& pool : inputs.pools) {
+    whole_.push_back(pool.devices);
+    most_room_.push_back(1);
+    for (const Option& option : options_)
+      if (option.gpu == pool.gpu) most_room_.back() = std::max<std::int64_t>(most_room_.back(), option.room);
+  }
+  if (!options_.empty()) prepare_bounds();
+}
+
+std::size_t StageSearch::HashRuns::operator()(const std::vector<Run>& runs) const {
+  std::uint64_t hash = 0x9e3779b97f4a7c15;
+  for (const Run& run : runs)
+    for (const int part : {run.gpu, run.zone, run.tensor_parallel, run.count})
+      hash = (hash ^ static_cast<std::uint64_t>(part)) * 0x100000001b3 + (hash >> 29);
+  return hash;
+}
+
+std::int64_t StageSearch::groups(const std::int64_t* left, int option) const {
+  const Option& kind = options_[option];
+  const int room = kind.room;
+  std::int64_t count = 0;
+  for (std::size_t p = 0; p < whole_.size(); ++p)
+    if (inputs_.pools[p].gpu == kind.gpu && inputs_.pools[p].chunk >= room) count += left[p] / room;
+  return count;
+}
+
+std::int64_t StageSearch::nodes_used(const std::int64_t* left) const {
+  std::int64_t nodes = 0;
+  for (std::size_t p = 0; p < whole_.size(); ++p) {
+    const std::int64_t chunk = inputs_.pools[p].chunk;
+    nodes += (whole_[p] - left[p] + chunk - 1) / chunk;
+  }
+  return nodes;
+}
+
+void StageSearch::start_draw() {
+  work_->runs.clear();
+  work_->devices.resize(work_->draws.empty() ? 0 : work_->draws.back().last);
+}
+
+void StageSearch::take(int pool, std::int64_t devices, const Run& run) {
+  work_->devices.emplace_back(pool, devices);
+  auto& runs = work_->runs;
+  if (!runs.empty() && Run{run.gpu, run.zone, run.tensor_parallel, runs.back().count} == runs.back())
+    runs.back().count += run.count;
+  else
+    runs.push_back(run);
+}
+
+bool StageSearch::fill(std::vector<std::int64_t>& left, int option, int count, std::size_t start) {
+  const Option& kind = options_[option];
+  const int room = kind.room;
+  for (std::size_t at = start; at < order_.size() && count > 0; ++at) {
+    const int p = order_[at];
+    const Pool& pool = inputs_.pools[p];
+    if (pool.gpu != kind.gpu || pool.chunk < room) continue;
+    const std::int64_t taken = std::min<std::int64_t>(count, left[p] / room);
+    if (taken == 0) continue;
+    left[p] -= taken * room;
+    count -= static_cast<int>(taken);
+    take(p, taken * room, {pool.gpu, pool.zone, kind.degree, static_cast<int>(taken)});
+  }
+  return count == 0;
+}
+
+int StageSearch::team_of(const std::vector<Run>& runs) {
+  const auto [place, is_new] = team_index_.try_emplace(runs, static_cast<int>(teams_.size()));
+  if (!is_new) return place->second;
+  Team team;
+  team.runs = runs;
+  std::pair<std::vector<const Curve*>, int> ring{{}, 4};
+  for (std::size_t r = 0; r < runs.size(); ++r) {
+    const Run& run = runs[r];
+    const int option = static_cast<int>(
+        std::find_if(options_.begin(), options_.end(),
+                     [&](const Option& kind) { return kind.gpu == run.gpu && kind.degree == run.tensor_parallel; }) -
+        options_.begin());
+    if (std::find(team.options.begin(), team.options.end(), option) == team.options.end())
+      team.options.push_back(option);
+    team.places.push_back(kinds_->place(option, run.zone));
+    team.mixed = team.mixed || run.gpu != runs.front().gpu;
+    team.price += options_[option].price * run.count;
+    ring.second = std::min(ring.second, run.tensor_parallel);
+    const Run& next = runs[(r + 1) % runs.size()];
+    team.ring_egress += tables_.egress_price(run.zone, next.zone) / replicas_ * 2.0 * (replicas_ - 1);
+    const auto join = [&](const Run& to) {
+      const Curve* curve = tables_.link(run.gpu, run.zone, 1, to.gpu, to.zone, 1);
+      team.linked = team.linked && curve != nullptr;
+      if (curve != nullptr && std::find(ring.first.begin(), ring.first.end(), curve) == ring.first.end())
+        ring.first.push_back(curve);
+    };
+    if (run.count > 1) join(run);
+    if (r + 1 < runs.size()) join(next);
+  }
+  std::sort(ring.first.begin(), ring.first.end(), std::less<>());
+  const auto [known, is_new_ring] = ring_index_.try_emplace(ring, static_cast<int>(rings_.size()));
+  if (is_new_ring)
+    rings_.push_back(
+        {ring.first, ring.second, std::vector<double>(static_cast<std::size_t>(layers_ + 1) * (layers_ + 1), -1.0)});
+  team.ring = known->second;
+  // In large teams the numbers of the runs hardly matter to the neighbours.
+  std::vector<Run> bucket = runs;
+  if (replicas_ > try_all)
+    for (Run& run : bucket) run.count = 0;
+  team.bucket = bucket_index_.try_emplace(std::move(bucket), static_cast<int>(bucket_index_.size())).first->second;
+  teams_.push_back(std::move(team));
+  return place->second;
+}
+
+void StageSearch::add_draw() {
+  Draw draw;
+  draw.first = work_->draws.empty() ? 0 : work_->draws.back().last;
+  draw.last = work_->devices.size();
+  draw.team = team_of(work_->runs);
+  if (!teams_[draw.team].linked) return;
+  const auto begin = work_->devices.begin();
+  for (const Draw& other : work_->draws)
+    if (other.team == draw.team &&
+        std::equal(begin + other.first, begin + other.last, begin + draw.first, begin + draw.last))
+      return;
+  work_->draws.push_back(draw);
+}
+
+void StageSearch::draw_type(const std::int64_t* left, int option) {
+  const Option& kind = options_[option];
+  if (groups(left, option) < replicas_) return;
+  const int room = kind.room;
+  const auto usable = [&](int p) {
+    return inputs_.pools[p].gpu == kind.gpu && inputs_.pools[p].chunk >= room && left[p] >= room;
+  };
+  bool spread = false;
+  std::int64_t all = 0;
+  int pools = 0;
+  for (const int p : order_) {
+    if (!usable(p)) continue;
+    ++pools;
+    all += left[p] / room;
+    if (left[p] / room < replicas_) continue;
+    start_draw();
+    take(p, static_cast<std::int64_t>(room) * replicas_, {kind.gpu, inputs_.pools[p].zone, kind.degree, replicas_});
+    add_draw();
+    spread = true;
+  }
+  if (pools < 2) return;
+  const auto several = [&] {
+    return work_->devices.size() > (work_->draws.empty() ? 0 : work_->draws.back().last) + 1;
+  };
+  // In the order of the pools, from any of them on.
+  for (std::size_t start = 0; start < order_.size(); ++start) {
+    if (!usable(order_[start])) continue;
+    work_->filled.assign(left, left + whole_.size());
+    start_draw();
+    if (!fill(work_->filled, option, replicas_, start)) break;
+    if (several()) add_draw();
+    if (spread) break;
+  }
+  // The same share of every pool: each replica keeps to its zone.
+  start_draw();
+  std::int64_t before = 0;
+  int taken = 0;
+  for (const int p : order_) {
+    if (!usable(p)) continue;
+    before += left[p] / room;
+    const int count = static_cast<int>(before * replicas_ / all) - taken;
+    if (count == 0) continue;
+    if (count > left[p] / room) return;
+    taken += count;
+    take(p, static_cast<std::int64_t>(room) * count, {kind.gpu, inputs_.pools[p].zone, kind.degree, count});
+  }
+  if (several()) add_draw();
+}
+
+void StageSearch::draw_mixed(const std::int64_t* left, int a, int b) {
+  const std::int64_t most_a = groups(left, a);
+  const std::int64_t most_b = groups(left, b);
+  const int least = static_cast<int>(std::max<std::int64_t>(1, replicas_ - most_b));
+  const int most = static_cast<int>(std::min<std::int64_t>(replicas_ - 1, most_a));
+  if (least > most) return;
+  // One type is used up in the end, or the stage need not be mixed: what stages of that type alone leave over.
+  std::vector<int>& counts = work_->counts;
+  counts.clear();
+  if (replicas_ <= try_all) {
+    for (int count = least; count <= most; ++count) counts.push_back(count);
+  } else {
+    const auto add = [&](int option, std::int64_t groups_left, bool other) {
+      const int room = options_[option].room;
+      const std::int64_t devices = groups_left * room;
+      for (std::int64_t whole = devices / replicas_; whole >= 0 && whole + room >= devices / replicas_; --whole) {
+        const std::int64_t count = (devices - whole * replicas_) / room;
+        const std::int64_t count_a = other ? replicas_ - count : count;
+        if (count_a >= least && count_a <= most) counts.push_back(static_cast<int>(count_a));
+      }
+    };
+    add(a, most_a, false);
+    add(b, most_b, true);
+    counts.push_back(least);
+    counts.push_back(most);
+    std::sort(counts.begin(), counts.end());
+    counts.erase(std::unique(counts.begin(), counts.end()), counts.end());
+  }
+  for (const int count : counts)
+    for (const bool a_first : {true, false}) {
+      if (!a_first && replicas_ > try_all) continue;
+      work_->filled.assign(left, left + whole_.size());
+      start_draw();
+      auto& rest = work_->filled;
+      const int others = replicas_ - count;
+      if (a_first ? fill(rest, a, count, 0) && fill(rest, b, others, 0)
+                  : fill(rest, b, others, 0) && fill(rest, a, count, 0))
+        add_draw();
+    }
+}
+
+void StageSearch::draw_triple(const std::int64_t* left, int a, int b, int c) {
+  const int most_a = static_cast<int>(std::min<std::int64_t>(replicas_ - 2, groups(left, a)));
+  const int most_b = static_cast<int>(std::min<std::int64_t>(replicas_ - 2, groups(left, b)));
+  const int most_c = static_cast<int>(std::min<std::int64_t>(replicas_ - 2, groups(left, c)));
+  const auto draw = [&](int count_a, int count_b) {
+    const int count_c = replicas_ - count_a - count_b;
+    if (std::min({count_a, count_b, count_c}) < 1 || count_a > most_a || count_b > most_b || count_c > most_c) return;
+    work_->filled.assign(left, left + whole_.size());
+    start_draw();
+    auto& rest = work_->filled;
+    if (fill(rest, a, count_a, 0) && fill(rest, b, count_b, 0) && fill(rest, c, count_c, 0)) add_draw();
+  };
+  if (std::min({most_a, most_b, most_c}) < 1 || most_a + most_b + most_c < replicas_) return;
+  // Where two types are enough, a third does not make the stage faster.
+  if (most_a + most_b + most_c - std::min({most_a, most_b, most_c}) >= replicas_) return;
+  if (replicas_ <= try_all) {
+    for (int count_a = 1; count_a <= most_a; ++count_a)
+      for (int count_b = 1; count_b <= most_b; ++count_b) draw(count_a, count_b);
+  } else {  // two types are used up
+    draw(most_a, most_b);
+    if (replicas_ - most_a - most_c != most_b) draw(most_a, replicas_ - most_a - most_c);
+    if (replicas_ - most_b - most_c != most_a) draw(replicas_ - most_b - most_c, most_b);
+  }
+}
+
+void StageSearch::find_draws(const std::int64_t* left, int layers_left) {
+  work_->draws.clear();
+  work_->devices.clear();
+  if (layers_left == 0) return;
+  for (int option = 0; option < static_cast<int>(options_.size()); ++option) draw_type(left, option);
+  for (int a = 0; a < static_cast<int>(options_.size()); ++a)
+    for (int b = a + 1; b < static_cast<int>(options_.size()); ++b)
+      if (options_[a].gpu != options_[b].gpu) {
+        draw_mixed(left, a, b);
+        for (int c = b + 1; c < static_cast<int>(options_.size()) && replicas_ > 2; ++c)
+          if (options_[c].gpu != options_[b].gpu && options_[c].gpu != options_[a].gpu) draw_triple(left, a, b, c);
+      }
+}
+
+const StageSearch::Link& StageSearch::link(int from, int to) {
+  const auto [known, is_new] =
+      links_.try_emplace(static_cast<std::uint64_t>(from) << 32 | static_cast<std::uint32_t>(to));
+  Link& link = known->second;
+  if (!is_new) return link;
+  const std::size_t classes = kinds_->classes();
+  link.times = link_times_.size();
+  link_times_.resize(link.times + 2 * classes, 0.0);
+  double* times = &link_times_[link.times];
+  const Team& left = teams_[from];
+  const Team& right = teams_[to];
+  std::size_t i = 0;
+  std::size_t j = 0;
+  int left_over = left.runs.front().count;
+  int right_over = right.runs.front().count;
+  while (i < left.runs.size() && j < right.runs.size()) {
+    const int both = std::min(left_over, right_over);
+    link.egress += 2.0 * batches_ * both * tables_.egress_price(left.runs[i].zone, right.runs[j].zone);
+    const double* there = kinds_->message(left.places[i], right.places[j]);
+    const double* back = kinds_->message(right.places[j], left.places[i]);
+    if (there == nullptr || back == nullptr) {
+      link.there = false;
+      return link;
+    }
+    for (std::size_t size = 0; size < classes; ++size) {
+      times[size] = std::max(times[size], there[size]);
+      times[classes + size] = std::max(times[classes + size], back[size]);
+    }
+    left_over -= both;
+    right_over -= both;
+    if (left_over == 0 && ++i < left.runs.size()) left_over = left.runs[i].count;
+    if (right_over == 0 && ++j < right.runs.size()) right_over = right.runs[j].count;
+  }
+  return link;
+}
+
+double StageSearch::reduction(Ring& ring, const LayerRange& layers) {
+  double& time = ring.reductions[static_cast<std::size_t>(layers.first) * (layers_ + 1) + layers.last];
+  if (time >= 0.0) return time;
+  time = 0.0;
+  const double bytes = tables_.gradient_bytes(layers) / ring.smallest_degree;
+  for (const Curve* curve : ring.curves) time = std::max(time, bucketed_all_reduce(bytes, replicas_, *curve));
+  return time;
+}
+
+Pipelines StageSearch::pipelines(const Label& last) const {
+  Pipelines found;
+  found.micro_batch = micro_batch_;
+  found.replicas = replicas_;
+  for (const Label* label = &last; label->team >= 0; label = &work_->labels[label->parent]) {
+    found.stages.push_back({{label->first, label->last}, teams_[label->team].runs});
+    if (label->parent < 0) break;
+  }
+  return found;
+}
+
+}  // namespace sailor::planner::artifact

@@ -1,0 +1,108 @@
+// Availability that changes: a trace of how many GPUs there are, and whether a running training changes its plan when
+// they come and go.
+//
+// The file (CSV, as the authors of Sailor published theirs): a column Timestamp in seconds, and one named GPU_ZONE for
+// each pair of them with the number of GPUs. Other columns without a title, such as a row number, are skipped.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cluster/cluster.hpp"
+#include "cluster/gpu_catalogue.hpp"
+#include "core/error.hpp"
+#include "core/units.hpp"
+#include "plan/plan.hpp"
+#include "planner/request.hpp"
+
+namespace sailor::planner {
+
+struct AvailableGpus {
+  std::string gpu;  ///< name in the catalogue
+  std::string zone;
+  int count = 0;
+  bool operator==(const AvailableGpus&) const = default;
+};
+
+struct AvailabilityStep {
+  Seconds start{};  ///< after the first step's
+  Seconds duration{};
+  std::vector<AvailableGpus> gpus;  ///< in the order of the columns; zero where there are none
+};
+
+/// Steps that follow each other differ. `last_step`: the duration of the last one, which the file does not say. Errors:
+/// invalid_input with the line (also unknown GPU types, times that do not increase); load_trace() besides not_found,
+/// io.
+Result<std::vector<AvailabilityStep>> parse_trace(std::string_view text, std::string_view source_name,
+                                                  const GpuCatalogue& gpus, Seconds last_step);
+Result<std::vector<AvailabilityStep>> load_trace(const std::filesystem::path& path, const GpuCatalogue& gpus,
+                                                 Seconds last_step);
+
+/// The cluster of a step: nodes of as many GPUs as those of this type and zone have in `like` (else those of this type
+/// anywhere, else 4), and a smaller one for what is left. Prices and links are those of `like`; zones that it does not
+/// have are in a region named as they are, without a last letter: us-central1 of us-central1-a.
+Cluster cluster_at(const AvailabilityStep& step, const Cluster* like, const GpuCatalogue& gpus);
+
+/// Whether the cluster's nodes, all of them, can hold the plan, each GPU type where the plan wants it.
+bool holds(const Cluster& cluster, const Plan& plan);
+
+/// A plan's figures on the cluster of a step.
+struct PricedPlan {
+  Plan plan;
+  Seconds iteration_time{};
+  Usd cost_per_iteration{};
+};
+
+/// What a plan achieves in a step that begins with `lost` time in which it does not train but its devices are paid.
+struct StepOutcome {
+  double iterations = 0.0;
+  Usd cost{};
+};
+StepOutcome outcome(const PricedPlan& plan, Seconds duration, Seconds lost);
+
+/// Whether changing to `found` pays within the step: a strictly better throughput, cost per iteration or throughput per
+/// USD of the whole step, reconfiguration included.
+bool change_pays(Objective objective, const PricedPlan& running, const PricedPlan& found, Seconds duration,
+                 Seconds reconfiguration);
+
+/// How much better `found` is while it runs, under the objective: 0.1 = 10%.
+double gain(Objective objective, const PricedPlan& running, const PricedPlan& found);
+
+enum class Decision {
+  start,   ///< the first plan: nothing is lost
+  keep,    ///< the running plan is the best, or a better one does not pay
+  change,  ///< a better plan pays
+  forced,  ///< the running plan has lost its GPUs
+  resume,  ///< after a pause
+  pause,   ///< no plan fits
+};
+std::string_view to_string(Decision decision);
+
+struct TraceStep {
+  AvailabilityStep step;
+  Decision decision = Decision::pause;
+  std::optional<PricedPlan> plan;   ///< what trains in this step
+  std::optional<PricedPlan> found;  ///< the best plan of this step
+  StepOutcome outcome;              ///< of `plan`
+  std::optional<double> gain;       ///< of `found` over the plan that ran, where it can go on: share of the objective
+  std::string problem;              ///< why there is no plan
+};
+
+/// What the decisions need to know, so that they can be tested alone.
+struct TracePlanner {
+  /// The best plan of a cluster. Errors of code infeasible and not_found are a pause; others end the replanning.
+  std::function<Result<PricedPlan>(const Cluster&)> find;
+  /// The running plan on another cluster that can hold it.
+  std::function<Result<PricedPlan>(const Plan&, const Cluster&)> price;
+};
+
+/// Plans every step of the trace. Errors: those of `planner`.
+Result<std::vector<TraceStep>> replan(const std::vector<AvailabilityStep>& steps, const Cluster* like,
+                                      const GpuCatalogue& gpus, Objective objective, Seconds reconfiguration,
+                                      const TracePlanner& planner);
+
+}  // namespace sailor::planner

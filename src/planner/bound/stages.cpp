@@ -1,0 +1,384 @@
+#include "planner/bound/stages.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace sailor::planner {
+
+namespace {
+
+constexpr int deepest = 4;            // micro-batches in flight that are told apart at most
+constexpr double level_step = 1.004;  // of the limits on the slowest stage
+constexpr double weight_share[StageProgram::weights] = {0.0, 0.6, 1.2, 3.0};
+constexpr std::size_t most_caches = 64;
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+}  // namespace
+
+// Memory: a stage keeps as many micro-batches in flight as stages follow, itself included, or as its pipeline has when
+// that is less; under GPipe more. ZeRO-1 may share the optimizer's state among any number of replicas, and a pipeline
+// alone copies no gradients. A stage is never slower on a node with fewer busy ranks, of which it is `degree` itself.
+std::vector<StageOption> stage_options(StagePrices& prices, std::size_t p, int micro_batch) {
+  const SearchSpace& space = prices.space();
+  const Place& place = space.places[p];
+  const int layers = prices.layers();
+  const auto width = at(layers + 1);
+  const bool zero1 =
+      std::find(space.sharding.begin(), space.sharding.end(), OptimizerSharding::zero1) != space.sharding.end();
+  std::vector<StageOption> options;
+  for (const int degree : place.tensor_parallel) {
+    if (!space.allows(place.type, degree, micro_batch)) continue;
+    StageOption option{.place = p, .tensor_parallel = degree, .node = place.largest_node()};
+    int most = 0;
+    for (const Recompute recompute : space.recompute) {
+      const StageTable* table = prices.table(place.type, degree, micro_batch, recompute);
+      if (table == nullptr) continue;
+      const StageTable* light = prices.table(place.type, degree, micro_batch, recompute, degree);
+      if (option.time.empty()) option.time.assign(at(deepest), std::vector<double>(width * width, never));
+      for (int first = 0; first < layers; ++first)
+        for (int last = first + 1; last <= layers; ++last) {
+          const int neighbours = (first > 0 ? 1 : 0) + (last < layers ? 1 : 0);
+          const int fit = prices.most_in_flight(*table, place, first, last, micro_batch, neighbours, zero1 ? 1e9 : 1.0,
+                                                false, deepest);
+          if (fit < 1) break;
+          most = std::max(most, fit);
+          double quickest = table->time(first, last);
+          if (light != nullptr) quickest = std::min(quickest, light->time(first, last));
+          for (int depth = 0; depth < std::min(fit, deepest); ++depth) {
+            double& time = option.time[at(depth)][at(first) * width + at(last)];
+            time = std::min(time, quickest);
+          }
+        }
+    }
+    if (most > 0) options.push_back(std::move(option));
+  }
+  return options;
+}
+
+void find_boundaries(StagePrices& prices, std::vector<StageOption>& options, int micro_batch) {
+  const auto both = [&](const StageOption& a, const StageOption& b, bool one_node) {
+    return std::min(
+        prices.boundary(a.place, a.tensor_parallel, b.place, b.tensor_parallel, micro_batch, one_node).both(),
+        prices.boundary(b.place, b.tensor_parallel, a.place, a.tensor_parallel, micro_batch, one_node).both());
+  };
+  for (StageOption& option : options)
+    for (const StageOption& other : options) {
+      const bool same = option.place == other.place;
+      const double far = both(option, other, false);
+      option.far = std::min(option.far, far);
+      if (same) option.far_inside = std::min(option.far_inside, far);
+      if (same && option.tensor_parallel + other.tensor_parallel <= option.node)
+        option.near = std::min(option.near, both(option, other, true));
+    }
+}
+
+StageProgram::StageProgram(StagePrices& prices, std::vector<StageOption> options, int micro_batch, bool inside)
+    : prices_(prices),
+      options_(std::move(options)),
+      micro_batch_(micro_batch),
+      inside_(inside),
+      blocks_(!prices.env().framework.overlaps_transfers),
+      layers_(prices.layers()),
+      places_(inside ? 1 : prices.space().places.size()) {
+  const auto width = at(layers_ + 1);
+  if (layers_ < 2) return;
+  if (inside)
+    for (StageOption& option : options_) option.far = option.far_inside;
+  std::erase_if(options_, [](const StageOption& option) { return option.far == never && option.near == never; });
+  if (options_.empty()) return;
+  double slowest_layer = 0.0;
+  for (int layer = 0; layer < layers_; ++layer) {
+    double quickest = never;
+    for (const StageOption& option : options_)
+      quickest = std::min(quickest, option.time[0][at(layer) * width + at(layer) + 1]);
+    if (quickest == never) return;
+    through_ += quickest;
+    slowest_layer = std::max(slowest_layer, quickest);
+  }
+  matters_from_.assign(at(deepest), never);
+  double longest = 0.0;
+  double link = never;
+  for (const StageOption& option : options_) {
+    largest_node_ = std::max(largest_node_, option.node);
+    const double least = std::min(option.far, option.near);
+    const double most = std::max(option.far < never ? option.far : 0.0, option.near < never ? option.near : 0.0);
+    link = std::min(link, least);
+    double sum = 0.0;
+    for (int layer = 0; layer < layers_; ++layer)
+      if (const double time = option.time[0][at(layer) * width + at(layer) + 1]; time < never) sum += time;
+    longest = std::max(longest, sum + 2.0 * most);
+    for (std::size_t depth = 1; depth < at(deepest); ++depth)
+      for (std::size_t i = 0; i < option.time[0].size(); ++i)
+        if (option.time[depth][i] != option.time[depth - 1][i]) {
+          matters_from_[depth] = std::min(matters_from_[depth], option.time[0][i]);
+          most_in_flight_ = std::max(most_in_flight_, static_cast<int>(depth) + 1);
+        }
+  }
+  through_ += link;
+  if (!inside) most_in_flight_ = 1;  // one is the least that any keeps; more would take too long to tell apart
+  find_backward();
+  first_level_ = std::max(slowest_layer, 1e-9);
+  levels_ = static_cast<int>(std::ceil(std::log(longest / first_level_) / std::log(level_step))) + 2;
+  // Interleaved stages hold several ranges of layers: only what holds for any layers of a stage is used (see
+  // bound.cpp).
+  possible_ = true;
+  if (inside) set_prices({});
+}
+
+double StageProgram::level(int index) const { return first_level_ * std::pow(level_step, index); }
+
+void StageProgram::set_prices(const std::vector<double>& device_price) {
+  device_price_ = device_price;
+  if (caches_.size() > most_caches && !caches_.contains(device_price)) caches_.clear();
+  cache_ = &caches_[device_price];
+  if (cache_->empty()) cache_->resize(at(levels_ + 1) * weights * at(deepest));
+  find_work();
+}
+
+void StageProgram::find_backward() {
+  const SearchSpace& space = prices_.space();
+  const auto each_layer = [&](int begin, int end, auto visit) {
+    for (const StageOption& option : options_)
+      for (const Recompute recompute : space.recompute)
+        if (const StageTable* table =
+                prices_.table(space.places[option.place].type, option.tensor_parallel, micro_batch_, recompute))
+          for (int layer = begin; layer < end; ++layer)
+            visit(layer, table->time(layer, layer + 1), table->backward[at(layer) + 1] - table->backward[at(layer)]);
+  };
+  backward_ = 0.5;
+  each_layer(1, layers_ - 1, [&](int, double time, double backward) {
+    if (time > 0.0) backward_ = std::max(backward_, std::min(1.0, backward / time));
+  });
+  for (const StageOption& option : options_)
+    for (const StageOption& other : options_)
+      for (const bool one_node : {false, true}) {
+        if (one_node && option.place != other.place) continue;
+        const BoundaryCost cost = prices_.boundary(option.place, option.tensor_parallel, other.place,
+                                                   other.tensor_parallel, micro_batch_, one_node);
+        if (cost.both() < never && cost.both() > 0.0) backward_ = std::max(backward_, cost.backward / cost.both());
+      }
+  double first = 0.0;
+  double last = 0.0;
+  each_layer(0, layers_, [&](int layer, double time, double backward) {
+    const double more = backward - backward_ * time;
+    if (layer == 0) first = std::max(first, more);
+    if (layer == layers_ - 1) last = std::max(last, more);
+  });
+  backward_more_ = first + last;
+}
+
+void StageProgram::find_work() {
+  const auto width = at(layers_ + 1);
+  work_ = 0.0;
+  for (int layer = 0; layer < layers_; ++layer) {
+    double least = never;
+    for (const StageOption& option : options_)
+      least = std::min(least, device_price(option.place) * option.tensor_parallel *
+                                  option.time[0][at(layer) * width + at(layer) + 1]);
+    work_ += least;
+  }
+}
+
+/// Of stages from a first layer on, by depth: stages from the end on, the first of them included.
+struct StageProgram::Tables {
+  std::vector<double> far;   // at first x depths + depth: their first boundary is between nodes
+  std::vector<double> near;  // at ((place x layers + first) x devices + c) x depths + depth: it is inside a node, of
+                             // which they may take c devices
+  LeastPrices* result = nullptr;
+};
+
+void StageProgram::fill(Tables& tables, double level, double weight, int cap) {
+  const auto width = at(layers_ + 1);
+  const auto depths = at(cap);
+  const auto devices = at(largest_node_ + 1);
+  LeastPrices& result = *tables.result;
+  result.weight = weight;
+  result.width = width;
+  result.ways = devices;
+  result.price.assign(options_.size() * width * devices, never);
+  tables.far.assign(width * depths, never);
+  tables.near.assign(places_ * width * devices * depths, never);
+  const double limit = level * (1.0 + 1e-12);
+  for (int first = layers_ - 1; first >= 0; --first)
+    for (std::size_t o = 0; o < options_.size(); ++o) {
+      const StageOption& option = options_[o];
+      const double cost = device_price(option.place) * option.tensor_parallel;
+      const std::size_t place = inside_ ? 0 : option.place;
+      const double least_in = first == 0 || !blocks_ ? 0.0 : std::min(option.far, option.near);
+      const double far_in = first == 0 ? never : option.far;
+      const double near_in = first == 0 ? never : option.near;
+      const double far_taken = blocks_ ? option.far : 0.0;
+      const double near_taken = blocks_ ? option.near : 0.0;
+      const auto group = at(option.tensor_parallel);
+      double* const near_here = &tables.near[(place * width + at(first)) * devices * depths];
+      double* const far_here = &tables.far[at(first) * depths];
+      for (int last = first + 1; last <= layers_; ++last) {
+        const std::size_t range = at(first) * width + at(last);
+        if (option.time[0][range] + least_in > limit) break;
+        ++work_done_;
+        if (last == layers_) {
+          if (first == 0) break;
+          const double time = option.time[0][range];
+          const double price = cost + weight * time;
+          if (far_in < never && time + (blocks_ ? far_in : 0.0) <= limit) far_here[0] = std::min(far_here[0], price);
+          if (near_in < never && time + (blocks_ ? near_in : 0.0) <= limit)
+            for (std::size_t c = group; c < devices; ++c)
+              near_here[c * depths] = std::min(near_here[c * depths], price);
+          break;
+        }
+        const double* const near_next = &tables.near[(place * width + at(last)) * devices * depths];
+        const double* const far_next = &tables.far[at(last) * depths];
+        for (std::size_t depth = depths == 1 ? 0 : 1; depth < depths; ++depth) {
+          const double time = option.time[depth][range];
+          if (time + least_in > limit) break;
+          work_done_ += devices;
+          const double here = cost + weight * time;
+          const bool is_last = depth + 1 == depths;
+          const std::size_t low = depth == 0 ? 0 : depth - 1;
+          const double far_behind =
+              option.far == never
+                  ? never
+                  : here + weight * option.far + std::min(far_next[low], is_last ? far_next[depth] : never);
+          const auto near_behind = [&](std::size_t c) {
+            const double* const next = near_next + c * depths;
+            return here + weight * option.near + std::min(next[low], is_last ? next[depth] : never);
+          };
+          const bool near_ok = option.near < never && at(option.node) > group;
+          if (first == 0) {
+            double* const price = &result.price[(o * width + at(last)) * devices];
+            if (time + far_taken <= limit) price[0] = std::min(price[0], far_behind);
+            if (near_ok && time + near_taken <= limit)
+              for (std::size_t c = group + 1; c <= at(option.node); ++c)
+                price[c] = std::min(price[c], near_behind(c - group));
+            continue;
+          }
+          if (far_in < never) {
+            const double taken = time + (blocks_ ? far_in : 0.0);
+            if (taken + far_taken <= limit) far_here[depth] = std::min(far_here[depth], far_behind);
+            if (near_ok && taken + near_taken <= limit)
+              far_here[depth] = std::min(far_here[depth], near_behind(at(option.node) - group));
+          }
+          if (near_in < never) {
+            const double taken = time + (blocks_ ? near_in : 0.0);
+            const bool far_fits = taken + far_taken <= limit;
+            const bool near_fits = near_ok && taken + near_taken <= limit;
+            for (std::size_t c = group; c <= at(option.node); ++c) {
+              double& best = near_here[c * depths + depth];
+              if (far_fits) best = std::min(best, far_behind);
+              if (near_fits && c > group) best = std::min(best, near_behind(c - group));
+            }
+          }
+        }
+      }
+    }
+  for (const double price : result.price) result.least = std::min(result.least, price);
+}
+
+/// Below the least time of a stage for which so many make a difference, fewer are told apart.
+int StageProgram::in_flight_at(int index, int in_flight) const {
+  const double limit = level(index) * (1.0 + 1e-12);
+  int cap = std::clamp(in_flight, 1, most_in_flight_);
+  while (cap > 1 && matters_from_[at(cap) - 1] > limit) --cap;
+  return cap;
+}
+
+const LeastPrices& StageProgram::solve(int index, std::size_t weight, int in_flight) {
+  const int cap = in_flight_at(index, in_flight);
+  auto& entry = (*cache_)[(at(index) * weights + weight) * at(deepest) + at(cap) - 1];
+  if (entry) return *entry;
+  double seconds = 0.0;
+  if (weight > 0) {
+    // A weight that makes the way through count about as much as the devices do.
+    const double least = solve(index, 0, in_flight).least;
+    seconds = least < never ? weight_share[weight] * least / (8.0 * level(index)) : 0.0;
+  }
+  entry = std::make_unique<LeastPrices>();
+  Tables tables{.far = {}, .near = {}, .result = entry.get()};
+  fill(tables, level(index), seconds, cap);
+  return *entry;
+}
+
+std::vector<ChainStage> StageProgram::stages_of(int index, std::size_t weight, int in_flight, std::size_t start,
+                                                int start_last) {
+  const int cap = in_flight_at(index, in_flight);
+  const double seconds = solve(index, weight, in_flight).weight;
+  LeastPrices result;
+  Tables tables{.far = {}, .near = {}, .result = &result};
+  fill(tables, level(index), seconds, cap);
+  const auto width = at(layers_ + 1);
+  const auto depths = at(cap);
+  const auto devices = at(largest_node_ + 1);
+  const double limit = level(index) * (1.0 + 1e-12);
+  std::vector<ChainStage> stages;
+  const auto add = [&](const StageOption& option, int first, int last) {
+    stages.push_back({.place = option.place,
+                      .tensor_parallel = option.tensor_parallel,
+                      .recompute = prices_.space().recompute.front(),
+                      .first = first,
+                      .last = last});
+  };
+  const auto least_of = [&](const double* values) { return *std::min_element(values, values + depths); };
+  // Every step takes the choice whose price with what is behind it is least; depths are left to finish_chain().
+  std::size_t option_at = start;
+  int first = 0;
+  int last = start_last;
+  std::size_t left = at(options_[start].node - options_[start].tensor_parallel);  // of the node
+  double taken = options_[start].time[0][at(start_last)];
+  while (true) {
+    const StageOption& option = options_[option_at];
+    add(option, first, last);
+    if (last == layers_) return stages;
+    const std::size_t place = inside_ ? 0 : option.place;
+    const double far = option.far == never || taken + (blocks_ ? option.far : 0.0) > limit
+                           ? never
+                           : seconds * option.far + least_of(&tables.far[at(last) * depths]);
+    const double near =
+        option.near == never || left == 0 || taken + (blocks_ ? option.near : 0.0) > limit
+            ? never
+            : seconds * option.near + least_of(&tables.near[((place * width + at(last)) * devices + left) * depths]);
+    if (std::min(far, near) == never) return {};
+    const bool is_near = near <= far;
+    double best = never;
+    std::size_t best_option = 0;
+    int best_last = 0;
+    double best_taken = 0.0;
+    for (std::size_t o = 0; o < options_.size(); ++o) {
+      const StageOption& next = options_[o];
+      if (is_near && (next.place != option.place || at(next.tensor_parallel) > left)) continue;
+      const double in = is_near ? next.near : next.far;
+      if (in == never) continue;
+      const std::size_t next_place = inside_ ? 0 : next.place;
+      const std::size_t next_left = (is_near ? left : at(next.node)) - at(next.tensor_parallel);
+      for (int end = last + 1; end <= layers_; ++end) {
+        const double time = next.time[0][at(last) * width + at(end)];
+        if (time + (blocks_ ? in : 0.0) > limit) break;
+        double price = device_price(next.place) * next.tensor_parallel + seconds * time;
+        if (end < layers_) {
+          const double so_far = time + (blocks_ ? in : 0.0);
+          double behind = never;
+          if (next.far < never && so_far + (blocks_ ? next.far : 0.0) <= limit)
+            behind = seconds * next.far + least_of(&tables.far[at(end) * depths]);
+          if (next.near < never && next_left > 0 && so_far + (blocks_ ? next.near : 0.0) <= limit)
+            behind = std::min(
+                behind, seconds * next.near +
+                            least_of(&tables.near[((next_place * width + at(end)) * devices + next_left) * depths]));
+          price += behind;
+        }
+        if (price >= best) continue;
+        best = price;
+        best_option = o;
+        best_last = end;
+        best_taken = time + (blocks_ ? in : 0.0);
+      }
+    }
+    if (best == never) return {};
+    left = (is_near ? left : at(options_[best_option].node)) - at(options_[best_option].tensor_parallel);
+    option_at = best_option;
+    first = last;
+    last = best_last;
+    taken = best_taken;
+  }
+}
+
+}  // namespace sailor::planner

@@ -1,0 +1,111 @@
+// Pipelines of two stages or more, relaxed: a dynamic program over the layers finds the least price of stages none of
+// which takes longer than a limit.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "planner/chains.hpp"
+#include "planner/stage_prices.hpp"
+
+namespace sailor::planner {
+
+/// A place and degree for a stage at one micro-batch size.
+struct StageOption {
+  std::size_t place = 0;
+  int tensor_parallel = 1;
+  int node = 1;  ///< devices
+  /// By micro-batches in flight (element 0: one), at first x (layers + 1) + last: quickest way that fits; infinite when
+  /// none does.
+  std::vector<std::vector<double>> time;
+  double near = never;        ///< cheapest message out and gradient back inside a node
+  double far = never;         ///< and between nodes
+  double far_inside = never;  ///< the same, to a stage of the same place
+};
+
+/// The degrees of a place at one micro-batch size, and what their stages take at least.
+std::vector<StageOption> stage_options(StagePrices& prices, std::size_t place, int micro_batch);
+void find_boundaries(StagePrices& prices, std::vector<StageOption>& options, int micro_batch);
+
+/// The least price of a pipeline, by option and last layer of its first stage, and by how that stage goes on: element
+/// 0: the next one is on another node; c: it and the next ones take c devices of its node together, at least.
+struct LeastPrices {
+  double weight = 0.0;  ///< of a second from end to end and back, beside the devices
+  double least = never;
+  std::vector<double> price;
+  std::size_t ways = 1;
+  std::size_t width = 1;
+
+  [[nodiscard]] double at(std::size_t option, int last, std::size_t way) const {
+    return price[(option * width + static_cast<std::size_t>(last)) * ways + way];
+  }
+};
+
+/// Pipelines of two stages or more at one micro-batch size, of some options.
+class StageProgram {
+ public:
+  /// With `inside`, all options are of one place and boundaries stay inside it.
+  StageProgram(StagePrices& prices, std::vector<StageOption> options, int micro_batch, bool inside);
+
+  [[nodiscard]] bool possible() const { return possible_; }
+  [[nodiscard]] int micro_batch() const { return micro_batch_; }
+  [[nodiscard]] const std::vector<StageOption>& options() const { return options_; }
+  [[nodiscard]] int levels() const { return levels_; }  ///< of the limit on the slowest stage
+  [[nodiscard]] double level(int index) const;
+  [[nodiscard]] double through() const { return through_; }  ///< no pipeline is quicker from end to end and back
+  /// Of S seconds from end to end and back no more than S x backward() + backward_more() are backward passes and
+  /// gradients sent back.
+  [[nodiscard]] double backward() const { return backward_; }
+  [[nodiscard]] double backward_more() const { return backward_more_; }
+  [[nodiscard]] bool inside() const { return inside_; }
+  /// Micro-batches in flight that are told apart at most.
+  [[nodiscard]] int most_in_flight() const { return most_in_flight_; }
+
+  /// Prices of devices by place; those of an earlier call are found again.
+  void set_prices(const std::vector<double>& device_price);
+  /// No pipeline costs less: all time of its devices is work.
+  [[nodiscard]] double fluid_price(double level) const { return work_ / level; }
+  /// `weight`: index of one, 0: none. `in_flight`: a pipeline has so many micro-batches or more.
+  const LeastPrices& solve(int level, std::size_t weight, int in_flight);
+  static constexpr std::size_t weights = 4;
+
+  /// The stages of the cheapest pipeline that begins so.
+  std::vector<ChainStage> stages_of(int level, std::size_t weight, int in_flight, std::size_t option, int last);
+  [[nodiscard]] std::uint64_t work() const { return work_done_; }
+  [[nodiscard]] double device_price(std::size_t place) const { return inside_ ? 1.0 : device_price_[place]; }
+
+ private:
+  struct Tables;
+  void fill(Tables& tables, double level, double weight, int cap);
+  [[nodiscard]] int in_flight_at(int index, int in_flight) const;
+  void find_work();
+  void find_backward();
+
+  StagePrices& prices_;
+  std::vector<StageOption> options_;
+  int micro_batch_;
+  bool inside_;
+  bool possible_ = false;
+  bool blocks_ = true;
+  int layers_ = 0;
+  std::size_t places_ = 1;
+  int largest_node_ = 1;
+  double through_ = 0.0;
+  double backward_ = 1.0;
+  double backward_more_ = 0.0;  // of the first and last layer
+  double first_level_ = 0.0;
+  int levels_ = 0;
+  int most_in_flight_ = 1;
+  std::vector<double> matters_from_;  // by depth: quickest stage that takes longer with one more in flight
+  double work_ = 0.0;
+  std::vector<double> device_price_;
+  using Cache = std::vector<std::unique_ptr<LeastPrices>>;
+  std::map<std::vector<double>, Cache> caches_;
+  Cache* cache_ = nullptr;
+  std::uint64_t work_done_ = 0;
+};
+
+}  // namespace sailor::planner

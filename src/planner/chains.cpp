@@ -1,0 +1,267 @@
+#include "planner/chains.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "simulator/closed_form.hpp"
+
+namespace sailor::planner {
+
+namespace {
+
+/// Stages of a chain while the layers are divided among them.
+class Balancer {
+ public:
+  Balancer(StagePrices& prices, const ChainRules& rules, const std::vector<Segment>& segments, int micro_batch)
+      : prices_(prices), rules_(rules), micro_batch_(micro_batch) {
+    for (const Segment& segment : segments)
+      for (int i = 0; i < segment.stages; ++i) stages_.push_back({segment.place, segment.tensor_parallel});
+  }
+
+  std::optional<std::vector<ChainStage>> run() {
+    const int layers = prices_.layers();
+    if (static_cast<int>(stages_.size()) > layers || !find_tables() || !find_boundaries()) return std::nullopt;
+    for (const bool limit : {false, true}) {
+      limited_ = limit;
+      if (!divide(never)) continue;
+      double high = slowest();
+      std::vector<ChainStage> best = stages_;
+      double low = 0.0;
+      for (int step = 0; step < 40 && low < high * (1.0 - 1e-9); ++step) {
+        const double middle = step == 0 ? lower_bound() : 0.5 * (low + high);
+        if (middle >= high) break;
+        if (divide(middle)) {
+          high = slowest();
+          best = stages_;
+        } else {
+          low = std::max(low, middle);
+        }
+      }
+      return best;
+    }
+    return std::nullopt;
+  }
+
+ private:
+  bool find_tables() {
+    const SearchSpace& space = prices_.space();
+    for (const ChainStage& stage : stages_) {
+      auto& row = tables_.emplace_back();
+      for (const Recompute recompute : space.recompute)
+        if (const StageTable* table =
+                prices_.table(space.places[stage.place].type, stage.tensor_parallel, micro_batch_, recompute))
+          row.emplace_back(recompute, table);
+      if (row.empty()) return false;
+    }
+    return true;
+  }
+
+  bool find_boundaries() {
+    const SearchSpace& space = prices_.space();
+    const std::size_t count = stages_.size();
+    outside_.assign(count, 0.0);
+    int filled = 0;  // devices of the node that the stage before ends on; pipelines are taken to start on a new one
+    int devices = 0;
+    for (const ChainStage& stage : stages_) devices += stage.tensor_parallel;
+    for (std::size_t i = 0; i + 1 < count; ++i) {
+      const ChainStage& a = stages_[i];
+      const ChainStage& b = stages_[i + 1];
+      const int node = space.places[a.place].largest_node();
+      filled = (filled + a.tensor_parallel) % node;
+      const bool aligned = node % devices == 0 || devices % node == 0;
+      const bool one_node = a.place == b.place && aligned && filled != 0 && filled + b.tensor_parallel <= node;
+      const double both =
+          prices_.boundary(a.place, a.tensor_parallel, b.place, b.tensor_parallel, micro_batch_, one_node).both();
+      if (both == never) return false;
+      if (a.place != b.place) filled = 0;
+      if (blocks()) {
+        outside_[i] += both;
+        outside_[i + 1] += both;
+      }
+    }
+    return true;
+  }
+
+  bool blocks() const { return !prices_.env().framework.overlaps_transfers; }
+
+  /// Time of the stage for these layers, by the quickest way of recomputation that fits; infinite when none does.
+  double time(std::size_t stage, int first, int last, Recompute& how) const {
+    const auto stages = static_cast<int>(stages_.size());
+    const int index = static_cast<int>(stage);
+    const int neighbours = (index > 0 ? 1 : 0) + (index + 1 < stages ? 1 : 0);
+    const int wanted = limited_ ? 1 : stages - index;
+    const Place& place = prices_.space().places[stages_[stage].place];
+    for (const auto& [recompute, table] : tables_[stage])
+      if (prices_.most_in_flight(*table, place, first, last, micro_batch_, neighbours, rules_.sharing,
+                                 rules_.copies_gradients, wanted) >= wanted) {
+        how = recompute;
+        return table->time(first, last) + outside_[stage];
+      }
+    return never;
+  }
+
+  /// From the last stage on, each as many layers as it can take; those before have at least one each.
+  bool divide(double most) {
+    int last = prices_.layers();
+    for (std::size_t i = stages_.size(); i-- > 0;) {
+      const int before = static_cast<int>(i);
+      int first = last;
+      Recompute how = Recompute::none;
+      Recompute found = Recompute::none;
+      while (first > before && (i > 0 || first > 0)) {
+        const double taken = time(i, first - 1, last, how);
+        if (taken > most || taken == never) break;
+        found = how;
+        --first;
+      }
+      if (first == last || (i == 0 && first != 0)) return false;
+      stages_[i].first = first;
+      stages_[i].last = last;
+      stages_[i].recompute = found;
+      last = first;
+    }
+    return true;
+  }
+
+  double slowest() const {
+    double longest = 0.0;
+    Recompute how = Recompute::none;
+    for (std::size_t i = 0; i < stages_.size(); ++i)
+      longest = std::max(longest, time(i, stages_[i].first, stages_[i].last, how));
+    return longest;
+  }
+
+  /// No division is faster: the work of all layers at the fastest stage's rate, spread evenly.
+  double lower_bound() const {
+    double least = 0.0;
+    for (int layer = 0; layer < prices_.layers(); ++layer) {
+      double quickest = never;
+      for (const auto& row : tables_) quickest = std::min(quickest, row.front().second->time(layer, layer + 1));
+      least += quickest;
+    }
+    return least / static_cast<double>(stages_.size()) * (1.0 - 1e-12);
+  }
+
+  StagePrices& prices_;
+  const ChainRules& rules_;
+  int micro_batch_;
+  std::vector<ChainStage> stages_;
+  std::vector<std::vector<std::pair<Recompute, const StageTable*>>> tables_;
+  std::vector<double> outside_;  // time of a stage in messages, per micro-batch
+  bool limited_ = false;         // only one micro-batch in flight
+};
+
+}  // namespace
+
+int Chain::micro_batches_by(double deadline) const {
+  if (deadline < through) return 0;
+  const double more = round > 0.0 ? std::floor((deadline - through) / round * (1.0 + 1e-12)) : most_micro_batches;
+  return static_cast<int>(std::min({more + 1.0, static_cast<double>(most_micro_batches), 1e9}));
+}
+
+int Chain::sequences_by(double deadline) const {
+  return static_cast<int>(std::min(static_cast<double>(micro_batches_by(deadline)) * micro_batch, 1e9));
+}
+
+int Chain::uses(std::size_t place) const {
+  int sum = 0;
+  for (const ChainStage& stage : stages)
+    if (stage.place == place) sum += stage.tensor_parallel;
+  return sum;
+}
+
+bool Chain::in_one_place() const {
+  return std::all_of(stages.begin(), stages.end(),
+                     [&](const ChainStage& stage) { return stage.place == stages.front().place; });
+}
+
+std::optional<Chain> finish_chain(StagePrices& prices, const ChainRules& rules, std::vector<ChainStage> stages,
+                                  int micro_batch) {
+  const SearchSpace& space = prices.space();
+  Chain chain{.stages = std::move(stages), .micro_batch = micro_batch};
+  const auto count = static_cast<int>(chain.stages.size());
+  std::vector<simulator::PassTimes> passes;
+  std::vector<simulator::BoundaryTimes> boundaries;
+  int filled = 0;
+  for (const ChainStage& stage : chain.stages) chain.devices += stage.tensor_parallel;
+  for (int i = 0; i < count; ++i) {
+    ChainStage& stage = chain.stages[static_cast<std::size_t>(i)];
+    const Place& place = space.places[stage.place];
+    const int neighbours = (i > 0 ? 1 : 0) + (i + 1 < count ? 1 : 0);
+    const int depth = rules.schedule == Schedule::gpipe ? prices.request().job.global_batch / micro_batch : count - i;
+    const StageTable* chosen = nullptr;
+    int most = 0;
+    for (const Recompute recompute : space.recompute) {
+      const StageTable* table = prices.table(place.type, stage.tensor_parallel, micro_batch, recompute);
+      if (table == nullptr) continue;
+      const int in_flight = prices.most_in_flight(*table, place, stage.first, stage.last, micro_batch, neighbours,
+                                                  rules.sharing, rules.copies_gradients, depth);
+      if (in_flight <= most) continue;
+      most = in_flight;
+      chosen = table;
+      stage.recompute = recompute;
+      if (in_flight >= depth) break;
+    }
+    if (chosen == nullptr) return std::nullopt;
+    if (most < depth) chain.most_micro_batches = std::min(chain.most_micro_batches, most);
+    const auto& first = chosen->times[static_cast<std::size_t>(stage.first)];
+    const auto& last = chosen->times[static_cast<std::size_t>(stage.last)];
+    passes.push_back({last.forward - first.forward, last.backward - first.backward});
+    chain.gradients = std::max(chain.gradients, prices.gradients(*chosen, stage.first, stage.last));
+    if (i + 1 == count) break;
+    const ChainStage& next = chain.stages[static_cast<std::size_t>(i) + 1];
+    const int node = place.largest_node();
+    filled = (filled + stage.tensor_parallel) % node;
+    const bool aligned = node % chain.devices == 0 || chain.devices % node == 0;
+    const bool one_node = stage.place == next.place && aligned && filled != 0 && filled + next.tensor_parallel <= node;
+    const BoundaryCost cost =
+        prices.boundary(stage.place, stage.tensor_parallel, next.place, next.tensor_parallel, micro_batch, one_node);
+    if (cost.forward == never) return std::nullopt;
+    if (stage.place != next.place) filled = 0;
+    boundaries.push_back({Seconds(cost.forward), Seconds(cost.backward)});
+  }
+  simulator::PipelineTimes times{
+      .schedule = rules.schedule == Schedule::gpipe ? Schedule::gpipe : Schedule::one_f_one_b,
+      .overlaps_transfers = prices.env().framework.overlaps_transfers,
+      .stages = count,
+      .chunks = 1,
+      .micro_batches = 1,
+      .passes = passes,
+      .boundaries = boundaries};
+  chain.through = simulator::closed_form(times).value();
+  times.micro_batches = 2;
+  chain.round = simulator::closed_form(times).value() - chain.through;
+  return chain;
+}
+
+std::optional<Chain> balanced_chain(StagePrices& prices, const ChainRules& rules, const std::vector<Segment>& segments,
+                                    int micro_batch) {
+  auto stages = Balancer(prices, rules, segments, micro_batch).run();
+  if (!stages) return std::nullopt;
+  return finish_chain(prices, rules, std::move(*stages), micro_batch);
+}
+
+std::vector<Chain> pure_chains(StagePrices& prices, const ChainRules& rules) {
+  const SearchSpace& space = prices.space();
+  const Pins& pins = prices.request().pins;
+  std::vector<Chain> chains;
+  for (std::size_t type = 0; type < space.types.size(); ++type) {
+    std::size_t place = 0;
+    int most_devices = 0;
+    for (std::size_t i = space.places.size(); i-- > 0;)
+      if (space.places[i].type == type) {
+        place = i;
+        most_devices = std::max(most_devices, space.places[i].devices());
+      }
+    for (const auto& [tensor_parallel, sizes] : space.micro_batches_of[type])
+      for (const int micro_batch : sizes)
+        for (int stages = pins.pipeline_parallel.value_or(1);
+             stages <= std::min(pins.pipeline_parallel.value_or(prices.layers()), most_devices / tensor_parallel);
+             ++stages)
+          if (auto chain = balanced_chain(prices, rules, {{place, tensor_parallel, stages}}, micro_batch))
+            chains.push_back(std::move(*chain));
+  }
+  return chains;
+}
+
+}  // namespace sailor::planner

@@ -1,0 +1,67 @@
+// Kinds of pipelines: chains of stages with everything decided but how many of them there are and how many
+// micro-batches each gets.
+#pragma once
+
+#include <climits>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "planner/stage_prices.hpp"
+
+namespace sailor::planner {
+
+struct ChainStage {
+  std::size_t place = 0;  ///< of the search space
+  int tensor_parallel = 1;
+  Recompute recompute = Recompute::none;
+  int first = 0;  ///< layers [first, last)
+  int last = 0;
+  bool operator==(const ChainStage&) const = default;
+};
+
+struct Chain {
+  std::vector<ChainStage> stages;
+  int micro_batch = 1;
+  double through = 0.0;              ///< seconds that one micro-batch takes from end to end and back
+  double round = 0.0;                ///< seconds that each further one adds (closed form, 1F1B and GPipe)
+  int most_micro_batches = INT_MAX;  ///< that fit into memory at once, where that limits how many it may be given
+  double gradients = 0.0;            ///< largest of a stage, bytes per rank: what its reductions take follows from it
+  int devices = 0;
+
+  /// Sequences that it gets through in `deadline` seconds.
+  [[nodiscard]] int sequences_by(double deadline) const;
+  [[nodiscard]] int micro_batches_by(double deadline) const;
+  /// Devices that it takes of a place.
+  [[nodiscard]] int uses(std::size_t place) const;
+  [[nodiscard]] bool in_one_place() const;
+};
+
+/// What the chains of a search have in common.
+struct ChainRules {
+  Schedule schedule = Schedule::one_f_one_b;
+  double sharing = 1.0;          ///< replicas that share the optimizer's state; 1: not sharded
+  bool copies_gradients = true;  ///< there are replicas to sum gradients with
+};
+
+/// Works out times and memory of a chain whose stages are given up to `recompute`, which becomes the quickest that
+/// fits. Nothing when it does not fit with a single micro-batch, or a table or link is missing.
+std::optional<Chain> finish_chain(StagePrices& prices, const ChainRules& rules, std::vector<ChainStage> stages,
+                                  int micro_batch);
+
+/// All pipelines of one GPU type, tensor-parallel degree, micro-batch and number of stages each, with the layers
+/// divided so that the slowest stage is as fast as possible within memory. Their stages name the first place of the
+/// type.
+std::vector<Chain> pure_chains(StagePrices& prices, const ChainRules& rules);
+
+/// Where to run each of `counts` segments of stages: a chain whose stages follow these choices, layers divided so that
+/// the slowest stage is as fast as possible within memory. Nothing when none fits.
+struct Segment {
+  std::size_t place = 0;
+  int tensor_parallel = 1;
+  int stages = 1;
+};
+std::optional<Chain> balanced_chain(StagePrices& prices, const ChainRules& rules, const std::vector<Segment>& segments,
+                                    int micro_batch);
+
+}  // namespace sailor::planner

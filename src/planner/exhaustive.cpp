@@ -1,0 +1,500 @@
+#include "planner/exhaustive.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "simulator/closed_form.hpp"
+
+namespace sailor::planner {
+
+namespace {
+
+constexpr double most_kinds = 4000;
+constexpr std::uint64_t most_visited = 2'000'000;  // parts of plans
+constexpr std::uint64_t most_priced = 60'000;
+constexpr double slack = 1.0 + 1e-12;  // against rounding
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+/// A kind of pipeline. Times are the least that it can have: beside no other pipeline, over the cheaper of the links
+/// inside and between nodes.
+struct Kind {
+  Chain chain;
+  std::vector<std::size_t> places;   // that it uses, ascending
+  double price = 0.0;                // USD per second
+  double egress_per_sequence = 0.0;  // USD
+};
+
+/// Free devices of the nodes of every place, in the order in which they are filled.
+using Room = std::vector<std::vector<int>>;
+
+class Exhaustive {
+ public:
+  Exhaustive(StagePrices& prices, Archive& archive, const StopCheck& stop)
+      : prices_(prices),
+        request_(prices.request()),
+        space_(prices.space()),
+        env_(prices.env()),
+        archive_(archive),
+        stop_(stop),
+        simulator_(prices.env()) {}
+
+  bool run() {
+    if (request_.pareto || too_large()) return false;
+    for (const Schedule schedule : space_.schedules)
+      if (schedule == Schedule::interleaved_1f1b) return false;
+    find_order();
+    for (const Schedule schedule : space_.schedules)
+      for (const OptimizerSharding sharding : space_.sharding) {
+        schedule_ = schedule;
+        sharding_ = sharding;
+        make_kinds();
+        if (static_cast<double>(kinds_.size()) > most_kinds) return false;
+        rates_.clear();
+        Room room;
+        for (const Place& place : space_.places) {
+          auto& nodes = room.emplace_back();
+          for (const NodeSize& size : place.nodes) nodes.insert(nodes.end(), at(size.nodes), size.devices);
+        }
+        extend(room, 0);
+        if (stopped_) return false;
+      }
+    return true;
+  }
+
+ private:
+  /// More kinds than can be listed, whether they fit or not.
+  bool too_large() const {
+    const int layers = prices_.layers();
+    const int devices = std::min(space_.devices(), space_.most_gpus.value_or(space_.devices()));
+    double all = 0.0;
+    for (const int micro_batch : space_.micro_batches) {
+      double options = 0.0;
+      for (const Place& place : space_.places)
+        for (const int degree : place.tensor_parallel)
+          if (space_.allows(place.type, degree, micro_batch)) options += 1.0;
+      double cuts = 1.0;  // of the layers into so many stages
+      double places = 1.0;
+      for (int stages = 1; stages <= std::min(layers, devices); ++stages) {
+        places *= options;
+        if (allows_stages(stages)) all += cuts * places;
+        cuts *= static_cast<double>(layers - stages) / stages;
+        if (all > most_kinds) return true;
+      }
+    }
+    return false;
+  }
+
+  bool allows_stages(int stages) const {
+    return !request_.pins.pipeline_parallel || *request_.pins.pipeline_parallel == stages;
+  }
+
+  /// A place with one node, or with nodes of one device, looks the same in whatever order it is filled. So do the sums
+  /// over zones when there are at most three: a ring through them has one shape.
+  void find_order() {
+    std::set<std::string> zones;
+    for (const Place& place : space_.places) zones.insert(place.zone);
+    ordered_.clear();
+    for (const Place& place : space_.places) {
+      int nodes = 0;
+      for (const NodeSize& size : place.nodes) nodes += size.nodes;
+      ordered_.push_back(zones.size() > 3 || (nodes > 1 && place.largest_node() > 1));
+    }
+    any_order_ = zones.size() <= 3;
+  }
+
+  void make_kinds() {
+    kinds_.clear();
+    for (const int micro_batch : space_.micro_batches) {
+      micro_batch_ = micro_batch;
+      stages_.clear();
+      std::vector<int> groups(space_.places.size(), 0);
+      add_stages(0, 0);
+    }
+  }
+
+  void add_stages(int first, int devices) {
+    if (static_cast<double>(kinds_.size()) > most_kinds) return;
+    const int layers = prices_.layers();
+    if (first == layers) {
+      if (allows_stages(static_cast<int>(stages_.size()))) choose_recompute(0);
+      return;
+    }
+    const auto most_stages = at(request_.pins.pipeline_parallel.value_or(layers));
+    if (stages_.size() == most_stages) return;
+    for (std::size_t place = 0; place < space_.places.size(); ++place)
+      for (const int degree : space_.places[place].tensor_parallel) {
+        if (!space_.allows(space_.places[place].type, degree, micro_batch_)) continue;
+        if (space_.most_gpus && devices + degree > *space_.most_gpus) continue;
+        int here = degree;
+        for (const ChainStage& stage : stages_)
+          if (stage.place == place) here += stage.tensor_parallel;
+        if (here > space_.places[place].devices()) continue;
+        for (int last = first + 1; last <= layers; ++last) {
+          stages_.push_back({.place = place, .tensor_parallel = degree, .first = first, .last = last});
+          add_stages(last, devices + degree);
+          stages_.pop_back();
+        }
+      }
+  }
+
+  /// Ways of recomputation of the stages from `index` on.
+  void choose_recompute(std::size_t index) {
+    if (index == stages_.size()) {
+      add_kind();
+      return;
+    }
+    ChainStage& stage = stages_[index];
+    const Place& place = space_.places[stage.place];
+    const auto count = static_cast<int>(stages_.size());
+    const auto number = static_cast<int>(index);
+    const int neighbours = (number > 0 ? 1 : 0) + (number + 1 < count ? 1 : 0);
+    const int most = request_.job.global_batch / micro_batch_;
+    const int depth = schedule_ == Schedule::gpipe ? most : std::min(most, count - number);
+    const StageTable* quicker = nullptr;  // that fits in any plan
+    for (const Recompute recompute : space_.recompute) {
+      const StageTable* table = prices_.table(place.type, stage.tensor_parallel, micro_batch_, recompute);
+      if (table == nullptr) continue;
+      // Less memory than with one micro-batch in flight, no copy of gradients and the optimizer shared by a pipeline on
+      // every device is never needed.
+      const double sharing = sharding_ == OptimizerSharding::zero1 ? std::max(1, space_.devices()) : 1.0;
+      if (prices_.most_in_flight(*table, with_memory(place, 1e-9, 0.0), stage.first, stage.last, micro_batch_,
+                                 neighbours, sharing, false, 1) < 1)
+        continue;
+      // Recomputation changes nothing but the times and the memory of its stage. A quicker way that always fits is
+      // never worse: the end of every stage grows with every pass.
+      if (quicker != nullptr && never_slower(*quicker, *table, stage)) continue;
+      stage.recompute = recompute;
+      choose_recompute(index + 1);
+      // More memory is never needed: all in flight, and as a copy what a rank without tensor parallelism would sum.
+      const double gradients = prices_.gradients(*table, stage.first, stage.last);
+      const double parameters = table->parameters[at(stage.last)] - table->parameters[at(stage.first)];
+      const double copies = parameters > 0.0
+                                ? gradients / parameters * (parameters + table->tied_parameters) * stage.tensor_parallel
+                                : never;
+      if (quicker == nullptr &&
+          prices_.most_in_flight(*table, with_memory(place, -1e-9, copies), stage.first, stage.last, micro_batch_,
+                                 neighbours, 1.0, false, depth) >= depth)
+        quicker = table;
+    }
+    stage.recompute = Recompute::none;
+  }
+
+  static Place with_memory(Place place, double more, double less) {
+    place.memory = place.memory * (1.0 + more) - Bytes(less);
+    return place;
+  }
+
+  bool never_slower(const StageTable& a, const StageTable& b, const ChainStage& stage) const {
+    for (int layer = stage.first; layer < stage.last; ++layer) {
+      const simulator::PassTimes& a0 = a.times[at(layer)];
+      const simulator::PassTimes& a1 = a.times[at(layer + 1)];
+      const simulator::PassTimes& b0 = b.times[at(layer)];
+      const simulator::PassTimes& b1 = b.times[at(layer + 1)];
+      if ((a1.forward - a0.forward) > (b1.forward - b0.forward) * slack ||
+          (a1.backward - a0.backward) > (b1.backward - b0.backward) * slack)
+        return false;
+    }
+    return true;
+  }
+
+  void add_kind() {
+    Kind kind;
+    kind.chain.stages = stages_;
+    kind.chain.micro_batch = micro_batch_;
+    std::vector<simulator::PassTimes> passes;
+    std::vector<simulator::BoundaryTimes> boundaries;
+    std::set<std::size_t> places;
+    for (std::size_t i = 0; i < stages_.size(); ++i) {
+      const ChainStage& stage = stages_[i];
+      const Place& place = space_.places[stage.place];
+      simulator::PassTimes least{Seconds(never), Seconds(never)};
+      for (int busy = 1; busy <= place.largest_node(); ++busy) {
+        const StageTable* table = prices_.table(place.type, stage.tensor_parallel, micro_batch_, stage.recompute, busy);
+        if (table == nullptr) continue;
+        const auto& first = table->times[at(stage.first)];
+        const auto& last = table->times[at(stage.last)];
+        least.forward = std::min(least.forward, last.forward - first.forward);
+        least.backward = std::min(least.backward, last.backward - first.backward);
+      }
+      passes.push_back(least);
+      places.insert(stage.place);
+      kind.chain.devices += stage.tensor_parallel;
+      kind.price += place.price.value() / 3600.0 * stage.tensor_parallel;
+      if (i + 1 == stages_.size()) break;
+      const ChainStage& next = stages_[i + 1];
+      simulator::BoundaryTimes boundary{Seconds(never), Seconds(never)};
+      for (const bool one_node : {false, true}) {
+        if (one_node && stage.place != next.place) continue;
+        const BoundaryCost cost = prices_.boundary(stage.place, stage.tensor_parallel, next.place, next.tensor_parallel,
+                                                   micro_batch_, one_node);
+        boundary.forward = std::min(boundary.forward, Seconds(cost.forward));
+        boundary.backward = std::min(boundary.backward, Seconds(cost.backward));
+      }
+      if (boundary.forward.value() == never) return;  // no link
+      boundaries.push_back(boundary);
+      kind.egress_per_sequence += egress(stage, next);
+    }
+    simulator::PipelineTimes times{.schedule = schedule_,
+                                   .overlaps_transfers = env_.framework.overlaps_transfers,
+                                   .stages = static_cast<int>(stages_.size()),
+                                   .chunks = 1,
+                                   .micro_batches = 1,
+                                   .passes = passes,
+                                   .boundaries = boundaries};
+    kind.chain.through = simulator::closed_form(times).value();
+    times.micro_batches = 2;
+    kind.chain.round = simulator::closed_form(times).value() - kind.chain.through;
+    kind.places.assign(places.begin(), places.end());
+    kinds_.push_back(std::move(kind));
+  }
+
+  /// USD for what one sequence sends over the boundary, up to a factor that all boundaries have in common.
+  double egress(const ChainStage& from, const ChainStage& to) const {
+    const std::string& a = space_.places[from.place].zone;
+    const std::string& b = space_.places[to.place].zone;
+    if (a == b) return 0.0;
+    for (const ZoneLink& link : env_.cluster->links)
+      if ((link.from == a && link.to == b) || (link.from == b && link.to == a))
+        return link.egress_usd_per_byte * (from.tensor_parallel + to.tensor_parallel);
+    return 0.0;
+  }
+
+  /// No plan with devices of this price (USD per second) that takes longer is allowed and better. Falls as the price
+  /// grows: devices are paid for the whole iteration, whatever else a plan costs.
+  double longest(double price, int nodes) const {
+    const Limits& limits = request_.limits;
+    double time = never;
+    const double best = archive_.best_score();
+    if (best < never) {
+      if (request_.objective == Objective::throughput) time = best;
+      if (request_.objective == Objective::cost && price > 0.0) time = best / price;
+      if (request_.objective == Objective::throughput_per_usd && price > 0.0) time = std::sqrt(best / price);
+    }
+    if (limits.throughput) time = std::min(time, 1.0 / *limits.throughput);
+    if (limits.wall_time) time = std::min(time, limits.wall_time->value() / *request_.iterations);
+    if (limits.cost && price > 0.0) time = std::min(time, limits.cost->value() / price);
+    if (limits.node_hours && nodes > 0)
+      time = std::min(time, *limits.node_hours * 3600.0 / *request_.iterations / nodes);
+    return time * slack;
+  }
+
+  /// Sequences of a pipeline by a deadline, at most the batch.
+  int sequences_by(const Kind& kind, double deadline) const {
+    const int batch = request_.job.global_batch;
+    if (deadline == never) return batch;
+    return std::min(batch, kind.chain.sequences_by(deadline));
+  }
+
+  /// Most sequences for each device by a deadline, of all kinds; rounded up.
+  double rate(double deadline) {
+    if (deadline == never) return request_.job.global_batch;
+    const int step = static_cast<int>(std::ceil(std::log(std::max(deadline, 1e-30)) / std::log(1.01)));
+    const auto [entry, is_new] = rates_.try_emplace(step, 0.0);
+    if (is_new)
+      for (const Kind& kind : kinds_)
+        entry->second = std::max(
+            entry->second, static_cast<double>(sequences_by(kind, std::pow(1.01, step) * slack)) / kind.chain.devices);
+    return entry->second;
+  }
+
+  /// Groups go to the first node that has room, as in plan/placement.hpp. False when there is none: those before stay
+  /// where they are, so no longer plan fits either.
+  bool place_chain(const Chain& chain, Room& room) const {
+    for (const ChainStage& stage : chain.stages) {
+      std::vector<int>& nodes = room[stage.place];
+      const auto node =
+          std::find_if(nodes.begin(), nodes.end(), [&](int free) { return free >= stage.tensor_parallel; });
+      if (node == nodes.end()) return false;
+      *node -= stage.tensor_parallel;
+    }
+    return true;
+  }
+
+  int nodes_used(const Room& room) const {
+    int used = 0;
+    for (std::size_t p = 0; p < room.size(); ++p) {
+      std::size_t i = 0;
+      for (const NodeSize& size : space_.places[p].nodes)
+        for (int n = 0; n < size.nodes; ++n, ++i) used += room[p][i] < size.devices ? 1 : 0;
+    }
+    return used;
+  }
+
+  /// The same plan whichever of two neighbouring pipelines comes first.
+  bool commute(const Kind& a, const Kind& b) const {
+    if (!any_order_) return false;
+    for (const std::size_t place : a.places)
+      if (ordered_[place] && std::binary_search(b.places.begin(), b.places.end(), place)) return false;
+    return true;
+  }
+
+  /// All plans that begin with the pipelines of plan_.
+  void extend(const Room& room, int devices) {
+    const int batch = request_.job.global_batch;
+    const auto wanted = request_.pins.data_parallel;
+    if (wanted && static_cast<int>(plan_.size()) == *wanted) return;
+    const int all = std::min(space_.devices(), space_.most_gpus.value_or(space_.devices()));
+    for (std::size_t k = 0; k < kinds_.size() && !stopped_; ++k) {
+      // Of the orders that are the same plan the one with the least first difference has no pair of neighbours that
+      // could be exchanged to get a smaller one.
+      if (!plan_.empty() && k < plan_.back() && commute(kinds_[plan_.back()], kinds_[k])) continue;
+      const Kind& kind = kinds_[k];
+      if (devices + kind.chain.devices > all || least_sequences_ + kind.chain.micro_batch > batch) continue;
+      if (++visited_ > most_visited || (visited_ % 1024 == 0 && stop_())) stopped_ = true;
+      const double deadline = longest(price_ + kind.price, 0);
+      if (kind.chain.through > deadline) continue;
+      // What the pipelines get through at best by the deadline, and what the devices left could; more pipelines only
+      // bring the deadline nearer.
+      std::int64_t most = sequences_by(kind, deadline);
+      bool late = false;
+      for (const std::size_t other : plan_) {
+        const int here = sequences_by(kinds_[other], deadline);
+        late = late || here == 0;
+        most += here;
+      }
+      const int left = all - devices - kind.chain.devices;
+      if (late || static_cast<double>(most) + rate(deadline) * left < batch) continue;
+      Room after = room;
+      if (!place_chain(kind.chain, after)) continue;
+      const int nodes = nodes_used(after);
+      if (space_.most_nodes && nodes > *space_.most_nodes) continue;
+      plan_.push_back(k);
+      price_ += kind.price;
+      least_sequences_ += kind.chain.micro_batch;
+      if (most >= batch && (!wanted || static_cast<int>(plan_.size()) == *wanted)) price(longest(price_, nodes));
+      extend(after, devices + kind.chain.devices);
+      least_sequences_ -= kind.chain.micro_batch;
+      price_ -= kind.price;
+      plan_.pop_back();
+    }
+  }
+
+  /// The pipelines of plan_ with the best numbers of micro-batches. No later than `deadline` is of use.
+  void price(double deadline) {
+    if (++priced_ > most_priced) stopped_ = true;
+    Fleet fleet{.schedule = schedule_, .sharding = sharding_, .groups = {}};
+    std::vector<Share> shares;
+    for (const std::size_t k : plan_) {
+      shares.push_back({.group = fleet.groups.size(), .count = 1, .micro_batches = 1});
+      fleet.groups.push_back({.chain = kinds_[k].chain, .count = 1});
+    }
+    // With one micro-batch each a plan takes the least memory, and its prices are those with any other number.
+    Plan plan = make_plan(request_, space_, fleet, shares);
+    plan.job.global_batch = least_sequences_;
+    const auto least = simulator_.predict(plan);
+    if (!least || least->memory_headroom < request_.memory_margin) return;
+    std::vector<GroupTime> times;
+    const bool exact = !env_.framework.overlaps_reduction;
+    for (std::size_t i = 0; i < plan_.size(); ++i) {
+      const Chain& chain = fleet.groups[i].chain;
+      GroupTime time{.fixed = chain.through, .round = chain.round, .micro_batch = chain.micro_batch, .count = 1};
+      if (exact) {
+        const simulator::EntryTimes& entry = simulator_.entries()[i];
+        time.fixed = (entry.fixed + entry.per_micro_batch + entry.tail).value();
+        time.round = entry.per_micro_batch.value();
+      }
+      times.push_back(time);
+    }
+    // The quickest division, as if memory did not matter: nothing is left where it is too slow.
+    const auto quickest = share_batch(times, request_.job.global_batch);
+    if (!quickest) return;
+    double end = 0.0;
+    for (const Share& share : *quickest)
+      end = std::max(end, times[share.group].fixed + times[share.group].round * (share.micro_batches - 1));
+    if (end > deadline) return;
+    if (exact && alike_in_egress()) {
+      plan = make_plan(request_, space_, fleet, *quickest);
+      const auto prediction = simulator_.predict(plan);
+      if (prediction && prediction->memory_headroom >= request_.memory_margin) {
+        add(fleet, *quickest);
+        return;
+      }
+    }
+    divide(fleet, times, shares, 0, request_.job.global_batch, deadline);
+  }
+
+  /// What a plan pays for what it sends does not depend on who computes which sequence.
+  bool alike_in_egress() const {
+    if (request_.objective == Objective::throughput && !request_.limits.cost) return true;
+    const double first = kinds_[plan_.front()].egress_per_sequence;
+    return std::all_of(plan_.begin(), plan_.end(),
+                       [&](std::size_t k) { return std::abs(kinds_[k].egress_per_sequence - first) <= 1e-12 * first; });
+  }
+
+  /// Every division of `left` sequences among the pipelines from `index` on that are done by the deadline.
+  void divide(const Fleet& fleet, const std::vector<GroupTime>& times, std::vector<Share>& shares, std::size_t index,
+              int left, double deadline) {
+    if (stopped_) return;
+    const GroupTime& time = times[index];
+    const auto end = [&](int micro_batches) { return time.fixed + time.round * (micro_batches - 1); };
+    if (index + 1 == times.size()) {
+      const int rest = left / time.micro_batch;
+      if (left % time.micro_batch != 0 || end(rest) > deadline) return;
+      shares[index].micro_batches = rest;
+      if (++priced_ > most_priced) stopped_ = true;
+      add(fleet, shares);
+      return;
+    }
+    int others = 0;
+    for (std::size_t i = index + 1; i < times.size(); ++i) others += times[i].micro_batch;
+    for (int n = 1; n * time.micro_batch + others <= left && end(n) <= deadline; ++n) {
+      shares[index].micro_batches = n;
+      divide(fleet, times, shares, index + 1, left - n * time.micro_batch, deadline);
+    }
+  }
+
+  /// Neighbours that are alike become copies of one, unless that costs something: the simulator takes what differs
+  /// between copies from the worst.
+  void add(const Fleet& fleet, const std::vector<Share>& shares) {
+    const double score = archive_.add(fleet, shares);
+    if (score == never || score > archive_.best_score() * slack) return;
+    Fleet folded{.schedule = fleet.schedule, .sharding = fleet.sharding, .groups = {}};
+    std::vector<Share> counts;
+    for (std::size_t i = 0; i < shares.size(); ++i) {
+      const Chain& chain = fleet.groups[i].chain;
+      if (!counts.empty() && counts.back().micro_batches == shares[i].micro_batches &&
+          folded.groups.back().chain.micro_batch == chain.micro_batch &&
+          folded.groups.back().chain.stages == chain.stages) {
+        ++folded.groups.back().count;
+        ++counts.back().count;
+        continue;
+      }
+      counts.push_back({.group = folded.groups.size(), .count = 1, .micro_batches = shares[i].micro_batches});
+      folded.groups.push_back({.chain = chain, .count = 1});
+    }
+    if (folded.groups.size() < fleet.groups.size()) archive_.add(folded, counts);
+  }
+
+  StagePrices& prices_;
+  const Request& request_;
+  const SearchSpace& space_;
+  const simulator::Environment& env_;
+  Archive& archive_;
+  const StopCheck& stop_;
+  simulator::QuickSimulator simulator_;
+  Schedule schedule_ = Schedule::one_f_one_b;
+  OptimizerSharding sharding_ = OptimizerSharding::none;
+  std::vector<bool> ordered_;  // by place: the order in which it is filled counts
+  bool any_order_ = true;
+  std::vector<Kind> kinds_;
+  std::vector<ChainStage> stages_;  // of the kind that is being made
+  int micro_batch_ = 1;
+  std::map<int, double> rates_;
+  std::vector<std::size_t> plan_;  // kinds, in order
+  double price_ = 0.0;             // of plan_, USD per second
+  int least_sequences_ = 0;        // of plan_
+  std::uint64_t visited_ = 0;
+  std::uint64_t priced_ = 0;
+  bool stopped_ = false;
+};
+
+}  // namespace
+
+bool search_exhaustively(StagePrices& prices, Archive& archive, const StopCheck& stop) {
+  return Exhaustive(prices, archive, stop).run();
+}
+
+}  // namespace sailor::planner

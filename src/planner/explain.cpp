@@ -1,0 +1,312 @@
+#include "planner/explain.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+#include <set>
+#include <string_view>
+
+#include "core/terminal.hpp"
+#include "plan/placement.hpp"
+#include "planner/outline.hpp"
+#include "simulator/node_sizes.hpp"
+
+namespace sailor::planner {
+
+namespace {
+
+constexpr double smallest_part = 0.005;  // of the winner's time: less is not worth a word
+
+const simulator::StagePrediction* slowest_stage(const simulator::Prediction& prediction) {
+  const simulator::StagePrediction* slowest = nullptr;
+  for (const simulator::StagePrediction& stage : prediction.stages)
+    if (stage.pipeline_entry == prediction.slowest_entry &&
+        (slowest == nullptr || stage.forward + stage.backward > slowest->forward + slowest->backward))
+      slowest = &stage;
+  return slowest;
+}
+
+const Pipeline& slowest_pipeline(const Plan& plan, const simulator::Prediction& prediction) {
+  return plan.pipelines[static_cast<std::size_t>(prediction.slowest_entry)];
+}
+
+std::string percent(double share) {
+  const double value = std::abs(share) * 100.0;
+  return value < 9.95 ? fmt::format("{:.1f}%", value) : fmt::format("{:.0f}%", value);
+}
+
+/// "12% slower", "as fast", "1.3% faster".
+std::string compared(double ratio, std::string_view worse, std::string_view better, std::string_view same) {
+  if (std::abs(ratio - 1.0) < 0.0005) return std::string(same);
+  return fmt::format("{} {}", percent(ratio - 1.0), ratio > 1.0 ? worse : better);
+}
+
+std::string figures(const Candidate& candidate) {
+  const simulator::Prediction& prediction = candidate.prediction;
+  return fmt::format("{} an iteration ({:#.3g} iterations/s), {}, {}", format_time(prediction.iteration_time),
+                     1.0 / prediction.iteration_time.value(), format_usd(prediction.cost_per_iteration),
+                     plural(static_cast<std::size_t>(candidate.plan.ranks()), "device"));
+}
+
+/// USD per second, messages between zones included.
+double rate(const simulator::Prediction& prediction) {
+  return prediction.cost_per_iteration.value() / prediction.iteration_time.value();
+}
+
+struct Part {
+  std::string_view name;
+  Seconds TimeParts::*time;
+};
+constexpr std::array<Part, 5> all_parts{{{"computation", &TimeParts::compute},
+                                         {"bubble", &TimeParts::bubble},
+                                         {"messages between stages", &TimeParts::transfers},
+                                         {"reduction of gradients", &TimeParts::synchronization},
+                                         {"optimizer step", &TimeParts::update}}};
+
+/// What a part of a plan's time comes from; "" where there is nothing to say.
+std::string reason(Seconds TimeParts::*part, const Candidate& candidate) {
+  const Pipeline& pipeline = slowest_pipeline(candidate.plan, candidate.prediction);
+  const auto stages = pipeline.stages.size();
+  if (part == &TimeParts::bubble)
+    return fmt::format("{} micro-batch{} for {}", pipeline.micro_batches, pipeline.micro_batches == 1 ? "" : "es",
+                       plural(stages, "stage"));
+  if (part == &TimeParts::compute) {
+    const simulator::StagePrediction* slowest = slowest_stage(candidate.prediction);
+    if (slowest == nullptr) return "";
+    const Stage& stage = pipeline.stages[static_cast<std::size_t>(slowest->stage)];
+    int layers = 0;
+    for (int c = 0; c < stage.chunks(); ++c) layers += stage.chunk(c).size();
+    return fmt::format("{} on {} tp{}, {} x {}", plural(static_cast<std::size_t>(layers), "layer"), stage.gpu,
+                       stage.tensor_parallel, pipeline.micro_batches,
+                       plural(static_cast<std::size_t>(candidate.plan.micro_batch_of(pipeline)), "sequence"));
+  }
+  if (part == &TimeParts::synchronization) {
+    std::set<std::string> zones;
+    for (const Pipeline& other : candidate.plan.pipelines)
+      for (const Stage& stage : other.stages) zones.insert(stage.zone);
+    return fmt::format("{}{}", plural(static_cast<std::size_t>(candidate.plan.data_parallel()), "pipeline"),
+                       zones.size() > 1 ? fmt::format(" in {} zones", zones.size()) : std::string());
+  }
+  return "";
+}
+
+/// "bubble +8.0% (...), reduction of gradients +5.0% (...)": shares of the winner's time, largest first.
+std::string differences(const Candidate& candidate, const Candidate& winner) {
+  const TimeParts own = time_parts(candidate.plan, candidate.prediction);
+  const TimeParts best = time_parts(winner.plan, winner.prediction);
+  std::vector<std::pair<double, const Part*>> found;
+  for (const Part& part : all_parts)
+    if (const double share = (own.*part.time - best.*part.time) / winner.prediction.iteration_time;
+        std::abs(share) >= smallest_part)
+      found.emplace_back(share, &part);
+  std::stable_sort(found.begin(), found.end(),
+                   [](const auto& a, const auto& b) { return std::abs(a.first) > std::abs(b.first); });
+  std::vector<std::string> texts;
+  for (const auto& [share, part] : found) {
+    const std::string why = reason(part->time, candidate);
+    texts.push_back(fmt::format("{} {}{}{}", part->name, share < 0.0 ? "-" : "+", percent(share),
+                                why.empty() ? "" : fmt::format(" ({})", why)));
+  }
+  return texts.empty() ? "no part of the time differs by 0.5%" : fmt::format("{}", fmt::join(texts, ", "));
+}
+
+/// How a plan compares with the winner under the objective: "costs 12% more".
+std::string verdict(const Candidate& candidate, const Candidate& winner, Objective objective) {
+  const double time = candidate.prediction.iteration_time / winner.prediction.iteration_time;
+  const double cost = winner.prediction.cost_per_iteration > Usd(0.0)
+                          ? candidate.prediction.cost_per_iteration / winner.prediction.cost_per_iteration
+                          : 1.0;
+  if (objective == Objective::throughput) return compared(time, "slower", "faster", "as fast");
+  const std::string devices = compared(rate(candidate.prediction) / std::max(rate(winner.prediction), 1e-300),
+                                       "more USD per second", "fewer USD per second", "as many USD per second");
+  const std::string speed = compared(time, "slower", "faster", "as fast");
+  if (objective == Objective::cost)
+    return fmt::format("{} ({}, {})", compared(cost, "more USD", "fewer USD", "the same cost"), speed, devices);
+  return fmt::format(
+      "{} ({}, {})",
+      compared(time * cost, "less throughput per USD", "more throughput per USD", "the same throughput per USD"), speed,
+      devices);
+}
+
+std::string bound_line(const SearchResult& result, Objective objective) {
+  const std::string_view better = objective == Objective::throughput ? "faster"
+                                  : objective == Objective::cost     ? "cheaper"
+                                                                     : "better in throughput per USD";
+  if (!std::isfinite(result.bound.gap) || result.bound.bound <= 0.0)
+    return "How much better a plan could be is not known.";
+  if (result.bound.gap <= 0.0) return fmt::format("No plan of the space is {} by the closed form of the time.", better);
+  return fmt::format("No plan of the space is more than {} {} by the closed form of the time.",
+                     percent(std::max(result.bound.gap, 0.001)), better);
+}
+
+std::string memory_line(const Candidate& winner, const Request& request) {
+  const simulator::StagePrediction* tightest = nullptr;
+  double least = 2.0;
+  for (const simulator::StagePrediction& stage : winner.prediction.stages)
+    if (stage.capacity && 1.0 - stage.memory.total() / *stage.capacity < least) {
+      least = 1.0 - stage.memory.total() / *stage.capacity;
+      tightest = &stage;
+    }
+  if (tightest == nullptr) return "How much memory its devices have is not known.";
+  const Stage& stage = winner.plan.pipelines[static_cast<std::size_t>(tightest->pipeline_entry)]
+                           .stages[static_cast<std::size_t>(tightest->stage)];
+  return fmt::format("Memory is tightest on {} (stage {}): {} of {}, {:.0f}% free; {:.0f}% was asked for.", stage.gpu,
+                     tightest->stage, format_bytes(tightest->memory.total()), format_bytes(*tightest->capacity),
+                     least * 100.0, request.memory_margin * 100.0);
+}
+
+std::map<std::string, int> devices_of(const Plan& plan) {
+  std::map<std::string, int> devices;
+  for (const Pipeline& pipeline : plan.pipelines)
+    for (const Stage& stage : pipeline.stages) devices[stage.gpu] += pipeline.count * stage.tensor_parallel;
+  return devices;
+}
+
+/// Devices that the winner leaves idle, and what the best plan that takes more of them would do.
+std::vector<std::string> idle_lines(const SearchResult& result, const Request& request, const Cluster& cluster) {
+  std::map<std::string, int> present;
+  for (const NodeGroup& group : cluster.usable(request.partition, request.only_idle))
+    present[group.gpu] += group.count * group.gpus_per_node;
+  const std::map<std::string, int> used = devices_of(result.plans.front().plan);
+  std::vector<std::string> lines;
+  for (const auto& [gpu, devices] : present) {
+    const auto found = used.find(gpu);
+    const int taken = found == used.end() ? 0 : found->second;
+    if (taken >= devices) continue;
+    std::string line = fmt::format("{} of {} {} stay idle", devices - taken, devices, gpu);
+    for (std::size_t i = 1; i < result.plans.size(); ++i) {
+      const auto more = devices_of(result.plans[i].plan);
+      if (const auto other = more.find(gpu); other != more.end() && other->second > taken) {
+        line += fmt::format(": plan {} takes {} and is {}", i + 1, other->second,
+                            verdict(result.plans[i], result.plans.front(), request.objective));
+        break;
+      }
+    }
+    lines.push_back(line + ".");
+  }
+  return lines;
+}
+
+std::string own_parts(const Candidate& candidate) {
+  const TimeParts parts = time_parts(candidate.plan, candidate.prediction);
+  std::vector<std::string> texts;
+  for (const Part& part : all_parts) {
+    const Seconds time = parts.*part.time;
+    const double share = time / candidate.prediction.iteration_time;
+    if (share < 0.0005) continue;
+    const std::string why = share >= 0.02 ? reason(part.time, candidate) : "";
+    texts.push_back(
+        fmt::format("{} {} ({}{}{})", part.name, format_time(time), percent(share), why.empty() ? "" : ": ", why));
+  }
+  return fmt::format("{}", fmt::join(texts, ", "));
+}
+
+std::optional<int> nodes_of(const Plan& plan, const Cluster& cluster) {
+  NodeUse use;
+  if (!use.place(plan, simulator::node_sizes(cluster.groups))) return std::nullopt;
+  std::int64_t nodes = 0;
+  for (const NodeUse::Node& node : use.nodes()) nodes += node.count;
+  return static_cast<int>(nodes);
+}
+
+}  // namespace
+
+TimeParts time_parts(const Plan& plan, const simulator::Prediction& prediction) {
+  TimeParts parts;
+  parts.synchronization = prediction.synchronization_time;
+  parts.update = prediction.update_time;
+  if (const simulator::StagePrediction* slowest = slowest_stage(prediction))
+    parts.compute = std::min(
+        (slowest->forward + slowest->backward) * static_cast<double>(slowest_pipeline(plan, prediction).micro_batches),
+        prediction.pipeline_time);
+  parts.transfers = std::min(prediction.transfer_time, prediction.pipeline_time - parts.compute);
+  parts.bubble = prediction.iteration_time - parts.compute - parts.transfers - parts.synchronization - parts.update;
+  if (std::abs(parts.bubble / prediction.iteration_time) < 1e-9) parts.bubble = Seconds(0.0);  // rounding
+  return parts;
+}
+
+std::vector<std::string> broken_limits(const Candidate& candidate, const Request& request, const Cluster* cluster) {
+  std::vector<std::string> broken;
+  const simulator::Prediction& prediction = candidate.prediction;
+  const Limits& limits = request.limits;
+  const auto over = [](double value, double limit) { return percent(value / limit - 1.0); };
+  if (limits.cost && prediction.cost_per_iteration > *limits.cost)
+    broken.push_back(
+        fmt::format("an iteration costs {}, {} over --max-cost {}", format_usd(prediction.cost_per_iteration),
+                    over(prediction.cost_per_iteration.value(), limits.cost->value()), format_usd(*limits.cost)));
+  const double throughput = 1.0 / prediction.iteration_time.value();
+  if (limits.throughput && throughput < *limits.throughput)
+    broken.push_back(fmt::format("it does {:#.3g} iterations/s, {} under --min-throughput {:#.3g}", throughput,
+                                 percent(1.0 - throughput / *limits.throughput), *limits.throughput));
+  const int ranks = candidate.plan.ranks();
+  if (limits.gpus && ranks > *limits.gpus)
+    broken.push_back(fmt::format("it takes {} devices, --max-gpus allows {}", ranks, *limits.gpus));
+  const std::optional<int> nodes = cluster != nullptr ? nodes_of(candidate.plan, *cluster) : std::nullopt;
+  if (limits.nodes && nodes && *nodes > *limits.nodes)
+    broken.push_back(fmt::format("it takes {} nodes, --max-nodes allows {}", *nodes, *limits.nodes));
+  if (!request.iterations) return broken;
+  const double hours = prediction.iteration_time.value() * *request.iterations / 3600.0;
+  if (limits.wall_time && hours * 3600.0 > limits.wall_time->value())
+    broken.push_back(fmt::format("the training takes {:.1f} h, {} over --within {:.1f} h", hours,
+                                 over(hours * 3600.0, limits.wall_time->value()), limits.wall_time->value() / 3600.0));
+  if (limits.node_hours && nodes && hours * *nodes > *limits.node_hours)
+    broken.push_back(fmt::format("the training takes {:.1f} node-hours, {} over --max-node-hours {:.1f}",
+                                 hours * *nodes, over(hours * *nodes, *limits.node_hours), *limits.node_hours));
+  return broken;
+}
+
+std::string explain(const SearchResult& result, const Request& request, const Cluster* cluster) {
+  if (result.plans.empty()) return "";
+  const Candidate& winner = result.plans.front();
+  std::string text = fmt::format("Plan 1 is {}: {}.\n", outline(winner.plan), figures(winner));
+  text += fmt::format("Its time: {}.\n", own_parts(winner));
+  text += bound_line(result, request.objective) + "\n";
+  text += memory_line(winner, request) + "\n";
+  if (cluster != nullptr)
+    for (const std::string& line : idle_lines(result, request, *cluster)) text += line + "\n";
+  for (std::size_t i = 1; i < result.plans.size(); ++i) {
+    text += fmt::format("Plan {} is {}: {}.\n", i + 1, verdict(result.plans[i], winner, request.objective),
+                        differences(result.plans[i], winner));
+  }
+  return text;
+}
+
+std::string why_not(const Candidate& own, const Candidate& winner, const Request& request,
+                    const std::vector<std::string>& problems, const Cluster* cluster) {
+  std::string text = fmt::format("Yours is {}: {}.\n", outline(own.plan), figures(own));
+  text += fmt::format("Plan 1 is {}: {}.\n", outline(winner.plan), figures(winner));
+  std::vector<std::string> against = problems;
+  for (std::string& limit : broken_limits(own, request, cluster)) against.push_back(std::move(limit));
+  for (const std::string& problem : against) text += fmt::format("Yours cannot be chosen: {}.\n", problem);
+  if (plan_fingerprint(own.plan) == plan_fingerprint(winner.plan)) return text + "They are the same plan.\n";
+  text += fmt::format("Yours is {}: {}.\n", verdict(own, winner, request.objective), differences(own, winner));
+
+  Table table({{"", Align::left}, {"yours"}, {"plan 1"}, {"difference"}});
+  const TimeParts mine = time_parts(own.plan, own.prediction);
+  const TimeParts best = time_parts(winner.plan, winner.prediction);
+  for (const Part& part : all_parts) {
+    const Seconds a = mine.*part.time;
+    const Seconds b = best.*part.time;
+    table.add_row({std::string(part.name), format_time(a), format_time(b),
+                   fmt::format("{:+.1f}%", (a - b) / winner.prediction.iteration_time * 100.0)});
+  }
+  table.add_row(
+      {"iteration", format_time(own.prediction.iteration_time), format_time(winner.prediction.iteration_time),
+       fmt::format("{:+.1f}%", (own.prediction.iteration_time / winner.prediction.iteration_time - 1.0) * 100.0)});
+  table.add_row(
+      {"USD per iteration", format_usd(own.prediction.cost_per_iteration),
+       format_usd(winner.prediction.cost_per_iteration),
+       winner.prediction.cost_per_iteration > Usd(0.0)
+           ? fmt::format("{:+.1f}%",
+                         (own.prediction.cost_per_iteration / winner.prediction.cost_per_iteration - 1.0) * 100.0)
+           : ""});
+  table.add_row(
+      {"peak memory", format_bytes(own.prediction.peak_memory), format_bytes(winner.prediction.peak_memory), ""});
+  return text + "\n" + table.to_string();
+}
+
+}  // namespace sailor::planner

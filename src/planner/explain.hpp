@@ -1,0 +1,40 @@
+// Why a plan wins or loses: its iteration in parts, beside another's.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cluster/cluster.hpp"
+#include "core/units.hpp"
+#include "planner/planner.hpp"
+
+namespace sailor::planner {
+
+/// Where the time of an iteration goes, on the pipeline that ends last. The parts add up to the time.
+struct TimeParts {
+  Seconds compute{};          ///< forward and backward passes of its slowest stage, all micro-batches
+  Seconds bubble{};           ///< that stage's waiting while the pipeline fills and drains
+  Seconds transfers{};        ///< messages between stages during which it cannot compute
+  Seconds synchronization{};  ///< gradient reductions that are not hidden
+  Seconds update{};           ///< optimizer step
+  [[nodiscard]] Seconds total() const { return compute + bubble + transfers + synchronization + update; }
+};
+TimeParts time_parts(const Plan& plan, const simulator::Prediction& prediction);
+
+/// The limits of the request that a plan breaks, and by how much: "iteration costs $0.31, 24% over --max-cost $0.25".
+/// Nodes are counted where the cluster is known.
+std::vector<std::string> broken_limits(const Candidate& candidate, const Request& request,
+                                       const Cluster* cluster = nullptr);
+
+/// Lines: why the winner wins (what bounds it, how far from the best possible it may be, how tight memory is, which
+/// devices stay idle), then one for each plan behind the first: "2 loses 12%: bubble +8% (24 micro-batches for 8
+/// stages), reduction of gradients +5%". `cluster`: what the plans were searched on.
+std::string explain(const SearchResult& result, const Request& request, const Cluster* cluster = nullptr);
+
+/// Lines: the user's own plan beside the winner, part by part, and what the difference comes from; also when it does
+/// not fit or breaks a limit. `problems`: what else speaks against it (memory that it lacks, devices that are not
+/// there).
+std::string why_not(const Candidate& own, const Candidate& winner, const Request& request,
+                    const std::vector<std::string>& problems = {}, const Cluster* cluster = nullptr);
+
+}  // namespace sailor::planner

@@ -1,0 +1,118 @@
+// From kinds of pipelines to plans: how many of each, and how many micro-batches each gets.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "planner/chains.hpp"
+
+namespace sailor::planner {
+
+/// Pipelines of one kind.
+struct Group {
+  Chain chain;
+  int count = 0;
+};
+
+/// A plan but for the micro-batches.
+struct Fleet {
+  Schedule schedule = Schedule::one_f_one_b;
+  OptimizerSharding sharding = OptimizerSharding::none;
+  int chunks = 1;  ///< of layers in every stage, under the interleaved schedule; then the layers are divided evenly
+  std::vector<Group> groups;
+};
+
+/// `count` pipelines of a group with so many micro-batches each.
+struct Share {
+  std::size_t group = 0;
+  int count = 0;
+  int micro_batches = 0;
+};
+
+/// What a pipeline of a group takes beyond its rounds: in seconds, `fixed` + round x (micro-batches - 1).
+struct GroupTime {
+  double fixed = 0.0;
+  double round = 0.0;
+  int micro_batch = 1;
+  int most_micro_batches = INT_MAX;
+  int count = 0;
+};
+
+/// Divides `batch` sequences so that the last pipeline is done as early as possible; every pipeline gets at least one
+/// micro-batch. Exact when all micro-batches are of one size or there are few groups and sequences, else at most one
+/// micro-batch off. Nothing when the groups are too many, cannot take so much, or no numbers of their micro-batches add
+/// up.
+std::optional<std::vector<Share>> share_batch(std::span<const GroupTime> groups, int batch);
+
+/// Seconds that the reduction of a pipeline's first stage over so many pipelines takes at least. 0 where reductions
+/// overlap with passes.
+double least_reduction(StagePrices& prices, const Chain& chain, int pipelines);
+
+/// An iteration of the fleet takes no less, however the batch is divided; infinite when it cannot be.
+double least_time(StagePrices& prices, const Fleet& fleet, int batch);
+
+Plan make_plan(const Request& request, const SearchSpace& space, const Fleet& fleet, std::span<const Share> shares);
+
+/// Most sequences that the devices of a place can process in a given time, by how many of them are used: an unbounded
+/// knapsack over chains (Gilmore & Gomory 1966), exact when tensor-parallel groups fill their nodes.
+class Knapsack {
+ public:
+  /// Chains of the place's type; `node` devices in each node.
+  void fill(std::span<const Chain* const> chains, int devices, int node, double deadline);
+  [[nodiscard]] int sequences(int devices) const { return value_[static_cast<std::size_t>(devices)]; }
+  /// Least devices that process at least so many; -1: none do.
+  [[nodiscard]] int devices_for(int sequences) const;
+  /// The chains behind sequences(devices), with their numbers.
+  [[nodiscard]] std::vector<std::pair<const Chain*, int>> chains(int devices) const;
+
+ private:
+  struct Item {
+    const Chain* chain;
+    int weight;
+    int value;
+  };
+  std::vector<Item> items_;
+  std::vector<int> value_;
+  std::vector<int> pick_;  // index into items_; -1: as with one device less
+};
+
+/// Devices of a node that a chain takes up, those that no other group could use included.
+int weight_of(const Chain& chain, int node);
+
+/// Places that may be used together, and with which chains.
+struct FleetRequest {
+  std::vector<std::size_t> places;
+  std::vector<std::vector<const Chain*>> chains;  ///< by type of GPU
+  std::vector<Group> given;                       ///< part of the fleet, with places of their own
+  int batch = 0;
+};
+
+/// Sequences per second and so on of fleets of chains that each stay in one place.
+class FleetMaker {
+ public:
+  explicit FleetMaker(const SearchSpace& space) : space_(space) {}
+
+  /// All devices, or as many as the limits allow, as fast as they go; of those as few as are needed.
+  std::optional<Fleet> fastest(const FleetRequest& request);
+  /// Done by `deadline` at the least total price of devices (`by_price`) or number of devices. Nothing when it cannot
+  /// be done.
+  std::optional<Fleet> cheapest(const FleetRequest& request, double deadline, bool by_price);
+  /// Before this, no fleet is done: the best rate of every place for all its devices.
+  double least_deadline(const FleetRequest& request) const;
+  /// Most sequences by a deadline that a device of this type can be good for.
+  [[nodiscard]] double best_rate(const FleetRequest& request, std::size_t type, double deadline) const;
+
+ private:
+  int fill(const FleetRequest& request, double deadline);
+  Fleet pick(const FleetRequest& request, const std::vector<int>& devices) const;
+  std::vector<int> limited(const FleetRequest& request, int& sequences) const;
+  /// Devices of each place that the given groups leave.
+  [[nodiscard]] std::vector<int> free_devices(const FleetRequest& request) const;
+
+  const SearchSpace& space_;
+  std::vector<Knapsack> knapsacks_;  // by position in FleetRequest::places
+};
+
+}  // namespace sailor::planner

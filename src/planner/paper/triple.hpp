@@ -1,0 +1,114 @@
+// One triple of the paper's space (search.hpp): number of stages, micro-batch size, number of pipelines.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "planner/archive.hpp"
+#include "planner/full_search.hpp"
+#include "planner/paper/chains.hpp"
+
+namespace sailor::planner {
+
+struct PaperTriple {
+  PaperStages* stages = nullptr;
+  int pipelines = 1;
+  int micro_batches = 1;  ///< of each pipeline
+  int longer = 0;         ///< of the pipelines: have one micro-batch more
+  double least = 0.0;     ///< no plan of it scores less; infinite: none keeps the limits
+  [[nodiscard]] int most_micro_batches() const { return micro_batches + (longer > 0 ? 1 : 0); }
+};
+
+/// Seconds and USD of an iteration, at most.
+struct PaperCaps {
+  double time = never;
+  double money = never;
+};
+
+/// How far a search for plans of a triple may go.
+struct PaperBudget {
+  std::uint64_t nodes = 0;
+  std::uint64_t plans = 0;
+};
+
+/// The chains of a triple as plans are made of them: item 2i is chain i, item 2i + 1 the same with one micro-batch
+/// more.
+class TripleSolver {
+ public:
+  /// `dominance`, `most_chains` and `work`: as for PaperStages::chains(). `improve`: only plans better than the best so
+  /// far.
+  TripleSolver(StagePrices& prices, Archive& archive, const StopCheck& stop, const PaperTriple& triple,
+               const PaperCaps& caps, bool dominance, std::size_t most_chains, std::uint64_t& work,
+               bool improve = true);
+
+  /// All chains that a plan better than the best so far may have are at hand, but for dominated ones.
+  [[nodiscard]] bool has_all_chains() const { return has_all_; }
+  /// The least score of a plan that keeps the caps; infinite when there is none. Only with all chains.
+  [[nodiscard]] double bound() const;
+  /// Plans of one chain.
+  void try_singles();
+  /// Those, plans of two chains, and those that a greedy choice leads to.
+  void try_some();
+  /// Every plan that may be better than the best so far. False when the budget is used up before.
+  bool try_all(PaperBudget& budget);
+
+ private:
+  struct Item {
+    std::size_t chain = 0;
+    bool longer = false;
+    double passes = 0.0;  ///< seconds until the last pass, at least
+    double time = 0.0;    ///< with the chain's tail
+  };
+  struct Part {
+    std::size_t item = 0;
+    int count = 0;
+  };
+  using Items = std::vector<std::size_t>;  // by time
+  [[nodiscard]] bool enough_devices(const Items& items, std::vector<double>* prices = nullptr) const;
+  [[nodiscard]] Items promising_items(const Items& items) const;
+  [[nodiscard]] double mixed_tail(std::size_t stage, std::size_t one, std::size_t other) const;
+  [[nodiscard]] double alike_tail(std::size_t stage, std::size_t option) const;
+  [[nodiscard]] double tail_of_all() const;
+  [[nodiscard]] bool branch(const Items& items, PaperBudget& budget);
+  void start(const Items& items);
+  [[nodiscard]] bool compatible(const PaperChain& a, const PaperChain& b) const;
+  [[nodiscard]] int most_pipelines(const PaperChain& chain) const;
+  [[nodiscard]] bool promising(double time, double price) const;
+  void try_pairs();
+  /// `counts` pipelines of these chains, the additional micro-batches where they end first.
+  void try_chains(const std::vector<std::pair<std::size_t, int>>& counts);
+  bool try_orders(std::vector<Part> parts, PaperBudget& budget);
+  double price(const std::vector<Part>& parts);
+  bool descend(std::size_t from, int longer, int others, double passes, double tail, double price, bool greedy,
+               PaperBudget& budget);
+  bool take(const PaperChain& chain, int count);
+  void give_back(const PaperChain& chain, int count);
+
+  StagePrices& prices_;
+  const SearchSpace& space_;
+  Archive& archive_;
+  const StopCheck& stop_;
+  const PaperTriple& triple_;
+  PaperCaps caps_;
+  bool improve_;
+  Objective objective_;
+  bool has_all_ = true;
+  std::vector<PaperChain> chains_;
+  std::vector<Item> items_;  // by time
+  Items all_items_;
+  double least_price_ = never;
+  mutable std::vector<double> mixed_;  // by stage, option and option; negative: not known
+  mutable std::vector<double> alike_;  // by stage and option
+  std::vector<int> devices_;           // by place, then how many of all may be used
+  // While plans are put together.
+  Items used_items_;
+  std::vector<double> weights_;          // of used_items_: their devices at some prices
+  std::vector<double> least_weight_[2];  // of used_items_ from here on, [1]: with one micro-batch more
+  double weight_left_ = 0.0;
+  std::vector<int> left_;
+  std::vector<int> degrees_;  // by stage and type; 0: not chosen
+  std::vector<int> uses_;     // how many chains chose it
+  std::vector<Part> parts_;
+};
+
+}  // namespace sailor::planner

@@ -1,0 +1,186 @@
+#include "planner/refine.hpp"
+
+#include <algorithm>
+
+namespace sailor::planner {
+
+namespace {
+
+constexpr std::size_t most_starts = 8;
+constexpr int most_rounds = 24;
+
+class Refiner {
+ public:
+  Refiner(StagePrices& prices, const ChainRules& rules, const std::vector<Chain>& chains, Archive& archive,
+          const StopCheck& stop)
+      : prices_(prices), space_(prices.space()), rules_(rules), chains_(chains), archive_(archive), stop_(stop) {}
+
+  void run() {
+    std::vector<Fleet> starts;
+    for (const Found& found : archive_.best()) {
+      if (found.fleet.schedule != rules_.schedule) continue;
+      starts.push_back(found.fleet);
+      if (starts.size() == most_starts) break;
+    }
+    for (const Fleet& start : starts) {
+      best_ = start;
+      score_ = archive_.add(start);
+      for (int round = 0; round < most_rounds && improve(); ++round)
+        if (stop_()) return;
+    }
+  }
+
+ private:
+  bool improve() {
+    const double before = score_;
+    for (std::size_t g = 0; g < best_.groups.size(); ++g) {
+      leave_out(g);
+      if (g >= best_.groups.size()) break;
+      change_count(g);
+      exchange(g);
+      move_layers(g);
+      if (stop_()) return false;
+    }
+    add_group();
+    change_sharding();
+    return score_ < before * (1.0 - 1e-9);
+  }
+
+  void attempt(const Fleet& fleet) {
+    const double time = least_time(prices_, fleet, prices_.request().job.global_batch);
+    double usd_per_hour = 0.0;
+    for (const Group& group : fleet.groups)
+      for (const ChainStage& stage : group.chain.stages)
+        usd_per_hour += space_.places[stage.place].price.value() * stage.tensor_parallel * group.count;
+    if (score_of(prices_.request().objective, Seconds(time), Usd(usd_per_hour * time / 3600.0)) >= score_) return;
+    const double score = archive_.add(fleet);
+    if (score >= score_) return;
+    score_ = score;
+    next_ = fleet;
+    improved_ = true;
+  }
+
+  void accept() {
+    if (improved_) best_ = next_;
+    improved_ = false;
+  }
+
+  /// Devices of a place that no group but `except` takes.
+  int free_devices(std::size_t place, std::size_t except) const {
+    int free = space_.places[place].devices();
+    for (std::size_t g = 0; g < best_.groups.size(); ++g)
+      if (g != except) free -= best_.groups[g].chain.uses(place) * best_.groups[g].count;
+    return free;
+  }
+
+  void leave_out(std::size_t g) {
+    if (best_.groups.size() < 2) return;
+    Fleet fleet = best_;
+    fleet.groups.erase(fleet.groups.begin() + static_cast<std::ptrdiff_t>(g));
+    attempt(fleet);
+    accept();
+  }
+
+  void change_sharding() {
+    Fleet fleet = best_;
+    for (const OptimizerSharding sharding : space_.sharding) {
+      if (sharding == best_.sharding) continue;
+      fleet.sharding = sharding;
+      attempt(fleet);
+    }
+    accept();
+  }
+
+  void change_count(std::size_t g) {
+    for (const int step : {-1, 1, -2, 2, -4, 4, -16, 16}) {
+      Fleet fleet = best_;
+      fleet.groups[g].count += step;
+      if (fleet.groups[g].count < 1) continue;
+      bool fits = true;
+      for (const ChainStage& stage : fleet.groups[g].chain.stages)
+        fits = fits && fleet.groups[g].chain.uses(stage.place) * fleet.groups[g].count <= free_devices(stage.place, g);
+      if (fits) attempt(fleet);
+    }
+    accept();
+  }
+
+  void exchange(std::size_t g) {
+    if (!best_.groups[g].chain.in_one_place()) return;
+    const std::size_t place = best_.groups[g].chain.stages.front().place;
+    const int free = free_devices(place, g);
+    for (const Chain& chain : chains_) {
+      if (space_.places[chain.stages.front().place].type != space_.places[place].type) continue;
+      if (prices_.request().objective == Objective::throughput && chain.through >= score_) continue;
+      const int most = free / weight_of(chain, space_.places[place].largest_node());
+      if (most < 1) continue;
+      Fleet fleet = best_;
+      Group& group = fleet.groups[g];
+      const int devices = group.chain.devices * group.count;
+      group.chain = chain;
+      for (ChainStage& stage : group.chain.stages) stage.place = place;
+      group.count = std::clamp(devices / chain.devices, 1, most);
+      attempt(fleet);
+      if (group.count != most) {
+        group.count = most;
+        attempt(fleet);
+      }
+    }
+    accept();
+  }
+
+  void add_group() {
+    for (std::size_t place = 0; place < space_.places.size(); ++place) {
+      const int free = free_devices(place, best_.groups.size());
+      if (free < 1) continue;
+      for (const Chain& chain : chains_) {
+        if (space_.places[chain.stages.front().place].type != space_.places[place].type) continue;
+        if (prices_.request().objective == Objective::throughput && chain.through >= score_) continue;
+        const int most = free / weight_of(chain, space_.places[place].largest_node());
+        if (most < 1) continue;
+        Fleet fleet = best_;
+        Group group{.chain = chain, .count = most};
+        for (ChainStage& stage : group.chain.stages) stage.place = place;
+        fleet.groups.push_back(group);
+        attempt(fleet);
+      }
+      accept();
+    }
+  }
+
+  void move_layers(std::size_t g) {
+    const std::size_t stages = best_.groups[g].chain.stages.size();
+    for (std::size_t s = 0; s + 1 < stages; ++s)
+      for (const int step : {-1, 1}) {
+        std::vector<ChainStage> moved = best_.groups[g].chain.stages;
+        moved[s].last += step;
+        moved[s + 1].first += step;
+        if (moved[s].last <= moved[s].first || moved[s + 1].last <= moved[s + 1].first) continue;
+        auto chain = finish_chain(prices_, rules_, std::move(moved), best_.groups[g].chain.micro_batch);
+        if (!chain) continue;
+        Fleet fleet = best_;
+        fleet.groups[g].chain = std::move(*chain);
+        attempt(fleet);
+        accept();
+      }
+  }
+
+  StagePrices& prices_;
+  const SearchSpace& space_;
+  const ChainRules& rules_;
+  const std::vector<Chain>& chains_;
+  Archive& archive_;
+  const StopCheck& stop_;
+  Fleet best_;
+  Fleet next_;
+  double score_ = never;
+  bool improved_ = false;
+};
+
+}  // namespace
+
+void refine(StagePrices& prices, const ChainRules& rules, const std::vector<Chain>& chains, Archive& archive,
+            const StopCheck& stop) {
+  Refiner(prices, rules, chains, archive, stop).run();
+}
+
+}  // namespace sailor::planner

@@ -1,0 +1,82 @@
+// What is asked of the planner: the job, the goal, limits, what is fixed, and how long to search.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/error.hpp"
+#include "core/units.hpp"
+#include "plan/plan.hpp"
+
+namespace sailor::planner {
+
+enum class Objective {
+  throughput,          ///< most iterations per second
+  cost,                ///< least USD per iteration
+  throughput_per_usd,  ///< most iterations per second for each USD that an iteration costs
+};
+std::string_view to_string(Objective objective);
+
+/// full: pipelines may differ in everything. paper: what the planner of the Sailor paper searches (search_space.hpp).
+enum class Space { full, paper };
+std::string_view to_string(Space space);
+
+/// Limits on the plan. None that is not set.
+struct Limits {
+  std::optional<Usd> cost;           ///< per iteration, at most
+  std::optional<double> throughput;  ///< iterations per second, at least
+  std::optional<int> gpus;           ///< devices, at most
+  std::optional<int> nodes;          ///< at most
+  std::optional<double> node_hours;  ///< nodes x time of the whole training, at most; needs Request::iterations
+  std::optional<Seconds> wall_time;  ///< of the whole training, at most; needs Request::iterations
+};
+
+/// Parts of the plan that are given; the rest is searched.
+struct Pins {
+  std::optional<int> pipeline_parallel;  ///< stages of every pipeline
+  std::optional<int> data_parallel;      ///< number of pipelines
+  std::optional<int> tensor_parallel;    ///< of every stage
+  std::optional<int> most_tensor_parallel;
+  std::optional<int> micro_batch;  ///< of every pipeline
+  std::optional<Schedule> schedule;
+  std::optional<Recompute> recompute;  ///< of every stage
+  std::optional<OptimizerSharding> optimizer_sharding;
+  std::vector<std::string> gpus;            ///< only these types; empty: all
+  std::vector<std::string> zones;           ///< only these; empty: all
+  std::vector<std::string> excluded_nodes;  ///< names of nodes
+};
+
+/// When to stop searching. Without `time` the result depends on the request alone, whatever the number of threads.
+struct Effort {
+  std::optional<Seconds> time;        ///< wall clock
+  std::optional<std::uint64_t> work;  ///< plans and pipelines looked at
+  int threads = 0;                    ///< 0: as many as the machine has
+  std::uint64_t seed = 1;             ///< of the search for better neighbours of the plans found
+};
+
+struct Request {
+  TrainingJob job;
+  Objective objective = Objective::throughput;
+  Space space = Space::full;
+  Limits limits;
+  Pins pins;
+  Effort effort;
+  /// Of the whole training; with Limits::wall_time and Limits::node_hours.
+  std::optional<double> iterations;
+  std::string partition;        ///< only its nodes; empty: all nodes
+  bool only_idle = false;       ///< only nodes that are free now; else all that are up
+  double memory_margin = 0.0;   ///< share of each device's memory to leave free, 0 to 0.9
+  std::size_t most_plans = 10;  ///< how many to return
+  bool pareto = false;          ///< return the front of time, money and devices instead of the best
+};
+
+/// A pin in words, "pipeline_parallel=4", added to `pins`. Keys: pipeline_parallel, data_parallel, tensor_parallel,
+/// micro_batch, schedule, recompute, optimizer_sharding, gpu, zone (the last two may be given several times). Errors:
+/// usage, with the known keys or values.
+Result<void> add_pin(std::string_view text, Pins& pins);
+
+}  // namespace sailor::planner

@@ -1,0 +1,72 @@
+// What plans may be made of: places with their devices, and the values of every choice, limits and pins applied.
+//
+// Two spaces (Space):
+// - paper: what the planner of Sailor (SOSP'25, section 4) searches. All pipelines have the same number of stages, with
+//   the layers divided evenly by number (the last stages take one more), the same micro-batch size, and micro-batch
+//   counts that differ by at most one. A stage's replicas may be on different GPU types and in different zones; those
+//   of one type have one tensor-parallel degree. 1F1B, no recomputation, no sharding of the optimizer.
+// - full: pipelines may differ in everything; schedule and sharding are chosen for the plan, recomputation for each
+//   stage.
+#pragma once
+
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/error.hpp"
+#include "core/units.hpp"
+#include "planner/request.hpp"
+#include "simulator/simulator.hpp"
+
+namespace sailor::planner {
+
+/// Nodes of one size.
+struct NodeSize {
+  int devices = 0;  ///< per node
+  int nodes = 0;
+};
+
+/// The devices of one GPU type in one zone.
+struct Place {
+  std::string gpu;
+  std::string zone;
+  std::vector<NodeSize> nodes;  ///< largest first
+  UsdPerHour price{};           ///< of one device
+  Bytes memory{};               ///< of one device that a plan may fill; infinite when not known
+  Bytes base{};                 ///< of that, what a process takes before its first tensor
+  std::vector<int> tensor_parallel;
+  std::size_t type = 0;  ///< index into SearchSpace::types
+
+  [[nodiscard]] int devices() const;
+  /// Tensor-parallel groups of this size that its nodes hold.
+  [[nodiscard]] int groups(int tensor_parallel) const;
+  [[nodiscard]] int largest_node() const { return nodes.empty() ? 0 : nodes.front().devices; }
+};
+
+struct SearchSpace {
+  std::vector<Place> places;
+  std::vector<std::string> types;    ///< GPU types of the places
+  std::vector<int> micro_batches;    ///< ascending
+  std::vector<Recompute> recompute;  ///< choices for a stage, quickest first
+  std::vector<OptimizerSharding> sharding;
+  std::vector<Schedule> schedules;
+  std::optional<int> most_nodes;  ///< of the partition and the request
+  std::optional<int> most_gpus;
+  std::vector<std::string> left_out;  ///< GPU types that cannot be planned for, and why
+
+  [[nodiscard]] int devices() const;
+  /// Micro-batch sizes that were measured (or may be estimated) on a GPU type.
+  [[nodiscard]] bool allows(std::size_t type, int tensor_parallel, int micro_batch) const;
+  std::vector<std::vector<std::pair<int, std::vector<int>>>> micro_batches_of;  ///< by type: {tensor_parallel, sizes}
+};
+
+/// `env.costs` must be given. Errors: not_found (partition, no measurement for any GPU), unavailable (partition down),
+/// infeasible (no node is up, pins or limits leave nothing), invalid_input (pins that contradict job or framework).
+Result<SearchSpace> make_search_space(const Request& request, const simulator::Environment& env);
+
+/// How many nodes a plan takes when its groups go, in the order of the plan, to the first node of their place that has
+/// room (plan/placement.hpp); nothing when they do not fit into what there is.
+std::optional<int> nodes_needed(const Plan& plan, const SearchSpace& space);
+
+}  // namespace sailor::planner

@@ -1,0 +1,146 @@
+#include "planner/stage_prices.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace sailor::planner {
+
+namespace {
+
+/// Bytes of one value that crosses a stage boundary.
+double value_bytes(Precision precision) { return precision == Precision::bf16 ? 2.0 : 4.0; }
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+StageTable make_table(const simulator::LayerTable& layers, double tied, int tensor_parallel) {
+  StageTable table;
+  const std::size_t size = layers.times.size();
+  table.times = layers.times;
+  for (std::size_t i = 0; i < size; ++i) {
+    table.pass.push_back((layers.times[i].forward + layers.times[i].backward).value());
+    table.backward.push_back(layers.times[i].backward.value());
+    table.update.push_back(layers.update[i].value());
+    table.parameters.push_back(layers.parameters[i]);
+    table.activations.push_back(layers.activations[i].value());
+  }
+  table.workspace.assign(size * size, 0.0);
+  for (std::size_t first = 0; first + 1 < size; ++first) {
+    double largest = 0.0;
+    for (std::size_t last = first + 1; last < size; ++last) {
+      largest = std::max(largest, layers.workspace[last - 1].value());
+      table.workspace[first * size + last] = largest;
+    }
+  }
+  table.logits = layers.logits.value();
+  table.tied_parameters = tied / tensor_parallel;
+  table.tied_update = layers.tied_update.value();
+  return table;
+}
+
+}  // namespace
+
+StagePrices::StagePrices(const Request& request, const SearchSpace& space, const simulator::Environment& env)
+    : request_(request), space_(space), env_(env), prices_(env) {
+  if (const auto state = env.framework.state_of(request.job.precision)) state_ = *state;
+  for (const Place& place : space.places) {
+    const auto known = prices_.place_of({.layers = {0, env.model.layers()}, .gpu = place.gpu, .zone = place.zone});
+    places_.push_back(known ? *known : 0);  // make_search_space() keeps only places that are known
+  }
+}
+
+const StageTable* StagePrices::table(std::size_t type, int tensor_parallel, int micro_batch, Recompute recompute,
+                                     int busy_ranks) {
+  if (!space_.allows(type, tensor_parallel, micro_batch)) return nullptr;
+  if (busy_ranks == 0)
+    for (const Place& place : space_.places)
+      if (place.type == type) busy_ranks = std::max(busy_ranks, place.largest_node());
+  const std::uint64_t key = static_cast<std::uint64_t>(type) << 56 | static_cast<std::uint64_t>(tensor_parallel) << 44 |
+                            static_cast<std::uint64_t>(micro_batch) << 24 |
+                            static_cast<std::uint64_t>(busy_ranks) << 4 | static_cast<std::uint64_t>(recompute);
+  const auto [entry, is_new] = tables_.try_emplace(key);
+  if (is_new) {
+    const auto layers = simulator::make_layer_table(env_, *env_.costs,
+                                                    {.model = env_.model.name,
+                                                     .gpu = space_.types[type],
+                                                     .precision = request_.job.precision,
+                                                     .recompute = recompute,
+                                                     .tensor_parallel = tensor_parallel,
+                                                     .micro_batch = micro_batch,
+                                                     .sequence_length = request_.job.sequence_length,
+                                                     .busy_ranks = busy_ranks});
+    if (layers) entry->second = std::make_unique<StageTable>(make_table(*layers, prices_.tied, tensor_parallel));
+  }
+  return entry->second.get();
+}
+
+BoundaryCost StagePrices::boundary(std::size_t from, int from_tensor_parallel, std::size_t to, int to_tensor_parallel,
+                                   int micro_batch, bool one_node) {
+  const std::uint64_t key = static_cast<std::uint64_t>(from) << 52 | static_cast<std::uint64_t>(to) << 40 |
+                            static_cast<std::uint64_t>(from_tensor_parallel) << 30 |
+                            static_cast<std::uint64_t>(to_tensor_parallel) << 20 |
+                            static_cast<std::uint64_t>(micro_batch) << 1 | static_cast<std::uint64_t>(one_node);
+  const auto [entry, is_new] = boundaries_.try_emplace(key);
+  if (!is_new) return entry->second;
+  const Bytes message(value_bytes(request_.job.precision) * micro_batch * request_.job.sequence_length *
+                      env_.model.boundary_width());
+  const auto turns = [](int senders, int receivers) { return std::max(1, (receivers + senders - 1) / senders); };
+  const auto out =
+      prices_.send_time(places_[from], places_[to], from_tensor_parallel, to_tensor_parallel, one_node, message);
+  const auto back =
+      prices_.send_time(places_[to], places_[from], to_tensor_parallel, from_tensor_parallel, one_node, message);
+  const double overhead = env_.framework.transfer_overhead.value();
+  if (out && back)
+    entry->second = {out->time.value() * turns(from_tensor_parallel, to_tensor_parallel) + overhead,
+                     back->time.value() * turns(to_tensor_parallel, from_tensor_parallel) + overhead};
+  else
+    entry->second = {never, never};
+  return entry->second;
+}
+
+double StagePrices::reduction(std::size_t from, std::size_t to, int ranks, int rings, int replicas, bool one_node,
+                              double amount) {
+  if (replicas < 2 || amount <= 0.0) return 0.0;
+  const auto time =
+      prices_.all_reduce_time(places_[from], places_[to], ranks, rings, replicas, one_node, Bytes(amount));
+  if (!time) return never;
+  const double rate = env_.framework.reduction_rate.value();
+  return time->time.value() + (rate > 0.0 ? amount / rate : 0.0);
+}
+
+double StagePrices::states(const StageTable& table, int first, int last, double replicas) const {
+  double parameters = table.parameters[at(last)] - table.parameters[at(first)];
+  if (last == layers() && first > 0) parameters += table.tied_parameters;
+  return parameters * (state_.weight + state_.gradient + state_.copy + state_.optimizer / replicas).value();
+}
+
+double StagePrices::kept(const StageTable& table, int first, int last) const {
+  return table.activations[at(last)] - table.activations[at(first)] + (last == layers() ? table.logits : 0.0);
+}
+
+double StagePrices::fixed(const StageTable& table, int first, int last, int micro_batch, int neighbours) const {
+  const double message =
+      value_bytes(request_.job.precision) * micro_batch * request_.job.sequence_length * env_.model.boundary_width();
+  return table.workspace[at(first) * at(layers() + 1) + at(last)] + 2.0 * neighbours * message;
+}
+
+int StagePrices::most_in_flight(const StageTable& table, const Place& place, int first, int last, int micro_batch,
+                                int neighbours, double replicas, bool copies_gradients, int wanted) const {
+  double free = (place.memory - place.base).value() - states(table, first, last, replicas) -
+                fixed(table, first, last, micro_batch, neighbours);
+  if (copies_gradients && env_.framework.copies_reduced_gradients) free -= gradients(table, first, last);
+  const double each = kept(table, first, last);
+  if (free < 0.0) return 0;
+  return each * wanted <= free ? wanted : static_cast<int>(std::floor(free / each));
+}
+
+double StagePrices::gradients(const StageTable& table, int first, int last) const {
+  return (table.parameters[at(last)] - table.parameters[at(first)]) * state_.gradient.value();
+}
+
+double StagePrices::update(const StageTable& table, int first, int last) const {
+  double time = table.update[at(last)] - table.update[at(first)];
+  if (last == layers() && first > 0 && table.tied_parameters > 0.0) time += table.tied_update;
+  return time;
+}
+
+}  // namespace sailor::planner

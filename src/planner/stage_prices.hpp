@@ -1,0 +1,93 @@
+// What stages, messages between them and gradient reductions cost: the simulator's numbers, laid out for searches that
+// ask for every range of layers. Times in seconds, memory in bytes, of one rank.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "planner/search_space.hpp"
+#include "simulator/price_list.hpp"
+
+namespace sailor::planner {
+
+inline constexpr double never = std::numeric_limits<double>::infinity();
+
+/// Layers at one GPU type, tensor-parallel degree, micro-batch and way of recomputation. Sums over a range of layers
+/// are differences of prefix sums: element i of those is of layers [0, i).
+struct StageTable {
+  std::vector<double> pass;  ///< forward and backward of one micro-batch
+  std::vector<double> backward;
+  std::vector<double> update;
+  std::vector<double> parameters;
+  std::vector<double> activations;  ///< of one micro-batch, without the head's
+  std::vector<double> workspace;    ///< largest of layers [first, last): at first x (layers + 1) + last
+  double logits = 0.0;
+  double tied_parameters = 0.0;  ///< of a second copy of a tied embedding
+  double tied_update = 0.0;
+  std::vector<simulator::PassTimes> times;  ///< prefix sums
+
+  [[nodiscard]] double time(int first, int last) const {
+    return pass[static_cast<std::size_t>(last)] - pass[static_cast<std::size_t>(first)];
+  }
+};
+
+/// A message out and a gradient back over a boundary.
+struct BoundaryCost {
+  double forward = 0.0;
+  double backward = 0.0;
+  [[nodiscard]] double both() const { return forward + backward; }
+};
+
+/// Remembers what it looked up; one thread at a time. The arguments must outlive it.
+class StagePrices {
+ public:
+  StagePrices(const Request& request, const SearchSpace& space, const simulator::Environment& env);
+
+  /// Null when it was not measured and cannot be estimated. `busy_ranks`: that compute on the node; 0: all its devices.
+  const StageTable* table(std::size_t type, int tensor_parallel, int micro_batch, Recompute recompute,
+                          int busy_ranks = 0);
+  /// Infinite where no link is known.
+  BoundaryCost boundary(std::size_t from, int from_tensor_parallel, std::size_t to, int to_tensor_parallel,
+                        int micro_batch, bool one_node);
+  /// `ranks` of a node take part in one sum of `amount` bytes over `replicas`, while `rings` sums go through its
+  /// network. With what the framework itself does with the gradients. Infinite where no link is known.
+  double reduction(std::size_t from, std::size_t to, int ranks, int rings, int replicas, bool one_node, double amount);
+
+  /// Of a stage of layers [first, last) without its activations and the process itself. `replicas` share the
+  /// optimizer's state when it is sharded.
+  [[nodiscard]] double states(const StageTable& table, int first, int last, double replicas) const;
+  /// What one micro-batch in flight keeps.
+  [[nodiscard]] double kept(const StageTable& table, int first, int last) const;
+  /// Workspace and buffers.
+  [[nodiscard]] double fixed(const StageTable& table, int first, int last, int micro_batch, int neighbours) const;
+  /// Largest number of micro-batches in flight with which a stage fits; at most `wanted`.
+  [[nodiscard]] int most_in_flight(const StageTable& table, const Place& place, int first, int last, int micro_batch,
+                                   int neighbours, double replicas, bool copies_gradients, int wanted) const;
+  /// Gradients of a stage's layers, of one rank.
+  [[nodiscard]] double gradients(const StageTable& table, int first, int last) const;
+  /// Optimizer step of a stage.
+  [[nodiscard]] double update(const StageTable& table, int first, int last) const;
+
+  [[nodiscard]] const SearchSpace& space() const { return space_; }
+  [[nodiscard]] const simulator::Environment& env() const { return env_; }
+  [[nodiscard]] const Request& request() const { return request_; }
+  [[nodiscard]] int layers() const { return env_.model.layers(); }
+
+ private:
+  struct KeyHash {
+    std::size_t operator()(std::uint64_t key) const { return std::hash<std::uint64_t>()(key * 0x9e3779b97f4a7c15ULL); }
+  };
+  const Request& request_;
+  const SearchSpace& space_;
+  const simulator::Environment& env_;
+  simulator::PriceList prices_;
+  std::vector<std::uint32_t> places_;  // of prices_, by place
+  simulator::StateBytes state_;
+  std::unordered_map<std::uint64_t, std::unique_ptr<StageTable>, KeyHash> tables_;
+  std::unordered_map<std::uint64_t, BoundaryCost, KeyHash> boundaries_;
+};
+
+}  // namespace sailor::planner

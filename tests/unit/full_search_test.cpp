@@ -1,0 +1,543 @@
+// The search of the full space against brute force, and what must hold for any input.
+#include "planner/full_search.hpp"
+
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+#include <rapidcheck/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <numeric>
+#include <set>
+
+#include "planner/bound/bound.hpp"
+#include "planner/fleet.hpp"
+#include "planner/search_space.hpp"
+#include "planner/stage_prices.hpp"
+#include "simulator/quick.hpp"
+#include "tests/fakes/random_worlds.hpp"
+
+namespace sailor {
+namespace {
+
+using planner::Objective;
+using planner::Request;
+using testing::PlannerWorld;
+using testing::WorldSize;
+
+constexpr double none = std::numeric_limits<double>::infinity();
+constexpr std::uint64_t most_plans = 40'000;  // of a brute force
+
+/// Every plan one after the other: all kinds of pipelines, all sequences of them whose groups find room, each in the
+/// first node that has some, and all divisions of the batch. Shares nothing with the planner but the prices of a plan.
+class BruteForce {
+ public:
+  BruteForce(const PlannerWorld& world, const Request& request)
+      : world_(world), request_(request), profile_(world.data), env_(world.environment(profile_)), simulator_(env_) {}
+
+  /// Of the best plan: USD, seconds or their product, smaller is better; infinite when there is none.
+  double best(std::optional<Plan>* plan = nullptr) {
+    wanted_ = plan;
+    best_ = none;
+    go(false);
+    return best_;
+  }
+  [[nodiscard]] std::uint64_t count() const { return count_; }
+  /// No more than `most_plans` plans.
+  bool is_small() {
+    go(true);
+    return !is_over();
+  }
+
+ private:
+  struct Place {
+    std::string gpu;
+    std::string zone;
+    std::vector<int> nodes;  // devices, largest first
+  };
+
+  void go(bool count_only) {
+    count_only_ = count_only;
+    count_ = 0;
+    tries_ = 0;
+    find_places();
+    const planner::Pins& pins = request_.pins;
+    std::vector<OptimizerSharding> shardings{OptimizerSharding::none};
+    if (world_.framework.supports_optimizer_sharding) shardings.push_back(OptimizerSharding::zero1);
+    if (pins.optimizer_sharding) shardings = {*pins.optimizer_sharding};
+    for (const OptimizerSharding sharding : shardings) {
+      plan_ = {};
+      plan_.job = request_.job;
+      plan_.schedule = pins.schedule.value_or(Schedule::one_f_one_b);
+      plan_.optimizer_sharding = sharding;
+      find_kinds();
+      std::vector<std::vector<int>> room;
+      for (const Place& place : places_) room.push_back(place.nodes);
+      add_pipeline(room, 0);
+    }
+  }
+
+  bool is_over() const { return count_only_ && (count_ > most_plans || tries_ > 2 * most_plans); }
+
+  void find_places() {
+    places_.clear();
+    const planner::Pins& pins = request_.pins;
+    const auto allowed = [](const std::vector<std::string>& list, const std::string& name) {
+      return list.empty() || std::find(list.begin(), list.end(), name) != list.end();
+    };
+    for (const NodeGroup& group : world_.cluster.groups) {
+      if (!allowed(pins.gpus, group.gpu) || !allowed(pins.zones, group.zone)) continue;
+      auto place = std::find_if(places_.begin(), places_.end(),
+                                [&](const Place& p) { return p.gpu == group.gpu && p.zone == group.zone; });
+      if (place == places_.end()) place = places_.insert(place, {.gpu = group.gpu, .zone = group.zone, .nodes = {}});
+      place->nodes.insert(place->nodes.end(), static_cast<std::size_t>(group.count), group.gpus_per_node);
+      std::sort(place->nodes.rbegin(), place->nodes.rend());
+    }
+    devices_ = 0;
+    for (const Place& place : places_) devices_ += std::accumulate(place.nodes.begin(), place.nodes.end(), 0);
+    // On a single node, or on nodes of one device, the order of the pipelines makes no difference.
+    any_order_ = std::all_of(places_.begin(), places_.end(),
+                             [](const Place& p) { return p.nodes.size() == 1 || p.nodes.front() == 1; });
+  }
+
+  void find_kinds() {
+    kinds_.clear();
+    for (const int micro_batch : world_.allowed_micro_batches()) {
+      if (request_.pins.micro_batch && *request_.pins.micro_batch != micro_batch) continue;
+      Pipeline pipeline{.count = 1, .micro_batches = 1, .micro_batch = micro_batch, .stages = {}};
+      add_stage(pipeline, 0);
+    }
+  }
+
+  void add_stage(Pipeline& pipeline, int first) {
+    const planner::Pins& pins = request_.pins;
+    const int layers = world_.model.layers();
+    if (is_over()) return;
+    if (first == layers) {
+      if (!pins.pipeline_parallel || *pins.pipeline_parallel == static_cast<int>(pipeline.stages.size()))
+        kinds_.push_back(pipeline);
+      if (count_only_ && kinds_.size() > most_plans / 4) count_ = most_plans + 1;
+      return;
+    }
+    std::vector<Recompute> ways{Recompute::none};
+    if (world_.framework.supports_recompute) ways = {Recompute::none, Recompute::selective, Recompute::full};
+    if (pins.recompute) ways = {*pins.recompute};
+    for (const Place& place : places_)
+      for (const int degree : world_.degrees)
+        for (const Recompute how : ways)
+          for (int last = first + 1; last <= layers; ++last) {
+            if (degree > place.nodes.front() || (pins.tensor_parallel && *pins.tensor_parallel != degree) ||
+                (pins.most_tensor_parallel && degree > *pins.most_tensor_parallel))
+              continue;
+            pipeline.stages.push_back({.layers = {first, last},
+                                       .gpu = place.gpu,
+                                       .tensor_parallel = degree,
+                                       .zone = place.zone,
+                                       .recompute = how});
+            if (fits(pipeline)) add_stage(pipeline, last);
+            pipeline.stages.pop_back();
+          }
+  }
+
+  bool fits(const Pipeline& pipeline) const {
+    for (const Place& place : places_) {
+      int left = std::accumulate(place.nodes.begin(), place.nodes.end(), 0);
+      for (const Stage& stage : pipeline.stages)
+        if (stage.gpu == place.gpu && stage.zone == place.zone) left -= stage.tensor_parallel;
+      if (left < 0) return false;
+    }
+    return true;
+  }
+
+  void add_pipeline(const std::vector<std::vector<int>>& room, std::size_t from) {
+    const auto wanted = request_.pins.data_parallel;
+    for (std::size_t k = from; k < kinds_.size() && !is_over(); ++k) {
+      int sequences = kinds_[k].micro_batch;
+      for (const Pipeline& pipeline : plan_.pipelines) sequences += pipeline.micro_batch;
+      if (sequences > request_.job.global_batch || plan_.ranks() + kinds_[k].ranks() > devices_) continue;
+      auto after = room;
+      ++tries_;
+      if (!place(kinds_[k], after)) continue;
+      plan_.pipelines.push_back(kinds_[k]);
+      if (request_.limits.gpus.value_or(plan_.ranks()) >= plan_.ranks()) {
+        nodes_ = 0;
+        for (std::size_t p = 0; p < places_.size(); ++p)
+          for (std::size_t i = 0; i < after[p].size(); ++i) nodes_ += after[p][i] < places_[p].nodes[i] ? 1 : 0;
+        if (!wanted || *wanted == plan_.data_parallel()) divide(0, request_.job.global_batch);
+        add_pipeline(after, any_order_ ? k : 0);
+      }
+      plan_.pipelines.pop_back();
+    }
+  }
+
+  bool place(const Pipeline& pipeline, std::vector<std::vector<int>>& room) const {
+    for (const Stage& stage : pipeline.stages)
+      for (std::size_t p = 0; p < places_.size(); ++p) {
+        if (places_[p].gpu != stage.gpu || places_[p].zone != stage.zone) continue;
+        const auto node =
+            std::find_if(room[p].begin(), room[p].end(), [&](int free) { return free >= stage.tensor_parallel; });
+        if (node == room[p].end()) return false;
+        *node -= stage.tensor_parallel;
+      }
+    return true;
+  }
+
+  void divide(std::size_t index, int left) {
+    if (is_over()) return;
+    Pipeline& pipeline = plan_.pipelines[index];
+    if (index + 1 == plan_.pipelines.size()) {
+      if (left <= 0 || left % pipeline.micro_batch != 0) return;
+      pipeline.micro_batches = left / pipeline.micro_batch;
+      ++count_;
+      if (!count_only_) price();
+      return;
+    }
+    for (int n = 1; n * pipeline.micro_batch < left; ++n) {
+      plan_.pipelines[index].micro_batches = n;
+      divide(index + 1, left - n * plan_.pipelines[index].micro_batch);
+    }
+  }
+
+  void price() {
+    const auto prediction = simulator_.predict(plan_);
+    if (!prediction || prediction->memory_headroom < request_.memory_margin) return;
+    const double time = prediction->iteration_time.value();
+    const double cost = prediction->cost_per_iteration.value();
+    const planner::Limits& limits = request_.limits;
+    if (limits.cost && cost > limits.cost->value()) return;
+    if (limits.throughput && time * *limits.throughput > 1.0) return;
+    if (limits.nodes && nodes_ > *limits.nodes) return;
+    if (limits.node_hours && nodes_ * time / 3600.0 * *request_.iterations > *limits.node_hours) return;
+    if (limits.wall_time && time * *request_.iterations > limits.wall_time->value()) return;
+    const double score = request_.objective == Objective::throughput ? time
+                         : request_.objective == Objective::cost     ? cost
+                                                                     : time * cost;
+    if (score >= best_) return;
+    best_ = score;
+    if (wanted_ != nullptr) *wanted_ = plan_;
+  }
+
+  const PlannerWorld& world_;
+  const Request& request_;
+  Profile profile_;
+  simulator::Environment env_;
+  simulator::QuickSimulator simulator_;
+  std::vector<Place> places_;
+  std::vector<Pipeline> kinds_;
+  Plan plan_;
+  int nodes_ = 0;
+  bool any_order_ = false;
+  bool count_only_ = false;
+  std::uint64_t count_ = 0;
+  std::uint64_t tries_ = 0;  // pipelines that were placed or not
+  int devices_ = 0;
+  double best_ = none;
+  std::optional<Plan>* wanted_ = nullptr;
+};
+
+double value_of(Objective objective, double score) { return objective == Objective::cost ? score : 1.0 / score; }
+
+bool is_close(double a, double b) {
+  if (!std::isfinite(a) || !std::isfinite(b)) return a == b;
+  return std::abs(a - b) <= 1e-9 * std::max(std::abs(a), std::abs(b));
+}
+
+/// Fewer choices until brute force can go through them.
+void make_small(PlannerWorld& world) {
+  const auto is_small = [&] { return BruteForce(world, world.request).is_small(); };
+  planner::Pins& pins = world.request.pins;
+  if (!is_small()) pins.optimizer_sharding = OptimizerSharding::none;
+  if (!is_small() && world.framework.supports_recompute)
+    pins.recompute = *rc::gen::element(Recompute::none, Recompute::selective);
+  if (!is_small() && world.degrees.size() > 1) pins.tensor_parallel = *rc::gen::elementOf(world.degrees);
+  if (!is_small() && world.allowed_micro_batches().size() > 1)
+    pins.micro_batch = *rc::gen::elementOf(world.allowed_micro_batches());
+  if (!is_small()) world.request.job.global_batch = std::min(world.request.job.global_batch, 4);
+  if (pins.micro_batch && world.request.job.global_batch % *pins.micro_batch != 0) pins.micro_batch.reset();
+  if (!is_small()) pins.pipeline_parallel = *rc::gen::inRange(1, 3);
+  while (!is_small()) {
+    NodeGroup& last = world.cluster.groups.back();
+    if (last.count > 1)
+      --last.count;
+    else if (world.cluster.groups.size() > 1)
+      world.cluster.groups.pop_back();
+    else
+      --last.gpus_per_node;
+  }
+}
+
+/// Limits near the best that there is without them.
+void add_limits(PlannerWorld& world) {
+  Request free = world.request;
+  const auto best_of = [&](Objective objective) {
+    free.objective = objective;
+    return BruteForce(world, free).best();
+  };
+  planner::Limits& limits = world.request.limits;
+  world.request.iterations = 10.0;
+  const double near = *rc::gen::element(0.95, 1.0001, 1.05, 1.3, 2.0);
+  switch (*rc::gen::inRange(0, 9)) {
+    case 0:
+      limits.cost = Usd(best_of(Objective::cost) * near);
+      break;
+    case 1:
+      limits.throughput = 1.0 / (best_of(Objective::throughput) * near);
+      break;
+    case 2:
+      limits.gpus = *rc::gen::inRange(1, 5);
+      break;
+    case 3:
+      limits.nodes = *rc::gen::inRange(1, 4);
+      break;
+    case 4:
+      limits.wall_time = Seconds(best_of(Objective::throughput) * near * 10.0);
+      break;
+    case 5:
+      limits.node_hours = best_of(Objective::throughput) * near * 10.0 / 3600.0 * *rc::gen::inRange(1, 3);
+      break;
+    default:
+      break;
+  }
+  if (limits.cost && !std::isfinite(limits.cost->value())) limits.cost.reset();
+  if (limits.throughput && !(*limits.throughput > 0.0)) limits.throughput.reset();
+  if (limits.wall_time && !std::isfinite(limits.wall_time->value())) limits.wall_time.reset();
+  if (limits.node_hours && !std::isfinite(*limits.node_hours)) limits.node_hours.reset();
+}
+
+PlannerWorld small_world(const WorldSize& size = {}) {
+  PlannerWorld world(size);
+  RC_PRE(!world.allowed_micro_batches().empty());
+  make_small(world);
+  return world;
+}
+
+/// Score of what the planner found; infinite when it says that there is nothing.
+double score_of(const PlannerWorld& world, const Result<planner::SearchResult>& found) {
+  if (!found) {
+    RC_ASSERT(found.error().code == ErrorCode::infeasible || found.error().code == ErrorCode::not_found);
+    return none;
+  }
+  return world.request.objective == Objective::cost ? found->bound.found : 1.0 / found->bound.found;
+}
+
+std::string text_of(const PlannerWorld& world) {
+  std::string text = fmt::format("{} layers, batch {}, objective {}\n", world.model.layers(),
+                                 world.request.job.global_batch, to_string(world.request.objective));
+  for (const NodeGroup& group : world.cluster.groups)
+    text += fmt::format("{} x {} {} in '{}'\n", group.count, group.gpus_per_node, group.gpu, group.zone);
+  return text;
+}
+
+RC_GTEST_PROP(FullSearch, EqualsBruteForce, ()) {
+  PlannerWorld world = small_world();
+  add_limits(world);
+  std::optional<Plan> best_plan;
+  BruteForce brute(world, world.request);
+  const double best = brute.best(&best_plan);
+  const auto found = world.search(world.request);
+  const double score = score_of(world, found);
+  if (!is_close(score, best)) {
+    RC_LOG() << text_of(world) << "brute force: " << best << ", planner: " << score << "\n";
+    if (best_plan) RC_LOG() << plan_to_toml(*best_plan);
+    if (found)
+      RC_LOG() << plan_to_toml(found->plans.front().plan);
+    else
+      RC_LOG() << found.error().message();
+  }
+  RC_ASSERT(is_close(score, best));
+  RC_CLASSIFY(best == none, "infeasible");
+  RC_CLASSIFY(brute.count() > 1000, "over 1000 plans");
+  RC_CLASSIFY(brute.count() > 10000, "over 10000 plans");
+  if (!found) return;
+  RC_ASSERT(found->bound.gap == 0.0);
+  RC_ASSERT(is_close(found->bound.bound, value_of(world.request.objective, best)));
+}
+
+RC_GTEST_PROP(FullSearch, BoundIsNeverBetterForTheUserThanWhatIsPossible, ()) {
+  PlannerWorld world = small_world();
+  add_limits(world);
+  const double best = BruteForce(world, world.request).best();
+  RC_PRE(best < none);
+  const Profile profile(world.data);
+  simulator::Environment env = world.environment(profile);
+  const LayerCosts costs(env.model, env.profile, env.gpus, env.measured_only);
+  env.costs = &costs;
+  const auto space = planner::make_search_space(world.request, env);
+  RC_ASSERT(space.has_value());
+  planner::StagePrices prices(world.request, *space, env);
+  const double bound = planner::relax(prices, best).least_score;
+  if (bound > best * (1.0 + 1e-9)) RC_LOG() << text_of(world) << "best: " << best << ", bound: " << bound << "\n";
+  RC_ASSERT(bound <= best * (1.0 + 1e-9));
+}
+
+RC_GTEST_PROP(FullSearch, EveryPlanIsValidAndFitsWithTheMargin, ()) {
+  PlannerWorld world = small_world();
+  const auto found = world.search(world.request);
+  if (!found) return;
+  const Profile profile(world.data);
+  const simulator::Environment env = world.environment(profile);
+  for (const planner::Candidate& candidate : found->plans) {
+    RC_ASSERT(check_plan(candidate.plan, world.model).has_value());
+    const auto again = simulator::simulate(candidate.plan, env);
+    RC_ASSERT(again.has_value());
+    RC_ASSERT(again->iteration_time == candidate.prediction.iteration_time);
+    RC_ASSERT(!simulator::memory_problem(candidate.plan, *again, env));
+    for (const simulator::StagePrediction& stage : again->stages)
+      RC_ASSERT(!stage.capacity ||
+                stage.memory.total() <= *stage.capacity * (1.0 - world.request.memory_margin + 1e-12));
+  }
+}
+
+RC_GTEST_PROP(FullSearch, MoreDevicesMoreBudgetAndFasterLinksAreNeverWorse, ()) {
+  PlannerWorld world = small_world({.gpus = 5});
+  add_limits(world);
+  const double before = score_of(world, world.search(world.request));
+  switch (*rc::gen::inRange(0, 3)) {
+    case 0: {
+      auto smallest =
+          std::min_element(world.cluster.groups.begin(), world.cluster.groups.end(),
+                           [](const NodeGroup& a, const NodeGroup& b) { return a.gpus_per_node < b.gpus_per_node; });
+      ++smallest->count;
+      break;
+    }
+    case 1:
+      if (world.request.limits.cost) world.request.limits.cost = *world.request.limits.cost * 1.3;
+      if (world.request.limits.throughput) world.request.limits.throughput = *world.request.limits.throughput / 1.3;
+      if (world.request.limits.gpus) ++*world.request.limits.gpus;
+      if (world.request.limits.nodes) ++*world.request.limits.nodes;
+      if (world.request.limits.wall_time) world.request.limits.wall_time = *world.request.limits.wall_time * 1.3;
+      if (world.request.limits.node_hours) *world.request.limits.node_hours *= 1.3;
+      break;
+    default:
+      for (LinkMeasurement& row : world.data.links) row.time = testing::exactly(row.time.median.value() * 0.5);
+      for (ZoneLink& link : world.cluster.links) {
+        link.bandwidth = *link.bandwidth * 2.0;
+        link.latency = link.latency * 0.5;
+      }
+  }
+  const double after = score_of(world, world.search(world.request));
+  if (after > before * (1.0 + 1e-9)) RC_LOG() << text_of(world) << before << " -> " << after << "\n";
+  RC_ASSERT(after <= before * (1.0 + 1e-9));
+}
+
+RC_GTEST_PROP(FullSearch, NamesMakeNoDifference, ()) {
+  PlannerWorld world = small_world();
+  const double before = score_of(world, world.search(world.request));
+  const std::vector<std::string> names{"Zeta", "Eta", "Delta"};
+  world.rename_types({names.begin(), names.begin() + static_cast<std::ptrdiff_t>(world.gpu_types.size())});
+  world.rename_zones("west", "east");
+  RC_ASSERT(is_close(score_of(world, world.search(world.request)), before));
+}
+
+RC_GTEST_PROP(FullSearch, APinnedWinnerIsFoundAgain, ()) {
+  PlannerWorld world = small_world();
+  const auto found = world.search(world.request);
+  if (!found) return;
+  const double before = score_of(world, found);
+  // The winner by the closed form: candidates are ordered by the event-driven one.
+  const Plan* winner = nullptr;
+  for (const planner::Candidate& candidate : found->plans) {
+    const double time = candidate.prediction.closed_form_time.value();
+    simulator::Prediction closed = candidate.prediction;
+    closed.cost_per_iteration =
+        closed.gpu_cost_per_iteration * (time / closed.iteration_time.value()) + closed.egress_cost_per_iteration;
+    closed.iteration_time = Seconds(time);
+    if (is_close(planner::objective_value(world.request.objective, closed), found->bound.found))
+      winner = &candidate.plan;
+  }
+  RC_PRE(winner != nullptr);
+  planner::Pins& pins = world.request.pins;
+  pins = {};
+  pins.data_parallel = winner->data_parallel();
+  pins.schedule = winner->schedule;
+  pins.optimizer_sharding = winner->optimizer_sharding;
+  std::set<std::size_t> depths;
+  std::set<int> sizes;
+  std::set<int> degrees;
+  std::set<Recompute> ways;
+  std::set<std::string> types;
+  std::set<std::string> zones;
+  for (const Pipeline& pipeline : winner->pipelines) {
+    depths.insert(pipeline.stages.size());
+    sizes.insert(winner->micro_batch_of(pipeline));
+    for (const Stage& stage : pipeline.stages) {
+      degrees.insert(stage.tensor_parallel);
+      ways.insert(stage.recompute);
+      types.insert(stage.gpu);
+      zones.insert(stage.zone);
+    }
+  }
+  pins.gpus.assign(types.begin(), types.end());
+  pins.zones.assign(zones.begin(), zones.end());
+  if (depths.size() == 1) pins.pipeline_parallel = static_cast<int>(*depths.begin());
+  if (sizes.size() == 1) pins.micro_batch = *sizes.begin();
+  if (degrees.size() == 1) pins.tensor_parallel = *degrees.begin();
+  if (ways.size() == 1) pins.recompute = *ways.begin();
+  const auto again = world.search(world.request);
+  if (!again) RC_LOG() << again.error().message();
+  RC_ASSERT(again.has_value());
+  RC_ASSERT(score_of(world, again) <= before * (1.0 + 1e-9));
+}
+
+RC_GTEST_PROP(FullSearch, NumberOfThreadsAndRepetitionMakeNoDifference, ()) {
+  PlannerWorld world = small_world();
+  const auto first = world.search(world.request);
+  world.request.effort.threads = *rc::gen::inRange(1, 4);
+  const auto second = world.search(world.request);
+  RC_ASSERT(first.has_value() == second.has_value());
+  if (!first) return;
+  RC_ASSERT(first->plans.size() == second->plans.size());
+  for (std::size_t i = 0; i < first->plans.size(); ++i)
+    RC_ASSERT(plan_fingerprint(first->plans[i].plan) == plan_fingerprint(second->plans[i].plan));
+}
+
+/// The batch divided in every possible way.
+void for_each_division(const std::vector<planner::GroupTime>& groups, std::size_t index, int left, double end,
+                       double& best) {
+  if (index == groups.size()) {
+    if (left == 0) best = std::min(best, end);
+    return;
+  }
+  const planner::GroupTime& group = groups[index];
+  for (int n = 1; n <= std::min(group.most_micro_batches, left / group.micro_batch); ++n)
+    for_each_division(groups, index + 1, left - n * group.micro_batch,
+                      std::max(end, group.fixed + group.round * (n - 1)), best);
+}
+
+RC_GTEST_PROP(ShareBatch, EndsAsEarlyAsPossible, ()) {
+  std::vector<planner::GroupTime> groups;
+  std::vector<planner::GroupTime> pipelines;
+  for (int i = *rc::gen::inRange(1, 4); i > 0; --i) {
+    groups.push_back({.fixed = *rc::gen::inRange(1, 30) * 0.1,
+                      .round = *rc::gen::inRange(1, 20) * 0.1,
+                      .micro_batch = *rc::gen::element(1, 1, 2, 3, 4),
+                      .most_micro_batches = *rc::gen::element(2, 5, 1000, 1000),
+                      .count = *rc::gen::inRange(1, 3)});
+    pipelines.insert(pipelines.end(), static_cast<std::size_t>(groups.back().count), groups.back());
+  }
+  const int batch = *rc::gen::inRange(1, 17);
+  double best = none;
+  for_each_division(pipelines, 0, batch, 0.0, best);
+  const auto shares = planner::share_batch(groups, batch);
+  RC_ASSERT(shares.has_value() == (best < none));
+  if (!shares) return;
+  double end = 0.0;
+  int sequences = 0;
+  std::vector<int> counts(groups.size(), 0);
+  for (const planner::Share& share : *shares) {
+    const planner::GroupTime& group = groups[share.group];
+    RC_ASSERT(share.count > 0);
+    RC_ASSERT(share.micro_batches > 0);
+    RC_ASSERT(share.micro_batches <= group.most_micro_batches);
+    counts[share.group] += share.count;
+    sequences += share.count * share.micro_batches * group.micro_batch;
+    end = std::max(end, group.fixed + group.round * (share.micro_batches - 1));
+  }
+  for (std::size_t g = 0; g < groups.size(); ++g) RC_ASSERT(counts[g] == groups[g].count);
+  RC_ASSERT(sequences == batch);
+  RC_ASSERT(is_close(end, best));
+}
+
+}  // namespace
+}  // namespace sailor
