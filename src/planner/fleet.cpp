@@ -65,22 +65,21 @@ std::optional<std::vector<int>> exact_rounds(std::span<const GroupTime> groups, 
 }
 
 /// share_batch() for micro-batches of several sizes: the least deadline from `low` to `high` by which the batch can be
-/// done exactly.
+/// done exactly. Only deadlines at which some pipeline ends matter.
 std::optional<std::vector<Share>> share_mixed(std::span<const GroupTime> groups, int batch, double low, double high) {
   auto rounds = exact_rounds(groups, batch, low);
-  if (!rounds) {
-    rounds = exact_rounds(groups, batch, high);
-    if (!rounds) return std::nullopt;
-    for (int step = 0; step < 60 && high - low > 1e-13 * high; ++step) {
-      const double middle = 0.5 * (low + high);
-      if (auto found = exact_rounds(groups, batch, middle)) {
-        rounds = std::move(found);
-        high = middle;
-      } else {
-        low = middle;
-      }
+  if (!rounds && !exact_rounds(groups, batch, high)) return std::nullopt;
+  for (double deadline = low; !rounds && deadline <= high;) {
+    double next = never;
+    for (const GroupTime& group : groups) {
+      const int done = rounds_by(group, deadline);
+      if (done < group.most_micro_batches) next = std::min(next, std::max(group.fixed + group.round * done, deadline));
     }
+    deadline = next > deadline ? next : deadline * (1.0 + 1e-12);
+    if (next == never) break;
+    rounds = exact_rounds(groups, batch, deadline);
   }
+  if (!rounds) return std::nullopt;
   std::vector<Share> shares;
   for (std::size_t g = 0; g < groups.size(); ++g) {
     const int each = (*rounds)[g] / groups[g].count;
@@ -93,7 +92,14 @@ std::optional<std::vector<Share>> share_mixed(std::span<const GroupTime> groups,
 
 }  // namespace
 
-std::optional<std::vector<Share>> share_batch(std::span<const GroupTime> groups, int batch) {
+namespace {
+
+struct Deadlines {
+  double least = never;    ///< before it the groups do not get through the batch
+  double longest = never;  ///< by it each of them alone would
+};
+
+Deadlines deadlines_of(std::span<const GroupTime> groups, int batch) {
   std::int64_t least = 0;
   double low = 0.0;
   double high = 0.0;
@@ -101,12 +107,21 @@ std::optional<std::vector<Share>> share_batch(std::span<const GroupTime> groups,
     least += std::int64_t{group.micro_batch} * group.count;
     high = std::max(high, group.fixed + group.round * (static_cast<double>(batch) / group.micro_batch));
   }
-  if (groups.empty() || least > batch || sequences_by(groups, high, batch) < batch) return std::nullopt;
-  const double longest = high;
+  if (groups.empty() || least > batch || sequences_by(groups, high, batch) < batch) return {};
+  Deadlines deadlines{.longest = high};
   for (int step = 0; step < 60 && high - low > 1e-13 * high; ++step) {
     const double middle = 0.5 * (low + high);
     (sequences_by(groups, middle, batch) >= batch ? high : low) = middle;
   }
+  deadlines.least = high;
+  return deadlines;
+}
+
+}  // namespace
+
+std::optional<std::vector<Share>> share_batch(std::span<const GroupTime> groups, int batch) {
+  const auto [high, longest] = deadlines_of(groups, batch);
+  if (high == never) return std::nullopt;
   const bool mixed = std::any_of(groups.begin(), groups.end(), [&](const GroupTime& group) {
     return group.micro_batch != groups.front().micro_batch;
   });
@@ -201,11 +216,9 @@ double least_time(StagePrices& prices, const Fleet& fleet, int batch) {
                      .micro_batch = group.chain.micro_batch,
                      .most_micro_batches = group.chain.most_micro_batches,
                      .count = group.count});
-  const auto shares = share_batch(times, batch);
-  if (!shares) return never;
-  double end = 0.0;
-  for (const Share& share : *shares)
-    end = std::max(end, times[share.group].fixed + times[share.group].round * (share.micro_batches - 1));
+  // A pipeline with a single micro-batch may end after the deadline of the others.
+  double end = deadlines_of(times, batch).least;
+  for (const GroupTime& time : times) end = std::max(end, time.fixed);
   return end;
 }
 

@@ -345,10 +345,8 @@ class FullSearch {
 
 }  // namespace
 
-bool search_with(StagePrices& prices, Archive& archive, const std::vector<Hint>& hints, const StopCheck& stop) {
-  const double before = archive.best_score();
+void search_with(StagePrices& prices, Archive& archive, const std::vector<Hint>& hints, const StopCheck& stop) {
   FullSearch(prices, archive, stop).with_hints(hints);
-  return archive.best_score() < before;
 }
 
 void search_full(StagePrices& prices, Archive& archive, const StopCheck& stop) {

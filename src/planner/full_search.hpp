@@ -21,7 +21,7 @@ using StopCheck = std::function<bool()>;
 
 void search_full(StagePrices& prices, Archive& archive, const StopCheck& stop);
 
-/// Looks for better plans with these pipelines. True: found one.
-bool search_with(StagePrices& prices, Archive& archive, const std::vector<Hint>& hints, const StopCheck& stop);
+/// Looks for better plans with these pipelines.
+void search_with(StagePrices& prices, Archive& archive, const std::vector<Hint>& hints, const StopCheck& stop);
 
 }  // namespace sailor::planner

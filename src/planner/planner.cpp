@@ -25,7 +25,6 @@ namespace {
 // So many of the best by the closed form are simulated, for each plan that is wanted, and some more.
 constexpr std::size_t ranked_again = 2;
 constexpr std::size_t least_ranked_again = 10;
-constexpr int most_rounds = 3;  // of the bound and the search for what it hints at
 
 Result<void> check_request(const Request& request, const simulator::Environment& env) {
   if (env.cluster == nullptr) return fail(ErrorCode::invalid_input, "planning needs a cluster");
@@ -65,10 +64,10 @@ class Search {
       return fail(nothing_found(archive));
     }
     double least = complete ? archive.best_score() : least_in_paper;
-    for (int round = 0; round < most_rounds && !complete && !in_paper; ++round) {
-      Relaxed relaxed = relax(prices, archive.best_score());
+    if (!complete && !in_paper) {
+      const Relaxed relaxed = relax(prices, archive.best_score());
       least = relaxed.least_score;
-      if (stop() || relaxed.hints.empty() || !search_with(prices, archive, relaxed.hints, stop)) break;
+      if (!stop() && !relaxed.hints.empty()) search_with(prices, archive, relaxed.hints, stop);
     }
     result_.considered = archive.considered();
     result_.did_not_fit = archive.did_not_fit();
