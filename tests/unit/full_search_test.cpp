@@ -446,7 +446,8 @@ RC_GTEST_PROP(FullSearch, APinnedWinnerIsFoundAgain, ()) {
     if (is_close(planner::objective_value(world.request.objective, closed), found->bound.found))
       winner = &candidate.plan;
   }
-  RC_PRE(winner != nullptr);
+  const bool is_listed = winner != nullptr;
+  RC_PRE(is_listed);
   planner::Pins& pins = world.request.pins;
   pins = {};
   pins.data_parallel = winner->data_parallel();
