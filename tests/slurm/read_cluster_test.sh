@@ -64,7 +64,7 @@ plan() {
 plans_for_a_live_partition() {
   "$bin_dir/sailor-profile" layers --model tiny-gpt --micro-batches 1,2 --sequence-length 16 --time-budget 1 --store "$work/store"
   output=$(plan cpu 2>/dev/null) || return 1
-  expect_in "$output" 'tiny-gpt: the best of ' 'USD/iteration' '1  cpu '
+  expect_in "$output" 'tiny-gpt: the best of ' 'USD/iteration' 'x [cpu tp1] b'
 }
 refuses_unknown_partitions() {
   expect_failure 1 plan norml
