@@ -119,14 +119,14 @@ Deadlines deadlines_of(std::span<const GroupTime> groups, int batch) {
 
 }  // namespace
 
+double least_deadline(std::span<const GroupTime> groups, int batch) { return deadlines_of(groups, batch).least; }
+
 std::optional<std::vector<Share>> share_batch(std::span<const GroupTime> groups, int batch) {
   const auto [high, longest] = deadlines_of(groups, batch);
   if (high == never) return std::nullopt;
   const bool mixed = std::any_of(groups.begin(), groups.end(), [&](const GroupTime& group) {
     return group.micro_batch != groups.front().micro_batch;
   });
-  if (mixed && groups.size() * static_cast<std::size_t>(batch) <= most_sums)
-    return share_mixed(groups, batch, high, longest);
   // All by `high`, less what is too much, from those that end last.
   std::vector<int> rounds;
   std::int64_t excess = -batch;
@@ -158,7 +158,10 @@ std::optional<std::vector<Share>> share_batch(std::span<const GroupTime> groups,
       any = true;
       break;
     }
-    if (!any) return std::nullopt;
+    if (any) continue;
+    // Not by taking away: which sums can be made at all?
+    if (!mixed || groups.size() * static_cast<std::size_t>(batch) > most_sums) return std::nullopt;
+    return share_mixed(groups, batch, high, longest);
   }
   std::vector<Share> shares;
   for (std::size_t g = 0; g < groups.size(); ++g) {

@@ -46,6 +46,9 @@ struct GroupTime {
 /// up.
 std::optional<std::vector<Share>> share_batch(std::span<const GroupTime> groups, int batch);
 
+/// The groups do not get through the batch before; infinite when they cannot at all.
+double least_deadline(std::span<const GroupTime> groups, int batch);
+
 /// Seconds that the reduction of a pipeline's first stage over so many pipelines takes at least. 0 where reductions
 /// overlap with passes.
 double least_reduction(StagePrices& prices, const Chain& chain, int pipelines);

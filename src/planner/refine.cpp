@@ -60,6 +60,25 @@ class Refiner {
     improved_ = true;
   }
 
+  /// Whether the passes alone leave hope when group `g` (one more, past the last) is so many of these pipelines;
+  /// cheaper to ask than to price.
+  bool promising(std::size_t g, const Chain& chain, int count) {
+    if (prices_.request().objective != Objective::throughput) return true;
+    times_.clear();
+    for (std::size_t i = 0; i < std::max(best_.groups.size(), g + 1); ++i) {
+      const Chain& of = i == g ? chain : best_.groups[i].chain;
+      times_.push_back({.fixed = of.through,
+                        .round = of.round,
+                        .micro_batch = of.micro_batch,
+                        .most_micro_batches = of.most_micro_batches,
+                        .count = i == g ? count : best_.groups[i].count});
+    }
+    const int batch = prices_.request().job.global_batch;
+    std::int64_t least = 0;  // too many pipelines for the batch: fewer of them may do
+    for (const GroupTime& time : times_) least += std::int64_t{time.micro_batch} * time.count;
+    return least > batch || least_deadline(times_, batch) < score_;
+  }
+
   void accept() {
     if (improved_) best_ = next_;
     improved_ = false;
@@ -112,7 +131,7 @@ class Refiner {
       if (space_.places[chain.stages.front().place].type != space_.places[place].type) continue;
       if (prices_.request().objective == Objective::throughput && chain.through >= score_) continue;
       const int most = free / weight_of(chain, space_.places[place].largest_node());
-      if (most < 1) continue;
+      if (most < 1 || !promising(g, chain, most)) continue;
       Fleet fleet = best_;
       Group& group = fleet.groups[g];
       const int devices = group.chain.devices * group.count;
@@ -136,7 +155,7 @@ class Refiner {
         if (space_.places[chain.stages.front().place].type != space_.places[place].type) continue;
         if (prices_.request().objective == Objective::throughput && chain.through >= score_) continue;
         const int most = free / weight_of(chain, space_.places[place].largest_node());
-        if (most < 1) continue;
+        if (most < 1 || !promising(best_.groups.size(), chain, most)) continue;
         Fleet fleet = best_;
         Group group{.chain = chain, .count = most};
         for (ChainStage& stage : group.chain.stages) stage.place = place;
@@ -172,6 +191,7 @@ class Refiner {
   const StopCheck& stop_;
   Fleet best_;
   Fleet next_;
+  std::vector<GroupTime> times_;
   double score_ = never;
   bool improved_ = false;
 };

@@ -24,10 +24,10 @@ constexpr double narrow_pipelines = 1.01;
 constexpr double narrow_reductions = 0.002;  // of the deadline
 constexpr std::size_t most_hints = 24;
 
+/// So that the bound takes no longer than the search for plans.
 std::uint64_t work_limit(std::size_t places) {
-  if (places == 1) return 40'000'000;
-  // The more places there are, the longer also the search for plans takes.
-  return std::min<std::uint64_t>(75'000'000 * static_cast<std::uint64_t>(places), 1'000'000'000);
+  if (places == 1) return 3'000'000;
+  return places < 5 ? 12'000'000 * static_cast<std::uint64_t>(places) : 500'000'000;
 }
 
 /// Plans that take between two times, of one PlanPart.
