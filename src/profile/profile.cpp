@@ -323,15 +323,32 @@ const Profile::Link* Profile::find_link(const LinkKey& wanted, LinkKey* found) c
   auto distance = [](int have, int want) { return have >= want ? have - want : (1 << 24) + want - have; };
   const Link* best = nullptr;
   auto best_score = std::tuple(2, 0, 0, 0);
-  for (const auto& [key, link] : route->second) {
-    if (!fits(key)) continue;
-    const auto score = std::tuple(key.from.zone.empty() ? 1 : 0, std::abs(key.ranks - wanted.ranks),
-                                  distance(key.from.ranks, wanted.from.ranks), distance(key.to.ranks, wanted.to.ranks));
-    if (best == nullptr || score < best_score) {
-      best = &link;
-      best_score = score;
-      if (found != nullptr) *found = key;
+  const auto look_at = [&](Links::const_iterator first, Links::const_iterator last) {
+    for (; first != last; ++first) {
+      const auto& [key, link] = *first;
+      if (!fits(key)) continue;
+      const auto score =
+          std::tuple(key.from.zone.empty() ? 1 : 0, std::abs(key.ranks - wanted.ranks),
+                     distance(key.from.ranks, wanted.from.ranks), distance(key.to.ranks, wanted.to.ranks));
+      if (best == nullptr || score < best_score) {
+        best = &link;
+        best_score = score;
+        if (found != nullptr) *found = key;
+      }
     }
+  };
+  const Links& links = route->second;
+  if (from_zone.empty() && to_zone.empty()) {
+    look_at(links.begin(), links.end());
+    return best;
+  }
+  // Links come in the order of the sender's zone: only those from this one, and those without zones.
+  for (const std::string& zone : {from_zone, std::string()}) {
+    LinkKey start{};
+    start.from = {.gpu = wanted.from.gpu, .zone = zone, .ranks = std::numeric_limits<int>::min()};
+    LinkKey end = start;
+    end.from.zone += '\0';
+    look_at(links.lower_bound(start), links.lower_bound(end));
   }
   return best;
 }

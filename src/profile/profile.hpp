@@ -164,6 +164,7 @@ class Profile {
     Origin origin = Origin::measured;
   };
   [[nodiscard]] Origin origin_of(int session) const;
+  using Links = std::map<LinkKey, Link>;
   using LinkRoute = std::tuple<std::string, std::string, LinkScope, LinkOperation>;  // GPU types, scope, operation
   /// The link that fits best, and as what it was measured; null when none fits.
   [[nodiscard]] const Link* find_link(const LinkKey& wanted, LinkKey* found = nullptr) const;
@@ -183,7 +184,7 @@ class Profile {
   LayerRows times_;
   LayerRows memory_;
   std::map<std::string, std::map<std::string, std::set<Precision>>> precisions_;  // of times, by model and GPU
-  std::map<LinkRoute, std::map<LinkKey, Link>> links_;
+  std::map<LinkRoute, Links> links_;
   std::set<std::string> zones_;  // that a link names
 };
 
