@@ -9,6 +9,27 @@ namespace sailor::planner {
 
 namespace {
 
+/// Behind every stage but the last; nothing where a link is missing. Pipelines are taken to start on a new node.
+std::optional<std::vector<BoundaryCost>> boundaries_of(StagePrices& prices, const std::vector<ChainStage>& stages,
+                                                       int micro_batch) {
+  std::vector<BoundaryCost> costs;
+  int filled = 0;  // devices of the node that the stage before ends on
+  int devices = 0;
+  for (const ChainStage& stage : stages) devices += stage.tensor_parallel;
+  for (std::size_t i = 0; i + 1 < stages.size(); ++i) {
+    const ChainStage& a = stages[i];
+    const ChainStage& b = stages[i + 1];
+    const int node = prices.space().places[a.place].largest_node();
+    filled = (filled + a.tensor_parallel) % node;
+    const bool aligned = node % devices == 0 || devices % node == 0;
+    const bool one_node = a.place == b.place && aligned && filled != 0 && filled + b.tensor_parallel <= node;
+    costs.push_back(prices.boundary(a.place, a.tensor_parallel, b.place, b.tensor_parallel, micro_batch, one_node));
+    if (costs.back().forward == never) return std::nullopt;
+    if (a.place != b.place) filled = 0;
+  }
+  return costs;
+}
+
 /// Stages of a chain while the layers are divided among them.
 class Balancer {
  public:
@@ -57,27 +78,12 @@ class Balancer {
   }
 
   bool find_boundaries() {
-    const SearchSpace& space = prices_.space();
-    const std::size_t count = stages_.size();
-    outside_.assign(count, 0.0);
-    int filled = 0;  // devices of the node that the stage before ends on; pipelines are taken to start on a new one
-    int devices = 0;
-    for (const ChainStage& stage : stages_) devices += stage.tensor_parallel;
-    for (std::size_t i = 0; i + 1 < count; ++i) {
-      const ChainStage& a = stages_[i];
-      const ChainStage& b = stages_[i + 1];
-      const int node = space.places[a.place].largest_node();
-      filled = (filled + a.tensor_parallel) % node;
-      const bool aligned = node % devices == 0 || devices % node == 0;
-      const bool one_node = a.place == b.place && aligned && filled != 0 && filled + b.tensor_parallel <= node;
-      const double both =
-          prices_.boundary(a.place, a.tensor_parallel, b.place, b.tensor_parallel, micro_batch_, one_node).both();
-      if (both == never) return false;
-      if (a.place != b.place) filled = 0;
-      if (blocks()) {
-        outside_[i] += both;
-        outside_[i + 1] += both;
-      }
+    const auto costs = boundaries_of(prices_, stages_, micro_batch_);
+    if (!costs) return false;
+    outside_.assign(stages_.size(), 0.0);
+    for (std::size_t i = 0; i < costs->size() && blocks(); ++i) {
+      outside_[i] += (*costs)[i].both();
+      outside_[i + 1] += (*costs)[i].both();
     }
     return true;
   }
@@ -181,8 +187,10 @@ std::optional<Chain> finish_chain(StagePrices& prices, const ChainRules& rules, 
   Chain chain{.stages = std::move(stages), .micro_batch = micro_batch};
   const auto count = static_cast<int>(chain.stages.size());
   std::vector<simulator::PassTimes> passes;
+  const auto costs = boundaries_of(prices, chain.stages, micro_batch);
+  if (!costs) return std::nullopt;
   std::vector<simulator::BoundaryTimes> boundaries;
-  int filled = 0;
+  for (const BoundaryCost& cost : *costs) boundaries.push_back({Seconds(cost.forward), Seconds(cost.backward)});
   for (const ChainStage& stage : chain.stages) chain.devices += stage.tensor_parallel;
   for (int i = 0; i < count; ++i) {
     ChainStage& stage = chain.stages[static_cast<std::size_t>(i)];
@@ -208,17 +216,6 @@ std::optional<Chain> finish_chain(StagePrices& prices, const ChainRules& rules, 
     const auto& last = chosen->times[static_cast<std::size_t>(stage.last)];
     passes.push_back({last.forward - first.forward, last.backward - first.backward});
     chain.gradients = std::max(chain.gradients, prices.gradients(*chosen, stage.first, stage.last));
-    if (i + 1 == count) break;
-    const ChainStage& next = chain.stages[static_cast<std::size_t>(i) + 1];
-    const int node = place.largest_node();
-    filled = (filled + stage.tensor_parallel) % node;
-    const bool aligned = node % chain.devices == 0 || chain.devices % node == 0;
-    const bool one_node = stage.place == next.place && aligned && filled != 0 && filled + next.tensor_parallel <= node;
-    const BoundaryCost cost =
-        prices.boundary(stage.place, stage.tensor_parallel, next.place, next.tensor_parallel, micro_batch, one_node);
-    if (cost.forward == never) return std::nullopt;
-    if (stage.place != next.place) filled = 0;
-    boundaries.push_back({Seconds(cost.forward), Seconds(cost.backward)});
   }
   simulator::PipelineTimes times{
       .schedule = rules.schedule == Schedule::gpipe ? Schedule::gpipe : Schedule::one_f_one_b,

@@ -150,10 +150,7 @@ class FullSearch {
   double least_score(const Chain& chain, std::size_t place, int count) {
     const int all = request_.job.global_batch / chain.micro_batch;
     const int rounds = (all + count - 1) / count;
-    const double time = chain.through + chain.round * (rounds - 1) +
-                        (space_.places[place].type == space_.places[chain.stages.front().place].type
-                             ? least_reduction(prices_, chain, count)
-                             : 0.0);
+    const double time = chain.through + chain.round * (rounds - 1) + least_reduction(prices_, chain, count);
     const double cost = time / 3600.0 * space_.places[place].price.value() * chain.devices * count;
     return score_of(request_.objective, Seconds(time), Usd(cost));
   }
