@@ -209,9 +209,10 @@ stop_processes() { # gently|at-once [--starts]
     done
 }
 
-end_watchdogs() {
+end_watchdogs() { # [PID: one to leave alone]
     while
         survey
+        if [[ -n ${1:-} ]]; then unset "role_of[$1]"; fi
         signal_roles KILL watchdog
     do
         pause 0.01
