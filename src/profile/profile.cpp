@@ -21,20 +21,27 @@ struct KeyField {
   const char* one;
   const char* many;
   std::function<std::string(const LayerKey&)> value;
+  bool (*same)(const LayerKey&, const LayerKey&);
   bool numeric = false;
 };
 const std::vector<KeyField>& key_fields() {
   static const std::vector<KeyField> fields{
-      {"model", "models", [](const LayerKey& key) { return key.model; }},
-      {"GPU", "GPUs", [](const LayerKey& key) { return key.gpu; }},
-      {"precision", "precisions", [](const LayerKey& key) { return std::string(to_string(key.precision)); }},
-      {"recompute", "recompute", [](const LayerKey& key) { return std::string(to_string(key.recompute)); }},
+      {"model", "models", [](const LayerKey& key) { return key.model; },
+       [](const LayerKey& a, const LayerKey& b) { return a.model == b.model; }},
+      {"GPU", "GPUs", [](const LayerKey& key) { return key.gpu; },
+       [](const LayerKey& a, const LayerKey& b) { return a.gpu == b.gpu; }},
+      {"precision", "precisions", [](const LayerKey& key) { return std::string(to_string(key.precision)); },
+       [](const LayerKey& a, const LayerKey& b) { return a.precision == b.precision; }},
+      {"recompute", "recompute", [](const LayerKey& key) { return std::string(to_string(key.recompute)); },
+       [](const LayerKey& a, const LayerKey& b) { return a.recompute == b.recompute; }},
       {"tensor parallel", "tensor parallel", [](const LayerKey& key) { return fmt::to_string(key.tensor_parallel); },
-       true},
+       [](const LayerKey& a, const LayerKey& b) { return a.tensor_parallel == b.tensor_parallel; }, true},
       {"sequence length", "sequence lengths", [](const LayerKey& key) { return fmt::to_string(key.sequence_length); },
-       true},
-      {"micro-batch", "micro-batches", [](const LayerKey& key) { return fmt::to_string(key.micro_batch); }, true},
-      {"layer kind", "layer kinds", [](const LayerKey& key) { return std::string(to_string(key.kind)); }}};
+       [](const LayerKey& a, const LayerKey& b) { return a.sequence_length == b.sequence_length; }, true},
+      {"micro-batch", "micro-batches", [](const LayerKey& key) { return fmt::to_string(key.micro_batch); },
+       [](const LayerKey& a, const LayerKey& b) { return a.micro_batch == b.micro_batch; }, true},
+      {"layer kind", "layer kinds", [](const LayerKey& key) { return std::string(to_string(key.kind)); },
+       [](const LayerKey& a, const LayerKey& b) { return a.kind == b.kind; }}};
   return fields;
 }
 
@@ -51,7 +58,7 @@ Error explain_missing(const LayerKey& key, const std::vector<Row>& layers, const
     const std::string wanted = field.value(key);
     std::vector<const LayerKey*> remaining;
     for (const LayerKey* candidate : candidates)
-      if (field.value(*candidate) == wanted) remaining.push_back(candidate);
+      if (field.same(*candidate, key)) remaining.push_back(candidate);
     if (remaining.empty()) {
       std::vector<std::string> present;
       for (const LayerKey* candidate : candidates) present.push_back(field.value(*candidate));

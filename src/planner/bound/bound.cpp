@@ -26,7 +26,7 @@ constexpr std::size_t most_hints = 24;
 
 /// So that the bound takes no longer than the search for plans.
 std::uint64_t work_limit(std::size_t places) {
-  if (places == 1) return 3'000'000;
+  if (places == 1) return 2'000'000;
   return places < 5 ? 12'000'000 * static_cast<std::uint64_t>(places) : 500'000'000;
 }
 
