@@ -58,6 +58,7 @@ if(NOT SAILOR_MPI STREQUAL "OFF")
     set(SAILOR_HAVE_MPI ON)
     list(GET MPI_C_LIBRARIES 0 first_library)
     sailor_found("MPI" "${MPI_C_VERSION} (${first_library})")
+    find_package(ICU REQUIRED COMPONENTS uc)  # what is a letter: sailor-data
   elseif(SAILOR_MPI STREQUAL "ON")
     message(FATAL_ERROR "SAILOR_MPI=ON but no MPI was found. Load an MPI module or set MPI_HOME, or SAILOR_MPI=OFF.")
   else()

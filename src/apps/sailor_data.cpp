@@ -2,39 +2,205 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "apps/options.hpp"
 #include "core/terminal.hpp"
-#include "runtime/data/token_file.hpp"
+#include "runtime/data/bpe_tokenizer.hpp"
+#include "runtime/data/texts.hpp"
+#include "runtime/data/token_file_writer.hpp"
 
 namespace sailor::apps {
 
 namespace {
 
+using runtime::BpeTokenizer;
+using runtime::BpeVocabulary;
+using runtime::TokenType;
+
+constexpr std::int64_t most_in_16_bits = 65500;  // Megatron-LM's bound
+
+Option output_option(std::string help) {
+  return {.name = "output", .letter = 'o', .value_name = "PREFIX", .help = std::move(help)};
+}
+
 CommandLine bytes_line() {
   return {.program = "sailor-data bytes",
           .purpose = "makes a token file from texts, one token per byte and one document per file",
           .positionals = {{.name = "FILE", .help = "a text; each file becomes a document", .repeatable = true}},
-          .options = {{.name = "output",
-                       .letter = 'o',
-                       .value_name = "PREFIX",
-                       .help = "write PREFIX.bin and PREFIX.idx (Megatron-LM's format, uint8 tokens)"}},
+          .options = {output_option("write PREFIX.bin and PREFIX.idx (Megatron-LM's format, uint8 tokens)")},
           .examples = {{"sailor-data bytes --output corpus README.md", "the smallest corpus there is"},
                        {"sailor-data bytes --output corpus texts/*.txt", "a document per file"},
                        {"srun --mpi=pmix -n 2 sailor-train plan.toml --data corpus --iterations 100", "train on it"}},
           .notes = "The model needs a vocabulary of 256 or more. Documents are below 2 GiB each."};
 }
 
-Result<void> make_bytes(const Options& options, const Environment&) {
-  const std::string prefix = options.text("output");
+CommandLine bpe_line() {
+  return {.program = "sailor-data bpe",
+          .purpose = "makes a token file from texts with a byte-level BPE vocabulary, as GPT-2, OPT and GPT-Neo have",
+          .positionals = {{.name = "FILE",
+                           .help = "a text, which becomes a document; of .json and .jsonl files each line is an object "
+                                   "whose text becomes one",
+                           .repeatable = true}},
+          .options = {output_option("write PREFIX.bin and PREFIX.idx (Megatron-LM's format)"),
+                      {.name = "tokenizer",
+                       .value_name = "FILE",
+                       .help = "tokenizer.json of Hugging Face's tokenizers, or instead"},
+                      {.name = "vocabulary", .value_name = "FILE", .help = "vocab.json of GPT-2, and"},
+                      {.name = "merges", .value_name = "FILE", .help = "merges.txt of GPT-2"},
+                      {.name = "end-of-document",
+                       .value_name = "TOKEN",
+                       .help = "token behind each document; none: there is none",
+                       .default_value = "<|endoftext|>"},
+                      {.name = "json-key",
+                       .value_name = "KEY",
+                       .help = "where a line of JSON has its text",
+                       .default_value = "text"}},
+          .examples = {{"sailor-data bpe --tokenizer tokenizer.json --output tokens texts/*.txt",
+                        "with the tokenizer of a model from Hugging Face"},
+                       {"sailor-data bpe --vocabulary vocab.json --merges merges.txt --output tokens documents.jsonl",
+                        "the input of Megatron-LM's preprocess_data.py"},
+                       {"sailor-data bpe --tokenizer tokenizer.json --end-of-document none -o tokens README.md",
+                        "one document, nothing behind it"}},
+          .notes =
+              "Tokens have 16 bits in vocabularies below 65500, else 32. The model needs a vocabulary at least as "
+              "large.\nSpecial tokens in the texts are tokenised like any other text. Empty documents are left "
+              "out. Files may be\nlarger than memory; a document has less than 2^31 tokens, a line of JSON less "
+              "than 1 GiB."};
+}
+
+Result<std::string> output_prefix(const Options& options) {
+  std::string prefix = options.text("output");
   if (prefix.empty()) return fail(ErrorCode::usage, "--output is missing", "say where to: --output PREFIX");
-  std::vector<std::filesystem::path> documents;
-  for (const std::string& name : options.positional("FILE")) documents.emplace_back(name);
-  SAILOR_CHECK(runtime::write_byte_tokens(prefix, documents));
-  const auto written = runtime::TokenFile::open(prefix);
+  return prefix;
+}
+
+std::vector<std::filesystem::path> input_files(const Options& options) {
+  std::vector<std::filesystem::path> files;
+  for (const std::string& name : options.positional("FILE")) files.emplace_back(name);
+  return files;
+}
+
+Result<void> make_bytes(const Options& options, const Environment&) {
+  const auto prefix = output_prefix(options);
+  if (!prefix) return fail(prefix.error());
+  SAILOR_CHECK(runtime::write_byte_tokens(*prefix, input_files(options)));
+  const auto written = runtime::TokenFile::open(*prefix);
   if (!written) return fail(written.error());
-  fmt::print("{}.bin, {}.idx: {}, {} tokens\n", prefix, prefix,
+  fmt::print("{0}.bin, {0}.idx: {1}, {2} tokens\n", *prefix,
              plural(static_cast<std::size_t>(written->documents()), "document"), written->size());
+  return {};
+}
+
+Result<BpeVocabulary> load_vocabulary(const Options& options) {
+  const bool halves = options.has("vocabulary") || options.has("merges");
+  if (options.has("tokenizer") && halves)
+    return fail(ErrorCode::usage, "--tokenizer goes with neither --vocabulary nor --merges",
+                "leave out the one or the other");
+  if (options.has("tokenizer")) return BpeVocabulary::load_tokenizer(options.text("tokenizer"));
+  if (!options.has("vocabulary") || !options.has("merges"))
+    return fail(ErrorCode::usage, halves ? "--vocabulary and --merges go together" : "no vocabulary is named",
+                "give --tokenizer FILE, or --vocabulary FILE --merges FILE");
+  return BpeVocabulary::load(options.text("vocabulary"), options.text("merges"));
+}
+
+/// Nothing for "none".
+Result<std::vector<std::int32_t>> end_of_document(const Options& options, const BpeVocabulary& vocabulary) {
+  const std::string name = options.text("end-of-document");
+  if (name == "none") return std::vector<std::int32_t>{};
+  if (const auto token = vocabulary.find(name)) return std::vector<std::int32_t>{*token};
+  std::string known;
+  for (const std::string& special : vocabulary.special()) known += (known.empty() ? "" : ", ") + special;
+  return fail(
+      ErrorCode::not_found, fmt::format("the vocabulary has no token '{}'", name),
+      fmt::format("choose one with --end-of-document (special tokens: {}), or none", known.empty() ? "none" : known));
+}
+
+/// Tokenises files into a sink, document by document.
+class Documents {
+ public:
+  Documents(BpeTokenizer& tokenizer, std::vector<std::int32_t> end, runtime::TokenSink& sink)
+      : tokenizer_(tokenizer), end_(std::move(end)), sink_(sink) {}
+
+  Result<void> add_text(const std::filesystem::path& file) {
+    const auto read = runtime::read_in_parts(file, [&](std::string_view part) { return add(part); });
+    if (!read) return fail(read.error());
+    return finish(file.string());
+  }
+
+  Result<void> add_json_lines(const std::filesystem::path& file, const std::string& key) {
+    return runtime::read_json_lines(file, key, [&](const std::string& text, std::int64_t line) -> Result<void> {
+      SAILOR_CHECK(add(text));
+      return finish(fmt::format("{}:{}", file.string(), line));
+    });
+  }
+
+  [[nodiscard]] std::int64_t bytes() const { return bytes_; }
+  [[nodiscard]] std::size_t empty() const { return empty_; }
+
+ private:
+  Result<void> add(std::string_view part) {
+    tokens_.clear();
+    tokenizer_.add(part, tokens_);
+    has_text_ = has_text_ || !part.empty();
+    bytes_ += std::ssize(part);
+    return sink_.add(tokens_);
+  }
+
+  Result<void> finish(const std::string& name) {
+    tokens_.clear();
+    tokenizer_.finish(tokens_);
+    if (has_text_)
+      tokens_.insert(tokens_.end(), end_.begin(), end_.end());
+    else
+      ++empty_;
+    has_text_ = false;
+    if (auto added = sink_.add(tokens_); !added) return fail(added.error(), name);
+    sink_.end_document();
+    return {};
+  }
+
+  BpeTokenizer& tokenizer_;
+  std::vector<std::int32_t> end_;
+  runtime::TokenSink& sink_;
+  std::vector<std::int32_t> tokens_;
+  bool has_text_ = false;  // the present document
+  std::int64_t bytes_ = 0;
+  std::size_t empty_ = 0;
+};
+
+Result<void> make_bpe(const Options& options, const Environment&) {
+  const auto prefix = output_prefix(options);
+  if (!prefix) return fail(prefix.error());
+  auto vocabulary = load_vocabulary(options);
+  if (!vocabulary) return fail(vocabulary.error());
+  const auto end = end_of_document(options, *vocabulary);
+  if (!end) return fail(end.error());
+  BpeTokenizer tokenizer(std::move(*vocabulary));
+  const std::int64_t size = tokenizer.vocabulary().size();
+  const TokenType type = size < most_in_16_bits ? TokenType::uint16 : TokenType::int32;
+  const std::vector<std::filesystem::path> files = input_files(options);
+  std::int64_t bytes = 0;
+  std::size_t empty = 0;
+  const auto made = runtime::write_token_file(*prefix, type, files, [&](runtime::TokenSink& sink) -> Result<void> {
+    Documents documents(tokenizer, *end, sink);
+    for (const std::filesystem::path& file : files) {
+      const bool lines = file.extension() == ".jsonl" || file.extension() == ".json";
+      SAILOR_CHECK(lines ? documents.add_json_lines(file, options.text("json-key")) : documents.add_text(file));
+    }
+    bytes = documents.bytes();
+    empty = documents.empty();
+    return {};
+  });
+  if (!made) return fail(made.error());
+  const auto written = runtime::TokenFile::open(*prefix);
+  if (!written) return fail(written.error());
+  fmt::print("{0}.bin, {0}.idx: {1}, {2} tokens of {3} bits, {4:.2f} bytes of text per token, vocabulary {5}\n",
+             *prefix, plural(static_cast<std::size_t>(written->documents()), "document"), written->size(),
+             8 * token_bytes(type), static_cast<double>(bytes) / static_cast<double>(written->size()), size);
+  if (empty > 0) fmt::print("{} left out\n", plural(empty, "empty document"));
   return {};
 }
 
@@ -43,6 +209,7 @@ Result<void> make_bytes(const Options& options, const Environment&) {
 }  // namespace sailor::apps
 
 int main(int argc, char** argv) {
-  return sailor::apps::run_program(argc, argv, "sailor-data", "makes token files for sailor-train",
-                                   {{sailor::apps::bytes_line(), sailor::apps::make_bytes}});
+  namespace apps = sailor::apps;
+  return apps::run_program(argc, argv, "sailor-data", "makes token files for sailor-train",
+                           {{apps::bytes_line(), apps::make_bytes}, {apps::bpe_line(), apps::make_bpe}});
 }

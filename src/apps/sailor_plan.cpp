@@ -136,6 +136,9 @@ Result<void> run(const Options& options, const Environment& environment) {
       fmt::print("{}\n", trace_to_json(*request, *steps, times).dump(2));
     else
       fmt::print("{}", trace_report(*request, *steps, times));
+    if (std::none_of(steps->begin(), steps->end(), [](const auto& step) { return step.plan.has_value(); }))
+      return fail(ErrorCode::infeasible, fmt::format("{}: no step has a plan", options.text("availability-trace")),
+                  "see what the steps say");
     return {};
   }
   SAILOR_CHECK(check_excluded_nodes(*request, *inputs->cluster));

@@ -13,7 +13,7 @@
 #include "core/files.hpp"
 #include "core/log.hpp"
 #include "core/text.hpp"
-#include "simulator/trace.hpp"
+#include "plan/trace.hpp"
 
 namespace sailor::apps {
 
@@ -99,11 +99,10 @@ Result<std::optional<RunRecord>> read_run(const Options& options, const Plan& pl
 }
 
 Result<void> write_pictures(const Options& options, const Plan& plan, const simulator::Prediction& prediction,
-                            const simulator::Timeline& timeline) {
-  const auto ranks =
-      options.text("trace-ranks") == "all" ? simulator::TraceRanks::all : simulator::TraceRanks::one_alike;
+                            const Timeline& timeline) {
+  const auto ranks = options.text("trace-ranks") == "all" ? TraceRanks::all : TraceRanks::one_alike;
   if (options.has("trace")) {
-    auto saved = simulator::save_trace(plan, timeline, options.text("trace"), ranks);
+    auto saved = save_trace(plan, timeline, options.text("trace"), ranks);
     if (!saved) return fail(saved.error());
   }
   if (options.has("plot")) SAILOR_CHECK(draw(timeline_plot(plan, prediction, timeline), options.text("plot")));
@@ -133,7 +132,7 @@ Result<void> simulate_plan(const Options& options, const Environment& environmen
                                          .framework = *framework,
                                          .cluster = *cluster ? &**cluster : nullptr,
                                          .measured_only = options.flag("measured-only")};
-  simulator::Timeline timeline;
+  Timeline timeline;
   const bool wants_timeline = options.has("trace") || options.has("plot");
   const auto prediction = simulator::simulate(plan, simulated, wants_timeline ? &timeline : nullptr);
   if (!prediction) return fail(prediction.error());

@@ -6,14 +6,19 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
 #include <set>
 
 #include "apps/options.hpp"
+#include "apps/train/checkpoints.hpp"
+#include "apps/train/recording.hpp"
+#include "apps/train/rehearse.hpp"
 #include "cluster/gpu_catalogue.hpp"
 #include "core/files.hpp"
 #include "core/log.hpp"
@@ -36,9 +41,11 @@ constexpr std::int64_t statistics_warm_up = 2;  // first iterations connect rank
 
 std::string command = "sailor-train";       // for provenance; set by main
 volatile std::sig_atomic_t stop_asked = 0;  // the signal that asked, or 0
+constexpr int status_to_go_on = 75;         // EX_TEMPFAIL: start again to go on from the checkpoint
+int end_status = 0;                         // of a run without errors; the same on all ranks
 
 CommandLine command_line() {
-  return {
+  CommandLine line{
       .program = "sailor-train",
       .purpose = "trains a model as a plan says; start one process per rank with srun or mpirun",
       .positionals = {{.name = "PLAN", .help = "plan file (plan.toml)"}},
@@ -63,6 +70,25 @@ CommandLine command_line() {
                    .value_name = "N",
                    .help = "let the learning rate rise linearly over the first N iterations",
                    .default_value = "0",
+                   .minimum = 0},
+                  {.name = "decay-iterations",
+                   .type = OptionType::integer,
+                   .value_name = "N",
+                   .help = "let the learning rate fall as a cosine from the warm-up to iteration N; 0: never",
+                   .default_value = "0",
+                   .minimum = 0},
+                  {.name = "min-learning-rate",
+                   .type = OptionType::number,
+                   .value_name = "RATE",
+                   .help = "where it ends",
+                   .default_value = "0",
+                   .minimum = 0,
+                   .maximum = 1e6},
+                  {.name = "clip-norm",
+                   .type = OptionType::number,
+                   .value_name = "NORM",
+                   .help = "scale gradients down when their norm, over all ranks, is larger; 0: never",
+                   .default_value = "1",
                    .minimum = 0},
                   {.name = "weight-decay",
                    .type = OptionType::number,
@@ -98,12 +124,28 @@ CommandLine command_line() {
                     "train for 100 iterations with the 2 ranks of a plan"},
                    {"mpirun -n 2 sailor-train plan.toml --data corpus --iterations 20 --run-file run.h5",
                     "keep what was measured"},
-                   {"sailor-simulate plan.toml --profile store --against run.h5", "compare it with the prediction"}},
+                   {"mpirun -n 2 sailor-train plan.toml --data corpus --iterations 5 --metrics metrics.jsonl --trace "
+                    "trace.json",
+                    "a line of JSON per iteration, and the last one as a timeline"},
+                   {"sailor-simulate plan.toml --profile store --against run.h5", "compare it with the prediction"},
+                   {"mpirun -n 2 sailor-train --rehearse plan.toml --profile store",
+                    "run the plan without its devices or data: does it end, how long does it take, does it fit"}},
       .notes =
-          "SIGTERM and SIGUSR2 end training after the running iteration, with the run file written and exit "
-          "status 0\n(Slurm: --signal=USR2@60). Prints a line per iteration: its loss (mean cross-entropy per "
+          "SIGTERM and SIGUSR2 end training after the running iteration (Slurm: --signal=USR2@60): with --checkpoints\n"
+          "a checkpoint is written and the exit status is 75: start the same command again, or requeue the job, to\n"
+          "go on. Without, it is 0 and what was learned is lost. Prints a line per iteration: its loss (mean "
+          "cross-entropy per "
           "token, natural\nlogarithm), its time (slowest rank) and the tokens per second of all ranks together.",
       .one_per_rank = true};
+  const auto place = std::find_if(line.options.begin(), line.options.end(),
+                                  [](const Option& option) { return option.name == "log-every"; });
+  std::vector<Option> more = checkpoint_options();
+  const std::vector<Option> recording = recording_options();
+  more.insert(more.end(), recording.begin(), recording.end());
+  line.options.insert(place, more.begin(), more.end());
+  const std::vector<Option> rehearsal = rehearsal_options();
+  line.options.insert(line.options.end(), rehearsal.begin(), rehearsal.end());
+  return line;
 }
 
 void ask_to_stop(int signal) { stop_asked = signal; }
@@ -141,8 +183,12 @@ class RunFile {
     return {};
   }
 
-  void add(std::int64_t iteration, const runtime::IterationResult& result) {
+  [[nodiscard]] bool is_wanted() const { return !path_.empty(); }
+
+  void add(std::int64_t iteration, const runtime::IterationResult& result,
+           const std::optional<runtime::IterationSummary>& summary) {
     run_.iterations.push_back({.iteration = iteration, .loss = result.loss, .time = result.time});
+    if (summary) run_.parts.push_back(parts_record(iteration, *summary));
   }
 
   /// Collective; rank 0 writes.
@@ -165,10 +211,15 @@ class RunFile {
   RunRecord run_;
 };
 
-void print_header(const Plan& plan, const Options& options) {
-  fmt::print("# {}: {}, {}; {}, {} x {} tokens per iteration\n", options.positional("PLAN").front(), plan.job.model,
-             describe(plan), plural(static_cast<std::size_t>(plan.ranks()), "rank"), plan.job.global_batch,
+/// `communicators`: that the rank with most of them is in.
+void print_header(const Plan& plan, const Options& options, std::int64_t communicators) {
+  fmt::print("# {}: {}, {}; {} in up to {} each, {} x {} tokens per iteration\n", options.positional("PLAN").front(),
+             plan.job.model, describe(plan), plural(static_cast<std::size_t>(plan.ranks()), "rank"),
+             plural(static_cast<std::size_t>(communicators), "communicator"), plan.job.global_batch,
              plan.job.sequence_length);
+  if (communicators > options.integer("max-communicators"))
+    spdlog::warn("a rank is in {} communicators, more than {} (--max-communicators)", communicators,
+                 options.integer("max-communicators"));
   fmt::print("# {:>9} {:>10} {:>10} {:>10}\n", "iteration", "loss", "time_ms", "tokens/s");
 }
 
@@ -201,12 +252,14 @@ Result<void> check_devices(const Plan& plan, const GpuCatalogue& gpus) {
 /// The rank's main loop. Errors are agreed on: the same on all ranks, with a message on one of them.
 Result<void> train(const Options& options, const Environment& environment, Communicator& world) {
   const bool speaks = world.rank() == 0;
+  if (options.flag("rehearse")) return rehearse(options, environment, world);
   if (options.text("data").empty())
     return agree(world, fail(ErrorCode::usage, "--data is missing", "make a token file with sailor-data"));
 
   // Every rank reads the plan, the model and the data itself, so that each finds out what it cannot read.
   Plan plan;
   Model model;
+  GpuCatalogue catalogue;
   const auto read_inputs = [&]() -> Result<void> {
     auto read_plan = load_plan(options.positional("PLAN").front());
     if (!read_plan) return fail(read_plan.error());
@@ -218,7 +271,8 @@ Result<void> train(const Options& options, const Environment& environment, Commu
       return fail(checked.error(), options.positional("PLAN").front());
     auto gpus = GpuCatalogue::load(gpus_file(options, environment));
     if (!gpus) return fail(gpus.error());
-    if (auto checked = check_devices(plan, *gpus); !checked)
+    catalogue = std::move(*gpus);
+    if (auto checked = check_devices(plan, catalogue); !checked)
       return fail(checked.error(), options.positional("PLAN").front());
     return {};
   };
@@ -230,33 +284,49 @@ Result<void> train(const Options& options, const Environment& environment, Commu
   const auto device = runtime::make_cpu_device();
   RunFile run_file(options, plan, *device);
   const std::string& prefix = options.text("data");
-  SAILOR_CHECK(agree(world, speaks
-                                ? run_file.check({options.positional("PLAN").front(), prefix + ".bin", prefix + ".idx"})
-                                : Result<void>()));
+  const std::vector<std::string> inputs{options.positional("PLAN").front(), prefix + ".bin", prefix + ".idx"};
+  SAILOR_CHECK(agree(world, speaks ? run_file.check(inputs) : Result<void>()));
+  Recording recording(options, plan, model, catalogue);
+  SAILOR_CHECK(agree(world, speaks ? recording.open(inputs) : Result<void>()));
 
   const runtime::TrainerSettings settings{
       .seed = seed,
-      .optimizer = {.learning_rate = static_cast<float>(options.number("learning-rate")),
-                    .weight_decay = static_cast<float>(options.number("weight-decay"))},
-      .warm_up_iterations = options.integer("warm-up-iterations")};
+      .optimizer = {.weight_decay = static_cast<float>(options.number("weight-decay"))},
+      .learning_rate = {.peak = static_cast<float>(options.number("learning-rate")),
+                        .least = static_cast<float>(options.number("min-learning-rate")),
+                        .warm_up_iterations = options.integer("warm-up-iterations"),
+                        .decay_iterations = options.integer("decay-iterations")},
+      .clip_norm = options.number("clip-norm")};
   Trainer trainer(plan, model, settings, *device, world, *samples);
-  if (speaks) print_header(plan, options);
+  Checkpoints checkpoints(options, plan, model, *device, world, trainer);
+  auto first = checkpoints.resume();
+  if (!first) return fail(first.error());
+  // Besides the one of all ranks.
+  const auto communicators = static_cast<std::int64_t>(world.max(static_cast<double>(trainer.communicators()))) + 1;
+  if (speaks) print_header(plan, options, communicators);
 
   const double tokens = static_cast<double>(plan.job.global_batch) * plan.job.sequence_length;
   const std::int64_t iterations = options.integer("iterations");
   bool stopped = false;
   bool diverged = false;
-  for (std::int64_t iteration = 0; iteration < iterations && !stopped && !diverged; ++iteration) {
+  std::int64_t iteration = *first;
+  if (iteration >= iterations) {
+    if (speaks) spdlog::info("nothing to do: {} of {} iterations are done", iteration, iterations);
+    return {};
+  }
+  for (; iteration < iterations && !stopped && !diverged; ++iteration) {
+    recording.before(iteration, trainer);
     const runtime::IterationResult result = trainer.run(iteration, stop_asked != 0);
     stopped = result.stop;
     diverged = !std::isfinite(result.loss);  // the same on all ranks
-    run_file.add(iteration, result);
+    run_file.add(iteration, result, recording.after(iteration, result, trainer, run_file.is_wanted()));
     if (speaks &&
         (iteration % options.integer("log-every") == 0 || iteration + 1 == iterations || stopped || diverged)) {
       fmt::print("{:>11} {:>10.5f} {:>10.1f} {:>10.0f}\n", iteration, result.loss, result.time.value() * 1e3,
                  tokens / result.time.value());
       std::fflush(stdout);
     }
+    if (!diverged && !stopped && iteration + 1 < iterations) checkpoints.after(iteration);
     if (stopped && speaks)
       spdlog::info("stopped after iteration {} on a signal ({} of {} iterations done)", iteration, iteration + 1,
                    iterations);
@@ -264,11 +334,16 @@ Result<void> train(const Options& options, const Environment& environment, Commu
       if (const auto written = run_file.write(trainer); !written)  // training goes on; the last write counts
         spdlog::warn("{}", written.error().message());
   }
-  // Twice in a short run: HDF5 stays in memory from its first file on, and the recorded peaks hold what is there before.
+  // Weights that are no numbers would only take the place of good ones.
+  if (!diverged) SAILOR_CHECK(checkpoints.finish(iteration));
+  // Twice in a short run: HDF5 stays in memory from its first file on, and the recorded peaks hold what is there
+  // before.
   if (run_file.record().iterations.size() < static_cast<std::size_t>(run_file_interval))
     SAILOR_CHECK(agree(world, run_file.write(trainer)));
   SAILOR_CHECK(agree(world, run_file.write(trainer)));
+  SAILOR_CHECK(agree(world, recording.finish(trainer)));
   if (speaks) print_summary(run_file.record());
+  if (stopped && checkpoints.are_kept() && iteration < iterations) end_status = status_to_go_on;
   if (!diverged) return {};
   return agree(
       world, fail(ErrorCode::failure,
@@ -278,9 +353,11 @@ Result<void> train(const Options& options, const Environment& environment, Commu
 }
 
 Result<void> run(const Options& options, const Environment& environment) {
-  catch_signals();
-  auto session =
-      MpiSession::start({.program = "sailor-train", .timeout = Seconds(options.number("timeout"))}, environment);
+  if (!options.flag("rehearse")) catch_signals();  // a rehearsal has nothing to save
+  auto session = MpiSession::start({.program = "sailor-train",
+                                    .timeout = Seconds(options.number("timeout")),
+                                    .idle_waits = options.flag("rehearse")},
+                                   environment);
   if (!session) {
     if (runtime::is_reported_elsewhere(session.error())) std::exit(exit_status(session.error().code));
     return fail(session.error());
@@ -294,6 +371,7 @@ Result<void> run(const Options& options, const Environment& environment) {
   }
   session->reset();
   if (!done && runtime::is_reported_elsewhere(done.error())) std::exit(exit_status(done.error().code));
+  if (done && end_status != 0) std::exit(end_status);
   return done;
 }
 

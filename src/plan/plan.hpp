@@ -28,6 +28,9 @@ enum class Recompute { none, selective, full };
 /// 2020); gradients are reduce-scattered and the stepped weights gathered.
 enum class OptimizerSharding { none, zero1 };
 
+/// Bytes of an activation, as it is kept and crosses a stage boundary.
+constexpr double value_bytes(Precision precision) { return precision == Precision::bf16 ? 2.0 : 4.0; }
+
 std::string_view to_string(Precision precision);
 std::string_view to_string(Optimizer optimizer);
 std::string_view to_string(Schedule schedule);

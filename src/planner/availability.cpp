@@ -18,6 +18,7 @@ namespace {
 
 constexpr int usual_node_size = 4;
 constexpr int most_gpus = 1 << 24;
+constexpr double latest_s = 1e12;  // 30,000 years, either way
 
 /// Fields of a line of CSV without quotes.
 std::vector<std::string_view> fields_of(std::string_view line) {
@@ -85,6 +86,8 @@ class TraceReader {
       if (title.empty()) {
         columns_.push_back(nothing);
       } else if (title == "Timestamp") {
+        if (std::find(columns_.begin(), columns_.end(), time) != columns_.end())
+          return invalid("there are two columns Timestamp", "leave one out");
         columns_.push_back(time);
       } else if (auto column = column_of(title, gpus_)) {
         for (const AvailableGpus& other : present_)
@@ -114,6 +117,8 @@ class TraceReader {
       const auto value = number(fields[i]);
       if (!value) return invalid(fmt::format("'{}' is no number", fields[i]), "write a number");
       if (columns_[i] == time) {
+        if (std::abs(*value) > latest_s)
+          return invalid(fmt::format("'{}' is no time", fields[i]), fmt::format("write seconds, up to {:g}", latest_s));
         step.start = Seconds(*value);
         continue;
       }
@@ -161,6 +166,8 @@ std::string region_of(const std::string& zone) {
 Result<std::vector<AvailabilityStep>> parse_trace(std::string_view text, std::string_view source_name,
                                                   const GpuCatalogue& gpus, Seconds last_step) {
   TraceReader reader(source_name, gpus);
+  if (constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF"; text.starts_with(byte_order_mark))
+    text.remove_prefix(byte_order_mark.size());
   while (!text.empty()) {
     const std::string_view line = text.substr(0, text.find('\n'));
     SAILOR_CHECK(reader.read_line(line));

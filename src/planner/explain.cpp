@@ -39,10 +39,28 @@ std::string percent(double share) {
   return value < 9.95 ? fmt::format("{:.1f}%", value) : fmt::format("{:.0f}%", value);
 }
 
-/// "12% slower", "as fast", "1.3% faster".
+/// "12% dearer", "as dear", "1.3% cheaper".
 std::string compared(double ratio, std::string_view worse, std::string_view better, std::string_view same) {
   if (std::abs(ratio - 1.0) < 0.0005) return std::string(same);
   return fmt::format("{} {}", percent(ratio - 1.0), ratio > 1.0 ? worse : better);
+}
+
+/// "12% slower": takes so much longer; "as fast"; "1.3% faster": does so many more iterations, as bounds say it.
+std::string speed_of(double time_ratio) {
+  return time_ratio < 1.0 ? compared(1.0 / time_ratio, "faster", "slower", "as fast")
+                          : compared(time_ratio, "slower", "faster", "as fast");
+}
+
+/// "0.7% over", "28 times", and "over" for a limit of nothing: what stands before the limit.
+std::string over(double value, double limit) {
+  const double ratio = value / limit;
+  if (!std::isfinite(ratio)) return "over";
+  return ratio < 10.0 ? percent(ratio - 1.0) + " over" : fmt::format("{:.3g} times", ratio);
+}
+
+/// Four digits: tells a cost from a limit that it is just over.
+std::string limit_usd(Usd amount) {
+  return amount < Usd(1000.0) ? fmt::format("${:.4g}", amount.value()) : format_usd(amount);
 }
 
 std::string figures(const Candidate& candidate) {
@@ -114,21 +132,21 @@ std::string differences(const Candidate& candidate, const Candidate& winner) {
   return texts.empty() ? "no part of the time differs by 0.5%" : fmt::format("{}", fmt::join(texts, ", "));
 }
 
-/// How a plan compares with the winner under the objective: "costs 12% more".
+/// How a plan compares with the winner under the objective: "12% dearer".
 std::string verdict(const Candidate& candidate, const Candidate& winner, Objective objective) {
   const double time = candidate.prediction.iteration_time / winner.prediction.iteration_time;
   const double cost = winner.prediction.cost_per_iteration > Usd(0.0)
                           ? candidate.prediction.cost_per_iteration / winner.prediction.cost_per_iteration
                           : 1.0;
-  if (objective == Objective::throughput) return compared(time, "slower", "faster", "as fast");
+  if (objective == Objective::throughput) return speed_of(time);
   const std::string devices = compared(rate(candidate.prediction) / std::max(rate(winner.prediction), 1e-300),
                                        "more USD per second", "fewer USD per second", "as many USD per second");
-  const std::string speed = compared(time, "slower", "faster", "as fast");
+  const std::string speed = speed_of(time);
   if (objective == Objective::cost)
-    return fmt::format("{} ({}, {})", compared(cost, "more USD", "fewer USD", "the same cost"), speed, devices);
+    return fmt::format("{} ({}, {})", compared(cost, "dearer", "cheaper", "as dear"), speed, devices);
   return fmt::format(
       "{} ({}, {})",
-      compared(time * cost, "less throughput per USD", "more throughput per USD", "the same throughput per USD"), speed,
+      compared(1.0 / (time * cost), "better in throughput per USD", "worse in throughput per USD", "as good"), speed,
       devices);
 }
 
@@ -140,7 +158,7 @@ std::string bound_line(const SearchResult& result, Objective objective) {
     return "How much better a plan could be is not known.";
   if (result.bound.gap <= 0.0) return fmt::format("No plan of the space is {} by the closed form of the time.", better);
   return fmt::format("No plan of the space is more than {} {} by the closed form of the time.",
-                     percent(std::max(result.bound.gap, 0.001)), better);
+                     at_most(result.bound.gap), better);
 }
 
 std::string memory_line(const Candidate& winner, const Request& request) {
@@ -215,6 +233,12 @@ std::optional<int> nodes_of(const Plan& plan, const Cluster& cluster) {
 
 }  // namespace
 
+std::string at_most(double share) {
+  const double percent = share * 100.0;
+  return percent < 10.0 ? fmt::format("{:.1f}%", std::ceil(percent * 10.0 - 1e-6) / 10.0)
+                        : fmt::format("{:.0f}%", std::ceil(percent - 1e-6));
+}
+
 TimeParts time_parts(const Plan& plan, const simulator::Prediction& prediction) {
   TimeParts parts;
   parts.synchronization = prediction.synchronization_time;
@@ -229,15 +253,51 @@ TimeParts time_parts(const Plan& plan, const simulator::Prediction& prediction) 
   return parts;
 }
 
+std::vector<std::string> broken_pins(const Plan& plan, const Pins& pins) {
+  std::vector<std::string> broken;
+  const auto differs = [&](std::string_view key, const auto& pinned, const auto& has) {
+    std::string text = fmt::format("its {} is {}, --pin {}={}", key, has, key, pinned);
+    if (std::find(broken.begin(), broken.end(), text) == broken.end()) broken.push_back(std::move(text));
+  };
+  const auto check = [&](std::string_view key, const auto& pinned, const auto& has) {
+    if (pinned && *pinned != has) differs(key, *pinned, has);
+  };
+  const auto check_named = [&](std::string_view key, const auto& pinned, const auto& has) {
+    if (pinned && *pinned != has) differs(key, to_string(*pinned), to_string(has));
+  };
+  const auto check_among = [&](std::string_view key, const std::vector<std::string>& pinned, const std::string& has) {
+    if (!pinned.empty() && std::find(pinned.begin(), pinned.end(), has) == pinned.end())
+      differs(key, fmt::format("{}", fmt::join(pinned, fmt::format(",{}=", key))), has);
+  };
+  check("data_parallel", pins.data_parallel, plan.data_parallel());
+  check_named("schedule", pins.schedule, plan.schedule);
+  check_named("optimizer_sharding", pins.optimizer_sharding, plan.optimizer_sharding);
+  int largest = 0;
+  for (const Pipeline& pipeline : plan.pipelines) {
+    check("pipeline_parallel", pins.pipeline_parallel, static_cast<int>(pipeline.stages.size()));
+    check("micro_batch", pins.micro_batch, plan.micro_batch_of(pipeline));
+    for (const Stage& stage : pipeline.stages) {
+      check("tensor_parallel", pins.tensor_parallel, stage.tensor_parallel);
+      check_named("recompute", pins.recompute, stage.recompute);
+      check_among("gpu", pins.gpus, stage.gpu);
+      check_among("zone", pins.zones, stage.zone);
+      largest = std::max(largest, stage.tensor_parallel);
+    }
+  }
+  if (pins.most_tensor_parallel && largest > *pins.most_tensor_parallel)
+    broken.push_back(
+        fmt::format("its tensor_parallel is {}, --max-tensor-parallel allows {}", largest, *pins.most_tensor_parallel));
+  return broken;
+}
+
 std::vector<std::string> broken_limits(const Candidate& candidate, const Request& request, const Cluster* cluster) {
   std::vector<std::string> broken;
   const simulator::Prediction& prediction = candidate.prediction;
   const Limits& limits = request.limits;
-  const auto over = [](double value, double limit) { return percent(value / limit - 1.0); };
   if (limits.cost && prediction.cost_per_iteration > *limits.cost)
-    broken.push_back(
-        fmt::format("an iteration costs {}, {} over --max-cost {}", format_usd(prediction.cost_per_iteration),
-                    over(prediction.cost_per_iteration.value(), limits.cost->value()), format_usd(*limits.cost)));
+    broken.push_back(fmt::format("an iteration costs {}, {} --max-cost {}", limit_usd(prediction.cost_per_iteration),
+                                 over(prediction.cost_per_iteration.value(), limits.cost->value()),
+                                 limit_usd(*limits.cost)));
   const double throughput = 1.0 / prediction.iteration_time.value();
   if (limits.throughput && throughput < *limits.throughput)
     broken.push_back(fmt::format("it does {:#.3g} iterations/s, {} under --min-throughput {:#.3g}", throughput,
@@ -251,11 +311,11 @@ std::vector<std::string> broken_limits(const Candidate& candidate, const Request
   if (!request.iterations) return broken;
   const double hours = prediction.iteration_time.value() * *request.iterations / 3600.0;
   if (limits.wall_time && hours * 3600.0 > limits.wall_time->value())
-    broken.push_back(fmt::format("the training takes {:.1f} h, {} over --within {:.1f} h", hours,
+    broken.push_back(fmt::format("the training takes {:#.3g} h, {} --within {:#.3g} h", hours,
                                  over(hours * 3600.0, limits.wall_time->value()), limits.wall_time->value() / 3600.0));
   if (limits.node_hours && nodes && hours * *nodes > *limits.node_hours)
-    broken.push_back(fmt::format("the training takes {:.1f} node-hours, {} over --max-node-hours {:.1f}",
-                                 hours * *nodes, over(hours * *nodes, *limits.node_hours), *limits.node_hours));
+    broken.push_back(fmt::format("the training takes {:#.3g} node-hours, {} --max-node-hours {:.4g}", hours * *nodes,
+                                 over(hours * *nodes, *limits.node_hours), *limits.node_hours));
   return broken;
 }
 

@@ -21,14 +21,21 @@ struct TimeParts {
 };
 TimeParts time_parts(const Plan& plan, const simulator::Prediction& prediction);
 
-/// The limits of the request that a plan breaks, and by how much: "iteration costs $0.31, 24% over --max-cost $0.25".
-/// Nodes are counted where the cluster is known.
+/// "1.3%" of 0.0123: a bound, rounded up.
+std::string at_most(double share);
+
+/// The pins that a plan does not have: "its pipeline_parallel is 2, --pin pipeline_parallel=4". Nodes that are excluded
+/// are not looked at.
+std::vector<std::string> broken_pins(const Plan& plan, const Pins& pins);
+
+/// The limits of the request that a plan breaks, and by how much: "an iteration costs $0.31, 24% over --max-cost
+/// $0.25". Nodes are counted where the cluster is known.
 std::vector<std::string> broken_limits(const Candidate& candidate, const Request& request,
                                        const Cluster* cluster = nullptr);
 
 /// Lines: why the winner wins (what bounds it, how far from the best possible it may be, how tight memory is, which
-/// devices stay idle), then one for each plan behind the first: "2 loses 12%: bubble +8% (24 micro-batches for 8
-/// stages), reduction of gradients +5%". `cluster`: what the plans were searched on.
+/// devices stay idle), then one for each plan behind the first: "Plan 2 is 12% slower: bubble +8% (24
+/// micro-batches for 8 stages), reduction of gradients +5%". `cluster`: what the plans were searched on.
 std::string explain(const SearchResult& result, const Request& request, const Cluster* cluster = nullptr);
 
 /// Lines: the user's own plan beside the winner, part by part, and what the difference comes from; also when it does

@@ -197,15 +197,14 @@ double least_reduction(StagePrices& prices, const Chain& chain, int pipelines) {
   const Place& place = prices.space().places[first.place];
   const StageTable* table = prices.table(place.type, first.tensor_parallel, chain.micro_batch, first.recompute);
   const double amount = prices.gradients(*table, first.first, first.last);
-  // Each rank of a group takes part in a sum of its own; so many groups fit into a node.
-  const int copies = std::max(1, place.largest_node() / first.tensor_parallel);
   double least = never;
-  if (pipelines <= copies) least = prices.reduction(first.place, first.place, pipelines, 1, pipelines, true, amount);
-  for (int ranks = 1; ranks <= copies; ++ranks)
-    for (std::size_t other = 0; other < prices.space().places.size(); ++other)
-      least =
-          std::min({least, prices.reduction(first.place, other, ranks, first.tensor_parallel, pipelines, false, amount),
-                    prices.reduction(other, first.place, ranks, first.tensor_parallel, pipelines, false, amount)});
+  for (std::size_t other = 0; other < prices.space().places.size(); ++other) {
+    const int node = std::max(place.largest_node(), prices.space().places[other].largest_node());
+    const auto over = [&](std::size_t from, std::size_t to) {
+      return prices.least_reduction(from, to, first.tensor_parallel, pipelines, node, amount);
+    };
+    least = std::min({least, over(first.place, other), over(other, first.place)});
+  }
   return least < never ? least : 0.0;
 }
 
@@ -251,11 +250,27 @@ int weight_of(const Chain& chain, int node) {
   int weight = 0;
   for (const ChainStage& stage : chain.stages) {
     const int groups = std::max(1, node / stage.tensor_parallel);
-    weight += (node + groups - 1) / groups >= stage.tensor_parallel && node >= stage.tensor_parallel
-                  ? (node % stage.tensor_parallel == 0 ? stage.tensor_parallel : (node + groups - 1) / groups)
-                  : stage.tensor_parallel;
+    weight += std::max(stage.tensor_parallel, (node + groups - 1) / groups);
   }
   return weight;
+}
+
+int most_copies(const Chain& chain, const Place& place, const SearchSpace& space, int devices) {
+  devices = std::min(devices, space.most_gpus.value_or(devices));
+  int most = devices / chain.devices;
+  const int degree = chain.stages.front().tensor_parallel;
+  const bool one_degree = std::all_of(chain.stages.begin(), chain.stages.end(),
+                                      [&](const ChainStage& stage) { return stage.tensor_parallel == degree; });
+  if (!one_degree) most = std::min(most, devices / weight_of(chain, place.largest_node()));
+  std::int64_t groups = 0;  // on the nodes that may be used, the largest first
+  int nodes = space.most_nodes.value_or(INT_MAX);
+  for (const NodeSize& size : place.nodes) {
+    const int here = std::min(size.nodes, nodes);
+    nodes -= here;
+    groups += std::int64_t{here} * (size.devices / degree);
+  }
+  if (one_degree) return static_cast<int>(std::min<std::int64_t>(most, groups / std::ssize(chain.stages)));
+  return most;
 }
 
 void Knapsack::fill(std::span<const Chain* const> chains, int devices, int node, double deadline) {
@@ -371,7 +386,8 @@ double FleetMaker::least_deadline(const FleetRequest& request) const {
 
 int FleetMaker::fill(const FleetRequest& request, double deadline) {
   knapsacks_.resize(std::max(knapsacks_.size(), request.places.size()));
-  auto sum = static_cast<std::int64_t>(given_sequences(request, deadline));
+  const auto given = static_cast<std::int64_t>(given_sequences(request, deadline));
+  std::int64_t sum = 0;
   const std::vector<int> available = free_devices(request);
   for (std::size_t i = 0; i < request.places.size(); ++i) {
     const Place& place = space_.places[request.places[i]];
@@ -380,26 +396,22 @@ int FleetMaker::fill(const FleetRequest& request, double deadline) {
     knapsacks_[i].fill(request.chains[place.type], devices, place.largest_node(), deadline);
     sum += knapsacks_[i].sequences(devices);
   }
-  if (space_.most_gpus || space_.most_nodes) {
-    int sequences = 0;
-    limited(request, sequences);
-    return sequences + static_cast<int>(given_sequences(request, deadline));
-  }
-  return static_cast<int>(std::min<std::int64_t>(sum, 1 << 30));
+  if (space_.most_gpus || space_.most_nodes) limited(request, sum);
+  return static_cast<int>(std::min<std::int64_t>(sum + given, 1 << 30));
 }
 
 /// Devices of every place under the limits on devices and nodes: places with the best rate first.
-std::vector<int> FleetMaker::limited(const FleetRequest& request, int& sequences) const {
+std::vector<int> FleetMaker::limited(const FleetRequest& request, std::int64_t& sequences) const {
   const std::size_t count = request.places.size();
   const std::vector<int> most = free_devices(request);
   std::vector<int> best(count, 0);
-  int best_sequences = -1;
+  std::int64_t best_sequences = -1;
   const auto take = [&](const std::vector<std::size_t>& order) {
     int gpus = space_.most_gpus.value_or(1 << 30);
     for (const Group& group : request.given) gpus = std::max(0, gpus - group.chain.devices * group.count);
     int nodes = space_.most_nodes.value_or(1 << 30);
     std::vector<int> devices(count, 0);
-    int sum = 0;
+    std::int64_t sum = 0;
     for (const std::size_t i : order) {
       const int node = space_.places[request.places[i]].largest_node();
       const std::int64_t by_nodes = std::int64_t{nodes} * node;
@@ -427,7 +439,7 @@ std::vector<int> FleetMaker::limited(const FleetRequest& request, int& sequences
   } else {
     take(order);
   }
-  sequences = std::max(best_sequences, 0);
+  sequences = std::max<std::int64_t>(best_sequences, 0);
   return best;
 }
 
@@ -468,15 +480,10 @@ std::optional<Fleet> FleetMaker::fastest(const FleetRequest& request) {
     (fill(request, middle) >= request.batch ? high : low) = middle;
   }
   fill(request, high);
-  std::vector<int> devices;
-  int sum = 0;
-  if (space_.most_gpus || space_.most_nodes) {
-    devices = limited(request, sum);
-  } else {
-    devices = free_devices(request);
-  }
+  std::int64_t sum = 0;
+  std::vector<int> devices = space_.most_gpus || space_.most_nodes ? limited(request, sum) : free_devices(request);
   // What is not needed is left out, the places of the lowest rate first.
-  sum = static_cast<int>(given_sequences(request, high));
+  sum = static_cast<std::int64_t>(given_sequences(request, high));
   for (std::size_t i = 0; i < devices.size(); ++i) sum += knapsacks_[i].sequences(devices[i]);
   std::vector<std::size_t> order(devices.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -488,7 +495,7 @@ std::optional<Fleet> FleetMaker::fastest(const FleetRequest& request) {
   });
   for (const std::size_t i : order) {
     const int here = knapsacks_[i].sequences(devices[i]);
-    const int needed = std::max(0, request.batch - (sum - here));
+    const auto needed = static_cast<int>(std::max<std::int64_t>(0, request.batch - (sum - here)));
     devices[i] = std::min(devices[i], std::max(0, knapsacks_[i].devices_for(needed)));
     sum += knapsacks_[i].sequences(devices[i]) - here;
   }
@@ -498,7 +505,7 @@ std::optional<Fleet> FleetMaker::fastest(const FleetRequest& request) {
 std::optional<Fleet> FleetMaker::cheapest(const FleetRequest& request, double deadline, bool by_price) {
   if (fill(request, deadline) < request.batch) return std::nullopt;
   const std::size_t count = request.places.size();
-  int ignored = 0;
+  std::int64_t ignored = 0;
   const std::vector<int> most =
       space_.most_gpus || space_.most_nodes ? limited(request, ignored) : free_devices(request);
   const auto price = [&](std::size_t i) { return by_price ? space_.places[request.places[i]].price.value() : 1.0; };

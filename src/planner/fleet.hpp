@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <vector>
@@ -84,6 +85,13 @@ class Knapsack {
 /// Devices of a node that a chain takes up, those that no other group could use included.
 int weight_of(const Chain& chain, int node);
 
+/// How many pipelines of this kind, all stages in one place, its `devices` (at most) hold under the limits on devices
+/// and nodes of the space.
+int most_copies(const Chain& chain, const Place& place, const SearchSpace& space, int devices);
+inline int most_copies(const Chain& chain, const Place& place, const SearchSpace& space) {
+  return most_copies(chain, place, space, place.devices());
+}
+
 /// Places that may be used together, and with which chains.
 struct FleetRequest {
   std::vector<std::size_t> places;
@@ -102,6 +110,9 @@ class FleetMaker {
   /// Done by `deadline` at the least total price of devices (`by_price`) or number of devices. Nothing when it cannot
   /// be done.
   std::optional<Fleet> cheapest(const FleetRequest& request, double deadline, bool by_price);
+  /// The fastest of so many pipelines, those in one place of one kind (fleet_size.cpp). Nothing when there is none, or
+  /// for more than 128 pipelines.
+  std::optional<Fleet> of_size(const FleetRequest& request, int pipelines) const;
   /// Before this, no fleet is done: the best rate of every place for all its devices.
   double least_deadline(const FleetRequest& request) const;
   /// Most sequences by a deadline that a device of this type can be good for.
@@ -110,7 +121,8 @@ class FleetMaker {
  private:
   int fill(const FleetRequest& request, double deadline);
   Fleet pick(const FleetRequest& request, const std::vector<int>& devices) const;
-  std::vector<int> limited(const FleetRequest& request, int& sequences) const;
+  /// Devices of each place under the limits on devices and nodes, and what they get through.
+  std::vector<int> limited(const FleetRequest& request, std::int64_t& sequences) const;
   /// Devices of each place that the given groups leave.
   [[nodiscard]] std::vector<int> free_devices(const FleetRequest& request) const;
 

@@ -110,12 +110,7 @@ class FullSearch {
       for (const Chain& chain : chains_) {
         if (space_.places[chain.stages.front().place].type != place.type) continue;
         const int all = request_.job.global_batch / chain.micro_batch;
-        int devices = place.devices();
-        if (space_.most_gpus) devices = std::min(devices, *space_.most_gpus);
-        if (space_.most_nodes)
-          devices = static_cast<int>(
-              std::min<std::int64_t>(devices, std::int64_t{*space_.most_nodes} * place.largest_node()));
-        const int most = std::min(all, devices / weight_of(chain, place.largest_node()));
+        const int most = std::min(all, most_copies(chain, place, space_));
         if (most < 1 || (request_.pins.data_parallel && most < *request_.pins.data_parallel)) continue;
         kinds.push_back({&chain, p, most, least_score(chain, p, request_.pins.data_parallel.value_or(most))});
       }
@@ -251,6 +246,10 @@ class FullSearch {
   void try_fleets(const FleetRequest& wanted) {
     const double least = maker_.least_deadline(wanted);
     if (least == never) return;
+    if (request_.pins.data_parallel) {
+      if (!by_time() || least < archive_.best_score()) add(maker_.of_size(wanted, *request_.pins.data_parallel));
+      return;
+    }
     if (by_time()) {
       if (least < archive_.best_score()) add(maker_.fastest(wanted));
       return;
@@ -280,7 +279,11 @@ class FullSearch {
   }
 
   void try_mixed() {
-    if (space_.places.size() < 2 || archive_.best().empty()) return;
+    if (space_.places.size() < 2) return;
+    if (archive_.best().empty()) {  // nothing fits into one place, or keeps the limits there
+      for (const Chain& chain : spanning_chains(prices_, rules_, place_sets_, stop_)) try_given(chain);
+      if (archive_.best().empty()) return;
+    }
     const double deadline = longest_pipeline(archive_.best().front());
     FleetRequest all = request_of({}, never);
     std::vector<double> worth;

@@ -24,7 +24,7 @@ void search_interleaved(StagePrices& prices, const std::vector<Chain>& chains, O
       if (table == nullptr) continue;
       const double work = table->time(0, prices.layers()) / stages;  // of a stage, at least
       const int all = request.job.global_batch / chain.micro_batch;
-      const int most = std::min(all, space.places[p].devices() / weight_of(chain, space.places[p].largest_node()));
+      const int most = std::min(all, most_copies(chain, space.places[p], space));
       for (int chunks = 2; chunks <= std::min(most_chunks, prices.layers() / stages); ++chunks)
         for (int count = request.pins.data_parallel.value_or(most); count >= request.pins.data_parallel.value_or(1);
              --count) {

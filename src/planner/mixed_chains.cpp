@@ -1,6 +1,8 @@
 #include "planner/mixed_chains.hpp"
 
 #include <algorithm>
+#include <cstdint>
+#include <set>
 
 namespace sailor::planner {
 
@@ -9,6 +11,8 @@ namespace {
 constexpr std::size_t most_chains = 24;
 constexpr double least_ratio = 0.97;              // of what the devices are worth apart
 constexpr double least_ratio_across_zones = 0.7;  // may save reductions between zones
+constexpr int most_spanning = 3000;               // that are tried
+constexpr std::size_t most_permuted = 4;          // places, of which all orders are tried
 
 struct Rated {
   Chain chain;
@@ -102,7 +106,91 @@ class MixedMaker {
   std::vector<Rated> found_;
 };
 
+class SpanningMaker {
+ public:
+  SpanningMaker(StagePrices& prices, const ChainRules& rules) : prices_(prices), space_(prices.space()), rules_(rules) {
+    for (const Place& place : space_.places)
+      degrees_.insert(place.tensor_parallel.begin(), place.tensor_parallel.end());
+  }
+
+  std::vector<Chain> run(const std::vector<std::vector<std::size_t>>& place_sets, const StopCheck& stop) {
+    for (const int micro_batch : space_.micro_batches)                         // the least memory first
+      for (auto set = place_sets.rbegin(); set != place_sets.rend(); ++set) {  // the fewest places first
+        if (set->size() < 2) continue;
+        std::vector<std::size_t> order = *set;
+        do {
+          if (stop() || tried_ >= most_spanning) return finish();
+          try_order(order, micro_batch);
+        } while (order.size() <= most_permuted && std::next_permutation(order.begin(), order.end()));
+      }
+    return finish();
+  }
+
+ private:
+  /// On all devices of the places, on half of them, and so on; of every degree, or the next smaller one that a place
+  /// has.
+  void try_order(const std::vector<std::size_t>& order, int micro_batch) {
+    const auto pinned = prices_.request().pins.pipeline_parallel;
+    for (const int degree : degrees_) {
+      std::vector<Segment> whole;
+      int most = 0;  // stages
+      for (const std::size_t p : order) {
+        Segment segment{.place = p, .tensor_parallel = 0};
+        for (const int smaller : space_.places[p].tensor_parallel)
+          if (smaller <= degree && space_.allows(space_.places[p].type, smaller, micro_batch))
+            segment.tensor_parallel = std::max(segment.tensor_parallel, smaller);
+        if (segment.tensor_parallel == 0) break;
+        segment.stages = space_.places[p].groups(segment.tensor_parallel);
+        most += segment.stages;
+        whole.push_back(segment);
+      }
+      if (whole.size() < order.size() || (pinned && *pinned > most)) continue;
+      const int least = static_cast<int>(order.size());
+      for (int stages = std::min(most, pinned.value_or(prices_.layers())); stages >= least; stages /= 2) {
+        ++tried_;
+        if (auto chain = balanced_chain(prices_, rules_, share(whole, most, stages), micro_batch))
+          found_.push_back(std::move(*chain));
+        if (pinned) break;
+      }
+    }
+  }
+
+  /// So many stages, in proportion to those of `whole`, of which there are `most`; one at least in each.
+  static std::vector<Segment> share(std::vector<Segment> whole, int most, int stages) {
+    for (auto segment = whole.begin(); segment != whole.end(); ++segment) {
+      const int behind = static_cast<int>(whole.end() - segment) - 1;
+      const int all = segment->stages;
+      const auto part = static_cast<int>(std::int64_t{stages} * all / most);
+      segment->stages = std::clamp(behind == 0 ? stages : part, 1, std::min(all, stages - behind));
+      most -= all;
+      stages -= segment->stages;
+    }
+    return whole;
+  }
+
+  std::vector<Chain> finish() {
+    const auto alone = [&](const Chain& chain) {
+      return chain.through + chain.round * (prices_.request().job.global_batch / chain.micro_batch - 1);
+    };
+    std::stable_sort(found_.begin(), found_.end(), [&](const Chain& a, const Chain& b) { return alone(a) < alone(b); });
+    if (found_.size() > most_chains) found_.resize(most_chains);
+    return std::move(found_);
+  }
+
+  StagePrices& prices_;
+  const SearchSpace& space_;
+  const ChainRules& rules_;
+  std::set<int> degrees_;
+  int tried_ = 0;
+  std::vector<Chain> found_;
+};
+
 }  // namespace
+
+std::vector<Chain> spanning_chains(StagePrices& prices, const ChainRules& rules,
+                                   const std::vector<std::vector<std::size_t>>& place_sets, const StopCheck& stop) {
+  return SpanningMaker(prices, rules).run(place_sets, stop);
+}
 
 std::vector<Chain> mixed_chains(StagePrices& prices, const ChainRules& rules, const std::vector<double>& worth,
                                 double deadline, const StopCheck& stop) {

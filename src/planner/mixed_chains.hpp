@@ -13,4 +13,9 @@ namespace sailor::planner {
 std::vector<Chain> mixed_chains(StagePrices& prices, const ChainRules& rules, const std::vector<double>& worth,
                                 double deadline, const StopCheck& stop);
 
+/// For models that fit into no place: pipelines over all places of each set, in several orders, whose stages take equal
+/// shares of the places' devices. The quickest for a whole batch first; how many are tried is limited.
+std::vector<Chain> spanning_chains(StagePrices& prices, const ChainRules& rules,
+                                   const std::vector<std::vector<std::size_t>>& place_sets, const StopCheck& stop);
+
 }  // namespace sailor::planner

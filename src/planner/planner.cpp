@@ -32,6 +32,7 @@ Result<void> check_request(const Request& request, const simulator::Environment&
   if ((limits.wall_time || limits.node_hours) && !request.iterations)
     return fail(ErrorCode::invalid_input, "a limit on the whole training needs the number of its iterations",
                 "give --tokens or --iterations");
+  if (request.most_plans < 1) return fail(ErrorCode::invalid_input, "no plan is asked for", "ask for at least one");
   if ((limits.gpus && *limits.gpus < 1) || (limits.nodes && *limits.nodes < 1))
     return fail(ErrorCode::infeasible, "the limit leaves no device to plan for", "raise --max-gpus or --max-nodes");
   return {};
@@ -54,7 +55,10 @@ class Search {
     const StopCheck stop = [&] { return should_stop(archive, progress); };
     const bool in_paper = request_.space == Space::paper;
     const double least_in_paper = in_paper ? search_paper(prices, archive, stop) : 0.0;
-    if (!in_paper) search_full(prices, archive, stop);
+    if (!in_paper) {
+      search_full(prices, archive, stop);
+      if (archive.best().empty() && archive.fastest() && !stop()) search_at_limits(prices, archive, stop);
+    }
     const bool complete = !in_paper && search_exhaustively(prices, archive, stop);
     result_.considered = archive.considered();
     result_.did_not_fit = archive.did_not_fit();
@@ -85,6 +89,31 @@ class Search {
     if (request_.effort.work && archive.considered() >= *request_.effort.work) result_.stop = Stop::work_limit;
     if (end_ && std::chrono::steady_clock::now() >= *end_) result_.stop = Stop::time_limit;
     return result_.stop != Stop::done;
+  }
+
+  /// When no plan within the limits was found: the fastest and the cheapest plans regardless of what they break, from
+  /// where the search goes on should they be within.
+  void search_at_limits(StagePrices& prices, Archive& archive, const StopCheck& stop) const {
+    const Limits& limits = request_.limits;
+    for (const Objective objective : {Objective::throughput, Objective::cost}) {
+      Request free = request_;
+      free.objective = objective;
+      free.pareto = false;
+      if (objective == Objective::throughput) {
+        if (!limits.throughput && !limits.wall_time && !limits.node_hours) continue;
+        free.limits.throughput.reset();
+        free.limits.wall_time.reset();
+        free.limits.node_hours.reset();
+      } else {
+        if (!limits.cost) continue;
+        free.limits.cost.reset();
+      }
+      StagePrices free_prices(free, space_, env_);
+      Archive found(free, space_, env_, free.most_plans + least_ranked_again);
+      search_full(free_prices, found, stop);
+      for (const Found& plan : found.best()) archive.add(plan.fleet);
+    }
+    if (!archive.best().empty()) search_full(prices, archive, stop);
   }
 
   /// Plans of evenly divided layers whether they fit or not, so that it can be said by how much they do not.
@@ -143,9 +172,29 @@ class Search {
     };
     std::stable_sort(result_.plans.begin(), result_.plans.end(),
                      [&](const Candidate& a, const Candidate& b) { return key(a) < key(b); });
+    if (request_.space != Space::paper) leave_out_late();
     if (request_.pareto) thin_out();
     if (!request_.pareto && result_.plans.size() > request_.most_plans) result_.plans.resize(request_.most_plans);
     return {};
+  }
+
+  /// The search keeps the limits by the closed form; of its plans those that break one event by event go, unless all
+  /// do.
+  void leave_out_late() {
+    const Limits& limits = request_.limits;
+    const auto breaks = [&](const Candidate& candidate) {
+      const Seconds time = candidate.prediction.iteration_time;
+      if (limits.throughput && time.value() * *limits.throughput > 1.0) return true;
+      if (limits.cost && candidate.prediction.cost_per_iteration > *limits.cost) return true;
+      if (limits.wall_time && time * *request_.iterations > *limits.wall_time) return true;
+      if (!limits.node_hours) return false;
+      const int nodes = nodes_needed(candidate.plan, space_).value_or(0);
+      return nodes * time.value() / 3600.0 * *request_.iterations > *limits.node_hours;
+    };
+    if (!std::all_of(result_.plans.begin(), result_.plans.end(), breaks))
+      std::erase_if(result_.plans, breaks);
+    else if (!result_.plans.empty())
+      result_.left_out.push_back("plans: the limits are kept by the closed form of the time only, not event by event");
   }
 
   /// Of a front that is longer than wanted those that stand apart most; the fastest and the last stay.

@@ -33,6 +33,7 @@ class Refiner {
  private:
   bool improve() {
     const double before = score_;
+    for (std::size_t g = 0; g < best_.groups.size(); ++g) move_layers(g);  // on the same devices first
     for (std::size_t g = 0; g < best_.groups.size(); ++g) {
       leave_out(g);
       if (g >= best_.groups.size()) break;
@@ -130,7 +131,7 @@ class Refiner {
     for (const Chain& chain : chains_) {
       if (space_.places[chain.stages.front().place].type != space_.places[place].type) continue;
       if (prices_.request().objective == Objective::throughput && chain.through >= score_) continue;
-      const int most = free / weight_of(chain, space_.places[place].largest_node());
+      const int most = most_copies(chain, space_.places[place], space_, free);
       if (most < 1 || !promising(g, chain, most)) continue;
       Fleet fleet = best_;
       Group& group = fleet.groups[g];
@@ -154,7 +155,7 @@ class Refiner {
       for (const Chain& chain : chains_) {
         if (space_.places[chain.stages.front().place].type != space_.places[place].type) continue;
         if (prices_.request().objective == Objective::throughput && chain.through >= score_) continue;
-        const int most = free / weight_of(chain, space_.places[place].largest_node());
+        const int most = most_copies(chain, space_.places[place], space_, free);
         if (most < 1 || !promising(best_.groups.size(), chain, most)) continue;
         Fleet fleet = best_;
         Group group{.chain = chain, .count = most};
@@ -166,21 +167,38 @@ class Refiner {
     }
   }
 
+  /// In a group alone, and in all of as many stages, which then divide the layers there alike: gradients that the same
+  /// stages hold are summed together.
   void move_layers(std::size_t g) {
     const std::size_t stages = best_.groups[g].chain.stages.size();
     for (std::size_t s = 0; s + 1 < stages; ++s)
-      for (const int step : {-1, 1}) {
-        std::vector<ChainStage> moved = best_.groups[g].chain.stages;
-        moved[s].last += step;
-        moved[s + 1].first += step;
-        if (moved[s].last <= moved[s].first || moved[s + 1].last <= moved[s + 1].first) continue;
-        auto chain = finish_chain(prices_, rules_, std::move(moved), best_.groups[g].chain.micro_batch);
-        if (!chain) continue;
+      for (const int step : {0, -1, 1}) {
         Fleet fleet = best_;
-        fleet.groups[g].chain = std::move(*chain);
+        const int cut = best_.groups[g].chain.stages[s].last + step;
+        if (!cut_at(fleet.groups[g].chain, s, cut)) continue;
         attempt(fleet);
+        bool fits = true;
+        bool changes = false;
+        for (Group& group : fleet.groups) {
+          if (group.chain.stages.size() != stages || group.chain.stages[s].last == cut) continue;
+          fits = fits && cut_at(group.chain, s, cut);
+          changes = true;
+        }
+        if (fits && changes) attempt(fleet);
         accept();
       }
+  }
+
+  /// Lets the stage end before this layer. False when that leaves it or the next one empty, or does not fit.
+  bool cut_at(Chain& chain, std::size_t stage, int layer) {
+    if (chain.stages[stage].last == layer) return true;
+    if (layer <= chain.stages[stage].first || layer >= chain.stages[stage + 1].last) return false;
+    std::vector<ChainStage> stages = chain.stages;
+    stages[stage].last = stages[stage + 1].first = layer;
+    auto moved = finish_chain(prices_, rules_, std::move(stages), chain.micro_batch);
+    if (!moved) return false;
+    chain = std::move(*moved);
+    return true;
   }
 
   StagePrices& prices_;

@@ -30,23 +30,6 @@ std::vector<int> powers_of_two(int most) {
   return values;
 }
 
-Result<const Partition*> partition_of(const Request& request, const Cluster& cluster) {
-  if (request.partition.empty()) return nullptr;
-  const Partition* partition = cluster.find_partition(request.partition);
-  if (partition == nullptr) {
-    std::vector<std::string> names;
-    for (const Partition& known : cluster.partitions) names.push_back(known.name);
-    const auto guess = closest(request.partition, names);
-    return fail(ErrorCode::not_found,
-                fmt::format("partition '{}' not found (known: {})", request.partition, fmt::join(names, ", ")),
-                guess ? fmt::format("did you mean --partition {}?", *guess) : "use --partition NAME");
-  }
-  if (!partition->up)
-    return fail(ErrorCode::unavailable, fmt::format("partition '{}' is down", request.partition),
-                "choose another partition, or ask its administrators");
-  return partition;
-}
-
 tl::unexpected<Error> no_nodes(const Request& request, const Cluster& cluster) {
   std::set<std::string> reasons;
   for (const NodeGroup& group : cluster.groups)
@@ -71,17 +54,6 @@ Result<std::vector<std::string>> pinned_gpus(const Request& request, const simul
     names.push_back(type->name);
   }
   return names;
-}
-
-Result<void> check_zones(const Request& request, const Cluster& cluster) {
-  std::set<std::string> zones;
-  for (const NodeGroup& group : cluster.groups) zones.insert(group.zone);
-  for (const std::string& zone : request.pins.zones)
-    if (!zones.contains(zone))
-      return fail(ErrorCode::invalid_input,
-                  fmt::format("zone '{}' has no nodes in this cluster (zones: {})", zone, fmt::join(zones, ", ")),
-                  "correct --pin zone");
-  return {};
 }
 
 class SpaceMaker {
@@ -169,18 +141,12 @@ class SpaceMaker {
     if (!partition) return fail(partition.error());
     const auto gpus = pinned_gpus(request_, env_);
     if (!gpus) return fail(gpus.error());
-    SAILOR_CHECK(check_zones(request_, cluster));
+    SAILOR_CHECK(check_places(request_, cluster));
     if (*partition != nullptr) space_.most_nodes = (*partition)->most_nodes;
     if (request_.limits.nodes)
       space_.most_nodes = std::min(*request_.limits.nodes, space_.most_nodes.value_or(*request_.limits.nodes));
     space_.most_gpus = request_.limits.gpus;
 
-    std::set<std::string> unknown(request_.pins.excluded_nodes.begin(), request_.pins.excluded_nodes.end());
-    for (const NodeGroup& group : cluster.groups)
-      for (const std::string& node : group.nodes) unknown.erase(node);
-    if (!unknown.empty())
-      return fail(ErrorCode::invalid_input, fmt::format("no node is named {}", fmt::join(unknown, ", ")),
-                  "correct --exclude");
     std::map<std::pair<std::string, std::string>, std::map<int, int, std::greater<>>> found;
     const auto usable = cluster.usable(request_.partition, request_.only_idle);
     for (const NodeGroup& group : usable) {
@@ -344,6 +310,40 @@ class SpaceMaker {
 };
 
 }  // namespace
+
+Result<const Partition*> partition_of(const Request& request, const Cluster& cluster) {
+  if (request.partition.empty()) return nullptr;
+  const Partition* partition = cluster.find_partition(request.partition);
+  if (partition == nullptr) {
+    std::vector<std::string> names;
+    for (const Partition& known : cluster.partitions) names.push_back(known.name);
+    const auto guess = closest(request.partition, names);
+    return fail(ErrorCode::not_found,
+                fmt::format("partition '{}' not found (known: {})", request.partition, fmt::join(names, ", ")),
+                guess ? fmt::format("did you mean --partition {}?", *guess) : "use --partition NAME");
+  }
+  if (!partition->up)
+    return fail(ErrorCode::unavailable, fmt::format("partition '{}' is down", request.partition),
+                "choose another partition, or ask its administrators");
+  return partition;
+}
+
+Result<void> check_places(const Request& request, const Cluster& cluster) {
+  std::set<std::string> zones;
+  for (const NodeGroup& group : cluster.groups) zones.insert(group.zone);
+  for (const std::string& zone : request.pins.zones)
+    if (!zones.contains(zone))
+      return fail(ErrorCode::invalid_input,
+                  fmt::format("zone '{}' has no nodes in this cluster (zones: {})", zone, fmt::join(zones, ", ")),
+                  "correct --pin zone");
+  std::set<std::string> unknown(request.pins.excluded_nodes.begin(), request.pins.excluded_nodes.end());
+  for (const NodeGroup& group : cluster.groups)
+    for (const std::string& node : group.nodes) unknown.erase(node);
+  if (!unknown.empty())
+    return fail(ErrorCode::invalid_input, fmt::format("no node is named {}", fmt::join(unknown, ", ")),
+                "correct --exclude");
+  return {};
+}
 
 int Place::devices() const {
   int sum = 0;

@@ -1,14 +1,12 @@
 #include "planner/stage_prices.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 namespace sailor::planner {
 
 namespace {
-
-/// Bytes of one value that crosses a stage boundary.
-double value_bytes(Precision precision) { return precision == Precision::bf16 ? 2.0 : 4.0; }
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
@@ -105,6 +103,35 @@ double StagePrices::reduction(std::size_t from, std::size_t to, int ranks, int r
   if (!time) return never;
   const double rate = env_.framework.reduction_rate.value();
   return time->time.value() + (rate > 0.0 ? amount / rate : 0.0);
+}
+
+std::size_t StagePrices::SumKeyHash::operator()(const SumKey& key) const {
+  std::uint64_t mixed = key.places * 0x9e3779b97f4a7c15ULL ^ key.replicas;
+  mixed = (mixed ^ mixed >> 32) * 0xff51afd7ed558ccdULL ^ std::bit_cast<std::uint64_t>(key.amount);
+  mixed *= 0xc4ceb9fe1a85ec53ULL;
+  return mixed ^ mixed >> 32;
+}
+
+double StagePrices::least_reduction(std::size_t from, std::size_t to, int tensor_parallel, int replicas, int node,
+                                    double amount) {
+  if (replicas < 2 || amount <= 0.0) return 0.0;
+  const auto wide = [](auto value) { return static_cast<std::uint64_t>(value); };
+  const SumKey key{wide(from) << 32 | wide(to), wide(replicas) << 32 | wide(tensor_parallel) << 16 | wide(node),
+                   amount};
+  const auto [entry, is_new] = least_reductions_.try_emplace(key, never);
+  double& least = entry->second;
+  if (!is_new) return least;
+  // `ranks` groups on the node that has most of them, where `busy` ranks compute.
+  for (int ranks = 1; ranks <= std::min(std::max(1, node / tensor_parallel), replicas); ++ranks) {
+    int before = 0;
+    for (int busy = ranks * tensor_parallel; busy <= std::max(node, tensor_parallel); ++busy) {
+      const int rings = (busy + ranks - 1) / ranks;
+      if (rings != before) least = std::min(least, reduction(from, to, ranks, rings, replicas, false, amount));
+      before = rings;
+    }
+    if (from == to && ranks == replicas) least = std::min(least, reduction(from, to, ranks, 1, replicas, true, amount));
+  }
+  return least;
 }
 
 double StagePrices::states(const StageTable& table, int first, int last, double replicas) const {

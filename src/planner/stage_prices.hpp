@@ -55,6 +55,9 @@ class StagePrices {
   /// `ranks` of a node take part in one sum of `amount` bytes over `replicas`, while `rings` sums go through its
   /// network. With what the framework itself does with the gradients. Infinite where no link is known.
   double reduction(std::size_t from, std::size_t to, int ranks, int rings, int replicas, bool one_node, double amount);
+  /// The least of those over two places, wherever the replicas (groups of this degree) are on nodes of up to `node`
+  /// devices and whatever else computes there: on published links more sums at once may take less time.
+  double least_reduction(std::size_t from, std::size_t to, int tensor_parallel, int replicas, int node, double amount);
 
   /// Of a stage of layers [first, last) without its activations and the process itself. `replicas` share the
   /// optimizer's state when it is sharded.
@@ -80,6 +83,15 @@ class StagePrices {
   struct KeyHash {
     std::size_t operator()(std::uint64_t key) const { return std::hash<std::uint64_t>()(key * 0x9e3779b97f4a7c15ULL); }
   };
+  struct SumKey {
+    std::uint64_t places = 0;
+    std::uint64_t replicas = 0;
+    double amount = 0.0;
+    bool operator==(const SumKey&) const = default;
+  };
+  struct SumKeyHash {
+    std::size_t operator()(const SumKey& key) const;
+  };
   const Request& request_;
   const SearchSpace& space_;
   const simulator::Environment& env_;
@@ -88,6 +100,7 @@ class StagePrices {
   simulator::StateBytes state_;
   std::unordered_map<std::uint64_t, std::unique_ptr<StageTable>, KeyHash> tables_;
   std::unordered_map<std::uint64_t, BoundaryCost, KeyHash> boundaries_;
+  std::unordered_map<SumKey, double, SumKeyHash> least_reductions_;
 };
 
 }  // namespace sailor::planner

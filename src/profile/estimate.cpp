@@ -13,8 +13,6 @@ namespace sailor {
 
 namespace {
 
-double value_bytes(Precision precision) { return precision == Precision::bf16 ? 2.0 : 4.0; }
-
 // Passes over an array in memory, in the forward and the backward pass.
 struct Passes {
   double forward;

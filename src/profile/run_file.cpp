@@ -31,6 +31,25 @@ const Table<IterationRecord>& iteration_table() {
   return table;
 }
 
+const Table<PartsRecord>& parts_table() {
+  using Row = PartsRecord;
+  static const Table<Row> table(
+      "iteration_parts", {hdf5::integer<Row>("iteration", SAILOR_MEMBER(iteration), {}),
+                          hdf5::quantity<Row>("forward_mean_s", "s", SAILOR_MEMBER(forward.mean)),
+                          hdf5::quantity<Row>("forward_slowest_s", "s", SAILOR_MEMBER(forward.slowest)),
+                          hdf5::quantity<Row>("backward_mean_s", "s", SAILOR_MEMBER(backward.mean)),
+                          hdf5::quantity<Row>("backward_slowest_s", "s", SAILOR_MEMBER(backward.slowest)),
+                          hdf5::quantity<Row>("wait_activation_mean_s", "s", SAILOR_MEMBER(wait_activation.mean)),
+                          hdf5::quantity<Row>("wait_activation_slowest_s", "s", SAILOR_MEMBER(wait_activation.slowest)),
+                          hdf5::quantity<Row>("wait_gradient_mean_s", "s", SAILOR_MEMBER(wait_gradient.mean)),
+                          hdf5::quantity<Row>("wait_gradient_slowest_s", "s", SAILOR_MEMBER(wait_gradient.slowest)),
+                          hdf5::quantity<Row>("reduction_mean_s", "s", SAILOR_MEMBER(reduction.mean)),
+                          hdf5::quantity<Row>("reduction_slowest_s", "s", SAILOR_MEMBER(reduction.slowest)),
+                          hdf5::quantity<Row>("update_mean_s", "s", SAILOR_MEMBER(update.mean)),
+                          hdf5::quantity<Row>("update_slowest_s", "s", SAILOR_MEMBER(update.slowest))});
+  return table;
+}
+
 const Table<RankRecord>& rank_table() {
   using Row = RankRecord;
   static const Table<Row> table(
@@ -54,6 +73,7 @@ Result<void> write_run(const RunRecord& run, const std::filesystem::path& path) 
   SAILOR_CHECK(file->text("plan", run.plan_toml));
   SAILOR_CHECK(iteration_table().write(*file, run.iterations));
   SAILOR_CHECK(rank_table().write(*file, run.ranks));
+  SAILOR_CHECK(parts_table().write(*file, run.parts));
   return file->close();
 }
 
@@ -100,6 +120,11 @@ Result<RunRecord> load_run(const std::filesystem::path& path) {
   auto ranks = rank_table().read(*file);
   if (!ranks) return fail(ranks.error());
   run.ranks = *std::move(ranks);
+  if (file->has(parts_table().name())) {
+    auto parts = parts_table().read(*file);
+    if (!parts) return fail(parts.error());
+    run.parts = *std::move(parts);
+  }
   return run;
 }
 

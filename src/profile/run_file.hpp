@@ -20,6 +20,21 @@ struct IterationRecord {
   Seconds time{};              ///< wall time of the iteration, slowest rank
 };
 
+/// Where the time of an iteration went: of each part the mean over ranks, and the rank that it took longest.
+struct PartsRecord {
+  std::int64_t iteration = 0;
+  struct Part {
+    Seconds mean{};
+    Seconds slowest{};
+  };
+  Part forward{};
+  Part backward{};
+  Part wait_activation{};  ///< for the messages of the stage before
+  Part wait_gradient{};    ///< for those of the stage behind
+  Part reduction{};        ///< sums of gradients, as far as they do not overlap with the backward passes
+  Part update{};
+};
+
 struct RankRecord {
   int rank = 0;
   int pipeline = 0;
@@ -36,6 +51,7 @@ struct RunRecord {
   int warm_up_iterations = 0;  ///< first iterations that statistics leave out
   std::vector<IterationRecord> iterations{};
   std::vector<RankRecord> ranks{};
+  std::vector<PartsRecord> parts{};  ///< by iteration; empty in files of earlier versions
 
   /// Times of the iterations after the warm-up.
   [[nodiscard]] TimeStatistics iteration_time() const;

@@ -60,6 +60,7 @@ LayerChain::LayerChain(const Model& model, int blocks, std::set<LayerKind> kinds
     storages_.push_back(
         std::make_unique<runtime::ParameterStorage>(device, std::vector<runtime::Layer*>{layers_.back().get()}));
     storages_.back()->initialize(seed);
+    optimizers_.emplace_back(device, *storages_.back());
     if (kind == LayerKind::embedding) context.token_embedding = &runtime::token_embedding(*layers_.back());
     laps_.push_back({.kind = index_of(kind), .begin = device.make_event(), .end = device.make_event()});
     ++count_[index_of(kind)];
@@ -139,7 +140,7 @@ KindTimes LayerChain::update() {
   ++step_;
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     device_.record(*laps_[i].begin);
-    storages_[i]->update({.step = step_});
+    optimizers_[i].step({.step = step_});
     device_.record(*laps_[i].end);
   }
   add_laps(times);

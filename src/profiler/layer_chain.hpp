@@ -10,6 +10,7 @@
 
 #include "model/model.hpp"
 #include "runtime/layer.hpp"
+#include "runtime/optimizer.hpp"
 
 namespace sailor::profiler {
 
@@ -85,6 +86,7 @@ class LayerChain {
   std::unique_ptr<runtime::ParameterStorage> shared_storage_;
   std::vector<std::unique_ptr<runtime::Layer>> layers_;
   std::vector<std::unique_ptr<runtime::ParameterStorage>> storages_;  // one per layer, to time updates apart
+  std::vector<runtime::AdamW> optimizers_;
   std::vector<runtime::Slot> slots_;
   std::vector<Lap> laps_;  // one per layer
   std::array<int, layer_kinds> count_{};

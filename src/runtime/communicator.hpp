@@ -3,20 +3,31 @@
 // Pointers are memory of the device that the communicator serves (MPI: the host's). Calls of the same kind between
 // the same ranks match in the order they are made. A failure of the transport, or a wait that lasts longer than the
 // timeout, prints host, rank, operation and peer on stderr and ends the whole job: nothing here returns an error.
+//
+// interrupt() breaks off whatever this process waits for: the waits throw Interrupted. What was under way is lost, and
+// communicators that were in use must be given up; after resume() new subgroups of the world can be made.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "core/units.hpp"
+#include "runtime/sharding.hpp"
 
 namespace sailor::runtime {
 
+/// Communication was broken off with Communicator::interrupt().
+class Interrupted : public std::exception {
+ public:
+  [[nodiscard]] const char* what() const noexcept override { return "communication was interrupted"; }
+};
+
 /// What a message is, so that activations and gradients between the same two ranks keep apart.
-enum class MessageKind { activation = 1, gradient = 2, control = 3, link_test = 4 };
+enum class MessageKind { activation = 1, gradient = 2, control = 3, link_test = 4, rehearsal = 5 };
 
 /// A transfer under way. Its memory must stay untouched until wait() returned or test() said true.
 class Request {
@@ -53,7 +64,12 @@ class Communicator {
   // ---- Collectives: every rank calls them in the same order, with the same counts.
   /// data = sum over ranks, in place.
   virtual void all_reduce_sum(float* data, std::int64_t count) = 0;
-  // An array of `count` values in size() equal slices, slice i of rank i: count is a multiple of size().
+  /// The same while the ranks do something else. Such calls and blocking ones on one communicator match in the order
+  /// in which they are made.
+  [[nodiscard]] virtual std::unique_ptr<Request> all_reduce_sum_later(float* data, std::int64_t count) = 0;
+  /// data = largest over ranks, in place.
+  virtual void all_reduce_max(float* data, std::int64_t count) = 0;
+  // An array of `count` values in size() slices: that of rank i is cut(count, {i, size()}) (sharding.hpp).
   /// Every rank has its slice of data in place; afterwards all slices.
   virtual void all_gather(float* data, std::int64_t count) = 0;
   /// Slice rank() of data = sum over ranks; the other slices are undefined afterwards.
@@ -73,6 +89,11 @@ class Communicator {
   /// A communicator of `ranks` (ascending ranks of this one), which must all call this with the same list; others
   /// do not. Rank i of it is ranks[i].
   [[nodiscard]] virtual std::unique_ptr<Communicator> subgroup(const std::vector<int>& ranks) = 0;
+
+  /// Breaks off all waits of this process, on this communicator and all others of its world: those under way and those
+  /// that begin before resume() throw Interrupted. May be called by any thread, and from a signal handler.
+  virtual void interrupt() noexcept = 0;
+  virtual void resume() noexcept = 0;
 
   /// "gpu07": where this rank runs.
   [[nodiscard]] virtual std::string host() const = 0;

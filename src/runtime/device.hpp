@@ -14,6 +14,7 @@
 #include <string>
 
 #include "core/units.hpp"
+#include "runtime/sharding.hpp"
 
 namespace sailor::runtime {
 
@@ -60,18 +61,22 @@ struct NormShape {
   float epsilon = 1e-5f;
 };
 
-/// Causal self-attention. Queries, keys and values of a token stand side by side in one row of
-/// 3 · heads · head_width values: (tokens, [query | key | value], heads, head_width).
+/// Causal self-attention. Queries, keys and values of a token stand side by side in one row, [query | key | value], of
+/// `heads`, `key_value_heads` and again `key_value_heads` heads of head_width values. Grouped-query attention: query
+/// heads i · g to (i + 1) · g - 1 share key-value head i, with g = heads / key_value_heads.
 struct AttentionShape {
   std::int64_t sequences = 0;
   std::int64_t sequence_length = 0;
   std::int64_t heads = 0;
+  std::int64_t key_value_heads = 0;  ///< divides heads
   std::int64_t head_width = 0;
   float score_scale = 1.0f;  ///< scores are multiplied by it
   std::int64_t window = 0;   ///< a token sees itself and window - 1 tokens before it; 0 = all before it
 
   [[nodiscard]] std::int64_t tokens() const { return sequences * sequence_length; }
   [[nodiscard]] std::int64_t width() const { return heads * head_width; }
+  [[nodiscard]] std::int64_t key_value_width() const { return key_value_heads * head_width; }
+  [[nodiscard]] std::int64_t projected_width() const { return width() + 2 * key_value_width(); }
 };
 
 /// One step of AdamW (Loshchilov & Hutter 2019, decoupled weight decay).
@@ -81,7 +86,8 @@ struct AdamWStep {
   float beta2 = 0.95f;
   float epsilon = 1e-8f;
   float weight_decay = 0.1f;
-  std::int64_t step = 1;  ///< counted from 1, for the bias correction
+  std::int64_t step = 1;        ///< counted from 1, for the bias correction
+  float gradient_scale = 1.0f;  ///< gradients are multiplied by it first (clipping)
 };
 
 class Device {
@@ -135,6 +141,10 @@ class Device {
                                  std::int64_t width) = 0;
   /// to += from
   virtual void add(float* to, const float* from, std::int64_t count) = 0;
+  /// values *= factor
+  virtual void scale(float* values, float factor, std::int64_t count) = 0;
+  /// The sum of squares, in fp64. Waits for it.
+  [[nodiscard]] virtual double squared_sum(const float* values, std::int64_t count) = 0;
 
   // ---- Normalisation
   /// output = (input - mean) · reciprocal_deviation · weight + bias, per row; output may be input.
@@ -146,8 +156,15 @@ class Device {
   virtual void layer_norm_backward(const NormShape& shape, const float* input, const float* mean,
                                    const float* reciprocal_deviation, const float* weight, float* gradient,
                                    float* weight_gradient, float* bias_gradient) = 0;
+  /// RMSNorm (Zhang & Sennrich 2019): output = input · reciprocal_rms · weight per row, with reciprocal_rms =
+  /// 1 / sqrt(mean of squares + epsilon), which is written for the backward pass (rows); output may be input.
+  virtual void rms_norm_forward(const NormShape& shape, const float* input, const float* weight, float* output,
+                                float* reciprocal_rms) = 0;
+  /// `gradient` as in layer_norm_backward; weight_gradient (width) is added to.
+  virtual void rms_norm_backward(const NormShape& shape, const float* input, const float* reciprocal_rms,
+                                 const float* weight, float* gradient, float* weight_gradient) = 0;
 
-  // ---- Activation functions, elementwise
+  // ---- Activation functions
   /// values = max(values, 0)
   virtual void relu_forward(float* values, std::int64_t count) = 0;
   /// gradient = 0 where output = 0
@@ -157,23 +174,34 @@ class Device {
   /// gradient *= gelu'(input_to_output); then input_to_output = gelu(input_to_output): the output is needed for
   /// weight gradients and costs next to nothing here, so that forward need not keep it.
   virtual void gelu_backward(float* input_to_output, float* gradient, std::int64_t count) = 0;
+  /// output (rows, width) = silu(gate) · up, of input (rows, [gate | up]) with `width` values each (Shazeer 2020).
+  virtual void swiglu_forward(const float* input, float* output, std::int64_t rows, std::int64_t width) = 0;
+  /// input (rows, 2 · width) becomes its gradient, and the gradient of the output (rows, width) becomes the output,
+  /// which is needed for weight gradients.
+  virtual void swiglu_backward(float* input_to_gradient, float* gradient_to_output, std::int64_t rows,
+                               std::int64_t width) = 0;
 
   // ---- Attention
-  /// projected (tokens, 3 · width) -> output (tokens, width). log_sum (tokens, heads) is written for the backward
+  /// Rotary position embedding (Su et al. 2021) of the queries and keys in projected (tokens, projected_width), in the
+  /// layout of Hugging Face's LLaMA: values i and i + head_width / 2 of a head are turned by the angle
+  /// position · base^(-2i / head_width). `inverse` turns back: for gradients.
+  virtual void rotary(const AttentionShape& shape, double base, bool inverse, float* projected) = 0;
+  /// projected (tokens, projected_width) -> output (tokens, width). log_sum (tokens, heads) is written for the backward
   /// pass: the logarithm of each softmax denominator.
   virtual void attention_forward(const AttentionShape& shape, const float* projected, float* output,
                                  float* log_sum) = 0;
-  /// Writes projected_gradient (tokens, 3 · width).
+  /// Writes projected_gradient (tokens, projected_width).
   virtual void attention_backward(const AttentionShape& shape, const float* projected, const float* output,
                                   const float* log_sum, const float* output_gradient, float* projected_gradient) = 0;
 
-  // ---- Embedding and loss. Tokens must lie in the table.
-  /// output (count, width) = rows `tokens` of table (any, width)
-  virtual void gather_rows(const float* table, const std::int32_t* tokens, std::int64_t count, std::int64_t width,
-                           float* output) = 0;
-  /// rows `tokens` of table_gradient += gradient (count, width)
-  virtual void scatter_add_rows(float* table_gradient, const std::int32_t* tokens, std::int64_t count,
-                                std::int64_t width, const float* gradient) = 0;
+  // ---- Embedding and loss
+  /// output (count, width) = rows `tokens` of a table of which `table` is rows [rows.first, rows.last); tokens outside
+  /// get zeros.
+  virtual void gather_rows(const float* table, const Range& rows, const std::int32_t* tokens, std::int64_t count,
+                           std::int64_t width, float* output) = 0;
+  /// rows `tokens` of table_gradient += gradient (count, width); those of tokens outside `rows` are left out.
+  virtual void scatter_add_rows(float* table_gradient, const Range& rows, const std::int32_t* tokens,
+                                std::int64_t count, std::int64_t width, const float* gradient) = 0;
   /// values (repeats, count) += table (count); for learned positions count = sequence_length · hidden.
   virtual void add_repeated(float* values, const float* table, std::int64_t repeats, std::int64_t count) = 0;
   /// table_gradient (count) += sum over repeats of gradient (repeats, count)
@@ -183,6 +211,20 @@ class Device {
   /// cross-entropies (natural logarithm, not scaled).
   virtual void softmax_cross_entropy(float* logits_to_gradient, const std::int32_t* targets, std::int64_t rows,
                                      std::int64_t classes, float gradient_scale, double* loss_sum) = 0;
+  // The same in three steps where this device has only classes [first, last) of the logits (rows, last - first):
+  // maxima are to be made those of all classes between the first and the second, sums and target_logits summed over
+  // the devices between the second and the third.
+  /// maxima (rows) = largest of each row of values (rows, width)
+  virtual void row_maxima(const float* values, std::int64_t rows, std::int64_t width, float* maxima) = 0;
+  /// logits become exp(logit - maximum); sums (rows) = their sums; target_logits (rows) = logit of the target -
+  /// maximum, or 0 where it is on another device.
+  virtual void softmax_sums(float* logits_to_exponentials, const float* maxima, const Range& classes,
+                            const std::int32_t* targets, std::int64_t rows, float* sums, float* target_logits) = 0;
+  /// Exponentials become the gradient of the logits, times `gradient_scale`; *loss_sum += the sum of the rows'
+  /// cross-entropies, whole on every device.
+  virtual void softmax_gradient(float* exponentials_to_gradient, const float* sums, const float* target_logits,
+                                const Range& classes, const std::int32_t* targets, std::int64_t rows,
+                                float gradient_scale, double* loss_sum) = 0;
 
   // ---- Optimizer
   virtual void adamw(const AdamWStep& step, float* value, const float* gradient, float* first_moment,

@@ -1,22 +1,78 @@
-// Which ranks sum the gradients of which parameters: a pure function of plan and model, the same on every rank.
+// Which ranks sum the gradients of which elements: a pure function of plan and model, the same on every rank.
+//
+// Every element of a parameter is held by one rank of each pipeline, or by two where the tied token embedding is held
+// by both ends. Where tensor-parallel degrees differ, a parameter falls into slices, each of which other ranks hold.
+// What all ranks of a tensor-parallel group hold (norms) has the same gradient on each: it is summed between ranks of
+// the same index where all degrees are equal, else over all of them, each giving its share.
 #pragma once
 
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "model/model.hpp"
 #include "plan/plan.hpp"
+#include "runtime/device.hpp"
+#include "runtime/parameters.hpp"
+#include "runtime/sharding.hpp"
 
 namespace sailor::runtime {
 
-/// Parameters that exactly `ranks` hold.
-struct GradientGroup {
-  std::vector<int> ranks;        ///< ascending
-  std::vector<int> layers;       ///< indices, ascending; of layer 0 everything but a tied token embedding
-  bool token_embedding = false;  ///< the tied token embedding (held by first and last stages) belongs to it
+/// Elements of one parameter, in the whole of it.
+struct GradientSlice {
+  int layer = 0;
+  std::string name;
+  Range whole;
+  bool operator==(const GradientSlice&) const = default;
 };
 
-/// All groups, in the order in which every rank creates and reduces them: by the first parameter of the group, the
-/// tied token embedding before layer 0. Groups of one rank are there too; they have nothing to sum.
-std::vector<GradientGroup> gradient_groups(const Plan& plan, const Model& model);
+/// Elements that exactly `ranks` hold.
+struct GradientGroup {
+  std::vector<int> ranks;             ///< ascending
+  std::vector<GradientSlice> slices;  ///< in the order of the model
+  /// Slices [first, last) that lie one after the other on each of the ranks, padding included: one sum will do.
+  std::vector<Range> runs;
+  bool shared = false;  ///< the ranks of a tensor-parallel group hold the same: each gives its share
+  bool first = true;  ///< the group of the first ranks of tensor-parallel groups, of those that hold the same elements
+};
+
+/// Which parameters the ranks of a plan hold, without any memory for them.
+class ParameterMap {
+ public:
+  /// `device` makes the declarations; nothing is allocated on it. check_trainable() must have succeeded.
+  ParameterMap(const Plan& plan, const Model& model, Device& device);
+
+  /// Every parameter of the model once, undivided, in the order of the layers: a tied token embedding as layer 0's.
+  [[nodiscard]] const std::vector<Parameter>& model_parameters() const { return whole_; }
+  /// Where a rank has elements [first, last) of a parameter in its storage (offsets as in ParameterStorage). They must
+  /// be contiguous there.
+  [[nodiscard]] Range local(int rank, const GradientSlice& slice) const;
+  /// Whether the slice ends a parameter on the rank, behind which the storage is padded.
+  [[nodiscard]] bool ends_parameter(int rank, const GradientSlice& slice) const;
+
+  /// All groups, in the order in which every rank creates and reduces them. Groups of one rank are there too; they have
+  /// nothing to sum.
+  [[nodiscard]] std::vector<GradientGroup> groups() const;
+  [[nodiscard]] const std::vector<RankRole>& roles() const { return roles_; }
+
+ private:
+  using Key = std::pair<int, std::string>;  // layer and name
+  struct Held {
+    std::int64_t offset = 0;
+    Parameter parameter;
+  };
+  struct Layout {
+    std::map<Key, Held> parameters;
+  };
+  [[nodiscard]] const Layout& layout(int rank) const { return layouts_.at(layout_of_[static_cast<std::size_t>(rank)]); }
+
+  std::vector<RankRole> roles_;
+  std::vector<int> degrees_;  // by rank: of its tensor-parallel group
+  std::vector<Parameter> whole_;
+  std::vector<Layout> layouts_;
+  std::vector<std::size_t> layout_of_;  // by rank
+};
 
 }  // namespace sailor::runtime

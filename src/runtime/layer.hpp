@@ -15,6 +15,7 @@
 #include "core/units.hpp"
 #include "model/model.hpp"
 #include "plan/plan.hpp"
+#include "runtime/communicator.hpp"
 #include "runtime/device.hpp"
 #include "runtime/parameters.hpp"
 #include "runtime/tensor.hpp"
@@ -27,8 +28,9 @@ struct MicroBatch {
   std::int64_t sequence_length = 0;
   const std::int32_t* tokens = nullptr;   ///< device, (sequences, sequence_length)
   const std::int32_t* targets = nullptr;  ///< device, the same shape: the token that follows
-  double* loss_sum = nullptr;             ///< device; the head adds the cross-entropies of its tokens
-  float loss_weight = 1.0f;               ///< of one token's loss in the gradient: 1 / tokens of the global batch
+  /// Device; the head adds the cross-entropies of its tokens, on every rank of a tensor-parallel group the same sum.
+  double* loss_sum = nullptr;
+  float loss_weight = 1.0f;  ///< of one token's loss in the gradient: 1 / tokens of the global batch
 
   [[nodiscard]] std::int64_t token_count() const { return sequences * sequence_length; }
 };
@@ -36,6 +38,9 @@ struct MicroBatch {
 /// What a layer keeps of one forward pass until the backward pass.
 class Slot {
  public:
+  /// Where every layer keeps its input.
+  static constexpr std::size_t input = 0;
+
   void keep(std::size_t index, Tensor tensor) { tensors_[index] = std::move(tensor); }
   [[nodiscard]] Tensor& at(std::size_t index) { return tensors_[index]; }
   [[nodiscard]] Tensor take(std::size_t index) { return std::move(tensors_[index]); }
@@ -49,9 +54,19 @@ class Slot {
   std::array<Tensor, 12> tensors_;
 };
 
+/// The tensor-parallel group over which a layer is divided: linear maps by their outputs, then by their inputs
+/// (Shoeybi et al. 2019, section 3), attention by heads, token embedding and logits by the vocabulary. Hidden states
+/// and their gradients are whole on every rank.
+struct TensorParallel {
+  Shard shard{};                  ///< this rank's part
+  Communicator* group = nullptr;  ///< rank shard.index of shard.count; may be null where shard.count is 1, and where
+                                  ///< layers are only declared, not run
+};
+
 class Layer {
  public:
-  explicit Layer(Device& device, int index) : device_(device), index_(index) {}
+  Layer(Device& device, int index, const TensorParallel& tensor_parallel = {})
+      : device_(device), index_(index), tensor_parallel_(tensor_parallel) {}
   virtual ~Layer() = default;
   Layer(const Layer&) = delete;
   Layer& operator=(const Layer&) = delete;
@@ -63,18 +78,32 @@ class Layer {
   /// gradients of the parameters. Empties `slot`. `micro_batch` as in forward.
   [[nodiscard]] virtual Tensor backward(const MicroBatch& micro_batch, Tensor output_gradient, Slot& slot) = 0;
 
-  /// Own parameters, in a fixed order. They have no memory before a ParameterStorage was made for them.
+  /// Own parameters, in an order that is the same for every shard. They have no memory before a ParameterStorage was
+  /// made for them.
   [[nodiscard]] std::vector<Parameter>& parameters() { return parameters_; }
   /// Index in the model.
   [[nodiscard]] int index() const { return index_; }
 
  protected:
-  /// To be called by constructors only: pointers to parameters must stay valid. Returns the position.
+  // To be called by constructors only: pointers to parameters must stay valid. They return the position.
+  /// Whole on every rank of the tensor-parallel group.
   std::size_t declare(std::string name, Shape shape, InitialValue initial, float deviation = 0.0f);
+  /// A weight (rows, width) of which this rank has its part of every segment of rows.
+  std::size_t declare_divided(std::string name, std::vector<std::int64_t> segments, std::int64_t width,
+                              float deviation);
+  /// A bias that is divided like the rows of its weight.
+  std::size_t declare_divided_bias(std::string name, std::vector<std::int64_t> segments);
   [[nodiscard]] Parameter& parameter(std::size_t position) { return parameters_[position]; }
   [[nodiscard]] Device& device() { return device_; }
+  [[nodiscard]] const Shard& shard() const { return tensor_parallel_.shard; }
+  [[nodiscard]] bool is_divided() const { return shard().count > 1; }
+  /// values = sum over the tensor-parallel group; nothing where that is this rank alone.
+  void sum_over_group(Tensor& values);
+  /// The group, where there is one.
+  [[nodiscard]] Communicator& group() { return *tensor_parallel_.group; }
 
-  // Linear maps with weight (out, in) as in PyTorch: output = input · weightᵀ + bias. `bias` may be null.
+  // Linear maps: output = input · weightᵀ + bias with weight (out, in) as in PyTorch, or input · weight + bias where
+  // it is stored (in, out). `bias` may be null.
   void linear_forward(const float* input, const Parameter& weight, const Parameter* bias, std::int64_t tokens,
                       float* output, bool accumulate = false);
   /// Gradients of weight and bias from the map's input and the gradient of its output.
@@ -86,6 +115,7 @@ class Layer {
  private:
   Device& device_;
   int index_;
+  TensorParallel tensor_parallel_;
   std::vector<Parameter> parameters_;
 };
 
@@ -95,10 +125,15 @@ struct LayerContext {
   /// For a tied head on the same rank as the embedding: the embedding's matrix, which the head then uses and adds
   /// its gradients to. Null: a tied head makes its own copy (as on the last of several stages).
   Parameter* token_embedding = nullptr;
+  TensorParallel tensor_parallel{};
+  /// selective: a block runs its attention again in the backward pass instead of keeping its output (Korthikanti et al.
+  /// 2022). Full recomputation is not the layers' business but that of StageLayers.
+  Recompute recompute = Recompute::none;
 };
 
-/// Layer `index` of the model (0 embedding, 1.. blocks, then the head; Model::layer_kind()). The model must have
-/// passed check_supported().
+/// Layer `index` of the model (0 embedding, 1.. blocks, perhaps a final norm, then the head; Model::layer_kind()). The
+/// model must have passed check_supported(), and check_divisible() by shard.count. Allocates nothing on the device: the
+/// parameters of any shard can be asked for without their memory.
 std::unique_ptr<Layer> make_layer(const Model& model, int index, const LayerContext& context);
 
 /// The embedding's matrix, for the head of the same rank.
@@ -107,8 +142,12 @@ Parameter& token_embedding(Layer& embedding);
 /// The name that the embedding's matrix and its copy in a tied head have.
 inline constexpr const char* token_embedding_name = "token_embedding.weight";
 
-/// Errors (unavailable): what this runtime cannot train yet, and what it can. Nothing is allocated.
+/// Errors (invalid_input): no transformer. Whatever else a Model describes can be trained.
 Result<void> check_supported(const Model& model);
+/// Errors (infeasible): the model's heads, key-value heads or feed-forward part cannot be divided by that degree. The
+/// vocabulary may be divided unevenly.
+Result<void> check_divisible(const Model& model, int tensor_parallel);
+/// Errors (unavailable): what this runtime cannot train yet, and what it can. Nothing is allocated.
 Result<void> check_supported(const Plan& plan, const Model& model);
 
 }  // namespace sailor::runtime

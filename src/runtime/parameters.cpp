@@ -2,16 +2,13 @@
 
 #include <bit>
 #include <cmath>
+#include <numeric>
 
 #include "runtime/layer.hpp"
 
 namespace sailor::runtime {
 
 namespace {
-
-constexpr std::int64_t padding = 16;  // floats: 64 bytes, so that every parameter starts aligned
-
-std::int64_t padded(std::int64_t elements) { return (elements + padding - 1) / padding * padding; }
 
 /// SplitMix64's output function (Steele et al. 2014).
 constexpr std::uint64_t mix(std::uint64_t value) {
@@ -48,13 +45,27 @@ std::vector<Parameter*> parameters_of(const std::vector<Layer*>& layers) {
 
 }  // namespace
 
+std::int64_t Parameter::whole_elements() const {
+  if (!is_divided()) return elements();
+  return std::accumulate(segments.begin(), segments.end(), std::int64_t{0}) * width();
+}
+
+std::vector<Piece> Parameter::pieces() const {
+  if (!is_divided()) return {{.whole = 0, .local = 0, .count = elements()}};
+  return pieces_of(segments, width(), shard);
+}
+
 std::vector<float> initial_values(const Parameter& parameter, std::uint64_t seed) {
   std::vector<float> values(static_cast<std::size_t>(parameter.elements()),
                             parameter.initial == InitialValue::one ? 1.0f : 0.0f);
   if (parameter.initial != InitialValue::normal) return values;
   const std::uint64_t key = key_of(parameter, seed);
-  for (std::size_t i = 0; i < values.size(); ++i)
-    values[i] = parameter.deviation * normal(mix(key + 2 * i), mix(key + 2 * i + 1));
+  for (const Piece& piece : parameter.pieces())
+    for (std::int64_t i = 0; i < piece.count; ++i) {
+      const auto element = static_cast<std::uint64_t>(piece.whole + i);
+      values[static_cast<std::size_t>(piece.local + i)] =
+          parameter.deviation * normal(mix(key + 2 * element), mix(key + 2 * element + 1));
+    }
   return values;
 }
 
@@ -65,15 +76,13 @@ ParameterStorage::ParameterStorage(Device& device, std::vector<Parameter*> param
     : device_(device), parameters_(std::move(parameters)) {
   offsets_.push_back(0);
   for (const Parameter* parameter : parameters_) offsets_.push_back(offsets_.back() + padded(parameter->elements()));
-  for (Tensor* tensor : {&values_, &gradients_, &first_moments_, &second_moments_}) {
+  for (Tensor* tensor : {&values_, &gradients_}) {
     *tensor = Tensor(device_, {offsets_.back()});
     device_.zero(tensor->data(), tensor->bytes());
   }
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     parameters_[i]->value = values_.floats() + offsets_[i];
     parameters_[i]->gradient = gradients_.floats() + offsets_[i];
-    parameters_[i]->first_moment = first_moments_.floats() + offsets_[i];
-    parameters_[i]->second_moment = second_moments_.floats() + offsets_[i];
   }
 }
 
@@ -85,15 +94,6 @@ void ParameterStorage::initialize(std::uint64_t seed) {
 }
 
 void ParameterStorage::zero_gradients() { device_.zero(gradients_.data(), gradients_.bytes()); }
-
-void ParameterStorage::update(const AdamWStep& step) {
-  for (const Parameter* parameter : parameters_) {
-    AdamWStep own = step;
-    if (!parameter->decays) own.weight_decay = 0.0f;
-    device_.adamw(own, parameter->value, parameter->gradient, parameter->first_moment, parameter->second_moment,
-                  parameter->elements());
-  }
-}
 
 std::int64_t ParameterStorage::elements() const {
   std::int64_t sum = 0;

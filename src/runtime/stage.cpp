@@ -2,42 +2,74 @@
 
 namespace sailor::runtime {
 
-StageLayers::StageLayers(const Model& model, LayerRange range, Device& device, std::function<void()> after_layer)
-    : after_layer_(std::move(after_layer)) {
-  LayerContext context{device};
+namespace {
+
+sailor::Stage undivided(LayerRange range) {
+  sailor::Stage stage;
+  stage.layers = range;
+  return stage;
+}
+
+}  // namespace
+
+StageLayers::StageLayers(const Model& model, LayerRange range, Device& device, AfterLayer after_layer)
+    : StageLayers(model, undivided(range), {}, device, std::move(after_layer)) {}
+
+StageLayers::StageLayers(const Model& model, const Stage& stage, const TensorParallel& tensor_parallel, Device& device,
+                         AfterLayer after_layer)
+    : model_(model), recompute_(stage.recompute), after_layer_(std::move(after_layer)) {
+  LayerContext context{.device = device, .tensor_parallel = tensor_parallel, .recompute = stage.recompute};
   std::vector<Layer*> layers;
-  for (int index = range.first; index < range.last; ++index) {
-    layers_.push_back(make_layer(model, index, context));
-    layers.push_back(layers_.back().get());
-    if (model.layer_kind(index) == LayerKind::embedding) context.token_embedding = &token_embedding(*layers_.back());
+  for (int chunk = 0; chunk < stage.chunks(); ++chunk) {
+    std::vector<std::unique_ptr<Layer>>& held = chunks_.emplace_back();
+    for (int index = stage.chunk(chunk).first; index < stage.chunk(chunk).last; ++index) {
+      held.push_back(make_layer(model, index, context));
+      layers.push_back(held.back().get());
+      if (model.layer_kind(index) == LayerKind::embedding) context.token_embedding = &token_embedding(*held.back());
+    }
   }
   parameters_ = std::make_unique<ParameterStorage>(device, layers);
 }
 
-Tensor StageLayers::forward(int index, const MicroBatch& micro_batch, Tensor input) {
-  std::vector<Slot>& slots = in_flight_[index];
-  slots.resize(layers_.size());
-  for (std::size_t i = 0; i < layers_.size(); ++i) {
-    input = layers_[i]->forward(micro_batch, std::move(input), slots[i]);
-    if (after_layer_) after_layer_();
+bool StageLayers::recomputes(const Layer& layer) const {
+  return recompute_ == Recompute::full && model_.layer_kind(layer.index()) == LayerKind::block;
+}
+
+Tensor StageLayers::forward(int index, const MicroBatch& micro_batch, Tensor input, int chunk) {
+  const auto& layers = chunks_[static_cast<std::size_t>(chunk)];
+  std::vector<Slot>& slots = in_flight_[{chunk, index}];
+  slots.resize(layers.size());
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    input = layers[i]->forward(micro_batch, std::move(input), slots[i]);
+    if (recomputes(*layers[i])) {
+      Slot only_input;
+      only_input.keep(Slot::input, slots[i].take(Slot::input));
+      slots[i] = std::move(only_input);
+    }
+    if (after_layer_) after_layer_(layers[i]->index(), Pass::forward);
   }
   return input;
 }
 
-Tensor StageLayers::backward(int index, const MicroBatch& micro_batch, Tensor output_gradient) {
-  std::vector<Slot>& slots = in_flight_.at(index);
-  for (std::size_t i = layers_.size(); i-- > 0;) {
-    output_gradient = layers_[i]->backward(micro_batch, std::move(output_gradient), slots[i]);
+Tensor StageLayers::backward(int index, const MicroBatch& micro_batch, Tensor output_gradient, int chunk) {
+  const auto& layers = chunks_[static_cast<std::size_t>(chunk)];
+  std::vector<Slot>& slots = in_flight_.at({chunk, index});
+  for (std::size_t i = layers.size(); i-- > 0;) {
+    if (recomputes(*layers[i])) {
+      Tensor input = slots[i].take(Slot::input);
+      static_cast<void>(layers[i]->forward(micro_batch, std::move(input), slots[i]));
+    }
+    output_gradient = layers[i]->backward(micro_batch, std::move(output_gradient), slots[i]);
     slots[i] = Slot();
-    if (after_layer_) after_layer_();
+    if (after_layer_) after_layer_(layers[i]->index(), Pass::backward);
   }
-  in_flight_.erase(index);
+  in_flight_.erase({chunk, index});
   return output_gradient;
 }
 
 Bytes StageLayers::activation() const {
   Bytes sum;
-  for (const auto& [index, slots] : in_flight_)
+  for (const auto& [key, slots] : in_flight_)
     for (const Slot& slot : slots) sum += slot.bytes();
   return sum;
 }

@@ -5,33 +5,48 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "core/units.hpp"
 #include "model/model.hpp"
+#include "plan/plan.hpp"
+#include "plan/schedule.hpp"
 #include "runtime/layer.hpp"
 
 namespace sailor::runtime {
 
 class StageLayers {
  public:
-  /// `after_layer` is called after each layer of a pass, to let communication progress; it may be empty.
-  StageLayers(const Model& model, LayerRange range, Device& device, std::function<void()> after_layer = {});
+  /// Called after each layer of a pass with its index in the model.
+  using AfterLayer = std::function<void(int layer, Pass pass)>;
 
-  /// Runs micro-batch `index` forward. `input` is empty on the first stage; returns an empty tensor on the last.
-  Tensor forward(int index, const MicroBatch& micro_batch, Tensor input);
-  /// `output_gradient` is empty on the last stage; returns an empty tensor on the first.
-  Tensor backward(int index, const MicroBatch& micro_batch, Tensor output_gradient);
+  /// All chunks of `stage`. Under full recomputation a block keeps its input only and runs forward again before it runs
+  /// backward.
+  StageLayers(const Model& model, const Stage& stage, const TensorParallel& tensor_parallel, Device& device,
+              AfterLayer after_layer = {});
+  /// One chunk of layers that are not divided.
+  StageLayers(const Model& model, LayerRange range, Device& device, AfterLayer after_layer = {});
+
+  /// Runs micro-batch `index` forward through a chunk. `input` is empty for the model's first chunk; returns an empty
+  /// tensor for its last.
+  Tensor forward(int index, const MicroBatch& micro_batch, Tensor input, int chunk = 0);
+  /// `output_gradient` is empty for the model's last chunk; returns an empty tensor for its first.
+  Tensor backward(int index, const MicroBatch& micro_batch, Tensor output_gradient, int chunk = 0);
 
   [[nodiscard]] ParameterStorage& parameters() { return *parameters_; }
   /// Kept now for all micro-batches in flight.
   [[nodiscard]] Bytes activation() const;
 
  private:
-  std::function<void()> after_layer_;
-  std::vector<std::unique_ptr<Layer>> layers_;
+  [[nodiscard]] bool recomputes(const Layer& layer) const;
+
+  const Model model_;
+  Recompute recompute_;
+  AfterLayer after_layer_;
+  std::vector<std::vector<std::unique_ptr<Layer>>> chunks_;
   std::unique_ptr<ParameterStorage> parameters_;
-  std::map<int, std::vector<Slot>> in_flight_;  // micro-batch -> one slot per layer
+  std::map<std::pair<int, int>, std::vector<Slot>> in_flight_;  // chunk and micro-batch -> one slot per layer
 };
 
 }  // namespace sailor::runtime

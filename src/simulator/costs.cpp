@@ -13,9 +13,6 @@ namespace sailor::simulator {
 
 namespace {
 
-/// Bytes of one value that crosses a stage boundary.
-double value_bytes(Precision precision) { return precision == Precision::bf16 ? 2.0 : 4.0; }
-
 /// What is known of a stage before anything is priced.
 struct StageFacts {
   std::uint32_t place = 0;

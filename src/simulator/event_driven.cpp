@@ -8,24 +8,6 @@
 
 namespace sailor::simulator {
 
-std::string_view to_string(Activity activity) {
-  switch (activity) {
-    case Activity::forward:
-      return "forward";
-    case Activity::backward:
-      return "backward";
-    case Activity::send:
-      return "send";
-    case Activity::receive:
-      return "receive";
-    case Activity::reduce:
-      return "reduce";
-    case Activity::update:
-      return "update";
-  }
-  return "?";
-}
-
 namespace {
 
 constexpr double never = -1.0;

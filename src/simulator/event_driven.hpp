@@ -15,8 +15,8 @@
 
 #include "core/units.hpp"
 #include "plan/plan.hpp"
+#include "plan/timeline.hpp"
 #include "simulator/layer_table.hpp"
-#include "simulator/timeline.hpp"
 
 namespace sailor::simulator {
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "core/units.hpp"
+#include "plan/timeline.hpp"
 #include "simulator/costs.hpp"
-#include "simulator/timeline.hpp"
 
 namespace sailor::simulator {
 

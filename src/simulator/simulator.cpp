@@ -7,7 +7,7 @@
 #include <cmath>
 #include <set>
 
-#include "profile/estimate.hpp"
+#include "profile/utilization.hpp"
 #include "simulator/costs.hpp"
 #include "simulator/iteration.hpp"
 
@@ -81,25 +81,6 @@ class Uncertainty {
   Seconds base_;
   double squares_ = 0.0;
 };
-
-/// Model FLOP of an iteration (forward, and twice that backward; recomputation is no work of the model's) over what all
-/// devices could do in that time (PaLM, Chowdhery et al. 2022, appendix B). Nothing when a device's rate is not known.
-std::optional<double> utilization(const Plan& plan, const Environment& env, Seconds time) {
-  const double tokens = static_cast<double>(plan.job.global_batch) * plan.job.sequence_length;
-  double work = 0.0;
-  for (int layer = 0; layer < env.model.layers(); ++layer)
-    work += 3.0 * env.model.forward_flop(env.model.layer_kind(layer), tokens, plan.job.sequence_length).value();
-  double rate = 0.0;
-  for (const Pipeline& pipeline : plan.pipelines)
-    for (const Stage& stage : pipeline.stages) {
-      const auto type = env.gpus.find(stage.gpu);
-      if (!type) return std::nullopt;
-      const auto peak = peak_rate(*type, plan.job.precision);
-      if (!peak) return std::nullopt;
-      rate += peak->value() * pipeline.count * stage.tensor_parallel;
-    }
-  return work / (rate * time.value());
-}
 
 /// The parts of an iteration of its slowest pipeline, the largest of which bounds it.
 void find_bound(const PlanCosts& costs, const IterationTimes& times, Prediction& prediction) {
@@ -239,7 +220,7 @@ Result<Prediction> simulate(const Plan& plan, const Environment& environment, Ti
   const double error = std::hypot(Uncertainty(costs).share(), environment.framework.time_error) * percentile_95;
   prediction.iteration_time_p5 = times.end / (1.0 + error);  // as a factor: never below zero
   prediction.iteration_time_p95 = times.end * (1.0 + error);
-  prediction.utilization = utilization(plan, environment, times.end);
+  prediction.utilization = model_flop_utilization(plan, environment.model, environment.gpus, times.end);
   find_bound(costs, times, prediction);
   add_stages(costs, prediction);
   add_money(costs, prediction);

@@ -15,10 +15,10 @@
 #include "core/units.hpp"
 #include "model/model.hpp"
 #include "plan/plan.hpp"
+#include "plan/timeline.hpp"
 #include "profile/layer_costs.hpp"
 #include "profile/profile.hpp"
 #include "simulator/framework.hpp"
-#include "simulator/timeline.hpp"
 
 namespace sailor::simulator {
 

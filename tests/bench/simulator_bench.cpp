@@ -188,7 +188,7 @@ void run_large_pipeline(benchmark::State& state, bool overlaps, bool with_timeli
                                           .passes = passes,
                                           .boundaries = boundaries};
   for (auto _ : state) {
-    std::vector<simulator::TimelineEvent> events;
+    std::vector<TimelineEvent> events;
     auto ends = simulator::run_pipeline(pipeline, with_timeline ? &events : nullptr);
     benchmark::DoNotOptimize(ends);
   }

@@ -7,14 +7,19 @@ import math
 import torch
 import torch.nn.functional as F
 
-BLOCKS, HIDDEN, HEADS, FEED_FORWARD, VOCABULARY, POSITIONS = 2, 16, 4, 32, 23, 12
+BLOCKS, VOCABULARY, POSITIONS = 2, 23, 12
 SEQUENCES, LENGTH = 2, 9
 
 MODELS = {
     "gpt": {},
-    "opt": dict(width=8, post=True, final_norm=False, relu=True),
+    "opt": dict(width=8, post=True, in_head=False, activation="relu"),
     "neo": dict(scale=False, window=3, input_bias=False),
     "untied": dict(tied=False, bias=False, input_bias=False),
+    "llama": dict(hidden=32, heads=8, key_value_heads=4, feed_forward=24, rms=True, epsilon=1e-6, activation="swiglu",
+                  rotary=100.0, tied=False, bias=False, input_bias=False),
+    "llama-sailor": dict(rms=True, activation="swiglu", rotary=10000.0, separate=True),
+    "mixed": dict(width=8, post=True, key_value_heads=2, window=3, rotary=50.0, separate=True, in_head=False,
+                  tied=False),
 }
 
 
@@ -25,27 +30,51 @@ def formula(number, shape, one):
     return (wave + (1.0 if one else 0.0)).float().double().reshape(shape).requires_grad_()
 
 
+def rotated(x, base):
+    """Hugging Face's LLaMA: rotate_half over (sequences, heads, length, width)."""
+    half = x.shape[-1] // 2
+    frequencies = base ** (-torch.arange(half, dtype=torch.float64) / half)
+    angles = torch.arange(LENGTH, dtype=torch.float64)[:, None] * frequencies
+    cos, sin = (torch.cat([f(angles)] * 2, dim=-1) for f in (torch.cos, torch.sin))
+    return x * cos + torch.cat([-x[..., half:], x[..., :half]], dim=-1) * sin
+
+
 class Reference:
-    def __init__(self, width=HIDDEN, post=False, final_norm=True, relu=False, scale=True, window=0, input_bias=True,
-                 tied=True, bias=True):
-        self.post, self.relu, self.scale, self.window, self.tied = post, relu, scale, window, tied
+    def __init__(self, hidden=16, heads=4, key_value_heads=None, feed_forward=32, width=None, post=False, rms=False,
+                 epsilon=1e-5, separate=False, in_head=True, activation="gelu", rotary=0.0, scale=True, window=0,
+                 input_bias=True, tied=True, bias=True):
+        self.hidden, self.heads, self.key_value_heads = hidden, heads, key_value_heads or heads
+        self.feed_forward_width, self.activation, self.rotary = feed_forward, activation, rotary
+        self.post, self.rms, self.epsilon = post, rms, epsilon
+        self.scale, self.window, self.tied = scale, window, tied
+        self.key_value_width = self.key_value_heads * (hidden // heads)
+        width = width or hidden
         self.parameters = {}
         self.add("0.token_embedding.weight", VOCABULARY, width)
-        self.add("0.position_embedding.weight", POSITIONS, HIDDEN)
-        if width != HIDDEN:
-            self.add("0.projection.weight", HIDDEN, width)
+        if not rotary:
+            self.add("0.position_embedding.weight", POSITIONS, hidden)
+        if width != hidden:
+            self.add("0.projection.weight", hidden, width)
         for layer in range(1, BLOCKS + 1):
             self.add_norm(f"{layer}.norm1")
-            self.add_linear(f"{layer}.attention.input", 3 * HIDDEN, HIDDEN, input_bias)
-            self.add_linear(f"{layer}.attention.output", HIDDEN, HIDDEN, bias)
+            self.add_linear(f"{layer}.attention.input", hidden + 2 * self.key_value_width, hidden, input_bias)
+            self.add_linear(f"{layer}.attention.output", hidden, hidden, bias, rows_are_inputs=True)
             self.add_norm(f"{layer}.norm2")
-            self.add_linear(f"{layer}.feed_forward.input", FEED_FORWARD, HIDDEN, bias)
-            self.add_linear(f"{layer}.feed_forward.output", HIDDEN, FEED_FORWARD, bias)
+            self.add_linear(f"{layer}.feed_forward.input", (2 if activation == "swiglu" else 1) * feed_forward, hidden,
+                            bias)
+            self.add_linear(f"{layer}.feed_forward.output", hidden, feed_forward, bias, rows_are_inputs=True)
+        self.norms = []  # after the blocks
         head = BLOCKS + 1
-        if final_norm:
-            self.add_norm(f"{head}.final_norm")
-        if width != HIDDEN:
-            self.add(f"{head}.projection.weight", width, HIDDEN)
+        if separate:
+            self.norms.append(f"{head}.final_norm")
+            head += 1
+        if in_head:
+            self.norms.append(f"{head}.final_norm")
+        for name in self.norms:
+            self.add_norm(name)
+        self.head = head
+        if width != hidden:
+            self.add(f"{head}.projection.weight", width, hidden)
         if not tied:
             self.add(f"{head}.output.weight", VOCABULARY, width)
 
@@ -53,42 +82,60 @@ class Reference:
         self.parameters[name] = formula(len(self.parameters), shape, one)
 
     def add_norm(self, name):
-        self.add(name + ".weight", HIDDEN, one=True)
-        self.add(name + ".bias", HIDDEN)
+        self.add(name + ".weight", self.hidden, one=True)
+        if not self.rms:
+            self.add(name + ".bias", self.hidden)
 
-    def add_linear(self, name, out, into, bias):
-        self.add(name + ".weight", out, into)
+    def add_linear(self, name, out, into, bias, rows_are_inputs=False):
+        self.add(name + ".weight", *((into, out) if rows_are_inputs else (out, into)))
         if bias:
             self.add(name + ".bias", out)
 
-    def linear(self, name, x):
-        return F.linear(x, self.parameters[name + ".weight"], self.parameters.get(name + ".bias"))
+    def linear(self, name, x, rows_are_inputs=False):
+        weight = self.parameters[name + ".weight"]
+        return F.linear(x, weight.T if rows_are_inputs else weight, self.parameters.get(name + ".bias"))
 
     def norm(self, name, x):
-        return F.layer_norm(x, (HIDDEN,), self.parameters[name + ".weight"], self.parameters[name + ".bias"], 1e-5)
+        weight = self.parameters[name + ".weight"]
+        if self.rms:
+            return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.epsilon) * weight
+        return F.layer_norm(x, (self.hidden,), weight, self.parameters[name + ".bias"], self.epsilon)
 
     def attention(self, layer, x):
-        q, k, v = (t.reshape(SEQUENCES, LENGTH, HEADS, -1).transpose(1, 2)
-                   for t in self.linear(f"{layer}.attention.input", x).split(HIDDEN, dim=-1))
+        width = self.hidden // self.heads
+        q, k, v = (t.reshape(SEQUENCES, LENGTH, -1, width).transpose(1, 2)
+                   for t in self.linear(f"{layer}.attention.input", x).split(
+                       [self.hidden, self.key_value_width, self.key_value_width], dim=-1))
+        if self.rotary:
+            q, k = rotated(q, self.rotary), rotated(k, self.rotary)
+        k, v = (t.repeat_interleave(self.heads // self.key_value_heads, dim=1) for t in (k, v))
         scores = q @ k.transpose(2, 3)
         if self.scale:
-            scores = scores / math.sqrt(HIDDEN // HEADS)
+            scores = scores / math.sqrt(width)
         seen = torch.ones(LENGTH, LENGTH, dtype=torch.bool).tril()
         if self.window and layer % 2 == 0:  # the second block is local, as GPT-Neo's odd layers
             seen = seen ^ torch.ones_like(seen).tril(-self.window)
         attended = scores.masked_fill(~seen, -math.inf).softmax(dim=-1) @ v
-        return self.linear(f"{layer}.attention.output", attended.transpose(1, 2).reshape(SEQUENCES, LENGTH, HIDDEN))
+        return self.linear(f"{layer}.attention.output", attended.transpose(1, 2).reshape(SEQUENCES, LENGTH, -1),
+                           rows_are_inputs=True)
 
     def feed_forward(self, layer, x):
         inner = self.linear(f"{layer}.feed_forward.input", x)
-        inner = F.relu(inner) if self.relu else F.gelu(inner, approximate="tanh")
-        return self.linear(f"{layer}.feed_forward.output", inner)
+        if self.activation == "relu":
+            inner = F.relu(inner)
+        elif self.activation == "gelu":
+            inner = F.gelu(inner, approximate="tanh")
+        else:
+            gate, up = inner.split(self.feed_forward_width, dim=-1)
+            inner = F.silu(gate) * up
+        return self.linear(f"{layer}.feed_forward.output", inner, rows_are_inputs=True)
 
     def loss(self, tokens, targets):
         x = F.embedding(tokens, self.parameters["0.token_embedding.weight"])
         if "0.projection.weight" in self.parameters:
             x = self.linear("0.projection", x)
-        x = x + self.parameters["0.position_embedding.weight"][:LENGTH]
+        if not self.rotary:
+            x = x + self.parameters["0.position_embedding.weight"][:LENGTH]
         for layer in range(1, BLOCKS + 1):
             if self.post:
                 x = self.norm(f"{layer}.norm1", x + self.attention(layer, x))
@@ -96,12 +143,11 @@ class Reference:
             else:
                 x = x + self.attention(layer, self.norm(f"{layer}.norm1", x))
                 x = x + self.feed_forward(layer, self.norm(f"{layer}.norm2", x))
-        head = BLOCKS + 1
-        if f"{head}.final_norm.weight" in self.parameters:
-            x = self.norm(f"{head}.final_norm", x)
-        if f"{head}.projection.weight" in self.parameters:
-            x = self.linear(f"{head}.projection", x)
-        table = self.parameters["0.token_embedding.weight" if self.tied else f"{head}.output.weight"]
+        for name in self.norms:
+            x = self.norm(name, x)
+        if f"{self.head}.projection.weight" in self.parameters:
+            x = self.linear(f"{self.head}.projection", x)
+        table = self.parameters["0.token_embedding.weight" if self.tied else f"{self.head}.output.weight"]
         return F.cross_entropy((x @ table.T).reshape(-1, VOCABULARY), targets.reshape(-1))
 
 

@@ -74,7 +74,7 @@ struct RandomWorld {
   [[nodiscard]] simulator::Environment environment(const Profile& profile) const {
     return {.model = model, .profile = profile, .gpus = gpus, .framework = framework, .cluster = &cluster};
   }
-  [[nodiscard]] Result<simulator::Prediction> predict(const Plan& plan, simulator::Timeline* timeline = nullptr) const {
+  [[nodiscard]] Result<simulator::Prediction> predict(const Plan& plan, Timeline* timeline = nullptr) const {
     const Profile profile(data);
     return simulator::simulate(plan, environment(profile), timeline);
   }

@@ -68,7 +68,7 @@ partitions = ["normal"]
             .cluster = &cluster,
             .measured_only = measured_only};
   }
-  [[nodiscard]] Result<simulator::Prediction> predict(const Plan& plan, simulator::Timeline* timeline = nullptr) const {
+  [[nodiscard]] Result<simulator::Prediction> predict(const Plan& plan, Timeline* timeline = nullptr) const {
     const Profile profile(data);
     return simulator::simulate(plan, environment(profile), timeline);
   }

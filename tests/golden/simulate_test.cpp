@@ -22,7 +22,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-using simulator::Activity;
 
 /// Entry 0: two copies of `stages` stages; entry 1: one stage of another type that holds all layers.
 Plan unequal_pipelines(int stages) {
@@ -154,7 +153,7 @@ TEST(SimulateReport, AccuracyOfCases) {
 
 TEST(TimelinePlot, DrawsARowPerStage) {
   const Plan plan = unequal_pipelines(2);
-  simulator::Timeline timeline;
+  Timeline timeline;
   timeline.length = Seconds(0.5);
   const auto add = [&](int entry, int stage, Activity activity, int micro_batch, double start, double end,
                        bool overlapped = false) {
@@ -181,8 +180,8 @@ TEST(TimelinePlot, DrawsARowPerStage) {
 
 TEST(TimelinePlot, OfVeryManyStagesDrawsTheFirst) {
   const Plan plan = unequal_pipelines(200);
-  simulator::Timeline timeline{.events = {{.stage = 0, .end = Seconds(1)}, {.stage = 199, .end = Seconds(1)}},
-                               .length = Seconds(1)};
+  Timeline timeline{.events = {{.stage = 0, .end = Seconds(1)}, {.stage = 199, .end = Seconds(1)}},
+                    .length = Seconds(1)};
   const apps::Plot plot = apps::timeline_plot(plan, prediction_for(plan), timeline);
   EXPECT_NE(plot.note.find("; the first 160 of 201 stages"), std::string::npos) << plot.note;
   EXPECT_EQ(plot.series.front().points.size(), 160U);

@@ -5,10 +5,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <sstream>
 #include <thread>
 
 #include "core/files.hpp"
@@ -24,7 +26,8 @@ namespace fs = std::filesystem;
 struct PipelineSketch {
   int micro_batches;
   std::vector<int> bounds;
-  int micro_batch = 0;  // 0: the plan's
+  int micro_batch = 0;       // 0: the plan's
+  std::vector<int> degrees;  // of tensor parallelism by stage; empty: 1
 };
 
 // Small enough that a run of 20 iterations takes a moment. With a local window, so that blocks differ.
@@ -117,6 +120,7 @@ class Training : public ::testing::Test {
         Stage stage;
         stage.layers = {sketch.bounds[i], sketch.bounds[i + 1]};
         stage.gpu = "cpu";
+        if (!sketch.degrees.empty()) stage.tensor_parallel = sketch.degrees[i];
         pipeline.stages.push_back(stage);
       }
       plan.pipelines.push_back(pipeline);
@@ -164,6 +168,7 @@ class Training : public ::testing::Test {
           Division{"2 stages", 1, {{8, {0, 3, 6}}}, 2}, Division{"2 x 2", 2, {{2, {0, 3, 6}}, {2, {0, 3, 6}}}, 4},
           Division{"unequal pipelines", 1, {{5, {0, 2, 6}}, {3, {0, 6}}}, 3},
           Division{"unequal splits", 2, {{3, {0, 1, 6}}, {1, {0, 5, 6}}}, 4},
+          Division{"tensor parallelism of other degree", 1, {{4, {0, 2, 6}, 0, {2, 1}}, {4, {0, 6}}}, 4},
           // 1 x 3 + 2 x 1 + 3 x 1 sequences: samples and the weights of gradients count by sequence.
           Division{"unequal micro-batches", 1, {{1, {0, 2, 6}, 3}, {2, {0, 6}}, {1, {0, 6}, 3}}, 4}}) {
       SCOPED_TRACE(division.name);
@@ -185,7 +190,7 @@ class Training : public ::testing::Test {
     for (int i = 0; i < 300; ++i) {
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
       const auto printed = read_text_file(folder_ / "out");
-      if (printed && printed->find("\n          2 ") != std::string::npos) return;
+      if (printed && std::count(printed->begin(), printed->end(), '\n') > 4) return;  // two lines of header
     }
     FAIL() << "training did not start: " << errors();
   }
@@ -270,6 +275,81 @@ TEST_F(Training, ASignalToOneRankEndsAllAfterTheIterationWithARunFile) {
   ASSERT_TRUE(run) << run.error().message();
   EXPECT_GE(run->iterations.size(), 3u);
   EXPECT_EQ(run->ranks.size(), 3u);
+}
+
+TEST_F(Training, GoesOnFromACheckpointOfAnotherPlan) {
+  const std::string arguments = "--warm-up-iterations 4 --decay-iterations 18 --checkpoint-every 4 ";
+  write_plan("test-gpt", 2, {{4, {0, 6}}});
+  ASSERT_EQ(shell(train_command(1, arguments + "--iterations 20")), 0) << errors();
+  const auto whole = load_run(folder_ / "run.h5");
+  ASSERT_TRUE(whole);
+  // The learning rate's schedule is that of the whole run, wherever it is interrupted.
+  const std::string keep = fmt::format("{} --checkpoints {} ", arguments, path("checkpoints"));
+  write_plan("test-gpt", 1, {{4, {0, 3, 6}, 0, {1, 2}}, {4, {0, 6}}});
+  ASSERT_EQ(shell(train_command(4, keep + "--iterations 7")), 0) << errors();
+  write_plan("test-gpt", 2, {{2, {0, 4, 6}}, {2, {0, 6}}});
+  ASSERT_EQ(shell(train_command(3, keep + "--iterations 13")), 0) << errors();
+  EXPECT_NE(errors().find("goes on at iteration 7 from "), std::string::npos) << errors();
+  write_plan("test-gpt", 4, {{2, {0, 6}, 0, {2}}});
+  ASSERT_EQ(shell(train_command(2, keep + "--iterations 20")), 0) << errors();
+  const auto rest = load_run(folder_ / "run.h5");
+  ASSERT_TRUE(rest);
+  ASSERT_EQ(rest->iterations.size(), 7u);
+  for (const IterationRecord& record : rest->iterations)
+    EXPECT_NEAR(record.loss / whole->iterations[static_cast<std::size_t>(record.iteration)].loss, 1.0, 1e-4);
+  ASSERT_EQ(shell(train_command(2, keep + "--iterations 20")), 0) << errors();
+  EXPECT_NE(errors().find("nothing to do: 20 of 20 iterations are done"), std::string::npos) << errors();
+}
+
+TEST_F(Training, ASignalLeavesACheckpointAndAsksToBeStartedAgain) {
+  write_plan("test-gpt", 2, {{2, {0, 3, 6}}, {2, {0, 6}}});
+  start(3, fmt::format("--iterations 1000000 --checkpoint-every 0 --checkpoints {}", path("checkpoints")));
+  signal(2, SIGUSR2);
+  EXPECT_EQ(finish(), 75) << errors();
+  ASSERT_EQ(shell(fmt::format("{}/sailor-checkpoint list {}", SAILOR_BIN_DIR, path("checkpoints"))), 0) << errors();
+  EXPECT_NE(output().find("iteration-"), std::string::npos) << output();
+}
+
+// More often with SAILOR_KILLS=100.
+TEST_F(Training, KilledAtAnyMomentItGoesOnUnderAnotherPlan) {
+  const char* const wanted = std::getenv("SAILOR_KILLS");
+  const int kills = wanted != nullptr ? std::atoi(wanted) : 4;
+  const std::string arguments = "--iterations 400 --log-every 1 --timeout 5 ";
+  write_plan("test-gpt", 2, {{4, {0, 6}}});
+  ASSERT_EQ(shell(train_command(1, arguments)), 0) << errors();
+  const auto whole = load_run(folder_ / "run.h5");
+  ASSERT_TRUE(whole);
+  const std::vector<std::pair<int, std::vector<PipelineSketch>>> plans{
+      {3, {{2, {0, 3, 6}}, {2, {0, 6}}}}, {3, {{4, {0, 4, 6}, 0, {1, 2}}}}, {2, {{2, {0, 6}}, {2, {0, 6}}}}};
+  const std::string keep = fmt::format("{} --checkpoints {} --checkpoint-every 1 ", arguments, path("checkpoints"));
+  unsigned seed = 7;
+  const auto random = [&](unsigned below) {
+    seed = seed * 1664525u + 1013904223u;
+    return (seed >> 8) % below;
+  };
+  std::int64_t checked = 0;
+  for (int kill = 0; kill <= kills; ++kill) {
+    const auto& [ranks, pipelines] = plans[static_cast<std::size_t>(kill) % plans.size()];
+    write_plan("test-gpt", 2, pipelines);
+    start(ranks, keep);
+    const unsigned victim = random(static_cast<unsigned>(ranks));
+    std::this_thread::sleep_for(std::chrono::milliseconds(random(150)));
+    signal(static_cast<int>(victim), SIGKILL);
+    EXPECT_NE(finish(), 0);
+    ASSERT_NE(status_, 124) << "the job hung";
+    EXPECT_NE(errors().find(fmt::format("rank {}", victim)), std::string::npos) << errors();
+    // What was trained since the last kill is what an uninterrupted run trains.
+    std::istringstream lines(output());
+    for (std::string line; std::getline(lines, line);) {
+      std::int64_t iteration = -1;
+      double loss = 0.0;
+      if (std::istringstream(line) >> iteration >> loss && line.front() == ' ') {
+        EXPECT_NEAR(loss / whole->iterations.at(static_cast<std::size_t>(iteration)).loss, 1.0, 1e-4) << line;
+        ++checked;
+      }
+    }
+  }
+  EXPECT_GT(checked, 3 * kills);
 }
 
 TEST_F(Training, AKilledRankEndsTheJob) {

@@ -23,6 +23,19 @@ prepare() {
   cp "$source_dir/profiles/models/tiny-gpt.toml" my-model.toml
   sed -i 's/^name = .*/name = "my-model"/' my-model.toml
   sailor-data bytes --output corpus README.md
+  # A tokenizer, and the same in the two files of GPT-2.
+  cp "$source_dir/tests/data/bpe_tokenizer.json" tokenizer.json
+  python3 - <<'PYTHON'
+import json
+with open("tokenizer.json") as file:
+    model = json.load(file)["model"]
+with open("vocab.json", "w") as file:
+    json.dump(model["vocab"], file)
+with open("merges.txt", "w") as file:
+    file.write("#version: 0.2\n" + "".join(" ".join(pair) + "\n" for pair in model["merges"]))
+with open("documents.jsonl", "w") as file:
+    file.write('{"text": "one document"}\n{"text": "and another one"}\n')
+PYTHON
   OMPI_MCA_btl=self,vader mpirun -n 2 sailor-profile layers --model tiny-gpt --micro-batches 1,2,4 --store store
   srun -N 2 -n 2 sailor-profile links --store store
   srun -N 1 -n 2 sailor-profile links --store store
@@ -52,6 +65,32 @@ gpu = "cpu"
 PLAN
   cp two_ranks.toml plan.toml
   srun -n 2 sailor-train plan.toml --data corpus --iterations 5 --run-file run.h5
+  # A model as transformers saves it, with weights of zero.
+  mkdir gpt2-tiny
+  python3 - <<'PYTHON'
+import json, struct
+blocks, hidden, inner = 4, 128, 512
+shapes = {"wte.weight": (256, hidden), "wpe.weight": (128, hidden), "ln_f.weight": (hidden,), "ln_f.bias": (hidden,)}
+for block in range(blocks):
+    for name, rows, columns in (("attn.c_attn", hidden, 3 * hidden), ("attn.c_proj", hidden, hidden),
+                                ("mlp.c_fc", hidden, inner), ("mlp.c_proj", inner, hidden)):
+        shapes[f"h.{block}.{name}.weight"] = (rows, columns)
+        shapes[f"h.{block}.{name}.bias"] = (columns,)
+    for name in "ln_1.weight", "ln_1.bias", "ln_2.weight", "ln_2.bias":
+        shapes[f"h.{block}.{name}"] = (hidden,)
+header, at = {}, 0
+for name, shape in shapes.items():
+    size = 4 * shape[0] * (shape[1] if len(shape) > 1 else 1)
+    header["transformer." + name] = {"dtype": "F32", "shape": shape, "data_offsets": [at, at + size]}
+    at += size
+text = json.dumps(header).encode()
+with open("gpt2-tiny/model.safetensors", "wb") as file:
+    file.write(struct.pack("<Q", len(text)) + text + bytes(at))
+with open("gpt2-tiny/config.json", "w") as file:
+    json.dump({"model_type": "gpt2", "n_embd": hidden, "n_layer": blocks, "n_head": 4, "vocab_size": 256,
+               "n_positions": 128}, file)
+PYTHON
+  sailor-checkpoint import gpt2-tiny --model tiny-gpt --output checkpoints/iteration-00000000
   cat >cases.toml <<'CASES'
 schema_version = 1
 title = "one run"
@@ -72,11 +111,12 @@ check "the files that examples name can be made" prepare
 
 run_example() {
   cp two_ranks.toml plan.toml
-  rm -rf run-plan copy
+  rm -rf run-plan copy start exported
   cp -r store copy
   bash -euc "$example"
 }
-for words in sailor-data 'sailor-data bytes' 'sailor-profile layers' 'sailor-profile links' 'sailor-profile show' 'sailor-profile check' 'sailor-profile diff' 'sailor-profile estimate' \
+for words in sailor-data 'sailor-data bytes' 'sailor-data bpe' sailor-checkpoint 'sailor-checkpoint list' \
+  'sailor-checkpoint verify' 'sailor-checkpoint export' 'sailor-checkpoint import' 'sailor-profile layers' 'sailor-profile links' 'sailor-profile show' 'sailor-profile check' 'sailor-profile diff' 'sailor-profile estimate' \
   'sailor-profile list' 'sailor-profile merge' 'sailor-profile remove' 'sailor-profile export' \
   'sailor-profile import' sailor-plan \
   sailor-simulate sailor-submit sailor-train; do

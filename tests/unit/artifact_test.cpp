@@ -5,12 +5,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <functional>
 
 #include "planner/artifact/artifact.hpp"
-#include "profile/store.hpp"
-#include "profile/text.hpp"
+#include "tests/fakes/published_profiles.hpp"
 #ifdef SAILOR_HAVE_RAPIDCHECK
 #include <rapidcheck/gtest.h>
 #endif
@@ -18,52 +16,15 @@
 namespace sailor::planner {
 namespace {
 
-namespace fs = std::filesystem;
+using testing::cluster_of;
+using testing::Part;
+using testing::published;
 
-const fs::path profiles = SAILOR_SOURCE_DIR "/profiles";
 constexpr double exact = 1e-9;
 
-const GpuCatalogue& catalogue() {
-  static const GpuCatalogue catalogue = GpuCatalogue::load(profiles / "gpus.toml").value();
-  return catalogue;
-}
-
-const Profile& published() {
-  static const Profile profile = [] {
-    std::vector<ProfileData> parts;
-    for (const char* folder : {"layers", "networks"})
-      for (const auto& entry : fs::directory_iterator(profiles / folder))
-        parts.push_back(load_profile_text(entry.path()).value());
-    return Profile(merge_profiles(std::move(parts)));
-  }();
-  return profile;
-}
-
-Model model_of(const std::string& name) { return find_model(name, profiles / "models").value(); }
-
-TrainingJob job_of(const std::string& model, int batch) {
-  return {.model = model_of(model).name, .global_batch = batch, .sequence_length = 2048, .precision = Precision::tf32};
-}
-
-struct Part {
-  std::string gpu;
-  int devices = 0;
-  std::string zone = "us-central1-a";
-  int per_node = 4;
-};
-
-Cluster cluster_of(const std::vector<Part>& parts) {
-  Cluster cluster;
-  for (const Part& part : parts) {
-    NodeGroup group;
-    group.gpu = catalogue().find(part.gpu).value().name;
-    group.gpus_per_node = part.per_node;
-    group.count = part.devices / part.per_node;
-    group.zone = part.zone;
-    cluster.groups.push_back(group);
-  }
-  return cluster;
-}
+const GpuCatalogue& catalogue() { return testing::published_gpus(); }
+Model model_of(const std::string& name) { return testing::published_model(name); }
+TrainingJob job_of(const std::string& model, int batch) { return testing::published_job(model, batch); }
 
 Request request_of(const std::string& model, int batch) {
   Request request;
@@ -151,6 +112,23 @@ TEST(Artifact, MemoryIsThatOfTheOriginal) {
   const auto score = artifact_score(plan, model_of("OPT-350"), published(), catalogue());
   ASSERT_TRUE(score.has_value());
   EXPECT_DOUBLE_EQ(score->peak_memory.value(), 30'307'358'976.0 - 5.06e9 + 3e9);
+}
+
+TEST(Artifact, ThePartitionsLimitOnNodesAndItsStateHold) {
+  Cluster cluster = cluster_of({{"A100-40", 32}});
+  cluster.partitions.push_back({.name = "short"});
+  cluster.partitions[0].most_nodes = 2;
+  for (NodeGroup& group : cluster.groups) group.partitions = {"short"};
+  Request request = request_of("OPT-350", 256);
+  request.partition = "short";
+  const Model model = model_of("OPT-350");
+  const auto result = find_artifact_plans(request, model, published(), cluster, catalogue());
+  ASSERT_TRUE(result.has_value()) << result.error().message();
+  for (const ArtifactPlan& found : result->plans) EXPECT_LE(found.plan.ranks(), 8);
+  cluster.partitions[0].up = false;
+  const auto down = find_artifact_plans(request, model, published(), cluster, catalogue());
+  ASSERT_FALSE(down.has_value());
+  EXPECT_EQ(down.error().what, "partition 'short' is down");
 }
 
 TEST(Artifact, WhatWasNotProfiledIsNoPlan) {
@@ -244,7 +222,7 @@ std::vector<Row> rows() {
 }
 
 // What the authors' planner returned, and the better plans known before, both by the authors' evaluator.
-class ArtifactRow : public testing::TestWithParam<std::tuple<std::size_t, Space>> {};
+class ArtifactRow : public ::testing::TestWithParam<std::tuple<std::size_t, Space>> {};
 
 TEST_P(ArtifactRow, IsAtLeastAsGoodAsThePublishedPlanner) {
   const auto [index, space] = GetParam();
@@ -270,10 +248,10 @@ TEST_P(ArtifactRow, IsAtLeastAsGoodAsThePublishedPlanner) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Rows, ArtifactRow,
-                         testing::Combine(testing::Range<std::size_t>(0, 33), testing::Values(Space::full)));
+                         ::testing::Combine(::testing::Range<std::size_t>(0, 33), ::testing::Values(Space::full)));
 INSTANTIATE_TEST_SUITE_P(PaperRows, ArtifactRow,
-                         testing::Combine(testing::Values<std::size_t>(0, 1, 2, 3, 4, 5, 13, 14, 18, 19, 20),
-                                          testing::Values(Space::paper)));
+                         ::testing::Combine(::testing::Values<std::size_t>(0, 1, 2, 3, 4, 5, 13, 14, 18, 19, 20),
+                                            ::testing::Values(Space::paper)));
 
 TEST(Artifact, SaysWhichLimitCannotBeKept) {
   Request request = request_of("OPT-350", 1024);

@@ -47,6 +47,17 @@ TEST(AvailabilityTrace, WhatIsWrongIsNamedWithItsLine) {
   EXPECT_EQ(error_of("Timestamp,A100-40_a,A100_a\n2,4,4\n"),
             "t.csv:1: A100-40 in zone a has two columns; leave one out");
   EXPECT_EQ(error_of("Timestamp,A100-40_a\nnan,4\n"), "t.csv:2: 'nan' is no number; write a number");
+  EXPECT_EQ(error_of("Timestamp,A100-40_a,Timestamp\n1,4,2\n"),
+            "t.csv:1: there are two columns Timestamp; leave one out");
+  EXPECT_EQ(error_of("Timestamp,A100-40_a\n-1e308,4\n1e308,8\n"),
+            "t.csv:2: '-1e308' is no time; write seconds, up to 1e+12");
+}
+
+TEST(AvailabilityTrace, MayComeFromASpreadsheet) {
+  const auto steps =
+      parse_trace("\xEF\xBB\xBFTimestamp,A100-40_a\r\n0,4\r\n60,8\r\n", "t.csv", catalogue(), Seconds(60));
+  ASSERT_TRUE(steps.has_value()) << steps.error().message();
+  EXPECT_EQ(steps->size(), 2U);
 }
 
 TEST(AvailabilityTrace, NodesAreThoseOfTheClusterFileOrOfFour) {

@@ -138,7 +138,20 @@ TEST(Explain, UnderTheObjectiveOfMoneySaysTimeAndRate) {
   Request request;
   request.objective = Objective::cost;
   // 0.5 / 0.4 USD; 20 / 16 s: as many USD per second.
-  EXPECT_TRUE(has(explain(result, request), "Plan 2 is 25% more USD (25% slower, as many USD per second)"));
+  EXPECT_TRUE(has(explain(result, request), "Plan 2 is 25% dearer (25% slower, as many USD per second)"));
+  // 20 s x $0.50 = 10 beside 16 s x $0.40 = 6.4: throughput per USD of 0.64.
+  request.objective = Objective::throughput_per_usd;
+  EXPECT_TRUE(has(explain(result, request), "Plan 2 is 36% worse in throughput per USD (25% slower,"))
+      << explain(result, request);
+}
+
+TEST(Explain, BoundsAreRoundedUpAsInTheTable) {
+  EXPECT_EQ(at_most(0.0123), "1.3%");
+  EXPECT_EQ(at_most(2.6227), "263%");
+  SearchResult result;
+  result.plans = {one_stage()};
+  result.bound = {.found = 1.0, .bound = 3.6227, .gap = 2.6227};
+  EXPECT_TRUE(has(explain(result, {}), "No plan of the space is more than 263% faster")) << explain(result, {});
 }
 
 TEST(BrokenLimits, AreNamedWithHowMuchTheyAreMissedBy) {
@@ -153,15 +166,47 @@ TEST(BrokenLimits, AreNamedWithHowMuchTheyAreMissedBy) {
                     .node_hours = 10.0,
                     .wall_time = Seconds(2 * 3600.0)};
   request.iterations = 720;  // 4 h, 16 node-hours
-  const std::vector<std::string> expected{"an iteration costs $0.50, 25% over --max-cost $0.40",
+  const std::vector<std::string> expected{"an iteration costs $0.5, 25% over --max-cost $0.4",
                                           "it does 0.0500 iterations/s, 50% under --min-throughput 0.100",
                                           "it takes 16 devices, --max-gpus allows 15",
                                           "it takes 4 nodes, --max-nodes allows 3",
-                                          "the training takes 4.0 h, 100% over --within 2.0 h",
-                                          "the training takes 16.0 node-hours, 60% over --max-node-hours 10.0"};
+                                          "the training takes 4.00 h, 100% over --within 2.00 h",
+                                          "the training takes 16.0 node-hours, 60% over --max-node-hours 10"};
   EXPECT_EQ(broken_limits(candidate, request, &cluster), expected);
   request.limits = {.cost = Usd(0.5), .throughput = 0.05, .gpus = 16, .nodes = 4};
   EXPECT_TRUE(broken_limits(candidate, request, &cluster).empty());
+  // A cost just over the limit, far over it, and over a limit of nothing.
+  const auto cost_over = [&](double limit) {
+    request.limits = {.cost = Usd(limit)};
+    return broken_limits(candidate, request, &cluster).front();
+  };
+  EXPECT_EQ(cost_over(0.499), "an iteration costs $0.5, 0.2% over --max-cost $0.499");
+  EXPECT_EQ(cost_over(0.001), "an iteration costs $0.5, 500 times --max-cost $0.001");
+  EXPECT_EQ(cost_over(0.0), "an iteration costs $0.5, over --max-cost $0");
+}
+
+TEST(BrokenPins, AreNamedOnceEach) {
+  Plan plan = two_stages().plan;  // 2 x [A100-40 tp4: 2x13] b2 n4, zone a
+  Pins pins;
+  for (const char* pin : {"pipeline_parallel=2", "data_parallel=2", "tensor_parallel=4", "micro_batch=2",
+                          "schedule=1f1b", "recompute=none", "optimizer_sharding=none", "gpu=A100-40", "zone=a"})
+    ASSERT_TRUE(add_pin(pin, pins).has_value()) << pin;
+  EXPECT_TRUE(broken_pins(plan, pins).empty());
+  pins = {};
+  for (const char* pin : {"pipeline_parallel=4", "data_parallel=1", "tensor_parallel=1", "micro_batch=8",
+                          "schedule=gpipe", "recompute=full", "optimizer_sharding=zero1", "gpu=V100-16", "gpu=cpu"})
+    ASSERT_TRUE(add_pin(pin, pins).has_value()) << pin;
+  pins.most_tensor_parallel = 2;
+  const std::vector<std::string> expected{"its data_parallel is 2, --pin data_parallel=1",
+                                          "its schedule is 1f1b, --pin schedule=gpipe",
+                                          "its optimizer_sharding is none, --pin optimizer_sharding=zero1",
+                                          "its pipeline_parallel is 2, --pin pipeline_parallel=4",
+                                          "its micro_batch is 2, --pin micro_batch=8",
+                                          "its tensor_parallel is 4, --pin tensor_parallel=1",
+                                          "its recompute is none, --pin recompute=full",
+                                          "its gpu is A100-40, --pin gpu=V100-16,gpu=cpu",
+                                          "its tensor_parallel is 4, --max-tensor-parallel allows 2"};
+  EXPECT_EQ(broken_pins(plan, pins), expected);
 }
 
 TEST(WhyNot, ComparesPartByPartAndNamesWhatForbidsThePlan) {
@@ -173,6 +218,11 @@ TEST(WhyNot, ComparesPartByPartAndNamesWhatForbidsThePlan) {
   EXPECT_TRUE(has(text, "Yours cannot be chosen: it takes 16 devices, --max-gpus allows 8.")) << text;
   EXPECT_TRUE(has(text, "Yours is 25% slower: bubble +22%")) << text;
   EXPECT_TRUE(has(text, "bubble                   3.50 s     0 s      +21.9%")) << text;
+}
+
+TEST(WhyNot, APlanThatIsFasterIsSoByItsIterationsPerSecond) {
+  // 16 s instead of 20 s: 25% more iterations, as a bound would say it.
+  EXPECT_TRUE(has(why_not(one_stage(), two_stages(), {}), "Yours is 25% faster: "));
 }
 
 TEST(WhyNot, SaysWhenItIsTheSamePlan) {

@@ -132,7 +132,7 @@ TEST(Framework, OurRuntimeTrainsInFp32AndSaysWhatItAssumes) {
   EXPECT_FALSE(framework->state_of(Precision::bf16).has_value());
   EXPECT_EQ(framework->base, Bytes(1073741824));
   EXPECT_TRUE(framework->base_source.starts_with("assumption"));
-  EXPECT_FALSE(framework->supports_recompute);
+  EXPECT_TRUE(framework->supports_recompute);
   EXPECT_TRUE(framework->supports(Schedule::one_f_one_b));
   EXPECT_FALSE(framework->supports(Schedule::gpipe));
   EXPECT_TRUE(Framework{}.supports(Schedule::interleaved_1f1b));

@@ -354,10 +354,9 @@ RC_GTEST_PROP(FullSearch, EqualsBruteForce, ()) {
   RC_ASSERT(is_close(found->bound.bound, value_of(world.request.objective, best)));
 }
 
-RC_GTEST_PROP(FullSearch, BoundIsNeverBetterForTheUserThanWhatIsPossible, ()) {
-  PlannerWorld world = small_world();
-  add_limits(world);
-  const double best = BruteForce(world, world.request).best();
+void check_bound(const PlannerWorld& world, std::size_t least_places) {
+  std::optional<Plan> plan;
+  const double best = BruteForce(world, world.request).best(&plan);
   RC_PRE(best < none);
   const Profile profile(world.data);
   simulator::Environment env = world.environment(profile);
@@ -365,10 +364,38 @@ RC_GTEST_PROP(FullSearch, BoundIsNeverBetterForTheUserThanWhatIsPossible, ()) {
   env.costs = &costs;
   const auto space = planner::make_search_space(world.request, env);
   RC_ASSERT(space.has_value());
+  RC_PRE(space->places.size() >= least_places);
   planner::StagePrices prices(world.request, *space, env);
-  const double bound = planner::relax(prices, best).least_score;
-  if (bound > best * (1.0 + 1e-9)) RC_LOG() << text_of(world) << "best: " << best << ", bound: " << bound << "\n";
+  // What is claimed lies below the plan that was found; only with a worse one could it be wrong.
+  const double found = best * *rc::gen::element(1.0, 1.003, 1.02, 1.1, 1.5, 3.0);
+  const double bound = planner::relax(prices, found).least_score;
+  if (bound > best * (1.0 + 1e-9))
+    RC_LOG() << text_of(world) << "best: " << best << ", bound: " << bound << "\n" << plan_to_toml(*plan);
   RC_ASSERT(bound <= best * (1.0 + 1e-9));
+}
+
+RC_GTEST_PROP(FullSearch, BoundIsNeverBetterForTheUserThanWhatIsPossible, ()) {
+  PlannerWorld world = small_world();
+  add_limits(world);
+  check_bound(world, 1);
+}
+
+// Where there are many places, the bound tells plans apart by the zones of their layers.
+RC_GTEST_PROP(FullSearch, BoundOfManyPlacesIsNeverBetterForTheUserThanWhatIsPossible, ()) {
+  PlannerWorld world({.gpus = 6, .types = 3, .layers = 3, .global_batch = 4});
+  RC_PRE(world.cluster.zones.size() == 2 && world.gpu_types.size() == 3);
+  NodeGroup device = world.cluster.groups.front();
+  device.count = device.gpus_per_node = 1;
+  world.cluster.groups.clear();
+  for (const Zone& zone : world.cluster.zones)
+    for (const std::string& gpu : world.gpu_types) {
+      device.gpu = gpu;
+      device.zone = zone.name;
+      world.cluster.groups.push_back(device);
+    }
+  RC_PRE(!world.allowed_micro_batches().empty());
+  make_small(world);
+  check_bound(world, 5);
 }
 
 RC_GTEST_PROP(FullSearch, EveryPlanIsValidAndFitsWithTheMargin, ()) {

@@ -114,6 +114,8 @@ TEST(Planner, IsAtLeastAsGoodAsEveryPlanOfAlikePipelines) {
 TEST(Planner, TheMarginOfMemoryStaysFree) {
   World world;
   planner::Request wanted = request(8);
+  wanted.pins.recompute = Recompute::none;
+  wanted.pins.optimizer_sharding = OptimizerSharding::none;
   const auto most_memory = [&] {
     const auto found = world.search(wanted);
     EXPECT_TRUE(found.has_value()) << found.error().message();

@@ -1,6 +1,7 @@
 // The layer chain and a batch of measurements on one rank: what too little memory does, and which layers are run.
 #include <gtest/gtest.h>
 
+#include "../fakes/thread_communicator.hpp"
 #include "profiler/layer_batch.hpp"
 #include "profiler/layer_chain.hpp"
 #include "runtime/cpu/cpu_device.hpp"
@@ -16,39 +17,14 @@ const std::set<LayerKind> all_kinds{LayerKind::embedding, LayerKind::block, Laye
 
 Model tiny() { return *find_model("tiny-gpt", SAILOR_SOURCE_DIR "/profiles/models"); }
 
-/// The only rank of a job: what measure_batch() agrees on is what it has.
-class Alone final : public runtime::Communicator {
- public:
-  int rank() const override { return 0; }
-  int size() const override { return 1; }
-  std::unique_ptr<runtime::Request> send_later(const void*, std::size_t, int, runtime::MessageKind) override {
-    throw std::logic_error("nobody to send to");
-  }
-  std::unique_ptr<runtime::Request> receive_later(void*, std::size_t, int, runtime::MessageKind) override {
-    throw std::logic_error("nobody to receive from");
-  }
-  void all_reduce_sum(float*, std::int64_t) override {}
-  void all_gather(float*, std::int64_t) override {}
-  void reduce_scatter_sum(float*, std::int64_t) override {}
-  void broadcast(void*, std::size_t, int) override {}
-  void barrier() override {}
-  void idle_barrier() override {}
-  double sum(double value) override { return value; }
-  double max(double value) override { return value; }
-  double min(double value) override { return value; }
-  std::vector<std::string> gather(const std::string& text) override { return {text}; }
-  std::unique_ptr<Communicator> subgroup(const std::vector<int>&) override { return std::make_unique<Alone>(); }
-  std::string host() const override { return "here"; }
-  [[noreturn]] void abort(const std::string& message) override { throw std::runtime_error(message); }
-};
-
 Batch batch_of(
     const Model& model, const std::vector<int>& sizes, BatchSettings settings, runtime::Device& device,
     const std::function<bool()>& stop = [] { return false; }) {
-  Alone alone;
+  // The only rank of a job: what measure_batch() agrees on is what it has.
+  const std::unique_ptr<runtime::Communicator> alone = runtime::test::lone_communicator();
   std::map<int, int> passes;
   settings.sequence_length = 16;
-  return measure_batch(model, sizes, settings, passes, device, alone, stop);
+  return measure_batch(model, sizes, settings, passes, device, *alone, stop);
 }
 
 TEST(CpuDevice, RefusesMemoryAboveItsLimitAndSaysHowMuchThereIs) {

@@ -4,7 +4,9 @@
 #include <cmath>
 #include <limits>
 
+#include "profile/provenance.hpp"
 #include "profile/run_file.hpp"
+#include "profile/table.hpp"
 #include "tests/unit/profile_samples.hpp"
 
 namespace sailor {
@@ -26,6 +28,9 @@ RunRecord sample_run() {
                          .host = "nid00" + std::to_string(i),
                          .peak_tensor_memory = Bytes(1000.0 + i),
                          .peak_resident_memory = Bytes(9000.0 - i)});
+  run.parts.push_back({.iteration = 3,
+                       .wait_gradient = {.mean = Seconds(0.5), .slowest = Seconds(0.75)},
+                       .update = {.mean = Seconds(0.125), .slowest = Seconds(0.25)}});
   return run;
 }
 
@@ -44,6 +49,10 @@ TEST_F(RunFile, ReadsBack) {
   EXPECT_EQ(run->ranks[2].stage, 2);
   EXPECT_EQ(run->ranks[2].peak_tensor_memory, Bytes(1002.0));
   EXPECT_EQ(run->provenance.host, "nid001,nid002");
+  ASSERT_EQ(run->parts.size(), 1U);
+  EXPECT_EQ(run->parts[0].iteration, 3);
+  EXPECT_EQ(run->parts[0].wait_gradient.mean, Seconds(0.5));
+  EXPECT_EQ(run->parts[0].update.slowest, Seconds(0.25));
   // Iterations 2, 3, 4 took 3, 4, 5 s.
   EXPECT_EQ(run->iteration_time().median, Seconds(4.0));
   EXPECT_EQ(run->iteration_time().samples, 3);
@@ -57,6 +66,34 @@ TEST_F(RunFile, RunThatDivergedIsKept) {
   auto again = load_run(file("run.h5"));
   ASSERT_TRUE(again) << again.error().message();
   EXPECT_TRUE(std::isinf(again->iterations[4].loss));
+}
+
+TEST_F(RunFile, FilesOfBeforeThePartsWereKeptAreRead) {
+  const RunRecord run = sample_run();
+  auto out = hdf5::FileWriter::create(file("run.h5"));
+  ASSERT_TRUE(out);
+  ASSERT_TRUE(hdf5::write_header(*out, hdf5::run_kind, run.provenance));
+  ASSERT_TRUE(out->attribute("warm_up_iterations", std::int64_t{2}));
+  ASSERT_TRUE(out->text("plan", run.plan_toml));
+  const hdf5::Table<IterationRecord> iterations(
+      "iterations", {hdf5::integer<IterationRecord>("iteration", SAILOR_MEMBER(iteration), {}),
+                     hdf5::number<IterationRecord>("loss", "nat/token", SAILOR_MEMBER(loss)),
+                     hdf5::quantity<IterationRecord>("time_s", "s", SAILOR_MEMBER(time))});
+  ASSERT_TRUE(iterations.write(*out, run.iterations));
+  const hdf5::Table<RankRecord> ranks(
+      "ranks", {hdf5::integer<RankRecord>("rank", SAILOR_MEMBER(rank), {}),
+                hdf5::integer<RankRecord>("pipeline", SAILOR_MEMBER(pipeline), {}),
+                hdf5::integer<RankRecord>("stage", SAILOR_MEMBER(stage), {}),
+                hdf5::integer<RankRecord>("tensor_parallel_index", SAILOR_MEMBER(tensor_parallel_index), {}),
+                hdf5::text<RankRecord>("host", SAILOR_MEMBER(host)),
+                hdf5::quantity<RankRecord>("peak_tensor_memory_bytes", "byte", SAILOR_MEMBER(peak_tensor_memory)),
+                hdf5::quantity<RankRecord>("peak_resident_memory_bytes", "byte", SAILOR_MEMBER(peak_resident_memory))});
+  ASSERT_TRUE(ranks.write(*out, run.ranks));
+  ASSERT_TRUE(out->close());
+  const auto again = load_run(file("run.h5"));
+  ASSERT_TRUE(again) << again.error().message();
+  EXPECT_TRUE(again->parts.empty());
+  EXPECT_EQ(again->iterations.size(), 5U);
 }
 
 TEST_F(RunFile, DamagedRunsAreRefused) {

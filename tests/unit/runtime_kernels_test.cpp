@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <complex>
 #include <limits>
 #include <map>
 #include <memory>
@@ -111,11 +112,19 @@ TEST_F(CpuKernels, GatheringAndScatteringRowsAreInverse) {
   const Floats table{1, 2, 3, 4, 5, 6};
   const std::vector<std::int32_t> tokens{2, 0, 2};
   Floats rows(6);
-  device->gather_rows(table.data(), tokens.data(), 3, 2, rows.data());
+  device->gather_rows(table.data(), {0, 3}, tokens.data(), 3, 2, rows.data());
   EXPECT_EQ(rows, (Floats{5, 6, 1, 2, 5, 6}));
   Floats gradient(6, 0.0f);
-  device->scatter_add_rows(gradient.data(), tokens.data(), 3, 2, rows.data());
+  device->scatter_add_rows(gradient.data(), {0, 3}, tokens.data(), 3, 2, rows.data());
   EXPECT_EQ(gradient, (Floats{1, 2, 0, 0, 10, 12}));  // row 2 twice
+  // The same table as rows 5 to 7 of a larger one.
+  const std::vector<std::int32_t> others{7, 4, 5, 8};
+  Floats some(8);
+  device->gather_rows(table.data(), {5, 8}, others.data(), 4, 2, some.data());
+  EXPECT_EQ(some, (Floats{5, 6, 0, 0, 1, 2, 0, 0}));
+  const Floats ones(8, 1.0f);
+  device->scatter_add_rows(gradient.data(), {5, 8}, others.data(), 4, 2, ones.data());
+  EXPECT_EQ(gradient, (Floats{2, 3, 0, 0, 11, 13}));
 }
 
 TEST_F(CpuKernels, LayerNormEqualsPlainLoopsAlsoFarFromZero) {
@@ -170,6 +179,137 @@ TEST_F(CpuKernels, LayerNormEqualsPlainLoopsAlsoFarFromZero) {
   expect_close(got_bias, bias_gradient, 1e-5);
 }
 
+TEST_F(CpuKernels, RmsNormEqualsPlainLoops) {
+  const std::size_t rows = 3;
+  const std::size_t width = 37;
+  const Floats x = noise(rows * width, 5, 4.0f);
+  const Floats weight = noise(width, 6);
+  const Floats output_gradient = noise(rows * width, 8);
+  Doubles expected(rows * width);
+  Doubles input_gradient(rows * width);
+  Doubles weight_gradient(width, 1.0);
+  for (std::size_t r = 0; r < rows; ++r) {
+    const auto at = [&](std::size_t i) { return r * width + i; };
+    double squares = 0.0;
+    for (std::size_t i = 0; i < width; ++i) squares += double{x[at(i)]} * x[at(i)] / static_cast<double>(width);
+    const double root = std::sqrt(squares + 0.5);
+    double product = 0.0;  // of the output's gradient and the input
+    for (std::size_t i = 0; i < width; ++i) {
+      expected[at(i)] = x[at(i)] / root * weight[i];
+      weight_gradient[i] += double{output_gradient[at(i)]} * x[at(i)] / root;
+      product += double{output_gradient[at(i)]} * weight[i] * x[at(i)];
+    }
+    // y_j = w_j x_j / root, d root / d x_i = x_i / (width root).
+    for (std::size_t i = 0; i < width; ++i)
+      input_gradient[at(i)] = double{output_gradient[at(i)]} * weight[i] / root -
+                              x[at(i)] * product / (static_cast<double>(width) * root * root * root);
+  }
+  const NormShape shape{static_cast<std::int64_t>(rows), static_cast<std::int64_t>(width), 0.5f};
+  Floats output(rows * width);
+  Floats reciprocal(rows);
+  device->rms_norm_forward(shape, x.data(), weight.data(), output.data(), reciprocal.data());
+  expect_close(output, expected, 3e-6);
+  Floats gradient = output_gradient;
+  Floats got_weight(width, 1.0f);
+  device->rms_norm_backward(shape, x.data(), reciprocal.data(), weight.data(), gradient.data(), got_weight.data());
+  expect_close(gradient, input_gradient, 3e-6);
+  expect_close(got_weight, weight_gradient, 1e-5);
+}
+
+TEST_F(CpuKernels, SwigluEqualsItsFormulaAndSlopes) {
+  const std::size_t rows = 3;
+  const std::size_t width = 21;
+  Floats input = noise(rows * 2 * width, 4, 3.0f);
+  input[0] = -100.0f;  // both ends, where exp would leave its range
+  input[1] = 100.0f;
+  const Floats output_gradient = noise(rows * width, 5);
+  const auto silu = [](double x) { return x / (1.0 + std::exp(-x)); };
+  Doubles expected(rows * width);
+  Doubles gradient(rows * 2 * width);
+  for (std::size_t r = 0; r < rows; ++r)
+    for (std::size_t i = 0; i < width; ++i) {
+      const double gate = input[r * 2 * width + i];
+      const double up = input[r * 2 * width + width + i];
+      const double dy = output_gradient[r * width + i];
+      expected[r * width + i] = silu(gate) * up;
+      gradient[r * 2 * width + i] = dy * up * (silu(gate + 1e-5) - silu(gate - 1e-5)) / 2e-5;
+      gradient[r * 2 * width + width + i] = dy * silu(gate);
+    }
+  Floats output(rows * width);
+  device->swiglu_forward(input.data(), output.data(), rows, width);
+  expect_close(output, expected, 1e-5);
+  output = output_gradient;
+  device->swiglu_backward(input.data(), output.data(), rows, width);
+  expect_close(output, expected, 1e-5);
+  expect_close(input, gradient, 1e-5);
+}
+
+TEST_F(CpuKernels, RotaryTurnsQueriesAndKeysByTheirPositionAndBack) {
+  const AttentionShape shape{
+      .sequences = 2, .sequence_length = 5, .heads = 4, .key_value_heads = 2, .head_width = 6, .score_scale = 1.0f};
+  ASSERT_EQ(shape.projected_width(), 48);
+  const Floats before = noise(10 * 48, 12);
+  Doubles expected(before.begin(), before.end());
+  for (std::size_t token = 0; token < 10; ++token)
+    for (std::size_t head = 0; head < 6; ++head)  // 4 of queries, 2 of keys; values stay
+      for (std::size_t i = 0; i < 3; ++i) {
+        const std::size_t at = token * 48 + head * 6 + i;
+        const std::complex<double> pair(before[at], before[at + 3]);
+        const double angle = static_cast<double>(token % 5) * std::pow(10.0, -2.0 * static_cast<double>(i) / 6.0);
+        const std::complex<double> turned = pair * std::polar(1.0, angle);
+        expected[at] = turned.real();
+        expected[at + 3] = turned.imag();
+      }
+  Floats values = before;
+  device->rotary(shape, 10.0, false, values.data());
+  expect_close(values, expected, 1e-6);
+  device->rotary(shape, 10.0, true, values.data());
+  expect_close(values, Doubles(before.begin(), before.end()), 1e-6);
+}
+
+TEST_F(CpuKernels, CrossEntropyOverADividedVocabularyEqualsThatOfTheWhole) {
+  const std::size_t rows = 4;
+  const std::size_t classes = 45;
+  Floats logits = noise(rows * classes, 9, 5.0f);
+  for (std::size_t i = 0; i < classes; ++i) logits[i] += 500.0f;
+  const std::vector<std::int32_t> targets{3, 44, 0, 17};
+  // Parts [0, 1), [1, 17), [17, 45), as three devices would have them.
+  const std::vector<Range> parts{{0, 1}, {1, 17}, {17, 45}};
+  std::vector<Floats> divided;
+  Floats maxima(rows, -std::numeric_limits<float>::infinity());
+  for (const Range& part : parts) {
+    Floats& mine = divided.emplace_back();
+    for (std::size_t r = 0; r < rows; ++r)
+      mine.insert(mine.end(), &logits[r * classes] + part.first, &logits[r * classes] + part.last);
+    Floats of_part(rows);
+    device->row_maxima(mine.data(), rows, part.size(), of_part.data());
+    for (std::size_t r = 0; r < rows; ++r) maxima[r] = std::max(maxima[r], of_part[r]);
+  }
+  Floats sums(rows, 0.0f);
+  Floats target_logits(rows, 0.0f);
+  for (std::size_t p = 0; p < parts.size(); ++p) {
+    Floats sums_of_part(rows);
+    Floats targets_of_part(rows);
+    device->softmax_sums(divided[p].data(), maxima.data(), parts[p], targets.data(), rows, sums_of_part.data(),
+                         targets_of_part.data());
+    device->add(sums.data(), sums_of_part.data(), rows);
+    device->add(target_logits.data(), targets_of_part.data(), rows);
+  }
+  double expected_loss = 0.0;
+  device->softmax_cross_entropy(logits.data(), targets.data(), rows, classes, 0.5f, &expected_loss);
+  for (std::size_t p = 0; p < parts.size(); ++p) {
+    double loss = 1.0;
+    device->softmax_gradient(divided[p].data(), sums.data(), target_logits.data(), parts[p], targets.data(), rows, 0.5f,
+                             &loss);
+    EXPECT_NEAR(loss, 1.0 + expected_loss, 1e-5);  // whole on each
+    for (std::size_t r = 0; r < rows; ++r)
+      for (std::int64_t c = parts[p].first; c < parts[p].last; ++c)
+        EXPECT_NEAR(
+            divided[p][r * static_cast<std::size_t>(parts[p].size()) + static_cast<std::size_t>(c - parts[p].first)],
+            logits[r * classes + static_cast<std::size_t>(c)], 1e-6);
+  }
+}
+
 TEST_F(CpuKernels, CrossEntropyEqualsPlainLoopsAlsoForLargeLogits) {
   const std::size_t rows = 4;
   const std::size_t classes = 45;
@@ -218,12 +358,15 @@ struct NaiveAttention {
 NaiveAttention naive_attention(const AttentionShape& shape, const Floats& projected, const Floats& output_gradient) {
   const auto length = static_cast<std::size_t>(shape.sequence_length);
   const auto width = static_cast<std::size_t>(shape.width());
+  const auto key_value_width = static_cast<std::size_t>(shape.key_value_width());
+  const auto group = static_cast<std::size_t>(shape.heads / shape.key_value_heads);
   const auto d = static_cast<std::size_t>(shape.head_width);
   NaiveAttention result{Doubles(output_gradient.size(), 0.0), Doubles(projected.size(), 0.0)};
   for (std::size_t s = 0; s < static_cast<std::size_t>(shape.sequences); ++s)
     for (std::size_t h = 0; h < static_cast<std::size_t>(shape.heads); ++h) {
       const auto at = [&](std::size_t token, std::size_t part) {
-        return (s * length + token) * 3 * width + part * width + h * d;
+        const std::size_t row = (s * length + token) * (width + 2 * key_value_width);
+        return part == 0 ? row + h * d : row + width + (part - 1) * key_value_width + h / group * d;
       };
       for (std::size_t i = 0; i < length; ++i) {
         const std::size_t first = shape.window == 0 || i + 1 < static_cast<std::size_t>(shape.window)
@@ -260,34 +403,51 @@ NaiveAttention naive_attention(const AttentionShape& shape, const Floats& projec
   return result;
 }
 
+void expect_attention(Device& device, const AttentionShape& shape) {
+  SCOPED_TRACE(testing::Message() << "length " << shape.sequence_length << ", window " << shape.window << ", "
+                                  << shape.heads << " heads, " << shape.key_value_heads << " of keys and values");
+  const auto tokens = static_cast<std::size_t>(shape.tokens());
+  const std::size_t projected_size = tokens * static_cast<std::size_t>(shape.projected_width());
+  const std::size_t output_size = tokens * static_cast<std::size_t>(shape.width());
+  const Floats projected = noise(projected_size, 10);
+  const Floats output_gradient = noise(output_size, 11);
+  const NaiveAttention expected = naive_attention(shape, projected, output_gradient);
+  Floats output(output_size);
+  Floats log_sum(tokens * static_cast<std::size_t>(shape.heads));
+  device.attention_forward(shape, projected.data(), output.data(), log_sum.data());
+  expect_close(output, expected.output, 5e-6);
+  Floats gradient(projected_size, 123.0f);  // must be overwritten
+  device.attention_backward(shape, projected.data(), output.data(), log_sum.data(), output_gradient.data(),
+                            gradient.data());
+  expect_close(gradient, expected.gradient, 3e-5);
+}
+
 TEST_F(CpuKernels, AttentionEqualsTheFullMatrixForWholeAndPartialBlocksAndWindows) {
-  for (const std::int64_t length : {1, 7, 64, 150}) {
-    for (const std::int64_t window : {0, 1, 5, 70, 1000}) {
-      SCOPED_TRACE(testing::Message() << "length " << length << ", window " << window);
-      const AttentionShape shape{.sequences = 2,
+  for (const std::int64_t length : {1, 7, 64, 150})
+    for (const std::int64_t window : {0, 1, 5, 70, 1000})
+      expect_attention(*device, {.sequences = 2,
                                  .sequence_length = length,
                                  .heads = 3,
+                                 .key_value_heads = 3,
                                  .head_width = 8,
                                  .score_scale = 0.35f,
-                                 .window = window};
-      const auto tokens = static_cast<std::size_t>(shape.tokens());
-      const Floats projected = noise(tokens * 72, 10);
-      const Floats output_gradient = noise(tokens * 24, 11);
-      const NaiveAttention expected = naive_attention(shape, projected, output_gradient);
-      Floats output(tokens * 24);
-      Floats log_sum(tokens * 3);
-      device->attention_forward(shape, projected.data(), output.data(), log_sum.data());
-      expect_close(output, expected.output, 5e-6);
-      Floats gradient(tokens * 72, 123.0f);  // must be overwritten
-      device->attention_backward(shape, projected.data(), output.data(), log_sum.data(), output_gradient.data(),
-                                 gradient.data());
-      expect_close(gradient, expected.gradient, 3e-5);
-    }
-  }
+                                 .window = window});
+}
+
+TEST_F(CpuKernels, QueryHeadsThatShareKeysAndValuesSumTheirGradients) {
+  for (const std::int64_t key_value_heads : {1, 2, 3})
+    for (const std::int64_t window : {0, 9})
+      expect_attention(*device, {.sequences = 2,
+                                 .sequence_length = 70,
+                                 .heads = 6,
+                                 .key_value_heads = key_value_heads,
+                                 .head_width = 8,
+                                 .score_scale = 0.35f,
+                                 .window = window});
 }
 
 TEST_F(CpuKernels, WorkspaceOfAttentionCountsAsTensorMemory) {
-  const AttentionShape shape{.sequences = 1, .sequence_length = 64, .heads = 1, .head_width = 8};
+  const AttentionShape shape{.sequences = 1, .sequence_length = 64, .heads = 1, .key_value_heads = 1, .head_width = 8};
   const Floats projected = noise(64 * 24, 1);
   Floats output(64 * 8);
   Floats log_sum(64);

@@ -38,7 +38,7 @@ TEST(Simulator, OneRankIsTheSumOfItsLayers) {
 }
 
 TEST(Simulator, TwoStagesWaitForEachOther) {
-  simulator::Timeline timeline;
+  Timeline timeline;
   const auto p = World().predict(World::plan(1, {{0, 3}, {3, 6}}, 4), &timeline);
   ASSERT_TRUE(p.has_value()) << p.error().message();
   // Forward and backward: 5 + 9 s on stage 0, 5 + 10 on stage 1. Stage 1 computes 15 s for each micro-batch, and
@@ -84,7 +84,7 @@ TEST(Simulator, TheLongestPartBoundsAnIteration) {
 TEST(Simulator, PipelinesOfDifferentDepthReduceAsTheyGetThere) {
   World world;
   world.add_all_reduce(3, 4.0);
-  simulator::Timeline timeline;
+  Timeline timeline;
   const auto p =
       world.predict(World::join(World::plan(1, {{0, 3}, {3, 6}}, 3), World::plan(1, {{0, 6}}, 1)), &timeline);
   ASSERT_TRUE(p.has_value()) << p.error().message();
@@ -94,9 +94,8 @@ TEST(Simulator, PipelinesOfDifferentDepthReduceAsTheyGetThere) {
   // Layers [3, 6) of stage 1 and the short pipeline: 53-56. Layers [0, 3) of stage 0 and the short pipeline: 62-65. The
   // tied matrix of all three: 65-69.
   std::vector<double> starts;
-  for (const simulator::TimelineEvent& event : timeline.events)
-    if (event.activity == simulator::Activity::reduce && event.pipeline_entry == 1)
-      starts.push_back(event.start.value());
+  for (const TimelineEvent& event : timeline.events)
+    if (event.activity == Activity::reduce && event.pipeline_entry == 1) starts.push_back(event.start.value());
   EXPECT_EQ(starts, (std::vector<double>{53, 62, 65}));
   EXPECT_DOUBLE_EQ(p->synchronization_time.value(), 69.0 - 62.0);
   EXPECT_DOUBLE_EQ(p->stages[2].synchronization.value(), 3.0 + 3.0 + 4.0);

@@ -1,5 +1,5 @@
 // The trace of a timeline: what a viewer of Chrome trace events reads of it.
-#include "simulator/trace.hpp"
+#include "plan/trace.hpp"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -16,7 +16,7 @@
 
 #include "core/files.hpp"
 
-namespace sailor::simulator {
+namespace sailor {
 namespace {
 
 namespace fs = std::filesystem;
@@ -180,6 +180,49 @@ TEST(Trace, OneRankStandsForThoseAlike) {
     }
 }
 
+/// What by_hand() says of stages, of every rank: rank r a tenth of a millisecond times r later.
+Timeline by_rank(const Plan& plan) {
+  Timeline timeline;
+  for (const RankRole& role : rank_roles(plan))
+    for (TimelineEvent event : by_hand().events)
+      if (event.stage == role.stage) {
+        event.rank = role.rank;
+        event.start += Seconds(role.rank * 1e-4);
+        event.end += Seconds(role.rank * 1e-4);
+        timeline.events.push_back(event);
+      }
+  timeline.length = Seconds(12.5e-3);
+  return timeline;
+}
+
+TEST(Trace, MeasuredRanksHaveTracksOfTheirOwnWithTheSameNames) {
+  const json trace = parsed(six_ranks(), by_rank(six_ranks()));
+  EXPECT_EQ(track_names(trace), track_names(parsed(six_ranks(), by_hand())));
+  for (const auto& [track, events] : tracks(trace)) {
+    const int rank = track.second / 2;
+    std::vector<json> busy;
+    for (const json& event : events)
+      if (event.at("name") != "idle") busy.push_back(event);
+    // Stage 0 begins with its forward pass at 0, stage 1 receives at 1 ms; what overlaps begins at 7 ms.
+    const double first = track.second % 2 == 1 ? 7000.0 : rank % 3 == 2 ? 1000.0 : 0.0;
+    EXPECT_NEAR(busy.front().at("ts").get<double>(), first + 100.0 * rank, 1e-3) << rank;
+  }
+  std::map<int, std::vector<json>> arrows;
+  for (const json& event : trace.at("traceEvents"))
+    if (event.at("ph") == "s" || event.at("ph") == "f") arrows[event.at("id")].push_back(event);
+  ASSERT_EQ(arrows.size(), 4U);  // from and to the only rank of stage 1, in both pipelines
+  for (const auto& [id, ends] : arrows) EXPECT_EQ(ends.size(), 2U);
+}
+
+TEST(Trace, RanksThatThePlanDoesNotHaveAreRefused) {
+  Timeline timeline = by_rank(six_ranks());
+  timeline.events.back().rank = 6;
+  EXPECT_EQ(to_trace_json(six_ranks(), timeline).error().message(),
+            "the timeline has an event of rank 6; the plan has 6 ranks");
+  timeline.events.back().rank = -1;  // some with and some without
+  EXPECT_EQ(to_trace_json(six_ranks(), timeline).error().code, ErrorCode::failure);
+}
+
 TEST(Trace, RoundingNeitherCrossesNorLosesTime) {
   // Thirds of a nanosecond add up to no whole ones.
   Timeline timeline;
@@ -245,4 +288,4 @@ TEST(Trace, IsWrittenWholeOrNotAtAll) {
 }
 
 }  // namespace
-}  // namespace sailor::simulator
+}  // namespace sailor

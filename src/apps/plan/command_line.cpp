@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <map>
 #include <set>
 
 #include "apps/inputs.hpp"
@@ -30,6 +32,10 @@ Result<void> check_training_length(const Options& options) {
     if (options.has(limit) && !length)
       return conflict(fmt::format("--{} limits the whole training, but its length is not known", limit),
                       "say it with --tokens N or --iterations N");
+  for (const char* amount : {"tokens", "iterations"})
+    if (options.has(amount) && std::trunc(options.number(amount)) != options.number(amount))
+      return conflict(fmt::format("--{} {:.17g} is no whole number", amount, options.number(amount)),
+                      fmt::format("write --{} 1e6, for example", amount));
   return {};
 }
 
@@ -43,6 +49,19 @@ Result<void> check_cost_model(const Options& options) {
   return {};
 }
 
+/// A part of the plan can be pinned to one value; of devices and zones there may be several.
+Result<void> check_pins(const std::vector<std::string>& pins) {
+  std::map<std::string, std::string, std::less<>> kept;
+  for (const std::string& pin : pins) {
+    const std::string key = pin.substr(0, pin.find('='));
+    if (key == "gpu" || key == "zone") continue;
+    if (const auto [other, fresh] = kept.emplace(key, pin); !fresh && other->second != pin)
+      return conflict(fmt::format("--pin {} and --pin {} contradict each other", other->second, pin),
+                      "leave out one of them");
+  }
+  return {};
+}
+
 Result<void> check_trace(const Options& options) {
   if (!options.has("availability-trace")) {
     for (const char* option : {"reconfiguration-time", "last-step"})
@@ -51,7 +70,7 @@ Result<void> check_trace(const Options& options) {
                         "name it with --availability-trace FILE");
     return {};
   }
-  for (const char* option : {"pareto", "explain", "why-not", "partition", "save-cluster", "output", "exclude"})
+  for (const char* option : {"pareto", "explain", "why-not", "partition", "save-cluster", "output", "exclude", "top"})
     if (options.given(option))
       return conflict(fmt::format("--{} does not go with --availability-trace", option),
                       "leave out one of them: a trace is answered with one plan for each step");
@@ -110,6 +129,7 @@ Result<planner::Request> read_request(const Options& options, const Model& model
     request.iterations = std::ceil(options.number("tokens") /
                                    (static_cast<double>(request.job.global_batch) * request.job.sequence_length));
 
+  SAILOR_CHECK(check_pins(options.texts("pin")));
   for (const std::string& pin : options.texts("pin")) SAILOR_CHECK(planner::add_pin(pin, request.pins));
   for (std::string& name : request.pins.gpus) {
     const auto type = gpus.find(name);
@@ -125,6 +145,12 @@ Result<planner::Request> read_request(const Options& options, const Model& model
                                 *pins.most_tensor_parallel),
                     "leave out one of them");
   if (by_artifact(options)) {
+    const auto known = profile.precisions(model.name);
+    if (!known.empty() && std::find(known.begin(), known.end(), request.job.precision) == known.end())
+      return conflict(fmt::format("--precision {}: the profile has no such times of {}, and the artifact's cost model "
+                                  "estimates none",
+                                  to_string(request.job.precision), model.name),
+                      "leave out --precision or --cost-model artifact");
     const planner::Pins& pins = request.pins;
     const char* beyond = pins.schedule.value_or(Schedule::one_f_one_b) != Schedule::one_f_one_b ? "schedule"
                          : pins.recompute.value_or(Recompute::none) != Recompute::none          ? "recompute"

@@ -9,6 +9,7 @@
 
 #include "apps/reports.hpp"
 #include "core/terminal.hpp"
+#include "planner/explain.hpp"
 #include "planner/outline.hpp"
 
 namespace sailor::apps {
@@ -82,11 +83,16 @@ std::string rows_table(const planner::Request& request, const std::vector<Row>& 
          "of B\nsequences, nM: M of them per pipeline and iteration, 2x6: two stages of 6 layers each\n";
 }
 
-/// "1.3%" of 0.0123: rounded up.
-std::string at_most(double share) {
-  const double percent = share * 100.0;
-  return percent < 10.0 ? fmt::format("{:.1f}%", std::ceil(percent * 10.0 - 1e-6) / 10.0)
-                        : fmt::format("{:.0f}%", std::ceil(percent - 1e-6));
+std::string stop_text(planner::Stop stop) {
+  switch (stop) {
+    case planner::Stop::time_limit:
+      return " The search stopped at its time limit: with more time it may find something better.";
+    case planner::Stop::work_limit:
+      return " The search stopped at its work limit.";
+    case planner::Stop::done:
+      break;
+  }
+  return "";
 }
 
 std::string bound_text(const planner::Request& request, const planner::Bound& bound, planner::Stop stop,
@@ -100,23 +106,24 @@ std::string bound_text(const planner::Request& request, const planner::Bound& bo
   else if (bound.gap <= 0.0)
     text = fmt::format("No plan of the space is {} ({}).", better, judge);
   else
-    text = fmt::format("No plan of the space is more than {} {} ({}).", at_most(bound.gap), better, judge);
-  if (stop == planner::Stop::time_limit)
-    text += " The search stopped at its time limit: with more time it may find something better.";
-  if (stop == planner::Stop::work_limit) text += " The search stopped at its work limit.";
-  return text + "\n";
+    text = fmt::format("No plan of the space is more than {} {} ({}).", planner::at_most(bound.gap), better, judge);
+  return text + stop_text(stop) + "\n";
 }
 
 template <class SearchOrArtifact>
 std::string title(const planner::Request& request, const SearchOrArtifact& result) {
   const TrainingJob& job = request.job;
-  return fmt::format("{}: the best of {} for {} sequences of {} tokens ({} did not fit into memory)\n\n", job.model,
-                     plural(static_cast<std::size_t>(result.considered), "plan"), job.global_batch, job.sequence_length,
-                     result.did_not_fit);
+  return fmt::format("{}: the best of {} for {} of {} ({} did not fit into memory)\n\n", job.model,
+                     plural(static_cast<std::size_t>(result.considered), "plan"),
+                     plural(static_cast<std::size_t>(job.global_batch), "sequence"),
+                     plural(static_cast<std::size_t>(job.sequence_length), "token"), result.did_not_fit);
 }
 
-constexpr const char* pareto_note =
-    "Pareto front: no plan found is better than any of these in time, money and devices at once.\n";
+std::string pareto_text(const planner::Request& request, const planner::SearchResult& result) {
+  std::string text = "Pareto front: no plan found is better than any of these in time, money and devices at once.";
+  if (result.plans.size() >= request.most_plans) text += " These are spread over it: --top K shows more.";
+  return text + stop_text(result.stop) + "\n";
+}
 
 std::string_view unit_of(planner::Objective objective) {
   switch (objective) {
@@ -170,7 +177,8 @@ std::string plans_report(const planner::Request& request, const planner::SearchR
     published = published || prediction.origin == Origin::published;
   }
   std::string text = title(request, result) + rows_table(request, rows) + "\n";
-  text += request.pareto ? pareto_note : bound_text(request, result.bound, result.stop, "closed form of the time");
+  text += request.pareto ? pareto_text(request, result)
+                         : bound_text(request, result.bound, result.stop, "closed form of the time");
   text += estimates_text({inputs.begin(), inputs.end()});
   return published ? text + published_text() : text;
 }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 #include <vector>
 
 #include "apps/reports.hpp"
@@ -33,6 +34,18 @@ Result<void> check_same_job(const TrainingJob& own, const TrainingJob& asked, co
   return {};
 }
 
+/// The nodes that plans are searched on.
+Cluster searched(const Cluster& cluster, const planner::Request& request) {
+  Cluster left = cluster;
+  left.groups = cluster.usable(request.partition, request.only_idle);
+  const std::vector<std::string>& excluded = request.pins.excluded_nodes;
+  for (NodeGroup& group : left.groups)
+    for (const std::string& node : std::set<std::string>(excluded.begin(), excluded.end()))
+      group.count -= static_cast<int>(std::count(group.nodes.begin(), group.nodes.end(), node));
+  std::erase_if(left.groups, [](const NodeGroup& group) { return group.count <= 0; });
+  return left;
+}
+
 /// What speaks against the plan besides limits and time.
 std::vector<std::string> problems_of(const planner::Candidate& own, const planner::Request& request,
                                      const simulator::Environment& simulated) {
@@ -43,8 +56,9 @@ std::vector<std::string> problems_of(const planner::Candidate& own, const planne
     problems.push_back(fmt::format("it leaves {:.1f}% of a device's memory free, less than --memory-margin {:.1f}%",
                                    own.memory_headroom * 100.0, request.memory_margin * 100.0));
   if (simulated.cluster != nullptr)
-    for (std::string& missing : what_is_missing(own.plan, *simulated.cluster, request.partition))
+    for (std::string& missing : what_is_missing(own.plan, searched(*simulated.cluster, request), request.partition))
       problems.push_back(std::move(missing));
+  for (std::string& pin : planner::broken_pins(own.plan, request.pins)) problems.push_back(std::move(pin));
   return problems;
 }
 

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "apps/reports.hpp"
+#include "core/log.hpp"
 #include "core/terminal.hpp"
 #include "planner/outline.hpp"
 #include "planner/planner.hpp"
@@ -69,12 +70,15 @@ Result<std::vector<planner::TraceStep>> plan_trace(const std::string& path, cons
                                   .measured_only = environment.measured_only,
                                   .costs = &costs};
   };
+  std::set<std::string> left_out;  // said once, not for every step
   planner::Request best_only = request;
   best_only.most_plans = 1;
   const planner::TracePlanner trace_planner{
       .find = [&](const Cluster& cluster) -> Result<planner::PricedPlan> {
         auto found = planner::find_plans(best_only, on(cluster));
         if (!found) return fail(found.error());
+        for (const std::string& what : found->left_out)
+          if (left_out.insert(what).second) spdlog::warn("left out: {}", what);
         planner::Candidate& best = found->plans.front();
         return priced(std::move(best.plan), best.prediction);
       },

@@ -16,9 +16,6 @@ namespace sailor::apps {
 
 namespace {
 
-using simulator::Activity;
-using simulator::TimelineEvent;
-
 constexpr int width = 1200;               // pixels
 constexpr double drawn_width = 1070.0;    // of them, between the axes
 constexpr std::uint32_t idle = 0xececec;  // light grey
@@ -151,7 +148,7 @@ class RowPainter {
 
 }  // namespace
 
-Plot timeline_plot(const Plan& plan, const simulator::Prediction& prediction, const simulator::Timeline& timeline) {
+Plot timeline_plot(const Plan& plan, const simulator::Prediction& prediction, const Timeline& timeline) {
   const Unit unit = unit_for(timeline.length);
   const double length = timeline.length.value() * unit.per_second;
   const double pixel = length / drawn_width;

@@ -3,8 +3,8 @@
 
 #include "apps/plot.hpp"
 #include "plan/plan.hpp"
+#include "plan/timeline.hpp"
 #include "simulator/simulator.hpp"
-#include "simulator/timeline.hpp"
 
 namespace sailor::apps {
 
@@ -13,6 +13,6 @@ inline constexpr std::size_t most_rows = 160;
 
 /// Copies of a pipeline share their rows. What overlaps with computation is a narrow bar below it. Where many events
 /// are narrower than a pixel, pixels of a kind are as frequent as its time.
-Plot timeline_plot(const Plan& plan, const simulator::Prediction& prediction, const simulator::Timeline& timeline);
+Plot timeline_plot(const Plan& plan, const simulator::Prediction& prediction, const Timeline& timeline);
 
 }  // namespace sailor::apps

@@ -10,6 +10,7 @@
 
 #include "planner/artifact/evaluator.hpp"
 #include "planner/artifact/space.hpp"
+#include "planner/search_space.hpp"
 
 namespace sailor::planner {
 
@@ -44,13 +45,7 @@ struct Supply {
 };
 
 Result<Supply> supply_of(const Request& request, const Cluster& cluster, const GpuCatalogue& catalogue) {
-  if (!request.partition.empty() && cluster.find_partition(request.partition) == nullptr) {
-    std::vector<std::string> names;
-    for (const Partition& partition : cluster.partitions) names.push_back(partition.name);
-    return fail(ErrorCode::not_found,
-                fmt::format("partition '{}' not found (known: {})", request.partition, fmt::join(names, ", ")),
-                "use one of these");
-  }
+  SAILOR_CHECK(check_places(request, cluster));
   std::set<std::string> gpus;
   for (const std::string& name : request.pins.gpus) {
     auto type = catalogue.find(name);
@@ -82,7 +77,7 @@ Result<Supply> supply_of(const Request& request, const Cluster& cluster, const G
   return supply;
 }
 
-Result<Goal> goal_of(const Request& request) {
+Result<Goal> goal_of(const Request& request, const Cluster& cluster) {
   Goal goal;
   goal.objective = request.objective;
   const Limits& limits = request.limits;
@@ -94,6 +89,10 @@ Result<Goal> goal_of(const Request& request) {
   if (limits.wall_time) goal.most_time = std::min(goal.most_time, limits.wall_time->value() / *request.iterations);
   if (limits.gpus) goal.most_devices = *limits.gpus;
   if (limits.nodes) goal.most_nodes = *limits.nodes;
+  const auto partition = partition_of(request, cluster);
+  SAILOR_CHECK(partition);
+  if (*partition != nullptr && (*partition)->most_nodes)
+    goal.most_nodes = std::min<std::int64_t>(goal.most_nodes, *(*partition)->most_nodes);
   if (limits.node_hours) goal.most_node_time = *limits.node_hours * seconds_per_hour / *request.iterations;
   return goal;
 }
@@ -244,10 +243,10 @@ Result<ArtifactResult> find_artifact_plans(const Request& request, const Model& 
   if (request.job.global_batch < 1)
     return fail(ErrorCode::invalid_input, fmt::format("the global batch is {}", request.job.global_batch),
                 "give at least one sequence");
+  auto goal = goal_of(request, cluster);
+  SAILOR_CHECK(goal);
   auto supply = supply_of(request, cluster, gpus);
   SAILOR_CHECK(supply);
-  auto goal = goal_of(request);
-  SAILOR_CHECK(goal);
   auto tables = Tables::build(request.job, model, profile, gpus, supply->gpus, supply->zones);
   SAILOR_CHECK(tables);
 

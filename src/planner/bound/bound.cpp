@@ -1,9 +1,11 @@
 #include "planner/bound/bound.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <optional>
 
+#include "planner/bound/master.hpp"
 #include "planner/bound/worth.hpp"
 
 namespace sailor::planner {
@@ -11,9 +13,10 @@ namespace sailor::planner {
 namespace {
 
 constexpr std::size_t most_exhaustive_places = 4;  // up to here plans are told apart by where whole pipelines are
-// Of the batch, that go into the price of being one of few pipelines; negative: of being one of many, each small.
-constexpr double shares[] = {0.0, 0.5, 0.85, 0.97, -1.0, -4.0};
-constexpr int direction_rounds = 3;  // of prices against pipelines across places
+constexpr int rounds_at_first = 4;                 // of prices that are tried for a part that can still be split
+constexpr int rounds_of_zones = 10;                // the same, where a part is split into many
+constexpr double boldness = 0.3;    // of the way from sure prices to the least possible, that is gone at least
+constexpr int rounds_at_last = 16;  // and for one that cannot
 // Targets are tried as shares below the best plan: precision x ratio^i.
 constexpr double precision = 0.001;
 constexpr double target_ratio = 1.25;
@@ -22,12 +25,25 @@ constexpr int targets = 40;
 constexpr double narrow_deadlines = 1.002;
 constexpr double narrow_pipelines = 1.01;
 constexpr double narrow_reductions = 0.002;  // of the deadline
+constexpr double narrow_reductions_of_zones = 0.05;
+constexpr std::size_t first_split_layers = 3;  // told apart by who holds them before all else
 constexpr std::size_t most_hints = 24;
 
-/// So that the bound takes no longer than the search for plans.
-std::uint64_t work_limit(std::size_t places) {
-  if (places == 1) return 2'000'000;
-  return places < 5 ? 12'000'000 * static_cast<std::uint64_t>(places) : 500'000'000;
+/// So that the bound takes about as long as the search for plans; of many kinds of devices, what the user will wait
+/// for.
+std::uint64_t work_limit(const SearchSpace& space) {
+  const auto devices = static_cast<std::uint64_t>(space.devices());
+  switch (space.places.size()) {
+    case 1:
+      return 8'000'000 + 4'000 * devices;
+    case 2:
+      return 2'000'000 + 60'000 * devices;
+    case 3:
+    case 4:
+      return 20'000'000 + 600'000 * devices;
+    default:
+      return std::min<std::uint64_t>(8'000'000'000, 4'000'000 * devices);
+  }
 }
 
 /// Plans that take between two times, of one PlanPart.
@@ -36,6 +52,7 @@ struct Part {
   PlanPart plans;
   double shortest = 0.0;
   double longest = 0.0;
+  Prices prices{};  ///< that were sure for a part that this one belongs to; none: not yet tried
 };
 
 class Bounder {
@@ -55,7 +72,8 @@ class Bounder {
     if (worth_.interleaves() || worth_.any_across()) rate = worth_.mixed_rate() * space_.devices();
     earliest_ = rate > 0.0 ? request_.job.global_batch / rate : 0.0;
     cheapest_ = cheapest;
-    last_share_ = 0;
+    layers_ = prices.layers();
+    order_layers();
     make_families();
   }
 
@@ -68,18 +86,30 @@ class Bounder {
     if (request_.objective == Objective::cost) sure = least_usd;
     if (request_.objective == Objective::throughput_per_usd) sure = earliest_ * least_usd;
     sure *= 1.0 - 1e-9;
-    const std::uint64_t most = work_limit(space_.places.size());
+    const std::uint64_t most = work_limit(space_);
     // From targets that are easily refuted to those that are not, then between the two. Nothing below target(proved) is
     // possible; up to target(refused) it was not shown.
     int proved = targets;
     int refused = -1;
-    int step = targets / 10;
-    while (proved - refused > 1 && worth_.work() < most) {
-      limit_ = worth_.work() + (most - worth_.work() + 1) / 2;  // a target that takes too long leaves some for others
-      const int middle = refused < 0 ? std::max(0, proved - step) : (proved + refused) / 2;
+    int step = space_.places.size() == 1 ? targets * 2 / 3 : targets / 4;
+    bool short_of_work = false;
+    bool again = false;
+    for (int round = 0; worth_.work() < most; ++round) {
+      // Once more, where the work that was left for it was all that was missing.
+      if (proved - refused <= 1) {
+        if (proved == 0 || !short_of_work || again) break;
+        again = true;
+        refused = proved - 2;
+      }
+      // A target that takes too long leaves some for others.
+      limit_ = worth_.work() + (most - worth_.work()) / 4 * (again ? 4 : space_.places.size() == 1 ? 3 : 1) + 1;
+      const int middle = refused < 0 && round < 4 ? std::max(0, proved - step) : (proved + refused) / 2;
       step = targets / 5;
+      worth_.set_precision(best_ / target(middle) - 1.0);
+      out_of_work_ = false;
       const bool ok = none_below(target(middle));
       (ok ? proved : refused) = middle;
+      if (!ok) short_of_work = out_of_work_;
     }
     return std::max(sure, proved == targets ? 0.0 : target(proved));
   }
@@ -98,20 +128,42 @@ class Bounder {
   struct Family {
     std::vector<std::size_t> pure;  // places of whole pipelines
     bool across = false;            // besides pipelines across places
+    bool one_place = false;         // all is in the pure one
+    bool by_holders = false;        // parts say where some layers are held instead; `pure` are where they may be
+    int zone = -1;                  // all is in this one
+    bool is_any = false;            // parts of the families behind this one, as long as they are not told apart
   };
+
+  /// Places that hold every layer.
+  std::vector<std::size_t> linked(const Family& family) const {
+    return family.is_any || family.by_holders || worth_.interleaves() ? std::vector<std::size_t>{} : family.pure;
+  }
 
   void make_families() {
     const std::size_t count = space_.places.size();
     const bool across = worth_.any_across();
     std::vector<std::size_t> all;
     for (std::size_t p = 0; p < count; ++p) all.push_back(p);
-    if (count > most_exhaustive_places || worth_.interleaves()) {
+    if (worth_.interleaves()) {
       families_.push_back({.pure = all, .across = across});
-      unlinked_ = true;
       return;
     }
+    if (count > most_exhaustive_places) {
+      for (std::size_t zone = 0; zone < worth_.zones(); ++zone) {
+        std::vector<std::size_t> here;
+        for (const std::size_t p : all)
+          if (worth_.zone(p) == zone) here.push_back(p);
+        if (here.size() == 1)
+          families_.push_back({.pure = here, .one_place = true});
+        else
+          families_.push_back({.pure = here, .across = across, .by_holders = true, .zone = static_cast<int>(zone)});
+      }
+      families_.push_back({.pure = all, .across = across, .by_holders = true});
+      return;
+    }
+    if (count > 1) families_.push_back({.pure = all, .across = across, .is_any = true});
     for (std::size_t bits = across ? 0 : 1; bits < std::size_t{1} << count; ++bits) {
-      Family family{.pure = {}, .across = across};
+      Family family{.pure = {}, .across = across, .one_place = !across && std::has_single_bit(bits)};
       for (std::size_t p = 0; p < count; ++p)
         if (bits >> p & 1) family.pure.push_back(p);
       families_.push_back(std::move(family));
@@ -144,15 +196,21 @@ class Bounder {
           std::min(longest, request_.objective == Objective::cost ? score / cheapest_ : std::sqrt(score / cheapest_));
     }
     if (longest < earliest_) return true;
+    last_prices_ = {};
     const double shortest = by_money() ? earliest_ : 0.0;
     const int most = std::min(request_.job.global_batch, most_devices_);
     std::vector<Part> open;
     for (std::size_t f = 0; f < families_.size(); ++f) {
+      if (f > 0 && families_.front().is_any) break;
       const auto pinned = request_.pins.data_parallel;
       for (int least = 1; least <= most; least *= 2) {
-        PlanPart plans{.pure = unlinked_ ? std::vector<std::size_t>{} : families_[f].pure,
-                       .least_pipelines = pinned.value_or(least),
-                       .most_pipelines = pinned.value_or(std::min(most, 2 * least - 1))};
+        const Family& family = families_[f];
+        PlanPart plans{
+            .pure = linked(family),
+            .holders = std::vector<int>(family.zone < 0 ? 0 : static_cast<std::size_t>(layers_), family.zone),
+            .one_place = family.one_place,
+            .least_pipelines = pinned.value_or(least),
+            .most_pipelines = pinned.value_or(std::min(most, 2 * least - 1))};
         if (plans.most_pipelines <= most)
           open.push_back({.family = f, .plans = std::move(plans), .shortest = shortest, .longest = longest});
         if (pinned) break;
@@ -163,29 +221,82 @@ class Bounder {
       Part again = *stubborn_;
       again.longest = std::min(std::max(again.longest, by_money() ? 0.0 : longest), longest);
       if (!by_money()) again.longest = longest;
-      if (again.shortest < again.longest && possible(again, score)) return false;
+      if (again.shortest < again.longest && possible(again, score, rounds_at_last)) return false;
     }
     while (!open.empty()) {
-      const Part part = open.back();
+      Part part = open.back();
       open.pop_back();
-      if (worth_.work() >= limit_) return false;
-      if (!possible(part, score)) continue;
+      if (worth_.work() >= limit_) {
+        out_of_work_ = true;
+        note_hints(part, score);
+        return false;
+      }
+      if (!possible(part, score, families_[part.family].by_holders ? rounds_of_zones : rounds_at_first)) continue;
       if (!split(part, open)) {
+        if (!possible(part, score, rounds_at_last)) continue;
         stubborn_ = part;
-        if (hints_.size() < 4 * most_hints) {
-          worth_.note_hints(&hints_);
-          possible(part, score);
-          worth_.note_hints(nullptr);
-        }
+        note_hints(part, score);
         return false;
       }
     }
     return true;
   }
 
+  void note_hints(Part part, double score) {
+    if (hints_.size() >= 4 * most_hints) return;
+    worth_.note_hints(&hints_);
+    possible(part, score, rounds_at_last);
+    worth_.note_hints(nullptr);
+  }
+
+  /// By where the layer is held.
+  void split_by_holder(const Part& part, int layer, std::vector<Part>& open) const {
+    for (int holder = PlanPart::several; holder < static_cast<int>(worth_.zones()); ++holder) {
+      Part child = part;
+      child.plans.holders.resize(static_cast<std::size_t>(layers_), PlanPart::unknown);
+      child.plans.holders[static_cast<std::size_t>(layer)] = holder;
+      // Plans of one zone are a family of their own.
+      if (holder >= 0 && std::all_of(child.plans.holders.begin(), child.plans.holders.end(),
+                                     [&](int other) { return other == holder; }))
+        continue;
+      open.push_back(std::move(child));
+    }
+  }
+
+  /// The ends, then middles of what lies between.
+  void order_layers() {
+    split_layers_ = {0};
+    if (layers_ > 1) split_layers_.push_back(layers_ - 1);
+    for (int parts = 2; parts < 2 * layers_; parts *= 2)
+      for (int i = 1; i < parts; i += 2)
+        if (const int layer = (layers_ - 1) * i / parts;
+            std::find(split_layers_.begin(), split_layers_.end(), layer) == split_layers_.end())
+          split_layers_.push_back(layer);
+  }
+
   /// Into two, where it is widest for what that costs the bound. False when it is narrow.
   bool split(const Part& part, std::vector<Part>& open) {
     const PlanPart& plans = part.plans;
+    if (families_[part.family].is_any) {
+      for (std::size_t f = part.family + 1; f < families_.size(); ++f) {
+        Part child = part;
+        child.family = f;
+        child.plans.pure = linked(families_[f]);
+        child.plans.one_place = families_[f].one_place;
+        open.push_back(std::move(child));
+      }
+      return true;
+    }
+    std::size_t told = 0;
+    if (families_[part.family].by_holders) {
+      while (told < split_layers_.size() && !plans.holders.empty() &&
+             plans.holders[static_cast<std::size_t>(split_layers_[told])] != PlanPart::unknown)
+        ++told;
+      if (told < first_split_layers) {
+        split_by_holder(part, split_layers_[told], open);
+        return true;
+      }
+    }
     Part low = part;
     Part high = part;
     const double deadlines = by_money() ? part.longest / part.shortest : 1.0;
@@ -197,8 +308,13 @@ class Bounder {
     const double by_deadlines = deadlines > narrow_deadlines ? std::log(deadlines) / 1.0 : 0.0;
     const double by_pipelines =
         plans.most_pipelines > plans.least_pipelines && pipelines > narrow_pipelines ? std::log(pipelines) / 3.0 : 0.0;
-    const double by_reductions = reductions > narrow_reductions ? reductions / 1.5 : 0.0;
-    if (by_deadlines <= 0.0 && by_pipelines <= 0.0 && by_reductions <= 0.0) return false;
+    const double narrow = families_[part.family].by_holders ? narrow_reductions_of_zones : narrow_reductions;
+    const double by_reductions = reductions > narrow ? reductions / 1.5 : 0.0;
+    if (by_deadlines <= 0.0 && by_pipelines <= 0.0 && by_reductions <= 0.0) {
+      if (!families_[part.family].by_holders || told == split_layers_.size()) return false;
+      split_by_holder(part, split_layers_[told], open);
+      return true;
+    }
     if (by_deadlines >= by_pipelines && by_deadlines >= by_reductions) {
       low.longest = high.shortest = std::sqrt(part.longest * part.shortest);
     } else if (by_pipelines >= by_reductions) {
@@ -215,110 +331,151 @@ class Bounder {
     return true;
   }
 
-  /// Could the devices get through the batch, for what a plan of this score may cost?
-  bool possible(const Part& part, double score) {
-    const double usd = most_usd(part, score);
-    double nodes = space_.most_nodes ? static_cast<double>(*space_.most_nodes) : never;
-    if (request_.limits.node_hours && part.shortest > 0.0)
-      nodes = std::min(nodes, *request_.limits.node_hours * 3600.0 / *request_.iterations / part.shortest);
+  /// Could the devices get through the batch, for what a plan of this score may cost? Prices are looked for at which
+  /// all of them are worth less, but no pipeline is worth more than it takes: between the least that the pipelines seen
+  /// so far allow, and some that are sure. The part keeps the latter.
+  bool possible(Part& part, double score, int rounds) {
     const double batch = request_.job.global_batch;
-    constexpr std::size_t count = std::size(shares);
-    for (std::size_t i = 0; i < count; ++i) {
-      const std::size_t s = (last_share_ + i) % count;
-      if (!enough(part, usd, nodes,
-                  batch * shares[s] / (shares[s] > 0.0 ? part.plans.most_pipelines : part.plans.least_pipelines))) {
-        last_share_ = s;
-        return false;
-      }
+    const std::size_t places = space_.places.size();
+    Limits limits{.usd = most_usd(part, score),
+                  .nodes = space_.most_nodes ? static_cast<double>(*space_.most_nodes) : never};
+    if (request_.limits.node_hours && part.shortest > 0.0)
+      limits.nodes =
+          std::min(limits.nodes, *request_.limits.node_hours * 3600.0 / *request_.iterations / part.shortest);
+    if (worth_.interleaves())
+      return filled(std::vector<double>(places, part.longest * worth_.mixed_rate()), limits) >= batch;
+    const auto value_of = [&](const Prices& prices) {
+      return filled(prices.device, limits) +
+             prices.each * (prices.each > 0.0 ? part.plans.most_pipelines : part.plans.least_pipelines);
+    };
+    if (!has_room(part.plans)) return false;
+    PriceMaster master;
+    for (std::size_t p = 0; p < places; ++p) {
+      std::vector<double> here(places, 0.0);
+      here[p] = 1.0;
+      master.add_resource(space_.places[p].devices(), std::move(here));
     }
+    const auto add_resource = [&](double amount, auto per_device) {
+      std::vector<double> all;
+      for (std::size_t p = 0; p < places; ++p) all.push_back(per_device(p));
+      master.add_resource(amount, std::move(all));
+    };
+    if (space_.most_gpus) add_resource(*space_.most_gpus, [](std::size_t) { return 1.0; });
+    if (limits.nodes < never)
+      add_resource(limits.nodes, [&](std::size_t p) { return 1.0 / space_.places[p].largest_node(); });
+    if (limits.usd < never)
+      add_resource(limits.usd, [&](std::size_t p) { return space_.places[p].price.value() / 3600.0; });
+    master.set_pipelines(part.plans.least_pipelines, part.plans.most_pipelines,
+                         4.0 * batch / part.plans.least_pipelines);
+
+    Prices tried = part.prices;
+    if (tried.device.empty()) tried = last_prices_;
+    if (tried.device.empty())
+      for (std::size_t p = 0; p < places; ++p) tried.device.push_back(part.longest * worth_.fluid_rate(p));
+    tried.each = std::clamp(tried.each, -4.0 * batch / part.plans.least_pipelines, batch / part.plans.most_pipelines);
+    if (!scale({.device = std::vector<double>(places, 0.0), .each = tried.each}, tried, never, value_of))
+      tried.each = 0.0;
+    if (!scale({.device = std::vector<double>(places, 0.0), .each = tried.each}, tried, never, value_of)) return true;
+    std::optional<Prices> sure;
+    double sure_value = never;
+    for (int round = 0;; ++round) {
+      Prices raised = tried;
+      const bool complete = raise(part, raised, value_of, master);
+      if (complete) {
+        const double value = value_of(raised);
+        if (value < batch) {
+          last_prices_ = raised;
+          return false;
+        }
+        if (value < sure_value) {
+          sure_value = value;
+          part.prices = raised;
+          sure = raised;
+        }
+      }
+      Prices least;
+      master.solve(least);
+      if (value_of(least) >= batch * (1.0 - 1e-7) || round + 1 >= rounds) return true;
+      tried = sure ? *sure : raised;
+      if (!scale(least, tried, sure ? 1.0 - boldness : never, value_of)) return true;
+    }
+  }
+
+  /// Every pipeline has a device at least where a layer is held alone.
+  bool has_room(const PlanPart& plans) const {
+    std::vector<int> devices(worth_.zones(), 0);
+    for (std::size_t p = 0; p < space_.places.size(); ++p) devices[worth_.zone(p)] += space_.places[p].devices();
+    return std::all_of(plans.holders.begin(), plans.holders.end(), [&](int holder) {
+      return holder < 0 || devices[static_cast<std::size_t>(holder)] >= plans.least_pipelines;
+    });
+  }
+
+  /// Prices between two, as far towards `high` as all is worth less than the batch and no further than this share of
+  /// the way; false when it never is.
+  template <class ValueOf>
+  bool scale(const Prices& low, Prices& high, double furthest, ValueOf value_of) const {
+    const double batch = request_.job.global_batch * (1.0 - 1e-6);
+    const auto between = [&](double share) {
+      Prices prices = low;
+      for (std::size_t p = 0; p < prices.device.size(); ++p)
+        prices.device[p] += share * (high.device[p] - low.device[p]);
+      prices.each += share * (high.each - low.each);
+      return prices;
+    };
+    if (value_of(low) >= batch) return false;
+    double least = 0.0;
+    double most = 1.0;
+    while (most < 1e12 && value_of(between(most)) < batch && value_of(between(2.0 * most)) > value_of(between(most))) {
+      least = most;
+      most *= 2.0;
+    }
+    for (int step = 0; step < 30; ++step) {
+      const double middle = 0.5 * (least + most);
+      (value_of(between(middle)) < batch ? least : most) = middle;
+    }
+    high = between(std::min(least, furthest));
+    for (double& price : high.device) price = std::max(price, 0.0);
     return true;
   }
 
-  bool enough(const Part& part, double usd, double nodes, double each) {
+  /// Raises prices of devices until no pipeline is worth more. False when it stopped before the end, as they are
+  /// already too high.
+  template <class ValueOf>
+  bool raise(const Part& part, Prices& prices, ValueOf value_of, PriceMaster& master) {
     const Family& family = families_[part.family];
     const double deadline = part.longest;
-    const double budget =
-        request_.job.global_batch - each * (each > 0.0 ? part.plans.most_pipelines : part.plans.least_pipelines);
-    const std::size_t places = space_.places.size();
-    const auto sum_of = [&](const std::vector<double>& prices) { return filled(prices, usd, nodes); };
-    std::vector<double> worth(places, 0.0);
-    if (worth_.interleaves()) {
-      for (std::size_t p = 0; p < places; ++p) worth[p] = deadline * worth_.mixed_rate();
-      return sum_of(worth) >= request_.job.global_batch;
-    }
-    // Prices that all pipelines together cannot pay for: what pipelines of one stage need, the rest of the budget
-    // spread in some direction. Raised where other pipelines turn out to be worth more.
-    std::vector<double> direction(places, 0.0);
-    for (std::size_t p = 0; p < places; ++p) {
-      const bool pure = std::find(family.pure.begin(), family.pure.end(), p) != family.pure.end();
-      if (pure) worth[p] = worth_.single(p, deadline, part.plans, each);
-      if (pure || family.across) direction[p] = worth[p] > 0.0 ? worth[p] : 0.8 * deadline * worth_.fluid_rate(p);
-    }
-    std::vector<double> prices;
-    std::vector<double> uses;
-    std::vector<bool> known(places, false);
-    int round = 0;
-    while (true) {
-      if (!spread(worth, direction, budget, sum_of, prices)) return true;
-      bool raised = false;
-      for (const std::size_t p : family.pure) {
-        if (known[p]) continue;
-        const double found = worth_.inside(p, deadline, part.plans, each, prices[p]);
-        if (found <= prices[p]) continue;
-        worth[p] = found;
-        direction[p] = std::max(direction[p], found);
-        known[p] = raised = true;
-        break;
+    DearPipeline dear;
+    for (const std::size_t p : family.pure) {
+      double found = worth_.single(p, deadline, part.plans, prices.each, dear);
+      if (found > prices.device[p]) {
+        prices.device[p] = found;
+        master.add_pipeline(dear.sequences, dear.uses);
       }
-      if (raised) continue;
-      if (!family.across) return false;
-      const double largest = *std::max_element(prices.begin(), prices.end());
-      if (largest <= 0.0) return true;
-      for (double& price : prices) price = std::max(price, 1e-4 * largest);
-      if (sum_of(prices) >= budget) {
-        const double factor = budget / sum_of(prices) * (1.0 - 1e-9);
-        for (double& price : prices) price *= factor;
-        for (std::size_t p = 0; p < places; ++p)
-          if (prices[p] < worth[p]) return true;
-      }
-      if (worth_.across(prices, deadline, part.plans, each, 1.0, uses) <= 1.0) return false;
-      if (++round >= direction_rounds) return true;
-      double all = 0.0;
-      for (std::size_t p = 0; p < uses.size(); ++p) all += uses[p] * prices[p];
-      if (all <= 0.0) return true;
-      // What the pipeline uses that was worth too much becomes dearer.
-      for (std::size_t p = 0; p < places; ++p)
-        direction[p] = std::max(direction[p], prices[p]) * (1.0 + 0.4 * uses[p] * prices[p] / all);
     }
-  }
-
-  /// Prices of at least `worth`, the rest of the budget in `direction`. False when `worth` alone takes all.
-  template <class SumOf>
-  static bool spread(const std::vector<double>& worth, const std::vector<double>& direction, double budget,
-                     SumOf sum_of, std::vector<double>& prices) {
-    const auto set = [&](double scale) {
-      prices = worth;
-      for (std::size_t p = 0; p < prices.size(); ++p) prices[p] = std::max(prices[p], scale * direction[p]);
-      return sum_of(prices);
-    };
-    if (set(0.0) >= budget) return false;
-    double low = 0.0;
-    double high = 1.0;
-    while (set(high) < budget) {
-      if (high > 1e30) return true;  // nothing there to be worth anything
-      low = high;
-      high *= 4.0;
+    for (const std::size_t p : family.pure) {
+      const double found = worth_.inside(p, deadline, part.plans, prices.each, prices.device[p], dear);
+      if (found <= prices.device[p]) continue;
+      prices.device[p] = found;
+      master.add_pipeline(dear.sequences, dear.uses);
     }
-    for (int step = 0; step < 40; ++step) {
-      const double middle = 0.5 * (low + high);
-      (set(middle) < budget ? low : high) = middle;
-    }
-    set(low);
+    if (!family.across) return true;
+    if (value_of(prices) >= request_.job.global_batch) return false;
+    const double largest = *std::max_element(prices.device.begin(), prices.device.end());
+    for (double& price : prices.device) price = std::max(price, 1e-4 * largest);
+    const double factor = worth_.across(prices.device, deadline, part.plans, prices.each, 1.0, dear);
+    if (factor <= 1.0) return true;
+    master.add_pipeline(dear.sequences, dear.uses);
+    for (double& price : prices.device) price *= factor;
     return true;
   }
 
+  struct Limits {
+    double usd = never;  ///< per second
+    double nodes = never;
+  };
+
   /// Of devices worth so much each, the best under the limits on their number and price.
-  double filled(const std::vector<double>& worth, double usd_per_second, double nodes) const {
+  double filled(const std::vector<double>& worth, const Limits& limits) const {
     const auto fill = [&](double left, auto price_of) {
       std::vector<std::pair<double, std::size_t>> order;
       for (std::size_t p = 0; p < worth.size(); ++p) {
@@ -339,11 +496,10 @@ class Bounder {
     double least = 0.0;
     for (std::size_t p = 0; p < worth.size(); ++p) least += worth[p] * space_.places[p].devices();
     if (space_.most_gpus) least = std::min(least, fill(*space_.most_gpus, [](std::size_t) { return 1.0; }));
-    if (nodes < never)
-      least = std::min(least, fill(nodes, [&](std::size_t p) { return 1.0 / space_.places[p].largest_node(); }));
-    if (usd_per_second < never)
-      least =
-          std::min(least, fill(usd_per_second, [&](std::size_t p) { return space_.places[p].price.value() / 3600.0; }));
+    if (limits.nodes < never)
+      least = std::min(least, fill(limits.nodes, [&](std::size_t p) { return 1.0 / space_.places[p].largest_node(); }));
+    if (limits.usd < never)
+      least = std::min(least, fill(limits.usd, [&](std::size_t p) { return space_.places[p].price.value() / 3600.0; }));
     return least;
   }
 
@@ -352,12 +508,14 @@ class Bounder {
   double best_;
   PipelineWorth worth_;
   int most_devices_ = 1;
+  int layers_ = 1;
   double latest_ = never;
-  double earliest_ = 0.0;  // no plan takes less time
-  double cheapest_ = 0.0;  // USD per second of a device
-  bool unlinked_ = false;  // families do not say where every layer is held
-  std::size_t last_share_ = 0;
+  double earliest_ = 0.0;          // no plan takes less time
+  double cheapest_ = 0.0;          // USD per second of a device
+  std::vector<int> split_layers_;  // in this order by where they are held
+  Prices last_prices_;             // with which a part was refuted
   std::uint64_t limit_ = 0;
+  bool out_of_work_ = false;  // the last target was given up for that
   std::vector<Family> families_;
   std::optional<Part> stubborn_;
   std::vector<Hint> hints_;

@@ -5,10 +5,23 @@
 // sum_p r_qp y_p + e, all together get through sum_p N_p y_p + e R at most (a Lagrangian bound; Gilmore & Gomory 1961
 // for the columns). When that is less than the batch, no plan of R pipelines is done by T. N_p is less where limits on
 // devices, nodes or USD per second bind; money is bounded through them over short ranges of T.
-// - Parts: the places that hold whole pipelines, ranges of R, of the longest reduction of a first stage, and of T
-//   (bound.cpp).
-// - Pipelines of one stage exactly, all others by ranges of their slowest stage (bound_worth.cpp), by a dynamic program
-//   over the layers for the least price of stages none of which is slower (bound_stages.cpp).
+// - Prices: the pipelines that were worth too much are kept, and a linear program says what prices they allow at least
+//   (master.cpp). What is tried next lies between those and prices that are sure. Any prices are valid, better ones
+//   only prove more.
+// - Parts: the places that hold whole pipelines, or, where there are many, in which zones some layers are held; ranges
+//   of R, of the longest reduction of a first stage, and of T (bound.cpp).
+// - Pipelines of one stage exactly, all others by ranges of their numbers of micro-batches and slowest stages
+//   (worth.cpp), by a dynamic program over the layers for the least price of stages none of which is slower
+//   (stages.cpp).
+// Why a pipeline cannot be worth more:
+// - It is done after S + (n - 1) t, S from end to end and back, t the slowest stage, all messages included; those
+//   between two places take as long as their quickest link.
+// - A stage's reductions begin when its passes are done: not before every layer has been passed forward n times and
+// those
+//   from its first on backward. What they take is bounded by the quickest way to sum its gradients over R replicas. So
+//   most stages of many layers are too slow (StageLimits).
+// - A layer that is held in several zones is summed over a link between them; one that is held in a single zone has all
+//   its stages there. Every pipeline holds every layer, so that this holds for all of them.
 // A target is reported when no part of it is left; how many are tried is limited by work, not by the clock. Everything
 // left out makes the bound weaker, never wrong. It bounds the closed form.
 #pragma once

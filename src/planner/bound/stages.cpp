@@ -10,7 +10,8 @@ namespace {
 constexpr int deepest = 4;            // micro-batches in flight that are told apart at most
 constexpr double level_step = 1.004;  // of the limits on the slowest stage
 constexpr double weight_share[StageProgram::weights] = {0.0, 0.6, 1.2, 3.0};
-constexpr std::size_t most_caches = 64;
+constexpr std::size_t most_caches = 16;
+constexpr std::size_t most_cached = 16'000'000;  // bytes
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
@@ -35,13 +36,19 @@ std::vector<StageOption> stage_options(StagePrices& prices, std::size_t p, int m
       const StageTable* table = prices.table(place.type, degree, micro_batch, recompute);
       if (table == nullptr) continue;
       const StageTable* light = prices.table(place.type, degree, micro_batch, recompute, degree);
+      option.layer.resize(at(layers), never);
       if (option.time.empty()) option.time.assign(at(deepest), std::vector<double>(width * width, never));
       for (int first = 0; first < layers; ++first)
         for (int last = first + 1; last <= layers; ++last) {
+          if (last == first + 1) {
+            double& least = option.layer[at(first)];
+            least = std::min(least, table->time(first, last));
+            if (light != nullptr) least = std::min(least, light->time(first, last));
+          }
           const int neighbours = (first > 0 ? 1 : 0) + (last < layers ? 1 : 0);
           const int fit = prices.most_in_flight(*table, place, first, last, micro_batch, neighbours, zero1 ? 1e9 : 1.0,
                                                 false, deepest);
-          if (fit < 1) break;
+          if (fit < 1) continue;  // the last stage has one neighbour less, and may fit where a shorter one does not
           most = std::max(most, fit);
           double quickest = table->time(first, last);
           if (light != nullptr) quickest = std::min(quickest, light->time(first, last));
@@ -62,15 +69,21 @@ void find_boundaries(StagePrices& prices, std::vector<StageOption>& options, int
         prices.boundary(a.place, a.tensor_parallel, b.place, b.tensor_parallel, micro_batch, one_node).both(),
         prices.boundary(b.place, b.tensor_parallel, a.place, a.tensor_parallel, micro_batch, one_node).both());
   };
-  for (StageOption& option : options)
+  for (StageOption& option : options) {
+    std::vector<double> far_to(prices.space().places.size(), never);
     for (const StageOption& other : options) {
       const bool same = option.place == other.place;
       const double far = both(option, other, false);
       option.far = std::min(option.far, far);
+      far_to[other.place] = std::min(far_to[other.place], far);
       if (same) option.far_inside = std::min(option.far_inside, far);
       if (same && option.tensor_parallel + other.tensor_parallel <= option.node)
         option.near = std::min(option.near, both(option, other, true));
     }
+    for (std::size_t p = 0; p < far_to.size(); ++p)
+      if (far_to[p] < never) option.far_to.emplace_back(far_to[p], p);
+    std::sort(option.far_to.begin(), option.far_to.end());
+  }
 }
 
 StageProgram::StageProgram(StagePrices& prices, std::vector<StageOption> options, int micro_batch, bool inside)
@@ -81,17 +94,28 @@ StageProgram::StageProgram(StagePrices& prices, std::vector<StageOption> options
       blocks_(!prices.env().framework.overlaps_transfers),
       layers_(prices.layers()),
       places_(inside ? 1 : prices.space().places.size()) {
-  const auto width = at(layers_ + 1);
   if (layers_ < 2) return;
   if (inside)
-    for (StageOption& option : options_) option.far = option.far_inside;
+    for (StageOption& option : options_) {
+      option.far = option.far_inside;
+      option.far_to = {{option.far_inside, 0}};
+    }
+  else  // what stays in a node is not told apart: that would take too long
+    for (StageOption& option : options_) {
+      if (option.near < option.far_inside) {
+        std::erase_if(option.far_to, [&](const auto& to) { return to.second == option.place; });
+        option.far_to.emplace_back(option.near, option.place);
+      }
+      std::sort(option.far_to.begin(), option.far_to.end());
+      option.far = std::min(option.far, option.near);
+      option.near = never;
+    }
   std::erase_if(options_, [](const StageOption& option) { return option.far == never && option.near == never; });
   if (options_.empty()) return;
   double slowest_layer = 0.0;
   for (int layer = 0; layer < layers_; ++layer) {
     double quickest = never;
-    for (const StageOption& option : options_)
-      quickest = std::min(quickest, option.time[0][at(layer) * width + at(layer) + 1]);
+    for (const StageOption& option : options_) quickest = std::min(quickest, option.layer[at(layer)]);
     if (quickest == never) return;
     through_ += quickest;
     slowest_layer = std::max(slowest_layer, quickest);
@@ -106,7 +130,7 @@ StageProgram::StageProgram(StagePrices& prices, std::vector<StageOption> options
     link = std::min(link, least);
     double sum = 0.0;
     for (int layer = 0; layer < layers_; ++layer)
-      if (const double time = option.time[0][at(layer) * width + at(layer) + 1]; time < never) sum += time;
+      if (const double time = option.layer[at(layer)]; time < never) sum += time;
     longest = std::max(longest, sum + 2.0 * most);
     for (std::size_t depth = 1; depth < at(deepest); ++depth)
       for (std::size_t i = 0; i < option.time[0].size(); ++i)
@@ -116,6 +140,7 @@ StageProgram::StageProgram(StagePrices& prices, std::vector<StageOption> options
         }
   }
   through_ += link;
+  find_through_to();
   if (!inside) most_in_flight_ = 1;  // one is the least that any keeps; more would take too long to tell apart
   find_backward();
   first_level_ = std::max(slowest_layer, 1e-9);
@@ -128,12 +153,50 @@ StageProgram::StageProgram(StagePrices& prices, std::vector<StageOption> options
 
 double StageProgram::level(int index) const { return first_level_ * std::pow(level_step, index); }
 
+int StageProgram::level_below(double time) const {
+  if (time <= first_level_) return 0;
+  const double index = std::log(time / first_level_) / std::log(level_step) - 1e-9;
+  return std::clamp(static_cast<int>(std::min(index, 1e9)), 0, levels_);
+}
+
 void StageProgram::set_prices(const std::vector<double>& device_price) {
   device_price_ = device_price;
-  if (caches_.size() > most_caches && !caches_.contains(device_price)) caches_.clear();
+  if ((caches_.size() > most_caches && !caches_.contains(device_price)) ||
+      cached_ * options_.size() * at(layers_ + 1) * at(largest_node_ + 1) * sizeof(double) > most_cached) {
+    caches_.clear();
+    cached_ = 0;
+  }
   cache_ = &caches_[device_price];
-  if (cache_->empty()) cache_->resize(at(levels_ + 1) * weights * at(deepest));
+  if (cache_->limits.empty()) remember(StageLimits(options_.size() * at(layers_), layers_));
   find_work();
+}
+
+std::size_t StageProgram::remember(const StageLimits& limits) {
+  const auto [entry, is_new] = cache_->numbers.try_emplace(limits, cache_->limits.size());
+  if (is_new) cache_->limits.push_back(&entry->first);
+  return entry->second;
+}
+
+/// Layers behind `first` forward and backward, those before it forward.
+void StageProgram::find_through_to() {
+  const SearchSpace& space = prices_.space();
+  through_to_.assign(at(layers_), 0.0);
+  std::vector<double> forward(at(layers_), never);
+  std::vector<double> pass(at(layers_), never);
+  for (const StageOption& option : options_)
+    for (const Recompute recompute : space.recompute)
+      for (const int busy_ranks : {0, option.tensor_parallel})
+        if (const StageTable* table = prices_.table(space.places[option.place].type, option.tensor_parallel,
+                                                    micro_batch_, recompute, busy_ranks))
+          for (int layer = 0; layer < layers_; ++layer) {
+            const double both = table->time(layer, layer + 1);
+            pass[at(layer)] = std::min(pass[at(layer)], both);
+            forward[at(layer)] =
+                std::min(forward[at(layer)], both - (table->backward[at(layer) + 1] - table->backward[at(layer)]));
+          }
+  for (int layer = 0; layer < layers_; ++layer) through_to_[0] += pass[at(layer)];
+  for (int layer = 1; layer < layers_; ++layer)
+    through_to_[at(layer)] = through_to_[at(layer) - 1] - pass[at(layer) - 1] + forward[at(layer) - 1];
 }
 
 void StageProgram::find_backward() {
@@ -169,35 +232,33 @@ void StageProgram::find_backward() {
 }
 
 void StageProgram::find_work() {
-  const auto width = at(layers_ + 1);
   work_ = 0.0;
   for (int layer = 0; layer < layers_; ++layer) {
     double least = never;
     for (const StageOption& option : options_)
-      least = std::min(least, device_price(option.place) * option.tensor_parallel *
-                                  option.time[0][at(layer) * width + at(layer) + 1]);
+      least = std::min(least, device_price(option.place) * option.tensor_parallel * option.layer[at(layer)]);
     work_ += least;
   }
 }
 
 /// Of stages from a first layer on, by depth: stages from the end on, the first of them included.
 struct StageProgram::Tables {
-  std::vector<double> far;   // at first x depths + depth: their first boundary is between nodes
+  std::vector<double> far;   // at (place x layers + first) x depths + depth: their first boundary is between nodes
   std::vector<double> near;  // at ((place x layers + first) x devices + c) x depths + depth: it is inside a node, of
                              // which they may take c devices
   LeastPrices* result = nullptr;
 };
 
-void StageProgram::fill(Tables& tables, double level, double weight, int cap) {
+void StageProgram::fill(Tables& tables, double level, double weight, int cap, const StageLimits& limits) {
   const auto width = at(layers_ + 1);
   const auto depths = at(cap);
-  const auto devices = at(largest_node_ + 1);
+  const std::size_t devices = inside_ ? at(largest_node_ + 1) : 1;
   LeastPrices& result = *tables.result;
   result.weight = weight;
   result.width = width;
   result.ways = devices;
   result.price.assign(options_.size() * width * devices, never);
-  tables.far.assign(width * depths, never);
+  tables.far.assign(places_ * width * depths, never);
   tables.near.assign(places_ * width * devices * depths, never);
   const double limit = level * (1.0 + 1e-12);
   for (int first = layers_ - 1; first >= 0; --first)
@@ -208,13 +269,14 @@ void StageProgram::fill(Tables& tables, double level, double weight, int cap) {
       const double least_in = first == 0 || !blocks_ ? 0.0 : std::min(option.far, option.near);
       const double far_in = first == 0 ? never : option.far;
       const double near_in = first == 0 ? never : option.near;
-      const double far_taken = blocks_ ? option.far : 0.0;
       const double near_taken = blocks_ ? option.near : 0.0;
       const auto group = at(option.tensor_parallel);
       double* const near_here = &tables.near[(place * width + at(first)) * devices * depths];
-      double* const far_here = &tables.far[at(first) * depths];
-      for (int last = first + 1; last <= layers_; ++last) {
+      double* const far_here = &tables.far[(place * width + at(first)) * depths];
+      const int furthest = limits[o * at(layers_) + at(first)];
+      for (int last = first + 1; last <= furthest; ++last) {
         const std::size_t range = at(first) * width + at(last);
+        if (option.time[0][range] == never) continue;
         if (option.time[0][range] + least_in > limit) break;
         ++work_done_;
         if (last == layers_) {
@@ -228,18 +290,22 @@ void StageProgram::fill(Tables& tables, double level, double weight, int cap) {
           break;
         }
         const double* const near_next = &tables.near[(place * width + at(last)) * devices * depths];
-        const double* const far_next = &tables.far[at(last) * depths];
         for (std::size_t depth = depths == 1 ? 0 : 1; depth < depths; ++depth) {
           const double time = option.time[depth][range];
           if (time + least_in > limit) break;
-          work_done_ += devices;
+          work_done_ += devices + option.far_to.size();
           const double here = cost + weight * time;
           const bool is_last = depth + 1 == depths;
           const std::size_t low = depth == 0 ? 0 : depth - 1;
-          const double far_behind =
-              option.far == never
-                  ? never
-                  : here + weight * option.far + std::min(far_next[low], is_last ? far_next[depth] : never);
+          const auto far_behind = [&](double taken) {
+            double least = never;
+            for (const auto& [far, next_place] : option.far_to) {
+              if (far == never || taken + (blocks_ ? far : 0.0) > limit) break;
+              const double* const next = &tables.far[(next_place * width + at(last)) * depths];
+              least = std::min(least, weight * far + std::min(next[low], is_last ? next[depth] : never));
+            }
+            return here + least;
+          };
           const auto near_behind = [&](std::size_t c) {
             const double* const next = near_next + c * depths;
             return here + weight * option.near + std::min(next[low], is_last ? next[depth] : never);
@@ -247,7 +313,7 @@ void StageProgram::fill(Tables& tables, double level, double weight, int cap) {
           const bool near_ok = option.near < never && at(option.node) > group;
           if (first == 0) {
             double* const price = &result.price[(o * width + at(last)) * devices];
-            if (time + far_taken <= limit) price[0] = std::min(price[0], far_behind);
+            price[0] = std::min(price[0], far_behind(time));
             if (near_ok && time + near_taken <= limit)
               for (std::size_t c = group + 1; c <= at(option.node); ++c)
                 price[c] = std::min(price[c], near_behind(c - group));
@@ -255,17 +321,17 @@ void StageProgram::fill(Tables& tables, double level, double weight, int cap) {
           }
           if (far_in < never) {
             const double taken = time + (blocks_ ? far_in : 0.0);
-            if (taken + far_taken <= limit) far_here[depth] = std::min(far_here[depth], far_behind);
+            far_here[depth] = std::min(far_here[depth], far_behind(taken));
             if (near_ok && taken + near_taken <= limit)
               far_here[depth] = std::min(far_here[depth], near_behind(at(option.node) - group));
           }
           if (near_in < never) {
             const double taken = time + (blocks_ ? near_in : 0.0);
-            const bool far_fits = taken + far_taken <= limit;
+            const double far = far_behind(taken);
             const bool near_fits = near_ok && taken + near_taken <= limit;
             for (std::size_t c = group; c <= at(option.node); ++c) {
               double& best = near_here[c * depths + depth];
-              if (far_fits) best = std::min(best, far_behind);
+              best = std::min(best, far);
               if (near_fits && c > group) best = std::min(best, near_behind(c - group));
             }
           }
@@ -283,32 +349,81 @@ int StageProgram::in_flight_at(int index, int in_flight) const {
   return cap;
 }
 
-const LeastPrices& StageProgram::solve(int index, std::size_t weight, int in_flight) {
+std::shared_ptr<const LeastPrices> StageProgram::solve(int index, std::size_t weight, int in_flight,
+                                                       std::size_t limits) {
   const int cap = in_flight_at(index, in_flight);
-  auto& entry = (*cache_)[(at(index) * weights + weight) * at(deepest) + at(cap) - 1];
-  if (entry) return *entry;
+  const std::uint64_t key = ((limits * at(levels_ + 1) + at(index)) * weights + weight) * at(deepest) + at(cap) - 1;
+  auto& entry = cache_->solved[key];
+  if (entry) return entry;
   double seconds = 0.0;
   if (weight > 0) {
     // A weight that makes the way through count about as much as the devices do.
-    const double least = solve(index, 0, in_flight).least;
-    seconds = least < never ? weight_share[weight] * least / (8.0 * level(index)) : 0.0;
+    const double least = solve(index, 0, in_flight, limits)->least;
+    seconds = least < never ? weight_share[weight] * least / std::min(8.0 * level(index), 3.0 * through_) : 0.0;
   }
-  entry = std::make_unique<LeastPrices>();
-  Tables tables{.far = {}, .near = {}, .result = entry.get()};
-  fill(tables, level(index), seconds, cap);
-  return *entry;
+  auto result = std::make_shared<LeastPrices>();
+  Tables tables{.far = {}, .near = {}, .result = result.get()};
+  fill(tables, level(index), seconds, cap, *cache_->limits[limits]);
+  ++cached_;
+  cache_->solved[key] = result;
+  return result;
 }
 
-std::vector<ChainStage> StageProgram::stages_of(int index, std::size_t weight, int in_flight, std::size_t start,
-                                                int start_last) {
+// Without a weight what follows a stage costs the less the further that stage goes: the furthest that it can is best.
+const LeastPrices& StageProgram::estimate(int index, const StageLimits& limits) {
+  const auto width = at(layers_ + 1);
+  const double limit = level(index) * (1.0 + 1e-12);
+  estimate_.width = width;
+  estimate_.least = never;
+  estimate_.price.assign(options_.size() * width, never);
+  estimates_.assign(width, never);
+  for (int first = layers_ - 1; first >= 0; --first) {
+    double best = never;
+    for (std::size_t o = 0; o < options_.size(); ++o) {
+      const StageOption& option = options_[o];
+      const double cost = device_price(option.place) * option.tensor_parallel;
+      const double boundary = blocks_ ? std::min(option.far, option.near) : 0.0;
+      const double before = first == 0 ? 0.0 : boundary;
+      const double* const time = &option.time[0][at(first) * width];
+      const int furthest = limits[o * at(layers_) + at(first)];
+      if (first > 0 && furthest == layers_ && time[layers_] + before <= limit) {
+        best = std::min(best, cost);
+        continue;
+      }
+      const double most = limit - before - boundary;
+      int low = first;
+      int high = std::min(furthest, layers_ - 1) + 1;  // the first that is too far
+      while (high - low > 1) {
+        const int middle = (low + high) / 2;
+        (time[middle] <= most ? low : high) = middle;
+      }
+      if (first > 0) {
+        if (low > first) best = std::min(best, cost + estimates_[at(low)]);
+        continue;
+      }
+      for (int last = 1; last <= low; ++last) {
+        const double price = cost + estimates_[at(last)];
+        estimate_.price[o * width + at(last)] = price;
+        estimate_.least = std::min(estimate_.least, price);
+      }
+    }
+    estimates_[at(first)] = best;
+  }
+  work_done_ += 4 * options_.size() * at(layers_);
+  return estimate_;
+}
+
+std::vector<ChainStage> StageProgram::stages_of(int index, std::size_t weight, int in_flight, std::size_t limits,
+                                                std::size_t start, int start_last) {
   const int cap = in_flight_at(index, in_flight);
-  const double seconds = solve(index, weight, in_flight).weight;
+  const double seconds = solve(index, weight, in_flight, limits)->weight;
+  const StageLimits& furthest = *cache_->limits[limits];
   LeastPrices result;
   Tables tables{.far = {}, .near = {}, .result = &result};
-  fill(tables, level(index), seconds, cap);
+  fill(tables, level(index), seconds, cap, furthest);
   const auto width = at(layers_ + 1);
   const auto depths = at(cap);
-  const auto devices = at(largest_node_ + 1);
+  const std::size_t devices = inside_ ? at(largest_node_ + 1) : 1;
   const double limit = level(index) * (1.0 + 1e-12);
   std::vector<ChainStage> stages;
   const auto add = [&](const StageOption& option, int first, int last) {
@@ -319,6 +434,19 @@ std::vector<ChainStage> StageProgram::stages_of(int index, std::size_t weight, i
                       .last = last});
   };
   const auto least_of = [&](const double* values) { return *std::min_element(values, values + depths); };
+  const auto far_behind = [&](const StageOption& option, double so_far, int end) {
+    double least = never;
+    for (const auto& [far, next_place] : option.far_to) {
+      if (far == never || so_far + (blocks_ ? far : 0.0) > limit) break;
+      least = std::min(least, seconds * far + least_of(&tables.far[(next_place * width + at(end)) * depths]));
+    }
+    return least;
+  };
+  const auto far_between = [&](const StageOption& option, const StageOption& next) {
+    for (const auto& [far, next_place] : option.far_to)
+      if (inside_ || next_place == next.place) return far;
+    return never;
+  };
   // Every step takes the choice whose price with what is behind it is least; depths are left to finish_chain().
   std::size_t option_at = start;
   int first = 0;
@@ -330,9 +458,7 @@ std::vector<ChainStage> StageProgram::stages_of(int index, std::size_t weight, i
     add(option, first, last);
     if (last == layers_) return stages;
     const std::size_t place = inside_ ? 0 : option.place;
-    const double far = option.far == never || taken + (blocks_ ? option.far : 0.0) > limit
-                           ? never
-                           : seconds * option.far + least_of(&tables.far[at(last) * depths]);
+    const double far = far_behind(option, taken, last);
     const double near =
         option.near == never || left == 0 || taken + (blocks_ ? option.near : 0.0) > limit
             ? never
@@ -347,18 +473,17 @@ std::vector<ChainStage> StageProgram::stages_of(int index, std::size_t weight, i
       const StageOption& next = options_[o];
       if (is_near && (next.place != option.place || at(next.tensor_parallel) > left)) continue;
       const double in = is_near ? next.near : next.far;
-      if (in == never) continue;
+      const double out = is_near ? option.near : far_between(option, next);
+      if (in == never || taken + (blocks_ ? out : 0.0) > limit) continue;
       const std::size_t next_place = inside_ ? 0 : next.place;
       const std::size_t next_left = (is_near ? left : at(next.node)) - at(next.tensor_parallel);
-      for (int end = last + 1; end <= layers_; ++end) {
+      for (int end = last + 1; end <= furthest[o * at(layers_) + at(last)]; ++end) {
         const double time = next.time[0][at(last) * width + at(end)];
         if (time + (blocks_ ? in : 0.0) > limit) break;
-        double price = device_price(next.place) * next.tensor_parallel + seconds * time;
+        double price = device_price(next.place) * next.tensor_parallel + seconds * (time + out);
         if (end < layers_) {
           const double so_far = time + (blocks_ ? in : 0.0);
-          double behind = never;
-          if (next.far < never && so_far + (blocks_ ? next.far : 0.0) <= limit)
-            behind = seconds * next.far + least_of(&tables.far[at(end) * depths]);
+          double behind = far_behind(next, so_far, end);
           if (next.near < never && next_left > 0 && so_far + (blocks_ ? next.near : 0.0) <= limit)
             behind = std::min(
                 behind, seconds * next.near +

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -21,14 +22,20 @@ struct StageOption {
   /// By micro-batches in flight (element 0: one), at first x (layers + 1) + last: quickest way that fits; infinite when
   /// none does.
   std::vector<std::vector<double>> time;
+  std::vector<double> layer;  ///< least time of each alone, whether that fits or not: of a longer stage it may
   double near = never;        ///< cheapest message out and gradient back inside a node
   double far = never;         ///< and between nodes
   double far_inside = never;  ///< the same, to a stage of the same place
+  std::vector<std::pair<double, std::size_t>> far_to;  ///< and to each place, ascending
 };
 
 /// The degrees of a place at one micro-batch size, and what their stages take at least.
 std::vector<StageOption> stage_options(StagePrices& prices, std::size_t place, int micro_batch);
 void find_boundaries(StagePrices& prices, std::vector<StageOption>& options, int micro_batch);
+
+/// Which stages a pipeline may have: element option x layers + first is the furthest last layer of those that begin at
+/// `first`, `first` itself when there is none.
+using StageLimits = std::vector<int>;
 
 /// The least price of a pipeline, by option and last layer of its first stage, and by how that stage goes on: element
 /// 0: the next one is on another node; c: it and the next ones take c devices of its node together, at least.
@@ -55,7 +62,10 @@ class StageProgram {
   [[nodiscard]] const std::vector<StageOption>& options() const { return options_; }
   [[nodiscard]] int levels() const { return levels_; }  ///< of the limit on the slowest stage
   [[nodiscard]] double level(int index) const;
+  [[nodiscard]] int level_below(double time) const;          ///< the last that is no longer; 0 when there is none
   [[nodiscard]] double through() const { return through_; }  ///< no pipeline is quicker from end to end and back
+  /// No pipeline gets a micro-batch to its end and back to layer `first` in less.
+  [[nodiscard]] double through_to(int first) const { return through_to_[static_cast<std::size_t>(first)]; }
   /// Of S seconds from end to end and back no more than S x backward() + backward_more() are backward passes and
   /// gradients sent back.
   [[nodiscard]] double backward() const { return backward_; }
@@ -68,21 +78,32 @@ class StageProgram {
   void set_prices(const std::vector<double>& device_price);
   /// No pipeline costs less: all time of its devices is work.
   [[nodiscard]] double fluid_price(double level) const { return work_ / level; }
-  /// `weight`: index of one, 0: none. `in_flight`: a pipeline has so many micro-batches or more.
-  const LeastPrices& solve(int level, std::size_t weight, int in_flight);
+  /// A number for these limits, until the next call of set_prices().
+  std::size_t remember(const StageLimits& limits);
+  static constexpr std::size_t unlimited = 0;  ///< the number of no limits at all
+  /// `weight`: index of one, 0: none. `in_flight`: a pipeline has so many micro-batches or more. `limits`: of
+  /// remember(). Valid until the next call.
+  std::shared_ptr<const LeastPrices> solve(int level, std::size_t weight, int in_flight, std::size_t limits);
+  /// No more than that without a weight, in a fraction of the time: one way for all, as if every boundary were the
+  /// quickest there is and memory held no more than one micro-batch. Valid until the next call.
+  const LeastPrices& estimate(int level, const StageLimits& limits);
   static constexpr std::size_t weights = 4;
 
   /// The stages of the cheapest pipeline that begins so.
-  std::vector<ChainStage> stages_of(int level, std::size_t weight, int in_flight, std::size_t option, int last);
+  std::vector<ChainStage> stages_of(int level, std::size_t weight, int in_flight, std::size_t limits,
+                                    std::size_t option, int last);
   [[nodiscard]] std::uint64_t work() const { return work_done_; }
   [[nodiscard]] double device_price(std::size_t place) const { return inside_ ? 1.0 : device_price_[place]; }
 
  private:
   struct Tables;
-  void fill(Tables& tables, double level, double weight, int cap);
+  LeastPrices estimate_;
+  std::vector<double> estimates_;
+  void fill(Tables& tables, double level, double weight, int cap, const StageLimits& limits);
   [[nodiscard]] int in_flight_at(int index, int in_flight) const;
   void find_work();
   void find_backward();
+  void find_through_to();
 
   StagePrices& prices_;
   std::vector<StageOption> options_;
@@ -102,9 +123,16 @@ class StageProgram {
   std::vector<double> matters_from_;  // by depth: quickest stage that takes longer with one more in flight
   double work_ = 0.0;
   std::vector<double> device_price_;
-  using Cache = std::vector<std::unique_ptr<LeastPrices>>;
+  std::vector<double> through_to_;
+  /// What was solved for some prices, by level, weight, micro-batches in flight and number of limits.
+  struct Cache {
+    std::map<StageLimits, std::size_t> numbers;
+    std::vector<const StageLimits*> limits;
+    std::unordered_map<std::uint64_t, std::shared_ptr<const LeastPrices>> solved;
+  };
   std::map<std::vector<double>, Cache> caches_;
   Cache* cache_ = nullptr;
+  std::size_t cached_ = 0;  // solutions in all caches
   std::uint64_t work_done_ = 0;
 };
 

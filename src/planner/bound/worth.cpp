@@ -7,9 +7,10 @@ namespace sailor::planner {
 
 namespace {
 
-constexpr int coarse = 128;            // levels that are tried together first
-constexpr int fine = 8;                // and from here on with weights on the time from end to end
-constexpr double slack = 1.0 + 1e-12;  // against rounding
+constexpr std::size_t most_reductions = 400;       // numbers of pipelines for which they are remembered
+constexpr int few = 9;                             // micro-batches of a pipeline
+constexpr int most_micro_batches = 1'000'000'000;  // no pipeline has more
+constexpr double slack = 1.0 + 1e-12;              // against rounding
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
@@ -22,14 +23,26 @@ PipelineWorth::PipelineWorth(StagePrices& prices)
       std::find(space_.schedules.begin(), space_.schedules.end(), Schedule::interleaved_1f1b) != space_.schedules.end();
   const auto& env = prices_.env();
   const auto state = env.framework.state_of(request_.job.precision);
-  amounts_.push_back(0.0);
+  std::vector<double> amounts{0.0};  // bytes of the gradients of layers [0, i), of all ranks together
   for (int layer = 0; layer < prices_.layers(); ++layer)
-    amounts_.push_back(amounts_.back() + (state ? state->gradient.value() : 0.0) *
-                                             static_cast<double>(env.model.parameters(env.model.layer_kind(layer))));
+    amounts.push_back(amounts.back() + (state ? state->gradient.value() : 0.0) *
+                                           static_cast<double>(env.model.parameters(env.model.layer_kind(layer))));
+  number_amounts(amounts);
+  for (std::size_t i = 1; i < amounts.size(); ++i) layer_amounts_.push_back(amounts[i] - amounts[i - 1]);
+  for (const Place& place : space_.places) largest_node_ = std::max(largest_node_, place.largest_node());
   for (const Place& place : space_.places)
     degrees_.insert(degrees_.end(), place.tensor_parallel.begin(), place.tensor_parallel.end());
   std::sort(degrees_.begin(), degrees_.end());
   degrees_.erase(std::unique(degrees_.begin(), degrees_.end()), degrees_.end());
+
+  std::vector<std::string> zones;
+  for (const Place& place : space_.places)
+    if (std::find(zones.begin(), zones.end(), place.zone) == zones.end()) zones.push_back(place.zone);
+  zones_ = zones.size() > 1 ? zones.size() : space_.places.size();
+  for (std::size_t p = 0; p < space_.places.size(); ++p)
+    zone_.push_back(zones.size() > 1 ? static_cast<std::size_t>(
+                                           std::find(zones.begin(), zones.end(), space_.places[p].zone) - zones.begin())
+                                     : p);
 
   const auto wanted = request_.pins.pipeline_parallel;
   const std::size_t places = space_.places.size();
@@ -46,7 +59,7 @@ PipelineWorth::PipelineWorth(StagePrices& prices)
       for (int layer = 0; layer < layers; ++layer) {
         double least = never;
         for (const StageOption& option : options)
-          least = std::min(least, option.tensor_parallel * option.time[0][at(layer) * at(layers + 1) + at(layer) + 1]);
+          least = std::min(least, option.tensor_parallel * option.layer[at(layer)]);
         work += least;
         quickest[at(layer)] = std::min(quickest[at(layer)], least);
       }
@@ -85,6 +98,26 @@ PipelineWorth::PipelineWorth(StagePrices& prices)
   }
 }
 
+void PipelineWorth::number_amounts(const std::vector<double>& amounts) {
+  const std::size_t width = amounts.size();
+  std::vector<std::pair<double, std::size_t>> order;
+  for (std::size_t first = 0; first < width; ++first)
+    for (std::size_t last = first + 1; last < width; ++last)
+      order.emplace_back(amounts[last] - amounts[first], first * width + last);
+  std::sort(order.begin(), order.end());
+  amount_numbers_.assign(width * width, 0);
+  for (const auto& [amount, range] : order) {
+    if (distinct_amounts_.empty() || amount > distinct_amounts_.back() * (1.0 + 1e-9))
+      distinct_amounts_.push_back(amount);
+    amount_numbers_[range] = distinct_amounts_.size() - 1;
+  }
+}
+
+void PipelineWorth::set_precision(double share) {
+  narrow_ = std::clamp(share * 0.15, 0.001, 0.1);
+  steps_ = std::clamp(std::ceil(8.0 / share), 32.0, 512.0);
+}
+
 std::uint64_t PipelineWorth::work() const {
   std::uint64_t sum = work_;
   for (const auto& row : inside_)
@@ -96,37 +129,52 @@ std::uint64_t PipelineWorth::work() const {
 // All of a stage's gradients are reduced after its passes, one sum after the other. With the longest such time of a
 // first stage in the plan, w, every pipeline q is done at w before the end at least: the first of that stage's sums
 // waits for the stage of q that holds its last layer, which is done before q by backward passes and messages only.
-double PipelineWorth::single(std::size_t place, double deadline, const PlanPart& part, double each) {
+// Since w is no more than the part says, that layer is not far back: every pipeline has passed all layers forward and
+// those from it on backward at w before the end.
+double PipelineWorth::single(std::size_t place, double deadline, const PlanPart& part, double each,
+                             DearPipeline& dear) {
   double worth = 0.0;
   ++work_;
   for (const Single& single : singles_[place]) {
-    const StageOption option{.place = place, .tensor_parallel = single.devices};
-    const double taken = reduction(option, prices_.layers(), 0, part);
+    const double taken = reduction(place, single.devices, 0, prices_.layers(), 0, part);
     if (taken > part.reduction_up_to) continue;
     const double left = deadline - std::max(taken + single.update, part.reduction_over);
     const double count = std::floor(left / single.time * slack);
-    if (count >= 1.0) worth = std::max(worth, (count * single.micro_batch - each) / single.devices);
+    const double sequences = count * single.micro_batch;
+    if (count < 1.0 || sequences - each <= worth * single.devices) continue;
+    worth = (sequences - each) / single.devices;
+    dear.sequences = sequences;
+    dear.uses.assign(space_.places.size(), 0.0);
+    dear.uses[place] = single.devices;
   }
   return worth;
 }
 
-double PipelineWorth::inside(std::size_t place, double deadline, const PlanPart& part, double each, double needed) {
-  for (StageProgram& program : inside_[place]) needed = longer(program, deadline, part, each, needed, nullptr);
+double PipelineWorth::inside(std::size_t place, double deadline, const PlanPart& part, double each, double needed,
+                             DearPipeline& dear) {
+  if (std::any_of(part.holders.begin(), part.holders.end(),
+                  [&](int holder) { return holder >= 0 && at(holder) != zone_[place]; }))
+    return needed;
+  for (StageProgram& program : inside_[place]) {
+    program.set_prices({});
+    needed = longer(program, deadline, part, each, needed, dear);
+  }
   return needed;
 }
 
 double PipelineWorth::across(const std::vector<double>& device_price, double deadline, const PlanPart& part,
-                             double each, double needed, std::vector<double>& uses) {
+                             double each, double needed, DearPipeline& dear) {
   for (StageProgram& program : across_) {
     program.set_prices(device_price);
-    needed = longer(program, deadline, part, each, needed, &uses);
+    needed = longer(program, deadline, part, each, needed, dear);
   }
   return needed;
 }
 
 /// The most promising boxes are split until they are narrow.
 double PipelineWorth::longer(StageProgram& program, double deadline, const PlanPart& part, double each, double needed,
-                             std::vector<double>* uses) {
+                             DearPipeline& dear) {
+  held_up_ = part.reduction_over > 0.0 ? program.through_to(longest_first_stage(part) - 1) + part.reduction_over : 0.0;
   std::vector<Box> heap;
   const auto push = [&](Box box) {
     find_worth(program, box, deadline, part, each, needed);
@@ -134,25 +182,45 @@ double PipelineWorth::longer(StageProgram& program, double deadline, const PlanP
     heap.push_back(box);
     std::push_heap(heap.begin(), heap.end());
   };
-  // A pipeline with fewer micro-batches than stages keeps fewer in flight.
-  for (int fewest = 1; fewest <= program.most_in_flight(); fewest *= 2) {
-    const int most = 2 * fewest > program.most_in_flight() ? INT_MAX : 2 * fewest - 1;
-    for (int from = 0; from < program.levels(); from += coarse)
-      push({.from = from, .to = std::min(from + coarse, program.levels()), .fewest = fewest, .most = most});
+  // Few micro-batches are told apart at once; of many, the slowest stage says how many there can be.
+  for (int fewest = 1, most = 1; fewest <= few && deadline > program.level(0) * (fewest - 1); fewest = most + 1) {
+    most = fewest < few ? std::max(fewest, fewest * 5 / 4) : most_micro_batches;
+    push({.from = 0, .to = program.levels(), .fewest = fewest, .most = most});
   }
   while (!heap.empty()) {
     std::pop_heap(heap.begin(), heap.end());
     const Box top = heap.back();
     heap.pop_back();
-    if (top.to - top.from <= (program.inside() ? 1 : 4)) {
-      if (hints_ != nullptr || uses != nullptr) {
-        auto stages = program.stages_of(top.to, program.weights / 2, top.fewest, top.option, top.last);
-        if (uses != nullptr) {
-          uses->assign(space_.places.size(), 0.0);
-          for (const ChainStage& stage : stages) (*uses)[stage.place] += stage.tensor_parallel;
-        }
-        if (hints_ != nullptr && !stages.empty()) hints_->push_back({std::move(stages), program.micro_batch()});
+    if (is_narrow(program, top, deadline, 1.0)) {
+      // What stages may take for their reductions is less for more micro-batches.
+      const double quickest = program.level(top.from);
+      if (top.count > top.fewest) find_limits(program, deadline - quickest * (top.count - 1), deadline, part);
+      if (top.count > top.fewest && program.remember(limits_) != top.limits) {
+        Box low = top;
+        Box high = top;
+        low.most = top.count - 1;
+        high.fewest = top.count;
+        push(low);
+        push(high);
+        continue;
       }
+      dear.sequences = static_cast<double>(top.count) * program.micro_batch();
+      dear.uses.assign(space_.places.size(), 0.0);
+      const double price = std::max(dear.sequences - each, 0.0) / top.worth;
+      std::vector<ChainStage> stages;
+      if (hints_ != nullptr || !program.inside())
+        stages = program.stages_of(top.to, program.weights / 2, top.fewest, top.limits, top.option, top.last);
+      if (program.inside()) {
+        dear.uses[program.options().front().place] = price;
+      } else {
+        double sum = 0.0;
+        for (const ChainStage& stage : stages) {
+          dear.uses[stage.place] += stage.tensor_parallel;
+          sum += stage.tensor_parallel * program.device_price(stage.place);
+        }
+        for (double& use : dear.uses) use *= sum > 0.0 ? price / sum : 0.0;
+      }
+      if (hints_ != nullptr && !stages.empty()) hints_->push_back({std::move(stages), program.micro_batch()});
       return top.worth;
     }
     Box low = top;
@@ -169,98 +237,228 @@ double PipelineWorth::longer(StageProgram& program, double deadline, const PlanP
 void PipelineWorth::find_worth(StageProgram& program, Box& box, double deadline, const PlanPart& part, double each,
                                double needed) {
   box.worth = 0.0;
-  const double quickest = program.level(box.from);
-  const double least_through = std::max(program.through(), quickest);
+  const int micro_batch = program.micro_batch();
   const double behind = 1.0 - program.backward();  // of S, that no stage is ahead of its pipeline
   const double over = part.reduction_over - program.backward_more();
-  const auto micro_batches = [&](double through, double taken) {
-    const double left = deadline - std::max(through + taken, through * behind + over);
-    const double count = left < 0.0 ? 0.0 : std::floor(left / quickest * slack) + 1.0;
+  double least_taken = never;
+  for (const StageOption& option : program.options())
+    least_taken = std::min(least_taken, reduction(option.place, option.tensor_parallel, 0, 1, 0, part));
+  const auto micro_batches_at = [&](double slowest, double through, double taken) {
+    const double left = deadline - std::max({through + taken, through * behind + over, held_up_ / slack});
+    const double count = left < 0.0 ? 0.0 : std::floor(left / slowest * slack) + 1.0;
     return count < box.fewest ? 0.0 : std::min<double>(count, box.most);
   };
+  // Slowest stages for which there is time, and for which the devices are not dear for what they do.
+  const double left_over =
+      deadline - std::max({program.through() + least_taken, program.through() * behind + over, held_up_ / slack});
+  if (!(left_over >= 0.0)) return;
+  const double longest = box.fewest > 1 ? left_over / (box.fewest - 1) : deadline;
+  if (longest * slack < program.level(box.from)) return;
+  box.to = std::min(box.to, program.level_below(longest * slack) + 1);
+  box.most = static_cast<int>(
+      micro_batches_at(program.level(box.from), std::max(program.through(), program.level(box.from)), least_taken));
+  if (box.most == 0) return;
+  const double dear = needed * program.fluid_price(1.0) / (static_cast<double>(box.most) * micro_batch - each);
+  if (!(dear >= 0.0) || dear > program.level(box.to) * slack) return;
+  box.from = std::max(box.from, std::min(program.level_below(dear / slack), box.to - 1));
+  // Of few different levels, so that what is known of them serves again.
+  int step = 1;
+  while (step < (box.to - box.from) / 2) step *= 2;
+  box.from -= box.from % step;
+  box.to = std::min((box.to + step - 1) / step * step, program.levels());
+  const double quickest = program.level(box.from);
+  const double least_through = std::max(program.through(), quickest);
+  const auto micro_batches = [&](double through, double taken) { return micro_batches_at(quickest, through, taken); };
   const auto longest_through = [&](double count, double taken) {
     const double left = deadline - quickest * (count - 1.0) * (1.0 - 1e-12);
     return std::min(left - taken, behind > 0.0 ? (left - over) / behind : never);
   };
-  const int micro_batch = program.micro_batch();
-  double least_taken = never;
-  for (const StageOption& option : program.options())
-    least_taken = std::min(least_taken, reduction(option, 1, 0, part));
   // For a slowest stage of t seconds n t is at most this, and all devices together take the work / t.
   const auto fluid = [&](double slowest) {
     const double through = std::max(program.through(), slowest);
-    const double taken = std::max(through + least_taken, through * behind + over);
+    const double taken = std::max({through + least_taken, through * behind + over, held_up_ / slack});
     return (micro_batch * std::max(0.0, deadline - taken + slowest) - each * slowest) / program.fluid_price(1.0);
   };
   const double kink = std::clamp(program.through(), quickest, program.level(box.to));
   if (std::max({fluid(quickest), fluid(kink), fluid(program.level(box.to))}) * slack <= needed) return;
   const double most = micro_batches(least_through, least_taken) * micro_batch;
   if (most <= each || most - each <= needed * program.fluid_price(program.level(box.to))) return;
-  const LeastPrices& cheapest = program.solve(box.to, 0, box.fewest);
-  if (cheapest.least == never || most - each <= needed * cheapest.least) return;
+  const bool exact = is_narrow(program, box, deadline, 4.0);
   const auto& options = program.options();
-  work_ += options.size();
-  for (std::size_t o = 0; o < options.size(); ++o)
-    for (int last = prices_.layers() - 1; last > 0; --last)
-      for (std::size_t way = 0; way < cheapest.ways; ++way) {
-        const double price = cheapest.at(o, last, way);
-        if (price == never || most - each <= std::max(box.worth, needed) * price) continue;
-        const double taken = reduction(options[o], last, way, part);
-        if (taken > part.reduction_up_to) continue;
-        for (double count = micro_batches(least_through, taken); count >= box.fewest; count -= 1.0) {
-          const double value = count * micro_batch - each;
-          if (value <= std::max(box.worth, needed) * price) break;
-          const double through = longest_through(count, taken);
-          double least = price;
-          for (std::size_t w = 1; w < (box.to - box.from <= fine ? StageProgram::weights : 1); ++w) {
-            const LeastPrices& weighted = program.solve(box.to, w, box.fewest);
-            least = std::max(least, weighted.at(o, last, way) - weighted.weight * through);
-            if (value <= std::max(box.worth, needed) * least) break;
+  // With the least prices so far known.
+  const auto evaluate = [&](const LeastPrices& cheapest, bool with_weights, std::size_t limits) {
+    Box best = box;
+    best.worth = 0.0;
+    work_ += options.size();
+    for (std::size_t o = 0; o < options.size(); ++o)
+      for (int last = prices_.layers() - 1; last > 0; --last)
+        for (std::size_t way = 0; way < cheapest.ways; ++way) {
+          const double price = cheapest.at(o, last, way);
+          if (price == never || most - each <= std::max(best.worth, needed) * price) continue;
+          const double taken = reduction(options[o].place, options[o].tensor_parallel, 0, last, way, part);
+          if (taken > part.reduction_up_to) continue;
+          for (double count = micro_batches(least_through, taken); count >= box.fewest; count -= 1.0) {
+            const double value = count * micro_batch - each;
+            if (value <= std::max(best.worth, needed) * price) break;
+            const double through = longest_through(count, taken);
+            double least = price;
+            for (std::size_t w = 1; w < (with_weights ? StageProgram::weights : 1); ++w) {
+              const auto weighted = program.solve(box.to, w, box.fewest, limits);
+              least = std::max(least, weighted->at(o, last, way) - weighted->weight * through);
+              if (value <= std::max(best.worth, needed) * least) break;
+            }
+            ++work_;
+            if (value <= std::max(best.worth, needed) * least) continue;
+            best.worth = least > 0.0 ? value / least : never;
+            best.option = o;
+            best.last = last;
+            best.count = static_cast<int>(count);
           }
-          ++work_;
-          if (value <= std::max(box.worth, needed) * least) continue;
-          box.worth = least > 0.0 ? value / least : never;
-          box.option = o;
-          box.last = last;
         }
-      }
+    return best;
+  };
+  // Without limits first: the same prices serve for every part.
+  if (program.inside()) {
+    const auto unlimited = program.solve(box.to, 0, box.fewest, StageProgram::unlimited);
+    if (unlimited->least == never || most - each <= needed * unlimited->least) return;
+    const Box best = evaluate(*unlimited, exact, StageProgram::unlimited);
+    if (best.worth <= needed) return;
+  }
+  std::shared_ptr<const LeastPrices> solution;
+  const LeastPrices* quick = nullptr;
+  double least = 0.0;
+  for (bool is_sure = !exact;;) {
+    find_limits(program, deadline - quickest * (box.fewest - 1), deadline, part);
+    if (is_sure && exact) {
+      box.limits = program.remember(limits_);
+      solution = program.solve(box.to, 0, box.fewest, box.limits);
+      least = solution->least;
+    } else {
+      quick = &program.estimate(box.to, limits_);
+      least = quick->least;
+    }
+    if (least == never || most - each <= needed * least) return;
+    // Pipelines with fewer micro-batches are not worth as much.
+    const double fewest = std::floor((needed * least + each) / micro_batch * (1.0 - 1e-12));
+    if (fewest > box.fewest && box.fewest < box.most) {
+      box.fewest = static_cast<int>(std::min<double>(fewest, box.most));
+      continue;
+    }
+    if (is_sure) break;
+    is_sure = true;
+  }
+  box = evaluate(exact ? *solution : *quick, exact, box.limits);
+}
+
+/// Layers that the first stage of a pipeline of the part may have at most.
+int PipelineWorth::longest_first_stage(const PlanPart& part) {
+  int most = 1;
+  for (std::size_t p = 0; p < space_.places.size(); ++p)
+    for (const int degree : space_.places[p].tensor_parallel)
+      while (most < prices_.layers() && reduction(p, degree, 0, most + 1, 0, part) <= part.reduction_up_to) ++most;
+  return most;
 }
 
 double PipelineWorth::longest_reduction(const PlanPart& part) {
   double longest = 0.0;
-  for (const std::size_t p : part.pure)
+  const bool known = !part.pure.empty() || !part.holders.empty();
+  for (std::size_t p = 0; known && p < space_.places.size(); ++p) {
+    if (part.holders.empty() && std::find(part.pure.begin(), part.pure.end(), p) == part.pure.end()) continue;
+    if (!part.holders.empty() && part.holders[0] != static_cast<int>(zone_[p])) continue;
     for (const int degree : space_.places[p].tensor_parallel) {
-      const StageOption option{.place = p, .tensor_parallel = degree};
-      if (const double time = reduction(option, prices_.layers(), 0, part); time < never)
+      PlanPart any = part;
+      any.holders.clear();
+      if (const double time = reduction(p, degree, 0, prices_.layers(), 0, any); time < never)
         longest = std::max(longest, time);
     }
+  }
   return longest;
 }
 
-/// The least that the reductions of a first stage can take. `way`: LeastPrices.
-double PipelineWorth::reduction(const StageOption& option, int layers, std::size_t way, const PlanPart& part) {
+// A stage of layers [first, last) is done with its passes no earlier than its pipeline has got the last micro-batch to
+// the end and back to `first`; its reductions begin then.
+void PipelineWorth::find_limits(StageProgram& program, double left, double deadline, const PlanPart& part) {
+  left = std::ceil(left / deadline * steps_) * deadline / steps_;
+  const int layers = prices_.layers();
+  const auto& options = program.options();
+  limits_.resize(options.size() * at(layers));
+  for (std::size_t o = 0; o < options.size(); ++o) {
+    int furthest = 0;  // never less for stages that begin later
+    for (int first = 0; first < layers; ++first) {
+      double most = left - program.through_to(first) * (1.0 - 1e-12);
+      if (first == 0) most = std::min(most, part.reduction_up_to);
+      furthest = std::max(furthest, first);
+      while (furthest < layers &&
+             reduction(options[o].place, options[o].tensor_parallel, first, furthest + 1, 0, part) <= most)
+        ++furthest;
+      limits_[o * at(layers) + at(first)] = furthest;
+    }
+  }
+  work_ += options.size() * at(layers);
+}
+
+/// The least that the reductions of a stage can take. `way`: LeastPrices.
+double PipelineWorth::reduction(std::size_t place, int tensor_parallel, int first, int last, std::size_t way,
+                                const PlanPart& part) {
+  const auto is_elsewhere = [&](int holder) { return holder >= 0 && at(holder) != zone_[place]; };
+  if (!part.holders.empty() && std::any_of(part.holders.begin() + first, part.holders.begin() + last, is_elsewhere))
+    return never;
   if (part.least_pipelines < 2 || prices_.env().framework.overlaps_reduction || interleaves_) return 0.0;
   if (reductions_here_ == nullptr || std::get<0>(reductions_of_) != part.least_pipelines ||
-      std::get<1>(reductions_of_) != part.pure) {
-    reductions_of_ = {part.least_pipelines, part.pure};
+      std::get<1>(reductions_of_) != part.pure || std::get<2>(reductions_of_) != part.one_place) {
+    if (reductions_.size() > most_reductions) reductions_.clear();
+    reductions_of_ = {part.least_pipelines, part.pure, part.one_place};
     reductions_here_ = &reductions_[reductions_of_];
+    const std::size_t groups = space_.places.size() * degrees_.size();
+    reductions_here_->times.resize(groups * distinct_amounts_.size() * at(largest_node_ + 1), -1.0);
+    reductions_here_->linked.resize(groups * layer_amounts_.size(), -1.0);
   }
+  double linked = 0.0;
+  if (!part.holders.empty())
+    for (int layer = first; layer < last; ++layer) {
+      if (part.holders[at(layer)] == PlanPart::several)
+        linked = std::max(linked, linked_reduction(place, tensor_parallel, layer, part));
+    }
   // On the stage's node so many of its ranks take part in a sum of its layers at most; every other rank makes one more
   // sum that goes through the network beside it.
-  const int node = space_.places[option.place].largest_node();
+  const int node = space_.places[place].largest_node();
   const int least = degrees_.front();
   int rings = 1;
-  if (const int taken = static_cast<int>(way); taken > option.tensor_parallel) {
+  if (const int taken = static_cast<int>(way); taken > tensor_parallel) {
     rings = node;
     for (int busy = taken; busy <= node; ++busy) {
       const int here = 1 + (busy - taken) / least;
       rings = std::min(rings, (busy + here - 1) / here);
     }
   }
-  const auto [entry, is_new] =
-      reductions_here_->try_emplace({option.place, option.tensor_parallel, layers, rings}, 0.0);
-  if (is_new) entry->second = reduction_of(option.place, option.tensor_parallel, rings, amounts_[at(layers)], part);
-  return entry->second;
+  const auto degree =
+      static_cast<std::size_t>(std::lower_bound(degrees_.begin(), degrees_.end(), tensor_parallel) - degrees_.begin());
+  const std::size_t amount = amount_numbers_[at(first) * at(prices_.layers() + 1) + at(last)];
+  double& known =
+      reductions_here_
+          ->times[((place * degrees_.size() + degree) * distinct_amounts_.size() + amount) * at(largest_node_ + 1) +
+                  at(rings)];
+  if (known < 0.0) known = reduction_of(place, tensor_parallel, rings, distinct_amounts_[amount], part);
+  return std::max(known, linked);
+}
+
+// A sum over several zones is as slow as over the slowest pair, thus at least as over the quickest with this one.
+double PipelineWorth::linked_reduction(std::size_t place, int tensor_parallel, int layer, const PlanPart& part) {
+  const auto index =
+      static_cast<std::size_t>(std::lower_bound(degrees_.begin(), degrees_.end(), tensor_parallel) - degrees_.begin());
+  double& known = reductions_here_->linked[(place * degrees_.size() + index) * layer_amounts_.size() + at(layer)];
+  if (known >= 0.0) return known;
+  const int node = space_.places[place].largest_node();
+  known = never;
+  for (const int degree : degrees_) {
+    if (degree > tensor_parallel) break;
+    const double share = layer_amounts_[at(layer)] / degree;
+    for (std::size_t other = 0; other < space_.places.size(); ++other)
+      if (zone_[other] != zone_[place])
+        known = std::min(known, std::max(over_link(place, other, node, degree, degree, part.least_pipelines, share),
+                                         over_link(other, place, node, degree, degree, part.least_pipelines, share)));
+  }
+  return known;
 }
 
 // The ranks of a tensor-parallel group of degree m share the gradients; of a sum over several degrees the least counts.
@@ -279,6 +477,8 @@ double PipelineWorth::reduction_of(std::size_t place, int tensor_parallel, int r
       for (const std::size_t a : part.pure)
         for (const std::size_t b : part.pure)
           if (a != b) time = std::max(time, over_link(a, b, node, degree, together, replicas, share));
+    } else if (part.one_place) {
+      time = over_link(place, place, node, degree, together, replicas, share);
     } else {
       time = never;
       for (std::size_t other = 0; other < space_.places.size(); ++other)

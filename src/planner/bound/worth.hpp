@@ -15,11 +15,22 @@ namespace sailor::planner {
 /// in all of them; of fewer nothing is known about where layers are held.
 struct PlanPart {
   std::vector<std::size_t> pure;
+  /// By layer, empty where nothing is known: the zone (PipelineWorth::zone()) that alone holds it, or one of these.
+  std::vector<int> holders;
+  static constexpr int unknown = -2;
+  static constexpr int several = -1;  ///< it is held in more than one zone
+  bool one_place = false;             ///< all devices are those of the pure place
   int least_pipelines = 1;
   int most_pipelines = 1;
   /// The longest that the reductions of a first stage take, of all pipelines, lies between these.
   double reduction_over = 0.0;
   double reduction_up_to = never;
+};
+
+/// A pipeline that is worth more than its price.
+struct DearPipeline {
+  double sequences = 0.0;
+  std::vector<double> uses;  ///< devices by place; no more than it takes, perhaps less
 };
 
 class PipelineWorth {
@@ -28,13 +39,15 @@ class PipelineWorth {
 
   /// The least price of a device of `place` for which no pipeline of one stage there is worth more than its devices and
   /// `each`.
-  double single(std::size_t place, double deadline, const PlanPart& part, double each);
-  /// The same for pipelines of more stages inside the place, where it is more than `needed`; else `needed`.
-  double inside(std::size_t place, double deadline, const PlanPart& part, double each, double needed);
+  double single(std::size_t place, double deadline, const PlanPart& part, double each, DearPipeline& dear);
+  /// The same for pipelines of more stages inside the place, where it is more than `needed`; else `needed`. `dear`: the
+  /// pipeline that made it so.
+  double inside(std::size_t place, double deadline, const PlanPart& part, double each, double needed,
+                DearPipeline& dear);
   /// The factor by which the prices of devices must rise so that no pipeline across places is worth more; `needed` when
-  /// it is not more than that. `uses`: devices by place of the pipeline that made it so.
+  /// it is not more than that.
   double across(const std::vector<double>& device_price, double deadline, const PlanPart& part, double each,
-                double needed, std::vector<double>& uses);
+                double needed, DearPipeline& dear);
   /// Whatever the schedule is and without reductions: sequences per second and device.
   [[nodiscard]] double fluid_rate(std::size_t place) const { return fluid_rate_[place]; }
   /// The same for pipelines that may have every layer in another place.
@@ -42,6 +55,11 @@ class PipelineWorth {
   /// The largest value of PlanPart::reduction_up_to that makes a difference.
   double longest_reduction(const PlanPart& part);
 
+  /// What is said from now on may be wrong, to the safe side, by a part of this share.
+  void set_precision(double share);
+  /// Of a place: its zone, by number; where all are in one, the place itself.
+  [[nodiscard]] std::size_t zone(std::size_t place) const { return zone_[place]; }
+  [[nodiscard]] std::size_t zones() const { return zones_; }
   [[nodiscard]] bool any_across() const { return !across_.empty(); }
   /// Under which a stage may hold several ranges of layers: only fluid_rate() holds.
   [[nodiscard]] bool interleaves() const { return interleaves_; }
@@ -63,24 +81,38 @@ class PipelineWorth {
     int to = 0;
     int fewest = 1;
     int most = 1;
+    int count = 0;           // of the best
+    std::size_t limits = 0;  // StageProgram::remember()
     std::size_t option = 0;
     int last = 0;
     bool operator<(const Box& other) const { return worth < other.worth; }
   };
 
+  /// No longer split by the slowest stage.
+  [[nodiscard]] bool is_narrow(const StageProgram& program, const Box& box, double deadline, double times) const {
+    return box.to - box.from <= 1 ||
+           (box.most - 1) * (program.level(box.to) - program.level(box.from)) <= times * narrow_ * deadline;
+  }
   double longer(StageProgram& program, double deadline, const PlanPart& part, double each, double needed,
-                std::vector<double>* uses);
+                DearPipeline& dear);
   void find_worth(StageProgram& program, Box& box, double deadline, const PlanPart& part, double each, double needed);
-  double reduction(const StageOption& option, int layers, std::size_t way, const PlanPart& part);
+  void number_amounts(const std::vector<double>& amounts);
+  /// Into limits_: stages that pipelines may have with `left` seconds besides the rounds of micro-batches.
+  void find_limits(StageProgram& program, double left, double deadline, const PlanPart& part);
+  double reduction(std::size_t place, int tensor_parallel, int first, int last, std::size_t way, const PlanPart& part);
+  int longest_first_stage(const PlanPart& part);
   double reduction_of(std::size_t place, int tensor_parallel, int rings, double amount, const PlanPart& part);
+  /// Of a layer that is held in other zones too.
+  double linked_reduction(std::size_t place, int tensor_parallel, int layer, const PlanPart& part);
   double over_link(std::size_t a, std::size_t b, int node, int degree, int rings, int replicas, double amount);
 
   StagePrices& prices_;
   const SearchSpace& space_;
   const Request& request_;
+  std::vector<std::size_t> zone_;  // by place
+  std::size_t zones_ = 0;
   bool zero1_ = false;
   bool interleaves_ = false;
-  std::vector<double> amounts_;                    // bytes of the gradients of layers [0, i), of all ranks together
   std::vector<int> degrees_;                       // of all places
   std::vector<std::vector<Single>> singles_;       // by place
   std::vector<std::vector<StageProgram>> inside_;  // by place, prices in devices
@@ -88,10 +120,24 @@ class PipelineWorth {
   std::vector<double> fluid_rate_;
   double mixed_rate_ = 0.0;
   std::vector<Hint>* hints_ = nullptr;
-  std::map<std::tuple<int, std::vector<std::size_t>>, std::map<std::tuple<std::size_t, int, int, int>, double>>
-      reductions_;
-  std::map<std::tuple<std::size_t, int, int, int>, double>* reductions_here_ = nullptr;
-  std::tuple<int, std::vector<std::size_t>> reductions_of_;
+  /// Least times of reductions by number of pipelines, places that hold everything, and whether all are in one;
+  /// negative: not yet known.
+  using ReductionKey = std::tuple<int, std::vector<std::size_t>, bool>;
+  struct Reductions {
+    std::vector<double> times;   // of several layers, by place, degree, amount and rings
+    std::vector<double> linked;  // of a layer that is held elsewhere too, by place, degree and layer
+  };
+  std::map<ReductionKey, Reductions> reductions_;
+  Reductions* reductions_here_ = nullptr;
+  ReductionKey reductions_of_;
+  std::vector<double> layer_amounts_;
+  std::vector<std::size_t> amount_numbers_;  // of layers [first, last): at first x (layers + 1) + last
+  std::vector<double> distinct_amounts_;
+  int largest_node_ = 1;
+  double held_up_ = 0.0;   // nothing of a pipeline but its rounds fits in before the end of the deadline
+  double narrow_ = 0.001;  // of the deadline, that differences between slowest stages may make
+  double steps_ = 64.0;    // of the time that is left for reductions, in a deadline
+  StageLimits limits_;
   std::uint64_t work_ = 0;
 };
 

@@ -72,7 +72,7 @@ void PaperStages::add_options() {
   for (std::size_t p = 0; p < space_.places.size(); ++p) {
     const Place& place = space_.places[p];
     for (const int degree : place.tensor_parallel) {
-      if (!space_.allows(place.type, degree, kind_.micro_batch) || options_.size() == 255) continue;
+      if (!space_.allows(place.type, degree, kind_.micro_batch)) continue;
       const StageTable* table = prices_.table(place.type, degree, kind_.micro_batch, Recompute::none);
       if (table == nullptr) continue;
       std::vector<const StageTable*> tables{table};  // with different numbers of busy neighbours
@@ -380,7 +380,7 @@ std::vector<PaperChain> PaperStages::chains(const PaperLimits& limits, bool domi
       for (std::size_t s = stages; s-- > 0;) {
         std::size_t option = 0;
         while (ends[s][option + 1] <= index) ++option;
-        chain.options[s] = static_cast<std::uint8_t>(option);
+        chain.options[s] = static_cast<std::uint16_t>(option);
         index = static_cast<std::size_t>(std::max(labels[s][index].before, 0));
       }
       chains.push_back(std::move(chain));

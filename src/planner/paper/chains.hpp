@@ -9,7 +9,6 @@
 #include <map>
 #include <span>
 #include <tuple>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -36,8 +35,8 @@ struct PaperKind {
 
 /// A plan takes at least through + round x (micro-batches - 1) of each of its chains, then the largest of their tails.
 struct PaperChain {
-  std::vector<std::uint8_t> options;  ///< by stage, indices into PaperStages::options
-  std::vector<int> devices;           ///< by place, then their sum
+  std::vector<std::uint16_t> options;  ///< by stage, indices into PaperStages::options
+  std::vector<int> devices;            ///< by place, then their sum
   double through = 0.0;
   double round = 0.0;
   double tail = 0.0;   ///< the largest PaperStages::tail() of its stages
@@ -74,19 +73,10 @@ class PaperSums {
   [[nodiscard]] int largest_node(std::size_t place) const { return largest_[place]; }
 
  private:
-  struct Key {
-    std::uint64_t where = 0;
-    double amount = 0.0;
-    bool operator==(const Key&) const = default;
-  };
-  struct KeyHash {
-    std::size_t operator()(const Key& key) const;
-  };
   double over(std::size_t a, std::size_t b, int tensor_parallel, int replicas, double amount, bool alone);
 
   StagePrices& prices_;
   std::vector<int> largest_;
-  std::unordered_map<Key, double, KeyHash> known_;
 };
 
 /// The options, times and boundaries of the stages of one kind.

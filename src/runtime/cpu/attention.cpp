@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <vector>
 
 #include "runtime/cpu/kernels.hpp"
 #include "runtime/cpu/vector_math.hpp"
@@ -35,15 +36,21 @@ QueryBlock query_block(const AttentionShape& shape, std::int64_t first) {
   return {first, last, shape.window == 0 ? 0 : std::max<std::int64_t>(0, first - shape.window + 1)};
 }
 
-// The head's slices of one sequence. Rows are 3 * width (projected) or width (output) apart.
+// Where a query head's parts of one sequence begin. Rows are projected_width() or, of the output, width() apart.
 struct Slices {
-  std::int64_t projected;  // offset of the query
+  std::int64_t query;
+  std::int64_t key;
+  std::int64_t value;
   std::int64_t output;
 };
 
 Slices slices(const AttentionShape& shape, std::int64_t sequence, std::int64_t head) {
   const std::int64_t token = sequence * shape.sequence_length;
-  return {token * 3 * shape.width() + head * shape.head_width, token * shape.width() + head * shape.head_width};
+  const std::int64_t row = token * shape.projected_width();
+  const std::int64_t column = head * shape.head_width;
+  const std::int64_t shared = head / (shape.heads / shape.key_value_heads) * shape.head_width;
+  return {row + column, row + shape.width() + shared, row + shape.width() + shape.key_value_width() + shared,
+          token * shape.width() + column};
 }
 
 void multiply(bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n, std::int64_t k, float alpha,
@@ -100,7 +107,42 @@ float dot(const float* a, const float* b, std::int64_t count) {
   return sum;
 }
 
+// Turns pairs (head[i], head[i + half]).
+SAILOR_CPU_VERSIONS
+void turn(float* head, const float* cosines, const float* sines, std::int64_t half) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < half; ++i) {
+    const float x = head[i];
+    const float y = head[i + half];
+    head[i] = x * cosines[i] - y * sines[i];
+    head[i + half] = y * cosines[i] + x * sines[i];
+  }
+}
+
 }  // namespace
+
+void rotary(const AttentionShape& shape, double base, bool inverse, float* projected) {
+  const std::int64_t half = shape.head_width / 2;
+  const auto pairs = static_cast<std::size_t>(half);
+  std::vector<double> frequencies(pairs);
+  for (std::size_t i = 0; i < pairs; ++i)
+    frequencies[i] = std::pow(base, -static_cast<double>(i) / static_cast<double>(half));
+  std::vector<float> cosines(pairs);
+  std::vector<float> sines(pairs);
+  for (std::int64_t position = 0; position < shape.sequence_length; ++position) {
+    for (std::size_t i = 0; i < pairs; ++i) {
+      // In double precision: late positions turn by thousands of radians.
+      const double angle = static_cast<double>(position) * frequencies[i];
+      cosines[i] = static_cast<float>(std::cos(angle));
+      sines[i] = static_cast<float>(inverse ? -std::sin(angle) : std::sin(angle));
+    }
+    for (std::int64_t sequence = 0; sequence < shape.sequences; ++sequence) {
+      float* row = projected + (sequence * shape.sequence_length + position) * shape.projected_width();
+      for (std::int64_t head = 0; head < shape.heads + shape.key_value_heads; ++head)  // keys follow the queries
+        turn(row + head * shape.head_width, cosines.data(), sines.data(), half);
+    }
+  }
+}
 
 std::int64_t attention_workspace(const AttentionShape& shape, bool backward) {
   const std::int64_t keys =
@@ -111,13 +153,13 @@ std::int64_t attention_workspace(const AttentionShape& shape, bool backward) {
 void attention_forward(const AttentionShape& shape, const float* projected, float* output, float* log_sum,
                        float* workspace) {
   const std::int64_t width = shape.width();
-  const std::int64_t stride = 3 * width;
+  const std::int64_t stride = shape.projected_width();
   for (std::int64_t sequence = 0; sequence < shape.sequences; ++sequence) {
     for (std::int64_t head = 0; head < shape.heads; ++head) {
       const Slices slice = slices(shape, sequence, head);
-      const float* query = projected + slice.projected;
-      const float* key = query + width;
-      const float* value = key + width;
+      const float* query = projected + slice.query;
+      const float* key = projected + slice.key;
+      const float* value = projected + slice.value;
       for (std::int64_t first = 0; first < shape.sequence_length; first += block_rows) {
         const QueryBlock block = query_block(shape, first);
         const std::int64_t keys = block.keys();
@@ -138,18 +180,18 @@ void attention_forward(const AttentionShape& shape, const float* projected, floa
 void attention_backward(const AttentionShape& shape, const float* projected, const float* output, const float* log_sum,
                         const float* output_gradient, float* projected_gradient, float* workspace) {
   const std::int64_t width = shape.width();
-  const std::int64_t stride = 3 * width;
-  // Gradients of keys and values are sums over query blocks.
+  const std::int64_t stride = shape.projected_width();
+  // Gradients of keys and values are sums over query blocks, and over the heads that share them.
   std::memset(projected_gradient, 0, static_cast<std::size_t>(shape.tokens() * stride) * sizeof(float));
   for (std::int64_t sequence = 0; sequence < shape.sequences; ++sequence) {
     for (std::int64_t head = 0; head < shape.heads; ++head) {
       const Slices slice = slices(shape, sequence, head);
-      const float* query = projected + slice.projected;
-      const float* key = query + width;
-      const float* value = key + width;
-      float* query_gradient = projected_gradient + slice.projected;
-      float* key_gradient = query_gradient + width;
-      float* value_gradient = key_gradient + width;
+      const float* query = projected + slice.query;
+      const float* key = projected + slice.key;
+      const float* value = projected + slice.value;
+      float* query_gradient = projected_gradient + slice.query;
+      float* key_gradient = projected_gradient + slice.key;
+      float* value_gradient = projected_gradient + slice.value;
       for (std::int64_t first = 0; first < shape.sequence_length; first += block_rows) {
         const QueryBlock block = query_block(shape, first);
         const std::int64_t rows = block.rows();

@@ -102,6 +102,8 @@ class CpuDevice final : public Device {
     cpu::add_bias_gradient(bias_gradient, gradient, rows, width);
   }
   void add(float* to, const float* from, std::int64_t count) override { cpu::add(to, from, count); }
+  void scale(float* values, float factor, std::int64_t count) override { cpu::scale(values, factor, count); }
+  double squared_sum(const float* values, std::int64_t count) override { return cpu::squared_sum(values, count); }
 
   void layer_norm_forward(const NormShape& shape, const float* input, const float* weight, const float* bias,
                           float* output, float* mean, float* reciprocal_deviation) override {
@@ -112,6 +114,15 @@ class CpuDevice final : public Device {
                            float* weight_gradient, float* bias_gradient) override {
     cpu::layer_norm_backward(shape, input, mean, reciprocal_deviation, weight, gradient, weight_gradient,
                              bias_gradient);
+  }
+
+  void rms_norm_forward(const NormShape& shape, const float* input, const float* weight, float* output,
+                        float* reciprocal_rms) override {
+    cpu::rms_norm_forward(shape, input, weight, output, reciprocal_rms);
+  }
+  void rms_norm_backward(const NormShape& shape, const float* input, const float* reciprocal_rms, const float* weight,
+                         float* gradient, float* weight_gradient) override {
+    cpu::rms_norm_backward(shape, input, reciprocal_rms, weight, gradient, weight_gradient);
   }
 
   void relu_forward(float* values, std::int64_t count) override { cpu::relu_forward(values, count); }
@@ -125,6 +136,17 @@ class CpuDevice final : public Device {
     cpu::gelu_backward(input_to_output, gradient, count);
   }
 
+  void swiglu_forward(const float* input, float* output, std::int64_t rows, std::int64_t width) override {
+    cpu::swiglu_forward(input, output, rows, width);
+  }
+  void swiglu_backward(float* input_to_gradient, float* gradient_to_output, std::int64_t rows,
+                       std::int64_t width) override {
+    cpu::swiglu_backward(input_to_gradient, gradient_to_output, rows, width);
+  }
+
+  void rotary(const AttentionShape& shape, double base, bool inverse, float* projected) override {
+    cpu::rotary(shape, base, inverse, projected);
+  }
   void attention_forward(const AttentionShape& shape, const float* projected, float* output, float* log_sum) override {
     const Workspace workspace(*this, cpu::attention_workspace(shape, false));
     cpu::attention_forward(shape, projected, output, log_sum, workspace.floats);
@@ -135,14 +157,21 @@ class CpuDevice final : public Device {
     cpu::attention_backward(shape, projected, output, log_sum, output_gradient, projected_gradient, workspace.floats);
   }
 
-  void gather_rows(const float* table, const std::int32_t* tokens, std::int64_t count, std::int64_t width,
-                   float* output) override {
-    for (std::int64_t i = 0; i < count; ++i)
-      std::memcpy(output + i * width, table + tokens[i] * width, static_cast<std::size_t>(width) * sizeof(float));
+  void gather_rows(const float* table, const Range& rows, const std::int32_t* tokens, std::int64_t count,
+                   std::int64_t width, float* output) override {
+    const std::size_t bytes = static_cast<std::size_t>(width) * sizeof(float);
+    for (std::int64_t i = 0; i < count; ++i) {
+      if (rows.first <= tokens[i] && tokens[i] < rows.last)
+        std::memcpy(output + i * width, table + (tokens[i] - rows.first) * width, bytes);
+      else
+        std::memset(output + i * width, 0, bytes);
+    }
   }
-  void scatter_add_rows(float* table_gradient, const std::int32_t* tokens, std::int64_t count, std::int64_t width,
-                        const float* gradient) override {
-    for (std::int64_t i = 0; i < count; ++i) cpu::add(table_gradient + tokens[i] * width, gradient + i * width, width);
+  void scatter_add_rows(float* table_gradient, const Range& rows, const std::int32_t* tokens, std::int64_t count,
+                        std::int64_t width, const float* gradient) override {
+    for (std::int64_t i = 0; i < count; ++i)
+      if (rows.first <= tokens[i] && tokens[i] < rows.last)
+        cpu::add(table_gradient + (tokens[i] - rows.first) * width, gradient + i * width, width);
   }
   void add_repeated(float* values, const float* table, std::int64_t repeats, std::int64_t count) override {
     cpu::add_bias(values, table, repeats, count);
@@ -154,6 +183,19 @@ class CpuDevice final : public Device {
   void softmax_cross_entropy(float* logits_to_gradient, const std::int32_t* targets, std::int64_t rows,
                              std::int64_t classes, float gradient_scale, double* loss_sum) override {
     cpu::softmax_cross_entropy(logits_to_gradient, targets, rows, classes, gradient_scale, loss_sum);
+  }
+  void row_maxima(const float* values, std::int64_t rows, std::int64_t width, float* maxima) override {
+    cpu::row_maxima(values, rows, width, maxima);
+  }
+  void softmax_sums(float* logits_to_exponentials, const float* maxima, const Range& classes,
+                    const std::int32_t* targets, std::int64_t rows, float* sums, float* target_logits) override {
+    cpu::softmax_sums(logits_to_exponentials, maxima, classes, targets, rows, sums, target_logits);
+  }
+  void softmax_gradient(float* exponentials_to_gradient, const float* sums, const float* target_logits,
+                        const Range& classes, const std::int32_t* targets, std::int64_t rows, float gradient_scale,
+                        double* loss_sum) override {
+    cpu::softmax_gradient(exponentials_to_gradient, sums, target_logits, classes, targets, rows, gradient_scale,
+                          loss_sum);
   }
 
   void adamw(const AdamWStep& step, float* value, const float* gradient, float* first_moment, float* second_moment,

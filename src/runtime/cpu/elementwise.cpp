@@ -21,6 +21,20 @@ void add(float* to, const float* from, std::int64_t count) {
 }
 
 SAILOR_CPU_VERSIONS
+void scale(float* values, float factor, std::int64_t count) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < count; ++i) values[i] *= factor;
+}
+
+SAILOR_CPU_VERSIONS
+double squared_sum(const float* values, std::int64_t count) {
+  double sum = 0.0;
+#pragma omp simd reduction(+ : sum)
+  for (std::int64_t i = 0; i < count; ++i) sum += static_cast<double>(values[i]) * static_cast<double>(values[i]);
+  return sum;
+}
+
+SAILOR_CPU_VERSIONS
 void add_bias(float* values, const float* bias, std::int64_t rows, std::int64_t width) {
   for (std::int64_t row = 0; row < rows; ++row) {
     float* line = values + row * width;
@@ -73,6 +87,38 @@ void gelu_backward(float* input_to_output, float* gradient, std::int64_t count) 
   }
 }
 
+// silu(x) = x sigmoid(x), with slope sigmoid(x) (1 + x (1 - sigmoid(x))).
+SAILOR_CPU_VERSIONS
+void swiglu_forward(const float* input, float* output, std::int64_t rows, std::int64_t width) {
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const float* gate = input + row * 2 * width;
+    const float* up = gate + width;
+    float* line = output + row * width;
+#pragma omp simd
+    for (std::int64_t i = 0; i < width; ++i) line[i] = gate[i] / (1.0f + fast_exp(-gate[i])) * up[i];
+  }
+}
+
+SAILOR_CPU_VERSIONS
+void swiglu_backward(float* input_to_gradient, float* gradient_to_output, std::int64_t rows, std::int64_t width) {
+  for (std::int64_t row = 0; row < rows; ++row) {
+    float* gate = input_to_gradient + row * 2 * width;
+    float* up = gate + width;
+    float* line = gradient_to_output + row * width;
+#pragma omp simd
+    for (std::int64_t i = 0; i < width; ++i) {
+      const float x = gate[i];
+      const float u = up[i];
+      const float gradient = line[i];
+      const float sigmoid = 1.0f / (1.0f + fast_exp(-x));
+      const float silu = x * sigmoid;
+      line[i] = silu * u;
+      up[i] = gradient * silu;
+      gate[i] = gradient * u * sigmoid * (1.0f + x - silu);
+    }
+  }
+}
+
 SAILOR_CPU_VERSIONS
 void adamw(const AdamWStep& step, float* value, const float* gradient, float* first_moment, float* second_moment,
            std::int64_t count) {
@@ -84,9 +130,10 @@ void adamw(const AdamWStep& step, float* value, const float* gradient, float* fi
   const float beta1 = step.beta1;
   const float beta2 = step.beta2;
   const float epsilon = step.epsilon;
+  const float scale = step.gradient_scale;
 #pragma omp simd
   for (std::int64_t i = 0; i < count; ++i) {
-    const float g = gradient[i];
+    const float g = scale * gradient[i];
     const float m = beta1 * first_moment[i] + (1.0f - beta1) * g;
     const float v = beta2 * second_moment[i] + (1.0f - beta2) * g * g;
     first_moment[i] = m;

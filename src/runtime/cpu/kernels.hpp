@@ -18,12 +18,16 @@
 namespace sailor::runtime::cpu {
 
 void add(float* to, const float* from, std::int64_t count);
+void scale(float* values, float factor, std::int64_t count);
+double squared_sum(const float* values, std::int64_t count);
 void add_bias(float* values, const float* bias, std::int64_t rows, std::int64_t width);
 void add_bias_gradient(float* bias_gradient, const float* gradient, std::int64_t rows, std::int64_t width);
 void relu_forward(float* values, std::int64_t count);
 void relu_backward(const float* output, float* gradient, std::int64_t count);
 void gelu_forward(const float* input, float* output, std::int64_t count);
 void gelu_backward(float* input_to_output, float* gradient, std::int64_t count);
+void swiglu_forward(const float* input, float* output, std::int64_t rows, std::int64_t width);
+void swiglu_backward(float* input_to_gradient, float* gradient_to_output, std::int64_t rows, std::int64_t width);
 void adamw(const AdamWStep& step, float* value, const float* gradient, float* first_moment, float* second_moment,
            std::int64_t count);
 
@@ -32,9 +36,21 @@ void layer_norm_forward(const NormShape& shape, const float* input, const float*
 void layer_norm_backward(const NormShape& shape, const float* input, const float* mean,
                          const float* reciprocal_deviation, const float* weight, float* gradient,
                          float* weight_gradient, float* bias_gradient);
+void rms_norm_forward(const NormShape& shape, const float* input, const float* weight, float* output,
+                      float* reciprocal_rms);
+void rms_norm_backward(const NormShape& shape, const float* input, const float* reciprocal_rms, const float* weight,
+                       float* gradient, float* weight_gradient);
 void softmax_cross_entropy(float* logits_to_gradient, const std::int32_t* targets, std::int64_t rows,
                            std::int64_t classes, float gradient_scale, double* loss_sum);
 
+void row_maxima(const float* values, std::int64_t rows, std::int64_t width, float* maxima);
+void softmax_sums(float* logits_to_exponentials, const float* maxima, const Range& classes, const std::int32_t* targets,
+                  std::int64_t rows, float* sums, float* target_logits);
+void softmax_gradient(float* exponentials_to_gradient, const float* sums, const float* target_logits,
+                      const Range& classes, const std::int32_t* targets, std::int64_t rows, float gradient_scale,
+                      double* loss_sum);
+
+void rotary(const AttentionShape& shape, double base, bool inverse, float* projected);
 /// Workspace of attention, in floats.
 std::int64_t attention_workspace(const AttentionShape& shape, bool backward);
 void attention_forward(const AttentionShape& shape, const float* projected, float* output, float* log_sum,

@@ -1,4 +1,4 @@
-// Kernels that reduce over rows: layer norm and softmax with cross-entropy.
+// Kernels that reduce over rows: norms, and softmax with cross-entropy.
 #include <cmath>
 
 #include "runtime/cpu/kernels.hpp"
@@ -63,6 +63,48 @@ void layer_norm_backward(const NormShape& shape, const float* input, const float
 }
 
 SAILOR_CPU_VERSIONS
+void rms_norm_forward(const NormShape& shape, const float* input, const float* weight, float* output,
+                      float* reciprocal_rms) {
+  const std::int64_t width = shape.width;
+  const float reciprocal_width = 1.0f / static_cast<float>(width);
+  for (std::int64_t row = 0; row < shape.rows; ++row) {
+    const float* x = input + row * width;
+    float* y = output + row * width;
+    float squares = 0.0f;
+#pragma omp simd reduction(+ : squares)
+    for (std::int64_t i = 0; i < width; ++i) squares += x[i] * x[i];
+    const float reciprocal = 1.0f / std::sqrt(squares * reciprocal_width + shape.epsilon);
+#pragma omp simd
+    for (std::int64_t i = 0; i < width; ++i) y[i] = x[i] * reciprocal * weight[i];
+    reciprocal_rms[row] = reciprocal;
+  }
+}
+
+SAILOR_CPU_VERSIONS
+void rms_norm_backward(const NormShape& shape, const float* input, const float* reciprocal_rms, const float* weight,
+                       float* gradient, float* weight_gradient) {
+  // With n = x r, y = n w and g = dy w:  dx = r (g - n average(g n)).
+  const std::int64_t width = shape.width;
+  const float reciprocal_width = 1.0f / static_cast<float>(width);
+  for (std::int64_t row = 0; row < shape.rows; ++row) {
+    const float* x = input + row * width;
+    float* d = gradient + row * width;
+    const float reciprocal = reciprocal_rms[row];
+    float product_sum = 0.0f;
+#pragma omp simd reduction(+ : product_sum)
+    for (std::int64_t i = 0; i < width; ++i) {
+      const float normalized = x[i] * reciprocal;
+      product_sum += d[i] * weight[i] * normalized;
+      weight_gradient[i] += d[i] * normalized;
+    }
+    const float average_product = product_sum * reciprocal_width;
+#pragma omp simd
+    for (std::int64_t i = 0; i < width; ++i)
+      d[i] = reciprocal * (d[i] * weight[i] - x[i] * reciprocal * average_product);
+  }
+}
+
+SAILOR_CPU_VERSIONS
 void softmax_cross_entropy(float* logits_to_gradient, const std::int32_t* targets, std::int64_t rows,
                            std::int64_t classes, float gradient_scale, double* loss_sum) {
   double losses = 0.0;
@@ -84,6 +126,55 @@ void softmax_cross_entropy(float* logits_to_gradient, const std::int32_t* target
     for (std::int64_t i = 0; i < classes; ++i) line[i] *= scale;
     line[targets[row]] -= gradient_scale;
     losses += std::log(double{sum}) + double{largest} - double{target_logit};
+  }
+  *loss_sum += losses;
+}
+
+SAILOR_CPU_VERSIONS
+void row_maxima(const float* values, std::int64_t rows, std::int64_t width, float* maxima) {
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const float* line = values + row * width;
+    float largest = line[0];
+#pragma omp simd reduction(max : largest)
+    for (std::int64_t i = 0; i < width; ++i) largest = line[i] > largest ? line[i] : largest;
+    maxima[row] = largest;
+  }
+}
+
+SAILOR_CPU_VERSIONS
+void softmax_sums(float* logits_to_exponentials, const float* maxima, const Range& classes, const std::int32_t* targets,
+                  std::int64_t rows, float* sums, float* target_logits) {
+  const std::int64_t width = classes.size();
+  for (std::int64_t row = 0; row < rows; ++row) {
+    float* line = logits_to_exponentials + row * width;
+    const float largest = maxima[row];
+    const bool is_here = classes.first <= targets[row] && targets[row] < classes.last;
+    target_logits[row] = is_here ? line[targets[row] - classes.first] - largest : 0.0f;
+    float sum = 0.0f;
+#pragma omp simd reduction(+ : sum)
+    for (std::int64_t i = 0; i < width; ++i) {
+      const float e = fast_exp(line[i] - largest);
+      line[i] = e;
+      sum += e;
+    }
+    sums[row] = sum;
+  }
+}
+
+SAILOR_CPU_VERSIONS
+void softmax_gradient(float* exponentials_to_gradient, const float* sums, const float* target_logits,
+                      const Range& classes, const std::int32_t* targets, std::int64_t rows, float gradient_scale,
+                      double* loss_sum) {
+  const std::int64_t width = classes.size();
+  double losses = 0.0;
+  for (std::int64_t row = 0; row < rows; ++row) {
+    float* line = exponentials_to_gradient + row * width;
+    const float scale = gradient_scale / sums[row];
+#pragma omp simd
+    for (std::int64_t i = 0; i < width; ++i) line[i] *= scale;
+    if (classes.first <= targets[row] && targets[row] < classes.last)
+      line[targets[row] - classes.first] -= gradient_scale;
+    losses += std::log(double{sums[row]}) - double{target_logits[row]};
   }
   *loss_sum += losses;
 }

@@ -6,11 +6,12 @@
 // (int64): document d is the sequences [mark d, mark d+1).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/error.hpp"
@@ -19,22 +20,32 @@ namespace sailor::runtime {
 
 enum class TokenType : std::uint8_t { uint8 = 1, int8 = 2, int16 = 3, int32 = 4, int64 = 5, uint16 = 8 };
 
-/// A whole file mapped into memory, read-only.
-class MappedFile {
- public:
-  static Result<MappedFile> open(const std::filesystem::path& path);
-  ~MappedFile();
-  MappedFile(MappedFile&& other) noexcept;
-  MappedFile& operator=(MappedFile&& other) noexcept;
-  MappedFile(const MappedFile&) = delete;
-  MappedFile& operator=(const MappedFile&) = delete;
+/// Bytes of a token; 0 for an unknown type.
+std::int64_t token_bytes(TokenType type);
 
-  [[nodiscard]] std::span<const std::byte> bytes() const { return {data_, size_}; }
+/// A file that is read here and there. Not mapped into memory: to touch a page that is no longer there, because another
+/// process has cut the file or its disk has failed, would end the process without a word (SIGBUS).
+class InputFile {
+ public:
+  /// Errors: not_found; io (not a regular file, unreadable); invalid_input when it is empty.
+  static Result<InputFile> open(const std::filesystem::path& path);
+  ~InputFile();
+  InputFile(InputFile&& other) noexcept;
+  InputFile& operator=(InputFile&& other) noexcept;
+  InputFile(const InputFile&) = delete;
+  InputFile& operator=(const InputFile&) = delete;
+
+  [[nodiscard]] std::int64_t size() const { return size_; }  ///< when it was opened
+  [[nodiscard]] const std::string& path() const { return path_; }
+  /// Fills `bytes` from `position` on. Errors: io, also when the file has become shorter since.
+  [[nodiscard]] Result<void> read(std::int64_t position, std::span<std::byte> bytes) const;
 
  private:
-  MappedFile(const std::byte* data, std::size_t size) : data_(data), size_(size) {}
-  const std::byte* data_ = nullptr;
-  std::size_t size_ = 0;
+  InputFile(std::string path, int descriptor, std::int64_t size)
+      : path_(std::move(path)), descriptor_(descriptor), size_(size) {}
+  std::string path_;
+  int descriptor_ = -1;
+  std::int64_t size_ = 0;
 };
 
 /// The tokens of PREFIX.bin/.idx as one stream, in the order of the sequences.
@@ -48,25 +59,17 @@ class TokenFile {
   [[nodiscard]] std::int64_t sequences() const { return static_cast<std::int64_t>(first_token_.size()) - 1; }
   [[nodiscard]] std::int64_t documents() const { return documents_; }
   /// Reads tokens [first, first + tokens.size()), which must lie in the file. Errors (invalid_input): a token outside
-  /// [0, vocabulary), with its position.
+  /// [0, vocabulary), with its position; io when the file has changed since it was opened.
   [[nodiscard]] Result<void> read(std::int64_t first, int vocabulary, std::span<std::int32_t> tokens) const;
 
  private:
-  TokenFile(MappedFile bin) : bin_(std::move(bin)) {}
+  explicit TokenFile(InputFile bin) : bin_(std::move(bin)) {}
 
-  std::string bin_path_;
-  MappedFile bin_;
+  InputFile bin_;
   TokenType type_ = TokenType::uint8;
   std::vector<std::int64_t> first_token_;  // of each sequence in the stream, and the end
   std::vector<std::int64_t> position_;     // of each sequence, bytes in PREFIX.bin
   std::int64_t documents_ = 0;
 };
-
-/// Writes PREFIX.bin and PREFIX.idx with uint8 tokens, one sequence per document. Both appear whole; .idx last, so that
-/// whoever finds it finds its .bin. Errors: io; invalid_input for empty documents.
-Result<void> write_byte_tokens(const std::string& prefix, const std::vector<std::filesystem::path>& documents);
-
-/// The text of an .idx file for sequences of these lengths, each a document.
-std::string token_index(TokenType type, std::span<const std::int32_t> lengths);
 
 }  // namespace sailor::runtime

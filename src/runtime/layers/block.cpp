@@ -1,11 +1,17 @@
-// A transformer block: causal multi-head attention and a feed-forward part, each added to the residual stream.
+// A transformer block: causal attention and a feed-forward part, each added to the residual stream.
 //
-//   pre-norm (GPT):    middle = x + attention(norm1(x));    y = middle + feed_forward(norm2(middle))
-//   post-norm (OPT-350M): middle = norm1(x + attention(x)); y = norm2(middle + feed_forward(middle))
+//   pre-norm (GPT, LLaMA): middle = x + attention(norm1(x));    y = middle + feed_forward(norm2(middle))
+//   post-norm (OPT-350M):  middle = norm1(x + attention(x));    y = norm2(middle + feed_forward(middle))
 //
-// Kept per token until backward, in floats: pre-norm 6·hidden + feed_forward, post-norm 7·hidden + feed_forward, and
-// a few statistics. Outputs of norms and of gelu are computed again instead.
+// In a tensor-parallel group each rank has its heads and its part of the feed-forward's inner values. What it computes
+// of the two outputs is a partial sum; rank 0's includes the residual stream, so that the group's sum is the new one.
+//
+// Kept per token until backward, in floats, with one rank: pre-norm 3·hidden + attention's input (3·hidden, fewer with
+// grouped queries) + feed_forward (swiglu: twice), post-norm hidden more, and a few statistics. Outputs of norms and
+// activation functions are computed again instead; with selective recomputation attention's output (hidden) too.
 #include <cmath>
+#include <tuple>
+#include <utility>
 
 #include "runtime/layers/make_layers.hpp"
 #include "runtime/layers/norm.hpp"
@@ -14,13 +20,14 @@ namespace sailor::runtime {
 
 namespace {
 
+// Widths are those of this rank.
 enum Kept : std::size_t {
   kept_input,      // x (tokens, hidden)
-  kept_projected,  // queries, keys, values (tokens, 3 * hidden)
-  kept_log_sum,    // softmax denominators (tokens, heads)
-  kept_attended,   // (tokens, hidden), before the output projection
+  kept_projected,  // queries, keys, values (tokens, AttentionShape::projected_width); turned, with rotary positions
+  kept_log_sum,    // softmax denominators (tokens, heads); not with selective recomputation
+  kept_attended,   // (tokens, AttentionShape::width), before the output projection; the same
   kept_middle,     // pre: middle; post: x + attention(x), before norm1 (tokens, hidden)
-  kept_inner,      // (tokens, feed_forward): gelu's input, or relu's output
+  kept_inner,      // (tokens, feed_forward): gelu's input, or relu's output; swiglu's input (tokens, 2 * feed_forward)
   kept_sum,        // post only: before norm2 (tokens, hidden)
   kept_norm1_statistics,
   kept_norm2_statistics,
@@ -28,47 +35,56 @@ enum Kept : std::size_t {
 
 class Block final : public Layer {
  public:
-  Block(const Model& model, int index, Device& device)
-      : Layer(device, index),
+  Block(const Model& model, int index, const LayerContext& context)
+      : Layer(context.device, index, context.tensor_parallel),
         hidden_(model.hidden),
-        feed_forward_(model.feed_forward),
-        heads_(model.attention_heads),
+        feed_forward_(model.feed_forward / shard().count),
+        attention_{
+            .heads = model.attention_heads / shard().count,
+            .key_value_heads = model.key_value_heads / shard().count,
+            .head_width = model.head_width(),
+            .score_scale = model.scale_attention ? 1.0f / std::sqrt(static_cast<float>(model.head_width())) : 1.0f},
+        norm_(model.norm),
         post_norm_(model.norm_placement == NormPlacement::post),
-        gelu_(model.activation == Activation::gelu),
+        activation_(model.activation),
         norm_epsilon_(static_cast<float>(model.norm_epsilon)),
-        score_scale_(model.scale_attention ? 1.0f / std::sqrt(static_cast<float>(model.head_width())) : 1.0f),
+        rotary_base_(model.position == PositionKind::rotary ? model.rotary_base : 0.0),
         // The first block (layer 1) is global, the second local, and so on.
-        window_(index % 2 == 0 ? model.local_attention_window : 0) {
+        window_(index % 2 == 0 ? model.local_attention_window : 0),
+        attention_again_(context.recompute == Recompute::selective) {
     // Projections back into the residual stream start smaller, so that its variance does not grow with depth (GPT-2).
     const float residual_deviation = initial_deviation / std::sqrt(2.0f * static_cast<float>(model.blocks));
+    const std::int64_t key_value_width = std::int64_t{model.key_value_heads} * model.head_width();
+    std::vector<std::int64_t> inner{model.feed_forward};
+    if (is_gated()) inner.push_back(model.feed_forward);
     norm1_ = declare_norm("norm1");
-    attention_input_ =
-        declare_linear("attention.input", 3 * hidden_, hidden_, model.attention_input_bias, initial_deviation);
+    attention_input_ = declare_outputs_divided("attention.input", {hidden_, key_value_width, key_value_width},
+                                               model.attention_input_bias);
     attention_output_ =
-        declare_linear("attention.output", hidden_, hidden_, model.attention_output_bias, residual_deviation);
+        declare_inputs_divided("attention.output", hidden_, model.attention_output_bias, residual_deviation);
     norm2_ = declare_norm("norm2");
-    inner_ = declare_linear("feed_forward.input", feed_forward_, hidden_, model.linear_bias, initial_deviation);
-    outer_ = declare_linear("feed_forward.output", hidden_, feed_forward_, model.linear_bias, residual_deviation);
+    inner_ = declare_outputs_divided("feed_forward.input", inner, model.linear_bias);
+    outer_ = declare_inputs_divided("feed_forward.output", model.feed_forward, model.linear_bias, residual_deviation);
   }
 
   Tensor forward(const MicroBatch& micro_batch, Tensor input, Slot& slot) override {
     const std::int64_t tokens = micro_batch.token_count();
-    slot.keep(kept_norm1_statistics, Tensor(device(), {2, tokens}));
-    slot.keep(kept_norm2_statistics, Tensor(device(), {2, tokens}));
+    slot.keep(kept_norm1_statistics, norm(norm1_, tokens).make_statistics(device()));
+    slot.keep(kept_norm2_statistics, norm(norm2_, tokens).make_statistics(device()));
     Tensor output;
     if (post_norm_) {
-      Tensor sum = copy_of(input);
+      Tensor sum = start_sum(input);
       attention_forward(micro_batch, input, slot, sum);
       Tensor middle = normalized(norm1_, sum, slot.at(kept_norm1_statistics));
       slot.keep(kept_middle, std::move(sum));
-      Tensor second_sum = copy_of(middle);
+      Tensor second_sum = start_sum(middle);
       feed_forward_forward(middle, slot, second_sum);
       output = normalized(norm2_, second_sum, slot.at(kept_norm2_statistics));
       slot.keep(kept_sum, std::move(second_sum));
     } else {
-      Tensor middle = copy_of(input);
+      Tensor middle = start_sum(input);
       attention_forward(micro_batch, normalized(norm1_, input, slot.at(kept_norm1_statistics)), slot, middle);
-      output = copy_of(middle);
+      output = start_sum(middle);
       feed_forward_forward(normalized(norm2_, middle, slot.at(kept_norm2_statistics)), slot, output);
       slot.keep(kept_middle, std::move(middle));
     }
@@ -107,58 +123,91 @@ class Block final : public Layer {
   };
 
   Pair declare_norm(const std::string& name) {
-    const std::size_t weight = declare(name + ".weight", {hidden_}, InitialValue::one);
-    return {weight, declare(name + ".bias", {hidden_}, InitialValue::zero)};
-  }
-
-  Pair declare_linear(const std::string& name, std::int64_t out, std::int64_t in, bool has_bias, float deviation) {
-    Pair pair{.weight = declare(name + ".weight", {out, in}, InitialValue::normal, deviation), .has_bias = has_bias};
-    if (has_bias) pair.bias = declare(name + ".bias", {out}, InitialValue::zero);
+    Pair pair{.weight = declare(name + ".weight", {hidden_}, InitialValue::one),
+              .has_bias = norm_ == NormKind::layer_norm};
+    if (pair.has_bias) pair.bias = declare(name + ".bias", {hidden_}, InitialValue::zero);
     return pair;
   }
 
+  /// From hidden_ to the segments of outputs, of which this rank has its part each.
+  Pair declare_outputs_divided(const std::string& name, const std::vector<std::int64_t>& segments, bool has_bias) {
+    Pair pair{.weight = declare_divided(name + ".weight", segments, hidden_, initial_deviation), .has_bias = has_bias};
+    if (has_bias) pair.bias = declare_divided_bias(name + ".bias", segments);
+    return pair;
+  }
+
+  /// From `in` values, of which this rank has its part, to hidden_.
+  Pair declare_inputs_divided(const std::string& name, std::int64_t in, bool has_bias, float deviation) {
+    Pair pair{.weight = declare_divided(name + ".weight", {in}, hidden_, deviation), .has_bias = has_bias};
+    parameter(pair.weight).rows_are_inputs = true;
+    if (has_bias) pair.bias = declare(name + ".bias", {hidden_}, InitialValue::zero);
+    return pair;
+  }
+
+  [[nodiscard]] bool is_gated() const { return activation_ == Activation::swiglu; }
   Parameter& weight(const Pair& pair) { return parameter(pair.weight); }
   Parameter* bias(const Pair& pair) { return pair.has_bias ? &parameter(pair.bias) : nullptr; }
 
-  [[nodiscard]] NormShape norm_shape(const Tensor& input) const { return {input.shape()[0], hidden_, norm_epsilon_}; }
+  Norm norm(const Pair& pair, std::int64_t rows) {
+    return {.shape = {rows, hidden_, norm_epsilon_}, .weight = &weight(pair), .bias = bias(pair)};
+  }
 
-  Tensor copy_of(const Tensor& source) {
-    Tensor copy(device(), source.shape());
-    device().copy(copy.data(), source.data(), source.bytes());
-    return copy;
+  /// What this rank's partial sum begins with: rank 0's with the residual stream, the others' with nothing yet.
+  Tensor start_sum(const Tensor& residual) {
+    Tensor sum(device(), residual.shape());
+    if (shard().index == 0) device().copy(sum.data(), residual.data(), residual.bytes());
+    return sum;
+  }
+
+  /// sum (of start_sum) + the linear map, over the group.
+  void finish_sum(const Tensor& input, const Pair& linear, Tensor& sum) {
+    const std::int64_t tokens = sum.shape()[0];
+    linear_forward(input.floats(), weight(linear), is_divided() ? nullptr : bias(linear), tokens, sum.floats(),
+                   shard().index == 0);
+    if (!is_divided()) return;
+    sum_over_group(sum);
+    if (linear.has_bias) device().add_bias(sum.floats(), bias(linear)->value, tokens, hidden_);
   }
 
   void add(Tensor& to, const Tensor& from) { device().add(to.floats(), from.floats(), to.elements()); }
 
-  Tensor normalized(const Pair& norm, const Tensor& input, Tensor& statistics) {
+  Tensor normalized(const Pair& pair, const Tensor& input, Tensor& statistics) {
     Tensor output(device(), input.shape());
-    norm_forward(device(), norm_shape(input), weight(norm), *bias(norm), input, statistics, output);
+    norm_forward(device(), norm(pair, input.shape()[0]), input, statistics, output);
     return output;
   }
 
-  void normalize_backward(const Pair& norm, const Tensor& input, const Tensor& statistics, Tensor& gradient) {
-    norm_backward(device(), norm_shape(input), weight(norm), *bias(norm), input, statistics, gradient);
+  void normalize_backward(const Pair& pair, const Tensor& input, const Tensor& statistics, Tensor& gradient) {
+    norm_backward(device(), norm(pair, input.shape()[0]), input, statistics, gradient);
   }
 
   [[nodiscard]] AttentionShape attention_shape(const MicroBatch& micro_batch) const {
-    return {.sequences = micro_batch.sequences,
-            .sequence_length = micro_batch.sequence_length,
-            .heads = heads_,
-            .head_width = hidden_ / heads_,
-            .score_scale = score_scale_,
-            .window = window_ < micro_batch.sequence_length ? window_ : 0};
+    AttentionShape shape = attention_;
+    shape.sequences = micro_batch.sequences;
+    shape.sequence_length = micro_batch.sequence_length;
+    shape.window = window_ < micro_batch.sequence_length ? window_ : 0;
+    return shape;
   }
 
-  /// sum += attention(input)
+  /// The output of attention, and the logarithms of its softmax denominators, from queries, keys and values.
+  std::pair<Tensor, Tensor> attend(const AttentionShape& shape, const Tensor& projected) {
+    Tensor attended(device(), {shape.tokens(), shape.width()});
+    Tensor log_sum(device(), {shape.tokens(), shape.heads});
+    device().attention_forward(shape, projected.floats(), attended.floats(), log_sum.floats());
+    return {std::move(attended), std::move(log_sum)};
+  }
+
+  /// sum (of start_sum) += attention(input)
   void attention_forward(const MicroBatch& micro_batch, const Tensor& input, Slot& slot, Tensor& sum) {
-    const std::int64_t tokens = micro_batch.token_count();
-    Tensor projected(device(), {tokens, 3 * hidden_});
-    linear_forward(input.floats(), weight(attention_input_), bias(attention_input_), tokens, projected.floats());
-    Tensor attended(device(), {tokens, hidden_});
-    Tensor log_sum(device(), {tokens, heads_});
-    device().attention_forward(attention_shape(micro_batch), projected.floats(), attended.floats(), log_sum.floats());
-    linear_forward(attended.floats(), weight(attention_output_), bias(attention_output_), tokens, sum.floats(), true);
+    const AttentionShape shape = attention_shape(micro_batch);
+    Tensor projected(device(), {shape.tokens(), shape.projected_width()});
+    linear_forward(input.floats(), weight(attention_input_), bias(attention_input_), shape.tokens(),
+                   projected.floats());
+    if (rotary_base_ > 0.0) device().rotary(shape, rotary_base_, false, projected.floats());
+    auto [attended, log_sum] = attend(shape, projected);
+    finish_sum(attended, attention_output_, sum);
     slot.keep(kept_projected, std::move(projected));
+    if (attention_again_) return;
     slot.keep(kept_attended, std::move(attended));
     slot.keep(kept_log_sum, std::move(log_sum));
   }
@@ -166,79 +215,98 @@ class Block final : public Layer {
   /// The gradient of `input`, given that of the sum that the output was added to.
   Tensor attention_backward(const MicroBatch& micro_batch, const Tensor& input, const Tensor& sum_gradient,
                             Slot& slot) {
-    const std::int64_t tokens = micro_batch.token_count();
-    Tensor projected_gradient(device(), {tokens, 3 * hidden_});
+    const AttentionShape shape = attention_shape(micro_batch);
+    const std::int64_t tokens = shape.tokens();
+    Tensor projected_gradient(device(), {tokens, shape.projected_width()});
     {
       const Tensor projected = slot.take(kept_projected);
-      const Tensor attended = slot.take(kept_attended);
-      const Tensor log_sum = slot.take(kept_log_sum);
+      Tensor attended = slot.take(kept_attended);
+      Tensor log_sum = slot.take(kept_log_sum);
+      if (attention_again_) std::tie(attended, log_sum) = attend(shape, projected);
       linear_backward_parameters(attended.floats(), sum_gradient.floats(), weight(attention_output_),
                                  bias(attention_output_), tokens);
-      Tensor attended_gradient(device(), {tokens, hidden_});
+      Tensor attended_gradient(device(), {tokens, shape.width()});
       linear_backward_input(sum_gradient.floats(), weight(attention_output_), tokens, attended_gradient.floats());
-      device().attention_backward(attention_shape(micro_batch), projected.floats(), attended.floats(), log_sum.floats(),
+      device().attention_backward(shape, projected.floats(), attended.floats(), log_sum.floats(),
                                   attended_gradient.floats(), projected_gradient.floats());
     }
-    linear_backward_parameters(input.floats(), projected_gradient.floats(), weight(attention_input_),
-                               bias(attention_input_), tokens);
-    Tensor gradient(device(), {tokens, hidden_});
-    linear_backward_input(projected_gradient.floats(), weight(attention_input_), tokens, gradient.floats());
-    return gradient;
+    if (rotary_base_ > 0.0) device().rotary(shape, rotary_base_, true, projected_gradient.floats());
+    return outputs_divided_backward(attention_input_, input, projected_gradient);
   }
 
-  /// sum += feed_forward(input)
+  /// sum (of start_sum) += feed_forward(input)
   void feed_forward_forward(const Tensor& input, Slot& slot, Tensor& sum) {
     const std::int64_t tokens = input.shape()[0];
-    Tensor inner(device(), {tokens, feed_forward_});
+    Tensor inner(device(), {tokens, (is_gated() ? 2 : 1) * feed_forward_});
     linear_forward(input.floats(), weight(inner_), bias(inner_), tokens, inner.floats());
-    if (gelu_) {
-      Tensor activated(device(), {tokens, feed_forward_});
-      device().gelu_forward(inner.floats(), activated.floats(), inner.elements());
-      linear_forward(activated.floats(), weight(outer_), bias(outer_), tokens, sum.floats(), true);
-    } else {
+    if (activation_ == Activation::relu) {
       device().relu_forward(inner.floats(), inner.elements());
-      linear_forward(inner.floats(), weight(outer_), bias(outer_), tokens, sum.floats(), true);
+      finish_sum(inner, outer_, sum);
+    } else {
+      Tensor activated(device(), {tokens, feed_forward_});
+      if (is_gated())
+        device().swiglu_forward(inner.floats(), activated.floats(), tokens, feed_forward_);
+      else
+        device().gelu_forward(inner.floats(), activated.floats(), inner.elements());
+      finish_sum(activated, outer_, sum);
     }
     slot.keep(kept_inner, std::move(inner));
   }
 
   Tensor feed_forward_backward(const Tensor& input, const Tensor& sum_gradient, Slot& slot) {
     const std::int64_t tokens = input.shape()[0];
-    Tensor inner = slot.take(kept_inner);
+    Tensor activated = slot.take(kept_inner);
     Tensor inner_gradient(device(), {tokens, feed_forward_});
     linear_backward_input(sum_gradient.floats(), weight(outer_), tokens, inner_gradient.floats());
-    if (gelu_)
-      device().gelu_backward(inner.floats(), inner_gradient.floats(), inner.elements());  // inner is now the output
-    else
-      device().relu_backward(inner.floats(), inner_gradient.floats(), inner.elements());
-    linear_backward_parameters(inner.floats(), sum_gradient.floats(), weight(outer_), bias(outer_), tokens);
-    inner.reset();
-    linear_backward_parameters(input.floats(), inner_gradient.floats(), weight(inner_), bias(inner_), tokens);
+    switch (activation_) {  // afterwards the two are what their names say
+      case Activation::relu:
+        device().relu_backward(activated.floats(), inner_gradient.floats(), activated.elements());
+        break;
+      case Activation::gelu:
+        device().gelu_backward(activated.floats(), inner_gradient.floats(), activated.elements());
+        break;
+      case Activation::swiglu:
+        device().swiglu_backward(activated.floats(), inner_gradient.floats(), tokens, feed_forward_);
+        std::swap(activated, inner_gradient);
+        break;
+    }
+    linear_backward_parameters(activated.floats(), sum_gradient.floats(), weight(outer_), bias(outer_), tokens);
+    activated.reset();
+    return outputs_divided_backward(inner_, input, inner_gradient);
+  }
+
+  /// Gradients of a map whose outputs are divided: adds those of its parameters, returns that of its whole input.
+  Tensor outputs_divided_backward(const Pair& linear, const Tensor& input, const Tensor& output_gradient) {
+    const std::int64_t tokens = input.shape()[0];
+    linear_backward_parameters(input.floats(), output_gradient.floats(), weight(linear), bias(linear), tokens);
     Tensor gradient(device(), {tokens, hidden_});
-    linear_backward_input(inner_gradient.floats(), weight(inner_), tokens, gradient.floats());
+    linear_backward_input(output_gradient.floats(), weight(linear), tokens, gradient.floats());
+    sum_over_group(gradient);
     return gradient;
   }
 
   std::int64_t hidden_;
-  std::int64_t feed_forward_;
-  std::int64_t heads_;
+  std::int64_t feed_forward_;  // of this rank
+  AttentionShape attention_;   // of this rank; sequences and window depend on the micro-batch
+  NormKind norm_;
   bool post_norm_;
-  bool gelu_;
+  Activation activation_;
   float norm_epsilon_;
-  float score_scale_;
+  double rotary_base_;  // 0: learned positions
   std::int64_t window_;
+  bool attention_again_;  // in the backward pass
   Pair norm1_;
-  Pair attention_input_;  // (3 * hidden, hidden): rows of queries, then keys, then values
+  Pair attention_input_;  // (queries, then keys, then values; hidden)
   Pair attention_output_;
   Pair norm2_;
-  Pair inner_;
+  Pair inner_;  // (feed_forward; hidden), with swiglu (gate, then up; hidden)
   Pair outer_;
 };
 
 }  // namespace
 
-std::unique_ptr<Layer> make_block(const Model& model, int index, Device& device) {
-  return std::make_unique<Block>(model, index, device);
+std::unique_ptr<Layer> make_block(const Model& model, int index, const LayerContext& context) {
+  return std::make_unique<Block>(model, index, context);
 }
 
 }  // namespace sailor::runtime

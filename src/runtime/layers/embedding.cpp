@@ -1,8 +1,10 @@
 // The first layer: token embedding, projection to the hidden width where the embedding is narrower, and learned
-// positions.
+// positions. In a tensor-parallel group each rank has its rows of the table; positions and projection are whole on all.
 //
 // Position p has row p, and there are max_sequence_length rows. (Hugging Face's OPT has two more rows in front, a
 // remnant of fairseq's padding index; weights from there are to be read from row 2 on.)
+#include <utility>
+
 #include "runtime/layers/make_layers.hpp"
 
 namespace sailor::runtime {
@@ -11,43 +13,45 @@ namespace {
 
 class Embedding final : public Layer {
  public:
-  Embedding(const Model& model, int index, Device& device)
-      : Layer(device, index),
+  Embedding(const Model& model, int index, const LayerContext& context)
+      : Layer(context.device, index, context.tensor_parallel),
         hidden_(model.hidden),
         embedding_width_(model.embedding_width),
-        table_(declare(token_embedding_name, {model.vocabulary, model.embedding_width}, InitialValue::normal,
-                       initial_deviation)),
-        positions_(declare("position_embedding.weight", {model.max_sequence_length, model.hidden}, InitialValue::normal,
-                           initial_deviation)) {
+        rows_(cut(model.vocabulary, shard())),
+        has_positions_(model.position == PositionKind::learned),
+        table_(declare_divided(token_embedding_name, {model.vocabulary}, embedding_width_, initial_deviation)) {
+    if (has_positions_)
+      positions_ = declare("position_embedding.weight", {model.max_sequence_length, hidden_}, InitialValue::normal,
+                           initial_deviation);
     if (has_projection())
       projection_ = declare("projection.weight", {hidden_, embedding_width_}, InitialValue::normal, initial_deviation);
   }
 
   Tensor forward(const MicroBatch& micro_batch, Tensor, Slot&) override {
     const std::int64_t tokens = micro_batch.token_count();
-    Tensor output(device(), {tokens, hidden_});
+    Tensor output = gather(micro_batch);
     if (has_projection()) {
-      const Tensor embedded = gather(micro_batch);
+      const Tensor embedded = std::exchange(output, Tensor(device(), {tokens, hidden_}));
       linear_forward(embedded.floats(), parameter(projection_), nullptr, tokens, output.floats());
-    } else {
-      device().gather_rows(parameter(table_).value, micro_batch.tokens, tokens, hidden_, output.floats());
     }
-    device().add_repeated(output.floats(), parameter(positions_).value, micro_batch.sequences,
-                          micro_batch.sequence_length * hidden_);
+    if (has_positions_)
+      device().add_repeated(output.floats(), parameter(positions_).value, micro_batch.sequences,
+                            micro_batch.sequence_length * hidden_);
     return output;
   }
 
   Tensor backward(const MicroBatch& micro_batch, Tensor output_gradient, Slot&) override {
     const std::int64_t tokens = micro_batch.token_count();
-    device().add_repeated_gradient(parameter(positions_).gradient, output_gradient.floats(), micro_batch.sequences,
-                                   micro_batch.sequence_length * hidden_);
+    if (has_positions_)
+      device().add_repeated_gradient(parameter(positions_).gradient, output_gradient.floats(), micro_batch.sequences,
+                                     micro_batch.sequence_length * hidden_);
     if (has_projection()) {
-      Tensor embedded = gather(micro_batch);  // again, instead of keeping it: a copy of a few rows
+      Tensor embedded = gather(micro_batch);  // again, instead of keeping it: a few rows, and their sum over the group
       linear_backward_parameters(embedded.floats(), output_gradient.floats(), parameter(projection_), nullptr, tokens);
       linear_backward_input(output_gradient.floats(), parameter(projection_), tokens, embedded.floats());
       output_gradient = std::move(embedded);
     }
-    device().scatter_add_rows(parameter(table_).gradient, micro_batch.tokens, tokens, embedding_width_,
+    device().scatter_add_rows(parameter(table_).gradient, rows_, micro_batch.tokens, tokens, embedding_width_,
                               output_gradient.floats());
     return {};
   }
@@ -57,23 +61,26 @@ class Embedding final : public Layer {
 
   Tensor gather(const MicroBatch& micro_batch) {
     Tensor embedded(device(), {micro_batch.token_count(), embedding_width_});
-    device().gather_rows(parameter(table_).value, micro_batch.tokens, micro_batch.token_count(), embedding_width_,
-                         embedded.floats());
+    device().gather_rows(parameter(table_).value, rows_, micro_batch.tokens, micro_batch.token_count(),
+                         embedding_width_, embedded.floats());
+    sum_over_group(embedded);  // one rank has a token's row, the others zeros
     return embedded;
   }
 
   std::int64_t hidden_;
   std::int64_t embedding_width_;
+  Range rows_;  // of the vocabulary, on this rank
+  bool has_positions_;
   // Positions in parameters(). The table comes first: token_embedding() looks there.
   std::size_t table_;
-  std::size_t positions_;
+  std::size_t positions_ = 0;
   std::size_t projection_ = 0;
 };
 
 }  // namespace
 
-std::unique_ptr<Layer> make_embedding(const Model& model, int index, Device& device) {
-  return std::make_unique<Embedding>(model, index, device);
+std::unique_ptr<Layer> make_embedding(const Model& model, int index, const LayerContext& context) {
+  return std::make_unique<Embedding>(model, index, context);
 }
 
 }  // namespace sailor::runtime

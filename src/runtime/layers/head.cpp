@@ -3,8 +3,9 @@
 //
 // Forward turns the logits into their gradient at once, in place: in 1F1B the backward pass follows immediately, and
 // a second matrix of (tokens, vocabulary) would often be the largest tensor of all.
-#include <stdexcept>
-
+//
+// In a tensor-parallel group each rank has its rows of the matrix, and the logits of those; the ranks exchange three
+// numbers per token for the loss, and sum the gradient of what the matrix was applied to.
 #include "runtime/layers/make_layers.hpp"
 #include "runtime/layers/norm.hpp"
 
@@ -16,37 +17,38 @@ enum Kept : std::size_t {
   kept_input,           // (tokens, hidden)
   kept_statistics,      // of the final norm
   kept_projected,       // (tokens, embedding_width), with a projection only
-  kept_logit_gradient,  // (tokens, vocabulary)
+  kept_logit_gradient,  // (tokens, vocabulary), of this rank
 };
 
 class Head final : public Layer {
  public:
   Head(const Model& model, int index, const LayerContext& context)
-      : Layer(context.device, index),
+      : Layer(context.device, index, context.tensor_parallel),
         hidden_(model.hidden),
         embedding_width_(model.embedding_width),
-        vocabulary_(model.vocabulary),
-        has_norm_(model.final_norm == FinalNorm::in_head),
+        classes_(cut(model.vocabulary, shard())),
+        has_norm_(model.has_norm_in_head()),
+        norm_has_bias_(model.norm == NormKind::layer_norm),
         norm_epsilon_(static_cast<float>(model.norm_epsilon)) {
     if (has_norm_) {
       norm_ = declare("final_norm.weight", {hidden_}, InitialValue::one);
-      declare("final_norm.bias", {hidden_}, InitialValue::zero);  // at norm_ + 1
+      if (norm_has_bias_) declare("final_norm.bias", {hidden_}, InitialValue::zero);  // at norm_ + 1
     }
     if (has_projection())
       projection_ = declare("projection.weight", {embedding_width_, hidden_}, InitialValue::normal, initial_deviation);
     if (model.tied_embedding && context.token_embedding != nullptr) {
       shared_table_ = context.token_embedding;
     } else {
-      table_ = declare(model.tied_embedding ? token_embedding_name : "output.weight", {vocabulary_, embedding_width_},
-                       InitialValue::normal, initial_deviation);
+      table_ = declare_divided(model.tied_embedding ? token_embedding_name : "output.weight", {model.vocabulary},
+                               embedding_width_, initial_deviation);
       if (model.tied_embedding) parameter(table_).layer = 0;  // a copy of the embedding's: the same initial values
     }
   }
 
   Tensor forward(const MicroBatch& micro_batch, Tensor input, Slot& slot) override {
     const std::int64_t tokens = micro_batch.token_count();
-    if (has_norm_) slot.keep(kept_statistics, Tensor(device(), {2, tokens}));
-    Tensor logits(device(), {tokens, vocabulary_});
+    if (has_norm_) slot.keep(kept_statistics, norm(tokens).make_statistics(device()));
+    Tensor logits(device(), {tokens, classes_.size()});
     {
       Tensor norm_output;
       const Tensor& normalized = normalize(input, slot, norm_output);
@@ -59,8 +61,7 @@ class Head final : public Layer {
         linear_forward(normalized.floats(), table(), nullptr, tokens, logits.floats());
       }
     }
-    device().softmax_cross_entropy(logits.floats(), micro_batch.targets, tokens, vocabulary_, micro_batch.loss_weight,
-                                   micro_batch.loss_sum);
+    cross_entropy(micro_batch, logits);
     slot.keep(kept_input, std::move(input));
     slot.keep(kept_logit_gradient, std::move(logits));
     return {};
@@ -77,6 +78,7 @@ class Head final : public Layer {
       const Tensor& table_input = has_projection() ? slot.at(kept_projected) : normalized;
       linear_backward_parameters(table_input.floats(), logit_gradient.floats(), table(), nullptr, tokens);
       linear_backward_input(logit_gradient.floats(), table(), tokens, gradient.floats());
+      sum_over_group(gradient);
     }
     if (has_projection()) {
       slot.at(kept_projected).reset();
@@ -85,30 +87,53 @@ class Head final : public Layer {
       linear_backward_input(gradient.floats(), parameter(projection_), tokens, hidden_gradient.floats());
       gradient = std::move(hidden_gradient);
     }
-    if (has_norm_)
-      norm_backward(device(), norm_shape(tokens), parameter(norm_), parameter(norm_ + 1), input,
-                    slot.take(kept_statistics), gradient);
+    if (has_norm_) norm_backward(device(), norm(tokens), input, slot.take(kept_statistics), gradient);
     return gradient;
   }
 
  private:
   [[nodiscard]] bool has_projection() const { return embedding_width_ != hidden_; }
-  [[nodiscard]] NormShape norm_shape(std::int64_t tokens) const { return {tokens, hidden_, norm_epsilon_}; }
+  Norm norm(std::int64_t tokens) {
+    return {.shape = {tokens, hidden_, norm_epsilon_},
+            .weight = &parameter(norm_),
+            .bias = norm_has_bias_ ? &parameter(norm_ + 1) : nullptr};
+  }
   Parameter& table() { return shared_table_ != nullptr ? *shared_table_ : parameter(table_); }
 
   /// The input itself without a final norm; else its norm, held by `output`.
   const Tensor& normalize(const Tensor& input, Slot& slot, Tensor& output) {
     if (!has_norm_) return input;
     output = Tensor(device(), input.shape());
-    norm_forward(device(), norm_shape(input.shape()[0]), parameter(norm_), parameter(norm_ + 1), input,
-                 slot.at(kept_statistics), output);
+    norm_forward(device(), norm(input.shape()[0]), input, slot.at(kept_statistics), output);
     return output;
+  }
+
+  /// Logits become their gradient; adds to the loss.
+  void cross_entropy(const MicroBatch& micro_batch, Tensor& logits) {
+    const std::int64_t tokens = micro_batch.token_count();
+    if (!is_divided()) {
+      device().softmax_cross_entropy(logits.floats(), micro_batch.targets, tokens, classes_.size(),
+                                     micro_batch.loss_weight, micro_batch.loss_sum);
+      return;
+    }
+    Tensor maxima(device(), {tokens});
+    device().row_maxima(logits.floats(), tokens, classes_.size(), maxima.floats());
+    device().synchronize();
+    group().all_reduce_max(maxima.floats(), tokens);
+    Tensor sums(device(), {2, tokens});
+    float* target_logits = sums.floats() + tokens;
+    device().softmax_sums(logits.floats(), maxima.floats(), classes_, micro_batch.targets, tokens, sums.floats(),
+                          target_logits);
+    sum_over_group(sums);
+    device().softmax_gradient(logits.floats(), sums.floats(), target_logits, classes_, micro_batch.targets, tokens,
+                              micro_batch.loss_weight, micro_batch.loss_sum);
   }
 
   std::int64_t hidden_;
   std::int64_t embedding_width_;
-  std::int64_t vocabulary_;
+  Range classes_;  // of the vocabulary, on this rank
   bool has_norm_;
+  bool norm_has_bias_;
   float norm_epsilon_;
   // Positions in parameters().
   std::size_t norm_ = 0;

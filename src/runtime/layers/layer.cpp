@@ -8,6 +8,26 @@
 
 namespace sailor::runtime {
 
+namespace {
+
+std::int64_t rows_held(const std::vector<std::int64_t>& segments, const Shard& shard) {
+  std::int64_t rows = 0;
+  for (const std::int64_t segment : segments) rows += cut(segment, shard).size();
+  return rows;
+}
+
+/// Of the linear map that a weight makes.
+struct Extents {
+  std::int64_t in;
+  std::int64_t out;
+};
+
+Extents extents_of(const Parameter& weight) {
+  return weight.rows_are_inputs ? Extents{weight.shape[0], weight.shape[1]} : Extents{weight.shape[1], weight.shape[0]};
+}
+
+}  // namespace
+
 std::size_t Layer::declare(std::string name, Shape shape, InitialValue initial, float deviation) {
   parameters_.push_back({.name = std::move(name),
                          .shape = std::move(shape),
@@ -18,42 +38,67 @@ std::size_t Layer::declare(std::string name, Shape shape, InitialValue initial, 
   return parameters_.size() - 1;
 }
 
+std::size_t Layer::declare_divided(std::string name, std::vector<std::int64_t> segments, std::int64_t width,
+                                   float deviation) {
+  const std::size_t position =
+      declare(std::move(name), {rows_held(segments, shard()), width}, InitialValue::normal, deviation);
+  parameters_[position].segments = std::move(segments);
+  parameters_[position].shard = shard();
+  return position;
+}
+
+std::size_t Layer::declare_divided_bias(std::string name, std::vector<std::int64_t> segments) {
+  const std::size_t position = declare(std::move(name), {rows_held(segments, shard())}, InitialValue::zero);
+  parameters_[position].segments = std::move(segments);
+  parameters_[position].shard = shard();
+  return position;
+}
+
+void Layer::sum_over_group(Tensor& values) {
+  if (!is_divided()) return;
+  device_.synchronize();
+  group().all_reduce_sum(values.floats(), values.elements());
+}
+
 void Layer::linear_forward(const float* input, const Parameter& weight, const Parameter* bias, std::int64_t tokens,
                            float* output, bool accumulate) {
-  const std::int64_t out = weight.shape[0];
-  const std::int64_t in = weight.shape[1];
-  device_.matmul({.transpose_b = true, .m = tokens, .n = out, .k = in, .accumulate = accumulate}, input, weight.value,
-                 output);
+  const auto [in, out] = extents_of(weight);
+  device_.matmul({.transpose_b = !weight.rows_are_inputs, .m = tokens, .n = out, .k = in, .accumulate = accumulate},
+                 input, weight.value, output);
   if (bias != nullptr) device_.add_bias(output, bias->value, tokens, out);
 }
 
 void Layer::linear_backward_parameters(const float* input, const float* output_gradient, Parameter& weight,
                                        Parameter* bias, std::int64_t tokens) {
-  const std::int64_t out = weight.shape[0];
-  const std::int64_t in = weight.shape[1];
-  device_.matmul({.transpose_a = true, .m = out, .n = in, .k = tokens, .accumulate = true}, output_gradient, input,
-                 weight.gradient);
+  const auto [in, out] = extents_of(weight);
+  if (weight.rows_are_inputs)
+    device_.matmul({.transpose_a = true, .m = in, .n = out, .k = tokens, .accumulate = true}, input, output_gradient,
+                   weight.gradient);
+  else
+    device_.matmul({.transpose_a = true, .m = out, .n = in, .k = tokens, .accumulate = true}, output_gradient, input,
+                   weight.gradient);
   if (bias != nullptr) device_.add_bias_gradient(bias->gradient, output_gradient, tokens, out);
 }
 
 void Layer::linear_backward_input(const float* output_gradient, const Parameter& weight, std::int64_t tokens,
                                   float* input_gradient) {
-  device_.matmul({.m = tokens, .n = weight.shape[1], .k = weight.shape[0]}, output_gradient, weight.value,
+  const auto [in, out] = extents_of(weight);
+  device_.matmul({.transpose_b = weight.rows_are_inputs, .m = tokens, .n = in, .k = out}, output_gradient, weight.value,
                  input_gradient);
 }
 
 std::unique_ptr<Layer> make_layer(const Model& model, int index, const LayerContext& context) {
   switch (model.layer_kind(index)) {
     case LayerKind::embedding:
-      return make_embedding(model, index, context.device);
+      return make_embedding(model, index, context);
     case LayerKind::block:
-      return make_block(model, index, context.device);
+      return make_block(model, index, context);
+    case LayerKind::final_norm:
+      return make_final_norm(model, index, context);
     case LayerKind::head:
       return make_head(model, index, context);
-    case LayerKind::final_norm:
-      break;
   }
-  throw std::logic_error("a separate final norm passed check_supported()");
+  throw std::logic_error("no such kind of layer");
 }
 
 Parameter& token_embedding(Layer& embedding) {

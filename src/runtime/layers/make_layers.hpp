@@ -7,8 +7,9 @@
 
 namespace sailor::runtime {
 
-std::unique_ptr<Layer> make_embedding(const Model& model, int index, Device& device);
-std::unique_ptr<Layer> make_block(const Model& model, int index, Device& device);
+std::unique_ptr<Layer> make_embedding(const Model& model, int index, const LayerContext& context);
+std::unique_ptr<Layer> make_block(const Model& model, int index, const LayerContext& context);
+std::unique_ptr<Layer> make_final_norm(const Model& model, int index, const LayerContext& context);
 std::unique_ptr<Layer> make_head(const Model& model, int index, const LayerContext& context);
 
 /// Deviation of all normally initialised matrices, as GPT-2 and OPT have it.

@@ -1,23 +1,39 @@
-// Layer norm as a part of a layer. Its statistics (mean and reciprocal deviation of every row) are a tensor (2, rows).
+// A norm as a part of a layer, layer norm or RMSNorm. Its statistics, which backward needs, are a tensor: mean and
+// reciprocal deviation of every row (2, rows), or reciprocal root mean squares (1, rows).
 #pragma once
 
 #include "runtime/layer.hpp"
 
 namespace sailor::runtime {
 
+/// A norm's parameters and rows. The layer that has it declares them.
+struct Norm {
+  NormShape shape{};
+  Parameter* weight = nullptr;
+  Parameter* bias = nullptr;  ///< null: RMSNorm
+
+  [[nodiscard]] Tensor make_statistics(Device& device) const { return {device, {bias != nullptr ? 2 : 1, shape.rows}}; }
+};
+
 /// output = norm(input); writes `statistics`. Also used in backward, where an output is needed again and was not kept:
 /// it then writes the same statistics once more.
-inline void norm_forward(Device& device, const NormShape& shape, const Parameter& weight, const Parameter& bias,
-                         const Tensor& input, Tensor& statistics, Tensor& output) {
-  device.layer_norm_forward(shape, input.floats(), weight.value, bias.value, output.floats(), statistics.floats(),
-                            statistics.floats() + shape.rows);
+inline void norm_forward(Device& device, const Norm& norm, const Tensor& input, Tensor& statistics, Tensor& output) {
+  if (norm.bias == nullptr)
+    device.rms_norm_forward(norm.shape, input.floats(), norm.weight->value, output.floats(), statistics.floats());
+  else
+    device.layer_norm_forward(norm.shape, input.floats(), norm.weight->value, norm.bias->value, output.floats(),
+                              statistics.floats(), statistics.floats() + norm.shape.rows);
 }
 
 /// `gradient` of the output becomes that of the input.
-inline void norm_backward(Device& device, const NormShape& shape, Parameter& weight, Parameter& bias,
-                          const Tensor& input, const Tensor& statistics, Tensor& gradient) {
-  device.layer_norm_backward(shape, input.floats(), statistics.floats(), statistics.floats() + shape.rows, weight.value,
-                             gradient.floats(), weight.gradient, bias.gradient);
+inline void norm_backward(Device& device, const Norm& norm, const Tensor& input, const Tensor& statistics,
+                          Tensor& gradient) {
+  if (norm.bias == nullptr)
+    device.rms_norm_backward(norm.shape, input.floats(), statistics.floats(), norm.weight->value, gradient.floats(),
+                             norm.weight->gradient);
+  else
+    device.layer_norm_backward(norm.shape, input.floats(), statistics.floats(), statistics.floats() + norm.shape.rows,
+                               norm.weight->value, gradient.floats(), norm.weight->gradient, norm.bias->gradient);
 }
 
 }  // namespace sailor::runtime

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -22,6 +23,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr int yields = 10;  // before a wait that is to be idle sleeps
 constexpr int spins = 200;  // MPI_Test calls before the core is offered to others; about 20 us
 
 /// What all communicators of a process share.
@@ -29,7 +31,9 @@ struct Context {
   MpiSettings settings;
   std::string host;
   int world_rank = 0;
+  std::atomic<bool> interrupted = false;
 };
+static_assert(std::atomic<bool>::is_always_lock_free);  // set by signal handlers
 
 [[noreturn]] void abort_job(const Context& context, const std::string& message) {
   // One write, so that lines of several ranks do not mix.
@@ -52,9 +56,15 @@ void check(int code, const Context& context, const std::string& call) {
 /// One MPI request. `what` says what is waited for: "receive of the activation (2.0 MiB) from rank 3".
 class MpiRequest final : public Request {
  public:
-  MpiRequest(const Context& context, std::string what) : context_(context), what_(std::move(what)) {}
+  MpiRequest(const Context& context, std::string what, bool is_collective = true)
+      : context_(context), what_(std::move(what)), is_collective_(is_collective) {}
   ~MpiRequest() override {
-    if (request_ != MPI_REQUEST_NULL) MPI_Request_free(&request_);  // only when an exception ends the rank
+    if (request_ == MPI_REQUEST_NULL) return;
+    // After an interruption, or when an exception ends the rank. MPI knows no way to give up a collective: its request
+    // is left behind.
+    if (is_collective_) return;
+    MPI_Cancel(&request_);
+    MPI_Request_free(&request_);
   }
   MpiRequest(const MpiRequest&) = delete;
   MpiRequest& operator=(const MpiRequest&) = delete;
@@ -62,12 +72,21 @@ class MpiRequest final : public Request {
   MPI_Request* handle() { return &request_; }
 
   bool test() override {
+    if (context_.interrupted.load(std::memory_order_relaxed)) throw Interrupted();
     int done = 0;
     check(MPI_Test(&request_, &done, MPI_STATUS_IGNORE), context_, what_);
     return done != 0;
   }
 
   void wait() override {
+    if (context_.settings.idle_waits) {
+      for (int i = 0; i < yields; ++i) {  // most answers are a moment away
+        if (test()) return;
+        sched_yield();
+      }
+      wait_asleep();
+      return;
+    }
     for (int i = 0; i < spins; ++i)
       if (test()) return;
     wait_with([] { sched_yield(); });
@@ -99,6 +118,7 @@ class MpiRequest final : public Request {
 
   const Context& context_;
   std::string what_;
+  bool is_collective_;
   MPI_Request request_ = MPI_REQUEST_NULL;
 };
 
@@ -112,6 +132,8 @@ std::string_view to_string(MessageKind kind) {
       return "a control message";
     case MessageKind::link_test:
       return "a test message";
+    case MessageKind::rehearsal:
+      return "an answer to a rehearsed message";
   }
   return "a message";
 }
@@ -124,7 +146,7 @@ struct Message {
 
 class MpiCommunicator final : public Communicator {
  public:
-  MpiCommunicator(std::shared_ptr<const Context> context, MPI_Comm communicator, std::string name)
+  MpiCommunicator(std::shared_ptr<Context> context, MPI_Comm communicator, std::string name)
       : context_(std::move(context)), communicator_(communicator), name_(std::move(name)) {
     call(MPI_Comm_rank(communicator_, &rank_), "MPI_Comm_rank");
     call(MPI_Comm_size(communicator_, &size_), "MPI_Comm_size");
@@ -137,11 +159,13 @@ class MpiCommunicator final : public Communicator {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   std::string host() const override { return context_->host; }
+  void interrupt() noexcept override { context_->interrupted = true; }
+  void resume() noexcept override { context_->interrupted = false; }
   [[noreturn]] void abort(const std::string& message) override { abort_job(*context_, message); }
 
   std::unique_ptr<Request> send_later(const void* data, std::size_t bytes, int to, MessageKind kind) override {
     auto request = std::make_unique<MpiRequest>(
-        *context_, fmt::format("send of {} ({} bytes) to rank {}", to_string(kind), bytes, to));
+        *context_, fmt::format("send of {} ({} bytes) to rank {}", to_string(kind), bytes, to), false);
     const Message message = message_of(bytes);
     call(MPI_Isend(data, message.count, message.type, to, static_cast<int>(kind), communicator_, request->handle()),
          "MPI_Isend");
@@ -150,7 +174,7 @@ class MpiCommunicator final : public Communicator {
 
   std::unique_ptr<Request> receive_later(void* data, std::size_t bytes, int from, MessageKind kind) override {
     auto request = std::make_unique<MpiRequest>(
-        *context_, fmt::format("receive of {} ({} bytes) from rank {}", to_string(kind), bytes, from));
+        *context_, fmt::format("receive of {} ({} bytes) from rank {}", to_string(kind), bytes, from), false);
     const Message message = message_of(bytes);
     call(MPI_Irecv(data, message.count, message.type, from, static_cast<int>(kind), communicator_, request->handle()),
          "MPI_Irecv");
@@ -163,23 +187,38 @@ class MpiCommunicator final : public Communicator {
       reduce(data + done, static_cast<int>(std::min(piece, count - done)), MPI_FLOAT, MPI_SUM, "sum of gradients");
   }
 
+  std::unique_ptr<Request> all_reduce_sum_later(float* data, std::int64_t count) override {
+    auto request = std::make_unique<MpiRequest>(*context_, fmt::format("sum ({} values) over {}", count, name_));
+    call(
+        MPI_Iallreduce(MPI_IN_PLACE, data, counted(count, "sum"), MPI_FLOAT, MPI_SUM, communicator_, request->handle()),
+        "MPI_Iallreduce");
+    return request;
+  }
+
+  void all_reduce_max(float* data, std::int64_t count) override {
+    reduce(data, counted(count, "maximum"), MPI_FLOAT, MPI_MAX, "maximum");
+  }
+
   void all_gather(float* data, std::int64_t count) override {
-    const int slice = slice_of(count, "all-gather");
+    const Slices slices = slices_of(count, "all-gather");
     MpiRequest request(*context_, fmt::format("all-gather ({} values) over {}", count, name_));
-    call(MPI_Iallgather(MPI_IN_PLACE, 0, MPI_FLOAT, data, slice, MPI_FLOAT, communicator_, request.handle()),
-         "MPI_Iallgather");
+    call(MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_FLOAT, data, slices.counts.data(), slices.starts.data(), MPI_FLOAT,
+                         communicator_, request.handle()),
+         "MPI_Iallgatherv");
     request.wait();
   }
 
   void reduce_scatter_sum(float* data, std::int64_t count) override {
-    const int slice = slice_of(count, "reduce-scatter");
+    const Slices slices = slices_of(count, "reduce-scatter");
     MpiRequest request(*context_, fmt::format("reduce-scatter ({} values) over {}", count, name_));
-    call(MPI_Ireduce_scatter_block(MPI_IN_PLACE, data, slice, MPI_FLOAT, MPI_SUM, communicator_, request.handle()),
-         "MPI_Ireduce_scatter_block");
+    call(MPI_Ireduce_scatter(MPI_IN_PLACE, data, slices.counts.data(), MPI_FLOAT, MPI_SUM, communicator_,
+                             request.handle()),
+         "MPI_Ireduce_scatter");
     request.wait();
     // MPI leaves this rank's slice at the beginning.
+    const auto mine = static_cast<std::size_t>(rank_);
     if (rank_ > 0)
-      std::memmove(data + std::int64_t{rank_} * slice, data, static_cast<std::size_t>(slice) * sizeof(float));
+      std::memmove(data + slices.starts[mine], data, static_cast<std::size_t>(slices.counts[mine]) * sizeof(float));
   }
 
   void broadcast(void* data, std::size_t bytes, int root) override {
@@ -255,14 +294,27 @@ class MpiCommunicator final : public Communicator {
     return {page_, static_cast<int>(bytes / page)};
   }
 
-  /// Values of one rank's slice of an array.
-  int slice_of(std::int64_t count, const char* what) {
-    if (count % size_ != 0)
-      abort(fmt::format("{} of {} values over {}: the number must be a multiple of {}", what, count, name_, size_));
-    if (count / size_ > std::numeric_limits<int>::max())
-      abort(fmt::format("{} of {} values over {}: MPI counts at most {} per rank; use smaller arrays", what, count,
-                        name_, std::numeric_limits<int>::max()));
-    return static_cast<int>(count / size_);
+  int counted(std::int64_t count, const char* what) {
+    if (count > std::numeric_limits<int>::max())
+      abort(fmt::format("{} of {} values over {}: MPI counts at most {}; use smaller arrays", what, count, name_,
+                        std::numeric_limits<int>::max()));
+    return static_cast<int>(count);
+  }
+
+  /// Every rank's slice of an array.
+  struct Slices {
+    std::vector<int> counts;
+    std::vector<int> starts;
+  };
+  Slices slices_of(std::int64_t count, const char* what) {
+    static_cast<void>(counted(count, what));
+    Slices slices;
+    for (int rank = 0; rank < size_; ++rank) {
+      const Range slice = cut(count, {rank, size_});
+      slices.counts.push_back(static_cast<int>(slice.size()));
+      slices.starts.push_back(static_cast<int>(slice.first));
+    }
+    return slices;
   }
 
   void reduce(void* data, int count, MPI_Datatype type, MPI_Op operation, const char* what) {
@@ -276,7 +328,7 @@ class MpiCommunicator final : public Communicator {
     return value;
   }
 
-  std::shared_ptr<const Context> context_;
+  std::shared_ptr<Context> context_;
   MPI_Comm communicator_;
   std::string name_;
   int rank_ = 0;

@@ -14,6 +14,7 @@ namespace sailor::runtime {
 struct MpiSettings {
   std::string program = "sailor-train";  ///< for messages
   Seconds timeout{600.0};                ///< of every wait for another rank
+  bool idle_waits = false;               ///< all waits leave the core to others, as Communicator::idle_barrier()
 };
 
 /// One per process. Its destructor finalizes MPI, so all ranks must get there.

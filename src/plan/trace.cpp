@@ -1,4 +1,4 @@
-#include "simulator/trace.hpp"
+#include "plan/trace.hpp"
 
 #include <fmt/format.h>
 
@@ -22,7 +22,7 @@
 #include "core/files.hpp"
 #include "core/text.hpp"
 
-namespace sailor::simulator {
+namespace sailor {
 
 namespace {
 
@@ -44,27 +44,26 @@ struct Slice {
 
 /// A message: from its send an arrow leads to its receive.
 struct Message {
-  std::size_t number = 0;  ///< within a pipeline
+  std::size_t number = 0;  ///< within a chain
   const TimelineEvent* send = nullptr;
 };
 
-struct StageTrace {
+/// What a rank does, or all ranks of a stage alike.
+struct RankTrace {
   std::vector<Slice> slices{};  ///< in each lane in the order of time
   std::size_t lanes = 1;
 };
 
-struct PipelineTrace {
-  std::vector<StageTrace> stages{};
-  std::unordered_map<const TimelineEvent*, Message> messages{};  ///< by both of their ends
-};
+/// Messages along a pipeline between members of the same index in their tensor-parallel groups, by both of their ends.
+using Chain = std::unordered_map<const TimelineEvent*, Message>;
 
 bool is_transfer(const TimelineEvent& event) {
   return (event.activity == Activity::send || event.activity == Activity::receive) && event.peer >= 0;
 }
 
-/// Joins the sends of a pipeline to their receives. The same two stages may exchange several messages of a micro-batch
+/// Joins the sends of a chain to their receives. The same two stages may exchange several messages of a micro-batch
 /// in the same direction (interleaved chunks): they arrive in the order in which they were sent.
-std::unordered_map<const TimelineEvent*, Message> match_messages(const std::vector<const TimelineEvent*>& events) {
+Chain match_messages(const std::vector<const TimelineEvent*>& events) {
   struct Ends {
     std::vector<const TimelineEvent*> sends;
     std::vector<const TimelineEvent*> receives;
@@ -77,7 +76,7 @@ std::unordered_map<const TimelineEvent*, Message> match_messages(const std::vect
     else
       routes[{event->peer, event->stage, event->micro_batch}].receives.push_back(event);
   }
-  std::unordered_map<const TimelineEvent*, Message> messages;
+  Chain messages;
   std::size_t count = 0;
   const auto earlier = [](const TimelineEvent* a, const TimelineEvent* b) { return a->start < b->start; };
   for (auto& [route, ends] : routes) {
@@ -90,10 +89,10 @@ std::unordered_map<const TimelineEvent*, Message> match_messages(const std::vect
   return messages;
 }
 
-StageTrace trace_stage(std::vector<const TimelineEvent*> events, Nanoseconds length) {
+RankTrace trace_rank(std::vector<const TimelineEvent*> events, Nanoseconds length) {
   std::stable_sort(events.begin(), events.end(),
                    [](const TimelineEvent* a, const TimelineEvent* b) { return a->start < b->start; });
-  StageTrace trace;
+  RankTrace trace;
   std::vector<Nanoseconds> until(1, 0);  // of each lane
   for (const TimelineEvent* event : events) {
     Nanoseconds start = nanoseconds(event->start);
@@ -145,34 +144,49 @@ class Writer {
   Result<void> prepare() {
     SAILOR_CHECK(check_events());
     Seconds length = timeline_.length;
-    std::vector<std::vector<std::vector<const TimelineEvent*>>> events;  // by pipeline entry, stage
-    for (const Pipeline& pipeline : plan_.pipelines) events.emplace_back(pipeline.stages.size());
+    by_rank_ = !timeline_.events.empty() && timeline_.events.front().rank >= 0;
+    for (const Pipeline& pipeline : plan_.pipelines) {
+      first_stage_.push_back(stages_);
+      stages_ += pipeline.stages.size();
+    }
+    const std::vector<RankRole> roles = rank_roles(plan_);
+    std::vector<std::vector<const TimelineEvent*>> events(by_rank_ ? roles.size() : stages_);
     for (const TimelineEvent& event : timeline_.events) {
-      events[static_cast<std::size_t>(event.pipeline_entry)][static_cast<std::size_t>(event.stage)].push_back(&event);
+      events[owner(event.rank, event.pipeline_entry, event.stage)].push_back(&event);
       length = std::max(length, event.end);
+    }
+    for (const auto& of_owner : events) {
+      traces_.push_back(trace_rank(of_owner, nanoseconds(length)));
+      most_lanes_ = std::max(most_lanes_, traces_.back().lanes);
     }
     std::size_t all = 0;
     std::size_t one_alike = 0;
-    for (std::size_t entry = 0; entry < events.size(); ++entry) {
-      const Pipeline& pipeline = plan_.pipelines[entry];
-      PipelineTrace& trace = pipelines_.emplace_back();
-      std::vector<const TimelineEvent*> of_pipeline;
-      for (std::size_t stage = 0; stage < events[entry].size(); ++stage) {
-        of_pipeline.insert(of_pipeline.end(), events[entry][stage].begin(), events[entry][stage].end());
-        trace.stages.push_back(trace_stage(std::move(events[entry][stage]), nanoseconds(length)));
-        const StageTrace& traced = trace.stages.back();
-        most_lanes_ = std::max(most_lanes_, traced.lanes);
-        one_alike += traced.slices.size();
-        all += traced.slices.size() * static_cast<std::size_t>(pipeline.count) *
-               static_cast<std::size_t>(pipeline.stages[stage].tensor_parallel);
-      }
-      trace.messages = match_messages(of_pipeline);
+    std::map<ChainKey, std::vector<const TimelineEvent*>> of_chains;
+    for (const RankRole& role : roles) {
+      const std::size_t slices = trace_of(role).slices.size();
+      all += slices;
+      if (is_first_alike(role)) one_alike += slices;
+      if (!by_rank_ && !is_first_alike(role)) continue;
+      const auto& of_owner = events[owner(role.rank, role.pipeline_entry, role.stage)];
+      auto& of_chain = of_chains[chain_of(role)];
+      of_chain.insert(of_chain.end(), of_owner.begin(), of_owner.end());
+    }
+    for (const auto& [key, of_chain] : of_chains) chains_.emplace(key, match_messages(of_chain));
+    // Each member of a tensor-parallel group sends its own: an arrow per chain of every pipeline.
+    for (const RankRole& role : roles)
+      first_message_.emplace(std::pair(role.pipeline, role.tensor_parallel_index), std::size_t{0});
+    std::size_t arrows = 0;
+    std::map<int, int> entry_of;
+    for (const RankRole& role : roles) entry_of.emplace(role.pipeline, role.pipeline_entry);
+    for (auto& [member, first] : first_message_) {
+      first = arrows;
+      arrows += chains_.at(by_rank_ ? member : ChainKey{entry_of.at(member.first), -1}).size() / 2;
     }
     const std::size_t count = one_alike_ ? one_alike : all;
     if (count <= most_trace_events) return {};
     return fail(ErrorCode::invalid_input,
                 fmt::format("the trace would have {} events; viewers open {} at most", count, most_trace_events),
-                one_alike <= most_trace_events
+                one_alike <= most_trace_events && !by_rank_
                     ? "use --trace-ranks one-alike: of the ranks that do the same only the first"
                     : "trace a plan with fewer micro-batches (a smaller global_batch)");
   }
@@ -182,32 +196,52 @@ class Writer {
         "{{\"displayTimeUnit\":\"ms\",\n\"otherData\":{{\"model\":{},\"plan\":{},\"iteration_time_s\":{}}},\n"
         "\"traceEvents\":[",
         json_text(plan_.job.model), json_text(describe(plan_)), timeline_.length.value());
-    std::size_t first_message = 0;  // of the pipeline's arrows
     int pipeline = -1;
-    int entry = -1;
-    bool first_of_entry = true;
     for (const RankRole& role : rank_roles(plan_)) {
-      if (role.pipeline != pipeline) {
-        if (pipeline >= 0) first_message += arrows_of(static_cast<std::size_t>(entry));
-        first_of_entry = role.pipeline_entry != entry;
-        pipeline = role.pipeline;
-        entry = role.pipeline_entry;
-        if (first_of_entry || !one_alike_) write_process(role);
-      }
-      if (one_alike_ && (!first_of_entry || role.tensor_parallel_index > 0)) continue;
-      SAILOR_CHECK(write_rank(role, first_message, sink));
+      if (one_alike_ && !is_first_copy(role)) continue;
+      if (role.pipeline != pipeline) write_process(role);
+      pipeline = role.pipeline;
+      if (!one_alike_ || is_first_alike(role)) SAILOR_CHECK(write_rank(role, sink));
     }
     out_ += "\n]}\n";
     return sink(out_);
   }
 
  private:
+  /// Pipeline and index in its tensor-parallel groups; without ranks of their own entry of the plan and -1.
+  using ChainKey = std::pair<int, int>;
+
+  [[nodiscard]] std::size_t owner(int rank, int entry, int stage) const {
+    if (by_rank_) return static_cast<std::size_t>(rank);
+    return first_stage_[static_cast<std::size_t>(entry)] + static_cast<std::size_t>(stage);
+  }
+  [[nodiscard]] const RankTrace& trace_of(const RankRole& role) const {
+    return traces_[owner(role.rank, role.pipeline_entry, role.stage)];
+  }
+  [[nodiscard]] ChainKey chain_of(const RankRole& role) const {
+    return by_rank_ ? ChainKey{role.pipeline, role.tensor_parallel_index} : ChainKey{role.pipeline_entry, -1};
+  }
+  [[nodiscard]] bool is_first_copy(const RankRole& role) const {
+    int first = 0;  // pipeline of the entry
+    for (int entry = 0; entry < role.pipeline_entry; ++entry)
+      first += plan_.pipelines[static_cast<std::size_t>(entry)].count;
+    return role.pipeline == first;
+  }
+  /// Of the ranks whose stage is the same the first.
+  [[nodiscard]] bool is_first_alike(const RankRole& role) const {
+    return role.tensor_parallel_index == 0 && is_first_copy(role);
+  }
+
   [[nodiscard]] Result<void> check_events() const {
     const auto good = [](Seconds time) { return time.value() >= 0.0 && time.value() <= longest_s; };
     if (!good(timeline_.length))
       return fail(ErrorCode::invalid_input,
                   fmt::format("an iteration of {} s cannot be traced", timeline_.length.value()));
+    const int ranks = plan_.ranks();
     for (const TimelineEvent& event : timeline_.events) {
+      if (event.rank >= ranks || (event.rank < 0) != (timeline_.events.front().rank < 0))
+        return fail(ErrorCode::failure,
+                    fmt::format("the timeline has an event of rank {}; the plan has {} ranks", event.rank, ranks));
       const auto entry = static_cast<std::size_t>(event.pipeline_entry);
       const auto stages = entry < plan_.pipelines.size() ? static_cast<int>(plan_.pipelines[entry].stages.size()) : 0;
       if (event.stage < 0 || event.stage >= stages || event.peer >= stages)
@@ -221,13 +255,6 @@ class Writer {
                                                           event.start.value(), event.end.value()));
     }
     return {};
-  }
-
-  /// Arrows of one copy of a pipeline: each member of a tensor-parallel group sends its own.
-  [[nodiscard]] std::size_t arrows_of(std::size_t entry) const {
-    int members = 1;
-    for (const Stage& stage : plan_.pipelines[entry].stages) members = std::max(members, stage.tensor_parallel);
-    return pipelines_[entry].messages.size() / 2 * static_cast<std::size_t>(members);
   }
 
   template <class... Args>
@@ -257,19 +284,18 @@ class Writer {
         track);
   }
 
-  Result<void> write_rank(const RankRole& role, std::size_t first_message, const Sink& sink) {
+  Result<void> write_rank(const RankRole& role, const Sink& sink) {
     const Stage& stage = stage_of(plan_, role);
-    const PipelineTrace& pipeline = pipelines_[static_cast<std::size_t>(role.pipeline_entry)];
-    const StageTrace& mine = pipeline.stages[static_cast<std::size_t>(role.stage)];
+    const Chain& chain = chains_.at(chain_of(role));
+    const RankTrace& mine = trace_of(role);
     // Tracks of a rank follow each other: numbers of all ranks are spaced by the most that one has.
     const std::size_t first_track = static_cast<std::size_t>(role.rank) * most_lanes_;
     for (std::size_t lane = 0; lane < mine.lanes; ++lane) write_track(role, stage, lane, first_track + lane);
     for (const Slice& slice : mine.slices) {
       write_slice(role, stage, slice, first_track + slice.lane);
       if (slice.event != nullptr && is_transfer(*slice.event)) {
-        const auto found = pipeline.messages.find(slice.event);
-        if (found != pipeline.messages.end())
-          write_arrow(role, slice, found->second, first_track + slice.lane, first_message);
+        const auto found = chain.find(slice.event);
+        if (found != chain.end()) write_arrow(role, slice, found->second, first_track + slice.lane);
       }
       if (out_.size() < (std::size_t{1} << 16)) continue;
       SAILOR_CHECK(sink(out_));
@@ -296,17 +322,14 @@ class Writer {
   }
 
   /// Between groups of different size as many arrows as the smaller has members.
-  void write_arrow(const RankRole& role, const Slice& slice, const Message& message, std::size_t track,
-                   std::size_t first_message) {
-    const PipelineTrace& pipeline = pipelines_[static_cast<std::size_t>(role.pipeline_entry)];
+  void write_arrow(const RankRole& role, const Slice& slice, const Message& message, std::size_t track) {
     const auto& stages = plan_.pipelines[static_cast<std::size_t>(role.pipeline_entry)].stages;
     const Stage& peer = stages[static_cast<std::size_t>(slice.event->peer)];
     if (role.tensor_parallel_index >= peer.tensor_parallel) return;
     const bool begins = slice.event == message.send;
     // A receive may have begun to wait before its message was sent; arrows do not lead back in time.
     const Nanoseconds at = begins ? slice.start : std::clamp(nanoseconds(message.send->start), slice.start, slice.end);
-    const std::size_t id = first_message + message.number +
-                           pipeline.messages.size() / 2 * static_cast<std::size_t>(role.tensor_parallel_index);
+    const std::size_t id = first_message_.at({role.pipeline, role.tensor_parallel_index}) + message.number;
     add(R"({{"ph":"{}","pid":{},"tid":{},"ts":{}.{:03},"id":{},"name":"message","cat":"message"}})",
         begins ? R"(s)" : R"(f","bp":"e)", role.pipeline, track, at / 1000, at % 1000, id);
   }
@@ -314,7 +337,12 @@ class Writer {
   const Plan& plan_;
   const Timeline& timeline_;
   bool one_alike_;
-  std::vector<PipelineTrace> pipelines_;
+  bool by_rank_ = false;
+  std::size_t stages_ = 0;                // of all entries
+  std::vector<std::size_t> first_stage_;  // of each entry among them
+  std::vector<RankTrace> traces_;         // by owner()
+  std::map<ChainKey, Chain> chains_;
+  std::map<std::pair<int, int>, std::size_t> first_message_;  // by pipeline and tensor-parallel index
   std::size_t most_lanes_ = 1;
   std::string out_;
   bool first_ = true;
@@ -354,4 +382,4 @@ Result<void> save_trace(const Plan& plan, const Timeline& timeline, const std::f
   });
 }
 
-}  // namespace sailor::simulator
+}  // namespace sailor

@@ -1,4 +1,4 @@
-// What every stage of a plan does and when: the event-driven simulation as a record.
+// What every stage or rank of a plan does and when: the event-driven simulation as a record, or what a run measured.
 #pragma once
 
 #include <string_view>
@@ -6,12 +6,12 @@
 
 #include "core/units.hpp"
 
-namespace sailor::simulator {
+namespace sailor {
 
 enum class Activity { forward, backward, send, receive, reduce, update };
 std::string_view to_string(Activity activity);
 
-/// Something that all ranks of a stage do at the same time, in every copy of its pipeline.
+/// Something that a rank does, or that all ranks of a stage do at the same time, in every copy of its pipeline.
 struct TimelineEvent {
   int pipeline_entry = 0;  ///< index into Plan::pipelines
   int stage = 0;
@@ -23,13 +23,15 @@ struct TimelineEvent {
   int peer = -1;  ///< of send and receive: the other stage
   Seconds start{};
   Seconds end{};
+  int rank = -1;  ///< of the plan; -1: all ranks of the stage
   bool operator==(const TimelineEvent&) const = default;
 };
 
-/// Events of a stage that are not `overlapped` never overlap each other; what lies between them is idle.
+/// Events of a stage (or rank, if they have one: all or none) that are not `overlapped` never overlap each other; what
+/// lies between them is idle.
 struct Timeline {
-  std::vector<TimelineEvent> events;  ///< by pipeline entry, stage, start
+  std::vector<TimelineEvent> events;  ///< by pipeline entry, stage, rank, start
   Seconds length{};                   ///< of the iteration
 };
 
-}  // namespace sailor::simulator
+}  // namespace sailor

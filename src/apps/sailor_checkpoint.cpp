@@ -1,0 +1,202 @@
+// sailor-checkpoint: looks into the checkpoints of sailor-train, checks them, and exchanges weights with Hugging Face.
+// Needs no MPI at run time; reads only, but for export and import, which leave nothing half-written at their targets.
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "apps/options.hpp"
+#include "core/terminal.hpp"
+#include "core/text.hpp"
+#include "model/model.hpp"
+#include "runtime/checkpoint/checkpoint.hpp"
+#include "runtime/checkpoint/hugging_face.hpp"
+
+namespace sailor::apps {
+
+namespace {
+
+namespace fs = std::filesystem;
+using runtime::CheckpointEntry;
+using runtime::CheckpointReader;
+
+Positional checkpoint_positional() {
+  return {.name = "CHECKPOINT", .help = "a checkpoint's folder, or a folder of checkpoints: the newest in it"};
+}
+
+// ---- list
+
+CommandLine list_line() {
+  Option format = shared::format();
+  format.choices = {"table", "json"};
+  return {.program = "sailor-checkpoint list",
+          .purpose = "shows the checkpoints of a folder, the newest first",
+          .positionals = {{.name = "FOLDER", .help = "where sailor-train keeps its checkpoints"}},
+          .options = {std::move(format)},
+          .examples = {{"sailor-checkpoint list checkpoints", "what is there"},
+                       {"sailor-checkpoint list checkpoints --format json", "the same for programs"}},
+          .notes =
+              "A checkpoint is listed as valid when its manifest is whole and its files have their sizes;\n"
+              "sailor-checkpoint verify reads every byte."};
+}
+
+nlohmann::ordered_json to_json(const CheckpointEntry& entry) {
+  nlohmann::ordered_json json{{"path", valid_utf8(entry.path.string())}, {"valid", entry.is_valid()}};
+  if (!entry.is_valid()) {
+    json["problem"] = valid_utf8(entry.problem);
+    return json;
+  }
+  json["iteration"] = entry.iteration;
+  json["sequence"] = entry.sequence;
+  json["model"] = entry.model;
+  json["source"] = entry.source;
+  json["bytes"] = static_cast<std::int64_t>(entry.bytes.value());
+  return json;
+}
+
+Result<void> list(const Options& options, const Environment&) {
+  const fs::path folder = options.positional("FOLDER").front();
+  std::error_code code;
+  if (!fs::is_directory(folder, code))
+    return fail(ErrorCode::not_found, fmt::format("there is no folder '{}'", folder.string()),
+                "name the folder of the checkpoints");
+  const auto entries = runtime::list_checkpoints(folder);
+  if (!entries) return fail(entries.error());
+  if (options.text("format") == "json") {
+    auto json = nlohmann::ordered_json::array();
+    for (const CheckpointEntry& entry : *entries) json.push_back(to_json(entry));
+    fmt::print("{}\n", json.dump(2));
+    return {};
+  }
+  if (entries->empty()) {
+    fmt::print("no checkpoints in '{}'\n", folder.string());
+    return {};
+  }
+  Table table({{"checkpoint", Align::left}, {"iteration"}, {"size"}, {"model", Align::left}, {"source", Align::left}});
+  for (const CheckpointEntry& entry : *entries) {
+    const std::string name = entry.path.filename().string();
+    if (entry.is_valid())
+      table.add_row({name, fmt::to_string(entry.iteration), format_bytes(entry.bytes), entry.model, entry.source});
+    else
+      table.add_row({name, "-", "-", "-", "not valid: " + entry.problem});
+  }
+  fmt::print("{}", table.to_string());
+  return {};
+}
+
+// ---- verify
+
+CommandLine verify_line() {
+  return {.program = "sailor-checkpoint verify",
+          .purpose = "reads a checkpoint whole and compares it with its checksums",
+          .positionals = {checkpoint_positional()},
+          .examples = {{"sailor-checkpoint verify checkpoints", "the newest one"},
+                       {"sailor-checkpoint verify checkpoints/iteration-00000000", "a certain one"}},
+          .notes = "Exit status 0: every byte is as it was written; 1: it is not, or there is no checkpoint."};
+}
+
+Result<CheckpointReader> open_checkpoint(const Options& options) {
+  const auto path = runtime::resolve_checkpoint(options.positional("CHECKPOINT").front());
+  if (!path) return fail(path.error());
+  return CheckpointReader::open(*path);
+}
+
+Result<void> verify(const Options& options, const Environment&) {
+  const auto path = runtime::resolve_checkpoint(options.positional("CHECKPOINT").front());
+  if (!path) return fail(path.error());
+  auto reader = CheckpointReader::open(*path);
+  if (!reader) return fail(reader.error());
+  SAILOR_CHECK(reader->verify());
+  const runtime::Manifest& manifest = reader->manifest();
+  fmt::print("{}: good; iteration {}, model {}, {} in {} and {}\n", path->string(), manifest.iteration, manifest.model,
+             format_bytes(Bytes(static_cast<double>(manifest.bytes()))), plural(manifest.tensors.size(), "tensor"),
+             plural(manifest.files.size(), "file"));
+  return {};
+}
+
+// ---- export
+
+CommandLine export_line() {
+  return {.program = "sailor-checkpoint export",
+          .purpose = "writes the weights of a checkpoint for Hugging Face's transformers",
+          .positionals = {checkpoint_positional()},
+          .options = {{.name = "to",
+                       .value_name = "FOLDER",
+                       .help = "write config.json and model.safetensors there; it is made where it is missing"},
+                      {.name = "model",
+                       .value_name = "NAME",
+                       .help = "the checkpoint's model, or a .toml file that describes it; default: the name it says"},
+                      shared::models_folder()},
+          .examples = {{"sailor-checkpoint export checkpoints --to exported", "the newest one"},
+                       {"sailor-checkpoint export checkpoints/iteration-00000000 --model tiny-gpt --to exported",
+                        "a certain one, of this model"}},
+          .notes =
+              "Models that are an OPT, GPT-Neo, GPT-2 or LLaMA can be exported, in fp32. from_pretrained(FOLDER)\n"
+              "reads them; a tokenizer is not written."};
+}
+
+Result<void> export_model(const Options& options, const Environment& environment) {
+  const std::string to = options.text("to");
+  if (to.empty()) return fail(ErrorCode::usage, "--to is missing", "say where to: --to FOLDER");
+  auto reader = open_checkpoint(options);
+  if (!reader) return fail(reader.error());
+  const std::string name = options.has("model") ? options.text("model") : reader->manifest().model;
+  auto model = find_model(name, models_folder(options, environment));
+  if (!model) {
+    Error error = model.error();
+    if (!options.has("model")) error.hint = "say which file describes it: --model FILE.toml";
+    return fail(std::move(error));
+  }
+  SAILOR_CHECK(runtime::export_hugging_face(*reader, *model, to));
+  fmt::print("{}: {} of iteration {}, {} parameters\n", to, model->name, reader->manifest().iteration,
+             model->total_parameters());
+  return {};
+}
+
+// ---- import
+
+CommandLine import_line() {
+  Option model = shared::model();
+  model.help = "the model that the folder has: a name, or a .toml file";
+  return {
+      .program = "sailor-checkpoint import",
+      .purpose = "makes a checkpoint to start from of a model of Hugging Face's transformers",
+      .positionals = {{.name = "FOLDER", .help = "has config.json and model.safetensors (or several, and an index)"}},
+      .options = {std::move(model),
+                  shared::models_folder(),
+                  {.name = "output",
+                   .letter = 'o',
+                   .value_name = "CHECKPOINT",
+                   .help = "the checkpoint's folder, which must not be there yet"}},
+      .examples = {{"sailor-checkpoint import gpt2-tiny --model tiny-gpt --output start/iteration-00000000",
+                    "weights to start from"}},
+      .notes =
+          "Reads F32, BF16 and F16. config.json must describe the model, and every tensor must be known. The\n"
+          "checkpoint is of iteration 0, with an optimizer that has seen nothing."};
+}
+
+Result<void> import_model(const Options& options, const Environment& environment) {
+  const std::string output = options.text("output");
+  if (output.empty()) return fail(ErrorCode::usage, "--output is missing", "say where to: --output CHECKPOINT");
+  if (options.text("model").empty())
+    return fail(ErrorCode::usage, "--model is missing", "say what the folder has: --model NAME");
+  auto model = find_model(options.text("model"), models_folder(options, environment));
+  if (!model) return fail(model.error());
+  SAILOR_CHECK(runtime::import_hugging_face(options.positional("FOLDER").front(), *model, output));
+  fmt::print("{}: {}, {} parameters\n", output, model->name, model->total_parameters());
+  return {};
+}
+
+}  // namespace
+
+}  // namespace sailor::apps
+
+int main(int argc, char** argv) {
+  namespace apps = sailor::apps;
+  return apps::run_program(argc, argv, "sailor-checkpoint",
+                           "looks into checkpoints, checks them, and exchanges weights with Hugging Face",
+                           {{apps::list_line(), apps::list},
+                            {apps::verify_line(), apps::verify},
+                            {apps::export_line(), apps::export_model},
+                            {apps::import_line(), apps::import_model}});
+}

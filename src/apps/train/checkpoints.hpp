@@ -1,0 +1,58 @@
+// What `sailor-train --checkpoints` keeps and goes on from. All ranks hold one.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "apps/options.hpp"
+#include "core/error.hpp"
+#include "model/model.hpp"
+#include "plan/plan.hpp"
+#include "runtime/checkpoint/checkpoint.hpp"
+#include "runtime/communicator.hpp"
+#include "runtime/trainer.hpp"
+
+namespace sailor::apps {
+
+/// --checkpoints, --checkpoint-every, --keep-checkpoints, --start-from.
+std::vector<Option> checkpoint_options();
+
+class Checkpoints {
+ public:
+  Checkpoints(const Options& options, const Plan& plan, const Model& model, runtime::Device& device,
+              runtime::Communicator& world, runtime::Trainer& trainer);
+
+  [[nodiscard]] bool are_kept() const { return writer_ != nullptr; }
+
+  /// Collective: reads the newest checkpoint of --checkpoints, else that of --start-from, else nothing. Returns the
+  /// iteration to run first. Errors are agreed on.
+  Result<std::int64_t> resume();
+  /// Collective, after each iteration: begins a checkpoint when one is due, moves on the one under way. A checkpoint
+  /// that fails is reported, and training goes on.
+  void after(std::int64_t iteration);
+  /// Collective, after the last iteration: there is a checkpoint of it when this succeeds. Errors are agreed on.
+  Result<void> finish(std::int64_t next_iteration);
+
+ private:
+  Result<void> load(const std::string& path);
+  void begin(std::int64_t next_iteration);
+  void report(const std::optional<runtime::CheckpointOutcome>& outcome);
+  void warn_of_changes(const std::optional<runtime::TrainingFacts>& before, const std::string& path) const;
+
+  runtime::Device& device_;
+  runtime::Communicator& world_;
+  runtime::Trainer& trainer_;
+  std::string start_from_;
+  std::string folder_;
+  std::int64_t every_;
+  runtime::CheckpointFacts facts_;
+  std::unique_ptr<runtime::CheckpointWriter> writer_;
+  std::int64_t first_ = 0;    // iteration
+  std::int64_t newest_ = -1;  // iteration to run next, of the newest checkpoint that is written
+  Result<void> last_outcome_{};
+};
+
+}  // namespace sailor::apps

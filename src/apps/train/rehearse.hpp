@@ -1,0 +1,19 @@
+// sailor-train --rehearse: runs a plan for devices that are not there, to see whether it ends, how long an iteration
+// takes and what it needs.
+#pragma once
+
+#include <vector>
+
+#include "apps/options.hpp"
+#include "runtime/communicator.hpp"
+
+namespace sailor::apps {
+
+/// --rehearse and what only it reads.
+std::vector<Option> rehearsal_options();
+
+/// Collective: rehearses PLAN on all ranks and prints the report on rank 0. `world` should wait idly. Errors are agreed
+/// on (agree()): those of the inputs; infeasible when a rank's memory does not fit, after the report.
+Result<void> rehearse(const Options& options, const Environment& environment, runtime::Communicator& world);
+
+}  // namespace sailor::apps

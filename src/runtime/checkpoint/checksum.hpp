@@ -1,0 +1,16 @@
+// XXH64 (github.com/Cyan4973/xxHash, the specification's algorithm): checksums of what checkpoints hold. One pass at
+// memory speed on any processor, and every single flipped bit changes the result.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace sailor::runtime {
+
+/// With seed 0.
+std::uint64_t checksum(const void* data, std::size_t bytes);
+/// As 16 hexadecimal digits.
+std::string checksum_text(const void* data, std::size_t bytes);
+
+}  // namespace sailor::runtime

@@ -1,0 +1,304 @@
+#include "runtime/checkpoint/folder.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+
+#include "core/files.hpp"
+
+namespace sailor::runtime {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::string_view folder_prefix = "iteration-";
+constexpr std::size_t iteration_digits = 8;
+constexpr std::size_t largest_manifest = std::size_t{1} << 28;
+
+std::string message_of(int number) { return std::generic_category().message(number); }
+
+bool all_digits(std::string_view text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+/// What a writer makes in a checkpoint's folder, the temporary files of killed ones included.
+bool is_own_file(const std::string& name) {
+  if (name == manifest_name || name == plan_name) return true;
+  if (name.starts_with(std::string(".") + manifest_name + ".")) return true;
+  return name.starts_with("rank-") && name.ends_with(".bin") &&
+         all_digits(std::string_view(name).substr(5, name.size() - 9));
+}
+
+bool has_manifest(const fs::path& checkpoint) {
+  std::error_code code;
+  return fs::exists(fs::symlink_status(checkpoint / manifest_name, code));
+}
+
+/// Folders in `folder` that are named like checkpoints.
+Result<std::vector<fs::path>> checkpoint_folders(const fs::path& folder) {
+  std::vector<fs::path> found;
+  std::error_code code;
+  const fs::file_status status = fs::status(folder, code);
+  if (status.type() == fs::file_type::not_found) return found;
+  for (fs::directory_iterator entry(folder, code), end; !code && entry != end; entry.increment(code)) {
+    std::error_code ignored;
+    if (is_checkpoint_folder_name(entry->path().filename().native()) &&
+        fs::is_directory(entry->symlink_status(ignored)))
+      found.push_back(entry->path());
+  }
+  if (code)
+    return fail(ErrorCode::io, fmt::format("cannot look for checkpoints in '{}': {}", folder.string(), code.message()));
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+}  // namespace
+
+Result<File> File::open(const fs::path& path) {
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe must not hold us up
+  File file(path, descriptor);
+  if (descriptor < 0) {
+    const int number = errno;
+    Error error = file.refuse("read", number).value();
+    if (number == ENOENT) error.code = ErrorCode::not_found;
+    return fail(std::move(error));
+  }
+  struct stat status {};
+  if (::fstat(descriptor, &status) != 0) return file.refuse("read", errno);
+  if (!S_ISREG(status.st_mode))
+    return fail(ErrorCode::io, fmt::format("cannot read '{}': it is not a regular file", path.string()));
+  return file;
+}
+
+Result<File> File::create(const fs::path& path) {
+  File file(path, ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666));
+  if (file.descriptor_ < 0) return file.refuse("write", errno);
+  return file;
+}
+
+File::~File() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+File::File(File&& other) noexcept : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
+
+File& File::operator=(File&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(descriptor_, other.descriptor_);
+  return *this;
+}
+
+tl::unexpected<Error> File::refuse(std::string_view doing, int number) const {
+  return fail(ErrorCode::io, fmt::format("cannot {} '{}': {}", doing, path_.string(), message_of(number)));
+}
+
+Result<std::int64_t> File::size() const {
+  struct stat status {};
+  if (::fstat(descriptor_, &status) != 0) return refuse("read", errno);
+  return status.st_size;
+}
+
+Result<void> File::read(std::int64_t offset, void* data, std::size_t bytes) const {
+  auto* at = static_cast<char*>(data);
+  while (bytes > 0) {
+    const ssize_t count = ::pread(descriptor_, at, bytes, offset);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return refuse("read", errno);
+    if (count == 0)
+      return fail(ErrorCode::invalid_input,
+                  fmt::format("'{}' is truncated: it ends at byte {}", path_.string(), offset));
+    at += count;
+    offset += count;
+    bytes -= static_cast<std::size_t>(count);
+  }
+  return {};
+}
+
+Result<void> File::append(const void* data, std::size_t bytes) {
+  const auto* at = static_cast<const char*>(data);
+  while (bytes > 0) {
+    const ssize_t count = ::write(descriptor_, at, bytes);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return refuse("write", count < 0 ? errno : ENOSPC);
+    at += count;
+    bytes -= static_cast<std::size_t>(count);
+  }
+  return {};
+}
+
+Result<void> File::finish() {
+  if (::fsync(descriptor_) != 0 && errno != EINVAL && errno != EROFS) return refuse("flush to disk", errno);
+  if (::close(std::exchange(descriptor_, -1)) != 0) return refuse("write", errno);  // network file systems report here
+  return {};
+}
+
+Result<void> sync_folder(const fs::path& folder) {
+  const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  // Some network file systems refuse fsync of a folder with EINVAL; names are then as safe as they make them.
+  const bool done = descriptor >= 0 && (::fsync(descriptor) == 0 || errno == EINVAL || errno == EROFS);
+  const int number = errno;
+  if (descriptor >= 0) ::close(descriptor);
+  if (done) return {};
+  return fail(ErrorCode::io, fmt::format("cannot flush '{}' to disk: {}", folder.string(), message_of(number)));
+}
+
+std::string checkpoint_folder_name(std::int64_t iteration, int attempt) {
+  const std::string name = fmt::format("{}{:0{}}", folder_prefix, iteration, iteration_digits);
+  return attempt == 1 ? name : fmt::format("{}.{}", name, attempt);
+}
+
+bool is_checkpoint_folder_name(std::string_view name) {
+  if (!name.starts_with(folder_prefix)) return false;
+  name.remove_prefix(folder_prefix.size());
+  const std::string_view iteration = name.substr(0, name.find('.'));
+  return iteration.size() >= iteration_digits && all_digits(iteration) &&
+         (iteration.size() == name.size() || all_digits(name.substr(iteration.size() + 1)));
+}
+
+std::string shard_name(int rank) { return fmt::format("rank-{:05}.bin", rank); }
+
+Result<Manifest> read_manifest(const fs::path& checkpoint) {
+  std::error_code code;
+  if (!has_manifest(checkpoint)) {
+    if (!fs::exists(checkpoint, code))
+      return fail(ErrorCode::not_found, fmt::format("there is no checkpoint '{}'", checkpoint.string()));
+    return fail(ErrorCode::invalid_input,
+                fmt::format("'{}' is no checkpoint: it has no {}", checkpoint.string(), manifest_name),
+                "its writing was interrupted, or it is another folder; sailor-checkpoint list shows what is there");
+  }
+  const fs::path path = checkpoint / manifest_name;
+  const auto text = read_text_file(path, largest_manifest);
+  if (!text) return fail(text.error());
+  auto manifest = parse_manifest(*text, path.string());
+  if (!manifest) return manifest;
+  for (const StoredFile& stored : manifest->files) {
+    const auto file = File::open(checkpoint / stored.name);
+    if (!file) return fail(file.error(), fmt::format("checkpoint '{}' is incomplete", checkpoint.string()));
+    const auto size = file->size();
+    if (!size) return fail(size.error());
+    if (*size != stored.bytes)
+      return fail(ErrorCode::invalid_input,
+                  fmt::format("'{}' is {}: it has {} bytes instead of {}", file->path().string(),
+                              *size < stored.bytes ? "truncated" : "damaged", *size, stored.bytes));
+  }
+  return manifest;
+}
+
+Result<void> remove_checkpoint(const fs::path& checkpoint) {
+  std::error_code code;
+  const auto refuse = [&](const fs::path& path) {
+    return fail(ErrorCode::io, fmt::format("cannot remove '{}': {}", path.string(), code.message()));
+  };
+  fs::remove(checkpoint / manifest_name, code);  // from here on it is none
+  if (code) return refuse(checkpoint / manifest_name);
+  std::vector<fs::path> own;
+  for (fs::directory_iterator entry(checkpoint, code), end; !code && entry != end; entry.increment(code))
+    if (is_own_file(entry->path().filename().native())) own.push_back(entry->path());
+  if (code == std::errc::no_such_file_or_directory) return {};
+  if (code) return refuse(checkpoint);
+  for (const fs::path& path : own) {
+    fs::remove(path, code);
+    if (code) return refuse(path);
+  }
+  fs::remove(checkpoint, code);
+  if (code) return refuse(checkpoint);
+  return {};
+}
+
+Result<void> remove_interrupted(const fs::path& folder) {
+  const auto folders = checkpoint_folders(folder);
+  if (!folders) return fail(folders.error());
+  Result<void> done;
+  for (const fs::path& path : *folders)
+    if (!has_manifest(path))
+      if (auto removed = remove_checkpoint(path); !removed) done = std::move(removed);
+  return done;
+}
+
+Result<fs::path> make_checkpoint_folder(const fs::path& folder, std::int64_t iteration) {
+  std::error_code code;
+  const bool made = fs::create_directories(folder, code);
+  if (code)
+    return fail(ErrorCode::io, fmt::format("cannot make the folder '{}': {}", folder.string(), code.message()),
+                "name another folder for the checkpoints, or make room in it");
+  if (made)
+    if (const fs::path parent = fs::absolute(folder, code).parent_path(); !code) SAILOR_CHECK(sync_folder(parent));
+  for (int attempt = 1;; ++attempt) {
+    fs::path path = folder / checkpoint_folder_name(iteration, attempt);
+    if (::mkdir(path.c_str(), 0777) == 0) return path;
+    if (errno != EEXIST)
+      return fail(ErrorCode::io, fmt::format("cannot make the folder '{}': {}", path.string(), message_of(errno)),
+                  "make room for checkpoints, or name another folder");
+  }
+}
+
+Result<std::int64_t> next_sequence(const fs::path& folder) {
+  const auto entries = list_checkpoints(folder);
+  if (!entries) return fail(entries.error());
+  return entries->empty() ? 1 : entries->front().sequence + 1;  // what is no checkpoint has 0
+}
+
+Result<void> remove_old_checkpoints(const fs::path& folder, const fs::path& newest, int keep) {
+  if (keep <= 0) return {};
+  const auto entries = list_checkpoints(folder);
+  if (!entries) return fail(entries.error());
+  int kept = 1;  // `newest`
+  Result<void> done;
+  for (const CheckpointEntry& entry : *entries) {
+    if (!entry.is_valid() || entry.path.filename() == newest.filename() || kept++ < keep) continue;
+    if (auto removed = remove_checkpoint(entry.path); !removed) done = std::move(removed);
+  }
+  return done;
+}
+
+Result<std::vector<CheckpointEntry>> list_checkpoints(const fs::path& folder) {
+  const auto folders = checkpoint_folders(folder);
+  if (!folders) return fail(folders.error());
+  std::vector<CheckpointEntry> entries;
+  for (const fs::path& path : *folders) {
+    CheckpointEntry entry{.path = path};
+    if (const auto manifest = read_manifest(path); !manifest) {
+      entry.problem = manifest.error().what;
+    } else {
+      entry.iteration = manifest->iteration;
+      entry.sequence = manifest->sequence;
+      entry.model = manifest->model;
+      entry.source = manifest->source;
+      entry.bytes = Bytes(static_cast<double>(manifest->bytes()));
+    }
+    entries.push_back(std::move(entry));
+  }
+  std::stable_sort(entries.begin(), entries.end(), [](const CheckpointEntry& a, const CheckpointEntry& b) {
+    return std::pair(a.is_valid(), a.sequence) > std::pair(b.is_valid(), b.sequence);
+  });
+  return entries;
+}
+
+Result<std::optional<CheckpointEntry>> find_latest(const fs::path& folder) {
+  auto entries = list_checkpoints(folder);
+  if (!entries) return fail(entries.error());
+  if (entries->empty() || !entries->front().is_valid()) return std::nullopt;
+  return std::move(entries->front());
+}
+
+Result<fs::path> resolve_checkpoint(const fs::path& path) {
+  if (has_manifest(path) || is_checkpoint_folder_name(path.filename().native())) return path;
+  std::error_code code;
+  if (!fs::is_directory(path, code))
+    return fail(ErrorCode::not_found, fmt::format("there is no checkpoint '{}'", path.string()),
+                "name the folder of a checkpoint (it has a manifest.json), or a folder of checkpoints");
+  const auto latest = find_latest(path);
+  if (!latest) return fail(latest.error());
+  if (!*latest)
+    return fail(ErrorCode::not_found, fmt::format("'{}' has no valid checkpoint", path.string()),
+                "sailor-checkpoint list shows what is there");
+  return (*latest)->path;
+}
+
+}  // namespace sailor::runtime

@@ -1,0 +1,103 @@
+// manifest.json: what a checkpoint holds and where, in coordinates of whole parameters, so that any plan can read what
+// any other wrote. It is written last, and ends with a checksum of itself: a folder with a valid one is a checkpoint.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/error.hpp"
+#include "model/model.hpp"
+#include "runtime/tensor.hpp"
+
+namespace sailor::runtime {
+
+inline constexpr int checkpoint_schema_version = 1;
+inline constexpr const char* manifest_name = "manifest.json";
+inline constexpr const char* plan_name = "plan.toml";
+/// Elements of a piece: what is read and checked at once (16 MiB). Larger pieces are refused.
+inline constexpr std::int64_t largest_piece = std::int64_t{1} << 22;
+
+/// What can change the mathematics of a model, by name: "hidden": "128".
+using Architecture = std::map<std::string, std::string>;
+Architecture architecture_of(const Model& model);
+/// "hidden is 128 in the checkpoint and 256 in the model", for the first few differences; "" when there are none.
+std::string difference(const Architecture& in_checkpoint, const Architecture& in_model);
+
+/// The training that wrote a checkpoint.
+struct TrainingFacts {
+  std::uint64_t seed = 0;
+  std::int64_t sequence_length = 0;
+  std::int64_t global_batch = 0;
+  std::string data;                             ///< prefix of the token file
+  std::map<std::string, std::string> settings;  ///< learning rate and so on, as the trainer names and writes them
+};
+
+/// Elements [first, first + count) of a whole parameter, as float32, little-endian.
+struct StoredPiece {
+  std::int64_t first = 0;
+  std::int64_t count = 0;
+  std::size_t file = 0;  ///< index in Manifest::files
+  std::int64_t offset = 0;
+  std::uint64_t checksum = 0;
+  [[nodiscard]] std::int64_t bytes() const { return count * static_cast<std::int64_t>(sizeof(float)); }
+};
+
+/// The three arrays that a parameter has.
+enum class StoredArray { value, first_moment, second_moment };
+inline constexpr std::array<StoredArray, 3> stored_arrays{StoredArray::value, StoredArray::first_moment,
+                                                          StoredArray::second_moment};
+std::string_view to_string(StoredArray array);
+
+struct StoredTensor {
+  int layer = 0;
+  std::string name;
+  Shape shape;  ///< of the whole
+  /// By StoredArray; ascending, together the whole. No pieces at all: zeros (the moments of an imported model).
+  std::array<std::vector<StoredPiece>, 3> pieces;
+  [[nodiscard]] std::int64_t elements() const { return element_count(shape); }
+  [[nodiscard]] const std::vector<StoredPiece>& of(StoredArray array) const {
+    return pieces[static_cast<std::size_t>(array)];
+  }
+  [[nodiscard]] std::vector<StoredPiece>& of(StoredArray array) { return pieces[static_cast<std::size_t>(array)]; }
+};
+
+struct StoredFile {
+  std::string name;  ///< in the checkpoint's folder
+  std::int64_t bytes = 0;
+  std::optional<std::uint64_t> checksum{};  ///< of the whole; a file of pieces has those of its pieces
+};
+
+struct Manifest {
+  std::int64_t sequence = 0;   ///< rises with every checkpoint of a folder: the newest has the largest
+  std::int64_t iteration = 0;  ///< to run next
+  std::string model;
+  Architecture architecture;
+  std::optional<TrainingFacts> training;  ///< none: imported
+  std::string source;                     ///< "trained on gpu07", "imported from ..."
+  std::vector<StoredFile> files;
+  std::vector<StoredTensor> tensors;  ///< by layer and name
+
+  [[nodiscard]] const StoredTensor* find(int layer, std::string_view name) const;
+  [[nodiscard]] std::int64_t bytes() const;  ///< of all files
+};
+
+/// Sorts tensors and pieces. Errors (invalid_input): elements that no piece or several have, pieces outside of their
+/// file, and whatever else parse_manifest refuses.
+Result<void> complete_manifest(Manifest& manifest);
+
+/// The file's text. The manifest must be complete.
+std::string manifest_text(const Manifest& manifest);
+/// Errors (invalid_input): no manifest, of a newer schema, damaged. `source_name` stands for the file in messages.
+Result<Manifest> parse_manifest(std::string_view text, std::string_view source_name);
+
+/// `body`, a JSON object, with the checksum as its last key.
+std::string seal_manifest(std::string body);
+
+}  // namespace sailor::runtime

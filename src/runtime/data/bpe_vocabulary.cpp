@@ -1,0 +1,333 @@
+#include "runtime/data/bpe_vocabulary.hpp"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "core/files.hpp"
+#include "core/text.hpp"
+
+namespace sailor::runtime {
+
+namespace {
+
+using nlohmann::json;
+
+constexpr std::int64_t most_tokens = 1 << 24;
+constexpr std::size_t largest_file = std::size_t{256} << 20;
+constexpr std::string_view gpt2_pattern =
+    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+constexpr const char* other_kinds = "Sailor reads byte-level BPE vocabularies that divide text as GPT-2 does";
+
+/// The character that stands for each byte in a token's name: bytes that are printable in Latin-1 for themselves, the
+/// others, in their order, U+0100 and on (GPT-2's bytes_to_unicode()). By character, which are below 512.
+const std::array<std::int16_t, 512>& bytes_by_character() {
+  static const std::array<std::int16_t, 512> table = [] {
+    std::array<std::int16_t, 512> bytes{};
+    bytes.fill(-1);
+    std::size_t next = 256;
+    for (std::int16_t byte = 0; byte < 256; ++byte) {
+      const bool printable = (byte >= '!' && byte <= '~') || (byte >= 0xa1 && byte <= 0xac) || byte >= 0xae;
+      bytes[printable ? static_cast<std::size_t>(byte) : next++] = byte;
+    }
+    return bytes;
+  }();
+  return table;
+}
+
+/// Nothing when a character stands for no byte. All of these characters take at most two bytes of UTF-8.
+std::optional<std::string> bytes_of_name(std::string_view name) {
+  std::string bytes;
+  for (std::size_t i = 0; i < name.size(); ++i) {
+    auto character = static_cast<unsigned>(static_cast<unsigned char>(name[i]));
+    if (character >= 0x80) {
+      if ((character & 0xe0u) != 0xc0u || i + 1 == name.size()) return std::nullopt;
+      const auto second = static_cast<unsigned>(static_cast<unsigned char>(name[++i]));
+      if ((second & 0xc0u) != 0x80u) return std::nullopt;
+      character = ((character & 0x1fu) << 6) | (second & 0x3fu);
+    }
+    if (character >= bytes_by_character().size() || bytes_by_character()[character] < 0) return std::nullopt;
+    bytes += static_cast<char>(bytes_by_character()[character]);
+  }
+  return bytes;
+}
+
+/// For messages: short, and valid UTF-8.
+std::string shown(std::string_view name) {
+  return name.size() <= 40 ? valid_utf8(name) : valid_utf8(name.substr(0, 40)) + "...";
+}
+
+}  // namespace
+
+/// Fills a vocabulary from the parts of a file; the name of the file stands in its errors.
+class BpeParser {
+ public:
+  explicit BpeParser(std::string_view file) : file_(file) {}
+
+  [[nodiscard]] tl::unexpected<Error> invalid(const std::string& what, std::string hint = {}) const {
+    return fail(ErrorCode::invalid_input, fmt::format("'{}': {}", file_, what), std::move(hint));
+  }
+
+  Result<json> read(std::string_view text) const {
+    try {
+      return json::parse(text);
+    } catch (const json::parse_error& error) {
+      return invalid(fmt::format("it is no JSON: the error is at byte {}", error.byte));
+    } catch (const json::exception& error) {
+      return invalid(fmt::format("it cannot be read as JSON: {}", valid_utf8(error.what())));
+    }
+  }
+
+  Result<void> add_tokens(const json& vocab) {
+    if (!vocab.is_object()) return invalid("the vocabulary is no object of tokens and their numbers", other_kinds);
+    for (const auto& [name, number] : vocab.items()) {
+      const auto bytes = bytes_of_name(name);
+      if (!bytes || bytes->empty())
+        return invalid(fmt::format("token '{}' does not stand for bytes", shown(name)), other_kinds);
+      SAILOR_CHECK(add(name, number, *bytes));
+      result_.by_name_.emplace(name, number.get<std::int32_t>());
+    }
+    for (int value = 0; value < 256; ++value) {
+      const std::string byte(1, static_cast<char>(value));
+      const auto found = by_bytes_.find(byte);
+      if (found == by_bytes_.end())
+        return invalid(fmt::format("byte {} is no token", value),
+                       "train the vocabulary with all 256 bytes as its alphabet");
+      result_.byte_tokens_[static_cast<std::size_t>(value)] = found->second;
+    }
+    return {};
+  }
+
+  Result<void> add_merge(std::string_view left, std::string_view right, std::string_view where) {
+    std::array<std::int32_t, 3> tokens{};
+    const std::string joined = std::string(left) + std::string(right);
+    for (std::size_t i = 0; i < 3; ++i) {
+      const std::string name = i == 0 ? std::string(left) : i == 1 ? std::string(right) : joined;
+      const auto found = result_.by_name_.find(name);
+      if (found == result_.by_name_.end())
+        return invalid(fmt::format("{}: '{}' is not in the vocabulary", where, shown(name)),
+                       "take vocabulary and merges of the same tokenizer");
+      tokens[i] = found->second;
+    }
+    const auto key = (static_cast<std::uint64_t>(tokens[0]) << 32) | static_cast<std::uint64_t>(tokens[1]);
+    const auto rank = static_cast<std::int32_t>(rank_++);
+    result_.merges_.insert_or_assign(key, BpeVocabulary::Merge{.rank = rank, .token = tokens[2]});
+    return {};
+  }
+
+  Result<void> add_merges(std::string_view text) {
+    std::size_t line = 0;
+    while (!text.empty()) {
+      const std::size_t end = std::min(text.find('\n'), text.size());
+      std::string_view pair = text.substr(0, end);
+      text.remove_prefix(std::min(end + 1, text.size()));
+      ++line;
+      if (!pair.empty() && pair.back() == '\r') pair.remove_suffix(1);
+      if (pair.empty() || (line == 1 && pair.starts_with("#version"))) continue;
+      SAILOR_CHECK(add_pair(pair, fmt::format("line {}", line)));
+    }
+    return {};
+  }
+
+  Result<void> add_merges(const json& merges) {
+    if (!merges.is_array()) return invalid("model.merges is no list");
+    for (std::size_t i = 0; i < merges.size(); ++i) {
+      const json& entry = merges[i];
+      const std::string where = fmt::format("model.merges[{}]", i);
+      if (entry.is_string()) {
+        SAILOR_CHECK(add_pair(entry.get_ref<const std::string&>(), where));
+      } else if (entry.is_array() && entry.size() == 2 && entry[0].is_string() && entry[1].is_string()) {
+        SAILOR_CHECK(add_merge(entry[0].get_ref<const std::string&>(), entry[1].get_ref<const std::string&>(), where));
+      } else {
+        return invalid(fmt::format("{} is no pair of tokens", where));
+      }
+    }
+    return {};
+  }
+
+  /// What tokenizer.json has beside the model: tokens that no text becomes.
+  Result<void> add_special(const json& entries) {
+    if (!entries.is_array()) return invalid("added_tokens is no list");
+    for (const json& entry : entries) {
+      if (!entry.is_object() || !entry.contains("id") || !entry.contains("content") || !entry["content"].is_string())
+        return invalid("an entry of added_tokens has no id and content");
+      const auto& content = entry["content"].get_ref<const std::string&>();
+      if (content.empty()) return invalid("an entry of added_tokens is empty");
+      const auto known = result_.by_name_.find(content);
+      if (known != result_.by_name_.end() && entry["id"].is_number_integer() && entry["id"] == known->second) {
+        result_.tokens_[static_cast<std::size_t>(known->second)] = content;
+      } else {
+        SAILOR_CHECK(add(content, entry["id"], content));
+        result_.by_name_.insert_or_assign(content, entry["id"].get<std::int32_t>());
+      }
+      result_.special_.push_back(content);
+    }
+    return {};
+  }
+
+  void take_whole_pieces() { result_.whole_ = by_bytes_; }
+
+  BpeVocabulary take() {
+    if (result_.special_.empty() && result_.by_name_.contains("<|endoftext|>"))
+      result_.special_.emplace_back("<|endoftext|>");
+    return std::move(result_);
+  }
+
+  void set_file(std::string_view file) { file_ = file; }
+
+ private:
+  Result<void> add(std::string_view name, const json& number, const std::string& bytes) {
+    if (!number.is_number_integer() || number < 0 || number >= most_tokens)
+      return invalid(fmt::format("token '{}' has number {}; numbers are whole, from 0 to {}", shown(name),
+                                 number.is_number() ? number.dump() : number.type_name(), most_tokens - 1));
+    const auto index = number.get<std::size_t>();
+    if (index >= result_.tokens_.size()) result_.tokens_.resize(index + 1);
+    if (result_.tokens_[index])
+      return invalid(fmt::format("two tokens have number {}, one is '{}'", index, shown(name)));
+    result_.tokens_[index] = bytes;
+    by_bytes_.emplace(bytes, static_cast<std::int32_t>(index));
+    return {};
+  }
+
+  Result<void> add_pair(std::string_view pair, std::string_view where) {
+    const std::size_t space = pair.find(' ');
+    if (space == 0 || space == std::string_view::npos || space + 1 == pair.size() ||
+        pair.find(' ', space + 1) != std::string_view::npos)
+      return invalid(fmt::format("{} is '{}', no pair of tokens with a space between them", where, shown(pair)));
+    return add_merge(pair.substr(0, space), pair.substr(space + 1), where);
+  }
+
+  std::string file_;
+  BpeVocabulary result_;
+  std::unordered_map<std::string, std::int32_t> by_bytes_;
+  std::int64_t rank_ = 0;
+};
+
+namespace {
+
+/// True for null, and what is not there.
+bool is_none(const json& object, const char* key) { return !object.contains(key) || object[key].is_null(); }
+
+bool has_flag(const json& object, const char* key) {
+  return object.contains(key) && object[key].is_boolean() && object[key].get<bool>();
+}
+
+std::string type_of(const json& object) {
+  if (!object.is_object() || !object.contains("type") || !object["type"].is_string()) return "?";
+  return object["type"].get<std::string>();
+}
+
+/// Does it divide text as piece_end() does? It must be there: without one, text is not divided at all.
+Result<void> check_division(const BpeParser& parser, const json& root) {
+  if (is_none(root, "pre_tokenizer")) return parser.invalid("it has no pre_tokenizer", other_kinds);
+  const json& outer = root["pre_tokenizer"];
+  std::vector<const json*> parts{&outer};  // copies of deep ones would fill the stack
+  if (type_of(outer) == "Sequence") {
+    if (is_none(outer, "pretokenizers") || !outer["pretokenizers"].is_array())
+      return parser.invalid("pre_tokenizer is a sequence without a list");
+    parts.clear();
+    for (const json& part : outer["pretokenizers"]) parts.push_back(&part);
+  }
+  bool divides = false;
+  bool bytes = false;
+  for (const json* entry : parts) {
+    const json& part = *entry;
+    const std::string type = type_of(part);
+    if (type == "ByteLevel" && !bytes) {
+      if (has_flag(part, "add_prefix_space"))
+        return parser.invalid("pre_tokenizer has add_prefix_space, which changes the text", other_kinds);
+      divides = divides || is_none(part, "use_regex") || has_flag(part, "use_regex");
+      bytes = true;
+    } else if (type == "Split" && !divides && !bytes) {
+      const bool known = part.contains("pattern") && part["pattern"].is_object() && part["pattern"].contains("Regex") &&
+                         part["pattern"]["Regex"] == gpt2_pattern;
+      if (!known) return parser.invalid("pre_tokenizer splits by another pattern than GPT-2's", other_kinds);
+      if (has_flag(part, "invert") || is_none(part, "behavior") || part["behavior"] != "Isolated")
+        return parser.invalid("pre_tokenizer splits otherwise than GPT-2's", other_kinds);
+      divides = true;
+    } else {
+      return parser.invalid(fmt::format("pre_tokenizer has a part '{}'", shown(type)), other_kinds);
+    }
+  }
+  if (!divides || !bytes) return parser.invalid("pre_tokenizer is not GPT-2's", other_kinds);
+  return {};
+}
+
+}  // namespace
+
+Result<BpeVocabulary> BpeVocabulary::parse(std::string_view vocab, std::string_view vocab_name, std::string_view merges,
+                                           std::string_view merges_name) {
+  BpeParser parser(vocab_name);
+  const auto tokens = parser.read(vocab);
+  if (!tokens) return fail(tokens.error());
+  SAILOR_CHECK(parser.add_tokens(*tokens));
+  parser.set_file(merges_name);
+  SAILOR_CHECK(parser.add_merges(merges));
+  return parser.take();
+}
+
+Result<BpeVocabulary> BpeVocabulary::parse_tokenizer(std::string_view text, std::string_view name) {
+  BpeParser parser(name);
+  const auto root = parser.read(text);
+  if (!root) return fail(root.error());
+  if (!root->is_object() || !root->contains("model") || !(*root)["model"].is_object())
+    return parser.invalid("it has no model", "give a tokenizer.json of Hugging Face's tokenizers");
+  const json& model = (*root)["model"];
+  if (!is_none(model, "type") && type_of(model) != "BPE")
+    return parser.invalid(fmt::format("its model is {}, not BPE", shown(type_of(model))), other_kinds);
+  if (!is_none(*root, "normalizer")) return parser.invalid("it has a normalizer, which changes the text", other_kinds);
+  for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"})
+    if (!is_none(model, key) && model[key] != "")
+      return parser.invalid(fmt::format("model.{} is not empty", key), other_kinds);
+  if (!is_none(model, "dropout") && model["dropout"] != 0.0)
+    return parser.invalid("model.dropout makes tokens at random", "set it to null");
+  if (has_flag(model, "byte_fallback")) return parser.invalid("model.byte_fallback is on", other_kinds);
+  SAILOR_CHECK(check_division(parser, *root));
+  if (!model.contains("vocab") || !model.contains("merges")) return parser.invalid("its model has no vocab and merges");
+  SAILOR_CHECK(parser.add_tokens(model["vocab"]));
+  SAILOR_CHECK(parser.add_merges(model["merges"]));
+  if (has_flag(model, "ignore_merges")) parser.take_whole_pieces();
+  if (!is_none(*root, "added_tokens")) SAILOR_CHECK(parser.add_special((*root)["added_tokens"]));
+  return parser.take();
+}
+
+Result<BpeVocabulary> BpeVocabulary::load(const std::filesystem::path& vocab, const std::filesystem::path& merges) {
+  const auto tokens = read_text_file(vocab, largest_file);
+  if (!tokens) return fail(tokens.error());
+  const auto pairs = read_text_file(merges, largest_file);
+  if (!pairs) return fail(pairs.error());
+  return parse(*tokens, vocab.string(), *pairs, merges.string());
+}
+
+Result<BpeVocabulary> BpeVocabulary::load_tokenizer(const std::filesystem::path& path) {
+  const auto text = read_text_file(path, largest_file);
+  if (!text) return fail(text.error());
+  return parse_tokenizer(*text, path.string());
+}
+
+std::optional<BpeVocabulary::Merge> BpeVocabulary::merge(std::int32_t left, std::int32_t right) const {
+  const auto found = merges_.find((static_cast<std::uint64_t>(left) << 32) | static_cast<std::uint64_t>(right));
+  if (found == merges_.end()) return std::nullopt;
+  return found->second;
+}
+
+std::optional<std::string_view> BpeVocabulary::bytes(std::int32_t token) const {
+  if (token < 0 || token >= size() || !tokens_[static_cast<std::size_t>(token)]) return std::nullopt;
+  return *tokens_[static_cast<std::size_t>(token)];
+}
+
+std::optional<std::int32_t> BpeVocabulary::find(std::string_view name) const {
+  const auto found = by_name_.find(std::string(name));
+  if (found == by_name_.end()) return std::nullopt;
+  return found->second;
+}
+
+std::optional<std::int32_t> BpeVocabulary::whole(std::string_view piece) const {
+  if (whole_.empty()) return std::nullopt;
+  const auto found = whole_.find(std::string(piece));
+  if (found == whole_.end()) return std::nullopt;
+  return found->second;
+}
+
+}  // namespace sailor::runtime

@@ -1,0 +1,45 @@
+// AdamW over the parameters of a rank, or over the part of them that this rank steps (ZeRO stage 1, Rajbhandari et al.
+// 2020), with moments for just that part.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "runtime/device.hpp"
+#include "runtime/parameters.hpp"
+#include "runtime/sharding.hpp"
+
+namespace sailor::runtime {
+
+class AdamW {
+ public:
+  /// Steps all parameters. The storage must outlive it.
+  AdamW(Device& device, ParameterStorage& parameters);
+  /// Steps elements `owned` of the storage: ascending, not overlapping.
+  AdamW(Device& device, ParameterStorage& parameters, const std::vector<Range>& owned);
+
+  /// One step; `step.weight_decay` is applied where a parameter decays.
+  void step(const AdamWStep& step);
+
+  /// Part of one parameter that is stepped.
+  struct Part {
+    std::size_t parameter = 0;  ///< index in the storage
+    std::int64_t first = 0;     ///< element of the parameter on this rank
+    std::int64_t count = 0;
+    std::int64_t moment = 0;  ///< its first element in the arrays of moments
+  };
+  /// Without padding, ascending.
+  [[nodiscard]] const std::vector<Part>& parts() const { return parts_; }
+  // For checkpoints: device memory.
+  [[nodiscard]] float* first_moments() { return first_moments_.floats(); }
+  [[nodiscard]] float* second_moments() { return second_moments_.floats(); }
+
+ private:
+  Device& device_;
+  ParameterStorage& parameters_;
+  std::vector<Part> parts_;
+  Tensor first_moments_;
+  Tensor second_moments_;
+};
+
+}  // namespace sailor::runtime

@@ -1,0 +1,71 @@
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/data/bpe_tokenizer.hpp"
+
+namespace {
+
+using sailor::Result;
+using sailor::runtime::BpeTokenizer;
+using sailor::runtime::BpeVocabulary;
+
+/// GPT-2's 256 characters for bytes, and a few merged ones, as vocab.json has them.
+std::string vocab() {
+  std::string text = "{";
+  int number = 0;
+  const auto add = [&](const std::string& name) {
+    text += (number > 0 ? ",\"" : "\"") + name + "\":" + std::to_string(number);
+    ++number;
+  };
+  const auto add_character = [&](unsigned code) {
+    if (code < 0x80) {
+      add(code == '"' || code == '\\' ? std::string("\\") + static_cast<char>(code)
+                                      : std::string(1, static_cast<char>(code)));
+    } else {
+      add({static_cast<char>(0xc0u | (code >> 6)), static_cast<char>(0x80u | (code & 0x3fu))});
+    }
+  };
+  for (unsigned code = '!'; code <= '~'; ++code) add_character(code);
+  for (unsigned code = 0xa1; code <= 0xff; ++code)
+    if (code != 0xad) add_character(code);
+  for (unsigned code = 0x100; code < 0x144; ++code) add_character(code);
+  for (const char* more : {"ab", "abc", "th", "the", "in", "<|endoftext|>"}) add(more);
+  return text + "}";
+}
+
+/// Whatever was read tokenises any bytes, and gives them back.
+void check(Result<BpeVocabulary> vocabulary, std::string_view text) {
+  if (!vocabulary) {
+    if (vocabulary.error().what.empty()) __builtin_trap();
+    return;
+  }
+  BpeTokenizer tokenizer(std::move(*vocabulary));
+  if (tokenizer.vocabulary().size() < 256) __builtin_trap();
+  const auto sample = text.substr(0, 2000);
+  const std::vector<std::int32_t> tokens = tokenizer.encode(sample);
+  for (const std::int32_t token : tokens)
+    if (token < 0 || token >= tokenizer.vocabulary().size()) __builtin_trap();
+  const auto again = tokenizer.decode(tokens);
+  if (!again || *again != sample) __builtin_trap();
+}
+
+}  // namespace
+
+/// The vocabulary; tokenizer.json and merges.txt are files.
+extern "C" std::size_t sailor_fuzz_seed(std::vector<std::uint8_t>& seed) {
+  const std::string text = vocab();
+  seed.assign(text.begin(), text.end());
+  return seed.size();
+}
+
+// Any bytes as tokenizer.json, as vocab.json and as merges.txt are either a vocabulary that works or a clear error.
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  static const std::string known = vocab();
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  check(BpeVocabulary::parse_tokenizer(text, "fuzz.json"), text);
+  check(BpeVocabulary::parse(text, "fuzz.json", "a b\nab c\n", "merges.txt"), text);
+  check(BpeVocabulary::parse(known, "vocab.json", text, "fuzz.txt"), text);
+  return 0;
+}

@@ -1,0 +1,142 @@
+// The search of the full space on inputs of the published measurements that are too large to go through all plans.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "planner/planner.hpp"
+#include "planner/search_space.hpp"
+#include "planner/stage_prices.hpp"
+#include "tests/fakes/published_profiles.hpp"
+
+namespace sailor::planner {
+namespace {
+
+using testing::cluster_of;
+using testing::Part;
+using testing::published;
+
+const simulator::Framework& framework() {
+  static const simulator::Framework framework =
+      simulator::load_framework(testing::published_folder / "frameworks" / "megatron-deepspeed.toml").value();
+  return framework;
+}
+
+/// A search on some nodes.
+struct Question {
+  Question(const std::string& name, int batch, const std::vector<Part>& parts)
+      : model(testing::published_model(name)), cluster(cluster_of(parts)) {
+    request.job = testing::published_job(name, batch);
+    request.memory_margin = 0.05;
+  }
+  [[nodiscard]] simulator::Environment environment() const {
+    return {.model = model,
+            .profile = published(),
+            .gpus = testing::published_gpus(),
+            .framework = framework(),
+            .cluster = &cluster};
+  }
+  [[nodiscard]] Result<SearchResult> answer() const { return find_plans(request, environment()); }
+
+  Model model;
+  Cluster cluster;
+  Request request;
+};
+
+TEST(LargeSearch, AModelThatFitsIntoNoPlaceRunsOverSeveral) {
+  // 16 A100-40 have 640 GB and 64 V100-16 a terabyte; weights, gradients and optimizer of 30 billion parameters take
+  // 480 GB, and the activations the rest.
+  const std::vector<std::vector<Part>> clusters{{{"A100-40", 16}, {"V100-16", 64}},
+                                                {{"A100-40", 12}, {"A100-40", 12, "us-central1-b"}}};
+  for (const std::vector<Part>& parts : clusters) {
+    for (const Part& part : parts) EXPECT_FALSE(Question("OPT-30", 512, {part}).answer().has_value());
+    const auto found = Question("OPT-30", 512, parts).answer();
+    ASSERT_TRUE(found.has_value()) << found.error().message();
+    const Pipeline& pipeline = found->plans.front().plan.pipelines.front();
+    std::set<std::string> places;
+    for (const Stage& stage : pipeline.stages) places.insert(stage.gpu + stage.zone);
+    EXPECT_EQ(places.size(), 2U);
+  }
+}
+
+TEST(LargeSearch, ANumberOfPipelinesIsKeptOverSeveralTypes) {
+  const Part a100{"A100-40", 32};
+  const Part v100{"V100-16", 96};
+  for (const int pipelines : {12, 20, 40}) {
+    const auto value = [&](const std::vector<Part>& parts) {
+      Question question("OPT-350", 1024, parts);
+      question.request.pins.data_parallel = pipelines;
+      const auto found = question.answer();
+      if (!found) return 0.0;
+      for (const Candidate& candidate : found->plans) EXPECT_EQ(candidate.plan.data_parallel(), pipelines);
+      return found->bound.found;
+    };
+    EXPECT_GT(value({a100, v100}), 1.2 * std::max(value({a100}), value({v100}))) << pipelines;
+  }
+}
+
+TEST(LargeSearch, WhatIsReachedWithoutALimitIsReachedUnderIt) {
+  Question question("OPT-350", 1024, {{"A100-40", 32}, {"V100-16", 96}});
+  const auto fastest = question.answer();
+  ASSERT_TRUE(fastest.has_value()) << fastest.error().message();
+  question.request.objective = Objective::cost;
+  question.request.limits.throughput = fastest->bound.found * 0.999;
+  const auto found = question.answer();
+  ASSERT_TRUE(found.has_value()) << found.error().message();
+  EXPECT_LE(found->bound.found, fastest->plans.front().prediction.cost_per_iteration.value() * 1.02);
+}
+
+TEST(LargeSearch, ListedPlansKeepTheLimitsEventByEvent) {
+  Question question("OPT-350", 1024, {{"A100-40", 32}, {"V100-16", 96}});
+  question.request.objective = Objective::cost;
+  for (const double limit : {0.12, 0.17}) {
+    question.request.limits.throughput = limit;
+    const auto found = question.answer();
+    ASSERT_TRUE(found.has_value()) << found.error().message();
+    for (const Candidate& candidate : found->plans)
+      EXPECT_LE(candidate.prediction.iteration_time.value() * limit, 1.0) << limit;
+  }
+}
+
+TEST(LargeSearch, LimitsOnDevicesAndNodesHoldUnderTheInterleavedSchedule) {
+  Question question("OPT-350", 256, {{"A100-40", 64}});
+  simulator::Framework interleaving = framework();
+  interleaving.schedules = {Schedule::interleaved_1f1b};
+  question.request.pins.schedule = Schedule::interleaved_1f1b;
+  for (const bool by_nodes : {false, true}) {
+    question.request.limits = {};
+    if (by_nodes)
+      question.request.limits.nodes = 3;
+    else
+      question.request.limits.gpus = 12;
+    const auto found = find_plans(question.request, {.model = question.model,
+                                                     .profile = published(),
+                                                     .gpus = testing::published_gpus(),
+                                                     .framework = interleaving,
+                                                     .cluster = &question.cluster});
+    ASSERT_TRUE(found.has_value()) << found.error().message();
+    for (const Candidate& candidate : found->plans) EXPECT_LE(candidate.plan.ranks(), 12);
+  }
+}
+
+TEST(LargeSearch, NoSumIsQuickerThanTheLeast) {
+  const Question question("OPT-350", 1024, {{"A100-40", 32}, {"V100-16", 96}});
+  simulator::Environment env = question.environment();
+  const LayerCosts costs(env.model, env.profile, env.gpus, env.measured_only);
+  env.costs = &costs;
+  const auto space = make_search_space(question.request, env);
+  ASSERT_TRUE(space.has_value()) << space.error().message();
+  StagePrices prices(question.request, *space, env);
+  constexpr double amount = 4e8;
+  // Two groups of two on a node of four: one alone beside others (four or three sums at once, or two when they idle),
+  // or both.
+  for (const std::size_t from : {0U, 1U})
+    for (const std::size_t to : {0U, 1U}) {
+      const double least = prices.least_reduction(from, to, 2, 32, 4, amount);
+      for (const int rings : {2, 3, 4}) EXPECT_LE(least, prices.reduction(from, to, 1, rings, 32, false, amount));
+      EXPECT_LE(least, prices.reduction(from, to, 2, 2, 32, false, amount));
+    }
+}
+
+}  // namespace
+}  // namespace sailor::planner
