@@ -15,8 +15,9 @@ namespace {
 constexpr std::size_t most_exhaustive_places = 4;  // up to here plans are told apart by where whole pipelines are
 constexpr int rounds_at_first = 4;                 // of prices that are tried for a part that can still be split
 constexpr int rounds_of_zones = 10;                // the same, where a part is split into many
-constexpr double boldness = 0.3;    // of the way from sure prices to the least possible, that is gone at least
-constexpr int rounds_at_last = 16;  // and for one that cannot
+constexpr double refuting = 1.0 - 1e-9;  // of the batch: a plan that gets just through it must not be lost by rounding
+constexpr double boldness = 0.3;         // of the way from sure prices to the least possible, that is gone at least
+constexpr int rounds_at_last = 16;       // and for one that cannot
 // Targets are tried as shares below the best plan: precision x ratio^i.
 constexpr double precision = 0.001;
 constexpr double target_ratio = 1.25;
@@ -343,7 +344,7 @@ class Bounder {
       limits.nodes =
           std::min(limits.nodes, *request_.limits.node_hours * 3600.0 / *request_.iterations / part.shortest);
     if (worth_.interleaves())
-      return filled(std::vector<double>(places, part.longest * worth_.mixed_rate()), limits) >= batch;
+      return filled(std::vector<double>(places, part.longest * worth_.mixed_rate()), limits) >= batch * refuting;
     const auto value_of = [&](const Prices& prices) {
       return filled(prices.device, limits) +
              prices.each * (prices.each > 0.0 ? part.plans.most_pipelines : part.plans.least_pipelines);
@@ -383,7 +384,7 @@ class Bounder {
       const bool complete = raise(part, raised, value_of, master);
       if (complete) {
         const double value = value_of(raised);
-        if (value < batch) {
+        if (value < batch * refuting) {
           last_prices_ = raised;
           return false;
         }
