@@ -213,10 +213,10 @@ class RunFile {
 
 /// `communicators`: that the rank with most of them is in.
 void print_header(const Plan& plan, const Options& options, std::int64_t communicators) {
-  fmt::print("# {}: {}, {}; {} in up to {} each, {} x {} tokens per iteration\n", options.positional("PLAN").front(),
+  fmt::print("# {}: {}, {}; {}, {} x {} tokens per iteration; up to {} per rank\n", options.positional("PLAN").front(),
              plan.job.model, describe(plan), plural(static_cast<std::size_t>(plan.ranks()), "rank"),
-             plural(static_cast<std::size_t>(communicators), "communicator"), plan.job.global_batch,
-             plan.job.sequence_length);
+             plan.job.global_batch, plan.job.sequence_length,
+             plural(static_cast<std::size_t>(communicators), "communicator"));
   if (communicators > options.integer("max-communicators"))
     spdlog::warn("a rank is in {} communicators, more than {} (--max-communicators)", communicators,
                  options.integer("max-communicators"));

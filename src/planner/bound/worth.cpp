@@ -496,7 +496,9 @@ double PipelineWorth::over_link(std::size_t a, std::size_t b, int node, int degr
   for (const double part : {1.0, 0.05}) {  // several smaller sums take no less
     const int most = std::max(1, node / degree);
     for (int ranks = 1; ranks <= most; ranks = ranks < most ? std::min(2 * ranks, most) : most + 1)
-      least = std::min(least, prices_.reduction(a, b, ranks, rings, replicas, false, amount * part) / part);
+      // On published links more sums at once may take less time.
+      for (int all = rings; all <= std::max(rings, (node + ranks - 1) / ranks); ++all)
+        least = std::min(least, prices_.reduction(a, b, ranks, all, replicas, false, amount * part) / part);
     if (a == b && replicas <= node / degree)
       least = std::min(least, prices_.reduction(a, a, replicas, 1, replicas, true, amount * part) / part);
   }
