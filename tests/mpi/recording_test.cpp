@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "core/files.hpp"
+#include "mpi_test.hpp"
 #include "plan/plan.hpp"
 #include "plan/schedule.hpp"
 #include "profile/run_file.hpp"
@@ -29,28 +30,16 @@ Stage stage(LayerRange layers, int tensor_parallel = 1, std::vector<LayerRange> 
   return {.layers = layers, .later_chunks = std::move(later), .gpu = "cpu", .tensor_parallel = tensor_parallel};
 }
 
-class RecordedRun : public ::testing::Test {
+class RecordedRun : public MpiTest {
  protected:
   void SetUp() override {
-    std::string pattern = (fs::temp_directory_path() / "sailor-recording-test-XXXXXX").string();
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
-    // Containers run tests as root.
-    ::setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
-    ::setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
-    ::setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 1);
-    ::setenv("OMPI_MCA_hwloc_base_binding_policy", "none", 1);
+    ASSERT_NO_FATAL_FAILURE(MpiTest::SetUp());
     std::ofstream text(folder_ / "text.txt");
     for (int i = 0; i < 600; ++i) text << i * i << " sailors went to sea, sea, sea; ";
     text.close();
     ASSERT_EQ(
         shell(fmt::format("{}/sailor-data bytes --output {} {}", SAILOR_BIN_DIR, path("corpus"), path("text.txt"))), 0);
   }
-  void TearDown() override {
-    if (!folder_.empty()) fs::remove_all(folder_);
-  }
-
-  [[nodiscard]] std::string path(const std::string& name) const { return (folder_ / name).string(); }
   [[nodiscard]] std::string errors() const { return *read_text_file(folder_ / "err"); }
   [[nodiscard]] int shell(const std::string& command) const {
     const int status = std::system(fmt::format("timeout 60 {} >{} 2>{}", command, path("out"), path("err")).c_str());
@@ -67,8 +56,6 @@ class RecordedRun : public ::testing::Test {
     for (std::string line; std::getline(in, line);) found.push_back(json::parse(line));
     return found;
   }
-
-  fs::path folder_;
 };
 
 Plan plan_of(Schedule schedule, std::vector<Pipeline> pipelines) {

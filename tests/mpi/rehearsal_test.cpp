@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "core/files.hpp"
+#include "mpi_test.hpp"
 #include "plan/plan.hpp"
 
 namespace sailor {
@@ -38,22 +39,8 @@ struct Row {
   std::string fits;
 };
 
-class Rehearsal : public ::testing::Test {
+class Rehearsal : public MpiTest {
  protected:
-  void SetUp() override {
-    std::string pattern = (fs::temp_directory_path() / "sailor-rehearsal-test-XXXXXX").string();
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
-    ::setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
-    ::setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
-    ::setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 1);
-    ::setenv("OMPI_MCA_hwloc_base_binding_policy", "none", 1);
-  }
-  void TearDown() override {
-    if (!folder_.empty()) fs::remove_all(folder_);
-  }
-
-  [[nodiscard]] std::string path(const std::string& name) const { return (folder_ / name).string(); }
   [[nodiscard]] std::string output() const { return *read_text_file(folder_ / "out"); }
   [[nodiscard]] std::string errors() const { return *read_text_file(folder_ / "err"); }
 
@@ -117,8 +104,6 @@ class Rehearsal : public ::testing::Test {
       EXPECT_EQ(row.fits, "yes");
     }
   }
-
-  fs::path folder_;
 };
 
 Pipeline four_stages(int count, int micro_batches) {

@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "core/files.hpp"
+#include "mpi_test.hpp"
 #include "profile/run_file.hpp"
 #include "runtime/mpi/mpi_session.hpp"
 
@@ -69,17 +70,10 @@ linear_bias = true
 tied_embedding = true
 )";
 
-class Training : public ::testing::Test {
+class Training : public MpiTest {
  protected:
   void SetUp() override {
-    std::string pattern = (fs::temp_directory_path() / "sailor-training-test-XXXXXX").string();
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
-    // Containers run tests as root.
-    ::setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
-    ::setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
-    ::setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 1);
-    ::setenv("OMPI_MCA_hwloc_base_binding_policy", "none", 1);
+    ASSERT_NO_FATAL_FAILURE(MpiTest::SetUp());
     fs::create_directories(folder_ / "models");
     write("models/test-gpt.toml", gpt);
     write("models/test-opt.toml", opt);
@@ -90,11 +84,6 @@ class Training : public ::testing::Test {
         shell(fmt::format("{}/sailor-data bytes --output {} {}", SAILOR_BIN_DIR, path("corpus"), path("text.txt"))), 0)
         << errors();
   }
-  void TearDown() override {
-    if (!folder_.empty()) fs::remove_all(folder_);
-  }
-
-  [[nodiscard]] std::string path(const std::string& name) const { return (folder_ / name).string(); }
   void write(const std::string& name, std::string_view text) const {
     ASSERT_TRUE(write_file_atomically(folder_ / name, text));
   }
@@ -203,7 +192,6 @@ class Training : public ::testing::Test {
     return status_;
   }
 
-  fs::path folder_;
   int status_ = -1;
   std::jthread job_;
 };
