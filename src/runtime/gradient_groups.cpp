@@ -89,16 +89,15 @@ std::vector<GradientGroup> ParameterMap::groups() const {
     std::vector<int> holders;
     for (const RankRole& role : roles_)
       if (layout(role.rank).parameters.contains(key)) holders.push_back(role.rank);
-    const auto degree_of = [&](int rank) { return degrees_[static_cast<std::size_t>(rank)]; };
     const auto index_of = [&](int rank) { return roles_[static_cast<std::size_t>(rank)].tensor_parallel_index; };
     if (!parameter.is_divided()) {
-      const int degree = degree_of(holders.front());
+      const int first_degree = degree(holders.front());
       const GradientSlice all{parameter.layer, parameter.name, {0, parameter.elements()}};
-      if (std::any_of(holders.begin(), holders.end(), [&](int rank) { return degree_of(rank) != degree; })) {
+      if (std::any_of(holders.begin(), holders.end(), [&](int rank) { return degree(rank) != first_degree; })) {
         add(holders, true, true, all);
         continue;
       }
-      for (int index = 0; index < degree; ++index) {
+      for (int index = 0; index < first_degree; ++index) {
         std::vector<int> ranks;
         std::copy_if(holders.begin(), holders.end(), std::back_inserter(ranks),
                      [&](int rank) { return index_of(rank) == index; });
@@ -107,17 +106,17 @@ std::vector<GradientGroup> ParameterMap::groups() const {
       continue;
     }
     std::set<int> degrees;
-    for (const int rank : holders) degrees.insert(degree_of(rank));
+    for (const int rank : holders) degrees.insert(degree(rank));
     std::int64_t start = 0;
     for (const std::int64_t rows : parameter.segments) {
       std::set<std::int64_t> cuts;
-      for (const int degree : degrees)
-        for (int index = 0; index <= degree; ++index) cuts.insert(rows * index / degree);
+      for (const int cuts_of : degrees)
+        for (int index = 0; index <= cuts_of; ++index) cuts.insert(rows * index / cuts_of);
       for (auto cut_at = cuts.begin(); std::next(cut_at) != cuts.end(); ++cut_at) {
         const Range row{*cut_at, *std::next(cut_at)};
         std::vector<int> ranks;
         for (const int rank : holders) {
-          const Range held = cut(rows, {index_of(rank), degree_of(rank)});
+          const Range held = cut(rows, {index_of(rank), degree(rank)});
           if (held.first <= row.first && row.last <= held.last) ranks.push_back(rank);
         }
         const std::int64_t width = parameter.width();

@@ -56,6 +56,8 @@ class ParameterMap {
   /// nothing to sum.
   [[nodiscard]] std::vector<GradientGroup> groups() const;
   [[nodiscard]] const std::vector<RankRole>& roles() const { return roles_; }
+  /// Of the tensor-parallel group that a rank is in.
+  [[nodiscard]] int degree(int rank) const { return degrees_[static_cast<std::size_t>(rank)]; }
 
  private:
   using Key = std::pair<int, std::string>;  // layer and name

@@ -73,11 +73,7 @@ GradientReducer::GradientReducer(const ParameterMap& map, const ReducerSettings&
   });
   owned_ = joined(std::move(owned_));
   counted_ = joined(std::move(counted_));
-  const RankRole& role = map.roles()[static_cast<std::size_t>(rank)];
-  const auto degree = std::count_if(map.roles().begin(), map.roles().end(), [&](const RankRole& other) {
-    return other.pipeline == role.pipeline && other.stage == role.stage;
-  });
-  share_ = 1.0f / static_cast<float>(degree);
+  share_ = 1.0f / static_cast<float>(map.degree(rank));
 }
 
 bool GradientReducer::is_ready(const Bucket& bucket) const {
