@@ -298,11 +298,13 @@ class Parser {
     auto document = TomlDocument::load(path);
     if (!document) return fail(document.error(), "--config");
     const TomlTable root = document->root();
+    std::vector<std::string> known;
     for (const Option& option : table_) {
+      if (!not_configurable(option.name)) known.push_back(toml_key(option.name));
       if (not_configurable(option.name) || !root.has(toml_key(option.name))) continue;
       set(option.name, read_toml(root, option), ValueSource::config_file);
     }
-    return document->finish();
+    return document->finish(known);
   }
 
   Result<void> read_environment() {

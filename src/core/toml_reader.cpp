@@ -442,12 +442,15 @@ void TomlDocument::require_schema_version(std::int64_t supported) const {
                   found > supported ? "use a newer Sailor" : "write the file anew with this Sailor");
 }
 
-Result<void> TomlDocument::finish() const {
+Result<void> TomlDocument::finish(const std::vector<std::string>& known) const {
   if (state_->missing.first != nullptr) blame_mistyped_key(*state_);
   if (!state_->error) {
     std::string path;
-    if (const toml::node* unknown = find_unknown(*state_, state_->root, "", path))
-      state_->record(unknown, fmt::format("unknown key '{}'", path), "check the spelling or remove it");
+    if (const toml::node* unknown = find_unknown(*state_, state_->root, "", path)) {
+      const auto meant = closest(path, known);
+      state_->record(unknown, fmt::format("unknown key '{}'", path),
+                     meant ? fmt::format("did you mean '{}'?", *meant) : "check the spelling or remove it");
+    }
   }
   if (state_->error) return fail(*state_->error);
   return {};

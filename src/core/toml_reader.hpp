@@ -112,8 +112,8 @@ class TomlDocument {
   [[nodiscard]] TomlTable root() const;
   /// Checks `schema_version` of the root: it must be there and equal to `supported`.
   void require_schema_version(std::int64_t supported) const;
-  /// The first error, or else an unknown key, or nothing.
-  [[nodiscard]] Result<void> finish() const;
+  /// The first error, or else an unknown key, or nothing. `known`: keys that may be there, of which one may be meant.
+  [[nodiscard]] Result<void> finish(const std::vector<std::string>& known = {}) const;
   /// True while no error has been recorded.
   [[nodiscard]] bool good() const;
 

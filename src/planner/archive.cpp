@@ -100,6 +100,10 @@ std::optional<Found> Archive::price(const Fleet& fleet, const std::vector<Share>
 
 bool Archive::keeps_limits(const Found& found) const {
   const Limits& limits = request_.limits;
+  const auto stages = request_.pins.pipeline_parallel;
+  if (stages && std::any_of(found.plan.pipelines.begin(), found.plan.pipelines.end(),
+                            [&](const Pipeline& pipeline) { return std::ssize(pipeline.stages) != *stages; }))
+    return false;
   if (request_.pins.data_parallel && found.plan.data_parallel() != *request_.pins.data_parallel) return false;
   if (limits.throughput && found.time.value() * *limits.throughput > 1.0) return false;
   if (limits.cost && found.cost > *limits.cost) return false;

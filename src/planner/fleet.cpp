@@ -195,8 +195,7 @@ double least_reduction(StagePrices& prices, const Chain& chain, int pipelines) {
   if (pipelines < 2 || prices.env().framework.overlaps_reduction) return 0.0;
   const ChainStage& first = chain.stages.front();
   const Place& place = prices.space().places[first.place];
-  const StageTable* table = prices.table(place.type, first.tensor_parallel, chain.micro_batch, first.recompute);
-  const double amount = prices.gradients(*table, first.first, first.last);
+  const double amount = prices.summed(first.first, first.last, first.tensor_parallel);
   double least = never;
   for (std::size_t other = 0; other < prices.space().places.size(); ++other) {
     const int node = std::max(place.largest_node(), prices.space().places[other].largest_node());

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <set>
 
+#include "planner/alike_pipelines.hpp"
 #include "planner/interleaved.hpp"
 #include "planner/mixed_chains.hpp"
 #include "planner/refine.hpp"
@@ -83,6 +84,10 @@ class FullSearch {
       }
     try_mixed();
     if (stop_()) return;
+    refine(prices_, rules_, chains_, archive_, stop_);
+    const double before = archive_.best_score();
+    try_alike();
+    if (stop_() || archive_.best_score() >= before) return;
     refine(prices_, rules_, chains_, archive_, stop_);
   }
 
@@ -290,6 +295,15 @@ class FullSearch {
     for (const Place& place : space_.places) worth.push_back(maker_.best_rate(all, place.type, deadline));
     const std::vector<Chain> mixed = mixed_chains(prices_, rules_, worth, deadline, stop_);
     for (const Chain& chain : mixed) try_given(chain);
+  }
+
+  /// Fleets of one kind of pipeline whose stages are anywhere.
+  void try_alike() {
+    if (space_.places.size() < 2) return;
+    for (const Group& group : alike_pipelines(prices_, rules_, sharding_, archive_.best_score(), stop_)) {
+      if (stop_()) return;
+      archive_.add({.schedule = schedule_, .sharding = sharding_, .groups = {group}});
+    }
   }
 
   /// Fleets of this kind of pipeline and others in one place each.

@@ -26,6 +26,19 @@ namespace {
 constexpr std::size_t ranked_again = 2;
 constexpr std::size_t least_ranked_again = 10;
 
+/// "12.3% more than", or "50 times" where a share says little; `ratio`: of what is needed to what is allowed.
+std::string excess(double ratio) {
+  if (!std::isfinite(ratio)) return "more than";
+  return ratio < 10.0 ? fmt::format("{:.1f}% more than", 100.0 * (ratio - 1.0)) : fmt::format("{:.3g} times", ratio);
+}
+
+/// The same of what is this many times too little.
+std::string shortfall(double ratio) {
+  if (!std::isfinite(ratio)) return "less than";
+  return ratio < 10.0 ? fmt::format("{:.1f}% less than", 100.0 * (1.0 - 1.0 / ratio))
+                      : fmt::format("{:.3g} times less than", ratio);
+}
+
 Result<void> check_request(const Request& request, const simulator::Environment& env) {
   if (env.cluster == nullptr) return fail(ErrorCode::invalid_input, "planning needs a cluster");
   const Limits& limits = request.limits;
@@ -69,7 +82,7 @@ class Search {
     }
     double least = complete ? archive.best_score() : least_in_paper;
     if (!complete && !in_paper) {
-      const Relaxed relaxed = relax(prices, archive.best_score());
+      const Relaxed relaxed = relax(prices, archive.best_score(), [&] { return out_of_time(); });
       least = relaxed.least_score;
       if (!stop() && !relaxed.hints.empty()) search_with(prices, archive, relaxed.hints, stop);
     }
@@ -87,8 +100,14 @@ class Search {
     if (result_.stop != Stop::done) return true;
     if (archive.best().empty() && archive.considered() < 1000) return false;  // something, in any case
     if (request_.effort.work && archive.considered() >= *request_.effort.work) result_.stop = Stop::work_limit;
-    if (end_ && std::chrono::steady_clock::now() >= *end_) result_.stop = Stop::time_limit;
+    if (out_of_time()) result_.stop = Stop::time_limit;
     return result_.stop != Stop::done;
+  }
+
+  bool out_of_time() {
+    if (!end_ || std::chrono::steady_clock::now() < *end_) return false;
+    result_.stop = Stop::time_limit;
+    return true;
   }
 
   /// When no plan within the limits was found: the fastest and the cheapest plans regardless of what they break, from
@@ -150,6 +169,9 @@ class Search {
 
   Result<void> rank(const Archive& archive) {
     std::vector<Found> found = request_.pareto ? archive.front() : archive.best();
+    // The optimum of the paper's space is that of the closed form: it has to be among what is shown.
+    if (request_.space == Space::paper && !request_.pareto && found.size() > request_.most_plans)
+      found.erase(found.begin() + static_cast<std::ptrdiff_t>(request_.most_plans), found.end());
     for (Found& entry : found) {
       auto prediction = simulator::simulate(entry.plan, env_);
       if (!prediction) return fail(prediction.error());
@@ -160,8 +182,6 @@ class Search {
     }
     const auto score = [&](const Candidate& candidate) {
       const Objective objective = request_.pareto ? Objective::throughput : request_.objective;
-      if (request_.space == Space::paper)  // its optimum is that of the closed form
-        return score_of(objective, candidate.prediction.closed_form_time, candidate.prediction.cost_per_iteration);
       return score_of(objective, candidate.prediction.iteration_time, candidate.prediction.cost_per_iteration);
     };
     // To seven digits: what differs less is equal, and then the simpler plan wins.
@@ -197,7 +217,8 @@ class Search {
       result_.left_out.push_back("plans: the limits are kept by the closed form of the time only, not event by event");
   }
 
-  /// Of a front that is longer than wanted those that stand apart most; the fastest and the last stay.
+  /// Of a front that is longer than wanted those that stand apart most; the fastest and the last stay (of one the
+  /// fastest).
   void thin_out() {
     std::vector<Candidate>& plans = result_.plans;
     const auto distance = [](const Candidate& a, const Candidate& b) {
@@ -205,6 +226,7 @@ class Search {
       return ratio(a.prediction.iteration_time.value(), b.prediction.iteration_time.value()) +
              ratio(a.prediction.cost_per_iteration.value(), b.prediction.cost_per_iteration.value());
     };
+    if (request_.most_plans == 1 && !plans.empty()) plans.resize(1);
     while (plans.size() > std::max<std::size_t>(request_.most_plans, 2)) {
       std::size_t closest = 1;
       for (std::size_t i = 1; i + 1 < plans.size(); ++i)
@@ -228,26 +250,22 @@ class Search {
       std::vector<std::string> reasons;
       const double fastest = archive.fastest()->value();
       if (limits.throughput && fastest * *limits.throughput > 1.0)
-        reasons.push_back(
-            fmt::format("the fastest plan reaches {:.4g} iterations/s, {:.1f}% less than the {:.4g} asked for",
-                        1.0 / fastest, 100.0 * (1.0 - 1.0 / (fastest * *limits.throughput)), *limits.throughput));
+        reasons.push_back(fmt::format("the fastest plan reaches {:.4g} iterations/s, {} the {:.4g} asked for",
+                                      1.0 / fastest, shortfall(fastest * *limits.throughput), *limits.throughput));
       if (limits.wall_time && fastest * *request_.iterations > limits.wall_time->value())
-        reasons.push_back(
-            fmt::format("the fastest plan takes {} for {:.6g} iterations, {:.1f}% more than the {} allowed",
-                        format_time(Seconds(fastest * *request_.iterations)), *request_.iterations,
-                        100.0 * (fastest * *request_.iterations / limits.wall_time->value() - 1.0),
-                        format_time(*limits.wall_time)));
+        reasons.push_back(fmt::format("the fastest plan takes {} for {:.6g} iterations, {} the {} allowed",
+                                      format_time(Seconds(fastest * *request_.iterations)), *request_.iterations,
+                                      excess(fastest * *request_.iterations / limits.wall_time->value()),
+                                      format_time(*limits.wall_time)));
       if (limits.cost && *archive.cheapest() > *limits.cost)
-        reasons.push_back(fmt::format("the cheapest plan costs {} per iteration, {:.1f}% more than the {} allowed",
-                                      format_usd(*archive.cheapest()),
-                                      100.0 * (archive.cheapest()->value() / limits.cost->value() - 1.0),
-                                      format_usd(*limits.cost)));
+        reasons.push_back(
+            fmt::format("the cheapest plan costs {} per iteration, {} the {} allowed", format_usd(*archive.cheapest()),
+                        excess(archive.cheapest()->value() / limits.cost->value()), format_usd(*limits.cost)));
       if (limits.node_hours) {
         const double least = *archive.least_node_seconds() / 3600.0 * *request_.iterations;
         if (least > *limits.node_hours)
-          reasons.push_back(
-              fmt::format("the most frugal plan takes {:.4g} node-hours, {:.1f}% more than the {:.4g} allowed", least,
-                          100.0 * (least / *limits.node_hours - 1.0), *limits.node_hours));
+          reasons.push_back(fmt::format("the most frugal plan takes {:.4g} node-hours, {} the {:.4g} allowed", least,
+                                        excess(least / *limits.node_hours), *limits.node_hours));
       }
       if (reasons.empty()) reasons.push_back("plans were found, but none keeps all limits and pins together");
       return {ErrorCode::infeasible, fmt::format("{}", fmt::join(reasons, "; ")),

@@ -51,7 +51,7 @@ struct SearchResult {
 };
 
 /// Errors: not_found (partition, no measurement for any GPU of the cluster), infeasible (no plan fits or keeps the
-/// limits; says which limit binds and by how much), invalid_input (pins that contradict the job or the framework).
+/// limits; says which limit binds and by how much), usage (pins that contradict the job, the framework or the cluster).
 Result<SearchResult> find_plans(const Request& request, const simulator::Environment& environment,
                                 const std::function<void(std::size_t done, std::size_t of)>& progress = {});
 

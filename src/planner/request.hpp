@@ -55,7 +55,6 @@ struct Effort {
   std::optional<Seconds> time;        ///< wall clock
   std::optional<std::uint64_t> work;  ///< plans and pipelines looked at
   int threads = 0;                    ///< 0: as many as the machine has
-  std::uint64_t seed = 1;             ///< of the search for better neighbours of the plans found
 };
 
 struct Request {

@@ -4,6 +4,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <limits>
 #include <map>
 #include <set>
 #include <utility>
@@ -79,20 +81,19 @@ class SpaceMaker {
     const Pins& pins = request_.pins;
     if (pins.micro_batch && job.global_batch % *pins.micro_batch != 0)
       return fail(
-          ErrorCode::invalid_input,
+          ErrorCode::usage,
           fmt::format("--pin micro_batch={} does not divide the global batch {}", *pins.micro_batch, job.global_batch),
           "pin a divisor of it");
     if (pins.pipeline_parallel && *pins.pipeline_parallel > env_.model.layers())
-      return fail(ErrorCode::invalid_input, fmt::format("--pin pipeline_parallel={} is more than the {} layers of {}",
-                                                        *pins.pipeline_parallel, env_.model.layers(), env_.model.name));
+      return fail(ErrorCode::usage, fmt::format("--pin pipeline_parallel={} is more than the {} layers of {}",
+                                                *pins.pipeline_parallel, env_.model.layers(), env_.model.name));
     if (pins.data_parallel && *pins.data_parallel > job.global_batch)
-      return fail(ErrorCode::invalid_input, fmt::format("--pin data_parallel={} is more than the {} sequences of an "
-                                                        "iteration",
-                                                        *pins.data_parallel, job.global_batch));
+      return fail(ErrorCode::usage, fmt::format("--pin data_parallel={} is more than the {} sequences of an "
+                                                "iteration",
+                                                *pins.data_parallel, job.global_batch));
     if (pins.tensor_parallel && env_.model.attention_heads % *pins.tensor_parallel != 0)
-      return fail(ErrorCode::invalid_input,
-                  fmt::format("--pin tensor_parallel={} does not divide the {} attention heads of {}",
-                              *pins.tensor_parallel, env_.model.attention_heads, env_.model.name));
+      return fail(ErrorCode::usage, fmt::format("--pin tensor_parallel={} does not divide the {} attention heads of {}",
+                                                *pins.tensor_parallel, env_.model.attention_heads, env_.model.name));
     return {};
   }
 
@@ -100,7 +101,7 @@ class SpaceMaker {
     const simulator::Framework& framework = env_.framework;
     const Pins& pins = request_.pins;
     const auto refuse = [&](std::string_view key, std::string_view value) {
-      return fail(ErrorCode::invalid_input,
+      return fail(ErrorCode::usage,
                   fmt::format("--pin {}={}: framework {} does not have it", key, value, framework.name),
                   "choose another framework, or leave the pin out");
     };
@@ -129,7 +130,7 @@ class SpaceMaker {
     }
     if (paper && (space_.recompute.front() != Recompute::none || space_.schedules.front() != Schedule::one_f_one_b ||
                   space_.sharding.front() != OptimizerSharding::none))
-      return fail(ErrorCode::invalid_input,
+      return fail(ErrorCode::usage,
                   "the paper's space has neither recomputation, other schedules than 1f1b nor a sharded optimizer",
                   "leave out --space paper or the pin");
     return {};
@@ -147,7 +148,7 @@ class SpaceMaker {
       space_.most_nodes = std::min(*request_.limits.nodes, space_.most_nodes.value_or(*request_.limits.nodes));
     space_.most_gpus = request_.limits.gpus;
 
-    std::map<std::pair<std::string, std::string>, std::map<int, int, std::greater<>>> found;
+    NodesFound found;
     const auto usable = cluster.usable(request_.partition, request_.only_idle);
     for (const NodeGroup& group : usable) {
       if (!gpus->empty() && !contains(*gpus, group.gpu)) continue;
@@ -163,6 +164,7 @@ class SpaceMaker {
     if (found.empty())
       return fail(ErrorCode::infeasible, "the pins and excluded nodes leave no device to plan for",
                   "leave out a --pin gpu, --pin zone or --exclude");
+    SAILOR_CHECK(check_room(found));
     for (auto& [key, sizes] : found) {
       Place place{.gpu = key.first, .zone = key.second};
       int left = space_.most_nodes.value_or(most_nodes_of_place);
@@ -174,6 +176,39 @@ class SpaceMaker {
       if (!place.nodes.empty()) space_.places.push_back(std::move(place));
     }
     return {};
+  }
+
+  using NodesFound = std::map<std::pair<std::string, std::string>, std::map<int, int, std::greater<>>>;
+
+  /// Whether what is pinned can have as many devices as it takes, under the limits on nodes and devices.
+  Result<void> check_room(const NodesFound& found) const {
+    const Pins& pins = request_.pins;
+    const std::int64_t needed = std::int64_t{pins.tensor_parallel.value_or(1)} * pins.pipeline_parallel.value_or(1) *
+                                pins.data_parallel.value_or(1);
+    std::map<int, std::int64_t, std::greater<>> nodes;  // of all places, by devices
+    for (const auto& [key, sizes] : found)
+      for (const auto& [devices, count] : sizes) nodes[devices] += count;
+    std::int64_t there = 0;
+    std::int64_t left = space_.most_nodes.value_or(std::numeric_limits<int>::max());
+    for (const auto& [devices, count] : nodes) {
+      there += devices * std::min(count, left);
+      left -= std::min(count, left);
+    }
+    there = std::min<std::int64_t>(there, space_.most_gpus.value_or(std::numeric_limits<int>::max()));
+    if (needed <= there) return {};
+    std::vector<std::string> factors;
+    for (const auto& [name, value] :
+         {std::pair("pipeline_parallel", pins.pipeline_parallel), std::pair("tensor_parallel", pins.tensor_parallel),
+          std::pair("data_parallel", pins.data_parallel)})
+      if (value) factors.push_back(fmt::format("{} {}", name, *value));
+    const auto limits =
+        fmt::format("{}{}", request_.limits.nodes ? fmt::format(" --max-nodes {}", *request_.limits.nodes) : "",
+                    request_.limits.gpus ? fmt::format(" --max-gpus {}", *request_.limits.gpus) : "");
+    return fail(ErrorCode::infeasible,
+                fmt::format("what is pinned takes {} ({}), {} more than there are{}{}",
+                            plural(static_cast<std::size_t>(needed), "device"), fmt::join(factors, " x "),
+                            needed - there, limits.empty() ? "" : " under", limits),
+                limits.empty() ? "pin less, or give more devices" : "pin less, or raise the limit");
   }
 
   /// Tensor parallel degrees to consider: those that were measured; on a device without any measurement of the model
@@ -258,8 +293,7 @@ class SpaceMaker {
         sizes.insert(values.begin(), values.end());
       }
       if (!any) {
-        leave_out(place,
-                  fmt::format("no measured micro-batch size divides global_batch {}", request_.job.global_batch));
+        leave_out(place, why_no_size(place));
         continue;
       }
       kept.push_back(place);
@@ -269,6 +303,24 @@ class SpaceMaker {
     space_.places = std::move(kept);
     space_.micro_batches.assign(sizes.begin(), sizes.end());
     return {};
+  }
+
+  std::string why_no_size(const Place& place) const {
+    if (!request_.pins.micro_batch)
+      return fmt::format("no measured micro-batch size divides global_batch {}", request_.job.global_batch);
+    const TrainingJob& job = request_.job;
+    std::set<int> measured;
+    for (const int degree : place.tensor_parallel) {
+      const auto sizes =
+          env_.profile.micro_batches(env_.model.name, place.gpu, job.precision, degree, job.sequence_length);
+      measured.insert(sizes.begin(), sizes.end());
+    }
+    if (measured.empty())
+      return fmt::format("--pin micro_batch={} is over {}, the largest that is estimated", *request_.pins.micro_batch,
+                         most_estimated_micro_batch);
+    return fmt::format("--pin micro_batch={}: not measured on {}, and {} (measured: {})", *request_.pins.micro_batch,
+                       place.gpu, env_.costs->measured_only() ? "nothing is estimated" : "not between sizes that were",
+                       fmt::join(measured, ", "));
   }
 
   std::string why_no_degree(const Place& place) const {
@@ -292,10 +344,15 @@ class SpaceMaker {
   tl::unexpected<Error> nothing_left(const std::map<std::string, std::string>& refused) const {
     std::vector<std::string> reasons;
     bool by_batch = false;
+    bool by_pin = false;
     for (const auto& [gpu, why] : refused) {
       reasons.push_back(why);
       by_batch = by_batch || why.find("divides global_batch") != std::string::npos;
+      by_pin = by_pin || why.find("--pin micro_batch") != std::string::npos;
     }
+    if (by_pin)
+      return fail(ErrorCode::infeasible, fmt::format("{}", fmt::join(reasons, "; ")),
+                  "pin another size, or measure this one with sailor-profile layers --micro-batches");
     if (by_batch)
       return fail(ErrorCode::infeasible, fmt::format("{}", fmt::join(reasons, "; ")),
                   "choose a global batch that is a multiple of one, or measure others with sailor-profile layers "
@@ -333,7 +390,7 @@ Result<void> check_places(const Request& request, const Cluster& cluster) {
   for (const NodeGroup& group : cluster.groups) zones.insert(group.zone);
   for (const std::string& zone : request.pins.zones)
     if (!zones.contains(zone))
-      return fail(ErrorCode::invalid_input,
+      return fail(ErrorCode::usage,
                   fmt::format("zone '{}' has no nodes in this cluster (zones: {})", zone, fmt::join(zones, ", ")),
                   "correct --pin zone");
   std::set<std::string> unknown(request.pins.excluded_nodes.begin(), request.pins.excluded_nodes.end());

@@ -63,13 +63,13 @@ struct SearchSpace {
 };
 
 /// `env.costs` must be given. Errors: not_found (partition, no measurement for any GPU), unavailable (partition down),
-/// infeasible (no node is up, pins or limits leave nothing), invalid_input (pins that contradict job or framework).
+/// infeasible (no node is up, pins or limits leave nothing), usage (pins that contradict job, framework or cluster).
 Result<SearchSpace> make_search_space(const Request& request, const simulator::Environment& env);
 
 /// The request's partition, null when it names none. Errors: not_found, unavailable (it is down).
 Result<const Partition*> partition_of(const Request& request, const Cluster& cluster);
 
-/// Errors: invalid_input (a pinned zone without nodes, an excluded node that is not there).
+/// Errors: usage (a pinned zone without nodes), invalid_input (an excluded node that is not there).
 Result<void> check_places(const Request& request, const Cluster& cluster);
 
 /// How many nodes a plan takes when its groups go, in the order of the plan, to the first node of their place that has

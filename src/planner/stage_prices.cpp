@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 
 namespace sailor::planner {
 
@@ -40,6 +41,13 @@ StageTable make_table(const simulator::LayerTable& layers, double tied, int tens
 StagePrices::StagePrices(const Request& request, const SearchSpace& space, const simulator::Environment& env)
     : request_(request), space_(space), env_(env), prices_(env) {
   if (const auto state = env.framework.state_of(request.job.precision)) state_ = *state;
+  double exchanged = std::numeric_limits<double>::infinity();  // bytes per parameter, at least
+  for (const OptimizerSharding sharding : space.sharding)
+    exchanged = std::min(exchanged, state_.exchanged(sharding).value());
+  summed_.push_back(0.0);
+  for (int layer = 0; layer < layers(); ++layer)
+    summed_.push_back(summed_.back() +
+                      exchanged * static_cast<double>(env.model.parameters(env.model.layer_kind(layer))));
   for (const Place& place : space.places) {
     const auto known = prices_.place_of({.layers = {0, env.model.layers()}, .gpu = place.gpu, .zone = place.zone});
     places_.push_back(known ? *known : 0);  // make_search_space() keeps only places that are known
@@ -162,6 +170,10 @@ int StagePrices::most_in_flight(const StageTable& table, const Place& place, int
 
 double StagePrices::gradients(const StageTable& table, int first, int last) const {
   return (table.parameters[at(last)] - table.parameters[at(first)]) * state_.gradient.value();
+}
+
+double StagePrices::summed(int first, int last, int tensor_parallel) const {
+  return (summed_[at(last)] - summed_[at(first)]) / tensor_parallel;
 }
 
 double StagePrices::update(const StageTable& table, int first, int last) const {

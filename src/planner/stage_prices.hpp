@@ -71,6 +71,9 @@ class StagePrices {
                                    int neighbours, double replicas, bool copies_gradients, int wanted) const;
   /// Gradients of a stage's layers, of one rank.
   [[nodiscard]] double gradients(const StageTable& table, int first, int last) const;
+  /// What a rank of this tensor-parallel degree sums with its replicas: less than gradients(), as what every rank of a
+  /// group has is divided among them too.
+  [[nodiscard]] double summed(int first, int last, int tensor_parallel) const;
   /// Optimizer step of a stage.
   [[nodiscard]] double update(const StageTable& table, int first, int last) const;
 
@@ -98,6 +101,7 @@ class StagePrices {
   simulator::PriceList prices_;
   std::vector<std::uint32_t> places_;  // of prices_, by place
   simulator::StateBytes state_;
+  std::vector<double> summed_;  // gradients of layers [0, i), of all ranks of a group together
   std::unordered_map<std::uint64_t, std::unique_ptr<StageTable>, KeyHash> tables_;
   std::unordered_map<std::uint64_t, BoundaryCost, KeyHash> boundaries_;
   std::unordered_map<SumKey, double, SumKeyHash> least_reductions_;

@@ -293,6 +293,11 @@ class CostModel::Pricer {
     return least;
   }
 
+  /// What crosses links, of the bytes of gradients.
+  [[nodiscard]] double exchanged_share() const {
+    return state_.gradient > Bytes(0) ? state_.exchanged(plan_.optimizer_sharding) / state_.gradient : 1.0;
+  }
+
   /// A sum over unlike devices or zones is as slow as over its slowest pair; over unlike nodes as if all were like the
   /// one that makes it slowest.
   Result<void> price_reduction(Reduction& reduction) {
@@ -305,7 +310,8 @@ class CostModel::Pricer {
     }
     const bool one_node = find_loads() == 1;
     const double pieces = costs_.buckets_of(reduction);
-    const Bytes piece = reduction.amount / pieces;
+    const Bytes exchanged = reduction.amount * exchanged_share();
+    const Bytes piece = exchanged / pieces;
     for (const std::size_t from : holders) {
       for (const std::size_t to : holders) {
         const std::uint32_t a = s_.facts[from].place;
@@ -322,7 +328,7 @@ class CostModel::Pricer {
       if (alike) break;
     }
     if (const BytesPerSecond rate = s_.env.framework.reduction_rate; rate > BytesPerSecond(0))
-      reduction.time += reduction.amount / rate;
+      reduction.time += exchanged / rate;
     if (!alike) add_reduction_egress(reduction, holders);
     return {};
   }
@@ -364,7 +370,7 @@ class CostModel::Pricer {
     if (ring.size() < 2) return;
     const double share = 2.0 * (reduction.replicas - 1) / reduction.replicas * tensor_parallel;
     for (std::size_t i = 0; i < ring.size(); ++i)
-      add_egress(ring[i], ring[(i + 1) % ring.size()], reduction.amount * share);
+      add_egress(ring[i], ring[(i + 1) % ring.size()], reduction.amount * exchanged_share() * share);
   }
 
   void finish_stage(std::size_t index) {

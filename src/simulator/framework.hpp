@@ -23,6 +23,12 @@ struct StateBytes {
   Bytes gradient{};
   Bytes optimizer{};  ///< moments, and master weights beside bf16 ones: what OptimizerSharding::zero1 divides
   Bytes copy{};       ///< of the gradients once more: flattened, or accumulated in fp32
+
+  /// What replicas exchange, as bytes of one all-reduce: of the gradients; under ZeRO-1 half of such a sum, a
+  /// reduce-scatter, is of the gradients and the other half, an all-gather, of the weights.
+  [[nodiscard]] Bytes exchanged(OptimizerSharding sharding) const {
+    return sharding == OptimizerSharding::zero1 ? (gradient + weight) / 2.0 : gradient;
+  }
 };
 
 struct Framework {

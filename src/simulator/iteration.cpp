@@ -41,6 +41,11 @@ class Assembly {
     for (std::size_t i = 0; i < ends_.size(); ++i) {
       ends_[i] = std::max(ends_[i], network_[i]);
       times.reduced = std::max(times.reduced, ends_[i]);
+    }
+    for (std::size_t i = 0; i < ends_.size(); ++i) {
+      // Steps wait for the norm of all gradients. Without sharding that is left out: nobody waits for another's step,
+      // and the end moves by no more than what stages' steps differ by.
+      if (costs_.shards_optimizer) ends_[i] = times.reduced;
       const Seconds update = costs_.stages[i].update;
       record(i, Activity::update, false, ends_[i], ends_[i] + update);
       ends_[i] += update;

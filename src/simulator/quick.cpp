@@ -38,6 +38,8 @@ const std::vector<EntryTimes>& QuickSimulator::entries() const {
   };
   if (costs_.shards_optimizer) reduce(0.5);
   for (std::size_t i = 0; i < tails_.size(); ++i) tails_[i] += costs_.stages[i].update;
+  if (costs_.shards_optimizer && !tails_.empty())
+    tails_.assign(tails_.size(), *std::max_element(tails_.begin(), tails_.end()));
   reduce(costs_.shards_optimizer ? 0.5 : 1.0);
 
   entries_.clear();

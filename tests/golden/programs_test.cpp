@@ -140,6 +140,9 @@ TEST_F(Programs, PlanOptionsThatDoNotGoTogetherAreUsageErrors) {
                  "--within: time 'soon' is not one that Slurm reads");
   expect_failure(plan({"--pin", "pipelines=4"}), 2, "--pin: key 'pipelines' is not known");
   expect_failure(plan({"--pin", "gpu=H9000"}), 2, "--pin gpu=H9000: ");
+  expect_failure(plan({"--pin", "zone=nowhere"}), 2, "zone 'nowhere' has no nodes in this cluster");
+  expect_failure(plan({"--pin", "pipeline_parallel=99"}), 2, "--pin pipeline_parallel=99 is more than the");
+  expect_failure(plan({"--pin", "micro_batch=3"}), 2, "--pin micro_batch=3 does not divide the global batch 8");
   expect_failure(plan({"--pin", "tensor_parallel=4", "--max-tensor-parallel", "2"}), 2,
                  "--pin tensor_parallel=4 is over --max-tensor-parallel 2");
   expect_failure(
@@ -179,7 +182,32 @@ TEST_F(Programs, PinsAndLimitsAreKept) {
   const auto excluded = plan({"--exclude", "n[2-4]", "--format", "json"});
   ASSERT_EQ(excluded.exit_status, 0) << excluded.errors;
   EXPECT_EQ(nlohmann::json::parse(excluded.output).at("plans")[0].at("plan").at("ranks"), 1);
-  expect_failure(plan({"--min-throughput", "1000"}), 3, "iterations/s, 100.0% less than the 1000 asked for");
+  expect_failure(plan({"--min-throughput", "1000"}), 3, "times less than the 1000 asked for");
+}
+
+TEST_F(Programs, ALimitFarFromEverythingIsNamedInFiniteNumbers) {
+  for (const auto& [option, value] : {std::pair("--max-cost", "1e-300"), std::pair("--min-throughput", "1e300")}) {
+    const auto outcome = plan({option, value});
+    EXPECT_EQ(outcome.exit_status, 3) << outcome.errors;
+    EXPECT_EQ(outcome.errors.find("inf%"), std::string::npos) << outcome.errors;
+    EXPECT_EQ(outcome.errors.find("100.0%"), std::string::npos) << outcome.errors;
+  }
+}
+
+TEST_F(Programs, PinsThatTakeTooManyDevicesSayHowMany) {
+  expect_failure(plan({"--pin", "pipeline_parallel=2,data_parallel=4", "--max-nodes", "1"}), 3,
+                 "what is pinned takes 8 devices (pipeline_parallel 2 x data_parallel 4), ");
+}
+
+TEST_F(Programs, AsManyPlansOfTheFrontAreShownAsAreAskedFor) {
+  const auto outcome = plan({"--pareto", "--top", "1", "--format", "json"});
+  ASSERT_EQ(outcome.exit_status, 0) << outcome.errors;
+  EXPECT_EQ(nlohmann::json::parse(outcome.output).at("plans").size(), 1U);
+}
+
+TEST_F(Programs, AMisspeltKeyOfTheConfigurationFileIsRecognised) {
+  write("mistyped.toml", "global-batch = 8\n");
+  expect_failure(plan({"--config", "mistyped.toml"}), 2, "unknown key 'global-batch'; did you mean 'global_batch'?");
 }
 
 TEST_F(Programs, OriginalJsonThatIsWrittenIsSimulatedAlike) {

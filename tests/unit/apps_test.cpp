@@ -228,9 +228,7 @@ TEST(Options, ConfigErrorsNameFileLineAndColumn) {
 TEST(Options, UnknownConfigKeyIsRefused) {
   const TemporaryFile config("micro_bach = 1\n");
   EXPECT_EQ(error_of({"p", "--config", config.path()}),
-            config.path() +
-                ":1:14: unknown key 'micro_bach'; check the spelling or remove it "
-                "(see sailor-sample --help)");
+            config.path() + ":1:14: unknown key 'micro_bach'; did you mean 'micro_batch'? (see sailor-sample --help)");
 }
 
 TEST(Options, MissingConfigFileIsAnError) {

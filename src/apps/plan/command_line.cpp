@@ -172,7 +172,6 @@ Result<planner::Request> read_request(const Options& options, const Model& model
   if (options.has("time-limit")) request.effort.time = Seconds(options.number("time-limit"));
   if (options.has("work-limit")) request.effort.work = static_cast<std::uint64_t>(options.integer("work-limit"));
   request.effort.threads = static_cast<int>(options.integer("threads"));
-  request.effort.seed = static_cast<std::uint64_t>(options.integer("seed"));
   request.partition = options.text("partition");
   request.only_idle = options.flag("only-idle");
   const bool artifact_rule = by_artifact(options) && !options.given("memory-margin");

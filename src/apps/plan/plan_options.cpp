@@ -155,7 +155,7 @@ std::vector<Option> effort_options() {
           {.name = "seed",
            .type = OptionType::integer,
            .value_name = "N",
-           .help = "of the search for better neighbours of the plans found",
+           .help = "changes nothing: the search draws nothing at random, every seed gives the same plans",
            .default_value = "1",
            .minimum = 0,
            .maximum = 9e18}};

@@ -58,8 +58,8 @@ struct Part {
 
 class Bounder {
  public:
-  Bounder(StagePrices& prices, double best)
-      : request_(prices.request()), space_(prices.space()), best_(best), worth_(prices) {
+  Bounder(StagePrices& prices, double best, const std::function<bool()>& stop)
+      : request_(prices.request()), space_(prices.space()), best_(best), stop_(stop), worth_(prices) {
     most_devices_ = std::min(space_.devices(), space_.most_gpus.value_or(space_.devices()));
     const auto& limits = request_.limits;
     if (limits.throughput) latest_ = std::min(latest_, 1.0 / *limits.throughput);
@@ -95,7 +95,7 @@ class Bounder {
     int step = space_.places.size() == 1 ? targets * 2 / 3 : targets / 4;
     bool short_of_work = false;
     bool again = false;
-    for (int round = 0; worth_.work() < most; ++round) {
+    for (int round = 0; worth_.work() < most && !stopped(); ++round) {
       // Once more, where the work that was left for it was all that was missing.
       if (proved - refused <= 1) {
         if (proved == 0 || !short_of_work || again) break;
@@ -124,6 +124,7 @@ class Bounder {
   }
 
  private:
+  [[nodiscard]] bool stopped() const { return stop_ && stop_(); }
   [[nodiscard]] double target(int index) const { return best_ / (1.0 + precision * std::pow(target_ratio, index)); }
 
   struct Family {
@@ -227,6 +228,7 @@ class Bounder {
     while (!open.empty()) {
       Part part = open.back();
       open.pop_back();
+      if (stopped()) return false;
       if (worth_.work() >= limit_) {
         out_of_work_ = true;
         note_hints(part, score);
@@ -380,6 +382,7 @@ class Bounder {
     std::optional<Prices> sure;
     double sure_value = never;
     for (int round = 0;; ++round) {
+      if (stopped()) return true;
       Prices raised = tried;
       const bool complete = raise(part, raised, value_of, master);
       if (complete) {
@@ -507,6 +510,7 @@ class Bounder {
   const Request& request_;
   const SearchSpace& space_;
   double best_;
+  const std::function<bool()>& stop_;
   PipelineWorth worth_;
   int most_devices_ = 1;
   int layers_ = 1;
@@ -524,8 +528,8 @@ class Bounder {
 
 }  // namespace
 
-Relaxed relax(StagePrices& prices, double best) {
-  Bounder bounder(prices, best);
+Relaxed relax(StagePrices& prices, double best, const std::function<bool()>& stop) {
+  Bounder bounder(prices, best, stop);
   Relaxed relaxed{.least_score = bounder.run(), .hints = std::move(bounder).hints()};
   return relaxed;
 }

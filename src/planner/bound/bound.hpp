@@ -26,6 +26,9 @@
 // left out makes the bound weaker, never wrong. It bounds the closed form.
 #pragma once
 
+#include <functional>
+#include <vector>
+
 #include "planner/archive.hpp"
 
 namespace sailor::planner {
@@ -42,7 +45,7 @@ struct Relaxed {
   std::vector<Hint> hints;
 };
 
-/// `best`: the score of a plan that was found.
-Relaxed relax(StagePrices& prices, double best);
+/// `best`: the score of a plan that was found. When `stop` says so, what was proved so far is all.
+Relaxed relax(StagePrices& prices, double best, const std::function<bool()>& stop = {});
 
 }  // namespace sailor::planner

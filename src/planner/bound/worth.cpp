@@ -23,10 +23,12 @@ PipelineWorth::PipelineWorth(StagePrices& prices)
       std::find(space_.schedules.begin(), space_.schedules.end(), Schedule::interleaved_1f1b) != space_.schedules.end();
   const auto& env = prices_.env();
   const auto state = env.framework.state_of(request_.job.precision);
-  std::vector<double> amounts{0.0};  // bytes of the gradients of layers [0, i), of all ranks together
+  double exchanged = state ? state->gradient.value() : 0.0;  // bytes per parameter, at least
+  if (state && zero1_) exchanged = std::min(exchanged, state->exchanged(OptimizerSharding::zero1).value());
+  std::vector<double> amounts{0.0};  // that layers [0, i) exchange, of all ranks together
   for (int layer = 0; layer < prices_.layers(); ++layer)
-    amounts.push_back(amounts.back() + (state ? state->gradient.value() : 0.0) *
-                                           static_cast<double>(env.model.parameters(env.model.layer_kind(layer))));
+    amounts.push_back(amounts.back() +
+                      exchanged * static_cast<double>(env.model.parameters(env.model.layer_kind(layer))));
   number_amounts(amounts);
   for (std::size_t i = 1; i < amounts.size(); ++i) layer_amounts_.push_back(amounts[i] - amounts[i - 1]);
   for (const Place& place : space_.places) largest_node_ = std::max(largest_node_, place.largest_node());

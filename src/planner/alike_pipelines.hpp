@@ -1,0 +1,23 @@
+// Fleets of alike pipelines whose stages may be anywhere, told apart by when all is done: passes, reductions and all.
+//
+// Chains that only balance their stages (chains.hpp) miss pipelines that hand a few layers to devices elsewhere, so
+// that the gradients of the others are summed sooner: of the embedding, for example, which is large and done last. Here
+// a pipeline grows from its last stage to its first, and of those that begin at the same layer on the same kind of
+// devices the best few go on (label setting with a beam). What a label says is a lower bound but for the memory:
+// reductions and messages take as little as they can where they are. What is found is priced by the archive.
+#pragma once
+
+#include <vector>
+
+#include "planner/archive.hpp"
+#include "planner/chains.hpp"
+#include "planner/full_search.hpp"
+
+namespace sailor::planner {
+
+/// The likely best fleets of one kind of pipeline over two places or more, at most a few of each number and
+/// micro-batch, best first; none that is no better than `bar`, a score.
+std::vector<Group> alike_pipelines(StagePrices& prices, const ChainRules& rules, OptimizerSharding sharding, double bar,
+                                   const StopCheck& stop);
+
+}  // namespace sailor::planner
