@@ -48,6 +48,12 @@ find_path(SAILOR_CBLAS_INCLUDE_DIR cblas.h PATH_SUFFIXES openblas "${CMAKE_LIBRA
 mark_as_advanced(SAILOR_CBLAS_INCLUDE_DIR)
 sailor_found("HDF5" "${HDF5_VERSION}")
 sailor_found("BLAS" "${BLAS_LIBRARIES}")
+find_package(OpenMP COMPONENTS CXX QUIET)
+if(OpenMP_CXX_FOUND)
+  sailor_found("OpenMP" "${OpenMP_CXX_VERSION}")
+else()
+  sailor_found("OpenMP" "not found: a rank computes with one thread")
+endif()
 
 # ---- MPI: sailor-train and sailor-profile need it; the rest does not.
 set(SAILOR_HAVE_MPI OFF)

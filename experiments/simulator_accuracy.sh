@@ -2,10 +2,12 @@
 # How far is the simulator from Sailor's own runtime on this machine?
 #
 # Usage: experiments/simulator_accuracy.sh [rounds [iterations]]
-# Trains 14 plans of tiny-gpt and opt-mini on one and two ranks, each for so many iterations (24, of which the first
-# 2 do not count), in so many rounds (4). Every round first profiles layers and links, so that measurement and runs see
-# the machine in the same state; all profiles are merged. Two minutes a round. Prints for every plan the median over the rounds, its spread,
-# the prediction and its error, then the summary; a box plot and all files stay in ./simulator-accuracy.
+# Trains 33 plans of tiny-gpt and opt-mini on one and two ranks, each for so many iterations (24, of which the first
+# 2 do not count), in so many rounds (4): data and pipeline parallel, layers divided between the ranks, blocks computed
+# again, ZeRO-1, GPipe, interleaved 1F1B, unequal pipelines, and mixtures. Every round first profiles layers and links,
+# so that measurement and runs see the machine in the same state; all profiles are merged. Seven minutes a round. Prints
+# for every plan the median over the rounds, its spread, the prediction and its error, then the summary; a box plot and
+# all files stay in ./simulator-accuracy.
 # Programs: $PATH, else build/bin. Needs mpirun and 2 cores.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -30,22 +32,36 @@ memory_per_node_bytes = $(awk '/^MemAvailable:/ { print $2 * 1024 }' /proc/memin
 partitions = ["local"]
 TOML
 
-# plan NAME MODEL SEQUENCE_LENGTH MICRO_BATCH PIPELINE...: a pipeline is "COUNT MICRO_BATCHES FIRST:LAST ...".
+# plan NAME MODEL SEQUENCE_LENGTH MICRO_BATCH PIPELINE...: a pipeline is "COUNT MICRO_BATCHES [KEY=VALUE...] STAGE ...",
+# a stage its layers "FIRST:LAST", of several chunks "FIRST:LAST+FIRST:LAST". KEY is micro_batch (of the pipeline),
+# tensor_parallel or recompute (of the stages after it); $schedule and $sharding are those of the plan.
 plan() {
-  local name=$1 model=$2 length=$3 micro_batch=$4 batch=0 pipeline count micro_batches stages stage text=
+  local name=$1 model=$2 length=$3 micro_batch=$4 batch=0 ranks=0 pipeline count micro_batches words word text=
   shift 4
   for pipeline; do
-    read -r count micro_batches stages <<<"$pipeline"
-    batch=$((batch + count * micro_batches * micro_batch))
-    text+=$'\n[[pipelines]]\n'"count = $count"$'\n'"micro_batches = $micro_batches"$'\n'
-    for stage in $stages; do
-      text+=$'[[pipelines.stages]]\n'"layers = [${stage/:/, }]"$'\ngpu = "cpu"\n'
+    read -r count micro_batches words <<<"$pipeline"
+    local size=$micro_batch degree=1 stage_keys='' stages=''
+    for word in $words; do
+      case $word in
+        micro_batch=*) size=${word#*=} ;;
+        tensor_parallel=*) degree=${word#*=} ;;
+        recompute=*) stage_keys="recompute = \"${word#*=}\""$'\n' ;;
+        *)
+          local layers="[${word//:/, }]"
+          [[ $word == *+* ]] && layers="[${layers//+/], [}]"
+          stages+=$'[[pipelines.stages]]\n'"layers = $layers"$'\ngpu = "cpu"\n'"tensor_parallel = $degree"$'\n'$stage_keys
+          ranks=$((ranks + count * degree))
+          ;;
+      esac
     done
+    batch=$((batch + count * micro_batches * size))
+    text+=$'\n[[pipelines]]\n'"count = $count"$'\n'"micro_batches = $micro_batches"$'\n'"micro_batch = $size"$'\n'$stages
   done
   cat >"plans/$name.toml" <<TOML
 schema_version = 1
 micro_batch = $micro_batch
-schedule = "1f1b"
+schedule = "${schedule:-1f1b}"
+optimizer_sharding = "${sharding:-none}"
 [job]
 model = "$model"
 global_batch = $batch
@@ -55,8 +71,10 @@ optimizer = "adamw"
 $text
 TOML
   plans+=("$name")
+  ranks_of[$name]=$ranks
 }
 
+declare -A ranks_of
 plans=()
 # tiny-gpt: 6 layers; opt-mini: 8 (embedding, blocks, head).
 plan gpt-1-b1 tiny-gpt 128 1 "1 8 0:6"
@@ -74,18 +92,42 @@ plan opt-stages-b1 opt-mini 256 1 "1 8 0:5 5:8"
 plan opt-stages-b2 opt-mini 256 2 "1 4 0:4 4:8"
 plan opt-stages-uneven opt-mini 256 1 "1 8 0:3 3:8"
 
+# Layers divided between the ranks; blocks computed again; both.
+plan gpt-tensor-b1 tiny-gpt 128 1 "1 8 tensor_parallel=2 0:6"
+plan gpt-tensor-b4 tiny-gpt 128 4 "1 4 tensor_parallel=2 0:6"
+plan opt-tensor-b1 opt-mini 256 1 "1 4 tensor_parallel=2 0:8"
+plan opt-tensor-b2 opt-mini 256 2 "1 4 tensor_parallel=2 0:8"
+plan gpt-1-selective tiny-gpt 128 4 "1 4 recompute=selective 0:6"
+plan gpt-stages-full tiny-gpt 128 4 "1 4 recompute=full 0:3 3:6"
+plan opt-1-full opt-mini 256 2 "1 4 recompute=full 0:8"
+plan opt-stages-selective opt-mini 256 2 "1 4 recompute=selective 0:4 4:8"
+plan gpt-tensor-full tiny-gpt 128 4 "1 4 tensor_parallel=2 recompute=full 0:6"
+plan opt-tensor-selective opt-mini 256 2 "1 4 tensor_parallel=2 recompute=selective 0:8"
+# Optimizer state divided between the replicas; the other schedules; the last stage alone computes again.
+sharding=zero1 plan gpt-zero1 tiny-gpt 128 4 "2 2 0:6"
+sharding=zero1 plan opt-zero1 opt-mini 256 2 "2 2 0:8"
+schedule=gpipe plan gpt-gpipe tiny-gpt 128 2 "1 8 0:3 3:6"
+schedule=gpipe plan opt-gpipe opt-mini 256 1 "1 8 0:4 4:8"
+schedule=interleaved-1f1b plan gpt-interleaved tiny-gpt 128 2 "1 8 0:2+3:4 2:3+4:6"
+schedule=interleaved-1f1b plan opt-interleaved opt-mini 256 1 "1 8 0:2+4:6 2:4+6:8"
+plan gpt-stages-mixed tiny-gpt 128 4 "1 4 0:3 recompute=full 3:6"
+# Pipelines that differ in micro-batch and in what they compute again.
+plan gpt-unequal-batches tiny-gpt 128 2 "1 4 0:6" "1 2 micro_batch=4 0:6"
+plan opt-unequal-batches opt-mini 256 1 "1 4 0:8" "1 2 micro_batch=2 recompute=full 0:8"
+
 sailor-data bytes --output corpus "$here"/README.md "$here"/src/*/*.cpp >data.txt
 
 for ((round = 1; round <= rounds; ++round)); do
-  mpirun -n 2 sailor-profile layers --model tiny-gpt --micro-batches 1,2,4 --busy-ranks 1,2 --no-cold --time-budget 20 \
-    --store store >"profile-$round.txt"
-  mpirun -n 2 sailor-profile layers --model opt-mini --micro-batches 1,2 --busy-ranks 1,2 --no-cold --time-budget 20 \
-    --store store >>"profile-$round.txt"
-  mpirun -n 2 sailor-profile links --max-message 16777216 --time-budget 10 --store store >>"profile-$round.txt"
+  layers() { mpirun -n 2 sailor-profile layers --busy-ranks 1,2 --tensor-parallel 1,2 --no-cold --store store "$@"; }
+  {
+    layers --model tiny-gpt --micro-batches 1,2,4 --time-budget 30
+    layers --model tiny-gpt --micro-batches 4 --recompute selective,full --time-budget 30
+    layers --model opt-mini --micro-batches 1,2 --time-budget 30
+    layers --model opt-mini --micro-batches 2 --recompute selective,full --time-budget 30
+    mpirun -n 2 sailor-profile links --max-message 16777216 --time-budget 10 --store store
+  } >"profile-$round.txt"
   for name in "${plans[@]}"; do
-    ranks=2
-    [[ $name == *-1-* ]] && ranks=1
-    mpirun -n $ranks sailor-train "plans/$name.toml" --data corpus --iterations "$iterations" \
+    mpirun -n "${ranks_of[$name]}" sailor-train "plans/$name.toml" --data corpus --iterations "$iterations" \
       --run-file "runs/$name-$round.h5" --log-every "$iterations" >"runs/$name-$round.txt"
   done
   echo "round $round of $rounds done" >&2

@@ -25,6 +25,7 @@
 #include "core/terminal.hpp"
 #include "profile/run_file.hpp"
 #include "runtime/cpu/cpu_device.hpp"
+#include "runtime/cpu/host_cpu.hpp"
 #include "runtime/mpi/mpi_session.hpp"
 #include "runtime/trainer.hpp"
 
@@ -281,7 +282,7 @@ Result<void> train(const Options& options, const Environment& environment, Commu
   auto samples = runtime::Samples::open(options.text("data"), plan.job.sequence_length, model.vocabulary, seed);
   SAILOR_CHECK(agree(world, samples ? Result<void>() : fail(samples.error())));
 
-  const auto device = runtime::make_cpu_device();
+  const auto device = runtime::make_cpu_device(runtime::cpu::compute_threads());
   RunFile run_file(options, plan, *device);
   const std::string& prefix = options.text("data");
   const std::vector<std::string> inputs{options.positional("PLAN").front(), prefix + ".bin", prefix + ".idx"};

@@ -124,7 +124,8 @@ Batch measure_batch(const Model& model, const std::vector<int>& micro_batches, c
   std::unique_ptr<Reference> reference;
   if (!run.attempt({}, [&] {
         reference = std::make_unique<Reference>(device);
-        run.chain = std::make_unique<LayerChain>(model, settings.blocks, settings.kinds, device);
+        run.chain = std::make_unique<LayerChain>(model, settings.blocks, settings.kinds, device,
+                                                 settings.tensor_parallel, settings.recompute, settings.type);
       }))
     return std::move(batch);
   for (std::size_t kind = 0; kind < layer_kinds; ++kind)

@@ -24,9 +24,12 @@ struct BatchSettings {
   int sequence_length = 0;  ///< tokens
   std::set<LayerKind> kinds{};
   int blocks = 4;
-  int warm_up = 2;           ///< rounds that do not count
-  int samples = 8;           ///< rounds that count, at most
-  bool cold = true;          ///< one pass with cold caches per size at the end
+  runtime::TensorParallel tensor_parallel{};  ///< this rank's part, and the group among the ranks that work at once
+  Recompute recompute = Recompute::none;
+  runtime::DataType type = runtime::DataType::float32;  ///< that the layers compute with
+  int warm_up = 2;                                      ///< rounds that do not count
+  int samples = 8;                                      ///< rounds that count, at most
+  bool cold = true;                                     ///< one pass with cold caches per size at the end
   Seconds time_limit{20.0};  ///< begin no further round after that, once `fewest_rounds` are done
 };
 

@@ -38,10 +38,12 @@ ChainInput::ChainInput(const Model& model, int sequences, int sequence_length, r
                   .loss_weight = 1.0F / static_cast<float>(ids.size())};
 }
 
-LayerChain::LayerChain(const Model& model, int blocks, std::set<LayerKind> kinds, runtime::Device& device)
-    : model_(model), device_(device) {
+LayerChain::LayerChain(const Model& model, int blocks, std::set<LayerKind> kinds, runtime::Device& device,
+                       const runtime::TensorParallel& tensor_parallel, Recompute recompute, runtime::DataType type)
+    : model_(model), device_(device), tensor_parallel_(tensor_parallel), recompute_(recompute), type_(type) {
   model_.blocks = std::min(model.blocks, blocks);
-  runtime::LayerContext context{device};
+  runtime::LayerContext context{
+      .device = device, .tensor_parallel = tensor_parallel, .recompute = recompute, .type = type};
   // A tied head shares the matrix, as when embedding and head are on one stage: its time is the same as with a copy,
   // and the matrix is not counted with the head.
   const bool lends_table =
@@ -74,6 +76,30 @@ void LayerChain::forget() {
 
 std::size_t LayerChain::kind_of(std::size_t layer) const { return laps_[layer].kind; }
 
+bool LayerChain::recomputes(std::size_t layer) const {
+  return recompute_ == Recompute::full && kind_of(layer) == index_of(LayerKind::block);
+}
+
+Tensor LayerChain::run_forward(std::size_t layer, const runtime::MicroBatch& micro_batch, Tensor input) {
+  Slot& slot = slots_[layer];
+  Tensor output = layers_[layer]->forward(micro_batch, std::move(input), slot);
+  if (recomputes(layer)) {
+    Slot only_input;
+    only_input.keep(Slot::input, slot.take(Slot::input));
+    slot = std::move(only_input);
+  }
+  return output;
+}
+
+Tensor LayerChain::run_backward(std::size_t layer, const runtime::MicroBatch& micro_batch, Tensor output_gradient) {
+  Slot& slot = slots_[layer];
+  if (recomputes(layer)) {
+    Tensor input = slot.take(Slot::input);
+    static_cast<void>(layers_[layer]->forward(micro_batch, std::move(input), slot));
+  }
+  return layers_[layer]->backward(micro_batch, std::move(output_gradient), slot);
+}
+
 void LayerChain::divide_by_count(KindTimes& times) const {
   for (std::size_t kind = 0; kind < layer_kinds; ++kind)
     if (count_[kind] > 0) times[kind] /= count_[kind];
@@ -93,7 +119,10 @@ Tensor LayerChain::hidden_state(const runtime::MicroBatch& micro_batch, float sc
     value = scale * (static_cast<float>(random >> 8U) / 8388608.0F - 1.0F);
   }
   device_.copy_from_host(state.data(), values.data(), state.bytes());
-  return state;
+  if (type_ == DataType::float32) return state;
+  Tensor converted(device_, state.shape(), type_);
+  device_.convert(converted.values(), state.values(), state.elements());
+  return converted;
 }
 
 Tensor LayerChain::first_input(const runtime::MicroBatch& micro_batch) {
@@ -111,6 +140,8 @@ void LayerChain::forward_and_backward(const runtime::MicroBatch& micro_batch, Ca
     if (caches == Caches::cold) {
       device_.synchronize();
       device_.flush_caches();
+      // A layer's time must not contain that another rank takes longer to flush.
+      if (tensor_parallel_.shard.count > 1) tensor_parallel_.group->barrier();
     }
     working_on_ = model_.layer_kind(layers_[i]->index());
     device_.record(*laps_[i].begin);
@@ -118,7 +149,7 @@ void LayerChain::forward_and_backward(const runtime::MicroBatch& micro_batch, Ca
   Tensor hidden = first_input(micro_batch);
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     begin(i);
-    hidden = layers_[i]->forward(micro_batch, std::move(hidden), slots_[i]);
+    hidden = run_forward(i, micro_batch, std::move(hidden));
     device_.record(*laps_[i].end);
   }
   add_laps(forward);
@@ -126,7 +157,7 @@ void LayerChain::forward_and_backward(const runtime::MicroBatch& micro_batch, Ca
   Tensor gradient = last_gradient(micro_batch);
   for (std::size_t i = layers_.size(); i-- > 0;) {
     begin(i);
-    gradient = layers_[i]->backward(micro_batch, std::move(gradient), slots_[i]);
+    gradient = run_backward(i, micro_batch, std::move(gradient));
     slots_[i] = Slot();
     device_.record(*laps_[i].end);
   }
@@ -164,7 +195,7 @@ std::array<KindBytes, layer_kinds> LayerChain::memory_of_a_pass(const runtime::M
     kind.input += (layers_[i]->index() == 0 ? static_cast<double>(micro_batch.token_count()) * sizeof(std::int32_t)
                                             : static_cast<double>(hidden.bytes())) /
                   count_[kind_of(i)];
-    hidden = layers_[i]->forward(micro_batch, std::move(hidden), slots_[i]);
+    hidden = run_forward(i, micro_batch, std::move(hidden));
     device_.synchronize();
     // Alive afterwards: what is kept for backward, and the output.
     const MemoryUse use = device_.memory_use();
@@ -179,7 +210,7 @@ std::array<KindBytes, layer_kinds> LayerChain::memory_of_a_pass(const runtime::M
     working_on_ = model_.layer_kind(layers_[i]->index());
     device_.reset_peak_memory();
     const Bytes before = device_.memory_use().alive;
-    gradient = layers_[i]->backward(micro_batch, std::move(gradient), slots_[i]);
+    gradient = run_backward(i, micro_batch, std::move(gradient));
     device_.synchronize();
     kind.workspace = std::max(kind.workspace, (device_.memory_use().peak - before).value());
     slots_[i] = Slot();

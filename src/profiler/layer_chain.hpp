@@ -1,5 +1,5 @@
-// A model with few blocks on one rank, run like a stage of the trainer, with events between its layers. Internal to
-// the profiler.
+// A model with few blocks on one rank, or on a tensor-parallel group, run like a stage of the trainer, with events
+// between its layers. Internal to the profiler.
 #pragma once
 
 #include <array>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "model/model.hpp"
+#include "plan/plan.hpp"
 #include "runtime/layer.hpp"
 #include "runtime/optimizer.hpp"
 
@@ -47,8 +48,11 @@ class LayerChain {
  public:
   /// The layers of the model that are of one of `kinds`, with at most `blocks` blocks. Several blocks, so that one does
   /// not find its weights in a cache where the trainer would not, and that local and global attention alternate. An
-  /// allocation that fails throws runtime::OutOfMemoryError, here and in all passes.
-  LayerChain(const Model& model, int blocks, std::set<LayerKind> kinds, runtime::Device& device);
+  /// allocation that fails throws runtime::OutOfMemoryError, here and in all passes. The ranks of a tensor-parallel
+  /// group make the same calls; what they wait for each other in a layer's sums is part of the layer's time.
+  LayerChain(const Model& model, int blocks, std::set<LayerKind> kinds, runtime::Device& device,
+             const runtime::TensorParallel& tensor_parallel = {}, Recompute recompute = Recompute::none,
+             runtime::DataType type = runtime::DataType::float32);
 
   /// Cold: the device's caches are flushed before every layer's pass.
   void forward_and_backward(const runtime::MicroBatch& micro_batch, Caches caches, KindTimes& forward,
@@ -57,7 +61,7 @@ class LayerChain {
   KindTimes update();
   /// The same as forward_and_backward(), with an eye on memory instead of the clock.
   std::array<KindBytes, layer_kinds> memory_of_a_pass(const runtime::MicroBatch& micro_batch);
-  /// Own parameters per layer of a kind (a tied head: without the shared matrix).
+  /// Own parameters of this rank per layer of a kind (a tied head: without the shared matrix).
   [[nodiscard]] std::int64_t parameters(LayerKind kind) const;
   [[nodiscard]] bool has(LayerKind kind) const { return count_[index_of(kind)] > 0; }
   /// After an OutOfMemoryError: the layer that asked for memory. forget() frees what the broken pass left.
@@ -66,6 +70,12 @@ class LayerChain {
 
  private:
   [[nodiscard]] std::size_t kind_of(std::size_t layer) const;
+  [[nodiscard]] bool recomputes(std::size_t layer) const;
+  // As runtime::StageLayers does it: under full recomputation a block keeps its input only.
+  [[nodiscard]] runtime::Tensor run_forward(std::size_t layer, const runtime::MicroBatch& micro_batch,
+                                            runtime::Tensor input);
+  [[nodiscard]] runtime::Tensor run_backward(std::size_t layer, const runtime::MicroBatch& micro_batch,
+                                             runtime::Tensor output_gradient);
   void divide_by_count(KindTimes& times) const;
   void add_laps(KindTimes& times);
   /// What the layer before the first one, and the one behind the last, would hand over; empty where there is none.
@@ -82,6 +92,9 @@ class LayerChain {
 
   Model model_;  // with few blocks
   runtime::Device& device_;
+  runtime::TensorParallel tensor_parallel_;
+  Recompute recompute_;
+  runtime::DataType type_;
   std::unique_ptr<runtime::Layer> shared_embedding_;  // that a tied head needs, where it is not in the chain
   std::unique_ptr<runtime::ParameterStorage> shared_storage_;
   std::vector<std::unique_ptr<runtime::Layer>> layers_;

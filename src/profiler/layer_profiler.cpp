@@ -1,6 +1,7 @@
 #include "profiler/layer_profiler.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -56,11 +57,39 @@ int most_ranks_of_a_host(const std::vector<std::vector<int>>& hosts) {
   return static_cast<int>(most);
 }
 
-/// What one number of busy ranks has measured so far, on rank 0.
+/// The ranks of a host that work at once, whole tensor-parallel groups: of a host with fewer ranks, as many groups as
+/// it has.
+std::vector<std::vector<int>> groups_of(const std::vector<int>& host, const Combination& combination) {
+  std::vector<std::vector<int>> groups;
+  const auto degree = static_cast<std::ptrdiff_t>(combination.tensor_parallel);
+  const std::ptrdiff_t count = std::min<std::ptrdiff_t>(combination.busy_ranks, std::ssize(host)) / degree;
+  for (std::ptrdiff_t i = 0; i < count; ++i)
+    groups.emplace_back(host.begin() + i * degree, host.begin() + (i + 1) * degree);
+  return groups;
+}
+
+std::vector<Combination> combinations_of(const LayerSettings& settings, int most_ranks,
+                                         std::vector<Combination>& left_out) {
+  std::set<int> busy_counts(settings.busy_ranks.begin(), settings.busy_ranks.end());
+  if (busy_counts.empty()) busy_counts.insert(most_ranks);
+  std::set<Combination> all;
+  std::set<Combination> not_filled;
+  for (const int busy : busy_counts)
+    for (const int degree : settings.tensor_parallel)
+      for (const Recompute recompute : settings.recompute)
+        if (busy % degree == 0)
+          all.insert({.busy_ranks = busy, .tensor_parallel = degree, .recompute = recompute});
+        else
+          not_filled.insert({.busy_ranks = busy, .tensor_parallel = degree});
+  left_out.assign(not_filled.begin(), not_filled.end());
+  return {all.begin(), all.end()};
+}
+
+/// What one combination has measured so far, on rank 0.
 class Records {
  public:
-  Records(const Model& model, const LayerSettings& settings, int busy_ranks)
-      : model_(model), settings_(settings), busy_ranks_(busy_ranks) {}
+  Records(const Model& model, const LayerSettings& settings, const Combination& combination)
+      : model_(model), settings_(settings), combination_(combination) {}
 
   /// Collective over the workers: the samples of all of them.
   void add(const Batch& batch, const std::vector<std::string>& gpus, runtime::Communicator& workers) {
@@ -154,17 +183,17 @@ class Records {
   [[nodiscard]] LayerKey key_of(int micro_batch, const std::string& gpu) const {
     return {.model = model_.name,
             .gpu = gpu,
-            .precision = Precision::fp32,
-            .recompute = settings_.recompute,
-            .tensor_parallel = settings_.tensor_parallel,
+            .precision = settings_.precision,
+            .recompute = combination_.recompute,
+            .tensor_parallel = combination_.tensor_parallel,
             .micro_batch = micro_batch,
             .sequence_length = settings_.sequence_length,
-            .busy_ranks = busy_ranks_};
+            .busy_ranks = combination_.busy_ranks};
   }
 
   const Model& model_;
   const LayerSettings& settings_;
-  int busy_ranks_;
+  const Combination combination_;
   int batches_ = 0;
   std::map<Series, std::vector<std::vector<double>>> series_;  // samples by batch
   std::map<int, std::array<KindBytes, layer_kinds>> bytes_;    // by micro-batch
@@ -219,16 +248,6 @@ struct DeviceState {
 
 Result<void> check_layers(const Model& model, const LayerSettings& settings, runtime::Communicator& world) {
   SAILOR_CHECK(runtime::check_supported(model));
-  if (settings.tensor_parallel != 1)
-    return fail(ErrorCode::unavailable,
-                fmt::format("--tensor-parallel: {} cannot be measured: the runtime does not split layers yet",
-                            settings.tensor_parallel),
-                "use 1");
-  if (settings.recompute != Recompute::none)
-    return fail(ErrorCode::unavailable,
-                fmt::format("--recompute: '{}' cannot be measured: the runtime does not recompute yet",
-                            to_string(settings.recompute)),
-                "use none");
   if (settings.sequence_length > model.max_sequence_length)
     return fail(ErrorCode::usage, fmt::format("--sequence-length: {} is over the {} tokens that model {} allows",
                                               settings.sequence_length, model.max_sequence_length, model.name));
@@ -237,118 +256,219 @@ Result<void> check_layers(const Model& model, const LayerSettings& settings, run
   if (!some)
     return fail(ErrorCode::usage, fmt::format("--layers: model {} has none of these layers", model.name),
                 "measure block, for example");
-  const int ranks = most_ranks_of_a_host(ranks_by_host(world));
+  const std::vector<std::vector<int>> hosts = ranks_by_host(world);
+  const int ranks = most_ranks_of_a_host(hosts);
+  const std::string are = ranks == 1 ? "is" : "are";
   for (const int busy : settings.busy_ranks)
     if (busy > ranks)
+      return fail(
+          ErrorCode::usage,
+          fmt::format("--busy-ranks: {} ranks cannot be busy on a host: the most there {} {}", busy, are, ranks),
+          fmt::format("start {} ranks per node", busy));
+  std::vector<Combination> left_out;
+  const std::vector<Combination> measured = combinations_of(settings, ranks, left_out);
+  for (const int degree : settings.tensor_parallel) {
+    if (auto divisible = runtime::check_divisible(model, degree); !divisible)
+      return fail(ErrorCode::usage, "--tensor-parallel: " + divisible.error().what, divisible.error().hint);
+    const auto there = static_cast<int>(hosts.front().size());  // rank 0 takes part in all that is measured
+    if (degree > there)
       return fail(ErrorCode::usage,
-                  fmt::format("--busy-ranks: {} ranks cannot be busy on a host: the most there {} {}", busy,
-                              ranks == 1 ? "is" : "are", ranks),
-                  fmt::format("start {} ranks per node", busy));
+                  fmt::format("--tensor-parallel: {} ranks cannot share a layer: a host has {}", degree, there),
+                  fmt::format("start {} ranks per node", degree));
+    if (std::none_of(measured.begin(), measured.end(),
+                     [&](const Combination& combination) { return combination.tensor_parallel == degree; }))
+      return fail(
+          ErrorCode::usage,
+          fmt::format(
+              "--tensor-parallel: groups of {} ranks cannot be made of {} of a host", degree,
+              settings.busy_ranks.size() > 1
+                  ? fmt::format("{} busy ranks", fmt::join(settings.busy_ranks, " or "))
+                  : plural(static_cast<std::size_t>(settings.busy_ranks.empty() ? ranks : settings.busy_ranks.front()),
+                           "busy rank")),
+          fmt::format("use --busy-ranks {}, or another multiple of {}", degree, degree));
+  }
+  const std::vector<std::string> gpus = all_texts(world, settings.gpu);
+  for (const Combination& combination : measured)
+    for (const auto& host : hosts)
+      for (const auto& group : groups_of(host, combination))
+        for (const int rank : group)
+          if (const auto& first = gpus[static_cast<std::size_t>(group.front())];
+              gpus[static_cast<std::size_t>(rank)] != first)
+            return fail(ErrorCode::usage,
+                        fmt::format("--tensor-parallel: ranks {} and {} would share a layer, but are on '{}' and '{}'",
+                                    group.front(), rank, first, gpus[static_cast<std::size_t>(rank)]),
+                        "a tensor-parallel group is of one GPU type: start the ranks of a type side by side");
   return {};
 }
+
+std::vector<Combination> combinations(const LayerSettings& settings, runtime::Communicator& world,
+                                      std::vector<Combination>& left_out) {
+  return combinations_of(settings, most_ranks_of_a_host(ranks_by_host(world)), left_out);
+}
+
+namespace {
+
+/// One combination: batches until all is known as well as asked for.
+class CombinationRun {
+ public:
+  struct Context {
+    const Model& model;
+    const LayerSettings& settings;
+    runtime::Device& device;
+    runtime::Communicator& world;
+    const std::vector<std::vector<int>>& hosts;
+    const std::vector<std::string>& gpus;  ///< of the world
+    const std::function<bool()>& stop_asked;
+  };
+  using Show = std::function<void(double share, Seconds left, const std::string& what)>;
+
+  CombinationRun(const Context& context, const Combination& combination)
+      : records(context.model, context.settings, combination), context_(context), combination_(combination) {
+    for (const auto& host : context.hosts)
+      for (const auto& group : groups_of(host, combination)) {
+        ranks_.insert(ranks_.end(), group.begin(), group.end());
+        const auto mine = std::find(group.begin(), group.end(), context.world.rank());
+        if (mine == group.end()) continue;
+        group_ = group;
+        shard_ = {.index = static_cast<int>(mine - group.begin()), .count = combination.tensor_parallel};
+      }
+    std::sort(ranks_.begin(), ranks_.end());
+    for (const int rank : ranks_) gpus_.push_back(context.gpus[static_cast<std::size_t>(rank)]);
+  }
+
+  Records records;
+
+  /// False when it was interrupted. `show` is called on rank 0.
+  bool run(Seconds budget, DeviceState& state, const Show& show) {
+    runtime::Device& device = context_.device;
+    runtime::Communicator& world = context_.world;
+    device.release_unused_memory();
+    world.barrier();
+    // Reads what is there before any rank takes some of it.
+    const double available = runtime::available_memory().value() / combination_.busy_ranks;
+    world.barrier();
+    if (group_.empty()) return sleep();
+    const std::unique_ptr<runtime::Communicator> workers = world.subgroup(ranks_);
+    std::unique_ptr<runtime::Communicator> group;
+    if (shard_.count > 1) group = world.subgroup(group_);
+    const double wanted = context_.settings.memory_limit.value();
+    double limit = wanted > 0.0 && available > 0.0 ? std::min(wanted, available) : std::max(wanted, available);
+    // The ranks of a group allocate alike: with one limit they fail together, and none waits in vain for another.
+    if (group != nullptr) limit = group->min(limit);
+    device.set_memory_limit(Bytes(limit));
+    const bool finished = work({.shard = shard_, .group = group.get()}, *workers, budget, state, show);
+    device.set_memory_limit(Bytes(0.0));
+    return finished;
+  }
+
+ private:
+  bool sleep() {
+    Verdict verdict = Verdict::more;
+    while (verdict == Verdict::more)
+      verdict = agree_on(context_.stop_asked() ? Verdict::interrupted : Verdict::finished, context_.world);
+    return verdict != Verdict::interrupted;
+  }
+
+  bool work(const runtime::TensorParallel& tensor_parallel, runtime::Communicator& workers, Seconds budget,
+            DeviceState& state, const Show& show) {
+    const LayerSettings& settings = context_.settings;
+    const std::set<int> micro_batches(settings.micro_batches.begin(), settings.micro_batches.end());
+    std::vector<int> sizes(micro_batches.begin(), micro_batches.end());
+    std::map<int, int> passes;  // not shared with other combinations: ranks that sat out would lack it
+    const auto start = Clock::now();
+    Verdict verdict = Verdict::more;
+    for (int number = 0; verdict == Verdict::more; ++number) {
+      const Batch batch = measure_batch(context_.model, sizes,
+                                        {.sequence_length = settings.sequence_length,
+                                         .kinds = settings.kinds,
+                                         .blocks = settings.blocks,
+                                         .tensor_parallel = tensor_parallel,
+                                         .recompute = combination_.recompute,
+                                         .type = runtime::working_type(settings.precision),
+                                         .warm_up = settings.warm_up,
+                                         .samples = settings.samples,
+                                         .cold = settings.cold && number < cold_batches,
+                                         .time_limit = budget * share_of_a_batch},
+                                        passes, context_.device, workers, context_.stop_asked);
+      if (!batch.sizes.empty()) records.add(batch, gpus_, workers);
+      state.add(batch, ranks_, workers);
+      if (batch.out_of_memory) {
+        // What fitted before and does not now is the neighbours' doing, not too large.
+        if (batch.too_large || number == 0) records.add_failure(batch, gpus_, workers);
+        if (batch.too_large)
+          sizes.erase(std::lower_bound(sizes.begin(), sizes.end(), *batch.too_large), sizes.end());
+        else
+          sizes.clear();  // the parameters alone do not fit
+      }
+      const bool more = context_.world.rank() == 0 && is_more_needed(number + 1, sizes.empty(), start, budget, show);
+      verdict = agree_on(batch.interrupted ? Verdict::interrupted
+                         : more            ? Verdict::more
+                                           : Verdict::finished,
+                         context_.world);
+    }
+    return verdict != Verdict::interrupted;
+  }
+
+  /// On rank 0, after so many batches.
+  bool is_more_needed(int batches, bool nothing_fits, Clock::time_point start, Seconds budget, const Show& show) const {
+    const LayerSettings& settings = context_.settings;
+    const double elapsed = seconds_since(start);
+    const double per_batch = elapsed / batches;
+    double worst = 0.0;
+    for (const LayerTime& row : records.times())
+      worst = std::max({worst, row.forward.relative_interval(), row.backward.relative_interval()});
+    const bool met = records.batches() >= fewest_batches_for_the_aim && worst <= settings.interval;
+    const bool late = records.batches() >= fewest_batches && elapsed + per_batch > budget.value();
+    const double needed = batches_needed(worst, settings.interval, records.batches(), budget.value() / per_batch);
+    const double left = std::max(0.0, needed * per_batch - elapsed);
+    std::string what = plural(static_cast<std::size_t>(combination_.busy_ranks), "rank") + " busy";
+    if (settings.tensor_parallel.size() > 1) what += fmt::format(", tensor parallel {}", combination_.tensor_parallel);
+    if (settings.recompute.size() > 1) what += fmt::format(", recompute {}", to_string(combination_.recompute));
+    show(elapsed / (elapsed + left), Seconds(left),
+         fmt::format("{}, batch {}, ±{:.0f}% so far", what, batches, 100.0 * worst));
+    return !nothing_fits && !met && !late;
+  }
+
+  const Context& context_;
+  const Combination combination_;
+  std::vector<int> ranks_;         // of the world, that work
+  std::vector<std::string> gpus_;  // theirs
+  std::vector<int> group_;         // this rank's; empty: it sleeps
+  runtime::Shard shard_;
+};
+
+}  // namespace
 
 Result<MeasuredLayers> measure_layers(const Model& model, const LayerSettings& settings, runtime::Device& device,
                                       runtime::Communicator& world,
                                       const std::function<void(const LayerProgress&)>& show,
                                       const std::function<bool()>& stop_asked) {
   const std::vector<std::vector<int>> hosts = ranks_by_host(world);
-  const std::vector<std::string> gpus_of_world = all_texts(world, settings.gpu);
-  std::set<int> busy_counts(settings.busy_ranks.begin(), settings.busy_ranks.end());
-  if (busy_counts.empty()) busy_counts.insert(most_ranks_of_a_host(hosts));
-  const std::set<int> micro_batches(settings.micro_batches.begin(), settings.micro_batches.end());
+  const std::vector<std::string> gpus = all_texts(world, settings.gpu);
+  std::vector<Combination> left_out;
+  const std::vector<Combination> all = combinations_of(settings, most_ranks_of_a_host(hosts), left_out);
+  const CombinationRun::Context context{model, settings, device, world, hosts, gpus, stop_asked};
+  const double parts = static_cast<double>(all.size());
+  const Seconds budget = settings.time_budget / parts;
 
   MeasuredLayers layers;
   DeviceState state;
-  bool interrupted = false;
   std::string no_memory;  // what did not fit, for the message
-  double part = 0.0;      // numbers of busy ranks that are done
-  for (const int busy : busy_counts) {
-    std::vector<int> ranks;
-    for (const auto& host : hosts)
-      ranks.insert(ranks.end(), host.begin(), host.begin() + std::min<std::ptrdiff_t>(busy, std::ssize(host)));
-    std::sort(ranks.begin(), ranks.end());
-    std::vector<std::string> gpus;
-    for (const int rank : ranks) gpus.push_back(gpus_of_world[static_cast<std::size_t>(rank)]);
-    const bool takes_part = std::binary_search(ranks.begin(), ranks.end(), world.rank());
-
-    device.release_unused_memory();
-    world.barrier();
-    // Reads what is there before any rank takes some of it.
-    const double available = runtime::available_memory().value() / busy;
-    const double limit = settings.memory_limit.value();
-    world.barrier();
-    if (!takes_part) {
-      Verdict verdict = Verdict::more;
-      while (verdict == Verdict::more)
-        verdict = agree_on(stop_asked() ? Verdict::interrupted : Verdict::finished, world);
-      interrupted = verdict == Verdict::interrupted;
-      if (interrupted) break;
-      continue;
-    }
-    device.set_memory_limit(
-        Bytes(limit > 0.0 && available > 0.0 ? std::min(limit, available) : std::max(limit, available)));
-    const std::unique_ptr<runtime::Communicator> workers = world.subgroup(ranks);
-    Records records(model, settings, busy);
-    std::vector<int> sizes(micro_batches.begin(), micro_batches.end());
-    std::map<int, int> passes;  // not shared with other numbers of busy ranks: ranks that sat out would lack it
-    const double budget = settings.time_budget.value() / static_cast<double>(busy_counts.size());
-    const auto start = Clock::now();
-    bool more = true;
-    for (int number = 0; more; ++number) {
-      const Batch batch = measure_batch(model, sizes,
-                                        {.sequence_length = settings.sequence_length,
-                                         .kinds = settings.kinds,
-                                         .blocks = settings.blocks,
-                                         .warm_up = settings.warm_up,
-                                         .samples = settings.samples,
-                                         .cold = settings.cold && number < cold_batches,
-                                         .time_limit = Seconds(budget * share_of_a_batch)},
-                                        passes, device, *workers, stop_asked);
-      if (!batch.sizes.empty()) records.add(batch, gpus, *workers);
-      state.add(batch, ranks, *workers);
-      if (batch.out_of_memory) {
-        // What fitted before and does not now is the neighbours' doing, not too large.
-        if (batch.too_large || number == 0) records.add_failure(batch, gpus, *workers);
-        if (batch.too_large)
-          sizes.erase(std::lower_bound(sizes.begin(), sizes.end(), *batch.too_large), sizes.end());
-        else
-          sizes.clear();  // the parameters alone do not fit
-      }
-      if (world.rank() == 0) {
-        const double elapsed = seconds_since(start);
-        const double per_batch = elapsed / (number + 1);
-        double worst = 0.0;
-        for (const LayerTime& row : records.times())
-          worst = std::max({worst, row.forward.relative_interval(), row.backward.relative_interval()});
-        const bool met = records.batches() >= fewest_batches_for_the_aim && worst <= settings.interval;
-        const bool late = records.batches() >= fewest_batches && elapsed + per_batch > budget;
-        more = !sizes.empty() && !met && !late;
-        const double needed = batches_needed(worst, settings.interval, records.batches(), budget / per_batch);
-        const double left = std::max(0.0, needed * per_batch - elapsed);
-        const double parts = static_cast<double>(busy_counts.size());
-        if (show)
-          show({.share = (part + elapsed / (elapsed + left)) / parts,
-                .left = Seconds(left + (parts - part - 1.0) * budget),
-                .what = fmt::format("{} busy, batch {}, ±{:.0f}% so far",
-                                    plural(static_cast<std::size_t>(busy), "rank"), number + 1, 100.0 * worst)});
-      }
-      const Verdict verdict = agree_on(batch.interrupted           ? Verdict::interrupted
-                                       : world.rank() == 0 && more ? Verdict::more
-                                                                   : Verdict::finished,
-                                       world);
-      more = verdict == Verdict::more;
-      interrupted = verdict == Verdict::interrupted;
-    }
-    device.set_memory_limit(Bytes(0.0));
-    if (interrupted) break;
+  double part = 0.0;      // combinations that are done
+  for (const Combination& combination : all) {
+    CombinationRun run(context, combination);
+    const bool finished = run.run(budget, state, [&](double share, Seconds left, const std::string& what) {
+      if (show) show({.share = (part + share) / parts, .left = left + budget * (parts - part - 1.0), .what = what});
+    });
+    if (!finished) return fail(ErrorCode::failure, "interrupted; nothing was stored");
     ++part;
     if (world.rank() != 0) continue;
-    for (const LayerTime& row : records.times()) layers.times.push_back(row);
-    for (const LayerMemory& row : records.memory())
+    for (const LayerTime& row : run.records.times()) layers.times.push_back(row);
+    for (const LayerMemory& row : run.records.memory())
       if (std::none_of(layers.memory.begin(), layers.memory.end(),
                        [&](const LayerMemory& known) { return known.key == row.key; }))
         layers.memory.push_back(row);
-    for (const OutOfMemory& row : records.out_of_memory) {
+    for (const OutOfMemory& row : run.records.out_of_memory) {
       if (no_memory.empty())
         no_memory = fmt::format("micro-batch {} needs at least {} at the {} but {} are available to a rank",
                                 row.key.micro_batch, format_bytes(row.needed), to_string(row.key.kind),
@@ -356,7 +476,6 @@ Result<MeasuredLayers> measure_layers(const Model& model, const LayerSettings& s
       layers.out_of_memory.push_back(row);
     }
   }
-  if (interrupted) return fail(ErrorCode::failure, "interrupted; nothing was stored");
   if (world.rank() != 0) return layers;
   state.describe(layers);
   if (layers.times.empty())

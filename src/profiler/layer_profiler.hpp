@@ -24,9 +24,10 @@ struct LayerSettings {
   std::vector<int> micro_batches{};  ///< sequences
   int sequence_length = 0;           ///< tokens
   std::set<LayerKind> kinds{LayerKind::embedding, LayerKind::block, LayerKind::final_norm, LayerKind::head};
-  int blocks = 4;  ///< distinct blocks in the chain, at most
-  int tensor_parallel = 1;
-  Recompute recompute = Recompute::none;
+  int blocks = 4;                       ///< distinct blocks in the chain, at most
+  std::vector<int> tensor_parallel{1};  ///< degrees: so many neighbouring ranks of a host run the layers together
+  std::vector<Recompute> recompute{Recompute::none};
+  Precision precision = Precision::fp32;
   int samples = 8;         ///< of one batch, at most
   int warm_up = 2;         ///< rounds of one batch before them
   bool cold = true;        ///< measure with cold caches too
@@ -46,7 +47,21 @@ struct LayerProgress {
   std::string what{};
 };
 
-/// Checks that the model can be run here (kinds of layers, sequence length, options). The same on all ranks.
+/// Ranks that work at once on a host, in tensor-parallel groups, and what their blocks compute again.
+struct Combination {
+  int busy_ranks = 1;  ///< of a host: a multiple of tensor_parallel
+  int tensor_parallel = 1;
+  Recompute recompute = Recompute::none;
+  auto operator<=>(const Combination&) const = default;
+};
+
+/// Collective. All combinations of the settings, in order, but for numbers of busy ranks that groups of a degree do not
+/// fill: those, with Recompute::none, are in `left_out`.
+std::vector<Combination> combinations(const LayerSettings& settings, runtime::Communicator& world,
+                                      std::vector<Combination>& left_out);
+
+/// Collective. Checks that the model can be run here (kinds of layers, sequence length, options). The same on all
+/// ranks.
 Result<void> check_layers(const Model& model, const LayerSettings& settings, runtime::Communicator& world);
 
 struct MeasuredLayers {
@@ -58,10 +73,11 @@ struct MeasuredLayers {
   double slowdown = 0.0;
 };
 
-/// Measurements on rank 0, statistics pooled over the ranks that have the same `gpu`; empty on other ranks. Batches,
-/// each with a new chain, until every interval is as narrow as asked for or the time is spent. A micro-batch that does
-/// not fit on some rank is left out with all larger ones, and is a row of out_of_memory. Errors, on rank 0: nothing
-/// fitted; `stop_asked` was true on some rank (the same on all ranks then).
+/// Measurements on rank 0, statistics pooled over the ranks that have the same `gpu`; empty on other ranks. The
+/// combinations are measured one after the other and share the time. Of each, batches, each with a new chain, until
+/// every interval is as narrow as asked for or the time is spent. The times of a tensor-parallel group contain its
+/// sums. A micro-batch that does not fit on some rank is left out with all larger ones, and is a row of out_of_memory.
+/// Errors, on rank 0: nothing fitted; `stop_asked` was true on some rank (the same on all ranks then).
 Result<MeasuredLayers> measure_layers(const Model& model, const LayerSettings& settings, runtime::Device& device,
                                       runtime::Communicator& world,
                                       const std::function<void(const LayerProgress&)>& show,

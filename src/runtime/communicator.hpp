@@ -17,6 +17,7 @@
 
 #include "core/units.hpp"
 #include "runtime/sharding.hpp"
+#include "runtime/values.hpp"
 
 namespace sailor::runtime {
 
@@ -61,19 +62,20 @@ class Communicator {
     receive_later(data, bytes, from, kind)->wait();
   }
 
-  // ---- Collectives: every rank calls them in the same order, with the same counts.
+  // ---- Collectives: every rank calls them in the same order, with the same counts and types.
+  // Sums of bfloat16 are made two at a time, each rounded to the nearest. All ranks get the same bits.
   /// data = sum over ranks, in place.
-  virtual void all_reduce_sum(float* data, std::int64_t count) = 0;
+  virtual void all_reduce_sum(Values data, std::int64_t count) = 0;
   /// The same while the ranks do something else. Such calls and blocking ones on one communicator match in the order
   /// in which they are made.
-  [[nodiscard]] virtual std::unique_ptr<Request> all_reduce_sum_later(float* data, std::int64_t count) = 0;
+  [[nodiscard]] virtual std::unique_ptr<Request> all_reduce_sum_later(Values data, std::int64_t count) = 0;
   /// data = largest over ranks, in place.
   virtual void all_reduce_max(float* data, std::int64_t count) = 0;
   // An array of `count` values in size() slices: that of rank i is cut(count, {i, size()}) (sharding.hpp).
   /// Every rank has its slice of data in place; afterwards all slices.
-  virtual void all_gather(float* data, std::int64_t count) = 0;
+  virtual void all_gather(Values data, std::int64_t count) = 0;
   /// Slice rank() of data = sum over ranks; the other slices are undefined afterwards.
-  virtual void reduce_scatter_sum(float* data, std::int64_t count) = 0;
+  virtual void reduce_scatter_sum(Values data, std::int64_t count) = 0;
   virtual void broadcast(void* data, std::size_t bytes, int root) = 0;
   virtual void barrier() = 0;
   /// A barrier for ranks that may wait long and must leave the cores to others: sleeps between looks, up to 1 ms.

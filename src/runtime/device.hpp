@@ -1,5 +1,9 @@
 // What the training runtime needs of a processor: memory with accounting, copies, and the operations of a
-// transformer in fp32.
+// transformer.
+//
+// Activations, their gradients and weights are Values: float32 or bfloat16, those of one call all of one type unless it
+// says otherwise. All arithmetic is in float32; what is stored as bfloat16 is rounded to the nearest, ties to even.
+// Statistics, losses, gradients of parameters and the optimizer's state are float32.
 //
 // Pointers are device memory unless a name says `host`. Matrices are row-major and dense unless a leading
 // dimension is given. Operations may be queued and return early; they run in the order they were asked for,
@@ -15,6 +19,7 @@
 
 #include "core/units.hpp"
 #include "runtime/sharding.hpp"
+#include "runtime/values.hpp"
 
 namespace sailor::runtime {
 
@@ -118,6 +123,8 @@ class Device {
   virtual void copy_from_host(void* to, const void* host, std::size_t bytes) = 0;
   virtual void copy_to_host(void* host, const void* from, std::size_t bytes) = 0;
   virtual void zero(void* memory, std::size_t bytes) = 0;
+  /// to = from, of any two types.
+  virtual void convert(Values to, ConstValues from, std::int64_t count) = 0;
   virtual void synchronize() = 0;
 
   // ---- Measuring
@@ -133,14 +140,14 @@ class Device {
   [[nodiscard]] virtual double clock_hz() const = 0;
 
   // ---- Linear algebra
-  virtual void matmul(const MatrixProduct& product, const float* a, const float* b, float* c) = 0;
+  /// A and B have one type, C may have another: gradients of bfloat16 weights are added up in float32.
+  virtual void matmul(const MatrixProduct& product, ConstValues a, ConstValues b, Values c) = 0;
   /// values (rows, width) += bias (width)
-  virtual void add_bias(float* values, const float* bias, std::int64_t rows, std::int64_t width) = 0;
+  virtual void add_bias(Values values, ConstValues bias, std::int64_t rows, std::int64_t width) = 0;
   /// bias_gradient (width) += column sums of gradient (rows, width)
-  virtual void add_bias_gradient(float* bias_gradient, const float* gradient, std::int64_t rows,
-                                 std::int64_t width) = 0;
+  virtual void add_bias_gradient(float* bias_gradient, ConstValues gradient, std::int64_t rows, std::int64_t width) = 0;
   /// to += from
-  virtual void add(float* to, const float* from, std::int64_t count) = 0;
+  virtual void add(Values to, ConstValues from, std::int64_t count) = 0;
   /// values *= factor
   virtual void scale(float* values, float factor, std::int64_t count) = 0;
   /// The sum of squares, in fp64. Waits for it.
@@ -149,86 +156,86 @@ class Device {
   // ---- Normalisation
   /// output = (input - mean) · reciprocal_deviation · weight + bias, per row; output may be input.
   /// mean and reciprocal_deviation (rows) are written for the backward pass.
-  virtual void layer_norm_forward(const NormShape& shape, const float* input, const float* weight, const float* bias,
-                                  float* output, float* mean, float* reciprocal_deviation) = 0;
+  virtual void layer_norm_forward(const NormShape& shape, ConstValues input, ConstValues weight, ConstValues bias,
+                                  Values output, float* mean, float* reciprocal_deviation) = 0;
   /// `gradient` (rows, width) is the gradient of the output on entry and of the input on return.
   /// weight_gradient and bias_gradient (width) are added to.
-  virtual void layer_norm_backward(const NormShape& shape, const float* input, const float* mean,
-                                   const float* reciprocal_deviation, const float* weight, float* gradient,
+  virtual void layer_norm_backward(const NormShape& shape, ConstValues input, const float* mean,
+                                   const float* reciprocal_deviation, ConstValues weight, Values gradient,
                                    float* weight_gradient, float* bias_gradient) = 0;
   /// RMSNorm (Zhang & Sennrich 2019): output = input · reciprocal_rms · weight per row, with reciprocal_rms =
   /// 1 / sqrt(mean of squares + epsilon), which is written for the backward pass (rows); output may be input.
-  virtual void rms_norm_forward(const NormShape& shape, const float* input, const float* weight, float* output,
+  virtual void rms_norm_forward(const NormShape& shape, ConstValues input, ConstValues weight, Values output,
                                 float* reciprocal_rms) = 0;
   /// `gradient` as in layer_norm_backward; weight_gradient (width) is added to.
-  virtual void rms_norm_backward(const NormShape& shape, const float* input, const float* reciprocal_rms,
-                                 const float* weight, float* gradient, float* weight_gradient) = 0;
+  virtual void rms_norm_backward(const NormShape& shape, ConstValues input, const float* reciprocal_rms,
+                                 ConstValues weight, Values gradient, float* weight_gradient) = 0;
 
   // ---- Activation functions
   /// values = max(values, 0)
-  virtual void relu_forward(float* values, std::int64_t count) = 0;
+  virtual void relu_forward(Values values, std::int64_t count) = 0;
   /// gradient = 0 where output = 0
-  virtual void relu_backward(const float* output, float* gradient, std::int64_t count) = 0;
+  virtual void relu_backward(ConstValues output, Values gradient, std::int64_t count) = 0;
   /// output = gelu(input), in the tanh approximation that GPT-2 and GPT-Neo use ("gelu_new").
-  virtual void gelu_forward(const float* input, float* output, std::int64_t count) = 0;
+  virtual void gelu_forward(ConstValues input, Values output, std::int64_t count) = 0;
   /// gradient *= gelu'(input_to_output); then input_to_output = gelu(input_to_output): the output is needed for
   /// weight gradients and costs next to nothing here, so that forward need not keep it.
-  virtual void gelu_backward(float* input_to_output, float* gradient, std::int64_t count) = 0;
+  virtual void gelu_backward(Values input_to_output, Values gradient, std::int64_t count) = 0;
   /// output (rows, width) = silu(gate) · up, of input (rows, [gate | up]) with `width` values each (Shazeer 2020).
-  virtual void swiglu_forward(const float* input, float* output, std::int64_t rows, std::int64_t width) = 0;
+  virtual void swiglu_forward(ConstValues input, Values output, std::int64_t rows, std::int64_t width) = 0;
   /// input (rows, 2 · width) becomes its gradient, and the gradient of the output (rows, width) becomes the output,
   /// which is needed for weight gradients.
-  virtual void swiglu_backward(float* input_to_gradient, float* gradient_to_output, std::int64_t rows,
+  virtual void swiglu_backward(Values input_to_gradient, Values gradient_to_output, std::int64_t rows,
                                std::int64_t width) = 0;
 
   // ---- Attention
   /// Rotary position embedding (Su et al. 2021) of the queries and keys in projected (tokens, projected_width), in the
   /// layout of Hugging Face's LLaMA: values i and i + head_width / 2 of a head are turned by the angle
   /// position · base^(-2i / head_width). `inverse` turns back: for gradients.
-  virtual void rotary(const AttentionShape& shape, double base, bool inverse, float* projected) = 0;
+  virtual void rotary(const AttentionShape& shape, double base, bool inverse, Values projected) = 0;
   /// projected (tokens, projected_width) -> output (tokens, width). log_sum (tokens, heads) is written for the backward
   /// pass: the logarithm of each softmax denominator.
-  virtual void attention_forward(const AttentionShape& shape, const float* projected, float* output,
-                                 float* log_sum) = 0;
+  virtual void attention_forward(const AttentionShape& shape, ConstValues projected, Values output, float* log_sum) = 0;
   /// Writes projected_gradient (tokens, projected_width).
-  virtual void attention_backward(const AttentionShape& shape, const float* projected, const float* output,
-                                  const float* log_sum, const float* output_gradient, float* projected_gradient) = 0;
+  virtual void attention_backward(const AttentionShape& shape, ConstValues projected, ConstValues output,
+                                  const float* log_sum, ConstValues output_gradient, Values projected_gradient) = 0;
 
   // ---- Embedding and loss
   /// output (count, width) = rows `tokens` of a table of which `table` is rows [rows.first, rows.last); tokens outside
   /// get zeros.
-  virtual void gather_rows(const float* table, const Range& rows, const std::int32_t* tokens, std::int64_t count,
-                           std::int64_t width, float* output) = 0;
+  virtual void gather_rows(ConstValues table, const Range& rows, const std::int32_t* tokens, std::int64_t count,
+                           std::int64_t width, Values output) = 0;
   /// rows `tokens` of table_gradient += gradient (count, width); those of tokens outside `rows` are left out.
   virtual void scatter_add_rows(float* table_gradient, const Range& rows, const std::int32_t* tokens,
-                                std::int64_t count, std::int64_t width, const float* gradient) = 0;
+                                std::int64_t count, std::int64_t width, ConstValues gradient) = 0;
   /// values (repeats, count) += table (count); for learned positions count = sequence_length · hidden.
-  virtual void add_repeated(float* values, const float* table, std::int64_t repeats, std::int64_t count) = 0;
+  virtual void add_repeated(Values values, ConstValues table, std::int64_t repeats, std::int64_t count) = 0;
   /// table_gradient (count) += sum over repeats of gradient (repeats, count)
-  virtual void add_repeated_gradient(float* table_gradient, const float* gradient, std::int64_t repeats,
+  virtual void add_repeated_gradient(float* table_gradient, ConstValues gradient, std::int64_t repeats,
                                      std::int64_t count) = 0;
   /// logits (rows, classes) become their gradient, times `gradient_scale`; *loss_sum += the sum of the rows'
   /// cross-entropies (natural logarithm, not scaled).
-  virtual void softmax_cross_entropy(float* logits_to_gradient, const std::int32_t* targets, std::int64_t rows,
+  virtual void softmax_cross_entropy(Values logits_to_gradient, const std::int32_t* targets, std::int64_t rows,
                                      std::int64_t classes, float gradient_scale, double* loss_sum) = 0;
   // The same in three steps where this device has only classes [first, last) of the logits (rows, last - first):
   // maxima are to be made those of all classes between the first and the second, sums and target_logits summed over
   // the devices between the second and the third.
   /// maxima (rows) = largest of each row of values (rows, width)
-  virtual void row_maxima(const float* values, std::int64_t rows, std::int64_t width, float* maxima) = 0;
+  virtual void row_maxima(ConstValues values, std::int64_t rows, std::int64_t width, float* maxima) = 0;
   /// logits become exp(logit - maximum); sums (rows) = their sums; target_logits (rows) = logit of the target -
   /// maximum, or 0 where it is on another device.
-  virtual void softmax_sums(float* logits_to_exponentials, const float* maxima, const Range& classes,
+  virtual void softmax_sums(Values logits_to_exponentials, const float* maxima, const Range& classes,
                             const std::int32_t* targets, std::int64_t rows, float* sums, float* target_logits) = 0;
   /// Exponentials become the gradient of the logits, times `gradient_scale`; *loss_sum += the sum of the rows'
   /// cross-entropies, whole on every device.
-  virtual void softmax_gradient(float* exponentials_to_gradient, const float* sums, const float* target_logits,
+  virtual void softmax_gradient(Values exponentials_to_gradient, const float* sums, const float* target_logits,
                                 const Range& classes, const std::int32_t* targets, std::int64_t rows,
                                 float gradient_scale, double* loss_sum) = 0;
 
   // ---- Optimizer
+  /// Steps `value` by `gradient`. Where `rounded` is not null it becomes the new value: bfloat16 weights to work with.
   virtual void adamw(const AdamWStep& step, float* value, const float* gradient, float* first_moment,
-                     float* second_moment, std::int64_t count) = 0;
+                     float* second_moment, std::int64_t count, Values rounded = nullptr) = 0;
 };
 
 }  // namespace sailor::runtime

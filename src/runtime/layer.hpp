@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "core/error.hpp"
@@ -63,10 +64,24 @@ struct TensorParallel {
                                   ///< layers are only declared, not run
 };
 
+/// Where a layer is built.
+struct LayerContext {
+  Device& device;
+  /// For a tied head on the same rank as the embedding: the embedding's matrix, which the head then uses and adds
+  /// its gradients to. Null: a tied head makes its own copy (as on the last of several stages).
+  Parameter* token_embedding = nullptr;
+  TensorParallel tensor_parallel{};
+  /// selective: a block runs its attention again in the backward pass instead of keeping its output (Korthikanti et al.
+  /// 2022). Full recomputation is not the layers' business but that of StageLayers.
+  Recompute recompute = Recompute::none;
+  /// Of activations, of their gradients and of parameters' values.
+  DataType type = DataType::float32;
+};
+
 class Layer {
  public:
-  Layer(Device& device, int index, const TensorParallel& tensor_parallel = {})
-      : device_(device), index_(index), tensor_parallel_(tensor_parallel) {}
+  Layer(const LayerContext& context, int index)
+      : device_(context.device), index_(index), tensor_parallel_(context.tensor_parallel), type_(context.type) {}
   virtual ~Layer() = default;
   Layer(const Layer&) = delete;
   Layer& operator=(const Layer&) = delete;
@@ -97,6 +112,8 @@ class Layer {
   [[nodiscard]] Device& device() { return device_; }
   [[nodiscard]] const Shard& shard() const { return tensor_parallel_.shard; }
   [[nodiscard]] bool is_divided() const { return shard().count > 1; }
+  /// For activations and their gradients. Contents are undefined.
+  [[nodiscard]] Tensor make_activation(Shape shape) { return {device_, std::move(shape), type_}; }
   /// values = sum over the tensor-parallel group; nothing where that is this rank alone.
   void sum_over_group(Tensor& values);
   /// The group, where there is one.
@@ -104,37 +121,31 @@ class Layer {
 
   // Linear maps: output = input · weightᵀ + bias with weight (out, in) as in PyTorch, or input · weight + bias where
   // it is stored (in, out). `bias` may be null.
-  void linear_forward(const float* input, const Parameter& weight, const Parameter* bias, std::int64_t tokens,
-                      float* output, bool accumulate = false);
+  void linear_forward(ConstValues input, const Parameter& weight, const Parameter* bias, std::int64_t tokens,
+                      Values output, bool accumulate = false);
   /// Gradients of weight and bias from the map's input and the gradient of its output.
-  void linear_backward_parameters(const float* input, const float* output_gradient, Parameter& weight, Parameter* bias,
+  void linear_backward_parameters(ConstValues input, ConstValues output_gradient, Parameter& weight, Parameter* bias,
                                   std::int64_t tokens);
-  void linear_backward_input(const float* output_gradient, const Parameter& weight, std::int64_t tokens,
-                             float* input_gradient);
+  void linear_backward_input(ConstValues output_gradient, const Parameter& weight, std::int64_t tokens,
+                             Values input_gradient);
 
  private:
   Device& device_;
   int index_;
   TensorParallel tensor_parallel_;
+  DataType type_;
   std::vector<Parameter> parameters_;
-};
-
-/// Where a layer is built.
-struct LayerContext {
-  Device& device;
-  /// For a tied head on the same rank as the embedding: the embedding's matrix, which the head then uses and adds
-  /// its gradients to. Null: a tied head makes its own copy (as on the last of several stages).
-  Parameter* token_embedding = nullptr;
-  TensorParallel tensor_parallel{};
-  /// selective: a block runs its attention again in the backward pass instead of keeping its output (Korthikanti et al.
-  /// 2022). Full recomputation is not the layers' business but that of StageLayers.
-  Recompute recompute = Recompute::none;
 };
 
 /// Layer `index` of the model (0 embedding, 1.. blocks, perhaps a final norm, then the head; Model::layer_kind()). The
 /// model must have passed check_supported(), and check_divisible() by shard.count. Allocates nothing on the device: the
 /// parameters of any shard can be asked for without their memory.
 std::unique_ptr<Layer> make_layer(const Model& model, int index, const LayerContext& context);
+
+/// What layers compute with under that precision. (TF32 is how GPUs multiply float32 matrices.)
+constexpr DataType working_type(Precision precision) {
+  return precision == Precision::bf16 ? DataType::bfloat16 : DataType::float32;
+}
 
 /// The embedding's matrix, for the head of the same rank.
 Parameter& token_embedding(Layer& embedding);

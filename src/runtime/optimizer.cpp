@@ -22,6 +22,24 @@ AdamW::AdamW(Device& device, ParameterStorage& parameters, const std::vector<Ran
     *tensor = Tensor(device_, {moments});
     device_.zero(tensor->data(), tensor->bytes());
   }
+  if (parameters.type() == DataType::float32) return;
+  master_values_ = Tensor(device_, {moments});
+  for (const Part& part : parts_)
+    device_.convert(master_values_.floats() + part.moment, parameters.parameters()[part.parameter]->value + part.first,
+                    part.count);
+}
+
+void AdamW::initialize(std::uint64_t seed) {
+  if (master_values_.empty()) return;
+  std::vector<float> values;
+  const Parameter* initialized = nullptr;
+  for (const Part& part : parts_) {
+    const Parameter* const parameter = parameters_.parameters()[part.parameter];
+    if (parameter != initialized) values = initial_values(*parameter, seed);
+    initialized = parameter;
+    device_.copy_from_host(master_values_.floats() + part.moment, values.data() + part.first,
+                           bytes_of(DataType::float32, part.count));
+  }
 }
 
 void AdamW::step(const AdamWStep& step) {
@@ -29,8 +47,11 @@ void AdamW::step(const AdamWStep& step) {
     const Parameter& parameter = *parameters_.parameters()[part.parameter];
     AdamWStep own = step;
     if (!parameter.decays) own.weight_decay = 0.0f;
-    device_.adamw(own, parameter.value + part.first, parameter.gradient + part.first,
-                  first_moments_.floats() + part.moment, second_moments_.floats() + part.moment, part.count);
+    const Values value = parameter.value + part.first;
+    const bool is_master = master_values_.empty();
+    device_.adamw(own, is_master ? value.floats() : master_values_.floats() + part.moment,
+                  parameter.gradient + part.first, first_moments_.floats() + part.moment,
+                  second_moments_.floats() + part.moment, part.count, is_master ? Values(nullptr) : value);
   }
 }
 

@@ -1,9 +1,12 @@
 #include "runtime/parameters.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <numeric>
+#include <stdexcept>
 
+#include "runtime/bfloat16.hpp"
 #include "runtime/layer.hpp"
 
 namespace sailor::runtime {
@@ -76,12 +79,13 @@ ParameterStorage::ParameterStorage(Device& device, std::vector<Parameter*> param
     : device_(device), parameters_(std::move(parameters)) {
   offsets_.push_back(0);
   for (const Parameter* parameter : parameters_) offsets_.push_back(offsets_.back() + padded(parameter->elements()));
-  for (Tensor* tensor : {&values_, &gradients_}) {
-    *tensor = Tensor(device_, {offsets_.back()});
-    device_.zero(tensor->data(), tensor->bytes());
-  }
+  const DataType type = parameters_.empty() ? DataType::float32 : parameters_.front()->value.type;
+  values_ = Tensor(device_, {offsets_.back()}, type);
+  gradients_ = Tensor(device_, {offsets_.back()});
+  for (Tensor* tensor : {&values_, &gradients_}) device_.zero(tensor->data(), tensor->bytes());
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    parameters_[i]->value = values_.floats() + offsets_[i];
+    if (parameters_[i]->value.type != type) throw std::logic_error("parameters of one storage have different types");
+    parameters_[i]->value = values_.values() + offsets_[i];
     parameters_[i]->gradient = gradients_.floats() + offsets_[i];
   }
 }
@@ -89,8 +93,20 @@ ParameterStorage::ParameterStorage(Device& device, std::vector<Parameter*> param
 void ParameterStorage::initialize(std::uint64_t seed) {
   for (const Parameter* parameter : parameters_) {
     const std::vector<float> values = initial_values(*parameter, seed);
-    device_.copy_from_host(parameter->value, values.data(), values.size() * sizeof(float));
+    set_values(*parameter, 0, values.data(), std::ssize(values));
   }
+}
+
+void ParameterStorage::set_values(const Parameter& parameter, std::int64_t first, const float* host,
+                                  std::int64_t count) {
+  const Values to = parameter.value + first;
+  if (to.is_float32()) {
+    device_.copy_from_host(to.data, host, bytes_of(to.type, count));
+    return;
+  }
+  std::vector<std::uint16_t> rounded(static_cast<std::size_t>(count));
+  std::transform(host, host + count, rounded.begin(), to_bfloat16);
+  device_.copy_from_host(to.data, rounded.data(), bytes_of(to.type, count));
 }
 
 void ParameterStorage::zero_gradients() { device_.zero(gradients_.data(), gradients_.bytes()); }

@@ -29,7 +29,8 @@ struct Parameter {
   float deviation = 0.0f;  ///< of `normal`
   bool decays = false;     ///< weight decay applies: matrices only, not biases and norms
 
-  float* value = nullptr;
+  /// What the layers compute with, in their type. Null before a ParameterStorage was made.
+  Values value = nullptr;
   float* gradient = nullptr;
 
   [[nodiscard]] std::int64_t elements() const { return element_count(shape); }
@@ -52,14 +53,18 @@ constexpr std::int64_t padded(std::int64_t elements) { return (elements + 15) / 
 
 class Layer;
 
-/// Memory of the parameters of `layers`, which must outlive it. A part of 16 floats is padded, and the padding
-/// stays zero, so that copies of a layer have the same layout on every rank.
+/// Memory of the parameters of `layers`, which must outlive it: values in the type that the parameters name (one for
+/// all), gradients in float32. A part of 16 elements is padded, and the padding stays zero, so that copies of a layer
+/// have the same layout on every rank.
 class ParameterStorage {
  public:
   ParameterStorage(Device& device, const std::vector<Layer*>& layers);
   ParameterStorage(Device& device, std::vector<Parameter*> parameters);
 
+  /// To initial_values(), rounded to the type.
   void initialize(std::uint64_t seed);
+  /// Elements [first, first + count) of a parameter of this storage become those of the host, rounded to the type.
+  void set_values(const Parameter& parameter, std::int64_t first, const float* host, std::int64_t count);
   void zero_gradients();
 
   [[nodiscard]] const std::vector<Parameter*>& parameters() const { return parameters_; }
@@ -68,7 +73,8 @@ class ParameterStorage {
   /// Offset of the first element of parameter `index` in the contiguous arrays; index = size() gives the end.
   [[nodiscard]] std::int64_t offset(std::size_t index) const { return offsets_[index]; }
   [[nodiscard]] std::int64_t size() const { return offsets_.back(); }  ///< with padding
-  [[nodiscard]] float* values() { return values_.floats(); }
+  [[nodiscard]] DataType type() const { return values_.type(); }       ///< of values
+  [[nodiscard]] Values values() { return values_.values(); }
   [[nodiscard]] float* gradients() { return gradients_.floats(); }
 
  private:

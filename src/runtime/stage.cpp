@@ -12,13 +12,14 @@ sailor::Stage undivided(LayerRange range) {
 
 }  // namespace
 
-StageLayers::StageLayers(const Model& model, LayerRange range, Device& device, AfterLayer after_layer)
-    : StageLayers(model, undivided(range), {}, device, std::move(after_layer)) {}
+StageLayers::StageLayers(const Model& model, LayerRange range, Device& device, DataType type, AfterLayer after_layer)
+    : StageLayers(model, undivided(range), {}, device, type, std::move(after_layer)) {}
 
 StageLayers::StageLayers(const Model& model, const Stage& stage, const TensorParallel& tensor_parallel, Device& device,
-                         AfterLayer after_layer)
+                         DataType type, AfterLayer after_layer)
     : model_(model), recompute_(stage.recompute), after_layer_(std::move(after_layer)) {
-  LayerContext context{.device = device, .tensor_parallel = tensor_parallel, .recompute = stage.recompute};
+  LayerContext context{
+      .device = device, .tensor_parallel = tensor_parallel, .recompute = stage.recompute, .type = type};
   std::vector<Layer*> layers;
   for (int chunk = 0; chunk < stage.chunks(); ++chunk) {
     std::vector<std::unique_ptr<Layer>>& held = chunks_.emplace_back();

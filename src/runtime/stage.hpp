@@ -24,9 +24,10 @@ class StageLayers {
   /// All chunks of `stage`. Under full recomputation a block keeps its input only and runs forward again before it runs
   /// backward.
   StageLayers(const Model& model, const Stage& stage, const TensorParallel& tensor_parallel, Device& device,
-              AfterLayer after_layer = {});
+              DataType type = DataType::float32, AfterLayer after_layer = {});
   /// One chunk of layers that are not divided.
-  StageLayers(const Model& model, LayerRange range, Device& device, AfterLayer after_layer = {});
+  StageLayers(const Model& model, LayerRange range, Device& device, DataType type = DataType::float32,
+              AfterLayer after_layer = {});
 
   /// Runs micro-batch `index` forward through a chunk. `input` is empty for the model's first chunk; returns an empty
   /// tensor for its last.

@@ -8,12 +8,9 @@
 
 #include "core/units.hpp"
 #include "runtime/device.hpp"
+#include "runtime/values.hpp"
 
 namespace sailor::runtime {
-
-enum class DataType { float32, float64, int32 };
-
-constexpr std::size_t size_of(DataType type) { return type == DataType::float64 ? 8 : 4; }
 
 using Shape = std::vector<std::int64_t>;
 
@@ -51,10 +48,13 @@ class Tensor {
   [[nodiscard]] const Shape& shape() const { return shape_; }
   [[nodiscard]] DataType type() const { return type_; }
   [[nodiscard]] std::int64_t elements() const { return device_ == nullptr ? 0 : element_count(shape_); }
-  [[nodiscard]] std::size_t bytes() const { return static_cast<std::size_t>(elements()) * size_of(type_); }
+  [[nodiscard]] std::size_t bytes() const { return bytes_of(type_, elements()); }
 
   [[nodiscard]] void* data() { return data_; }
   [[nodiscard]] const void* data() const { return data_; }
+  /// Of float32 or bfloat16.
+  [[nodiscard]] Values values() { return {data_, type_}; }
+  [[nodiscard]] ConstValues values() const { return {data_, type_}; }
   // The type is the caller's to know; nothing is converted.
   [[nodiscard]] float* floats() { return static_cast<float*>(data_); }
   [[nodiscard]] const float* floats() const { return static_cast<const float*>(data_); }

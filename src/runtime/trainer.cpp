@@ -64,6 +64,7 @@ Trainer::Trainer(const Plan& plan, const Model& model, const TrainerSettings& se
       device_(device),
       world_(world),
       samples_(samples),
+      type_(working_type(plan.job.precision)),
       map_(plan, model, device),
       role_(map_.roles()[static_cast<std::size_t>(world.rank())]),
       timeline_(role_) {
@@ -82,7 +83,7 @@ Trainer::Trainer(const Plan& plan, const Model& model, const TrainerSettings& se
     group_ = world.subgroup(ranks);
     tensor_parallel_.group = group_.get();
   }
-  stage_ = std::make_unique<StageLayers>(model, stage, tensor_parallel_, device,
+  stage_ = std::make_unique<StageLayers>(model, stage, tensor_parallel_, device, type_,
                                          [this](int layer, Pass pass) { after_layer(layer, pass); });
   if (samples != nullptr) stage_->parameters().initialize(settings.seed);
   reducer_ = std::make_unique<GradientReducer>(
@@ -91,6 +92,7 @@ Trainer::Trainer(const Plan& plan, const Model& model, const TrainerSettings& se
           .sharding = plan.optimizer_sharding, .overlap = settings.overlap_reduction, .timeline = &timeline_},
       world, device, stage_->parameters());
   optimizer_ = std::make_unique<AdamW>(device, stage_->parameters(), reducer_->owned());
+  if (samples != nullptr) optimizer_->initialize(settings.seed);
   loss_sum_ = Tensor(device, {1}, DataType::float64);
 }
 
@@ -235,15 +237,16 @@ void Trainer::post_receive(std::size_t step) {
   const bool forward = steps_[step].pass == Pass::forward;
   const Neighbour& from = (forward ? before_ : behind_)[static_cast<std::size_t>(steps_[step].chunk)];
   if (from.first_rank < 0) return;
-  incoming_.data = Tensor(device_, {std::int64_t{micro_batch_} * plan_.job.sequence_length, model_.boundary_width()});
+  incoming_.data =
+      Tensor(device_, {std::int64_t{micro_batch_} * plan_.job.sequence_length, model_.boundary_width()}, type_);
   const std::int64_t count = incoming_.data.elements();
   const Range mine = cut(count, tensor_parallel_.shard);
   for (int index = 0; index < from.degree; ++index) {
     const Range part = overlap(mine, cut(count, {index, from.degree}));
     if (part.size() <= 0) continue;
-    incoming_.requests.push_back(world_.receive_later(
-        incoming_.data.floats() + part.first, static_cast<std::size_t>(part.size()) * sizeof(float),
-        from.first_rank + index, forward ? MessageKind::activation : MessageKind::gradient));
+    incoming_.requests.push_back(world_.receive_later((incoming_.data.values() + part.first).data,
+                                                      bytes_of(type_, part.size()), from.first_rank + index,
+                                                      forward ? MessageKind::activation : MessageKind::gradient));
   }
   incoming_.gather = tensor_parallel_.shard.count > 1;
 }
@@ -255,7 +258,7 @@ Tensor Trainer::received(const ScheduleStep& step) {
   for (const auto& request : incoming_.requests) request->wait();
   incoming_.requests.clear();
   if (std::exchange(incoming_.gather, false))
-    tensor_parallel_.group->all_gather(incoming_.data.floats(), incoming_.data.elements());
+    tensor_parallel_.group->all_gather(incoming_.data.values(), incoming_.data.elements());
   return std::move(incoming_.data);
 }
 
@@ -271,8 +274,7 @@ void Trainer::send(Tensor data, const Neighbour& to, const ScheduleStep& step) {
   for (int index = 0; index < to.degree; ++index) {
     const Range part = overlap(mine, cut(count, {index, to.degree}));
     if (part.size() <= 0) continue;
-    transfer.requests.push_back(world_.send_later(data.floats() + part.first,
-                                                  static_cast<std::size_t>(part.size()) * sizeof(float),
+    transfer.requests.push_back(world_.send_later((data.values() + part.first).data, bytes_of(type_, part.size()),
                                                   to.first_rank + index, kind));
   }
   transfer.data = std::move(data);

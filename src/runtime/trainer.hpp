@@ -3,7 +3,8 @@
 //
 // An iteration: zero gradients; the micro-batches in the order of the schedule, while activations and gradients cross
 // stages; sums of gradients over replicas, which begin in the last backward passes; the norm of all gradients; AdamW;
-// agreement on the loss. The plan changes how fast that goes, never what comes out (but for the order of fp32 sums).
+// agreement on the loss. The plan changes how fast that goes, never what comes out (but for the order of sums and where
+// they are rounded).
 #pragma once
 
 #include <cstdint>
@@ -132,6 +133,7 @@ class Trainer {
   Device& device_;
   Communicator& world_;
   const Samples* samples_;
+  DataType type_;  // of what crosses stages
   ParameterMap map_;
   RankRole role_;
   TimelineRecorder timeline_;

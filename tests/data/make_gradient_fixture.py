@@ -36,7 +36,7 @@ def rotated(x, base):
     frequencies = base ** (-torch.arange(half, dtype=torch.float64) / half)
     angles = torch.arange(LENGTH, dtype=torch.float64)[:, None] * frequencies
     cos, sin = (torch.cat([f(angles)] * 2, dim=-1) for f in (torch.cos, torch.sin))
-    return x * cos + torch.cat([-x[..., half:], x[..., :half]], dim=-1) * sin
+    return (x * cos + torch.cat([-x[..., half:], x[..., :half]], dim=-1) * sin).to(x.dtype)
 
 
 class Reference:
@@ -148,13 +148,20 @@ class Reference:
         if f"{self.head}.projection.weight" in self.parameters:
             x = self.linear(f"{self.head}.projection", x)
         table = self.parameters["0.token_embedding.weight" if self.tied else f"{self.head}.output.weight"]
-        return F.cross_entropy((x @ table.T).reshape(-1, VOCABULARY), targets.reshape(-1))
+        logits = (x @ table.T).reshape(-1, VOCABULARY)
+        if logits.dtype == torch.bfloat16:  # as models do it in practice
+            logits = logits.float()
+        return F.cross_entropy(logits, targets.reshape(-1))
+
+
+def batch():
+    """Tokens and targets."""
+    i = torch.arange(SEQUENCES * LENGTH)
+    return tuple(((i * a + b) % VOCABULARY).reshape(SEQUENCES, LENGTH) for a, b in ((7, 3), (5, 1)))
 
 
 def main():
-    i = torch.arange(SEQUENCES * LENGTH)
-    tokens = ((i * 7 + 3) % VOCABULARY).reshape(SEQUENCES, LENGTH)
-    targets = ((i * 5 + 1) % VOCABULARY).reshape(SEQUENCES, LENGTH)
+    tokens, targets = batch()
     print(f"# Written by make_gradient_fixture.py with PyTorch {torch.__version__}, double precision.")
     print("schema_version = 1")
     for name, options in MODELS.items():
@@ -168,4 +175,5 @@ def main():
             print(f"first = {g[0].item():.9e}\nmiddle = {g[len(g) // 2].item():.9e}\nlast = {g[-1].item():.9e}")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -26,6 +26,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/bfloat16.hpp"
 #include "runtime/communicator.hpp"
 
 namespace sailor::runtime::test {
@@ -39,8 +40,9 @@ struct ThreadWorld {
   /// One collective; the last rank to arrive does it for all.
   struct Collective {
     Call call{};
-    std::int64_t count = 0;  ///< floats, of a broadcast bytes
+    std::int64_t count = 0;  ///< values, of a broadcast bytes
     int root = 0;
+    DataType type = DataType::float32;
     std::vector<void*> data;  ///< by rank of the group
     int arrived = 0;
     bool done = false;
@@ -129,14 +131,16 @@ class ThreadCommunicator final : public Communicator {
                     fmt::format("receive of {} bytes from rank {}", bytes, from));
   }
 
-  void all_reduce_sum(float* data, std::int64_t count) override { start(Call::sum, data, count)->wait(); }
-  std::unique_ptr<Request> all_reduce_sum_later(float* data, std::int64_t count) override {
-    return start(Call::sum, data, count);
+  void all_reduce_sum(Values data, std::int64_t count) override { all_reduce_sum_later(data, count)->wait(); }
+  std::unique_ptr<Request> all_reduce_sum_later(Values data, std::int64_t count) override {
+    return start(Call::sum, data.data, count, 0, data.type);
   }
   void all_reduce_max(float* data, std::int64_t count) override { start(Call::max, data, count)->wait(); }
-  void all_gather(float* data, std::int64_t count) override { start(Call::all_gather, data, count)->wait(); }
-  void reduce_scatter_sum(float* data, std::int64_t count) override {
-    start(Call::reduce_scatter, data, count)->wait();
+  void all_gather(Values data, std::int64_t count) override {
+    start(Call::all_gather, data.data, count, 0, data.type)->wait();
+  }
+  void reduce_scatter_sum(Values data, std::int64_t count) override {
+    start(Call::reduce_scatter, data.data, count, 0, data.type)->wait();
   }
   void broadcast(void* data, std::size_t bytes, int root) override {
     start(Call::broadcast, data, static_cast<std::int64_t>(bytes), root)->wait();
@@ -223,7 +227,8 @@ class ThreadCommunicator final : public Communicator {
         });
   }
 
-  std::unique_ptr<Request> start(Call call, void* data, std::int64_t count, int root = 0) {
+  std::unique_ptr<Request> start(Call call, void* data, std::int64_t count, int root = 0,
+                                 DataType type = DataType::float32) {
     const std::scoped_lock lock(world_->mutex);
     const std::int64_t number = calls_++;
     std::shared_ptr<ThreadWorld::Collective>& slot = group_->under_way[number];
@@ -232,15 +237,17 @@ class ThreadCommunicator final : public Communicator {
       slot->call = call;
       slot->count = count;
       slot->root = root;
+      slot->type = type;
       slot->data.resize(group_->ranks.size());
     }
     const std::shared_ptr<ThreadWorld::Collective> collective = slot;
-    if (collective->call != call || collective->count != count || collective->root != root)
+    if (collective->call != call || collective->count != count || collective->root != root || collective->type != type)
       throw std::logic_error(
-          fmt::format("collective {} of ranks {}: rank {} calls {} of {} (root {}), another has called {} of {} (root "
-                      "{})",
+          fmt::format("collective {} of ranks {}: rank {} calls {} of {} (root {}, type {}), another has called {} of "
+                      "{} (root {}, type {})",
                       number, fmt::join(group_->ranks, ","), world_rank(), static_cast<int>(call), count, root,
-                      static_cast<int>(collective->call), collective->count, collective->root));
+                      static_cast<int>(type), static_cast<int>(collective->call), collective->count, collective->root,
+                      static_cast<int>(collective->type)));
     collective->data[static_cast<std::size_t>(rank_)] = data;
     if (++collective->arrived == size()) {
       if (!collective->broken) {
@@ -261,7 +268,9 @@ class ThreadCommunicator final : public Communicator {
   static void perform(const ThreadWorld::Collective& collective) {
     const auto count = static_cast<std::size_t>(collective.count);
     const int ranks = static_cast<int>(collective.data.size());
-    const auto floats = [&](int rank) { return static_cast<float*>(collective.data[static_cast<std::size_t>(rank)]); };
+    const auto values = [&](int rank) {
+      return Values(collective.data[static_cast<std::size_t>(rank)], collective.type);
+    };
     const auto copy_to_all = [&](int root, std::size_t first, std::size_t bytes) {
       for (int rank = 0; rank < ranks; ++rank)
         if (rank != root && bytes > 0) {
@@ -281,26 +290,34 @@ class ThreadCommunicator final : public Communicator {
       case Call::max:
       case Call::reduce_scatter:
         for (int rank = 1; rank < ranks; ++rank)
-          for (std::size_t i = 0; i < count; ++i)
-            floats(0)[i] =
-                collective.call == Call::max ? std::max(floats(0)[i], floats(rank)[i]) : floats(0)[i] + floats(rank)[i];
+          for (std::size_t i = 0; i < count; ++i) {
+            if (collective.type == DataType::bfloat16) {
+              std::uint16_t& sum = values(0).bfloats()[i];
+              sum = to_bfloat16(from_bfloat16(sum) + from_bfloat16(values(rank).bfloats()[i]));
+              continue;
+            }
+            float& to = values(0).floats()[i];
+            const float from = values(rank).floats()[i];
+            to = collective.call == Call::max ? std::max(to, from) : to + from;
+          }
         if (collective.call != Call::reduce_scatter) {
-          copy_to_all(0, 0, count * sizeof(float));
+          copy_to_all(0, 0, bytes_of(collective.type, collective.count));
           break;
         }
         for (int rank = ranks; rank-- > 0;) {  // rank 0's array, which has the sums, is spoilt last
           const Range slice = cut(collective.count, {rank, ranks});
-          if (rank > 0) std::copy(floats(0) + slice.first, floats(0) + slice.last, floats(rank) + slice.first);
-          const Range others{slice.last, collective.count};
-          std::fill(floats(rank), floats(rank) + slice.first, -1e30f);  // undefined: must not be used
-          std::fill(floats(rank) + others.first, floats(rank) + others.last, -1e30f);
+          const auto bytes = [&](std::int64_t elements) { return bytes_of(collective.type, elements); };
+          if (rank > 0)
+            std::memcpy((values(rank) + slice.first).data, (values(0) + slice.first).data, bytes(slice.size()));
+          // Undefined: must not be used. These bytes are -1e30 or so in either type.
+          std::memset(values(rank).data, 0xf1, bytes(slice.first));
+          std::memset((values(rank) + slice.last).data, 0xf1, bytes(collective.count - slice.last));
         }
         break;
       case Call::all_gather:
         for (int root = 0; root < ranks; ++root) {
           const Range slice = cut(collective.count, {root, ranks});
-          copy_to_all(root, static_cast<std::size_t>(slice.first) * sizeof(float),
-                      static_cast<std::size_t>(slice.size()) * sizeof(float));
+          copy_to_all(root, bytes_of(collective.type, slice.first), bytes_of(collective.type, slice.size()));
         }
         break;
       case Call::broadcast:

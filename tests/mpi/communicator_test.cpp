@@ -6,8 +6,10 @@
 
 #include <cstdlib>
 #include <numeric>
+#include <type_traits>
 #include <vector>
 
+#include "runtime/bfloat16.hpp"
 #include "runtime/mpi/mpi_session.hpp"
 
 namespace sailor {
@@ -31,40 +33,53 @@ TEST(MpiCollectives, LeaveTheRightValuesOnTwoThreeAndFourRanks) {
   for (const int ranks : {1, 2, 3, 4}) EXPECT_EQ(start_ranks(ranks), 0) << ranks << " ranks";
 }
 
-/// Value i of rank r before an operation.
-float before(int rank, std::int64_t i) { return static_cast<float>(100 * (rank + 1)) + static_cast<float>(i % 64); }
+/// Value i of rank r before an operation. Sums of four are below 256: exact in bfloat16 too.
+float before(int rank, std::int64_t i) { return static_cast<float>(8 * (rank + 1)) + static_cast<float>(i % 8); }
 
-/// What is wrong on this rank; empty when all is right.
+float number(float value) { return value; }
+float number(std::uint16_t value) { return runtime::from_bfloat16(value); }
+void store(float value, float& to) { to = value; }
+void store(float value, std::uint16_t& to) { to = runtime::to_bfloat16(value); }
+
+/// What is wrong on this rank; empty when all is right. `Value` is float, or the bits of a bfloat16.
+template <class Value>
 std::string check_collectives(Communicator& group, std::int64_t slice) {
+  constexpr runtime::DataType type =
+      std::is_same_v<Value, float> ? runtime::DataType::float32 : runtime::DataType::bfloat16;
   const int n = group.size();
   const int me = group.rank();
   const std::int64_t count = slice * n;
-  std::vector<float> data(static_cast<std::size_t>(count));
+  std::vector<Value> data(static_cast<std::size_t>(count));
+  const runtime::Values values(data.data(), type);
   auto fill = [&] {
-    for (std::int64_t i = 0; i < count; ++i) data[static_cast<std::size_t>(i)] = before(me, i);
+    for (std::int64_t i = 0; i < count; ++i) store(before(me, i), data[static_cast<std::size_t>(i)]);
   };
-  // 100 (1 + ... + n) + n (i mod 64)
-  auto sum = [&](std::int64_t i) { return static_cast<float>(50 * n * (n + 1)) + static_cast<float>(n * (i % 64)); };
+  // 8 (1 + ... + n) + n (i mod 8)
+  auto sum = [&](std::int64_t i) { return static_cast<float>(4 * n * (n + 1)) + static_cast<float>(n * (i % 8)); };
   std::string wrong;
   auto expect = [&](const char* what, std::int64_t i, float value) {
-    const float found = data[static_cast<std::size_t>(i)];
+    const float found = number(data[static_cast<std::size_t>(i)]);
     if (found != value && wrong.empty())
-      wrong = fmt::format("{} of {} values over {} ranks: value {} is {}, not {}", what, count, n, i, found, value);
+      wrong = fmt::format("{} of {} values of {} bytes over {} ranks: value {} is {}, not {}", what, count,
+                          sizeof(Value), n, i, found, value);
   };
   fill();
-  group.all_reduce_sum(data.data(), count);
+  group.all_reduce_sum(values, count);
   for (std::int64_t i = 0; i < count; ++i) expect("all_reduce_sum", i, sum(i));
   fill();
-  group.all_gather(data.data(), count);
+  group.all_reduce_sum_later(values, count)->wait();
+  for (std::int64_t i = 0; i < count; ++i) expect("all_reduce_sum_later", i, sum(i));
+  fill();
+  group.all_gather(values, count);
   for (std::int64_t i = 0; i < count; ++i) expect("all_gather", i, before(static_cast<int>(i / slice), i));
   fill();
-  group.reduce_scatter_sum(data.data(), count);
+  group.reduce_scatter_sum(values, count);
   for (std::int64_t i = me * slice; i < (me + 1) * slice; ++i) expect("reduce_scatter_sum", i, sum(i));
   if (n >= 2 && me < 2) {
     fill();
-    if (me == 0) group.send(data.data(), data.size() * sizeof(float), 1, runtime::MessageKind::link_test);
+    if (me == 0) group.send(data.data(), data.size() * sizeof(Value), 1, runtime::MessageKind::link_test);
     if (me == 1) {
-      group.receive(data.data(), data.size() * sizeof(float), 0, runtime::MessageKind::link_test);
+      group.receive(data.data(), data.size() * sizeof(Value), 0, runtime::MessageKind::link_test);
       for (std::int64_t i = 0; i < count; ++i) expect("send", i, before(0, i));
     }
   }
@@ -78,12 +93,14 @@ int check_rank() {
   Communicator& world = (*session)->world();
   std::string wrong;
   for (const std::int64_t slice : {1, 7, 100'000})
-    if (wrong.empty()) wrong = check_collectives(world, slice);
+    for (const auto check : {check_collectives<float>, check_collectives<std::uint16_t>})
+      if (wrong.empty()) wrong = check(world, slice);
   if (world.size() >= 3 && world.rank() > 0) {  // rank i of a subgroup is not rank i of the world
     std::vector<int> ranks(static_cast<std::size_t>(world.size() - 1));
     std::iota(ranks.begin(), ranks.end(), 1);
     const auto group = world.subgroup(ranks);
-    if (wrong.empty()) wrong = check_collectives(*group, 5);
+    for (const auto check : {check_collectives<float>, check_collectives<std::uint16_t>})
+      if (wrong.empty()) wrong = check(*group, 5);
   }
   if (!wrong.empty()) fmt::print(stderr, "rank {}: {}\n", world.rank(), wrong);
   return world.max(wrong.empty() ? 0.0 : 1.0) > 0.0 ? 1 : 0;

@@ -3,9 +3,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <utility>
+#include <vector>
 
 #include "core/files.hpp"
 #include "model/model.hpp"
@@ -165,11 +168,121 @@ TEST_F(ProfilerOnTwoRanks, NumbersOfBusyRanksAreMeasuredOneAfterTheOther) {
       << err();
 }
 
-TEST_F(ProfilerOnTwoRanks, WhatTheRuntimeCannotDoIsNotMeasured) {
-  EXPECT_EQ(run(2, "layers --model tiny-gpt --tensor-parallel 2 --store " + store() + models_option), 1);
-  EXPECT_NE(err().find("--tensor-parallel: 2 cannot be measured"), std::string::npos) << err();
-  EXPECT_EQ(run(2, "layers --model tiny-gpt --recompute full --store " + store() + models_option), 1);
-  EXPECT_NE(err().find("--recompute: 'full' cannot be measured"), std::string::npos) << err();
+const std::string quick_layers =
+    "layers --model tiny-gpt --micro-batches 2 --sequence-length 32 --blocks 1 --no-cold --time-budget 1 ";
+
+TEST_F(ProfilerOnTwoRanks, LayersOfAGroupAndThoseThatComputeAgainAreStoredUnderTheirOwnKeys) {
+  // Two calls whose files the store merges.
+  ASSERT_EQ(run(2, quick_layers + "--recompute none,selective,full --store " + store() + models_option), 0) << err();
+  ASSERT_EQ(
+      run(2, quick_layers + "--tensor-parallel 2 --recompute none,selective,full --store " + store() + models_option),
+      0)
+      << err();
+  EXPECT_NE(out().find("busy ranks 2, tensor parallel 2"), std::string::npos) << out();
+  auto data = load_profile(store());
+  ASSERT_TRUE(data) << data.error().message();
+  EXPECT_EQ(data->layer_times.size(), 18U);  // 3 kinds, 2 degrees, 3 ways
+  EXPECT_EQ(data->layer_memory.size(), 18U);
+  const Profile profile(*data);
+  const auto cost = [&](int degree, Recompute recompute, LayerKind kind) {
+    auto row = profile.layer({.model = "tiny-gpt",
+                              .gpu = "cpu",
+                              .recompute = recompute,
+                              .tensor_parallel = degree,
+                              .micro_batch = 2,
+                              .sequence_length = 32,
+                              .busy_ranks = 2,
+                              .kind = kind});
+    EXPECT_TRUE(row) << row.error().message();
+    return row ? *row : LayerCost{};
+  };
+  auto model = find_model("tiny-gpt", std::string(SAILOR_SOURCE_DIR) + "/profiles/models");
+  ASSERT_TRUE(model);
+  const LayerCost plain = cost(1, Recompute::none, LayerKind::block);
+  for (const int degree : {1, 2}) {
+    // Whole on both ranks: two norms of 2 x 128, and the biases (128) that follow the two sums. The rest is halved.
+    const std::int64_t whole = 2 * 2 * 128 + 2 * 128;
+    for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+      const LayerCost block = cost(degree, recompute, LayerKind::block);
+      EXPECT_EQ(block.parameters, whole + (model->parameters(LayerKind::block) - whole) / degree);
+      // 128 positions are whole, 256 rows of the vocabulary are divided.
+      EXPECT_EQ(cost(degree, recompute, LayerKind::embedding).parameters, 128 * 128 + 256 * 128 / degree);
+      EXPECT_GT(block.forward.median, Seconds(0.0));
+      EXPECT_GT(block.backward.median, Seconds(0.0));
+      EXPECT_EQ(block.output, Bytes(4.0 * 64 * 128));
+    }
+    const Bytes none = cost(degree, Recompute::none, LayerKind::block).activation;
+    // Of 64 tokens: queries, keys and values (3 x 128), attention's output (128) and its 4 logarithms, and the
+    // feed-forward's inner values (512) are divided.
+    EXPECT_EQ(none, plain.activation - Bytes(4.0 * 64 * (384 + 128 + 4 + 512)) * (1.0 - 1.0 / degree));
+    // Attention's output and logarithms are not kept.
+    EXPECT_EQ(cost(degree, Recompute::selective, LayerKind::block).activation,
+              none - Bytes(4.0 * 64 * (128 + 4)) / degree);
+    // The input alone, and all of the rest while it runs again.
+    const LayerCost full = cost(degree, Recompute::full, LayerKind::block);
+    EXPECT_EQ(full.activation, Bytes(4.0 * 64 * 128));
+    EXPECT_GE(full.workspace, none - full.activation);
+  }
+  // Nothing but blocks computes again.
+  EXPECT_EQ(cost(2, Recompute::full, LayerKind::head).activation, cost(2, Recompute::none, LayerKind::head).activation);
+  // Its 64 x 256 logits' gradients are divided.
+  EXPECT_EQ(cost(1, Recompute::none, LayerKind::head).activation - cost(2, Recompute::none, LayerKind::head).activation,
+            Bytes(4.0 * 64 * 256 / 2));
+  EXPECT_EQ(run(1, "show --all " + store()), 0) << err();
+  EXPECT_NE(run(1, "check " + store()), 2) << err();
+  EXPECT_EQ(out().find("no times of"), std::string::npos) << out();
+  EXPECT_EQ(out().find("no memory of"), std::string::npos) << out();
+}
+
+TEST_F(ProfilerOnTwoRanks, BusyRanksThatADegreeDoesNotDivideAreLeftOutAndNamed) {
+  ASSERT_EQ(
+      run(2, quick_layers + "--layers block --busy-ranks 1,2 --tensor-parallel 1,2 --store " + store() + models_option),
+      0)
+      << err();
+  EXPECT_NE(err().find("warning: tensor parallel 2 is not measured with 1 rank busy: no multiple of 2"),
+            std::string::npos)
+      << err();
+  auto data = load_profile(store());
+  ASSERT_TRUE(data) << data.error().message();
+  std::vector<std::pair<int, int>> measured;
+  for (const LayerTime& row : data->layer_times) measured.emplace_back(row.key.busy_ranks, row.key.tensor_parallel);
+  std::sort(measured.begin(), measured.end());
+  EXPECT_EQ(measured, (std::vector<std::pair<int, int>>{{1, 1}, {2, 1}, {2, 2}}));
+}
+
+TEST_F(ProfilerOnTwoRanks, GroupThatIsTooLargeForMemoryIsRecorded) {
+  ASSERT_EQ(run(2,
+                "layers --model tiny-gpt --micro-batches 1,4096 --sequence-length 32 --time-budget 1 --tensor-parallel "
+                "2 --recompute full --memory-limit 64e6 --store " +
+                    store() + models_option),
+            0)
+      << err();
+  EXPECT_NE(err().find("micro-batch 4096 does not fit on cpu with 2 ranks busy, tensor parallel 2"), std::string::npos)
+      << err();
+  auto data = load_profile(store());
+  ASSERT_TRUE(data) << data.error().message();
+  ASSERT_EQ(data->out_of_memory.size(), 1U);
+  EXPECT_EQ(data->out_of_memory[0].key.tensor_parallel, 2);
+  EXPECT_EQ(data->out_of_memory[0].key.recompute, Recompute::full);
+}
+
+TEST_F(ProfilerOnTwoRanks, GroupsThatCannotBeAreRefused) {
+  const auto refuse = [&](int ranks, const std::string& arguments, const std::string& message) {
+    EXPECT_EQ(run(ranks, "layers --model tiny-gpt " + arguments + " --store " + store() + models_option), 2);
+    EXPECT_NE(err().find(message), std::string::npos) << err();
+  };
+  refuse(2, "--tensor-parallel 1,3",
+         "--tensor-parallel: model 'tiny-gpt': attention_heads = 4 cannot be divided by tensor_parallel = 3; use a "
+         "tensor_parallel that divides 4, 4 and 512 (attention_heads, key_value_heads, feed_forward)");
+  refuse(2, "--tensor-parallel 4",
+         "--tensor-parallel: 4 ranks cannot share a layer: a host has 2; start 4 ranks per node");
+  refuse(2, "--tensor-parallel 2 --busy-ranks 1",
+         "--tensor-parallel: groups of 2 ranks cannot be made of 1 busy rank of a host; use --busy-ranks 2, or another "
+         "multiple of 2");
+  refuse(
+      3, "--tensor-parallel 2",
+      "--tensor-parallel: groups of 2 ranks cannot be made of 3 busy ranks of a host; use --busy-ranks 2, or another "
+      "multiple of 2");
   EXPECT_FALSE(fs::exists(store()));
 }
 

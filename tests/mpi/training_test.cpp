@@ -99,7 +99,7 @@ class Training : public MpiTest {
   /// plan.toml with 8 sequences of 32 tokens per iteration, unless the pipelines have more.
   void write_plan(const std::string& model, int micro_batch, const std::vector<PipelineSketch>& pipelines) const {
     Plan plan;
-    plan.job = {.model = model, .global_batch = 0, .sequence_length = 32, .precision = {}, .optimizer = {}};
+    plan.job = {.model = model, .global_batch = 0, .sequence_length = 32, .precision = precision_, .optimizer = {}};
     plan.micro_batch = micro_batch;
     for (const PipelineSketch& sketch : pipelines) {
       Pipeline pipeline;
@@ -192,6 +192,7 @@ class Training : public MpiTest {
     return status_;
   }
 
+  Precision precision_ = Precision::fp32;  // of plans that are written
   int status_ = -1;
   std::jthread job_;
 };
@@ -205,6 +206,35 @@ std::size_t occurrences(const std::string& text, const std::string& part) {
 TEST_F(Training, EveryDivisionOfAGptGivesTheSameLosses) { expect_equal_losses("test-gpt"); }
 
 TEST_F(Training, EveryDivisionOfAnOptGivesTheSameLosses) { expect_equal_losses("test-opt"); }
+
+TEST_F(Training, Bfloat16IsHandedOnSummedAndRestartedAsOnOneRank) {
+  write_plan("test-gpt", 8, {{1, {0, 6}}});
+  const std::vector<double> wide = losses(1);
+  precision_ = Precision::bf16;
+  write_plan("test-gpt", 8, {{1, {0, 6}}});
+  const std::vector<double> one = losses(1);
+  ASSERT_EQ(one.size(), wide.size());
+  EXPECT_NE(one, wide);
+  // A stage of tensor parallelism 2, a boundary where its slices are gathered, and replicas of other depth.
+  const std::vector<PipelineSketch> pipelines{{4, {0, 2, 6}, 0, {2, 1}}, {4, {0, 6}}};
+  write_plan("test-gpt", 1, pipelines);
+  const std::vector<double> divided = losses(4);
+  ASSERT_EQ(divided.size(), one.size());
+  // Means over 256 tokens of losses whose logits are off by a few roundings of 2^-8 at most.
+  for (std::size_t i = 0; i < one.size(); ++i) {
+    EXPECT_NEAR(one[i] / wide[i], 1.0, 5e-3) << "iteration " << i;
+    EXPECT_NEAR(divided[i] / one[i], 1.0, 5e-3) << "iteration " << i;
+  }
+  // A restart has the same master values, and so the same losses, as if nothing had been interrupted.
+  const std::string keep = fmt::format("--warm-up-iterations 4 --checkpoints {} ", path("checkpoints"));
+  ASSERT_EQ(shell(train_command(4, keep + "--iterations 9")), 0) << errors();
+  ASSERT_EQ(shell(train_command(4, keep + "--iterations 20")), 0) << errors();
+  const auto rest = load_run(folder_ / "run.h5");
+  ASSERT_TRUE(rest);
+  ASSERT_EQ(rest->iterations.size(), 11u);
+  for (const IterationRecord& record : rest->iterations)
+    EXPECT_EQ(record.loss, divided[static_cast<std::size_t>(record.iteration)]) << record.iteration;
+}
 
 TEST_F(Training, TheRunFileHasPlanIterationsAndMemoryOfEveryRank) {
   write_plan("test-gpt", 2, {{2, {0, 3, 6}}, {2, {0, 6}}});

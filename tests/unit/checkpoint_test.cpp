@@ -43,9 +43,10 @@ float value_of(int layer, const std::string& name, StoredArray array, std::int64
 /// The parameters and moments of one rank, without running anything.
 class RankState {
  public:
-  RankState(const Model& model, const RankOf& rank) : rank_(rank), device_(make_cpu_device()) {
+  RankState(const Model& model, const RankOf& rank, DataType type = DataType::float32)
+      : rank_(rank), device_(make_cpu_device()) {
     std::vector<Layer*> layers;
-    LayerContext context{.device = *device_, .tensor_parallel = {rank.shard, nullptr}};
+    LayerContext context{.device = *device_, .tensor_parallel = {rank.shard, nullptr}, .type = type};
     for (int index = rank.layers.first; index < rank.layers.last; ++index) {
       layers.push_back(layers_.emplace_back(make_layer(model, index, context)).get());
       if (index == 0) context.token_embedding = &token_embedding(*layers_.back());
@@ -64,6 +65,10 @@ class RankState {
   }
 
   void fill(std::int64_t salt) {
+    for (const Parameter* parameter : storage_->parameters())
+      for (std::int64_t i = 0; i < parameter->elements(); ++i)
+        store(value_of(parameter->layer, parameter->name, StoredArray::value, in_whole(*parameter, i), salt),
+              parameter->value + i);
     visit([&](float& value, int layer, const std::string& name, StoredArray array, std::int64_t element) {
       value = value_of(layer, name, array, element, salt);
     });
@@ -71,6 +76,12 @@ class RankState {
   /// How many values are not those of fill(salt).
   std::int64_t differences(std::int64_t salt, bool moments_are_zero = false) {
     std::int64_t count = 0;
+    for (const Parameter* parameter : storage_->parameters())
+      for (std::int64_t i = 0; i < parameter->elements(); ++i) {
+        float expected = value_of(parameter->layer, parameter->name, StoredArray::value, in_whole(*parameter, i), salt);
+        if (storage_->type() == DataType::bfloat16) expected = from_bfloat16(to_bfloat16(expected));
+        if (load(parameter->value + i) != expected) ++count;
+      }
     visit([&](const float& value, int layer, const std::string& name, StoredArray array, std::int64_t element) {
       const bool zero = moments_are_zero && array != StoredArray::value;
       if (value != (zero ? 0.0f : value_of(layer, name, array, element, salt))) ++count;
@@ -84,20 +95,22 @@ class RankState {
   std::vector<Range>& written() { return written_; }
 
  private:
+  static std::int64_t in_whole(const Parameter& parameter, std::int64_t local) {
+    for (const Piece& piece : parameter.pieces())
+      if (local >= piece.local && local < piece.local + piece.count) return piece.whole + local - piece.local;
+    return -1;
+  }
+
+  /// The optimizer's arrays.
   template <class Visit>
   void visit(const Visit& use) {
-    const auto whole = [](const Parameter& parameter, std::int64_t local) {
-      for (const Piece& piece : parameter.pieces())
-        if (local >= piece.local && local < piece.local + piece.count) return piece.whole + local - piece.local;
-      return std::int64_t{-1};
-    };
-    for (Parameter* parameter : storage_->parameters())
-      for (std::int64_t i = 0; i < parameter->elements(); ++i)
-        use(parameter->value[i], parameter->layer, parameter->name, StoredArray::value, whole(*parameter, i));
     for (const AdamW::Part& part : optimizer_->parts()) {
       const Parameter& parameter = *storage_->parameters()[part.parameter];
       for (std::int64_t i = 0; i < part.count; ++i) {
-        const std::int64_t element = whole(parameter, part.first + i);
+        const std::int64_t element = in_whole(parameter, part.first + i);
+        if (optimizer_->master_values() != nullptr)
+          use(optimizer_->master_values()[part.moment + i], parameter.layer, parameter.name, StoredArray::value,
+              element);
         use(optimizer_->first_moments()[part.moment + i], parameter.layer, parameter.name, StoredArray::first_moment,
             element);
         use(optimizer_->second_moments()[part.moment + i], parameter.layer, parameter.name, StoredArray::second_moment,
@@ -139,12 +152,13 @@ CheckpointFacts facts_of(const Model& model) {
 
 /// Writes one checkpoint with as many ranks as the plan has. The outcome of rank 0; all ranks must have the same.
 CheckpointOutcome write(const fs::path& folder, const Model& model, const PlanOf& plan, std::int64_t iteration,
-                        int keep = 0, const std::function<void(int, RankState&)>& change = {}) {
+                        int keep = 0, const std::function<void(int, RankState&)>& change = {},
+                        DataType type = DataType::float32) {
   CheckpointOutcome outcome;
   std::mutex mutex;
   std::vector<std::string> texts;
   run_ranks(static_cast<int>(plan.size()), [&](Communicator& world) {
-    RankState state(model, plan[static_cast<std::size_t>(world.rank())]);
+    RankState state(model, plan[static_cast<std::size_t>(world.rank())], type);
     state.fill(iteration);
     if (change) change(world.rank(), state);
     CheckpointWriter writer(state.device(), folder, keep);
@@ -168,10 +182,11 @@ Result<LoadedCheckpoint> load_into(RankState& state, const fs::path& checkpoint,
 }
 
 /// Loads as every rank of the plan would and counts wrong values.
-std::int64_t differences(const fs::path& checkpoint, const Model& model, const PlanOf& plan, std::int64_t salt) {
+std::int64_t differences(const fs::path& checkpoint, const Model& model, const PlanOf& plan, std::int64_t salt,
+                         DataType type = DataType::float32) {
   std::int64_t count = 0;
   for (const RankOf& rank : plan) {
-    RankState state(model, rank);
+    RankState state(model, rank, type);
     state.fill(-2);
     const auto loaded = load_into(state, checkpoint, model);
     if (!loaded) {
@@ -235,6 +250,24 @@ TEST_F(Checkpoint, AnyPlanReadsWhatAnyOtherWroteBitByBit) {
         EXPECT_EQ(differences(outcome.folder, model, plans[reader], 7), 0)
             << model.name << ", written by plan " << writer << ", read by plan " << reader;
     }
+  }
+}
+
+TEST_F(Checkpoint, MasterValuesOfBfloat16AreReadUnderAnyPlanAndPrecision) {
+  const auto types = {DataType::float32, DataType::bfloat16};
+  for (const Model& model : {gpt_model(), opt_model(), llama_model()}) {
+    const std::vector<PlanOf> plans{one_rank(model), grid(model, 1, 2, 1, 1), grid(model, 2, 1, 2, 3)};
+    for (std::size_t writer = 0; writer < plans.size(); ++writer)
+      for (const DataType written : types) {
+        const fs::path folder = folder_ / model.name / fmt::format("{}-{}", writer, static_cast<int>(written));
+        const CheckpointOutcome outcome = write(folder, model, plans[writer], 7, 0, {}, written);
+        ASSERT_TRUE(outcome.written.has_value()) << outcome.written.error().message();
+        EXPECT_EQ(outcome.bytes, Bytes(static_cast<double>(12 * model.total_parameters() + 19)));
+        for (std::size_t reader = 0; reader < plans.size(); ++reader)
+          for (const DataType read : types)
+            EXPECT_EQ(differences(outcome.folder, model, plans[reader], 7, read), 0)
+                << model.name << ", written by plan " << writer << ", read by plan " << reader;
+      }
   }
 }
 

@@ -125,11 +125,15 @@ TEST(Framework, BadFilesAreRefusedWithLineColumnAndReason) {
             "f.toml:4:1: [state] has no precision; add [state.fp32], [state.tf32] or [state.bf16]");
 }
 
-TEST(Framework, OurRuntimeTrainsInFp32AndSaysWhatItAssumes) {
+TEST(Framework, OurRuntimeTrainsInFp32AndBf16AndSaysWhatItAssumes) {
   const auto framework = find_framework("sailor", folder);
   ASSERT_TRUE(framework.has_value()) << framework.error().message();
   EXPECT_TRUE(framework->state_of(Precision::fp32).has_value());
-  EXPECT_FALSE(framework->state_of(Precision::bf16).has_value());
+  const StateBytes state = framework->state_of(Precision::bf16).value();
+  EXPECT_EQ(state.weight, Bytes(2));
+  EXPECT_EQ(state.gradient, Bytes(4));
+  EXPECT_EQ(state.optimizer, Bytes(12));  // two moments, and master weights
+  EXPECT_EQ(state.copy, Bytes(0));
   EXPECT_EQ(framework->base, Bytes(1073741824));
   EXPECT_TRUE(framework->base_source.starts_with("assumption"));
   EXPECT_TRUE(framework->supports_recompute);

@@ -372,7 +372,7 @@ double own_loss(const Model& model) {
   LayerSequence layers(model, {0, model.layers()}, {*device, nullptr});
   for (Parameter* parameter : layers.parameters().parameters())
     for (std::int64_t i = 0; i < parameter->elements(); ++i)
-      parameter->value[i] = weight_of(parameter->layer, parameter->name, i);
+      parameter->value.floats()[i] = weight_of(parameter->layer, parameter->name, i);
   TestBatch batch(model);
   static_cast<void>(layers.forward(batch.micro_batch, {}));
   return batch.loss_sum / TestBatch::tokens;

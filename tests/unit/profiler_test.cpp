@@ -106,6 +106,23 @@ TEST(LayerChain, RunsTheChosenLayersOnly) {
   }
 }
 
+TEST(LayerChain, InBfloat16HandsOnAndKeepsHalfTheBytes) {
+  const auto device = runtime::make_cpu_device();
+  const Model model = tiny();
+  const ChainInput input(model, 2, 16, *device);
+  LayerChain wide(model, 2, all_kinds, *device);
+  LayerChain narrow(model, 2, all_kinds, *device, {}, Recompute::none, runtime::DataType::bfloat16);
+  LayerChain block(model, 1, {LayerKind::block}, *device, {}, Recompute::none, runtime::DataType::bfloat16);
+  const auto wide_bytes = wide.memory_of_a_pass(input.micro_batch())[index_of(LayerKind::block)];
+  for (LayerChain* chain : {&narrow, &block}) {
+    const auto bytes = chain->memory_of_a_pass(input.micro_batch())[index_of(LayerKind::block)];
+    EXPECT_EQ(bytes.output, wide_bytes.output / 2);
+    EXPECT_EQ(bytes.input, wide_bytes.input / 2);
+    EXPECT_LT(bytes.activation, 0.6 * wide_bytes.activation);  // statistics stay fp32
+    chain->update();
+  }
+}
+
 TEST(LayerChain, GoesOnAfterAPassThatDidNotFit) {
   const auto device = runtime::make_cpu_device();
   const Model model = tiny();
@@ -118,6 +135,32 @@ TEST(LayerChain, GoesOnAfterAPassThatDidNotFit) {
   chain.forget();
   EXPECT_EQ(device->memory_use().alive, before);
   EXPECT_NO_THROW(chain.memory_of_a_pass(small.micro_batch()));
+}
+
+TEST(LayerChain, OfATensorParallelGroupRunsWarmAndColdAndHoldsItsPart) {
+  const Model model = tiny();
+  for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full})
+    runtime::test::run_ranks(2, [&](runtime::Communicator& group) {
+      const auto device = runtime::make_cpu_device();
+      LayerChain chain(model, 2, all_kinds, *device, {.shard = {group.rank(), 2}, .group = &group}, recompute);
+      const ChainInput input(model, 2, 16, *device);
+      for (const Caches caches : {Caches::warm, Caches::cold}) {
+        KindTimes forward_times;
+        KindTimes backward_times;
+        chain.forward_and_backward(input.micro_batch(), caches, forward_times, backward_times);
+        for (const LayerKind kind : {LayerKind::embedding, LayerKind::block, LayerKind::head}) {
+          EXPECT_GT(forward_times[index_of(kind)], 0.0);
+          EXPECT_GT(backward_times[index_of(kind)], 0.0);
+        }
+      }
+      // The table of 256 rows is divided, the 128 positions are not.
+      EXPECT_EQ(chain.parameters(LayerKind::embedding), (256 / 2 + 128) * 128);
+      const auto bytes = chain.memory_of_a_pass(input.micro_batch());
+      const double kept = bytes[index_of(LayerKind::block)].activation;
+      const double input_alone = 4.0 * 32 * 128;
+      EXPECT_TRUE(recompute == Recompute::full ? kept == input_alone : kept > input_alone) << kept;
+      EXPECT_EQ(bytes[index_of(LayerKind::block)].output, 4.0 * 32 * 128);
+    });
 }
 
 TEST(LayerBatch, HasSamplesOfEveryPhaseAndSize) {

@@ -137,6 +137,15 @@ TEST(Rehearsal, SumsStartWithTheLastRankAndFollowEachOther) {
   });
 }
 
+TEST(Rehearsal, SumsOfBfloat16TakeTwoBytesPerValue) {
+  rehearse(3, false, [](const Rank& rank) {
+    rank.world.all_reduce_sum({nullptr, DataType::bfloat16}, 100);  // 200 bytes
+    EXPECT_EQ(rank.now(), 2.0);
+    rank.world.all_reduce_sum(nullptr, 100);
+    EXPECT_EQ(rank.now(), 6.0);
+  });
+}
+
 std::string failure_of(const std::function<void(const Rank&)>& body) {
   try {
     rehearse(2, true, body);

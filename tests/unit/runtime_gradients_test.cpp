@@ -89,9 +89,10 @@ void expect_finite_differences(const Model& model) {
   constexpr float h = 4e-3f;  // curvature errs by about h^2, rounding of the loss (about 2e-7) by 2e-7 / h
   for (const Direction& direction : directions) {
     Parameter& parameter = *direction.parameter;
-    const std::vector<float> before(parameter.value, parameter.value + parameter.elements());
+    const std::vector<float> before(parameter.value.floats(), parameter.value.floats() + parameter.elements());
     const auto loss_at = [&](float distance) {
-      for (std::size_t i = 0; i < before.size(); ++i) parameter.value[i] = before[i] + distance * direction.step[i];
+      for (std::size_t i = 0; i < before.size(); ++i)
+        parameter.value.floats()[i] = before[i] + distance * direction.step[i];
       return whole.loss();
     };
     const double slope = (loss_at(h) - loss_at(-h)) / (2.0 * h);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/bfloat16.hpp"
 #include "runtime/cpu/cpu_device.hpp"
 #include "runtime/layer.hpp"
 
@@ -98,6 +99,15 @@ inline std::vector<Model> all_models() {
   return {gpt_model(), opt_model(), neo_model(), untied_model(), llama_model(), llama_sailor_model(), mixed_model()};
 }
 
+/// A value on the host, of either type.
+inline float load(ConstValues value) { return value.is_float32() ? *value.floats() : from_bfloat16(*value.bfloats()); }
+inline void store(float number, Values value) {
+  if (value.is_float32())
+    *value.floats() = number;
+  else
+    *value.bfloats() = to_bfloat16(number);
+}
+
 /// Element `element` of the whole of the model's parameter `number` (in the order of the layers).
 inline float formula_weight(const Parameter& parameter, std::size_t number, std::size_t element) {
   const double i = static_cast<double>(element);
@@ -108,7 +118,8 @@ inline float formula_weight(const Parameter& parameter, std::size_t number, std:
 inline void fill_by_formula(Parameter& parameter, std::size_t number) {
   for (const Piece& piece : parameter.pieces())
     for (std::int64_t i = 0; i < piece.count; ++i)
-      parameter.value[piece.local + i] = formula_weight(parameter, number, static_cast<std::size_t>(piece.whole + i));
+      store(formula_weight(parameter, number, static_cast<std::size_t>(piece.whole + i)),
+            parameter.value + (piece.local + i));
 }
 
 /// Layers on one rank, with one micro-batch in flight.
@@ -181,11 +192,11 @@ struct TestBatch {
 class WholeModel {
  public:
   explicit WholeModel(const Model& model, const TensorParallel& tensor_parallel = {},
-                      Recompute recompute = Recompute::none)
+                      Recompute recompute = Recompute::none, DataType type = DataType::float32)
       : model_(model),
         device_(make_cpu_device()),
         layers_(model, {0, model.layers()},
-                {.device = *device_, .tensor_parallel = tensor_parallel, .recompute = recompute}),
+                {.device = *device_, .tensor_parallel = tensor_parallel, .recompute = recompute, .type = type}),
         batch_(model) {
     for (std::size_t number = 0; number < parameters().size(); ++number) fill_by_formula(*parameters()[number], number);
   }

@@ -93,7 +93,7 @@ TEST(RuntimeParameters, ACopyOfTheTiedEmbeddingStartsEqual) {
   for (StageLayers* stage : {&first, &last}) stage->parameters().initialize(3);
   const Parameter& original = *first.parameters().parameters().front();
   const Parameter& copy = *last.parameters().parameters().back();
-  EXPECT_TRUE(std::equal(original.value, original.value + original.elements(), copy.value));
+  EXPECT_TRUE(std::equal(original.value.floats(), original.value.floats() + original.elements(), copy.value.floats()));
 }
 
 TEST(RuntimeParameters, OnlyMatricesDecayAndResidualOutputsStartSmaller) {
@@ -256,8 +256,11 @@ TEST(RuntimeSupport, RefusesWhatItCannotTrainAndSaysWhatItCan) {
     return result ? std::string() : result.error().message();
   };
   Plan other = plan;
-  other.job.precision = Precision::bf16;
-  EXPECT_EQ(refused(other, gpt_model()), "precision bf16: not there yet in sailor-train; use precision = \"fp32\"");
+  other.job.precision = Precision::tf32;
+  EXPECT_EQ(
+      refused(other, gpt_model()),
+      "precision tf32, a mode of GPUs' matrix products: not there yet in sailor-train; use precision = \"fp32\" or "
+      "\"bf16\"");
   other = plan;
   other.pipelines[0].stages[0].tensor_parallel = 3;
   EXPECT_NE(refused(other, gpt_model()).find("attention_heads = 4 cannot be divided by tensor_parallel = 3"),

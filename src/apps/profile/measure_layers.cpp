@@ -13,6 +13,7 @@
 #ifdef SAILOR_HAVE_MPI
 #include "profiler/layer_profiler.hpp"
 #include "runtime/cpu/cpu_device.hpp"
+#include "runtime/cpu/host_cpu.hpp"
 #include "runtime/mpi/mpi_session.hpp"
 #endif
 
@@ -54,15 +55,22 @@ CommandLine layers_command_line() {
                       {.name = "tensor-parallel",
                        .type = OptionType::integer,
                        .value_name = "N",
-                       .help = "ranks that share a layer; only 1 today",
+                       .help = "ranks of a host that share a layer: neighbours, of one GPU type; one measurement each",
                        .default_value = "1",
+                       .repeatable = true,
                        .minimum = 1,
                        .maximum = 1 << 20},
                       {.name = "recompute",
                        .value_name = "WHAT",
-                       .help = "what backward computes again; only none today",
+                       .help = "what the backward pass of a block computes again; one measurement each",
                        .default_value = "none",
+                       .repeatable = true,
                        .choices = {"none", "selective", "full"}},
+                      {.name = "precision",
+                       .value_name = "NAME",
+                       .help = "number format of weights and activations; bf16 with fp32 master weights",
+                       .default_value = "fp32",
+                       .choices = {"fp32", "bf16"}},
                       gpu_option(),
                       store_option(),
                       {.name = "interval",
@@ -74,7 +82,8 @@ CommandLine layers_command_line() {
                       {.name = "time-budget",
                        .type = OptionType::number,
                        .value_name = "SECONDS",
-                       .help = "begin no further batch that would end later, seconds; at least 3 are measured",
+                       .help = "begin no further batch that would end later, seconds, all measurements together; of "
+                               "each at least 3 are measured",
                        .default_value = "60",
                        .minimum = 0},
                       {.name = "samples",
@@ -113,13 +122,18 @@ CommandLine layers_command_line() {
                         "measure a model with 4 ranks busy"},
                        {"mpirun -n 2 sailor-profile layers --model tiny-gpt --micro-batches 1,8 --busy-ranks 1,2",
                         "chosen sizes, alone and beside another rank, without Slurm"},
+                       {"mpirun -n 2 sailor-profile layers --model tiny-gpt --micro-batches 1 --tensor-parallel 1,2 "
+                        "--recompute none,full",
+                        "for plans that divide layers between two ranks, or compute blocks again"},
                        {"sailor-profile layers --model my-model.toml --layers block --blocks 1 --time-budget 30",
                         "one rank, one block of a model of your own, half a minute"}},
           .notes =
               "Measure with as many ranks busy on a node as the plan will run there: they share caches and memory.\n"
               "Times are of one layer and one micro-batch; update is AdamW over the layer's parameters and setting\n"
               "its gradients to zero. Precision fp32. Warm: the caches hold what the layers before left there, as in\n"
-              "training; cold: nothing. Ctrl-C and SIGTERM stop it, and nothing is stored.",
+              "training; cold: nothing. Those of a tensor-parallel group contain its sums; numbers of busy ranks that "
+              "groups\n"
+              "of a degree do not fill are left out. Ctrl-C and SIGTERM stop it, and nothing is stored.",
           .one_per_rank = true};
 }
 
@@ -138,10 +152,12 @@ void catch_signals() {
   for (const int signal : {SIGINT, SIGTERM}) sigaction(signal, &action, nullptr);
 }
 
-Recompute recompute_of(const std::string& name) {
-  for (const Recompute recompute : {Recompute::selective, Recompute::full})
-    if (name == to_string(recompute)) return recompute;
-  return Recompute::none;
+std::vector<Recompute> recomputes_of(const std::vector<std::string>& names) {
+  std::vector<Recompute> recomputes;
+  for (const std::string& name : names)
+    for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full})
+      if (name == to_string(recompute)) recomputes.push_back(recompute);
+  return recomputes;
 }
 
 profiler::LayerSettings settings_of(const Options& options) {
@@ -149,8 +165,9 @@ profiler::LayerSettings settings_of(const Options& options) {
                                    .micro_batches = options.integers("micro-batches"),
                                    .sequence_length = static_cast<int>(options.integer("sequence-length")),
                                    .blocks = static_cast<int>(options.integer("blocks")),
-                                   .tensor_parallel = static_cast<int>(options.integer("tensor-parallel")),
-                                   .recompute = recompute_of(options.text("recompute")),
+                                   .tensor_parallel = options.integers("tensor-parallel"),
+                                   .recompute = recomputes_of(options.texts("recompute")),
+                                   .precision = options.text("precision") == "bf16" ? Precision::bf16 : Precision::fp32,
                                    .samples = static_cast<int>(options.integer("samples")),
                                    .warm_up = static_cast<int>(options.integer("warm-up")),
                                    .cold = !options.flag("no-cold"),
@@ -177,6 +194,8 @@ std::string with_interval(const TimeStatistics& time) {
 std::string summary_of(const ProfileData& data, const profiler::LayerSettings& settings) {
   Table table({{"gpu", Align::left},
                {"busy ranks"},
+               {"tensor parallel"},
+               {"recompute", Align::left},
                {"micro-batch"},
                {"layer", Align::left},
                {"forward"},
@@ -195,13 +214,14 @@ std::string summary_of(const ProfileData& data, const profiler::LayerSettings& s
     memory_key.busy_ranks = 1;
     const auto memory = std::find_if(data.layer_memory.begin(), data.layer_memory.end(),
                                      [&](const LayerMemory& entry) { return entry.key == memory_key; });
-    table.add_row({row.key.gpu, fmt::to_string(row.key.busy_ranks), fmt::to_string(row.key.micro_batch),
+    table.add_row({row.key.gpu, fmt::to_string(row.key.busy_ranks), fmt::to_string(row.key.tensor_parallel),
+                   std::string(to_string(row.key.recompute)), fmt::to_string(row.key.micro_batch),
                    std::string(to_string(row.key.kind)), with_interval(row.forward), with_interval(row.backward),
                    with_interval(row.update), with_interval(row.cold_forward), with_interval(row.cold_backward),
                    memory == data.layer_memory.end() ? "-" : format_bytes(memory->activation),
                    fmt::to_string(row.forward.samples), met ? "met" : "missed"});
   }
-  const std::string caption = table.fold_constant_columns({"gpu", "busy ranks"});
+  const std::string caption = table.fold_constant_columns({"gpu", "busy ranks", "tensor parallel", "recompute"});
   if (!settings.cold) (void)table.fold_constant_columns({"cold forward", "cold backward"});  // all "-"
   std::string text = fmt::format("{}, sequences of {} tokens{}{}\n", data.layer_times.front().key.model,
                                  settings.sequence_length, caption.empty() ? "" : "; ", caption);
@@ -226,10 +246,21 @@ std::string summary_of(const ProfileData& data, const profiler::LayerSettings& s
 void warn_of_memory(const ProfileData& data) {
   for (const OutOfMemory& row : data.out_of_memory)
     spdlog::warn(
-        "micro-batch {} does not fit on {} with {} busy: the {} needs at least {} but {} are available; it was "
+        "micro-batch {} does not fit on {} with {} busy{}: the {} needs at least {} but {} are available; it was "
         "recorded, and larger ones were skipped",
         row.key.micro_batch, row.key.gpu, plural(static_cast<std::size_t>(row.key.busy_ranks), "rank"),
+        row.key.tensor_parallel > 1 ? fmt::format(", tensor parallel {}", row.key.tensor_parallel) : "",
         to_string(row.key.kind), format_bytes(row.needed), format_bytes(row.available));
+}
+
+/// Collective; rank 0 warns.
+void warn_of_left_out(const profiler::LayerSettings& settings, Communicator& world) {
+  std::vector<profiler::Combination> left_out;
+  static_cast<void>(profiler::combinations(settings, world, left_out));
+  if (world.rank() != 0) return;
+  for (const profiler::Combination& combination : left_out)
+    spdlog::warn("tensor parallel {} is not measured with {} busy: no multiple of {}", combination.tensor_parallel,
+                 plural(static_cast<std::size_t>(combination.busy_ranks), "rank"), combination.tensor_parallel);
 }
 
 Result<void> measure_layers(const Options& options, const Environment& environment, Communicator& world) {
@@ -243,10 +274,12 @@ Result<void> measure_layers(const Options& options, const Environment& environme
   if (settings.sequence_length == 0) settings.sequence_length = model->max_sequence_length;
   SAILOR_CHECK(agree(world, profiler::check_layers(*model, settings, world)));
   SAILOR_CHECK(agree(world, world.rank() == 0 ? check_store(options) : Result<void>()));
+  warn_of_left_out(settings, world);
 
   ProfileData data;
-  data.processes = profiler::measure_process(settings.gpu, world, runtime::make_cpu_device);
-  const auto device = runtime::make_cpu_device();
+  data.processes = profiler::measure_process(settings.gpu, world,
+                                             [] { return runtime::make_cpu_device(runtime::cpu::compute_threads()); });
+  const auto device = runtime::make_cpu_device(runtime::cpu::compute_threads());
   Progress progress(fmt::format("layers of {}", model->name));
   auto layers = profiler::measure_layers(
       *model, settings, *device, world,

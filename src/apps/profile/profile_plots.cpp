@@ -177,7 +177,7 @@ Result<Plot> layer_plot(const ProfileData& data) {
   }
   const std::vector<LayerKey> chosen = round_robin(by_gpu, most_curves);
   for (const LayerKey& key : chosen) {
-    colors.emplace(key.gpu, static_cast<int>(colors.size()));
+    colors.emplace(describe_setting(key), static_cast<int>(colors.size()));
     markers.emplace(key.tensor_parallel, static_cast<int>(markers.size()));
   }
   const bool one_setting = settings.size() == 1;
@@ -192,7 +192,7 @@ Result<Plot> layer_plot(const ProfileData& data) {
     PlotSeries series{.title = fmt::format("{}, tensor parallel {}", one_setting ? key.gpu : describe_setting(key),
                                            key.tensor_parallel),
                       .style = PlotStyle::lines_and_points,
-                      .color = colors.at(key.gpu),
+                      .color = colors.at(describe_setting(key)),
                       .marker = markers.at(key.tensor_parallel),
                       .dashed = markers.at(key.tensor_parallel) % 2 == 1};
     for (const auto& [micro_batch, rows] : curves.at(key)) {

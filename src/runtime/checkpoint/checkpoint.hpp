@@ -1,5 +1,8 @@
 // Checkpoints: weights and optimizer state of a training, from which any plan can go on bit by bit.
 //
+// Values are float32 whatever the training computes with: of a bfloat16 one the master values, so that it goes on bit
+// by bit, and under another precision too.
+//
 //   FOLDER/iteration-00000100/rank-00003.bin   values and moments that rank 3 wrote
 //                             plan.toml        the plan that was running
 //                             manifest.json    what is where, with checksums; written last (manifest.hpp)

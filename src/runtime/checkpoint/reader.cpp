@@ -200,7 +200,13 @@ Result<LoadedCheckpoint> load(const fs::path& checkpoint, const Model& model, De
                   "use another checkpoint");
     const auto [whole, local, count] = piece.piece;
     SAILOR_CHECK(read(*tensor, StoredArray::value, {whole, whole + count}));
-    device.copy_from_host(parameter.value + local, buffer.data(), buffer.size() * sizeof(float));
+    storage.set_values(parameter, local, buffer.data(), count);
+    if (float* const masters = optimizer.master_values(); masters != nullptr)
+      for_moments(optimizer, piece.parameter, {local, local + count},
+                  [&, start = local](std::int64_t first, std::int64_t part, std::int64_t moment) {
+                    device.copy_from_host(masters + moment, buffer.data() + (first - start),
+                                          bytes_of(DataType::float32, part));
+                  });
   }
   // Arrays one after another, as they lie in the files.
   for (const StoredArray array : {StoredArray::first_moment, StoredArray::second_moment}) {

@@ -107,10 +107,12 @@ Result<ShardCopy> take(Device& device, ParameterStorage& storage, AdamW& optimiz
     last = piece.parameter;
     const auto [whole, local, count] = piece.piece;
     shard.pieces.push_back({shard.tensors.size() - 1, {whole, whole + count}});
-    copy(at, parameter.value + local, count);
+    const float* const masters = optimizer.master_values();
+    if (masters == nullptr) copy(at, parameter.value.floats() + local, count);
     const std::int64_t found =
         for_moments(optimizer, piece.parameter, {local, local + count},
                     [&, start = local](std::int64_t first, std::int64_t part, std::int64_t moment) {
+                      if (masters != nullptr) copy(at + first - start, masters + moment, part);
                       copy(shard.elements + at + first - start, optimizer.first_moments() + moment, part);
                       copy(2 * shard.elements + at + first - start, optimizer.second_moments() + moment, part);
                     });

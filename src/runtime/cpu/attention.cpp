@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <vector>
 
 #include "runtime/cpu/kernels.hpp"
@@ -51,6 +50,13 @@ Slices slices(const AttentionShape& shape, std::int64_t sequence, std::int64_t h
   const std::int64_t shared = head / (shape.heads / shape.key_value_heads) * shape.head_width;
   return {row + column, row + shape.width() + shared, row + shape.width() + shape.key_value_width() + shared,
           token * shape.width() + column};
+}
+
+/// Of group `group` of all sequences.
+Range query_heads(const AttentionShape& shape, std::int64_t group) {
+  const std::int64_t shared = shape.heads / shape.key_value_heads;
+  const std::int64_t first = group % shape.key_value_heads * shared;
+  return {first, first + shared};
 }
 
 void multiply(bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n, std::int64_t k, float alpha,
@@ -150,12 +156,14 @@ std::int64_t attention_workspace(const AttentionShape& shape, bool backward) {
   return std::min(block_rows, shape.sequence_length) * keys * (backward ? 2 : 1);
 }
 
-void attention_forward(const AttentionShape& shape, const float* projected, float* output, float* log_sum,
-                       float* workspace) {
+void attention_forward(const AttentionShape& shape, const Range& groups, const float* projected, float* output,
+                       float* log_sum, float* workspace) {
   const std::int64_t width = shape.width();
   const std::int64_t stride = shape.projected_width();
-  for (std::int64_t sequence = 0; sequence < shape.sequences; ++sequence) {
-    for (std::int64_t head = 0; head < shape.heads; ++head) {
+  for (std::int64_t group = groups.first; group < groups.last; ++group) {
+    const std::int64_t sequence = group / shape.key_value_heads;
+    const Range heads = query_heads(shape, group);
+    for (std::int64_t head = heads.first; head < heads.last; ++head) {
       const Slices slice = slices(shape, sequence, head);
       const float* query = projected + slice.query;
       const float* key = projected + slice.key;
@@ -177,14 +185,20 @@ void attention_forward(const AttentionShape& shape, const float* projected, floa
   }
 }
 
-void attention_backward(const AttentionShape& shape, const float* projected, const float* output, const float* log_sum,
-                        const float* output_gradient, float* projected_gradient, float* workspace) {
+void attention_backward(const AttentionShape& shape, const Range& groups, const float* projected, const float* output,
+                        const float* log_sum, const float* output_gradient, float* projected_gradient,
+                        float* workspace) {
   const std::int64_t width = shape.width();
   const std::int64_t stride = shape.projected_width();
-  // Gradients of keys and values are sums over query blocks, and over the heads that share them.
-  std::memset(projected_gradient, 0, static_cast<std::size_t>(shape.tokens() * stride) * sizeof(float));
-  for (std::int64_t sequence = 0; sequence < shape.sequences; ++sequence) {
-    for (std::int64_t head = 0; head < shape.heads; ++head) {
+  for (std::int64_t group = groups.first; group < groups.last; ++group) {
+    const std::int64_t sequence = group / shape.key_value_heads;
+    const Range heads = query_heads(shape, group);
+    // Gradients of keys and values are sums over query blocks, and over the heads that share them.
+    const Slices first_slice = slices(shape, sequence, heads.first);
+    for (std::int64_t token = 0; token < shape.sequence_length; ++token)
+      for (const std::int64_t column : {first_slice.key, first_slice.value})
+        std::fill_n(projected_gradient + column + token * stride, shape.head_width, 0.0f);
+    for (std::int64_t head = heads.first; head < heads.last; ++head) {
       const Slices slice = slices(shape, sequence, head);
       const float* query = projected + slice.query;
       const float* key = projected + slice.key;

@@ -1,19 +1,25 @@
 #include "runtime/cpu/cpu_device.hpp"
 
-#include <cblas.h>
+#include <fmt/format.h>
 #ifdef __GLIBC__
 #include <malloc.h>
 #endif
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
-#include <limits>
+#include <numeric>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
+#include "runtime/cpu/bfloat16.hpp"
 #include "runtime/cpu/host_cpu.hpp"
 #include "runtime/cpu/kernels.hpp"
+#include "runtime/cpu/matmul.hpp"
+#include "runtime/cpu/threads.hpp"
 #include "runtime/memory_pool.hpp"
 
 // Not every BLAS has these two; any that is linked may be OpenBLAS behind libblas.so.
@@ -31,10 +37,25 @@ class CpuEvent final : public Event {
   std::chrono::steady_clock::time_point time;
 };
 
+/// Floats of bfloat16 operands that are widened at once, at least one row of each: in the second-level cache.
+constexpr std::int64_t widened_at_once = std::int64_t{1} << 15;
+
+/// A matrix that an operation works through row by row.
+struct Operand {
+  ConstValues from;  // what is read; null: nothing
+  Values to;         // what is written; null: nothing
+  std::int64_t width;
+  [[nodiscard]] bool is_float32() const { return (from.data != nullptr ? from.type : to.type) == DataType::float32; }
+};
+Operand in(ConstValues values, std::int64_t width) { return {values, nullptr, width}; }
+Operand out(Values values, std::int64_t width) { return {nullptr, values, width}; }
+Operand in_out(Values values, std::int64_t width) { return {values, values, width}; }
+
 class CpuDevice final : public Device {
  public:
-  CpuDevice()
-      : pool_(
+  explicit CpuDevice(int threads)
+      : threads_(threads),
+        pool_(
             "the CPU", [](std::size_t bytes) { return std::aligned_alloc(64, (bytes + 63) / 64 * 64); },
             [](void* memory) { std::free(memory); }) {
     if (openblas_set_num_threads != nullptr) openblas_set_num_threads(1);
@@ -81,146 +102,363 @@ class CpuDevice final : public Device {
   }
   double clock_hz() const override { return cpu::clock_hz(); }
 
-  void matmul(const MatrixProduct& product, const float* a, const float* b, float* c) override {
-    const auto narrow = [](std::int64_t value) {
-      if (value > std::numeric_limits<int>::max())  // BLAS with 32-bit integers
-        throw std::runtime_error("matrix with more than 2^31 rows or columns; use a smaller micro-batch");
-      return static_cast<int>(value);
-    };
-    const int m = narrow(product.m);
-    const int n = narrow(product.n);
-    const int k = narrow(product.k);
-    cblas_sgemm(CblasRowMajor, product.transpose_a ? CblasTrans : CblasNoTrans,
-                product.transpose_b ? CblasTrans : CblasNoTrans, m, n, k, 1.0f, a, product.transpose_a ? m : k, b,
-                product.transpose_b ? k : n, product.accumulate ? 1.0f : 0.0f, c, n);
+  void convert(Values to, ConstValues from, std::int64_t count) override {
+    if (to.type == from.type)
+      std::memmove(to.data, from.data, bytes_of(to.type, count));
+    else if (to.is_float32())
+      cpu::widen(from.bfloats(), to.floats(), count);
+    else
+      cpu::round(from.floats(), to.bfloats(), count);
   }
 
-  void add_bias(float* values, const float* bias, std::int64_t rows, std::int64_t width) override {
-    cpu::add_bias(values, bias, rows, width);
+  void matmul(const MatrixProduct& product, ConstValues a, ConstValues b, Values c) override {
+    const Workspace workspace(*this, cpu::matmul_workspace(threads_, product, a, b, c));
+    cpu::matmul(threads_, product, a, b, c, workspace.floats);
   }
-  void add_bias_gradient(float* bias_gradient, const float* gradient, std::int64_t rows, std::int64_t width) override {
-    cpu::add_bias_gradient(bias_gradient, gradient, rows, width);
-  }
-  void add(float* to, const float* from, std::int64_t count) override { cpu::add(to, from, count); }
-  void scale(float* values, float factor, std::int64_t count) override { cpu::scale(values, factor, count); }
-  double squared_sum(const float* values, std::int64_t count) override { return cpu::squared_sum(values, count); }
 
-  void layer_norm_forward(const NormShape& shape, const float* input, const float* weight, const float* bias,
-                          float* output, float* mean, float* reciprocal_deviation) override {
-    cpu::layer_norm_forward(shape, input, weight, bias, output, mean, reciprocal_deviation);
+  void add_bias(Values values, ConstValues bias, std::int64_t rows, std::int64_t width) override {
+    const Widened all_bias(*this, bias, width);
+    by_rows<1>(rows, {in_out(values, width)},
+               [&](const Rows<1>& part) { cpu::add_bias(part.floats[0], all_bias.floats(), part.count, width); });
   }
-  void layer_norm_backward(const NormShape& shape, const float* input, const float* mean,
-                           const float* reciprocal_deviation, const float* weight, float* gradient,
+  void add_bias_gradient(float* bias_gradient, ConstValues gradient, std::int64_t rows, std::int64_t width) override {
+    const Sums<1> sums(*this, {bias_gradient}, width, pieces_of(rows, width));
+    by_rows<1>(rows, {in(gradient, width)}, [&](const Rows<1>& part) {
+      cpu::add_bias_gradient(sums.of(part.piece)[0], part.floats[0], part.count, width);
+    });
+  }
+  void add(Values to, ConstValues from, std::int64_t count) override {
+    by_rows<2>(count, {in_out(to, 1), in(from, 1)},
+               [&](const Rows<2>& part) { cpu::add(part.floats[0], part.floats[1], part.count); });
+  }
+  void scale(float* values, float factor, std::int64_t count) override {
+    by_rows<1>(count, {in_out(values, 1)},
+               [&](const Rows<1>& part) { cpu::scale(part.floats[0], factor, part.count); });
+  }
+  double squared_sum(const float* values, std::int64_t count) override {
+    std::vector<double> sums(static_cast<std::size_t>(pieces_of(count, 1)));
+    by_rows<1>(count, {in(values, 1)}, [&](const Rows<1>& part) {
+      sums[static_cast<std::size_t>(part.piece)] = cpu::squared_sum(part.floats[0], part.count);
+    });
+    return std::accumulate(sums.begin(), sums.end(), 0.0);
+  }
+
+  void layer_norm_forward(const NormShape& shape, ConstValues input, ConstValues weight, ConstValues bias,
+                          Values output, float* mean, float* reciprocal_deviation) override {
+    const Widened all_weight(*this, weight, shape.width);
+    const Widened all_bias(*this, bias, shape.width);
+    by_rows<2>(shape.rows, {in(input, shape.width), out(output, shape.width)}, [&](const Rows<2>& part) {
+      cpu::layer_norm_forward(part_of(shape, part.count), part.floats[0], all_weight.floats(), all_bias.floats(),
+                              part.floats[1], mean + part.first, reciprocal_deviation + part.first);
+    });
+  }
+  void layer_norm_backward(const NormShape& shape, ConstValues input, const float* mean,
+                           const float* reciprocal_deviation, ConstValues weight, Values gradient,
                            float* weight_gradient, float* bias_gradient) override {
-    cpu::layer_norm_backward(shape, input, mean, reciprocal_deviation, weight, gradient, weight_gradient,
-                             bias_gradient);
+    const Widened all_weight(*this, weight, shape.width);
+    const Sums<2> sums(*this, {weight_gradient, bias_gradient}, shape.width, pieces_of(shape.rows, 2 * shape.width));
+    by_rows<2>(shape.rows, {in(input, shape.width), in_out(gradient, shape.width)}, [&](const Rows<2>& part) {
+      const auto [weight_sum, bias_sum] = sums.of(part.piece);
+      cpu::layer_norm_backward(part_of(shape, part.count), part.floats[0], mean + part.first,
+                               reciprocal_deviation + part.first, all_weight.floats(), part.floats[1], weight_sum,
+                               bias_sum);
+    });
   }
 
-  void rms_norm_forward(const NormShape& shape, const float* input, const float* weight, float* output,
+  void rms_norm_forward(const NormShape& shape, ConstValues input, ConstValues weight, Values output,
                         float* reciprocal_rms) override {
-    cpu::rms_norm_forward(shape, input, weight, output, reciprocal_rms);
+    const Widened all_weight(*this, weight, shape.width);
+    by_rows<2>(shape.rows, {in(input, shape.width), out(output, shape.width)}, [&](const Rows<2>& part) {
+      cpu::rms_norm_forward(part_of(shape, part.count), part.floats[0], all_weight.floats(), part.floats[1],
+                            reciprocal_rms + part.first);
+    });
   }
-  void rms_norm_backward(const NormShape& shape, const float* input, const float* reciprocal_rms, const float* weight,
-                         float* gradient, float* weight_gradient) override {
-    cpu::rms_norm_backward(shape, input, reciprocal_rms, weight, gradient, weight_gradient);
-  }
-
-  void relu_forward(float* values, std::int64_t count) override { cpu::relu_forward(values, count); }
-  void relu_backward(const float* output, float* gradient, std::int64_t count) override {
-    cpu::relu_backward(output, gradient, count);
-  }
-  void gelu_forward(const float* input, float* output, std::int64_t count) override {
-    cpu::gelu_forward(input, output, count);
-  }
-  void gelu_backward(float* input_to_output, float* gradient, std::int64_t count) override {
-    cpu::gelu_backward(input_to_output, gradient, count);
+  void rms_norm_backward(const NormShape& shape, ConstValues input, const float* reciprocal_rms, ConstValues weight,
+                         Values gradient, float* weight_gradient) override {
+    const Widened all_weight(*this, weight, shape.width);
+    const Sums<1> sums(*this, {weight_gradient}, shape.width, pieces_of(shape.rows, 2 * shape.width));
+    by_rows<2>(shape.rows, {in(input, shape.width), in_out(gradient, shape.width)}, [&](const Rows<2>& part) {
+      cpu::rms_norm_backward(part_of(shape, part.count), part.floats[0], reciprocal_rms + part.first,
+                             all_weight.floats(), part.floats[1], sums.of(part.piece)[0]);
+    });
   }
 
-  void swiglu_forward(const float* input, float* output, std::int64_t rows, std::int64_t width) override {
-    cpu::swiglu_forward(input, output, rows, width);
+  void relu_forward(Values values, std::int64_t count) override {
+    by_rows<1>(count, {in_out(values, 1)}, [&](const Rows<1>& part) { cpu::relu_forward(part.floats[0], part.count); });
   }
-  void swiglu_backward(float* input_to_gradient, float* gradient_to_output, std::int64_t rows,
+  void relu_backward(ConstValues output, Values gradient, std::int64_t count) override {
+    by_rows<2>(count, {in(output, 1), in_out(gradient, 1)},
+               [&](const Rows<2>& part) { cpu::relu_backward(part.floats[0], part.floats[1], part.count); });
+  }
+  void gelu_forward(ConstValues input, Values output, std::int64_t count) override {
+    by_rows<2>(count, {in(input, 1), out(output, 1)},
+               [&](const Rows<2>& part) { cpu::gelu_forward(part.floats[0], part.floats[1], part.count); });
+  }
+  void gelu_backward(Values input_to_output, Values gradient, std::int64_t count) override {
+    by_rows<2>(count, {in_out(input_to_output, 1), in_out(gradient, 1)},
+               [&](const Rows<2>& part) { cpu::gelu_backward(part.floats[0], part.floats[1], part.count); });
+  }
+
+  void swiglu_forward(ConstValues input, Values output, std::int64_t rows, std::int64_t width) override {
+    by_rows<2>(rows, {in(input, 2 * width), out(output, width)},
+               [&](const Rows<2>& part) { cpu::swiglu_forward(part.floats[0], part.floats[1], part.count, width); });
+  }
+  void swiglu_backward(Values input_to_gradient, Values gradient_to_output, std::int64_t rows,
                        std::int64_t width) override {
-    cpu::swiglu_backward(input_to_gradient, gradient_to_output, rows, width);
+    by_rows<2>(rows, {in_out(input_to_gradient, 2 * width), in_out(gradient_to_output, width)},
+               [&](const Rows<2>& part) { cpu::swiglu_backward(part.floats[0], part.floats[1], part.count, width); });
   }
 
-  void rotary(const AttentionShape& shape, double base, bool inverse, float* projected) override {
-    cpu::rotary(shape, base, inverse, projected);
+  void rotary(const AttentionShape& shape, double base, bool inverse, Values projected) override {
+    if (projected.is_float32()) return cpu::rotary(shape, base, inverse, projected.floats());
+    const Workspace workspace(*this, cpu::rotary_bfloat16_workspace(shape));
+    cpu::rotary_bfloat16(shape, base, inverse, projected.bfloats(), workspace.floats);
   }
-  void attention_forward(const AttentionShape& shape, const float* projected, float* output, float* log_sum) override {
-    const Workspace workspace(*this, cpu::attention_workspace(shape, false));
-    cpu::attention_forward(shape, projected, output, log_sum, workspace.floats);
+  void attention_forward(const AttentionShape& shape, ConstValues projected, Values output, float* log_sum) override {
+    const bool widens = !projected.is_float32();
+    by_groups(shape, widens ? cpu::attention_bfloat16_workspace(shape, false) : cpu::attention_workspace(shape, false),
+              [&](const Range& groups, float* workspace) {
+                if (widens)
+                  cpu::attention_forward_bfloat16(shape, groups, projected.bfloats(), output.bfloats(), log_sum,
+                                                  workspace);
+                else
+                  cpu::attention_forward(shape, groups, projected.floats(), output.floats(), log_sum, workspace);
+              });
   }
-  void attention_backward(const AttentionShape& shape, const float* projected, const float* output,
-                          const float* log_sum, const float* output_gradient, float* projected_gradient) override {
-    const Workspace workspace(*this, cpu::attention_workspace(shape, true));
-    cpu::attention_backward(shape, projected, output, log_sum, output_gradient, projected_gradient, workspace.floats);
+  void attention_backward(const AttentionShape& shape, ConstValues projected, ConstValues output, const float* log_sum,
+                          ConstValues output_gradient, Values projected_gradient) override {
+    const bool widens = !projected.is_float32();
+    by_groups(shape, widens ? cpu::attention_bfloat16_workspace(shape, true) : cpu::attention_workspace(shape, true),
+              [&](const Range& groups, float* workspace) {
+                if (widens)
+                  cpu::attention_backward_bfloat16(shape, groups, projected.bfloats(), output.bfloats(), log_sum,
+                                                   output_gradient.bfloats(), projected_gradient.bfloats(), workspace);
+                else
+                  cpu::attention_backward(shape, groups, projected.floats(), output.floats(), log_sum,
+                                          output_gradient.floats(), projected_gradient.floats(), workspace);
+              });
   }
 
-  void gather_rows(const float* table, const Range& rows, const std::int32_t* tokens, std::int64_t count,
-                   std::int64_t width, float* output) override {
-    const std::size_t bytes = static_cast<std::size_t>(width) * sizeof(float);
+  void gather_rows(ConstValues table, const Range& rows, const std::int32_t* tokens, std::int64_t count,
+                   std::int64_t width, Values output) override {
+    const std::size_t bytes = bytes_of(table.type, width);
     for (std::int64_t i = 0; i < count; ++i) {
+      void* const to = (output + i * width).data;
       if (rows.first <= tokens[i] && tokens[i] < rows.last)
-        std::memcpy(output + i * width, table + (tokens[i] - rows.first) * width, bytes);
+        std::memcpy(to, (table + (tokens[i] - rows.first) * width).data, bytes);
       else
-        std::memset(output + i * width, 0, bytes);
+        std::memset(to, 0, bytes);
     }
   }
   void scatter_add_rows(float* table_gradient, const Range& rows, const std::int32_t* tokens, std::int64_t count,
-                        std::int64_t width, const float* gradient) override {
-    for (std::int64_t i = 0; i < count; ++i)
-      if (rows.first <= tokens[i] && tokens[i] < rows.last)
-        cpu::add(table_gradient + (tokens[i] - rows.first) * width, gradient + i * width, width);
+                        std::int64_t width, ConstValues gradient) override {
+    const auto add_rows = [&](const Rows<1>& part) {
+      for (std::int64_t i = 0; i < part.count; ++i) {
+        const std::int32_t token = tokens[part.first + i];
+        if (rows.first <= token && token < rows.last)
+          cpu::add(table_gradient + (token - rows.first) * width, part.floats[0] + i * width, width);
+      }
+    };
+    by_rows<1>(count, {in(gradient, width)}, add_rows,
+               1);  // one thread, as tokens may be the same
   }
-  void add_repeated(float* values, const float* table, std::int64_t repeats, std::int64_t count) override {
-    cpu::add_bias(values, table, repeats, count);
+  void add_repeated(Values values, ConstValues table, std::int64_t repeats, std::int64_t count) override {
+    for (std::int64_t repeat = 0; repeat < repeats; ++repeat) add(values + repeat * count, table, count);
   }
-  void add_repeated_gradient(float* table_gradient, const float* gradient, std::int64_t repeats,
+  void add_repeated_gradient(float* table_gradient, ConstValues gradient, std::int64_t repeats,
                              std::int64_t count) override {
-    cpu::add_bias_gradient(table_gradient, gradient, repeats, count);
+    for (std::int64_t repeat = 0; repeat < repeats; ++repeat) add(table_gradient, gradient + repeat * count, count);
   }
-  void softmax_cross_entropy(float* logits_to_gradient, const std::int32_t* targets, std::int64_t rows,
+  void softmax_cross_entropy(Values logits_to_gradient, const std::int32_t* targets, std::int64_t rows,
                              std::int64_t classes, float gradient_scale, double* loss_sum) override {
-    cpu::softmax_cross_entropy(logits_to_gradient, targets, rows, classes, gradient_scale, loss_sum);
+    std::vector<double> losses(static_cast<std::size_t>(pieces_of(rows, classes)));
+    by_rows<1>(rows, {in_out(logits_to_gradient, classes)}, [&](const Rows<1>& part) {
+      cpu::softmax_cross_entropy(part.floats[0], targets + part.first, part.count, classes, gradient_scale,
+                                 &losses[static_cast<std::size_t>(part.piece)]);
+    });
+    *loss_sum = std::accumulate(losses.begin(), losses.end(), *loss_sum);
   }
-  void row_maxima(const float* values, std::int64_t rows, std::int64_t width, float* maxima) override {
-    cpu::row_maxima(values, rows, width, maxima);
+  void row_maxima(ConstValues values, std::int64_t rows, std::int64_t width, float* maxima) override {
+    by_rows<1>(rows, {in(values, width)},
+               [&](const Rows<1>& part) { cpu::row_maxima(part.floats[0], part.count, width, maxima + part.first); });
   }
-  void softmax_sums(float* logits_to_exponentials, const float* maxima, const Range& classes,
+  void softmax_sums(Values logits_to_exponentials, const float* maxima, const Range& classes,
                     const std::int32_t* targets, std::int64_t rows, float* sums, float* target_logits) override {
-    cpu::softmax_sums(logits_to_exponentials, maxima, classes, targets, rows, sums, target_logits);
+    by_rows<1>(rows, {in_out(logits_to_exponentials, classes.size())}, [&](const Rows<1>& part) {
+      cpu::softmax_sums(part.floats[0], maxima + part.first, classes, targets + part.first, part.count,
+                        sums + part.first, target_logits + part.first);
+    });
   }
-  void softmax_gradient(float* exponentials_to_gradient, const float* sums, const float* target_logits,
+  void softmax_gradient(Values exponentials_to_gradient, const float* sums, const float* target_logits,
                         const Range& classes, const std::int32_t* targets, std::int64_t rows, float gradient_scale,
                         double* loss_sum) override {
-    cpu::softmax_gradient(exponentials_to_gradient, sums, target_logits, classes, targets, rows, gradient_scale,
-                          loss_sum);
+    std::vector<double> losses(static_cast<std::size_t>(pieces_of(rows, classes.size())));
+    by_rows<1>(rows, {in_out(exponentials_to_gradient, classes.size())}, [&](const Rows<1>& part) {
+      cpu::softmax_gradient(part.floats[0], sums + part.first, target_logits + part.first, classes,
+                            targets + part.first, part.count, gradient_scale,
+                            &losses[static_cast<std::size_t>(part.piece)]);
+    });
+    *loss_sum = std::accumulate(losses.begin(), losses.end(), *loss_sum);
   }
 
   void adamw(const AdamWStep& step, float* value, const float* gradient, float* first_moment, float* second_moment,
-             std::int64_t count) override {
-    cpu::adamw(step, value, gradient, first_moment, second_moment, count);
+             std::int64_t count, Values rounded) override {
+    cpu::Threads::run(threads_.pieces(count), count, [&](const Range& piece, int) {
+      // Rounded while the values are in the cache.
+      const std::int64_t at_once = rounded.data == nullptr ? piece.size() : widened_at_once;
+      for (std::int64_t first = piece.first; first < piece.last; first += at_once) {
+        const std::int64_t part = std::min(at_once, piece.last - first);
+        cpu::adamw(step, value + first, gradient + first, first_moment + first, second_moment + first, part);
+        if (rounded.data != nullptr) cpu::round(value + first, (rounded + first).bfloats(), part);
+      }
+    });
   }
 
  private:
-  // From the pool, so that it counts as tensor memory.
+  // From the pool, so that it counts as tensor memory. None for 0 floats.
   struct Workspace {
     Workspace(CpuDevice& owner, std::int64_t count)
-        : device(owner), floats(static_cast<float*>(owner.allocate(static_cast<std::size_t>(count) * sizeof(float)))) {}
-    ~Workspace() { device.release(floats); }
+        : device(owner),
+          floats(count == 0 ? nullptr
+                            : static_cast<float*>(owner.allocate(static_cast<std::size_t>(count) * sizeof(float)))) {}
+    ~Workspace() {
+      if (floats != nullptr) device.release(floats);
+    }
     Workspace(const Workspace&) = delete;
     Workspace& operator=(const Workspace&) = delete;
     CpuDevice& device;
     float* floats;
   };
 
+  /// Values as floats: themselves, or widened.
+  class Widened {
+   public:
+    Widened(CpuDevice& device, ConstValues values, std::int64_t count)
+        : values_(values), workspace_(device, values.is_float32() ? 0 : count) {
+      if (!values.is_float32()) cpu::widen(values.bfloats(), workspace_.floats, count);
+    }
+    [[nodiscard]] const float* floats() const {
+      return workspace_.floats != nullptr ? workspace_.floats : values_.floats();
+    }
+
+   private:
+    ConstValues values_;
+    Workspace workspace_;
+  };
+
+  /// Where pieces of an operation's rows add to `all`, `width` floats each: the first piece right there, the others to
+  /// sums of their own, which are added to it in the end.
+  template <std::size_t arrays>
+  class Sums {
+   public:
+    Sums(CpuDevice& device, const std::array<float*, arrays>& all, std::int64_t width, int pieces)
+        : all_(all), width_(width), pieces_(pieces), workspace_(device, (pieces - 1) * size()) {
+      if (pieces > 1) std::fill_n(workspace_.floats, (pieces - 1) * size(), 0.0f);
+    }
+    ~Sums() {
+      for (int piece = 1; piece < pieces_; ++piece)
+        for (std::size_t i = 0; i < arrays; ++i) cpu::add(all_[i], of(piece)[i], width_);
+    }
+    Sums(const Sums&) = delete;
+    Sums& operator=(const Sums&) = delete;
+    [[nodiscard]] std::array<float*, arrays> of(int piece) const {
+      if (piece == 0) return all_;
+      std::array<float*, arrays> sums;
+      for (std::size_t i = 0; i < arrays; ++i)
+        sums[i] = workspace_.floats + (piece - 1) * size() + static_cast<std::int64_t>(i) * width_;
+      return sums;
+    }
+
+   private:
+    [[nodiscard]] std::int64_t size() const { return static_cast<std::int64_t>(arrays) * width_; }
+    std::array<float*, arrays> all_;
+    std::int64_t width_;
+    int pieces_;
+    Workspace workspace_;
+  };
+
+  /// Some rows of each operand as floats.
+  template <std::size_t operands>
+  struct Rows {
+    int piece = 0;  // of pieces_of()
+    std::int64_t first = 0;
+    std::int64_t count = 0;
+    std::array<float*, operands> floats{};
+  };
+
+  /// Into how many pieces by_rows() cuts rows whose operands have so many floats together.
+  [[nodiscard]] int pieces_of(std::int64_t rows, std::int64_t width) const { return threads_.pieces(rows, width); }
+
+  /// Calls `kernel` from several threads, from each with a piece of the rows: all of it at once where all operands are
+  /// float32, else some rows at a time.
+  template <std::size_t operands, class Kernel>
+  void by_rows(std::int64_t rows, const std::array<Operand, operands>& all, const Kernel& kernel) {
+    std::int64_t width = 0;
+    for (const Operand& operand : all) width += operand.width;
+    by_rows(rows, all, kernel, pieces_of(rows, width));
+  }
+
+  template <std::size_t operands, class Kernel>
+  void by_rows(std::int64_t rows, const std::array<Operand, operands>& all, const Kernel& kernel, int pieces) {
+    std::int64_t width = 0;  // of a row of what must be widened
+    for (const Operand& operand : all)
+      if (!operand.is_float32()) width += operand.width;
+    const std::int64_t longest_piece = (rows + pieces - 1) / pieces;
+    const std::int64_t at_once =
+        width == 0 ? longest_piece : std::min(std::max<std::int64_t>(widened_at_once / width, 1), longest_piece);
+    const Workspace workspace(*this, pieces * width * at_once);
+    cpu::Threads::run(pieces, rows, [&](const Range& piece, int index) {
+      rows_of_a_piece(piece, index, at_once, all, kernel, workspace.floats + index * width * at_once);
+    });
+  }
+
+  template <std::size_t operands, class Kernel>
+  static void rows_of_a_piece(const Range& rows, int piece, std::int64_t at_once,
+                              const std::array<Operand, operands>& all, const Kernel& kernel, float* workspace) {
+    Rows<operands> part{.piece = piece, .first = rows.first, .count = 0, .floats = {}};
+    for (; part.first < rows.last; part.first += part.count) {
+      part.count = std::min(at_once, rows.last - part.first);
+      float* scratch = workspace;
+      for (std::size_t i = 0; i < operands; ++i) {
+        const Operand& operand = all[i];
+        const std::int64_t first = part.first * operand.width;
+        if (operand.is_float32()) {
+          // A kernel takes what is only read as const.
+          part.floats[i] = operand.to.data != nullptr ? operand.to.floats() + first
+                                                      : const_cast<float*>(operand.from.floats()) + first;
+          continue;
+        }
+        part.floats[i] = std::exchange(scratch, scratch + at_once * operand.width);
+        if (operand.from.data != nullptr)
+          cpu::widen((operand.from + first).bfloats(), part.floats[i], part.count * operand.width);
+      }
+      kernel(part);
+      for (std::size_t i = 0; i < operands; ++i)
+        if (all[i].to.data != nullptr && !all[i].is_float32())
+          cpu::round(part.floats[i], (all[i].to + part.first * all[i].width).bfloats(), part.count * all[i].width);
+    }
+  }
+
+  /// Calls work(groups, workspace) from several threads for all groups of attention.
+  template <class Work>
+  void by_groups(const AttentionShape& shape, std::int64_t workspace_each, const Work& work) {
+    const std::int64_t groups = cpu::attention_groups(shape);
+    const std::int64_t scores = shape.heads / shape.key_value_heads * shape.sequence_length * shape.sequence_length / 2;
+    const int pieces = threads_.pieces(groups, scores);
+    const Workspace workspace(*this, pieces * workspace_each);
+    cpu::Threads::run(pieces, groups,
+                      [&](const Range& part, int piece) { work(part, workspace.floats + piece * workspace_each); });
+  }
+
+  static NormShape part_of(const NormShape& shape, std::int64_t rows) { return {rows, shape.width, shape.epsilon}; }
+
+  cpu::Threads threads_;
   MemoryPool pool_;
   std::vector<std::uint64_t> flush_buffer_;
 };
 
 }  // namespace
 
-std::unique_ptr<Device> make_cpu_device() { return std::make_unique<CpuDevice>(); }
+std::unique_ptr<Device> make_cpu_device(int threads) { return std::make_unique<CpuDevice>(threads); }
 
 }  // namespace sailor::runtime

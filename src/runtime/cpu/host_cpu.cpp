@@ -38,6 +38,15 @@ std::string processor_name() {
 #endif
 }
 
+int compute_threads() {
+  const char* const wanted = std::getenv("OMP_NUM_THREADS");  // "4", or for nested regions "4,2"
+  const long threads = wanted == nullptr ? 1 : std::strtol(wanted, nullptr, 10);
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  const int most = ::sched_getaffinity(0, sizeof(cores), &cores) == 0 ? CPU_COUNT(&cores) : 1;
+  return static_cast<int>(std::clamp<long>(threads, 1, std::max(most, 1)));
+}
+
 std::size_t last_level_cache() {
   std::size_t largest = 0;
   for (int index = 0; index < 8; ++index) {

@@ -5,9 +5,9 @@
 
 #include "runtime/device.hpp"
 
-// On x86-64 a second version of a kernel is compiled for CPUs with AVX2 and FMA, and chosen when the program is
-// loaded; elsewhere the base architecture's vectors (NEON on aarch64) are used. Sanitizers do not run in the
-// loader's resolvers.
+// On x86-64 a second version of a kernel is compiled for CPUs with AVX2 and FMA, and chosen when the program is loaded;
+// elsewhere the base architecture's vectors (NEON on aarch64) are used. Sanitizers do not run in the loader's
+// resolvers.
 #if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GNUC__) && !defined(__clang__) && \
     !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define SAILOR_CPU_VERSIONS __attribute__((target_clones("arch=haswell", "default")))
@@ -51,11 +51,15 @@ void softmax_gradient(float* exponentials_to_gradient, const float* sums, const 
                       double* loss_sum);
 
 void rotary(const AttentionShape& shape, double base, bool inverse, float* projected);
-/// Workspace of attention, in floats.
+// Attention of some groups: a key-value head of one sequence and the query heads that share it. Group sequence ·
+// key_value_heads + i has key-value head i of that sequence; there are attention_groups(shape).
+inline std::int64_t attention_groups(const AttentionShape& shape) { return shape.sequences * shape.key_value_heads; }
+/// Workspace, in floats.
 std::int64_t attention_workspace(const AttentionShape& shape, bool backward);
-void attention_forward(const AttentionShape& shape, const float* projected, float* output, float* log_sum,
-                       float* workspace);
-void attention_backward(const AttentionShape& shape, const float* projected, const float* output, const float* log_sum,
-                        const float* output_gradient, float* projected_gradient, float* workspace);
+void attention_forward(const AttentionShape& shape, const Range& groups, const float* projected, float* output,
+                       float* log_sum, float* workspace);
+void attention_backward(const AttentionShape& shape, const Range& groups, const float* projected, const float* output,
+                        const float* log_sum, const float* output_gradient, float* projected_gradient,
+                        float* workspace);
 
 }  // namespace sailor::runtime::cpu

@@ -6,9 +6,10 @@
 // In a tensor-parallel group each rank has its heads and its part of the feed-forward's inner values. What it computes
 // of the two outputs is a partial sum; rank 0's includes the residual stream, so that the group's sum is the new one.
 //
-// Kept per token until backward, in floats, with one rank: pre-norm 3·hidden + attention's input (3·hidden, fewer with
-// grouped queries) + feed_forward (swiglu: twice), post-norm hidden more, and a few statistics. Outputs of norms and
-// activation functions are computed again instead; with selective recomputation attention's output (hidden) too.
+// Kept per token until backward, in values of the layer's type, with one rank: pre-norm 3·hidden + attention's input
+// (3·hidden, fewer with grouped queries) + feed_forward (swiglu: twice), post-norm hidden more, and a few float32
+// statistics. Outputs of norms and activation functions are computed again instead; with selective recomputation
+// attention's output (hidden) too.
 #include <cmath>
 #include <tuple>
 #include <utility>
@@ -36,7 +37,7 @@ enum Kept : std::size_t {
 class Block final : public Layer {
  public:
   Block(const Model& model, int index, const LayerContext& context)
-      : Layer(context.device, index, context.tensor_parallel),
+      : Layer(context, index),
         hidden_(model.hidden),
         feed_forward_(model.feed_forward / shard().count),
         attention_{
@@ -154,7 +155,7 @@ class Block final : public Layer {
 
   /// What this rank's partial sum begins with: rank 0's with the residual stream, the others' with nothing yet.
   Tensor start_sum(const Tensor& residual) {
-    Tensor sum(device(), residual.shape());
+    Tensor sum = make_activation(residual.shape());
     if (shard().index == 0) device().copy(sum.data(), residual.data(), residual.bytes());
     return sum;
   }
@@ -162,17 +163,17 @@ class Block final : public Layer {
   /// sum (of start_sum) + the linear map, over the group.
   void finish_sum(const Tensor& input, const Pair& linear, Tensor& sum) {
     const std::int64_t tokens = sum.shape()[0];
-    linear_forward(input.floats(), weight(linear), is_divided() ? nullptr : bias(linear), tokens, sum.floats(),
+    linear_forward(input.values(), weight(linear), is_divided() ? nullptr : bias(linear), tokens, sum.values(),
                    shard().index == 0);
     if (!is_divided()) return;
     sum_over_group(sum);
-    if (linear.has_bias) device().add_bias(sum.floats(), bias(linear)->value, tokens, hidden_);
+    if (linear.has_bias) device().add_bias(sum.values(), bias(linear)->value, tokens, hidden_);
   }
 
-  void add(Tensor& to, const Tensor& from) { device().add(to.floats(), from.floats(), to.elements()); }
+  void add(Tensor& to, const Tensor& from) { device().add(to.values(), from.values(), to.elements()); }
 
   Tensor normalized(const Pair& pair, const Tensor& input, Tensor& statistics) {
-    Tensor output(device(), input.shape());
+    Tensor output = make_activation(input.shape());
     norm_forward(device(), norm(pair, input.shape()[0]), input, statistics, output);
     return output;
   }
@@ -191,19 +192,19 @@ class Block final : public Layer {
 
   /// The output of attention, and the logarithms of its softmax denominators, from queries, keys and values.
   std::pair<Tensor, Tensor> attend(const AttentionShape& shape, const Tensor& projected) {
-    Tensor attended(device(), {shape.tokens(), shape.width()});
+    Tensor attended = make_activation({shape.tokens(), shape.width()});
     Tensor log_sum(device(), {shape.tokens(), shape.heads});
-    device().attention_forward(shape, projected.floats(), attended.floats(), log_sum.floats());
+    device().attention_forward(shape, projected.values(), attended.values(), log_sum.floats());
     return {std::move(attended), std::move(log_sum)};
   }
 
   /// sum (of start_sum) += attention(input)
   void attention_forward(const MicroBatch& micro_batch, const Tensor& input, Slot& slot, Tensor& sum) {
     const AttentionShape shape = attention_shape(micro_batch);
-    Tensor projected(device(), {shape.tokens(), shape.projected_width()});
-    linear_forward(input.floats(), weight(attention_input_), bias(attention_input_), shape.tokens(),
-                   projected.floats());
-    if (rotary_base_ > 0.0) device().rotary(shape, rotary_base_, false, projected.floats());
+    Tensor projected = make_activation({shape.tokens(), shape.projected_width()});
+    linear_forward(input.values(), weight(attention_input_), bias(attention_input_), shape.tokens(),
+                   projected.values());
+    if (rotary_base_ > 0.0) device().rotary(shape, rotary_base_, false, projected.values());
     auto [attended, log_sum] = attend(shape, projected);
     finish_sum(attended, attention_output_, sum);
     slot.keep(kept_projected, std::move(projected));
@@ -217,37 +218,37 @@ class Block final : public Layer {
                             Slot& slot) {
     const AttentionShape shape = attention_shape(micro_batch);
     const std::int64_t tokens = shape.tokens();
-    Tensor projected_gradient(device(), {tokens, shape.projected_width()});
+    Tensor projected_gradient = make_activation({tokens, shape.projected_width()});
     {
       const Tensor projected = slot.take(kept_projected);
       Tensor attended = slot.take(kept_attended);
       Tensor log_sum = slot.take(kept_log_sum);
       if (attention_again_) std::tie(attended, log_sum) = attend(shape, projected);
-      linear_backward_parameters(attended.floats(), sum_gradient.floats(), weight(attention_output_),
+      linear_backward_parameters(attended.values(), sum_gradient.values(), weight(attention_output_),
                                  bias(attention_output_), tokens);
-      Tensor attended_gradient(device(), {tokens, shape.width()});
-      linear_backward_input(sum_gradient.floats(), weight(attention_output_), tokens, attended_gradient.floats());
-      device().attention_backward(shape, projected.floats(), attended.floats(), log_sum.floats(),
-                                  attended_gradient.floats(), projected_gradient.floats());
+      Tensor attended_gradient = make_activation({tokens, shape.width()});
+      linear_backward_input(sum_gradient.values(), weight(attention_output_), tokens, attended_gradient.values());
+      device().attention_backward(shape, projected.values(), attended.values(), log_sum.floats(),
+                                  attended_gradient.values(), projected_gradient.values());
     }
-    if (rotary_base_ > 0.0) device().rotary(shape, rotary_base_, true, projected_gradient.floats());
+    if (rotary_base_ > 0.0) device().rotary(shape, rotary_base_, true, projected_gradient.values());
     return outputs_divided_backward(attention_input_, input, projected_gradient);
   }
 
   /// sum (of start_sum) += feed_forward(input)
   void feed_forward_forward(const Tensor& input, Slot& slot, Tensor& sum) {
     const std::int64_t tokens = input.shape()[0];
-    Tensor inner(device(), {tokens, (is_gated() ? 2 : 1) * feed_forward_});
-    linear_forward(input.floats(), weight(inner_), bias(inner_), tokens, inner.floats());
+    Tensor inner = make_activation({tokens, (is_gated() ? 2 : 1) * feed_forward_});
+    linear_forward(input.values(), weight(inner_), bias(inner_), tokens, inner.values());
     if (activation_ == Activation::relu) {
-      device().relu_forward(inner.floats(), inner.elements());
+      device().relu_forward(inner.values(), inner.elements());
       finish_sum(inner, outer_, sum);
     } else {
-      Tensor activated(device(), {tokens, feed_forward_});
+      Tensor activated = make_activation({tokens, feed_forward_});
       if (is_gated())
-        device().swiglu_forward(inner.floats(), activated.floats(), tokens, feed_forward_);
+        device().swiglu_forward(inner.values(), activated.values(), tokens, feed_forward_);
       else
-        device().gelu_forward(inner.floats(), activated.floats(), inner.elements());
+        device().gelu_forward(inner.values(), activated.values(), inner.elements());
       finish_sum(activated, outer_, sum);
     }
     slot.keep(kept_inner, std::move(inner));
@@ -256,21 +257,21 @@ class Block final : public Layer {
   Tensor feed_forward_backward(const Tensor& input, const Tensor& sum_gradient, Slot& slot) {
     const std::int64_t tokens = input.shape()[0];
     Tensor activated = slot.take(kept_inner);
-    Tensor inner_gradient(device(), {tokens, feed_forward_});
-    linear_backward_input(sum_gradient.floats(), weight(outer_), tokens, inner_gradient.floats());
+    Tensor inner_gradient = make_activation({tokens, feed_forward_});
+    linear_backward_input(sum_gradient.values(), weight(outer_), tokens, inner_gradient.values());
     switch (activation_) {  // afterwards the two are what their names say
       case Activation::relu:
-        device().relu_backward(activated.floats(), inner_gradient.floats(), activated.elements());
+        device().relu_backward(activated.values(), inner_gradient.values(), activated.elements());
         break;
       case Activation::gelu:
-        device().gelu_backward(activated.floats(), inner_gradient.floats(), activated.elements());
+        device().gelu_backward(activated.values(), inner_gradient.values(), activated.elements());
         break;
       case Activation::swiglu:
-        device().swiglu_backward(activated.floats(), inner_gradient.floats(), tokens, feed_forward_);
+        device().swiglu_backward(activated.values(), inner_gradient.values(), tokens, feed_forward_);
         std::swap(activated, inner_gradient);
         break;
     }
-    linear_backward_parameters(activated.floats(), sum_gradient.floats(), weight(outer_), bias(outer_), tokens);
+    linear_backward_parameters(activated.values(), sum_gradient.values(), weight(outer_), bias(outer_), tokens);
     activated.reset();
     return outputs_divided_backward(inner_, input, inner_gradient);
   }
@@ -278,9 +279,9 @@ class Block final : public Layer {
   /// Gradients of a map whose outputs are divided: adds those of its parameters, returns that of its whole input.
   Tensor outputs_divided_backward(const Pair& linear, const Tensor& input, const Tensor& output_gradient) {
     const std::int64_t tokens = input.shape()[0];
-    linear_backward_parameters(input.floats(), output_gradient.floats(), weight(linear), bias(linear), tokens);
-    Tensor gradient(device(), {tokens, hidden_});
-    linear_backward_input(output_gradient.floats(), weight(linear), tokens, gradient.floats());
+    linear_backward_parameters(input.values(), output_gradient.values(), weight(linear), bias(linear), tokens);
+    Tensor gradient = make_activation({tokens, hidden_});
+    linear_backward_input(output_gradient.values(), weight(linear), tokens, gradient.values());
     sum_over_group(gradient);
     return gradient;
   }

@@ -14,7 +14,7 @@ namespace {
 class Embedding final : public Layer {
  public:
   Embedding(const Model& model, int index, const LayerContext& context)
-      : Layer(context.device, index, context.tensor_parallel),
+      : Layer(context, index),
         hidden_(model.hidden),
         embedding_width_(model.embedding_width),
         rows_(cut(model.vocabulary, shard())),
@@ -31,11 +31,11 @@ class Embedding final : public Layer {
     const std::int64_t tokens = micro_batch.token_count();
     Tensor output = gather(micro_batch);
     if (has_projection()) {
-      const Tensor embedded = std::exchange(output, Tensor(device(), {tokens, hidden_}));
-      linear_forward(embedded.floats(), parameter(projection_), nullptr, tokens, output.floats());
+      const Tensor embedded = std::exchange(output, make_activation({tokens, hidden_}));
+      linear_forward(embedded.values(), parameter(projection_), nullptr, tokens, output.values());
     }
     if (has_positions_)
-      device().add_repeated(output.floats(), parameter(positions_).value, micro_batch.sequences,
+      device().add_repeated(output.values(), parameter(positions_).value, micro_batch.sequences,
                             micro_batch.sequence_length * hidden_);
     return output;
   }
@@ -43,16 +43,16 @@ class Embedding final : public Layer {
   Tensor backward(const MicroBatch& micro_batch, Tensor output_gradient, Slot&) override {
     const std::int64_t tokens = micro_batch.token_count();
     if (has_positions_)
-      device().add_repeated_gradient(parameter(positions_).gradient, output_gradient.floats(), micro_batch.sequences,
+      device().add_repeated_gradient(parameter(positions_).gradient, output_gradient.values(), micro_batch.sequences,
                                      micro_batch.sequence_length * hidden_);
     if (has_projection()) {
       Tensor embedded = gather(micro_batch);  // again, instead of keeping it: a few rows, and their sum over the group
-      linear_backward_parameters(embedded.floats(), output_gradient.floats(), parameter(projection_), nullptr, tokens);
-      linear_backward_input(output_gradient.floats(), parameter(projection_), tokens, embedded.floats());
+      linear_backward_parameters(embedded.values(), output_gradient.values(), parameter(projection_), nullptr, tokens);
+      linear_backward_input(output_gradient.values(), parameter(projection_), tokens, embedded.values());
       output_gradient = std::move(embedded);
     }
     device().scatter_add_rows(parameter(table_).gradient, rows_, micro_batch.tokens, tokens, embedding_width_,
-                              output_gradient.floats());
+                              output_gradient.values());
     return {};
   }
 
@@ -60,9 +60,9 @@ class Embedding final : public Layer {
   [[nodiscard]] bool has_projection() const { return embedding_width_ != hidden_; }
 
   Tensor gather(const MicroBatch& micro_batch) {
-    Tensor embedded(device(), {micro_batch.token_count(), embedding_width_});
+    Tensor embedded = make_activation({micro_batch.token_count(), embedding_width_});
     device().gather_rows(parameter(table_).value, rows_, micro_batch.tokens, micro_batch.token_count(),
-                         embedding_width_, embedded.floats());
+                         embedding_width_, embedded.values());
     sum_over_group(embedded);  // one rank has a token's row, the others zeros
     return embedded;
   }

@@ -14,7 +14,7 @@ enum Kept : std::size_t {
 class FinalNormLayer final : public Layer {
  public:
   FinalNormLayer(const Model& model, int index, const LayerContext& context)
-      : Layer(context.device, index, context.tensor_parallel),
+      : Layer(context, index),
         hidden_(model.hidden),
         has_bias_(model.norm == NormKind::layer_norm),
         epsilon_(static_cast<float>(model.norm_epsilon)) {
@@ -25,7 +25,7 @@ class FinalNormLayer final : public Layer {
   Tensor forward(const MicroBatch& micro_batch, Tensor input, Slot& slot) override {
     const Norm norm = norm_of(micro_batch);
     slot.keep(kept_statistics, norm.make_statistics(device()));
-    Tensor output(device(), input.shape());
+    Tensor output = make_activation(input.shape());
     norm_forward(device(), norm, input, slot.at(kept_statistics), output);
     slot.keep(kept_input, std::move(input));
     return output;

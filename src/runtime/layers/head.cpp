@@ -2,7 +2,8 @@
 // narrower, logits, and the cross-entropy loss.
 //
 // Forward turns the logits into their gradient at once, in place: in 1F1B the backward pass follows immediately, and
-// a second matrix of (tokens, vocabulary) would often be the largest tensor of all.
+// a second matrix of (tokens, vocabulary) would often be the largest tensor of all. For the same reason bfloat16 logits
+// stay so; their softmax and the loss are computed in float32.
 //
 // In a tensor-parallel group each rank has its rows of the matrix, and the logits of those; the ranks exchange three
 // numbers per token for the loss, and sum the gradient of what the matrix was applied to.
@@ -23,7 +24,7 @@ enum Kept : std::size_t {
 class Head final : public Layer {
  public:
   Head(const Model& model, int index, const LayerContext& context)
-      : Layer(context.device, index, context.tensor_parallel),
+      : Layer(context, index),
         hidden_(model.hidden),
         embedding_width_(model.embedding_width),
         classes_(cut(model.vocabulary, shard())),
@@ -48,17 +49,17 @@ class Head final : public Layer {
   Tensor forward(const MicroBatch& micro_batch, Tensor input, Slot& slot) override {
     const std::int64_t tokens = micro_batch.token_count();
     if (has_norm_) slot.keep(kept_statistics, norm(tokens).make_statistics(device()));
-    Tensor logits(device(), {tokens, classes_.size()});
+    Tensor logits = make_activation({tokens, classes_.size()});
     {
       Tensor norm_output;
       const Tensor& normalized = normalize(input, slot, norm_output);
       if (has_projection()) {
-        Tensor projected(device(), {tokens, embedding_width_});
-        linear_forward(normalized.floats(), parameter(projection_), nullptr, tokens, projected.floats());
-        linear_forward(projected.floats(), table(), nullptr, tokens, logits.floats());
+        Tensor projected = make_activation({tokens, embedding_width_});
+        linear_forward(normalized.values(), parameter(projection_), nullptr, tokens, projected.values());
+        linear_forward(projected.values(), table(), nullptr, tokens, logits.values());
         slot.keep(kept_projected, std::move(projected));
       } else {
-        linear_forward(normalized.floats(), table(), nullptr, tokens, logits.floats());
+        linear_forward(normalized.values(), table(), nullptr, tokens, logits.values());
       }
     }
     cross_entropy(micro_batch, logits);
@@ -72,19 +73,19 @@ class Head final : public Layer {
     const Tensor input = slot.take(kept_input);
     Tensor norm_output;
     const Tensor& normalized = normalize(input, slot, norm_output);
-    Tensor gradient(device(), {tokens, embedding_width_});
+    Tensor gradient = make_activation({tokens, embedding_width_});
     {
       const Tensor logit_gradient = slot.take(kept_logit_gradient);
       const Tensor& table_input = has_projection() ? slot.at(kept_projected) : normalized;
-      linear_backward_parameters(table_input.floats(), logit_gradient.floats(), table(), nullptr, tokens);
-      linear_backward_input(logit_gradient.floats(), table(), tokens, gradient.floats());
+      linear_backward_parameters(table_input.values(), logit_gradient.values(), table(), nullptr, tokens);
+      linear_backward_input(logit_gradient.values(), table(), tokens, gradient.values());
       sum_over_group(gradient);
     }
     if (has_projection()) {
       slot.at(kept_projected).reset();
-      linear_backward_parameters(normalized.floats(), gradient.floats(), parameter(projection_), nullptr, tokens);
-      Tensor hidden_gradient(device(), {tokens, hidden_});
-      linear_backward_input(gradient.floats(), parameter(projection_), tokens, hidden_gradient.floats());
+      linear_backward_parameters(normalized.values(), gradient.values(), parameter(projection_), nullptr, tokens);
+      Tensor hidden_gradient = make_activation({tokens, hidden_});
+      linear_backward_input(gradient.values(), parameter(projection_), tokens, hidden_gradient.values());
       gradient = std::move(hidden_gradient);
     }
     if (has_norm_) norm_backward(device(), norm(tokens), input, slot.take(kept_statistics), gradient);
@@ -103,7 +104,7 @@ class Head final : public Layer {
   /// The input itself without a final norm; else its norm, held by `output`.
   const Tensor& normalize(const Tensor& input, Slot& slot, Tensor& output) {
     if (!has_norm_) return input;
-    output = Tensor(device(), input.shape());
+    output = make_activation(input.shape());
     norm_forward(device(), norm(input.shape()[0]), input, slot.at(kept_statistics), output);
     return output;
   }
@@ -112,20 +113,20 @@ class Head final : public Layer {
   void cross_entropy(const MicroBatch& micro_batch, Tensor& logits) {
     const std::int64_t tokens = micro_batch.token_count();
     if (!is_divided()) {
-      device().softmax_cross_entropy(logits.floats(), micro_batch.targets, tokens, classes_.size(),
+      device().softmax_cross_entropy(logits.values(), micro_batch.targets, tokens, classes_.size(),
                                      micro_batch.loss_weight, micro_batch.loss_sum);
       return;
     }
     Tensor maxima(device(), {tokens});
-    device().row_maxima(logits.floats(), tokens, classes_.size(), maxima.floats());
+    device().row_maxima(logits.values(), tokens, classes_.size(), maxima.floats());
     device().synchronize();
     group().all_reduce_max(maxima.floats(), tokens);
     Tensor sums(device(), {2, tokens});
     float* target_logits = sums.floats() + tokens;
-    device().softmax_sums(logits.floats(), maxima.floats(), classes_, micro_batch.targets, tokens, sums.floats(),
+    device().softmax_sums(logits.values(), maxima.floats(), classes_, micro_batch.targets, tokens, sums.floats(),
                           target_logits);
     sum_over_group(sums);
-    device().softmax_gradient(logits.floats(), sums.floats(), target_logits, classes_, micro_batch.targets, tokens,
+    device().softmax_gradient(logits.values(), sums.floats(), target_logits, classes_, micro_batch.targets, tokens,
                               micro_batch.loss_weight, micro_batch.loss_sum);
   }
 

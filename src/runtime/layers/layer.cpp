@@ -34,7 +34,8 @@ std::size_t Layer::declare(std::string name, Shape shape, InitialValue initial, 
                          .layer = index_,
                          .initial = initial,
                          .deviation = deviation,
-                         .decays = initial == InitialValue::normal});  // just the matrices
+                         .decays = initial == InitialValue::normal,  // just the matrices
+                         .value = {nullptr, type_}});
   return parameters_.size() - 1;
 }
 
@@ -57,18 +58,18 @@ std::size_t Layer::declare_divided_bias(std::string name, std::vector<std::int64
 void Layer::sum_over_group(Tensor& values) {
   if (!is_divided()) return;
   device_.synchronize();
-  group().all_reduce_sum(values.floats(), values.elements());
+  group().all_reduce_sum(values.values(), values.elements());
 }
 
-void Layer::linear_forward(const float* input, const Parameter& weight, const Parameter* bias, std::int64_t tokens,
-                           float* output, bool accumulate) {
+void Layer::linear_forward(ConstValues input, const Parameter& weight, const Parameter* bias, std::int64_t tokens,
+                           Values output, bool accumulate) {
   const auto [in, out] = extents_of(weight);
   device_.matmul({.transpose_b = !weight.rows_are_inputs, .m = tokens, .n = out, .k = in, .accumulate = accumulate},
                  input, weight.value, output);
   if (bias != nullptr) device_.add_bias(output, bias->value, tokens, out);
 }
 
-void Layer::linear_backward_parameters(const float* input, const float* output_gradient, Parameter& weight,
+void Layer::linear_backward_parameters(ConstValues input, ConstValues output_gradient, Parameter& weight,
                                        Parameter* bias, std::int64_t tokens) {
   const auto [in, out] = extents_of(weight);
   if (weight.rows_are_inputs)
@@ -80,8 +81,8 @@ void Layer::linear_backward_parameters(const float* input, const float* output_g
   if (bias != nullptr) device_.add_bias_gradient(bias->gradient, output_gradient, tokens, out);
 }
 
-void Layer::linear_backward_input(const float* output_gradient, const Parameter& weight, std::int64_t tokens,
-                                  float* input_gradient) {
+void Layer::linear_backward_input(ConstValues output_gradient, const Parameter& weight, std::int64_t tokens,
+                                  Values input_gradient) {
   const auto [in, out] = extents_of(weight);
   device_.matmul({.transpose_b = weight.rows_are_inputs, .m = tokens, .n = in, .k = out}, output_gradient, weight.value,
                  input_gradient);

@@ -1,5 +1,5 @@
 // A norm as a part of a layer, layer norm or RMSNorm. Its statistics, which backward needs, are a tensor: mean and
-// reciprocal deviation of every row (2, rows), or reciprocal root mean squares (1, rows).
+// reciprocal deviation of every row (2, rows), or reciprocal root mean squares (1, rows), in float32.
 #pragma once
 
 #include "runtime/layer.hpp"
@@ -19,9 +19,9 @@ struct Norm {
 /// it then writes the same statistics once more.
 inline void norm_forward(Device& device, const Norm& norm, const Tensor& input, Tensor& statistics, Tensor& output) {
   if (norm.bias == nullptr)
-    device.rms_norm_forward(norm.shape, input.floats(), norm.weight->value, output.floats(), statistics.floats());
+    device.rms_norm_forward(norm.shape, input.values(), norm.weight->value, output.values(), statistics.floats());
   else
-    device.layer_norm_forward(norm.shape, input.floats(), norm.weight->value, norm.bias->value, output.floats(),
+    device.layer_norm_forward(norm.shape, input.values(), norm.weight->value, norm.bias->value, output.values(),
                               statistics.floats(), statistics.floats() + norm.shape.rows);
 }
 
@@ -29,11 +29,11 @@ inline void norm_forward(Device& device, const Norm& norm, const Tensor& input, 
 inline void norm_backward(Device& device, const Norm& norm, const Tensor& input, const Tensor& statistics,
                           Tensor& gradient) {
   if (norm.bias == nullptr)
-    device.rms_norm_backward(norm.shape, input.floats(), statistics.floats(), norm.weight->value, gradient.floats(),
+    device.rms_norm_backward(norm.shape, input.values(), statistics.floats(), norm.weight->value, gradient.values(),
                              norm.weight->gradient);
   else
-    device.layer_norm_backward(norm.shape, input.floats(), statistics.floats(), statistics.floats() + norm.shape.rows,
-                               norm.weight->value, gradient.floats(), norm.weight->gradient, norm.bias->gradient);
+    device.layer_norm_backward(norm.shape, input.values(), statistics.floats(), statistics.floats() + norm.shape.rows,
+                               norm.weight->value, gradient.values(), norm.weight->gradient, norm.bias->gradient);
 }
 
 }  // namespace sailor::runtime

@@ -17,6 +17,8 @@
 #include <limits>
 #include <thread>
 
+#include "runtime/bfloat16.hpp"
+
 namespace sailor::runtime {
 
 namespace {
@@ -144,6 +146,12 @@ struct Message {
   int count;
 };
 
+extern "C" void add_bfloat16(void* from, void* to, int* count, MPI_Datatype*) {
+  const auto* const more = static_cast<const std::uint16_t*>(from);
+  auto* const sums = static_cast<std::uint16_t*>(to);
+  for (int i = 0; i < *count; ++i) sums[i] = to_bfloat16(from_bfloat16(sums[i]) + from_bfloat16(more[i]));
+}
+
 class MpiCommunicator final : public Communicator {
  public:
   MpiCommunicator(std::shared_ptr<Context> context, MPI_Comm communicator, std::string name)
@@ -153,6 +161,7 @@ class MpiCommunicator final : public Communicator {
   }
   ~MpiCommunicator() override {
     if (page_ != MPI_DATATYPE_NULL) MPI_Type_free(&page_);
+    if (bfloat16_sum_ != MPI_OP_NULL) MPI_Op_free(&bfloat16_sum_);
     if (communicator_ != MPI_COMM_WORLD) MPI_Comm_free(&communicator_);
   }
 
@@ -181,17 +190,17 @@ class MpiCommunicator final : public Communicator {
     return request;
   }
 
-  void all_reduce_sum(float* data, std::int64_t count) override {
+  void all_reduce_sum(Values data, std::int64_t count) override {
     constexpr std::int64_t piece = std::numeric_limits<int>::max();
     for (std::int64_t done = 0; done < count; done += piece)
-      reduce(data + done, static_cast<int>(std::min(piece, count - done)), MPI_FLOAT, MPI_SUM, "sum of gradients");
+      reduce((data + done).data, static_cast<int>(std::min(piece, count - done)), mpi_type(data), sum_of(data), "sum");
   }
 
-  std::unique_ptr<Request> all_reduce_sum_later(float* data, std::int64_t count) override {
+  std::unique_ptr<Request> all_reduce_sum_later(Values data, std::int64_t count) override {
     auto request = std::make_unique<MpiRequest>(*context_, fmt::format("sum ({} values) over {}", count, name_));
-    call(
-        MPI_Iallreduce(MPI_IN_PLACE, data, counted(count, "sum"), MPI_FLOAT, MPI_SUM, communicator_, request->handle()),
-        "MPI_Iallreduce");
+    call(MPI_Iallreduce(MPI_IN_PLACE, data.data, counted(count, "sum"), mpi_type(data), sum_of(data), communicator_,
+                        request->handle()),
+         "MPI_Iallreduce");
     return request;
   }
 
@@ -199,26 +208,26 @@ class MpiCommunicator final : public Communicator {
     reduce(data, counted(count, "maximum"), MPI_FLOAT, MPI_MAX, "maximum");
   }
 
-  void all_gather(float* data, std::int64_t count) override {
+  void all_gather(Values data, std::int64_t count) override {
     const Slices slices = slices_of(count, "all-gather");
     MpiRequest request(*context_, fmt::format("all-gather ({} values) over {}", count, name_));
-    call(MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_FLOAT, data, slices.counts.data(), slices.starts.data(), MPI_FLOAT,
+    const MPI_Datatype type = mpi_type(data);
+    call(MPI_Iallgatherv(MPI_IN_PLACE, 0, type, data.data, slices.counts.data(), slices.starts.data(), type,
                          communicator_, request.handle()),
          "MPI_Iallgatherv");
     request.wait();
   }
 
-  void reduce_scatter_sum(float* data, std::int64_t count) override {
+  void reduce_scatter_sum(Values data, std::int64_t count) override {
     const Slices slices = slices_of(count, "reduce-scatter");
     MpiRequest request(*context_, fmt::format("reduce-scatter ({} values) over {}", count, name_));
-    call(MPI_Ireduce_scatter(MPI_IN_PLACE, data, slices.counts.data(), MPI_FLOAT, MPI_SUM, communicator_,
+    call(MPI_Ireduce_scatter(MPI_IN_PLACE, data.data, slices.counts.data(), mpi_type(data), sum_of(data), communicator_,
                              request.handle()),
          "MPI_Ireduce_scatter");
     request.wait();
     // MPI leaves this rank's slice at the beginning.
     const auto mine = static_cast<std::size_t>(rank_);
-    if (rank_ > 0)
-      std::memmove(data + slices.starts[mine], data, static_cast<std::size_t>(slices.counts[mine]) * sizeof(float));
+    if (rank_ > 0) std::memmove((data + slices.starts[mine]).data, data.data, bytes_of(data.type, slices.counts[mine]));
   }
 
   void broadcast(void* data, std::size_t bytes, int root) override {
@@ -294,6 +303,14 @@ class MpiCommunicator final : public Communicator {
     return {page_, static_cast<int>(bytes / page)};
   }
 
+  /// MPI does not know bfloat16: its bits travel as integers.
+  static MPI_Datatype mpi_type(ConstValues values) { return values.is_float32() ? MPI_FLOAT : MPI_UINT16_T; }
+  MPI_Op sum_of(ConstValues values) {
+    if (values.is_float32()) return MPI_SUM;
+    if (bfloat16_sum_ == MPI_OP_NULL) call(MPI_Op_create(add_bfloat16, 1, &bfloat16_sum_), "MPI_Op_create");
+    return bfloat16_sum_;
+  }
+
   int counted(std::int64_t count, const char* what) {
     if (count > std::numeric_limits<int>::max())
       abort(fmt::format("{} of {} values over {}: MPI counts at most {}; use smaller arrays", what, count, name_,
@@ -334,6 +351,7 @@ class MpiCommunicator final : public Communicator {
   int rank_ = 0;
   int size_ = 1;
   MPI_Datatype page_ = MPI_DATATYPE_NULL;
+  MPI_Op bfloat16_sum_ = MPI_OP_NULL;
 };
 
 }  // namespace

@@ -367,15 +367,21 @@ class RehearsalCommunicator final : public Communicator {
     return std::make_unique<ReceiveRequest>(state_, bytes, in_world(from), kind);
   }
 
-  void all_reduce_sum(float*, std::int64_t count) override { run(Collective::all_reduce, count, float_bytes(count)); }
-  std::unique_ptr<Request> all_reduce_sum_later(float*, std::int64_t count) override {
-    return std::make_unique<CollectiveRequest>(
-        state_, state_->start(inner_, ranks_, Collective::all_reduce, count, float_bytes(count)));
+  void all_reduce_sum(Values data, std::int64_t count) override {
+    run(Collective::all_reduce, count, amount_of(data, count));
   }
-  void all_reduce_max(float*, std::int64_t count) override { run(Collective::all_reduce, count, float_bytes(count)); }
-  void all_gather(float*, std::int64_t count) override { run(Collective::all_gather, count, float_bytes(count)); }
-  void reduce_scatter_sum(float*, std::int64_t count) override {
-    run(Collective::reduce_scatter, count, float_bytes(count));
+  std::unique_ptr<Request> all_reduce_sum_later(Values data, std::int64_t count) override {
+    return std::make_unique<CollectiveRequest>(
+        state_, state_->start(inner_, ranks_, Collective::all_reduce, count, amount_of(data, count)));
+  }
+  void all_reduce_max(float* data, std::int64_t count) override {
+    run(Collective::all_reduce, count, amount_of(data, count));
+  }
+  void all_gather(Values data, std::int64_t count) override {
+    run(Collective::all_gather, count, amount_of(data, count));
+  }
+  void reduce_scatter_sum(Values data, std::int64_t count) override {
+    run(Collective::reduce_scatter, count, amount_of(data, count));
   }
   void broadcast(void*, std::size_t bytes, int) override {
     run(Collective::broadcast, static_cast<std::int64_t>(bytes), Bytes(static_cast<double>(bytes)));
@@ -422,7 +428,9 @@ class RehearsalCommunicator final : public Communicator {
 
  private:
   [[nodiscard]] int in_world(int rank) const { return ranks_[static_cast<std::size_t>(rank)]; }
-  static Bytes float_bytes(std::int64_t count) { return Bytes(static_cast<double>(count) * sizeof(float)); }
+  static Bytes amount_of(ConstValues data, std::int64_t count) {
+    return Bytes(static_cast<double>(bytes_of(data.type, count)));
+  }
 
   void run(Collective kind, std::int64_t count, Bytes amount) {
     state_->finish(*state_->start(inner_, ranks_, kind, count, amount));

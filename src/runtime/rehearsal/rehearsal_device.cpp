@@ -32,6 +32,7 @@ class RehearsalDevice final : public Device {
   void copy_from_host(void*, const void*, std::size_t) override {}
   void copy_to_host(void* host, const void*, std::size_t bytes) override { std::memset(host, 0, bytes); }
   void zero(void*, std::size_t) override {}
+  void convert(Values, ConstValues, std::int64_t) override {}
   void synchronize() override {}
 
   std::unique_ptr<Event> make_event() override { return std::make_unique<Event>(); }
@@ -40,43 +41,42 @@ class RehearsalDevice final : public Device {
   void flush_caches() override {}
   double clock_hz() const override { return 0.0; }
 
-  void matmul(const MatrixProduct&, const float*, const float*, float*) override {}
-  void add_bias(float*, const float*, std::int64_t, std::int64_t) override {}
-  void add_bias_gradient(float*, const float*, std::int64_t, std::int64_t) override {}
-  void add(float*, const float*, std::int64_t) override {}
+  void matmul(const MatrixProduct&, ConstValues, ConstValues, Values) override {}
+  void add_bias(Values, ConstValues, std::int64_t, std::int64_t) override {}
+  void add_bias_gradient(float*, ConstValues, std::int64_t, std::int64_t) override {}
+  void add(Values, ConstValues, std::int64_t) override {}
   void scale(float*, float, std::int64_t) override {}
   double squared_sum(const float*, std::int64_t) override { return 0.0; }
 
-  void layer_norm_forward(const NormShape&, const float*, const float*, const float*, float*, float*, float*) override {
-  }
-  void layer_norm_backward(const NormShape&, const float*, const float*, const float*, const float*, float*, float*,
+  void layer_norm_forward(const NormShape&, ConstValues, ConstValues, ConstValues, Values, float*, float*) override {}
+  void layer_norm_backward(const NormShape&, ConstValues, const float*, const float*, ConstValues, Values, float*,
                            float*) override {}
-  void rms_norm_forward(const NormShape&, const float*, const float*, float*, float*) override {}
-  void rms_norm_backward(const NormShape&, const float*, const float*, const float*, float*, float*) override {}
+  void rms_norm_forward(const NormShape&, ConstValues, ConstValues, Values, float*) override {}
+  void rms_norm_backward(const NormShape&, ConstValues, const float*, ConstValues, Values, float*) override {}
 
-  void relu_forward(float*, std::int64_t) override {}
-  void relu_backward(const float*, float*, std::int64_t) override {}
-  void gelu_forward(const float*, float*, std::int64_t) override {}
-  void gelu_backward(float*, float*, std::int64_t) override {}
-  void swiglu_forward(const float*, float*, std::int64_t, std::int64_t) override {}
-  void swiglu_backward(float*, float*, std::int64_t, std::int64_t) override {}
+  void relu_forward(Values, std::int64_t) override {}
+  void relu_backward(ConstValues, Values, std::int64_t) override {}
+  void gelu_forward(ConstValues, Values, std::int64_t) override {}
+  void gelu_backward(Values, Values, std::int64_t) override {}
+  void swiglu_forward(ConstValues, Values, std::int64_t, std::int64_t) override {}
+  void swiglu_backward(Values, Values, std::int64_t, std::int64_t) override {}
 
-  void rotary(const AttentionShape&, double, bool, float*) override {}
-  void attention_forward(const AttentionShape&, const float*, float*, float*) override {}
-  void attention_backward(const AttentionShape&, const float*, const float*, const float*, const float*,
-                          float*) override {}
+  void rotary(const AttentionShape&, double, bool, Values) override {}
+  void attention_forward(const AttentionShape&, ConstValues, Values, float*) override {}
+  void attention_backward(const AttentionShape&, ConstValues, ConstValues, const float*, ConstValues, Values) override {
+  }
 
-  void gather_rows(const float*, const Range&, const std::int32_t*, std::int64_t, std::int64_t, float*) override {}
-  void scatter_add_rows(float*, const Range&, const std::int32_t*, std::int64_t, std::int64_t, const float*) override {}
-  void add_repeated(float*, const float*, std::int64_t, std::int64_t) override {}
-  void add_repeated_gradient(float*, const float*, std::int64_t, std::int64_t) override {}
-  void softmax_cross_entropy(float*, const std::int32_t*, std::int64_t, std::int64_t, float, double*) override {}
-  void row_maxima(const float*, std::int64_t, std::int64_t, float*) override {}
-  void softmax_sums(float*, const float*, const Range&, const std::int32_t*, std::int64_t, float*, float*) override {}
-  void softmax_gradient(float*, const float*, const float*, const Range&, const std::int32_t*, std::int64_t, float,
+  void gather_rows(ConstValues, const Range&, const std::int32_t*, std::int64_t, std::int64_t, Values) override {}
+  void scatter_add_rows(float*, const Range&, const std::int32_t*, std::int64_t, std::int64_t, ConstValues) override {}
+  void add_repeated(Values, ConstValues, std::int64_t, std::int64_t) override {}
+  void add_repeated_gradient(float*, ConstValues, std::int64_t, std::int64_t) override {}
+  void softmax_cross_entropy(Values, const std::int32_t*, std::int64_t, std::int64_t, float, double*) override {}
+  void row_maxima(ConstValues, std::int64_t, std::int64_t, float*) override {}
+  void softmax_sums(Values, const float*, const Range&, const std::int32_t*, std::int64_t, float*, float*) override {}
+  void softmax_gradient(Values, const float*, const float*, const Range&, const std::int32_t*, std::int64_t, float,
                         double*) override {}
 
-  void adamw(const AdamWStep&, float*, const float*, float*, float*, std::int64_t) override {}
+  void adamw(const AdamWStep&, float*, const float*, float*, float*, std::int64_t, Values) override {}
 
  private:
   // Addresses without memory behind them, which cost nothing.

@@ -1,0 +1,179 @@
+#include "runtime/cpu/bfloat16.hpp"
+
+#include "runtime/bfloat16.hpp"
+
+#include <algorithm>
+
+#include "runtime/cpu/kernels.hpp"
+
+namespace sailor::runtime::cpu {
+
+namespace {
+
+/// Floats that heads are turned in at once, at most, unless one head needs more: the angles are worked out once for all
+/// of them.
+constexpr std::int64_t turned_at_once = std::int64_t{1} << 20;
+
+/// One key-value head and the query heads that share it, of one sequence.
+AttentionShape group_of(const AttentionShape& shape) {
+  AttentionShape group = shape;
+  group.sequences = 1;
+  group.heads = shape.heads / shape.key_value_heads;
+  group.key_value_heads = 1;
+  return group;
+}
+
+/// Where one group's queries, keys and values begin in a row of all.
+struct GroupColumns {
+  GroupColumns(const AttentionShape& shape, const AttentionShape& group, std::int64_t index)
+      : query(index * group.width()),
+        key(shape.width() + index * shape.head_width),
+        value(shape.width() + shape.key_value_width() + index * shape.head_width) {}
+  std::int64_t query;
+  std::int64_t key;
+  std::int64_t value;
+};
+
+/// Calls use(key-value head, first token) for each.
+template <class Use>
+void for_groups(const AttentionShape& shape, const Range& groups, const Use& use) {
+  for (std::int64_t group = groups.first; group < groups.last; ++group)
+    use(group % shape.key_value_heads, group / shape.key_value_heads * shape.sequence_length);
+}
+
+/// Columns [column, column + width) of rows of floats, to or from columns [at, at + width) of other rows.
+SAILOR_CPU_VERSIONS
+void widen_columns(const std::uint16_t* from, std::int64_t from_stride, float* to, std::int64_t to_stride,
+                   std::int64_t rows, std::int64_t width) {
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const std::uint16_t* const source = from + row * from_stride;
+    float* const target = to + row * to_stride;
+#pragma omp simd
+    for (std::int64_t i = 0; i < width; ++i) target[i] = from_bfloat16(source[i]);
+  }
+}
+
+SAILOR_CPU_VERSIONS
+void round_columns(const float* from, std::int64_t from_stride, std::uint16_t* to, std::int64_t to_stride,
+                   std::int64_t rows, std::int64_t width) {
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const float* const source = from + row * from_stride;
+    std::uint16_t* const target = to + row * to_stride;
+#pragma omp simd
+    for (std::int64_t i = 0; i < width; ++i) target[i] = to_bfloat16(source[i]);
+  }
+}
+
+/// A group's queries, keys and values as they lie for a shape of that group alone.
+void widen_group(const AttentionShape& shape, const AttentionShape& group, const GroupColumns& columns,
+                 const std::uint16_t* projected, float* to) {
+  const auto widen_part = [&](std::int64_t column, std::int64_t at, std::int64_t width) {
+    widen_columns(projected + column, shape.projected_width(), to + at, group.projected_width(), shape.sequence_length,
+                  width);
+  };
+  widen_part(columns.query, 0, group.width());
+  widen_part(columns.key, group.width(), shape.head_width);
+  widen_part(columns.value, group.width() + shape.head_width, shape.head_width);
+}
+
+void round_group(const AttentionShape& shape, const AttentionShape& group, const GroupColumns& columns,
+                 const float* from, std::uint16_t* projected) {
+  const auto round_part = [&](std::int64_t column, std::int64_t at, std::int64_t width) {
+    round_columns(from + at, group.projected_width(), projected + column, shape.projected_width(),
+                  shape.sequence_length, width);
+  };
+  round_part(columns.query, 0, group.width());
+  round_part(columns.key, group.width(), shape.head_width);
+  round_part(columns.value, group.width() + shape.head_width, shape.head_width);
+}
+
+}  // namespace
+
+void widen(const std::uint16_t* from, float* to, std::int64_t count) { widen_columns(from, 0, to, 0, 1, count); }
+void round(const float* from, std::uint16_t* to, std::int64_t count) { round_columns(from, 0, to, 0, 1, count); }
+
+void widen_rows(const std::uint16_t* from, std::int64_t stride, std::int64_t rows, std::int64_t width, float* to) {
+  widen_columns(from, stride, to, width, rows, width);
+}
+void round_rows(const float* from, std::int64_t rows, std::int64_t width, std::uint16_t* to, std::int64_t stride) {
+  round_columns(from, width, to, stride, rows, width);
+}
+
+std::int64_t rotary_bfloat16_workspace(const AttentionShape& shape) {
+  const std::int64_t head = shape.sequence_length * shape.head_width;
+  const std::int64_t heads = shape.heads + shape.key_value_heads;
+  return head * std::clamp<std::int64_t>(turned_at_once / std::max<std::int64_t>(head, 1), 1, heads);
+}
+
+void rotary_bfloat16(const AttentionShape& shape, double base, bool inverse, std::uint16_t* projected,
+                     float* workspace) {
+  const std::int64_t heads = shape.heads + shape.key_value_heads;  // keys follow the queries
+  const std::int64_t at_once =
+      rotary_bfloat16_workspace(shape) / std::max<std::int64_t>(shape.sequence_length * shape.head_width, 1);
+  for (std::int64_t sequence = 0; sequence < shape.sequences; ++sequence)
+    for (std::int64_t first = 0; first < heads; first += at_once) {
+      AttentionShape part = shape;
+      part.sequences = 1;
+      part.heads = std::min(at_once, heads - first);
+      part.key_value_heads = 0;
+      std::uint16_t* const values =
+          projected + sequence * shape.sequence_length * shape.projected_width() + first * shape.head_width;
+      widen_rows(values, shape.projected_width(), shape.sequence_length, part.width(), workspace);
+      rotary(part, base, inverse, workspace);
+      round_rows(workspace, shape.sequence_length, part.width(), values, shape.projected_width());
+    }
+}
+
+std::int64_t attention_bfloat16_workspace(const AttentionShape& shape, bool backward) {
+  const AttentionShape group = group_of(shape);
+  const std::int64_t row = group.projected_width() + group.width();
+  return shape.sequence_length * (row * (backward ? 2 : 1) + group.heads) + attention_workspace(group, backward);
+}
+
+void attention_forward_bfloat16(const AttentionShape& shape, const Range& groups, const std::uint16_t* projected,
+                                std::uint16_t* output, float* log_sum, float* workspace) {
+  const AttentionShape group = group_of(shape);
+  const std::int64_t length = shape.sequence_length;
+  float* const group_projected = workspace;
+  float* const group_output = group_projected + length * group.projected_width();
+  float* const group_log_sum = group_output + length * group.width();
+  float* const rest = group_log_sum + length * group.heads;
+  for_groups(shape, groups, [&](std::int64_t index, std::int64_t token) {
+    const GroupColumns columns(shape, group, index);
+    widen_group(shape, group, columns, projected + token * shape.projected_width(), group_projected);
+    attention_forward(group, {0, 1}, group_projected, group_output, group_log_sum, rest);
+    round_rows(group_output, length, group.width(), output + token * shape.width() + columns.query, shape.width());
+    for (std::int64_t row = 0; row < length; ++row)
+      std::copy_n(group_log_sum + row * group.heads, group.heads,
+                  log_sum + (token + row) * shape.heads + index * group.heads);
+  });
+}
+
+void attention_backward_bfloat16(const AttentionShape& shape, const Range& groups, const std::uint16_t* projected,
+                                 const std::uint16_t* output, const float* log_sum,
+                                 const std::uint16_t* output_gradient, std::uint16_t* projected_gradient,
+                                 float* workspace) {
+  const AttentionShape group = group_of(shape);
+  const std::int64_t length = shape.sequence_length;
+  float* const group_projected = workspace;
+  float* const group_projected_gradient = group_projected + length * group.projected_width();
+  float* const group_output = group_projected_gradient + length * group.projected_width();
+  float* const group_output_gradient = group_output + length * group.width();
+  float* const group_log_sum = group_output_gradient + length * group.width();
+  float* const rest = group_log_sum + length * group.heads;
+  for_groups(shape, groups, [&](std::int64_t index, std::int64_t token) {
+    const GroupColumns columns(shape, group, index);
+    const std::int64_t at = token * shape.width() + columns.query;
+    widen_group(shape, group, columns, projected + token * shape.projected_width(), group_projected);
+    widen_rows(output + at, shape.width(), length, group.width(), group_output);
+    widen_rows(output_gradient + at, shape.width(), length, group.width(), group_output_gradient);
+    for (std::int64_t row = 0; row < length; ++row)
+      std::copy_n(log_sum + (token + row) * shape.heads + index * group.heads, group.heads,
+                  group_log_sum + row * group.heads);
+    attention_backward(group, {0, 1}, group_projected, group_output, group_log_sum, group_output_gradient,
+                       group_projected_gradient, rest);
+    round_group(shape, group, columns, group_projected_gradient, projected_gradient + token * shape.projected_width());
+  });
+}
+
+}  // namespace sailor::runtime::cpu
