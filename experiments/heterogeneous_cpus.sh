@@ -21,20 +21,27 @@ if [[ -z ${SAILOR_IN_CLUSTER-} ]]; then
     --partitions normal=ALL --hostnames namespaced -- "$here/experiments/heterogeneous_cpus.sh" "$rounds" "$iterations"
 fi
 
-{
-  cat "$here/profiles/gpus.toml"
-  cat <<'TOML'
+cat >gpus.toml <<'TOML'
+schema_version = 1
+
+[[gpus]]
+name = "cpu"
+kind = "cpu"
+peak_fp32_flop_per_s = 80e9
+memory_bandwidth_bytes_per_s = 10e9
+price_usd_per_hour = 0.04
+slurm_gres = ["cpu"]
+source = "a core, order of magnitude"
 
 [[gpus]]
 name = "cpu-half"
 kind = "cpu"
 peak_fp32_flop_per_s = 40e9
 memory_bandwidth_bytes_per_s = 10e9
-price_usd_per_hour = 0.04
+price_usd_per_hour = 0.02
 slurm_gres = ["cpu_half"]
 source = "half a core"
 TOML
-} >gpus.toml
 # Every rank on the core of its node; what it runs learns its type.
 cat >on-node.sh <<'SH'
 #!/bin/bash
