@@ -282,7 +282,7 @@ TEST_F(Bfloat16Operations, TheLossIsThatOfFloat32AndItsGradientIsRounded) {
   constexpr std::int64_t rows = 70;
   constexpr std::int64_t classes = 700;
   std::vector<std::int32_t> targets;
-  for (std::int32_t i = 0; i < rows; ++i) targets.push_back(i * 31 % classes);
+  for (std::int32_t i = 0; i < rows; ++i) targets.push_back(static_cast<std::int32_t>(i * 31 % classes));
   Both logits(rows * classes, 1, 4.0f);
   Both divided = logits;
   double loss = 0.0;
