@@ -221,10 +221,10 @@ def against_torch(name, threads, rounds, python, variants, ours, kind, sequences
 def beside_processes(rounds, wanted):
     single = plan("one", 1, 8, [(0, LAYERS)])
     rows = [("data-parallel", plan("data", 2, 8, [(0, LAYERS)]), 1.0)]
-    # 8 and 32 micro-batches over two stages; the head, with its 8,192 columns, weighs as much as 3 blocks.
+    # 8 and 32 micro-batches over two stages; the head, with its 8,192 columns, weighs as much as 2 or 3 blocks.
     for micro_batches in (8, 32):
         rows.append((f"pipeline, n = {micro_batches}", plan(f"stages-{micro_batches}", 1, micro_batches,
-                                                           [(0, 9), (9, LAYERS)]), micro_batches / (micro_batches + 1)))
+                                                           [(0, 8), (8, LAYERS)]), micro_batches / (micro_batches + 1)))
     rows = [row for row in rows if wanted(row[0])]
     if not rows:
         return

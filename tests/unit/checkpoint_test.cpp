@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <fstream>
 #include <mutex>
@@ -510,6 +511,7 @@ TEST_F(Checkpoint, KilledWritersLeaveTheNewestValid) {
   std::int64_t acknowledged = 0;
   std::int64_t newest = 0;
   int interrupted = 0;
+  std::chrono::microseconds longest{0};  // pause; how long the first checkpoint took, and as long again
   for (int kill = 0; kill < 50; ++kill) {
     int ends[2];
     ASSERT_EQ(::pipe(ends), 0);
@@ -520,13 +522,21 @@ TEST_F(Checkpoint, KilledWritersLeaveTheNewestValid) {
       write_forever(folder_, model, newest + 1, ends[1]);
     }
     ::close(ends[1]);
-    ::usleep(static_cast<useconds_t>(random() % 80000));
+    std::string report;
+    char c = 0;
+    if (kill == 0) {
+      const auto start = std::chrono::steady_clock::now();
+      while (::read(ends[0], &c, 1) == 1 && c != '\n') report += c;
+      report += c;
+      longest = 2 * std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - start);
+    } else {
+      ::usleep(static_cast<useconds_t>(random() % static_cast<unsigned long>(longest.count())));
+    }
     ::kill(child, SIGKILL);
     int status = 0;
     ASSERT_EQ(::waitpid(child, &status, 0), child);
     ASSERT_TRUE(WIFSIGNALED(status)) << "the writer ended by itself";
-    std::string report;
-    for (char c = 0; ::read(ends[0], &c, 1) == 1;) report += c;
+    while (::read(ends[0], &c, 1) == 1) report += c;
     ::close(ends[0]);
     ASSERT_EQ(report.find("failed"), std::string::npos);
     if (!report.empty()) acknowledged = std::stoll(report.substr(report.rfind('\n', report.size() - 2) + 1));
