@@ -1,6 +1,6 @@
 # Every header compiles alone: one translation unit per header, which includes nothing else.
 file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE "${PROJECT_SOURCE_DIR}"
-     "${PROJECT_SOURCE_DIR}/src/*.hpp" "${PROJECT_SOURCE_DIR}/slurm/*.hpp")
+     "${PROJECT_SOURCE_DIR}/src/*.hpp" "${PROJECT_SOURCE_DIR}/slurm/*.hpp" "${PROJECT_SOURCE_DIR}/spank_plugin/*.hpp")
 set(units "")
 foreach(header ${headers})
   string(REGEX REPLACE "^src/" "" included "${header}")

@@ -1,6 +1,7 @@
 # What `cmake --install` puts into a prefix besides the programs, and the summary after configuring.
 
 install(DIRECTORY profiles/ DESTINATION ${CMAKE_INSTALL_DATADIR}/sailor/profiles)
+install(DIRECTORY slurm/sites/ DESTINATION ${CMAKE_INSTALL_DATADIR}/sailor/sites)
 install(FILES LICENSE NOTICE README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
 function(sailor_print_summary)

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -45,20 +46,55 @@ std::string encode_error(const Error& error) {
   return encode({"error", std::to_string(static_cast<int>(error.code)), error.what, error.hint});
 }
 
-/// The child's work: everything that touches libslurm, which also reads the variable by itself.
-std::string read_in_child(const GpuCatalogue& catalogue, const SlurmEnvironment& environment) {
+/// libslurm also reads the variable by itself.
+void set_configuration(const SlurmEnvironment& environment) {
   if (environment.configuration.empty())
     ::unsetenv("SLURM_CONF");
   else
     ::setenv("SLURM_CONF", environment.configuration.c_str(), 1);
+}
+
+/// For releases whose libslurm does not tell the switches.
+void ask_scontrol_for_switches(ControllerAnswer& answer, Seconds deadline) {
+  const auto outcome =
+      run_command({.arguments = {"scontrol", "-o", "show", "topology"}, .input = {}, .deadline = deadline});
+  if (!outcome || !outcome->succeeded()) return;  // as without topology plugin
+  if (const auto leaves = parse_topology(outcome->output))
+    set_switches(answer.nodes, *leaves);
+  else
+    answer.warnings.push_back("switches are not known: " + leaves.error().what);
+}
+
+std::string yes_or_no(bool value) { return value ? "yes" : "no"; }
+
+/// The child's work: everything that touches libslurm.
+std::string read_in_child(const GpuCatalogue& catalogue, const SlurmEnvironment& environment) {
+  set_configuration(environment);
   auto answer = query_controller(environment.configuration);
   if (!answer) return encode_error(answer.error());
+  if (!answer->switches_known) ask_scontrol_for_switches(*answer, environment.deadline / 3.0);
   auto reading =
       assemble_cluster(printable(answer->cluster_name), std::move(answer->partitions), answer->nodes, catalogue);
   if (!reading) return encode_error(reading.error());
-  std::vector<std::string> fields{"cluster", cluster_to_toml(reading->cluster)};
+  reading->cluster.reservations = std::move(answer->reservations);
+  const ControllerFacts& facts = answer->facts;
+  std::vector<std::string> fields{"cluster",
+                                  cluster_to_toml(reading->cluster),
+                                  facts.version,
+                                  yes_or_no(facts.accounting),
+                                  yes_or_no(facts.enforces_associations),
+                                  yes_or_no(facts.enforces_limits),
+                                  yes_or_no(facts.enforces_qos)};
+  fields.insert(fields.end(), answer->warnings.begin(), answer->warnings.end());
   fields.insert(fields.end(), reading->warnings.begin(), reading->warnings.end());
   return encode(fields);
+}
+
+std::string ask_start_in_child(const StartQuestion& question, const SlurmEnvironment& environment) {
+  set_configuration(environment);
+  const auto start = query_start(environment.configuration, question);
+  if (!start) return encode_error(start.error());
+  return encode({"start", std::to_string(start->start_unix_s), start->nodes});
 }
 
 /// The line of libslurm's chatter that says most: the last fatal one, else the last error, else the last one.
@@ -107,31 +143,9 @@ tl::unexpected<Error> silent_controller(const SlurmEnvironment& environment, std
               "is the controller up? use --cluster FILE to plan without it");
 }
 
-Result<ClusterReading> decode_answer(const ProcessOutcome& outcome, const GpuCatalogue& catalogue,
-                                     const SlurmEnvironment& environment) {
-  std::vector<std::string> fields = decode(outcome.output);
-  if (fields.size() >= 4 && fields[0] == "error") {
-    const auto code = static_cast<ErrorCode>(std::stoi(fields[1]));
-    if (code == ErrorCode::unavailable) {
-      const std::string words = last_words(outcome.errors);
-      return silent_controller(environment, words.empty() ? fields[2] : fmt::format("{}; {}", fields[2], words));
-    }
-    return fail(code, code == ErrorCode::failure ? "slurmctld: " + fields[2] : fields[2],
-                fields[3].empty() ? std::string(without_slurm) : fields[3]);
-  }
-  if (fields.size() < 2 || fields[0] != "cluster") return child_died(outcome, true);
-  ClusterReading reading;
-  auto cluster = parse_cluster(fields[1], "slurm", catalogue);
-  if (!cluster) return fail(cluster.error(), "what slurmctld said");
-  reading.cluster = *std::move(cluster);
-  reading.warnings.assign(fields.begin() + 2, fields.end());
-  return reading;
-}
-
-}  // namespace
-
-Result<ClusterReading> read_cluster(const GpuCatalogue& catalogue, const SlurmEnvironment& environment) {
-  if (!has_libslurm()) return fail(query_controller(environment.configuration).error());
+/// Runs `body`, which calls libslurm, in a child; what it said, of which the first word is `expected`.
+Result<std::vector<std::string>> ask_in_child(const SlurmEnvironment& environment, std::string_view expected,
+                                              const std::function<std::string()>& body) {
   std::error_code code;
   // libslurm would retry for a minute, then exit.
   if (!environment.configuration.empty() && !std::filesystem::is_regular_file(environment.configuration, code))
@@ -140,20 +154,63 @@ Result<ClusterReading> read_cluster(const GpuCatalogue& catalogue, const SlurmEn
                     ? fmt::format("SLURM_CONF names '{}', which is not a file", environment.configuration.string())
                     : fmt::format("SLURM_CONF names '{}', which does not exist", environment.configuration.string()),
                 fmt::format("correct or unset it, or {}", without_slurm));
-  auto outcome = run_in_child([&] { return read_in_child(catalogue, environment); }, environment.deadline);
+  const auto outcome = run_in_child(body, environment.deadline);
   if (!outcome) return fail(outcome.error());
   const bool configured = configuration_file(environment).has_value();
   if (outcome->timed_out && configured) return silent_controller(environment, outcome->how_it_ended());
   if (!outcome->succeeded()) return child_died(*outcome, configured);
-  return decode_answer(*outcome, catalogue, environment);
+  std::vector<std::string> fields = decode(outcome->output);
+  if (fields.size() >= 4 && fields[0] == "error") {
+    const auto error = static_cast<ErrorCode>(std::stoi(fields[1]));
+    if (error == ErrorCode::unavailable) {
+      const std::string words = last_words(outcome->errors);
+      return silent_controller(environment, words.empty() ? fields[2] : fmt::format("{}; {}", fields[2], words));
+    }
+    return fail(error, error == ErrorCode::failure ? "slurmctld: " + fields[2] : fields[2],
+                fields[3].empty() ? std::string(without_slurm) : fields[3]);
+  }
+  if (fields.empty() || fields[0] != expected) return child_died(*outcome, true);
+  return fields;
 }
 
-Result<Partition> require_partition(const Cluster& cluster, std::string_view name) {
-  if (const Partition* partition = cluster.find_partition(name)) {
-    if (partition->up) return *partition;
-    return fail(ErrorCode::unavailable, fmt::format("partition '{}' is down: it starts no jobs", name),
-                "use another one with --partition NAME, or wait for the administrator to set it up");
-  }
+}  // namespace
+
+Result<ClusterReading> read_cluster(const GpuCatalogue& catalogue, const SlurmEnvironment& environment) {
+  if (!has_libslurm()) return fail(query_controller(environment.configuration).error());
+  const auto fields = ask_in_child(environment, "cluster", [&] { return read_in_child(catalogue, environment); });
+  if (!fields) return fail(fields.error());
+  constexpr std::size_t first_warning = 7;
+  if (fields->size() < first_warning) return fail(ErrorCode::failure, "what slurmctld said was cut short");
+  ClusterReading reading;
+  auto cluster = parse_cluster((*fields)[1], "slurm", catalogue);
+  if (!cluster) return fail(cluster.error(), "what slurmctld said");
+  reading.cluster = *std::move(cluster);
+  reading.facts = {.version = (*fields)[2],
+                   .accounting = (*fields)[3] == "yes",
+                   .enforces_associations = (*fields)[4] == "yes",
+                   .enforces_limits = (*fields)[5] == "yes",
+                   .enforces_qos = (*fields)[6] == "yes"};
+  reading.warnings.assign(fields->begin() + first_warning, fields->end());
+  return reading;
+}
+
+Result<ExpectedStart> expected_start(const StartQuestion& question, const SlurmEnvironment& environment) {
+  if (!has_libslurm()) return fail(query_start(environment.configuration, question).error());
+  const auto fields = ask_in_child(environment, "start", [&] { return ask_start_in_child(question, environment); });
+  if (!fields) return fail(fields.error());
+  if (fields->size() < 3) return fail(ErrorCode::failure, "what slurmctld said was cut short");
+  return ExpectedStart{.start_unix_s = std::stoll((*fields)[1]), .nodes = (*fields)[2]};
+}
+
+std::string partition_problem(const Partition& partition) {
+  if (partition.up && partition.takes_jobs) return {};
+  if (partition.up) return fmt::format("partition '{}' is draining: it takes no new jobs", partition.name);
+  if (partition.takes_jobs) return fmt::format("partition '{}' is down: it starts no jobs", partition.name);
+  return fmt::format("partition '{}' is inactive: it takes no jobs and starts none", partition.name);
+}
+
+Result<Partition> known_partition(const Cluster& cluster, std::string_view name) {
+  if (const Partition* partition = cluster.find_partition(name)) return *partition;
   std::vector<std::string> known;
   for (const Partition& partition : cluster.partitions) known.push_back(partition.name);
   std::sort(known.begin(), known.end());
@@ -162,6 +219,15 @@ Result<Partition> require_partition(const Cluster& cluster, std::string_view nam
               fmt::format("partition '{}' not found (known: {})", name,
                           known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", "))),
               near ? fmt::format("did you mean '{}'? use --partition NAME", *near) : "use --partition NAME");
+}
+
+Result<Partition> require_partition(const Cluster& cluster, std::string_view name) {
+  auto partition = known_partition(cluster, name);
+  if (!partition) return partition;
+  if (std::string problem = partition_problem(*partition); !problem.empty())
+    return fail(ErrorCode::unavailable, std::move(problem),
+                "use another one with --partition NAME, or wait for the administrator to set it up");
+  return partition;
 }
 
 std::string ControllerAddress::describe() const {

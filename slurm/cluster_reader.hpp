@@ -6,11 +6,13 @@
 
 #include <filesystem>
 #include <string>
+#include <string_view>
 
 #include "cluster/cluster.hpp"
 #include "core/error.hpp"
 #include "core/units.hpp"
 #include "slurm/node_records.hpp"
+#include "slurm/query.hpp"
 
 namespace sailor::slurm {
 
@@ -23,9 +25,18 @@ struct SlurmEnvironment {
 /// Errors: unavailable (built without Slurm, no configuration, slurmctld silent), not_found (no usable node).
 Result<ClusterReading> read_cluster(const GpuCatalogue& catalogue, const SlurmEnvironment& environment);
 
+/// When a job would start, from slurmctld; nothing is submitted. Errors: unavailable as above; failure, with Slurm's
+/// words, when it would refuse the job. Slurm does not look past reservations here: a job that would wait for the end
+/// of one is refused.
+Result<ExpectedStart> expected_start(const StartQuestion& question, const SlurmEnvironment& environment);
+
 /// The partition that a user named, if jobs can be submitted to it and started in it. Errors: not_found, with the
-/// known names; unavailable, when it is down.
+/// known names; unavailable, when it is down, drained or inactive.
 Result<Partition> require_partition(const Cluster& cluster, std::string_view name);
+/// The same but for its state.
+Result<Partition> known_partition(const Cluster& cluster, std::string_view name);
+/// What is to be said of a partition that is not up; empty when it is.
+std::string partition_problem(const Partition& partition);
 
 /// What slurm.conf says about where slurmctld is, for messages; empty fields when it does not say.
 struct ControllerAddress {

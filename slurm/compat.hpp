@@ -2,8 +2,10 @@
 // library of that release only, so Sailor is built once per Slurm release.
 //
 // What changed in the part that Sailor uses: List became list_t* and hostlist_t became hostlist_t* (23.02, 23.11:
-// `auto`); slurm_get_errno() went (24.11: errno, which it always returned); slurm_free_ctl_conf() became
-// slurm_free_conf() (26.05); cpus_efctv came (22.05) and BLOCKED nodes (25.05).
+// `auto`); a GRES in a job's description is spelled gres/gpu, no longer gres:gpu (23.11); slurm_get_errno() went
+// (24.11: errno, which it always returned); the topology is opaque (24.11: ask scontrol) and slurm_load_topo() takes
+// another argument (25.05); what jobs have of a node stands in its record instead of behind slurm_get_select_nodeinfo()
+// (25.05); slurm_free_ctl_conf() became slurm_free_conf() (26.05); cpus_efctv came (22.05) and BLOCKED nodes (25.05).
 #pragma once
 
 // Empty where there is no Slurm: the test that every header compiles alone runs everywhere.
@@ -15,7 +17,9 @@
 
 #include <cstdint>
 #include <cstdlib>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -59,6 +63,57 @@ inline std::vector<std::string> expand_hosts(const char* expression) {
   return names;
 }
 
+/// What jobs have of a node.
+struct Usage {
+  int cpus = 0;
+  std::uint64_t memory_mib = 0;
+};
+inline Usage usage_of(const node_info_t& node) {
+#if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(25, 5, 0)
+  return {node.alloc_cpus, node.alloc_memory};
+#else
+  std::uint16_t cpus = 0;
+  std::uint64_t memory = 0;
+  if (node.select_nodeinfo != nullptr) {
+    slurm_get_select_nodeinfo(node.select_nodeinfo, SELECT_NODEDATA_SUBCNT, NODE_STATE_ALLOCATED, &cpus);
+    slurm_get_select_nodeinfo(node.select_nodeinfo, SELECT_NODEDATA_MEM_ALLOC, NODE_STATE_ALLOCATED, &memory);
+  }
+  return {cpus, memory};
+#endif
+}
+
+/// The leaf switch of each node; nothing where the library keeps the topology to itself. Empty: there is none, or
+/// slurmctld does not tell.
+template <class Message = topo_info_response_msg_t>
+std::optional<std::map<std::string, std::string>> leaf_switches() {
+  if constexpr (requires(Message & known) { known.topo_array; }) {
+    std::map<std::string, std::string> leaves;
+    Message* message = nullptr;
+    if (slurm_load_topo(&message) != SLURM_SUCCESS || message == nullptr) return leaves;
+    for (std::uint32_t i = 0; i < message->record_count; ++i) {
+      const auto& entry = message->topo_array[i];
+      if (entry.level != 0 || entry.name == nullptr) continue;
+      for (std::string& node : expand_hosts(entry.nodes)) leaves.emplace(std::move(node), entry.name);
+    }
+    slurm_free_topo_info_msg(message);
+    return leaves;
+  } else {
+    return std::nullopt;
+  }
+}
+
+/// How job_desc_msg_t::tres_per_node names GPUs, up to their type and number.
+#if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(23, 11, 0)
+constexpr const char* gpu_of_job = "gres/gpu";
+#else
+constexpr const char* gpu_of_job = "gres:gpu";
+#endif
+
+// slurmctld's AccountingStorageEnforce; these bits stand in no installed header.
+constexpr unsigned enforce_associations = 0x0001;
+constexpr unsigned enforce_limits = 0x0002;
+constexpr unsigned enforce_qos = 0x0008;
+
 /// Messages from slurmctld are freed by a function each.
 template <class Message, void (*Free)(Message*)>
 struct Deleter {
@@ -66,6 +121,7 @@ struct Deleter {
 };
 using Nodes = std::unique_ptr<node_info_msg_t, Deleter<node_info_msg_t, slurm_free_node_info_msg>>;
 using Partitions = std::unique_ptr<partition_info_msg_t, Deleter<partition_info_msg_t, slurm_free_partition_info_msg>>;
+using Reservations = std::unique_ptr<reserve_info_msg_t, Deleter<reserve_info_msg_t, slurm_free_reservation_info_msg>>;
 using Configuration = std::unique_ptr<slurm_conf_t, Deleter<slurm_conf_t, free_configuration>>;
 
 }  // namespace sailor::slurm::compat

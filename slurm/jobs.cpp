@@ -109,11 +109,11 @@ void pause_for(Seconds time) { std::this_thread::sleep_for(std::chrono::duration
 
 /// Once slurmctld has forgotten a job (MinJobAge), accounting may still know it.
 Result<JobStatus> status_from_accounting(const JobHandle& job) {
-  const auto outcome = run_slurm(
-      command_for(job, {"sacct"}, {"-n", "-P", "-X", "-o", "State,ExitCode,NodeList", "-j", std::to_string(job.id)}));
+  const auto outcome =
+      run_slurm(command_for(job, {"sacct"}, {"-n", "-P", "-X", "-o", "State,ExitCode,NodeList", "-j", job.name()}));
   if (outcome && outcome->succeeded())
     for (const std::string& line : split(outcome->output, '\n')) return parse_sacct_job(line);
-  return fail(ErrorCode::not_found, fmt::format("Slurm knows no job {} (any more)", job.id),
+  return fail(ErrorCode::not_found, fmt::format("Slurm knows no job {} (any more)", job.name()),
               "look into its log; accounting would know more where it is switched on");
 }
 
@@ -142,6 +142,15 @@ Result<std::string> test_submission(const std::string& script_text) {
   if (!outcome->succeeded())
     return fail(ErrorCode::failure, fmt::format("sbatch would refuse the job: {}", words_of(*outcome)));
   return words_of(*outcome);
+}
+
+std::string JobHandle::name() const {
+  return array_task < 0 ? std::to_string(id) : fmt::format("{}_{}", id, array_task);
+}
+
+bool has_plugin() {
+  const auto outcome = run_slurm({"sbatch", "--help"});
+  return outcome && outcome->succeeded() && outcome->output.find("--sailor-plan") != std::string::npos;
 }
 
 std::string JobStatus::describe() const {
@@ -190,15 +199,15 @@ Result<JobStatus> parse_sacct_job(std::string_view line) {
 }
 
 Result<JobStatus> job_status(const JobHandle& job) {
-  auto outcome = run_slurm(command_for(job, {"scontrol", "-o"}, {"show", "job", std::to_string(job.id)}));
-  if (!outcome) return fail(outcome.error(), fmt::format("job {}", job.id));
+  auto outcome = run_slurm(command_for(job, {"scontrol", "-o"}, {"show", "job", job.name()}));
+  if (!outcome) return fail(outcome.error(), fmt::format("job {}", job.name()));
   if (outcome->succeeded()) {
     const std::size_t end = outcome->output.find('\n');
     return parse_scontrol_job(std::string_view(outcome->output).substr(0, end));
   }
   const std::string words = words_of(*outcome);
   if (words.find("Invalid job id") != std::string::npos) return status_from_accounting(job);
-  return fail(ErrorCode::unavailable, fmt::format("job {}: {}", job.id, words));
+  return fail(ErrorCode::unavailable, fmt::format("job {}: {}", job.name(), words));
 }
 
 Result<JobStatus> wait_for(const JobHandle& job, const std::function<void(const JobStatus&)>& on_change,
@@ -223,10 +232,10 @@ Result<JobStatus> wait_for(const JobHandle& job, const std::function<void(const 
 }
 
 Result<void> cancel(const JobHandle& job) {
-  auto outcome = run_slurm(command_for(job, {"scancel"}, {std::to_string(job.id)}));
-  if (!outcome) return fail(outcome.error(), fmt::format("cannot cancel job {}", job.id));
+  auto outcome = run_slurm(command_for(job, {"scancel"}, {job.name()}));
+  if (!outcome) return fail(outcome.error(), fmt::format("cannot cancel job {}", job.name()));
   if (!outcome->succeeded())
-    return fail(ErrorCode::failure, fmt::format("cannot cancel job {}: {}", job.id, words_of(*outcome)));
+    return fail(ErrorCode::failure, fmt::format("cannot cancel job {}: {}", job.name(), words_of(*outcome)));
   return {};
 }
 

@@ -17,6 +17,10 @@ namespace sailor::slurm {
 struct JobHandle {
   std::uint32_t id = 0;
   std::string cluster;  ///< only where a federation said it
+  int array_task = -1;  ///< of a job array; -1: the job
+
+  /// "12", or "12_3"
+  [[nodiscard]] std::string name() const;
 };
 
 /// sbatch of a script, from `working_directory`. Errors: unavailable (no sbatch in PATH), failure (what sbatch said).
@@ -24,6 +28,9 @@ Result<JobHandle> submit(const std::filesystem::path& script, const std::filesys
 
 /// `sbatch --test-only`: when and where the script would start, in Slurm's words; nothing is submitted.
 Result<std::string> test_submission(const std::string& script_text);
+
+/// Whether this Slurm has Sailor's SPANK plugin: sbatch then knows --sailor-plan.
+bool has_plugin();
 
 enum class JobPhase { pending, running, succeeded, failed };
 

@@ -9,6 +9,7 @@
 #include <optional>
 #include <utility>
 
+#include "cluster/host_list.hpp"
 #include "core/text.hpp"
 
 namespace sailor::slurm {
@@ -48,7 +49,8 @@ bool starts_with_digit(std::string_view text) { return !text.empty() && text.fro
 struct NodeDevice {
   const GpuType* type = nullptr;
   int count = 0;
-  std::string problem;  ///< the same words for all nodes with the same problem
+  std::string problem;      ///< the same words for all nodes with the same problem
+  std::string gres_type{};  ///< of a GPU
 };
 
 NodeDevice device_of(const NodeRecord& node, const GpuCatalogue& catalogue) {
@@ -77,7 +79,7 @@ NodeDevice device_of(const NodeRecord& node, const GpuCatalogue& catalogue) {
             .count = 0,
             .problem = fmt::format("GPU type '{}' is not in the catalogue; add it to slurm_gres of a GPU in gpus.toml",
                                    gpu.type)};
-  return {.type = type, .count = std::min(gpu.count, most_devices_per_node), .problem = {}};
+  return {.type = type, .count = std::min(gpu.count, most_devices_per_node), .problem = {}, .gres_type = gpu.type};
 }
 
 /// "gh1, gh2, gh3 and 61 more"
@@ -87,10 +89,19 @@ std::string name_some(const std::vector<std::string>& names) {
   return fmt::format("{} and {} more", fmt::join(names.begin(), names.begin() + shown, ", "), names.size() - shown);
 }
 
-bool alike(const NodeGroup& a, const NodeGroup& b) {
-  return a.gpu == b.gpu && a.gpus_per_node == b.gpus_per_node && a.cpus_per_node == b.cpus_per_node &&
-         a.memory_per_node == b.memory_per_node && a.state == b.state && a.state_reason == b.state_reason &&
-         a.partitions == b.partitions;
+/// The same for groups that nodes may be folded into: all but their names and switches.
+std::string kind_of(const NodeGroup& group) {
+  constexpr char separator = '\x1f';
+  std::string key = fmt::format("{}{}{}{}{}{}{}{}{}{}{}{}", group.gpu, separator, group.gpus_per_node, separator,
+                                group.cpus_per_node, separator, group.memory_per_node.value(), separator,
+                                static_cast<int>(group.state), separator, group.state_reason, separator);
+  key += fmt::format("{}{}{}{}{}{}{}{}", group.cores_per_node, separator, group.gres_type, separator, group.gpu_sockets,
+                     separator, group.gpus_free, separator);
+  for (const std::vector<std::string>* names : {&group.partitions, &group.features}) {
+    for (const std::string& name : *names) key += name + separator;
+    key += separator;
+  }
+  return key;
 }
 
 /// Length of the UTF-8 sequence at the front of `text`; 0 if there is none.
@@ -145,6 +156,61 @@ Result<std::vector<GpuCount>> parse_gpus(std::string_view gres) {
   return gpus;
 }
 
+int free_devices(const NodeRecord& node, int devices) {
+  if (devices <= 0) return 0;
+  std::int64_t free = devices;
+  const auto gpus = parse_gpus(node.gres);
+  if (gpus && !gpus->empty()) {
+    const auto used = parse_gpus(node.gres_used);
+    if (!used) return 0;
+    for (const GpuCount& gpu : *used) free -= gpu.count;
+  }
+  // How many shares of an equal division are left.
+  const auto shares = [&](std::int64_t all, std::int64_t used) {
+    if (all <= 0) return std::int64_t{devices};
+    return std::max<std::int64_t>(all - used, 0) * devices / all;
+  };
+  free = std::min({free, shares(node.cpus, node.cpus_used), shares(node.memory_mib, node.memory_used_mib)});
+  return static_cast<int>(std::max<std::int64_t>(free, 0));
+}
+
+std::string gpu_sockets(std::string_view gres) {
+  const std::size_t gpu = gres.starts_with("gpu") ? 0 : gres.find(",gpu");
+  if (gpu == std::string_view::npos) return {};
+  const std::size_t open = gres.find("(S:", gpu);
+  // A comma before it would belong to another resource.
+  if (open == std::string_view::npos || gres.substr(gpu + 1, open - gpu - 1).find(',') != std::string_view::npos)
+    return {};
+  const std::string_view rest = gres.substr(open + 3);
+  return std::string(rest.substr(0, rest.find(')')));
+}
+
+Result<std::map<std::string, std::string>> parse_topology(std::string_view text) {
+  std::map<std::string, std::string> leaves;
+  for (const std::string& line : split(text, '\n')) {
+    std::string name;
+    std::string nodes;
+    bool leaf = false;
+    for (const std::string& word : split(line, ' ')) {
+      const std::string_view view(word);
+      const std::string_view value = view.substr(std::min(view.find('=') + 1, view.size()));
+      if (view.starts_with("SwitchName=")) name = value;
+      if (view.starts_with("Nodes=")) nodes = value;
+      if (view == "Level=0") leaf = true;
+    }
+    if (!leaf || name.empty() || nodes.empty()) continue;
+    auto names = expand_host_list(nodes);
+    if (!names) return fail(names.error(), fmt::format("switch {}", printable(name)));
+    for (std::string& node : *names) leaves.emplace(std::move(node), name);
+  }
+  return leaves;
+}
+
+void set_switches(std::vector<NodeRecord>& nodes, const std::map<std::string, std::string>& leaf_of_node) {
+  for (NodeRecord& node : nodes)
+    if (const auto leaf = leaf_of_node.find(node.name); leaf != leaf_of_node.end()) node.leaf_switch = leaf->second;
+}
+
 Result<ClusterReading> assemble_cluster(std::string name, std::vector<Partition> partitions,
                                         const std::vector<NodeRecord>& nodes, const GpuCatalogue& catalogue) {
   ClusterReading reading;
@@ -152,15 +218,18 @@ Result<ClusterReading> assemble_cluster(std::string name, std::vector<Partition>
   reading.cluster.origin = "slurm";
   reading.cluster.partitions = std::move(partitions);
   std::vector<NodeGroup>& groups = reading.cluster.groups;
+  std::map<std::string, std::size_t> group_of;               // by kind_of()
   std::map<std::string, std::vector<std::string>> left_out;  // problem -> nodes
+  const bool switches =
+      std::any_of(nodes.begin(), nodes.end(), [](const NodeRecord& node) { return !node.leaf_switch.empty(); });
   for (const NodeRecord& node : nodes) {
     const NodeDevice device = device_of(node, catalogue);
     if (device.type == nullptr) {
       left_out[device.problem].push_back(node.name);
       continue;
     }
-    NodeGroup group{.nodes = {node.name},
-                    .count = 1,
+    NodeGroup group{.nodes = {},
+                    .count = 0,
                     .gpu = device.type->name,
                     .gpus_per_node = device.count,
                     .cpus_per_node = std::max(node.cpus, 1),
@@ -168,15 +237,19 @@ Result<ClusterReading> assemble_cluster(std::string name, std::vector<Partition>
                     .state = node.state,
                     .state_reason = node.state == NodeState::unavailable ? printable(node.state_reason) : "",
                     .zone = {},
-                    .partitions = node.partitions};
-    const auto same =
-        std::find_if(groups.begin(), groups.end(), [&](const NodeGroup& other) { return alike(other, group); });
-    if (same == groups.end()) {
-      groups.push_back(std::move(group));
-    } else {
-      same->nodes.push_back(node.name);
-      ++same->count;
-    }
+                    .partitions = node.partitions,
+                    .switches = {},
+                    .features = node.features,
+                    .cores_per_node = std::max(node.cores, 0),
+                    .gres_type = printable(device.gres_type),
+                    .gpu_sockets = printable(gpu_sockets(node.gres)),
+                    .gpus_free = node.state == NodeState::mixed ? free_devices(node, device.count) : 0};
+    const auto [entry, fresh] = group_of.emplace(kind_of(group), groups.size());
+    if (fresh) groups.push_back(std::move(group));
+    NodeGroup& own = groups[entry->second];
+    own.nodes.push_back(node.name);
+    if (switches) own.switches.push_back(printable(node.leaf_switch));
+    ++own.count;
   }
   for (const auto& [problem, names] : left_out)
     reading.warnings.push_back(

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,12 +30,42 @@ struct NodeRecord {
   NodeState state = NodeState::idle;
   std::string state_reason;             ///< only for unavailable nodes
   std::vector<std::string> partitions;  ///< in the order of slurm.conf
+  // What jobs have of it
+  std::string gres_used{};  ///< "gpu:gh200:2(IDX:0-1)"
+  int cpus_used = 0;
+  std::int64_t memory_used_mib = 0;
+  std::vector<std::string> features{};  ///< active ones
+  std::string leaf_switch{};            ///< empty: not known
+};
+
+/// Devices of a node that no job has, and for which there are also cores and memory left, an equal share of the node's
+/// for each. `devices`: of the node.
+int free_devices(const NodeRecord& node, int devices);
+
+/// The sockets that a node's GPUs are bound to: "0-3" of "gpu:gh200:4(S:0-3)". Empty: not known.
+std::string gpu_sockets(std::string_view gres);
+
+/// From `scontrol -o show topology`: the leaf switch (Level=0) of each node. Lines of other kinds are passed over.
+/// Errors: invalid_input (a list of nodes that cannot be read).
+Result<std::map<std::string, std::string>> parse_topology(std::string_view text);
+
+void set_switches(std::vector<NodeRecord>& nodes, const std::map<std::string, std::string>& leaf_of_node);
+
+/// What slurmctld says of itself.
+struct ControllerFacts {
+  std::string version;  ///< "22.05.8"
+  bool accounting = false;
+  // AccountingStorageEnforce
+  bool enforces_associations = false;  ///< a job needs an account that the user has
+  bool enforces_limits = false;        ///< of accounts and QOS
+  bool enforces_qos = false;           ///< a job needs a QOS that the user has
 };
 
 /// A cluster, and what was left out of it.
 struct ClusterReading {
   Cluster cluster;
   std::vector<std::string> warnings;  ///< one line each, for the log
+  ControllerFacts facts{};
 };
 
 /// Folds alike nodes into groups, in the order of their first node. Nodes without GPUs become groups of the

@@ -1,12 +1,15 @@
 #include "slurm/query.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <ctime>
 #include <map>
 
+#include "core/text.hpp"
 #include "slurm/compat.hpp"
 
 namespace sailor::slurm {
@@ -41,18 +44,18 @@ std::string join_reason(std::string_view word, const char* reason) {
   return reason == nullptr || *reason == '\0' ? std::string(word) : fmt::format("{}: {}", word, reason);
 }
 
-struct Availability {
+struct NodeCondition {
   NodeState state = NodeState::idle;
   std::string reason;
 };
 
 /// Whether a job can have the node, in sinfo's order of what matters most. Powered-down nodes count as they are
 /// otherwise: Slurm wakes them. So do PLANNED ones: they are idle until the job they wait for starts.
-Availability availability(std::uint64_t state, const char* reason) {
+NodeCondition condition_of(std::uint64_t state, const char* reason) {
   const std::uint64_t base = state & NODE_STATE_BASE;
   const auto has = [&](std::uint64_t flag) { return (state & flag) != 0; };
   const auto out = [&](std::string_view word) {
-    return Availability{NodeState::unavailable, join_reason(word, reason)};
+    return NodeCondition{NodeState::unavailable, join_reason(word, reason)};
   };
   if (base == NODE_STATE_DOWN) return out(has(NODE_STATE_DRAIN) ? "down, drained" : "down");
   if (base == NODE_STATE_ERROR) return out("error");
@@ -80,6 +83,19 @@ int cores_of(const node_info_t& node) {
   return node.cpus > cores ? std::max(cpus / threads, 1) : cpus;
 }
 
+/// The words of a list such as AllowAccounts; none when it allows all.
+std::vector<std::string> words_of(const char* list) {
+  std::vector<std::string> words;
+  if (list == nullptr) return words;
+  for (const std::string& word : split(list, ',')) words.push_back(printable(word));
+  if (words.size() == 1 && (equal_ignoring_case(words.front(), "ALL") || words.front() == "(null)")) words.clear();
+  return words;
+}
+
+/// Slurm says "none" in three ways.
+bool is_limit(std::uint32_t value) { return value != INFINITE && value != NO_VAL && value > 0; }
+int as_count(std::uint32_t value) { return static_cast<int>(std::min<std::uint32_t>(value, 1U << 20U)); }
+
 Result<std::vector<Partition>> load_partitions(std::map<std::string, std::vector<std::string>>& partitions_of_node) {
   partition_info_msg_t* raw = nullptr;
   if (slurm_load_partitions(std::time_t{0}, &raw, SHOW_ALL) != SLURM_SUCCESS)
@@ -91,12 +107,23 @@ Result<std::vector<Partition>> load_partitions(std::map<std::string, std::vector
     if (record.name == nullptr) continue;
     Partition partition;
     partition.name = record.name;
-    partition.up = record.state_up == PARTITION_UP;
+    partition.up = (record.state_up & PARTITION_SCHED) != 0;
+    partition.takes_jobs = (record.state_up & PARTITION_SUBMIT) != 0;
     partition.is_default = (record.flags & PART_FLAG_DEFAULT) != 0;
-    if (record.max_time != INFINITE && record.max_time != NO_VAL && record.max_time > 0)
-      partition.time_limit = Seconds(60.0 * record.max_time);  // Slurm counts minutes
-    if (record.max_nodes != INFINITE && record.max_nodes != NO_VAL && record.max_nodes > 0)
-      partition.most_nodes = static_cast<int>(std::min<std::uint32_t>(record.max_nodes, 1U << 20U));
+    partition.root_only = (record.flags & PART_FLAG_ROOT_ONLY) != 0;
+    if (is_limit(record.max_time)) partition.time_limit = Seconds(60.0 * record.max_time);  // Slurm counts minutes
+    if (is_limit(record.default_time)) partition.default_time = Seconds(60.0 * record.default_time);
+    if (is_limit(record.max_nodes)) partition.most_nodes = as_count(record.max_nodes);
+    if (is_limit(record.min_nodes)) partition.least_nodes = as_count(record.min_nodes);
+    if (is_limit(record.max_cpus_per_node))
+      partition.most_cpus_per_node = static_cast<int>(std::min<std::uint32_t>(record.max_cpus_per_node, 65536));
+    partition.exclusive_nodes = record.max_share == 0;
+    partition.qos = words_of(record.qos_char).empty() ? "" : words_of(record.qos_char).front();
+    partition.allowed_accounts = words_of(record.allow_accounts);
+    partition.denied_accounts = words_of(record.deny_accounts);
+    partition.allowed_groups = words_of(record.allow_groups);
+    partition.allowed_qos = words_of(record.allow_qos);
+    partition.denied_qos = words_of(record.deny_qos);
     for (const std::string& node : compat::expand_hosts(record.nodes))
       partitions_of_node[node].push_back(partition.name);
     partitions.push_back(std::move(partition));
@@ -116,7 +143,8 @@ Result<std::vector<NodeRecord>> load_nodes(const std::map<std::string, std::vect
     const node_info_t& record = message->node_array[i];
     if (record.name == nullptr) continue;  // a hole: a dynamic or hidden node
     if ((record.node_state & NODE_STATE_BASE) == NODE_STATE_FUTURE) continue;
-    const Availability available = availability(record.node_state, record.reason);
+    const NodeCondition available = condition_of(record.node_state, record.reason);
+    const compat::Usage used = compat::usage_of(record);
     NodeRecord node{.name = record.name,
                     .gres = text(record.gres),
                     .cpus = compat::usable_cpus(record),
@@ -125,13 +153,98 @@ Result<std::vector<NodeRecord>> load_nodes(const std::map<std::string, std::vect
                                                             std::min(record.mem_spec_limit, record.real_memory)),
                     .state = available.state,
                     .state_reason = available.reason,
-                    .partitions = {}};
+                    .partitions = {},
+                    .gres_used = text(record.gres_used),
+                    .cpus_used = used.cpus,
+                    .memory_used_mib = static_cast<std::int64_t>(used.memory_mib),
+                    .features = words_of(record.features_act),
+                    .leaf_switch = {}};
     if (const auto found = partitions_of_node.find(node.name); found != partitions_of_node.end())
       node.partitions = found->second;
     nodes.push_back(std::move(node));
   }
   return nodes;
 }
+
+Result<std::vector<Reservation>> load_reservations() {
+  reserve_info_msg_t* raw = nullptr;
+  if (slurm_load_reservations(std::time_t{0}, &raw) != SLURM_SUCCESS) return slurm_error("reading the reservations");
+  const compat::Reservations message(raw);
+  std::vector<Reservation> reservations;
+  for (std::uint32_t i = 0; i < message->record_count; ++i) {
+    const reserve_info_t& record = message->reservation_array[i];
+    if (record.name == nullptr) continue;
+    reservations.push_back({.name = printable(record.name),
+                            .start_unix_s = std::max<std::int64_t>(record.start_time, 0),
+                            .end_unix_s = std::max<std::int64_t>({record.end_time, record.start_time, 0}),
+                            .nodes = compat::expand_hosts(record.node_list),
+                            .partition = printable(text(record.partition)),
+                            .users = words_of(record.users),
+                            .accounts = words_of(record.accounts),
+                            .maintenance = (record.flags & RESERVE_FLAG_MAINT) != 0});
+  }
+  return reservations;
+}
+
+ControllerFacts facts_of(const slurm_conf_t& settings) {
+  const unsigned enforced = settings.accounting_storage_enforce;
+  return {.version = printable(text(settings.version)),
+          .accounting = text(settings.accounting_storage_type).find("slurmdbd") != std::string::npos,
+          .enforces_associations = (enforced & compat::enforce_associations) != 0,
+          .enforces_limits = (enforced & compat::enforce_limits) != 0,
+          .enforces_qos = (enforced & compat::enforce_qos) != 0};
+}
+
+/// A job's description, and what it points to: libslurm neither copies nor frees that.
+class JobDescription {
+ public:
+  explicit JobDescription(const StartQuestion& question) : question_(question) {
+    slurm_init_job_desc_msg(&job_);
+    job_.user_id = ::getuid();
+    job_.group_id = ::getgid();
+    job_.work_dir = root_.data();
+    job_.script = script_.data();
+    job_.environment = &environment_;  // without one slurmctld refuses the job
+    job_.env_size = 1;
+    set(job_.partition, question_.partition);
+    set(job_.account, question_.account);
+    set(job_.qos, question_.qos);
+    set(job_.features, question_.constraint);
+    const auto nodes = static_cast<std::uint32_t>(question_.nodes);
+    job_.min_nodes = nodes;
+    job_.max_nodes = nodes;
+    job_.num_tasks = nodes * static_cast<std::uint32_t>(question_.tasks_per_node);
+    job_.ntasks_per_node = static_cast<std::uint16_t>(question_.tasks_per_node);
+    job_.cpus_per_task = static_cast<std::uint16_t>(question_.cpus_per_task);
+    job_.min_cpus = job_.num_tasks * static_cast<std::uint32_t>(question_.cpus_per_task);
+    if (question_.gpus_per_node > 0) {
+      gpus_ = question_.gres_type.empty()
+                  ? fmt::format("{}:{}", compat::gpu_of_job, question_.gpus_per_node)
+                  : fmt::format("{}:{}:{}", compat::gpu_of_job, question_.gres_type, question_.gpus_per_node);
+      set(job_.tres_per_node, gpus_);
+    }
+    if (question_.time_limit)
+      job_.time_limit = static_cast<std::uint32_t>(std::max(std::ceil(question_.time_limit->value() / 60.0), 1.0));
+    if (question_.exclusive_nodes) job_.shared = JOB_SHARED_NONE;
+  }
+  JobDescription(const JobDescription&) = delete;
+  JobDescription& operator=(const JobDescription&) = delete;
+
+  job_desc_msg_t* get() { return &job_; }
+
+ private:
+  static void set(char*& field, std::string& value) {
+    if (!value.empty()) field = value.data();
+  }
+
+  StartQuestion question_;
+  std::string root_ = "/";
+  std::string script_ = "#!/bin/sh\n";
+  std::string variable_ = "PATH=/usr/bin:/bin";
+  char* environment_ = variable_.data();
+  std::string gpus_;
+  job_desc_msg_t job_{};
+};
 
 }  // namespace
 
@@ -144,6 +257,7 @@ Result<ControllerAnswer> query_controller(const std::filesystem::path& configura
   if (slurm_load_ctl_conf(std::time_t{0}, &raw) != SLURM_SUCCESS) return slurm_error("reading the configuration");
   const compat::Configuration settings(raw);
   answer.cluster_name = settings->cluster_name == nullptr ? "slurm" : settings->cluster_name;
+  answer.facts = facts_of(*settings);
   std::map<std::string, std::vector<std::string>> partitions_of_node;
   auto partitions = load_partitions(partitions_of_node);
   if (!partitions) return fail(partitions.error());
@@ -151,7 +265,25 @@ Result<ControllerAnswer> query_controller(const std::filesystem::path& configura
   auto nodes = load_nodes(partitions_of_node);
   if (!nodes) return fail(nodes.error());
   answer.nodes = *std::move(nodes);
+  if (auto reservations = load_reservations())
+    answer.reservations = *std::move(reservations);
+  else
+    answer.warnings.push_back("reservations are not known: " + reservations.error().what);
+  if (const auto leaves = compat::leaf_switches())
+    set_switches(answer.nodes, *leaves);
+  else
+    answer.switches_known = false;
   return answer;
+}
+
+Result<ExpectedStart> query_start(const std::filesystem::path& configuration, const StartQuestion& question) {
+  const Session session(configuration);
+  JobDescription job(question);
+  will_run_response_msg_t* answer = nullptr;
+  if (slurm_job_will_run2(job.get(), &answer) != SLURM_SUCCESS) return slurm_error("will_run");
+  if (answer == nullptr) return fail(ErrorCode::failure, "slurmctld gave no answer");
+  // Not freed: its function is declared in no header, and the process ends.
+  return ExpectedStart{.start_unix_s = answer->start_time, .nodes = printable(text(answer->node_list))};
 }
 
 }  // namespace sailor::slurm

@@ -1,12 +1,15 @@
-// The call into libslurm. Only the child process of read_cluster() makes it: it may hang, and it may exit().
+// The calls into libslurm. Only the child processes of cluster_reader.cpp make them: they may hang, and may exit().
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "cluster/cluster.hpp"
 #include "core/error.hpp"
+#include "core/units.hpp"
 #include "slurm/node_records.hpp"
 
 namespace sailor::slurm {
@@ -15,6 +18,31 @@ struct ControllerAnswer {
   std::string cluster_name;
   std::vector<Partition> partitions;
   std::vector<NodeRecord> nodes;
+  std::vector<Reservation> reservations;
+  ControllerFacts facts;
+  bool switches_known = true;         ///< false: ask `scontrol show topology` for them
+  std::vector<std::string> warnings;  ///< what it did not tell
+};
+
+/// A job that might be submitted: when would it start?
+struct StartQuestion {
+  std::string partition;  ///< also several, with commas; empty: the default
+  std::string account;    ///< empty: the user's default
+  std::string qos;
+  std::string constraint;
+  int nodes = 1;
+  int tasks_per_node = 1;
+  int cpus_per_task = 1;
+  int gpus_per_node = 0;
+  std::string gres_type;              ///< empty: any
+  std::optional<Seconds> time_limit;  ///< none: the partition's default
+  bool exclusive_nodes = false;
+};
+
+/// What slurmctld answers to a StartQuestion.
+struct ExpectedStart {
+  std::int64_t start_unix_s = 0;
+  std::string nodes;  ///< "gh[1-2]"
 };
 
 /// True if this build has libslurm.
@@ -23,5 +51,9 @@ bool has_libslurm();
 /// Asks slurmctld. `configuration` is a path, or empty for libslurm's own places. Errors: unavailable when
 /// it does not answer, failure when it refuses.
 Result<ControllerAnswer> query_controller(const std::filesystem::path& configuration);
+
+/// Asks slurmctld when a job would start; nothing is submitted. Errors: as above; `failure` with Slurm's words when it
+/// would refuse the job.
+Result<ExpectedStart> query_start(const std::filesystem::path& configuration, const StartQuestion& question);
 
 }  // namespace sailor::slurm

@@ -3,11 +3,19 @@
 
 namespace sailor::slurm {
 
-bool has_libslurm() { return false; }
+namespace {
 
-Result<ControllerAnswer> query_controller(const std::filesystem::path&) {
+tl::unexpected<Error> built_without() {
   return fail(ErrorCode::unavailable, "this Sailor was built without Slurm",
               "build it with -DSAILOR_SLURM=ON, or use --cluster FILE");
 }
+
+}  // namespace
+
+bool has_libslurm() { return false; }
+
+Result<ControllerAnswer> query_controller(const std::filesystem::path&) { return built_without(); }
+
+Result<ExpectedStart> query_start(const std::filesystem::path&, const StartQuestion&) { return built_without(); }
 
 }  // namespace sailor::slurm

@@ -6,9 +6,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <set>
+#include <numeric>
 #include <string_view>
 
+#include "plan/node_placement.hpp"
 #include "plan/placement.hpp"
 #include "slurm/node_records.hpp"
 #include "slurm/words.hpp"
@@ -17,6 +18,10 @@ namespace sailor::slurm {
 
 namespace {
 
+std::string count(int number, std::string_view noun) {
+  return fmt::format("{} {}{}", number, noun, number == 1 ? "" : "s");
+}
+
 Result<void> check_absolute(std::string_view what, const std::filesystem::path& path) {
   if (path.is_absolute()) return {};
   return fail(ErrorCode::invalid_input, fmt::format("{} '{}' is not absolute", what, path.string()),
@@ -24,9 +29,10 @@ Result<void> check_absolute(std::string_view what, const std::filesystem::path& 
 }
 
 /// What the plan decides: an extra option may not undo it.
-constexpr std::array<std::string_view, 12> decided_by_plan{
+constexpr std::array<std::string_view, 13> decided_by_plan{
     "--nodes",         "--ntasks", "--ntasks-per-node", "--tasks-per-node", "--gpus",  "--gpus-per-node",
-    "--gpus-per-task", "--gres",   "--cpus-per-task",   "--output",         "--array", "--distribution"};
+    "--gpus-per-task", "--gres",   "--cpus-per-task",   "--output",         "--array", "--distribution",
+    "--sailor-plan"};
 
 Result<void> check_extra_option(const std::string& option) {
   if (!option.starts_with("--") || option.size() < 3 || option[2] == '=')
@@ -52,14 +58,39 @@ Result<void> check_environment(const std::pair<std::string, std::string>& variab
   return {};
 }
 
-Result<void> check_request(const SbatchRequest& request) {
+Result<void> check_nodes(const NodeRequest& nodes) {
+  if (!nodes.partition.empty()) SAILOR_CHECK(check_name("partition", nodes.partition));
+  if (!nodes.gres_type.empty()) SAILOR_CHECK(check_name("GPU type", nodes.gres_type));
+  if (nodes.devices_per_node < 1)
+    return fail(ErrorCode::invalid_input, fmt::format("{} devices per node are too few", nodes.devices_per_node));
+  if (nodes.cpus_per_rank < 1)
+    return fail(ErrorCode::invalid_input, fmt::format("{} CPUs per rank are too few", nodes.cpus_per_rank));
+  return {};
+}
+
+Result<void> check_request(const Plan& plan, const SbatchRequest& request) {
   SAILOR_CHECK(check_name("job name", request.job_name));
-  if (!request.partition.empty()) SAILOR_CHECK(check_name("partition", request.partition));
+  if (const std::size_t kinds = kinds_of(plan).size(); kinds != request.nodes.size())
+    return fail(ErrorCode::invalid_input, fmt::format("the plan has {} of device but {} of nodes are described",
+                                                      count(static_cast<int>(kinds), "kind"),
+                                                      count(static_cast<int>(request.nodes.size()), "kind")));
+  for (const NodeRequest& nodes : request.nodes) SAILOR_CHECK(check_nodes(nodes));
   if (!request.account.empty()) SAILOR_CHECK(check_name("account", request.account));
-  if (!request.gres_type.empty()) SAILOR_CHECK(check_name("GPU type", request.gres_type));
   SAILOR_CHECK(check_name("MPI type", request.mpi));
+  if (request.continuation != Continuation::none && request.checkpoints.empty())
+    return fail(ErrorCode::invalid_input, "a job without checkpoints cannot go on after it was stopped",
+                "keep checkpoints with --checkpoints FOLDER");
   SAILOR_CHECK(check_absolute("run directory", request.run_directory));
-  SAILOR_CHECK(check_absolute("plan", request.plan_path));
+  if (request.array_directories.empty()) SAILOR_CHECK(check_absolute("plan", request.plan_path));
+  for (const std::filesystem::path& directory : request.array_directories)
+    SAILOR_CHECK(check_absolute("run directory", directory));
+  if (!request.array_directories.empty() && (request.placer == Placer::plugin || request.checkpoints.is_absolute()))
+    return fail(ErrorCode::invalid_input,
+                request.placer == Placer::plugin
+                    ? "the plugin takes one plan for a job, and an array has several"
+                    : fmt::format("the tasks of an array would all write into '{}'", request.checkpoints.string()),
+                request.placer == Placer::plugin ? "let sailor-launch place the ranks"
+                                                 : "name a folder relative to the run directories");
   if (!request.log_path.empty()) SAILOR_CHECK(check_absolute("log", request.log_path));
   if (const auto& log = request.log_path.empty() ? request.run_directory : request.log_path;
       log.string().find('\\') != std::string::npos)
@@ -76,14 +107,17 @@ Result<void> check_request(const SbatchRequest& request) {
                                  request.run_directory.string(),
                                  request.plan_path.string(),
                                  request.program.string(),
+                                 request.launcher.string(),
                                  request.models_folder.string(),
+                                 request.gpus_file.string(),
+                                 request.checkpoints.string(),
                                  request.run_file.string()};
+  for (const std::filesystem::path& directory : request.array_directories) words.push_back(directory.string());
   words.insert(words.end(), request.extra_arguments.begin(), request.extra_arguments.end());
+  words.insert(words.end(), request.srun_options.begin(), request.srun_options.end());
   for (const std::string& word : words)
     if (word.find('\0') != std::string::npos)
       return fail(ErrorCode::invalid_input, "a path or argument holds a NUL byte");
-  if (request.cpus_per_rank < 1)
-    return fail(ErrorCode::invalid_input, fmt::format("{} CPUs per rank are too few", request.cpus_per_rank));
   return {};
 }
 
@@ -131,48 +165,48 @@ class Script {
   std::string text_;
 };
 
-std::string count(int number, std::string_view noun) {
-  return fmt::format("{} {}{}", number, noun, number == 1 ? "" : "s");
-}
-
-Result<void> write_resources(Script& script, const Plan& plan, const SbatchRequest& request, const TaskLayout& layout) {
-  script.comment("What Slurm is asked for");
-  SAILOR_CHECK(script.option("job-name", request.job_name));
-  if (!request.partition.empty()) SAILOR_CHECK(script.option("partition", request.partition));
+/// Options that every component of a job needs for itself.
+Result<void> write_component(Script& script, const SbatchRequest& request, const JobComponent& component,
+                             const std::string& reason) {
+  const NodeRequest& nodes = request.nodes[component.kind];
+  if (!nodes.partition.empty()) SAILOR_CHECK(script.option("partition", nodes.partition));
   if (!request.account.empty()) SAILOR_CHECK(script.option("account", request.account));
   if (request.time_limit) SAILOR_CHECK(script.option("time", format_time_limit(*request.time_limit)));
   script.blank();
-  script.comment(layout.packed ? fmt::format("{} in the plan's order: {} on each node, the rest on the last",
-                                             count(plan.ranks(), "rank"), layout.tasks_per_node)
-                               : fmt::format("{} in the plan's order, {} on each node", count(plan.ranks(), "rank"),
-                                             layout.tasks_per_node));
-  SAILOR_CHECK(script.option("nodes", std::to_string(layout.nodes)));
-  SAILOR_CHECK(script.option("ntasks", std::to_string(plan.ranks())));
-  SAILOR_CHECK(script.option("ntasks-per-node", std::to_string(layout.tasks_per_node)));
-  SAILOR_CHECK(script.option("cpus-per-task", std::to_string(request.cpus_per_rank)));
-  if (request.device_kind == DeviceKind::gpu) {
+  script.comment(reason);
+  SAILOR_CHECK(script.option("nodes", std::to_string(component.nodes)));
+  SAILOR_CHECK(script.option("ntasks", std::to_string(component.tasks)));
+  SAILOR_CHECK(script.option("ntasks-per-node", std::to_string(component.tasks_per_node)));
+  SAILOR_CHECK(script.option("cpus-per-task", std::to_string(nodes.cpus_per_rank)));
+  if (nodes.device_kind == DeviceKind::gpu) {
     script.comment("One GPU for each rank of a node");
     SAILOR_CHECK(script.option(
         "gpus-per-node",
-        fmt::format("{}{}{}", request.gres_type, request.gres_type.empty() ? "" : ":", layout.tasks_per_node)));
+        fmt::format("{}{}{}", nodes.gres_type, nodes.gres_type.empty() ? "" : ":", component.tasks_per_node)));
   } else {
     script.comment("A rank computes on a core of its own: two hardware threads of one would halve it");
     SAILOR_CHECK(script.option("hint", "nomultithread"));
   }
-  if (request.memory_per_cpu) {
-    const auto mebibytes = static_cast<std::int64_t>(std::ceil(request.memory_per_cpu->value() / 0x1p20));
+  if (nodes.memory_per_cpu) {
+    const auto mebibytes = static_cast<std::int64_t>(std::ceil(nodes.memory_per_cpu->value() / 0x1p20));
     script.comment("Enough for the predicted peak of a rank; the partition's default may be less");
     SAILOR_CHECK(script.option("mem-per-cpu", fmt::format("{}M", std::max<std::int64_t>(mebibytes, 1))));
   }
+  if (request.exclusive) {
+    script.comment("No other job on these nodes: it would take bandwidth from the ranks");
+    script.line("#SBATCH --exclusive");
+  }
+  if (!request.constraint.empty()) {
+    script.comment("Features of nodes that the site recommends");
+    SAILOR_CHECK(script.option("constraint", request.constraint));
+  }
   script.blank();
   script.comment(
-      "A minute before the time limit the ranks get SIGUSR2: sailor-train then writes its run file and ends");
-  SAILOR_CHECK(script.option("signal", "USR2@60"));
-  script.comment("A job that is requeued adds to its log instead of starting it anew");
-  SAILOR_CHECK(script.option("open-mode", "append"));
-  SAILOR_CHECK(script.option("output", request.log_path.empty()
-                                           ? escape_percent((request.run_directory / "slurm-").string()) + "%j.out"
-                                           : request.log_path.string()));
+      request.checkpoints.empty()
+          ? "A minute before the time limit the ranks get SIGUSR2: sailor-train then writes its run file and ends"
+          : "Three minutes before the time limit the ranks get SIGUSR2: sailor-train then writes a checkpoint "
+            "and ends with status 75");
+  SAILOR_CHECK(script.option("signal", request.checkpoints.empty() ? "USR2@60" : "USR2@180"));
   if (request.extra_options.empty()) return {};
   script.blank();
   script.comment("As given on the command line of sailor-submit");
@@ -180,40 +214,135 @@ Result<void> write_resources(Script& script, const Plan& plan, const SbatchReque
   return {};
 }
 
+std::string reason_for(const Plan& plan, const JobLayout& layout, const JobComponent& component) {
+  if (layout.components.size() > 1) {
+    const auto kinds = kinds_of(plan);
+    const auto& [gpu, zone] = kinds[component.kind];
+    return printable(fmt::format("{} on {}{}, {} on each node", count(component.tasks, "rank"), gpu,
+                                 zone.empty() ? "" : " in " + zone, component.tasks_per_node));
+  }
+  const std::string ranks = count(component.tasks, "rank") + (layout.in_plan_order ? " in the plan's order" : "");
+  return component.packed ? fmt::format("{}: {} on each node, the rest on the last", ranks, component.tasks_per_node)
+                          : fmt::format("{}, {} on each node", ranks, component.tasks_per_node);
+}
+
+Result<void> write_resources(Script& script, const Plan& plan, const SbatchRequest& request, const JobLayout& layout) {
+  script.comment(
+      layout.components.size() == 1
+          ? "What Slurm is asked for"
+          : fmt::format("What Slurm is asked for: a heterogeneous job of {} components, which start together",
+                        layout.components.size()));
+  SAILOR_CHECK(script.option("job-name", request.job_name));
+  if (request.continuation == Continuation::requeue) {
+    script.comment("The job may go back into the queue, and adds to its log instead of starting it anew");
+    script.line("#SBATCH --requeue");
+  } else if (request.continuation == Continuation::resubmit) {
+    script.comment("It submits itself again when it is stopped; requeued by Slurm as well it would run twice");
+    script.line("#SBATCH --no-requeue");
+  } else {
+    script.comment("A job that is requeued adds to its log instead of starting it anew");
+  }
+  SAILOR_CHECK(script.option("open-mode", "append"));
+  const bool array = !request.array_directories.empty();
+  if (array) {
+    script.comment("A task for each plan; %N behind the range would let only N of them run at once");
+    SAILOR_CHECK(script.option("array", fmt::format("0-{}", request.array_directories.size() - 1)));
+  }
+  const std::string log =
+      escape_percent((request.run_directory / "slurm-").string()) + (array ? "%A_%a.out" : "%j.out");
+  SAILOR_CHECK(script.option("output", request.log_path.empty() ? log : request.log_path.string()));
+  if (request.placer == Placer::plugin) {
+    script.comment("Sailor's plugin checks the allocation against the plan, and gives each rank its place in it");
+    SAILOR_CHECK(script.option("sailor-plan", request.plan_path.string()));
+  }
+  for (std::size_t i = 0; i < layout.components.size(); ++i) {
+    if (i > 0) {
+      script.blank();
+      script.line("#SBATCH hetjob");
+    }
+    if (layout.components.size() > 1) {
+      script.blank();
+      script.comment(fmt::format("Component {}", i));
+    }
+    SAILOR_CHECK(
+        write_component(script, request, layout.components[i], reason_for(plan, layout, layout.components[i])));
+  }
+  return {};
+}
+
+bool on_cpus(const SbatchRequest& request) {
+  return std::all_of(request.nodes.begin(), request.nodes.end(),
+                     [](const NodeRequest& nodes) { return nodes.device_kind == DeviceKind::cpu; });
+}
+
 void write_environment(Script& script, const SbatchRequest& request) {
-  if (request.device_kind == DeviceKind::cpu) {
-    script.comment(fmt::format("Each rank has {}: more threads than that would take turns on them",
-                               count(request.cpus_per_rank, "core")));
-    script.line(fmt::format("export OMP_NUM_THREADS={0} OPENBLAS_NUM_THREADS={0}", request.cpus_per_rank));
+  const int cores = request.nodes.front().cpus_per_rank;
+  if (on_cpus(request)) {
+    script.comment(
+        fmt::format("Each rank has {}: more threads than that would take turns on them", count(cores, "core")));
+    script.line(fmt::format("export OMP_NUM_THREADS={0} OPENBLAS_NUM_THREADS={0}", cores));
   }
   for (const auto& [name, value] : request.environment)
     script.line(fmt::format("export {}={}", name, shell_quote(value)));
-  if (request.device_kind == DeviceKind::cpu || !request.environment.empty()) script.blank();
+  if (on_cpus(request) || !request.environment.empty()) script.blank();
 }
 
-void write_launch(Script& script, const Plan& plan, const SbatchRequest& request, const TaskLayout& layout) {
-  if (layout.packed) {
+/// What srun is told for all ranks, one word per line.
+void write_srun(Script& script, const SbatchRequest& request) {
+  script.word("--kill-on-bad-exit=1", "a rank that dies ends the job: the others would wait for it");
+  script.word(fmt::format("--mpi={}", shell_quote(request.mpi)), "how the ranks find each other");
+  for (const std::string& option : request.srun_options) script.word(shell_quote(option));
+}
+
+std::string cpus_word(const NodeRequest& nodes) { return fmt::format("--cpus-per-task={}", nodes.cpus_per_rank); }
+constexpr std::string_view cpus_reason = "srun of Slurm 22.05 and 23.02 does not take it from the job";
+constexpr std::string_view gpu_reason = "each rank sees its own GPU";
+
+void write_launch(Script& script, const Plan& plan, const SbatchRequest& request, const JobLayout& layout) {
+  const JobComponent& only = layout.components.front();
+  const NodeRequest& nodes = request.nodes[only.kind];
+  if (layout.components.size() > 1) {
+    script.line("launch=(");
+    script.word("srun");
+    write_srun(script, request);
+    script.line(")");
+    return;
+  }
+  if (only.packed) {
     script.comment("srun would spread the ranks evenly, and warn about this variable");
     script.line("unset SLURM_NTASKS_PER_NODE");
     script.blank();
   }
   script.line("launch=(");
   script.word("srun");
-  script.word(fmt::format("--nodes={}", layout.nodes));
+  script.word(fmt::format("--nodes={}", only.nodes));
   script.word(fmt::format("--ntasks={}", plan.ranks()));
-  if (layout.packed) {
+  if (only.packed) {
     script.word("'--distribution=block,pack'", "neighbours in the plan share a node; fill one after the other");
   } else {
-    script.word(fmt::format("--ntasks-per-node={}", layout.tasks_per_node));
+    script.word(fmt::format("--ntasks-per-node={}", only.tasks_per_node));
     script.word("--distribution=block", "neighbours in the plan share a node");
   }
-  script.word(fmt::format("--cpus-per-task={}", request.cpus_per_rank),
-              "srun of Slurm 22.05 and 23.02 does not take it from the job");
-  if (request.device_kind == DeviceKind::gpu) script.word("--gpus-per-task=1", "each rank sees its own GPU");
-  script.word("--kill-on-bad-exit=1", "a rank that dies ends the job: the others would wait for it");
-  script.word(fmt::format("--mpi={}", shell_quote(request.mpi)), "how the ranks find each other");
+  script.word(cpus_word(nodes), cpus_reason);
+  if (nodes.device_kind == DeviceKind::gpu) script.word("--gpus-per-task=1", gpu_reason);
+  write_srun(script, request);
   script.line(")");
+}
+
+void write_train(Script& script, const SbatchRequest& request) {
   script.line("train=(");
+  if (request.placer == Placer::launcher) {
+    script.word(shell_quote(request.launcher.string()),
+                "checks the allocation, and gives each rank its place in the plan");
+    script.word(fmt::format("--plan {}", shell_quote(request.plan_path.string())));
+    if (!request.gpus_file.empty()) script.word(fmt::format("--gpus {}", shell_quote(request.gpus_file.string())));
+    script.word("--");
+  }
+  const std::vector<int>& memory = request.nodes.front().memory_nodes;
+  if (!memory.empty() && std::all_of(request.nodes.begin(), request.nodes.end(),
+                                     [&](const NodeRequest& nodes) { return nodes.memory_nodes == memory; }))
+    script.word(fmt::format("numactl {}", shell_quote(fmt::format("--membind={}", fmt::join(memory, ",")))),
+                "memory of the CPUs; GPUs have nodes of their own");
   script.word(shell_quote(request.program.string()));
   script.word(shell_quote(request.plan_path.string()));
   script.word(fmt::format("--data {}", shell_quote(request.data)));
@@ -222,6 +351,9 @@ void write_launch(Script& script, const Plan& plan, const SbatchRequest& request
     script.word("--run-file \"run-$SLURM_JOB_ID.h5\"", "times, losses and memory, for sailor-simulate --against");
   else
     script.word(fmt::format("--run-file {}", shell_quote(request.run_file.string())));
+  if (!request.checkpoints.empty())
+    script.word(fmt::format("--checkpoints {}", shell_quote(request.checkpoints.string())),
+                "goes on from the newest one there");
   if (!request.models_folder.empty())
     script.word(fmt::format("--models {}", shell_quote(request.models_folder.string())));
   if (request.learning_rate) script.word(fmt::format("--learning-rate {}", *request.learning_rate));
@@ -229,72 +361,141 @@ void write_launch(Script& script, const Plan& plan, const SbatchRequest& request
   for (const std::string& argument : request.extra_arguments) script.word(shell_quote(argument));
   script.line(")");
   script.blank();
-  script.line("\"${launch[@]}\" \"${train[@]}\"");
+}
+
+void write_record(Script& script, const SbatchRequest& request, const JobLayout& layout) {
+  script.comment("What ran and where, for whoever looks at the results later");
+  script.line("{");
+  script.line("  date -u +%FT%TZ");
+  script.line(fmt::format("  {} --version || true", shell_quote(request.program.string())));
+  script.line("  srun --version");
+  if (layout.components.size() == 1) script.line("  scontrol show hostnames \"$SLURM_JOB_NODELIST\"");
+  for (std::size_t i = 0; layout.components.size() > 1 && i < layout.components.size(); ++i)
+    script.line(fmt::format("  scontrol show hostnames \"$SLURM_JOB_NODELIST_HET_GROUP_{}\"", i));
+  script.line("} >\"versions-$SLURM_JOB_ID.txt\"");
+  script.blank();
+}
+
+/// The command that starts all ranks.
+std::vector<std::string> start_lines(const SbatchRequest& request, const JobLayout& layout) {
+  if (layout.components.size() == 1) return {"\"${launch[@]}\" \"${train[@]}\""};
+  const auto options = [&](const JobComponent& component) {
+    const NodeRequest& nodes = request.nodes[component.kind];
+    return cpus_word(nodes) + (nodes.device_kind == DeviceKind::gpu ? " --gpus-per-task=1" : "");
+  };
+  const std::string first = options(layout.components.front());
+  if (std::all_of(layout.components.begin(), layout.components.end(),
+                  [&](const JobComponent& component) { return options(component) == first; })) {
+    std::vector<std::size_t> groups(layout.components.size());
+    std::iota(groups.begin(), groups.end(), std::size_t{0});
+    return {fmt::format("\"${{launch[@]}}\" --het-group={} {} \"${{train[@]}}\"", fmt::join(groups, ","), first)};
+  }
+  std::vector<std::string> lines;
+  for (std::size_t i = 0; i < layout.components.size(); ++i) {
+    const bool last = i + 1 == layout.components.size();
+    lines.push_back(fmt::format("{}--het-group={} {} \"${{train[@]}}\"{}",
+                                i == 0 ? "\"${launch[@]}\" " : "  \"${launch[@]:1}\" ", i,
+                                options(layout.components[i]), last ? "" : " : \\"));
+  }
+  return lines;
+}
+
+void write_start(Script& script, const SbatchRequest& request, const JobLayout& layout) {
+  if (layout.components.size() > 1) script.comment("One srun over all components: its ranks are those of one MPI job");
+  std::vector<std::string> lines = start_lines(request, layout);
+  if (request.continuation == Continuation::none) {
+    for (const std::string& line : lines) script.line(line);
+    return;
+  }
+  script.line("status=0");
+  lines.back() += " || status=$?";
+  for (const std::string& line : lines) script.line(line);
+  script.line("if ((status == 75)); then");
+  if (request.continuation == Continuation::requeue) {
+    script.line("  # Stopped by a signal, with a checkpoint: the rest of the training follows under the same job id");
+    script.line("  scontrol requeue \"$SLURM_JOB_ID\"");
+  } else {
+    script.line("  # Stopped by a signal, with a checkpoint: the rest follows in another job when this one has ended");
+    script.line(fmt::format("  sbatch --dependency=singleton {}{}",
+                            request.array_directories.empty() ? "" : "--array=\"$SLURM_ARRAY_TASK_ID\" ",
+                            shell_quote((request.run_directory / "job.sbatch").string())));
+    script.line("  exit 0");
+  }
+  script.line("fi");
+  script.line("exit \"$status\"");
+}
+
+Result<void> check_placer(const JobLayout& layout, const SbatchRequest& request) {
+  if (request.placer != Placer::slurm || layout.in_plan_order) return {};
+  return fail(
+      ErrorCode::unavailable,
+      layout.components.size() > 1
+          ? "the plan's ranks lie on several kinds of nodes: srun alone cannot place them"
+          : "the nodes would hold ranks that do not follow each other in the plan: srun alone cannot place them",
+      "let sailor-launch or the plugin place them (--placement)");
 }
 
 }  // namespace
 
-Result<void> check_uniform(const Plan& plan) {
-  std::set<std::string> gpus;
-  std::set<std::string> zones;
-  for (const Pipeline& pipeline : plan.pipelines)
-    for (const Stage& stage : pipeline.stages) {
-      gpus.insert(stage.gpu);
-      zones.insert(stage.zone);
-    }
-  const std::string hint = "choose a plan on one device type in one partition";
-  if (gpus.size() > 1)
-    return fail(ErrorCode::unavailable,
-                fmt::format("the plan uses {} device types ({}): jobs over several are not there yet", gpus.size(),
-                            fmt::join(gpus, ", ")),
-                hint);
-  if (zones.size() > 1)
-    return fail(ErrorCode::unavailable,
-                fmt::format("the plan uses {} zones or partitions ('{}'): jobs over several are not there yet",
-                            zones.size(), fmt::join(zones, "', '")),
-                hint);
-  return {};
-}
-
-Result<TaskLayout> lay_out_tasks(const Plan& plan, int devices_per_node) {
-  if (devices_per_node < 1)
-    return fail(ErrorCode::invalid_input, fmt::format("{} devices per node are too few", devices_per_node));
+Result<JobLayout> lay_out_job(const Plan& plan, const std::vector<int>& devices_per_node) {
+  const auto kinds = kinds_of(plan);
   NodeSizes sizes;
-  for (const Pipeline& pipeline : plan.pipelines)
-    for (const Stage& stage : pipeline.stages)
-      if (!sizes.has(stage.gpu, "")) sizes.add(stage.gpu, "", devices_per_node, 0);
-  auto nodes = nodes_of_ranks(plan, sizes);
-  if (!nodes) return fail(nodes.error());
-  if (!std::is_sorted(nodes->begin(), nodes->end()))
-    return fail(ErrorCode::unavailable,
-                fmt::format("tensor-parallel groups of different sizes would fill nodes of {} with ranks that do not "
-                            "follow each other: srun cannot place such plans yet",
-                            count(devices_per_node, "device")),
-                "choose a plan with one tensor parallelism, or use fewer devices with --devices-per-node N");
-  std::vector<int> ranks_on;  // by node
-  for (const int node : *nodes) {
-    ranks_on.resize(std::max(ranks_on.size(), static_cast<std::size_t>(node) + 1), 0);
-    ++ranks_on[static_cast<std::size_t>(node)];
+  for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
+    if (kind >= devices_per_node.size() || devices_per_node[kind] < 1)
+      return fail(ErrorCode::invalid_input, fmt::format("nothing is known about nodes with {}", kinds[kind].first));
+    sizes.add(kinds[kind].first, kinds[kind].second, devices_per_node[kind], 0);
   }
-  const int most = ranks_on.front();
-  const bool full = std::all_of(ranks_on.begin(), ranks_on.end() - 1, [&](int ranks) { return ranks == most; });
-  if (!full || ranks_on.back() > most)
-    return fail(
-        ErrorCode::unavailable,
-        fmt::format("nodes of {} would hold {} ranks, since a tensor-parallel group stays on one node: srun cannot "
-                    "place such plans yet",
-                    count(devices_per_node, "device"), fmt::join(ranks_on, ", ")),
-        "choose a plan whose tensor parallelism divides the devices of a node, or use fewer of them with "
-        "--devices-per-node N");
-  return TaskLayout{static_cast<int>(ranks_on.size()), most, ranks_on.back() != most};
+  const auto nodes = nodes_of_ranks(plan, sizes);
+  if (!nodes) return fail(nodes.error());
+  struct Node {
+    std::size_t kind = 0;
+    int ranks = 0;
+  };
+  std::vector<Node> used;
+  std::size_t rank = 0;
+  for (const Pipeline& pipeline : plan.pipelines)
+    for (int copy = 0; copy < pipeline.count; ++copy)
+      for (const Stage& stage : pipeline.stages) {
+        const auto node = static_cast<std::size_t>((*nodes)[rank]);
+        if (node >= used.size()) used.resize(node + 1);
+        used[node].kind = static_cast<std::size_t>(
+            std::find(kinds.begin(), kinds.end(), std::pair(stage.gpu, stage.zone)) - kinds.begin());
+        used[node].ranks += stage.tensor_parallel;
+        rank += static_cast<std::size_t>(stage.tensor_parallel);
+      }
+  JobLayout layout;
+  const bool in_order = kinds.size() == 1 && std::is_sorted(nodes->begin(), nodes->end());
+  const int most = used.front().ranks;
+  const bool full = std::all_of(used.begin(), used.end() - 1, [&](const Node& node) { return node.ranks == most; });
+  if (in_order && full && used.back().ranks <= most) {
+    layout.in_plan_order = true;
+    layout.components.push_back({.kind = 0,
+                                 .nodes = static_cast<int>(used.size()),
+                                 .tasks_per_node = most,
+                                 .packed = used.back().ranks != most,
+                                 .tasks = plan.ranks()});
+    return layout;
+  }
+  std::stable_sort(used.begin(), used.end(),
+                   [](const Node& a, const Node& b) { return a.kind != b.kind ? a.kind < b.kind : a.ranks > b.ranks; });
+  for (const Node& node : used) {
+    if (layout.components.empty() || layout.components.back().kind != node.kind ||
+        layout.components.back().tasks_per_node != node.ranks)
+      layout.components.push_back({.kind = node.kind, .nodes = 0, .tasks_per_node = node.ranks});
+    ++layout.components.back().nodes;
+    layout.components.back().tasks += node.ranks;
+  }
+  return layout;
 }
 
 Result<std::string> sbatch_script(const Plan& plan, const Model& model, const SbatchRequest& request) {
   SAILOR_CHECK(check_plan(plan, model));
-  SAILOR_CHECK(check_uniform(plan));
-  SAILOR_CHECK(check_request(request));
-  auto layout = lay_out_tasks(plan, request.devices_per_node);
+  SAILOR_CHECK(check_request(plan, request));
+  std::vector<int> devices;
+  for (const NodeRequest& nodes : request.nodes) devices.push_back(nodes.devices_per_node);
+  const auto layout = lay_out_job(plan, devices);
   if (!layout) return fail(layout.error());
+  SAILOR_CHECK(check_placer(*layout, request));
 
   Script script;
   script.line("#!/bin/bash");
@@ -306,10 +507,21 @@ Result<std::string> sbatch_script(const Plan& plan, const Model& model, const Sb
   script.comment("Any error ends the job, with its own exit status");
   script.line("set -euo pipefail");
   script.comment("If a node does not see the run directory, fail here: Slurm itself would go on in /tmp");
-  script.line(fmt::format("cd -- {}", shell_quote(request.run_directory.string())));
+  if (request.array_directories.empty()) {
+    script.line(fmt::format("cd -- {}", shell_quote(request.run_directory.string())));
+  } else {
+    script.line("runs=(");
+    for (const std::filesystem::path& directory : request.array_directories)
+      script.word(shell_quote(directory.string()));
+    script.line(")");
+    script.line("cd -- \"${runs[SLURM_ARRAY_TASK_ID]}\"");
+  }
   script.blank();
   write_environment(script, request);
+  write_record(script, request, *layout);
   write_launch(script, plan, request, *layout);
+  write_train(script, request);
+  write_start(script, request, *layout);
   return script.take();
 }
 

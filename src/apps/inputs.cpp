@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/log.hpp"
+#include "core/text.hpp"
 #include "profile/store.hpp"
 #include "slurm/cluster_reader.hpp"
 
@@ -29,6 +30,14 @@ Option measured_only() {
           .help = "refuse layer times that would have to be interpolated or estimated"};
 }
 
+Option site() {
+  return {.name = "site",
+          .value_name = "NAME",
+          .help =
+              "site file with what Slurm does not know of the cluster: a name of its folder, or a file (*.toml) "
+              "[default: the one that names the cluster]"};
+}
+
 }  // namespace shared
 
 Result<std::string> required(const Options& options, std::string_view name) {
@@ -36,12 +45,32 @@ Result<std::string> required(const Options& options, std::string_view name) {
   return fail(ErrorCode::usage, fmt::format("option --{} is missing", name), "see --help");
 }
 
-Result<Cluster> ask_slurm(const Environment& environment, const GpuCatalogue& gpus) {
+std::vector<std::string> partitions_of(const Options& options) {
+  std::vector<std::string> names;
+  for (std::string& name : split(options.text("partition"), ','))
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(std::move(name));
+  return names;
+}
+
+Result<slurm::Site> read_site(const Options& options, const Environment& environment, const GpuCatalogue& gpus,
+                              const std::string& cluster_name) {
+  const std::string folder = sites_folder(environment);
+  if (options.has("site")) return slurm::named_site(options.text("site"), folder, gpus);
+  return slurm::find_site(cluster_name, folder, gpus);
+}
+
+Result<slurm::ClusterReading> ask_slurm_alone(const Environment& environment, const GpuCatalogue& gpus) {
   const auto configured = environment.find("SLURM_CONF");
-  auto reading =
-      slurm::read_cluster(gpus, {.configuration = configured == environment.end() ? "" : configured->second});
+  return slurm::read_cluster(gpus, {.configuration = configured == environment.end() ? "" : configured->second});
+}
+
+Result<Cluster> ask_slurm(const Environment& environment, const GpuCatalogue& gpus) {
+  auto reading = ask_slurm_alone(environment, gpus);
   if (!reading) return fail(reading.error());
   for (const std::string& warning : reading->warnings) spdlog::warn("{}", warning);
+  const auto site = slurm::find_site(reading->cluster.name, sites_folder(environment), gpus);
+  if (!site) return fail(site.error());
+  slurm::add_site(*site, reading->cluster);
   return std::move(reading->cluster);
 }
 
@@ -54,7 +83,8 @@ Result<std::optional<Cluster>> read_cluster(const Options& options, const Enviro
   } else if (options.has("partition")) {
     cluster = ask_slurm(environment, gpus);
     if (!cluster) return fail(cluster.error());
-    SAILOR_CHECK(slurm::require_partition(*cluster, options.text("partition")));
+    for (const std::string& partition : partitions_of(options))
+      SAILOR_CHECK(slurm::require_partition(*cluster, partition));
   } else {
     return std::nullopt;
   }

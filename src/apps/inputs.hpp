@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "apps/options.hpp"
 #include "cluster/cluster.hpp"
@@ -11,6 +12,8 @@
 #include "core/error.hpp"
 #include "model/model.hpp"
 #include "profile/profile.hpp"
+#include "slurm/node_records.hpp"
+#include "slurm/site.hpp"
 
 namespace sailor::apps {
 
@@ -18,15 +21,27 @@ namespace shared {
 Option cluster_file();      ///< --cluster FILE
 Option required_profile();  ///< --profile STORE, with what happens when it is missing
 Option measured_only();     ///< --measured-only
+Option site();              ///< --site NAME
 }  // namespace shared
 
 /// The value of an option that must be given; an error of code `usage` that names it otherwise.
 Result<std::string> required(const Options& options, std::string_view name);
 
-/// The live cluster. Warnings (nodes that were left out) go to the log.
+/// The partitions of --partition, which may name several with commas: each once.
+std::vector<std::string> partitions_of(const Options& options);
+
+/// --site, else the site file that names the cluster, else the generic one. The program must have the option.
+Result<slurm::Site> read_site(const Options& options, const Environment& environment, const GpuCatalogue& gpus,
+                              const std::string& cluster_name);
+
+/// The live cluster, with the prices, zones and links of its site file. Warnings (nodes that were left out) go to the
+/// log.
 Result<Cluster> ask_slurm(const Environment& environment, const GpuCatalogue& gpus);
+/// The same without the site file, and with what slurmctld says of itself and what was left out; nothing is logged.
+Result<slurm::ClusterReading> ask_slurm_alone(const Environment& environment, const GpuCatalogue& gpus);
 
 /// The cluster named by --cluster FILE, else read live from Slurm when --partition is given; nothing when neither is.
+/// The partitions must be there, and those of a live cluster up.
 Result<std::optional<Cluster>> read_cluster(const Options& options, const Environment& environment,
                                             const GpuCatalogue& gpus);
 

@@ -348,6 +348,7 @@ const Options::Value& Options::find(std::string_view name) const {
 }
 
 bool Options::given(std::string_view name) const { return find(name).source != ValueSource::default_value; }
+bool Options::typed(std::string_view name) const { return find(name).source == ValueSource::command_line; }
 bool Options::has(std::string_view name) const { return !find(name).values.empty(); }
 
 bool Options::flag(std::string_view name) const {

@@ -64,6 +64,7 @@ enum class ValueSource { default_value, config_file, environment, command_line }
 class Options {
  public:
   [[nodiscard]] bool given(std::string_view name) const;  ///< set by anything but a default
+  [[nodiscard]] bool typed(std::string_view name) const;  ///< set on the command line
   [[nodiscard]] bool has(std::string_view name) const;    ///< has a value
   [[nodiscard]] bool flag(std::string_view name) const;
   [[nodiscard]] std::string text(std::string_view name) const;      ///< "" when there is none
@@ -121,6 +122,9 @@ Option output();         ///< -o/--output FILE
 /// The folder with models/, gpus.toml: SAILOR_PROFILES, else `share/sailor/profiles` beside the program's prefix,
 /// else `profiles` of the source tree that the program was built from.
 std::string profiles_folder(const Environment& environment);
+/// The folder of site files: SAILOR_SITES, else `share/sailor/sites` beside the program's prefix, else `slurm/sites` of
+/// the source tree that the program was built from.
+std::string sites_folder(const Environment& environment);
 /// The profile store of this path; for a bare name without a file or folder of that name ("published"), the NAME.h5
 /// that was made with the programs: in SAILOR_PROFILES, `profiles` of the build folder, or `share/sailor/profiles`.
 std::string find_store(const std::string& name, const Environment& environment);
@@ -135,6 +139,9 @@ std::string gpus_file(const Options& options, const Environment& environment);
 /// an error into a message and an exit status.
 int run_program(int argc, char** argv, const CommandLine& line,
                 Result<void> (*body)(const Options& options, const Environment& environment));
+/// The same for a program whose exit status says more than whether it failed.
+int run_program(int argc, char** argv, const CommandLine& line,
+                Result<int> (*body)(const Options& options, const Environment& environment));
 /// The same for a program with sub-commands: `sailor-profile layers ...`.
 struct SubCommand {
   CommandLine line;

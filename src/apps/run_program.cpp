@@ -66,8 +66,18 @@ bool is_first_task(const Environment& environment) {
   return true;
 }
 
+using Body = std::function<Result<int>(const Options&, const Environment&)>;
+
+/// A body that either fails or not.
+Body without_status(Result<void> (*body)(const Options& options, const Environment& environment)) {
+  return [body](const Options& options, const Environment& environment) -> Result<int> {
+    SAILOR_CHECK(body(options, environment));
+    return 0;
+  };
+}
+
 int run_command(const std::string& program, const CommandLine& line, const std::vector<std::string>& arguments,
-                Result<void> (*body)(const Options& options, const Environment& environment)) {
+                const Body& body) {
   start_logging(program, false);
   const Environment environment = capture_environment();
   auto options = parse_options(line, arguments, environment);
@@ -77,11 +87,10 @@ int run_command(const std::string& program, const CommandLine& line, const std::
   }
   if (!*options) return 0;
   start_logging(program, (*options)->flag("verbose"));
-  if (auto done = body(**options, environment); !done) {
-    std::fflush(stdout);  // data first, so that the message comes last on a terminal
-    return report(program, done.error());
-  }
-  return 0;
+  const auto status = body(**options, environment);
+  if (status) return *status;
+  std::fflush(stdout);  // data first, so that the message comes last on a terminal
+  return report(program, status.error());
 }
 
 std::string overview(const std::string& program, const std::string& purpose, const std::vector<SubCommand>& commands) {
@@ -117,17 +126,30 @@ Environment capture_environment() {
   return environment;
 }
 
-std::string profiles_folder(const Environment& environment) {
+namespace {
+
+/// The value of the variable, else `share/sailor/NAME` beside the program's prefix, else `source`.
+std::string shared_folder(const Environment& environment, const char* variable, const char* name, const char* source) {
   namespace fs = std::filesystem;
-  if (const auto found = environment.find("SAILOR_PROFILES"); found != environment.end() && !found->second.empty())
+  if (const auto found = environment.find(variable); found != environment.end() && !found->second.empty())
     return found->second;
   std::error_code code;
   const fs::path program = fs::read_symlink("/proc/self/exe", code);
   if (!code) {
-    const fs::path installed = program.parent_path().parent_path() / "share" / "sailor" / "profiles";
+    const fs::path installed = program.parent_path().parent_path() / "share" / "sailor" / name;
     if (fs::is_directory(installed, code)) return installed.string();
   }
-  return SAILOR_SOURCE_PROFILES;
+  return source;
+}
+
+}  // namespace
+
+std::string profiles_folder(const Environment& environment) {
+  return shared_folder(environment, "SAILOR_PROFILES", "profiles", SAILOR_SOURCE_PROFILES);
+}
+
+std::string sites_folder(const Environment& environment) {
+  return shared_folder(environment, "SAILOR_SITES", "sites", SAILOR_SOURCE_SITES);
 }
 
 std::string find_store(const std::string& name, const Environment& environment) {
@@ -161,6 +183,14 @@ int run_program(int argc, char** argv, const CommandLine& line,
                 Result<void> (*body)(const Options& options, const Environment& environment)) {
   return guarded(line.program, [&] {
     const std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
+    return run_command(line.program, line, arguments, without_status(body));
+  });
+}
+
+int run_program(int argc, char** argv, const CommandLine& line,
+                Result<int> (*body)(const Options& options, const Environment& environment)) {
+  return guarded(line.program, [&] {
+    const std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
     return run_command(line.program, line, arguments, body);
   });
 }
@@ -185,7 +215,7 @@ int run_program(int argc, char** argv, const std::string& program, const std::st
       known.push_back(command.line.program.substr(program.size() + 1));
       if (known.back() != name) continue;
       arguments.erase(arguments.begin());
-      return run_command(program, command.line, arguments, command.body);
+      return run_command(program, command.line, arguments, without_status(command.body));
     }
     const auto near = closest(name, known);
     return report(program,

@@ -1,14 +1,18 @@
-// sailor-plan: finds the best plans for a model on a cluster, under limits and with parts of the plan given. Runs on a
-// login node: no GPU, no MPI. Failure: exit 1, 2 for a wrong command line, 3 when no plan fits or keeps the limits.
+// sailor-plan: finds the best plans for a model on a cluster, under limits and with parts of the plan given, and checks
+// what would go wrong with a job. Runs on a login node: no GPU, no MPI. Failure: exit 1, 2 for a wrong command line, 3
+// when no plan fits or keeps the limits; with --preflight 4 for warnings, 5 for a failed check.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "apps/inputs.hpp"
+#include "apps/plan/cluster_input.hpp"
 #include "apps/plan/command_line.hpp"
 #include "apps/plan/plan_reports.hpp"
+#include "apps/plan/preflight_command.hpp"
 #include "apps/plan/questions.hpp"
 #include "apps/plan/trace_planning.hpp"
 #include "apps/reports.hpp"
@@ -27,7 +31,7 @@ struct Inputs {
   GpuCatalogue gpus;
   Model model;
   Profile profile;
-  std::optional<Cluster> cluster;
+  std::optional<ClusterInput> cluster;
   simulator::Framework framework;
 };
 
@@ -38,8 +42,9 @@ Result<Inputs> read_inputs(const Options& options, const Environment& environmen
   if (!model) return fail(model.error());
   auto profile = read_profile(options, environment);
   if (!profile) return fail(profile.error());
-  auto cluster = read_cluster(options, environment, *gpus);
+  auto cluster = read_cluster_input(options, environment, *gpus);
   if (!cluster) return fail(cluster.error());
+  if (*cluster && !options.flag("preflight")) SAILOR_CHECK(check_live_partitions(**cluster, options));
   auto framework = simulator::find_framework(options.text("framework"), frameworks_folder(environment));
   if (!framework) return fail(framework.error());
   return Inputs{*std::move(gpus), *std::move(model), *std::move(profile), *std::move(cluster), *std::move(framework)};
@@ -60,18 +65,18 @@ Result<PlanOrigin> origin_of(const Options& options, const Environment& environm
   auto measured = profile_hash(find_store(options.text("profile"), environment));
   if (!measured) return fail(measured.error());
   return PlanOrigin{.tool = fmt::format("sailor-plan {}", version()),
-                    .cluster = inputs.cluster->origin,
+                    .cluster = inputs.cluster->cluster.origin,
                     .partition = options.text("partition"),
                     .profile_store = options.text("profile"),
                     .framework = options.text("framework"),
-                    .cluster_hash = content_hash(cluster_to_toml(*inputs.cluster)),
+                    .cluster_hash = content_hash(cluster_to_toml(inputs.cluster->cluster)),
                     .profile_hash = *measured};
 }
 
 /// The best plan in the original's JSON. Errors: usage, when it cannot be said so.
-Result<std::string> in_original_json(const Plan& plan, const Cluster& cluster, const std::string& partition) {
+Result<std::string> in_original_json(const Plan& plan, const Cluster& cluster, const planner::Request& request) {
   std::map<std::string, int> devices;
-  for (const NodeGroup& group : cluster.usable(partition, false))
+  for (const NodeGroup& group : cluster.usable(request.partitions, request.availability))
     devices[group.gpu] = std::max(devices[group.gpu], group.gpus_per_node);
   auto json = original_plan_to_json(plan, devices);
   if (!json) return fail(ErrorCode::usage, "--format sailor-json: " + json.error().what, json.error().hint);
@@ -92,7 +97,7 @@ Result<void> write(const Options& options, const Environment& environment, const
   if (const std::string format = options.text("format"); format == "toml") {
     text = plan_to_toml(best);
   } else if (format == "sailor-json") {
-    auto json = in_original_json(best, *inputs.cluster, request.partition);
+    auto json = in_original_json(best, inputs.cluster->cluster, request);
     if (!json) return fail(json.error());
     text = *std::move(json);
   } else if (format == "json") {
@@ -108,8 +113,69 @@ Result<void> write(const Options& options, const Environment& environment, const
   return {};
 }
 
-Result<void> run(const Options& options, const Environment& environment) {
+Result<void> plan_for_trace(const Options& options, const planner::Request& request,
+                            const simulator::Environment& simulated) {
+  const TraceTimes times{.reconfiguration = Seconds(options.number("reconfiguration-time")),
+                         .last_step = Seconds(options.number("last-step"))};
+  const auto steps = plan_trace(options.text("availability-trace"), request, simulated, times);
+  if (!steps) return fail(steps.error());
+  if (options.text("format") == "json")
+    fmt::print("{}\n", trace_to_json(request, *steps, times).dump(2));
+  else
+    fmt::print("{}", trace_report(request, *steps, times));
+  if (std::none_of(steps->begin(), steps->end(), [](const auto& step) { return step.plan.has_value(); }))
+    return fail(ErrorCode::infeasible, fmt::format("{}: no step has a plan", options.text("availability-trace")),
+                "see what the steps say");
+  return {};
+}
+
+/// Nodes that would not be used anyway need not be excluded.
+void keep_excluded_nodes_of(const Cluster& part, planner::Request& request) {
+  std::set<std::string> there;
+  for (const NodeGroup& group : part.groups) there.insert(group.nodes.begin(), group.nodes.end());
+  std::erase_if(request.pins.excluded_nodes, [&](const std::string& node) { return !there.contains(node); });
+}
+
+double headroom_of(const planner::Candidate& best) { return best.memory_headroom; }
+std::optional<double> headroom_of(const planner::ArtifactPlan&) { return std::nullopt; }
+
+/// Checks the job of the best plan, if that is asked for, into `answers`. The exit status.
+template <class Found>
+Result<int> add_preflight(const Options& options, const Environment& environment, const Inputs& inputs, Found& found,
+                          Answers& answers) {
+  if (!options.flag("preflight")) return 0;
+  const auto& best = found.plans.front();
+  const auto checks = check_job(options, environment,
+                                {.cluster = *inputs.cluster,
+                                 .gpus = inputs.gpus,
+                                 .plan = &best.plan,
+                                 .model = &inputs.model,
+                                 .profile = profile_facts(inputs.profile, best.plan),
+                                 .memory_headroom = headroom_of(best)});
+  if (!checks) return fail(checks.error());
+  answers.text += "\nBefore the queue:\n" + preflight::report(*checks);
+  answers.json["preflight"] = preflight_to_json(*checks);
+  return preflight::exit_status(preflight::worst(*checks));
+}
+
+/// There is no plan: with --preflight that is one failed check among others.
+Result<int> report_no_plan(const Options& options, const Environment& environment, const Inputs& inputs,
+                           const Error& error) {
+  if (!options.flag("preflight") || error.code == ErrorCode::usage) return fail(error);
+  const auto checks =
+      check_job(options, environment,
+                {.cluster = *inputs.cluster, .gpus = inputs.gpus, .model = &inputs.model, .no_plan = error});
+  if (!checks) return fail(checks.error());
+  if (options.text("format") == "json")
+    fmt::print("{}\n", nlohmann::ordered_json({{"preflight", preflight_to_json(*checks)}}).dump(2));
+  else
+    fmt::print("{}", preflight::report(*checks));
+  return preflight::exit_status(preflight::worst(*checks));
+}
+
+Result<int> run(const Options& options, const Environment& environment) {
   SAILOR_CHECK(check_plan_options(options));
+  if (!options.positional("PLAN").empty()) return preflight_of_plan(options, environment);
   for (const char* written : {"output", "save-cluster"})
     if (options.has(written)) SAILOR_CHECK(check_can_write(options.text(written)));
   auto inputs = read_inputs(options, environment);
@@ -118,42 +184,43 @@ Result<void> run(const Options& options, const Environment& environment) {
   if (!inputs->cluster && !trace)
     return fail(ErrorCode::usage, "no cluster is named", "use --partition NAME (live, from Slurm) or --cluster FILE");
   if (options.has("save-cluster"))
-    SAILOR_CHECK(write_file_atomically(options.text("save-cluster"), cluster_to_toml(*inputs->cluster)));
-  const auto request = read_request(options, inputs->model, inputs->profile, inputs->gpus);
+    SAILOR_CHECK(write_file_atomically(options.text("save-cluster"), cluster_to_toml(inputs->cluster->cluster)));
+  auto request = read_request(options, inputs->model, inputs->profile, inputs->gpus);
   if (!request) return fail(request.error());
+  // A trace says itself what is there when.
+  std::optional<Cluster> part;
+  if (inputs->cluster) part = trace ? inputs->cluster->cluster : searched_part(inputs->cluster->cluster, *request);
   const simulator::Environment simulated{.model = inputs->model,
                                          .profile = inputs->profile,
                                          .gpus = inputs->gpus,
                                          .framework = inputs->framework,
-                                         .cluster = inputs->cluster ? &*inputs->cluster : nullptr,
+                                         .cluster = part ? &*part : nullptr,
                                          .measured_only = options.flag("measured-only")};
   if (trace) {
-    const TraceTimes times{.reconfiguration = Seconds(options.number("reconfiguration-time")),
-                           .last_step = Seconds(options.number("last-step"))};
-    const auto steps = plan_trace(options.text("availability-trace"), *request, simulated, times);
-    if (!steps) return fail(steps.error());
-    if (options.text("format") == "json")
-      fmt::print("{}\n", trace_to_json(*request, *steps, times).dump(2));
-    else
-      fmt::print("{}", trace_report(*request, *steps, times));
-    if (std::none_of(steps->begin(), steps->end(), [](const auto& step) { return step.plan.has_value(); }))
-      return fail(ErrorCode::infeasible, fmt::format("{}: no step has a plan", options.text("availability-trace")),
-                  "see what the steps say");
-    return {};
+    SAILOR_CHECK(plan_for_trace(options, *request, simulated));
+    return 0;
   }
-  SAILOR_CHECK(check_excluded_nodes(*request, *inputs->cluster));
+  SAILOR_CHECK(check_excluded_nodes(*request, inputs->cluster->cluster));
+  keep_excluded_nodes_of(*part, *request);
   if (options.text("cost-model") == "artifact") {
-    auto found = planner::find_artifact_plans(*request, inputs->model, inputs->profile, *inputs->cluster, inputs->gpus);
-    if (!found) return fail(found.error());
-    return write(options, environment, *inputs, *request, *found, {});
+    auto found = planner::find_artifact_plans(*request, inputs->model, inputs->profile, *part, inputs->gpus);
+    if (!found) return report_no_plan(options, environment, *inputs, found.error());
+    Answers answers;
+    const auto status = add_preflight(options, environment, *inputs, *found, answers);
+    if (!status) return fail(status.error());
+    SAILOR_CHECK(write(options, environment, *inputs, *request, *found, answers));
+    return *status;
   }
   const auto own = read_own_plan(options, environment, *request, simulated);
   if (!own) return fail(own.error());
   Watched watched;
   auto found = planner::find_plans(*request, simulated, watched.report());
-  if (!found) return fail(found.error());
-  const auto answers = answer_questions(options, *request, simulated, *found, *own);
-  return write(options, environment, *inputs, *request, *found, answers);
+  if (!found) return report_no_plan(options, environment, *inputs, found.error());
+  Answers answers = answer_questions(options, *request, simulated, *found, *own);
+  const auto status = add_preflight(options, environment, *inputs, *found, answers);
+  if (!status) return fail(status.error());
+  SAILOR_CHECK(write(options, environment, *inputs, *request, *found, answers));
+  return *status;
 }
 
 }  // namespace

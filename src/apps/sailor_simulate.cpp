@@ -117,7 +117,7 @@ Result<void> simulate_plan(const Options& options, const Environment& environmen
   auto cluster = read_cluster(options, environment, gpus);
   if (!cluster) return fail(cluster.error());
   if (*cluster)
-    for (const std::string& missing : what_is_missing(plan, **cluster, options.text("partition")))
+    for (const std::string& missing : what_is_missing(plan, **cluster, partitions_of(options)))
       spdlog::warn("{}", missing);
   auto measured = read_run(options, plan);
   if (!measured) return fail(measured.error());

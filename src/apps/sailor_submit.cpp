@@ -13,10 +13,13 @@
 #include "core/files.hpp"
 #include "core/log.hpp"
 #include "core/terminal.hpp"
+#include "core/text.hpp"
+#include "plan/node_placement.hpp"
 #include "plan/plan.hpp"
 #include "slurm/cluster_reader.hpp"
 #include "slurm/jobs.hpp"
 #include "slurm/sbatch.hpp"
+#include "slurm/site.hpp"
 #include "slurm/words.hpp"
 
 namespace sailor::apps {
@@ -33,7 +36,11 @@ CommandLine command_line() {
   return {
       .program = "sailor-submit",
       .purpose = "submits the job that trains a model as a plan says, and prints the job's id",
-      .positionals = {{.name = "PLAN", .help = "the plan (plan.toml), written by sailor-plan"}},
+      .positionals = {{.name = "PLAN",
+                       .help =
+                           "the plan (plan.toml), written by sailor-plan; of several that need the same nodes, a job "
+                           "array",
+                       .repeatable = true}},
       .options =
           {{.name = "data",
             .value_name = "PREFIX",
@@ -53,7 +60,7 @@ CommandLine command_line() {
            {.name = "run-directory",
             .value_name = "DIR",
             .help = "where the job runs, with its plan, script, log and run file [default: run-PLAN, for plan.toml "
-                    "run-plan]"},
+                    "run-plan]; a job array has a folder for each plan in it [default: run-array]"},
            {.name = "dry-run", .type = OptionType::flag, .help = "print the script; write and submit nothing"},
            {.name = "test-only",
             .type = OptionType::flag,
@@ -83,7 +90,31 @@ CommandLine command_line() {
             .maximum = 1 << 30},
            {.name = "gpu-type",
             .value_name = "TYPE",
-            .help = "GRES type to ask for, where a partition holds several: gh200, a100, ..."},
+            .help = "GRES type to ask for [default: the plan's, where a partition holds several]"},
+           {.name = "placement",
+            .value_name = "HOW",
+            .help = "who gives ranks their places in the plan: sailor-launch, the SPANK plugin, Slurm's own order of "
+                    "tasks; auto: the plugin where it is installed, else sailor-launch",
+            .default_value = "auto",
+            .choices = {"auto", "launcher", "plugin", "slurm"}},
+           {.name = "checkpoints",
+            .value_name = "FOLDER",
+            .help =
+                "keep checkpoints here, and go on from the newest one that is there; of a job array, in each plan's "
+                "folder"},
+           {.name = "when-stopped",
+            .value_name = "WHAT",
+            .help = "what a job does that the time limit or a preemption stopped, with a checkpoint: end, go back into "
+                    "the queue, or submit its script again",
+            .default_value = "end",
+            .choices = {"end", "requeue", "resubmit"}},
+           shared::site(),
+           {.name = "software",
+            .value_name = "NAME",
+            .help = "software environment of the site file [default: the site's usual one]"},
+           {.name = "image",
+            .value_name = "IMAGE",
+            .help = "container or uenv for srun, as the software environment takes it"},
            {.name = "learning-rate",
             .type = OptionType::number,
             .value_name = "RATE",
@@ -104,8 +135,7 @@ CommandLine command_line() {
             .help = "what to run [default: the sailor-train beside this program, else the one in PATH]"},
            {.name = "mpi",
             .value_name = "TYPE",
-            .help = "how srun starts MPI ranks, see srun --mpi=list",
-            .default_value = "pmix"},
+            .help = "how srun starts MPI ranks, see srun --mpi=list [default: the site's, pmix]"},
            {.name = "sbatch-option",
             .value_name = "OPTION",
             .help = "further option of sbatch, such as --sbatch-option=--qos=high",
@@ -122,13 +152,23 @@ CommandLine command_line() {
       .notes = "Exit status: 0 submitted (with --wait: and succeeded), 1 failure, 2 wrong usage."};
 }
 
+/// Nodes for one kind of device of the plan, as far as the cluster says.
+struct Nodes {
+  std::string partition;
+  int count = 0;
+  int devices_per_node = 0;  ///< the fewest
+  int cpus_per_device = 0;   ///< the fewest
+  Bytes memory_per_cpu{};    ///< host memory, the least; 0: not known
+  std::string gres_type;     ///< empty: no matter, or not known
+};
+
 /// Everything that is known before a script is written.
 struct Submission {
   Plan plan;
   std::string plan_text;
   Model model;
-  GpuType device;
-  Bytes memory_per_cpu{};  ///< that the nodes have; 0: not known
+  std::vector<std::pair<std::string, std::string>> kinds;  ///< of the plan: GPU types and zones
+  std::vector<GpuType> devices;                            ///< by kind
   slurm::SbatchRequest request;
 };
 
@@ -154,27 +194,27 @@ std::vector<std::string> passed_on(const Options& options, std::string_view name
 Result<void> check_train_options(const std::vector<std::string>& arguments) {
   for (const std::string& argument : arguments)
     for (const std::string_view ours :
-         {"--data", "--iterations", "--run-file", "--models", "--gpus", "--learning-rate", "--seed"})
+         {"--data", "--iterations", "--run-file", "--models", "--gpus", "--learning-rate", "--seed", "--checkpoints"})
       if (argument == ours || argument.starts_with(std::string(ours) + "="))
         return fail(ErrorCode::usage, fmt::format("--train-option: sailor-submit itself sets {}", ours),
                     "use its own option, see sailor-submit --help");
   return {};
 }
 
-fs::path default_program() {
+/// A program of this installation; a bare name when it is not beside this one.
+fs::path beside_this_program(const char* name) {
   std::error_code code;
-  const fs::path beside = fs::read_symlink("/proc/self/exe", code).parent_path() / "sailor-train";
-  return !code && fs::exists(beside, code) ? beside : fs::path("sailor-train");
+  const fs::path beside = fs::read_symlink("/proc/self/exe", code).parent_path() / name;
+  return !code && fs::exists(beside, code) ? beside : fs::path(name);
 }
 
-/// Nodes with the plan's device in the partition.
-struct Nodes {
-  int count = 0;
-  int devices_per_node = 0;  ///< the fewest
-  int cpus_per_device = 0;   ///< the fewest
-  Bytes memory_per_cpu{};    ///< host memory, the least
-  std::set<std::string> gpus_of_partition;
-};
+/// "auto": the plugin where sbatch has it.
+slurm::Placer placer(const std::string& wanted) {
+  if (wanted == "slurm") return slurm::Placer::slurm;
+  if (wanted == "plugin") return slurm::Placer::plugin;
+  if (wanted == "auto" && slurm::has_plugin()) return slurm::Placer::plugin;
+  return slurm::Placer::launcher;
+}
 
 Result<Cluster> known_cluster(const Options& options, const Environment& environment, const GpuCatalogue& gpus) {
   if (options.has("cluster")) return load_cluster(options.text("cluster"), gpus);
@@ -187,53 +227,145 @@ Result<Cluster> known_cluster(const Options& options, const Environment& environ
   return cluster;
 }
 
-Result<Nodes> find_nodes(const Cluster& cluster, const std::string& partition, const GpuType& device) {
+std::string where(const std::string& partition) {
+  return partition.empty() ? "the cluster" : fmt::format("partition '{}'", partition);
+}
+
+/// What of the prediction is not to be relied on.
+void warn_of_prediction(const Plan& plan) {
+  if (plan.prediction_is_stale)
+    spdlog::warn(
+        "the plan was edited after its prediction was made: its memory is not known; see sailor-simulate, and "
+        "--memory-per-cpu");
+  if (plan.prediction && plan.prediction->origin == to_string(Origin::estimated))
+    spdlog::warn(
+        "the plan's time and memory are estimates, not from measurements of its devices; measure with sailor-profile "
+        "layers, or check --time and --memory-per-cpu");
+}
+
+/// Host memory of a CPU plan's ranks, unless the user has said it.
+void settle_memory(const Plan& plan, const Nodes& nodes, slurm::NodeRequest& asked) {
+  if (asked.memory_per_cpu || asked.device_kind != DeviceKind::cpu || !plan.prediction ||
+      plan.prediction->peak_memory <= Bytes(0))
+    return;
+  Bytes memory = (plan.prediction->peak_memory * memory_factor + memory_reserve) / asked.cpus_per_rank;
+  // Slurm would never start what asks for more than the nodes have.
+  if (nodes.memory_per_cpu >= mib) memory = std::min(memory, std::floor(nodes.memory_per_cpu / mib) * mib);
+  asked.memory_per_cpu = memory;
+}
+
+/// Nodes with the device in one partition (all, if it is empty); and the GPU types that are there.
+Nodes nodes_in(const Cluster& cluster, const std::string& partition, const GpuType& device,
+               std::set<std::string>& gpus_of_partition) {
   Nodes nodes;
+  nodes.partition = partition;
+  std::set<std::string> types;
   for (const NodeGroup& group : cluster.usable(partition, false)) {
-    nodes.gpus_of_partition.insert(group.gpu);
+    gpus_of_partition.insert(group.gpu);
+    types.insert(group.gpu);
     if (group.gpu != device.name) continue;
     const int cpus = std::max(1, group.cpus_per_node / group.gpus_per_node);
-    nodes.devices_per_node =
-        nodes.count == 0 ? group.gpus_per_node : std::min(nodes.devices_per_node, group.gpus_per_node);
-    nodes.cpus_per_device = nodes.count == 0 ? cpus : std::min(nodes.cpus_per_device, cpus);
     const Bytes memory = group.memory_per_node / std::max(group.cpus_per_node, 1);
-    nodes.memory_per_cpu = nodes.count == 0 ? memory : std::min(nodes.memory_per_cpu, memory);
+    const bool first = nodes.count == 0;
+    nodes.devices_per_node = first ? group.gpus_per_node : std::min(nodes.devices_per_node, group.gpus_per_node);
+    nodes.cpus_per_device = first ? cpus : std::min(nodes.cpus_per_device, cpus);
+    nodes.memory_per_cpu = first ? memory : std::min(nodes.memory_per_cpu, memory);
     nodes.count += group.count;
+    nodes.gres_type = group.gres_type;
   }
-  if (nodes.count > 0) return nodes;
-  const std::string where = partition.empty() ? "the cluster" : fmt::format("partition '{}'", partition);
+  if (types.size() < 2) nodes.gres_type.clear();  // there is but one
+  return nodes;
+}
+
+/// Nodes for a kind: in the partition that its zone names, else in the first of `partitions` that has some.
+Result<Nodes> find_nodes(const Cluster& cluster, const std::vector<std::string>& partitions, const std::string& zone,
+                         const GpuType& device) {
+  std::vector<std::string> candidates = partitions;
+  if (!zone.empty() && cluster.find_partition(zone) != nullptr) candidates = {zone};
+  if (candidates.empty()) {
+    candidates.emplace_back();
+    for (const Partition& partition : cluster.partitions)
+      if (partition.is_default) candidates = {partition.name};
+  }
+  std::set<std::string> there;
+  for (const std::string& partition : candidates) {
+    if (!partition.empty()) SAILOR_CHECK(slurm::require_partition(cluster, partition));
+    if (Nodes nodes = nodes_in(cluster, partition, device, there); nodes.count > 0) return nodes;
+  }
   return fail(
       ErrorCode::not_found,
-      fmt::format(
-          "{} has no usable node with {} (it has: {})", where, device.name,
-          nodes.gpus_of_partition.empty() ? "none" : fmt::format("{}", fmt::join(nodes.gpus_of_partition, ", "))),
+      fmt::format("{} has no usable node with {} (it has: {})",
+                  candidates.size() == 1 ? where(candidates.front())
+                                         : fmt::format("none of the partitions {}", fmt::join(candidates, ", ")),
+                  device.name, there.empty() ? "none" : fmt::format("{}", fmt::join(there, ", "))),
       "use another --partition, or another plan");
 }
 
-/// Refuses what Slurm might accept and then never start.
-Result<void> check_limits(const Cluster& cluster, const Nodes& nodes, const Submission& submission) {
+/// Refuses what Slurm might accept and then never start. `nodes` by kind.
+Result<void> check_limits(const Cluster& cluster, const std::vector<Nodes>& nodes, const Submission& submission) {
   const slurm::SbatchRequest& request = submission.request;
-  auto layout = slurm::lay_out_tasks(submission.plan, request.devices_per_node);
+  std::vector<int> devices_per_node;
+  for (const slurm::NodeRequest& asked : request.nodes) devices_per_node.push_back(asked.devices_per_node);
+  const auto layout = slurm::lay_out_job(submission.plan, devices_per_node);
   if (!layout) return fail(layout.error());
-  const std::string where =
-      request.partition.empty() ? "the cluster" : fmt::format("partition '{}'", request.partition);
-  const std::string needs =
-      fmt::format("the plan needs {} of {} {}", plural(static_cast<std::size_t>(layout->nodes), "node"),
-                  request.devices_per_node, submission.device.name);
-  if (layout->nodes > nodes.count)
-    return fail(ErrorCode::unavailable, fmt::format("{} but {} has {} usable", needs, where, nodes.count),
-                "use another --partition, or another plan");
-  const Partition* partition = cluster.find_partition(request.partition);
-  if (partition == nullptr) return {};
-  if (partition->most_nodes && layout->nodes > *partition->most_nodes)
-    return fail(ErrorCode::unavailable,
-                fmt::format("{} but {} allows {} per job", needs, where, *partition->most_nodes),
-                "use another --partition, or another plan");
-  if (partition->time_limit && request.time_limit && *request.time_limit > *partition->time_limit)
-    return fail(ErrorCode::invalid_input,
-                fmt::format("time {} is over the limit of {}: {}", slurm::format_time_limit(*request.time_limit), where,
-                            slurm::format_time_limit(*partition->time_limit)),
-                "use a smaller --time, or another --partition");
+  const auto needs = [&](int count, std::size_t kind) {
+    return fmt::format("the plan needs {} of {} {}", plural(static_cast<std::size_t>(count), "node"),
+                       devices_per_node[kind], submission.devices[kind].name);
+  };
+  std::vector<int> needed(nodes.size(), 0);
+  for (const slurm::JobComponent& component : layout->components) needed[component.kind] += component.nodes;
+  for (std::size_t kind = 0; kind < nodes.size(); ++kind)
+    if (needed[kind] > nodes[kind].count)
+      return fail(ErrorCode::unavailable,
+                  fmt::format("{} but {} has {} usable", needs(needed[kind], kind), where(nodes[kind].partition),
+                              nodes[kind].count),
+                  "use another --partition, or another plan");
+  for (const slurm::JobComponent& component : layout->components) {
+    const Partition* partition = cluster.find_partition(nodes[component.kind].partition);
+    if (partition == nullptr) continue;
+    if (partition->most_nodes && component.nodes > *partition->most_nodes)
+      return fail(ErrorCode::unavailable,
+                  fmt::format("{} but {} allows {} per job", needs(component.nodes, component.kind),
+                              where(partition->name), *partition->most_nodes),
+                  "use another --partition, or another plan");
+    if (partition->time_limit && request.time_limit && *request.time_limit > *partition->time_limit)
+      return fail(ErrorCode::invalid_input,
+                  fmt::format("time {} is over the limit of {}: {}", slurm::format_time_limit(*request.time_limit),
+                              where(partition->name), slurm::format_time_limit(*partition->time_limit)),
+                  "use a smaller --time, or another --partition");
+  }
+  return {};
+}
+
+/// What the site file of the cluster, or the one that was asked for, says about starting jobs.
+Result<void> use_site(const Options& options, const Environment& environment, const GpuCatalogue& gpus,
+                      const std::string& cluster_name, Submission& submission) {
+  const auto site = read_site(options, environment, gpus, cluster_name);
+  if (!site) return fail(site.error());
+  const auto software = slurm::choose_environment(*site, options.text("software"));
+  if (!software) return fail(software.error());
+  slurm::SbatchRequest& request = submission.request;
+  request.mpi = site->launch.mpi;
+  if (*software != nullptr && !(*software)->mpi.empty()) request.mpi = (*software)->mpi;
+  if (options.has("mpi")) request.mpi = options.text("mpi");
+  request.exclusive = site->launch.exclusive_nodes;
+  request.constraint = site->launch.constraint;
+  request.extra_options.insert(request.extra_options.begin(), site->launch.sbatch_options.begin(),
+                               site->launch.sbatch_options.end());
+  request.srun_options = site->launch.srun_options;
+  if (*software != nullptr)
+    request.srun_options.insert(request.srun_options.end(), (*software)->srun_options.begin(),
+                                (*software)->srun_options.end());
+  if (options.has("image")) {
+    if (*software == nullptr || (*software)->image_option.empty())
+      return fail(ErrorCode::usage, fmt::format("site '{}' does not say how srun takes an image", site->name),
+                  "choose a software environment that does with --software, or use another --site");
+    request.srun_options.push_back((*software)->image_option + "=" + options.text("image"));
+  }
+  request.environment = slurm::variables_of(*site, *software);
+  for (std::size_t kind = 0; kind < request.nodes.size(); ++kind)
+    if (const slurm::NodeLayout* layout = site->find_layout(submission.devices[kind].name))
+      request.nodes[kind].memory_nodes = layout->memory_nodes;
   return {};
 }
 
@@ -241,30 +373,38 @@ Result<void> check_limits(const Cluster& cluster, const Nodes& nodes, const Subm
 Result<void> settle_nodes(const Options& options, const Environment& environment, const GpuCatalogue& gpus,
                           Submission& submission) {
   slurm::SbatchRequest& request = submission.request;
-  request.devices_per_node = static_cast<int>(options.integer("devices-per-node"));
-  if (options.has("cpus-per-rank")) request.cpus_per_rank = static_cast<int>(options.integer("cpus-per-rank"));
-  if (options.has("devices-per-node") && !options.has("cluster")) return {};
-  auto cluster = known_cluster(options, environment, gpus);
-  if (!cluster) return fail(cluster.error());
-  if (request.partition.empty()) {
-    for (const Partition& partition : cluster->partitions)
-      if (partition.is_default) request.partition = partition.name;
-  } else {
-    SAILOR_CHECK(slurm::require_partition(*cluster, request.partition));
+  const std::vector<std::string> partitions =
+      options.has("partition") ? partitions_of(options) : split(submission.plan.origin.partition, ',');
+  for (const GpuType& device : submission.devices) {
+    slurm::NodeRequest asked;
+    asked.partition = partitions.empty() ? "" : partitions.front();
+    asked.device_kind = device.kind;
+    if (device.kind == DeviceKind::gpu) asked.gres_type = options.text("gpu-type");
+    asked.devices_per_node = static_cast<int>(options.integer("devices-per-node"));
+    if (options.has("cpus-per-rank")) asked.cpus_per_rank = static_cast<int>(options.integer("cpus-per-rank"));
+    if (options.has("memory-per-cpu"))
+      asked.memory_per_cpu = Bytes(static_cast<double>(options.integer("memory-per-cpu")) * 0x1p20);
+    request.nodes.push_back(asked);
   }
-  auto nodes = find_nodes(*cluster, request.partition, submission.device);
-  if (!nodes) return fail(nodes.error());
-  submission.memory_per_cpu = nodes->memory_per_cpu;
-  if (!options.has("devices-per-node")) request.devices_per_node = nodes->devices_per_node;
-  if (!options.has("cpus-per-rank") && submission.device.kind == DeviceKind::gpu)
-    request.cpus_per_rank = nodes->cpus_per_device;
-  if (submission.device.kind == DeviceKind::gpu && request.gres_type.empty() && nodes->gpus_of_partition.size() > 1)
-    return fail(ErrorCode::usage,
-                fmt::format("partition '{}' has several device types ({})", request.partition,
-                            fmt::join(nodes->gpus_of_partition, ", ")),
-                fmt::format("say which GPUs to ask for with --gpu-type ({}: {})", submission.device.name,
-                            fmt::join(submission.device.slurm_gres, ", ")));
-  return check_limits(*cluster, *nodes, submission);
+  if (options.has("devices-per-node") && !options.has("cluster") && submission.kinds.size() == 1)
+    return use_site(options, environment, gpus, "", submission);
+  const auto cluster = known_cluster(options, environment, gpus);
+  if (!cluster) return fail(cluster.error());
+  std::vector<Nodes> found;
+  for (std::size_t kind = 0; kind < submission.kinds.size(); ++kind) {
+    const GpuType& device = submission.devices[kind];
+    auto nodes = find_nodes(*cluster, partitions, submission.kinds[kind].second, device);
+    if (!nodes) return fail(nodes.error());
+    slurm::NodeRequest& asked = request.nodes[kind];
+    asked.partition = nodes->partition;
+    if (!options.has("devices-per-node")) asked.devices_per_node = nodes->devices_per_node;
+    if (!options.has("cpus-per-rank") && device.kind == DeviceKind::gpu) asked.cpus_per_rank = nodes->cpus_per_device;
+    if (device.kind == DeviceKind::gpu && asked.gres_type.empty()) asked.gres_type = nodes->gres_type;
+    settle_memory(submission.plan, *nodes, asked);
+    found.push_back(*std::move(nodes));
+  }
+  SAILOR_CHECK(use_site(options, environment, gpus, cluster->name, submission));
+  return check_limits(*cluster, found, submission);
 }
 
 Result<void> fill_request(const Options& options, const Environment& environment, const std::string& plan_path,
@@ -278,53 +418,39 @@ Result<void> fill_request(const Options& options, const Environment& environment
   if (options.has("learning-rate")) request.learning_rate = options.number("learning-rate");
   if (options.has("seed")) request.seed = options.integer("seed");
   request.job_name = options.has("job-name") ? options.text("job-name") : "sailor-" + submission.plan.job.model;
-  request.partition = options.has("partition") ? options.text("partition") : submission.plan.origin.partition;
   request.account = options.text("account");
   if (options.has("time")) {
     auto time = slurm::parse_time_limit(options.text("time"));
     if (!time) return fail(Error{ErrorCode::usage, "--time: " + time.error().what, time.error().hint});
     request.time_limit = *time;
   }
-  request.device_kind = submission.device.kind;
-  request.gres_type = options.text("gpu-type");
-  request.mpi = options.text("mpi");
   request.extra_options = passed_on(options, "sbatch-option");
   request.extra_arguments = passed_on(options, "train-option");
   SAILOR_CHECK(check_train_options(request.extra_arguments));
-  if (options.has("gpus")) request.extra_arguments.push_back("--gpus=" + from_here(options.text("gpus")).string());
+  if (options.has("gpus")) {
+    request.gpus_file = from_here(options.text("gpus"));
+    request.extra_arguments.push_back("--gpus=" + request.gpus_file.string());
+  }
+  if (options.has("checkpoints")) request.checkpoints = from_here(options.text("checkpoints"));
+  const std::string when_stopped = options.text("when-stopped");
+  if (when_stopped == "requeue") request.continuation = slurm::Continuation::requeue;
+  if (when_stopped == "resubmit") request.continuation = slurm::Continuation::resubmit;
+  if (request.continuation != slurm::Continuation::none && request.checkpoints.empty())
+    return fail(ErrorCode::usage, fmt::format("--when-stopped {} needs checkpoints to go on from", when_stopped),
+                "use --checkpoints FOLDER");
   request.run_directory = from_here(options.has("run-directory") ? options.text("run-directory")
                                                                  : "run-" + fs::path(plan_path).stem().string());
   request.plan_path = request.run_directory / "plan.toml";
   request.models_folder = from_here(models_folder(options, environment));
-  request.program = options.has("program") ? fs::path(options.text("program")) : default_program();
+  request.program = options.has("program") ? fs::path(options.text("program")) : beside_this_program("sailor-train");
   // A bare name is looked up in PATH by srun.
   if (request.program.has_parent_path()) request.program = from_here(request.program);
+  request.launcher = beside_this_program("sailor-launch");
+  request.placer = placer(options.text("placement"));
   return {};
 }
 
-void settle_memory(const Options& options, Submission& submission) {
-  if (submission.plan.prediction_is_stale)
-    spdlog::warn(
-        "the plan was edited after its prediction was made: its memory is not known; see sailor-simulate, and "
-        "--memory-per-cpu");
-  if (submission.plan.prediction && submission.plan.prediction->origin == to_string(Origin::estimated))
-    spdlog::warn(
-        "the plan's time and memory are estimates, not from measurements of its devices; measure with sailor-profile "
-        "layers, or check --time and --memory-per-cpu");
-  slurm::SbatchRequest& request = submission.request;
-  if (options.has("memory-per-cpu")) {
-    request.memory_per_cpu = Bytes(static_cast<double>(options.integer("memory-per-cpu")) * 0x1p20);
-  } else if (submission.device.kind == DeviceKind::cpu && submission.plan.prediction &&
-             submission.plan.prediction->peak_memory > Bytes(0)) {
-    Bytes memory = (submission.plan.prediction->peak_memory * memory_factor + memory_reserve) / request.cpus_per_rank;
-    // Slurm would never start what asks for more than the nodes have.
-    if (submission.memory_per_cpu >= mib) memory = std::min(memory, std::floor(submission.memory_per_cpu / mib) * mib);
-    request.memory_per_cpu = memory;
-  }
-}
-
-Result<Submission> prepare(const Options& options, const Environment& environment) {
-  const std::string& plan_path = options.positional("PLAN").front();
+Result<Submission> prepare(const Options& options, const Environment& environment, const std::string& plan_path) {
   Submission submission;
   auto text = read_text_file(plan_path);
   if (!text) return fail(text.error());
@@ -338,14 +464,60 @@ Result<Submission> prepare(const Options& options, const Environment& environmen
   if (auto good = check_plan(submission.plan, submission.model); !good) return fail(good.error(), plan_path);
   auto gpus = GpuCatalogue::load(gpus_file(options, environment));
   if (!gpus) return fail(gpus.error());
-  auto device = gpus->find(submission.plan.pipelines.front().stages.front().gpu);
-  if (!device) return fail(device.error(), plan_path);
-  submission.device = *std::move(device);
+  submission.kinds = kinds_of(submission.plan);
+  for (const auto& [gpu, zone] : submission.kinds) {
+    auto device = gpus->find(gpu);
+    if (!device) return fail(device.error(), plan_path);
+    submission.devices.push_back(*std::move(device));
+  }
   SAILOR_CHECK(fill_request(options, environment, plan_path, submission));
-  SAILOR_CHECK(slurm::check_uniform(submission.plan));
   SAILOR_CHECK(settle_nodes(options, environment, *gpus, submission));
-  settle_memory(options, submission);
+  warn_of_prediction(submission.plan);
   return submission;
+}
+
+bool same_layout(const Submission& a, const Submission& b) {
+  const auto of = [](const Submission& submission) {
+    std::vector<int> devices;
+    for (const slurm::NodeRequest& nodes : submission.request.nodes) devices.push_back(nodes.devices_per_node);
+    return slurm::lay_out_job(submission.plan, devices);
+  };
+  const auto first = of(a);
+  const auto second = of(b);
+  return a.kinds == b.kinds && first && second && first->components == second->components;
+}
+
+/// One submission for each plan; of several they become one job array, which the first one's request describes.
+Result<std::vector<Submission>> prepare_all(const Options& options, const Environment& environment) {
+  std::vector<Submission> all;
+  const std::vector<std::string>& paths = options.positional("PLAN");
+  for (const std::string& path : paths) {
+    auto submission = prepare(options, environment, path);
+    if (!submission) return fail(submission.error());
+    all.push_back(*std::move(submission));
+  }
+  if (all.size() == 1) return all;
+  const fs::path top = from_here(options.has("run-directory") ? options.text("run-directory") : "run-array");
+  std::set<std::string> names;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (!same_layout(all.front(), all[i]))
+      return fail(ErrorCode::invalid_input,
+                  fmt::format("{} needs other nodes than {}: the tasks of a job array are alike", paths[i], paths[0]),
+                  "submit it by itself");
+    const std::string name = fs::path(paths[i]).stem().string();
+    if (!names.insert(name).second)
+      return fail(ErrorCode::invalid_input, fmt::format("two plans are called {}: each has a folder of its name", name),
+                  "rename one of them");
+    all[i].request.run_directory = top / name;
+    all[i].request.plan_path = top / name / "plan.toml";
+  }
+  slurm::SbatchRequest& request = all.front().request;
+  for (const Submission& submission : all) request.array_directories.push_back(submission.request.run_directory);
+  request.run_directory = top;
+  request.plan_path = "plan.toml";
+  if (options.has("checkpoints")) request.checkpoints = options.text("checkpoints");
+  if (options.text("placement") == "auto") request.placer = slurm::Placer::launcher;
+  return all;
 }
 
 /// What is missing here is most often mistyped; --remote-data says that only the nodes see it.
@@ -359,36 +531,38 @@ Result<void> check_data(const Options& options, const std::string& prefix) {
   return {};
 }
 
-/// Plan first, script last: where there is a script, it can run.
-Result<fs::path> write_run_directory(const Submission& submission, const std::string& script) {
-  const slurm::SbatchRequest& request = submission.request;
+/// A folder with the plan. Of two that begin at the same time one finds the other's plan.
+Result<void> write_plan(const fs::path& folder, const std::string& plan_text) {
   std::error_code code;
-  fs::create_directories(request.run_directory, code);
+  fs::create_directories(folder, code);
   if (code)
-    return fail(ErrorCode::io,
-                fmt::format("cannot make the run directory '{}': {}", request.run_directory.string(), code.message()));
-  // Of two that begin at the same time one finds the other's plan.
-  auto created = create_file_atomically(request.plan_path, submission.plan_text);
+    return fail(ErrorCode::io, fmt::format("cannot make the run directory '{}': {}", folder.string(), code.message()));
+  auto created = create_file_atomically(folder / "plan.toml", plan_text);
   if (!created) return fail(created.error());
-  if (!*created) {
-    auto there = read_text_file(request.plan_path);
-    if (!there) return fail(there.error());
-    if (*there != submission.plan_text)
-      return fail(ErrorCode::invalid_input,
-                  fmt::format("run directory '{}' belongs to another plan", request.run_directory.string()),
-                  "use another one with --run-directory DIR");
-  }
+  if (*created) return {};
+  auto there = read_text_file(folder / "plan.toml");
+  if (!there) return fail(there.error());
+  if (*there == plan_text) return {};
+  return fail(ErrorCode::invalid_input, fmt::format("run directory '{}' belongs to another plan", folder.string()),
+              "use another one with --run-directory DIR");
+}
+
+/// Plans first, script last: where there is a script, it can run.
+Result<fs::path> write_run_directory(const std::vector<Submission>& all, const std::string& script) {
+  const slurm::SbatchRequest& request = all.front().request;
+  for (std::size_t i = 0; i < all.size(); ++i)
+    SAILOR_CHECK(write_plan(all.size() == 1 ? request.run_directory : request.array_directories[i], all[i].plan_text));
   const fs::path path = request.run_directory / "job.sbatch";
   SAILOR_CHECK(write_file_atomically(path, script));
   return path;
 }
 
 Result<void> follow(const slurm::JobHandle& job, const std::string& name) {
-  auto status =
-      slurm::wait_for(job, [&](const slurm::JobStatus& now) { spdlog::info("job {}: {}", job.id, now.describe()); });
+  auto status = slurm::wait_for(
+      job, [&](const slurm::JobStatus& now) { spdlog::info("job {}: {}", job.name(), now.describe()); });
   if (!status) return fail(status.error());
   if (status->phase == slurm::JobPhase::succeeded) return {};
-  std::string what = fmt::format("job {} ({}): {}", job.id, name, status->describe());
+  std::string what = fmt::format("job {} ({}): {}", job.name(), name, status->describe());
   const auto lines = slurm::last_lines(status->log, 10);
   if (!lines.empty())
     what += fmt::format("; its log {} ends with:\n    {}", status->log.string(), fmt::join(lines, "\n    "));
@@ -397,30 +571,42 @@ Result<void> follow(const slurm::JobHandle& job, const std::string& name) {
   return fail(ErrorCode::failure, what);
 }
 
+/// Of an array every task, one after the other; the first that failed is the error.
+Result<void> follow_all(slurm::JobHandle job, const std::string& name, std::size_t tasks) {
+  if (tasks == 1) return follow(job, name);
+  Result<void> done;
+  for (std::size_t task = 0; task < tasks; ++task) {
+    job.array_task = static_cast<int>(task);
+    if (auto ended = follow(job, name); !ended && done) done = ended;
+  }
+  return done;
+}
+
 Result<void> run(const Options& options, const Environment& environment) {
-  auto submission = prepare(options, environment);
-  if (!submission) return fail(submission.error());
-  auto script = slurm::sbatch_script(submission->plan, submission->model, submission->request);
+  const auto all = prepare_all(options, environment);
+  if (!all) return fail(all.error());
+  const Submission& first = all->front();
+  auto script = slurm::sbatch_script(first.plan, first.model, first.request);
   if (!script) return fail(script.error());
   if (options.flag("dry-run")) {
     fmt::print("{}", *script);
     return {};
   }
-  SAILOR_CHECK(check_data(options, submission->request.data));
+  SAILOR_CHECK(check_data(options, first.request.data));
   if (options.flag("test-only")) {
     auto answer = slurm::test_submission(*script);
     if (!answer) return fail(answer.error());
     fmt::print("{}\n", *answer);
     return {};
   }
-  auto path = write_run_directory(*submission, *script);
+  auto path = write_run_directory(*all, *script);
   if (!path) return fail(path.error());
-  auto job = slurm::submit(*path, submission->request.run_directory);
+  auto job = slurm::submit(*path, first.request.run_directory);
   if (!job) return fail(job.error());
   fmt::print("{}\n", job->id);
   std::fflush(stdout);
-  spdlog::info("submitted job {}, which runs in {}", job->id, submission->request.run_directory.string());
-  return options.flag("wait") ? follow(*job, submission->request.job_name) : Result<void>{};
+  spdlog::info("submitted job {}, which runs in {}", job->id, first.request.run_directory.string());
+  return options.flag("wait") ? follow_all(*job, first.request.job_name, all->size()) : Result<void>{};
 }
 
 }  // namespace

@@ -119,6 +119,11 @@ CommandLine command_line() {
                    .help = "give up when another rank does not answer for so many seconds",
                    .default_value = "600",
                    .minimum = 0.001},
+                  {.name = "device",
+                   .value_name = "DEVICE",
+                   .help = "where to compute: on the plan's devices, or on CPUs also by a plan for GPUs, to try it out",
+                   .default_value = "plan",
+                   .choices = {"plan", "cpu"}},
                   shared::models_folder(),
                   shared::gpus_file()},
       .examples = {{"srun --mpi=pmix -n 2 sailor-train plan.toml --data corpus --iterations 100",
@@ -185,6 +190,7 @@ class RunFile {
   }
 
   [[nodiscard]] bool is_wanted() const { return !path_.empty(); }
+  void forget() { path_.clear(); }
 
   void add(std::int64_t iteration, const runtime::IterationResult& result,
            const std::optional<runtime::IterationSummary>& summary) {
@@ -235,19 +241,23 @@ void print_summary(const RunRecord& run) {
              format_bytes(run.peak_resident_memory()));
 }
 
-/// A plan for GPUs must not train on the CPU unnoticed: its times would be taken for the GPUs'.
-Result<void> check_devices(const Plan& plan, const GpuCatalogue& gpus) {
+/// A plan for GPUs must not train on the CPU unnoticed: its times would be taken for the GPUs'. True if it does, since
+/// the user wants it.
+Result<bool> check_devices(const Options& options, const Plan& plan, const GpuCatalogue& gpus) {
+  bool elsewhere = false;
   for (std::size_t p = 0; p < plan.pipelines.size(); ++p)
     for (std::size_t s = 0; s < plan.pipelines[p].stages.size(); ++s) {
       const auto type = gpus.find(plan.pipelines[p].stages[s].gpu);
       const std::string where = fmt::format("pipeline {}, stage {}", p, s);
       if (!type) return fail(type.error(), where);
-      if (type->kind != DeviceKind::cpu)
+      if (type->kind == DeviceKind::cpu) continue;
+      elsewhere = true;
+      if (options.text("device") != "cpu")
         return fail(ErrorCode::unavailable,
                     fmt::format("{}: gpu = \"{}\": GPUs are not there yet in sailor-train", where, type->name),
-                    "use a plan on CPUs");
+                    "use a plan on CPUs, or --device cpu to train there all the same");
     }
-  return {};
+  return elsewhere;
 }
 
 /// The rank's main loop. Errors are agreed on: the same on all ranks, with a message on one of them.
@@ -261,10 +271,16 @@ Result<void> train(const Options& options, const Environment& environment, Commu
   Plan plan;
   Model model;
   GpuCatalogue catalogue;
+  bool elsewhere = false;  // on other devices than the plan's
   const auto read_inputs = [&]() -> Result<void> {
     auto read_plan = load_plan(options.positional("PLAN").front());
     if (!read_plan) return fail(read_plan.error());
     plan = std::move(*read_plan);
+    if (const auto placed = environment.find("SAILOR_PLAN_FINGERPRINT");
+        placed != environment.end() && environment.contains("SAILOR_RANK") && placed->second != plan_fingerprint(plan))
+      return fail(ErrorCode::invalid_input,
+                  fmt::format("{}: the ranks have been placed for another plan", options.positional("PLAN").front()),
+                  "give sailor-launch (or --sailor-plan) the same plan");
     auto found = find_model(plan.job.model, models_folder(options, environment));
     if (!found) return fail(found.error(), options.positional("PLAN").front());
     model = std::move(*found);
@@ -273,8 +289,9 @@ Result<void> train(const Options& options, const Environment& environment, Commu
     auto gpus = GpuCatalogue::load(gpus_file(options, environment));
     if (!gpus) return fail(gpus.error());
     catalogue = std::move(*gpus);
-    if (auto checked = check_devices(plan, catalogue); !checked)
-      return fail(checked.error(), options.positional("PLAN").front());
+    auto checked = check_devices(options, plan, catalogue);
+    if (!checked) return fail(checked.error(), options.positional("PLAN").front());
+    elsewhere = *checked;
     return {};
   };
   SAILOR_CHECK(agree(world, read_inputs()));
@@ -284,6 +301,10 @@ Result<void> train(const Options& options, const Environment& environment, Commu
 
   const auto device = runtime::make_cpu_device(runtime::cpu::compute_threads());
   RunFile run_file(options, plan, *device);
+  if (elsewhere && run_file.is_wanted()) {
+    if (speaks) spdlog::warn("no run file is written: these times are not those of the plan's GPUs");
+    run_file.forget();
+  }
   const std::string& prefix = options.text("data");
   const std::vector<std::string> inputs{options.positional("PLAN").front(), prefix + ".bin", prefix + ".idx"};
   SAILOR_CHECK(agree(world, speaks ? run_file.check(inputs) : Result<void>()));

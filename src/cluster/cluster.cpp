@@ -15,11 +15,16 @@ namespace sailor {
 namespace {
 
 const std::vector<std::string_view> state_names{"idle", "mixed", "allocated", "unavailable"};
+const std::vector<std::string_view> availability_names{"idle", "up", "all"};
 
 std::string quoted_list(const std::vector<std::string>& names) {
   std::vector<std::string> quoted;
   for (const std::string& name : names) quoted.push_back(toml_quote(name));
   return fmt::format("[{}]", fmt::join(quoted, ", "));
+}
+
+std::string list_unless_empty(std::string_view key, const std::vector<std::string>& names) {
+  return names.empty() ? "" : fmt::format("{} = {}\n", key, quoted_list(names));
 }
 
 /// TOML wants a point or an exponent in a float.
@@ -37,7 +42,47 @@ Partition read_partition(const TomlTable& row) {
   if (row.has("time_limit_s")) partition.time_limit = Seconds(row.number("time_limit_s", {.minimum = 1.0}));
   if (row.has("most_nodes"))
     partition.most_nodes = static_cast<int>(row.integer("most_nodes", {.minimum = 1, .maximum = 1 << 20}));
+  partition.takes_jobs = row.boolean_or("takes_jobs", true);
+  if (row.has("default_time_s")) partition.default_time = Seconds(row.number("default_time_s", {.minimum = 1.0}));
+  partition.least_nodes = static_cast<int>(row.integer_or("least_nodes", 0, {.minimum = 0, .maximum = 1 << 20}));
+  if (row.has("most_cpus_per_node"))
+    partition.most_cpus_per_node =
+        static_cast<int>(row.integer("most_cpus_per_node", {.minimum = 1, .maximum = 65536}));
+  partition.exclusive_nodes = row.boolean_or("exclusive_nodes", false);
+  partition.root_only = row.boolean_or("root_only", false);
+  partition.qos = row.text_or("qos", "");
+  partition.allowed_accounts = row.texts_or("allowed_accounts", {});
+  partition.denied_accounts = row.texts_or("denied_accounts", {});
+  partition.allowed_groups = row.texts_or("allowed_groups", {});
+  partition.allowed_qos = row.texts_or("allowed_qos", {});
+  partition.denied_qos = row.texts_or("denied_qos", {});
   return partition;
+}
+
+constexpr std::int64_t latest_time = std::int64_t{1} << 40;  // s since 1970; beyond Slurm's 32 bits
+
+Reservation read_reservation(const TomlTable& row) {
+  Reservation reservation{.name = row.text("name"),
+                          .start_unix_s = row.integer("start_unix_s", {.minimum = 0, .maximum = latest_time}),
+                          .end_unix_s = row.integer("end_unix_s", {.minimum = 0, .maximum = latest_time}),
+                          .nodes = row.texts_or("nodes", {}),
+                          .partition = row.text_or("partition", ""),
+                          .users = row.texts_or("users", {}),
+                          .accounts = row.texts_or("accounts", {}),
+                          .maintenance = row.boolean_or("maintenance", false)};
+  if (reservation.end_unix_s < reservation.start_unix_s)
+    row.reject("end_unix_s", fmt::format("reservation '{}' ends before it starts", reservation.name));
+  return reservation;
+}
+
+std::pair<std::string, UsdPerHour> read_price(const TomlTable& row, const GpuCatalogue& catalogue) {
+  std::string gpu = row.text("gpu");
+  const UsdPerHour usd(row.number("usd_per_hour", {.minimum = 0.0}));
+  if (gpu.empty()) return {gpu, usd};
+  auto type = catalogue.find(gpu);
+  if (type) return {type->name, usd};
+  row.reject("gpu", type.error().what, type.error().hint);
+  return {gpu, usd};
 }
 
 NodeGroup read_group(const TomlTable& row, const GpuCatalogue& catalogue) {
@@ -63,6 +108,15 @@ NodeGroup read_group(const TomlTable& row, const GpuCatalogue& catalogue) {
   group.state_reason = row.text_or("state_reason", "");
   group.zone = row.text_or("zone", "");
   group.partitions = row.texts_or("partitions", {});
+  group.switches = row.texts_or("switches", {});
+  if (!group.switches.empty() && group.switches.size() != group.nodes.size())
+    row.reject("switches", fmt::format("{} nodes are named but {} switches", group.nodes.size(), group.switches.size()),
+               "name the leaf switch of each node, \"\" where it is not known");
+  group.features = row.texts_or("features", {});
+  group.cores_per_node = static_cast<int>(row.integer_or("cores_per_node", 0, {.minimum = 0, .maximum = 65536}));
+  group.gres_type = row.text_or("gres_type", "");
+  group.gpu_sockets = row.text_or("gpu_sockets", "");
+  group.gpus_free = static_cast<int>(row.integer_or("gpus_free", 0, {.minimum = 0, .maximum = group.gpus_per_node}));
   return group;
 }
 
@@ -70,20 +124,36 @@ Zone read_zone(const TomlTable& row, const GpuCatalogue& catalogue) {
   Zone zone;
   zone.name = row.text("name");
   zone.region = row.text_or("region", zone.name);
-  for (const TomlTable& price : row.tables("prices")) {
-    const std::string gpu = price.text("gpu");
-    const UsdPerHour usd(price.number("usd_per_hour", {.minimum = 0.0}));
-    if (auto type = catalogue.find(gpu))
-      zone.prices.emplace_back(type->name, usd);
-    else if (!gpu.empty())
-      price.reject("gpu", type.error().what, type.error().hint);
-  }
+  for (const TomlTable& price : row.tables("prices")) zone.prices.push_back(read_price(price, catalogue));
   return zone;
+}
+
+bool in_any(const NodeGroup& group, std::span<const std::string> partitions) {
+  return partitions.empty() || std::any_of(partitions.begin(), partitions.end(), [&](const std::string& partition) {
+           return std::find(group.partitions.begin(), group.partitions.end(), partition) != group.partitions.end();
+         });
+}
+
+/// What is free of a partly taken node.
+NodeGroup free_part(const NodeGroup& group) {
+  NodeGroup part = group;
+  part.gpus_per_node = group.gpus_free;
+  part.cpus_per_node = std::max(group.cpus_per_node * group.gpus_free / group.gpus_per_node, 1);
+  part.memory_per_node = group.memory_per_node * (static_cast<double>(group.gpus_free) / group.gpus_per_node);
+  return part;
 }
 
 }  // namespace
 
 std::string_view to_string(NodeState state) { return state_names[static_cast<std::size_t>(state)]; }
+std::string_view to_string(Availability availability) {
+  return availability_names[static_cast<std::size_t>(availability)];
+}
+
+std::string_view Partition::state() const {
+  if (up) return takes_jobs ? "up" : "drain";
+  return takes_jobs ? "down" : "inactive";
+}
 
 const Partition* Cluster::find_partition(std::string_view partition) const {
   const auto found = std::find_if(partitions.begin(), partitions.end(),
@@ -91,15 +161,32 @@ const Partition* Cluster::find_partition(std::string_view partition) const {
   return found == partitions.end() ? nullptr : &*found;
 }
 
-std::vector<NodeGroup> Cluster::usable(std::string_view partition, bool only_idle) const {
+std::vector<NodeGroup> Cluster::usable(std::span<const std::string> wanted, Availability availability) const {
+  const auto shares_nodes = [&](const NodeGroup& group) {
+    if (group.partitions.empty()) return true;
+    return std::any_of(group.partitions.begin(), group.partitions.end(), [&](const std::string& partition) {
+      if (!wanted.empty() && std::find(wanted.begin(), wanted.end(), partition) == wanted.end()) return false;
+      const Partition* known = find_partition(partition);
+      return known == nullptr || !known->exclusive_nodes;
+    });
+  };
   std::vector<NodeGroup> found;
   for (const NodeGroup& group : groups) {
-    const bool here = partition.empty() ||
-                      std::find(group.partitions.begin(), group.partitions.end(), partition) != group.partitions.end();
-    const bool ready = only_idle ? group.state == NodeState::idle : group.state != NodeState::unavailable;
-    if (here && ready) found.push_back(group);
+    if (!in_any(group, wanted)) continue;
+    if (availability == Availability::all || group.state == NodeState::idle)
+      found.push_back(group);
+    else if (availability == Availability::up && group.state != NodeState::unavailable)
+      found.push_back(group);
+    else if (group.state == NodeState::mixed && group.gpus_free > 0 && shares_nodes(group))
+      found.push_back(free_part(group));
   }
   return found;
+}
+
+std::vector<NodeGroup> Cluster::usable(std::string_view partition, bool only_idle) const {
+  const std::string wanted(partition);
+  return usable(wanted.empty() ? std::span<const std::string>() : std::span<const std::string>(&wanted, 1),
+                only_idle ? Availability::idle : Availability::up);
 }
 
 Bytes device_memory(const GpuType& type, const NodeGroup& group) {
@@ -111,6 +198,8 @@ UsdPerHour device_price(const Cluster& cluster, const GpuType& type, std::string
     if (entry.name == zone)
       for (const auto& [gpu, price] : entry.prices)
         if (gpu == type.name) return price;
+  for (const auto& [gpu, price] : cluster.prices)
+    if (gpu == type.name) return price;
   return type.price;
 }
 
@@ -160,6 +249,8 @@ Result<Cluster> parse_cluster(std::string_view text, std::string_view source_nam
     known_zone(row, "to", link.to);
     cluster.links.push_back(std::move(link));
   }
+  for (const TomlTable& row : root.tables("prices")) cluster.prices.push_back(read_price(row, catalogue));
+  for (const TomlTable& row : root.tables("reservations")) cluster.reservations.push_back(read_reservation(row));
   std::set<std::string> node_names;
   for (const TomlTable& row : root.tables("nodes")) {
     NodeGroup group = read_group(row, catalogue);
@@ -191,7 +282,31 @@ std::string cluster_to_toml(const Cluster& cluster) {
                         partition.up, partition.is_default);
     if (partition.time_limit) text += fmt::format("time_limit_s = {}\n", toml_number(partition.time_limit->value()));
     if (partition.most_nodes) text += fmt::format("most_nodes = {}\n", *partition.most_nodes);
+    if (!partition.takes_jobs) text += "takes_jobs = false\n";
+    if (partition.default_time)
+      text += fmt::format("default_time_s = {}\n", toml_number(partition.default_time->value()));
+    if (partition.least_nodes > 0) text += fmt::format("least_nodes = {}\n", partition.least_nodes);
+    if (partition.most_cpus_per_node) text += fmt::format("most_cpus_per_node = {}\n", *partition.most_cpus_per_node);
+    if (partition.exclusive_nodes) text += "exclusive_nodes = true\n";
+    if (partition.root_only) text += "root_only = true\n";
+    if (!partition.qos.empty()) text += fmt::format("qos = {}\n", toml_quote(partition.qos));
+    text += list_unless_empty("allowed_accounts", partition.allowed_accounts);
+    text += list_unless_empty("denied_accounts", partition.denied_accounts);
+    text += list_unless_empty("allowed_groups", partition.allowed_groups);
+    text += list_unless_empty("allowed_qos", partition.allowed_qos);
+    text += list_unless_empty("denied_qos", partition.denied_qos);
   }
+  for (const Reservation& reservation : cluster.reservations) {
+    text += fmt::format("\n[[reservations]]\nname = {}\nstart_unix_s = {}\nend_unix_s = {}\n",
+                        toml_quote(reservation.name), reservation.start_unix_s, reservation.end_unix_s);
+    text += list_unless_empty("nodes", reservation.nodes);
+    if (!reservation.partition.empty()) text += fmt::format("partition = {}\n", toml_quote(reservation.partition));
+    text += list_unless_empty("users", reservation.users);
+    text += list_unless_empty("accounts", reservation.accounts);
+    if (reservation.maintenance) text += "maintenance = true\n";
+  }
+  for (const auto& [gpu, price] : cluster.prices)
+    text += fmt::format("\n[[prices]]\ngpu = {}\nusd_per_hour = {}\n", toml_quote(gpu), toml_number(price.value()));
   for (const Zone& zone : cluster.zones) {
     text += fmt::format("\n[[zones]]\nname = {}\nregion = {}\n", toml_quote(zone.name), toml_quote(zone.region));
     for (const auto& [gpu, price] : zone.prices)
@@ -214,7 +329,13 @@ std::string cluster_to_toml(const Cluster& cluster) {
         toml_number(group.memory_per_node.value()), toml_quote(to_string(group.state)));
     if (!group.state_reason.empty()) text += fmt::format("state_reason = {}\n", toml_quote(group.state_reason));
     if (!group.zone.empty()) text += fmt::format("zone = {}\n", toml_quote(group.zone));
-    if (!group.partitions.empty()) text += fmt::format("partitions = {}\n", quoted_list(group.partitions));
+    text += list_unless_empty("partitions", group.partitions);
+    text += list_unless_empty("features", group.features);
+    if (group.cores_per_node > 0) text += fmt::format("cores_per_node = {}\n", group.cores_per_node);
+    if (!group.gres_type.empty()) text += fmt::format("gres_type = {}\n", toml_quote(group.gres_type));
+    if (!group.gpu_sockets.empty()) text += fmt::format("gpu_sockets = {}\n", toml_quote(group.gpu_sockets));
+    if (group.gpus_free > 0) text += fmt::format("gpus_free = {}\n", group.gpus_free);
+    text += list_unless_empty("switches", group.switches);
   }
   return text;
 }

@@ -4,10 +4,13 @@
 // give the same information.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cluster/gpu_catalogue.hpp"
@@ -24,6 +27,14 @@ enum class NodeState {
 };
 std::string_view to_string(NodeState state);
 
+/// Which nodes a plan may use.
+enum class Availability {
+  idle,  ///< what is free now: idle nodes, and of partly taken ones what is left (NodeGroup::gpus_free)
+  up,    ///< what can be had now or later: all but the unavailable ones, whole
+  all,   ///< what exists
+};
+std::string_view to_string(Availability availability);
+
 /// Nodes that are alike in everything a plan needs to know.
 struct NodeGroup {
   std::vector<std::string> nodes;  ///< names; empty in a hypothetical cluster
@@ -36,14 +47,52 @@ struct NodeGroup {
   std::string state_reason;  ///< why it is unavailable, as Slurm says it
   std::string zone;          ///< name of a zone; empty = the only one
   std::vector<std::string> partitions;
+
+  // What Slurm knows besides; empty or 0 where nobody said it.
+  std::vector<std::string> switches{};  ///< the leaf switch of each node, in the order of `nodes`; "": not known
+  std::vector<std::string> features{};  ///< active ones
+  int cores_per_node = 0;               ///< physical
+  std::string gres_type{};              ///< Slurm's name of the GPUs: "gh200" of "gpu:gh200:4"
+  std::string gpu_sockets{};            ///< sockets that they are bound to: "0-3"
+  /// Of a mixed node: devices that no job has, and for which there are also cores and memory left, an equal share for
+  /// each device.
+  int gpus_free = 0;
 };
 
 struct Partition {
   std::string name;
-  bool up = true;
+  bool up = true;  ///< starts jobs
   bool is_default = false;
-  std::optional<Seconds> time_limit;  ///< none: unlimited
-  std::optional<int> most_nodes;      ///< per job; none: unlimited
+  std::optional<Seconds> time_limit;      ///< none: unlimited
+  std::optional<int> most_nodes;          ///< per job; none: unlimited
+  bool takes_jobs = true;                 ///< new jobs can be submitted to it
+  std::optional<Seconds> default_time{};  ///< of jobs that do not say theirs; none: the limit
+  int least_nodes = 0;                    ///< per job
+  std::optional<int> most_cpus_per_node{};
+  bool exclusive_nodes = false;  ///< jobs get whole nodes
+  bool root_only = false;
+  std::string qos{};  ///< whose limits hold for all its jobs
+  // Who may use it: only those allowed, if any are named, and none of those denied. The allowed groups are Unix groups.
+  std::vector<std::string> allowed_accounts{};
+  std::vector<std::string> denied_accounts{};
+  std::vector<std::string> allowed_groups{};
+  std::vector<std::string> allowed_qos{};
+  std::vector<std::string> denied_qos{};
+
+  /// In Slurm's words: up, down (takes jobs, starts none), drain (starts those that wait, takes none), inactive.
+  [[nodiscard]] std::string_view state() const;
+};
+
+/// Nodes that are kept for some jobs for a time.
+struct Reservation {
+  std::string name;
+  std::int64_t start_unix_s = 0;
+  std::int64_t end_unix_s = 0;
+  std::vector<std::string> nodes{};
+  std::string partition{};              ///< empty: any
+  std::vector<std::string> users{};     ///< who may use it; "-anna": who may not
+  std::vector<std::string> accounts{};  ///< the same
+  bool maintenance = false;
 };
 
 /// A group of nodes near each other, with prices of their own.
@@ -71,15 +120,22 @@ struct Cluster {
   std::vector<Partition> partitions;
   std::vector<Zone> zones;
   std::vector<ZoneLink> links;
+  std::vector<Reservation> reservations;
+  /// USD per device-hour by GPU type, where it differs from the catalogue.
+  std::vector<std::pair<std::string, UsdPerHour>> prices;
 
   [[nodiscard]] const Partition* find_partition(std::string_view partition) const;
-  /// Groups of one partition, or all if `partition` is empty, that are in one of the states a plan may use.
+  /// Groups of any of the partitions, or all if there are none, as far as a plan may use them. Of partly taken nodes
+  /// under Availability::idle: what is free (devices, and their share of cores and memory), unless all of these
+  /// partitions give whole nodes only.
+  [[nodiscard]] std::vector<NodeGroup> usable(std::span<const std::string> wanted, Availability availability) const;
+  /// The same for one partition, or all nodes if it is empty: idle ones or all that are up.
   [[nodiscard]] std::vector<NodeGroup> usable(std::string_view partition, bool only_idle) const;
 };
 
 /// Memory of one device of a node: the GPU's own, or the share of the host's memory of one of its cores.
 Bytes device_memory(const GpuType& type, const NodeGroup& group);
-/// Price of one device-hour in a zone (cluster.toml), else the catalogue's.
+/// Price of one device-hour in a zone, else in the cluster (cluster.toml or a site file), else the catalogue's.
 UsdPerHour device_price(const Cluster& cluster, const GpuType& type, std::string_view zone);
 
 /// cluster.toml. GPU names and aliases are looked up in the catalogue. Errors: not_found, io, invalid_input with

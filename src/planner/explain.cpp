@@ -187,7 +187,7 @@ std::map<std::string, int> devices_of(const Plan& plan) {
 /// Devices that the winner leaves idle, and what the best plan that takes more of them would do.
 std::vector<std::string> idle_lines(const SearchResult& result, const Request& request, const Cluster& cluster) {
   std::map<std::string, int> present;
-  for (const NodeGroup& group : cluster.usable(request.partition, request.only_idle))
+  for (const NodeGroup& group : cluster.usable(request.partitions, request.availability))
     present[group.gpu] += group.count * group.gpus_per_node;
   const std::map<std::string, int> used = devices_of(result.plans.front().plan);
   std::vector<std::string> lines;

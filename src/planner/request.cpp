@@ -44,6 +44,12 @@ Result<Value> parse_choice(std::string_view key, std::string_view text, const st
 
 }  // namespace
 
+std::string where_of(const Request& request) {
+  if (request.partitions.empty()) return "the cluster";
+  return fmt::format("partition{} '{}'", request.partitions.size() == 1 ? "" : "s",
+                     fmt::join(request.partitions, "', '"));
+}
+
 std::string_view to_string(Objective objective) {
   switch (objective) {
     case Objective::throughput:

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cluster/cluster.hpp"
 #include "core/error.hpp"
 #include "core/units.hpp"
 #include "plan/plan.hpp"
@@ -66,12 +67,15 @@ struct Request {
   Effort effort;
   /// Of the whole training; with Limits::wall_time and Limits::node_hours.
   std::optional<double> iterations;
-  std::string partition;        ///< only its nodes; empty: all nodes
-  bool only_idle = false;       ///< only nodes that are free now; else all that are up
+  std::vector<std::string> partitions;  ///< only nodes of one of them; empty: all nodes
+  Availability availability = Availability::up;
   double memory_margin = 0.0;   ///< share of each device's memory to leave free, 0 to 0.9
   std::size_t most_plans = 10;  ///< how many to return
   bool pareto = false;          ///< return the front of time, money and devices instead of the best
 };
+
+/// "the cluster", "partition 'normal'", "partitions 'normal', 'mixed'"
+std::string where_of(const Request& request);
 
 /// A pin in words, "pipeline_parallel=4", added to `pins`. Keys: pipeline_parallel, data_parallel, tensor_parallel,
 /// micro_batch, schedule, recompute, optimizer_sharding, gpu, zone (the last two may be given several times). Errors:

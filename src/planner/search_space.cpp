@@ -34,17 +34,19 @@ std::vector<int> powers_of_two(int most) {
 
 tl::unexpected<Error> no_nodes(const Request& request, const Cluster& cluster) {
   std::set<std::string> reasons;
-  for (const NodeGroup& group : cluster.groups)
+  for (const NodeGroup& group : cluster.usable(request.partitions, Availability::all))
     if (group.state != NodeState::idle)
       reasons.insert(group.state_reason.empty() ? std::string(to_string(group.state))
                                                 : fmt::format("{}: {}", to_string(group.state), group.state_reason));
-  return fail(
-      ErrorCode::infeasible,
-      fmt::format("no node of {} is {}{}",
-                  request.partition.empty() ? "the cluster" : fmt::format("partition '{}'", request.partition),
-                  request.only_idle ? "idle" : "up",
-                  reasons.empty() ? "" : fmt::format(" ({})", fmt::join(reasons, "; "))),
-      request.only_idle ? "leave out --only-idle to plan for nodes that are busy now" : "choose another partition");
+  const bool free_now = request.availability == Availability::idle;
+  const char* const wanted = free_now ? "is idle" : request.availability == Availability::up ? "is up" : "exists";
+  return fail(ErrorCode::infeasible,
+              fmt::format("no node of {} {}{}", where_of(request), wanted,
+                          reasons.empty() ? "" : fmt::format(" ({})", fmt::join(reasons, "; "))),
+              free_now ? "use --availability up to plan for nodes that are busy now"
+              : request.availability == Availability::up
+                  ? "choose another partition, or plan for what may come back with --availability all"
+                  : "choose another partition");
 }
 
 /// The names that pins give, as the catalogue and the cluster have them.
@@ -138,18 +140,18 @@ class SpaceMaker {
 
   Result<void> find_places() {
     const Cluster& cluster = *env_.cluster;
-    const auto partition = partition_of(request_, cluster);
-    if (!partition) return fail(partition.error());
+    const auto partitions = partitions_of(request_, cluster);
+    if (!partitions) return fail(partitions.error());
     const auto gpus = pinned_gpus(request_, env_);
     if (!gpus) return fail(gpus.error());
     SAILOR_CHECK(check_places(request_, cluster));
-    if (*partition != nullptr) space_.most_nodes = (*partition)->most_nodes;
+    space_.most_nodes = most_nodes_of(*partitions);
     if (request_.limits.nodes)
       space_.most_nodes = std::min(*request_.limits.nodes, space_.most_nodes.value_or(*request_.limits.nodes));
     space_.most_gpus = request_.limits.gpus;
 
     NodesFound found;
-    const auto usable = cluster.usable(request_.partition, request_.only_idle);
+    const auto usable = cluster.usable(request_.partitions, request_.availability);
     for (const NodeGroup& group : usable) {
       if (!gpus->empty() && !contains(*gpus, group.gpu)) continue;
       if (!request_.pins.zones.empty() && !contains(request_.pins.zones, group.zone)) continue;
@@ -368,21 +370,36 @@ class SpaceMaker {
 
 }  // namespace
 
-Result<const Partition*> partition_of(const Request& request, const Cluster& cluster) {
-  if (request.partition.empty()) return nullptr;
-  const Partition* partition = cluster.find_partition(request.partition);
-  if (partition == nullptr) {
-    std::vector<std::string> names;
-    for (const Partition& known : cluster.partitions) names.push_back(known.name);
-    const auto guess = closest(request.partition, names);
-    return fail(ErrorCode::not_found,
-                fmt::format("partition '{}' not found (known: {})", request.partition, fmt::join(names, ", ")),
-                guess ? fmt::format("did you mean --partition {}?", *guess) : "use --partition NAME");
+Result<std::vector<const Partition*>> partitions_of(const Request& request, const Cluster& cluster) {
+  std::vector<const Partition*> partitions;
+  for (const std::string& name : request.partitions) {
+    const Partition* partition = cluster.find_partition(name);
+    if (partition == nullptr) {
+      std::vector<std::string> names;
+      for (const Partition& known : cluster.partitions) names.push_back(known.name);
+      const auto guess = closest(name, names);
+      return fail(ErrorCode::not_found,
+                  fmt::format("partition '{}' not found (known: {})", name, fmt::join(names, ", ")),
+                  guess ? fmt::format("did you mean --partition {}?", *guess) : "use --partition NAME");
+    }
+    if (partition->state() != "up" && request.availability != Availability::all)
+      return fail(
+          ErrorCode::unavailable,
+          fmt::format("partition '{}' is {}", name, partition->state() == "drain" ? "draining" : partition->state()),
+          "choose another partition, or ask its administrators");
+    partitions.push_back(partition);
   }
-  if (!partition->up)
-    return fail(ErrorCode::unavailable, fmt::format("partition '{}' is down", request.partition),
-                "choose another partition, or ask its administrators");
-  return partition;
+  return partitions;
+}
+
+std::optional<int> most_nodes_of(const std::vector<const Partition*>& partitions) {
+  if (partitions.empty()) return std::nullopt;
+  std::int64_t sum = 0;
+  for (const Partition* partition : partitions) {
+    if (!partition->most_nodes) return std::nullopt;
+    sum += *partition->most_nodes;
+  }
+  return static_cast<int>(std::min<std::int64_t>(sum, most_nodes_of_place));
 }
 
 Result<void> check_places(const Request& request, const Cluster& cluster) {

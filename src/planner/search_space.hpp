@@ -52,7 +52,7 @@ struct SearchSpace {
   std::vector<Recompute> recompute;  ///< choices for a stage, quickest first
   std::vector<OptimizerSharding> sharding;
   std::vector<Schedule> schedules;
-  std::optional<int> most_nodes;  ///< of the partition and the request
+  std::optional<int> most_nodes;  ///< of the partitions and the request
   std::optional<int> most_gpus;
   std::vector<std::string> left_out;  ///< GPU types that cannot be planned for, and why
 
@@ -66,8 +66,12 @@ struct SearchSpace {
 /// infeasible (no node is up, pins or limits leave nothing), usage (pins that contradict job, framework or cluster).
 Result<SearchSpace> make_search_space(const Request& request, const simulator::Environment& env);
 
-/// The request's partition, null when it names none. Errors: not_found, unavailable (it is down).
-Result<const Partition*> partition_of(const Request& request, const Cluster& cluster);
+/// The request's partitions. Errors: not_found; unavailable (one is down, unless the request is for all that exists).
+Result<std::vector<const Partition*>> partitions_of(const Request& request, const Cluster& cluster);
+
+/// How many nodes jobs may have in all of these partitions, a component of the job in each; nothing when one of them
+/// has no limit, or there are none.
+std::optional<int> most_nodes_of(const std::vector<const Partition*>& partitions);
 
 /// Errors: usage (a pinned zone without nodes), invalid_input (an excluded node that is not there).
 Result<void> check_places(const Request& request, const Cluster& cluster);

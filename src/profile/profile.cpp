@@ -384,7 +384,31 @@ int Profile::senders(const Link& link, const LinkEnd& from, LinkScope scope) {
   return scope == LinkScope::intra_node ? link.senders : std::max(link.senders, from.ranks);
 }
 
-Result<LinkTime> Profile::send_time(const LinkEnd& from, const LinkEnd& to, LinkScope scope, Bytes message) const {
+LinkTime Profile::SendRoute::time(Bytes message) const {
+  return {
+      link_->points.empty() ? link_->curve->time(message, senders_) : Seconds(time_at(link_->points, message.value())),
+      link_->error, link_->origin};
+}
+
+LinkTime Profile::AllReduceRoute::time(Bytes message) const {
+  if (ranks_ <= 1) return {};
+  if (measured_ != nullptr) {
+    const Seconds time = measured_->points.empty() ? measured_->curve->time(message, measured_->senders)
+                                                   : Seconds(time_at(measured_->points, message.value()));
+    double slower = 1.0;
+    if (alone_ && beside_)
+      if (const Seconds alone = alone_->time(message).time; alone > Seconds(0.0))
+        slower = std::max(1.0, beside_->time(message).time / alone);
+    return {time * (slower * ring_factor(ranks_) / ring_factor(measured_ranks_)), measured_->error, measured_->origin};
+  }
+  // A ring moves 2(n - 1)/n of the message over every link (Patarasuk & Yuan 2009), in a stream: NCCL and MPI cut it
+  // into pieces that follow each other, so it is the whole message's bandwidth that counts; 2(n - 1) steps take at
+  // least their latency each.
+  const LinkTime whole = beside_->time(message);
+  return {std::max(whole.time * ring_factor(ranks_), latencies_), whole.error, whole.origin};
+}
+
+Result<Profile::SendRoute> Profile::send_route(const LinkEnd& from, const LinkEnd& to, LinkScope scope) const {
   const LinkKey there{.from = from, .to = to, .scope = scope, .operation = LinkOperation::send_receive, .ranks = 2};
   LinkKey back = there;
   std::swap(back.from, back.to);
@@ -393,10 +417,12 @@ Result<LinkTime> Profile::send_time(const LinkEnd& from, const LinkEnd& to, Link
   if (link == nullptr || !link->names_zones)
     if (const Link* reverse = find_link(back); reverse != nullptr && (link == nullptr || reverse->names_zones))
       link = reverse;
-  if (link != nullptr)
-    return LinkTime{link->points.empty() ? link->curve->time(message, senders(*link, from, scope))
-                                         : Seconds(time_at(link->points, message.value())),
-                    link->error, link->origin};
+  if (link != nullptr) {
+    SendRoute route;
+    route.link_ = link;
+    route.senders_ = senders(*link, from, scope);
+    return route;
+  }
   const bool zones = from.zone != to.zone;
   return fail(ErrorCode::not_found,
               fmt::format("the profile has no send_receive between {}{} and {}{}, {} (there: {})", from.gpu,
@@ -405,44 +431,55 @@ Result<LinkTime> Profile::send_time(const LinkEnd& from, const LinkEnd& to, Link
               "measure it with sailor-profile links");
 }
 
-Result<LinkTime> Profile::all_reduce_time(const LinkEnd& from, const LinkEnd& to, LinkScope scope, int ranks,
-                                          Bytes message, int rings) const {
-  if (ranks <= 1) return LinkTime{};
-  const auto with_senders = [&](const LinkEnd& end, int senders) {
-    LinkEnd busy = end;
-    busy.ranks = senders;
-    return busy;
+Result<LinkTime> Profile::send_time(const LinkEnd& from, const LinkEnd& to, LinkScope scope, Bytes message) const {
+  const auto route = send_route(from, to, scope);
+  if (!route) return fail(route.error());
+  return route->time(message);
+}
+
+Result<Profile::AllReduceRoute> Profile::all_reduce_route(const LinkEnd& from, const LinkEnd& to, LinkScope scope,
+                                                          int ranks, int rings) const {
+  AllReduceRoute route;
+  route.ranks_ = ranks;
+  if (ranks <= 1) return route;
+  const auto message_of = [&](int senders) -> std::optional<SendRoute> {
+    LinkEnd busy_from = from;
+    LinkEnd busy_to = to;
+    busy_from.ranks = busy_to.ranks = senders;
+    auto found = send_route(busy_from, busy_to, scope);
+    return found ? std::optional(*found) : std::nullopt;
   };
   const LinkKey there{.from = from, .to = to, .scope = scope, .operation = LinkOperation::all_reduce, .ranks = ranks};
   LinkKey back = there;
   std::swap(back.from, back.to);
   for (const LinkKey& key : {there, back}) {
     LinkKey measured;
-    if (const Link* link = find_link(key, &measured)) {
-      const Seconds time = link->points.empty() ? link->curve->time(message, link->senders)
-                                                : Seconds(time_at(link->points, message.value()));
-      double slower = 1.0;
-      if (rings > 1 && scope == LinkScope::inter_node) {
-        const auto alone = send_time(with_senders(from, 1), with_senders(to, 1), scope, message);
-        const auto beside = send_time(with_senders(from, rings), with_senders(to, rings), scope, message);
-        if (alone && beside && alone->time > Seconds(0.0)) slower = std::max(1.0, beside->time / alone->time);
-      }
-      return LinkTime{time * (slower * ring_factor(ranks) / ring_factor(measured.ranks)), link->error, link->origin};
+    route.measured_ = find_link(key, &measured);
+    if (route.measured_ == nullptr) continue;
+    route.measured_ranks_ = measured.ranks;
+    if (rings > 1 && scope == LinkScope::inter_node) {
+      route.alone_ = message_of(1);
+      route.beside_ = message_of(rings);
     }
+    return route;
   }
-  // A ring moves 2(n - 1)/n of the message over every link (Patarasuk & Yuan 2009), in a stream: NCCL and MPI cut it
-  // into pieces that follow each other, so it is the whole message's bandwidth that counts; 2(n - 1) steps take at
-  // least their latency each.
-  const auto whole = send_time(with_senders(from, rings), with_senders(to, rings), scope, message);
-  const auto step = send_time(with_senders(from, rings), with_senders(to, rings), scope, Bytes(0.0));
-  if (whole && step)
-    return LinkTime{std::max(whole->time * ring_factor(ranks), step->time * (2.0 * (ranks - 1))), whole->error,
-                    whole->origin};
+  route.beside_ = message_of(rings);
+  if (route.beside_) {
+    route.latencies_ = route.beside_->time(Bytes(0.0)).time * (2.0 * (ranks - 1));
+    return route;
+  }
   return fail(ErrorCode::not_found,
               fmt::format("the profile has no all_reduce or send_receive between {} and {}, {} (there: {}; {})",
                           from.gpu, to.gpu, to_string(scope), known_links(LinkOperation::all_reduce),
                           known_links(LinkOperation::send_receive)),
               "measure it with sailor-profile links");
+}
+
+Result<LinkTime> Profile::all_reduce_time(const LinkEnd& from, const LinkEnd& to, LinkScope scope, int ranks,
+                                          Bytes message, int rings) const {
+  const auto route = all_reduce_route(from, to, scope, ranks, rings);
+  if (!route) return fail(route.error());
+  return route->time(message);
 }
 
 std::optional<Bytes> Profile::base_memory(const std::string& gpu, const std::string& framework) const {

@@ -139,6 +139,14 @@ class Profile {
   /// number of messages would.
   [[nodiscard]] Result<LinkTime> all_reduce_time(const LinkEnd& from, const LinkEnd& to, LinkScope scope, int ranks,
                                                  Bytes message, int rings = 1) const;
+
+  /// What messages and all-reduces between the same two ends are priced by, for those who price many: the measurements
+  /// are looked up once. As long-lived as the profile. time() of one is send_time() or all_reduce_time().
+  class SendRoute;
+  class AllReduceRoute;
+  [[nodiscard]] Result<SendRoute> send_route(const LinkEnd& from, const LinkEnd& to, LinkScope scope) const;
+  [[nodiscard]] Result<AllReduceRoute> all_reduce_route(const LinkEnd& from, const LinkEnd& to, LinkScope scope,
+                                                        int ranks, int rings) const;
   /// A link was measured between this zone and another place.
   [[nodiscard]] bool names_zone(const std::string& zone) const { return zones_.contains(zone); }
   /// Resident bytes of a process before its first tensor; nothing when not measured.
@@ -186,6 +194,30 @@ class Profile {
   std::map<std::string, std::map<std::string, std::set<Precision>>> precisions_;  // of times, by model and GPU
   std::map<LinkRoute, Links> links_;
   std::set<std::string> zones_;  // that a link names
+};
+
+class Profile::SendRoute {
+ public:
+  [[nodiscard]] LinkTime time(Bytes message) const;
+
+ private:
+  friend class Profile;
+  const Link* link_ = nullptr;
+  int senders_ = 1;
+};
+
+class Profile::AllReduceRoute {
+ public:
+  [[nodiscard]] LinkTime time(Bytes message) const;
+
+ private:
+  friend class Profile;
+  int ranks_ = 1;
+  const Link* measured_ = nullptr;  // an all-reduce; null: priced by messages
+  int measured_ranks_ = 1;
+  std::optional<SendRoute> alone_;   // a message as the measured all-reduce had it, where several slow each other
+  std::optional<SendRoute> beside_;  // the messages of all of them at once
+  Seconds latencies_{};              // of all steps, without a measured one
 };
 
 }  // namespace sailor

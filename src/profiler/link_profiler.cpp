@@ -4,6 +4,7 @@
 #include <chrono>
 #include <map>
 #include <memory>
+#include <set>
 
 #include "profiler/layer_profiler.hpp"
 #include "profiler/pooling.hpp"
@@ -211,6 +212,19 @@ class GroupMeasurement {
   std::vector<Curve> curves_;
 };
 
+/// For each group whether all ranks meet before it.
+std::vector<bool> meetings(const LinkPlan& plan, bool groups_at_once) {
+  std::vector<bool> meet;
+  std::set<int> busy;
+  for (const LinkGroup& group : plan.groups) {
+    meet.push_back(!groups_at_once || meet.empty() ||
+                   std::any_of(group.ranks.begin(), group.ranks.end(), [&](int rank) { return busy.contains(rank); }));
+    if (meet.back()) busy.clear();
+    busy.insert(group.ranks.begin(), group.ranks.end());
+  }
+  return meet;
+}
+
 void decode(const LinkGroup& group, const std::vector<double>& numbers, MeasuredLinks& result) {
   std::size_t at = 0;
   for (const LinkSeries& series : group.series) {
@@ -282,9 +296,10 @@ MeasuredLinks measure_links(const LinkPlan& plan, const LinkSettings& settings, 
   const double share = settings.time_budget.value() / static_cast<double>(std::max<std::size_t>(plan.series(), 1));
   Buffer buffer(device);
   std::vector<std::unique_ptr<GroupMeasurement>> mine;  // null where this rank takes no part
+  const std::vector<bool> meet = meetings(plan, settings.groups_at_once);
   for (const LinkGroup& group : plan.groups) {
     const bool member = std::binary_search(group.ranks.begin(), group.ranks.end(), world.rank());
-    world.idle_barrier();
+    if (meet[mine.size()]) world.idle_barrier();
     mine.push_back(member ? std::make_unique<GroupMeasurement>(group, world.subgroup(group.ranks)) : nullptr);
     if (member) mine.back()->choose_sizes(plan.sizes, buffer, share, settings.warm_up + fewest_samples + 1);
   }
@@ -293,8 +308,9 @@ MeasuredLinks measure_links(const LinkPlan& plan, const LinkSettings& settings, 
   for (int round = 0; round < rounds; ++round) {
     const bool counts = round >= settings.warm_up;
     bool done = true;
-    for (const auto& group : mine) {
-      world.idle_barrier();  // ranks outside the group sleep
+    for (std::size_t i = 0; i < mine.size(); ++i) {
+      GroupMeasurement* const group = mine[i].get();
+      if (meet[i]) world.idle_barrier();  // ranks outside the group sleep
       if (group == nullptr) continue;
       group->measure(buffer, counts, settings.narrow_enough);
       done = done && group->done();
@@ -308,10 +324,24 @@ MeasuredLinks measure_links(const LinkPlan& plan, const LinkSettings& settings, 
   }
 
   MeasuredLinks result;
-  for (std::size_t i = 0; i < plan.groups.size(); ++i) {
-    const auto by_rank = gather_numbers(world, mine[i] == nullptr ? std::vector<double>() : mine[i]->encode());
-    if (world.rank() == 0) decode(plan.groups[i], by_rank[static_cast<std::size_t>(plan.groups[i].ranks[0])], result);
+  // The first rank of each group tells what it measured: the group, how many numbers, these.
+  std::vector<double> told;
+  for (std::size_t i = 0; i < mine.size(); ++i) {
+    if (mine[i] == nullptr || plan.groups[i].ranks[0] != world.rank()) continue;
+    const std::vector<double> numbers = mine[i]->encode();
+    told.insert(told.end(), {static_cast<double>(i), static_cast<double>(numbers.size())});
+    told.insert(told.end(), numbers.begin(), numbers.end());
   }
+  std::vector<std::vector<double>> by_group(plan.groups.size());
+  for (const std::vector<double>& numbers : gather_numbers(world, told))
+    for (auto at = numbers.begin(); at != numbers.end();) {
+      std::vector<double>& group = by_group[static_cast<std::size_t>(*at++)];
+      const auto count = static_cast<std::ptrdiff_t>(*at++);
+      group.assign(at, at + count);
+      at += count;
+    }
+  if (world.rank() == 0)
+    for (std::size_t i = 0; i < plan.groups.size(); ++i) decode(plan.groups[i], by_group[i], result);
   if (world.rank() == 0) result.fits = fit_links(result.links);
   return result;
 }

@@ -26,6 +26,8 @@ struct LinkSettings {
   /// their curve's share of it are left out.
   Seconds time_budget{60.0};
   double narrow_enough = 0.03;  ///< a size is done when its median is known to this (95%, relative)
+  /// Groups that follow one another in the plan and have no rank in common are measured at the same time.
+  bool groups_at_once = false;
 };
 
 /// What will be measured; the same on all ranks.

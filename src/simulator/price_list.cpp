@@ -28,7 +28,6 @@ std::optional<Bytes> capacity_of(const Environment& environment, const GpuType& 
   return smallest;
 }
 
-std::uint64_t bits_of(Bytes amount) { return std::bit_cast<std::uint64_t>(amount.value()); }
 
 }  // namespace
 
@@ -112,6 +111,11 @@ const ZoneLink* PriceList::zone_link(const Place& from, const Place& to) const {
   return nullptr;
 }
 
+const ZoneLink* PriceList::usable_link(const Place& from, const Place& to) const {
+  const ZoneLink* link = zone_link(from, to);
+  return link != nullptr && link->bandwidth ? link : nullptr;
+}
+
 Result<const LayerTable*> PriceList::table_of(const Plan& plan, const Pipeline& pipeline, const Stage& stage,
                                               std::uint32_t at, int busy_ranks) {
   const int micro_batch = plan.micro_batch_of(pipeline);
@@ -143,42 +147,53 @@ Result<const LayerTable*> PriceList::table_of(const Plan& plan, const Pipeline& 
 Result<LinkTime> PriceList::send_time(std::uint32_t from, std::uint32_t to, int from_ranks, int to_ranks, bool one_node,
                                       Bytes message) {
   const auto u = [](auto value) { return static_cast<std::uint64_t>(value); };
-  const PriceKey key{u(from) << 32 | u(to), u(from_ranks) << 32 | u(to_ranks) << 1 | u(one_node), bits_of(message)};
-  if (const auto known = sends_.find(key); known != sends_.end()) return known->second;
-  const Place& sender = places[from];
-  const Place& receiver = places[to];
-  Result<LinkTime> time = LinkTime{};
-  if (const ZoneLink* link = zone_link(sender, receiver); link != nullptr && link->bandwidth)
-    time->time = link->latency + message / *link->bandwidth;
-  else if (auto linked = check_linked(sender, receiver); !linked)
-    return fail(linked.error());
-  else
-    time = env.profile.send_time({.gpu = sender.gpu, .zone = sender.zone, .ranks = from_ranks},
-                                 {.gpu = receiver.gpu, .zone = receiver.zone, .ranks = to_ranks},
-                                 one_node ? LinkScope::intra_node : LinkScope::inter_node, message);
-  if (time) sends_.emplace(key, *time);
+  const PriceKey key{u(from) << 32 | u(to), u(from_ranks) << 32 | u(to_ranks) << 1 | u(one_node), 0};
+  auto known = sends_.find(key);
+  if (known == sends_.end()) {
+    const Place& sender = places[from];
+    const Place& receiver = places[to];
+    Route<Profile::SendRoute> route{.link = usable_link(sender, receiver)};
+    if (route.link == nullptr) {
+      SAILOR_CHECK(check_linked(sender, receiver));
+      auto measured = env.profile.send_route({.gpu = sender.gpu, .zone = sender.zone, .ranks = from_ranks},
+                                             {.gpu = receiver.gpu, .zone = receiver.zone, .ranks = to_ranks},
+                                             one_node ? LinkScope::intra_node : LinkScope::inter_node);
+      if (!measured) return fail(measured.error());
+      route.measured = *measured;
+    }
+    known = sends_.emplace(key, route).first;
+  }
+  const auto& [link, measured] = known->second;
+  if (measured) return measured->time(message);
+  LinkTime time;
+  time.time = link->latency + message / *link->bandwidth;
   return time;
 }
 
 Result<LinkTime> PriceList::all_reduce_time(std::uint32_t from, std::uint32_t to, int ranks, int rings, int replicas,
                                             bool one_node, Bytes message) {
   const auto u = [](auto value) { return static_cast<std::uint64_t>(value); };
-  const PriceKey key{u(from) << 48 | u(to) << 32 | u(rings), u(replicas) << 32 | u(ranks) << 1 | u(one_node),
-                     bits_of(message)};
-  if (const auto known = reduces_.find(key); known != reduces_.end()) return known->second;
-  const Place& a = places[from];
-  const Place& b = places[to];
-  Result<LinkTime> time = LinkTime{};
-  if (const ZoneLink* link = zone_link(a, b); link != nullptr && link->bandwidth)
-    // A ring through the link: 2(n - 1) steps of 1/n each (Patarasuk & Yuan 2009).
-    time->time = (link->latency + message / replicas / *link->bandwidth) * (2.0 * (replicas - 1));
-  else if (auto linked = check_linked(a, b); !linked)
-    return fail(linked.error());
-  else
-    time = env.profile.all_reduce_time(
-        {.gpu = a.gpu, .zone = a.zone, .ranks = ranks}, {.gpu = b.gpu, .zone = b.zone, .ranks = ranks},
-        one_node ? LinkScope::intra_node : LinkScope::inter_node, replicas, message, rings);
-  if (time) reduces_.emplace(key, *time);
+  const PriceKey key{u(from) << 48 | u(to) << 32 | u(rings), u(replicas) << 32 | u(ranks) << 1 | u(one_node), 0};
+  auto known = reduces_.find(key);
+  if (known == reduces_.end()) {
+    const Place& a = places[from];
+    const Place& b = places[to];
+    Route<Profile::AllReduceRoute> route{.link = usable_link(a, b)};
+    if (route.link == nullptr) {
+      SAILOR_CHECK(check_linked(a, b));
+      auto measured = env.profile.all_reduce_route(
+          {.gpu = a.gpu, .zone = a.zone, .ranks = ranks}, {.gpu = b.gpu, .zone = b.zone, .ranks = ranks},
+          one_node ? LinkScope::intra_node : LinkScope::inter_node, replicas, rings);
+      if (!measured) return fail(measured.error());
+      route.measured = *measured;
+    }
+    known = reduces_.emplace(key, route).first;
+  }
+  const auto& [link, measured] = known->second;
+  if (measured) return measured->time(message);
+  // A ring through the link: 2(n - 1) steps of 1/n each (Patarasuk & Yuan 2009).
+  LinkTime time;
+  time.time = (link->latency + message / replicas / *link->bandwidth) * (2.0 * (replicas - 1));
   return time;
 }
 

@@ -74,14 +74,23 @@ struct PriceList {
   [[nodiscard]] const LayerCosts& layer_costs() const { return env.costs != nullptr ? *env.costs : *own_costs_; }
   /// A plan may name a zone or a partition; a cluster without zones is one place.
   [[nodiscard]] Result<std::string> zone_of(const Stage& stage) const;
+  /// The same, if it says how fast it is.
+  [[nodiscard]] const ZoneLink* usable_link(const Place& from, const Place& to) const;
   /// Two zones need a link: of the cluster, or a measured one that names them.
   [[nodiscard]] Result<void> check_linked(const Place& a, const Place& b) const;
   Result<void> find_base(Place& place) const;
 
   std::optional<LayerCosts> own_costs_;
   std::unordered_map<PriceKey, std::unique_ptr<Result<LayerTable>>, PriceKeyHash> tables_;
-  std::unordered_map<PriceKey, LinkTime, PriceKeyHash> sends_;
-  std::unordered_map<PriceKey, LinkTime, PriceKeyHash> reduces_;
+  /// How messages or sums between two places are priced: by what the cluster says of the link, or by measurements.
+  template <class Measured>
+  struct Route {
+    const ZoneLink* link = nullptr;
+    std::optional<Measured> measured{};
+  };
+  // By everything but the size of the message.
+  std::unordered_map<PriceKey, Route<Profile::SendRoute>, PriceKeyHash> sends_;
+  std::unordered_map<PriceKey, Route<Profile::AllReduceRoute>, PriceKeyHash> reduces_;
 };
 
 }  // namespace sailor::simulator

@@ -130,6 +130,78 @@ TEST_F(Programs, PlanHelpIsAsExpected) {
   EXPECT_TRUE(testing::matches_golden("plan_help.txt", outcome.output));
 }
 
+TEST_F(Programs, PlanShowsWhereEveryRankWouldGo) {
+  const auto outcome = plan(
+      {"--placement", "--top", "1", "--exclude", "n2", "--pin", "pipeline_parallel=1", "--pin", "data_parallel=2"});
+  ASSERT_EQ(outcome.exit_status, 0) << outcome.errors;
+  EXPECT_NE(
+      outcome.output.find("\nPlacement on the nodes that are there now (Slurm may choose others that are alike):\n"
+                          "node  gpu  devices  ranks  holds\n"
+                          "--------------------------------------------\n"
+                          "n1    cpu   1 of 1  0      pipeline 0: stage 0\n"
+                          "n3    cpu   1 of 1  1      pipeline 1: stage 0\n"),
+      std::string::npos)
+      << outcome.output;
+  const auto json = nlohmann::json::parse(plan({"--placement", "--top", "1", "--format", "json"}).output);
+  ASSERT_GE(json.at("placement").size(), 1U);
+  EXPECT_EQ(json.at("placement")[0].at("rank"), 0);
+  EXPECT_EQ(json.at("placement")[0].at("node"), "n1");
+}
+
+constexpr const char* busy_gpus = R"(schema_version = 1
+name = "alps"
+[[partitions]]
+name = "normal"
+time_limit_s = 3600.0
+most_nodes = 2
+[[nodes]]
+nodes = ["gh1", "gh2"]
+gpu = "GH200-96"
+gpus_per_node = 4
+cpus_per_node = 288
+memory_per_node_bytes = 854e9
+partitions = ["normal"]
+gres_type = "gh200"
+[[nodes]]
+nodes = ["gh3"]
+gpu = "GH200-96"
+gpus_per_node = 4
+memory_per_node_bytes = 854e9
+state = "unavailable"
+state_reason = "drained: leaking pump"
+partitions = ["normal"]
+)";
+
+TEST_F(Programs, PreflightTableIsAsExpected) {
+  write("busy.toml", busy_gpus);
+  // 12 ranks: three nodes, of which one is drained; the partition gives two.
+  write("three.toml", R"(schema_version = 1
+micro_batch = 1
+schedule = "1f1b"
+[job]
+model = "tiny-gpt"
+global_batch = 12
+sequence_length = 64
+precision = "fp32"
+optimizer = "adamw"
+[[pipelines]]
+count = 6
+micro_batches = 2
+[[pipelines.stages]]
+layers = [0, 3]
+gpu = "GH200-96"
+[[pipelines.stages]]
+layers = [3, 6]
+gpu = "GH200-96"
+)");
+  write("data.bin", "0123456789");
+  write("data.idx", "0123456789");
+  const auto outcome = run("sailor-plan", {"-p", "normal", "--cluster", "busy.toml", "--preflight", "three.toml",
+                                           "--time", "2:00:00", "--data", "data", "--profile", "none.h5"});
+  EXPECT_EQ(outcome.exit_status, 5) << outcome.errors;
+  EXPECT_TRUE(testing::matches_golden("preflight.txt", outcome.output));
+}
+
 TEST_F(Programs, PlanOptionsThatDoNotGoTogetherAreUsageErrors) {
   expect_failure(plan({"--within", "1:00:00"}), 2,
                  "sailor-plan: error: --within limits the whole training, but its length is not known; say it with "

@@ -5,6 +5,7 @@
 #include "core/process.hpp"
 #include "slurm/node_records.hpp"
 #include "slurm/sbatch.hpp"
+#include "slurm/site.hpp"
 #include "tests/golden/golden.hpp"
 
 namespace sailor::slurm {
@@ -24,8 +25,11 @@ Plan plan_on(const std::string& gpu, int pipelines) {
   return plan;
 }
 
-SbatchRequest request() {
+SbatchRequest request(int devices_per_node) {
   SbatchRequest request;
+  request.nodes.push_back({.devices_per_node = devices_per_node});
+  request.placer = Placer::launcher;
+  request.launcher = "/opt/sailor/bin/sailor-launch";
   request.run_directory = "/scratch/anna/run-1";
   request.plan_path = "/scratch/anna/run-1/plan.toml";
   request.models_folder = "/opt/sailor/share/sailor/profiles/models";
@@ -48,10 +52,9 @@ void expect_sound(const std::string& script) {
 }
 
 TEST(SbatchScript, ForACpuPlan) {
-  SbatchRequest cpu = request();
-  cpu.device_kind = DeviceKind::cpu;
-  cpu.devices_per_node = 2;
-  cpu.memory_per_cpu = Bytes(512.0 * 1048576);
+  SbatchRequest cpu = request(2);
+  cpu.nodes[0].device_kind = DeviceKind::cpu;
+  cpu.nodes[0].memory_per_cpu = Bytes(512.0 * 1048576);
   const auto script = sbatch_script(plan_on("cpu", 2), tiny(), cpu);
   ASSERT_TRUE(script.has_value()) << script.error().message();
   EXPECT_TRUE(matches_golden("cpu_plan.sbatch", *script));
@@ -59,13 +62,12 @@ TEST(SbatchScript, ForACpuPlan) {
 }
 
 TEST(SbatchScript, ForAGpuPlanWithEverythingGiven) {
-  SbatchRequest gpu = request();
+  SbatchRequest gpu = request(4);
   gpu.job_name = "night-run";
-  gpu.partition = "normal";
+  gpu.nodes[0].partition = "normal";
   gpu.account = "csstaff";
-  gpu.gres_type = "gh200";
-  gpu.devices_per_node = 4;
-  gpu.cpus_per_rank = 72;
+  gpu.nodes[0].gres_type = "gh200";
+  gpu.nodes[0].cpus_per_rank = 72;
   gpu.extra_options = {"--qos=high", "--exclude=gh7,gh9"};
   gpu.environment = {{"NCCL_DEBUG", "WARN"}};
   gpu.learning_rate = 3e-4;
@@ -79,11 +81,59 @@ TEST(SbatchScript, ForAGpuPlanWithEverythingGiven) {
 }
 
 TEST(SbatchScript, ForRanksThatDoNotFillTheLastNode) {
-  SbatchRequest gpu = request();
-  gpu.devices_per_node = 4;
+  SbatchRequest gpu = request(4);
+  gpu.placer = Placer::slurm;
   const auto script = sbatch_script(plan_on("GH200-96", 3), tiny(), gpu);
   ASSERT_TRUE(script.has_value()) << script.error().message();
   EXPECT_TRUE(matches_golden("packed_plan.sbatch", *script));
+  expect_sound(*script);
+}
+
+/// As sailor-submit fills it in from the site file.
+SbatchRequest on_clariden() {
+  const GpuCatalogue gpus = GpuCatalogue::load(SAILOR_SOURCE_DIR "/profiles/gpus.toml").value();
+  const Site site = load_site(SAILOR_SOURCE_DIR "/slurm/sites/alps-clariden.toml", gpus).value();
+  SbatchRequest alps = request(4);
+  alps.account = "a-g177";
+  alps.nodes[0].partition = "normal";
+  alps.nodes[0].cpus_per_rank = 72;
+  alps.nodes[0].memory_nodes = site.find_layout("GH200-96")->memory_nodes;
+  alps.exclusive = site.launch.exclusive_nodes;
+  alps.constraint = site.launch.constraint;
+  alps.extra_options = site.launch.sbatch_options;
+  const SoftwareEnvironment* software = site.find_environment("uenv");
+  alps.srun_options = software->srun_options;
+  alps.srun_options.push_back(software->image_option + "=prgenv-gnu/24.11:v2");
+  alps.environment = variables_of(site, software);
+  return alps;
+}
+
+TEST(SbatchScript, ForAlpsClariden) {
+  SbatchRequest alps = on_clariden();
+  alps.checkpoints = "/capstor/scratch/anna/checkpoints";
+  alps.continuation = Continuation::resubmit;
+  const auto script = sbatch_script(plan_on("GH200-96", 4), tiny(), alps);
+  ASSERT_TRUE(script.has_value()) << script.error().message();
+  EXPECT_TRUE(matches_golden("alps_clariden.sbatch", *script));
+  expect_sound(*script);
+}
+
+TEST(SbatchScript, ForAHeterogeneousJob) {
+  SbatchRequest mixed = request(4);
+  mixed.nodes[0].partition = "normal";
+  mixed.nodes[0].cpus_per_rank = 72;
+  mixed.nodes.push_back({.partition = "a100", .devices_per_node = 4, .cpus_per_rank = 16});
+  mixed.placer = Placer::plugin;
+  mixed.checkpoints = "/scratch/anna/checkpoints";
+  mixed.continuation = Continuation::requeue;
+  Plan plan = plan_on("GH200-96", 2);
+  Pipeline slow{.count = 1, .micro_batches = 4, .stages = {plan.pipelines[0].stages[0]}};
+  slow.stages[0] = {.layers = {0, 6}, .gpu = "A100-40", .tensor_parallel = 2};
+  plan.pipelines.push_back(slow);
+  plan.job.global_batch = 12;
+  const auto script = sbatch_script(plan, tiny(), mixed);
+  ASSERT_TRUE(script.has_value()) << script.error().message();
+  EXPECT_TRUE(matches_golden("heterogeneous.sbatch", *script));
   expect_sound(*script);
 }
 

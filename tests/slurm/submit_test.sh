@@ -140,8 +140,12 @@ refuses_what_cannot_run() {
   scontrol update nodename=gh2 state=drain reason=test
   refuses "the plan needs 2 nodes of 4 GH200-96 but partition 'gpu' has 1 usable" gpu.toml -p gpu || return 1
   scontrol update nodename=gh2 state=resume
-  expect_failure 2 job gpu.toml refused -p all
-  expect_in "$output" "partition 'all' has several device types (GH200-96, cpu)" '--gpu-type'
+}
+asks_for_the_gpu_type_where_there_are_several() {
+  local script
+  script=$(job gpu.toml types --dry-run -p all) || return 1
+  expect_in "$script" '--gpus-per-node=gh200:4' '--partition=all'
+  expect_in "$(job gpu.toml types --dry-run -p gpu)" '--gpus-per-node=4'
 }
 passes_on_what_sbatch_says() {
   expect_failure 1 job gpu.toml nope -p nope --devices-per-node 4
@@ -179,6 +183,7 @@ check 'fails when the job fails' fails_when_the_job_fails
 check 'fails when the job is cancelled' fails_when_the_job_is_cancelled
 check 'writes a script that can be submitted again' runs_the_script_again
 check 'passes options of sbatch on' passes_options_of_sbatch_on
+check 'asks for the GPU type where there are several' asks_for_the_gpu_type_where_there_are_several
 check 'refuses what cannot run' refuses_what_cannot_run
 check 'passes on what sbatch says' passes_on_what_sbatch_says
 check 'keeps run directories apart' keeps_run_directories_apart

@@ -120,7 +120,7 @@ TEST(Artifact, ThePartitionsLimitOnNodesAndItsStateHold) {
   cluster.partitions[0].most_nodes = 2;
   for (NodeGroup& group : cluster.groups) group.partitions = {"short"};
   Request request = request_of("OPT-350", 256);
-  request.partition = "short";
+  request.partitions = {"short"};
   const Model model = model_of("OPT-350");
   const auto result = find_artifact_plans(request, model, published(), cluster, catalogue());
   ASSERT_TRUE(result.has_value()) << result.error().message();

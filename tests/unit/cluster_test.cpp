@@ -120,6 +120,111 @@ TEST(Cluster, UnavailableNodesAreNotUsable) {
   EXPECT_TRUE(cluster->usable("down", false).empty());
 }
 
+/// Nodes of one kind, by state; `free` GPUs of the mixed one.
+Cluster busy_cluster() {
+  const auto nodes = [](std::string name, NodeState state, std::vector<std::string> partitions) {
+    return NodeGroup{.nodes = {std::move(name)},
+                     .count = 1,
+                     .gpu = "GH200-96",
+                     .gpus_per_node = 4,
+                     .cpus_per_node = 288,
+                     .memory_per_node = Bytes(800e9),
+                     .state = state,
+                     .state_reason = state == NodeState::unavailable ? "drained: fan" : "",
+                     .zone = {},
+                     .partitions = std::move(partitions)};
+  };
+  Cluster cluster;
+  cluster.partitions = {{.name = "normal"}, {.name = "whole", .exclusive_nodes = true}};
+  cluster.groups = {
+      nodes("idle", NodeState::idle, {"normal", "whole"}), nodes("mixed", NodeState::mixed, {"normal", "whole"}),
+      nodes("taken", NodeState::allocated, {"normal"}), nodes("broken", NodeState::unavailable, {"whole"})};
+  cluster.groups[1].gpus_free = 3;
+  return cluster;
+}
+
+std::string names_of(const std::vector<NodeGroup>& groups) {
+  std::string names;
+  for (const NodeGroup& group : groups) names += (names.empty() ? "" : " ") + group.nodes.front();
+  return names;
+}
+
+TEST(Cluster, AvailabilitySaysWhichNodesMayBeUsed) {
+  const Cluster cluster = busy_cluster();
+  EXPECT_EQ(names_of(cluster.usable({}, Availability::idle)), "idle mixed");
+  EXPECT_EQ(names_of(cluster.usable({}, Availability::up)), "idle mixed taken");
+  EXPECT_EQ(names_of(cluster.usable({}, Availability::all)), "idle mixed taken broken");
+}
+
+TEST(Cluster, OfAPartlyTakenNodeOnlyTheFreePartIsIdle) {
+  const std::vector<NodeGroup> idle = busy_cluster().usable({}, Availability::idle);
+  EXPECT_EQ(idle[1].gpus_per_node, 3);
+  EXPECT_EQ(idle[1].cpus_per_node, 216);  // 3/4 of 288
+  EXPECT_DOUBLE_EQ(idle[1].memory_per_node.value(), 600e9);
+  EXPECT_EQ(busy_cluster().usable({}, Availability::up)[1].gpus_per_node, 4);
+}
+
+TEST(Cluster, APartitionOfWholeNodesHasNothingOfAPartlyTakenOne) {
+  const Cluster cluster = busy_cluster();
+  const std::vector<std::string> whole{"whole"};
+  const std::vector<std::string> both{"whole", "normal"};
+  EXPECT_EQ(names_of(cluster.usable(whole, Availability::idle)), "idle");
+  EXPECT_EQ(names_of(cluster.usable(both, Availability::idle)), "idle mixed");
+}
+
+TEST(Cluster, NodesOfSeveralPartitionsCountOnce) {
+  const Cluster cluster = busy_cluster();
+  const std::vector<std::string> both{"normal", "whole"};
+  EXPECT_EQ(names_of(cluster.usable(both, Availability::all)), "idle mixed taken broken");
+}
+
+TEST(Cluster, WhatSlurmKnowsReadsBackTheSame) {
+  Cluster cluster = busy_cluster();
+  cluster.name = "alps";
+  Partition& partition = cluster.partitions[0];
+  partition.takes_jobs = false;
+  partition.default_time = Seconds(1800);
+  partition.least_nodes = 2;
+  partition.most_cpus_per_node = 64;
+  partition.root_only = true;
+  partition.qos = "part";
+  partition.allowed_accounts = {"a", "b"};
+  partition.denied_accounts = {"c"};
+  partition.allowed_groups = {"g"};
+  partition.allowed_qos = {"q"};
+  partition.denied_qos = {"r"};
+  cluster.reservations = {{.name = "fix",
+                           .start_unix_s = 100,
+                           .end_unix_s = 200,
+                           .nodes = {"idle"},
+                           .partition = "normal",
+                           .users = {"anna"},
+                           .accounts = {"-x"},
+                           .maintenance = true}};
+  cluster.prices = {{"GH200-96", UsdPerHour(2.5)}};
+  NodeGroup& group = cluster.groups[0];
+  group.nodes = {"n1", "n2"};
+  group.count = 2;
+  group.switches = {"s0", ""};
+  group.features = {"thp_never"};
+  group.cores_per_node = 288;
+  group.gres_type = "gh200";
+  group.gpu_sockets = "0-3";
+  const std::string text = cluster_to_toml(cluster);
+  const auto again = parse_cluster(text, "again.toml", catalogue());
+  ASSERT_TRUE(again.has_value()) << again.error().message();
+  EXPECT_EQ(cluster_to_toml(*again), text);
+  EXPECT_EQ(again->partitions[0].state(), "drain");
+  EXPECT_EQ(again->partitions[0].allowed_accounts, partition.allowed_accounts);
+  EXPECT_EQ(again->partitions[0].denied_qos, partition.denied_qos);
+  EXPECT_EQ(again->partitions[0].most_cpus_per_node, 64);
+  EXPECT_EQ(again->reservations[0].end_unix_s, 200);
+  EXPECT_TRUE(again->reservations[0].maintenance);
+  EXPECT_EQ(again->groups[0].switches, group.switches);
+  EXPECT_EQ(again->groups[1].gpus_free, 3);
+  EXPECT_DOUBLE_EQ(device_price(*again, catalogue().find("GH200").value(), "").value(), 2.5);
+}
+
 TEST(Cluster, WrittenFileReadsBackTheSame) {
   const auto cluster = parse_cluster(example, "c.toml", catalogue());
   ASSERT_TRUE(cluster.has_value());
@@ -141,6 +246,11 @@ TEST(Cluster, BadFilesAreRefusedWithLineAndReason) {
             "c.toml:19:17: 'nodes[0].gpus_per_node' is 0 but must be at least 1");
   EXPECT_EQ(error_with("state = \"unavailable\"", "state = \"up\""),
             "c.toml:28:9: 'nodes[1].state' is 'up'; use one of: idle, mixed, allocated, unavailable");
+  EXPECT_EQ(error_with("gpus_per_node = 4", "gpus_per_node = 4\nswitches = [\"s0\"]"),
+            "c.toml:20:12: 2 nodes are named but 1 switches; name the leaf switch of each node, \"\" where it is not "
+            "known");
+  EXPECT_EQ(error_with("gpus_per_node = 4", "gpus_per_node = 4\ngpus_free = 5"),
+            "c.toml:20:13: 'nodes[0].gpus_free' is 5 but must be at most 4");
   EXPECT_EQ(parse_cluster("schema_version = 1\nname = \"x\"\n", "c.toml", catalogue()).error().message(),
             "c.toml:1:1: the cluster has no nodes; add at least one [[nodes]]");
 }

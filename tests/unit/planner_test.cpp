@@ -142,10 +142,10 @@ TEST(Planner, NothingFitsIsInfeasibleAndSaysSo) {
 TEST(Planner, UnknownPartitionAndMissingProfileAreNamed) {
   World world;
   planner::Request wanted = request(8);
-  wanted.partition = "normel";
+  wanted.partitions = {"normel"};
   EXPECT_EQ(world.search(wanted).error().message(),
             "partition 'normel' not found (known: normal); did you mean --partition normal?");
-  wanted.partition = "normal";
+  wanted.partitions = {"normal"};
   wanted.job.sequence_length = 32;
   EXPECT_EQ(world.search(wanted).error().message(),
             "the profile has no fp32 measurement of model tiny-gpt on cpu at sequence length 32; it has: cpu at "
@@ -158,7 +158,7 @@ TEST(Planner, OnlyNodesOfThePartitionThatAreUpAreUsed) {
   world.cluster.groups.back().partitions = {"other"};
   world.cluster.partitions.push_back({.name = "other"});
   planner::Request wanted = request(8);
-  wanted.partition = "normal";
+  wanted.partitions = {"normal"};
   world.cluster.groups[0].count = 2;
   const auto found = world.search(wanted);
   ASSERT_TRUE(found.has_value()) << found.error().message();
@@ -177,7 +177,7 @@ TEST(Planner, ThePartitionsLimitOnNodesHolds) {
   World world;
   world.cluster.partitions[0].most_nodes = 2;
   planner::Request wanted = request(8);
-  wanted.partition = "normal";
+  wanted.partitions = {"normal"};
   const auto found = world.search(wanted);
   ASSERT_TRUE(found.has_value()) << found.error().message();
   for (const planner::Candidate& candidate : found->plans) EXPECT_LE(candidate.plan.ranks(), 2);

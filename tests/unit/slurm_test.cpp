@@ -1,4 +1,5 @@
 // The parts of slurm/ that need no Slurm: words, node records, scripts, answers of Slurm's commands, processes.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -342,7 +343,7 @@ class SbatchScript : public Test {
   }
   static SbatchRequest request(int devices_per_node) {
     SbatchRequest request;
-    request.devices_per_node = devices_per_node;
+    request.nodes.push_back({.devices_per_node = devices_per_node});
     request.run_directory = "/scratch/run";
     request.plan_path = "/scratch/run/plan.toml";
     request.data = "/data/corpus";
@@ -367,8 +368,8 @@ TEST_F(SbatchScript, AsksForOneGpuPerRank) {
 
 TEST_F(SbatchScript, AsksForOneCorePerRankOfACpuPlan) {
   SbatchRequest cpu = request(64);
-  cpu.device_kind = DeviceKind::cpu;
-  cpu.memory_per_cpu = Bytes(300.5 * 1048576);
+  cpu.nodes[0].device_kind = DeviceKind::cpu;
+  cpu.nodes[0].memory_per_cpu = Bytes(300.5 * 1048576);
   const auto script = sbatch_script(plan(2, {stage(0, 3, "cpu"), stage(3, 6, "cpu")}), tiny(), cpu);
   ASSERT_TRUE(script.has_value()) << message_of(script);
   for (const char* line :
@@ -410,12 +411,20 @@ TEST_F(SbatchScript, EscapesPercentSignsInTheNameOfTheLog) {
   EXPECT_TRUE(has_line(*script, "#SBATCH --output=/scratch/50%%j/slurm-%j.out"));
 }
 
+/// "2 x 4" for each component, in plan order marked so.
+std::string layout_of(const Plan& plan, const std::vector<int>& devices_per_node) {
+  const auto layout = lay_out_job(plan, devices_per_node);
+  if (!layout) return layout.error().message();
+  std::string text = layout->in_plan_order ? "in order:" : "to be placed:";
+  for (const JobComponent& component : layout->components)
+    text += fmt::format(" {}: {} x {}{}", component.kind, component.nodes, component.tasks_per_node,
+                        component.packed ? fmt::format(" packed {}", component.tasks) : "");
+  return text;
+}
+
 TEST_F(SbatchScript, FillsNodesOneAfterTheOtherWhenRanksDoNotDivide) {
-  const auto layout = lay_out_tasks(plan(1, {stage(0, 2), stage(2, 4), stage(4, 5), stage(5, 6), stage(6, 7)}), 4);
-  ASSERT_TRUE(layout.has_value());
-  EXPECT_EQ(layout->nodes, 2);
-  EXPECT_EQ(layout->tasks_per_node, 4);
-  EXPECT_TRUE(layout->packed);
+  EXPECT_EQ(layout_of(plan(1, {stage(0, 2), stage(2, 4), stage(4, 5), stage(5, 6), stage(6, 7)}), {4}),
+            "in order: 0: 2 x 4 packed 5");
   const auto script = sbatch_script(plan(5, {stage(0, 6)}), tiny(), request(4));
   ASSERT_TRUE(script.has_value());
   EXPECT_TRUE(contains(*script, "--distribution=block,pack"));
@@ -424,40 +433,112 @@ TEST_F(SbatchScript, FillsNodesOneAfterTheOtherWhenRanksDoNotDivide) {
 
 TEST_F(SbatchScript, KeepsTensorParallelGroupsOnOneNode) {
   // Groups of 3 on nodes of 4: one per node, the fourth device stays free.
-  const auto three = lay_out_tasks(plan(3, {stage(0, 6, "GH200-96", 3)}), 4);
-  ASSERT_TRUE(three.has_value()) << message_of(three);
-  EXPECT_EQ(three->nodes, 3);
-  EXPECT_EQ(three->tasks_per_node, 3);
-  EXPECT_FALSE(three->packed);
+  EXPECT_EQ(layout_of(plan(3, {stage(0, 6, "GH200-96", 3)}), {4}), "in order: 0: 3 x 3");
   // Groups of 2, 4, 2, 4: both of 2 fill the first node, though the ranks between them are elsewhere.
-  const auto gaps = lay_out_tasks(plan(2, {stage(0, 3, "GH200-96", 2), stage(3, 6, "GH200-96", 4)}), 4);
-  EXPECT_EQ(
-      message_of(gaps),
-      "tensor-parallel groups of different sizes would fill nodes of 4 devices with ranks that do not follow each "
-      "other: srun cannot place such plans yet; choose a plan with one tensor parallelism, or use fewer devices "
-      "with --devices-per-node N");
-  // Groups of 2 and 4: the second does not fit beside the first.
-  const auto uneven = lay_out_tasks(plan(1, {stage(0, 3, "GH200-96", 2), stage(3, 6, "GH200-96", 4)}), 4);
-  EXPECT_EQ(message_of(uneven),
-            "nodes of 4 devices would hold 2, 4 ranks, since a tensor-parallel group stays on one node: srun cannot "
-            "place such plans yet; choose a plan whose tensor parallelism divides the devices of a node, or use fewer "
-            "of them with --devices-per-node N");
-  EXPECT_FALSE(lay_out_tasks(plan(1, {stage(0, 6, "GH200-96", 8)}), 4).has_value());
+  EXPECT_EQ(layout_of(plan(2, {stage(0, 3, "GH200-96", 2), stage(3, 6, "GH200-96", 4)}), {4}),
+            "to be placed: 0: 3 x 4");
+  // Groups of 2 and 4: the second does not fit beside the first. Fuller nodes come first.
+  EXPECT_EQ(layout_of(plan(1, {stage(0, 3, "GH200-96", 2), stage(3, 6, "GH200-96", 4)}), {4}),
+            "to be placed: 0: 1 x 4 0: 1 x 2");
+  EXPECT_EQ(layout_of(plan(1, {stage(0, 6, "GH200-96", 8)}), {4}).find("tensor_parallel 8 needs more"), 0U);
 }
 
-TEST_F(SbatchScript, RefusesPlansOverSeveralDeviceTypesOrZones) {
-  const auto mixed = sbatch_script(plan(2, {stage(0, 3), stage(3, 6, "A100-40")}), tiny(), request(4));
-  ASSERT_FALSE(mixed.has_value());
-  EXPECT_EQ(mixed.error().code, ErrorCode::unavailable);
-  EXPECT_EQ(message_of(mixed),
-            "the plan uses 2 device types (A100-40, GH200-96): jobs over several are not there yet; choose a plan on "
-            "one device type in one partition");
+TEST_F(SbatchScript, MakesAComponentOfEachKindOfNode) {
   Plan zones = plan(2, {stage(0, 3), stage(3, 6)});
   zones.pipelines[0].stages[1].zone = "east";
-  EXPECT_EQ(message_of(sbatch_script(zones, tiny(), request(4))),
-            "the plan uses 2 zones or partitions ('', 'east'): jobs over several are not there yet; choose a plan on "
-            "one device type in "
-            "one partition");
+  EXPECT_EQ(layout_of(zones, {4, 4}), "to be placed: 0: 1 x 2 1: 1 x 2");
+  EXPECT_EQ(layout_of(plan(3, {stage(0, 3), stage(3, 6, "A100-40", 2)}), {4, 4}),
+            "to be placed: 0: 1 x 3 1: 1 x 4 1: 1 x 2");
+
+  SbatchRequest mixed = request(4);
+  mixed.nodes.push_back(mixed.nodes[0]);
+  mixed.nodes[0].partition = "normal";
+  mixed.nodes[1].partition = "a100";
+  mixed.placer = Placer::launcher;
+  const Plan two = plan(2, {stage(0, 3), stage(3, 6, "A100-40")});
+  const auto script = sbatch_script(two, tiny(), mixed);
+  ASSERT_TRUE(script.has_value()) << message_of(script);
+  for (const char* line : {"#SBATCH hetjob", "#SBATCH --partition=normal", "#SBATCH --partition=a100",
+                           "\"${launch[@]}\" --het-group=0,1 --cpus-per-task=1 --gpus-per-task=1 \"${train[@]}\""})
+    EXPECT_TRUE(has_line(*script, line)) << line << "\n" << *script;
+  EXPECT_TRUE(contains(*script, "  sailor-launch "));
+  EXPECT_TRUE(contains(*script, "  --plan /scratch/run/plan.toml\n  --\n"));
+
+  mixed.nodes[1].cpus_per_rank = 16;
+  const auto different = sbatch_script(two, tiny(), mixed);
+  ASSERT_TRUE(different.has_value());
+  EXPECT_TRUE(contains(*different,
+                       "\"${launch[@]}\" --het-group=0 --cpus-per-task=1 --gpus-per-task=1 \"${train[@]}\" : \\\n"
+                       "  \"${launch[@]:1}\" --het-group=1 --cpus-per-task=16 --gpus-per-task=1 \"${train[@]}\"\n"))
+      << *different;
+
+  mixed.placer = Placer::slurm;
+  EXPECT_EQ(message_of(sbatch_script(two, tiny(), mixed)),
+            "the plan's ranks lie on several kinds of nodes: srun alone cannot place them; let sailor-launch or the "
+            "plugin place them (--placement)");
+}
+
+TEST_F(SbatchScript, NamesThePlanToThePlugin) {
+  SbatchRequest plugin = request(4);
+  plugin.placer = Placer::plugin;
+  const auto script = sbatch_script(plan(2, {stage(0, 6)}), tiny(), plugin);
+  ASSERT_TRUE(script.has_value());
+  EXPECT_TRUE(has_line(*script, "#SBATCH --sailor-plan=/scratch/run/plan.toml"));
+  EXPECT_FALSE(contains(*script, "sailor-launch"));
+}
+
+TEST_F(SbatchScript, GoesOnAfterItWasStopped) {
+  SbatchRequest job = request(4);
+  job.continuation = Continuation::requeue;
+  EXPECT_EQ(message_of(sbatch_script(plan(1, {stage(0, 6)}), tiny(), job)),
+            "a job without checkpoints cannot go on after it was stopped; keep checkpoints with --checkpoints FOLDER");
+  job.checkpoints = "/scratch/it's";
+  const auto requeued = sbatch_script(plan(1, {stage(0, 6)}), tiny(), job);
+  ASSERT_TRUE(requeued.has_value());
+  for (const char* line : {"#SBATCH --requeue", "#SBATCH --signal=USR2@180", "  scontrol requeue \"$SLURM_JOB_ID\"",
+                           "\"${launch[@]}\" \"${train[@]}\" || status=$?", "exit \"$status\""})
+    EXPECT_TRUE(has_line(*requeued, line)) << line << "\n" << *requeued;
+  EXPECT_TRUE(contains(*requeued, "  --checkpoints '/scratch/it'\\''s'"));
+  job.continuation = Continuation::resubmit;
+  const auto again = sbatch_script(plan(1, {stage(0, 6)}), tiny(), job);
+  ASSERT_TRUE(again.has_value());
+  EXPECT_TRUE(has_line(*again, "#SBATCH --no-requeue"));
+  EXPECT_TRUE(has_line(*again, "  sbatch --dependency=singleton /scratch/run/job.sbatch"));
+}
+
+TEST_F(SbatchScript, MakesAnArrayOfSeveralPlans) {
+  SbatchRequest sweep = request(4);
+  sweep.placer = Placer::launcher;
+  sweep.plan_path = "plan.toml";
+  sweep.array_directories = {"/scratch/run/a b", "/scratch/run/c"};
+  sweep.checkpoints = "kept";
+  sweep.continuation = Continuation::resubmit;
+  const auto script = sbatch_script(plan(1, {stage(0, 6)}), tiny(), sweep);
+  ASSERT_TRUE(script.has_value()) << message_of(script);
+  for (const char* line : {"#SBATCH --array=0-1", "#SBATCH --output=/scratch/run/slurm-%A_%a.out",
+                           "  '/scratch/run/a b'", "cd -- \"${runs[SLURM_ARRAY_TASK_ID]}\"", "  --plan plan.toml",
+                           "  sbatch --dependency=singleton --array=\"$SLURM_ARRAY_TASK_ID\" /scratch/run/job.sbatch"})
+    EXPECT_TRUE(has_line(*script, line)) << line << "\n" << *script;
+  sweep.checkpoints = "/kept";
+  EXPECT_EQ(message_of(sbatch_script(plan(1, {stage(0, 6)}), tiny(), sweep)),
+            "the tasks of an array would all write into '/kept'; name a folder relative to the run directories");
+  sweep.placer = Placer::plugin;
+  EXPECT_EQ(message_of(sbatch_script(plan(1, {stage(0, 6)}), tiny(), sweep)),
+            "the plugin takes one plan for a job, and an array has several; let sailor-launch place the ranks");
+}
+
+TEST_F(SbatchScript, SaysWhatTheSiteWants) {
+  SbatchRequest site = request(4);
+  site.exclusive = true;
+  site.constraint = "thp_never&nvidia_vboost_enabled";
+  site.srun_options = {"--uenv=prgenv-gnu/24.11:v1", "--network=disable_rdzv_get", "--x=$(id)"};
+  site.nodes[0].memory_nodes = {0, 1, 2, 3};
+  const auto script = sbatch_script(plan(1, {stage(0, 6)}), tiny(), site);
+  ASSERT_TRUE(script.has_value());
+  for (const char* line : {"#SBATCH --exclusive", "#SBATCH --constraint='thp_never&nvidia_vboost_enabled'",
+                           "  --uenv=prgenv-gnu/24.11:v1", "  '--x=$(id)'"})
+    EXPECT_TRUE(has_line(*script, line)) << line << "\n" << *script;
+  EXPECT_TRUE(contains(*script, "  numactl '--membind=0,1,2,3' "));
 }
 
 TEST_F(SbatchScript, RefusesAPlanForAnotherModel) {
@@ -473,11 +554,11 @@ TEST_F(SbatchScript, RefusesImpossibleRequests) {
     return message_of(sbatch_script(plan(1, {stage(0, 6)}), tiny(), request));
   };
   EXPECT_EQ(refused([](SbatchRequest& r) { r.job_name = "a\nb"; }).find("job name "), 0U);
-  EXPECT_EQ(refused([](SbatchRequest& r) { r.partition = "x;y"; }).find("partition 'x;y' has characters"), 0U);
+  EXPECT_EQ(refused([](SbatchRequest& r) { r.nodes[0].partition = "x;y"; }).find("partition 'x;y' has characters"), 0U);
   EXPECT_EQ(refused([](SbatchRequest& r) { r.account = "x y"; }).find("account 'x y' has characters"), 0U);
   EXPECT_EQ(refused([](SbatchRequest& r) { r.mpi = "x y"; }).find("MPI type 'x y' has characters"), 0U);
-  EXPECT_EQ(refused([](SbatchRequest& r) { r.gres_type = "x y"; }).find("GPU type 'x y' has characters"), 0U);
-  EXPECT_EQ(refused([](SbatchRequest& r) { r.devices_per_node = 0; }), "0 devices per node are too few");
+  EXPECT_EQ(refused([](SbatchRequest& r) { r.nodes[0].gres_type = "x y"; }).find("GPU type 'x y' has characters"), 0U);
+  EXPECT_EQ(refused([](SbatchRequest& r) { r.nodes[0].devices_per_node = 0; }), "0 devices per node are too few");
   EXPECT_EQ(refused([](SbatchRequest& r) { r.iterations = 0; }), "0 iterations are nothing to run");
   EXPECT_EQ(refused([](SbatchRequest& r) { r.run_directory = "run"; }),
             "run directory 'run' is not absolute; the job starts in another directory");

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <functional>
 #include <map>
@@ -21,6 +22,33 @@ namespace {
 tl::unexpected<Error> conflict(std::string what, std::string hint) {
   return fail(ErrorCode::usage, std::move(what), std::move(hint));
 }
+
+/// Options that only --preflight reads.
+constexpr std::array preflight_options{"account", "qos", "time", "data", "checkpoints", "mpi"};
+/// Options that make no sense when --preflight is given a plan.
+constexpr std::array search_options{"model",
+                                    "global-batch",
+                                    "sequence-length",
+                                    "precision",
+                                    "objective",
+                                    "max-cost",
+                                    "min-throughput",
+                                    "max-gpus",
+                                    "max-nodes",
+                                    "max-node-hours",
+                                    "within",
+                                    "pin",
+                                    "max-tensor-parallel",
+                                    "exclude",
+                                    "space",
+                                    "cost-model",
+                                    "time-limit",
+                                    "work-limit",
+                                    "top",
+                                    "explain",
+                                    "why-not",
+                                    "placement",
+                                    "output"};
 
 bool by_artifact(const Options& options) { return options.text("cost-model") == "artifact"; }
 
@@ -42,7 +70,7 @@ Result<void> check_training_length(const Options& options) {
 /// What the artifact's evaluator cannot judge.
 Result<void> check_cost_model(const Options& options) {
   if (!by_artifact(options)) return {};
-  for (const char* option : {"explain", "why-not", "pareto", "availability-trace", "measured-only"})
+  for (const char* option : {"explain", "why-not", "placement", "pareto", "availability-trace", "measured-only"})
     if (options.given(option))
       return conflict(fmt::format("--{} does not go with --cost-model artifact", option),
                       "leave out --cost-model to plan by Sailor's simulator");
@@ -70,7 +98,8 @@ Result<void> check_trace(const Options& options) {
                         "name it with --availability-trace FILE");
     return {};
   }
-  for (const char* option : {"pareto", "explain", "why-not", "partition", "save-cluster", "output", "exclude", "top"})
+  for (const char* option : {"pareto", "explain", "why-not", "placement", "partition", "save-cluster", "output",
+                             "exclude", "top", "availability"})
     if (options.given(option))
       return conflict(fmt::format("--{} does not go with --availability-trace", option),
                       "leave out one of them: a trace is answered with one plan for each step");
@@ -80,16 +109,48 @@ Result<void> check_trace(const Options& options) {
   return {};
 }
 
+/// What is asked about a job needs the job's partition; a plan that is given needs no search.
+Result<void> check_preflight(const Options& options) {
+  const bool named = !options.positional("PLAN").empty();
+  if (!options.flag("preflight")) {
+    if (named)
+      return conflict(
+          fmt::format("PLAN '{}' is named, but nothing is to be done with it", options.positional("PLAN").front()),
+          "check it with --preflight, compare it with --why-not, or predict it with sailor-simulate");
+    for (const char* option : preflight_options)
+      if (options.typed(option))
+        return conflict(fmt::format("--{} is about the checks before a job is submitted", option), "add --preflight");
+    return {};
+  }
+  if (!options.has("partition"))
+    return conflict("--preflight needs the partition of the job", "name it with --partition NAME");
+  for (const char* option : {"availability-trace", "pareto"})
+    if (options.given(option))
+      return conflict(fmt::format("--{} does not go with --preflight, which checks one plan", option),
+                      "leave out one of them");
+  if (const std::string format = options.text("format"); format != "table" && format != "json")
+    return conflict(fmt::format("--format {} writes a plan, but --preflight says what would go wrong with it", format),
+                    "use --format table or json, and --output for the plan");
+  if (!named) return {};
+  for (const char* option : search_options)
+    if (options.typed(option))
+      return conflict(fmt::format("--{} is about the search for a plan, but a plan is given", option),
+                      "leave out one of them");
+  return {};
+}
+
 }  // namespace
 
 Result<void> check_plan_options(const Options& options) {
+  SAILOR_CHECK(check_preflight(options));
+  if (!options.positional("PLAN").empty()) return {};
   SAILOR_CHECK(required(options, "model"));
   SAILOR_CHECK(required(options, "global-batch"));
   SAILOR_CHECK(check_training_length(options));
   SAILOR_CHECK(check_cost_model(options));
   SAILOR_CHECK(check_trace(options));
   if (const std::string format = options.text("format"); format == "toml" || format == "sailor-json")
-    for (const char* option : {"pareto", "explain", "why-not"})
+    for (const char* option : {"pareto", "explain", "why-not", "placement"})
       if (options.given(option))
         return conflict(fmt::format("--format {} writes the best plan alone, without what --{} says", format, option),
                         "use --format table or json");
@@ -172,13 +233,20 @@ Result<planner::Request> read_request(const Options& options, const Model& model
   if (options.has("time-limit")) request.effort.time = Seconds(options.number("time-limit"));
   if (options.has("work-limit")) request.effort.work = static_cast<std::uint64_t>(options.integer("work-limit"));
   request.effort.threads = static_cast<int>(options.integer("threads"));
-  request.partition = options.text("partition");
-  request.only_idle = options.flag("only-idle");
+  request.partitions = partitions_of(options);
+  request.availability = availability_of(options);
   const bool artifact_rule = by_artifact(options) && !options.given("memory-margin");
   request.memory_margin = artifact_rule ? 0.0 : options.number("memory-margin");
   request.most_plans = static_cast<std::size_t>(options.integer("top"));
   request.pareto = options.flag("pareto");
   return request;
+}
+
+Availability availability_of(const Options& options) {
+  const std::string wanted = options.text("availability");
+  for (const auto known : {Availability::idle, Availability::all})
+    if (wanted == to_string(known)) return known;
+  return Availability::up;
 }
 
 Result<void> check_excluded_nodes(const planner::Request& request, const Cluster& cluster) {

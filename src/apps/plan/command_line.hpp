@@ -20,6 +20,9 @@ Result<void> check_plan_options(const Options& options);
 Result<planner::Request> read_request(const Options& options, const Model& model, const Profile& profile,
                                       const GpuCatalogue& gpus);
 
+/// --availability.
+Availability availability_of(const Options& options);
+
 /// Nodes of --exclude that the cluster does not have are a mistake. Errors: not_found.
 Result<void> check_excluded_nodes(const planner::Request& request, const Cluster& cluster);
 

@@ -35,7 +35,7 @@ std::vector<Option> job_options() {
           {.name = "tokens",
            .type = OptionType::number,
            .value_name = "N",
-           .help = "length of the whole training in tokens (3e11), for --within and --max-node-hours",
+           .help = "length of the whole training in tokens (3e11), for --within, --max-node-hours and --preflight",
            .minimum = 1.0,
            .maximum = 1e18},
           {.name = "iterations",
@@ -45,6 +45,38 @@ std::vector<Option> job_options() {
            .minimum = 1.0,
            .maximum = 1e15},
           shared::framework()};
+}
+
+std::vector<Option> where_options() {
+  Option partition = shared::partition();
+  partition.value_name = "NAMES";
+  partition.help =
+      "plan for the nodes of this Slurm partition, or of several (normal,mixed), read live unless --cluster is given";
+  return {partition,
+          {.name = "availability",
+           .value_name = "WHICH",
+           .help = "nodes to plan for: idle (free now, of partly taken nodes what is left), up (what can be had now or "
+                   "later), all (what exists, drained and down nodes too)",
+           .default_value = "up",
+           .choices = {"idle", "up", "all"}},
+          shared::cluster_file(),
+          shared::site(),
+          shared::required_profile()};
+}
+
+std::vector<Option> preflight_options() {
+  Option time = shared::time_limit();
+  return {{.name = "preflight",
+           .type = OptionType::flag,
+           .help = "check what would go wrong with a job for PLAN, or for the best plan found, before it is submitted"},
+          shared::account(),
+          {.name = "qos", .value_name = "NAME", .help = "quality of service of the job [default: Slurm's]"},
+          time,
+          {.name = "data",
+           .value_name = "PREFIX",
+           .help = "data that the job would train on: path prefix of the files that sailor-data wrote"},
+          {.name = "checkpoints", .value_name = "FOLDER", .help = "folder that the job would write checkpoints to"},
+          {.name = "mpi", .value_name = "TYPE", .help = "srun's --mpi of the job [default: the site's]"}};
 }
 
 std::vector<Option> goal_options() {
@@ -107,9 +139,6 @@ std::vector<Option> space_options() {
       {.name = "exclude",
        .value_name = "NODELIST",
        .help = "nodes not to use, as Slurm writes them: node[01-04,7],gpu9"},
-      {.name = "only-idle",
-       .type = OptionType::flag,
-       .help = "plan only for nodes that are free now, not for all that are up"},
       {.name = "memory-margin",
        .type = OptionType::number,
        .value_name = "SHARE",
@@ -199,6 +228,9 @@ std::vector<Option> answer_options() {
           {.name = "why-not",
            .value_name = "PLAN",
            .help = "compare a plan of your own (plan.toml, or the original Sailor's JSON) with the best, part by part"},
+          {.name = "placement",
+           .type = OptionType::flag,
+           .help = "show which node each rank of the best plan would run on, of those that are there now"},
           {.name = "save-cluster", .value_name = "FILE", .help = "write the cluster as it was read (cluster.toml)"},
           output,
           format};
@@ -207,15 +239,14 @@ std::vector<Option> answer_options() {
 }  // namespace
 
 std::vector<Option> plan_options() {
-  Option partition = shared::partition();
-  partition.help = "plan for the nodes of this Slurm partition, read live unless --cluster is given";
   std::vector<Option> options;
-  add(options, "Where", {partition, shared::cluster_file(), shared::required_profile()});
+  add(options, "Where", where_options());
   add(options, "Training", job_options());
   add(options, "Goal and limits", goal_options());
   add(options, "Which plans", space_options());
   add(options, "Search", effort_options());
   add(options, "Answer", answer_options());
+  add(options, "Before the queue", preflight_options());
   add(options, "Availability that changes", trace_options());
   add(options, "", {shared::measured_only(), shared::models_folder(), shared::gpus_file()});
   return options;
@@ -235,6 +266,8 @@ std::vector<Example> plan_examples() {
           {"sailor-plan --cluster cluster.toml --model tiny-gpt --global-batch 4 --sequence-length 128 --profile store "
            "--why-not plan.toml",
            "why not the plan I have?"},
+          {"sailor-plan -p normal --preflight plan.toml --profile store --time 30 --iterations 100 --data corpus",
+           "what would go wrong with a job for this plan, before it waits in the queue"},
           {"sailor-plan --cluster cluster.toml --model tiny-gpt --global-batch 16 --profile store --format json",
            "the same for a program to read"}};
 }
@@ -243,10 +276,12 @@ CommandLine plan_command_line() {
   return {
       .program = "sailor-plan",
       .purpose = "finds the best way to train a model on a cluster: which devices, how to split the model over them",
-      .positionals = {},
+      .positionals = {{.name = "PLAN", .help = "plan to check with --preflight (plan.toml)", .required = false}},
       .options = plan_options(),
       .examples = plan_examples(),
-      .notes = "Exit status: 0 a plan was found, 1 failure, 2 wrong usage, 3 no plan fits or keeps the limits."};
+      .notes =
+          "Exit status: 0 a plan was found, 1 failure, 2 wrong usage, 3 no plan fits or keeps the limits. With "
+          "--preflight 0 when nothing is wrong, 4 when there are warnings only, 5 when a check failed."};
 }
 
 }  // namespace sailor::apps

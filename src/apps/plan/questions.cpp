@@ -6,6 +6,7 @@
 #include <set>
 #include <vector>
 
+#include "apps/plan/placement_report.hpp"
 #include "apps/reports.hpp"
 #include "apps/simulate/plan_input.hpp"
 #include "core/text.hpp"
@@ -37,7 +38,7 @@ Result<void> check_same_job(const TrainingJob& own, const TrainingJob& asked, co
 /// The nodes that plans are searched on.
 Cluster searched(const Cluster& cluster, const planner::Request& request) {
   Cluster left = cluster;
-  left.groups = cluster.usable(request.partition, request.only_idle);
+  left.groups = cluster.usable(request.partitions, request.availability);
   const std::vector<std::string>& excluded = request.pins.excluded_nodes;
   for (NodeGroup& group : left.groups)
     for (const std::string& node : std::set<std::string>(excluded.begin(), excluded.end()))
@@ -56,7 +57,7 @@ std::vector<std::string> problems_of(const planner::Candidate& own, const planne
     problems.push_back(fmt::format("it leaves {:.1f}% of a device's memory free, less than --memory-margin {:.1f}%",
                                    own.memory_headroom * 100.0, request.memory_margin * 100.0));
   if (simulated.cluster != nullptr)
-    for (std::string& missing : what_is_missing(own.plan, searched(*simulated.cluster, request), request.partition))
+    for (std::string& missing : what_is_missing(own.plan, searched(*simulated.cluster, request), request.partitions))
       problems.push_back(std::move(missing));
   for (std::string& pin : planner::broken_pins(own.plan, request.pins)) problems.push_back(std::move(pin));
   return problems;
@@ -69,6 +70,19 @@ ordered_json parts_to_json(const planner::Candidate& candidate) {
           {"transfers_s", parts.transfers.value()},
           {"synchronization_s", parts.synchronization.value()},
           {"update_s", parts.update.value()}};
+}
+
+/// That the nodes do not suffice when it comes to places is an answer too.
+void add_placement(const Plan& plan, const planner::Request& request, const Cluster& cluster, Answers& answers) {
+  auto nodes = placement_nodes(cluster, request.partitions, request.availability);
+  std::erase_if(nodes, [&](const PlacementNode& node) {
+    const std::vector<std::string>& excluded = request.pins.excluded_nodes;
+    return std::find(excluded.begin(), excluded.end(), node.name) != excluded.end();
+  });
+  const auto report = placement_report(plan, nodes);
+  const auto json = placement_to_json(plan, nodes);
+  answers.text += report ? *report : fmt::format("\nPlacement: {}\n", report.error().message());
+  answers.json["placement"] = json ? *json : ordered_json{{"error", json.error().message()}};
 }
 
 }  // namespace
@@ -103,6 +117,7 @@ Answers answer_questions(const Options& options, const planner::Request& request
     answers.text += "\nWhy:\n" + text;
     answers.json["explanation"] = split(text, '\n');
   }
+  if (options.flag("placement")) add_placement(found.plans.front().plan, request, *simulated.cluster, answers);
   if (!own) return answers;
   const planner::Candidate& winner = found.plans.front();
   const std::vector<std::string> problems = problems_of(*own, request, simulated);

@@ -12,6 +12,8 @@
 #include "core/text.hpp"
 #include "plan/original_plan.hpp"
 #include "plan/placement.hpp"
+#include "planner/request.hpp"
+#include "planner/search_space.hpp"
 #include "simulator/node_sizes.hpp"
 
 namespace sailor::apps {
@@ -91,10 +93,11 @@ Result<PlanInput> read_plan_input(const std::string& path, const Options& option
                    .measured_memory = std::nullopt};
 }
 
-std::vector<std::string> what_is_missing(const Plan& plan, const Cluster& cluster, const std::string& partition) {
-  const std::string where = partition.empty() ? "the cluster" : fmt::format("partition '{}'", partition);
+std::vector<std::string> what_is_missing(const Plan& plan, const Cluster& cluster,
+                                         const std::vector<std::string>& partitions) {
+  const std::string where = planner::where_of({.partitions = partitions});
   std::map<std::string, std::pair<int, int>> there;  // devices and nodes by GPU type
-  const std::vector<NodeGroup> usable = cluster.usable(partition, false);
+  const std::vector<NodeGroup> usable = cluster.usable(partitions, Availability::up);
   for (const NodeGroup& group : usable) {
     there[group.gpu].first += group.count * group.gpus_per_node;
     there[group.gpu].second += group.count;
@@ -119,10 +122,11 @@ std::vector<std::string> what_is_missing(const Plan& plan, const Cluster& cluste
       missing.push_back(
           fmt::format("the plan takes {} nodes of {}, but {} has {}", need.second.size(), gpu, where, on_nodes));
   }
-  if (const Partition* named = cluster.find_partition(partition);
-      named != nullptr && named->most_nodes && all_nodes > *named->most_nodes)
-    missing.push_back(
-        fmt::format("the plan takes {} nodes, but a job in {} may have {}", all_nodes, where, *named->most_nodes));
+  std::vector<const Partition*> named;
+  for (const std::string& name : partitions)
+    if (const Partition* partition = cluster.find_partition(name)) named.push_back(partition);
+  if (const auto most = planner::most_nodes_of(named); most && all_nodes > *most)
+    missing.push_back(fmt::format("the plan takes {} nodes, but a job in {} may have {}", all_nodes, where, *most));
   return missing;
 }
 

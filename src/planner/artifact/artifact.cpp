@@ -56,7 +56,7 @@ Result<Supply> supply_of(const Request& request, const Cluster& cluster, const G
   const auto& excluded = request.pins.excluded_nodes;
   std::map<std::tuple<int, int, int>, std::int64_t> devices;
   Supply supply;
-  for (const NodeGroup& group : cluster.usable(request.partition, request.only_idle)) {
+  for (const NodeGroup& group : cluster.usable(request.partitions, request.availability)) {
     if (!gpus.empty() && !gpus.contains(group.gpu)) continue;
     if (!zones.empty() && std::find(zones.begin(), zones.end(), group.zone) == zones.end()) continue;
     std::int64_t count = group.count;
@@ -73,7 +73,7 @@ Result<Supply> supply_of(const Request& request, const Cluster& cluster, const G
     supply.pools.push_back({std::get<0>(key), std::get<1>(key), std::get<2>(key), count});
   if (supply.pools.empty())
     return fail(ErrorCode::infeasible, "the cluster has no device that the request may use",
-                "check the partition, the states of the nodes (--only-idle), and the pins of GPU types and zones");
+                "check the partition, the states of the nodes (--availability), and the pins of GPU types and zones");
   return supply;
 }
 
@@ -89,10 +89,9 @@ Result<Goal> goal_of(const Request& request, const Cluster& cluster) {
   if (limits.wall_time) goal.most_time = std::min(goal.most_time, limits.wall_time->value() / *request.iterations);
   if (limits.gpus) goal.most_devices = *limits.gpus;
   if (limits.nodes) goal.most_nodes = *limits.nodes;
-  const auto partition = partition_of(request, cluster);
-  SAILOR_CHECK(partition);
-  if (*partition != nullptr && (*partition)->most_nodes)
-    goal.most_nodes = std::min<std::int64_t>(goal.most_nodes, *(*partition)->most_nodes);
+  const auto partitions = partitions_of(request, cluster);
+  SAILOR_CHECK(partitions);
+  if (const auto most = most_nodes_of(*partitions)) goal.most_nodes = std::min<std::int64_t>(goal.most_nodes, *most);
   if (limits.node_hours) goal.most_node_time = *limits.node_hours * seconds_per_hour / *request.iterations;
   return goal;
 }

@@ -356,7 +356,7 @@ class MpiCommunicator final : public Communicator {
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_mpi_world(const MpiSettings& settings) {
+Result<std::unique_ptr<Communicator>> make_mpi_world(const MpiSettings& settings, int rank) {
   auto context = std::make_shared<Context>();
   context->settings = settings;
   std::array<char, 256> host{};
@@ -364,7 +364,28 @@ std::unique_ptr<Communicator> make_mpi_world(const MpiSettings& settings) {
   context->host = host.data();
   MPI_Comm_rank(MPI_COMM_WORLD, &context->world_rank);
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-  return std::make_unique<MpiCommunicator>(std::move(context), MPI_COMM_WORLD, "all ranks");
+  std::array<int, 2> extremes{-rank, rank};
+  MPI_Allreduce(MPI_IN_PLACE, extremes.data(), 2, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+  const int lowest = -extremes[0];
+  const int highest = extremes[1];
+  if (highest < 0) return std::make_unique<MpiCommunicator>(std::move(context), MPI_COMM_WORLD, "all ranks");
+  if (lowest < 0)
+    return fail(ErrorCode::unavailable, "only some ranks have been placed (SAILOR_RANK)",
+                "start all of them by one srun with sailor-launch or --sailor-plan");
+  MPI_Comm ordered = MPI_COMM_NULL;
+  MPI_Comm_split(MPI_COMM_WORLD, 0, rank, &ordered);
+  int place = 0;
+  MPI_Comm_rank(ordered, &place);
+  int good = place == rank ? 1 : 0;
+  MPI_Allreduce(MPI_IN_PLACE, &good, 1, MPI_INT, MPI_MIN, ordered);
+  if (good == 0) {
+    MPI_Comm_free(&ordered);
+    return fail(ErrorCode::unavailable, "SAILOR_RANK does not number the ranks 0, 1, 2, ...",
+                "leave it to sailor-launch or --sailor-plan to set it, or unset it");
+  }
+  context->world_rank = rank;
+  MPI_Comm_set_errhandler(ordered, MPI_ERRORS_RETURN);
+  return std::make_unique<MpiCommunicator>(std::move(context), ordered, "all ranks");
 }
 
 }  // namespace sailor::runtime

@@ -8,7 +8,8 @@
 
 namespace sailor::runtime {
 
-/// MPI must be initialised.
-std::unique_ptr<Communicator> make_mpi_world(const MpiSettings& settings);
+/// Collective; MPI must be initialised. `rank` is what this process is to be, negative: no matter. Errors
+/// (unavailable): only some ranks have a number, or the numbers are not 0, 1, 2, ...
+Result<std::unique_ptr<Communicator>> make_mpi_world(const MpiSettings& settings, int rank);
 
 }  // namespace sailor::runtime

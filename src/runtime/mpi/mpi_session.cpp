@@ -4,6 +4,7 @@
 #include <mpi.h>
 
 #include <array>
+#include <charconv>
 
 #include "runtime/mpi/mpi_communicator.hpp"
 
@@ -21,6 +22,12 @@ std::string slurm_tasks(const std::map<std::string, std::string>& environment) {
   return tasks == environment.end() ? std::string() : tasks->second;
 }
 
+int number_or(std::string_view text, int otherwise) {
+  int number = 0;
+  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return problem == std::errc() && end == text.data() + text.size() ? number : otherwise;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<MpiSession>> MpiSession::start(const MpiSettings& settings,
@@ -29,9 +36,9 @@ Result<std::unique_ptr<MpiSession>> MpiSession::start(const MpiSettings& setting
   if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS)
     return fail(ErrorCode::unavailable, "MPI_Init_thread failed", "start with srun --mpi=pmix or mpirun");
   std::unique_ptr<MpiSession> session(new MpiSession);
-  session->world_ = make_mpi_world(settings);
   const std::string tasks = slurm_tasks(environment);
-  const int size = session->world_->size();
+  int size = 0;
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
   if (!tasks.empty() && tasks != std::to_string(size)) {
     // Each singleton would complain: one of them is enough.
     const auto process = environment.find("SLURM_PROCID");
@@ -42,6 +49,15 @@ Result<std::unique_ptr<MpiSession>> MpiSession::start(const MpiSettings& setting
         fmt::format("Slurm started {} tasks (SLURM_NTASKS) but MPI sees {} rank{}", tasks, size, size == 1 ? "" : "s"),
         "start with srun --mpi=pmix (srun --mpi=list shows what is there), or use mpirun");
   }
+  const auto placed = environment.find("SAILOR_RANK");
+  auto world = make_mpi_world(settings, placed == environment.end() ? -1 : number_or(placed->second, -1));
+  if (!world) {
+    // The same on all ranks: one of them tells it.
+    int process = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &process);
+    return process == 0 ? fail(world.error()) : fail(world.error().code, std::string(reported_elsewhere));
+  }
+  session->world_ = *std::move(world);
   return session;
 }
 

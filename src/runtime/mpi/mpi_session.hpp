@@ -20,8 +20,9 @@ struct MpiSettings {
 /// One per process. Its destructor finalizes MPI, so all ranks must get there.
 class MpiSession {
  public:
-  /// Initialises MPI. Errors (unavailable): this process is alone although Slurm started several tasks, which happens
-  /// when srun and the MPI library do not find each other. `environment` is the process environment.
+  /// Initialises MPI. The ranks are MPI's, or those that sailor-launch or the SPANK plugin gave (SAILOR_RANK). Errors
+  /// (unavailable): this process is alone although Slurm started several tasks, which happens when srun and the MPI
+  /// library do not find each other; SAILOR_RANK does not number the ranks. `environment` is the process environment.
   static Result<std::unique_ptr<MpiSession>> start(const MpiSettings& settings,
                                                    const std::map<std::string, std::string>& environment);
   ~MpiSession();

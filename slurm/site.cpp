@@ -1,0 +1,425 @@
+#include "slurm/site.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+#include <system_error>
+
+#include "core/files.hpp"
+#include "core/text.hpp"
+#include "core/toml_reader.hpp"
+
+namespace sailor::slurm {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* generic_file = "generic.toml";
+
+/// Whether `name` is what `pattern` says; * stands for anything, letters compare without case.
+bool matches(std::string_view pattern, std::string_view name) {
+  const std::string wanted = to_lower(pattern);
+  const std::string text = to_lower(name);
+  std::size_t p = 0;
+  std::size_t t = 0;
+  std::size_t star = std::string::npos;  // the last one seen, which has taken text up to `taken`
+  std::size_t taken = 0;
+  while (t < text.size()) {
+    if (p < wanted.size() && wanted[p] == '*') {
+      star = p++;
+      taken = t;
+    } else if (p < wanted.size() && wanted[p] == text[t]) {
+      ++p;
+      ++t;
+    } else if (star != std::string::npos) {
+      p = star + 1;
+      t = ++taken;
+    } else {
+      return false;
+    }
+  }
+  return wanted.find_first_not_of('*', p) == std::string::npos;
+}
+
+bool matches_any(const std::vector<std::string>& patterns, std::string_view name) {
+  return std::any_of(patterns.begin(), patterns.end(),
+                     [&](const std::string& pattern) { return matches(pattern, name); });
+}
+
+/// How much of the name the pattern that fits best says literally; -1: none fits.
+int fit(const Site& site, std::string_view cluster_name) {
+  int best = -1;
+  for (const std::string& pattern : site.cluster_names)
+    if (matches(pattern, cluster_name))
+      best = std::max(best, static_cast<int>(pattern.size() - std::count(pattern.begin(), pattern.end(), '*')));
+  return best;
+}
+
+bool is_variable_name(std::string_view name) {
+  const auto letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; };
+  return !name.empty() && letter(name.front()) &&
+         std::all_of(name.begin(), name.end(), [&](char c) { return letter(c) || (c >= '0' && c <= '9'); });
+}
+
+bool one_line(std::string_view text) {
+  return std::none_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20; });
+}
+
+Variables read_variables(const TomlTable& parent, std::string_view key) {
+  Variables variables;
+  if (!parent.has(key)) return variables;
+  const TomlTable table = parent.table(key);
+  for (const std::string& name : table.keys()) {
+    std::string value = table.text_or(name, "");
+    if (!is_variable_name(name))
+      table.reject(name, fmt::format("'{}' cannot be the name of an environment variable", name),
+                   "use letters, digits and _");
+    else if (!one_line(value))
+      table.reject(name, fmt::format("the value of {} is not one line", name));
+    variables.emplace_back(name, std::move(value));
+  }
+  return variables;
+}
+
+/// Words that are handed on to a command: each starts with a dash and is one line.
+std::vector<std::string> read_options(const TomlTable& row, std::string_view key) {
+  std::vector<std::string> options = row.texts_or(key, {});
+  for (const std::string& option : options)
+    if (!option.starts_with("--") || !one_line(option))
+      row.reject(key, fmt::format("'{}' is no option", option), "write each as one word: \"--name=value\"");
+  return options;
+}
+
+std::string read_line(const TomlTable& row, std::string_view key) {
+  std::string text = row.text_or(key, "");
+  if (!one_line(text)) row.reject(key, fmt::format("'{}' is not one line", key));
+  return text;
+}
+
+std::string read_gpu(const TomlTable& row, const GpuCatalogue& catalogue) {
+  const std::string gpu = row.text("gpu");
+  if (gpu.empty()) return gpu;
+  auto type = catalogue.find(gpu);
+  if (type) return type->name;
+  row.reject("gpu", type.error().what, type.error().hint);
+  return gpu;
+}
+
+SiteZone read_zone(const TomlTable& row, const GpuCatalogue& catalogue) {
+  SiteZone site_zone;
+  Zone& zone = site_zone.zone;
+  zone.name = row.text("name");
+  zone.region = row.text_or("region", zone.name);
+  for (const TomlTable& price : row.tables("prices")) {
+    const UsdPerHour usd(price.number("usd_per_hour", {.minimum = 0.0}));
+    zone.prices.emplace_back(read_gpu(price, catalogue), usd);
+  }
+  site_zone.nodes = row.texts("nodes");
+  return site_zone;
+}
+
+ZoneLink read_link(const TomlTable& row, const std::set<std::string>& zones) {
+  ZoneLink link{.from = row.text("from"),
+                .to = row.text("to"),
+                .bandwidth = {},
+                .latency = Seconds(row.number_or("latency_s", 0.0, {.minimum = 0.0})),
+                .egress_usd_per_byte = row.number_or("egress_usd_per_byte", 0.0, {.minimum = 0.0})};
+  if (row.has("bandwidth_bytes_per_s"))
+    link.bandwidth = BytesPerSecond(row.number("bandwidth_bytes_per_s", {.minimum = 1.0}));
+  for (const char* key : {"from", "to"})
+    if (const std::string& zone = std::string_view(key) == "from" ? link.from : link.to;
+        !zone.empty() && !zones.contains(zone))
+      row.reject(key, fmt::format("zone '{}' is not described", zone),
+                 fmt::format("add a [[zones]] with this name; known: {}", fmt::join(zones, ", ")));
+  return link;
+}
+
+NodeLayout read_layout(const TomlTable& row, const GpuCatalogue& catalogue) {
+  NodeLayout layout;
+  layout.gpu = read_gpu(row, catalogue);
+  for (const std::vector<std::int64_t>& range : row.integer_rows("cores", {.minimum = 0, .maximum = 65535})) {
+    if (range.size() != 2 || range[0] > range[1]) {
+      row.reject("cores", "the cores of a GPU are the first and the last of a range",
+                 "write [[0, 71], [72, 143]], for example");
+      break;
+    }
+    layout.cores.push_back({static_cast<int>(range[0]), static_cast<int>(range[1])});
+  }
+  for (const char* key : {"numa_nodes", "memory_nodes"}) {
+    if (!row.has(key)) continue;
+    std::vector<int>& nodes = std::string_view(key) == "numa_nodes" ? layout.numa_nodes : layout.memory_nodes;
+    for (const std::int64_t node : row.integers(key, {.minimum = 0, .maximum = 1023}))
+      nodes.push_back(static_cast<int>(node));
+  }
+  if (!layout.numa_nodes.empty() && layout.numa_nodes.size() != layout.cores.size())
+    row.reject("numa_nodes",
+               fmt::format("{} NUMA nodes for the cores of {} GPUs", layout.numa_nodes.size(), layout.cores.size()),
+               "name one for each range of cores");
+  return layout;
+}
+
+SoftwareEnvironment read_environment(const TomlTable& row) {
+  SoftwareEnvironment environment;
+  environment.name = row.text("name");
+  environment.title = read_line(row, "title");
+  environment.image_option = read_line(row, "image_option");
+  if (!environment.image_option.empty() && (!environment.image_option.starts_with("--") ||
+                                            environment.image_option.find_first_of("= ") != std::string::npos))
+    row.reject("image_option", fmt::format("'{}' is no option of srun", environment.image_option),
+               "write \"--uenv\", for example; the image comes from the command line");
+  environment.mpi = read_line(row, "mpi");
+  environment.srun_options = read_options(row, "srun_options");
+  environment.variables = read_variables(row, "variables");
+  return environment;
+}
+
+Launch read_launch(const TomlTable& root) {
+  Launch launch;
+  if (!root.has("launch")) return launch;
+  const TomlTable table = root.table("launch");
+  launch.mpi = table.text_or("mpi", launch.mpi);
+  launch.exclusive_nodes = table.boolean_or("exclusive_nodes", false);
+  launch.constraint = read_line(table, "constraint");
+  launch.sbatch_options = read_options(table, "sbatch_options");
+  launch.srun_options = read_options(table, "srun_options");
+  launch.variables = read_variables(table, "variables");
+  launch.environment = read_line(table, "environment");
+  return launch;
+}
+
+SiteLimits read_limits(const TomlTable& root) {
+  SiteLimits limits;
+  if (!root.has("limits")) return limits;
+  const TomlTable table = root.table("limits");
+  const auto count = [&](std::string_view key) -> std::optional<int> {
+    if (!table.has(key)) return std::nullopt;
+    return static_cast<int>(table.integer(key, {.minimum = 1, .maximum = 1 << 30}));
+  };
+  limits.communicators_per_rank = count("communicators_per_rank");
+  limits.communicators_per_job = count("communicators_per_job");
+  return limits;
+}
+
+CheckThresholds read_check(const TomlTable& root) {
+  CheckThresholds check;
+  if (!root.has("check")) return check;
+  const TomlTable table = root.table("check");
+  const auto bandwidth = [&](std::string_view key) -> std::optional<BytesPerSecond> {
+    if (!table.has(key)) return std::nullopt;
+    return BytesPerSecond(table.number(key, {.minimum = 1.0}));
+  };
+  const auto number = [&](std::string_view key, double most) -> std::optional<double> {
+    if (!table.has(key)) return std::nullopt;
+    return table.number(key, {.minimum = 0.0, .maximum = most});
+  };
+  check.all_reduce_between_nodes = bandwidth("all_reduce_between_nodes_bytes_per_s");
+  check.all_reduce_within_node = bandwidth("all_reduce_within_node_bytes_per_s");
+  check.all_reduce_all = bandwidth("all_reduce_all_bytes_per_s");
+  check.send_between_nodes = bandwidth("send_between_nodes_bytes_per_s");
+  check.send_within_node = bandwidth("send_within_node_bytes_per_s");
+  check.idle_temperature_celsius = number("idle_temperature_celsius", 200.0);
+  check.used_memory_share = number("used_memory_share", 1.0);
+  check.slower_than_median = number("slower_than_median", 1.0);
+  return check;
+}
+
+/// The site files of a folder by their names, sorted. Errors: not_found (no such folder, none in it).
+Result<std::vector<fs::path>> site_files(const fs::path& folder) {
+  std::vector<fs::path> files;
+  std::error_code code;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, code))
+    if (entry.path().extension() == ".toml") files.push_back(entry.path());
+  if (code)
+    return fail(ErrorCode::not_found,
+                fmt::format("cannot read the folder of site files '{}': {}", folder.string(), code.message()),
+                "set SAILOR_SITES to it");
+  if (files.empty())
+    return fail(ErrorCode::not_found, fmt::format("folder '{}' has no site files (*.toml)", folder.string()),
+                "set SAILOR_SITES to the folder of site files");
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+}  // namespace
+
+const SoftwareEnvironment* Site::find_environment(std::string_view environment) const {
+  const auto found = std::find_if(environments.begin(), environments.end(),
+                                  [&](const SoftwareEnvironment& other) { return other.name == environment; });
+  return found == environments.end() ? nullptr : &*found;
+}
+
+const NodeLayout* Site::find_layout(std::string_view gpu) const {
+  const auto found =
+      std::find_if(layouts.begin(), layouts.end(), [&](const NodeLayout& other) { return other.gpu == gpu; });
+  return found == layouts.end() ? nullptr : &*found;
+}
+
+Result<Site> parse_site(std::string_view text, std::string_view source_name, const GpuCatalogue& catalogue) {
+  auto document = TomlDocument::parse(text, source_name);
+  if (!document) return fail(document.error());
+  document->require_schema_version(1);
+  const TomlTable root = document->root();
+  Site site;
+  site.origin = source_name;
+  site.name = root.text("name");
+  site.title = read_line(root, "title");
+  site.cluster_names = root.texts_or("cluster_names", {});
+
+  for (const TomlTable& row : root.tables("prices")) {
+    const UsdPerHour usd(row.number("usd_per_node_hour", {.minimum = 0.0}));
+    const auto gpus = row.integer("gpus_per_node", {.minimum = 1, .maximum = 4096});
+    site.prices.push_back({.gpu = read_gpu(row, catalogue), .price = usd, .gpus_per_node = static_cast<int>(gpus)});
+  }
+  std::set<std::string> zones;
+  for (const TomlTable& row : root.tables("zones")) {
+    site.zones.push_back(read_zone(row, catalogue));
+    if (!zones.insert(site.zones.back().zone.name).second)
+      row.reject("name", fmt::format("zone '{}' is described twice", site.zones.back().zone.name));
+  }
+  for (const TomlTable& row : root.tables("links")) {
+    site.links.push_back(read_link(row, zones));
+    const ZoneLink& link = site.links.back();
+    if (!link.bandwidth && link.egress_usd_per_byte == 0.0 && !row.has("egress_usd_per_byte"))
+      row.reject("from", fmt::format("the link {} - {} has neither bandwidth_bytes_per_s nor egress_usd_per_byte",
+                                     link.from, link.to));
+  }
+  site.limits = read_limits(root);
+  site.launch = read_launch(root);
+  std::set<std::string> environments;
+  for (const TomlTable& row : root.tables("environments")) {
+    site.environments.push_back(read_environment(row));
+    if (!environments.insert(site.environments.back().name).second)
+      row.reject("name", fmt::format("environment '{}' is described twice", site.environments.back().name));
+  }
+  if (!site.launch.environment.empty() && !environments.contains(site.launch.environment))
+    root.table("launch").reject(
+        "environment", fmt::format("environment '{}' is not described", site.launch.environment),
+        fmt::format("add an [[environments]] with this name; known: {}",
+                    environments.empty() ? "none" : fmt::format("{}", fmt::join(environments, ", "))));
+  std::set<std::string> layouts;
+  for (const TomlTable& row : root.tables("nodes")) {
+    site.layouts.push_back(read_layout(row, catalogue));
+    if (!layouts.insert(site.layouts.back().gpu).second)
+      row.reject("gpu", fmt::format("the nodes with {} are described twice", site.layouts.back().gpu));
+  }
+  site.check = read_check(root);
+  SAILOR_CHECK(document->finish());
+  return site;
+}
+
+Result<Site> load_site(const fs::path& path, const GpuCatalogue& catalogue) {
+  auto text = read_text_file(path);
+  if (!text) return fail(text.error());
+  return parse_site(*text, path.string(), catalogue);
+}
+
+Result<Site> find_site(std::string_view cluster_name, const fs::path& folder, const GpuCatalogue& catalogue) {
+  const auto files = site_files(folder);
+  if (!files) return fail(files.error());
+  std::optional<Site> best;
+  int best_fit = -1;
+  std::optional<Site> generic;
+  for (const fs::path& file : *files) {
+    auto site = load_site(file, catalogue);
+    if (!site) return fail(site.error());
+    const int now = cluster_name.empty() ? -1 : fit(*site, cluster_name);
+    if (now >= 0 && now == best_fit)
+      return fail(ErrorCode::invalid_input,
+                  fmt::format("{} and {} both describe the cluster {}", best->origin, site->origin, cluster_name),
+                  "make the cluster_names of one of them say more, or choose one with --site NAME");
+    if (file.filename() == generic_file) generic = *site;
+    if (now > best_fit) {
+      best = *std::move(site);
+      best_fit = now;
+    }
+  }
+  if (best) return *std::move(best);
+  if (generic) return *std::move(generic);
+  return fail(ErrorCode::not_found,
+              fmt::format("no site file of '{}' describes the cluster {}, and there is no {}", folder.string(),
+                          cluster_name, generic_file),
+              "add one, or choose one with --site NAME");
+}
+
+Result<Site> named_site(const std::string& name, const fs::path& folder, const GpuCatalogue& catalogue) {
+  std::error_code code;
+  if (name.find('/') != std::string::npos || name.ends_with(".toml")) return load_site(name, catalogue);
+  if (const fs::path file = folder / (name + ".toml"); fs::exists(file, code)) return load_site(file, catalogue);
+  const auto files = site_files(folder);
+  if (!files) return fail(files.error());
+  std::vector<std::string> known;
+  for (const fs::path& file : *files) known.push_back(file.stem().string());
+  const auto near = closest(name, known);
+  return fail(ErrorCode::not_found, fmt::format("site '{}' not found (known: {})", name, fmt::join(known, ", ")),
+              near ? fmt::format("did you mean '{}'?", *near) : "use --site NAME, or the path of a site file");
+}
+
+Result<const SoftwareEnvironment*> choose_environment(const Site& site, std::string_view name) {
+  const std::string_view wanted = name.empty() ? std::string_view(site.launch.environment) : name;
+  if (wanted.empty()) return nullptr;
+  if (const SoftwareEnvironment* found = site.find_environment(wanted)) return found;
+  std::vector<std::string> known;
+  for (const SoftwareEnvironment& environment : site.environments) known.push_back(environment.name);
+  const auto near = closest(wanted, known);
+  return fail(ErrorCode::not_found,
+              fmt::format("site {} has no environment '{}' (known: {})", site.name, wanted,
+                          known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", "))),
+              near ? fmt::format("did you mean '{}'?", *near) : "");
+}
+
+Variables variables_of(const Site& site, const SoftwareEnvironment* environment) {
+  Variables variables = site.launch.variables;
+  if (environment == nullptr) return variables;
+  for (const auto& [name, value] : environment->variables) {
+    const auto same =
+        std::find_if(variables.begin(), variables.end(), [&](const auto& variable) { return variable.first == name; });
+    if (same == variables.end())
+      variables.emplace_back(name, value);
+    else
+      same->second = value;
+  }
+  return variables;
+}
+
+void add_site(const Site& site, Cluster& cluster) {
+  if (site.launch.exclusive_nodes)
+    for (Partition& partition : cluster.partitions) partition.exclusive_nodes = true;
+  for (const NodePrice& node : site.prices) {
+    const bool known =
+        std::any_of(cluster.prices.begin(), cluster.prices.end(), [&](const auto& p) { return p.first == node.gpu; });
+    if (!known) cluster.prices.emplace_back(node.gpu, UsdPerHour(node.price.value() / node.gpus_per_node));
+  }
+  if (!cluster.zones.empty() || site.zones.empty()) return;
+  for (const SiteZone& zone : site.zones) cluster.zones.push_back(zone.zone);
+  cluster.links.insert(cluster.links.end(), site.links.begin(), site.links.end());
+  // Nodes of a group may lie in several zones: each zone takes its own out of it.
+  std::vector<NodeGroup> groups;
+  for (const NodeGroup& group : cluster.groups) {
+    std::vector<NodeGroup> parts;
+    for (std::size_t i = 0; i < group.nodes.size(); ++i) {
+      std::string zone = group.zone;
+      for (const SiteZone& candidate : site.zones)
+        if (zone.empty() && matches_any(candidate.nodes, group.nodes[i])) zone = candidate.zone.name;
+      auto part = std::find_if(parts.begin(), parts.end(), [&](const NodeGroup& other) { return other.zone == zone; });
+      if (part == parts.end()) {
+        parts.push_back(group);
+        part = parts.end() - 1;
+        part->nodes.clear();
+        part->switches.clear();
+        part->count = 0;
+        part->zone = zone;
+      }
+      part->nodes.push_back(group.nodes[i]);
+      if (!group.switches.empty()) part->switches.push_back(group.switches[i]);
+      ++part->count;
+    }
+    if (parts.empty()) parts.push_back(group);  // hypothetical nodes have no names
+    groups.insert(groups.end(), parts.begin(), parts.end());
+  }
+  cluster.groups = std::move(groups);
+}
+
+}  // namespace sailor::slurm

@@ -1,0 +1,138 @@
+// What Slurm does not know about a cluster: prices, zones and links, how programs are started there, the environment
+// that its network wants, and what healthy nodes reach. From site files (slurm/sites/*.toml), read strictly. No Slurm
+// needed here.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "cluster/cluster.hpp"
+#include "cluster/gpu_catalogue.hpp"
+#include "core/error.hpp"
+#include "core/units.hpp"
+
+namespace sailor::slurm {
+
+/// Variables in the order of the file.
+using Variables = std::vector<std::pair<std::string, std::string>>;
+
+/// A way to bring the software to the nodes, with what it needs: "uenv", "extended-image".
+struct SoftwareEnvironment {
+  std::string name;
+  std::string title;                      ///< one line for people; may be empty
+  std::string image_option;               ///< of srun (never of sbatch), that takes the image: "--uenv"; empty: none
+  std::string mpi;                        ///< srun --mpi; empty: the site's
+  std::vector<std::string> srun_options;  ///< "--network=disable_rdzv_get"
+  Variables variables;                    ///< exported after the site's, which they replace
+};
+
+/// Cores first to last, both included.
+struct CoreRange {
+  int first = 0;
+  int last = 0;
+  bool operator==(const CoreRange&) const = default;
+};
+
+/// How the cores and the memory of a kind of node belong to its GPUs.
+struct NodeLayout {
+  std::string gpu;                ///< name in the catalogue
+  std::vector<CoreRange> cores;   ///< of each GPU, by its number on the node
+  std::vector<int> numa_nodes;    ///< of these cores, by the same number
+  std::vector<int> memory_nodes;  ///< NUMA nodes of host memory (numactl --membind); on GH200 the GPUs have others
+};
+
+/// How jobs are started.
+struct Launch {
+  std::string mpi = "pmix";                 ///< srun --mpi
+  bool exclusive_nodes = false;             ///< a job gets whole nodes anyway: ask for them
+  std::string constraint;                   ///< sbatch --constraint; empty: none
+  std::vector<std::string> sbatch_options;  ///< "--hint=nomultithread"
+  std::vector<std::string> srun_options;
+  Variables variables;      ///< exported in every job
+  std::string environment;  ///< name of the usual SoftwareEnvironment; empty: none
+};
+
+/// A price that Slurm does not know.
+struct NodePrice {
+  std::string gpu;     ///< name in the catalogue
+  UsdPerHour price{};  ///< of a whole node
+  int gpus_per_node = 1;
+};
+
+/// A zone, and which nodes belong to it.
+struct SiteZone {
+  Zone zone;
+  std::vector<std::string> nodes;  ///< patterns, in which * stands for anything
+};
+
+/// Above these the preflight warns; none: not known.
+struct SiteLimits {
+  std::optional<int> communicators_per_rank;
+  std::optional<int> communicators_per_job;
+};
+
+/// What a healthy node reaches; sailor-check compares. None: not compared.
+struct CheckThresholds {
+  // Least bus bandwidths (as nccl-tests count them)
+  std::optional<BytesPerSecond> all_reduce_between_nodes;
+  std::optional<BytesPerSecond> all_reduce_within_node;
+  std::optional<BytesPerSecond> all_reduce_all;  ///< over all ranks of the job
+  // Least bandwidths of one stream
+  std::optional<BytesPerSecond> send_between_nodes;
+  std::optional<BytesPerSecond> send_within_node;
+  // Most
+  std::optional<double> idle_temperature_celsius;
+  std::optional<double> used_memory_share;   ///< of a GPU that should be idle, 0 to 1
+  std::optional<double> slower_than_median;  ///< share by which a node or link may lag behind the others, 0 to 1
+};
+
+struct Site {
+  std::string name;                        ///< "alps-clariden"
+  std::string title;                       ///< one line for people
+  std::string origin;                      ///< the file
+  std::vector<std::string> cluster_names;  ///< ClusterName of slurm.conf, in which * stands for anything
+  std::vector<NodePrice> prices;
+  std::vector<SiteZone> zones;
+  std::vector<ZoneLink> links;
+  SiteLimits limits;
+  Launch launch;
+  std::vector<SoftwareEnvironment> environments;
+  std::vector<NodeLayout> layouts;
+  CheckThresholds check;
+
+  /// Null if there is none of this name.
+  [[nodiscard]] const SoftwareEnvironment* find_environment(std::string_view environment) const;
+  /// Null if nothing is known about the nodes with this GPU (a name of the catalogue).
+  [[nodiscard]] const NodeLayout* find_layout(std::string_view gpu) const;
+};
+
+/// Reads a site file. GPU names and aliases are looked up in the catalogue. Errors: not_found, io, invalid_input with
+/// file, line, column and reason.
+Result<Site> load_site(const std::filesystem::path& path, const GpuCatalogue& catalogue);
+Result<Site> parse_site(std::string_view text, std::string_view source_name, const GpuCatalogue& catalogue);
+
+/// The site file in `folder` that names the cluster (ClusterName; letters in either case), the one that says most of
+/// the name literally; generic.toml, which names none, when no file does, and when the name is empty. Errors:
+/// those of load_site(); invalid_input, when two files name it alike; not_found, when there is not even generic.toml.
+Result<Site> find_site(std::string_view cluster_name, const std::filesystem::path& folder,
+                       const GpuCatalogue& catalogue);
+
+/// The site of this name (the file's name without .toml), or the file of this path. Errors: not_found with the known
+/// names; those of load_site().
+Result<Site> named_site(const std::string& name, const std::filesystem::path& folder, const GpuCatalogue& catalogue);
+
+/// The environment that was asked for, by name; the site's usual one when `name` is empty, null when it has none.
+/// Errors: not_found, with the known names.
+Result<const SoftwareEnvironment*> choose_environment(const Site& site, std::string_view name);
+
+/// Site's variables, replaced and followed by the environment's (may be null).
+Variables variables_of(const Site& site, const SoftwareEnvironment* environment);
+
+/// Adds the site's prices, zones and links to a cluster that Slurm described. What the cluster has already stays.
+void add_site(const Site& site, Cluster& cluster);
+
+}  // namespace sailor::slurm

@@ -1,0 +1,347 @@
+#include "slurm/task_role.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <map>
+#include <numeric>
+
+#include "cluster/host_list.hpp"
+#include "core/text.hpp"
+#include "plan/node_placement.hpp"
+
+namespace sailor::slurm {
+
+namespace {
+
+using Kind = std::pair<std::string, std::string>;  // GPU type and zone
+
+std::optional<int> parse_number(std::string_view text) {
+  int number = 0;
+  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (problem != std::errc() || end != text.data() + text.size() || number < 0) return std::nullopt;
+  return number;
+}
+
+Result<std::string> variable(const Lookup& environment, const std::string& name) {
+  if (auto value = environment(name); value && !value->empty()) return *std::move(value);
+  return fail(ErrorCode::unavailable, fmt::format("this is no task of a Slurm job step: {} is not set", name),
+              "start it with srun");
+}
+
+Result<int> number_variable(const Lookup& environment, const std::string& name) {
+  const auto text = variable(environment, name);
+  if (!text) return fail(text.error());
+  if (const auto number = parse_number(*text)) return *number;
+  return fail(ErrorCode::invalid_input, fmt::format("{}='{}' is no number", name, *text));
+}
+
+/// "4(x2),2" -> {4, 4, 2}
+Result<std::vector<int>> expand_counts(std::string_view text) {
+  constexpr std::size_t most_nodes = 1'000'000;
+  std::vector<int> counts;
+  for (const std::string& part : split(text, ',')) {
+    const std::size_t open = part.find("(x");
+    const auto count = parse_number(std::string_view(part).substr(0, open));
+    std::optional<int> times = 1;
+    if (open != std::string::npos)
+      times = part.ends_with(')') ? parse_number(std::string_view(part).substr(open + 2, part.size() - open - 3))
+                                  : std::nullopt;
+    if (!count || !times || counts.size() + static_cast<std::size_t>(*times) > most_nodes)
+      return fail(ErrorCode::invalid_input, fmt::format("SLURM_STEP_TASKS_PER_NODE='{}' is not readable", text));
+    counts.insert(counts.end(), static_cast<std::size_t>(*times), *count);
+  }
+  return counts;
+}
+
+/// Numbers the components that take part in the step, and brings their nodes together.
+Result<void> find_components(Step& step, const Lookup& environment) {
+  const auto size = environment("SLURM_HET_SIZE");
+  const auto groups = size ? parse_number(*size) : std::optional(1);
+  if (!groups) return fail(ErrorCode::invalid_input, fmt::format("SLURM_HET_SIZE='{}' is no number", *size));
+  if (*groups < 2) return {};
+  std::map<std::string, int> component_of;
+  for (int group = 0; group < *groups; ++group) {
+    auto list = environment(fmt::format("SLURM_JOB_NODELIST_HET_GROUP_{}", group));
+    // The old name: `srun A : B` without an allocation of its own, in Slurm 22.05.
+    if (!list) list = environment(fmt::format("SLURM_JOB_NODELIST_PACK_GROUP_{}", group));
+    if (!list) continue;
+    const auto names = expand_host_list(*list);
+    if (!names) return fail(names.error(), fmt::format("SLURM_JOB_NODELIST_HET_GROUP_{}", group));
+    for (const std::string& name : *names) component_of.emplace(name, group);
+  }
+  for (StepNode& node : step.nodes) {
+    const auto found = component_of.find(node.name);
+    if (found == component_of.end())
+      return fail(
+          ErrorCode::invalid_input,
+          fmt::format("node {} of the step is in no component of the job (SLURM_JOB_NODELIST_HET_GROUP_*)", node.name));
+    node.component = found->second;
+  }
+  std::stable_sort(step.nodes.begin(), step.nodes.end(),
+                   [](const StepNode& a, const StepNode& b) { return a.component < b.component; });
+  int group = -1;
+  step.components = 0;
+  for (StepNode& node : step.nodes) {
+    if (node.component != group) ++step.components;
+    group = std::exchange(node.component, step.components - 1);
+  }
+  return {};
+}
+
+std::string name_of(const Kind& kind) {
+  return kind.second.empty() ? kind.first : fmt::format("{} in '{}'", kind.first, kind.second);
+}
+
+/// "gh1, gh2 and 61 more"
+std::string name_some(const std::vector<std::string>& names) {
+  constexpr std::size_t shown = 8;
+  if (names.size() <= shown + 1) return fmt::format("{}", fmt::join(names, ", "));
+  return fmt::format("{} and {} more", fmt::join(names.begin(), names.begin() + shown, ", "), names.size() - shown);
+}
+
+/// The device that slurm.conf gives to a node, in the catalogue's words; empty: not known.
+std::string device_name(const StepNode& node, const GpuCatalogue& gpus) {
+  if (node.gres_type.empty()) return {};
+  if (node.gres_type == "-") return gpus.cpu() == nullptr ? "" : gpus.cpu()->name;
+  const GpuType* type = gpus.find_gres(node.gres_type);
+  return type == nullptr ? node.gres_type : type->name;
+}
+
+/// The kind of every node when all GPU types are known and each is of one kind of the plan; nothing otherwise.
+std::optional<std::vector<std::size_t>> kinds_by_device(const Step& step, const std::vector<Kind>& kinds,
+                                                        const GpuCatalogue* gpus) {
+  if (gpus == nullptr) return std::nullopt;
+  std::vector<std::size_t> chosen;
+  for (const StepNode& node : step.nodes) {
+    const std::string device = device_name(node, *gpus);
+    const auto is_it = [&](const Kind& kind) { return kind.first == device; };
+    if (device.empty() || std::count_if(kinds.begin(), kinds.end(), is_it) != 1) return std::nullopt;
+    chosen.push_back(static_cast<std::size_t>(std::find_if(kinds.begin(), kinds.end(), is_it) - kinds.begin()));
+  }
+  return chosen;
+}
+
+/// Components belong to the kinds in their order: as many as hold the kind's ranks.
+Result<std::vector<std::size_t>> kinds_by_component(const Plan& plan, const Step& step,
+                                                    const std::vector<Kind>& kinds) {
+  std::vector<int> missing(kinds.size(), 0);  // ranks
+  for (const Pipeline& pipeline : plan.pipelines)
+    for (const Stage& stage : pipeline.stages)
+      missing[static_cast<std::size_t>(std::find(kinds.begin(), kinds.end(), Kind(stage.gpu, stage.zone)) -
+                                       kinds.begin())] += stage.tensor_parallel * pipeline.count;
+  std::vector<std::size_t> chosen;
+  std::size_t kind = 0;
+  for (std::size_t i = 0; i < step.nodes.size();) {
+    const int component = step.nodes[i].component;
+    while (kind + 1 < kinds.size() && missing[kind] == 0) ++kind;
+    int tasks = 0;
+    for (; i < step.nodes.size() && step.nodes[i].component == component; ++i) {
+      tasks += step.nodes[i].tasks;
+      chosen.push_back(kind);
+    }
+    missing[kind] -= tasks;
+    if (missing[kind] < 0)
+      return fail(ErrorCode::invalid_input,
+                  fmt::format("component {} of the job has {} tasks, {} more than the plan has ranks left for {}",
+                              component, tasks, -missing[kind], name_of(kinds[kind])),
+                  "sailor-submit writes a job script with the components in the order of the plan");
+  }
+  return chosen;
+}
+
+Result<std::vector<std::size_t>> kinds_of_nodes(const Plan& plan, const Step& step, const std::vector<Kind>& kinds,
+                                                const GpuCatalogue* gpus) {
+  if (kinds.size() == 1) return std::vector<std::size_t>(step.nodes.size(), 0);
+  if (auto by_device = kinds_by_device(step, kinds, gpus)) return *std::move(by_device);
+  if (step.components > 1) return kinds_by_component(plan, step, kinds);
+  std::vector<std::string> names;
+  for (const Kind& kind : kinds) names.push_back(name_of(kind));
+  return fail(ErrorCode::unavailable,
+              fmt::format("the plan has ranks on {}, and nothing says which nodes of this job are which",
+                          fmt::join(names, " and on ")),
+              "start it as a heterogeneous job, as sailor-submit does");
+}
+
+/// Nodes whose device is known and another than the plan's.
+Result<void> check_devices(const Step& step, const std::vector<Kind>& kinds, const std::vector<std::size_t>& kind_of,
+                           const GpuCatalogue& gpus) {
+  std::map<std::pair<std::string, std::string>, std::vector<std::string>> wrong;  // has, needs -> nodes
+  for (std::size_t i = 0; i < step.nodes.size(); ++i) {
+    const std::string has = device_name(step.nodes[i], gpus);
+    const std::string& needs = kinds[kind_of[i]].first;
+    const auto type = gpus.find(needs);
+    if (has.empty() || has == needs || !type || type->kind == DeviceKind::cpu) continue;  // any node has cores
+    wrong[{has, needs}].push_back(step.nodes[i].name);
+  }
+  if (wrong.empty()) return {};
+  std::string list;
+  for (const auto& [types, names] : wrong)
+    list += fmt::format("{}{} on {} {}, which {} {}", list.empty() ? "" : ", and ", types.second,
+                        names.size() == 1 ? "node" : "nodes", name_some(names), names.size() == 1 ? "has" : "have",
+                        types.first);
+  return fail(ErrorCode::invalid_input, "the plan needs " + list,
+              "ask for nodes of the plan's GPU type (--partition, --gres), or make a plan for these with sailor-plan");
+}
+
+bool runs_on_gpu(const std::string& device, const GpuCatalogue* gpus) {
+  if (gpus == nullptr) return !device.starts_with("cpu");
+  const auto type = gpus->find(device);
+  return type && type->kind == DeviceKind::gpu;
+}
+
+}  // namespace
+
+int Step::tasks() const {
+  return std::accumulate(nodes.begin(), nodes.end(), 0, [](int sum, const StepNode& node) { return sum + node.tasks; });
+}
+
+Result<Step> read_step(const Lookup& environment) {
+  const auto list = variable(environment, "SLURM_STEP_NODELIST");
+  if (!list) return fail(list.error());
+  const auto per_node = variable(environment, "SLURM_STEP_TASKS_PER_NODE");
+  if (!per_node) return fail(per_node.error());
+  const auto own_name = variable(environment, "SLURMD_NODENAME");
+  if (!own_name) return fail(own_name.error());
+  const auto local = number_variable(environment, "SLURM_LOCALID");
+  if (!local) return fail(local.error());
+  const auto names = expand_host_list(*list);
+  if (!names) return fail(names.error(), "SLURM_STEP_NODELIST");
+  const auto counts = expand_counts(*per_node);
+  if (!counts) return fail(counts.error());
+  if (names->size() != counts->size())
+    return fail(ErrorCode::invalid_input,
+                fmt::format("SLURM_STEP_NODELIST='{}' has {} nodes but SLURM_STEP_TASKS_PER_NODE='{}' has {}", *list,
+                            names->size(), *per_node, counts->size()));
+  Step step;
+  step.local_task = *local;
+  for (std::size_t i = 0; i < names->size(); ++i) step.nodes.push_back({.name = (*names)[i], .tasks = (*counts)[i]});
+  SAILOR_CHECK(find_components(step, environment));
+  const auto own =
+      std::find_if(step.nodes.begin(), step.nodes.end(), [&](const StepNode& node) { return node.name == *own_name; });
+  if (own == step.nodes.end())
+    return fail(ErrorCode::invalid_input,
+                fmt::format("SLURMD_NODENAME={} is not among the step's nodes {}", *own_name, *list));
+  step.own_node = static_cast<std::size_t>(own - step.nodes.begin());
+  if (*local >= own->tasks)
+    return fail(ErrorCode::invalid_input,
+                fmt::format("SLURM_LOCALID={} but node {} has {} tasks", *local, own->name, own->tasks));
+  return step;
+}
+
+Result<TaskRole> find_role(const Plan& plan, const Step& step, const GpuCatalogue* gpus) {
+  if (step.tasks() != plan.ranks())
+    return fail(ErrorCode::invalid_input,
+                fmt::format("the plan has {} but the job step has {}",
+                            plan.ranks() == 1 ? "1 rank" : fmt::format("{} ranks", plan.ranks()),
+                            step.tasks() == 1 ? "1 task" : fmt::format("{} tasks", step.tasks())),
+                fmt::format("start it with srun --ntasks={}, or make another plan", plan.ranks()));
+  const std::vector<Kind> kinds = kinds_of(plan);
+  const auto kind_of = kinds_of_nodes(plan, step, kinds, gpus);
+  if (!kind_of) return fail(kind_of.error());
+  if (gpus != nullptr) SAILOR_CHECK(check_devices(step, kinds, *kind_of, *gpus));
+  std::vector<PlacementNode> nodes;
+  for (std::size_t i = 0; i < step.nodes.size(); ++i) {
+    const auto& [gpu, zone] = kinds[(*kind_of)[i]];
+    nodes.push_back({.name = step.nodes[i].name,
+                     .gpu = gpu,
+                     .zones = {zone},
+                     .devices = step.nodes[i].tasks,
+                     .leaf_switch = step.nodes[i].leaf_switch});
+  }
+  const auto places = place_on_nodes(plan, nodes);
+  if (!places) return fail(places.error());
+  const RankPlace own{static_cast<int>(step.own_node), step.local_task};
+  const auto found = std::find(places->begin(), places->end(), own);
+  if (found == places->end())
+    return fail(ErrorCode::invalid_input,
+                fmt::format("node {} has more tasks than the plan has ranks for it", step.nodes[step.own_node].name));
+  const RankRole role = rank_roles(plan)[static_cast<std::size_t>(found - places->begin())];
+  const std::string& gpu = stage_of(plan, role).gpu;
+  return TaskRole{.role = role,
+                  .ranks = plan.ranks(),
+                  .local_rank = own.device,
+                  .local_ranks = step.nodes[step.own_node].tasks,
+                  .gpu = gpu,
+                  .on_gpu = runs_on_gpu(gpu, gpus)};
+}
+
+Result<std::vector<std::pair<std::string, std::string>>> role_environment(const TaskRole& task, const Plan& plan,
+                                                                          const std::filesystem::path& plan_path,
+                                                                          const Lookup& environment) {
+  std::vector<std::pair<std::string, std::string>> variables{
+      {"SAILOR_PLAN", plan_path.string()},
+      {"SAILOR_PLAN_FINGERPRINT", plan_fingerprint(plan)},
+      {"SAILOR_RANK", std::to_string(task.role.rank)},
+      {"SAILOR_RANKS", std::to_string(task.ranks)},
+      {"SAILOR_PIPELINE", std::to_string(task.role.pipeline)},
+      {"SAILOR_STAGE", std::to_string(task.role.stage)},
+      {"SAILOR_TENSOR_PARALLEL_INDEX", std::to_string(task.role.tensor_parallel_index)},
+      {"SAILOR_LOCAL_RANK", std::to_string(task.local_rank)},
+  };
+  const auto visible = environment("CUDA_VISIBLE_DEVICES");
+  if (!task.on_gpu || !visible) return variables;
+  const std::vector<std::string> devices = split(*visible, ',');
+  if (devices.size() == 1) return variables;  // Slurm has chosen (--gpus-per-task=1)
+  if (devices.size() < static_cast<std::size_t>(task.local_ranks))
+    return fail(ErrorCode::unavailable,
+                fmt::format("the task sees {} GPUs (CUDA_VISIBLE_DEVICES={}) for the {} ranks of its node",
+                            devices.size(), *visible, task.local_ranks),
+                fmt::format("ask for --gpus-per-node={}", task.local_ranks));
+  variables.emplace_back("CUDA_VISIBLE_DEVICES", devices[static_cast<std::size_t>(task.local_rank)]);
+  return variables;
+}
+
+std::vector<int> cores_of_task(const TaskRole& task, const std::vector<int>& allowed, const Lookup& environment) {
+  const auto ranks = static_cast<std::size_t>(std::max(task.local_ranks, 1));
+  if (ranks == 1 || allowed.size() < ranks) return allowed;
+  if (const auto bind = environment("SLURM_CPU_BIND"); bind && bind->find("none") != std::string::npos) return allowed;
+  if (const auto cores = environment("SLURM_CPUS_PER_TASK"))
+    if (const auto number = parse_number(*cores); number && allowed.size() <= static_cast<std::size_t>(*number))
+      return allowed;
+  const auto share = static_cast<std::ptrdiff_t>(allowed.size() / ranks);
+  const auto first = allowed.begin() + share * task.local_rank;
+  return {first, first + share};
+}
+
+std::vector<int> allowed_cores() {
+  // The kernel refuses sets smaller than its own.
+  for (int most = 1024; most <= 1 << 20; most *= 2) {
+    cpu_set_t* set = CPU_ALLOC(most);
+    if (set == nullptr) return {};
+    const std::size_t size = CPU_ALLOC_SIZE(most);
+    const bool known = ::sched_getaffinity(0, size, set) == 0;
+    const bool too_small = !known && errno == EINVAL;
+    std::vector<int> cores;
+    for (int core = 0; known && core < most; ++core)
+      if (CPU_ISSET_S(static_cast<std::size_t>(core), size, set)) cores.push_back(core);
+    CPU_FREE(set);
+    if (!too_small) return cores;
+  }
+  return {};
+}
+
+bool bind_to_cores(const std::vector<int>& cores) {
+  if (cores.empty()) return false;
+  const auto count = static_cast<std::size_t>(cores.back()) + 1;
+  cpu_set_t* set = CPU_ALLOC(count);
+  if (set == nullptr) return false;
+  const std::size_t size = CPU_ALLOC_SIZE(count);
+  CPU_ZERO_S(size, set);
+  for (const int core : cores) CPU_SET_S(static_cast<std::size_t>(core), size, set);
+  const bool done = ::sched_setaffinity(0, size, set) == 0;
+  CPU_FREE(set);
+  return done;
+}
+
+std::string describe(const TaskRole& task, const Step& step) {
+  return fmt::format("rank {} of {}: pipeline {}, stage {}, tensor-parallel index {}, {} {} of {}", task.role.rank,
+                     task.ranks, task.role.pipeline, task.role.stage, task.role.tensor_parallel_index, task.gpu,
+                     task.local_rank, step.nodes[step.own_node].name);
+}
+
+}  // namespace sailor::slurm

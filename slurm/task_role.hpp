@@ -1,0 +1,89 @@
+// What a task of a job step is in a plan: which rank, on which GPU and cores. Found without asking anyone, from the
+// task's environment and Slurm's configuration files on its node, so that every task comes to the same result; shared
+// by the SPANK plugin (inside slurmstepd) and sailor-launch. No libslurm here.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "cluster/gpu_catalogue.hpp"
+#include "core/error.hpp"
+#include "plan/plan.hpp"
+
+namespace sailor::slurm {
+
+/// The value of a variable of the task's environment; nothing if it is not set.
+using Lookup = std::function<std::optional<std::string>(const std::string& name)>;
+
+/// A node of the step. What is not known is empty.
+struct StepNode {
+  std::string name;
+  int tasks = 0;
+  int component = 0;        ///< of a heterogeneous job; 0 in others
+  std::string gres_type{};  ///< "gh200", as slurm.conf has it; "-": it has no GPU
+  std::string leaf_switch{};
+};
+
+/// A job step as one of its tasks sees it.
+struct Step {
+  std::vector<StepNode> nodes;  ///< components in order, in each as Slurm lists them
+  int components = 1;
+  std::size_t own_node = 0;  ///< of this task: an index into nodes
+  int local_task = 0;        ///< of the tasks of its node
+  [[nodiscard]] int tasks() const;
+};
+
+/// From SLURM_STEP_NODELIST, SLURM_STEP_TASKS_PER_NODE, SLURMD_NODENAME, SLURM_LOCALID, SLURM_HET_SIZE and
+/// SLURM_JOB_NODELIST_HET_GROUP_n. Errors: unavailable (not a task of a step), invalid_input (variables that do not
+/// agree).
+Result<Step> read_step(const Lookup& environment);
+
+/// slurm.conf: SLURM_CONF, or else where it usually is; nothing if there is none.
+std::optional<std::filesystem::path> configuration_file(const Lookup& environment);
+
+/// Fills in gres_type and leaf_switch from slurm.conf and the topology.conf beside it, where there is one (files that
+/// they include are read too). Errors: those of reading `slurm_conf`; what a file does not say stays empty.
+Result<void> add_node_facts(Step& step, const std::filesystem::path& slurm_conf);
+
+/// The place of a task in a plan.
+struct TaskRole {
+  RankRole role;
+  int ranks = 0;       ///< of the plan
+  int local_rank = 0;  ///< of the ranks of this node, in the order of the plan: also the number of its device
+  int local_ranks = 0;
+  std::string gpu;     ///< the plan's name of its device
+  bool on_gpu = true;  ///< and not on cores
+};
+
+/// Errors (invalid_input, unavailable), each naming the nodes and what to do: another number of tasks than ranks, nodes
+/// of other GPU types than the plan's, too few nodes, tensor-parallel groups that do not fit into the tasks of a node.
+/// `gpus` says which GRES type is which GPU; null: not compared.
+Result<TaskRole> find_role(const Plan& plan, const Step& step, const GpuCatalogue* gpus);
+
+/// What a task gets into its environment: SAILOR_PLAN, SAILOR_PLAN_FINGERPRINT, SAILOR_RANK, SAILOR_RANKS,
+/// SAILOR_PIPELINE, SAILOR_STAGE, SAILOR_TENSOR_PARALLEL_INDEX, SAILOR_LOCAL_RANK; of a GPU plan CUDA_VISIBLE_DEVICES,
+/// when the task sees more GPUs than its own. Errors: unavailable (it sees fewer GPUs than the node has ranks, and not
+/// just one).
+Result<std::vector<std::pair<std::string, std::string>>> role_environment(const TaskRole& task, const Plan& plan,
+                                                                          const std::filesystem::path& plan_path,
+                                                                          const Lookup& environment);
+
+/// The share of `allowed` cores that belongs to this task, all of equal size; all of `allowed` when Slurm has already
+/// given each task its own (it holds no more than SLURM_CPUS_PER_TASK), or has been told not to bind
+/// (SLURM_CPU_BIND=none), or there are fewer cores than ranks.
+std::vector<int> cores_of_task(const TaskRole& task, const std::vector<int>& allowed, const Lookup& environment);
+
+/// The cores that this process may run on, ascending; empty if the system does not say.
+std::vector<int> allowed_cores();
+/// Keeps this process to these cores; false if the system refuses.
+bool bind_to_cores(const std::vector<int>& cores);
+
+/// "rank 5 of 8: pipeline 1, stage 0, tensor-parallel index 1, GH200-96 1 of gh2"
+std::string describe(const TaskRole& task, const Step& step);
+
+}  // namespace sailor::slurm

@@ -1,0 +1,72 @@
+#include "spank_plugin/device_models.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <system_error>
+
+#include "core/files.hpp"
+#include "core/text.hpp"
+
+namespace sailor::spank {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::string_view blanks = " \t\r";
+
+/// The value of the line "Model:"; empty if there is none.
+std::string model_of(std::string_view information) {
+  constexpr std::string_view key = "Model:";
+  for (const std::string& line : split(information, '\n')) {
+    if (!std::string_view(line).starts_with(key)) continue;
+    const std::string_view value = std::string_view(line).substr(key.size());
+    const std::size_t first = value.find_first_not_of(blanks);
+    if (first == std::string_view::npos) return {};
+    return std::string(value.substr(first, value.find_last_not_of(blanks) - first + 1));
+  }
+  return {};
+}
+
+/// The GRES type that Slurm derives from a model when it asks the driver: "nvidia_gh200_120gb".
+std::string gres_type(const std::string& model) {
+  std::string type = to_lower(model);
+  std::replace(type.begin(), type.end(), ' ', '_');
+  return type;
+}
+
+}  // namespace
+
+std::vector<std::string> device_models(const fs::path& folder) {
+  constexpr std::size_t largest_file = 1 << 16;
+  std::vector<std::string> models;
+  std::error_code code;
+  for (fs::directory_iterator device(folder, code), end; !code && device != end; device.increment(code)) {
+    const auto information = read_text_file(device->path() / "information", largest_file);
+    if (!information) continue;
+    if (std::string model = model_of(*information); !model.empty()) models.push_back(std::move(model));
+  }
+  std::sort(models.begin(), models.end());
+  return models;
+}
+
+Result<void> check_models(const std::vector<std::string>& models, const std::string& gpu,
+                          const GpuCatalogue& catalogue) {
+  const auto planned = catalogue.find(gpu);
+  if (!planned || planned->kind == DeviceKind::cpu) return {};
+  std::string others;
+  for (const std::string& model : models) {
+    const GpuType* type = catalogue.find_gres(gres_type(model));
+    // A model that the catalogue does not know may be any.
+    if (type == nullptr || type->name == planned->name) return {};
+    if (others.find(model) == std::string::npos)
+      others += fmt::format("{}{} ({})", others.empty() ? "" : ", ", model, type->name);
+  }
+  if (others.empty()) return {};
+  return fail(ErrorCode::invalid_input,
+              fmt::format("its driver reports {}, but the plan has {} here", others, planned->name),
+              "exclude the node (--exclude), and tell its administrator if gres.conf says otherwise");
+}
+
+}  // namespace sailor::spank

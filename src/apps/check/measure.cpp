@@ -1,0 +1,223 @@
+#include "apps/check/measure.hpp"
+
+#include <time.h>  // NOLINT(modernize-deprecated-headers): clock_gettime is POSIX
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <map>
+#include <thread>
+
+#include "core/statistics.hpp"
+#include "preflight/gather_facts.hpp"
+#include "profiler/link_profiler.hpp"
+#include "runtime/process_memory.hpp"
+#include "runtime/tensor.hpp"
+
+namespace sailor::apps {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using preflight::JobSpeed;
+using preflight::LinkKind;
+using preflight::LinkSpeed;
+using preflight::RankSpeed;
+using runtime::Communicator;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+/// That all threads of this process had, together.
+double processor_seconds() {
+  timespec time{};
+  return ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time) == 0
+             ? static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec)
+             : 0.0;
+}
+
+struct Repeated {
+  double seconds = 0.0;      ///< median of one
+  double cpu_seconds = 0.0;  ///< mean of one, on one of the threads
+  double core_share = 1.0;
+};
+
+/// Does something over and over for `time`, at least three times, after once that does not count.
+Repeated repeat(Communicator& world, int threads, Seconds time, const std::function<void()>& once) {
+  constexpr std::size_t fewest = 3;
+  once();
+  world.idle_barrier();
+  const auto start = Clock::now();
+  const double cpu_start = processor_seconds();
+  std::vector<double> seconds;
+  while (seconds.size() < fewest || seconds_since(start) < time.value()) {
+    const auto begin = Clock::now();
+    once();
+    seconds.push_back(seconds_since(begin));
+  }
+  const double wall = seconds_since(start);
+  const double cpu = (processor_seconds() - cpu_start) / threads;
+  world.idle_barrier();
+  return {.seconds = quantile(seconds, 0.5),
+          .cpu_seconds = cpu / static_cast<double>(seconds.size()),
+          .core_share = std::min(1.0, cpu / wall)};
+}
+
+/// One group for every link, labelled with the nodes as if each were a zone: that makes their curves distinct.
+struct Links {
+  profiler::LinkPlan plan;
+  std::map<LinkKey, LinkSpeed> speeds;
+
+  void add(const std::string& from, const std::string& to, const LinkSpeed& speed, std::vector<int> ranks) {
+    const bool is_send = speed.kind == LinkKind::send;
+    const LinkKey key{
+        .from = {.gpu = {}, .zone = from, .ranks = 1},
+        .to = {.gpu = {}, .zone = to, .ranks = 1},
+        .scope = speed.kind == LinkKind::all_reduce_within_node ? LinkScope::intra_node : LinkScope::inter_node,
+        .operation = is_send ? LinkOperation::send_receive : LinkOperation::all_reduce,
+        .ranks = speed.ranks};
+    profiler::LinkSeries series{.key = key, .pairs = {}};
+    if (is_send) series.pairs = {speed.from < speed.to ? std::pair(0, 1) : std::pair(1, 0)};
+    std::sort(ranks.begin(), ranks.end());
+    plan.groups.push_back({.ranks = std::move(ranks), .series = {std::move(series)}});
+    speeds.emplace(key, speed);
+  }
+};
+
+Links links_of(const std::vector<std::string>& nodes, Bytes message) {
+  std::vector<std::string> names;
+  std::map<std::string, std::vector<int>> ranks_of;
+  for (std::size_t rank = 0; rank < nodes.size(); ++rank) {
+    if (!ranks_of.contains(nodes[rank])) names.push_back(nodes[rank]);
+    ranks_of[nodes[rank]].push_back(static_cast<int>(rank));
+  }
+  Links links;
+  links.plan.sizes = {static_cast<std::size_t>(message.value())};
+  const auto collective = [&](LinkKind kind, const std::string& label, const std::vector<int>& ranks) {
+    links.add(label, label,
+              {.kind = kind, .from = ranks.front(), .to = ranks.back(), .ranks = static_cast<int>(ranks.size())},
+              ranks);
+  };
+  const std::size_t count = names.size();
+  const auto send = [&](std::size_t from) {
+    const std::string& a = names[from];
+    const std::string& b = names[(from + 1) % count];
+    links.add(a, b, {.kind = LinkKind::send, .from = ranks_of[a].front(), .to = ranks_of[b].front()},
+              {ranks_of[a].front(), ranks_of[b].front()});
+  };
+  // Pairs that have no node in common stand side by side. Of an odd number the last one meets the first again.
+  if (count > 1)
+    for (const std::size_t parity : {0U, 1U})
+      for (std::size_t from = parity; from < count; from += 2) send(from);
+  std::vector<int> first_of_nodes;
+  for (const std::string& name : names) {
+    if (ranks_of[name].size() > 1) collective(LinkKind::all_reduce_within_node, "within " + name, ranks_of[name]);
+    first_of_nodes.push_back(ranks_of[name].front());
+  }
+  std::sort(first_of_nodes.begin(), first_of_nodes.end());
+  if (count > 1) collective(LinkKind::all_reduce_between_nodes, "between nodes", first_of_nodes);
+  if (count > 1 && nodes.size() > count) {
+    std::vector<int> all(nodes.size());
+    for (std::size_t rank = 0; rank < all.size(); ++rank) all[rank] = static_cast<int>(rank);
+    collective(LinkKind::all_reduce_all, "all ranks", all);
+  }
+  return links;
+}
+
+}  // namespace
+
+std::optional<double> measure_load(Communicator& world) {
+  constexpr auto settle = std::chrono::milliseconds(50);
+  constexpr auto window = std::chrono::milliseconds(250);
+  world.idle_barrier();
+  std::this_thread::sleep_for(settle);
+  std::optional<double> least;  // something that comes and goes is no load
+  for (int i = 0; i < 2; ++i) {
+    const auto start = Clock::now();
+    const auto before = preflight::processor_time();
+    std::this_thread::sleep_for(window);
+    const auto after = preflight::processor_time();
+    if (!before || !after) break;
+    const double busy = (*after - *before).value() / seconds_since(start);
+    least = std::min(least.value_or(busy), busy);
+  }
+  world.idle_barrier();
+  return least;
+}
+
+RankSpeed measure_rank(Communicator& world, runtime::Device& device, int threads, Seconds time) {
+  constexpr std::int64_t side = 512;  // fills the processor, and takes some milliseconds on a core
+  constexpr double largest_copy = 64.0 * 1024 * 1024;
+  constexpr double smallest_copy = 1024.0 * 1024;
+  RankSpeed speed;
+  {
+    runtime::Tensor a(device, {side, side});
+    runtime::Tensor b(device, {side, side});
+    runtime::Tensor c(device, {side, side});
+    device.zero(a.data(), a.bytes());
+    device.zero(b.data(), b.bytes());
+    const Repeated products = repeat(world, threads, time * 0.5, [&] {
+      device.matmul({.m = side, .n = side, .k = side}, a.floats(), b.floats(), c.floats());
+      device.synchronize();
+    });
+    const double flop = 2.0 * side * side * side;
+    speed.flop_per_s = flop / products.seconds;
+    speed.flop_per_cpu_s = flop / products.cpu_seconds;
+    speed.core_share = products.core_share;
+  }
+  const Bytes available = runtime::available_memory();
+  constexpr double share = 1.0 / 64;
+  const double bytes = available.value() > 0.0
+                           ? std::clamp(available.value() * share / world.size(), smallest_copy, largest_copy)
+                           : smallest_copy;
+  const auto floats = static_cast<std::int64_t>(world.min(bytes)) / 4;
+  runtime::Tensor from(device, {floats});
+  runtime::Tensor to(device, {floats});
+  device.zero(from.data(), from.bytes());
+  const Repeated copies = repeat(world, threads, time * 0.5, [&] {
+    device.copy(to.data(), from.data(), from.bytes());
+    device.synchronize();
+  });
+  const double moved = 2.0 * static_cast<double>(from.bytes());  // read and written
+  speed.bytes_per_s = moved / copies.seconds;
+  speed.bytes_per_cpu_s = moved / (copies.cpu_seconds * threads);  // one thread copies
+  return speed;
+}
+
+JobSpeed measure_links(Communicator& world, runtime::Device& device, const std::vector<std::string>& nodes,
+                       Bytes message, Seconds time) {
+  JobSpeed speed;
+  if (world.size() < 2) {
+    speed.unknown.push_back({"links", "there is one rank only"});
+    return speed;
+  }
+  const Links links = links_of(nodes, message);
+  const profiler::LinkSettings settings{
+      .rank = {}, .samples = 10, .warm_up = 1, .time_budget = time, .narrow_enough = 0.05, .groups_at_once = true};
+  const profiler::MeasuredLinks measured =
+      profiler::measure_links(links.plan, settings, device, world, [](std::size_t, std::size_t) {});
+  for (const LinkMeasurement& row : measured.links) {
+    LinkSpeed link = links.speeds.at(row.key);
+    link.message = row.message;
+    // Each rank of a ring sends and receives so much of the array (nccl-tests: bus bandwidth).
+    const double factor = link.kind == LinkKind::send ? 1.0 : 2.0 * (link.ranks - 1) / link.ranks;
+    link.bandwidth = factor * (row.message / row.time.median);
+    speed.links.push_back(link);
+  }
+  return speed;
+}
+
+RankSpeed better(const RankSpeed& one, const RankSpeed& other) {
+  return {.flop_per_s = std::max(one.flop_per_s, other.flop_per_s),
+          .flop_per_cpu_s = std::max(one.flop_per_cpu_s, other.flop_per_cpu_s),
+          .bytes_per_s = std::max(one.bytes_per_s, other.bytes_per_s),
+          .bytes_per_cpu_s = std::max(one.bytes_per_cpu_s, other.bytes_per_cpu_s),
+          .core_share = std::max(one.core_share, other.core_share)};
+}
+
+JobSpeed better(JobSpeed one, const JobSpeed& other) {
+  for (std::size_t i = 0; i < std::min(one.links.size(), other.links.size()); ++i)
+    one.links[i].bandwidth = std::max(one.links[i].bandwidth, other.links[i].bandwidth);
+  return one;
+}
+
+}  // namespace sailor::apps

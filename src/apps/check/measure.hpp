@@ -1,0 +1,30 @@
+// What sailor-check measures on an allocation: how fast ranks compute and links carry, in seconds. Collective.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/units.hpp"
+#include "preflight/node_check.hpp"
+#include "preflight/rank_facts.hpp"
+#include "runtime/communicator.hpp"
+#include "runtime/device.hpp"
+
+namespace sailor::apps {
+
+/// Cores of this rank's node that are busy while all ranks sleep: half a second. Nothing where the system does not say.
+std::optional<double> measure_load(runtime::Communicator& world);
+
+/// Matrix products and copies of all ranks at once, for half of `time` each.
+preflight::RankSpeed measure_rank(runtime::Communicator& world, runtime::Device& device, int threads, Seconds time);
+
+/// Sends around the ring of nodes (disjoint pairs at once) and all-reduces; on rank 0, nothing elsewhere. `nodes` are
+/// those of all ranks, by rank.
+preflight::JobSpeed measure_links(runtime::Communicator& world, runtime::Device& device,
+                                  const std::vector<std::string>& nodes, Bytes message, Seconds time);
+
+/// The better of two measurements.
+preflight::RankSpeed better(const preflight::RankSpeed& one, const preflight::RankSpeed& other);
+preflight::JobSpeed better(preflight::JobSpeed one, const preflight::JobSpeed& other);
+
+}  // namespace sailor::apps

@@ -1,0 +1,144 @@
+#include "apps/check/watch.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <set>
+
+#include "core/log.hpp"
+#include "preflight/gather_facts.hpp"
+
+namespace sailor::apps {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using runtime::MessageKind;
+
+std::chrono::duration<double> duration(Seconds time) { return std::chrono::duration<double>(time.value()); }
+
+/// How long ranks that are alive have to report: they broke off at about the same time.
+Seconds grace(Seconds timeout) { return Seconds(std::clamp(timeout.value() / 2.0, 3.0, 15.0)); }
+
+[[noreturn]] void end_process(const std::string& message) {
+  if (!message.empty()) say(message + "\n");
+  std::_Exit(1);
+}
+
+}  // namespace
+
+Watch::Watch(runtime::Communicator& world, Seconds timeout) : world_(world), timeout_(timeout) {
+  thread_ = std::thread([this] { run(); });
+}
+
+Watch::~Watch() {
+  {
+    const std::lock_guard lock(mutex_);
+    ended_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void Watch::enter(const std::string& what, Seconds expected) {
+  const std::lock_guard lock(mutex_);
+  step_ = what;
+  expected_ = expected;
+  ++steps_;
+  changed_.notify_all();
+}
+
+void Watch::run() {
+  std::unique_lock lock(mutex_);
+  while (!ended_) {
+    const int step = steps_;
+    const auto next = [&] { return ended_ || steps_ != step; };
+    if (changed_.wait_for(lock, duration(timeout_ + expected_), next)) continue;
+    world_.interrupt();
+    // name_missing_ranks() enters a step of its own, and ends the process in it.
+    if (!changed_.wait_for(lock, duration(grace(timeout_)), next))
+      end_process(
+          fmt::format("sailor-check: error: rank {} on {} hangs while {}", world_.rank(), world_.host(), step_));
+  }
+}
+
+void Watch::name_missing_ranks(const std::vector<std::string>& nodes) {
+  std::string step;
+  {
+    const std::lock_guard lock(mutex_);
+    step = step_;
+  }
+  const double waited = (timeout_ + expected_).value();
+  enter("reporting to rank 0", Seconds(1e6));
+  world_.resume();
+  const auto deadline = Clock::now() + duration(grace(timeout_));
+  const auto pause = [] { std::this_thread::sleep_for(std::chrono::milliseconds(5)); };
+  int sign_of_life = 1;
+  if (world_.rank() != 0) {
+    const auto report = world_.send_later(&sign_of_life, sizeof(sign_of_life), 0, MessageKind::link_test);
+    // Rank 0 ends the job; if it is rank 0 that hangs, nobody does.
+    while (Clock::now() < deadline + duration(grace(timeout_))) {
+      (void)report->test();
+      pause();
+    }
+    end_process(fmt::format("sailor-check: error: rank {} on {}: rank 0 has died or hangs while {}", world_.rank(),
+                            world_.host(), step));
+  }
+  std::vector<int> signs(static_cast<std::size_t>(world_.size()));
+  std::vector<std::unique_ptr<runtime::Request>> reports;
+  for (int rank = 1; rank < world_.size(); ++rank)
+    reports.push_back(
+        world_.receive_later(&signs[static_cast<std::size_t>(rank)], sizeof(int), rank, MessageKind::link_test));
+  std::vector<int> missing;
+  do {
+    missing.clear();
+    for (std::size_t i = 0; i < reports.size(); ++i)
+      if (reports[i] != nullptr) {
+        if (reports[i]->test())
+          reports[i].reset();
+        else
+          missing.push_back(static_cast<int>(i) + 1);
+      }
+    pause();
+  } while (!missing.empty() && Clock::now() < deadline);
+  if (missing.empty())
+    world_.abort(fmt::format("{} took more than {:g} s, though all ranks are alive; raise --timeout", step, waited));
+  std::vector<std::string> names;
+  std::vector<std::string> exclude;
+  for (const int rank : missing) {
+    const auto index = static_cast<std::size_t>(rank);
+    const std::string node = index < nodes.size() ? nodes[index] : "";
+    names.push_back(node.empty() ? std::to_string(rank) : fmt::format("{} ({})", rank, node));
+    if (!node.empty() && std::find(exclude.begin(), exclude.end(), node) == exclude.end()) exclude.push_back(node);
+  }
+  if (!exclude.empty() && exclude.size() < std::set<std::string>(nodes.begin(), nodes.end()).size()) {
+    fmt::print("--exclude={}\n", fmt::join(exclude, ","));
+    std::fflush(stdout);
+  }
+  world_.abort(fmt::format("no sign of life from rank{} {} for {:g} s while {}: died, or hangs",
+                           missing.size() == 1 ? "" : "s", fmt::join(names, ", "), waited, step));
+  std::_Exit(1);
+}
+
+Deadline::Deadline(Seconds timeout, std::string message) {
+  thread_ = std::thread([this, timeout, message = std::move(message)] {
+    std::unique_lock lock(mutex_);
+    if (!changed_.wait_for(lock, duration(timeout), [this] { return ended_; })) end_process(message);
+  });
+}
+
+Deadline::~Deadline() {
+  {
+    const std::lock_guard lock(mutex_);
+    ended_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+}  // namespace sailor::apps

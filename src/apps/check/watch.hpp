@@ -1,0 +1,63 @@
+// Finds out which rank has died or hangs, for programs in which all ranks go from step to step together.
+//
+// A thread watches the clock. When a step takes too long it breaks off what this rank waits for
+// (runtime::Interrupted), on all ranks that are alive: they then report to rank 0, which names those that do not.
+#pragma once
+
+#include <condition_variable>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/units.hpp"
+#include "runtime/communicator.hpp"
+
+namespace sailor::apps {
+
+class Watch {
+ public:
+  /// A step may take `timeout` more than is expected of it.
+  Watch(runtime::Communicator& world, Seconds timeout);
+  ~Watch();
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
+
+  /// All ranks do so at about the same time. `what` goes on "while ...".
+  void enter(const std::string& what, Seconds expected = Seconds(0.0));
+
+  /// After Interrupted, on every rank that got it. Rank 0 says who does not answer and ends the job; `nodes` are those
+  /// of the ranks as far as it knows them.
+  [[noreturn]] void name_missing_ranks(const std::vector<std::string>& nodes);
+
+ private:
+  void run();
+
+  runtime::Communicator& world_;
+  Seconds timeout_;
+  std::mutex mutex_;  // of what follows
+  std::condition_variable changed_;
+  std::string step_;
+  Seconds expected_{};
+  int steps_ = 0;
+  bool ended_ = false;
+  std::thread thread_;
+};
+
+/// While it exists, this process is ended after `timeout` with the message (empty: without one): for calls that know no
+/// deadline and cannot be broken off.
+class Deadline {
+ public:
+  Deadline(Seconds timeout, std::string message);
+  ~Deadline();
+  Deadline(const Deadline&) = delete;
+  Deadline& operator=(const Deadline&) = delete;
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool ended_ = false;
+  std::thread thread_;
+};
+
+}  // namespace sailor::apps

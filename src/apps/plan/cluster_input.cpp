@@ -1,0 +1,69 @@
+#include "apps/plan/cluster_input.hpp"
+
+#include <fmt/format.h>
+
+#include "apps/inputs.hpp"
+#include "apps/plan/command_line.hpp"
+#include "core/log.hpp"
+#include "preflight/preflight.hpp"
+#include "preflight/system.hpp"
+#include "slurm/cluster_reader.hpp"
+
+namespace sailor::apps {
+
+Result<std::optional<ClusterInput>> read_cluster_input(const Options& options, const Environment& environment,
+                                                       const GpuCatalogue& gpus) {
+  ClusterInput input;
+  if (options.has("cluster")) {
+    auto cluster = load_cluster(options.text("cluster"), gpus);
+    if (!cluster) return fail(cluster.error());
+    input.cluster = *std::move(cluster);
+  } else if (options.has("partition")) {
+    auto reading = ask_slurm_alone(environment, gpus);
+    if (!reading) return fail(reading.error());
+    input.cluster = std::move(reading->cluster);
+    input.facts = std::move(reading->facts);
+    input.left_out = std::move(reading->warnings);
+    input.live = true;
+  } else {
+    return std::nullopt;
+  }
+  auto site = read_site(options, environment, gpus, input.cluster.name);
+  if (!site) return fail(site.error());
+  input.site = *std::move(site);
+  // What a cluster file says of prices and zones is all there is to say, unless a site is named.
+  if (input.live || options.has("site")) slurm::add_site(input.site, input.cluster);
+  return std::optional<ClusterInput>(std::move(input));
+}
+
+Result<void> check_live_partitions(const ClusterInput& input, const Options& options) {
+  if (!input.live) return {};
+  for (const std::string& warning : input.left_out) spdlog::warn("{}", warning);
+  const preflight::Identity identity = preflight::current_identity();
+  for (const std::string& name : partitions_of(options)) {
+    const bool any_state = availability_of(options) == Availability::all;
+    auto partition =
+        any_state ? slurm::known_partition(input.cluster, name) : slurm::require_partition(input.cluster, name);
+    if (!partition) return fail(partition.error());
+    if (const std::string problem = slurm::partition_problem(*partition); !problem.empty()) spdlog::warn("{}", problem);
+    // Which account a job will be charged to, one need not know yet.
+    if (!options.has("account")) partition->allowed_accounts.clear();
+    const std::string problem =
+        preflight::access_problem(*partition, identity, options.text("account"), options.text("qos"));
+    if (!problem.empty()) spdlog::warn("{}", problem);
+  }
+  return {};
+}
+
+Cluster searched_part(const Cluster& cluster, const planner::Request& request) {
+  Cluster part = cluster;
+  part.groups = cluster.usable(request.partitions, request.availability);
+  for (NodeGroup& group : part.groups) {
+    group.state = NodeState::idle;
+    group.state_reason.clear();
+    group.gpus_free = 0;
+  }
+  return part.groups.empty() ? cluster : part;
+}
+
+}  // namespace sailor::apps

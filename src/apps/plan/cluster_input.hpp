@@ -1,0 +1,39 @@
+// The cluster as sailor-plan uses it: read from Slurm or a file, with its site file, cut down to what may be planned
+// for.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "apps/options.hpp"
+#include "cluster/cluster.hpp"
+#include "core/error.hpp"
+#include "planner/request.hpp"
+#include "slurm/node_records.hpp"
+#include "slurm/site.hpp"
+
+namespace sailor::apps {
+
+struct ClusterInput {
+  Cluster cluster;  ///< all of it
+  slurm::Site site;
+  bool live = false;  ///< read from Slurm, so that `facts` count and it can be asked more
+  slurm::ControllerFacts facts;
+  std::vector<std::string> left_out;  ///< nodes that nothing can be planned for
+};
+
+/// By --cluster or --partition; nothing when neither is given. Whether the partitions are there and up is not looked at
+/// here.
+Result<std::optional<ClusterInput>> read_cluster_input(const Options& options, const Environment& environment,
+                                                       const GpuCatalogue& gpus);
+
+/// Refuses partitions of a live cluster that are not there, or not up unless the plan is for all that exists, and warns
+/// of what was left out and of partitions that are closed to this user.
+Result<void> check_live_partitions(const ClusterInput& input, const Options& options);
+
+/// The nodes that plans are searched on, as if they were free: the part that partitions and availability leave. Where
+/// they leave nothing, the whole cluster, for the planner to say so.
+Cluster searched_part(const Cluster& cluster, const planner::Request& request);
+
+}  // namespace sailor::apps

@@ -1,0 +1,214 @@
+#include "apps/plan/preflight_command.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <chrono>
+#include <cmath>
+
+#include "apps/inputs.hpp"
+#include "apps/simulate/plan_input.hpp"
+#include "plan/node_placement.hpp"
+#include "preflight/system.hpp"
+#include "profile/store.hpp"
+#include "simulator/simulator.hpp"
+#include "slurm/words.hpp"
+
+namespace sailor::apps {
+
+using nlohmann::ordered_json;
+
+namespace {
+
+constexpr Seconds command_deadline{15};  // of sacctmgr and srun
+
+/// Seconds since 1970 of "2026-11-21T05:57:21.250Z"; nothing when it cannot be read.
+std::optional<double> unix_time(std::string_view date) {
+  std::array<int, 6> parts{};
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const auto [end, problem] = std::from_chars(date.data(), date.data() + date.size(), parts[i]);
+    if (problem != std::errc()) return std::nullopt;
+    date.remove_prefix(static_cast<std::size_t>(end - date.data()));
+    if (!date.empty()) date.remove_prefix(1);
+    if (i == 2 && date.empty()) break;  // a day alone
+  }
+  const std::chrono::year_month_day day{std::chrono::year(parts[0]),
+                                        std::chrono::month(static_cast<unsigned>(parts[1])),
+                                        std::chrono::day(static_cast<unsigned>(parts[2]))};
+  if (!day.ok()) return std::nullopt;
+  const auto days = std::chrono::sys_days(day).time_since_epoch().count();
+  return 86400.0 * static_cast<double>(days) + 3600.0 * parts[3] + 60.0 * parts[4] + parts[5];
+}
+
+Result<preflight::Job> job_of(const Options& options, const PreflightInput& input) {
+  preflight::Job job{.partitions = partitions_of(options),
+                     .account = options.text("account"),
+                     .qos = options.text("qos"),
+                     .time = std::nullopt,
+                     .iterations = std::nullopt,
+                     .data = options.text("data"),
+                     .checkpoints = options.text("checkpoints"),
+                     .mpi = options.text("mpi"),
+                     .memory_margin = options.number("memory-margin")};
+  if (options.has("time")) {
+    const auto time = slurm::parse_time_limit(options.text("time"));
+    if (!time) return fail(ErrorCode::usage, "--time: " + time.error().what, time.error().hint);
+    job.time = *time;
+  }
+  if (options.has("iterations")) job.iterations = options.number("iterations");
+  if (options.has("tokens") && input.plan != nullptr)
+    job.iterations = std::ceil(options.number("tokens") /
+                               (static_cast<double>(input.plan->job.global_batch) * input.plan->job.sequence_length));
+  if (job.mpi.empty()) {
+    const auto usual = slurm::choose_environment(input.cluster.site, "");
+    if (!usual) return fail(usual.error());
+    job.mpi = *usual != nullptr && !(*usual)->mpi.empty() ? (*usual)->mpi : input.cluster.site.launch.mpi;
+  }
+  return job;
+}
+
+/// Everything that has to be asked of somebody.
+preflight::Answers ask(const PreflightInput& input, const preflight::Job& job, const Environment& environment) {
+  preflight::Answers answers{.now_unix_s = preflight::now_unix_s(),
+                             .identity = preflight::current_identity(),
+                             .accounting = std::nullopt,
+                             .starts = {},
+                             .mpi_types = std::nullopt,
+                             .data = std::nullopt,
+                             .checkpoints = std::nullopt,
+                             .profile = input.profile,
+                             .memory_headroom = input.memory_headroom};
+  if (!job.data.empty()) answers.data = preflight::data_facts(job.data);
+  if (!job.checkpoints.empty()) answers.checkpoints = preflight::checkpoint_facts(job.checkpoints);
+  if (!input.cluster.live) return answers;
+  answers.mpi_types = preflight::mpi_types(command_deadline);
+  if (input.cluster.facts.accounting)
+    answers.accounting = slurm::read_accounting(answers.identity.user, input.cluster.cluster.name, command_deadline);
+  if (input.plan == nullptr) return answers;
+  const auto configured = environment.find("SLURM_CONF");
+  const slurm::SlurmEnvironment slurm{.configuration = configured == environment.end() ? "" : configured->second};
+  for (const Availability availability : {Availability::up, Availability::all})
+    if (const auto needs = preflight::needs_of(*input.plan, input.cluster.cluster, job.partitions, availability)) {
+      answers.starts = preflight::ask_starts(*needs, job, input.cluster.site, input.gpus, slurm);
+      break;
+    }
+  return answers;
+}
+
+/// Predicts the plan anew where a profile is there: what the plan's file says may be older than its last edit.
+void predict(const Options& options, const Environment& environment, const Profile& profile, const Model& model,
+             const GpuCatalogue& gpus, const Cluster& cluster, Plan& plan, PreflightInput& input) {
+  const std::string name =
+      options.given("framework") || plan.origin.framework.empty() ? options.text("framework") : plan.origin.framework;
+  const auto framework = simulator::find_framework(name, frameworks_folder(environment));
+  if (!framework) return;
+  const auto prediction = simulator::simulate(plan, {.model = model,
+                                                     .profile = profile,
+                                                     .gpus = gpus,
+                                                     .framework = *framework,
+                                                     .cluster = &cluster,
+                                                     .measured_only = options.flag("measured-only")});
+  if (!prediction) return;
+  plan.prediction = simulator::summary(*prediction);
+  plan.prediction_is_stale = false;
+  for (const simulator::StagePrediction& stage : prediction->stages)
+    if (stage.capacity) {
+      const double free = 1.0 - stage.memory.total() / *stage.capacity;
+      input.memory_headroom = std::min(input.memory_headroom.value_or(free), free);
+    }
+}
+
+}  // namespace
+
+std::vector<preflight::ProfileFacts> profile_facts(const Profile& profile, const Plan& plan) {
+  const ProfileData& data = profile.data();
+  const auto now = static_cast<double>(preflight::now_unix_s());
+  std::vector<preflight::ProfileFacts> all;
+  for (const auto& [gpu, zone] : kinds_of(plan)) {
+    if (std::any_of(all.begin(), all.end(), [&, &name = gpu](const auto& known) { return known.gpu == name; }))
+      continue;
+    preflight::ProfileFacts facts{.gpu = gpu, .measured = false, .published = false, .age_days = std::nullopt};
+    for (const LayerTime& row : data.layer_times) {
+      if (row.key.model != plan.job.model || row.key.gpu != gpu) continue;
+      const Provenance& provenance = data.sessions[static_cast<std::size_t>(row.session)].provenance;
+      if (!provenance.source.empty()) {
+        facts.published = true;
+        continue;
+      }
+      facts.measured = true;
+      if (const auto date = unix_time(provenance.date)) {
+        const double age = (now - *date) / 86400.0;
+        facts.age_days = std::min(facts.age_days.value_or(age), age);
+      }
+    }
+    all.push_back(std::move(facts));
+  }
+  return all;
+}
+
+Result<std::vector<preflight::Check>> check_job(const Options& options, const Environment& environment,
+                                                const PreflightInput& input) {
+  const auto job = job_of(options, input);
+  if (!job) return fail(job.error());
+  const preflight::Answers answers = ask(input, *job, environment);
+  return preflight::run_checks({.job = *job,
+                                .cluster = input.cluster.cluster,
+                                .gpus = input.gpus,
+                                .site = input.cluster.site,
+                                .facts = input.cluster.facts,
+                                .left_out = input.cluster.left_out,
+                                .answers = answers,
+                                .plan = input.plan,
+                                .model = input.model,
+                                .no_plan = input.no_plan});
+}
+
+ordered_json preflight_to_json(const std::vector<preflight::Check>& checks) {
+  ordered_json rows = ordered_json::array();
+  for (const preflight::Check& check : checks)
+    rows.push_back({{"name", check.name},
+                    {"outcome", preflight::to_string(check.outcome)},
+                    {"what", check.what},
+                    {"remedy", check.remedy}});
+  return {{"outcome", preflight::to_string(preflight::worst(checks))}, {"checks", std::move(rows)}};
+}
+
+Result<int> preflight_of_plan(const Options& options, const Environment& environment) {
+  const std::string& path = options.positional("PLAN").front();
+  const auto gpus = GpuCatalogue::load(gpus_file(options, environment));
+  if (!gpus) return fail(gpus.error());
+  auto plan = load_plan(path);
+  if (!plan) return fail(plan.error());
+  const auto model = find_model(plan->job.model, models_folder(options, environment));
+  if (!model) return fail(model.error(), path);
+  if (auto good = check_plan(*plan, *model); !good) return fail(good.error(), path);
+  use_catalogue_names(*plan, *gpus);
+  const auto cluster = read_cluster_input(options, environment, *gpus);
+  if (!cluster) return fail(cluster.error());
+  PreflightInput input{.cluster = **cluster, .gpus = *gpus, .plan = &*plan, .model = &*model};
+  const std::string store = options.has("profile") ? options.text("profile") : plan->origin.profile_store;
+  if (!store.empty()) {
+    auto data = load_profile(find_store(store, environment));
+    if (data) {
+      const Profile profile(*std::move(data));
+      input.profile = profile_facts(profile, *plan);
+      predict(options, environment, profile, *model, *gpus, (*cluster)->cluster, *plan, input);
+    } else {
+      input.profile = Result<std::vector<preflight::ProfileFacts>>(fail(data.error()));
+    }
+  }
+  const auto checks = check_job(options, environment, input);
+  if (!checks) return fail(checks.error());
+  if (options.text("format") == "json") {
+    ordered_json json = preflight_to_json(*checks);
+    json["plan"] = path;
+    fmt::print("{}\n", json.dump(2));
+  } else {
+    fmt::print("{}: {}\n\n{}", path, describe(*plan), preflight::report(*checks));
+  }
+  return preflight::exit_status(preflight::worst(*checks));
+}
+
+}  // namespace sailor::apps

@@ -1,0 +1,330 @@
+// sailor-check: are the nodes of this allocation fit to train on? One process per rank, started by srun before
+// training. Every rank finds out about itself, all measure together, rank 0 judges and prints. Exit status 5: a node
+// must be excluded, or the job cannot run like this.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+
+#include "apps/check/measure.hpp"
+#include "apps/check/watch.hpp"
+#include "apps/options.hpp"
+#include "cluster/gpu_catalogue.hpp"
+#include "core/log.hpp"
+#include "plan/plan.hpp"
+#include "preflight/gather_facts.hpp"
+#include "preflight/node_check.hpp"
+#include "profiler/pooling.hpp"
+#include "runtime/cpu/cpu_device.hpp"
+#include "runtime/cpu/host_cpu.hpp"
+#include "runtime/mpi/mpi_session.hpp"
+#include "slurm/site.hpp"
+#include "slurm/task_role.hpp"
+
+namespace sailor::apps {
+
+namespace {
+
+using preflight::Outcome;
+using preflight::RankFacts;
+using runtime::Communicator;
+using runtime::MpiSession;
+
+CommandLine command_line() {
+  return {
+      .program = "sailor-check",
+      .purpose = "says whether every node of an allocation is fit to train on; start one process per rank with srun",
+      .options = {{.name = "plan",
+                   .value_name = "FILE",
+                   .help = "compare GPUs and memory with this plan (plan.toml); must be readable on the nodes"},
+                  {.name = "site",
+                   .value_name = "NAME",
+                   .help = "site file with what healthy nodes reach: a name of its folder, or a file (*.toml) "
+                           "[default: the one that names the cluster]"},
+                  {.name = "software",
+                   .value_name = "NAME",
+                   .help = "software environment of the site file whose variables must be set [default: the site's "
+                           "usual one]"},
+                  {.name = "slower-than-median",
+                   .type = OptionType::number,
+                   .value_name = "SHARE",
+                   .help = "by how much a rank or link may lag behind the median of those alike, 0 to 1 [default: the "
+                           "site's]",
+                   .minimum = 0,
+                   .maximum = 1},
+                  {.name = "skip",
+                   .value_name = "CHECK",
+                   .help = fmt::format("leave out these checks: {}", fmt::join(preflight::check_names(), ", ")),
+                   .repeatable = true,
+                   .choices = preflight::check_names()},
+                  {.name = "strict", .type = OptionType::flag, .help = "fail for warnings too (exit status 5)"},
+                  {.name = "format",
+                   .value_name = "FORMAT",
+                   .help = "how to write the result to stdout; json has all that was found out",
+                   .default_value = "table",
+                   .choices = {"table", "json"}},
+                  {.name = "time-budget",
+                   .type = OptionType::number,
+                   .value_name = "SECONDS",
+                   .help = "time to measure for, seconds; what looks slow is measured again in as much",
+                   .default_value = "6",
+                   .minimum = 0.01,
+                   .maximum = 3600},
+                  {.name = "message",
+                   .type = OptionType::integer,
+                   .value_name = "BYTES",
+                   .help = "size of messages and of arrays that are summed, bytes",
+                   .default_value = "16777216",
+                   .minimum = 1024,
+                   .maximum = 1 << 30},
+                  {.name = "timeout",
+                   .type = OptionType::number,
+                   .value_name = "SECONDS",
+                   .help = "name the ranks that give no sign of life for so long",
+                   .default_value = "60",
+                   .minimum = 0.1,
+                   .maximum = 86400},
+                  shared::gpus_file()},
+      .examples = {{"srun --mpi=pmix -N 2 --ntasks-per-node=1 sailor-check --skip load", "are the nodes fit?"},
+                   {"srun --mpi=pmix -n 2 sailor-check --plan plan.toml --skip load",
+                    "and are they what a plan needs?"},
+                   {"srun --mpi=pmix -n 2 sailor-check --skip load --format json >check.json", "for another program"}},
+      .notes =
+          "Measured are matrix products and copies of every rank, messages around the ring of nodes, and all-reduces\n"
+          "within nodes, between them and over all ranks, on CPU cores from host memory. The last line of the table\n"
+          "is the option with which sbatch and srun leave out the nodes that failed: --exclude=gh3,gh7.\n"
+          "Exit status: 0 fit, 4 warnings only, 5 a node must be excluded or the job cannot run like this; 1 the\n"
+          "check could not be made (a rank that died or hangs is named), 2 wrong usage.",
+      .one_per_rank = true};
+}
+
+std::string value_of(const Environment& environment, const std::string& name) {
+  const auto found = environment.find(name);
+  return found == environment.end() ? "" : found->second;
+}
+
+/// What all ranks read alike.
+struct Inputs {
+  GpuCatalogue gpus;
+  slurm::Site site;
+  slurm::Variables variables;
+  std::optional<Plan> plan;
+};
+
+Result<Inputs> read_inputs(const Options& options, const Environment& environment) {
+  Inputs inputs;
+  auto gpus = GpuCatalogue::load(gpus_file(options, environment));
+  if (!gpus) return fail(gpus.error());
+  inputs.gpus = *std::move(gpus);
+  const std::string folder = sites_folder(environment);
+  auto site = options.has("site") ? slurm::named_site(options.text("site"), folder, inputs.gpus)
+                                  : slurm::find_site(value_of(environment, "SLURM_CLUSTER_NAME"), folder, inputs.gpus);
+  if (!site) return fail(site.error());
+  inputs.site = *std::move(site);
+  if (options.has("slower-than-median")) inputs.site.check.slower_than_median = options.number("slower-than-median");
+  const auto software = slurm::choose_environment(inputs.site, options.text("software"));
+  if (!software) return fail(software.error());
+  inputs.variables = slurm::variables_of(inputs.site, *software);
+  if (!options.has("plan")) return inputs;
+  const std::string path = options.text("plan");
+  auto plan = load_plan(path);
+  if (!plan) return fail(plan.error());
+  SAILOR_CHECK(check_plan(*plan));
+  inputs.plan = *std::move(plan);
+  return inputs;
+}
+
+/// What the plan wants of this task. A node of another type than the plan's is a finding about this node: the role is
+/// then sought without a look at the types.
+void add_role(const Inputs& inputs, const Environment& environment, RankFacts& facts) {
+  const slurm::Lookup lookup = [&](const std::string& name) -> std::optional<std::string> {
+    const auto found = environment.find(name);
+    return found == environment.end() ? std::nullopt : std::optional(found->second);
+  };
+  auto step = slurm::read_step(lookup);
+  if (!step) {
+    if (inputs.plan) facts.plan_problem = step.error().message();
+    return;
+  }
+  if (const auto configuration = slurm::configuration_file(lookup))
+    if (auto known = slurm::add_node_facts(*step, *configuration); !known)
+      facts.unknown.push_back({"gpu-type", known.error().message()});
+  facts.gres_type = step->nodes[step->own_node].gres_type;
+  facts.local_rank = step->local_task;
+  if (!inputs.plan) return;
+  auto task = slurm::find_role(*inputs.plan, *step, &inputs.gpus);
+  if (!task) {
+    const Error first = task.error();
+    task = slurm::find_role(*inputs.plan, *step, nullptr);
+    if (!task) {
+      facts.plan_problem = first.message();
+      return;
+    }
+  }
+  const auto type = inputs.gpus.find(task->gpu);
+  facts.local_rank = task->local_rank;
+  facts.planned = {.gpu = type ? type->name : task->gpu,
+                   .on_gpu = type ? type->kind == DeviceKind::gpu : task->on_gpu,
+                   .pipeline = task->role.pipeline,
+                   .stage = task->role.stage,
+                   .tensor_parallel_index = task->role.tensor_parallel_index,
+                   .memory = std::nullopt};
+  if (inputs.plan->prediction)
+    facts.planned->memory = inputs.plan->prediction->peak_memory;
+  else
+    facts.unknown.push_back({"memory", "against the plan: it was not simulated, so it says nothing of memory"});
+}
+
+RankFacts facts_of_this_rank(const Inputs& inputs, const Environment& environment, const Communicator& world) {
+  RankFacts facts =
+      preflight::gather_facts({.environment = environment,
+                               .variables = inputs.variables,
+                               .versions = {{"sailor", std::string(version())}, {"MPI", MpiSession::version()}}});
+  facts.rank = world.rank();
+  facts.host = world.host();
+  facts.node = value_of(environment, "SLURMD_NODENAME");
+  if (facts.node.empty()) facts.node = facts.host;
+  add_role(inputs, environment, facts);
+  return facts;
+}
+
+/// The facts of all ranks, on rank 0.
+Result<std::vector<RankFacts>> gather(Communicator& world, const RankFacts& facts) {
+  std::vector<RankFacts> all;
+  for (const std::string& text : world.gather(preflight::to_json_text(facts))) {
+    auto read = preflight::rank_facts_from_json(text);
+    if (!read) return fail(read.error(), fmt::format("rank {}", all.size()));
+    all.push_back(*std::move(read));
+  }
+  return all;
+}
+
+/// The check from the first question to the verdict.
+class Check {
+ public:
+  Check(const Options& options, const Environment& environment, Communicator& world)
+      : options_(options), environment_(environment), world_(world), watch_(world, Seconds(options.number("timeout"))) {
+    for (const std::string& name : options.texts("skip")) skip_.insert(name);
+  }
+
+  /// The exit status, the same on all ranks. Errors are agreed on.
+  Result<int> run() {
+    try {
+      return run_steps();
+    } catch (const runtime::Interrupted&) {
+      watch_.name_missing_ranks(nodes_);
+    }
+  }
+
+ private:
+  Result<int> run_steps() {
+    watch_.enter("saying who it is");
+    const std::string node = value_of(environment_, "SLURMD_NODENAME");
+    nodes_ = profiler::all_texts(world_, node.empty() ? world_.host() : node);
+    watch_.enter("reading the plan and the site file");
+    auto inputs = read_inputs(options_, environment_);
+    SAILOR_CHECK(runtime::agree(world_, inputs ? Result<void>() : fail(inputs.error())));
+
+    watch_.enter("looking at its node and GPU");
+    if (!skip_.contains("load")) load_ = measure_load(world_);
+    RankFacts facts = facts_of_this_rank(*inputs, environment_, world_);
+    facts.busy_cores = load_;
+    measure(facts);
+    watch_.enter("sending what it found out to rank 0");
+    auto all = gather(world_, facts);
+    SAILOR_CHECK(runtime::agree(world_, all ? Result<void>() : fail(all.error())));
+    const preflight::Allocation allocation{
+        .ranks = *all, .speed = speed_, .site = inputs->site, .gpus = inputs->gpus, .skip = skip_};
+    // By chance a rank is late once, not twice.
+    const bool again = world_.max(world_.rank() == 0 && preflight::looks_slow(allocation) ? 1.0 : 0.0) > 0.0;
+    if (again) {
+      measure(facts);
+      watch_.enter("sending what it measured to rank 0");
+      all = gather(world_, facts);
+      SAILOR_CHECK(runtime::agree(world_, all ? Result<void>() : fail(all.error())));
+    }
+    int status = 0;
+    if (world_.rank() == 0) status = print(allocation);
+    return static_cast<int>(world_.max(status));
+  }
+
+  /// Adds the better of this measurement and those before.
+  void measure(RankFacts& facts) {
+    const Seconds budget(options_.number("time-budget"));
+    const int threads = runtime::cpu::compute_threads();
+    if (device_ == nullptr) device_ = runtime::make_cpu_device(threads);
+    const auto throttles = preflight::thermal_throttles(facts.cores);
+    if (!skip_.contains("speed")) {
+      watch_.enter("multiplying matrices", budget);
+      const preflight::RankSpeed speed = measure_rank(world_, *device_, threads, budget * 0.3);
+      facts.speed = facts.speed ? better(*facts.speed, speed) : speed;
+    }
+    if (!skip_.contains("links")) {
+      watch_.enter("exchanging messages with other ranks", budget);
+      const Bytes message(static_cast<double>(options_.integer("message")));
+      const preflight::JobSpeed speed = measure_links(world_, *device_, nodes_, message, budget * 0.7);
+      speed_ = speed_.links.empty() ? speed : better(std::move(speed_), speed);
+    }
+    if (const auto after = preflight::thermal_throttles(facts.cores); after && throttles)
+      facts.throttles_while_measuring = facts.throttles_while_measuring.value_or(0) + *after - *throttles;
+  }
+
+  int print(const preflight::Allocation& allocation) const {
+    const preflight::Verdict verdict = preflight::judge(allocation);
+    fmt::print("{}", options_.text("format") == "json" ? preflight::report_json(verdict, allocation)
+                                                       : preflight::report(verdict, allocation));
+    Outcome outcome = verdict.outcome();
+    if (options_.flag("strict") && outcome == Outcome::warn) outcome = Outcome::fail;
+    return preflight::exit_status(outcome);
+  }
+
+  const Options& options_;
+  const Environment& environment_;
+  Communicator& world_;
+  Watch watch_;
+  std::set<std::string, std::less<>> skip_;
+  std::vector<std::string> nodes_;  // by rank
+  std::optional<double> load_;
+  std::unique_ptr<runtime::Device> device_;
+  preflight::JobSpeed speed_;
+};
+
+Result<std::unique_ptr<MpiSession>> start_mpi(const Options& options, const Environment& environment) {
+  const double timeout = options.number("timeout");
+  const std::string task = value_of(environment, "SLURM_PROCID");
+  const Deadline deadline(Seconds(timeout), task.empty() || task == "0"
+                                                ? fmt::format("sailor-check: error: MPI did not start within {:g} s: a "
+                                                              "task did not get there; srun shows which with --label",
+                                                              timeout)
+                                                : "");
+  // The watch is to notice first.
+  return MpiSession::start({.program = "sailor-check", .timeout = Seconds(1e6), .idle_waits = false}, environment);
+}
+
+Result<int> run(const Options& options, const Environment& environment) {
+  auto session = start_mpi(options, environment);
+  if (!session) {
+    if (runtime::is_reported_elsewhere(session.error())) std::exit(exit_status(session.error().code));
+    return fail(session.error());
+  }
+  Communicator& world = (*session)->world();
+  Result<int> status = 0;
+  try {
+    status = Check(options, environment, world).run();
+  } catch (const std::exception& error) {
+    world.abort(error.what());  // the others wait for this rank
+  }
+  session->reset();
+  if (!status && runtime::is_reported_elsewhere(status.error())) std::exit(exit_status(status.error().code));
+  return status;
+}
+
+}  // namespace
+
+}  // namespace sailor::apps
+
+int main(int argc, char** argv) {
+  return sailor::apps::run_program(argc, argv, sailor::apps::command_line(), sailor::apps::run);
+}

@@ -1,0 +1,286 @@
+#include "plan/node_placement.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <set>
+
+#include "plan/placement.hpp"
+
+namespace sailor {
+
+namespace {
+
+using Kind = std::pair<std::string, std::string>;  // GPU type and zone
+
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+/// The digits at the front, leading zeros aside.
+std::string_view take_number(std::string_view& text) {
+  std::size_t end = 0;
+  while (end < text.size() && is_digit(text[end])) ++end;
+  std::string_view digits = text.substr(0, end);
+  text.remove_prefix(end);
+  while (digits.size() > 1 && digits.front() == '0') digits.remove_prefix(1);
+  return digits;
+}
+
+bool serves(const PlacementNode& node, const Kind& kind) {
+  return node.gpu == kind.first &&
+         (kind.second.empty() || std::find(node.zones.begin(), node.zones.end(), kind.second) != node.zones.end());
+}
+
+/// A tensor-parallel group: of a stage of a copy of a pipeline.
+struct Group {
+  int size = 0;
+  int pipeline = 0;      // copies counted
+  std::size_t slot = 0;  // of its pool
+};
+
+/// The nodes of a kind, larger ones first.
+struct Pool {
+  Kind kind;
+  std::vector<int> nodes;           // indices of the caller's nodes
+  std::vector<std::size_t> groups;  // of the plan, in its order
+  std::vector<int> real;            // by slot: the node that takes the place of nodes[slot], which is as large
+};
+
+std::string name_of(const Kind& kind) {
+  return kind.second.empty() ? kind.first : fmt::format("{} in '{}'", kind.first, kind.second);
+}
+
+tl::unexpected<Error> too_few(const Pool& pool, const std::vector<Group>& groups,
+                              std::span<const PlacementNode> nodes) {
+  int needed = 0;
+  int largest = 0;
+  for (const std::size_t group : pool.groups) {
+    needed += groups[group].size;
+    largest = std::max(largest, groups[group].size);
+  }
+  std::map<int, int, std::greater<>> sizes;
+  int there = 0;
+  for (const int node : pool.nodes) {
+    const int devices = nodes[static_cast<std::size_t>(node)].devices;
+    ++sizes[devices];
+    there += devices;
+  }
+  std::string list;
+  for (const auto& [devices, count] : sizes)
+    list += fmt::format("{}{} {} with {}", list.empty() ? "" : ", ", count, count == 1 ? "node" : "nodes", devices);
+  const std::string have = sizes.empty() ? "there is none" : fmt::format("there are {} ({})", there, list);
+  const bool room = there >= needed;
+  return fail(ErrorCode::unavailable,
+              room ? fmt::format("the plan's {} {} do not fit onto the nodes: a tensor-parallel group, of up to {}, "
+                                 "stays on one, and {}",
+                                 needed, name_of(pool.kind), largest, have)
+                   : fmt::format("the plan needs {} {}, {}", needed, name_of(pool.kind), have),
+              "take more nodes, or make another plan");
+}
+
+/// First fit over larger nodes first: what nodes_of_stages() does, and the simulator assumes.
+bool first_fit(const Pool& pool, std::vector<Group>& groups, std::span<const PlacementNode> nodes) {
+  std::vector<int> room;
+  // Nodes up to this one have less room than any group needs.
+  const int least =
+      std::accumulate(pool.groups.begin(), pool.groups.end(), std::numeric_limits<int>::max(),
+                      [&](int smallest, std::size_t group) { return std::min(smallest, groups[group].size); });
+  std::size_t first_open = 0;
+  for (const std::size_t index : pool.groups) {
+    Group& group = groups[index];
+    while (first_open < room.size() && room[first_open] < least) ++first_open;
+    std::size_t slot = first_open;
+    while (slot < room.size() && room[slot] < group.size) ++slot;
+    if (slot == room.size()) {
+      if (slot == pool.nodes.size()) return false;
+      room.push_back(nodes[static_cast<std::size_t>(pool.nodes[slot])].devices);
+      if (room.back() < group.size) return false;
+    }
+    room[slot] -= group.size;
+    group.slot = slot;
+  }
+  return true;
+}
+
+/// Larger groups first, each where least room is left over: fills nodes that hold just as many ranks as there are.
+bool best_fit(const Pool& pool, std::vector<Group>& groups, std::span<const PlacementNode> nodes) {
+  std::set<std::pair<int, std::size_t>> room;  // and slot
+  for (std::size_t slot = 0; slot < pool.nodes.size(); ++slot)
+    room.emplace(nodes[static_cast<std::size_t>(pool.nodes[slot])].devices, slot);
+  std::vector<std::size_t> order = pool.groups;
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return groups[a].size > groups[b].size; });
+  for (const std::size_t index : order) {
+    const auto found = room.lower_bound({groups[index].size, 0});
+    if (found == room.end()) return false;
+    const auto [left, slot] = *found;
+    room.erase(found);
+    if (left > groups[index].size) room.emplace(left - groups[index].size, slot);
+    groups[index].slot = slot;
+  }
+  return true;
+}
+
+/// Nodes of one size by leaf switch, both in natural order.
+class BySwitch {
+ public:
+  void add(int node, const std::string& leaf_switch) {
+    if (leaves_.empty() || leaves_.back().name != leaf_switch) leaves_.push_back({leaf_switch, {}, 0});
+    leaves_.back().nodes.push_back(node);
+  }
+  /// `count` nodes: of the switch `near` if it has so many, else of the first that has, else of those that have most.
+  std::vector<int> take(std::size_t count, std::string& near) {
+    std::vector<int> taken;
+    while (taken.size() < count) {
+      const std::size_t wanted = count - taken.size();
+      Leaf* chosen = nullptr;
+      for (Leaf& leaf : leaves_) {
+        if (leaf.left() >= wanted && leaf.name == near) {
+          chosen = &leaf;
+          break;
+        }
+        if (leaf.left() == 0) continue;
+        if (chosen == nullptr || (chosen->left() < wanted && leaf.left() > chosen->left())) chosen = &leaf;
+      }
+      near = chosen->name;
+      for (std::size_t i = std::min(wanted, chosen->left()); i > 0; --i) taken.push_back(chosen->nodes[chosen->next++]);
+    }
+    return taken;
+  }
+
+ private:
+  struct Leaf {
+    std::string name;
+    std::vector<int> nodes;
+    std::size_t next;
+    [[nodiscard]] std::size_t left() const { return nodes.size() - next; }
+  };
+  std::vector<Leaf> leaves_;
+};
+
+/// Chooses among nodes of one size by their switches: those that a pipeline is the first to use are taken together.
+void choose_nodes(Pool& pool, const std::vector<Group>& groups, std::span<const PlacementNode> nodes,
+                  std::vector<std::string>& switch_of_pipeline) {
+  std::map<int, BySwitch> by_size;
+  for (const int node : pool.nodes) {
+    const PlacementNode& one = nodes[static_cast<std::size_t>(node)];
+    by_size[one.devices].add(node, one.leaf_switch);
+  }
+  pool.real.assign(pool.nodes.size(), -1);
+  for (std::size_t i = 0; i < pool.groups.size();) {
+    const int pipeline = groups[pool.groups[i]].pipeline;
+    std::map<int, std::vector<std::size_t>> fresh;  // slots by size
+    for (; i < pool.groups.size() && groups[pool.groups[i]].pipeline == pipeline; ++i) {
+      const std::size_t slot = groups[pool.groups[i]].slot;
+      if (pool.real[slot] >= 0) continue;
+      pool.real[slot] = pool.nodes[slot];  // in use; which one is settled below
+      fresh[nodes[static_cast<std::size_t>(pool.nodes[slot])].devices].push_back(slot);
+    }
+    for (const auto& [size, slots] : fresh) {
+      const auto taken = by_size.at(size).take(slots.size(), switch_of_pipeline[static_cast<std::size_t>(pipeline)]);
+      for (std::size_t k = 0; k < slots.size(); ++k) pool.real[slots[k]] = taken[k];
+    }
+  }
+}
+
+/// The pools in the order of kinds_of(), and which of them each group comes from.
+struct Pools {
+  std::vector<Pool> pools;
+  std::vector<Group> groups;
+  std::vector<std::size_t> pool_of_group;
+};
+
+Pools gather(const Plan& plan, std::span<const PlacementNode> nodes) {
+  Pools all;
+  std::map<Kind, std::size_t> index;
+  for (const Kind& kind : kinds_of(plan)) {
+    index.emplace(kind, all.pools.size());
+    all.pools.push_back({kind, {}, {}, {}});
+  }
+  // A node that can serve several kinds is left to the last resort of each.
+  std::vector<int> order(nodes.size());
+  std::vector<int> kinds(nodes.size(), 0);
+  std::iota(order.begin(), order.end(), 0);
+  for (std::size_t i = 0; i < nodes.size(); ++i)
+    for (const Pool& pool : all.pools) kinds[i] += serves(nodes[i], pool.kind) ? 1 : 0;
+  std::sort(order.begin(), order.end(), [&](int x, int y) {
+    const auto a = static_cast<std::size_t>(x);
+    const auto b = static_cast<std::size_t>(y);
+    if (nodes[a].devices != nodes[b].devices) return nodes[a].devices > nodes[b].devices;
+    if (kinds[a] != kinds[b]) return kinds[a] < kinds[b];
+    if (nodes[a].leaf_switch != nodes[b].leaf_switch) return natural_less(nodes[a].leaf_switch, nodes[b].leaf_switch);
+    return natural_less(nodes[a].name, nodes[b].name);
+  });
+  for (Pool& pool : all.pools)
+    for (const int node : order)
+      if (serves(nodes[static_cast<std::size_t>(node)], pool.kind)) pool.nodes.push_back(node);
+  int pipeline_index = 0;
+  for (const Pipeline& pipeline : plan.pipelines)
+    for (int copy = 0; copy < pipeline.count; ++copy, ++pipeline_index)
+      for (const Stage& stage : pipeline.stages) {
+        const std::size_t pool = index.at(Kind(stage.gpu, stage.zone));
+        all.pools[pool].groups.push_back(all.groups.size());
+        all.pool_of_group.push_back(pool);
+        all.groups.push_back({stage.tensor_parallel, pipeline_index, 0});
+      }
+  return all;
+}
+
+}  // namespace
+
+bool natural_less(std::string_view a, std::string_view b) {
+  std::string_view x = a;
+  std::string_view y = b;
+  while (!x.empty() && !y.empty()) {
+    if (is_digit(x.front()) && is_digit(y.front())) {
+      const std::string_view first = take_number(x);
+      const std::string_view second = take_number(y);
+      if (first.size() != second.size()) return first.size() < second.size();
+      if (first != second) return first < second;
+    } else if (x.front() != y.front()) {
+      return x.front() < y.front();
+    } else {
+      x.remove_prefix(1);
+      y.remove_prefix(1);
+    }
+  }
+  if (x.empty() != y.empty()) return x.empty();
+  return a < b;  // "n1" and "n01"
+}
+
+std::vector<std::pair<std::string, std::string>> kinds_of(const Plan& plan) {
+  std::vector<Kind> kinds;
+  for (const Pipeline& pipeline : plan.pipelines)
+    for (const Stage& stage : pipeline.stages) {
+      Kind kind(stage.gpu, stage.zone);
+      if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) kinds.push_back(std::move(kind));
+    }
+  return kinds;
+}
+
+Result<std::vector<RankPlace>> place_on_nodes(const Plan& plan, std::span<const PlacementNode> nodes) {
+  Pools all = gather(plan, nodes);
+  std::vector<std::string> switch_of_pipeline(static_cast<std::size_t>(plan.data_parallel()));
+  std::vector<bool> taken(nodes.size(), false);
+  for (Pool& pool : all.pools) {
+    std::erase_if(pool.nodes, [&](int node) { return taken[static_cast<std::size_t>(node)]; });
+    if (!first_fit(pool, all.groups, nodes) && !best_fit(pool, all.groups, nodes))
+      return too_few(pool, all.groups, nodes);
+    choose_nodes(pool, all.groups, nodes, switch_of_pipeline);
+    for (const int node : pool.real)
+      if (node >= 0) taken[static_cast<std::size_t>(node)] = true;
+  }
+  std::vector<int> devices_used(nodes.size(), 0);
+  std::vector<RankPlace> places;
+  places.reserve(static_cast<std::size_t>(plan.ranks()));
+  for (std::size_t i = 0; i < all.groups.size(); ++i) {
+    const int node = all.pools[all.pool_of_group[i]].real[all.groups[i].slot];
+    for (int rank = 0; rank < all.groups[i].size; ++rank)
+      places.push_back({node, devices_used[static_cast<std::size_t>(node)]++});
+  }
+  return places;
+}
+
+}  // namespace sailor

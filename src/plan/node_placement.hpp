@@ -1,0 +1,42 @@
+// Which of the nodes that are really there each rank of a plan runs on.
+//
+// Tensor-parallel groups stay on one node, several may share one. Where switches are known the nodes of a pipeline are
+// taken from one switch, if one has room for them. The result does not depend on the order of the nodes.
+#pragma once
+
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/error.hpp"
+#include "plan/plan.hpp"
+
+namespace sailor {
+
+/// A node that ranks can go to.
+struct PlacementNode {
+  std::string name;                  ///< unique
+  std::string gpu;                   ///< name in the GPU catalogue
+  std::vector<std::string> zones{};  ///< zones and partitions it belongs to: what Stage::zone may name
+  int devices = 0;                   ///< that ranks can have
+  std::string leaf_switch{};         ///< empty: not known
+};
+
+/// The place of a rank.
+struct RankPlace {
+  int node = 0;    ///< index into the nodes
+  int device = 0;  ///< of that node; the ranks of a node have 0, 1, ... in the order of the plan
+  bool operator==(const RankPlace&) const = default;
+};
+
+/// By rank. Errors: unavailable, with how many nodes of what size are missing.
+Result<std::vector<RankPlace>> place_on_nodes(const Plan& plan, std::span<const PlacementNode> nodes);
+
+/// The kinds of device in a plan, GPU type and zone, in the order in which its ranks first use them.
+std::vector<std::pair<std::string, std::string>> kinds_of(const Plan& plan);
+
+/// The place of a name among others: by its letters, numbers in it by their value ("node9" before "node10").
+bool natural_less(std::string_view a, std::string_view b);
+
+}  // namespace sailor

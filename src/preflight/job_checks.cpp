@@ -1,0 +1,567 @@
+// Checks of a job against what Slurm allows and the site knows: partitions, accounts, limits, time, reservations.
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <ctime>
+#include <set>
+
+#include "core/terminal.hpp"
+#include "core/text.hpp"
+#include "preflight/communicators.hpp"
+#include "preflight/preflight.hpp"
+#include "slurm/cluster_reader.hpp"
+#include "slurm/words.hpp"
+
+namespace sailor::preflight {
+
+namespace {
+
+constexpr double old_profile_days = 365.0;
+constexpr double least_time_to_spare = 0.1;   // share of the limit
+constexpr double bytes_of_checkpoint = 12.0;  // per parameter: weight and two moments in fp32
+constexpr std::int64_t year_s = 366LL * 24 * 3600;
+
+std::string list(const std::vector<std::string>& names) {
+  return names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "));
+}
+
+bool contains(const std::vector<std::string>& names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+/// "2026-11-25 08:00", local time.
+std::string clock_text(std::int64_t unix_s) {
+  const std::time_t time = unix_s;
+  std::tm local{};
+  if (::localtime_r(&time, &local) == nullptr) return std::to_string(unix_s);
+  return fmt::format("{:%Y-%m-%d %H:%M}", local);
+}
+
+std::string duration_text(std::int64_t seconds) {
+  return slurm::format_time_limit(Seconds(static_cast<double>(std::max<std::int64_t>(seconds, 1))));
+}
+
+/// Time that the job gets: what it asks for, else the shortest that its partitions give. Nothing: no limit.
+std::optional<Seconds> time_of(const Subject& subject) {
+  if (subject.job.time) return subject.job.time;
+  std::optional<Seconds> shortest;
+  for (const std::string& name : subject.job.partitions) {
+    const Partition* partition = subject.cluster.find_partition(name);
+    if (partition == nullptr) continue;
+    const std::optional<Seconds> given = partition->default_time ? partition->default_time : partition->time_limit;
+    if (given) shortest = std::min(shortest.value_or(*given), *given);
+  }
+  return shortest;
+}
+
+const slurm::Accounting* accounting_of(const Subject& subject) {
+  return subject.answers.accounting && *subject.answers.accounting ? &**subject.answers.accounting : nullptr;
+}
+
+std::string account_of(const Subject& subject) {
+  if (!subject.job.account.empty()) return subject.job.account;
+  const slurm::Accounting* accounting = accounting_of(subject);
+  return accounting == nullptr ? "" : accounting->default_account;
+}
+
+/// The QOS of the job: asked for, the association's, Slurm's.
+std::string qos_of(const Subject& subject, const slurm::Association* association) {
+  if (!subject.job.qos.empty()) return subject.job.qos;
+  return association == nullptr ? "" : association->default_qos;
+}
+
+Result<std::vector<Need>> needs_of_all(const Subject& subject) {
+  return needs_of(*subject.plan, subject.cluster, subject.job.partitions, Availability::all);
+}
+
+/// What a job takes of what limits count.
+struct Amount {
+  int nodes = 0;
+  int gpus = 0;
+  int cpus = 0;
+};
+Amount amount_of(const std::vector<Need>& needs, const GpuCatalogue& gpus) {
+  Amount amount;
+  for (const Need& need : needs) {
+    const auto type = gpus.find(need.gpu);
+    amount.nodes += need.nodes;
+    if (type && type->kind == DeviceKind::gpu) amount.gpus += need.nodes * need.devices_per_node;
+    amount.cpus += need.nodes * need.most_ranks * need.cpus_per_device;
+  }
+  return amount;
+}
+
+void add_over(std::vector<Check>& checks, bool enforced, std::string what, std::string remedy) {
+  checks.push_back({.name = "limits",
+                    .outcome = enforced ? Outcome::fail : Outcome::warn,
+                    .what = std::move(what),
+                    .remedy = std::move(remedy)});
+}
+
+/// Limits of accounts and QOS against the job.
+void compare(std::vector<Check>& checks, bool enforced, const std::string& whose, const slurm::ResourceLimits& limits,
+             const Amount& amount, const std::optional<Seconds>& time) {
+  const auto over = [&](const std::optional<int>& most, int wanted, std::string_view noun, const char* remedy) {
+    if (most && wanted > *most)
+      add_over(checks, enforced, fmt::format("the job takes {} {}, {} allows {}", wanted, noun, whose, *most), remedy);
+  };
+  over(limits.nodes, amount.nodes, "nodes", "plan with a smaller --max-nodes, or use another QOS or account");
+  over(limits.gpus, amount.gpus, "GPUs", "plan with a smaller --max-gpus, or use another QOS or account");
+  over(limits.cpus, amount.cpus, "CPUs", "take fewer cores per rank, or use another QOS or account");
+  if (limits.time && time && *time > *limits.time)
+    add_over(checks, enforced,
+             fmt::format("time {} is over the {} of {}", slurm::format_time_limit(*time),
+                         slurm::format_time_limit(*limits.time), whose),
+             "use a smaller --time");
+}
+
+bool may_use(const std::vector<std::string>& names, const std::vector<std::string>& own) {
+  return std::any_of(own.begin(), own.end(), [&](const std::string& name) { return contains(names, name); });
+}
+
+/// Reservations that the job's nodes may be taken by while it would run.
+std::vector<const Reservation*> in_the_way(const Subject& subject) {
+  const std::int64_t now = subject.answers.now_unix_s;
+  const auto time = time_of(subject);
+  const std::int64_t end = now + (time ? static_cast<std::int64_t>(std::ceil(time->value())) : year_s);
+  std::set<std::string> nodes;
+  for (const NodeGroup& group : subject.cluster.usable(subject.job.partitions, Availability::all))
+    nodes.insert(group.nodes.begin(), group.nodes.end());
+  std::vector<const Reservation*> found;
+  for (const Reservation& reservation : subject.cluster.reservations) {
+    if (reservation.end_unix_s <= now || reservation.start_unix_s >= end) continue;
+    if (std::any_of(reservation.nodes.begin(), reservation.nodes.end(),
+                    [&](const std::string& node) { return nodes.contains(node); }))
+      found.push_back(&reservation);
+  }
+  std::sort(found.begin(), found.end(), [](const Reservation* a, const Reservation* b) {
+    return std::pair(a->start_unix_s, a->name) < std::pair(b->start_unix_s, b->name);
+  });
+  return found;
+}
+
+/// The cluster without the nodes of some reservations.
+Cluster without_nodes(const Cluster& cluster, const std::vector<const Reservation*>& reservations) {
+  std::set<std::string> taken;
+  for (const Reservation* reservation : reservations)
+    taken.insert(reservation->nodes.begin(), reservation->nodes.end());
+  Cluster left = cluster;
+  for (NodeGroup& group : left.groups) {
+    std::erase_if(group.nodes, [&](const std::string& node) { return taken.contains(node); });
+    group.switches.clear();
+    group.count = static_cast<int>(group.nodes.size());
+  }
+  std::erase_if(left.groups, [](const NodeGroup& group) { return group.count == 0; });
+  return left;
+}
+
+Check profile_check(const ProfileFacts& facts) {
+  Check check{.name = "profile", .outcome = Outcome::ok, .what = {}, .remedy = {}};
+  const std::string age =
+      facts.age_days ? fmt::format(", {:.0f} days ago", std::max(std::floor(*facts.age_days), 0.0)) : "";
+  if (facts.measured) {
+    check.what = fmt::format("{}: measured{}", facts.gpu, age);
+    if (facts.age_days && *facts.age_days > old_profile_days) {
+      check.outcome = Outcome::warn;
+      check.remedy = "measure again with sailor-profile layers: drivers and clocks have changed since";
+    }
+    return check;
+  }
+  check.outcome = Outcome::warn;
+  check.what = facts.published ? fmt::format("{}: published figures, not measured here", facts.gpu)
+                               : fmt::format("{}: nobody measured it, time and memory are estimates", facts.gpu);
+  check.remedy = "measure it with sailor-profile layers";
+  return check;
+}
+
+}  // namespace
+
+std::string access_problem(const Partition& partition, const Identity& identity, const std::string& account,
+                           const std::string& qos) {
+  const auto only = [&](std::string_view kind, const std::vector<std::string>& names, const std::string& have) {
+    return fmt::format("partition '{}' takes jobs of {} {} only, {}", partition.name, kind, list(names), have);
+  };
+  if (partition.root_only && !identity.is_root)
+    return fmt::format("partition '{}' takes jobs of root only", partition.name);
+  if (!identity.is_root && !partition.allowed_groups.empty() && !may_use(partition.allowed_groups, identity.groups))
+    return only("groups", partition.allowed_groups,
+                fmt::format("and {} is in {}", identity.user, list(identity.groups)));
+  const std::string charged =
+      account.empty() ? "and the job names none" : fmt::format("and the job is charged to '{}'", account);
+  if (!partition.allowed_accounts.empty() && !contains(partition.allowed_accounts, account))
+    return only("accounts", partition.allowed_accounts, charged);
+  if (partition.allowed_accounts.empty() && !account.empty() && contains(partition.denied_accounts, account))
+    return fmt::format("partition '{}' takes no jobs of account '{}'", partition.name, account);
+  if (!partition.allowed_qos.empty() && !qos.empty() && !contains(partition.allowed_qos, qos))
+    return only("QOS", partition.allowed_qos, fmt::format("and the job's is '{}'", qos));
+  if (partition.allowed_qos.empty() && !qos.empty() && contains(partition.denied_qos, qos))
+    return fmt::format("partition '{}' takes no jobs of QOS '{}'", partition.name, qos);
+  return {};
+}
+
+std::vector<Check> check_partitions(const Subject& subject) {
+  std::vector<Check> checks;
+  for (const std::string& name : subject.job.partitions) {
+    const auto partition = slurm::known_partition(subject.cluster, name);
+    if (!partition) {
+      checks.push_back({.name = "partition",
+                        .outcome = Outcome::fail,
+                        .what = partition.error().what,
+                        .remedy = partition.error().hint});
+      continue;
+    }
+    std::string problem = slurm::partition_problem(*partition);
+    if (problem.empty())
+      checks.push_back(
+          {.name = "partition", .outcome = Outcome::ok, .what = fmt::format("'{}' is up", name), .remedy = {}});
+    else
+      checks.push_back({.name = "partition",
+                        .outcome = Outcome::fail,
+                        .what = std::move(problem),
+                        .remedy = "use another one, or ask the administrator when it will be up"});
+  }
+  return checks;
+}
+
+std::vector<Check> check_access(const Subject& subject) {
+  std::vector<Check> checks;
+  const auto add = [&](Outcome outcome, std::string what, std::string remedy = {}) {
+    checks.push_back({.name = "access", .outcome = outcome, .what = std::move(what), .remedy = std::move(remedy)});
+  };
+  const slurm::Accounting* accounting = accounting_of(subject);
+  const std::string account = account_of(subject);
+  const std::string first = subject.job.partitions.empty() ? "" : subject.job.partitions.front();
+  const slurm::Association* association = accounting == nullptr ? nullptr : accounting->find(account, first);
+  const std::string qos = qos_of(subject, association);
+  bool refused = false;
+  for (const std::string& name : subject.job.partitions) {
+    const Partition* partition = subject.cluster.find_partition(name);
+    if (partition == nullptr) continue;
+    std::string problem = access_problem(*partition, subject.answers.identity, account, qos);
+    if (problem.empty()) continue;
+    refused = true;
+    add(Outcome::fail, std::move(problem), "use another partition, or another --account or --qos");
+  }
+  if (subject.facts.version.empty()) {  // nobody asked slurmctld
+    if (!refused) add(Outcome::not_checked, "Slurm was not asked who may use the partition");
+    return checks;
+  }
+  if (!subject.facts.accounting) {
+    if (!refused)
+      add(Outcome::ok, fmt::format("{} may use {}; Slurm keeps no accounts here", subject.answers.identity.user,
+                                   fmt::join(subject.job.partitions, ", ")));
+    return checks;
+  }
+  if (accounting == nullptr) {
+    add(Outcome::not_checked, subject.answers.accounting
+                                  ? "accounts are not known: " + subject.answers.accounting->error().what
+                                  : "the accounting database was not asked");
+    return checks;
+  }
+  const Outcome bad = subject.facts.enforces_associations ? Outcome::fail : Outcome::warn;
+  if (accounting->associations.empty()) {
+    add(bad, fmt::format("the accounting database does not know user {} on this cluster", accounting->user),
+        "ask the administrator for an account");
+  } else if (association == nullptr) {
+    add(bad,
+        account.empty() ? "the job names no account, and you have no default one"
+                        : fmt::format("you have no account '{}'{}", account,
+                                      first.empty() ? "" : fmt::format(" in partition '{}'", first)),
+        fmt::format("use one of yours with --account NAME: {}", fmt::join(accounting->accounts(), ", ")));
+  } else if (!qos.empty() && !association->qos.empty() && !contains(association->qos, qos)) {
+    add(subject.facts.enforces_qos ? Outcome::fail : Outcome::warn,
+        fmt::format("account '{}' does not have QOS '{}' (it has: {})", account, qos, list(association->qos)),
+        "use one of these with --qos NAME");
+  } else if (!refused) {
+    add(Outcome::ok,
+        fmt::format("{} may use {} with account '{}'{}", accounting->user, fmt::join(subject.job.partitions, ", "),
+                    account, qos.empty() ? "" : fmt::format(" and QOS '{}'", qos)));
+  }
+  return checks;
+}
+
+std::vector<Check> check_limits(const Subject& subject) {
+  if (subject.plan == nullptr) return {};
+  const auto needs = needs_of_all(subject);
+  if (!needs)
+    return {{.name = "limits",
+             .outcome = Outcome::not_checked,
+             .what = "how many nodes the plan takes is not known",
+             .remedy = {}}};
+  std::vector<Check> checks;
+  const auto time = time_of(subject);
+  for (const std::string& name : subject.job.partitions) {
+    const Partition* partition = subject.cluster.find_partition(name);
+    if (partition == nullptr) continue;
+    // What can only be had here; with one partition everything.
+    int nodes = 0;
+    for (const Need& need : *needs) {
+      const bool here = need.partitions.size() == 1 && need.partitions.front() == name;
+      if (!here && subject.job.partitions.size() > 1) continue;
+      nodes += need.nodes;
+      if (const int cpus = need.most_ranks * need.cpus_per_device;
+          partition->most_cpus_per_node && cpus > *partition->most_cpus_per_node)
+        add_over(checks, true,
+                 fmt::format("the job takes {} CPUs of a node, partition '{}' allows {}", cpus, name,
+                             *partition->most_cpus_per_node),
+                 "take fewer cores per rank, or use another partition");
+    }
+    if (partition->most_nodes && nodes > *partition->most_nodes)
+      add_over(
+          checks, true,
+          fmt::format("the plan takes {} nodes, partition '{}' allows {} per job", nodes, name, *partition->most_nodes),
+          fmt::format("plan with --max-nodes {}, or use another partition", *partition->most_nodes));
+    if (nodes > 0 && nodes < partition->least_nodes)
+      add_over(checks, true,
+               fmt::format("the plan takes {}, partition '{}' wants {} at least",
+                           plural(static_cast<std::size_t>(nodes), "node"), name, partition->least_nodes),
+               "use another partition");
+    if (subject.job.time && partition->time_limit && *subject.job.time > *partition->time_limit)
+      add_over(
+          checks, true,
+          fmt::format("time {} is over the limit of partition '{}': {}", slurm::format_time_limit(*subject.job.time),
+                      name, slurm::format_time_limit(*partition->time_limit)),
+          "use a smaller --time, or another partition");
+  }
+  const Amount amount = amount_of(*needs, subject.gpus);
+  if (const slurm::Accounting* accounting = accounting_of(subject)) {
+    const bool enforced = subject.facts.enforces_limits;
+    const std::string account = account_of(subject);
+    const slurm::Association* association =
+        accounting->find(account, subject.job.partitions.empty() ? "" : subject.job.partitions.front());
+    if (association != nullptr) {
+      const std::string whose = fmt::format("account '{}'", account);
+      compare(checks, enforced, whose, association->per_job, amount, time);
+      compare(checks, enforced, whose + " for all its jobs", association->all_jobs, amount, std::nullopt);
+    }
+    std::vector<std::string> names;  // the job's QOS, and those of the partitions
+    if (const std::string qos = qos_of(subject, association); !qos.empty()) names.push_back(qos);
+    for (const std::string& name : subject.job.partitions)
+      if (const Partition* partition = subject.cluster.find_partition(name);
+          partition != nullptr && !partition->qos.empty() && !contains(names, partition->qos))
+        names.push_back(partition->qos);
+    for (const std::string& name : names)
+      if (const slurm::QosLimits* qos = accounting->find_qos(name)) {
+        const std::string whose = fmt::format("QOS '{}'", name);
+        compare(checks, enforced, whose, qos->per_job, amount, time);
+        compare(checks, enforced, whose + " for a user", qos->per_user, amount, std::nullopt);
+        compare(checks, enforced, whose + " for all jobs", qos->all_jobs, amount, std::nullopt);
+      }
+  }
+  if (checks.empty())
+    checks.push_back(
+        {.name = "limits",
+         .outcome = Outcome::ok,
+         .what = fmt::format("{}, {}{}, within all limits", plural(static_cast<std::size_t>(amount.nodes), "node"),
+                             amount.gpus > 0 ? plural(static_cast<std::size_t>(amount.gpus), "GPU")
+                                             : plural(static_cast<std::size_t>(amount.cpus), "CPU"),
+                             time ? ", " + slurm::format_time_limit(*time) : ", no time limit"),
+         .remedy = {}});
+  return checks;
+}
+
+std::vector<Check> check_profile(const Subject& subject) {
+  if (subject.plan == nullptr) return {};
+  if (!subject.answers.profile)
+    return {{.name = "profile",
+             .outcome = Outcome::not_checked,
+             .what = "no profile store is named",
+             .remedy = "name the one that the plan was made with: --profile STORE"}};
+  if (!*subject.answers.profile)
+    return {{.name = "profile",
+             .outcome = Outcome::warn,
+             .what = subject.answers.profile->error().what,
+             .remedy = "correct --profile; without it nobody knows what the plan's times stand on"}};
+  std::vector<Check> checks;
+  for (const ProfileFacts& facts : **subject.answers.profile) checks.push_back(profile_check(facts));
+  return checks;
+}
+
+std::vector<Check> check_time(const Subject& subject) {
+  if (subject.plan == nullptr) return {};
+  Check check{.name = "time", .outcome = Outcome::ok, .what = {}, .remedy = {}};
+  const auto& prediction = subject.plan->prediction;
+  if (!subject.job.iterations || !prediction || !(prediction->iteration_time > Seconds(0))) {
+    check.outcome = subject.plan->prediction_is_stale ? Outcome::warn : Outcome::not_checked;
+    if (subject.plan->prediction_is_stale) {
+      check.what = "the plan was edited after its time was predicted";
+      check.remedy = "predict it with sailor-simulate";
+    } else if (!prediction) {
+      check.what = "the plan says nothing of the time of an iteration";
+      check.remedy = "predict it with sailor-simulate";
+    } else {
+      check.what = "how long the training is was not said";
+      check.remedy = "say it with --iterations N";
+    }
+    return {check};
+  }
+  const Seconds needed = prediction->iteration_time * *subject.job.iterations;
+  const auto given = time_of(subject);
+  const std::string work = fmt::format("{:.0f} iterations of {} take {}", *subject.job.iterations,
+                                       format_time(prediction->iteration_time), slurm::format_time_limit(needed));
+  if (!given) {
+    check.what = work + ", the job has no time limit";
+    return {check};
+  }
+  check.what = fmt::format("{}, the job has {}", work, slurm::format_time_limit(*given));
+  if (needed > *given) {
+    const double jobs = std::ceil(needed / *given);
+    const bool goes_on = !subject.job.checkpoints.empty();
+    check.outcome = goes_on ? Outcome::warn : Outcome::fail;
+    check.remedy = goes_on ? fmt::format("about {:.0f} jobs one after the other, each from the last checkpoint", jobs)
+                           : "use a larger --time, fewer iterations, or --checkpoints FOLDER and several jobs";
+  } else if (needed > *given * (1.0 - least_time_to_spare)) {
+    check.outcome = Outcome::warn;
+    check.remedy = "start, end and checkpoints take time too: use a larger --time";
+  }
+  return {check};
+}
+
+std::vector<Check> check_reservations(const Subject& subject) {
+  const std::vector<const Reservation*> found = in_the_way(subject);
+  if (found.empty())
+    return {{.name = "reservations", .outcome = Outcome::ok, .what = "none while the job would run", .remedy = {}}};
+  const std::int64_t now = subject.answers.now_unix_s;
+  // Nodes outside of them may do.
+  const bool enough = subject.plan != nullptr && needs_of(*subject.plan, without_nodes(subject.cluster, found),
+                                                          subject.job.partitions, Availability::up)
+                                                     .has_value();
+  std::vector<Check> checks;
+  for (const Reservation* reservation : found) {
+    const bool began = reservation->start_unix_s <= now;
+    Check check{
+        .name = "reservations",
+        .outcome = enough ? Outcome::ok : Outcome::warn,
+        .what = fmt::format("{}'{}' takes {} {} {} to {}", reservation->maintenance ? "maintenance " : "",
+                            reservation->name, plural(reservation->nodes.size(), "node"), began ? "since" : "from",
+                            clock_text(reservation->start_unix_s), clock_text(reservation->end_unix_s)),
+        .remedy = {}};
+    if (enough)
+      check.what += "; the other nodes suffice";
+    else if (began)
+      check.remedy = "the job starts when it has ended, if not on other nodes";
+    else
+      check.remedy = fmt::format("a job with a --time below {} can start before it, a longer one only after its end",
+                                 duration_text(reservation->start_unix_s - now));
+    checks.push_back(std::move(check));
+  }
+  return checks;
+}
+
+std::vector<Check> check_start(const Subject& subject) {
+  if (subject.plan == nullptr) return {};
+  if (subject.answers.starts.empty())
+    return {{.name = "start", .outcome = Outcome::not_checked, .what = "Slurm was not asked", .remedy = {}}};
+  std::vector<Check> checks;
+  const bool several = subject.answers.starts.size() > 1;
+  for (const StartAnswer& answer : subject.answers.starts) {
+    Check check{.name = "start", .outcome = Outcome::ok, .what = {}, .remedy = {}};
+    const std::string part = several ? fmt::format("{} alone: ", answer.need.gpu) : "";
+    if (answer.start) {
+      const std::int64_t wait = answer.start->start_unix_s - subject.answers.now_unix_s;
+      check.what = fmt::format(
+          "{}{} on {}", part,
+          wait <= 60 ? "now" : fmt::format("in {}, at {}", duration_text(wait), clock_text(answer.start->start_unix_s)),
+          answer.start->nodes);
+    } else if (answer.start.error().code != ErrorCode::failure) {
+      check.outcome = Outcome::not_checked;
+      check.what = part + answer.start.error().what;
+    } else {
+      const auto reservations = in_the_way(subject);
+      check.outcome = reservations.empty() ? Outcome::fail : Outcome::warn;
+      check.what = part + answer.start.error().what;
+      check.remedy = reservations.empty()
+                         ? "correct what Slurm refuses; sailor-submit would be refused too"
+                         : fmt::format(
+                               "Slurm does not look past reservation '{}': the job may only have to wait for "
+                               "its end",
+                               reservations.front()->name);
+    }
+    checks.push_back(std::move(check));
+  }
+  return checks;
+}
+
+std::vector<Check> check_paths(const Subject& subject) {
+  std::vector<Check> checks;
+  Check data{
+      .name = "data", .outcome = Outcome::not_checked, .what = "not named", .remedy = "name it with --data PREFIX"};
+  if (const auto& facts = subject.answers.data) {
+    if (!facts->problem.empty())
+      data = {.name = "data",
+              .outcome = Outcome::fail,
+              .what = fmt::format("'{}' {}", facts->path, facts->problem),
+              .remedy = "correct --data, or make it with sailor-data; the nodes must see it too"};
+    else
+      data = {.name = "data",
+              .outcome = Outcome::ok,
+              .what = fmt::format("{}{}", facts->path, facts->size ? ", " + format_bytes(*facts->size) : ""),
+              .remedy = {}};
+  }
+  checks.push_back(std::move(data));
+  Check folder{.name = "checkpoints",
+               .outcome = Outcome::not_checked,
+               .what = "not named",
+               .remedy = "name their folder with --checkpoints FOLDER"};
+  if (const auto& facts = subject.answers.checkpoints) {
+    folder = {.name = "checkpoints", .outcome = Outcome::ok, .what = facts->path, .remedy = {}};
+    if (!facts->problem.empty()) {
+      folder.outcome = Outcome::fail;
+      folder.what = fmt::format("'{}' {}", facts->path, facts->problem);
+      folder.remedy = "choose a folder that you may write to, on a file system that the nodes see";
+    } else if (facts->space && subject.model != nullptr) {
+      const Bytes one(static_cast<double>(subject.model->total_parameters()) * bytes_of_checkpoint);
+      folder.what = fmt::format("{}: {} free, a checkpoint takes {}", facts->path, format_bytes(*facts->space),
+                                format_bytes(one));
+      // The one before goes when the new one is complete.
+      if (*facts->space < 2.0 * one) {
+        folder.outcome = *facts->space < one ? Outcome::fail : Outcome::warn;
+        folder.remedy = "two lie there while one is written: make room, or choose another folder";
+      }
+    }
+  }
+  checks.push_back(std::move(folder));
+  return checks;
+}
+
+std::vector<Check> check_communicators(const Subject& subject) {
+  if (subject.plan == nullptr || subject.model == nullptr) return {};
+  const Communicators count = count_communicators(*subject.plan, *subject.model);
+  Check check{.name = "communicators",
+              .outcome = Outcome::ok,
+              .what = fmt::format("{} of a rank, {} in all", count.most_per_rank, count.of_job),
+              .remedy = {}};
+  const slurm::SiteLimits& limits = subject.site.limits;
+  const bool rank_over = limits.communicators_per_rank && count.most_per_rank > *limits.communicators_per_rank;
+  const bool job_over = limits.communicators_per_job && count.of_job > *limits.communicators_per_job;
+  if (rank_over || job_over) {
+    check.outcome = Outcome::warn;
+    check.what +=
+        rank_over
+            ? fmt::format("; site {} is known to take {} of a rank", subject.site.name, *limits.communicators_per_rank)
+            : fmt::format("; site {} is known to take {} in all", subject.site.name, *limits.communicators_per_job);
+    check.remedy = "take pipelines with equal stages and tensor-parallel degrees: they share communicators";
+  }
+  return {check};
+}
+
+std::vector<Check> check_mpi(const Subject& subject) {
+  Check check{.name = "mpi", .outcome = Outcome::not_checked, .what = "srun was not asked", .remedy = {}};
+  if (!subject.answers.mpi_types) return {check};
+  if (!*subject.answers.mpi_types) {
+    check.what = subject.answers.mpi_types->error().what;
+    return {check};
+  }
+  const std::vector<std::string>& types = **subject.answers.mpi_types;
+  const bool there = contains(types, subject.job.mpi);
+  check.outcome = there ? Outcome::ok : Outcome::fail;
+  check.what = there ? fmt::format("srun has --mpi={}", subject.job.mpi)
+                     : fmt::format("srun has no --mpi={} (it has: {})", subject.job.mpi, list(types));
+  if (!there) check.remedy = "use one of these with --mpi TYPE, as the MPI library of sailor-train wants it";
+  return {check};
+}
+
+}  // namespace sailor::preflight

@@ -1,0 +1,313 @@
+// The GPUs of the ranks: of the planned type, one for each, healthy, idle.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "core/terminal.hpp"
+#include "core/text.hpp"
+#include "preflight/node_check_parts.hpp"
+
+namespace sailor::preflight {
+
+namespace {
+
+/// Lower case, words separated by one blank, a blank at both ends.
+std::string words_of(std::string_view name) {
+  std::string words = " ";
+  for (const char c : to_lower(name)) {
+    const bool is_word = (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
+    if (is_word || words.back() != ' ') words += is_word ? c : ' ';
+  }
+  if (words.back() != ' ') words += ' ';
+  return words;
+}
+
+bool wants_gpu(const RankFacts& facts) {
+  if (facts.planned) return facts.planned->on_gpu;
+  return facts.visible_gpus && !facts.visible_gpus->empty();
+}
+
+/// The entry of CUDA_VISIBLE_DEVICES that the rank is to use; empty if it sees several and they are fewer than ranks.
+std::string own_entry(const RankFacts& facts) {
+  if (!facts.visible_gpus) return {};
+  const std::vector<std::string> entries = split(*facts.visible_gpus, ',');
+  const std::size_t chosen = entries.size() == 1 ? 0 : static_cast<std::size_t>(facts.local_rank);
+  return chosen < entries.size() ? entries[chosen] : "";
+}
+
+/// "rank 3", with its GPU
+std::string rank_with_gpu(const RankFacts& facts, const GpuFacts& gpu) {
+  const std::string name = gpu.uuid.empty() ? gpu.bus_id : gpu.uuid;
+  return fmt::format("rank {} ({})", facts.rank, name.empty() ? gpu.name : name);
+}
+
+void judge_type(Judge& judge, const RankFacts& facts, std::map<std::string, std::vector<int>>& not_compared) {
+  const GpuCatalogue& gpus = judge.allocation().gpus;
+  const std::string& planned = facts.planned->gpu;
+  const auto wrong = [&](std::string has) {
+    judge.node(facts.node, {.outcome = Outcome::fail,
+                            .check = "gpu-type",
+                            .what = fmt::format("rank {} needs {} by the plan, and has {}", facts.rank, planned, has)});
+  };
+  if (const auto own = own_gpu(facts)) {
+    const GpuFacts& gpu = facts.gpus[*own];
+    const GpuType* type = find_device(gpus, gpu.name, gpu.memory_total);
+    if (type == nullptr)
+      not_compared[fmt::format("the GPU catalogue does not know '{}'{}", gpu.name,
+                               gpu.memory_total ? " with " + format_bytes(*gpu.memory_total) : "")]
+          .push_back(facts.rank);
+    else if (type->name != planned)
+      wrong(fmt::format("{} ({})", type->name, gpu.name));
+    return;
+  }
+  if (facts.gres_type == "-") return wrong("no GPU by slurm.conf");
+  const GpuType* type = facts.gres_type.empty() ? nullptr : gpus.find_gres(facts.gres_type);
+  if (type != nullptr && type->name != planned)
+    return wrong(fmt::format("{} by slurm.conf (gpu:{})", type->name, facts.gres_type));
+  not_compared[type == nullptr ? "neither a driver nor slurm.conf says what GPU it is"
+                               : fmt::format("compared with slurm.conf only (gpu:{})", facts.gres_type)]
+      .push_back(facts.rank);
+}
+
+/// Nodes whose driver is gone, or that lack a GPU that nodes alike have.
+void judge_presence(Judge& judge) {
+  const bool some_have_one =
+      std::any_of(judge.ranks().begin(), judge.ranks().end(), [](const RankFacts& facts) { return facts.has_driver; });
+  std::map<std::string, std::vector<std::string>> counts;  // GPUs of nodes, by GRES type
+  const auto seen = [](const std::vector<const RankFacts*>& ranks) {
+    std::size_t most = 0;
+    for (const RankFacts* facts : ranks)
+      if (facts->by_nvml) most = std::max(most, facts->gpus.size());
+    return most;
+  };
+  for (const auto& ranks : judge.nodes())
+    if (ranks.front()->by_nvml) counts[ranks.front()->gres_type].push_back(std::to_string(seen(ranks)));
+  for (const auto& ranks : judge.nodes()) {
+    const RankFacts& first = *ranks.front();
+    if (!std::any_of(ranks.begin(), ranks.end(), [](const RankFacts* facts) { return wants_gpu(*facts); })) continue;
+    if (some_have_one && !first.has_driver)
+      judge.node(first.node, {.outcome = Outcome::fail,
+                              .check = "gpu-state",
+                              .what = "there is no NVIDIA driver, on other nodes there is"});
+    if (!first.by_nvml) continue;
+    const std::string usual = commonest(counts[first.gres_type]);
+    if (seen(ranks) < std::stoul(usual))
+      judge.node(first.node,
+                 {.outcome = Outcome::fail,
+                  .check = "gpu-state",
+                  .what = fmt::format("the driver knows {}, on nodes alike {}", plural(seen(ranks), "GPU"), usual)});
+  }
+}
+
+struct Limits {
+  std::optional<double> temperature_celsius;
+  std::optional<double> used_share;
+};
+
+std::vector<Finding> findings_of(const RankFacts& facts, const GpuFacts& gpu, const Limits& limits,
+                                 std::optional<double> usual_clock_hz) {
+  constexpr std::int64_t hardware_slowdown = 0x8;
+  constexpr std::int64_t software_thermal = 0x20;
+  constexpr std::int64_t hardware_thermal = 0x40;
+  constexpr std::int64_t power_brake = 0x80;
+  constexpr std::int64_t prohibited = 2;
+  const std::string who = rank_with_gpu(facts, gpu);
+  std::vector<Finding> findings;
+  const auto add = [&](Outcome outcome, const char* check, const std::string& what, const std::string& remedy = {}) {
+    findings.push_back({.outcome = outcome, .check = check, .what = who + ": " + what, .remedy = remedy});
+  };
+  const std::int64_t reasons = gpu.throttle_reasons.value_or(0);
+  if ((reasons & hardware_thermal) != 0)
+    add(Outcome::fail, "throttling", "is throttled by the hardware for its temperature");
+  if ((reasons & power_brake) != 0) add(Outcome::fail, "throttling", "is throttled by the power supply (power brake)");
+  if ((reasons & hardware_slowdown) != 0 && (reasons & (hardware_thermal | power_brake)) == 0)
+    add(Outcome::fail, "throttling", "is slowed down by the hardware");
+  if ((reasons & software_thermal) != 0)
+    add(Outcome::warn, "throttling", "is throttled by the driver for its temperature");
+  if (gpu.highest_clock_hz && usual_clock_hz && *gpu.highest_clock_hz < *usual_clock_hz)
+    add(Outcome::warn, "throttling",
+        fmt::format("reaches at most {:.0f} MHz, GPUs alike {:.0f} MHz", *gpu.highest_clock_hz / 1e6,
+                    *usual_clock_hz / 1e6));
+  if (limits.temperature_celsius && gpu.temperature_celsius && *gpu.temperature_celsius > *limits.temperature_celsius)
+    add(Outcome::warn, "temperature",
+        fmt::format("is {:.0f} degrees Celsius warm before any work, the site expects at most {:.0f}",
+                    *gpu.temperature_celsius, *limits.temperature_celsius));
+  if (gpu.memory_total && gpu.memory_used) {
+    const double share = *gpu.memory_used / *gpu.memory_total;
+    const std::string used =
+        fmt::format("{} of {} are in use", format_bytes(*gpu.memory_used), format_bytes(*gpu.memory_total));
+    const std::string whose =
+        gpu.processes.value_or(0) > 0
+            ? fmt::format(" ({} on it)", plural(static_cast<std::size_t>(*gpu.processes), "process"))
+            : "";
+    if (limits.used_share && share > *limits.used_share)
+      add(Outcome::fail, "gpu-memory", fmt::format("{}{} before any work", used, whose));
+    if (facts.planned && facts.planned->memory && *facts.planned->memory > *gpu.memory_total - *gpu.memory_used)
+      add(Outcome::fail, "gpu-memory",
+          fmt::format("{}, too little is left for {} that the plan needs", used, format_bytes(*facts.planned->memory)));
+  }
+  if (gpu.compute_mode == prohibited) add(Outcome::fail, "gpu-state", "computing is prohibited (compute mode)");
+  if (gpu.uncorrected_errors.value_or(0) > 0)
+    add(Outcome::fail, "ecc",
+        fmt::format("{} memory errors that could not be corrected, since the driver was loaded",
+                    *gpu.uncorrected_errors));
+  if (gpu.repair_failed.value_or(false))
+    add(Outcome::fail, "ecc", "a bad row of memory could not be replaced: no spare is left");
+  if (gpu.repair_pending.value_or(false))
+    add(Outcome::fail, "ecc", "bad memory is to be replaced at the next reset", "the administrator resets the GPU");
+  if (gpu.uncorrected_errors.value_or(0) == 0 && gpu.uncorrected_errors_ever.value_or(0) > 0)
+    add(Outcome::warn, "ecc",
+        fmt::format("{} memory errors in its life that could not be corrected", *gpu.uncorrected_errors_ever));
+  if (!gpu.xids.empty())
+    add(Outcome::warn, "xid",
+        fmt::format("{} in the kernel log, the last: {}", plural(gpu.xids.size(), "error"), gpu.xids.back()));
+  return findings;
+}
+
+}  // namespace
+
+const GpuType* find_device(const GpuCatalogue& gpus, std::string_view device_name, std::optional<Bytes> memory) {
+  constexpr double tolerance = 0.1;  // drivers keep some; GB or GiB
+  const std::string device = words_of(device_name);
+  const GpuType* found = nullptr;
+  for (const GpuType& type : gpus.types()) {
+    if (type.kind != DeviceKind::gpu) continue;
+    std::vector<std::string> names = type.aliases;
+    names.push_back(type.name);
+    names.insert(names.end(), type.slurm_gres.begin(), type.slurm_gres.end());
+    const bool fits = std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+      if (device.find(words_of(name)) != std::string::npos) return true;
+      // "A100-40": the part behind the dash is the memory, which drivers write in other ways
+      const std::size_t dash = name.rfind('-');
+      if (dash == std::string::npos) return false;
+      int gigabytes = 0;
+      const char* const end = name.data() + name.size();
+      if (std::from_chars(name.data() + dash + 1, end, gigabytes).ptr != end) return false;
+      return std::abs(gigabytes * gib.value() / type.memory.value() - 1.0) < tolerance &&
+             device.find(words_of(std::string_view(name).substr(0, dash))) != std::string::npos;
+    });
+    if (!fits || (memory && std::abs(*memory / type.memory - 1.0) > tolerance)) continue;
+    if (found != nullptr) return nullptr;
+    found = &type;
+  }
+  return found;
+}
+
+std::optional<std::size_t> own_gpu(const RankFacts& facts) {
+  if (!facts.by_nvml || facts.gpus.empty()) return std::nullopt;
+  if (!facts.visible_gpus) {
+    const std::size_t chosen = facts.gpus.size() == 1 ? 0 : static_cast<std::size_t>(facts.local_rank);
+    return chosen < facts.gpus.size() ? std::optional(chosen) : std::nullopt;
+  }
+  const std::string entry = own_entry(facts);
+  std::size_t number = 0;
+  const auto [end, problem] = std::from_chars(entry.data(), entry.data() + entry.size(), number);
+  if (problem == std::errc() && end == entry.data() + entry.size())
+    return number < facts.gpus.size() ? std::optional(number) : std::nullopt;
+  if (entry.empty()) return std::nullopt;
+  for (std::size_t i = 0; i < facts.gpus.size(); ++i)
+    if (facts.gpus[i].uuid.starts_with(entry)) return i;
+  return std::nullopt;
+}
+
+std::string kind_of(const RankFacts& facts, const GpuCatalogue& gpus) {
+  if (const auto own = own_gpu(facts)) {
+    const GpuFacts& gpu = facts.gpus[*own];
+    const GpuType* type = find_device(gpus, gpu.name, gpu.memory_total);
+    return type == nullptr ? gpu.name : type->name;
+  }
+  if (!facts.gres_type.empty() && facts.gres_type != "-") {
+    const GpuType* type = gpus.find_gres(facts.gres_type);
+    return type == nullptr ? facts.gres_type : type->name;
+  }
+  return facts.cpu;
+}
+
+void judge_gpu_types(Judge& judge) {
+  judge_presence(judge);
+  std::map<std::string, std::vector<int>> not_compared;
+  for (const RankFacts& facts : judge.ranks())
+    if (facts.planned && facts.planned->on_gpu) judge_type(judge, facts, not_compared);
+  for (const auto& [why, ranks] : not_compared)
+    judge.not_checked("gpu-type",
+                      ranks.size() == judge.ranks().size() ? why : fmt::format("{}: {}", rank_words(ranks), why));
+}
+
+void judge_gpu_sharing(Judge& judge) {
+  constexpr const char* remedy = "srun --gpus-per-task=1, or start ranks with sailor-launch";
+  for (const auto& ranks : judge.nodes()) {
+    const RankFacts& first = *ranks.front();
+    std::map<std::string, std::vector<int>> by_uuid;
+    std::map<std::string, std::vector<int>> by_entry;  // of CUDA_VISIBLE_DEVICES, where nothing better is known
+    std::vector<int> without;
+    for (const RankFacts* facts : ranks) {
+      if (!wants_gpu(*facts)) continue;
+      const auto own = own_gpu(*facts);
+      if (own && !facts->gpus[*own].uuid.empty())
+        by_uuid[facts->gpus[*own].uuid].push_back(facts->rank);
+      else if (const std::string entry = own_entry(*facts); !entry.empty())
+        by_entry[entry].push_back(facts->rank);
+      else
+        without.push_back(facts->rank);
+    }
+    for (const auto& [uuid, sharing] : by_uuid)
+      if (sharing.size() > 1)
+        judge.job({.outcome = Outcome::fail,
+                   .check = "gpu-sharing",
+                   .what = fmt::format("{} share {} of {}", rank_words(sharing), uuid, first.node),
+                   .remedy = remedy});
+    // In a control group of its own every rank sees its GPU as number 0. As many GPUs as ranks: it may be so.
+    const std::size_t given = first.step_gpus ? split(*first.step_gpus, ',').size() : 0;
+    for (const auto& [entry, sharing] : by_entry) {
+      if (sharing.size() < 2) continue;
+      const bool certain = given > 0 && given < ranks.size();
+      judge.job({.outcome = certain ? Outcome::fail : Outcome::warn,
+                 .check = "gpu-sharing",
+                 .what = certain
+                             ? fmt::format("{} share {} of {} (CUDA_VISIBLE_DEVICES={})", rank_words(sharing),
+                                           plural(given, "GPU"), first.node, entry)
+                             : fmt::format("{} of {} all see GPU {} only: the same one, unless Slurm keeps each to its "
+                                           "own (ConstrainDevices)",
+                                           rank_words(sharing), first.node, entry),
+                 .remedy = remedy});
+    }
+    if (!without.empty())
+      judge.job({.outcome = Outcome::fail,
+                 .check = "gpu-sharing",
+                 .what = fmt::format("no GPU is left for {} of {} (CUDA_VISIBLE_DEVICES={})", rank_words(without),
+                                     first.node, first.visible_gpus.value_or("")),
+                 .remedy = "srun --gpus-per-node=N with as many as ranks"});
+  }
+}
+
+void judge_gpu_health(Judge& judge) {
+  const slurm::CheckThresholds& thresholds = judge.allocation().site.check;
+  const Limits limits{thresholds.idle_temperature_celsius, thresholds.used_memory_share};
+  std::map<std::string, std::vector<std::string>> clocks;  // highest, by kind of device
+  for (const RankFacts& facts : judge.ranks())
+    if (const auto own = own_gpu(facts); own && facts.gpus[*own].highest_clock_hz)
+      clocks[facts.gpus[*own].name].push_back(fmt::format("{:.0f}", *facts.gpus[*own].highest_clock_hz));
+  bool some = false;
+  for (const auto& ranks : judge.nodes()) {
+    std::vector<std::string> seen;
+    for (const RankFacts* facts : ranks) {
+      const auto own = own_gpu(*facts);
+      if (!own || !wants_gpu(*facts)) continue;
+      some = true;
+      const GpuFacts& gpu = facts->gpus[*own];
+      if (std::find(seen.begin(), seen.end(), gpu.uuid) != seen.end()) continue;  // two ranks share it
+      seen.push_back(gpu.uuid);
+      const auto known = clocks.find(gpu.name);
+      const auto usual = known == clocks.end() ? std::nullopt : std::optional(std::stod(commonest(known->second)));
+      for (Finding& finding : findings_of(*facts, gpu, limits, usual)) judge.node(facts->node, std::move(finding));
+    }
+  }
+  if (!some) return;
+  if (!limits.temperature_celsius) judge.not_checked("temperature", "the site file gives no idle_temperature_celsius");
+  if (!limits.used_share) judge.not_checked("gpu-memory", "the site file gives no used_memory_share");
+}
+
+}  // namespace sailor::preflight

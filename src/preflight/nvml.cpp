@@ -1,0 +1,195 @@
+// The functions are declared here as NVIDIA's nvml.h does: their signatures are stable, and the header comes with the
+// CUDA toolkit only.
+#include "preflight/nvml.hpp"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <array>
+#include <memory>
+
+namespace sailor::preflight {
+
+namespace {
+
+using Device = struct nvmlDevice*;
+using Status = int;
+constexpr Status success = 0;
+constexpr Status insufficient_size = 7;  // an array was too short; the count says how long it has to be
+
+struct Memory {
+  unsigned long long total;
+  unsigned long long free;
+  unsigned long long used;
+};
+struct PciInfo {
+  std::array<char, 16> bus_id_legacy;
+  unsigned int domain;
+  unsigned int bus;
+  unsigned int device;
+  unsigned int pci_device_id;
+  unsigned int pci_subsystem_id;
+  std::array<char, 32> bus_id;
+};
+
+/// A library that stays loaded: some of them do not survive dlclose.
+class Library {
+ public:
+  explicit Library(const char* name) : handle_(::dlopen(name, RTLD_NOW | RTLD_LOCAL)) {
+    if (handle_ == nullptr)
+      if (const char* const why = ::dlerror()) problem_ = why;
+  }
+  [[nodiscard]] bool is_there() const { return handle_ != nullptr; }
+  [[nodiscard]] const std::string& problem() const { return problem_; }
+
+  /// Null if the library has no such function.
+  template <class Function>
+  [[nodiscard]] Function* find(const char* name) const {
+    return handle_ == nullptr ? nullptr : reinterpret_cast<Function*>(::dlsym(handle_, name));
+  }
+  /// True if the function is there and succeeds.
+  template <class... Arguments>
+  bool call(const char* name, Arguments... arguments) const {
+    auto* const function = find<Status(Arguments...)>(name);
+    return function != nullptr && function(arguments...) == success;
+  }
+
+ private:
+  void* handle_;
+  std::string problem_;
+};
+
+using Text = std::array<char, 96>;
+
+/// A number that a function writes through its last argument.
+template <class Number, class... Arguments>
+std::optional<Number> number(const Library& nvml, const char* name, Arguments... arguments) {
+  Number value{};
+  if (!nvml.call<Arguments..., Number*>(name, arguments..., &value)) return std::nullopt;
+  return value;
+}
+
+std::optional<std::int64_t> wide(const std::optional<unsigned long long>& value) {
+  return value ? std::optional(static_cast<std::int64_t>(*value)) : std::nullopt;
+}
+
+std::string text(const Library& nvml, const char* name, Device device) {
+  Text buffer{};
+  if (!nvml.call<Device, char*, unsigned int>(name, device, buffer.data(), buffer.size() - 1)) return {};
+  return buffer.data();
+}
+
+/// "00000000:01:00.0" -> "0000:01:00.0", as /sys has it
+std::string system_bus_id(std::string id) {
+  for (char& c : id)
+    if (c >= 'A' && c <= 'F') c = static_cast<char>(c - 'A' + 'a');
+  const std::size_t colon = id.find(':');
+  return colon != std::string::npos && colon > 4 ? id.substr(colon - 4) : id;
+}
+
+/// How many elements a function has for an array that is given no room.
+template <class... Arguments>
+std::optional<std::int64_t> count(const Library& nvml, const char* name, Arguments... arguments) {
+  auto* const function = nvml.find<Status(Arguments..., unsigned int*, void*)>(name);
+  if (function == nullptr) return std::nullopt;
+  unsigned int elements = 0;
+  const Status status = function(arguments..., &elements, nullptr);
+  if (status != success && status != insufficient_size) return std::nullopt;
+  return elements;
+}
+
+void add_errors(const Library& nvml, Device device, GpuFacts& gpu) {
+  constexpr int uncorrected = 1;
+  constexpr int since_loaded = 0;
+  constexpr int ever = 1;
+  const auto errors = [&](int counter) {
+    return wide(number<unsigned long long, Device, int, int>(nvml, "nvmlDeviceGetTotalEccErrors", device, uncorrected,
+                                                             counter));
+  };
+  gpu.uncorrected_errors = errors(since_loaded);
+  gpu.uncorrected_errors_ever = errors(ever);
+  // Until Volta pages are retired, for two causes; since Ampere rows are remapped.
+  for (const int cause : {0, 1})
+    if (const auto pages = count<Device, int>(nvml, "nvmlDeviceGetRetiredPages", device, cause))
+      gpu.retired_pages = gpu.retired_pages.value_or(0) + *pages;
+  if (const auto pending = number<int, Device>(nvml, "nvmlDeviceGetRetiredPagesPendingStatus", device))
+    gpu.repair_pending = *pending != 0;
+  std::array<unsigned int, 4> rows{};  // corrected, uncorrected, pending, failed
+  if (nvml.call<Device, unsigned int*, unsigned int*, unsigned int*, unsigned int*>(
+          "nvmlDeviceGetRemappedRows", device, &rows[0], &rows[1], &rows[2], &rows[3])) {
+    gpu.remapped_rows = std::int64_t{rows[0]} + rows[1];
+    gpu.repair_pending = gpu.repair_pending.value_or(false) || rows[2] != 0;
+    gpu.repair_failed = rows[3] != 0;
+  }
+}
+
+GpuFacts describe(const Library& nvml, Device device) {
+  constexpr int of_the_chip = 0;    // NVML_TEMPERATURE_GPU
+  constexpr int of_processors = 1;  // NVML_CLOCK_SM
+  GpuFacts gpu{.name = text(nvml, "nvmlDeviceGetName", device), .uuid = text(nvml, "nvmlDeviceGetUUID", device)};
+  PciInfo pci{};
+  if (nvml.call<Device, PciInfo*>("nvmlDeviceGetPciInfo_v3", device, &pci)) {
+    pci.bus_id.back() = '\0';
+    gpu.bus_id = system_bus_id(pci.bus_id.data());
+  }
+  Memory memory{};
+  if (nvml.call<Device, Memory*>("nvmlDeviceGetMemoryInfo", device, &memory)) {
+    gpu.memory_total = Bytes(static_cast<double>(memory.total));
+    gpu.memory_used = Bytes(static_cast<double>(memory.used));
+  }
+  gpu.temperature_celsius = number<unsigned int, Device, int>(nvml, "nvmlDeviceGetTemperature", device, of_the_chip);
+  if (const auto mhz = number<unsigned int, Device, int>(nvml, "nvmlDeviceGetClockInfo", device, of_processors))
+    gpu.clock_hz = 1e6 * *mhz;
+  if (const auto mhz = number<unsigned int, Device, int>(nvml, "nvmlDeviceGetMaxClockInfo", device, of_processors))
+    gpu.highest_clock_hz = 1e6 * *mhz;
+  gpu.throttle_reasons =
+      wide(number<unsigned long long, Device>(nvml, "nvmlDeviceGetCurrentClocksThrottleReasons", device));
+  if (const auto mode = number<int, Device>(nvml, "nvmlDeviceGetComputeMode", device)) gpu.compute_mode = *mode;
+  gpu.processes = count<Device>(nvml, "nvmlDeviceGetComputeRunningProcesses_v3", device);
+  add_errors(nvml, device, gpu);
+  return gpu;
+}
+
+}  // namespace
+
+Result<Nvml> ask_nvml(const char* library) {
+  const Library nvml(library);
+  if (!nvml.is_there()) return fail(ErrorCode::unavailable, fmt::format("there is no {}", library));
+  auto* const start = nvml.find<Status()>("nvmlInit_v2");
+  const Status started = start == nullptr ? -1 : start();
+  if (started != success) {
+    auto* const words = nvml.find<const char*(Status)>("nvmlErrorString");
+    return fail(
+        ErrorCode::unavailable,
+        fmt::format("{}: {}", library, words == nullptr || start == nullptr ? "is another library" : words(started)));
+  }
+  Nvml found;
+  Text version{};
+  if (nvml.call<char*, unsigned int>("nvmlSystemGetDriverVersion", version.data(), version.size() - 1))
+    found.driver = version.data();
+  if (const auto cuda = number<int>(nvml, "nvmlSystemGetCudaDriverVersion_v2"))
+    found.cuda = fmt::format("{}.{}", *cuda / 1000, *cuda % 1000 / 10);
+  const unsigned int gpus = number<unsigned int>(nvml, "nvmlDeviceGetCount_v2").value_or(0);
+  for (unsigned int i = 0; i < gpus; ++i)
+    if (const auto device = number<Device, unsigned int>(nvml, "nvmlDeviceGetHandleByIndex_v2", i))
+      found.gpus.push_back(describe(nvml, *device));
+  nvml.call("nvmlShutdown");
+  return found;
+}
+
+std::string nccl_version(const char* library) {
+  const auto version = number<int>(Library(library), "ncclGetVersion");
+  if (!version) return {};
+  // 22304 is 2.23.4; before 2.9 there were two digits less: 2804 is 2.8.4
+  const int unit = *version >= 10000 ? 10000 : 1000;
+  return fmt::format("{}.{}.{}", *version / unit, *version % unit / 100, *version % 100);
+}
+
+std::string libfabric_version(const char* library) {
+  auto* const version = Library(library).find<std::uint32_t()>("fi_version");
+  if (version == nullptr) return {};
+  const std::uint32_t number = version();
+  return fmt::format("{}.{}", number >> 16U, number & 0xFFFFU);
+}
+
+}  // namespace sailor::preflight

@@ -1,0 +1,152 @@
+// What would go wrong with a job for a plan, found before it waits in the queue: a list of checks, each a pure function
+// of the plan, the cluster and what the system was asked (system.hpp).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "cluster/cluster.hpp"
+#include "cluster/gpu_catalogue.hpp"
+#include "core/error.hpp"
+#include "core/units.hpp"
+#include "model/model.hpp"
+#include "plan/node_placement.hpp"
+#include "plan/plan.hpp"
+#include "preflight/outcome.hpp"
+#include "slurm/accounting.hpp"
+#include "slurm/node_records.hpp"
+#include "slurm/query.hpp"
+#include "slurm/site.hpp"
+
+namespace sailor::preflight {
+
+struct Check {
+  std::string name;  ///< "partition", "nodes", ...; several may have the same
+  Outcome outcome = Outcome::ok;
+  std::string what;    ///< the reason, with the numbers
+  std::string remedy;  ///< what to do about it; empty when nothing is to be done
+};
+
+/// The job that would be submitted.
+struct Job {
+  std::vector<std::string> partitions;  ///< at least one
+  std::string account;                  ///< empty: the user's default
+  std::string qos;                      ///< empty: Slurm's default
+  std::optional<Seconds> time;          ///< none: the partition's default
+  std::optional<double> iterations;     ///< of the whole training
+  std::string data;                     ///< path prefix; empty: not said
+  std::string checkpoints;              ///< folder; empty: not said
+  std::string mpi;                      ///< srun --mpi
+  double memory_margin = 0.0;           ///< share of each device's memory to leave free
+};
+
+/// Who submits it.
+struct Identity {
+  std::string user;
+  bool is_root = false;
+  std::vector<std::string> groups;  ///< Unix groups
+};
+
+/// What a profile store knows of a GPU type under the plan's model.
+struct ProfileFacts {
+  std::string gpu;
+  bool measured = false;           ///< its layers, on such a device
+  bool published = false;          ///< its layers, by a publication
+  std::optional<double> age_days;  ///< of the newest session with them
+};
+
+struct PathFacts {
+  std::string path;              ///< the file, or the folder that is there: the path itself or the nearest above it
+  std::string problem;           ///< "does not exist", "cannot be read: ..."; empty: none
+  std::optional<Bytes> size{};   ///< of data
+  std::optional<Bytes> space{};  ///< free, for this user
+};
+
+/// What the nodes of a kind of device are needed for.
+struct Need {
+  std::string gpu;   ///< name in the catalogue
+  std::string zone;  ///< as the plan names it; may be empty
+  int nodes = 0;
+  int most_ranks = 0;                   ///< on one of them
+  int devices_per_node = 0;             ///< of the largest
+  int cpus_per_device = 1;              ///< the fewest
+  std::string gres_type;                ///< empty: not known, or no GPU
+  std::vector<std::string> partitions;  ///< of the job's, those that have such nodes
+};
+
+/// Nodes that the plan takes of each kind, when all that the availability allows are free. Errors: unavailable, with
+/// what is missing.
+Result<std::vector<Need>> needs_of(const Plan& plan, const Cluster& cluster, const std::vector<std::string>& partitions,
+                                   Availability availability);
+
+/// The nodes of these groups, as plan/node_placement.hpp takes them; those of hypothetical groups get names.
+std::vector<PlacementNode> placement_nodes(const std::vector<NodeGroup>& groups);
+
+/// When the component of a job for a need would start: what slurmctld is asked, and answers.
+slurm::StartQuestion start_question(const Need& need, const Job& job, const slurm::Site& site,
+                                    const GpuCatalogue& gpus);
+struct StartAnswer {
+  Need need;
+  Result<slurm::ExpectedStart> start;
+};
+
+/// What was asked of the system. Nothing: it was not asked.
+struct Answers {
+  std::int64_t now_unix_s = 0;
+  Identity identity;
+  std::optional<Result<slurm::Accounting>> accounting;  ///< only where Slurm has accounting
+  std::vector<StartAnswer> starts;
+  std::optional<Result<std::vector<std::string>>> mpi_types;
+  std::optional<PathFacts> data;
+  std::optional<PathFacts> checkpoints;
+  std::optional<Result<std::vector<ProfileFacts>>> profile;
+  std::optional<double> memory_headroom;  ///< share of the tightest device's memory that stays free, by the simulator
+};
+
+/// Everything that is looked at.
+struct Subject {
+  const Job& job;
+  const Cluster& cluster;
+  const GpuCatalogue& gpus;
+  const slurm::Site& site;
+  const slurm::ControllerFacts& facts;
+  const std::vector<std::string>& left_out;  ///< what the reader of the cluster warned of
+  const Answers& answers;
+  const Plan* plan = nullptr;      ///< null: there is none, see `no_plan`
+  const Model* model = nullptr;    ///< of the plan
+  std::optional<Error> no_plan{};  ///< why there is none
+};
+
+/// All checks, in the order in which a job would meet them.
+std::vector<Check> run_checks(const Subject& subject);
+
+// The checks one by one.
+std::vector<Check> check_partitions(const Subject& subject);
+std::vector<Check> check_access(const Subject& subject);
+std::vector<Check> check_limits(const Subject& subject);
+std::vector<Check> check_nodes(const Subject& subject);
+std::vector<Check> check_gres(const Subject& subject);
+std::vector<Check> check_profile(const Subject& subject);
+std::vector<Check> check_memory(const Subject& subject);
+std::vector<Check> check_time(const Subject& subject);
+std::vector<Check> check_reservations(const Subject& subject);
+std::vector<Check> check_start(const Subject& subject);
+std::vector<Check> check_paths(const Subject& subject);
+std::vector<Check> check_communicators(const Subject& subject);
+std::vector<Check> check_mpi(const Subject& subject);
+
+/// Why the partition takes no jobs of this user; empty when it does, as far as is known.
+std::string access_problem(const Partition& partition, const Identity& identity, const std::string& account,
+                           const std::string& qos);
+
+/// The worst outcome; checks that were not made do not count.
+Outcome worst(const std::vector<Check>& checks);
+
+/// A line per check, remedies below theirs, and a line that counts them.
+std::string report(const std::vector<Check>& checks);
+
+}  // namespace sailor::preflight

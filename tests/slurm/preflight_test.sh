@@ -1,0 +1,204 @@
+#!/usr/bin/env bash
+# sailor-plan --preflight against a live Slurm: what it says of good jobs and of bad ones, with its exit status.
+#
+# shellcheck disable=SC2317,SC2329  # tests are called by name
+# shellcheck source-path=SCRIPTDIR source=common.bash
+source "$(dirname "${BASH_SOURCE[0]}")/common.bash"
+
+start_cluster --nodes gh:4:gh200:4:288:4:854000,a:2:a100:4:64:1:500000,c:2:-:0:4:1:4000 \
+  --partitions 'normal=gh MaxTime=60;small=gh MaxNodes=1 MaxTime=60;gpus=gh[1-4],a[1-2];staff=gh AllowGroups=nosuchgroup;cpu=c MaxTime=60' \
+  --mpi none
+
+# plan GPU... : pipelines of two stages of 2, each on its GPU, of tiny-gpt
+plan() {
+  local gpu
+  cat <<PLAN
+schema_version = 1
+micro_batch = 1
+schedule = "1f1b"
+[job]
+model = "tiny-gpt"
+global_batch = $((4 * $#))
+sequence_length = 64
+precision = "fp32"
+optimizer = "adamw"
+PLAN
+  for gpu in "$@"; do
+    printf '[[pipelines]]\ncount = 2\nmicro_batches = 2\n'
+    printf '[[pipelines.stages]]\nlayers = [%s]\ngpu = "%s"\ntensor_parallel = 2\n' '0, 3' "$gpu" '3, 6' "$gpu"
+  done
+}
+plan GH200-96 >"$work/two.toml"                  # 8 ranks: 2 nodes of 4
+plan GH200-96 GH200-96 GH200-96 >"$work/six.toml" # 24 ranks: 6 nodes
+plan GH200-96 A100-40 >"$work/mixed.toml"        # 2 nodes of each
+touch "$work/empty.bin" "$work/empty.idx"
+head -c 1000 /dev/zero | tee "$work/corpus.bin" >"$work/corpus.idx"
+
+# preflight STATUS PARTITION PLAN OPTION...: leaves what it says in $output
+preflight() {
+  local status=$1 partition=$2 plan=$3
+  shift 3
+  expect_failure "$status" "$bin_dir/sailor-plan" --partition "$partition" --preflight "$plan" --mpi none "$@"
+}
+
+all_idle() { [[ $(sinfo -h -p normal -t idle -o %D) == 4 ]]; }
+
+finds_nothing_wrong_with_a_good_job() {
+  preflight 0 normal two.toml --time 30 --data corpus --checkpoints .
+  expect_in "$output" 'two.toml: ' "ok           partition      'normal' is up" 'ok           access ' \
+    'ok           limits         2 nodes, 8 GPUs, 00:30:00, within all limits' \
+    'ok           nodes          2 nodes of 4 GH200-96: 4 idle' 'ok           gres           GH200-96 is gpu:gh200' \
+    'ok           reservations   none while the job would run' 'ok           start          now on gh[' \
+    'ok           data           corpus, 1.95 KiB' 'ok           communicators  ' 'ok           mpi            srun has --mpi=none' ' 0 failed'
+}
+asks_about_each_kind_of_node() {
+  preflight 0 gpus mixed.toml --time 30
+  expect_in "$output" 'nodes          2 nodes of 4 GH200-96: 4 idle' 'nodes          2 nodes of 4 A100-40: 2 idle' \
+    'start          GH200-96 alone: now on gh[' 'start          A100-40 alone: now on a[1-2]' 'gres           A100-40 is gpu:a100'
+}
+writes_json() {
+  preflight 5 small two.toml --format json
+  python3 - "$output" <<'PYTHON'
+import json, sys
+said = json.loads(sys.argv[1])
+assert said["outcome"] == "fail", said
+assert said["plan"] == "two.toml", said
+limits = [check for check in said["checks"] if check["name"] == "limits"]
+assert limits == [{"name": "limits", "outcome": "fail", "what": "the plan takes 2 nodes, partition 'small' allows 1 per job",
+                   "remedy": "plan with --max-nodes 1, or use another partition"}], limits
+PYTHON
+}
+refuses_a_plan_for_more_nodes_than_the_limit() {
+  preflight 5 small two.toml
+  expect_in "$output" "fail         limits         the plan takes 2 nodes, partition 'small' allows 1 per job" \
+    '-> plan with --max-nodes 1, or use another partition' 'fail         start          slurmctld: '
+}
+refuses_a_plan_for_more_nodes_than_there_are() {
+  preflight 5 normal six.toml
+  expect_in "$output" 'fail         nodes          the plan needs 24 GH200-96, there are 16 (4 nodes with 4)'
+}
+refuses_more_time_than_the_partition_gives() {
+  preflight 5 normal two.toml --time 2:00:00
+  expect_in "$output" "fail         limits         time 02:00:00 is over the limit of partition 'normal': 01:00:00"
+}
+names_states_of_partitions() {
+  preflight 5 nromal two.toml
+  expect_in "$output" "fail         partition      partition 'nromal' not found (known: cpu, gpus, normal, small, staff)" "-> did you mean 'normal'?"
+  scontrol update partitionname=normal state=down
+  preflight 5 normal two.toml
+  expect_in "$output" "partition 'normal' is down: it starts no jobs" 'ask the administrator'
+  scontrol update partitionname=normal state=inactive
+  preflight 5 normal two.toml
+  expect_in "$output" "partition 'normal' is inactive: it takes no jobs and starts none"
+  scontrol update partitionname=normal state=up
+}
+says_who_has_no_access() {
+  local as=()
+  if ((EUID == 0)); then # root has access to all
+    as=(setpriv --reuid=65534 --regid=65534 --clear-groups)
+    chmod 755 "$work"
+    "${as[@]}" test -x "$bin_dir/sailor-plan" || { echo "not looked at: $bin_dir is closed to other users"; return 0; }
+  fi
+  expect_failure 5 "${as[@]}" "$bin_dir/sailor-plan" -p staff --preflight two.toml
+  expect_in "$output" "fail         access         partition 'staff' takes jobs of groups nosuchgroup only, and " 'fail         start          slurmctld: '
+}
+names_drained_nodes_with_their_reasons() {
+  scontrol update nodename=gh[1-3] state=drain reason="leaking pump"
+  preflight 5 normal two.toml
+  expect_in "$output" 'fail         nodes          2 nodes of 4 GH200-96 needed, 1 up: 1 idle, 3 drained: leaking pump' '-> wait until nodes are back'
+  scontrol update nodename=gh4 state=drain reason="leaking pump"
+  preflight 5 normal two.toml
+  expect_in "$output" '2 nodes of 4 GH200-96 needed, 0 up: 0 idle, 4 drained: leaking pump'
+  scontrol update nodename=gh[1-4] state=resume
+  eventually all_idle
+}
+tells_when_busy_nodes_will_be_free() {
+  local job
+  job=$(sbatch --parsable -p normal -w 'gh[1-3]' -N3 --exclusive -t 20 --wrap 'sleep 120' -o /dev/null) || return 1
+  eventually bash -c "squeue -h -j $job -t R | grep -q ."
+  preflight 0 normal two.toml --time 10
+  expect_in "$output" '1 idle, 3 busy; the job waits until enough are free' 'ok           start          in 00:'
+  scancel "$job"
+  eventually all_idle
+}
+sees_reservations() {
+  scontrol create reservation reservationname=fix starttime=now+20minutes duration=60 users=root nodes=gh[1-4] flags=maint >/dev/null || return 1
+  preflight 0 normal two.toml --time 10
+  expect_in "$output" 'none while the job would run'
+  preflight 4 normal two.toml --time 30
+  expect_in "$output" "warn         reservations   maintenance 'fix' takes 4 nodes from " '-> a job with a --time below 00:'
+  scontrol delete reservationname=fix
+}
+looks_for_the_data() {
+  preflight 5 normal two.toml --data nope
+  expect_in "$output" "fail         data           'nope.bin' does not exist"
+  preflight 5 normal two.toml --data empty
+  expect_in "$output" "'empty.bin' is empty"
+  preflight 5 normal two.toml --checkpoints two.toml
+  expect_in "$output" "fail         checkpoints    " 'is no folder'
+}
+names_mpi_types() {
+  expect_failure 5 "$bin_dir/sailor-plan" -p normal --preflight two.toml --mpi openmpi3
+  expect_in "$output" 'fail         mpi            srun has no --mpi=openmpi3 (it has: '
+}
+plans_and_checks() {
+  "$bin_dir/sailor-profile" layers --model tiny-gpt --micro-batches 1,2 --sequence-length 16 --time-budget 1 --store store >/dev/null || return 1
+  expect_failure 0 "$bin_dir/sailor-plan" -p cpu --model tiny-gpt --global-batch 8 --sequence-length 16 --profile store \
+    --preflight --mpi none --iterations 10 --time 30 -o best.toml
+  expect_in "$output" 'the best of ' 'Before the queue:' 'ok           profile        cpu: measured, 0 days ago' \
+    'ok           memory         ' 'ok           time           10 iterations of '
+  preflight 0 cpu best.toml --profile store --iterations 10 --time 30
+  # The plan remembers its store.
+  preflight 0 cpu best.toml --iterations 10 --time 30
+  expect_in "$output" 'cpu: measured, 0 days ago'
+  preflight 5 cpu best.toml --iterations 1e9 --time 30
+  expect_in "$output" 'fail         time           1000000000 iterations of '
+  preflight 4 cpu best.toml --iterations 1e9 --time 30 --checkpoints .
+  expect_in "$output" 'jobs one after the other, each from the last checkpoint'
+  # Without a plan, the reason is one of the checks.
+  scontrol update nodename=c[1-2] state=drain reason=paint
+  expect_failure 5 "$bin_dir/sailor-plan" -p cpu --model tiny-gpt --global-batch 8 --sequence-length 16 --profile store --preflight
+  expect_in "$output" "fail         plan          no node of partition 'cpu' is up (unavailable: drained: paint)"
+  scontrol update nodename=c[1-2] state=resume
+}
+refuses_options_that_do_not_go_together() {
+  expect_failure 2 "$bin_dir/sailor-plan" --preflight two.toml
+  expect_in "$output" '--preflight needs the partition of the job'
+  preflight 2 normal two.toml --max-nodes 3
+  expect_in "$output" '--max-nodes is about the search for a plan, but a plan is given'
+  expect_failure 2 "$bin_dir/sailor-plan" -p normal two.toml
+  expect_in "$output" "PLAN 'two.toml' is named, but nothing is to be done with it"
+  preflight 2 normal two.toml --format toml
+  preflight 2 normal two.toml --time 2h
+}
+checks_against_a_file_of_the_cluster() {
+  "$tests_dir/read_cluster" >cluster.toml || return 1
+  export SLURM_CONF=/nowhere PATH=/nowhere
+  preflight 5 small two.toml --cluster cluster.toml
+  expect_in "$output" "partition 'small' allows 1 per job" 'not checked  start          Slurm was not asked' 'not checked  mpi '
+}
+says_that_the_controller_is_down() {
+  kill "$(pid_of slurmctld)" || return 1
+  eventually bash -c '! scontrol ping | grep -q UP'
+  preflight 1 normal two.toml
+  expect_in "$output" 'slurmctld of cluster testcluster at ' 'does not answer ('
+}
+
+check 'finds nothing wrong with a good job' finds_nothing_wrong_with_a_good_job
+check 'asks about each kind of node' asks_about_each_kind_of_node
+check 'writes JSON' writes_json
+check 'refuses a plan for more nodes than the limit' refuses_a_plan_for_more_nodes_than_the_limit
+check 'refuses a plan for more nodes than there are' refuses_a_plan_for_more_nodes_than_there_are
+check 'refuses more time than the partition gives' refuses_more_time_than_the_partition_gives
+check 'names states of partitions' names_states_of_partitions
+check 'says who has no access' says_who_has_no_access
+check 'names drained nodes with their reasons' names_drained_nodes_with_their_reasons
+check 'tells when busy nodes will be free' tells_when_busy_nodes_will_be_free
+check 'sees reservations' sees_reservations
+check 'looks for the data' looks_for_the_data
+check 'names MPI types' names_mpi_types
+check 'plans and checks' plans_and_checks
+check 'refuses options that do not go together' refuses_options_that_do_not_go_together
+check 'checks against a file of the cluster' checks_against_a_file_of_the_cluster
+check 'says that the controller is down' says_that_the_controller_is_down
+finish

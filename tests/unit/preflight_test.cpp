@@ -1,0 +1,453 @@
+// The checks before a job is queued: what each says of a plan, a cluster and what the system answered.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "preflight/communicators.hpp"
+#include "preflight/preflight.hpp"
+#include "preflight/system.hpp"
+
+namespace sailor::preflight {
+namespace {
+
+constexpr std::int64_t now = 1'700'000'000;
+
+Stage stage(int first, int last, std::string gpu, int tensor_parallel = 1) {
+  return {.layers = {first, last}, .gpu = std::move(gpu), .tensor_parallel = tensor_parallel};
+}
+
+/// A plan for 4 nodes of 4 GH200, on a cluster that has them, and nothing to complain of.
+class Preflight : public ::testing::Test {
+ protected:
+  Preflight() {
+    // 4 pipelines of 2 stages of 2 ranks: 16 ranks.
+    plan.job = {.model = "tiny-gpt", .global_batch = 16, .sequence_length = 64};
+    plan.pipelines = {
+        {.count = 4, .micro_batches = 4, .stages = {stage(0, 3, "GH200-96", 2), stage(3, 6, "GH200-96", 2)}}};
+    plan.prediction = PlanPrediction{.iteration_time = Seconds(1.0), .peak_memory = Bytes(40e9)};
+    cluster.name = "test";
+    cluster.partitions = {{.name = "normal", .time_limit = Seconds(7200), .most_nodes = 8}};
+    cluster.groups = {nodes("gh", 6, "GH200-96", NodeState::idle)};
+    job.partitions = {"normal"};
+    job.mpi = "pmix";
+    facts.version = "22.05.8";
+    answers.now_unix_s = now;
+    answers.identity = {.user = "anna", .is_root = false, .groups = {"users"}};
+  }
+
+  static NodeGroup nodes(const std::string& name, int count, const std::string& gpu, NodeState state,
+                         const std::string& reason = {}) {
+    NodeGroup group{.nodes = {},
+                    .count = count,
+                    .gpu = gpu,
+                    .gpus_per_node = 4,
+                    .cpus_per_node = 288,
+                    .memory_per_node = Bytes(800e9),
+                    .state = state,
+                    .state_reason = reason,
+                    .zone = {},
+                    .partitions = {"normal"}};
+    for (int i = 1; i <= count; ++i) group.nodes.push_back(name + std::to_string(i));
+    group.gres_type = gpu == "GH200-96" ? "gh200" : "a100";
+    return group;
+  }
+
+  [[nodiscard]] Subject subject() const {
+    return {.job = job,
+            .cluster = cluster,
+            .gpus = gpus,
+            .site = site,
+            .facts = facts,
+            .left_out = left_out,
+            .answers = answers,
+            .plan = &plan,
+            .model = &model};
+  }
+
+  /// "outcome: what -> remedy", a line each.
+  static std::string text(const std::vector<Check>& checks) {
+    std::string all;
+    for (const Check& check : checks) {
+      if (!all.empty()) all += "\n";
+      all += std::string(to_string(check.outcome)) + ": " + check.what;
+      if (!check.remedy.empty()) all += " -> " + check.remedy;
+    }
+    return all;
+  }
+
+  void expect_text(const std::vector<Check>& checks, const std::string& wanted) const {
+    EXPECT_EQ(text(checks), wanted);
+  }
+
+  GpuCatalogue gpus = GpuCatalogue::load(SAILOR_SOURCE_DIR "/profiles/gpus.toml").value();
+  Model model = find_model("tiny-gpt", SAILOR_SOURCE_DIR "/profiles/models").value();
+  Plan plan;
+  Cluster cluster;
+  slurm::Site site;
+  slurm::ControllerFacts facts;
+  std::vector<std::string> left_out;
+  Job job;
+  Answers answers;
+};
+
+TEST_F(Preflight, FindsNothingWrongWithAGoodJob) {
+  job.iterations = 100;
+  answers.profile = std::vector<ProfileFacts>{{.gpu = "GH200-96", .measured = true, .age_days = 12.5}};
+  answers.mpi_types = std::vector<std::string>{"none", "pmix"};
+  answers.data = PathFacts{.path = "corpus", .problem = {}, .size = Bytes(1e6)};
+  answers.checkpoints = PathFacts{.path = "/scratch", .problem = {}, .space = Bytes(1e12)};
+  answers.starts = {{.need = {.gpu = "GH200-96"}, .start = slurm::ExpectedStart{now, "gh[1-4]"}}};
+  const std::vector<Check> checks = run_checks(subject());
+  for (const Check& check : checks) EXPECT_EQ(check.outcome, Outcome::ok) << check.name << ": " << check.what;
+  EXPECT_EQ(worst(checks), Outcome::ok);
+  const std::string table = report(checks);
+  EXPECT_NE(table.find("ok           nodes          4 nodes of 4 GH200-96: 6 idle\n"), std::string::npos) << table;
+  EXPECT_NE(table.find("\n15 ok, 0 to look at, 0 failed, 0 not checked\n"), std::string::npos) << table;
+}
+
+TEST_F(Preflight, TheWorstCheckGivesTheExitStatus) {
+  const auto status = [](std::vector<Outcome> outcomes) {
+    std::vector<Check> checks;
+    for (const Outcome outcome : outcomes)
+      checks.push_back({.name = "x", .outcome = outcome, .what = {}, .remedy = {}});
+    return exit_status(worst(checks));
+  };
+  using enum Outcome;
+  EXPECT_EQ(status({ok, not_checked}), 0);
+  EXPECT_EQ(status({ok, warn, not_checked}), 4);
+  EXPECT_EQ(status({fail, warn, ok, not_checked}), 5);
+}
+
+TEST_F(Preflight, PutsRemediesBelowTheirChecks) {
+  EXPECT_EQ(report({{.name = "a", .outcome = Outcome::warn, .what = "bad", .remedy = "do x"},
+                    {.name = "longer", .outcome = Outcome::not_checked, .what = "no", .remedy = {}}}),
+            "warn         a       bad\n"
+            "                     -> do x\n"
+            "not checked  longer  no\n"
+            "\n0 ok, 1 to look at, 0 failed, 1 not checked\n");
+}
+
+TEST_F(Preflight, NamesEachStateOfAPartition) {
+  job.partitions = {"normal", "nromal"};
+  cluster.partitions[0].takes_jobs = false;
+  expect_text(check_partitions(subject()),
+              "fail: partition 'normal' is draining: it takes no new jobs -> use another one, or ask the administrator "
+              "when it will be up\n"
+              "fail: partition 'nromal' not found (known: normal) -> did you mean 'normal'? use --partition NAME");
+}
+
+TEST_F(Preflight, SaysWhoIsKeptOut) {
+  cluster.partitions[0].allowed_groups = {"staff", "ml"};
+  expect_text(check_access(subject()),
+              "fail: partition 'normal' takes jobs of groups staff, ml only, and anna is in users -> use another "
+              "partition, or another --account or --qos");
+  answers.identity.groups.push_back("ml");
+  expect_text(check_access(subject()), "ok: anna may use normal; Slurm keeps no accounts here");
+  cluster.partitions[0].allowed_accounts = {"a1"};
+  expect_text(check_access(subject()),
+              "fail: partition 'normal' takes jobs of accounts a1 only, and the job names none -> use another "
+              "partition, or another --account or --qos");
+  job.account = "a2";
+  expect_text(check_access(subject()),
+              "fail: partition 'normal' takes jobs of accounts a1 only, and the job is charged to 'a2' -> use another "
+              "partition, or another --account or --qos");
+}
+
+TEST_F(Preflight, DoesNotKnowOfAFileWhoMayUseAPartition) {
+  facts.version.clear();
+  expect_text(check_access(subject()), "not checked: Slurm was not asked who may use the partition");
+}
+
+TEST_F(Preflight, KnowsTheUsersAccounts) {
+  facts = {.version = "22.05.8", .accounting = true, .enforces_associations = true, .enforces_qos = true};
+  expect_text(check_access(subject()), "not checked: the accounting database was not asked");
+  slurm::Accounting accounting;
+  accounting.user = "anna";
+  answers.accounting = accounting;
+  expect_text(check_access(subject()),
+              "fail: the accounting database does not know user anna on this cluster -> ask the administrator for an "
+              "account");
+  accounting.associations = {{.account = "ml", .partition = {}, .qos = {"normal"}, .default_qos = "normal"}};
+  answers.accounting = accounting;
+  expect_text(
+      check_access(subject()),
+      "fail: the job names no account, and you have no default one -> use one of yours with --account NAME: ml");
+  accounting.default_account = "ml";
+  answers.accounting = accounting;
+  expect_text(check_access(subject()), "ok: anna may use normal with account 'ml' and QOS 'normal'");
+  job.qos = "long";
+  expect_text(check_access(subject()),
+              "fail: account 'ml' does not have QOS 'long' (it has: normal) -> use one of these with --qos NAME");
+}
+
+TEST_F(Preflight, ComparesLimitsOfThePartition) {
+  expect_text(check_limits(subject()), "ok: 4 nodes, 16 GPUs, 02:00:00, within all limits");
+  cluster.partitions[0].most_nodes = 2;
+  cluster.partitions[0].most_cpus_per_node = 100;
+  job.time = Seconds(10800);
+  expect_text(check_limits(subject()),
+              "fail: the job takes 288 CPUs of a node, partition 'normal' allows 100 -> take fewer cores per rank, or "
+              "use another partition\n"
+              "fail: the plan takes 4 nodes, partition 'normal' allows 2 per job -> plan with --max-nodes 2, or use "
+              "another partition\n"
+              "fail: time 03:00:00 is over the limit of partition 'normal': 02:00:00 -> use a smaller --time, or "
+              "another partition");
+  cluster.partitions[0] = {.name = "normal"};
+  cluster.partitions[0].least_nodes = 5;
+  expect_text(check_limits(subject()),
+              "fail: the plan takes 4 nodes, partition 'normal' wants 5 at least -> use another partition");
+}
+
+TEST_F(Preflight, ComparesLimitsOfAccountAndQos) {
+  facts = {.version = "22.05.8", .accounting = true, .enforces_limits = true};
+  slurm::Accounting accounting;
+  accounting.default_account = "ml";
+  accounting.associations = {{.account = "ml", .partition = {}, .qos = {}, .default_qos = "short"}};
+  accounting.associations[0].per_job.gpus = 8;
+  accounting.qos = {{.name = "short", .per_job = {}, .per_user = {}, .all_jobs = {}}};
+  accounting.qos[0].per_job.time = Seconds(3600);
+  accounting.qos[0].per_user.nodes = 3;
+  answers.accounting = accounting;
+  expect_text(
+      check_limits(subject()),
+      "fail: the job takes 16 GPUs, account 'ml' allows 8 -> plan with a smaller --max-gpus, or use another QOS "
+      "or account\n"
+      "fail: time 02:00:00 is over the 01:00:00 of QOS 'short' -> use a smaller --time\n"
+      "fail: the job takes 4 nodes, QOS 'short' for a user allows 3 -> plan with a smaller --max-nodes, or use "
+      "another QOS or account");
+  facts.enforces_limits = false;
+  EXPECT_EQ(worst(check_limits(subject())), Outcome::warn);
+}
+
+TEST_F(Preflight, CountsIdleBusyAndDrainedNodes) {
+  cluster.groups = {nodes("a", 2, "GH200-96", NodeState::idle), nodes("b", 1, "GH200-96", NodeState::allocated),
+                    nodes("c", 1, "GH200-96", NodeState::unavailable, "drained: fan"),
+                    nodes("d", 1, "GH200-96", NodeState::unavailable, "down")};
+  expect_text(
+      check_nodes(subject()),
+      "fail: 4 nodes of 4 GH200-96 needed, 3 up: 2 idle, 1 busy, 1 down, 1 drained: fan -> wait until nodes are "
+      "back, or plan for what is up with --availability up");
+  cluster.groups[1].nodes = {"b1", "b2"};
+  cluster.groups[1].count = 2;
+  expect_text(check_nodes(subject()),
+              "ok: 4 nodes of 4 GH200-96: 2 idle, 2 busy, 1 down, 1 drained: fan; the job waits until enough are free");
+}
+
+TEST_F(Preflight, SaysThatEveryNodeIsDrained) {
+  cluster.groups = {nodes("a", 4, "GH200-96", NodeState::unavailable, "drained: cooling")};
+  expect_text(check_nodes(subject()),
+              "fail: 4 nodes of 4 GH200-96 needed, 0 up: 0 idle, 4 drained: cooling -> wait until nodes are back, or "
+              "choose another partition");
+}
+
+TEST_F(Preflight, SaysThatThereAreNoSuchNodes) {
+  cluster.groups = {nodes("a", 9, "A100-40", NodeState::idle)};
+  const std::string said = text(check_nodes(subject()));
+  EXPECT_EQ(said.find("fail: the plan needs 16 GH200-96, there is none"), 0U) << said;
+}
+
+TEST_F(Preflight, CountsEachKindOfNodeOfAPlan) {
+  plan.pipelines = {
+      {.count = 2, .micro_batches = 4, .stages = {stage(0, 3, "GH200-96", 4), stage(3, 6, "A100-40", 2)}}};
+  cluster.groups.push_back(nodes("a", 1, "A100-40", NodeState::idle));
+  const auto needs = needs_of(plan, cluster, job.partitions, Availability::up);
+  ASSERT_TRUE(needs.has_value()) << needs.error().message();
+  ASSERT_EQ(needs->size(), 2U);
+  EXPECT_EQ((*needs)[0].nodes, 2);  // a group of 4 on each
+  EXPECT_EQ((*needs)[1].nodes, 1);  // two groups of 2
+  EXPECT_EQ((*needs)[1].most_ranks, 4);
+  EXPECT_EQ((*needs)[1].gres_type, "a100");
+  const slurm::StartQuestion question = start_question((*needs)[1], job, site, gpus);
+  EXPECT_EQ(question.nodes, 1);
+  EXPECT_EQ(question.gpus_per_node, 4);
+  EXPECT_EQ(question.cpus_per_task, 72);
+  EXPECT_EQ(question.gres_type, "a100");
+}
+
+TEST_F(Preflight, SaysWhatSlurmCallsTheGpus) {
+  expect_text(check_gres(subject()), "ok: GH200-96 is gpu:gh200");
+  left_out = {"left out node m1: GPUs without a type"};
+  expect_text(check_gres(subject()), "ok: GH200-96 is gpu:gh200\nok: left out node m1: GPUs without a type");
+  cluster.groups[0].count = 1;  // too few: the nodes left out may be missed
+  cluster.groups[0].nodes.resize(1);
+  EXPECT_EQ(worst(check_gres(subject())), Outcome::warn);
+}
+
+TEST_F(Preflight, SaysHowOldTheProfileIs) {
+  expect_text(check_profile(subject()),
+              "not checked: no profile store is named -> name the one that the plan was made with: --profile STORE");
+  answers.profile = std::vector<ProfileFacts>{{.gpu = "GH200-96", .measured = true, .age_days = 400.0},
+                                              {.gpu = "A100-40", .published = true},
+                                              {.gpu = "V100-16"}};
+  expect_text(check_profile(subject()),
+              "warn: GH200-96: measured, 400 days ago -> measure again with sailor-profile layers: drivers and clocks "
+              "have changed since\n"
+              "warn: A100-40: published figures, not measured here -> measure it with sailor-profile layers\n"
+              "warn: V100-16: nobody measured it, time and memory are estimates -> measure it with sailor-profile "
+              "layers");
+}
+
+TEST_F(Preflight, ComparesMemoryWithTheDevices) {
+  job.memory_margin = 0.05;
+  answers.memory_headroom = -0.02;
+  EXPECT_EQ(
+      text(check_memory(subject())).find("fail: 37.3 GiB on the rank that takes most; 2.0% more than a device has"), 0U)
+      << text(check_memory(subject()));
+  answers.memory_headroom = 0.03;
+  EXPECT_EQ(check_memory(subject())[0].outcome, Outcome::warn);
+  answers.memory_headroom.reset();
+  plan.prediction->peak_memory = Bytes(51312590848.0);  // half of a GH200's
+  EXPECT_EQ(check_memory(subject())[0].what,
+            "47.8 GiB on the rank that takes most; 50% of the tightest device stay free");
+  // 4 ranks of 51.3 GB on a node of 100 GB
+  cluster.groups[0].memory_per_node = Bytes(100e9);
+  EXPECT_EQ(check_memory(subject())[1].outcome, Outcome::warn);
+  plan.prediction.reset();
+  EXPECT_EQ(check_memory(subject())[0].outcome, Outcome::not_checked);
+}
+
+TEST_F(Preflight, ComparesTheLengthOfTheTrainingWithTheJobs) {
+  expect_text(check_time(subject()),
+              "not checked: how long the training is was not said -> say it with --iterations N");
+  job.iterations = 3600;
+  expect_text(check_time(subject()), "ok: 3600 iterations of 1.00 s take 01:00:00, the job has 02:00:00");
+  job.time = Seconds(3700);
+  EXPECT_EQ(check_time(subject())[0].outcome, Outcome::warn);
+  job.time = Seconds(1800);
+  expect_text(check_time(subject()),
+              "fail: 3600 iterations of 1.00 s take 01:00:00, the job has 00:30:00 -> use a larger --time, fewer "
+              "iterations, or --checkpoints FOLDER and several jobs");
+  job.checkpoints = "/scratch";
+  EXPECT_EQ(check_time(subject())[0].outcome, Outcome::warn);
+  EXPECT_EQ(check_time(subject())[0].remedy, "about 2 jobs one after the other, each from the last checkpoint");
+  // The partition's default counts when the job asks for none.
+  job.time.reset();
+  cluster.partitions[0].default_time = Seconds(600);
+  EXPECT_NE(check_time(subject())[0].what.find("the job has 00:10:00"), std::string::npos);
+}
+
+TEST_F(Preflight, SeesReservationsThatCutIntoTheTime) {
+  expect_text(check_reservations(subject()), "ok: none while the job would run");
+  // 3 of 6 nodes, in an hour: 3 are left, 4 are needed
+  cluster.reservations = {{.name = "fix",
+                           .start_unix_s = now + 3600,
+                           .end_unix_s = now + 7200,
+                           .nodes = {"gh1", "gh2", "gh3"},
+                           .maintenance = true}};
+  const std::vector<Check> checks = check_reservations(subject());
+  ASSERT_EQ(checks.size(), 1U);
+  EXPECT_EQ(checks[0].outcome, Outcome::warn);
+  EXPECT_EQ(checks[0].what.find("maintenance 'fix' takes 3 nodes from 2023-11-1"), 0U) << checks[0].what;
+  EXPECT_EQ(checks[0].remedy,
+            "a job with a --time below 01:00:00 can start before it, a longer one only after its end");
+  job.time = Seconds(3000);
+  expect_text(check_reservations(subject()), "ok: none while the job would run");
+  job.time = Seconds(7200);
+  cluster.reservations[0].nodes = {"gh1", "gh2"};
+  EXPECT_EQ(check_reservations(subject())[0].outcome, Outcome::ok);  // 4 are left
+  cluster.reservations[0].nodes = {"elsewhere"};
+  expect_text(check_reservations(subject()), "ok: none while the job would run");
+}
+
+TEST_F(Preflight, TellsWhenTheJobWouldStart) {
+  expect_text(check_start(subject()), "not checked: Slurm was not asked");
+  answers.starts = {{.need = {.gpu = "GH200-96"}, .start = slurm::ExpectedStart{now + 5, "gh[1-4]"}}};
+  expect_text(check_start(subject()), "ok: now on gh[1-4]");
+  answers.starts[0].start = slurm::ExpectedStart{now + 5400, "gh[1-4]"};
+  EXPECT_EQ(text(check_start(subject())).find("ok: in 01:30:00, at 20"), 0U) << text(check_start(subject()));
+  answers.starts[0].start = fail(ErrorCode::failure, "slurmctld: Requested node configuration is not available");
+  EXPECT_EQ(check_start(subject())[0].outcome, Outcome::fail);
+  // Slurm does not look past a reservation.
+  cluster.reservations = {
+      {.name = "fix", .start_unix_s = now - 10, .end_unix_s = now + 7200, .nodes = {"gh1", "gh2", "gh3"}}};
+  expect_text(check_start(subject()),
+              "warn: slurmctld: Requested node configuration is not available -> Slurm does not look past reservation "
+              "'fix': the job may only have to wait for its end");
+  answers.starts[0].start = fail(ErrorCode::unavailable, "slurmctld does not answer");
+  EXPECT_EQ(check_start(subject())[0].outcome, Outcome::not_checked);
+}
+
+TEST_F(Preflight, LooksForDataAndRoomForCheckpoints) {
+  expect_text(check_paths(subject()),
+              "not checked: not named -> name it with --data PREFIX\n"
+              "not checked: not named -> name their folder with --checkpoints FOLDER");
+  answers.data = PathFacts{.path = "corpus.bin", .problem = "does not exist"};
+  const double one = 12.0 * static_cast<double>(model.total_parameters());
+  answers.checkpoints = PathFacts{.path = "/scratch", .problem = {}, .space = Bytes(1.5 * one)};
+  const std::vector<Check> checks = check_paths(subject());
+  EXPECT_EQ(checks[0].outcome, Outcome::fail);
+  EXPECT_EQ(checks[0].what, "'corpus.bin' does not exist");
+  EXPECT_EQ(checks[1].outcome, Outcome::warn);
+  answers.checkpoints->space = Bytes(0.9 * one);
+  EXPECT_EQ(check_paths(subject())[1].outcome, Outcome::fail);
+  answers.checkpoints->space = Bytes(2.1 * one);
+  EXPECT_EQ(check_paths(subject())[1].outcome, Outcome::ok);
+}
+
+TEST_F(Preflight, WarnsOfManyCommunicators) {
+  EXPECT_EQ(check_communicators(subject())[0].outcome, Outcome::ok);
+  site.name = "alps";
+  site.limits.communicators_per_rank = 2;
+  const std::vector<Check> checks = check_communicators(subject());
+  EXPECT_EQ(checks[0].outcome, Outcome::warn);
+  EXPECT_NE(checks[0].what.find("; site alps is known to take 2 of a rank"), std::string::npos) << checks[0].what;
+}
+
+TEST_F(Preflight, NamesTheMpiTypesThatThereAre) {
+  answers.mpi_types = std::vector<std::string>{"none", "pmi2"};
+  expect_text(
+      check_mpi(subject()),
+      "fail: srun has no --mpi=pmix (it has: none, pmi2) -> use one of these with --mpi TYPE, as the MPI library "
+      "of sailor-train wants it");
+}
+
+TEST_F(Preflight, ChecksWhatItCanWithoutAPlan) {
+  Subject without = subject();
+  without.plan = nullptr;
+  without.no_plan = Error{ErrorCode::infeasible, "no node is up", "wait"};
+  const std::vector<Check> checks = run_checks(without);
+  EXPECT_EQ(worst(checks), Outcome::fail);
+  EXPECT_NE(report(checks).find("fail         plan          no node is up\n"), std::string::npos) << report(checks);
+}
+
+TEST(ParseMpiList, TakesWhatSrunPrints) {
+  const std::vector<std::string> wanted{"none", "pmix", "pmi2", "pmix_v4"};
+  EXPECT_EQ(parse_mpi_list("MPI plugin types are...\n\tnone\n\tpmix\n\tpmi2\nspecific pmix plugin versions available: "
+                           "pmix_v4\n"),
+            wanted);
+  EXPECT_EQ(parse_mpi_list("srun: MPI types are...\nsrun: none\nsrun: pmix\n"),
+            (std::vector<std::string>{"none", "pmix"}));
+  EXPECT_TRUE(parse_mpi_list("").empty());
+}
+
+TEST(CountCommunicators, CountsSetsOfRanksThatSumTheSame) {
+  const Model gpt = find_model("tiny-gpt", SAILOR_SOURCE_DIR "/profiles/models").value();
+  ASSERT_TRUE(gpt.tied_embedding);
+  Plan plan;
+  plan.job = {.model = "tiny-gpt", .global_batch = 4, .sequence_length = 64};
+  // One pipeline of one stage: nobody to sum with.
+  plan.pipelines = {{.count = 1, .micro_batches = 4, .stages = {stage(0, 6, "cpu")}}};
+  EXPECT_EQ(count_communicators(plan, gpt).most_per_rank, 1);
+  // Two of these: both ranks sum everything.
+  plan.pipelines[0].count = 2;
+  EXPECT_EQ(count_communicators(plan, gpt).most_per_rank, 2);
+  EXPECT_EQ(count_communicators(plan, gpt).of_job, 2);
+  // Two of two stages: {0,2} the first stage, {1,3} the second, {0,1,2,3} the tied embedding; and the world.
+  plan.pipelines[0].stages = {stage(0, 3, "cpu"), stage(3, 6, "cpu")};
+  EXPECT_EQ(count_communicators(plan, gpt).most_per_rank, 3);
+  EXPECT_EQ(count_communicators(plan, gpt).of_job, 4);
+}
+
+TEST(System, FindsTheFolderAboveACheckpointFolderThatIsNotThere) {
+  const std::string base = ::testing::TempDir();
+  const PathFacts facts = checkpoint_facts(base + "/none/such");
+  EXPECT_EQ(facts.problem, "");
+  EXPECT_TRUE(facts.space.has_value());
+  EXPECT_EQ(std::filesystem::weakly_canonical(facts.path), std::filesystem::weakly_canonical(base));
+  EXPECT_EQ(data_facts(base + "/none").problem, "does not exist");
+}
+
+}  // namespace
+}  // namespace sailor::preflight

@@ -1,0 +1,219 @@
+// Site files: what Slurm does not know of a cluster.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "slurm/site.hpp"
+
+namespace sailor::slurm {
+namespace {
+
+namespace fs = std::filesystem;
+
+const GpuCatalogue& catalogue() {
+  static const GpuCatalogue loaded = GpuCatalogue::load(SAILOR_SOURCE_DIR "/profiles/gpus.toml").value();
+  return loaded;
+}
+const fs::path sites = SAILOR_SOURCE_DIR "/slurm/sites";
+
+constexpr const char* example = R"(schema_version = 1
+name = "test"
+cluster_names = ["alps-*"]
+[[prices]]
+gpu = "gh200"
+usd_per_node_hour = 10.0
+gpus_per_node = 4
+[[zones]]
+name = "east"
+nodes = ["e*"]
+[[zones]]
+name = "west"
+nodes = ["w*"]
+[[links]]
+from = "east"
+to = "west"
+bandwidth_bytes_per_s = 5e9
+[limits]
+communicators_per_rank = 8
+[launch]
+mpi = "pmi2"
+exclusive_nodes = true
+environment = "box"
+[launch.variables]
+A = "1"
+B = "two words"
+[[environments]]
+name = "box"
+image_option = "--box"
+srun_options = ["--network=x"]
+[environments.variables]
+B = "^LL128"
+C = "3"
+[[nodes]]
+gpu = "gh200"
+cores = [[0, 71], [72, 143]]
+numa_nodes = [0, 1]
+memory_nodes = [0, 1]
+[check]
+idle_temperature_celsius = 30.0
+)";
+
+Result<Site> parse(const std::string& text) { return parse_site(text, "s.toml", catalogue()); }
+
+std::string error_with(const std::string& from, const std::string& to) {
+  std::string text = example;
+  const std::size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  text.replace(at, from.size(), to);
+  const auto site = parse(text);
+  return site ? "no error" : site.error().message();
+}
+
+class Folder {
+ public:
+  Folder() { fs::create_directories(path_); }
+  ~Folder() { fs::remove_all(path_); }
+  void add(const std::string& name, const std::string& text) const { std::ofstream(path_ / name) << text; }
+  [[nodiscard]] const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_ = fs::path(::testing::TempDir()) /
+                   (std::string("sites.") + ::testing::UnitTest::GetInstance()->current_test_info()->name());
+};
+
+std::string named(const std::string& name, const std::string& pattern) {
+  return "schema_version = 1\nname = \"" + name + "\"\ncluster_names = [\"" + pattern + "\"]\n";
+}
+
+TEST(Site, SaysWhatItsFileSays) {
+  const auto site = parse(example);
+  ASSERT_TRUE(site.has_value()) << site.error().message();
+  EXPECT_EQ(site->launch.mpi, "pmi2");
+  EXPECT_TRUE(site->launch.exclusive_nodes);
+  ASSERT_NE(site->find_layout("GH200-96"), nullptr);
+  EXPECT_EQ(site->find_layout("GH200-96")->cores, (std::vector<CoreRange>{{0, 71}, {72, 143}}));
+  EXPECT_EQ(site->find_layout("A100-40"), nullptr);
+  EXPECT_EQ(site->limits.communicators_per_rank, 8);
+  EXPECT_FALSE(site->limits.communicators_per_job.has_value());
+  EXPECT_EQ(site->check.idle_temperature_celsius, 30.0);
+  EXPECT_FALSE(site->check.send_between_nodes.has_value());
+}
+
+TEST(Site, VariablesOfAnEnvironmentReplaceThoseOfTheSite) {
+  const auto site = parse(example);
+  ASSERT_TRUE(site.has_value());
+  EXPECT_EQ(variables_of(*site, nullptr), (Variables{{"A", "1"}, {"B", "two words"}}));
+  const auto usual = choose_environment(*site, "");
+  ASSERT_TRUE(usual.has_value());
+  EXPECT_EQ(variables_of(*site, *usual), (Variables{{"A", "1"}, {"B", "^LL128"}, {"C", "3"}}));
+  const auto unknown = choose_environment(*site, "bxo");
+  ASSERT_FALSE(unknown.has_value());
+  EXPECT_EQ(unknown.error().message(), "site test has no environment 'bxo' (known: box); did you mean 'box'?");
+}
+
+TEST(Site, AddsPricesZonesAndLinksToACluster) {
+  const auto site = parse(example);
+  ASSERT_TRUE(site.has_value());
+  Cluster cluster;
+  cluster.partitions = {{.name = "normal"}};
+  cluster.groups = {{.nodes = {"e1", "w1", "e2", "x1"},
+                     .count = 4,
+                     .gpu = "GH200-96",
+                     .gpus_per_node = 4,
+                     .switches = {"s1", "s2", "s3", "s4"}}};
+  add_site(*site, cluster);
+  ASSERT_EQ(cluster.groups.size(), 3U);
+  EXPECT_EQ(cluster.groups[0].zone, "east");
+  EXPECT_EQ(cluster.groups[0].nodes, (std::vector<std::string>{"e1", "e2"}));
+  EXPECT_EQ(cluster.groups[0].switches, (std::vector<std::string>{"s1", "s3"}));
+  EXPECT_EQ(cluster.groups[1].zone, "west");
+  EXPECT_EQ(cluster.groups[2].zone, "");
+  EXPECT_EQ(cluster.links.size(), 1U);
+  EXPECT_TRUE(cluster.partitions[0].exclusive_nodes);
+  EXPECT_DOUBLE_EQ(device_price(cluster, catalogue().find("gh200").value(), "east").value(), 2.5);
+}
+
+TEST(Site, BadFilesAreRefusedWithLineAndReason) {
+  EXPECT_TRUE(error_with("gpu = \"gh200\"", "gpu = \"B300\"")
+                  .starts_with("s.toml:5:7: GPU type 'B300' is not in the catalogue"));
+  EXPECT_EQ(error_with("to = \"west\"", "to = \"wset\""),
+            "s.toml:16:6: zone 'wset' is not described; add a [[zones]] with this name; known: east, west");
+  EXPECT_EQ(error_with("environment = \"box\"", "environment = \"bax\""),
+            "s.toml:23:15: environment 'bax' is not described; add an [[environments]] with this name; known: box");
+  EXPECT_EQ(error_with("A = \"1\"", "\"A B\" = \"1\""),
+            "s.toml:25:9: 'A B' cannot be the name of an environment variable; use letters, digits and _");
+  EXPECT_EQ(error_with("\"two words\"", "\"two\\nlines\""), "s.toml:26:5: the value of B is not one line");
+  EXPECT_EQ(error_with("\"--network=x\"", "\"network=x\""),
+            "s.toml:30:16: 'network=x' is no option; write each as one word: \"--name=value\"");
+  EXPECT_EQ(error_with("[72, 143]", "[143, 72]"),
+            "s.toml:36:9: the cores of a GPU are the first and the last of a range; write [[0, 71], [72, 143]], for "
+            "example");
+  EXPECT_EQ(error_with("numa_nodes = [0, 1]", "numa_nodes = [0]"),
+            "s.toml:37:14: 1 NUMA nodes for the cores of 2 GPUs; name one for each range of cores");
+  EXPECT_TRUE(error_with("mpi = \"pmi2\"", "mpii = \"pmi2\"").starts_with("s.toml:21:8: unknown key 'launch.mpii'"))
+      << error_with("mpi = \"pmi2\"", "mpii = \"pmi2\"");
+}
+
+TEST(FindSite, TakesTheFileThatSaysMostOfTheName) {
+  const Folder folder;
+  folder.add("a.toml", named("a", "alps-*"));
+  folder.add("b.toml", named("b", "alps-ml*"));
+  folder.add("generic.toml", "schema_version = 1\nname = \"generic\"\n");
+  EXPECT_EQ(find_site("alps-ml1", folder.path(), catalogue())->name, "b");
+  EXPECT_EQ(find_site("ALPS-x", folder.path(), catalogue())->name, "a");
+  EXPECT_EQ(find_site("daint", folder.path(), catalogue())->name, "generic");
+  EXPECT_EQ(find_site("", folder.path(), catalogue())->name, "generic");
+}
+
+TEST(FindSite, RefusesTwoThatSayTheSame) {
+  const Folder folder;
+  folder.add("a.toml", named("a", "alps*"));
+  folder.add("b.toml", named("b", "*alps"));
+  const auto site = find_site("alps", folder.path(), catalogue());
+  ASSERT_FALSE(site.has_value());
+  EXPECT_NE(site.error().what.find("both describe the cluster alps"), std::string::npos) << site.error().what;
+}
+
+TEST(NamedSite, NamesTheKnownOnes) {
+  const auto site = named_site("alps-claridn", sites, catalogue());
+  ASSERT_FALSE(site.has_value());
+  EXPECT_EQ(site.error().message(),
+            "site 'alps-claridn' not found (known: alps-bristen, alps-clariden, generic, testcluster); did you mean "
+            "'alps-clariden'?");
+}
+
+TEST(Sites, ThoseThatComeWithSailorAreSound) {
+  for (const char* name : {"generic", "alps-clariden", "alps-bristen", "testcluster"}) {
+    const auto site = named_site(name, sites, catalogue());
+    ASSERT_TRUE(site.has_value()) << site.error().message();
+    EXPECT_EQ(site->name, name);
+    EXPECT_TRUE(choose_environment(*site, "").has_value());
+  }
+}
+
+TEST(Sites, ClaridenIsStartedAsCscsWants) {
+  const auto site = find_site("clariden", sites, catalogue());
+  ASSERT_TRUE(site.has_value()) << site.error().message();
+  EXPECT_EQ(site->name, "alps-clariden");
+  EXPECT_EQ(site->launch.constraint, "thp_never&nvidia_vboost_enabled");
+  const NodeLayout* node = site->find_layout("GH200-96");
+  ASSERT_NE(node, nullptr);
+  ASSERT_EQ(node->cores.size(), 4U);
+  EXPECT_EQ(node->cores[3], (CoreRange{216, 287}));
+  EXPECT_EQ(node->memory_nodes, (std::vector<int>{0, 1, 2, 3}));
+  const auto has = [&](const char* environment, const char* variable, const char* value) {
+    const Variables all = variables_of(*site, site->find_environment(environment));
+    return std::find(all.begin(), all.end(), std::pair<std::string, std::string>(variable, value)) != all.end();
+  };
+  // GPU-aware MPI and NCCL deadlock together, whatever the software comes from.
+  EXPECT_TRUE(has("uenv", "MPICH_GPU_SUPPORT_ENABLED", "0"));
+  EXPECT_TRUE(has("extended-image", "MPICH_GPU_SUPPORT_ENABLED", "0"));
+  EXPECT_TRUE(has("uenv", "NCCL_NET", "AWS Libfabric"));
+  EXPECT_TRUE(has("extended-image", "FI_CXI_RX_MATCH_MODE", "hybrid"));
+  EXPECT_EQ(site->find_environment("extended-image")->srun_options,
+            (std::vector<std::string>{"--network=disable_rdzv_get"}));
+}
+
+}  // namespace
+}  // namespace sailor::slurm

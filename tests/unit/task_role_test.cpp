@@ -1,0 +1,288 @@
+#include "slurm/task_role.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <map>
+
+namespace sailor::slurm {
+
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using Variables = std::map<std::string, std::string>;
+
+Lookup in(const Variables& variables) {
+  return [variables](const std::string& name) -> std::optional<std::string> {
+    const auto found = variables.find(name);
+    return found == variables.end() ? std::nullopt : std::optional(found->second);
+  };
+}
+
+/// As a task on gh2 of a plain step sees it.
+Variables plain() {
+  return {{"SLURM_STEP_NODELIST", "gh[1-2]"},
+          {"SLURM_STEP_TASKS_PER_NODE", "4(x2)"},
+          {"SLURMD_NODENAME", "gh2"},
+          {"SLURM_LOCALID", "1"}};
+}
+
+/// Components gh[1-2] with 2 tasks each and a1 with 4; the step's lists are sorted by name.
+Variables heterogeneous(const std::string& node, const std::string& local) {
+  return {{"SLURM_STEP_NODELIST", "a1,gh[1-2]"},
+          {"SLURM_STEP_TASKS_PER_NODE", "4,2(x2)"},
+          {"SLURMD_NODENAME", node},
+          {"SLURM_LOCALID", local},
+          {"SLURM_HET_SIZE", "2"},
+          {"SLURM_JOB_NODELIST_HET_GROUP_0", "gh[1-2]"},
+          {"SLURM_JOB_NODELIST_HET_GROUP_1", "a1"}};
+}
+
+std::string refusal(const Result<Step>& step) { return step ? "read" : step.error().message(); }
+
+const GpuCatalogue& gpus() {
+  static const GpuCatalogue catalogue = *GpuCatalogue::load(SAILOR_SOURCE_DIR "/profiles/gpus.toml");
+  return catalogue;
+}
+
+Stage stage(const std::string& gpu, int tensor_parallel, const std::string& zone = "") {
+  Stage made;
+  made.gpu = gpu;
+  made.tensor_parallel = tensor_parallel;
+  made.zone = zone;
+  return made;
+}
+
+Plan plan_of(const std::vector<std::vector<Stage>>& pipelines) {
+  Plan plan;
+  for (const auto& stages : pipelines) {
+    plan.pipelines.emplace_back();
+    plan.pipelines.back().stages = stages;
+  }
+  return plan;
+}
+
+/// A GPU pipeline of two stages of 2, another of a stage of 4 on other GPUs.
+Plan mixed_plan() {
+  return plan_of({{stage("GH200-96", 2, "normal"), stage("GH200-96", 2, "normal")}, {stage("A100-40", 4, "a100")}});
+}
+
+std::string refusal(const Plan& plan, const Step& step) {
+  const auto role = find_role(plan, step, &gpus());
+  return role ? "placed" : role.error().message();
+}
+
+class Files : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = testing::TempDir() + "task_role_XXXXXX";
+    folder = ::mkdtemp(name.data());
+  }
+  void TearDown() override { std::filesystem::remove_all(folder); }
+  std::filesystem::path write(const std::string& name, const std::string& text) const {
+    std::ofstream(folder / name) << text;
+    return folder / name;
+  }
+  std::filesystem::path folder;
+};
+
+}  // namespace
+
+TEST(TaskRoleStep, IsReadFromTheTasksEnvironment) {
+  const auto step = read_step(in(plain()));
+  ASSERT_TRUE(step) << step.error().message();
+  EXPECT_EQ(step->tasks(), 8);
+  EXPECT_EQ(step->components, 1);
+  EXPECT_EQ(step->nodes[step->own_node].name, "gh2");
+  EXPECT_EQ(step->local_task, 1);
+}
+
+TEST(TaskRoleStep, ComponentsAreInTheOrderOfTheJob) {
+  const auto step = read_step(in(heterogeneous("a1", "3")));
+  ASSERT_TRUE(step) << step.error().message();
+  EXPECT_EQ(step->components, 2);
+  std::vector<std::string> nodes;
+  for (const StepNode& node : step->nodes)
+    nodes.push_back(node.name + ":" + std::to_string(node.tasks) + ":" + std::to_string(node.component));
+  EXPECT_THAT(nodes, ElementsAre("gh1:2:0", "gh2:2:0", "a1:4:1"));
+  EXPECT_EQ(step->own_node, 2U);
+}
+
+TEST(TaskRoleStep, SaysWhatIsWrongWithTheEnvironment) {
+  EXPECT_EQ(refusal(read_step(in({}))),
+            "this is no task of a Slurm job step: SLURM_STEP_NODELIST is not set; start it with srun");
+  const auto with = [](const std::string& name, const std::string& value) {
+    Variables variables = plain();
+    variables[name] = value;
+    return refusal(read_step(in(variables)));
+  };
+  EXPECT_THAT(with("SLURM_STEP_NODELIST", "gh[1-3]"),
+              HasSubstr("has 3 nodes but SLURM_STEP_TASKS_PER_NODE='4(x2)' has 2"));
+  EXPECT_THAT(with("SLURM_STEP_NODELIST", "gh[1-"), HasSubstr("SLURM_STEP_NODELIST: node list"));
+  for (const char* bad : {"4(x2", "x", "4(x)", "-1", "4(x999999999)", "2(x2)garbage"})
+    EXPECT_THAT(with("SLURM_STEP_TASKS_PER_NODE", bad), HasSubstr("is not readable")) << bad;
+  EXPECT_THAT(with("SLURMD_NODENAME", "gh7"), HasSubstr("SLURMD_NODENAME=gh7 is not among the step's nodes gh[1-2]"));
+  EXPECT_THAT(with("SLURM_LOCALID", "4"), HasSubstr("SLURM_LOCALID=4 but node gh2 has 4 tasks"));
+  EXPECT_THAT(with("SLURM_LOCALID", "x"), HasSubstr("SLURM_LOCALID='x' is no number"));
+}
+
+TEST_F(Files, SlurmConfSaysWhichNodesHaveWhat) {
+  const auto conf = write("slurm.conf",
+                          "ClusterName=alps\n"
+                          "Include nodes.conf # more\n"
+                          "NodeName=DEFAULT Gres=gpu:gh200:4\n"
+                          "nodename=gh1 CPUs=288 # the rest is default\n"
+                          "NodeName=gh2 \\\n"
+                          "  CPUs=288 Gres=gpu:a100:2,shard:4\n");
+  write("nodes.conf", "NodeName=a[1-9] Gres=gpu:a100:4(S:0-1) Comment=\"two words\"\nNodeName=b1\nNodeName=b[1\n");
+  write("topology.conf", "SwitchName=s1 Nodes=gh[1-2]\nSwitchName=s2 Nodes=a[1-9]\nSwitchName=top Switches=s[1-2]\n");
+  Step step;
+  for (const char* name : {"a1", "b1", "gh1", "gh2", "elsewhere"}) step.nodes.push_back({.name = name, .tasks = 1});
+  const auto read = add_node_facts(step, conf);
+  ASSERT_TRUE(read) << read.error().message();
+  std::vector<std::string> facts;
+  for (const StepNode& node : step.nodes) facts.push_back(node.name + " " + node.gres_type + " " + node.leaf_switch);
+  EXPECT_THAT(facts, ElementsAre("a1 a100 s2", "b1 - ", "gh1 gh200 s1", "gh2 a100 s1", "elsewhere  "));
+}
+
+TEST_F(Files, IncludesThatNeverEndAndFilesThatAreNotThereAreNoTrap) {
+  Step step;
+  step.nodes.push_back({.name = "n1", .tasks = 1});
+  EXPECT_TRUE(add_node_facts(step, write("slurm.conf", "Include slurm.conf\nNodeName=n1 Gres=gpu:v100:2\n")));
+  EXPECT_EQ(step.nodes[0].gres_type, "v100");
+  EXPECT_FALSE(add_node_facts(step, folder / "missing.conf"));
+}
+
+TEST(TaskRole, FollowsThePlanOnAPlainStep) {
+  const Plan plan = plan_of({{stage("GH200-96", 2), stage("GH200-96", 2)}, {stage("GH200-96", 4)}});
+  const auto step = read_step(in(plain()));  // task 1 of the second of two nodes: rank 5
+  ASSERT_TRUE(step);
+  const auto role = find_role(plan, *step, &gpus());
+  ASSERT_TRUE(role) << role.error().message();
+  EXPECT_EQ(describe(*role, *step), "rank 5 of 8: pipeline 1, stage 0, tensor-parallel index 1, GH200-96 1 of gh2");
+  EXPECT_TRUE(role->on_gpu);
+}
+
+TEST(TaskRole, ComponentsBelongToTheDevicesInThePlansOrder) {
+  const std::map<std::pair<std::string, std::string>, int> expected{
+      {{"gh1", "0"}, 0}, {{"gh1", "1"}, 1}, {{"gh2", "0"}, 2}, {{"gh2", "1"}, 3}, {{"a1", "0"}, 4}, {{"a1", "3"}, 7}};
+  for (const auto& [task, rank] : expected) {
+    const auto step = read_step(in(heterogeneous(task.first, task.second)));
+    ASSERT_TRUE(step);
+    const auto role = find_role(mixed_plan(), *step, &gpus());
+    ASSERT_TRUE(role) << role.error().message();
+    EXPECT_EQ(role->role.rank, rank) << task.first << " " << task.second;
+  }
+}
+
+TEST(TaskRole, DevicesThatAreKnownSayWhatComponentsAreFor) {
+  // The components the other way round than the plan.
+  Variables variables = heterogeneous("a1", "0");
+  std::swap(variables["SLURM_JOB_NODELIST_HET_GROUP_0"], variables["SLURM_JOB_NODELIST_HET_GROUP_1"]);
+  auto step = read_step(in(variables));
+  ASSERT_TRUE(step);
+  for (StepNode& node : step->nodes) node.gres_type = node.name == "a1" ? "a100" : "gh200";
+  const auto role = find_role(mixed_plan(), *step, &gpus());
+  ASSERT_TRUE(role) << role.error().message();
+  EXPECT_EQ(role->role.rank, 4);
+}
+
+TEST(TaskRole, RefusesAnAllocationThatIsNotThePlans) {
+  auto step = read_step(in(plain()));
+  ASSERT_TRUE(step);
+  EXPECT_EQ(refusal(plan_of({{stage("GH200-96", 4)}}), *step),
+            "the plan has 4 ranks but the job step has 8 tasks; start it with srun --ntasks=4, or make another plan");
+  for (StepNode& node : step->nodes) node.gres_type = "a100";
+  const Plan plan = plan_of({{stage("GH200-96", 4)}, {stage("GH200-96", 4)}});
+  EXPECT_THAT(refusal(plan, *step),
+              HasSubstr("the plan needs GH200-96 on nodes gh1, gh2, which have A100-40; ask for"));
+  step->nodes[0].gres_type = "gh200";
+  EXPECT_THAT(refusal(plan, *step), HasSubstr("the plan needs GH200-96 on node gh2, which has A100-40"));
+  step->nodes[1].gres_type = "-";
+  EXPECT_THAT(refusal(plan, *step), HasSubstr("the plan needs GH200-96 on node gh2, which has cpu"));
+  step->nodes[1].gres_type = "mystery";
+  EXPECT_THAT(refusal(plan, *step), HasSubstr("which has mystery"));
+  step->nodes[1].gres_type = "";  // not known
+  EXPECT_EQ(refusal(plan, *step), "placed");
+  // Two nodes of 4 tasks cannot hold a group of 8.
+  EXPECT_THAT(refusal(plan_of({{stage("GH200-96", 8)}}), *step),
+              HasSubstr("a tensor-parallel group, of up to 8, stays on one"));
+  EXPECT_THAT(refusal(mixed_plan(), *step), HasSubstr("nothing says which nodes of this job are which"));
+}
+
+TEST(TaskRole, RefusesComponentsOfOtherSizes) {
+  Variables variables = heterogeneous("a1", "0");
+  variables["SLURM_STEP_TASKS_PER_NODE"] = "2,3(x2)";
+  const auto step = read_step(in(variables));
+  ASSERT_TRUE(step);
+  EXPECT_THAT(
+      refusal(mixed_plan(), *step),
+      HasSubstr("component 0 of the job has 6 tasks, 2 more than the plan has ranks left for GH200-96 in 'normal'"));
+}
+
+TEST(TaskRole, ACpuPlanRunsOnAnyNode) {
+  auto step = read_step(in(plain()));
+  ASSERT_TRUE(step);
+  for (StepNode& node : step->nodes) node.gres_type = "a100";
+  const auto role = find_role(plan_of({{stage("cpu", 4), stage("cpu", 4)}}), *step, &gpus());
+  ASSERT_TRUE(role) << role.error().message();
+  EXPECT_FALSE(role->on_gpu);
+}
+
+TEST(TaskRoleEnvironment, NamesTheRoleAndOneGpu) {
+  const Plan plan = mixed_plan();
+  TaskRole task{.role = {.rank = 5, .pipeline = 1, .stage = 0, .tensor_parallel_index = 1},
+                .ranks = 8,
+                .local_rank = 1,
+                .local_ranks = 4,
+                .gpu = "A100-40"};
+  const auto visible = [&](const std::string& devices) -> std::string {
+    const auto variables = role_environment(task, plan, "/p/plan.toml", in({{"CUDA_VISIBLE_DEVICES", devices}}));
+    if (!variables) return variables.error().message();
+    const auto& [name, value] = variables->back();
+    return name == "CUDA_VISIBLE_DEVICES" ? value : "unchanged";
+  };
+  EXPECT_EQ(visible("0,2,4,7"), "2");
+  EXPECT_EQ(visible("GPU-a,GPU-b,GPU-c,GPU-d"), "GPU-b");
+  EXPECT_EQ(visible("3"), "unchanged");
+  EXPECT_THAT(
+      visible("0,1"),
+      HasSubstr(
+          "the task sees 2 GPUs (CUDA_VISIBLE_DEVICES=0,1) for the 4 ranks of its node; ask for --gpus-per-node=4"));
+  task.on_gpu = false;
+  EXPECT_EQ(visible("0,1"), "unchanged");
+  const auto variables = role_environment(task, plan, "/p/plan.toml", in({}));
+  ASSERT_TRUE(variables);
+  const Variables found(variables->begin(), variables->end());
+  EXPECT_EQ(found, (Variables{{"SAILOR_PLAN", "/p/plan.toml"},
+                              {"SAILOR_PLAN_FINGERPRINT", plan_fingerprint(plan)},
+                              {"SAILOR_RANK", "5"},
+                              {"SAILOR_RANKS", "8"},
+                              {"SAILOR_PIPELINE", "1"},
+                              {"SAILOR_STAGE", "0"},
+                              {"SAILOR_TENSOR_PARALLEL_INDEX", "1"},
+                              {"SAILOR_LOCAL_RANK", "1"}}));
+}
+
+TEST(TaskRoleCores, AreDividedEquallyUnlessSlurmHasDoneSo) {
+  const TaskRole task{.role = {}, .ranks = 4, .local_rank = 1, .local_ranks = 2, .gpu = "cpu"};
+  const std::vector<int> all{0, 1, 2, 3, 8, 9, 10};
+  EXPECT_THAT(cores_of_task(task, all, in({})), ElementsAre(3, 8, 9));
+  EXPECT_EQ(cores_of_task(task, all, in({{"SLURM_CPU_BIND", "quiet,none"}})), all);
+  EXPECT_EQ(cores_of_task(task, all, in({{"SLURM_CPUS_PER_TASK", "7"}})), all);
+  EXPECT_THAT(cores_of_task(task, all, in({{"SLURM_CPUS_PER_TASK", "2"}})), ElementsAre(3, 8, 9));
+  EXPECT_THAT(cores_of_task(task, {5}, in({})), ElementsAre(5));
+}
+
+TEST(TaskRoleCores, OfThisProcessAreThoseOfTheSystem) {
+  const std::vector<int> before = allowed_cores();
+  ASSERT_FALSE(before.empty());
+  ASSERT_TRUE(bind_to_cores({before.back()}));
+  EXPECT_THAT(allowed_cores(), ElementsAre(before.back()));
+  EXPECT_TRUE(bind_to_cores(before));
+  EXPECT_FALSE(bind_to_cores({}));
+}
+
+}  // namespace sailor::slurm
