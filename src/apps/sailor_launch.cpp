@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <thread>
@@ -50,8 +51,11 @@ std::string value_of(const Environment& environment, const std::string& name) {
 /// All tasks see the same problem: one tells it. The others wait for it: where a task that fails ends the step
 /// (--kill-on-bad-exit), the first to leave would take the message with it.
 [[noreturn]] void fail_silently(const Error& error) {
+  static volatile std::sig_atomic_t status;
+  status = exit_status(error.code);
+  std::signal(SIGTERM, [](int) { std::_Exit(status); });  // the step ends: with our status, not the signal's
   std::this_thread::sleep_for(std::chrono::seconds(3));
-  std::exit(exit_status(error.code));
+  std::exit(status);
 }
 
 /// What went wrong on this node is told by its first task; what all tasks see alike by the first of all.

@@ -238,6 +238,7 @@ void judge_gpu_types(Judge& judge) {
 
 void judge_gpu_sharing(Judge& judge) {
   constexpr const char* remedy = "srun --gpus-per-task=1, or start ranks with sailor-launch";
+  std::vector<int> blind;
   for (const auto& ranks : judge.nodes()) {
     const RankFacts& first = *ranks.front();
     std::map<std::string, std::vector<int>> by_uuid;
@@ -250,8 +251,10 @@ void judge_gpu_sharing(Judge& judge) {
         by_uuid[facts->gpus[*own].uuid].push_back(facts->rank);
       else if (const std::string entry = own_entry(*facts); !entry.empty())
         by_entry[entry].push_back(facts->rank);
-      else
+      else if (facts->visible_gpus && !facts->visible_gpus->empty())
         without.push_back(facts->rank);
+      else
+        blind.push_back(facts->rank);
     }
     for (const auto& [uuid, sharing] : by_uuid)
       if (sharing.size() > 1)
@@ -281,6 +284,12 @@ void judge_gpu_sharing(Judge& judge) {
                                      first.node, first.visible_gpus.value_or("")),
                  .remedy = "srun --gpus-per-node=N with as many as ranks"});
   }
+  if (!blind.empty())
+    judge.job({.outcome = Outcome::fail,
+               .check = "gpu-sharing",
+               .what = fmt::format("{} {} no GPU (CUDA_VISIBLE_DEVICES is not set)", rank_words(blind),
+                                   blind.size() == 1 ? "sees" : "see"),
+               .remedy = "srun --gpus-per-node=N with as many as ranks"});
 }
 
 void judge_gpu_health(Judge& judge) {

@@ -6,6 +6,7 @@
 #include <array>
 #include <charconv>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "core/statistics.hpp"
 #include "core/terminal.hpp"
@@ -63,13 +64,15 @@ void add_findings(Table& table, const std::string& who, const std::string& ranks
   }
 }
 
-std::string range_of(const std::vector<double>& values, std::string (*text)(double)) {
-  return fmt::format("{} (slowest {})", text(quantile(values, 0.5)),
-                     text(*std::min_element(values.begin(), values.end())));
+void add_measured(Table& table, const std::string& what, const std::string& of, const std::vector<double>& values,
+                  std::string (*text)(double)) {
+  if (!values.empty())
+    table.add_row({what, of, text(quantile(values, 0.5)), text(*std::min_element(values.begin(), values.end()))});
 }
 
-/// "matrix products 45.2 GFLOP/s (slowest 43.1), ..."
-std::string measured_line(const Allocation& allocation) {
+std::string measured(const Allocation& allocation) {
+  Table table({{"measured", Align::left}, {"", Align::left}, {"median"}, {"slowest"}});
+  const auto bandwidth = [](double rate) { return format_bandwidth(BytesPerSecond(rate)); };
   std::vector<double> products;
   std::vector<double> copies;
   for (const RankFacts& facts : allocation.ranks)
@@ -77,27 +80,23 @@ std::string measured_line(const Allocation& allocation) {
       products.push_back(facts.speed->flop_per_s);
       copies.push_back(facts.speed->bytes_per_s);
     }
-  std::vector<std::string> parts;
-  if (!products.empty()) {
-    parts.push_back("matrix products of a rank " +
-                    range_of(products, [](double rate) { return fmt::format("{:.1f} GFLOP/s", rate / 1e9); }));
-    parts.push_back("copies in memory " +
-                    range_of(copies, [](double rate) { return format_bandwidth(BytesPerSecond(rate)); }));
-  }
-  constexpr std::array<std::pair<LinkKind, const char*>, 4> kinds{
-      std::pair(LinkKind::send, "from node to node"),
-      std::pair(LinkKind::all_reduce_within_node, "all-reduce within a node"),
-      std::pair(LinkKind::all_reduce_between_nodes, "between nodes"),
-      std::pair(LinkKind::all_reduce_all, "over all ranks")};
-  for (const auto& [kind, words] : kinds) {
+  const std::string of_ranks = plural(products.size(), "rank");
+  add_measured(table, "matrix products", of_ranks, products,
+               [](double rate) { return fmt::format("{:.1f} GFLOP/s", rate / 1e9); });
+  add_measured(table, "copies in memory", of_ranks, copies, bandwidth);
+  constexpr std::array<std::tuple<LinkKind, const char*, const char*>, 4> kinds{
+      std::tuple(LinkKind::send, "messages from node to node", "link"),
+      std::tuple(LinkKind::all_reduce_within_node, "all-reduce within a node", "node"),
+      std::tuple(LinkKind::all_reduce_between_nodes, "all-reduce between nodes", ""),
+      std::tuple(LinkKind::all_reduce_all, "all-reduce over all ranks", "")};
+  for (const auto& [kind, what, noun] : kinds) {
     std::vector<double> values;
     for (const LinkSpeed& link : allocation.speed.links)
       if (link.kind == kind) values.push_back(link.bandwidth.value());
-    if (!values.empty())
-      parts.push_back(fmt::format(
-          "{} {}", words, range_of(values, [](double rate) { return format_bandwidth(BytesPerSecond(rate)); })));
+    const std::string of(noun);
+    add_measured(table, what, of.empty() ? of : plural(values.size(), of), values, bandwidth);
   }
-  return parts.empty() ? "" : fmt::format("measured, medians: {}\n", fmt::join(parts, ", "));
+  return table.rows() == 0 ? "" : table.to_string() + "\n";
 }
 
 ordered_json to_json(const std::vector<Finding>& findings) {
@@ -166,15 +165,18 @@ std::string fold_names(const std::vector<std::string>& names) {
 }
 
 std::string report(const Verdict& verdict, const Allocation& allocation) {
-  Table table(
-      {{"node", Align::left}, {"ranks", Align::left}, {"", Align::left}, {"check", Align::left}, {"why", Align::left}});
+  Table table({{"node", Align::left},
+               {"ranks", Align::left},
+               {"verdict", Align::left},
+               {"check", Align::left},
+               {"why", Align::left}});
   if (!verdict.job.empty()) add_findings(table, "(job)", "", Outcome::ok, verdict.job);
   for (const Alike& row : fold_nodes(verdict))
     add_findings(table, fold_names(row.names), core_list(row.ranks), row.first->outcome(), row.first->findings);
-  std::string text = table.to_string() + "\n";
+  std::string text = table.to_string() + "\n" + measured(allocation);
   for (const Finding& finding : verdict.not_checked)
     text += fmt::format("not checked: {}: {}\n", finding.check, finding.what);
-  text += measured_line(allocation);
+  if (!verdict.not_checked.empty()) text += "\n";
   const auto count = [&](Outcome outcome) {
     return std::count_if(verdict.nodes.begin(), verdict.nodes.end(),
                          [&](const NodeVerdict& node) { return node.outcome() == outcome; });

@@ -137,7 +137,7 @@ TEST_F(Programs, PlanShowsWhereEveryRankWouldGo) {
   EXPECT_NE(
       outcome.output.find("\nPlacement on the nodes that are there now (Slurm may choose others that are alike):\n"
                           "node  gpu  devices  ranks  holds\n"
-                          "--------------------------------------------\n"
+                          "----------------------------------------------\n"
                           "n1    cpu   1 of 1  0      pipeline 0: stage 0\n"
                           "n3    cpu   1 of 1  1      pipeline 1: stage 0\n"),
       std::string::npos)
@@ -171,6 +171,27 @@ state = "unavailable"
 state_reason = "drained: leaking pump"
 partitions = ["normal"]
 )";
+
+TEST_F(Programs, PreflightOfTheBestPlanIsInTheJson) {
+  const auto outcome = plan({"-p", "normal", "--preflight", "--iterations", "10", "--format", "json"});
+  EXPECT_EQ(outcome.exit_status, 0) << outcome.output << outcome.errors;
+  const auto json = nlohmann::json::parse(outcome.output);
+  EXPECT_GE(json.at("plans").size(), 1U);
+  EXPECT_EQ(json.at("preflight").at("outcome"), "ok");
+  bool has_time = false;
+  for (const auto& check : json.at("preflight").at("checks")) {
+    for (const char* key : {"name", "outcome", "what", "remedy"}) EXPECT_TRUE(check.contains(key)) << check;
+    has_time = has_time || check.at("name") == "time";
+  }
+  EXPECT_TRUE(has_time);
+}
+
+TEST_F(Programs, PreflightWithoutAnyPlanSaysWhy) {
+  const auto outcome = plan({"-p", "normal", "--preflight", "--max-gpus", "1", "--pin", "data_parallel=2"});
+  EXPECT_EQ(outcome.exit_status, 5) << outcome.errors;
+  EXPECT_NE(outcome.output.find("fail         plan          what is pinned takes 2 devices"), std::string::npos)
+      << outcome.output;
+}
 
 TEST_F(Programs, PreflightTableIsAsExpected) {
   write("busy.toml", busy_gpus);

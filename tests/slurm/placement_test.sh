@@ -1,14 +1,19 @@
 #!/usr/bin/env bash
-# From a plan to ranks in their places, on a live Slurm: sailor-submit, sailor-launch, and training on the nodes that the
-# plan wants, in one partition and as a heterogeneous job over two. The nodes' GPUs are pretended; the ranks train on CPUs.
+# From a partition to ranks in their places, on a live Slurm: sailor-plan, preflight, sailor-submit, sailor-launch or the
+# SPANK plugin, and training on the nodes that the plan wants, in one partition and as a heterogeneous job over two. The
+# nodes' GPUs are pretended; the ranks train on CPUs.
 #
 # shellcheck disable=SC2317,SC2329  # tests are called by name
 # shellcheck source-path=SCRIPTDIR source=common.bash
 source "$(dirname "${BASH_SOURCE[0]}")/common.bash"
 launch=$bin_dir/sailor-launch
 
+plugin=$bin_dir/../lib/sailor/sailor_spank.so
+echo "required $plugin gpus=$source_dir/profiles/gpus.toml" >"$work/plugstack.conf"
+[[ -e $plugin ]] || : >"$work/plugstack.conf"
+
 start_cluster --nodes gh:3:gh200:4:16:4:8000,a:1:a100:4:16:4:8000,v:1:v100:4:16:4:8000 \
-  --partitions 'normal=gh;a100=a;v100=v;mixed=ALL' --hostnames auto
+  --partitions 'normal=gh;a100=a;v100=v;mixed=ALL' --hostnames auto --plugstack "$work/plugstack.conf"
 
 # plan PIPELINE...: each MICRO_BATCHES:GPU@ZONE/TENSOR_PARALLEL/FIRST-LAST[,...], stages separated by commas; tiny-gpt
 plan() {
@@ -128,6 +133,29 @@ learns_what_one_rank_learns() {
       { echo "iteration $i: ${values[i]} ${others[i]}"; return 1; }
   done
 }
+# expect_preflight PARTITIONS PLAN: warnings at most (nobody has measured these GPUs)
+expect_preflight() {
+  local status=0 text
+  text=$("$bin_dir/sailor-plan" -p "$1" --preflight "$2" --profile published --iterations 8 -t 10 --data numbers) || status=$?
+  ((status == 4)) || { printf 'exit status %s\n%s\n' "$status" "$text"; return 1; }
+  expect_in "$text" '0 failed' "ok           partition" 'warn         profile'
+}
+goes_the_whole_way() {
+  local id
+  "$bin_dir/sailor-plan" -p normal --model tiny-gpt --global-batch 12 --sequence-length 64 --precision fp32 \
+    --profile published --framework sailor --pin tensor_parallel=2,pipeline_parallel=2 -o live.toml --placement >said || return 1
+  expect_in "$(cat said)" '3 x [GH200-96 tp2: 2x3]' 'pipeline 2: stages 0 (tp2), 1 (tp2)'
+  expect_preflight normal live.toml || return 1
+  id=$(submit live.toml live --wait -t 10) || { cat live/slurm-*; return 1; }
+  expect_in "$(cat live/job.sbatch)" '#SBATCH --sailor-plan='
+  [[ $(cat live/job.sbatch) != *sailor-launch* ]] && falls "live/slurm-$id.out"
+}
+goes_the_whole_way_over_two_partitions() {
+  expect_preflight normal,a100 mixed.toml || return 1
+  submit_het mixed.toml by-plugin --wait -p normal,a100 -t 10 >id || { cat by-plugin/slurm-*; return 1; }
+  expect_in "$(cat by-plugin/job.sbatch)" '#SBATCH --sailor-plan=' '#SBATCH hetjob'
+  falls "by-plugin/slurm-$(tail -1 id).out"
+}
 trains_an_array_of_plans() {
   local id
   plan 2:GH200-96/1/0-3,GH200-96/1/3-6 >deep.toml
@@ -161,6 +189,10 @@ if [[ $(srun --mpi=list 2>&1) == *pmix* ]]; then
   check 'trains where the plan wants it' trains_where_the_plan_wants_it
   check 'trains a heterogeneous job over two partitions' trains_a_heterogeneous_job
   check 'learns what one rank learns' learns_what_one_rank_learns
+  if [[ -e $plugin ]]; then
+    check 'goes the whole way: partition, plan, preflight, placed training' goes_the_whole_way
+    check 'goes the whole way over two partitions' goes_the_whole_way_over_two_partitions
+  fi
   check 'trains an array of plans' trains_an_array_of_plans
   check 'goes on after it was stopped' goes_on_after_it_was_stopped
 fi

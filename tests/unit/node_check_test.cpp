@@ -282,6 +282,17 @@ TEST(NodeCheckGpus, FindsRanksForWhichNoGpuIsLeft) {
                    "no GPU is left for ranks 2-3 of gh1 (CUDA_VISIBLE_DEVICES=0,1)"));
 }
 
+TEST(NodeCheckGpus, FindsRanksThatSeeNone) {
+  std::vector<RankFacts> ranks = healthy(2, 2);
+  for (RankFacts& facts : ranks) {
+    facts.gpus.clear();
+    facts.by_nvml = facts.has_driver = false;
+    facts.visible_gpus.reset();
+  }
+  EXPECT_TRUE(says(only_finding(judge(ranks).verdict), Outcome::fail, "gpu-sharing",
+                   "ranks 0-3 see no GPU (CUDA_VISIBLE_DEVICES is not set)"));
+}
+
 TEST(NodeCheckGpus, PlansForCoresNeedNone) {
   std::vector<RankFacts> ranks = healthy(1, 2);
   for (RankFacts& facts : ranks) {

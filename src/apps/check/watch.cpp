@@ -46,6 +46,7 @@ Watch::~Watch() {
 }
 
 void Watch::enter(const std::string& what, Seconds expected) {
+  if (world_.rank() == 0) spdlog::debug("{}", what);
   const std::lock_guard lock(mutex_);
   step_ = what;
   expected_ = expected;
