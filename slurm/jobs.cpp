@@ -219,6 +219,7 @@ Result<JobStatus> wait_for(const JobHandle& job, const std::function<void(const 
     auto status = job_status(job);
     if (status) {
       heard = Clock::now();
+      if (options.on_answer) options.on_answer(*status);
       if (on_change && (!last || !same_to_a_reader(*last, *status))) on_change(*status);
       if (status->log.empty() && last) status->log = last->log;
       last = *status;

@@ -52,9 +52,10 @@ struct JobStatus {
 Result<JobStatus> job_status(const JobHandle& job);
 
 struct WaitOptions {
-  Seconds first_pause{0.5};   ///< between two questions; grows by half each time,
-  Seconds longest_pause{15};  ///< up to this: slurmctld serves all users
-  Seconds patience{300};      ///< how long it may fail to answer
+  Seconds first_pause{0.5};                           ///< between two questions; grows by half each time,
+  Seconds longest_pause{15};                          ///< up to this: slurmctld serves all users
+  Seconds patience{300};                              ///< how long it may fail to answer
+  std::function<void(const JobStatus&)> on_answer{};  ///< called with every status; may be empty
 };
 /// Asks until the job has ended. `on_change` is called with every status that differs from the one before.
 Result<JobStatus> wait_for(const JobHandle& job, const std::function<void(const JobStatus&)>& on_change,

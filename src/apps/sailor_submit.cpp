@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdio>
 #include <set>
+#include <sstream>
 #include <system_error>
 
 #include "apps/inputs.hpp"
@@ -65,6 +66,9 @@ CommandLine command_line() {
            {.name = "test-only",
             .type = OptionType::flag,
             .help = "ask Slurm when and where the job would start; write and submit nothing"},
+           {.name = "export",
+            .value_name = "FILE",
+            .help = "write the script here and the plan into the run directory; submit nothing"},
            {.name = "wait",
             .type = OptionType::flag,
             .help = "wait for the end of the job and fail if it failed; interrupting this leaves the job alone"},
@@ -548,18 +552,39 @@ Result<void> write_plan(const fs::path& folder, const std::string& plan_text) {
 }
 
 /// Plans first, script last: where there is a script, it can run.
-Result<fs::path> write_run_directory(const std::vector<Submission>& all, const std::string& script) {
+Result<void> write_job(const std::vector<Submission>& all, const std::string& script, const fs::path& path) {
   const slurm::SbatchRequest& request = all.front().request;
   for (std::size_t i = 0; i < all.size(); ++i)
     SAILOR_CHECK(write_plan(all.size() == 1 ? request.run_directory : request.array_directories[i], all[i].plan_text));
-  const fs::path path = request.run_directory / "job.sbatch";
-  SAILOR_CHECK(write_file_atomically(path, script));
-  return path;
+  return write_file_atomically(path, script);
 }
 
-Result<void> follow(const slurm::JobHandle& job, const std::string& name) {
-  auto status = slurm::wait_for(
-      job, [&](const slurm::JobStatus& now) { spdlog::info("job {}: {}", job.name(), now.describe()); });
+/// The last iteration that a log tells of, and its loss: "   41    3.06412     87.1  ..."; nothing before the first.
+std::optional<std::pair<std::int64_t, std::string>> last_iteration(const fs::path& log) {
+  std::optional<std::pair<std::int64_t, std::string>> last;
+  for (const std::string& line : slurm::last_lines(log, 20)) {
+    std::istringstream words(line);
+    std::int64_t iteration = 0;
+    std::string loss;
+    if (line.starts_with(' ') && words >> iteration >> loss) last.emplace(iteration, loss);
+  }
+  return last;
+}
+
+Result<void> follow(const slurm::JobHandle& job, const std::string& name, std::int64_t iterations) {
+  slurm::WaitOptions options;
+  Progress progress("training", static_cast<std::size_t>(iterations));
+  options.on_answer = [&](const slurm::JobStatus& now) {
+    if (now.phase != slurm::JobPhase::running) return;
+    if (const auto last = last_iteration(now.log))
+      progress.update(static_cast<std::size_t>(std::min(last->first + 1, iterations)),
+                      fmt::format("iteration {}, loss {}", last->first, last->second));
+  };
+  const auto tell = [&](const slurm::JobStatus& now) {
+    if (now.ended()) progress.finish();
+    spdlog::info("job {}: {}", job.name(), now.describe());
+  };
+  auto status = slurm::wait_for(job, tell, options);
   if (!status) return fail(status.error());
   if (status->phase == slurm::JobPhase::succeeded) return {};
   std::string what = fmt::format("job {} ({}): {}", job.name(), name, status->describe());
@@ -572,17 +597,22 @@ Result<void> follow(const slurm::JobHandle& job, const std::string& name) {
 }
 
 /// Of an array every task, one after the other; the first that failed is the error.
-Result<void> follow_all(slurm::JobHandle job, const std::string& name, std::size_t tasks) {
-  if (tasks == 1) return follow(job, name);
+Result<void> follow_all(slurm::JobHandle job, const slurm::SbatchRequest& request) {
+  const std::size_t tasks = request.array_directories.size();
+  if (tasks == 0) return follow(job, request.job_name, request.iterations);
   Result<void> done;
   for (std::size_t task = 0; task < tasks; ++task) {
     job.array_task = static_cast<int>(task);
-    if (auto ended = follow(job, name); !ended && done) done = ended;
+    if (auto ended = follow(job, request.job_name, request.iterations); !ended && done) done = ended;
   }
   return done;
 }
 
 Result<void> run(const Options& options, const Environment& environment) {
+  int instead = 0;
+  for (const char* only : {"dry-run", "test-only", "wait"}) instead += options.flag(only) ? 1 : 0;
+  if (instead + (options.has("export") ? 1 : 0) > 1)
+    return fail(ErrorCode::usage, "--dry-run, --test-only, --export and --wait do not go together", "use one of them");
   const auto all = prepare_all(options, environment);
   if (!all) return fail(all.error());
   const Submission& first = all->front();
@@ -599,14 +629,19 @@ Result<void> run(const Options& options, const Environment& environment) {
     fmt::print("{}\n", *answer);
     return {};
   }
-  auto path = write_run_directory(*all, *script);
-  if (!path) return fail(path.error());
-  auto job = slurm::submit(*path, first.request.run_directory);
+  if (options.has("export")) {
+    SAILOR_CHECK(write_job(*all, *script, from_here(options.text("export"))));
+    spdlog::info("wrote {}, which runs in {}", options.text("export"), first.request.run_directory.string());
+    return {};
+  }
+  const fs::path path = first.request.run_directory / "job.sbatch";
+  SAILOR_CHECK(write_job(*all, *script, path));
+  auto job = slurm::submit(path, first.request.run_directory);
   if (!job) return fail(job.error());
   fmt::print("{}\n", job->id);
   std::fflush(stdout);
   spdlog::info("submitted job {}, which runs in {}", job->id, first.request.run_directory.string());
-  return options.flag("wait") ? follow_all(*job, first.request.job_name, all->size()) : Result<void>{};
+  return options.flag("wait") ? follow_all(*job, first.request) : Result<void>{};
 }
 
 }  // namespace

@@ -6,7 +6,7 @@ namespace sailor::planner {
 
 namespace {
 
-constexpr std::size_t most_starts = 4;
+constexpr std::size_t most_starts = 3;
 constexpr int most_rounds = 24;
 
 class Refiner {

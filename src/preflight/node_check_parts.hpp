@@ -47,6 +47,8 @@ void judge_speed(Judge& judge);
 
 /// Ranks are compared with those on devices of the same kind.
 std::string kind_of(const RankFacts& facts, const GpuCatalogue& gpus);
+/// "45.2 GFLOP/s", "1.20 TFLOP/s"
+std::string flop_rate(double flop_per_s);
 /// "rank 3", "ranks 0-3,7"
 std::string rank_words(const std::vector<int>& ranks);
 /// The value that most have, the first of them on a tie; empty if there is none.

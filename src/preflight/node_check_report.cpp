@@ -81,8 +81,7 @@ std::string measured(const Allocation& allocation) {
       copies.push_back(facts.speed->bytes_per_s);
     }
   const std::string of_ranks = plural(products.size(), "rank");
-  add_measured(table, "matrix products", of_ranks, products,
-               [](double rate) { return fmt::format("{:.1f} GFLOP/s", rate / 1e9); });
+  add_measured(table, "matrix products", of_ranks, products, flop_rate);
   add_measured(table, "copies in memory", of_ranks, copies, bandwidth);
   constexpr std::array<std::tuple<LinkKind, const char*, const char*>, 4> kinds{
       std::tuple(LinkKind::send, "messages from node to node", "link"),

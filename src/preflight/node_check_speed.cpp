@@ -19,17 +19,17 @@ constexpr std::size_t fewest_links = 3;  // of which one can stand out
 
 double median_of(const std::vector<double>& values) { return quantile(values, 0.5); }
 
-std::string flop_rate(double flop_per_s) {
-  return flop_per_s >= 1e12 ? fmt::format("{:.1f} TFLOP/s", flop_per_s / 1e12)
-                            : fmt::format("{:.1f} GFLOP/s", flop_per_s / 1e9);
-}
 std::string byte_rate(double bytes_per_s) { return format_bandwidth(BytesPerSecond(bytes_per_s)); }
 
+/// Of the middle rank; of an even number the one above, so that one of two ranks can be slowed by others.
 double median_core_share(const std::vector<RankFacts>& ranks) {
   std::vector<double> shares;
   for (const RankFacts& facts : ranks)
     if (facts.speed) shares.push_back(facts.speed->core_share);
-  return shares.empty() ? 1.0 : median_of(shares);
+  if (shares.empty()) return 1.0;
+  const auto middle = shares.begin() + static_cast<std::ptrdiff_t>(shares.size() / 2);
+  std::nth_element(shares.begin(), middle, shares.end());
+  return *middle;
 }
 
 /// A rate that ranks have.
@@ -57,7 +57,7 @@ void judge_ranks(Judge& judge) {
   const bool share_cores = share < own_core;
   if (share_cores)
     judge.not_checked("speed",
-                      fmt::format("by the clock: ranks share cores, the median one had its core {:.0f}% of the time; "
+                      fmt::format("by the clock: cores are shared, the middle rank had its own {:.0f}% of the time; "
                                   "compared by processor time",
                                   100.0 * share));
   for (const auto& [kind, ranks] : kinds) {
@@ -126,7 +126,7 @@ class LinkJudge {
       judge_.not_checked("links",
                          "against one another: the site file gives no slower_than_median (--slower-than-median)");
     else if (share_cores)
-      judge_.not_checked("links", "against one another: ranks share cores, which slows messages by chance");
+      judge_.not_checked("links", "against one another: cores are shared, which slows messages by chance");
     compare_ = check.slower_than_median && !share_cores;
     judge_sends();
     judge_within_nodes();
@@ -244,6 +244,11 @@ class LinkJudge {
 void judge_speed(Judge& judge) {
   judge_ranks(judge);
   LinkJudge(judge).run();
+}
+
+std::string flop_rate(double flop_per_s) {
+  return flop_per_s >= 1e12 ? fmt::format("{:.2f} TFLOP/s", flop_per_s / 1e12)
+                            : fmt::format("{:.1f} GFLOP/s", flop_per_s / 1e9);
 }
 
 bool looks_slow(const Allocation& allocation) {

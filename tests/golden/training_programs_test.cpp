@@ -19,6 +19,8 @@ std::string help_of(std::vector<std::string> arguments) {
 
 TEST(TrainingHelp, OfSailorTrain) { EXPECT_TRUE(testing::matches_golden("train_help.txt", help_of({"sailor-train"}))); }
 
+TEST(TrainingHelp, OfSailorCheck) { EXPECT_TRUE(testing::matches_golden("check_help.txt", help_of({"sailor-check"}))); }
+
 TEST(TrainingHelp, OfSailorData) {
   EXPECT_TRUE(testing::matches_golden("data_help.txt", help_of({"sailor-data"})));
   EXPECT_TRUE(testing::matches_golden("data_help_bytes.txt", help_of({"sailor-data", "bytes"})));

@@ -11,6 +11,8 @@ start_cluster --nodes gh:8:-:0:2:1:2000 --partitions normal=ALL
 
 # Examples measure and train as briefly as the environment can ask for.
 export SAILOR_TIME_BUDGET=2 SAILOR_MAX_MESSAGE=65536
+# sailor-check warns of what else this machine does.
+export SAILOR_SKIP=load,memory,space
 export OMPI_MCA_rmaps_base_oversubscribe=1
 
 # examples PROGRAM [COMMAND]: the commands under "Examples:", one a line.
@@ -119,7 +121,7 @@ for words in sailor-data 'sailor-data bytes' 'sailor-data bpe' sailor-checkpoint
   'sailor-checkpoint verify' 'sailor-checkpoint export' 'sailor-checkpoint import' 'sailor-profile layers' 'sailor-profile links' 'sailor-profile show' 'sailor-profile check' 'sailor-profile diff' 'sailor-profile estimate' \
   'sailor-profile list' 'sailor-profile merge' 'sailor-profile remove' 'sailor-profile export' \
   'sailor-profile import' sailor-plan \
-  sailor-simulate sailor-submit sailor-train; do
+  sailor-simulate sailor-submit sailor-train sailor-check; do
   # shellcheck disable=SC2086  # a program and perhaps its command
   mapfile -t commands < <(examples $words)
   enough() { ((${#commands[@]} >= 1)); }

@@ -160,6 +160,13 @@ says_that_sbatch_is_missing() {
   PATH=/nowhere expect_failure 1 job small.toml missing --devices-per-node 4
   expect_in "$output" "there is no program 'sbatch' in PATH; load Slurm's module"
 }
+writes_a_script_to_submit_later() {
+  job small.toml later --program ./train -p cpu --export later.sbatch || return 1
+  nothing_submitted && diff small.toml later/plan.toml || return 1
+  sbatch --wait later.sbatch && [[ -s later/arguments ]] || return 1
+  expect_failure 2 job small.toml later --export later.sbatch --wait
+  expect_in "$output" '--dry-run, --test-only, --export and --wait do not go together'
+}
 needs_no_slurm_for_a_dry_run() {
   unset SLURM_CONF
   expect_in "$(PATH=/nowhere job small.toml dry --dry-run --devices-per-node 4)" '#SBATCH --ntasks=2'
@@ -188,6 +195,7 @@ check 'refuses what cannot run' refuses_what_cannot_run
 check 'passes on what sbatch says' passes_on_what_sbatch_says
 check 'keeps run directories apart' keeps_run_directories_apart
 check 'says that sbatch is missing' says_that_sbatch_is_missing
+check 'writes a script to submit later' writes_a_script_to_submit_later
 check 'needs no Slurm for a dry run' needs_no_slurm_for_a_dry_run
 if [[ -x $bin_dir/sailor-train && -x $bin_dir/sailor-data && $(srun --mpi=list 2>&1) == *pmix* ]]; then
   check 'trains with the real sailor-train' trains_with_the_real_program

@@ -589,11 +589,20 @@ TEST(NodeCheckSpeed, ComparesByProcessorTimeWhereRanksShareCores) {
   ranks[1].speed->flop_per_s = 10e9;  // by chance
   const Judged judged = judge(ranks);
   EXPECT_EQ(judged.verdict.outcome(), Outcome::ok);
-  EXPECT_NE(judged.table.find("not checked: speed: by the clock: ranks share cores, the median one had its core 50%"),
+  EXPECT_NE(judged.table.find("not checked: speed: by the clock: cores are shared, the middle rank had its own 50%"),
             std::string::npos)
       << judged.table;
   ranks[1].speed->flop_per_cpu_s = 60e9;
   EXPECT_EQ(judge(ranks).verdict.outcome(), Outcome::fail);
+}
+
+TEST(NodeCheckSpeed, OneOfTwoRanksCanBeSlowedByOthers) {
+  std::vector<RankFacts> ranks = healthy(2, 1);
+  ranks[1].speed->flop_per_s = 50e9;
+  ranks[1].speed->core_share = 0.5;
+  // The median of 100 and 50 is 75.
+  EXPECT_TRUE(says(only_finding(judge(ranks).verdict), Outcome::fail, "speed",
+                   "rank 1: matrix products at 50.0 GFLOP/s, 33% below"));
 }
 
 TEST(NodeCheckSpeed, SaysWhenNothingIsThereToCompareWith) {

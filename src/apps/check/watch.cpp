@@ -64,7 +64,10 @@ void Watch::run() {
     // name_missing_ranks() enters a step of its own, and ends the process in it.
     if (!changed_.wait_for(lock, duration(grace(timeout_)), next))
       end_process(
-          fmt::format("sailor-check: error: rank {} on {} hangs while {}", world_.rank(), world_.host(), step_));
+          fmt::format("sailor-check: error: rank {} on {} cannot be got out of a call while {}: it hangs, or a rank "
+                      "that MPI waits for "
+                      "has died or hangs (srun names tasks that died)",
+                      world_.rank(), world_.host(), step_));
   }
 }
 

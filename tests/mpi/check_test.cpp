@@ -1,0 +1,60 @@
+// sailor-check on ranks of this machine that say they are on several nodes.
+#include <fmt/format.h>
+#include <sys/wait.h>
+
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <tuple>
+#include <vector>
+
+#include "core/files.hpp"
+#include "runtime/mpi/mpi_session.hpp"
+#include "tests/mpi/mpi_test.hpp"
+
+namespace sailor {
+namespace {
+
+class NodeCheckOnRanks : public MpiTest {
+ protected:
+  /// The result as JSON of a rank on each of these nodes.
+  nlohmann::json check(const std::vector<std::string>& nodes) {
+    std::string line = SAILOR_MPIEXEC;
+    if (runtime::MpiSession::version().starts_with("Open MPI")) line += " --oversubscribe";
+    for (std::size_t rank = 0; rank < nodes.size(); ++rank)
+      line += fmt::format(
+          "{} -n 1 env SLURMD_NODENAME={} {}/sailor-check --format json --skip load,memory,space --message 65536 "
+          "--time-budget 0.5",
+          rank == 0 ? "" : " :", nodes[rank], SAILOR_BIN_DIR);
+    line += fmt::format(" >{} 2>{}", path("out"), path("err"));
+    const int status = std::system(line.c_str());
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << read_text_file(path("err")).value_or("");
+    const auto json = nlohmann::json::parse(read_text_file(path("out")).value_or(""), nullptr, false);
+    EXPECT_FALSE(json.is_discarded());
+    return json.is_discarded() ? nlohmann::json::object() : json;
+  }
+};
+
+TEST_F(NodeCheckOnRanks, MeasuresTheRingOfNodesAndTheirSums) {
+  // An odd ring: its last link meets the first again. The ranks of n1 do not follow one another.
+  const nlohmann::json json = check({"n1", "n2", "n3", "n1", "n4", "n5"});
+  std::set<std::tuple<std::string, int, int, int>> links;
+  for (const auto& link : json.value("links", nlohmann::json::array())) {
+    links.emplace(link.at("kind").get<std::string>(), link.at("from_rank").get<int>(), link.at("to_rank").get<int>(),
+                  link.at("ranks").get<int>());
+    EXPECT_GT(link.at("bandwidth_bytes_per_s").get<double>(), 0.0);
+  }
+  EXPECT_EQ(links, (std::set<std::tuple<std::string, int, int, int>>{{"send", 0, 1, 2},
+                                                                     {"send", 1, 2, 2},
+                                                                     {"send", 2, 4, 2},
+                                                                     {"send", 4, 5, 2},
+                                                                     {"send", 5, 0, 2},
+                                                                     {"all_reduce_within_node", 0, 3, 2},
+                                                                     {"all_reduce_between_nodes", 0, 5, 5},
+                                                                     {"all_reduce_all", 0, 5, 6}}));
+  ASSERT_EQ(json.value("nodes", nlohmann::json::array()).size(), 5U);
+  EXPECT_EQ(json.at("nodes")[0].at("ranks"), nlohmann::json({0, 3}));
+}
+
+}  // namespace
+}  // namespace sailor
