@@ -82,13 +82,6 @@ NodeDevice device_of(const NodeRecord& node, const GpuCatalogue& catalogue) {
   return {.type = type, .count = std::min(gpu.count, most_devices_per_node), .problem = {}, .gres_type = gpu.type};
 }
 
-/// "gh1, gh2, gh3 and 61 more"
-std::string name_some(const std::vector<std::string>& names) {
-  constexpr std::size_t shown = 8;
-  if (names.size() <= shown + 1) return fmt::format("{}", fmt::join(names, ", "));
-  return fmt::format("{} and {} more", fmt::join(names.begin(), names.begin() + shown, ", "), names.size() - shown);
-}
-
 /// The same for groups that nodes may be folded into: all but their names and switches.
 std::string kind_of(const NodeGroup& group) {
   constexpr char separator = '\x1f';
@@ -259,6 +252,12 @@ Result<ClusterReading> assemble_cluster(std::string name, std::vector<Partition>
                 fmt::format("cluster {} has no node that can be planned for{}{}", reading.cluster.name,
                             reading.warnings.empty() ? "" : ": ", fmt::join(reading.warnings, "; ")));
   return reading;
+}
+
+std::string name_some(const std::vector<std::string>& names) {
+  constexpr std::size_t shown = 8;
+  if (names.size() <= shown + 1) return fmt::format("{}", fmt::join(names, ", "));
+  return fmt::format("{} and {} more", fmt::join(names.begin(), names.begin() + shown, ", "), names.size() - shown);
 }
 
 std::string printable(std::string_view text) {

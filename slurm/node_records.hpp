@@ -74,6 +74,9 @@ struct ClusterReading {
 Result<ClusterReading> assemble_cluster(std::string name, std::vector<Partition> partitions,
                                         const std::vector<NodeRecord>& nodes, const GpuCatalogue& catalogue);
 
+/// "gh1, gh2, gh3 and 61 more"
+std::string name_some(const std::vector<std::string>& names);
+
 /// `text` as one line of valid UTF-8: administrators write reasons in any encoding, TOML takes only this.
 std::string printable(std::string_view text);
 

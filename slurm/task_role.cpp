@@ -13,6 +13,7 @@
 #include "cluster/host_list.hpp"
 #include "core/text.hpp"
 #include "plan/node_placement.hpp"
+#include "slurm/node_records.hpp"
 
 namespace sailor::slurm {
 
@@ -93,17 +94,6 @@ Result<void> find_components(Step& step, const Lookup& environment) {
   return {};
 }
 
-std::string name_of(const Kind& kind) {
-  return kind.second.empty() ? kind.first : fmt::format("{} in '{}'", kind.first, kind.second);
-}
-
-/// "gh1, gh2 and 61 more"
-std::string name_some(const std::vector<std::string>& names) {
-  constexpr std::size_t shown = 8;
-  if (names.size() <= shown + 1) return fmt::format("{}", fmt::join(names, ", "));
-  return fmt::format("{} and {} more", fmt::join(names.begin(), names.begin() + shown, ", "), names.size() - shown);
-}
-
 /// The device that slurm.conf gives to a node, in the catalogue's words; empty: not known.
 std::string device_name(const StepNode& node, const GpuCatalogue& gpus) {
   if (node.gres_type.empty()) return {};
@@ -148,7 +138,7 @@ Result<std::vector<std::size_t>> kinds_by_component(const Plan& plan, const Step
     if (missing[kind] < 0)
       return fail(ErrorCode::invalid_input,
                   fmt::format("component {} of the job has {} tasks, {} more than the plan has ranks left for {}",
-                              component, tasks, -missing[kind], name_of(kinds[kind])),
+                              component, tasks, -missing[kind], name_of_kind(kinds[kind])),
                   "sailor-submit writes a job script with the components in the order of the plan");
   }
   return chosen;
@@ -160,7 +150,7 @@ Result<std::vector<std::size_t>> kinds_of_nodes(const Plan& plan, const Step& st
   if (auto by_device = kinds_by_device(step, kinds, gpus)) return *std::move(by_device);
   if (step.components > 1) return kinds_by_component(plan, step, kinds);
   std::vector<std::string> names;
-  for (const Kind& kind : kinds) names.push_back(name_of(kind));
+  for (const Kind& kind : kinds) names.push_back(name_of_kind(kind));
   return fail(ErrorCode::unavailable,
               fmt::format("the plan has ranks on {}, and nothing says which nodes of this job are which",
                           fmt::join(names, " and on ")),

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
@@ -274,6 +275,7 @@ class Check {
     const preflight::Verdict verdict = preflight::judge(allocation);
     fmt::print("{}", options_.text("format") == "json" ? preflight::report_json(verdict, allocation)
                                                        : preflight::report(verdict, allocation));
+    std::fflush(stdout);  // before another rank leaves: a task that fails may end the step
     Outcome outcome = verdict.outcome();
     if (options_.flag("strict") && outcome == Outcome::warn) outcome = Outcome::fail;
     return preflight::exit_status(outcome);
@@ -295,7 +297,7 @@ Result<std::unique_ptr<MpiSession>> start_mpi(const Options& options, const Envi
   const std::string task = value_of(environment, "SLURM_PROCID");
   const Deadline deadline(Seconds(timeout), task.empty() || task == "0"
                                                 ? fmt::format("sailor-check: error: MPI did not start within {:g} s: a "
-                                                              "task did not get there; srun shows which with --label",
+                                                              "task did not get that far",
                                                               timeout)
                                                 : "");
   // The watch is to notice first.
@@ -315,9 +317,14 @@ Result<int> run(const Options& options, const Environment& environment) {
   } catch (const std::exception& error) {
     world.abort(error.what());  // the others wait for this rank
   }
+  if (status) {
+    session->reset();
+    return status;
+  }
+  // The message comes before any rank leaves: a task that fails may end the step.
+  if (!runtime::is_reported_elsewhere(status.error())) report("sailor-check", status.error());
   session->reset();
-  if (!status && runtime::is_reported_elsewhere(status.error())) std::exit(exit_status(status.error().code));
-  return status;
+  std::exit(exit_status(status.error().code));
 }
 
 }  // namespace

@@ -48,10 +48,6 @@ struct Pool {
   std::vector<int> real;            // by slot: the node that takes the place of nodes[slot], which is as large
 };
 
-std::string name_of(const Kind& kind) {
-  return kind.second.empty() ? kind.first : fmt::format("{} in '{}'", kind.first, kind.second);
-}
-
 tl::unexpected<Error> too_few(const Pool& pool, const std::vector<Group>& groups,
                               std::span<const PlacementNode> nodes) {
   int needed = 0;
@@ -75,8 +71,8 @@ tl::unexpected<Error> too_few(const Pool& pool, const std::vector<Group>& groups
   return fail(ErrorCode::unavailable,
               room ? fmt::format("the plan's {} {} do not fit onto the nodes: a tensor-parallel group, of up to {}, "
                                  "stays on one, and {}",
-                                 needed, name_of(pool.kind), largest, have)
-                   : fmt::format("the plan needs {} {}, {}", needed, name_of(pool.kind), have),
+                                 needed, name_of_kind(pool.kind), largest, have)
+                   : fmt::format("the plan needs {} {}, {}", needed, name_of_kind(pool.kind), have),
               "take more nodes, or make another plan");
 }
 
@@ -248,6 +244,10 @@ bool natural_less(std::string_view a, std::string_view b) {
   }
   if (x.empty() != y.empty()) return x.empty();
   return a < b;  // "n1" and "n01"
+}
+
+std::string name_of_kind(const std::pair<std::string, std::string>& kind) {
+  return kind.second.empty() ? kind.first : fmt::format("{} in '{}'", kind.first, kind.second);
 }
 
 std::vector<std::pair<std::string, std::string>> kinds_of(const Plan& plan) {

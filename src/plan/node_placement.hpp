@@ -36,6 +36,9 @@ Result<std::vector<RankPlace>> place_on_nodes(const Plan& plan, std::span<const 
 /// The kinds of device in a plan, GPU type and zone, in the order in which its ranks first use them.
 std::vector<std::pair<std::string, std::string>> kinds_of(const Plan& plan);
 
+/// "A100-40 in 'east'": a kind of device in messages.
+std::string name_of_kind(const std::pair<std::string, std::string>& kind);
+
 /// The place of a name among others: by its letters, numbers in it by their value ("node9" before "node10").
 bool natural_less(std::string_view a, std::string_view b);
 
