@@ -79,11 +79,14 @@ void for_step_nodes(Step& step, const std::string& names, const std::function<vo
     if (found.contains(node.name)) use(node);
 }
 
-/// "gh200" of "gpu:gh200:4(S:0-3)"; "-" without GPUs; empty when Slurm gives no type, or several.
-std::string gpu_type(const std::string& gres) {
+/// "gh200" and 4 of "gpu:gh200:4(S:0-3)"; "-" without GPUs; nothing when Slurm gives no type, or several.
+void set_gpus(StepNode& node, const std::string& gres) {
   const auto gpus = parse_gpus(gres);
-  if (!gpus || gpus->size() > 1) return {};
-  return gpus->empty() ? "-" : gpus->front().type;
+  node.gres_type.clear();
+  node.gpus = 0;
+  if (!gpus || gpus->size() > 1) return;
+  node.gres_type = gpus->empty() ? "-" : gpus->front().type;
+  node.gpus = gpus->empty() ? 0 : gpus->front().count;
 }
 
 }  // namespace
@@ -106,7 +109,7 @@ Result<void> add_node_facts(Step& step, const std::filesystem::path& slurm_conf)
     if (equal_ignoring_case(name->second, "default"))
       gres_of_all = gres;
     else
-      for_step_nodes(step, name->second, [&](StepNode& node) { node.gres_type = gpu_type(gres); });
+      for_step_nodes(step, name->second, [&](StepNode& node) { set_gpus(node, gres); });
   }));
   // Where there is no such file the network is flat, as far as Slurm knows.
   std::error_code code;

@@ -28,11 +28,28 @@ Result<void> check_absolute(std::string_view what, const std::filesystem::path& 
               "the job starts in another directory");
 }
 
-/// What the plan decides: an extra option may not undo it.
-constexpr std::array<std::string_view, 13> decided_by_plan{
-    "--nodes",         "--ntasks", "--ntasks-per-node", "--tasks-per-node", "--gpus",  "--gpus-per-node",
-    "--gpus-per-task", "--gres",   "--cpus-per-task",   "--output",         "--array", "--distribution",
-    "--sailor-plan"};
+/// What the plan or sailor-submit decides: an extra option may not undo it.
+constexpr std::array<std::string_view, 21> decided_by_plan{"--nodes",
+                                                           "--ntasks",
+                                                           "--ntasks-per-node",
+                                                           "--tasks-per-node",
+                                                           "--gpus",
+                                                           "--gpus-per-node",
+                                                           "--gpus-per-task",
+                                                           "--gres",
+                                                           "--cpus-per-task",
+                                                           "--output",
+                                                           "--array",
+                                                           "--distribution",
+                                                           "--sailor-plan",
+                                                           "--ntasks-per-gpu",
+                                                           "--ntasks-per-core",
+                                                           "--ntasks-per-socket",
+                                                           "--gpus-per-socket",
+                                                           "--signal",
+                                                           "--wrap",
+                                                           "--test-only",
+                                                           "--open-mode"};
 
 Result<void> check_extra_option(const std::string& option) {
   if (!option.starts_with("--") || option.size() < 3 || option[2] == '=')
@@ -41,7 +58,9 @@ Result<void> check_extra_option(const std::string& option) {
   if (name.find_first_of(" \t'\"#") != std::string_view::npos)
     return fail(ErrorCode::invalid_input, fmt::format("'{}' is no option of sbatch", option),
                 "write --NAME=VALUE, one option each");
-  if (std::find(decided_by_plan.begin(), decided_by_plan.end(), name) != decided_by_plan.end())
+  // sbatch takes the beginning of a name for the name.
+  if (std::any_of(decided_by_plan.begin(), decided_by_plan.end(),
+                  [&](std::string_view decided) { return decided.starts_with(name); }))
     return fail(ErrorCode::invalid_input, fmt::format("{} is decided by the plan", name),
                 "leave it out, or make another plan");
   return {};
@@ -84,7 +103,8 @@ Result<void> check_request(const Plan& plan, const SbatchRequest& request) {
   if (request.array_directories.empty()) SAILOR_CHECK(check_absolute("plan", request.plan_path));
   for (const std::filesystem::path& directory : request.array_directories)
     SAILOR_CHECK(check_absolute("run directory", directory));
-  if (!request.array_directories.empty() && (request.placer == Placer::plugin || request.checkpoints.is_absolute()))
+  if (!request.array_directories.empty() && (request.placer == Placer::plugin || request.checkpoints.is_absolute() ||
+                                             request.checkpoints.lexically_normal().string().starts_with("..")))
     return fail(ErrorCode::invalid_input,
                 request.placer == Placer::plugin
                     ? "the plugin takes one plan for a job, and an array has several"
@@ -201,12 +221,14 @@ Result<void> write_component(Script& script, const SbatchRequest& request, const
     SAILOR_CHECK(script.option("constraint", request.constraint));
   }
   script.blank();
-  script.comment(
-      request.checkpoints.empty()
-          ? "A minute before the time limit the ranks get SIGUSR2: sailor-train then writes its run file and ends"
-          : "Three minutes before the time limit the ranks get SIGUSR2: sailor-train then writes a checkpoint "
-            "and ends with status 75");
-  SAILOR_CHECK(script.option("signal", request.checkpoints.empty() ? "USR2@60" : "USR2@180"));
+  // Checkpoints need time to be written; but most of a short job should be training.
+  std::int64_t lead = request.checkpoints.empty() ? 60 : 180;
+  if (request.time_limit)
+    lead = std::clamp<std::int64_t>(static_cast<std::int64_t>(request.time_limit->value() / 4), 1, lead);
+  script.comment(fmt::format(
+      "{} s before the time limit the ranks get SIGUSR2: sailor-train then {}", lead,
+      request.checkpoints.empty() ? "writes its run file and ends" : "writes a checkpoint and ends with status 75"));
+  SAILOR_CHECK(script.option("signal", fmt::format("USR2@{}", lead)));
   if (request.extra_options.empty()) return {};
   script.blank();
   script.comment("As given on the command line of sailor-submit");
@@ -348,7 +370,8 @@ void write_train(Script& script, const SbatchRequest& request) {
   script.word(fmt::format("--data {}", shell_quote(request.data)));
   script.word(fmt::format("--iterations {}", request.iterations));
   if (request.run_file.empty())
-    script.word("--run-file \"run-$SLURM_JOB_ID.h5\"", "times, losses and memory, for sailor-simulate --against");
+    script.word("--run-file \"run-$SLURM_JOB_ID${SLURM_RESTART_COUNT:+-$SLURM_RESTART_COUNT}.h5\"",
+                "times, losses and memory, for sailor-simulate --against");
   else
     script.word(fmt::format("--run-file {}", shell_quote(request.run_file.string())));
   if (!request.checkpoints.empty())
@@ -416,9 +439,11 @@ void write_start(Script& script, const SbatchRequest& request, const JobLayout& 
     script.line("  scontrol requeue \"$SLURM_JOB_ID\"");
   } else {
     script.line("  # Stopped by a signal, with a checkpoint: the rest follows in another job when this one has ended");
-    script.line(fmt::format("  sbatch --dependency=singleton {}{}",
+    const std::filesystem::path path =
+        request.script_path.empty() ? request.run_directory / "job.sbatch" : request.script_path;
+    script.line(fmt::format("  sbatch --dependency=\"afterany:$SLURM_JOB_ID\" {}{}",
                             request.array_directories.empty() ? "" : "--array=\"$SLURM_ARRAY_TASK_ID\" ",
-                            shell_quote((request.run_directory / "job.sbatch").string())));
+                            shell_quote(path.string())));
     script.line("  exit 0");
   }
   script.line("fi");
@@ -432,7 +457,7 @@ Result<void> check_placer(const JobLayout& layout, const SbatchRequest& request)
       layout.components.size() > 1
           ? "the plan's ranks lie on several kinds of nodes: srun alone cannot place them"
           : "the nodes would hold ranks that do not follow each other in the plan: srun alone cannot place them",
-      "let sailor-launch or the plugin place them (--placement)");
+      "let sailor-launch or the plugin place them (--placer)");
 }
 
 }  // namespace

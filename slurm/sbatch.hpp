@@ -38,7 +38,7 @@ enum class Placer {
 enum class Continuation {
   none,
   requeue,   ///< goes back into the queue under its own id
-  resubmit,  ///< submits its script again, to run when this one has ended (--dependency=singleton)
+  resubmit,  ///< submits its script again, to run when this job has ended (--dependency=afterany)
 };
 
 struct SbatchRequest {
@@ -66,7 +66,8 @@ struct SbatchRequest {
   std::string data;                                  ///< prefix of the data files
   std::filesystem::path run_file;                    ///< measurements; empty: RUN_DIRECTORY/run-JOBID.h5, one per job
   std::filesystem::path checkpoints;                 ///< folder; empty: none are kept
-  Continuation continuation = Continuation::none;    ///< others than none need checkpoints
+  std::filesystem::path script_path;  ///< absolute: where the script will be; empty: RUN_DIRECTORY/job.sbatch
+  Continuation continuation = Continuation::none;  ///< others than none need checkpoints
   std::int64_t iterations = 0;
   std::optional<double> learning_rate;       ///< none: the program's default
   std::optional<std::int64_t> seed;          ///< none: the program's default

@@ -63,6 +63,9 @@ Result<std::vector<int>> expand_counts(std::string_view text) {
 Result<void> find_components(Step& step, const Lookup& environment) {
   const auto size = environment("SLURM_HET_SIZE");
   const auto groups = size ? parse_number(*size) : std::optional(1);
+  constexpr int most_components = 128;  // Slurm's own limit
+  if (groups && *groups > most_components)
+    return fail(ErrorCode::invalid_input, fmt::format("SLURM_HET_SIZE={} is more than Slurm allows", *groups));
   if (!groups) return fail(ErrorCode::invalid_input, fmt::format("SLURM_HET_SIZE='{}' is no number", *size));
   if (*groups < 2) return {};
   std::map<std::string, int> component_of;
@@ -184,6 +187,19 @@ bool runs_on_gpu(const std::string& device, const GpuCatalogue* gpus) {
   return type && type->kind == DeviceKind::gpu;
 }
 
+/// By SLURM_CPU_BIND: "quiet,mask_cpu:0x3,0xC" gives tasks cores of their own, a single mask is that of all of them.
+bool bound_by_slurm(std::string_view bind) {
+  for (const std::string_view word : {"none", "rank", "cores", "sockets", "ldoms", "threads"})
+    for (const std::string& part : split(bind, ','))
+      if (part == word) return true;
+  const std::size_t list = std::min(bind.find("mask_"), bind.find("map_"));
+  if (list == std::string_view::npos) return false;
+  const std::size_t colon = bind.find(':', list);
+  if (colon == std::string_view::npos) return false;
+  const std::vector<std::string> masks = split(bind.substr(colon + 1), ',');
+  return std::any_of(masks.begin(), masks.end(), [&](const std::string& mask) { return mask != masks.front(); });
+}
+
 }  // namespace
 
 int Step::tasks() const {
@@ -234,6 +250,12 @@ Result<TaskRole> find_role(const Plan& plan, const Step& step, const GpuCatalogu
   const auto kind_of = kinds_of_nodes(plan, step, kinds, gpus);
   if (!kind_of) return fail(kind_of.error());
   if (gpus != nullptr) SAILOR_CHECK(check_devices(step, kinds, *kind_of, *gpus));
+  for (std::size_t i = 0; i < step.nodes.size(); ++i)
+    if (const StepNode& node = step.nodes[i];
+        node.gpus > 0 && node.tasks > node.gpus && runs_on_gpu(kinds[(*kind_of)[i]].first, gpus))
+      return fail(ErrorCode::invalid_input,
+                  fmt::format("node {} has {} tasks but {} GPUs", node.name, node.tasks, node.gpus),
+                  fmt::format("start at most {} on a node: --ntasks-per-node={}", node.gpus, node.gpus));
   std::vector<PlacementNode> nodes;
   for (std::size_t i = 0; i < step.nodes.size(); ++i) {
     const auto& [gpu, zone] = kinds[(*kind_of)[i]];
@@ -273,10 +295,13 @@ Result<std::vector<std::pair<std::string, std::string>>> role_environment(const 
       {"SAILOR_TENSOR_PARALLEL_INDEX", std::to_string(task.role.tensor_parallel_index)},
       {"SAILOR_LOCAL_RANK", std::to_string(task.local_rank)},
   };
+  if (const std::string step = step_name(environment); !step.empty()) variables.emplace_back("SAILOR_STEP", step);
   const auto visible = environment("CUDA_VISIBLE_DEVICES");
   if (!task.on_gpu || !visible) return variables;
   const std::vector<std::string> devices = split(*visible, ',');
-  if (devices.size() == 1) return variables;  // Slurm has chosen (--gpus-per-task=1)
+  const auto on_node = parse_number(environment("SLURM_GPUS_ON_NODE").value_or("-"));
+  const bool enough = !on_node || *on_node >= task.local_ranks;
+  if (devices.size() == 1 && enough) return variables;  // Slurm has chosen (--gpus-per-task=1)
   if (devices.size() < static_cast<std::size_t>(task.local_ranks))
     return fail(ErrorCode::unavailable,
                 fmt::format("the task sees {} GPUs (CUDA_VISIBLE_DEVICES={}) for the {} ranks of its node",
@@ -286,10 +311,17 @@ Result<std::vector<std::pair<std::string, std::string>>> role_environment(const 
   return variables;
 }
 
+std::string step_name(const Lookup& environment) {
+  const auto job = environment("SLURM_JOB_ID");
+  const auto step = environment("SLURM_STEP_ID");
+  const auto task = environment("SLURM_PROCID");
+  return job && step && task ? fmt::format("{}.{}.{}", *job, *step, *task) : "";
+}
+
 std::vector<int> cores_of_task(const TaskRole& task, const std::vector<int>& allowed, const Lookup& environment) {
   const auto ranks = static_cast<std::size_t>(std::max(task.local_ranks, 1));
   if (ranks == 1 || allowed.size() < ranks) return allowed;
-  if (const auto bind = environment("SLURM_CPU_BIND"); bind && bind->find("none") != std::string::npos) return allowed;
+  if (const auto bind = environment("SLURM_CPU_BIND"); bind && bound_by_slurm(*bind)) return allowed;
   if (const auto cores = environment("SLURM_CPUS_PER_TASK"))
     if (const auto number = parse_number(*cores); number && allowed.size() <= static_cast<std::size_t>(*number))
       return allowed;

@@ -26,6 +26,7 @@ struct StepNode {
   int tasks = 0;
   int component = 0;        ///< of a heterogeneous job; 0 in others
   std::string gres_type{};  ///< "gh200", as slurm.conf has it; "-": it has no GPU
+  int gpus = 0;             ///< as slurm.conf has it; 0: not known
   std::string leaf_switch{};
 };
 
@@ -65,13 +66,16 @@ struct TaskRole {
 /// `gpus` says which GRES type is which GPU; null: not compared.
 Result<TaskRole> find_role(const Plan& plan, const Step& step, const GpuCatalogue* gpus);
 
-/// What a task gets into its environment: SAILOR_PLAN, SAILOR_PLAN_FINGERPRINT, SAILOR_RANK, SAILOR_RANKS,
-/// SAILOR_PIPELINE, SAILOR_STAGE, SAILOR_TENSOR_PARALLEL_INDEX, SAILOR_LOCAL_RANK; of a GPU plan CUDA_VISIBLE_DEVICES,
-/// when the task sees more GPUs than its own. Errors: unavailable (it sees fewer GPUs than the node has ranks, and not
-/// just one).
+/// What a task gets into its environment: SAILOR_STEP (which task of which step it is for), SAILOR_PLAN,
+/// SAILOR_PLAN_FINGERPRINT, SAILOR_RANK, SAILOR_RANKS, SAILOR_PIPELINE, SAILOR_STAGE, SAILOR_TENSOR_PARALLEL_INDEX,
+/// SAILOR_LOCAL_RANK; of a GPU plan CUDA_VISIBLE_DEVICES, when the task sees more GPUs than its own. Errors:
+/// unavailable (the node's ranks have fewer GPUs than they are).
 Result<std::vector<std::pair<std::string, std::string>>> role_environment(const TaskRole& task, const Plan& plan,
                                                                           const std::filesystem::path& plan_path,
                                                                           const Lookup& environment);
+
+/// "12.0.3": job, step and task, as SAILOR_STEP names them; empty outside of a step.
+std::string step_name(const Lookup& environment);
 
 /// The share of `allowed` cores that belongs to this task, all of equal size; all of `allowed` when Slurm has already
 /// given each task its own (it holds no more than SLURM_CPUS_PER_TASK), or has been told not to bind

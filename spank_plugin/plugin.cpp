@@ -16,6 +16,7 @@ extern "C" {
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
@@ -205,6 +206,13 @@ std::filesystem::path installed_gpus() {
   return (folder / SAILOR_PROFILES_FROM_PLUGIN / "gpus.toml").lexically_normal();
 }
 
+/// For tasks that leave the message to another: where a task that fails ends the step (--kill-on-bad-exit), the first
+/// to leave would take the message with it.
+void wait_for_teller() {
+  std::signal(SIGTERM, [](int) { ::_exit(EXIT_FAILURE); });
+  ::sleep(2);
+}
+
 /// False: the task must not start.
 bool prepare(spank_t spank, int count, char** words) {
   const TaskHost host = host_of(spank);
@@ -219,7 +227,10 @@ bool prepare(spank_t spank, int count, char** words) {
   const auto prepared = prepare_task(host, arguments, state().option);
   if (!prepared) {
     const Refusal& refusal = prepared.error();
-    if (refusal.told_by(host.variable)) report(refusal.error.message());
+    if (refusal.told_by(host.variable))
+      report(refusal.error.message());
+    else
+      wait_for_teller();
     return false;
   }
   for (const std::string& detail : prepared->details) slurm_verbose("sailor: %s", printable(detail).c_str());

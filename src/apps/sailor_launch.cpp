@@ -89,15 +89,16 @@ Result<void> run(const Options& options, const Environment& environment) {
   if (!plan) return fail_once(fail(plan.error(), on_node(environment)).value(), environment, "SLURM_LOCALID");
   if (auto good = check_plan(*plan); !good)
     return fail_once(fail(good.error(), path.string()).value(), environment, "SLURM_PROCID");
-  // The plugin has done all this.
-  const bool placed = value_of(environment, "SAILOR_PLAN_FINGERPRINT") == plan_fingerprint(*plan) &&
-                      !value_of(environment, "SAILOR_RANK").empty();
-  if (placed && !command.empty()) return become(command);
-
   const slurm::Lookup lookup = [&](const std::string& name) -> std::optional<std::string> {
     const auto found = environment.find(name);
     return found == environment.end() ? std::nullopt : std::optional(found->second);
   };
+  // The plugin has done all this for this very task, and not for one whose environment came along.
+  const bool placed = value_of(environment, "SAILOR_PLAN_FINGERPRINT") == plan_fingerprint(*plan) &&
+                      !value_of(environment, "SAILOR_RANK").empty() &&
+                      value_of(environment, "SAILOR_STEP") == slurm::step_name(lookup);
+  if (placed && !command.empty()) return become(command);
+
   auto step = slurm::read_step(lookup);
   if (!step) return fail_once(step.error(), environment, "SLURM_PROCID");
   if (const auto configuration = slurm::configuration_file(lookup))

@@ -95,8 +95,8 @@ CommandLine command_line() {
            {.name = "gpu-type",
             .value_name = "TYPE",
             .help = "GRES type to ask for [default: the plan's, where a partition holds several]"},
-           {.name = "placement",
-            .value_name = "HOW",
+           {.name = "placer",
+            .value_name = "WHO",
             .help = "who gives ranks their places in the plan: sailor-launch, the SPANK plugin, Slurm's own order of "
                     "tasks; auto: the plugin where it is installed, else sailor-launch",
             .default_value = "auto",
@@ -285,7 +285,14 @@ Nodes nodes_in(const Cluster& cluster, const std::string& partition, const GpuTy
 Result<Nodes> find_nodes(const Cluster& cluster, const std::vector<std::string>& partitions, const std::string& zone,
                          const GpuType& device) {
   std::vector<std::string> candidates = partitions;
-  if (!zone.empty() && cluster.find_partition(zone) != nullptr) candidates = {zone};
+  if (!zone.empty() && cluster.find_partition(zone) != nullptr) {
+    if (!partitions.empty() && std::find(partitions.begin(), partitions.end(), zone) == partitions.end())
+      return fail(ErrorCode::invalid_input,
+                  fmt::format("the plan has {} in partition '{}', which is not among {}", device.name, zone,
+                              fmt::join(partitions, ", ")),
+                  "name it with --partition too, or make another plan");
+    candidates = {zone};
+  }
   if (candidates.empty()) {
     candidates.emplace_back();
     for (const Partition& partition : cluster.partitions)
@@ -317,7 +324,11 @@ Result<void> check_limits(const Cluster& cluster, const std::vector<Nodes>& node
                        devices_per_node[kind], submission.devices[kind].name);
   };
   std::vector<int> needed(nodes.size(), 0);
-  for (const slurm::JobComponent& component : layout->components) needed[component.kind] += component.nodes;
+  for (const slurm::JobComponent& component : layout->components)
+    for (std::size_t kind = 0; kind < nodes.size(); ++kind)  // zones may be in one partition
+      if (nodes[kind].partition == nodes[component.kind].partition &&
+          submission.devices[kind].name == submission.devices[component.kind].name)
+        needed[kind] += component.nodes;
   for (std::size_t kind = 0; kind < nodes.size(); ++kind)
     if (needed[kind] > nodes[kind].count)
       return fail(ErrorCode::unavailable,
@@ -390,8 +401,10 @@ Result<void> settle_nodes(const Options& options, const Environment& environment
       asked.memory_per_cpu = Bytes(static_cast<double>(options.integer("memory-per-cpu")) * 0x1p20);
     request.nodes.push_back(asked);
   }
-  if (options.has("devices-per-node") && !options.has("cluster") && submission.kinds.size() == 1)
-    return use_site(options, environment, gpus, "", submission);
+  if (options.has("devices-per-node") && !options.has("cluster") && submission.kinds.size() == 1) {
+    const auto cluster = ask_slurm(environment, gpus);  // for its name; without Slurm the generic site
+    return use_site(options, environment, gpus, cluster ? cluster->name : "", submission);
+  }
   const auto cluster = known_cluster(options, environment, gpus);
   if (!cluster) return fail(cluster.error());
   std::vector<Nodes> found;
@@ -450,7 +463,7 @@ Result<void> fill_request(const Options& options, const Environment& environment
   // A bare name is looked up in PATH by srun.
   if (request.program.has_parent_path()) request.program = from_here(request.program);
   request.launcher = beside_this_program("sailor-launch");
-  request.placer = placer(options.text("placement"));
+  request.placer = placer(options.text("placer"));
   return {};
 }
 
@@ -488,7 +501,10 @@ bool same_layout(const Submission& a, const Submission& b) {
   };
   const auto first = of(a);
   const auto second = of(b);
-  return a.kinds == b.kinds && first && second && first->components == second->components;
+  const auto partition_of = [](const slurm::NodeRequest& nodes) { return nodes.partition; };
+  return a.kinds == b.kinds && first && second && first->components == second->components &&
+         first->in_plan_order == second->in_plan_order &&
+         std::ranges::equal(a.request.nodes, b.request.nodes, {}, partition_of, partition_of);
 }
 
 /// One submission for each plan; of several they become one job array, which the first one's request describes.
@@ -503,12 +519,18 @@ Result<std::vector<Submission>> prepare_all(const Options& options, const Enviro
   if (all.size() == 1) return all;
   const fs::path top = from_here(options.has("run-directory") ? options.text("run-directory") : "run-array");
   std::set<std::string> names;
+  if (all.front().kinds.size() > 1)
+    return fail(ErrorCode::invalid_input,
+                fmt::format("{} needs several kinds of nodes: Slurm has no arrays of heterogeneous jobs", paths[0]),
+                "submit each plan by itself");
   for (std::size_t i = 0; i < all.size(); ++i) {
     if (!same_layout(all.front(), all[i]))
       return fail(ErrorCode::invalid_input,
                   fmt::format("{} needs other nodes than {}: the tasks of a job array are alike", paths[i], paths[0]),
                   "submit it by itself");
     const std::string name = fs::path(paths[i]).stem().string();
+    if (name.starts_with('.') || name == "job.sbatch")
+      return fail(ErrorCode::invalid_input, fmt::format("'{}' can be no folder of a plan", name), "rename the plan");
     if (!names.insert(name).second)
       return fail(ErrorCode::invalid_input, fmt::format("two plans are called {}: each has a folder of its name", name),
                   "rename one of them");
@@ -516,11 +538,16 @@ Result<std::vector<Submission>> prepare_all(const Options& options, const Enviro
     all[i].request.plan_path = top / name / "plan.toml";
   }
   slurm::SbatchRequest& request = all.front().request;
-  for (const Submission& submission : all) request.array_directories.push_back(submission.request.run_directory);
+  for (const Submission& submission : all) {
+    request.array_directories.push_back(submission.request.run_directory);
+    for (std::size_t kind = 0; kind < request.nodes.size(); ++kind)
+      request.nodes[kind].memory_per_cpu =
+          std::max(request.nodes[kind].memory_per_cpu, submission.request.nodes[kind].memory_per_cpu);
+  }
   request.run_directory = top;
   request.plan_path = "plan.toml";
   if (options.has("checkpoints")) request.checkpoints = options.text("checkpoints");
-  if (options.text("placement") == "auto") request.placer = slurm::Placer::launcher;
+  if (options.text("placer") == "auto") request.placer = slurm::Placer::launcher;
   return all;
 }
 
@@ -613,10 +640,17 @@ Result<void> run(const Options& options, const Environment& environment) {
   for (const char* only : {"dry-run", "test-only", "wait"}) instead += options.flag(only) ? 1 : 0;
   if (instead + (options.has("export") ? 1 : 0) > 1)
     return fail(ErrorCode::usage, "--dry-run, --test-only, --export and --wait do not go together", "use one of them");
+  if (options.flag("wait") && options.text("when-stopped") == "resubmit")
+    return fail(ErrorCode::usage, "--wait would end with the first of the jobs that submit each other",
+                "use --when-stopped requeue, which keeps the job, or leave out --wait");
   const auto all = prepare_all(options, environment);
   if (!all) return fail(all.error());
   const Submission& first = all->front();
-  auto script = slurm::sbatch_script(first.plan, first.model, first.request);
+  slurm::SbatchRequest request = first.request;
+  // The plugin would look for the plan, which is not there yet.
+  if (options.flag("test-only") && request.placer == slurm::Placer::plugin) request.placer = slurm::Placer::launcher;
+  if (options.has("export")) request.script_path = from_here(options.text("export"));
+  auto script = slurm::sbatch_script(first.plan, first.model, request);
   if (!script) return fail(script.error());
   if (options.flag("dry-run")) {
     fmt::print("{}", *script);

@@ -112,12 +112,12 @@ says_once_what_is_wrong() {
 }
 trains_where_the_plan_wants_it() {
   local id
-  id=$(submit gaps.toml gaps --wait -p normal --placement launcher) || { cat gaps/slurm-*; return 1; }
+  id=$(submit gaps.toml gaps --wait -p normal --placer launcher) || { cat gaps/slurm-*; return 1; }
   falls "gaps/slurm-$id.out" || return 1
   expect_in "$(cat "gaps/versions-$id.txt")" 'sailor-train' 'slurm' gh1 gh2
 }
 trains_a_heterogeneous_job() {
-  submit_het mixed.toml mixed --wait --placement launcher >id || { cat mixed/slurm-*; return 1; }
+  submit_het mixed.toml mixed --wait --placer launcher >id || { cat mixed/slurm-*; return 1; }
   falls "mixed/slurm-$(tail -1 id).out" || return 1
   expect_in "$(cat mixed/job.sbatch)" '#SBATCH hetjob' '--partition=normal' '--partition=a100' '--het-group=0,1'
 }

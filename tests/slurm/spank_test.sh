@@ -294,7 +294,7 @@ works_as_the_administrators_page_says() {
 trains() { # RUN PLAN PARTITIONS: 8 iterations, in which the loss falls; every rank in its place
   local id log=()
   id=$(timeout 120 "$bin_dir/sailor-submit" "$2" --run-directory "$1" --data numbers --iterations 8 --memory-per-cpu 50 \
-    --mpi pmix --placement plugin --train-option=--device=cpu --wait -p "$3") || { cat "$1"/slurm-*; return 1; }
+    --mpi pmix --placer plugin --train-option=--device=cpu --wait -p "$3") || { cat "$1"/slurm-*; return 1; }
   expect_in "$(cat "$1/job.sbatch")" '#SBATCH --sailor-plan='
   mapfile -t log < <(sed -n 's/^ *[0-9][0-9]*  *\([0-9.]*\) .*/\1/p' "$1/slurm-$id.out")
   if ((${#log[@]} != 8)) || ! awk -v a="${log[0]}" -v b="${log[7]}" 'BEGIN { exit !(b < a) }'; then

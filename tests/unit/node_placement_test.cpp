@@ -1,6 +1,5 @@
 #include "plan/node_placement.hpp"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,8 +16,9 @@ namespace sailor {
 
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using Words = std::vector<std::string>;
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 Stage stage(const std::string& gpu, int tensor_parallel, const std::string& zone = "") {
   Stage made;
@@ -67,7 +67,7 @@ TEST(NodePlacement, FillsNodesInThePlansOrderAndInTheOrderOfTheirNumbers) {
   const Plan plan = plan_of({pipeline({stage("A", 2), stage("A", 2)}, 2)});
   const std::vector<PlacementNode> nodes{{.name = "n10", .gpu = "A", .devices = 4},
                                          {.name = "n9", .gpu = "A", .devices = 4}};
-  EXPECT_THAT(place(plan, nodes), ElementsAre("n9.0", "n9.1", "n9.2", "n9.3", "n10.0", "n10.1", "n10.2", "n10.3"));
+  EXPECT_EQ(place(plan, nodes), (Words{"n9.0", "n9.1", "n9.2", "n9.3", "n10.0", "n10.1", "n10.2", "n10.3"}));
 }
 
 TEST(NodePlacement, SeveralGroupsShareANodeAndNoneIsDivided) {
@@ -75,7 +75,7 @@ TEST(NodePlacement, SeveralGroupsShareANodeAndNoneIsDivided) {
   const Plan plan = plan_of({pipeline({stage("A", 3), stage("A", 2)}), pipeline({stage("A", 1), stage("A", 2)})});
   const std::vector<PlacementNode> nodes{{.name = "x1", .gpu = "A", .devices = 4},
                                          {.name = "x2", .gpu = "A", .devices = 4}};
-  EXPECT_THAT(place(plan, nodes), ElementsAre("x1.0", "x1.1", "x1.2", "x2.0", "x2.1", "x1.3", "x2.2", "x2.3"));
+  EXPECT_EQ(place(plan, nodes), (Words{"x1.0", "x1.1", "x1.2", "x2.0", "x2.1", "x1.3", "x2.2", "x2.3"}));
 }
 
 TEST(NodePlacement, GroupsFindTheNodesThatHoldExactlyThem) {
@@ -84,8 +84,8 @@ TEST(NodePlacement, GroupsFindTheNodesThatHoldExactlyThem) {
   const std::vector<PlacementNode> nodes{{.name = "two", .gpu = "A", .devices = 2},
                                          {.name = "four", .gpu = "A", .devices = 4},
                                          {.name = "three", .gpu = "A", .devices = 3}};
-  EXPECT_THAT(place(plan, nodes),
-              ElementsAre("three.0", "three.1", "three.2", "four.0", "four.1", "four.2", "four.3", "two.0", "two.1"));
+  EXPECT_EQ(place(plan, nodes),
+            (Words{"three.0", "three.1", "three.2", "four.0", "four.1", "four.2", "four.3", "two.0", "two.1"}));
 }
 
 TEST(NodePlacement, APipelineStaysOnOneSwitchWhereThatHasRoom) {
@@ -94,8 +94,8 @@ TEST(NodePlacement, APipelineStaysOnOneSwitchWhereThatHasRoom) {
   const std::vector<PlacementNode> nodes{{.name = "n1", .gpu = "A", .devices = 4, .leaf_switch = "s1"},
                                          {.name = "n2", .gpu = "A", .devices = 4, .leaf_switch = "s2"},
                                          {.name = "n3", .gpu = "A", .devices = 4, .leaf_switch = "s2"}};
-  EXPECT_THAT(place(plan, nodes), ElementsAre("n2.0", "n2.1", "n2.2", "n2.3", "n3.0", "n3.1", "n3.2", "n3.3", "n1.0",
-                                              "n1.1", "n1.2", "n1.3"));
+  EXPECT_EQ(place(plan, nodes),
+            (Words{"n2.0", "n2.1", "n2.2", "n2.3", "n3.0", "n3.1", "n3.2", "n3.3", "n1.0", "n1.1", "n1.2", "n1.3"}));
 }
 
 TEST(NodePlacement, StagesOnOtherDevicesAreTakenFromTheSameSwitch) {
@@ -105,39 +105,40 @@ TEST(NodePlacement, StagesOnOtherDevicesAreTakenFromTheSameSwitch) {
     nodes.push_back({.name = name, .gpu = "A", .devices = 2, .leaf_switch = std::string("s") + name[1]});
   for (const char* name : {"b1", "b2"})  // numbered the other way round
     nodes.push_back({.name = name, .gpu = "B", .devices = 2, .leaf_switch = name[1] == '1' ? "s2" : "s1"});
-  EXPECT_THAT(place(plan, nodes), ElementsAre("a1.0", "a1.1", "b2.0", "b2.1", "a2.0", "a2.1", "b1.0", "b1.1"));
+  EXPECT_EQ(place(plan, nodes), (Words{"a1.0", "a1.1", "b2.0", "b2.1", "a2.0", "a2.1", "b1.0", "b1.1"}));
 }
 
 TEST(NodePlacement, ZonesAreKeptApart) {
   const Plan plan = plan_of({pipeline({stage("A", 1, "east")}), pipeline({stage("A", 1, "west")})});
   const std::vector<PlacementNode> nodes{{.name = "n1", .gpu = "A", .zones = {"west", "all"}, .devices = 1},
                                          {.name = "n2", .gpu = "A", .zones = {"east", "all"}, .devices = 1}};
-  EXPECT_THAT(place(plan, nodes), ElementsAre("n2.0", "n1.0"));
+  EXPECT_EQ(place(plan, nodes), (Words{"n2.0", "n1.0"}));
 }
 
 TEST(NodePlacement, ANodeThatOnlyOneKindCanUseIsTakenFirst) {
   const Plan plan = plan_of({pipeline({stage("A", 1, "all")}), pipeline({stage("A", 1, "west")})});
   const std::vector<PlacementNode> nodes{{.name = "n1", .gpu = "A", .zones = {"west", "all"}, .devices = 1},
                                          {.name = "n2", .gpu = "A", .zones = {"all"}, .devices = 1}};
-  EXPECT_THAT(place(plan, nodes), ElementsAre("n2.0", "n1.0"));
+  EXPECT_EQ(place(plan, nodes), (Words{"n2.0", "n1.0"}));
 }
 
 TEST(NodePlacement, SaysWhatIsMissing) {
   const Plan plan = plan_of({pipeline({stage("A", 4, "east"), stage("A", 4, "east")})});
-  EXPECT_THAT(refusal(plan, {}), HasSubstr("the plan needs 8 A in 'east', there is none; take more nodes"));
+  EXPECT_PRED2(contains, refusal(plan, {}), "the plan needs 8 A in 'east', there is none; take more nodes");
   const std::vector<PlacementNode> one{{.name = "n1", .gpu = "A", .zones = {"east"}, .devices = 4}};
-  EXPECT_THAT(refusal(plan, one), HasSubstr("the plan needs 8 A in 'east', there are 4 (1 node with 4)"));
+  EXPECT_PRED2(contains, refusal(plan, one), "the plan needs 8 A in 'east', there are 4 (1 node with 4)");
   const std::vector<PlacementNode> small{{.name = "n1", .gpu = "A", .zones = {"east"}, .devices = 3},
                                          {.name = "n2", .gpu = "A", .zones = {"east"}, .devices = 3},
                                          {.name = "n3", .gpu = "A", .zones = {"east"}, .devices = 2}};
-  EXPECT_THAT(refusal(plan, small), HasSubstr("a tensor-parallel group, of up to 4, stays on one, and there are 8 "
-                                              "(2 nodes with 3, 1 node with 2)"));
+  EXPECT_PRED2(contains, refusal(plan, small),
+               "a tensor-parallel group, of up to 4, stays on one, and there are 8 "
+               "(2 nodes with 3, 1 node with 2)");
 }
 
 TEST(NaturalLess, ComparesNumbersByTheirValue) {
   std::vector<std::string> sorted{"n10", "n9", "n1", "n01", "a", "n", "n2x10", "n2x9", "m100"};
   std::sort(sorted.begin(), sorted.end(), natural_less);
-  EXPECT_THAT(sorted, ElementsAre("a", "m100", "n", "n01", "n1", "n2x9", "n2x10", "n9", "n10"));
+  EXPECT_EQ(sorted, (Words{"a", "m100", "n", "n01", "n1", "n2x9", "n2x10", "n9", "n10"}));
 }
 
 #ifdef SAILOR_HAVE_RAPIDCHECK

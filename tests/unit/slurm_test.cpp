@@ -475,7 +475,7 @@ TEST_F(SbatchScript, MakesAComponentOfEachKindOfNode) {
   mixed.placer = Placer::slurm;
   EXPECT_EQ(message_of(sbatch_script(two, tiny(), mixed)),
             "the plan's ranks lie on several kinds of nodes: srun alone cannot place them; let sailor-launch or the "
-            "plugin place them (--placement)");
+            "plugin place them (--placer)");
 }
 
 TEST_F(SbatchScript, NamesThePlanToThePlugin) {
@@ -503,7 +503,7 @@ TEST_F(SbatchScript, GoesOnAfterItWasStopped) {
   const auto again = sbatch_script(plan(1, {stage(0, 6)}), tiny(), job);
   ASSERT_TRUE(again.has_value());
   EXPECT_TRUE(has_line(*again, "#SBATCH --no-requeue"));
-  EXPECT_TRUE(has_line(*again, "  sbatch --dependency=singleton /scratch/run/job.sbatch"));
+  EXPECT_TRUE(has_line(*again, "  sbatch --dependency=\"afterany:$SLURM_JOB_ID\" /scratch/run/job.sbatch"));
 }
 
 TEST_F(SbatchScript, MakesAnArrayOfSeveralPlans) {
@@ -515,9 +515,10 @@ TEST_F(SbatchScript, MakesAnArrayOfSeveralPlans) {
   sweep.continuation = Continuation::resubmit;
   const auto script = sbatch_script(plan(1, {stage(0, 6)}), tiny(), sweep);
   ASSERT_TRUE(script.has_value()) << message_of(script);
-  for (const char* line : {"#SBATCH --array=0-1", "#SBATCH --output=/scratch/run/slurm-%A_%a.out",
-                           "  '/scratch/run/a b'", "cd -- \"${runs[SLURM_ARRAY_TASK_ID]}\"", "  --plan plan.toml",
-                           "  sbatch --dependency=singleton --array=\"$SLURM_ARRAY_TASK_ID\" /scratch/run/job.sbatch"})
+  for (const char* line :
+       {"#SBATCH --array=0-1", "#SBATCH --output=/scratch/run/slurm-%A_%a.out", "  '/scratch/run/a b'",
+        "cd -- \"${runs[SLURM_ARRAY_TASK_ID]}\"", "  --plan plan.toml",
+        "  sbatch --dependency=\"afterany:$SLURM_JOB_ID\" --array=\"$SLURM_ARRAY_TASK_ID\" /scratch/run/job.sbatch"})
     EXPECT_TRUE(has_line(*script, line)) << line << "\n" << *script;
   sweep.checkpoints = "/kept";
   EXPECT_EQ(message_of(sbatch_script(plan(1, {stage(0, 6)}), tiny(), sweep)),
@@ -570,6 +571,8 @@ TEST_F(SbatchScript, RefusesImpossibleRequests) {
       "output holds a control character, which an #SBATCH line cannot hold; use a value without newlines and tabs");
   EXPECT_EQ(refused([](SbatchRequest& r) { r.extra_options = {"--ntasks=5"}; }),
             "--ntasks is decided by the plan; leave it out, or make another plan");
+  EXPECT_EQ(refused([](SbatchRequest& r) { r.extra_options = {"--arr=0-2"}; }),
+            "--arr is decided by the plan; leave it out, or make another plan");
   EXPECT_EQ(refused([](SbatchRequest& r) { r.extra_options = {"qos=high"}; }),
             "'qos=high' is no option of sbatch; write --NAME=VALUE");
   EXPECT_EQ(refused([](SbatchRequest& r) { r.extra_options = {"--a --b"}; }),
