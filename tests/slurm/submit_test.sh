@@ -104,7 +104,7 @@ tells_when_it_would_start() {
 }
 fails_when_the_job_fails() {
   expect_failure 1 job small.toml failing --program ./fails --wait
-  expect_in "$output" ': PENDING' ': FAILED, exit code ' '(NonZeroExitCode); its log ' '/failing/slurm-' 'rank 1: layer 3 is missing' 'task 1: Exited with exit code 7'
+  expect_in "$output" ': FAILED, exit code ' '(NonZeroExitCode); its log ' '/failing/slurm-' 'rank 1: layer 3 is missing' 'task 1: Exited with exit code 7'
 }
 fails_when_the_job_is_cancelled() {
   job small.toml cancelled --program ./sleeps --wait >id 2>said &
