@@ -119,6 +119,40 @@ bool best_fit(const Pool& pool, std::vector<Group>& groups, std::span<const Plac
   return true;
 }
 
+/// All ways to put groups on nodes, larger groups first, until one works or too many were tried: for nodes that hold
+/// just as many ranks as there are, where neither rule above finds the way.
+class FitSearch {
+ public:
+  FitSearch(const Pool& pool, std::vector<Group>& groups, std::span<const PlacementNode> nodes)
+      : groups_(groups), order_(pool.groups), steps_left_(2'000'000 / static_cast<int>(pool.nodes.size() + 1)) {
+    std::stable_sort(order_.begin(), order_.end(),
+                     [&](std::size_t a, std::size_t b) { return groups_[a].size > groups_[b].size; });
+    for (const int node : pool.nodes) room_.push_back(nodes[static_cast<std::size_t>(node)].devices);
+  }
+  bool run() { return place(0); }
+
+ private:
+  bool place(std::size_t next) {
+    if (next == order_.size()) return true;
+    Group& group = groups_[order_[next]];
+    std::set<int> tried;  // nodes with the same room are alike
+    for (std::size_t slot = 0; slot < room_.size(); ++slot) {
+      if (room_[slot] < group.size || !tried.insert(room_[slot]).second) continue;
+      if (--steps_left_ < 0) return false;
+      room_[slot] -= group.size;
+      group.slot = slot;
+      if (place(next + 1)) return true;
+      room_[slot] += group.size;
+    }
+    return false;
+  }
+
+  std::vector<Group>& groups_;
+  std::vector<std::size_t> order_;
+  std::vector<int> room_;
+  int steps_left_;
+};
+
 /// Nodes of one size by leaf switch, both in natural order.
 class BySwitch {
  public:
@@ -266,7 +300,8 @@ Result<std::vector<RankPlace>> place_on_nodes(const Plan& plan, std::span<const 
   std::vector<bool> taken(nodes.size(), false);
   for (Pool& pool : all.pools) {
     std::erase_if(pool.nodes, [&](int node) { return taken[static_cast<std::size_t>(node)]; });
-    if (!first_fit(pool, all.groups, nodes) && !best_fit(pool, all.groups, nodes))
+    if (!first_fit(pool, all.groups, nodes) && !best_fit(pool, all.groups, nodes) &&
+        !FitSearch(pool, all.groups, nodes).run())
       return too_few(pool, all.groups, nodes);
     choose_nodes(pool, all.groups, nodes, switch_of_pipeline);
     for (const int node : pool.real)

@@ -88,6 +88,19 @@ TEST(NodePlacement, GroupsFindTheNodesThatHoldExactlyThem) {
             (Words{"three.0", "three.1", "three.2", "four.0", "four.1", "four.2", "four.3", "two.0", "two.1"}));
 }
 
+TEST(NodePlacement, FindsTheOneWayToFillNodes) {
+  // Groups of 3, 3, 4, 3: 3 and 3 on the node of 6, 4 and 3 on the node of 7. First fit begins with 3 and 3 on the node
+  // of 7, best fit with 4 on the node of 6.
+  const Plan plan = plan_of({pipeline({stage("A", 3), stage("A", 3), stage("A", 4), stage("A", 3)})});
+  const std::vector<PlacementNode> nodes{{.name = "seven", .gpu = "A", .devices = 7},
+                                         {.name = "six", .gpu = "A", .devices = 6}};
+  const auto places = place_on_nodes(plan, nodes);
+  ASSERT_TRUE(places) << places.error().message();
+  std::vector<int> ranks_on(2, 0);
+  for (const RankPlace& place : *places) ++ranks_on[static_cast<std::size_t>(place.node)];
+  EXPECT_EQ(ranks_on, (std::vector<int>{7, 6}));
+}
+
 TEST(NodePlacement, APipelineStaysOnOneSwitchWhereThatHasRoom) {
   // s1 has one free node, s2 two: the pipeline of two nodes goes to s2, the pipeline of one node to s1.
   const Plan plan = plan_of({pipeline({stage("A", 4), stage("A", 4)}), pipeline({stage("A", 4)})});
