@@ -237,13 +237,19 @@ std::vector<Check> check_access(const Subject& subject) {
   const slurm::Association* association = accounting == nullptr ? nullptr : accounting->find(account, first);
   const std::string qos = qos_of(subject, association);
   bool refused = false;
+  bool known = subject.job.partitions.empty();
   for (const std::string& name : subject.job.partitions) {
     const Partition* partition = subject.cluster.find_partition(name);
     if (partition == nullptr) continue;
+    known = true;
     std::string problem = access_problem(*partition, subject.answers.identity, account, qos);
     if (problem.empty()) continue;
     refused = true;
     add(Outcome::fail, std::move(problem), "use another partition, or another --account or --qos");
+  }
+  if (!known) {
+    add(Outcome::not_checked, "there is no such partition");
+    return checks;
   }
   if (subject.facts.version.empty()) {  // nobody asked slurmctld
     if (!refused) add(Outcome::not_checked, "Slurm was not asked who may use the partition");

@@ -101,6 +101,10 @@ Check device_memory_check(const Subject& subject, const std::vector<Need>& needs
     check.what = plan.prediction_is_stale ? "the plan was edited after its memory was predicted"
                                           : "the plan says nothing of memory";
     check.remedy = "predict it with --profile STORE";
+    if (const auto& why = subject.answers.not_simulated) {
+      check.what = "not predicted: " + why->what;
+      check.remedy = why->hint;
+    }
     return check;
   }
   const std::string amount = peak.empty() ? "" : fmt::format("{} on the rank that takes most; ", peak);

@@ -105,6 +105,7 @@ struct Answers {
   std::optional<PathFacts> checkpoints;
   std::optional<Result<std::vector<ProfileFacts>>> profile;
   std::optional<double> memory_headroom;  ///< share of the tightest device's memory that stays free, by the simulator
+  std::optional<Error> not_simulated{};   ///< why the simulator did not say
 };
 
 /// Everything that is looked at.

@@ -79,7 +79,8 @@ preflight::Answers ask(const PreflightInput& input, const preflight::Job& job, c
                              .data = std::nullopt,
                              .checkpoints = std::nullopt,
                              .profile = input.profile,
-                             .memory_headroom = input.memory_headroom};
+                             .memory_headroom = input.memory_headroom,
+                             .not_simulated = input.not_simulated};
   if (!job.data.empty()) answers.data = preflight::data_facts(job.data);
   if (!job.checkpoints.empty()) answers.checkpoints = preflight::checkpoint_facts(job.checkpoints);
   if (!input.cluster.live) return answers;
@@ -110,7 +111,10 @@ void predict(const Options& options, const Environment& environment, const Profi
                                                      .framework = *framework,
                                                      .cluster = &cluster,
                                                      .measured_only = options.flag("measured-only")});
-  if (!prediction) return;
+  if (!prediction) {
+    input.not_simulated = prediction.error();
+    return;
+  }
   plan.prediction = simulator::summary(*prediction);
   plan.prediction_is_stale = false;
   for (const simulator::StagePrediction& stage : prediction->stages)

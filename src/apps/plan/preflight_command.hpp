@@ -23,6 +23,7 @@ struct PreflightInput {
   const Model* model = nullptr;
   std::optional<Result<std::vector<preflight::ProfileFacts>>> profile{};
   std::optional<double> memory_headroom{};
+  std::optional<Error> not_simulated{};
   std::optional<Error> no_plan{};
 };
 
