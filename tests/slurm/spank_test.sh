@@ -7,8 +7,12 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.bash"
 plugin=${bin_dir%/bin}/lib/sailor/sailor_spank.so
 [[ -e $plugin ]] || { echo "skipped: there is no $plugin"; exit 77; }
 
+# Copies that every user can read, wherever the build is; and a build that goes on does not disturb.
+cp "$plugin" "$work/sailor_spank.so"
+cp "$source_dir/profiles/gpus.toml" "$work/gpus.toml"
+plugin=$work/sailor_spank.so
 mkdir "$work/gpus"
-printf 'optional %s gpus=%s devices=%s environment=%s\n' "$plugin" "$source_dir/profiles/gpus.toml" "$work/gpus" \
+printf 'optional %s gpus=%s devices=%s environment=%s\n' "$plugin" "$work/gpus.toml" "$work/gpus" \
   "$work/site.toml" >"$work/plugstack.conf"
 printf 'SAILOR_TEST_SITE = "of the site"\nSAILOR_TEST_MINE = "of the site"\n' >"$work/site.toml"
 start_cluster --nodes gh:3:gh200:4:288:4:854000,a:1:a100:4:128:2:512000 --partitions 'gh=gh;a100=a;mixed=ALL' \
@@ -224,7 +228,7 @@ refuses_wrong_allocations() {
     refused "the plan has 8 ranks but the job step has 4 tasks" srun -w gh1 -N1 -n4 --gres=gpu:4 --sailor-plan=plan.toml echo started || return 1
     refused "the plan has 1 rank but the job step has 2 tasks" srun -p gh -N2 -n2 --gres=gpu:4 --sailor-plan=one.toml echo started || return 1
     refused "the plan needs GH200-96 on node a1, which has A100-40" srun -p a100 -n1 --gres=gpu:1 --sailor-plan=one.toml echo started || return 1
-    most_messages=8 refused "node gh1: the task sees 4 GPUs (CUDA_VISIBLE_DEVICES=0,1,2,3) for the 8 ranks of its node; ask for" \
+    most_messages=8 refused "node gh1 has 8 tasks but 4 GPUs; start at most 4 on a node: --ntasks-per-node=4" \
       srun -w gh1 -N1 -n8 --gres=gpu:4 --sailor-plan=plan.toml echo started || return 1
   done
   nodes_are_fine
