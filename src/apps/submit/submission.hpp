@@ -1,0 +1,37 @@
+// What sailor-submit knows before it writes a script: the plans, their devices, the nodes that Slurm has for them, and
+// how jobs are started on the cluster.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "apps/options.hpp"
+#include "cluster/gpu_catalogue.hpp"
+#include "core/error.hpp"
+#include "model/model.hpp"
+#include "plan/plan.hpp"
+#include "slurm/sbatch.hpp"
+
+namespace sailor::apps {
+
+/// Everything that is known before a script is written.
+struct Submission {
+  Plan plan;
+  std::string plan_text;
+  Model model;
+  std::vector<std::pair<std::string, std::string>> kinds;  ///< of the plan: GPU types and zones
+  std::vector<GpuType> devices;                            ///< by kind
+  slurm::SbatchRequest request;
+};
+
+/// One for each plan of the command line; several become one job array, which the first one's request describes.
+/// Errors: those of reading plans, models and the cluster; usage; unavailable, invalid_input (nodes or time that the
+/// partition does not have; plans that do not go together).
+Result<std::vector<Submission>> prepare_all(const Options& options, const Environment& environment);
+
+/// `path`, seen from the working directory.
+std::filesystem::path from_here(const std::filesystem::path& path);
+
+}  // namespace sailor::apps

@@ -1,0 +1,134 @@
+#include "apps/submit/submit_options.hpp"
+
+#include "apps/inputs.hpp"
+
+namespace sailor::apps {
+
+CommandLine submit_command_line() {
+  Option partition = shared::partition();
+  partition.help = "Slurm partition [default: the one the plan was made for, else Slurm's default]";
+  Option cluster = shared::cluster_file();
+  cluster.help = "take the nodes' number of devices from this file (cluster.toml) instead of asking Slurm";
+  return {
+      .program = "sailor-submit",
+      .purpose = "submits the job that trains a model as a plan says, and prints the job's id",
+      .positionals = {{.name = "PLAN",
+                       .help =
+                           "the plan (plan.toml), written by sailor-plan; of several that need the same nodes, a job "
+                           "array",
+                       .repeatable = true}},
+      .options =
+          {{.name = "data",
+            .value_name = "PREFIX",
+            .help = "what to train on: path prefix of the files that sailor-data wrote"},
+           {.name = "remote-data",
+            .type = OptionType::flag,
+            .help = "do not look for the data here: only the nodes see it"},
+           {.name = "iterations",
+            .type = OptionType::integer,
+            .value_name = "N",
+            .help = "optimizer steps to run",
+            .minimum = 1},
+           partition,
+           shared::account(),
+           shared::time_limit(),
+           {.name = "job-name", .letter = 'J', .value_name = "NAME", .help = "name of the job [default: sailor-MODEL]"},
+           {.name = "run-directory",
+            .value_name = "DIR",
+            .help = "where the job runs, with its plan, script, log and run file [default: run-PLAN, for plan.toml "
+                    "run-plan]; a job array has a folder for each plan in it [default: run-array]"},
+           {.name = "dry-run", .type = OptionType::flag, .help = "print the script; write and submit nothing"},
+           {.name = "test-only",
+            .type = OptionType::flag,
+            .help = "ask Slurm when and where the job would start; write and submit nothing"},
+           {.name = "export",
+            .value_name = "FILE",
+            .help = "write the script here and the plan into the run directory; submit nothing"},
+           {.name = "wait",
+            .type = OptionType::flag,
+            .help = "wait for the end of the job and fail if it failed; interrupting this leaves the job alone"},
+           {.name = "devices-per-node",
+            .type = OptionType::integer,
+            .value_name = "N",
+            .help = "ranks that a node may take [default: its GPUs, or cores for a CPU plan, as Slurm says]",
+            .minimum = 1,
+            .maximum = 4096},
+           {.name = "cpus-per-rank",
+            .type = OptionType::integer,
+            .value_name = "N",
+            .help = "CPUs for each rank [default: a GPU's share of the node's, or 1]",
+            .minimum = 1,
+            .maximum = 4096},
+           {.name = "memory-per-cpu",
+            .type = OptionType::integer,
+            .value_name = "MIB",
+            .help = "host memory for each CPU, MiB [default: for a CPU plan 1.2 times its prediction and 256 more, "
+                    "else the "
+                    "partition's]",
+            .minimum = 1,
+            .maximum = 1 << 30},
+           {.name = "gpu-type",
+            .value_name = "TYPE",
+            .help = "GRES type to ask for [default: the plan's, where a partition holds several]"},
+           {.name = "placer",
+            .value_name = "WHO",
+            .help = "who gives ranks their places in the plan: sailor-launch, the SPANK plugin, Slurm's own order of "
+                    "tasks; auto: the plugin where it is installed, else sailor-launch",
+            .default_value = "auto",
+            .choices = {"auto", "launcher", "plugin", "slurm"}},
+           {.name = "checkpoints",
+            .value_name = "FOLDER",
+            .help =
+                "keep checkpoints here, and go on from the newest one that is there; of a job array, in each plan's "
+                "folder"},
+           {.name = "when-stopped",
+            .value_name = "WHAT",
+            .help = "what a job does that the time limit or a preemption stopped, with a checkpoint: end, go back into "
+                    "the queue, or submit its script again",
+            .default_value = "end",
+            .choices = {"end", "requeue", "resubmit"}},
+           shared::site(),
+           {.name = "software",
+            .value_name = "NAME",
+            .help = "software environment of the site file [default: the site's usual one]"},
+           {.name = "image",
+            .value_name = "IMAGE",
+            .help = "container or uenv for srun, as the software environment takes it"},
+           {.name = "learning-rate",
+            .type = OptionType::number,
+            .value_name = "RATE",
+            .help = "learning rate of the optimizer [default: sailor-train's]",
+            .minimum = 0,
+            .maximum = 1e6},
+           {.name = "seed",
+            .type = OptionType::integer,
+            .value_name = "N",
+            .help = "seed of the initial parameters and of the order of samples [default: sailor-train's]",
+            .minimum = 0},
+           {.name = "train-option",
+            .value_name = "OPTION",
+            .help = "further option of sailor-train, such as --train-option=--weight-decay=0",
+            .repeatable = true},
+           {.name = "program",
+            .value_name = "FILE",
+            .help = "what to run [default: the sailor-train beside this program, else the one in PATH]"},
+           {.name = "mpi",
+            .value_name = "TYPE",
+            .help = "how srun starts MPI ranks, see srun --mpi=list [default: the site's, pmix]"},
+           {.name = "sbatch-option",
+            .value_name = "OPTION",
+            .help = "further option of sbatch, such as --sbatch-option=--qos=high",
+            .repeatable = true},
+           cluster,
+           shared::models_folder(),
+           shared::gpus_file()},
+      .examples = {{"sailor-submit plan.toml --data corpus --iterations 100 --dry-run --devices-per-node 4",
+                    "see the script"},
+                   {"sailor-submit plan.toml --data corpus --iterations 100 -p normal -t 2:00:00 --wait",
+                    "submit, and wait for the end"},
+                   {"sailor-submit plan.toml --data corpus --iterations 100 --sbatch-option=--exclude=gh7 -J night-run",
+                    "with a further option of sbatch"}},
+      .notes = "Exit status: 0 submitted (with --wait: and succeeded), 1 failure, 2 wrong usage."};
+}
+
+}  // namespace sailor::apps
