@@ -1,6 +1,7 @@
 #include "slurm/accounting.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
@@ -83,6 +84,32 @@ Result<std::string> ask(std::vector<std::string> arguments, Seconds deadline) {
   return outcome->output;
 }
 
+/// The accounts of the associations, and those above them level by level.
+Result<std::vector<Account>> read_accounts(std::vector<std::string> names, const std::string& cluster,
+                                           Seconds deadline) {
+  std::vector<Account> known;
+  const auto is_known = [&](const std::string& name) {
+    return std::any_of(known.begin(), known.end(), [&](const Account& account) { return account.name == name; });
+  };
+  while (!names.empty()) {
+    const auto answer =
+        ask({"show", "assoc", "cluster=" + cluster, fmt::format("account={}", fmt::join(names, ",")),
+             "format=Account,ParentName,User,GrpTRES"},
+            deadline);
+    if (!answer) return fail(answer.error());
+    const auto level = parse_accounts(*answer);
+    if (!level) return fail(level.error());
+    names.clear();
+    for (const Account& account : *level)
+      if (!is_known(account.name)) known.push_back(account);
+    for (const Account& account : *level)
+      if (!account.parent.empty() && !is_known(account.parent) &&
+          std::find(names.begin(), names.end(), account.parent) == names.end())
+        names.push_back(account.parent);
+  }
+  return known;
+}
+
 }  // namespace
 
 const Association* Accounting::find(std::string_view account, std::string_view partition) const {
@@ -90,6 +117,25 @@ const Association* Accounting::find(std::string_view account, std::string_view p
     return other.account == account && (other.partition.empty() || partition.empty() || other.partition == partition);
   });
   return found == associations.end() ? nullptr : &*found;
+}
+
+std::string Association::qos_unless_named() const {
+  if (!default_qos.empty()) return default_qos;
+  if (qos.size() == 1) return qos.front();
+  return qos.empty() || std::find(qos.begin(), qos.end(), "normal") != qos.end() ? "normal" : "";
+}
+
+std::vector<const Account*> Accounting::chain(std::string_view account) const {
+  std::vector<const Account*> found;
+  // A circle, which no database should hold, ends as well.
+  while (found.size() < known_accounts.size()) {
+    const auto next = std::find_if(known_accounts.begin(), known_accounts.end(),
+                                   [&](const Account& other) { return other.name == account; });
+    if (next == known_accounts.end()) break;
+    found.push_back(&*next);
+    account = next->parent;
+  }
+  return found;
 }
 
 const QosLimits* Accounting::find_qos(std::string_view name) const {
@@ -123,6 +169,19 @@ Result<std::vector<Association>> parse_associations(std::string_view text) {
   return associations;
 }
 
+Result<std::vector<Account>> parse_accounts(std::string_view text) {
+  const auto rows = rows_of(text, 4);
+  if (!rows) return fail(rows.error());
+  std::vector<Account> accounts;
+  for (const std::vector<std::string>& row : *rows) {
+    if (!row[2].empty()) continue;
+    const auto all = parse_tres(row[3]);
+    if (!all) return fail(all.error());
+    accounts.push_back({.name = row[0], .parent = row[1], .all_jobs = *all});
+  }
+  return accounts;
+}
+
 Result<std::vector<QosLimits>> parse_qos(std::string_view text) {
   const auto rows = rows_of(text, 5);
   if (!rows) return fail(rows.error());
@@ -140,7 +199,8 @@ Result<std::vector<QosLimits>> parse_qos(std::string_view text) {
 }
 
 Result<Accounting> read_accounting(const std::string& user, const std::string& cluster, Seconds deadline) {
-  Accounting accounting{.user = user, .default_account = {}, .associations = {}, .qos = {}};
+  Accounting accounting;
+  accounting.user = user;
   const auto who = ask({"show", "user", "name=" + user, "format=DefaultAccount"}, deadline);
   if (!who) return fail(who.error());
   if (const auto lines = split(*who, '\n'); !lines.empty()) accounting.default_account = printable(lines.front());
@@ -151,6 +211,9 @@ Result<Accounting> read_accounting(const std::string& user, const std::string& c
   auto parsed = parse_associations(*associations);
   if (!parsed) return fail(parsed.error());
   accounting.associations = *std::move(parsed);
+  auto accounts = read_accounts(accounting.accounts(), cluster, deadline);
+  if (!accounts) return fail(accounts.error());
+  accounting.known_accounts = *std::move(accounts);
   const auto qos = ask({"show", "qos", "format=Name,MaxTRES,MaxWall,MaxTRESPU,GrpTRES"}, deadline);
   if (!qos) return fail(qos.error());
   auto all = parse_qos(*qos);

@@ -141,19 +141,21 @@ choose_ports() {
 }
 
 write_gres_conf() {
-    local kind type gpus cpus gpu cores
+    local kind type gpus cpus sockets gpu first last cores
     {
         echo AutoDetect=off
         for kind in "${kinds[@]}"; do
-            IFS=: read -r _ type gpus cpus _ <<<"${kind_spec[$kind]}"
+            IFS=: read -r _ type gpus cpus sockets _ <<<"${kind_spec[$kind]}"
             for ((gpu = 0; gpu < gpus; gpu++)); do
                 # slurmd wants a character device behind the name, and takes the GPU's number
                 # from the name. A link to /dev/null is one that needs no privilege. Without
                 # File= there would be no CUDA_VISIBLE_DEVICES.
                 ln -sfn /dev/null "$dir/gpu/nvidia$gpu"
+                # Whole sockets: Slurm 24.11 refuses a node that names parts of one.
                 cores=''
-                if ((cpus % gpus == 0)); then
-                    cores=" Cores=$((gpu * cpus / gpus))-$(((gpu + 1) * cpus / gpus - 1))"
+                if ((sockets % gpus == 0 || gpus % sockets == 0)); then
+                    first=$((gpu * sockets / gpus)) last=$(((gpu * sockets + sockets - 1) / gpus))
+                    cores=" Cores=$((first * cpus / sockets))-$(((last + 1) * cpus / sockets - 1))"
                 fi
                 echo "NodeName=${kind_hosts[$kind]} Name=gpu Type=$type File=$dir/gpu/nvidia$gpu$cores"
             done
@@ -237,9 +239,12 @@ CONF
     } >"$dir/slurm.conf"
     export SLURM_CONF=$dir/slurm.conf
     if [[ $mpi == auto ]]; then
-        mpi=none
-        # The list is printed to stderr, indented.
-        if [[ $(srun --mpi=list 2>&1) =~ (^|[[:space:]])pmix($|[[:space:]]) ]]; then mpi=pmix; fi
+        # The list is printed to stderr, indented. Debian's 26.05 has no pmix, and MPICH starts by pmi2.
+        local types
+        types=$(srun --mpi=list 2>&1) || true
+        for mpi in pmix pmi2 none; do
+            if [[ $types =~ (^|[[:space:]])$mpi($|[[:space:]]) ]]; then break; fi
+        done
     fi
     echo "MpiDefault=$mpi" >>"$dir/slurm.conf"
     if [[ -n $conf_extra ]]; then append_conf_extra; fi

@@ -16,7 +16,7 @@
 #   - The command of `run` carries SAILOR_TESTCLUSTER_RUN=$dir, the watchdog
 #     SAILOR_TESTCLUSTER_WATCHDOG=$dir.
 
-declare -gA role_of=() # pid -> start.PID | munged | slurmctld | slurmscriptd | slurmd.NODE | stepd.NODE | task.NODE | client | command | watchdog
+declare -gA role_of=() # pid -> start.PID | munged | mariadbd | slurmdbd | slurmctld | slurmscriptd | slurmd.NODE | stepd.NODE | task.NODE | client | command | watchdog
 
 # A descriptor that never delivers anything: `read -t` on it sleeps without a fork.
 exec {never}<> <(:)
@@ -79,7 +79,7 @@ survey() {
             role_of[$pid]="command"
         elif [[ $conf == "$dir/slurm.conf" ]]; then
             { read -r name <"/proc/$pid/comm"; } 2>/dev/null || continue
-            case $name in srun | salloc | sbatch | sattach | squeue | sinfo | scontrol | scancel) role_of[$pid]=client ;; esac
+            case $name in srun | salloc | sbatch | sattach | squeue | sinfo | scontrol | scancel | sacct | sacctmgr) role_of[$pid]=client ;; esac
         fi
     done
     mapfile -t files < <(exec env -u SAILOR_TESTCLUSTER_MARK -u SAILOR_TESTCLUSTER_RUN \
@@ -183,6 +183,8 @@ stop_processes() { # gently|at-once [--starts]
         signal_roles KILL 'task.*' || true
         signal_roles KILL 'stepd.*' || true
         end_roles 'slurmd.*' 2000
+        end_roles slurmdbd 1000
+        end_roles mariadbd 2000
         end_roles munged 1000
     fi
     now_us

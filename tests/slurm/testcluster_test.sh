@@ -99,6 +99,32 @@ starts_and_stops_without_a_trace() {
     if "$tc" status "$dir"; then expect "status of a stopped cluster" success failure; fi
 }
 
+keeps_accounts() {
+    local dir=$work/accounts owner id
+    if ! command -v mariadbd >/dev/null || ! command -v slurmdbd >/dev/null; then
+        status=0
+        "$tc" start "$dir" --accounting "${two_nodes[@]}" 2>"$work/message" || status=$?
+        expect "status without slurmdbd" "$status" 77
+        return
+    fi
+    sleep 1000 &
+    owner=$!
+    "$tc" start "$dir" --accounting --owner "$owner" "${two_nodes[@]}"
+    [[ $("$tc" status "$dir") == *mariadbd*slurmdbd* ]]
+    (
+        use "$dir"
+        expect "default account" "$(sacctmgr -nP show user "$(id -un)" format=defaultaccount)" everybody
+        id=$(sbatch --parsable --wait --output=/dev/null --wrap 'exit 3') || true
+        # shellcheck disable=SC2016
+        retry bash -c '[[ $(sacct -nXPj "$1" -o account,state,exitcode) == "everybody|FAILED|3:0" ]]' sh "$id"
+    )
+    kill "$owner"
+    expect_nothing_left "$dir" 10
+    "$tc" start "$dir" --accounting "${two_nodes[@]}" # what was left is no hindrance
+    "$tc" stop "$dir"
+    expect_nothing_left "$dir"
+}
+
 refuses_bad_requests() {
     local out long=/tmp/0123456789012345678901234567890123456789012345678901234567890
     mkdir "$work/foreign" && touch "$work/foreign/precious"
@@ -279,6 +305,7 @@ if [[ ${1:-all} == all ]]; then
     check "refuses bad requests" refuses_bad_requests
     check "start and stop leave nothing behind" starts_and_stops_without_a_trace
     check "two clusters run side by side" runs_two_at_once
+    check "a cluster keeps accounts" keeps_accounts
     check "a killed run leaves nothing behind" run_killed_leaves_nothing
     check "run passes input and exit status, and says which job failed" run_passes_status_and_input
     check "start can be killed at any moment" start_killed_at_any_moment

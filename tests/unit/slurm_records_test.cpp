@@ -162,6 +162,40 @@ TEST(Accounting, ReadsAssociations) {
   EXPECT_EQ(accounting.accounts(), (std::vector<std::string>{"ml", "debug"}));
 }
 
+TEST(Accounting, KnowsTheQosOfAJobThatNamesNone) {
+  // As slurmctld 22.05 does it.
+  const auto chosen = [](std::vector<std::string> qos, std::string usual) {
+    return Association{.account = "ml",
+                       .partition = {},
+                       .qos = std::move(qos),
+                       .default_qos = std::move(usual),
+                       .per_job = {},
+                       .all_jobs = {}}
+        .qos_unless_named();
+  };
+  EXPECT_EQ(chosen({"normal", "long"}, "long"), "long");
+  EXPECT_EQ(chosen({"short"}, ""), "short");
+  EXPECT_EQ(chosen({"long", "normal"}, ""), "normal");
+  EXPECT_EQ(chosen({"long", "short"}, ""), "");
+}
+
+TEST(Accounting, ReadsAccountsWithoutTheirUsers) {
+  const auto rows = parse_accounts("team|project||\nteam||root|node=9\nproject|root||node=4,gres/gpu=16\n");
+  ASSERT_TRUE(rows.has_value()) << message_of(rows);
+  ASSERT_EQ(rows->size(), 2U);
+  EXPECT_FALSE((*rows)[0].all_jobs.nodes.has_value());
+  EXPECT_EQ((*rows)[1].all_jobs.nodes, 4);
+  Accounting accounting;
+  accounting.known_accounts = *rows;
+  const auto chain = accounting.chain("team");
+  ASSERT_EQ(chain.size(), 2U);
+  EXPECT_EQ(chain[0]->name, "team");
+  EXPECT_EQ(chain[1]->name, "project");
+  EXPECT_TRUE(accounting.chain("other").empty());
+  accounting.known_accounts[1].parent = "team";  // a circle
+  EXPECT_EQ(accounting.chain("team").size(), 2U);
+}
+
 TEST(Accounting, ReadsQos) {
   const auto rows = parse_qos("normal||||\nlong|node=4|7-00:00:00|gres/gpu=32|\n");
   ASSERT_TRUE(rows.has_value()) << message_of(rows);
@@ -197,6 +231,11 @@ TEST(Accounting, AsksForTheUserOnThisCluster) {
 "-n -P show assoc user=anna cluster=alps "*)
   echo 'ml||normal,short||gres/gpu=8|1-00:00:00|'
   echo 'root||normal,short||||' ;;
+"-n -P show assoc cluster=alps account=ml,root "*)
+  echo 'ml|physics||'
+  echo 'ml||anna|'
+  echo 'root|||' ;;
+"-n -P show assoc cluster=alps account=physics "*) echo 'physics|root||node=8' ;;
 "-n -P show qos "*)
   echo 'normal||||'
   echo 'short|node=1|00:20:00|gres/gpu=4|' ;;
@@ -207,6 +246,8 @@ esac
   ASSERT_TRUE(accounting.has_value()) << message_of(accounting);
   EXPECT_EQ(accounting->default_account, "ml");
   EXPECT_EQ(accounting->accounts(), (std::vector<std::string>{"ml", "root"}));
+  ASSERT_EQ(accounting->chain("ml").size(), 3U);
+  EXPECT_EQ(accounting->chain("ml")[1]->all_jobs.nodes, 8);
   ASSERT_NE(accounting->find_qos("short"), nullptr);
   EXPECT_EQ(accounting->find_qos("short")->per_job.time, Seconds(1200));
 }
