@@ -30,6 +30,10 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # GCC 12 reports false positives of these two in std::string and std::variant at -O2 (GCC PR 105562, 105651).
   list(APPEND cxx_warnings -Wno-restrict -Wno-maybe-uninitialized)
 endif()
+if(CMAKE_UNITY_BUILD)
+  # One file's anonymous namespace is no header's, and not hidden by another file's.
+  list(APPEND cxx_warnings -Wno-shadow -Wno-subobject-linkage)
+endif()
 if(SAILOR_WERROR)
   list(APPEND cxx_warnings -Werror)
 endif()
@@ -39,6 +43,12 @@ if(SAILOR_SANITIZE)
                                                   -fno-sanitize-recover=all)
   target_link_options(sailor_options INTERFACE -fsanitize=${SAILOR_SANITIZE})
 endif()
+
+# sailor_compile_apart(a.cpp b.cpp): these stay translation units of their own in unity builds, since they name
+# something as another source of the library does.
+function(sailor_compile_apart)
+  set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+endfunction()
 
 # sailor_library(core SOURCES a.cpp b.cpp PUBLIC ... PRIVATE ...): static library sailor_core, alias sailor::core.
 # Headers are included as "core/units.hpp".

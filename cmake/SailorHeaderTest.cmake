@@ -1,9 +1,17 @@
-# Every header compiles alone: one translation unit per header, which includes nothing else.
+# Every header compiles alone. A source that includes its own header first shows it for that header; for every other
+# header there is a translation unit that includes nothing else.
 file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE "${PROJECT_SOURCE_DIR}"
      "${PROJECT_SOURCE_DIR}/src/*.hpp" "${PROJECT_SOURCE_DIR}/slurm/*.hpp" "${PROJECT_SOURCE_DIR}/spank_plugin/*.hpp")
 set(units "")
 foreach(header ${headers})
   string(REGEX REPLACE "^src/" "" included "${header}")
+  string(REGEX REPLACE "[.]hpp$" ".cpp" source "${PROJECT_SOURCE_DIR}/${header}")
+  if(EXISTS "${source}")
+    file(STRINGS "${source}" first_include REGEX "^#include" LIMIT_COUNT 1)
+    if(first_include STREQUAL "#include \"${included}\"")
+      continue()
+    endif()
+  endif()
   string(REPLACE "/" "_" unit "${header}")
   set(unit "${PROJECT_BINARY_DIR}/tests/headers/${unit}.cpp")
   file(CONFIGURE OUTPUT "${unit}" CONTENT "#include \"${included}\"\n" @ONLY)

@@ -34,13 +34,9 @@ while (($#)); do
 done
 
 passed=0 failed=0 skipped=0
-# run_ctest PRESET BUILD_DIR CTEST_OPTION...: adds to the counts.
-run_ctest() {
-  local preset=$1 folder=$2 log status=0
-  shift 2
-  log=$(mktemp)
-  ctest --preset "$preset" -j "$(nproc)" --output-junit "$folder/tests.xml" "$@" | tee "$log" || status=$?
-  local total bad off
+# count_ctest LOG STATUS: adds what ctest printed to the counts, and removes it.
+count_ctest() {
+  local log=$1 status=$2 total bad off
   total=$(sed -n 's/.* out of \([0-9]*\)$/\1/p' "$log" | tail -1)
   bad=$(sed -n 's/^[0-9]*% tests passed, \([0-9]*\) tests failed out of.*/\1/p' "$log" | tail -1)
   off=$(grep -c '\*\*\*Skipped' "$log" || true)
@@ -52,6 +48,45 @@ run_ctest() {
   fi
   passed=$((passed + total - bad - off)) failed=$((failed + bad)) skipped=$((skipped + off))
 }
+# run_ctest PRESET BUILD_DIR CTEST_OPTION...: runs the tests, shows them and counts them.
+run_ctest() {
+  local preset=$1 folder=$2 log status=0
+  shift 2
+  log=$(mktemp)
+  ctest --preset "$preset" -j "$(nproc)" --output-junit "$folder/tests.xml" "$@" | tee "$log" || status=$?
+  count_ctest "$log" "$status"
+}
+# start_ctest PRESET BUILD_DIR, finish_ctest: the same beside other work. They run in a process group of their own, which
+# is interrupted with this script.
+beside_pid='' beside_log=''
+start_ctest() {
+  beside_log=$(mktemp)
+  set -m
+  ctest --preset "$1" -j "$(nproc)" --output-junit "$2/tests.xml" >"$beside_log" 2>&1 </dev/null &
+  beside_pid=$!
+  set +m
+}
+finish_ctest() {
+  local status=0
+  wait "$beside_pid" || status=$?
+  beside_pid=''
+  cat "$beside_log"
+  count_ctest "$beside_log" "$status"
+}
+interrupt_ctest() {
+  [[ -n $beside_pid ]] || return 0
+  kill -INT -- "-$beside_pid" 2>/dev/null || true
+  wait "$beside_pid" || true
+  rm -f "$beside_log"
+}
+trap interrupt_ctest EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+# build_beside PRESET TARGET [CMAKE_OPTION...]: builds with what the tests leave over: those on a Slurm cluster mostly wait.
+build_beside() (
+  renice -n 19 -p "$BASHPID" >/dev/null
+  build_preset "$@"
+)
 # check NAME COMMAND...: one test of its own.
 check() {
   local name=$1
@@ -68,16 +103,26 @@ ensure_packages "${groups[@]}"
 
 step "Building (preset default)"
 build_preset default all "${warnings[@]}"
-step "Testing"
-run_ctest default "$sailor_root/build" "${label[@]}"
-
-if [[ $quick == no ]]; then
-  step "Building with address and undefined-behaviour sanitizers (preset asan)"
-  build_preset asan unit_tests "${warnings[@]}"
-  step "Unit tests under the sanitizers"
-  run_ctest asan "$sailor_root/build-asan"
+if [[ $quick == yes ]]; then
+  step "Testing"
+  run_ctest default "$sailor_root/build" "${label[@]}"
+else
+  step "Testing, beside the next builds (results follow them)"
+  start_ctest default "$sailor_root/build"
+  step "Building with address and undefined-behaviour sanitizers (preset asan-unity)"
+  sanitized=yes
+  build_beside asan-unity unit_tests "${warnings[@]}" || sanitized=no
   step "Cross-compiling for aarch64 (preset aarch64)"
-  check "cross-compiles for aarch64" build_preset aarch64 all "${warnings[@]}"
+  check "cross-compiles for aarch64" build_beside aarch64 all "${warnings[@]}"
+  step "Results of the tests"
+  finish_ctest
+  if [[ $sanitized == yes ]]; then
+    step "Unit tests under the sanitizers"
+    run_ctest asan-unity "$sailor_root/build-asan-unity"
+  else
+    echo "FAILED: builds with the sanitizers (see above); their tests did not run" >&2
+    failed=$((failed + 1))
+  fi
   step "Checking the scripts"
   mapfile -t scripts < <(find "$sailor_root" -name 'build*' -prune -o -name '*.sh' -print)
   check "shellcheck finds nothing" shellcheck -x -P "SCRIPTDIR:$sailor_root" "${scripts[@]}" \

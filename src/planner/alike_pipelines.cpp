@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "planner/fleet.hpp"
+#include "planner/index.hpp"
 
 namespace sailor::planner {
 
@@ -16,8 +17,6 @@ constexpr std::uint64_t work_per_cube = 130'000;  // stages tried, times the cub
 constexpr double level_ratio = 1.2;               // between limits on the slowest stage
 constexpr int most_stages = 8;
 constexpr int deepest = 8;  // micro-batches in flight that are told apart
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 class AlikePipelines {
  public:

@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "planner/index.hpp"
 #include "simulator/closed_form.hpp"
 
 namespace sailor::planner {
@@ -15,8 +16,6 @@ constexpr double most_kinds = 4000;
 constexpr std::uint64_t most_visited = 2'000'000;  // parts of plans
 constexpr std::uint64_t most_priced = 60'000;
 constexpr double slack = 1.0 + 1e-12;  // against rounding
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 /// A kind of pipeline. Times are the least that it can have: beside no other pipeline, over the cheaper of the links
 /// inside and between nodes.

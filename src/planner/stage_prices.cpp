@@ -5,11 +5,11 @@
 #include <cmath>
 #include <limits>
 
+#include "planner/index.hpp"
+
 namespace sailor::planner {
 
 namespace {
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 StageTable make_table(const simulator::LayerTable& layers, double tied, int tensor_parallel) {
   StageTable table;

@@ -2,14 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <utility>
 
 namespace sailor::planner::artifact {
 
 namespace {
 
-constexpr double unlimited = std::numeric_limits<double>::infinity();
 constexpr int steps = 32;
 constexpr double close_enough = 1e-3;
 constexpr double rounding = 1e-9;

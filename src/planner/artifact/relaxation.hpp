@@ -3,9 +3,12 @@
 // alone is no slower and takes no more of the sum. Bounds from it hold for every plan.
 #pragma once
 
+#include <limits>
 #include <vector>
 
 namespace sailor::planner::artifact {
+
+inline constexpr double unlimited = std::numeric_limits<double>::infinity();
 
 /// A tensor-parallel group that a stage may consist of.
 struct RelaxedOption {

@@ -22,8 +22,6 @@
 
 namespace sailor::planner::artifact {
 
-inline constexpr double unlimited = std::numeric_limits<double>::infinity();
-
 /// Devices of one type in one zone, in blocks of `chunk` = 2^n that hold tensor-parallel groups.
 struct Pool {
   int gpu = 0;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "planner/index.hpp"
+
 namespace sailor::planner {
 
 namespace {
@@ -12,8 +14,6 @@ constexpr double level_step = 1.004;  // of the limits on the slowest stage
 constexpr double weight_share[StageProgram::weights] = {0.0, 0.6, 1.2, 3.0};
 constexpr std::size_t most_caches = 16;
 constexpr std::size_t most_cached = 16'000'000;  // bytes
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 }  // namespace
 

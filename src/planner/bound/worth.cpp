@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "planner/index.hpp"
+
 namespace sailor::planner {
 
 namespace {
@@ -11,8 +13,6 @@ constexpr std::size_t most_reductions = 400;       // numbers of pipelines for w
 constexpr int few = 9;                             // micro-batches of a pipeline
 constexpr int most_micro_batches = 1'000'000'000;  // no pipeline has more
 constexpr double slack = 1.0 + 1e-12;              // against rounding
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 }  // namespace
 

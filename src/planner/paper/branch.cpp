@@ -1,15 +1,10 @@
 // Branch and bound over the plans of a triple.
 #include <algorithm>
 
+#include "planner/index.hpp"
 #include "planner/paper/triple.hpp"
 
 namespace sailor::planner {
-
-namespace {
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
-
-}  // namespace
 
 double TripleSolver::mixed_tail(std::size_t stage, std::size_t one, std::size_t other) const {
   const std::size_t count = triple_.stages->options().size();

@@ -3,13 +3,9 @@
 #include <algorithm>
 #include <numeric>
 
+#include "planner/index.hpp"
+
 namespace sailor::planner {
-
-namespace {
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
-
-}  // namespace
 
 double paper_score(Objective objective, double time, double price) {
   if (objective == Objective::throughput) return time;

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "planner/index.hpp"
+
 namespace sailor::planner {
 
 namespace {
@@ -16,8 +18,6 @@ constexpr std::uint64_t greedy_nodes = 3000;
 constexpr std::uint64_t greedy_plans = 24;
 constexpr std::size_t most_ordered = 6;  // entries of which every order is tried
 constexpr int price_steps = 60;
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 }  // namespace
 
