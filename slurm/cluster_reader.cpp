@@ -11,9 +11,11 @@
 #include <vector>
 
 #include "core/files.hpp"
+#include "core/parse.hpp"
 #include "core/process.hpp"
 #include "core/text.hpp"
 #include "slurm/query.hpp"
+#include "slurm/task_role.hpp"
 
 namespace sailor::slurm {
 
@@ -70,7 +72,7 @@ std::string yes_or_no(bool value) { return value ? "yes" : "no"; }
 /// The child's work: everything that touches libslurm.
 std::string read_in_child(const GpuCatalogue& catalogue, const SlurmEnvironment& environment) {
   set_configuration(environment);
-  auto answer = query_controller(environment.configuration);
+  auto answer = query_controller(environment.configuration, environment.reservation);
   if (!answer) return encode_error(answer.error());
   if (!answer->switches_known) ask_scontrol_for_switches(*answer, environment.deadline / 3.0);
   auto reading =
@@ -110,21 +112,6 @@ std::string last_words(std::string_view errors) {
 
 std::string in_parentheses(std::string_view text) { return text.empty() ? "" : fmt::format(" ({})", text); }
 
-std::string_view trimmed(std::string_view text) {
-  const std::size_t first = text.find_first_not_of(" \t\r\"");
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(" \t\r\"") - first + 1);
-}
-
-/// The configuration file that libslurm would read here, if it is in a usual place.
-std::optional<std::filesystem::path> configuration_file(const SlurmEnvironment& environment) {
-  if (!environment.configuration.empty()) return environment.configuration;
-  std::error_code code;
-  for (const char* usual : {"/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf"})
-    if (std::filesystem::exists(usual, code)) return usual;
-  return std::nullopt;
-}
-
 tl::unexpected<Error> child_died(const ProcessOutcome& outcome, bool configured) {
   const std::string words = last_words(outcome.errors);
   if (!configured)
@@ -137,7 +124,7 @@ tl::unexpected<Error> child_died(const ProcessOutcome& outcome, bool configured)
 
 tl::unexpected<Error> silent_controller(const SlurmEnvironment& environment, std::string_view reason) {
   ControllerAddress address;
-  if (const auto file = configuration_file(environment))
+  if (const auto file = configuration_file(environment.configuration))
     if (const auto text = read_text_file(*file)) address = parse_controller_address(*text);
   return fail(ErrorCode::unavailable, fmt::format("slurmctld{} does not answer ({})", address.describe(), reason),
               "is the controller up? use --cluster FILE to plan without it");
@@ -156,7 +143,7 @@ Result<std::vector<std::string>> ask_in_child(const SlurmEnvironment& environmen
                 fmt::format("correct or unset it, or {}", without_slurm));
   const auto outcome = run_in_child(body, environment.deadline);
   if (!outcome) return fail(outcome.error());
-  const bool configured = configuration_file(environment).has_value();
+  const bool configured = configuration_file(environment.configuration).has_value();
   if (outcome->timed_out && configured) return silent_controller(environment, outcome->how_it_ended());
   if (!outcome->succeeded()) return child_died(*outcome, configured);
   std::vector<std::string> fields = decode(outcome->output);
@@ -176,7 +163,7 @@ Result<std::vector<std::string>> ask_in_child(const SlurmEnvironment& environmen
 }  // namespace
 
 Result<ClusterReading> read_cluster(const GpuCatalogue& catalogue, const SlurmEnvironment& environment) {
-  if (!has_libslurm()) return fail(query_controller(environment.configuration).error());
+  if (!has_libslurm()) return fail(query_controller(environment.configuration, {}).error());
   const auto fields = ask_in_child(environment, "cluster", [&] { return read_in_child(catalogue, environment); });
   if (!fields) return fail(fields.error());
   constexpr std::size_t first_warning = 7;
@@ -238,13 +225,14 @@ std::string ControllerAddress::describe() const {
 }
 
 ControllerAddress parse_controller_address(std::string_view slurm_conf) {
+  constexpr std::string_view blanks_and_quotes = " \t\r\"";
   ControllerAddress address;
   for (const std::string& whole_line : split(slurm_conf, '\n')) {
     const std::string_view line = std::string_view(whole_line).substr(0, whole_line.find('#'));
     const std::size_t equals = line.find('=');
     if (equals == std::string_view::npos) continue;
-    const std::string_view key = trimmed(line.substr(0, equals));
-    const std::string_view value = trimmed(line.substr(equals + 1));
+    const std::string_view key = trimmed(line.substr(0, equals), blanks_and_quotes);
+    const std::string_view value = trimmed(line.substr(equals + 1), blanks_and_quotes);
     if (equal_ignoring_case(key, "ClusterName")) address.cluster = printable(value);
     // "ctl1(10.0.0.1)", and further lines for backup controllers
     if ((equal_ignoring_case(key, "SlurmctldHost") || equal_ignoring_case(key, "ControlMachine")) &&

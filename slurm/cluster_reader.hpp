@@ -20,6 +20,7 @@ namespace sailor::slurm {
 struct SlurmEnvironment {
   std::filesystem::path configuration;  ///< value of SLURM_CONF; empty: libslurm's own places
   Seconds deadline{15};                 ///< for the whole query
+  std::string reservation{};            ///< whose nodes are not taken by it, for jobs in it; empty: none
 };
 
 /// Errors: unavailable (built without Slurm, no configuration, slurmctld silent), not_found (no usable node).

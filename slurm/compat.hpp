@@ -3,9 +3,10 @@
 //
 // What changed in the part that Sailor uses: List became list_t* and hostlist_t became hostlist_t* (23.02, 23.11:
 // `auto`); a GRES in a job's description is spelled gres/gpu, no longer gres:gpu (23.11); slurm_get_errno() went
-// (24.11: errno, which it always returned); the topology is opaque (24.11: ask scontrol) and slurm_load_topo() takes
-// another argument (25.05); what jobs have of a node stands in its record instead of behind slurm_get_select_nodeinfo()
-// (25.05); slurm_free_ctl_conf() became slurm_free_conf() (26.05); cpus_efctv came (22.05) and BLOCKED nodes (25.05).
+// (24.11: errno, which it always returned); the topology is a plugin's own (24.11: ask scontrol) and slurm_load_topo()
+// takes another argument (25.05); what jobs have of a node stands in its record instead of behind
+// slurm_get_select_nodeinfo() (25.05); slurm_free_ctl_conf() became slurm_free_conf() (26.05); cpus_efctv came (22.05)
+// and BLOCKED nodes (by 24.11).
 #pragma once
 
 // Empty where there is no Slurm: the test that every header compiles alone runs everywhere.
@@ -86,7 +87,9 @@ inline Usage usage_of(const node_info_t& node) {
 /// slurmctld does not tell.
 template <class Message = topo_info_response_msg_t>
 std::optional<std::map<std::string, std::string>> leaf_switches() {
-  if constexpr (requires(Message & known) { known.topo_array; }) {
+  // 24.11 still has the array, but fills only a plugin's data beside it.
+  if constexpr (
+      requires(Message & known) { known.topo_array; } && !requires(Message & known) { known.topo_info; }) {
     std::map<std::string, std::string> leaves;
     Message* message = nullptr;
     if (slurm_load_topo(&message) != SLURM_SUCCESS || message == nullptr) return leaves;

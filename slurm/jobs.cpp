@@ -84,13 +84,14 @@ void read_exit_code(std::string_view text, JobStatus& status) {
 
 Result<JobPhase> phase_of(std::string_view state) {
   using enum JobPhase;
-  constexpr std::array<std::pair<std::string_view, JobPhase>, 24> phases{{
+  constexpr std::array<std::pair<std::string_view, JobPhase>, 26> phases{{
       {"PENDING", pending},      {"CONFIGURING", pending},   {"REQUEUED", pending},     {"REQUEUE_FED", pending},
       {"REQUEUE_HOLD", pending}, {"RESV_DEL_HOLD", pending}, {"SPECIAL_EXIT", pending}, {"RUNNING", running},
       {"COMPLETING", running},   {"RESIZING", running},      {"SIGNALING", running},    {"STAGE_OUT", running},
       {"STOPPED", running},      {"SUSPENDED", running},     {"COMPLETED", succeeded},  {"BOOT_FAIL", failed},
       {"CANCELLED", failed},     {"DEADLINE", failed},       {"FAILED", failed},        {"NODE_FAIL", failed},
       {"OUT_OF_MEMORY", failed}, {"PREEMPTED", failed},      {"REVOKED", failed},       {"TIMEOUT", failed},
+      {"EXPEDITING", pending},   {"POWER_UP_NODE", pending},
   }};
   // sacct adds who cancelled: "CANCELLED by 1000"
   const std::string_view word = state.substr(0, state.find(' '));
@@ -176,7 +177,9 @@ Result<JobStatus> parse_scontrol_job(std::string_view line) {
   status.nodes = value_of(line, "NodeList");
   read_exit_code(value_of(line, "ExitCode"), status);
   // The last key with blanks in it: what follows differs by release (Power=, TresPerNode=, ...).
-  std::string log = value_of(line, "StdOut", "\n");
+  // 26.05 has the words that the job was submitted with before it: "SubmitLine=sbatch ... StdOut=...".
+  const std::size_t last = line.rfind(" StdOut=");
+  std::string log = last == std::string_view::npos ? "" : value_of(line.substr(last), "StdOut", "\n");
   for (const std::string_view next :
        {" Power=", " Switches=", " TresPerNode=", " TresPerJob=", " TresPerTask=", " MailUser=", " CpusPerTres="})
     log = log.substr(0, log.find(next));

@@ -8,6 +8,7 @@
 
 #include "cluster/host_list.hpp"
 #include "core/files.hpp"
+#include "core/parse.hpp"
 #include "core/text.hpp"
 #include "slurm/node_records.hpp"
 #include "slurm/task_role.hpp"
@@ -22,21 +23,15 @@ constexpr int deepest_include = 8;
 /// A line of a configuration file: "NodeName=gh[1-4] Gres=gpu:gh200:4", keys in lower case.
 using Line = std::map<std::string, std::string>;
 
-std::string_view without_blanks(std::string_view text) {
-  const std::size_t first = text.find_first_not_of(" \t\r");
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
-}
-
 /// Words of the form key=value, the value in double quotes if it holds blanks.
 Line parse_line(std::string_view text) {
   Line line;
   while (true) {
-    text = without_blanks(text);
+    text = trimmed(text);
     const std::size_t equals = text.find('=');
     if (equals == std::string_view::npos) return line;
-    const std::string key = to_lower(without_blanks(text.substr(0, equals)));
-    text = without_blanks(text.substr(equals + 1));
+    const std::string key = to_lower(trimmed(text.substr(0, equals)));
+    text = trimmed(text.substr(equals + 1));
     const bool quoted = text.starts_with('"');
     if (quoted) text.remove_prefix(1);
     const std::size_t end = quoted ? text.find('"') : text.find_first_of(" \t");
@@ -52,7 +47,7 @@ Result<void> for_lines(const std::filesystem::path& file, int depth, const std::
   if (!text) return fail(text.error());
   std::string joined;  // a backslash at the end joins lines
   for (const std::string& raw : split(*text, '\n')) {
-    std::string_view line = without_blanks(std::string_view(raw).substr(0, raw.find('#')));
+    std::string_view line = trimmed(std::string_view(raw).substr(0, raw.find('#')));
     const bool goes_on = line.ends_with('\\');
     if (goes_on) line.remove_suffix(1);
     joined += line;
@@ -60,7 +55,7 @@ Result<void> for_lines(const std::filesystem::path& file, int depth, const std::
     const std::string whole = std::exchange(joined, {});
     const std::size_t blank = whole.find_first_of(" \t");
     if (blank != std::string::npos && equal_ignoring_case(std::string_view(whole).substr(0, blank), "include")) {
-      const std::filesystem::path other(std::string(without_blanks(std::string_view(whole).substr(blank))));
+      const std::filesystem::path other(std::string(trimmed(std::string_view(whole).substr(blank))));
       if (depth < deepest_include)
         SAILOR_CHECK(for_lines(other.is_absolute() ? other : file.parent_path() / other, depth + 1, use));
       continue;
@@ -91,8 +86,8 @@ void set_gpus(StepNode& node, const std::string& gres) {
 
 }  // namespace
 
-std::optional<std::filesystem::path> configuration_file(const Lookup& environment) {
-  if (const auto named = environment("SLURM_CONF"); named && !named->empty()) return *named;
+std::optional<std::filesystem::path> configuration_file(const std::filesystem::path& named) {
+  if (!named.empty()) return named;
   std::error_code code;
   for (const char* usual : {"/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf"})
     if (std::filesystem::exists(usual, code)) return usual;
@@ -122,6 +117,11 @@ Result<void> add_node_facts(Step& step, const std::filesystem::path& slurm_conf)
       for_step_nodes(step, nodes->second, [&](StepNode& node) { node.leaf_switch = name->second; });
   });
   return {};
+}
+
+Result<void> add_node_facts(Step& step, const Lookup& environment) {
+  const auto file = configuration_file(environment("SLURM_CONF").value_or(""));
+  return file ? add_node_facts(step, *file) : Result<void>();
 }
 
 }  // namespace sailor::slurm

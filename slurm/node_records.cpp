@@ -4,12 +4,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <map>
-#include <optional>
 #include <utility>
 
 #include "cluster/host_list.hpp"
+#include "core/parse.hpp"
 #include "core/text.hpp"
 
 namespace sailor::slurm {
@@ -34,13 +33,6 @@ std::vector<std::string> split_gres(std::string_view gres) {
   }
   std::erase_if(parts, [](const std::string& part) { return part.empty(); });
   return parts;
-}
-
-std::optional<int> parse_count(std::string_view text) {
-  int count = 0;
-  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), count);
-  if (problem != std::errc() || end != text.data() + text.size() || count < 0) return std::nullopt;
-  return count;
 }
 
 bool starts_with_digit(std::string_view text) { return !text.empty() && text.front() >= '0' && text.front() <= '9'; }

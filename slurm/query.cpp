@@ -8,6 +8,7 @@
 #include <cmath>
 #include <ctime>
 #include <map>
+#include <set>
 
 #include "core/text.hpp"
 #include "slurm/compat.hpp"
@@ -50,8 +51,9 @@ struct NodeCondition {
 };
 
 /// Whether a job can have the node, in sinfo's order of what matters most. Powered-down nodes count as they are
-/// otherwise: Slurm wakes them. So do PLANNED ones: they are idle until the job they wait for starts.
-NodeCondition condition_of(std::uint64_t state, const char* reason) {
+/// otherwise: Slurm wakes them. So do PLANNED ones: they are idle until the job they wait for starts. `ours`: the job
+/// is in the reservation that has the node.
+NodeCondition condition_of(std::uint64_t state, const char* reason, bool ours) {
   const std::uint64_t base = state & NODE_STATE_BASE;
   const auto has = [&](std::uint64_t flag) { return (state & flag) != 0; };
   const auto out = [&](std::string_view word) {
@@ -64,8 +66,8 @@ NodeCondition condition_of(std::uint64_t state, const char* reason) {
   if (has(NODE_STATE_FAIL)) return out("failing");
   if (has(NODE_STATE_NO_RESPOND)) return out("not responding");
   if (has(NODE_STATE_INVALID_REG)) return out("invalid registration");
-  if (has(NODE_STATE_MAINT)) return out("in a maintenance reservation");
-  if (has(NODE_STATE_RES)) return out("reserved");
+  if (!ours && has(NODE_STATE_MAINT)) return out("in a maintenance reservation");
+  if (!ours && has(NODE_STATE_RES)) return out("reserved");
   if (has(NODE_STATE_REBOOT_ISSUED)) return out("rebooting");
   if (has(NODE_STATE_POWERING_DOWN)) return out("powering down");
   if (has(compat::blocked_flag)) return out("blocked by an exclusive topology");
@@ -131,7 +133,8 @@ Result<std::vector<Partition>> load_partitions(std::map<std::string, std::vector
   return partitions;
 }
 
-Result<std::vector<NodeRecord>> load_nodes(const std::map<std::string, std::vector<std::string>>& partitions_of_node) {
+Result<std::vector<NodeRecord>> load_nodes(const std::map<std::string, std::vector<std::string>>& partitions_of_node,
+                                           const std::set<std::string>& our_nodes) {
   node_info_msg_t* raw = nullptr;
   // Without SHOW_MIXED a partly used node reads as ALLOCATED. All nodes are asked for: the answer for a single one
   // may be out of date.
@@ -143,7 +146,7 @@ Result<std::vector<NodeRecord>> load_nodes(const std::map<std::string, std::vect
     const node_info_t& record = message->node_array[i];
     if (record.name == nullptr) continue;  // a hole: a dynamic or hidden node
     if ((record.node_state & NODE_STATE_BASE) == NODE_STATE_FUTURE) continue;
-    const NodeCondition available = condition_of(record.node_state, record.reason);
+    const NodeCondition available = condition_of(record.node_state, record.reason, our_nodes.contains(record.name));
     const compat::Usage used = compat::usage_of(record);
     NodeRecord node{.name = record.name,
                     .gres = text(record.gres),
@@ -210,6 +213,7 @@ class JobDescription {
     set(job_.account, question_.account);
     set(job_.qos, question_.qos);
     set(job_.features, question_.constraint);
+    set(job_.reservation, question_.reservation);
     const auto nodes = static_cast<std::uint32_t>(question_.nodes);
     job_.min_nodes = nodes;
     job_.max_nodes = nodes;
@@ -250,7 +254,7 @@ class JobDescription {
 
 bool has_libslurm() { return true; }
 
-Result<ControllerAnswer> query_controller(const std::filesystem::path& configuration) {
+Result<ControllerAnswer> query_controller(const std::filesystem::path& configuration, const std::string& reservation) {
   const Session session(configuration);
   ControllerAnswer answer;
   slurm_conf_t* raw = nullptr;
@@ -262,13 +266,16 @@ Result<ControllerAnswer> query_controller(const std::filesystem::path& configura
   auto partitions = load_partitions(partitions_of_node);
   if (!partitions) return fail(partitions.error());
   answer.partitions = *std::move(partitions);
-  auto nodes = load_nodes(partitions_of_node);
-  if (!nodes) return fail(nodes.error());
-  answer.nodes = *std::move(nodes);
   if (auto reservations = load_reservations())
     answer.reservations = *std::move(reservations);
   else
     answer.warnings.push_back("reservations are not known: " + reservations.error().what);
+  std::set<std::string> our_nodes;
+  for (const Reservation& known : answer.reservations)
+    if (known.name == reservation) our_nodes.insert(known.nodes.begin(), known.nodes.end());
+  auto nodes = load_nodes(partitions_of_node, our_nodes);
+  if (!nodes) return fail(nodes.error());
+  answer.nodes = *std::move(nodes);
   if (const auto leaves = compat::leaf_switches())
     set_switches(answer.nodes, *leaves);
   else

@@ -30,6 +30,7 @@ struct StartQuestion {
   std::string account;    ///< empty: the user's default
   std::string qos;
   std::string constraint;
+  std::string reservation;
   int nodes = 1;
   int tasks_per_node = 1;
   int cpus_per_task = 1;
@@ -48,9 +49,9 @@ struct ExpectedStart {
 /// True if this build has libslurm.
 bool has_libslurm();
 
-/// Asks slurmctld. `configuration` is a path, or empty for libslurm's own places. Errors: unavailable when
-/// it does not answer, failure when it refuses.
-Result<ControllerAnswer> query_controller(const std::filesystem::path& configuration);
+/// Asks slurmctld. `configuration` is a path, or empty for libslurm's own places; nodes of `reservation` are in the
+/// state that a job in it finds them in. Errors: unavailable when it does not answer, failure when it refuses.
+Result<ControllerAnswer> query_controller(const std::filesystem::path& configuration, const std::string& reservation);
 
 /// Asks slurmctld when a job would start; nothing is submitted. Errors: as above; `failure` with Slurm's words when it
 /// would refuse the job.

@@ -14,7 +14,7 @@ tl::unexpected<Error> built_without() {
 
 bool has_libslurm() { return false; }
 
-Result<ControllerAnswer> query_controller(const std::filesystem::path&) { return built_without(); }
+Result<ControllerAnswer> query_controller(const std::filesystem::path&, const std::string&) { return built_without(); }
 
 Result<ExpectedStart> query_start(const std::filesystem::path&, const StartQuestion&) { return built_without(); }
 

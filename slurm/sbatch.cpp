@@ -4,13 +4,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <numeric>
 #include <string_view>
 
+#include "core/stop_status.hpp"
 #include "plan/node_placement.hpp"
-#include "plan/placement.hpp"
 #include "slurm/node_records.hpp"
 #include "slurm/words.hpp"
 
@@ -20,125 +19,6 @@ namespace {
 
 std::string count(int number, std::string_view noun) {
   return fmt::format("{} {}{}", number, noun, number == 1 ? "" : "s");
-}
-
-Result<void> check_absolute(std::string_view what, const std::filesystem::path& path) {
-  if (path.is_absolute()) return {};
-  return fail(ErrorCode::invalid_input, fmt::format("{} '{}' is not absolute", what, path.string()),
-              "the job starts in another directory");
-}
-
-/// What the plan or sailor-submit decides: an extra option may not undo it.
-constexpr std::array<std::string_view, 21> decided_by_plan{"--nodes",
-                                                           "--ntasks",
-                                                           "--ntasks-per-node",
-                                                           "--tasks-per-node",
-                                                           "--gpus",
-                                                           "--gpus-per-node",
-                                                           "--gpus-per-task",
-                                                           "--gres",
-                                                           "--cpus-per-task",
-                                                           "--output",
-                                                           "--array",
-                                                           "--distribution",
-                                                           "--sailor-plan",
-                                                           "--ntasks-per-gpu",
-                                                           "--ntasks-per-core",
-                                                           "--ntasks-per-socket",
-                                                           "--gpus-per-socket",
-                                                           "--signal",
-                                                           "--wrap",
-                                                           "--test-only",
-                                                           "--open-mode"};
-
-Result<void> check_extra_option(const std::string& option) {
-  if (!option.starts_with("--") || option.size() < 3 || option[2] == '=')
-    return fail(ErrorCode::invalid_input, fmt::format("'{}' is no option of sbatch", option), "write --NAME=VALUE");
-  const std::string_view name = std::string_view(option).substr(0, option.find('='));
-  if (name.find_first_of(" \t'\"#") != std::string_view::npos)
-    return fail(ErrorCode::invalid_input, fmt::format("'{}' is no option of sbatch", option),
-                "write --NAME=VALUE, one option each");
-  // sbatch takes the beginning of a name for the name.
-  if (std::any_of(decided_by_plan.begin(), decided_by_plan.end(),
-                  [&](std::string_view decided) { return decided.starts_with(name); }))
-    return fail(ErrorCode::invalid_input, fmt::format("{} is decided by the plan", name),
-                "leave it out, or make another plan");
-  return {};
-}
-
-Result<void> check_environment(const std::pair<std::string, std::string>& variable) {
-  const auto& [name, value] = variable;
-  const bool good =
-      !name.empty() && (name[0] < '0' || name[0] > '9') &&
-      name.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_") == std::string::npos;
-  if (!good) return fail(ErrorCode::invalid_input, fmt::format("'{}' is no name of an environment variable", name));
-  if (value.find('\0') != std::string::npos)
-    return fail(ErrorCode::invalid_input, fmt::format("the value of {} holds a NUL byte", name));
-  return {};
-}
-
-Result<void> check_nodes(const NodeRequest& nodes) {
-  if (!nodes.partition.empty()) SAILOR_CHECK(check_name("partition", nodes.partition));
-  if (!nodes.gres_type.empty()) SAILOR_CHECK(check_name("GPU type", nodes.gres_type));
-  if (nodes.devices_per_node < 1)
-    return fail(ErrorCode::invalid_input, fmt::format("{} devices per node are too few", nodes.devices_per_node));
-  if (nodes.cpus_per_rank < 1)
-    return fail(ErrorCode::invalid_input, fmt::format("{} CPUs per rank are too few", nodes.cpus_per_rank));
-  return {};
-}
-
-Result<void> check_request(const Plan& plan, const SbatchRequest& request) {
-  SAILOR_CHECK(check_name("job name", request.job_name));
-  if (const std::size_t kinds = kinds_of(plan).size(); kinds != request.nodes.size())
-    return fail(ErrorCode::invalid_input, fmt::format("the plan has {} of device but {} of nodes are described",
-                                                      count(static_cast<int>(kinds), "kind"),
-                                                      count(static_cast<int>(request.nodes.size()), "kind")));
-  for (const NodeRequest& nodes : request.nodes) SAILOR_CHECK(check_nodes(nodes));
-  if (!request.account.empty()) SAILOR_CHECK(check_name("account", request.account));
-  SAILOR_CHECK(check_name("MPI type", request.mpi));
-  if (request.continuation != Continuation::none && request.checkpoints.empty())
-    return fail(ErrorCode::invalid_input, "a job without checkpoints cannot go on after it was stopped",
-                "keep checkpoints with --checkpoints FOLDER");
-  SAILOR_CHECK(check_absolute("run directory", request.run_directory));
-  if (request.array_directories.empty()) SAILOR_CHECK(check_absolute("plan", request.plan_path));
-  for (const std::filesystem::path& directory : request.array_directories)
-    SAILOR_CHECK(check_absolute("run directory", directory));
-  if (!request.array_directories.empty() && (request.placer == Placer::plugin || request.checkpoints.is_absolute() ||
-                                             request.checkpoints.lexically_normal().string().starts_with("..")))
-    return fail(ErrorCode::invalid_input,
-                request.placer == Placer::plugin
-                    ? "the plugin takes one plan for a job, and an array has several"
-                    : fmt::format("the tasks of an array would all write into '{}'", request.checkpoints.string()),
-                request.placer == Placer::plugin ? "let sailor-launch place the ranks"
-                                                 : "name a folder relative to the run directories");
-  if (!request.log_path.empty()) SAILOR_CHECK(check_absolute("log", request.log_path));
-  if (const auto& log = request.log_path.empty() ? request.run_directory : request.log_path;
-      log.string().find('\\') != std::string::npos)
-    return fail(ErrorCode::invalid_input, fmt::format("path '{}' holds a backslash", log.string()),
-                "Slurm gives it a meaning of its own in file names; choose another directory");
-  for (const std::string& option : request.extra_options) SAILOR_CHECK(check_extra_option(option));
-  for (const auto& variable : request.environment) SAILOR_CHECK(check_environment(variable));
-  if (request.iterations < 1)
-    return fail(ErrorCode::invalid_input, fmt::format("{} iterations are nothing to run", request.iterations));
-  if (request.learning_rate && (!std::isfinite(*request.learning_rate) || *request.learning_rate < 0))
-    return fail(ErrorCode::invalid_input, fmt::format("learning rate {} is below 0", *request.learning_rate));
-  if (request.data.empty()) return fail(ErrorCode::invalid_input, "there is no data to train on");
-  std::vector<std::string> words{request.data,
-                                 request.run_directory.string(),
-                                 request.plan_path.string(),
-                                 request.program.string(),
-                                 request.launcher.string(),
-                                 request.models_folder.string(),
-                                 request.gpus_file.string(),
-                                 request.checkpoints.string(),
-                                 request.run_file.string()};
-  for (const std::filesystem::path& directory : request.array_directories) words.push_back(directory.string());
-  words.insert(words.end(), request.extra_arguments.begin(), request.extra_arguments.end());
-  words.insert(words.end(), request.srun_options.begin(), request.srun_options.end());
-  for (const std::string& word : words)
-    if (word.find('\0') != std::string::npos)
-      return fail(ErrorCode::invalid_input, "a path or argument holds a NUL byte");
-  return {};
 }
 
 /// In a file name sbatch replaces %j and the like; %% is a percent sign.
@@ -185,18 +65,35 @@ class Script {
   std::string text_;
 };
 
+std::string_view memory_comment(MemoryReason reason) {
+  switch (reason) {
+    case MemoryReason::predicted:
+      return "Enough for the predicted peak of a rank; the partition's default may be less";
+    case MemoryReason::all_there:
+      return "All that the nodes have: for the predicted peak of a rank and some to spare they have too little";
+    case MemoryReason::given:
+      break;
+  }
+  return "As given on the command line of sailor-submit (--memory-per-cpu)";
+}
+
 /// Options that every component of a job needs for itself.
 Result<void> write_component(Script& script, const SbatchRequest& request, const JobComponent& component,
                              const std::string& reason) {
   const NodeRequest& nodes = request.nodes[component.kind];
   if (!nodes.partition.empty()) SAILOR_CHECK(script.option("partition", nodes.partition));
   if (!request.account.empty()) SAILOR_CHECK(script.option("account", request.account));
+  if (!request.reservation.empty()) SAILOR_CHECK(script.option("reservation", request.reservation));
   if (request.time_limit) SAILOR_CHECK(script.option("time", format_time_limit(*request.time_limit)));
   script.blank();
   script.comment(reason);
   SAILOR_CHECK(script.option("nodes", std::to_string(component.nodes)));
   SAILOR_CHECK(script.option("ntasks", std::to_string(component.tasks)));
   SAILOR_CHECK(script.option("ntasks-per-node", std::to_string(component.tasks_per_node)));
+  if (component.packed) {
+    script.comment("Slurm 24.11 would give every node as many tasks, and srun could not change that");
+    SAILOR_CHECK(script.option("distribution", fmt::format("plane={}", component.tasks_per_node)));
+  }
   SAILOR_CHECK(script.option("cpus-per-task", std::to_string(nodes.cpus_per_rank)));
   if (nodes.device_kind == DeviceKind::gpu) {
     script.comment("One GPU for each rank of a node");
@@ -209,7 +106,7 @@ Result<void> write_component(Script& script, const SbatchRequest& request, const
   }
   if (nodes.memory_per_cpu) {
     const auto mebibytes = static_cast<std::int64_t>(std::ceil(nodes.memory_per_cpu->value() / 0x1p20));
-    script.comment("Enough for the predicted peak of a rank; the partition's default may be less");
+    script.comment(memory_comment(nodes.memory_reason));
     SAILOR_CHECK(script.option("mem-per-cpu", fmt::format("{}M", std::max<std::int64_t>(mebibytes, 1))));
   }
   if (request.exclusive) {
@@ -225,9 +122,10 @@ Result<void> write_component(Script& script, const SbatchRequest& request, const
   std::int64_t lead = request.checkpoints.empty() ? 60 : 180;
   if (request.time_limit)
     lead = std::clamp<std::int64_t>(static_cast<std::int64_t>(request.time_limit->value() / 4), 1, lead);
+  const bool kept = !request.checkpoints.empty();
   script.comment(fmt::format(
-      "{} s before the time limit the ranks get SIGUSR2: sailor-train then {}", lead,
-      request.checkpoints.empty() ? "writes its run file and ends" : "writes a checkpoint and ends with status 75"));
+      "{} s before the time limit the ranks get SIGUSR2: sailor-train then writes {} and ends with status {}", lead,
+      kept ? "a checkpoint" : "its run file", kept ? stopped_with_checkpoint : stopped_without_checkpoint));
   SAILOR_CHECK(script.option("signal", fmt::format("USR2@{}", lead)));
   if (request.extra_options.empty()) return {};
   script.blank();
@@ -265,10 +163,10 @@ Result<void> write_resources(Script& script, const Plan& plan, const SbatchReque
     script.comment("A job that is requeued adds to its log instead of starting it anew");
   }
   SAILOR_CHECK(script.option("open-mode", "append"));
-  const bool array = !request.array_directories.empty();
+  const bool array = !request.array.empty();
   if (array) {
     script.comment("A task for each plan; %N behind the range would let only N of them run at once");
-    SAILOR_CHECK(script.option("array", fmt::format("0-{}", request.array_directories.size() - 1)));
+    SAILOR_CHECK(script.option("array", fmt::format("0-{}", request.array.size() - 1)));
   }
   const std::string log =
       escape_percent((request.run_directory / "slurm-").string()) + (array ? "%A_%a.out" : "%j.out");
@@ -304,6 +202,7 @@ void write_environment(Script& script, const SbatchRequest& request) {
         fmt::format("Each rank has {}: more threads than that would take turns on them", count(cores, "core")));
     script.line(fmt::format("export OMP_NUM_THREADS={0} OPENBLAS_NUM_THREADS={0}", cores));
   }
+  if (!request.environment.empty()) script.comment("What the cluster's network and libraries want, by its site file");
   for (const auto& [name, value] : request.environment)
     script.line(fmt::format("export {}={}", name, shell_quote(value)));
   if (on_cpus(request) || !request.environment.empty()) script.blank();
@@ -313,6 +212,7 @@ void write_environment(Script& script, const SbatchRequest& request) {
 void write_srun(Script& script, const SbatchRequest& request) {
   script.word("--kill-on-bad-exit=1", "a rank that dies ends the job: the others would wait for it");
   script.word(fmt::format("--mpi={}", shell_quote(request.mpi)), "how the ranks find each other");
+  if (!request.srun_options.empty()) script.line("  # What the cluster's site file adds");
   for (const std::string& option : request.srun_options) script.word(shell_quote(option));
 }
 
@@ -424,16 +324,25 @@ std::vector<std::string> start_lines(const SbatchRequest& request, const JobLayo
 }
 
 void write_start(Script& script, const SbatchRequest& request, const JobLayout& layout) {
-  if (layout.components.size() > 1) script.comment("One srun over all components: its ranks are those of one MPI job");
   std::vector<std::string> lines = start_lines(request, layout);
+  if (layout.components.size() > 1)
+    script.comment(fmt::format("One srun over all components{}: its ranks are those of one MPI job",
+                               lines.size() > 1 ? ", a colon between their options" : ""));
   if (request.continuation == Continuation::none) {
+    script.comment(
+        request.checkpoints.empty()
+            ? fmt::format("The job ends with its status: {} when a signal stopped it before the last iteration",
+                          stopped_without_checkpoint)
+            : fmt::format("The job ends with its status: {} when a signal stopped it, with a checkpoint to go "
+                          "on from",
+                          stopped_with_checkpoint));
     for (const std::string& line : lines) script.line(line);
     return;
   }
   script.line("status=0");
   lines.back() += " || status=$?";
   for (const std::string& line : lines) script.line(line);
-  script.line("if ((status == 75)); then");
+  script.line(fmt::format("if ((status == {})); then", stopped_with_checkpoint));
   if (request.continuation == Continuation::requeue) {
     script.line("  # Stopped by a signal, with a checkpoint: the rest of the training follows under the same job id");
     script.line("  scontrol requeue \"$SLURM_JOB_ID\"");
@@ -442,12 +351,23 @@ void write_start(Script& script, const SbatchRequest& request, const JobLayout& 
     const std::filesystem::path path =
         request.script_path.empty() ? request.run_directory / "job.sbatch" : request.script_path;
     script.line(fmt::format("  sbatch --dependency=\"afterany:$SLURM_JOB_ID\" {}{}",
-                            request.array_directories.empty() ? "" : "--array=\"$SLURM_ARRAY_TASK_ID\" ",
+                            request.array.empty() ? "" : "--array=\"$SLURM_ARRAY_TASK_ID\" ",
                             shell_quote(path.string())));
     script.line("  exit 0");
   }
   script.line("fi");
   script.line("exit \"$status\"");
+}
+
+void write_plans(Script& script, const Plan& plan, const SbatchRequest& request) {
+  if (request.array.empty()) {
+    script.comment("The plan: " + printable(describe(plan)));
+    return;
+  }
+  script.comment("The plans, one for each task of the array:");
+  for (std::size_t task = 0; task < request.array.size(); ++task)
+    script.comment(printable(
+        fmt::format("  {} {}: {}", task, request.array[task].directory.filename().string(), request.array[task].plan)));
 }
 
 Result<void> check_placer(const JobLayout& layout, const SbatchRequest& request) {
@@ -462,84 +382,34 @@ Result<void> check_placer(const JobLayout& layout, const SbatchRequest& request)
 
 }  // namespace
 
-Result<JobLayout> lay_out_job(const Plan& plan, const std::vector<int>& devices_per_node) {
-  const auto kinds = kinds_of(plan);
-  NodeSizes sizes;
-  for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
-    if (kind >= devices_per_node.size() || devices_per_node[kind] < 1)
-      return fail(ErrorCode::invalid_input, fmt::format("nothing is known about nodes with {}", kinds[kind].first));
-    sizes.add(kinds[kind].first, kinds[kind].second, devices_per_node[kind], 0);
-  }
-  const auto nodes = nodes_of_ranks(plan, sizes);
-  if (!nodes) return fail(nodes.error());
-  struct Node {
-    std::size_t kind = 0;
-    int ranks = 0;
-  };
-  std::vector<Node> used;
-  std::size_t rank = 0;
-  for (const Pipeline& pipeline : plan.pipelines)
-    for (int copy = 0; copy < pipeline.count; ++copy)
-      for (const Stage& stage : pipeline.stages) {
-        const auto node = static_cast<std::size_t>((*nodes)[rank]);
-        if (node >= used.size()) used.resize(node + 1);
-        used[node].kind = static_cast<std::size_t>(
-            std::find(kinds.begin(), kinds.end(), std::pair(stage.gpu, stage.zone)) - kinds.begin());
-        used[node].ranks += stage.tensor_parallel;
-        rank += static_cast<std::size_t>(stage.tensor_parallel);
-      }
-  JobLayout layout;
-  const bool in_order = kinds.size() == 1 && std::is_sorted(nodes->begin(), nodes->end());
-  const int most = used.front().ranks;
-  const bool full = std::all_of(used.begin(), used.end() - 1, [&](const Node& node) { return node.ranks == most; });
-  if (in_order && full && used.back().ranks <= most) {
-    layout.in_plan_order = true;
-    layout.components.push_back({.kind = 0,
-                                 .nodes = static_cast<int>(used.size()),
-                                 .tasks_per_node = most,
-                                 .packed = used.back().ranks != most,
-                                 .tasks = plan.ranks()});
-    return layout;
-  }
-  std::stable_sort(used.begin(), used.end(),
-                   [](const Node& a, const Node& b) { return a.kind != b.kind ? a.kind < b.kind : a.ranks > b.ranks; });
-  for (const Node& node : used) {
-    if (layout.components.empty() || layout.components.back().kind != node.kind ||
-        layout.components.back().tasks_per_node != node.ranks)
-      layout.components.push_back({.kind = node.kind, .nodes = 0, .tasks_per_node = node.ranks});
-    ++layout.components.back().nodes;
-    layout.components.back().tasks += node.ranks;
-  }
-  return layout;
-}
-
 Result<std::string> sbatch_script(const Plan& plan, const Model& model, const SbatchRequest& request) {
   SAILOR_CHECK(check_plan(plan, model));
   SAILOR_CHECK(check_request(plan, request));
-  std::vector<int> devices;
-  for (const NodeRequest& nodes : request.nodes) devices.push_back(nodes.devices_per_node);
-  const auto layout = lay_out_job(plan, devices);
+  const auto layout = lay_out_job(plan, request);
   if (!layout) return fail(layout.error());
   SAILOR_CHECK(check_placer(*layout, request));
 
   Script script;
   script.line("#!/bin/bash");
   script.comment("Written by sailor-submit. To run it again: sbatch THIS_FILE");
-  script.comment("The plan: " + printable(describe(plan)));
+  write_plans(script, plan, request);
   script.blank();
   SAILOR_CHECK(write_resources(script, plan, request, *layout));
   script.blank();
   script.comment("Any error ends the job, with its own exit status");
   script.line("set -euo pipefail");
-  script.comment("If a node does not see the run directory, fail here: Slurm itself would go on in /tmp");
-  if (request.array_directories.empty()) {
-    script.line(fmt::format("cd -- {}", shell_quote(request.run_directory.string())));
-  } else {
+  if (!request.array.empty()) {
+    script.comment("The run directories, by task; each has its plan");
     script.line("runs=(");
-    for (const std::filesystem::path& directory : request.array_directories)
-      script.word(shell_quote(directory.string()));
+    for (const ArrayTask& task : request.array) script.word(shell_quote(task.directory.string()));
     script.line(")");
-    script.line("cd -- \"${runs[SLURM_ARRAY_TASK_ID]}\"");
+  }
+  script.comment("If a node does not see the run directory, fail here: Slurm itself would go on in /tmp");
+  script.line(request.array.empty() ? fmt::format("cd -- {}", shell_quote(request.run_directory.string()))
+                                    : "cd -- \"${runs[SLURM_ARRAY_TASK_ID]}\"");
+  if (!request.array.empty()) {
+    script.comment("Every plan is called plan.toml in what follows: the log says first which one it is about");
+    script.line("echo \"# task $SLURM_ARRAY_TASK_ID: $PWD/plan.toml\"");
   }
   script.blank();
   write_environment(script, request);

@@ -1,101 +1,15 @@
 // The batch script that runs a plan: a pure function of plan and request. Every word a user chose is quoted.
 #pragma once
 
-#include <cstdint>
-#include <filesystem>
-#include <optional>
 #include <string>
-#include <utility>
-#include <vector>
 
-#include "cluster/gpu_catalogue.hpp"
 #include "core/error.hpp"
-#include "core/units.hpp"
 #include "model/model.hpp"
 #include "plan/plan.hpp"
+#include "slurm/job_layout.hpp"
+#include "slurm/sbatch_request.hpp"
 
 namespace sailor::slurm {
-
-/// The nodes for one kind of device of a plan: a GPU type in a zone, see kinds_of().
-struct NodeRequest {
-  std::string partition;                     ///< empty: Slurm's default
-  DeviceKind device_kind = DeviceKind::gpu;  ///< of the kind's device type
-  std::string gres_type;                     ///< "gh200", where a partition holds several GPU types; empty: any
-  int devices_per_node = 0;                  ///< GPUs, or cores for a CPU plan; must be given
-  int cpus_per_rank = 1;
-  std::optional<Bytes> memory_per_cpu;  ///< host memory; none: the partition's default
-  std::vector<int> memory_nodes;        ///< NUMA nodes that ranks allocate from (numactl); empty: any
-};
-
-/// Who gives the ranks their places in the plan.
-enum class Placer {
-  slurm,     ///< nobody: the order in which srun numbers tasks is the plan's
-  launcher,  ///< sailor-launch, started by srun in front of the program
-  plugin,    ///< the SPANK plugin, by --sailor-plan
-};
-
-/// What a job does that was stopped before its end, by the time limit, preemption or a node that failed.
-enum class Continuation {
-  none,
-  requeue,   ///< goes back into the queue under its own id
-  resubmit,  ///< submits its script again, to run when this job has ended (--dependency=afterany)
-};
-
-struct SbatchRequest {
-  // What Slurm is asked for
-  std::string job_name = "sailor";
-  std::vector<NodeRequest> nodes;          ///< by kinds_of() of the plan
-  std::string account;                     ///< empty: the user's default
-  std::optional<Seconds> time_limit;       ///< none: the partition's default
-  bool exclusive = false;                  ///< whole nodes
-  std::string constraint;                  ///< features of the nodes; empty: any
-  std::vector<std::string> extra_options;  ///< "--qos=high": further #SBATCH lines
-
-  // What is run
-  Placer placer = Placer::slurm;
-  std::filesystem::path run_directory;  ///< absolute; the job runs there
-  /// Of a job array: where each task runs, each with a plan.toml of the same layout; plan_path, checkpoints and
-  /// run_file are then relative to it.
-  std::vector<std::filesystem::path> array_directories;
-  std::filesystem::path plan_path;  ///< absolute
-  std::filesystem::path log_path;  ///< absolute, Slurm's patterns such as %j allowed; empty: RUN_DIRECTORY/slurm-%j.out
-  std::filesystem::path program = "sailor-train";
-  std::filesystem::path launcher = "sailor-launch";  ///< for Placer::launcher
-  std::filesystem::path models_folder;               ///< empty: the program's own
-  std::filesystem::path gpus_file;                   ///< for the launcher; empty: its own
-  std::string data;                                  ///< prefix of the data files
-  std::filesystem::path run_file;                    ///< measurements; empty: RUN_DIRECTORY/run-JOBID.h5, one per job
-  std::filesystem::path checkpoints;                 ///< folder; empty: none are kept
-  std::filesystem::path script_path;  ///< absolute: where the script will be; empty: RUN_DIRECTORY/job.sbatch
-  Continuation continuation = Continuation::none;  ///< others than none need checkpoints
-  std::int64_t iterations = 0;
-  std::optional<double> learning_rate;       ///< none: the program's default
-  std::optional<std::int64_t> seed;          ///< none: the program's default
-  std::vector<std::string> extra_arguments;  ///< "--weight-decay=0": further arguments of the program
-  std::string mpi = "pmix";                  ///< srun --mpi
-  std::vector<std::string> srun_options;     ///< "--uenv=prgenv-gnu/24.11:v1": what must not stand on #SBATCH lines
-  std::vector<std::pair<std::string, std::string>> environment;  ///< exported before the program starts
-};
-
-/// Alike nodes of a job: a component of a heterogeneous one, if there are several.
-struct JobComponent {
-  std::size_t kind = 0;  ///< of kinds_of()
-  int nodes = 0;
-  int tasks_per_node = 0;
-  bool packed = false;  ///< the last node has fewer; otherwise all have tasks_per_node
-  int tasks = 0;
-  bool operator==(const JobComponent&) const = default;
-};
-
-/// What a plan's ranks need of nodes with so many devices, and whether srun numbers them as the plan does.
-struct JobLayout {
-  std::vector<JobComponent> components;  ///< in the order of kinds_of(), of each kind the fuller nodes first
-  bool in_plan_order = false;
-};
-
-/// As nodes_of_ranks() places them, which the simulator assumes too. `devices_per_node` by kinds_of(). Errors:
-/// invalid_input (a tensor-parallel group larger than its nodes).
-Result<JobLayout> lay_out_job(const Plan& plan, const std::vector<int>& devices_per_node);
 
 /// The script: one srun, over all components. Errors: invalid_input (a plan that is not the model's, a name, path or
 /// option that is impossible), unavailable (Placer::slurm, and a plan that needs a placer).

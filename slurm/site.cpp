@@ -7,6 +7,7 @@
 #include <set>
 #include <system_error>
 
+#include "cluster/fields.hpp"
 #include "core/files.hpp"
 #include "core/text.hpp"
 #include "core/toml_reader.hpp"
@@ -99,44 +100,6 @@ std::string read_line(const TomlTable& row, std::string_view key) {
   return text;
 }
 
-std::string read_gpu(const TomlTable& row, const GpuCatalogue& catalogue) {
-  const std::string gpu = row.text("gpu");
-  if (gpu.empty()) return gpu;
-  auto type = catalogue.find(gpu);
-  if (type) return type->name;
-  row.reject("gpu", type.error().what, type.error().hint);
-  return gpu;
-}
-
-SiteZone read_zone(const TomlTable& row, const GpuCatalogue& catalogue) {
-  SiteZone site_zone;
-  Zone& zone = site_zone.zone;
-  zone.name = row.text("name");
-  zone.region = row.text_or("region", zone.name);
-  for (const TomlTable& price : row.tables("prices")) {
-    const UsdPerHour usd(price.number("usd_per_hour", {.minimum = 0.0}));
-    zone.prices.emplace_back(read_gpu(price, catalogue), usd);
-  }
-  site_zone.nodes = row.texts("nodes");
-  return site_zone;
-}
-
-ZoneLink read_link(const TomlTable& row, const std::set<std::string>& zones) {
-  ZoneLink link{.from = row.text("from"),
-                .to = row.text("to"),
-                .bandwidth = {},
-                .latency = Seconds(row.number_or("latency_s", 0.0, {.minimum = 0.0})),
-                .egress_usd_per_byte = row.number_or("egress_usd_per_byte", 0.0, {.minimum = 0.0})};
-  if (row.has("bandwidth_bytes_per_s"))
-    link.bandwidth = BytesPerSecond(row.number("bandwidth_bytes_per_s", {.minimum = 1.0}));
-  for (const char* key : {"from", "to"})
-    if (const std::string& zone = std::string_view(key) == "from" ? link.from : link.to;
-        !zone.empty() && !zones.contains(zone))
-      row.reject(key, fmt::format("zone '{}' is not described", zone),
-                 fmt::format("add a [[zones]] with this name; known: {}", fmt::join(zones, ", ")));
-  return link;
-}
-
 NodeLayout read_layout(const TomlTable& row, const GpuCatalogue& catalogue) {
   NodeLayout layout;
   layout.gpu = read_gpu(row, catalogue);
@@ -223,6 +186,8 @@ CheckThresholds read_check(const TomlTable& root) {
   check.idle_temperature_celsius = number("idle_temperature_celsius", 200.0);
   check.used_memory_share = number("used_memory_share", 1.0);
   check.slower_than_median = number("slower_than_median", 1.0);
+  check.write_per_node = bandwidth("write_per_node_bytes_per_s");
+  check.fabric_provider = read_line(table, "fabric_provider");
   return check;
 }
 
@@ -275,13 +240,15 @@ Result<Site> parse_site(std::string_view text, std::string_view source_name, con
   }
   std::set<std::string> zones;
   for (const TomlTable& row : root.tables("zones")) {
-    site.zones.push_back(read_zone(row, catalogue));
+    site.zones.push_back({.zone = read_zone(row, catalogue), .nodes = row.texts("nodes")});
     if (!zones.insert(site.zones.back().zone.name).second)
       row.reject("name", fmt::format("zone '{}' is described twice", site.zones.back().zone.name));
   }
   for (const TomlTable& row : root.tables("links")) {
-    site.links.push_back(read_link(row, zones));
+    site.links.push_back(read_link(row));
     const ZoneLink& link = site.links.back();
+    require_zone(row, "from", link.from, zones);
+    require_zone(row, "to", link.to, zones);
     if (!link.bandwidth && link.egress_usd_per_byte == 0.0 && !row.has("egress_usd_per_byte"))
       row.reject("from", fmt::format("the link {} - {} has neither bandwidth_bytes_per_s nor egress_usd_per_byte",
                                      link.from, link.to));

@@ -86,8 +86,10 @@ struct CheckThresholds {
   std::optional<BytesPerSecond> send_within_node;
   // Most
   std::optional<double> idle_temperature_celsius;
-  std::optional<double> used_memory_share;   ///< of a GPU that should be idle, 0 to 1
-  std::optional<double> slower_than_median;  ///< share by which a node or link may lag behind the others, 0 to 1
+  std::optional<double> used_memory_share;       ///< of a GPU that should be idle, 0 to 1
+  std::optional<double> slower_than_median;      ///< share by which a node or link may lag behind the others, 0 to 1
+  std::optional<BytesPerSecond> write_per_node;  ///< least rate of each node when all write, stored (fsync)
+  std::string fabric_provider;                   ///< that libfabric is to find on every node; empty: not compared
 };
 
 struct Site {

@@ -2,17 +2,16 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <sched.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <charconv>
 #include <map>
 #include <numeric>
 
 #include "cluster/host_list.hpp"
+#include "core/parse.hpp"
 #include "core/text.hpp"
 #include "plan/node_placement.hpp"
+#include "plan/placement.hpp"
 #include "slurm/node_records.hpp"
 
 namespace sailor::slurm {
@@ -20,13 +19,6 @@ namespace sailor::slurm {
 namespace {
 
 using Kind = std::pair<std::string, std::string>;  // GPU type and zone
-
-std::optional<int> parse_number(std::string_view text) {
-  int number = 0;
-  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (problem != std::errc() || end != text.data() + text.size() || number < 0) return std::nullopt;
-  return number;
-}
 
 Result<std::string> variable(const Lookup& environment, const std::string& name) {
   if (auto value = environment(name); value && !value->empty()) return *std::move(value);
@@ -37,7 +29,7 @@ Result<std::string> variable(const Lookup& environment, const std::string& name)
 Result<int> number_variable(const Lookup& environment, const std::string& name) {
   const auto text = variable(environment, name);
   if (!text) return fail(text.error());
-  if (const auto number = parse_number(*text)) return *number;
+  if (const auto number = parse_count(*text)) return *number;
   return fail(ErrorCode::invalid_input, fmt::format("{}='{}' is no number", name, *text));
 }
 
@@ -47,10 +39,10 @@ Result<std::vector<int>> expand_counts(std::string_view text) {
   std::vector<int> counts;
   for (const std::string& part : split(text, ',')) {
     const std::size_t open = part.find("(x");
-    const auto count = parse_number(std::string_view(part).substr(0, open));
+    const auto count = parse_count(std::string_view(part).substr(0, open));
     std::optional<int> times = 1;
     if (open != std::string::npos)
-      times = part.ends_with(')') ? parse_number(std::string_view(part).substr(open + 2, part.size() - open - 3))
+      times = part.ends_with(')') ? parse_count(std::string_view(part).substr(open + 2, part.size() - open - 3))
                                   : std::nullopt;
     if (!count || !times || counts.size() + static_cast<std::size_t>(*times) > most_nodes)
       return fail(ErrorCode::invalid_input, fmt::format("SLURM_STEP_TASKS_PER_NODE='{}' is not readable", text));
@@ -62,7 +54,7 @@ Result<std::vector<int>> expand_counts(std::string_view text) {
 /// Numbers the components that take part in the step, and brings their nodes together.
 Result<void> find_components(Step& step, const Lookup& environment) {
   const auto size = environment("SLURM_HET_SIZE");
-  const auto groups = size ? parse_number(*size) : std::optional(1);
+  const auto groups = size ? parse_count(*size) : std::optional(1);
   constexpr int most_components = 128;  // Slurm's own limit
   if (groups && *groups > most_components)
     return fail(ErrorCode::invalid_input, fmt::format("SLURM_HET_SIZE={} is more than Slurm allows", *groups));
@@ -187,6 +179,90 @@ bool runs_on_gpu(const std::string& device, const GpuCatalogue* gpus) {
   return type && type->kind == DeviceKind::gpu;
 }
 
+/// How many ranks of a kind a node of this cluster holds: its GPUs by slurm.conf, else as many as the step has tasks on
+/// one, or its share of them all on cores.
+int devices_per_node(const Plan& plan, const Step& step, const Kind& kind, const GpuCatalogue* gpus) {
+  const bool on_gpu = runs_on_gpu(kind.first, gpus);
+  int known = 0;
+  int tasks = 1;
+  for (const StepNode& node : step.nodes) {
+    tasks = std::max(tasks, node.tasks);
+    const std::string device = gpus == nullptr ? "" : device_name(node, *gpus);
+    if (on_gpu && (device.empty() || device == kind.first)) known = std::max(known, node.gpus);
+  }
+  if (!on_gpu && !step.nodes.empty())
+    tasks = std::max(tasks, (plan.ranks() - 1) / static_cast<int>(step.nodes.size()) + 1);
+  int devices = known > 0 ? known : tasks;
+  for (const Pipeline& pipeline : plan.pipelines)
+    for (const Stage& stage : pipeline.stages)
+      if (Kind(stage.gpu, stage.zone) == kind) devices = std::max(devices, stage.tensor_parallel);
+  return devices;
+}
+
+/// Alike nodes with as many ranks.
+struct Share {
+  std::size_t kind = 0;
+  std::int64_t nodes = 0;
+  int ranks = 0;  ///< on each
+};
+
+/// Whether the plan's groups go onto these nodes.
+bool fits(const Plan& plan, const std::vector<Kind>& kinds, const std::vector<Share>& shares) {
+  std::vector<PlacementNode> nodes;
+  for (const Share& share : shares)
+    for (std::int64_t i = 0; i < share.nodes; ++i)
+      nodes.push_back({.name = std::to_string(nodes.size()),
+                       .gpu = kinds[share.kind].first,
+                       .zones = {kinds[share.kind].second},
+                       .devices = share.ranks});
+  return place_on_nodes(plan, nodes).has_value();
+}
+
+/// The options with which srun starts a task for each rank: "--nodes=2 --ntasks-per-node=4"; of several kinds of nodes,
+/// or where groups do not divide evenly, those of components, with " : " between.
+std::string options_for(const Plan& plan, const Step& step, const GpuCatalogue* gpus) {
+  constexpr int most_ranks = 1 << 16;  // of which an even distribution is tried
+  const std::vector<Kind> kinds = kinds_of(plan);
+  NodeSizes sizes;
+  for (const Kind& kind : kinds) sizes.add(kind.first, kind.second, devices_per_node(plan, step, kind, gpus), 0);
+  NodeUse use;
+  if (!use.place(plan, sizes)) return fmt::format("--ntasks={}", plan.ranks());
+  std::vector<Kind> kind_of_stage;
+  for (const Pipeline& pipeline : plan.pipelines)
+    for (const Stage& stage : pipeline.stages) kind_of_stage.emplace_back(stage.gpu, stage.zone);
+  std::vector<Share> shares;
+  for (const NodeUse::Node& node : use.nodes()) {
+    const Kind& kind = kind_of_stage[static_cast<std::size_t>(use.groups_of(node).front().stage)];
+    const auto index = static_cast<std::size_t>(std::find(kinds.begin(), kinds.end(), kind) - kinds.begin());
+    auto same = std::find_if(shares.begin(), shares.end(),
+                             [&](const Share& share) { return share.kind == index && share.ranks == node.ranks; });
+    if (same == shares.end()) same = shares.insert(shares.end(), Share{.kind = index, .nodes = 0, .ranks = node.ranks});
+    same->nodes += node.count;
+  }
+  std::sort(shares.begin(), shares.end(),
+            [](const Share& a, const Share& b) { return a.kind != b.kind ? a.kind < b.kind : a.ranks > b.ranks; });
+  for (std::size_t kind = 0; kind < kinds.size() && plan.ranks() <= most_ranks; ++kind) {
+    std::vector<Share> even;
+    Share all{.kind = kind};
+    std::int64_t ranks = 0;
+    for (const Share& share : shares) {
+      if (share.kind != kind) even.push_back(share);
+      if (share.kind != kind) continue;
+      all.nodes += share.nodes;
+      ranks += share.nodes * share.ranks;
+    }
+    if (ranks % all.nodes != 0) continue;
+    all.ranks = static_cast<int>(ranks / all.nodes);
+    even.insert(std::find_if(even.begin(), even.end(), [&](const Share& share) { return share.kind > kind; }), all);
+    if (even.size() < shares.size() && fits(plan, kinds, even)) shares = std::move(even);
+  }
+  std::vector<std::string> components;
+  for (const Share& share : shares)
+    components.push_back(fmt::format("--nodes={} --ntasks-per-node={}{}", share.nodes, share.ranks,
+                                     kinds.size() == 1 ? "" : fmt::format(" ({})", name_of_kind(kinds[share.kind]))));
+  return fmt::format("{}", fmt::join(components, " : "));
+}
+
 /// By SLURM_CPU_BIND: "quiet,mask_cpu:0x3,0xC" gives tasks cores of their own, a single mask is that of all of them.
 bool bound_by_slurm(std::string_view bind) {
   for (const std::string_view word : {"none", "rank", "cores", "sockets", "ldoms", "threads"})
@@ -201,6 +277,13 @@ bool bound_by_slurm(std::string_view bind) {
 }
 
 }  // namespace
+
+Lookup lookup_in(const std::map<std::string, std::string>& environment) {
+  return [&environment](const std::string& name) -> std::optional<std::string> {
+    const auto found = environment.find(name);
+    return found == environment.end() ? std::nullopt : std::optional(found->second);
+  };
+}
 
 int Step::tasks() const {
   return std::accumulate(nodes.begin(), nodes.end(), 0, [](int sum, const StepNode& node) { return sum + node.tasks; });
@@ -245,7 +328,7 @@ Result<TaskRole> find_role(const Plan& plan, const Step& step, const GpuCatalogu
                 fmt::format("the plan has {} but the job step has {}",
                             plan.ranks() == 1 ? "1 rank" : fmt::format("{} ranks", plan.ranks()),
                             step.tasks() == 1 ? "1 task" : fmt::format("{} tasks", step.tasks())),
-                fmt::format("start it with srun --ntasks={}, or make another plan", plan.ranks()));
+                fmt::format("start it with srun {}, or make another plan", options_for(plan, step, gpus)));
   const std::vector<Kind> kinds = kinds_of(plan);
   const auto kind_of = kinds_of_nodes(plan, step, kinds, gpus);
   if (!kind_of) return fail(kind_of.error());
@@ -299,7 +382,7 @@ Result<std::vector<std::pair<std::string, std::string>>> role_environment(const 
   const auto visible = environment("CUDA_VISIBLE_DEVICES");
   if (!task.on_gpu || !visible) return variables;
   const std::vector<std::string> devices = split(*visible, ',');
-  const auto on_node = parse_number(environment("SLURM_GPUS_ON_NODE").value_or("-"));
+  const auto on_node = parse_count(environment("SLURM_GPUS_ON_NODE").value_or("-"));
   const bool enough = !on_node || *on_node >= task.local_ranks;
   if (devices.size() == 1 && enough) return variables;  // Slurm has chosen (--gpus-per-task=1)
   if (devices.size() < static_cast<std::size_t>(task.local_ranks))
@@ -323,41 +406,11 @@ std::vector<int> cores_of_task(const TaskRole& task, const std::vector<int>& all
   if (ranks == 1 || allowed.size() < ranks) return allowed;
   if (const auto bind = environment("SLURM_CPU_BIND"); bind && bound_by_slurm(*bind)) return allowed;
   if (const auto cores = environment("SLURM_CPUS_PER_TASK"))
-    if (const auto number = parse_number(*cores); number && allowed.size() <= static_cast<std::size_t>(*number))
+    if (const auto number = parse_count(*cores); number && allowed.size() <= static_cast<std::size_t>(*number))
       return allowed;
   const auto share = static_cast<std::ptrdiff_t>(allowed.size() / ranks);
   const auto first = allowed.begin() + share * task.local_rank;
   return {first, first + share};
-}
-
-std::vector<int> allowed_cores() {
-  // The kernel refuses sets smaller than its own.
-  for (int most = 1024; most <= 1 << 20; most *= 2) {
-    cpu_set_t* set = CPU_ALLOC(most);
-    if (set == nullptr) return {};
-    const std::size_t size = CPU_ALLOC_SIZE(most);
-    const bool known = ::sched_getaffinity(0, size, set) == 0;
-    const bool too_small = !known && errno == EINVAL;
-    std::vector<int> cores;
-    for (int core = 0; known && core < most; ++core)
-      if (CPU_ISSET_S(static_cast<std::size_t>(core), size, set)) cores.push_back(core);
-    CPU_FREE(set);
-    if (!too_small) return cores;
-  }
-  return {};
-}
-
-bool bind_to_cores(const std::vector<int>& cores) {
-  if (cores.empty()) return false;
-  const auto count = static_cast<std::size_t>(cores.back()) + 1;
-  cpu_set_t* set = CPU_ALLOC(count);
-  if (set == nullptr) return false;
-  const std::size_t size = CPU_ALLOC_SIZE(count);
-  CPU_ZERO_S(size, set);
-  for (const int core : cores) CPU_SET_S(static_cast<std::size_t>(core), size, set);
-  const bool done = ::sched_setaffinity(0, size, set) == 0;
-  CPU_FREE(set);
-  return done;
 }
 
 std::string describe(const TaskRole& task, const Step& step) {

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -19,6 +20,8 @@ namespace sailor::slurm {
 
 /// The value of a variable of the task's environment; nothing if it is not set.
 using Lookup = std::function<std::optional<std::string>(const std::string& name)>;
+/// In `environment`, which must outlive it.
+Lookup lookup_in(const std::map<std::string, std::string>& environment);
 
 /// A node of the step. What is not known is empty.
 struct StepNode {
@@ -44,12 +47,15 @@ struct Step {
 /// agree).
 Result<Step> read_step(const Lookup& environment);
 
-/// slurm.conf: SLURM_CONF, or else where it usually is; nothing if there is none.
-std::optional<std::filesystem::path> configuration_file(const Lookup& environment);
+/// slurm.conf: `named`, the value of SLURM_CONF, unless that is empty; else where it usually is; nothing if there is
+/// none.
+std::optional<std::filesystem::path> configuration_file(const std::filesystem::path& named);
 
-/// Fills in gres_type and leaf_switch from slurm.conf and the topology.conf beside it, where there is one (files that
-/// they include are read too). Errors: those of reading `slurm_conf`; what a file does not say stays empty.
+/// Fills in gres_type, gpus and leaf_switch from slurm.conf and the topology.conf beside it, where there is one (files
+/// that they include are read too). Errors: those of reading `slurm_conf`; what a file does not say stays empty.
 Result<void> add_node_facts(Step& step, const std::filesystem::path& slurm_conf);
+/// The same from the slurm.conf that SLURM_CONF names, or the usual one; nothing where there is none.
+Result<void> add_node_facts(Step& step, const Lookup& environment);
 
 /// The place of a task in a plan.
 struct TaskRole {
@@ -61,8 +67,9 @@ struct TaskRole {
   bool on_gpu = true;  ///< and not on cores
 };
 
-/// Errors (invalid_input, unavailable), each naming the nodes and what to do: another number of tasks than ranks, nodes
-/// of other GPU types than the plan's, too few nodes, tensor-parallel groups that do not fit into the tasks of a node.
+/// Errors (invalid_input, unavailable), each naming the nodes and what to do: another number of tasks than ranks (with
+/// the --nodes and --ntasks-per-node that the plan needs), nodes of other GPU types than the plan's, too few nodes,
+/// tensor-parallel groups that do not fit into the tasks of a node.
 /// `gpus` says which GRES type is which GPU; null: not compared.
 Result<TaskRole> find_role(const Plan& plan, const Step& step, const GpuCatalogue* gpus);
 
@@ -81,11 +88,6 @@ std::string step_name(const Lookup& environment);
 /// given each task its own (it holds no more than SLURM_CPUS_PER_TASK), or has been told not to bind
 /// (SLURM_CPU_BIND=none), or there are fewer cores than ranks.
 std::vector<int> cores_of_task(const TaskRole& task, const std::vector<int>& allowed, const Lookup& environment);
-
-/// The cores that this process may run on, ascending; empty if the system does not say.
-std::vector<int> allowed_cores();
-/// Keeps this process to these cores; false if the system refuses.
-bool bind_to_cores(const std::vector<int>& cores);
 
 /// "rank 5 of 8: pipeline 1, stage 0, tensor-parallel index 1, GH200-96 1 of gh2"
 std::string describe(const TaskRole& task, const Step& step);

@@ -1,11 +1,13 @@
 #include "slurm/words.hpp"
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdint>
+#include <ctime>
 #include <optional>
 #include <vector>
 
@@ -110,6 +112,13 @@ std::string format_time_limit(Seconds time) {
   const std::int64_t days = total / 86400;
   const std::string clock = fmt::format("{:02}:{:02}:{:02}", total / 3600 % 24, total / 60 % 60, total % 60);
   return days > 0 ? fmt::format("{}-{}", days, clock) : clock;
+}
+
+std::string format_clock(std::int64_t unix_s) {
+  const std::time_t time = unix_s;
+  std::tm local{};
+  if (::localtime_r(&time, &local) == nullptr) return std::to_string(unix_s);
+  return fmt::format("{:%Y-%m-%d %H:%M}", local);
 }
 
 }  // namespace sailor::slurm

@@ -1,6 +1,7 @@
 // Words for the shell and for Slurm: quoting, and what names and times may look like.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -24,5 +25,7 @@ Result<std::string> check_name(std::string_view what, std::string_view value);
 Result<Seconds> parse_time_limit(std::string_view text);
 /// "1-12:30:00" or "01:30:00"; rounded up to whole seconds.
 std::string format_time_limit(Seconds time);
+/// "2026-11-25 08:00", local time.
+std::string format_clock(std::int64_t unix_s);
 
 }  // namespace sailor::slurm

@@ -6,9 +6,10 @@
 #include <algorithm>
 
 #include "cluster/gpu_catalogue.hpp"
+#include "core/affinity.hpp"
 #include "core/files.hpp"
 #include "core/toml_reader.hpp"
-#include "spank_plugin/device_models.hpp"
+#include "slurm/device_models.hpp"
 #include "spank_plugin/plan_file.hpp"
 #include "spank_plugin/submit_side.hpp"
 
@@ -80,9 +81,8 @@ tl::expected<Prepared, Refusal> prepare_task(const TaskHost& task, const Argumen
   auto step = slurm::read_step(environment);
   if (!step) return refuse(step.error(), Teller::first_task);
   Prepared prepared;
-  if (const auto file = slurm::configuration_file(environment))
-    if (const auto known = slurm::add_node_facts(*step, *file); !known)
-      prepared.details.push_back("the GPU types of the nodes are not known: " + known.error().message());
+  if (const auto known = slurm::add_node_facts(*step, environment); !known)
+    prepared.details.push_back("the GPU types of the nodes are not known: " + known.error().message());
   const auto catalogue = load_catalogue(arguments, environment, prepared.warning);
   const auto role = slurm::find_role(*plan, *step, catalogue ? &*catalogue : nullptr);
   if (!role) {
@@ -92,7 +92,7 @@ tl::expected<Prepared, Refusal> prepare_task(const TaskHost& task, const Argumen
     return refuse(error, Teller::first_task);
   }
   if (catalogue && role->on_gpu && !arguments.devices.empty())
-    if (const auto good = check_models(device_models(arguments.devices), role->gpu, *catalogue); !good)
+    if (const auto good = slurm::check_models(slurm::device_models(arguments.devices), role->gpu, *catalogue); !good)
       return refuse(on_node(good.error()), Teller::first_task_of_node);
   std::vector<std::pair<std::string, std::string>> of_site;
   if (!arguments.environment.empty()) {
@@ -108,9 +108,9 @@ tl::expected<Prepared, Refusal> prepare_task(const TaskHost& task, const Argumen
       if (const auto set = task.set_variable(name, value); !set) return refuse(on_node(set.error()), Teller::each_task);
   for (const auto& [name, value] : *of_role)
     if (const auto set = task.set_variable(name, value); !set) return refuse(on_node(set.error()), Teller::each_task);
-  const std::vector<int> allowed = slurm::allowed_cores();
+  const std::vector<int> allowed = allowed_cores();
   if (const std::vector<int> own = slurm::cores_of_task(*role, allowed, environment); own != allowed)
-    if (!slurm::bind_to_cores(own)) prepared.warning = "the system refuses to keep the task to its cores";
+    if (!bind_to_cores(own)) prepared.warning = "the system refuses to keep the task to its cores";
   prepared.details.push_back(slurm::describe(*role, *step));
   return prepared;
 }

@@ -6,8 +6,10 @@
 
 #include "core/log.hpp"
 #include "core/text.hpp"
+#include "preflight/system.hpp"
 #include "profile/store.hpp"
 #include "slurm/cluster_reader.hpp"
+#include "slurm/reservations.hpp"
 
 namespace sailor::apps {
 
@@ -30,12 +32,10 @@ Option measured_only() {
           .help = "refuse layer times that would have to be interpolated or estimated"};
 }
 
-Option site() {
-  return {.name = "site",
+Option reservation() {
+  return {.name = "reservation",
           .value_name = "NAME",
-          .help =
-              "site file with what Slurm does not know of the cluster: a name of its folder, or a file (*.toml) "
-              "[default: the one that names the cluster]"};
+          .help = "run in this reservation of Slurm's: on its nodes, and on no others"};
 }
 
 }  // namespace shared
@@ -59,13 +59,26 @@ Result<slurm::Site> read_site(const Options& options, const Environment& environ
   return slurm::find_site(cluster_name, folder, gpus);
 }
 
-Result<slurm::ClusterReading> ask_slurm_alone(const Environment& environment, const GpuCatalogue& gpus) {
+Result<slurm::ClusterReading> ask_slurm_alone(const Environment& environment, const GpuCatalogue& gpus,
+                                              const std::string& reservation) {
   const auto configured = environment.find("SLURM_CONF");
-  return slurm::read_cluster(gpus, {.configuration = configured == environment.end() ? "" : configured->second});
+  return slurm::read_cluster(
+      gpus, {.configuration = configured == environment.end() ? "" : configured->second, .reservation = reservation});
 }
 
-Result<Cluster> ask_slurm(const Environment& environment, const GpuCatalogue& gpus) {
-  auto reading = ask_slurm_alone(environment, gpus);
+Result<void> use_reservation(const Options& options, Cluster& cluster) {
+  const preflight::Identity identity = preflight::current_identity();
+  const auto reservation = slurm::require_reservation(cluster, options.text("reservation"), identity.user,
+                                                      options.text("account"), preflight::now_unix_s());
+  if (!reservation) return fail(reservation.error());
+  auto part = slurm::part_of(cluster, *reservation, partitions_of(options));
+  if (!part) return fail(part.error());
+  cluster = *std::move(part);
+  return {};
+}
+
+Result<Cluster> ask_slurm(const Environment& environment, const GpuCatalogue& gpus, const std::string& reservation) {
+  auto reading = ask_slurm_alone(environment, gpus, reservation);
   if (!reading) return fail(reading.error());
   for (const std::string& warning : reading->warnings) spdlog::warn("{}", warning);
   const auto site = slurm::find_site(reading->cluster.name, sites_folder(environment), gpus);

@@ -21,7 +21,7 @@ namespace shared {
 Option cluster_file();      ///< --cluster FILE
 Option required_profile();  ///< --profile STORE, with what happens when it is missing
 Option measured_only();     ///< --measured-only
-Option site();              ///< --site NAME
+Option reservation();       ///< --reservation NAME
 }  // namespace shared
 
 /// The value of an option that must be given; an error of code `usage` that names it otherwise.
@@ -35,10 +35,15 @@ Result<slurm::Site> read_site(const Options& options, const Environment& environ
                               const std::string& cluster_name);
 
 /// The live cluster, with the prices, zones and links of its site file. Warnings (nodes that were left out) go to the
-/// log.
-Result<Cluster> ask_slurm(const Environment& environment, const GpuCatalogue& gpus);
+/// log. `reservation`: that the job would use; empty: none.
+Result<Cluster> ask_slurm(const Environment& environment, const GpuCatalogue& gpus,
+                          const std::string& reservation = {});
 /// The same without the site file, and with what slurmctld says of itself and what was left out; nothing is logged.
-Result<slurm::ClusterReading> ask_slurm_alone(const Environment& environment, const GpuCatalogue& gpus);
+Result<slurm::ClusterReading> ask_slurm_alone(const Environment& environment, const GpuCatalogue& gpus,
+                                              const std::string& reservation = {});
+
+/// Leaves only the nodes of the reservation that --reservation names. Errors: those of slurm::require_reservation().
+Result<void> use_reservation(const Options& options, Cluster& cluster);
 
 /// The cluster named by --cluster FILE, else read live from Slurm when --partition is given; nothing when neither is.
 /// The partitions must be there, and those of a live cluster up.

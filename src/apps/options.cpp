@@ -466,6 +466,13 @@ Option profile_store() {
       .value_name = "STORE",
       .help = "profile store: a folder of *.h5 files, one such file, or published: the figures that come with Sailor"};
 }
+Option site(const std::string& what) {
+  return {.name = "site",
+          .value_name = "NAME",
+          .help = fmt::format("site file with {}: a name of its folder, or a file (*.toml) [default: the one that "
+                              "names the cluster]",
+                              what)};
+}
 Option partition() { return {.name = "partition", .letter = 'p', .value_name = "NAME", .help = "Slurm partition"}; }
 Option account() { return {.name = "account", .letter = 'A', .value_name = "NAME", .help = "Slurm account to charge"}; }
 Option time_limit() {

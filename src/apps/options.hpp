@@ -111,12 +111,14 @@ Option models_folder();  ///< --models DIR, default: profiles/models of the inst
 Option framework();      ///< --framework NAME, default: sailor
 Option gpus_file();      ///< --gpus FILE, default: profiles/gpus.toml of the installation
 Option profile_store();  ///< --profile STORE
-Option partition();      ///< -p/--partition
-Option account();        ///< -A/--account
-Option time_limit();     ///< -t/--time
-Option nodes();          ///< -N/--nodes
-Option format();         ///< --format table|json|toml
-Option output();         ///< -o/--output FILE
+/// --site NAME; `what`: the file has what the program wants of it
+Option site(const std::string& what = "what Slurm does not know of the cluster");
+Option partition();   ///< -p/--partition
+Option account();     ///< -A/--account
+Option time_limit();  ///< -t/--time
+Option nodes();       ///< -N/--nodes
+Option format();      ///< --format table|json|toml
+Option output();      ///< -o/--output FILE
 }  // namespace shared
 
 /// The folder with models/, gpus.toml: SAILOR_PROFILES, else `share/sailor/profiles` beside the program's prefix,

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -12,9 +13,11 @@
 #include "apps/check/measure.hpp"
 #include "apps/check/watch.hpp"
 #include "apps/options.hpp"
+#include "apps/termination.hpp"
 #include "cluster/gpu_catalogue.hpp"
 #include "core/log.hpp"
 #include "plan/plan.hpp"
+#include "preflight/fabric.hpp"
 #include "preflight/gather_facts.hpp"
 #include "preflight/node_check.hpp"
 #include "profiler/pooling.hpp"
@@ -40,10 +43,7 @@ CommandLine command_line() {
       .options = {{.name = "plan",
                    .value_name = "FILE",
                    .help = "compare GPUs and memory with this plan (plan.toml); must be readable on the nodes"},
-                  {.name = "site",
-                   .value_name = "NAME",
-                   .help = "site file with what healthy nodes reach: a name of its folder, or a file (*.toml) "
-                           "[default: the one that names the cluster]"},
+                  shared::site("what healthy nodes reach"),
                   {.name = "software",
                    .value_name = "NAME",
                    .help = "software environment of the site file whose variables must be set [default: the site's "
@@ -80,6 +80,17 @@ CommandLine command_line() {
                    .default_value = "16777216",
                    .minimum = 1024,
                    .maximum = 1 << 30},
+                  {.name = "write-to",
+                   .value_name = "DIR",
+                   .help = "measure too how fast each node writes to this folder, that of the run or of its "
+                           "checkpoints, while all others do; nothing stays in it"},
+                  {.name = "write-size",
+                   .type = OptionType::integer,
+                   .value_name = "BYTES",
+                   .help = "how much each node writes there, bytes",
+                   .default_value = "67108864",
+                   .minimum = 4096,
+                   .maximum = 1e12},
                   {.name = "timeout",
                    .type = OptionType::number,
                    .value_name = "SECONDS",
@@ -90,19 +101,21 @@ CommandLine command_line() {
                   shared::gpus_file()},
       .examples = {{"srun --mpi=pmix -N 2 --ntasks-per-node=1 sailor-check", "are the nodes fit?"},
                    {"srun --mpi=pmix -n 2 sailor-check --plan plan.toml", "and are they what a plan needs?"},
-                   {"srun --mpi=pmix -n 2 sailor-check --format json >check.json", "for another program"}},
+                   {"srun --mpi=pmix -n 2 sailor-check --write-to . --format json >check.json",
+                    "how fast can they write here? for another program"}},
       .notes =
           "Measured are matrix products and copies of every rank, messages around the ring of nodes, and all-reduces\n"
-          "within nodes, between them and over all ranks, on CPU cores from host memory. The last line of the table\n"
-          "is the option with which sbatch and srun leave out the nodes that failed: --exclude=gh3,gh7.\n"
+          "within nodes, between them and over all ranks, on CPU cores from host memory; with --write-to also files\n"
+          "of one rank of each node. What is not there (a driver, fi_info, a card) is not checked, and named. The\n"
+          "last line of the table is the option with which sbatch and srun leave out the nodes that failed:\n"
+          "--exclude=gh3,gh7.\n"
           "Exit status: 0 fit, 4 warnings only, 5 a node must be excluded or the job cannot run like this; 1 the\n"
           "check could not be made (a rank that died or hangs is named), 2 wrong usage.",
       .one_per_rank = true};
 }
 
 std::string value_of(const Environment& environment, const std::string& name) {
-  const auto found = environment.find(name);
-  return found == environment.end() ? "" : found->second;
+  return slurm::lookup_in(environment)(name).value_or("");
 }
 
 /// What all ranks read alike.
@@ -139,18 +152,14 @@ Result<Inputs> read_inputs(const Options& options, const Environment& environmen
 /// What the plan wants of this task. A node of another type than the plan's is a finding about this node: the role is
 /// then sought without a look at the types.
 void add_role(const Inputs& inputs, const Environment& environment, RankFacts& facts) {
-  const slurm::Lookup lookup = [&](const std::string& name) -> std::optional<std::string> {
-    const auto found = environment.find(name);
-    return found == environment.end() ? std::nullopt : std::optional(found->second);
-  };
+  const slurm::Lookup lookup = slurm::lookup_in(environment);
   auto step = slurm::read_step(lookup);
   if (!step) {
     if (inputs.plan) facts.plan_problem = step.error().message();
     return;
   }
-  if (const auto configuration = slurm::configuration_file(lookup))
-    if (auto known = slurm::add_node_facts(*step, *configuration); !known)
-      facts.unknown.push_back({"gpu-type", known.error().message()});
+  if (const auto known = slurm::add_node_facts(*step, lookup); !known)
+    facts.unknown.push_back({"gpu-type", known.error().message()});
   facts.gres_type = step->nodes[step->own_node].gres_type;
   facts.local_rank = step->local_task;
   if (!inputs.plan) return;
@@ -201,11 +210,30 @@ Result<std::vector<RankFacts>> gather(Communicator& world, const RankFacts& fact
   return all;
 }
 
+/// What libfabric finds; nothing on ranks that are not to ask, since one of a node is enough.
+using Fabric = std::optional<Result<std::vector<preflight::FabricProvider>>>;
+
+/// Before MPI starts: not every MPI library bears processes that are started later.
+Fabric ask_fabric(const Options& options, const Environment& environment) {
+  const std::string local = value_of(environment, "SLURM_LOCALID");
+  const std::vector<std::string> skip = options.texts("skip");
+  if ((!local.empty() && local != "0") || std::find(skip.begin(), skip.end(), "fabric") != skip.end())
+    return std::nullopt;
+  return preflight::ask_fabric(Seconds(10.0));
+}
+
+/// A file system that takes longer for a file hangs.
+constexpr Seconds longest_writing(60.0);
+
 /// The check from the first question to the verdict.
 class Check {
  public:
-  Check(const Options& options, const Environment& environment, Communicator& world)
-      : options_(options), environment_(environment), world_(world), watch_(world, Seconds(options.number("timeout"))) {
+  Check(const Options& options, const Environment& environment, const Fabric& fabric, Communicator& world)
+      : options_(options),
+        environment_(environment),
+        fabric_(fabric),
+        world_(world),
+        watch_(world, Seconds(options.number("timeout"))) {
     for (const std::string& name : options.texts("skip")) skip_.insert(name);
   }
 
@@ -231,6 +259,11 @@ class Check {
     if (!skip_.contains("load")) load_ = measure_load(world_);
     RankFacts facts = facts_of_this_rank(*inputs, environment_, world_);
     facts.busy_cores = load_;
+    if (fabric_ && *fabric_)
+      facts.providers = **fabric_;
+    else if (fabric_)
+      facts.unknown.push_back({"fabric", fabric_->error().what});
+    if (!options_.has("write-to")) facts.unknown.push_back({"writing", "no folder is named (--write-to DIR)"});
     measure(facts);
     watch_.enter("sending what it found out to rank 0");
     auto all = gather(world_, facts);
@@ -253,7 +286,7 @@ class Check {
   /// Adds the better of this measurement and those before.
   void measure(RankFacts& facts) {
     const Seconds budget(options_.number("time-budget"));
-    const int threads = runtime::cpu::compute_threads();
+    const int threads = runtime::cpu::compute_threads(environment_);
     if (device_ == nullptr) device_ = runtime::make_cpu_device(threads);
     const auto throttles = preflight::thermal_throttles(facts.cores);
     if (!skip_.contains("speed")) {
@@ -266,6 +299,13 @@ class Check {
       const Bytes message(static_cast<double>(options_.integer("message")));
       const preflight::JobSpeed speed = measure_links(world_, *device_, nodes_, message, budget * 0.7);
       speed_ = speed_.links.empty() ? speed : better(std::move(speed_), speed);
+    }
+    if (options_.has("write-to") && !skip_.contains("writing")) {
+      const std::string folder = std::filesystem::absolute(options_.text("write-to")).lexically_normal().string();
+      watch_.enter("writing to " + folder, longest_writing);
+      const Bytes amount(static_cast<double>(options_.integer("write-size")));
+      const auto speed = measure_writing(world_, nodes_, folder, amount);
+      facts.writing = facts.writing && speed ? better(*facts.writing, *speed) : speed;
     }
     if (const auto after = preflight::thermal_throttles(facts.cores); after && throttles)
       facts.throttles_while_measuring = facts.throttles_while_measuring.value_or(0) + *after - *throttles;
@@ -283,6 +323,7 @@ class Check {
 
   const Options& options_;
   const Environment& environment_;
+  const Fabric& fabric_;
   Communicator& world_;
   Watch watch_;
   std::set<std::string, std::less<>> skip_;
@@ -305,6 +346,7 @@ Result<std::unique_ptr<MpiSession>> start_mpi(const Options& options, const Envi
 }
 
 Result<int> run(const Options& options, const Environment& environment) {
+  const Fabric fabric = ask_fabric(options, environment);
   auto session = start_mpi(options, environment);
   if (!session) {
     if (runtime::is_reported_elsewhere(session.error())) std::exit(exit_status(session.error().code));
@@ -313,16 +355,18 @@ Result<int> run(const Options& options, const Environment& environment) {
   Communicator& world = (*session)->world();
   Result<int> status = 0;
   try {
-    status = Check(options, environment, world).run();
+    status = Check(options, environment, fabric, world).run();
   } catch (const std::exception& error) {
     world.abort(error.what());  // the others wait for this rank
   }
   if (status) {
+    if (*status != 0) keep_status_when_terminated(*status);
     session->reset();
     return status;
   }
   // The message comes before any rank leaves: a task that fails may end the step.
   if (!runtime::is_reported_elsewhere(status.error())) report("sailor-check", status.error());
+  keep_status_when_terminated(exit_status(status.error().code));
   session->reset();
   std::exit(exit_status(status.error().code));
 }

@@ -6,13 +6,16 @@
 
 #include <cerrno>
 #include <chrono>
-#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <thread>
 
 #include "apps/options.hpp"
+#include "apps/termination.hpp"
+#include "core/affinity.hpp"
 #include "core/log.hpp"
+#include "slurm/device_models.hpp"
+#include "slurm/site.hpp"
 #include "slurm/task_role.hpp"
 
 namespace sailor::apps {
@@ -30,6 +33,17 @@ CommandLine command_line() {
       .options = {{.name = "plan",
                    .value_name = "FILE",
                    .help = "plan file (plan.toml); must be readable on the nodes"},
+                  {.name = "site-variables",
+                   .value_name = "NAME",
+                   .help = "set the variables that this site file wants, but those that are set: a name of its folder, "
+                           "or a file (*.toml)"},
+                  {.name = "software",
+                   .value_name = "NAME",
+                   .help = "software environment of the site file [default: the site's usual one]"},
+                  {.name = "devices",
+                   .value_name = "FOLDER",
+                   .help = "where the driver describes the node's GPUs, which are compared with the plan's",
+                   .default_value = "/proc/driver/nvidia/gpus"},
                   shared::gpus_file()},
       .examples = {{"srun -n 2 sailor-launch --plan plan.toml", "which task would be which rank of the plan"},
                    {"srun --mpi=pmix -n 2 sailor-launch --plan plan.toml -- sailor-train plan.toml --data corpus "
@@ -37,37 +51,49 @@ CommandLine command_line() {
                     "train with every rank where the plan wants it"}},
       .notes =
           "Checks that the job step has the plan's number of tasks, on nodes of its GPU types (as far as slurm.conf\n"
-          "says), with room for every tensor-parallel group. A task gets SAILOR_RANK, SAILOR_RANKS, SAILOR_PIPELINE,\n"
-          "SAILOR_STAGE, SAILOR_TENSOR_PARALLEL_INDEX and SAILOR_LOCAL_RANK, one GPU in CUDA_VISIBLE_DEVICES if it\n"
-          "sees several, and its share of the cores if Slurm did not bind it (SLURM_CPU_BIND=none: never).\n",
+          "and the driver say), with room for every tensor-parallel group. A task gets SAILOR_RANK, SAILOR_RANKS,\n"
+          "SAILOR_PIPELINE, SAILOR_STAGE, SAILOR_TENSOR_PARALLEL_INDEX and SAILOR_LOCAL_RANK, one GPU in\n"
+          "CUDA_VISIBLE_DEVICES if it sees several, and its share of the cores if Slurm did not bind it\n"
+          "(SLURM_CPU_BIND=none: never).\n",
       .one_per_rank = true};
-}
-
-std::string value_of(const Environment& environment, const std::string& name) {
-  const auto found = environment.find(name);
-  return found == environment.end() ? "" : found->second;
 }
 
 /// All tasks see the same problem: one tells it. The others wait for it: where a task that fails ends the step
 /// (--kill-on-bad-exit), the first to leave would take the message with it.
 [[noreturn]] void fail_silently(const Error& error) {
-  static volatile std::sig_atomic_t status;
-  status = exit_status(error.code);
-  std::signal(SIGTERM, [](int) { std::_Exit(status); });  // the step ends: with our status, not the signal's
+  const int status = exit_status(error.code);
+  keep_status_when_terminated(status);
   std::this_thread::sleep_for(std::chrono::seconds(3));
   std::exit(status);
 }
 
 /// What went wrong on this node is told by its first task; what all tasks see alike by the first of all.
 tl::unexpected<Error> fail_once(const Error& error, const Environment& environment, const char* teller) {
-  if (const std::string number = value_of(environment, teller); !number.empty() && number != "0") fail_silently(error);
+  const std::string number = slurm::lookup_in(environment)(teller).value_or("0");
+  if (!number.empty() && number != "0") fail_silently(error);
   return fail(error);
 }
 
 /// A message of a node names it.
 std::string on_node(const Environment& environment) {
-  const std::string node = value_of(environment, "SLURMD_NODENAME");
+  const std::string node = slurm::lookup_in(environment)("SLURMD_NODENAME").value_or("");
   return node.empty() ? node : "node " + node;
+}
+
+/// What the site file wants of every program; nothing without one. (Not --site: SAILOR_SITE may be meant for
+/// sailor-submit alone, and be a path from elsewhere; so may SAILOR_SOFTWARE.)
+Result<slurm::Variables> site_variables(const Options& options, const Environment& environment) {
+  if (!options.has("site-variables")) {
+    if (!options.typed("software")) return slurm::Variables();
+    return fail(ErrorCode::usage, "--software is of a site file, and none is named", "use --site-variables NAME");
+  }
+  const auto gpus = GpuCatalogue::load(gpus_file(options, environment));
+  if (!gpus) return fail(gpus.error());
+  const auto site = slurm::named_site(options.text("site-variables"), sites_folder(environment), *gpus);
+  if (!site) return fail(site.error());
+  const auto software = slurm::choose_environment(*site, options.text("software"));
+  if (!software) return fail(software.error());
+  return slurm::variables_of(*site, *software);
 }
 
 [[nodiscard]] tl::unexpected<Error> become(const std::vector<std::string>& command) {
@@ -81,6 +107,7 @@ std::string on_node(const Environment& environment) {
 }
 
 Result<void> run(const Options& options, const Environment& environment) {
+  keep_status_when_terminated(exit_status(ErrorCode::failure));  // another task may be faster in refusing
   const std::vector<std::string>& command = options.positional("COMMAND");
   if (!options.has("plan"))
     return fail_once(Error{ErrorCode::usage, "no plan is named", "use --plan FILE"}, environment, "SLURM_PROCID");
@@ -89,25 +116,27 @@ Result<void> run(const Options& options, const Environment& environment) {
   if (!plan) return fail_once(fail(plan.error(), on_node(environment)).value(), environment, "SLURM_LOCALID");
   if (auto good = check_plan(*plan); !good)
     return fail_once(fail(good.error(), path.string()).value(), environment, "SLURM_PROCID");
-  const slurm::Lookup lookup = [&](const std::string& name) -> std::optional<std::string> {
-    const auto found = environment.find(name);
-    return found == environment.end() ? std::nullopt : std::optional(found->second);
-  };
+  const auto of_site = site_variables(options, environment);
+  if (!of_site) return fail_once(fail(of_site.error(), on_node(environment)).value(), environment, "SLURM_LOCALID");
+  for (const auto& [name, value] : *of_site) ::setenv(name.c_str(), value.c_str(), 0);
+  const slurm::Lookup lookup = slurm::lookup_in(environment);
   // The plugin has done all this for this very task, and not for one whose environment came along.
-  const bool placed = value_of(environment, "SAILOR_PLAN_FINGERPRINT") == plan_fingerprint(*plan) &&
-                      !value_of(environment, "SAILOR_RANK").empty() &&
-                      value_of(environment, "SAILOR_STEP") == slurm::step_name(lookup);
+  const bool placed = lookup("SAILOR_PLAN_FINGERPRINT") == plan_fingerprint(*plan) &&
+                      !lookup("SAILOR_RANK").value_or("").empty() &&
+                      lookup("SAILOR_STEP").value_or("") == slurm::step_name(lookup);
   if (placed && !command.empty()) return become(command);
 
   auto step = slurm::read_step(lookup);
   if (!step) return fail_once(step.error(), environment, "SLURM_PROCID");
-  if (const auto configuration = slurm::configuration_file(lookup))
-    if (auto known = slurm::add_node_facts(*step, *configuration); !known)
-      spdlog::debug("GPU types of the nodes are not known: {}", known.error().message());
+  if (const auto known = slurm::add_node_facts(*step, lookup); !known)
+    spdlog::debug("GPU types of the nodes are not known: {}", known.error().message());
   const auto gpus = GpuCatalogue::load(gpus_file(options, environment));
   if (!gpus) return fail_once(fail(gpus.error(), on_node(environment)).value(), environment, "SLURM_LOCALID");
   const auto task = slurm::find_role(*plan, *step, &*gpus);
   if (!task) return fail_once(fail(task.error(), path.string()).value(), environment, "SLURM_PROCID");
+  if (task->on_gpu)
+    if (const auto good = slurm::check_models(slurm::device_models(options.text("devices")), task->gpu, *gpus); !good)
+      return fail_once(fail(good.error(), on_node(environment)).value(), environment, "SLURM_LOCALID");
   const auto variables = slurm::role_environment(*task, *plan, path, lookup);
   if (!variables) return fail_once(fail(variables.error(), on_node(environment)).value(), environment, "SLURM_LOCALID");
   if (command.empty()) {
@@ -116,9 +145,9 @@ Result<void> run(const Options& options, const Environment& environment) {
   }
   spdlog::debug("{}", slurm::describe(*task, *step));
   for (const auto& [name, value] : *variables) ::setenv(name.c_str(), value.c_str(), 1);
-  const std::vector<int> allowed = slurm::allowed_cores();
+  const std::vector<int> allowed = allowed_cores();
   if (const std::vector<int> own = slurm::cores_of_task(*task, allowed, lookup); own != allowed)
-    if (!slurm::bind_to_cores(own)) spdlog::warn("cannot keep {} to its cores", slurm::describe(*task, *step));
+    if (!bind_to_cores(own)) spdlog::warn("cannot keep {} to its cores", slurm::describe(*task, *step));
   return become(command);
 }
 

@@ -13,6 +13,7 @@
 #include "apps/submit/submit_options.hpp"
 #include "core/files.hpp"
 #include "core/log.hpp"
+#include "core/stop_status.hpp"
 #include "core/terminal.hpp"
 #include "slurm/jobs.hpp"
 
@@ -53,7 +54,7 @@ Result<void> write_plan(const fs::path& folder, const std::string& plan_text) {
 Result<void> write_job(const std::vector<Submission>& all, const std::string& script, const fs::path& path) {
   const slurm::SbatchRequest& request = all.front().request;
   for (std::size_t i = 0; i < all.size(); ++i)
-    SAILOR_CHECK(write_plan(all.size() == 1 ? request.run_directory : request.array_directories[i], all[i].plan_text));
+    SAILOR_CHECK(write_plan(all.size() == 1 ? request.run_directory : request.array[i].directory, all[i].plan_text));
   return write_file_atomically(path, script);
 }
 
@@ -67,6 +68,18 @@ std::optional<std::pair<std::int64_t, std::string>> last_iteration(const fs::pat
     if (line.starts_with(' ') && words >> iteration >> loss) last.emplace(iteration, loss);
   }
   return last;
+}
+
+/// What sailor-train's exit status says.
+std::string_view why(int exit_code) {
+  switch (exit_code) {
+    case stopped_with_checkpoint:
+      return ": stopped before its last iteration, with a checkpoint to go on from";
+    case stopped_without_checkpoint:
+      return ": stopped before its last iteration, without a checkpoint";
+    default:
+      return "";
+  }
 }
 
 Result<void> follow(const slurm::JobHandle& job, const std::string& name, std::int64_t iterations) {
@@ -85,7 +98,7 @@ Result<void> follow(const slurm::JobHandle& job, const std::string& name, std::i
   auto status = slurm::wait_for(job, tell, options);
   if (!status) return fail(status.error());
   if (status->phase == slurm::JobPhase::succeeded) return {};
-  std::string what = fmt::format("job {} ({}): {}", job.name(), name, status->describe());
+  std::string what = fmt::format("job {} ({}): {}{}", job.name(), name, status->describe(), why(status->exit_code));
   const auto lines = slurm::last_lines(status->log, 10);
   if (!lines.empty())
     what += fmt::format("; its log {} ends with:\n    {}", status->log.string(), fmt::join(lines, "\n    "));
@@ -96,7 +109,7 @@ Result<void> follow(const slurm::JobHandle& job, const std::string& name, std::i
 
 /// Of an array every task, one after the other; the first that failed is the error.
 Result<void> follow_all(slurm::JobHandle job, const slurm::SbatchRequest& request) {
-  const std::size_t tasks = request.array_directories.size();
+  const std::size_t tasks = request.array.size();
   if (tasks == 0) return follow(job, request.job_name, request.iterations);
   Result<void> done;
   for (std::size_t task = 0; task < tasks; ++task) {
@@ -131,6 +144,8 @@ Result<void> run(const Options& options, const Environment& environment) {
   if (options.flag("test-only")) {
     auto answer = slurm::test_submission(*script);
     if (!answer) return fail(answer.error());
+    if (first.kinds.size() > 1)
+      spdlog::info("Slurm says it of each component alone: together they may have to wait for each other");
     fmt::print("{}\n", *answer);
     return {};
   }

@@ -22,6 +22,7 @@
 #include "cluster/gpu_catalogue.hpp"
 #include "core/files.hpp"
 #include "core/log.hpp"
+#include "core/stop_status.hpp"
 #include "core/terminal.hpp"
 #include "profile/run_file.hpp"
 #include "runtime/cpu/cpu_device.hpp"
@@ -42,7 +43,6 @@ constexpr std::int64_t statistics_warm_up = 2;  // first iterations connect rank
 
 std::string command = "sailor-train";       // for provenance; set by main
 volatile std::sig_atomic_t stop_asked = 0;  // the signal that asked, or 0
-constexpr int status_to_go_on = 75;         // EX_TEMPFAIL: start again to go on from the checkpoint
 int end_status = 0;                         // of a run without errors; the same on all ranks
 
 CommandLine command_line() {
@@ -139,9 +139,9 @@ CommandLine command_line() {
       .notes =
           "SIGTERM and SIGUSR2 end training after the running iteration (Slurm: --signal=USR2@60): with --checkpoints\n"
           "a checkpoint is written and the exit status is 75: start the same command again, or requeue the job, to\n"
-          "go on. Without, it is 0 and what was learned is lost. Prints a line per iteration: its loss (mean "
-          "cross-entropy per "
-          "token, natural\nlogarithm), its time (slowest rank) and the tokens per second of all ranks together.",
+          "go on. Without, it is 6 and what was learned is lost. Otherwise 0 all iterations are done, 1 failure, 2 "
+          "wrong\nusage, with --rehearse 3 it does not fit. Prints a line per iteration: its loss (mean cross-entropy "
+          "per token,\nnatural logarithm), its time (slowest rank) and the tokens per second of all ranks together.",
       .one_per_rank = true};
   const auto place = std::find_if(line.options.begin(), line.options.end(),
                                   [](const Option& option) { return option.name == "log-every"; });
@@ -299,7 +299,7 @@ Result<void> train(const Options& options, const Environment& environment, Commu
   auto samples = runtime::Samples::open(options.text("data"), plan.job.sequence_length, model.vocabulary, seed);
   SAILOR_CHECK(agree(world, samples ? Result<void>() : fail(samples.error())));
 
-  const auto device = runtime::make_cpu_device(runtime::cpu::compute_threads());
+  const auto device = runtime::make_cpu_device(runtime::cpu::compute_threads(environment));
   RunFile run_file(options, plan, *device);
   if (elsewhere && run_file.is_wanted()) {
     if (speaks) spdlog::warn("no run file is written: these times are not those of the plan's GPUs");
@@ -350,8 +350,10 @@ Result<void> train(const Options& options, const Environment& environment, Commu
     }
     if (!diverged && !stopped && iteration + 1 < iterations) checkpoints.after(iteration);
     if (stopped && speaks)
-      spdlog::info("stopped after iteration {} on a signal ({} of {} iterations done)", iteration, iteration + 1,
-                   iterations);
+      spdlog::info(
+          "stopped after iteration {} on a signal ({} of {} iterations done){}", iteration, iteration + 1, iterations,
+          checkpoints.are_kept() || iteration + 1 == iterations ? ""
+                                                                : "; without --checkpoints what was learned is lost");
     if ((iteration + 1) % run_file_interval == 0 && iteration + 1 < iterations && !stopped && !diverged)
       if (const auto written = run_file.write(trainer); !written)  // training goes on; the last write counts
         spdlog::warn("{}", written.error().message());
@@ -365,7 +367,8 @@ Result<void> train(const Options& options, const Environment& environment, Commu
   SAILOR_CHECK(agree(world, run_file.write(trainer)));
   SAILOR_CHECK(agree(world, recording.finish(trainer)));
   if (speaks) print_summary(run_file.record());
-  if (stopped && checkpoints.are_kept() && iteration < iterations) end_status = status_to_go_on;
+  if (stopped && iteration < iterations)
+    end_status = checkpoints.are_kept() ? stopped_with_checkpoint : stopped_without_checkpoint;
   if (!diverged) return {};
   return agree(
       world, fail(ErrorCode::failure,

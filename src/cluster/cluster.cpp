@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <set>
 
+#include "cluster/fields.hpp"
 #include "core/files.hpp"
 #include "core/text.hpp"
 #include "core/toml_reader.hpp"
@@ -75,16 +76,6 @@ Reservation read_reservation(const TomlTable& row) {
   return reservation;
 }
 
-std::pair<std::string, UsdPerHour> read_price(const TomlTable& row, const GpuCatalogue& catalogue) {
-  std::string gpu = row.text("gpu");
-  const UsdPerHour usd(row.number("usd_per_hour", {.minimum = 0.0}));
-  if (gpu.empty()) return {gpu, usd};
-  auto type = catalogue.find(gpu);
-  if (type) return {type->name, usd};
-  row.reject("gpu", type.error().what, type.error().hint);
-  return {gpu, usd};
-}
-
 NodeGroup read_group(const TomlTable& row, const GpuCatalogue& catalogue) {
   NodeGroup group;
   group.nodes = row.texts_or("nodes", {});
@@ -95,11 +86,7 @@ NodeGroup read_group(const TomlTable& row, const GpuCatalogue& catalogue) {
     row.reject("count", fmt::format("'count' is {} but {} nodes are named", group.count, group.nodes.size()));
   if (std::set<std::string>(group.nodes.begin(), group.nodes.end()).size() != group.nodes.size())
     row.reject("nodes", "a node is named twice");
-  const std::string gpu = row.text("gpu");
-  if (auto type = catalogue.find(gpu))
-    group.gpu = type->name;
-  else if (!gpu.empty())
-    row.reject("gpu", type.error().what, type.error().hint);
+  group.gpu = read_gpu(row, catalogue);
   group.gpus_per_node = static_cast<int>(row.integer("gpus_per_node", {.minimum = 1, .maximum = 4096}));
   group.cpus_per_node =
       static_cast<int>(row.integer_or("cpus_per_node", group.gpus_per_node, {.minimum = 1, .maximum = 65536}));
@@ -118,14 +105,6 @@ NodeGroup read_group(const TomlTable& row, const GpuCatalogue& catalogue) {
   group.gpu_sockets = row.text_or("gpu_sockets", "");
   group.gpus_free = static_cast<int>(row.integer_or("gpus_free", 0, {.minimum = 0, .maximum = group.gpus_per_node}));
   return group;
-}
-
-Zone read_zone(const TomlTable& row, const GpuCatalogue& catalogue) {
-  Zone zone;
-  zone.name = row.text("name");
-  zone.region = row.text_or("region", zone.name);
-  for (const TomlTable& price : row.tables("prices")) zone.prices.push_back(read_price(price, catalogue));
-  return zone;
 }
 
 bool in_any(const NodeGroup& group, std::span<const std::string> partitions) {
@@ -224,29 +203,19 @@ Result<Cluster> parse_cluster(std::string_view text, std::string_view source_nam
     if (!zone_names.insert(cluster.zones.back().name).second)
       row.reject("name", fmt::format("zone '{}' is described twice", cluster.zones.back().name));
   }
-  auto known_zone = [&](const TomlTable& row, std::string_view key, const std::string& zone) {
-    if (!zone.empty() && !zone_names.contains(zone))
-      row.reject(key, fmt::format("zone '{}' is not described", zone),
-                 fmt::format("add a [[zones]] with this name; known: {}", fmt::join(zone_names, ", ")));
-  };
   for (const TomlTable& row : root.tables("links")) {
-    ZoneLink link{.from = row.text("from"),
-                  .to = row.text("to"),
-                  .bandwidth = {},
-                  .latency = Seconds(row.number_or("latency_s", 0.0, {.minimum = 0.0})),
-                  .egress_usd_per_byte = row.number_or("egress_usd_per_byte", 0.0, {.minimum = 0.0})};
-    if (row.has("bandwidth_bytes_per_s"))
-      link.bandwidth = BytesPerSecond(row.number("bandwidth_bytes_per_s", {.minimum = 1.0}));
-    else if (row.has("latency_s"))
+    ZoneLink link = read_link(row);
+    const bool has_bandwidth = row.has("bandwidth_bytes_per_s");
+    if (!has_bandwidth && row.has("latency_s"))
       row.reject("latency_s", "'latency_s' is there without bandwidth_bytes_per_s",
                  "add the bandwidth; without both, times are those of the profile");
-    else if (!row.has("egress_usd_per_byte"))
+    else if (!has_bandwidth && !row.has("egress_usd_per_byte"))
       row.reject(
           "from",
           fmt::format("the link {} - {} has neither bandwidth_bytes_per_s nor egress_usd_per_byte", link.from, link.to),
           "add one of them, or remove the link: times are then those of the profile");
-    known_zone(row, "from", link.from);
-    known_zone(row, "to", link.to);
+    require_zone(row, "from", link.from, zone_names);
+    require_zone(row, "to", link.to, zone_names);
     cluster.links.push_back(std::move(link));
   }
   for (const TomlTable& row : root.tables("prices")) cluster.prices.push_back(read_price(row, catalogue));
@@ -254,7 +223,7 @@ Result<Cluster> parse_cluster(std::string_view text, std::string_view source_nam
   std::set<std::string> node_names;
   for (const TomlTable& row : root.tables("nodes")) {
     NodeGroup group = read_group(row, catalogue);
-    known_zone(row, "zone", group.zone);
+    require_zone(row, "zone", group.zone, zone_names);
     for (const std::string& partition : group.partitions)
       if (!partition_names.contains(partition))
         row.reject("partitions", fmt::format("partition '{}' is not described", partition),

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <set>
 
 #include "core/files.hpp"
@@ -436,12 +437,16 @@ std::string describe(const Plan& plan) {
   const bool one_micro_batch = std::all_of(plan.pipelines.begin(), plan.pipelines.end(), [&](const Pipeline& pipeline) {
     return plan.micro_batch_of(pipeline) == plan.micro_batch_of(plan.pipelines.front());
   });
+  std::map<std::string_view, std::set<std::string_view>> zones;  // by GPU type
+  for (const Pipeline& pipeline : plan.pipelines)
+    for (const Stage& stage : pipeline.stages) zones[stage.gpu].insert(stage.zone);
   std::vector<std::string> parts;
   for (const Pipeline& pipeline : plan.pipelines) {
     std::vector<std::string> kinds;
     for (const Stage& stage : pipeline.stages) {
       std::string kind =
           stage.tensor_parallel > 1 ? fmt::format("{} x{}", stage.gpu, stage.tensor_parallel) : stage.gpu;
+      if (zones.at(stage.gpu).size() > 1 && !stage.zone.empty()) kind += " in " + stage.zone;
       if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) kinds.push_back(std::move(kind));
     }
     const std::string chunks = pipeline.chunks() > 1 ? fmt::format(" of {} chunks", pipeline.chunks()) : "";

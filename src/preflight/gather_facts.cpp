@@ -14,9 +14,9 @@
 #include <set>
 #include <system_error>
 
+#include "core/affinity.hpp"
 #include "core/text.hpp"
 #include "preflight/nvml.hpp"
-#include "slurm/task_role.hpp"
 
 namespace sailor::preflight {
 
@@ -81,7 +81,7 @@ fs::path folder_of_core(const fs::path& root, int core) {
 
 void add_processor(const fs::path& root, RankFacts& facts) {
   facts.cpu = processor_name(root);
-  facts.cores = slurm::allowed_cores();
+  facts.cores = allowed_cores();
   const std::vector<int> online = parse_core_list(line_of(root / "sys/devices/system/cpu/online"));
   facts.cores_online = static_cast<int>(online.empty() ? facts.cores.size() : online.size());
   const fs::path nodes = root / "sys/devices/system/node";
@@ -173,8 +173,15 @@ void add_network(const fs::path& root, RankFacts& facts) {
                              .is_up = line_of(folder / "state").find("ACTIVE") != std::string::npos,
                              .bits_per_s = 1e9 * std::strtod(line_of(folder / "rate").c_str(), nullptr)});
     }
-  for (const std::string& name : names_in(classes / "cxi"))
-    facts.ports.push_back({.name = name, .kind = "slingshot", .is_up = true});
+  for (const std::string& name : names_in(classes / "cxi")) {
+    // The card's network interface says whether its link is up.
+    const fs::path interfaces = classes / "cxi" / name / "device/net";
+    const std::vector<std::string> names = names_in(interfaces);
+    const bool is_up = names.empty() || std::any_of(names.begin(), names.end(), [&](const std::string& interface) {
+                         return line_of(interfaces / interface / "operstate") == "up";
+                       });
+    facts.ports.push_back({.name = name, .kind = "slingshot", .is_up = is_up});
+  }
   if (facts.ports.empty()) facts.unknown.push_back({"network-cards", "none of PCI, InfiniBand or Slingshot is there"});
 }
 
@@ -246,6 +253,9 @@ void add_gpus(const GatherSettings& settings, RankFacts& facts) {
         "{}{}", nvml.error().what, facts.has_driver ? ", only /proc/driver/nvidia" : " and no /proc/driver/nvidia");
     if (facts.has_driver || facts.visible_gpus) facts.unknown.push_back({"gpu-state", why});
   }
+  if (facts.by_nvml && std::none_of(facts.gpus.begin(), facts.gpus.end(),
+                                    [](const GpuFacts& gpu) { return gpu.power_limit_watts.has_value(); }))
+    facts.unknown.push_back({"power", "the driver does not tell the limits"});
   for (GpuFacts& gpu : facts.gpus)
     if (!gpu.bus_id.empty())
       gpu.cores = parse_core_list(line_of(root / "sys/bus/pci/devices" / gpu.bus_id / "local_cpulist"));

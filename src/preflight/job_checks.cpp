@@ -1,16 +1,14 @@
-// Checks of a job against what Slurm allows and the site knows: partitions, accounts, limits, time, reservations.
-#include <fmt/chrono.h>
+// Checks of a job against what Slurm allows and the site knows: partitions, accounts, limits, time.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
-#include <ctime>
-#include <set>
 
 #include "core/terminal.hpp"
 #include "core/text.hpp"
 #include "preflight/communicators.hpp"
+#include "preflight/job_check_parts.hpp"
 #include "preflight/preflight.hpp"
 #include "slurm/cluster_reader.hpp"
 #include "slurm/words.hpp"
@@ -22,7 +20,6 @@ namespace {
 constexpr double old_profile_days = 365.0;
 constexpr double least_time_to_spare = 0.1;   // share of the limit
 constexpr double bytes_of_checkpoint = 12.0;  // per parameter: weight and two moments in fp32
-constexpr std::int64_t year_s = 366LL * 24 * 3600;
 
 std::string list(const std::vector<std::string>& names) {
   return names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "));
@@ -32,45 +29,10 @@ bool contains(const std::vector<std::string>& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-/// "2026-11-25 08:00", local time.
-std::string clock_text(std::int64_t unix_s) {
-  const std::time_t time = unix_s;
-  std::tm local{};
-  if (::localtime_r(&time, &local) == nullptr) return std::to_string(unix_s);
-  return fmt::format("{:%Y-%m-%d %H:%M}", local);
-}
-
-std::string duration_text(std::int64_t seconds) {
-  return slurm::format_time_limit(Seconds(static_cast<double>(std::max<std::int64_t>(seconds, 1))));
-}
-
-/// Time that the job gets: what it asks for, else the shortest that its partitions give. Nothing: no limit.
-std::optional<Seconds> time_of(const Subject& subject) {
-  if (subject.job.time) return subject.job.time;
-  std::optional<Seconds> shortest;
-  for (const std::string& name : subject.job.partitions) {
-    const Partition* partition = subject.cluster.find_partition(name);
-    if (partition == nullptr) continue;
-    const std::optional<Seconds> given = partition->default_time ? partition->default_time : partition->time_limit;
-    if (given) shortest = std::min(shortest.value_or(*given), *given);
-  }
-  return shortest;
-}
-
-const slurm::Accounting* accounting_of(const Subject& subject) {
-  return subject.answers.accounting && *subject.answers.accounting ? &**subject.answers.accounting : nullptr;
-}
-
-std::string account_of(const Subject& subject) {
-  if (!subject.job.account.empty()) return subject.job.account;
-  const slurm::Accounting* accounting = accounting_of(subject);
-  return accounting == nullptr ? "" : accounting->default_account;
-}
-
-/// The QOS of the job: asked for, the association's, Slurm's.
+/// The QOS of the job; empty where accounts are not known, or Slurm would not know one either.
 std::string qos_of(const Subject& subject, const slurm::Association* association) {
   if (!subject.job.qos.empty()) return subject.job.qos;
-  return association == nullptr ? "" : association->default_qos;
+  return association == nullptr ? "" : association->qos_unless_named();
 }
 
 Result<std::vector<Need>> needs_of_all(const Subject& subject) {
@@ -122,42 +84,6 @@ bool may_use(const std::vector<std::string>& names, const std::vector<std::strin
   return std::any_of(own.begin(), own.end(), [&](const std::string& name) { return contains(names, name); });
 }
 
-/// Reservations that the job's nodes may be taken by while it would run.
-std::vector<const Reservation*> in_the_way(const Subject& subject) {
-  const std::int64_t now = subject.answers.now_unix_s;
-  const auto time = time_of(subject);
-  const std::int64_t end = now + (time ? static_cast<std::int64_t>(std::ceil(time->value())) : year_s);
-  std::set<std::string> nodes;
-  for (const NodeGroup& group : subject.cluster.usable(subject.job.partitions, Availability::all))
-    nodes.insert(group.nodes.begin(), group.nodes.end());
-  std::vector<const Reservation*> found;
-  for (const Reservation& reservation : subject.cluster.reservations) {
-    if (reservation.end_unix_s <= now || reservation.start_unix_s >= end) continue;
-    if (std::any_of(reservation.nodes.begin(), reservation.nodes.end(),
-                    [&](const std::string& node) { return nodes.contains(node); }))
-      found.push_back(&reservation);
-  }
-  std::sort(found.begin(), found.end(), [](const Reservation* a, const Reservation* b) {
-    return std::pair(a->start_unix_s, a->name) < std::pair(b->start_unix_s, b->name);
-  });
-  return found;
-}
-
-/// The cluster without the nodes of some reservations.
-Cluster without_nodes(const Cluster& cluster, const std::vector<const Reservation*>& reservations) {
-  std::set<std::string> taken;
-  for (const Reservation* reservation : reservations)
-    taken.insert(reservation->nodes.begin(), reservation->nodes.end());
-  Cluster left = cluster;
-  for (NodeGroup& group : left.groups) {
-    std::erase_if(group.nodes, [&](const std::string& node) { return taken.contains(node); });
-    group.switches.clear();
-    group.count = static_cast<int>(group.nodes.size());
-  }
-  std::erase_if(left.groups, [](const NodeGroup& group) { return group.count == 0; });
-  return left;
-}
-
 Check profile_check(const ProfileFacts& facts) {
   Check check{.name = "profile", .outcome = Outcome::ok, .what = {}, .remedy = {}};
   const std::string age =
@@ -178,6 +104,28 @@ Check profile_check(const ProfileFacts& facts) {
 }
 
 }  // namespace
+
+std::optional<Seconds> time_of(const Subject& subject) {
+  if (subject.job.time) return subject.job.time;
+  std::optional<Seconds> shortest;
+  for (const std::string& name : subject.job.partitions) {
+    const Partition* partition = subject.cluster.find_partition(name);
+    if (partition == nullptr) continue;
+    const std::optional<Seconds> given = partition->default_time ? partition->default_time : partition->time_limit;
+    if (given) shortest = std::min(shortest.value_or(*given), *given);
+  }
+  return shortest;
+}
+
+const slurm::Accounting* accounting_of(const Subject& subject) {
+  return subject.answers.accounting && *subject.answers.accounting ? &**subject.answers.accounting : nullptr;
+}
+
+std::string account_of(const Subject& subject) {
+  if (!subject.job.account.empty()) return subject.job.account;
+  const slurm::Accounting* accounting = accounting_of(subject);
+  return accounting == nullptr ? "" : accounting->default_account;
+}
 
 std::string access_problem(const Partition& partition, const Identity& identity, const std::string& account,
                            const std::string& qos) {
@@ -281,6 +229,11 @@ std::vector<Check> check_access(const Subject& subject) {
     add(subject.facts.enforces_qos ? Outcome::fail : Outcome::warn,
         fmt::format("account '{}' does not have QOS '{}' (it has: {})", account, qos, list(association->qos)),
         "use one of these with --qos NAME");
+  } else if (qos.empty()) {
+    add(subject.facts.enforces_qos ? Outcome::fail : Outcome::warn,
+        fmt::format("the job names no QOS, and account '{}' has no default one (it has: {})", account,
+                    list(association->qos)),
+        "use one of these with --qos NAME");
   } else if (!refused) {
     add(Outcome::ok,
         fmt::format("{} may use {} with account '{}'{}", accounting->user, fmt::join(subject.job.partitions, ", "),
@@ -341,7 +294,10 @@ std::vector<Check> check_limits(const Subject& subject) {
     if (association != nullptr) {
       const std::string whose = fmt::format("account '{}'", account);
       compare(checks, enforced, whose, association->per_job, amount, time);
-      compare(checks, enforced, whose + " for all its jobs", association->all_jobs, amount, std::nullopt);
+      compare(checks, enforced, whose + " for all your jobs", association->all_jobs, amount, std::nullopt);
+      for (const slurm::Account* above : accounting->chain(account))
+        compare(checks, enforced, fmt::format("account '{}' for all its jobs", above->name), above->all_jobs, amount,
+                std::nullopt);
     }
     std::vector<std::string> names;  // the job's QOS, and those of the partitions
     if (const std::string qos = qos_of(subject, association); !qos.empty()) names.push_back(qos);
@@ -357,15 +313,17 @@ std::vector<Check> check_limits(const Subject& subject) {
         compare(checks, enforced, whose + " for all jobs", qos->all_jobs, amount, std::nullopt);
       }
   }
+  const bool all_known = !subject.facts.accounting || accounting_of(subject) != nullptr;
   if (checks.empty())
-    checks.push_back(
-        {.name = "limits",
-         .outcome = Outcome::ok,
-         .what = fmt::format("{}, {}{}, within all limits", plural(static_cast<std::size_t>(amount.nodes), "node"),
-                             amount.gpus > 0 ? plural(static_cast<std::size_t>(amount.gpus), "GPU")
-                                             : plural(static_cast<std::size_t>(amount.cpus), "CPU"),
-                             time ? ", " + slurm::format_time_limit(*time) : ", no time limit"),
-         .remedy = {}});
+    checks.push_back({.name = "limits",
+                      .outcome = Outcome::ok,
+                      .what = fmt::format("{}, {}{}, {}", plural(static_cast<std::size_t>(amount.nodes), "node"),
+                                          amount.gpus > 0 ? plural(static_cast<std::size_t>(amount.gpus), "GPU")
+                                                          : plural(static_cast<std::size_t>(amount.cpus), "CPU"),
+                                          time ? ", " + slurm::format_time_limit(*time) : ", no time limit",
+                                          all_known ? "within all limits"
+                                                    : "within the partition's limits; those of accounts are not known"),
+                      .remedy = {}});
   return checks;
 }
 
@@ -424,71 +382,6 @@ std::vector<Check> check_time(const Subject& subject) {
     check.remedy = "start, end and checkpoints take time too: use a larger --time";
   }
   return {check};
-}
-
-std::vector<Check> check_reservations(const Subject& subject) {
-  const std::vector<const Reservation*> found = in_the_way(subject);
-  if (found.empty())
-    return {{.name = "reservations", .outcome = Outcome::ok, .what = "none while the job would run", .remedy = {}}};
-  const std::int64_t now = subject.answers.now_unix_s;
-  // Nodes outside of them may do.
-  const bool enough = subject.plan != nullptr && needs_of(*subject.plan, without_nodes(subject.cluster, found),
-                                                          subject.job.partitions, Availability::up)
-                                                     .has_value();
-  std::vector<Check> checks;
-  for (const Reservation* reservation : found) {
-    const bool began = reservation->start_unix_s <= now;
-    Check check{
-        .name = "reservations",
-        .outcome = enough ? Outcome::ok : Outcome::warn,
-        .what = fmt::format("{}'{}' takes {} {} {} to {}", reservation->maintenance ? "maintenance " : "",
-                            reservation->name, plural(reservation->nodes.size(), "node"), began ? "since" : "from",
-                            clock_text(reservation->start_unix_s), clock_text(reservation->end_unix_s)),
-        .remedy = {}};
-    if (enough)
-      check.what += "; the other nodes suffice";
-    else if (began)
-      check.remedy = "the job starts when it has ended, if not on other nodes";
-    else
-      check.remedy = fmt::format("a job with a --time below {} can start before it, a longer one only after its end",
-                                 duration_text(reservation->start_unix_s - now));
-    checks.push_back(std::move(check));
-  }
-  return checks;
-}
-
-std::vector<Check> check_start(const Subject& subject) {
-  if (subject.plan == nullptr) return {};
-  if (subject.answers.starts.empty())
-    return {{.name = "start", .outcome = Outcome::not_checked, .what = "Slurm was not asked", .remedy = {}}};
-  std::vector<Check> checks;
-  const bool several = subject.answers.starts.size() > 1;
-  for (const StartAnswer& answer : subject.answers.starts) {
-    Check check{.name = "start", .outcome = Outcome::ok, .what = {}, .remedy = {}};
-    const std::string part = several ? fmt::format("{} alone: ", answer.need.gpu) : "";
-    if (answer.start) {
-      const std::int64_t wait = answer.start->start_unix_s - subject.answers.now_unix_s;
-      check.what = fmt::format(
-          "{}{} on {}", part,
-          wait <= 60 ? "now" : fmt::format("in {}, at {}", duration_text(wait), clock_text(answer.start->start_unix_s)),
-          answer.start->nodes);
-    } else if (answer.start.error().code != ErrorCode::failure) {
-      check.outcome = Outcome::not_checked;
-      check.what = part + answer.start.error().what;
-    } else {
-      const auto reservations = in_the_way(subject);
-      check.outcome = reservations.empty() ? Outcome::fail : Outcome::warn;
-      check.what = part + answer.start.error().what;
-      check.remedy = reservations.empty()
-                         ? "correct what Slurm refuses; sailor-submit would be refused too"
-                         : fmt::format(
-                               "Slurm does not look past reservation '{}': the job may only have to wait for "
-                               "its end",
-                               reservations.front()->name);
-    }
-    checks.push_back(std::move(check));
-  }
-  return checks;
 }
 
 std::vector<Check> check_paths(const Subject& subject) {

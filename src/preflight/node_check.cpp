@@ -97,18 +97,21 @@ Verdict judge(const Allocation& allocation) {
   judge_cores(judge);
   judge_host(judge);
   judge_network_cards(judge);
+  judge_fabric(judge);
   judge_versions(judge);
   judge_variables(judge);
   judge_speed(judge);
+  judge_writing(judge);
   add_unknown(judge);
   return std::move(judge).verdict();
 }
 
 const std::vector<std::string>& check_names() {
   static const std::vector<std::string> names{
-      "plan",          "gpu-type", "gpu-sharing", "gpu-state", "gpu-memory",     "temperature", "throttling",    "ecc",
-      "xid",           "cores",    "numa",        "cpu-clock", "cpu-throttling", "memory",      "memory-errors", "load",
-      "network-cards", "space",    "versions",    "variables", "speed",          "links"};
+      "plan",           "gpu-type",   "gpu-sharing",   "gpu-state", "gpu-memory",    "mig",    "power",
+      "temperature",    "throttling", "ecc",           "xid",       "cores",         "numa",   "cpu-clock",
+      "cpu-throttling", "memory",     "memory-errors", "load",      "network-cards", "fabric", "space",
+      "versions",       "variables",  "speed",         "links",     "writing"};
   return names;
 }
 
@@ -321,47 +324,6 @@ void judge_host(Judge& judge) {
       else if (space.free < little_space)
         warn("space", fmt::format("{} free for the {} ({})", format_bytes(space.free), space.what, space.path));
     }
-  }
-}
-
-void judge_network_cards(Judge& judge) {
-  std::map<std::string, std::vector<const RankFacts*>> kinds;
-  for (const auto& ranks : judge.nodes())
-    kinds[kind_of(*ranks.front(), judge.allocation().gpus)].push_back(ranks.front());
-  const auto ports_up = [](const RankFacts& facts, const std::string& kind) {
-    std::vector<std::string> names;
-    for (const NetworkPort& port : facts.ports)
-      if (port.is_up && port.kind == kind) names.push_back(port.name);
-    return names;
-  };
-  for (const auto& [device, nodes] : kinds) {
-    for (const char* const kind : {"ethernet", "infiniband", "slingshot"}) {
-      std::vector<std::string> counts;
-      for (const RankFacts* facts : nodes) counts.push_back(std::to_string(ports_up(*facts, kind).size()));
-      const std::string usual = commonest(counts);
-      for (std::size_t i = 0; i < nodes.size(); ++i) {
-        const std::vector<std::string> names = ports_up(*nodes[i], kind);
-        if (std::stoul(counts[i]) < std::stoul(usual))
-          judge.node(nodes[i]->node,
-                     {.outcome = Outcome::fail,
-                      .check = "network-cards",
-                      .what = fmt::format("{} of {} {} ports are up{}", counts[i], usual, kind,
-                                          names.empty() ? "" : fmt::format(" ({})", fmt::join(names, ", ")))});
-      }
-    }
-    // A port that came up at a fraction of its speed.
-    std::map<std::string, std::vector<std::string>> speeds;
-    for (const RankFacts* facts : nodes)
-      for (const NetworkPort& port : facts->ports)
-        if (port.is_up && port.bits_per_s > 0.0) speeds[port.name].push_back(fmt::format("{:.0f}", port.bits_per_s));
-    for (const RankFacts* facts : nodes)
-      for (const NetworkPort& port : facts->ports)
-        if (port.is_up && port.bits_per_s > 0.0)
-          if (const double usual = std::stod(commonest(speeds[port.name])); port.bits_per_s < usual)
-            judge.node(facts->node, {.outcome = Outcome::fail,
-                                     .check = "network-cards",
-                                     .what = fmt::format("{} runs at {:g} Gbit/s, on the other nodes at {:g}",
-                                                         port.name, port.bits_per_s / 1e9, usual / 1e9)});
   }
 }
 

@@ -78,7 +78,8 @@ Verdict judge(const Allocation& allocation);
 /// Names of all checks, for --skip.
 const std::vector<std::string>& check_names();
 
-/// Links and ranks that are slow by the first measurement, for which a second one is due: it may have been chance.
+/// Links, ranks and folders that are slow by the first measurement, for which a second one is due: it may have been
+/// chance.
 bool looks_slow(const Allocation& allocation);
 
 /// The type in the catalogue of a device that calls itself so ("NVIDIA GH200 120GB") and has so much memory; null if

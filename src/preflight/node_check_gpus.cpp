@@ -102,13 +102,16 @@ void judge_presence(Judge& judge) {
   }
 }
 
+/// What a GPU is compared with: the site's limits, and what GPUs of its name have.
 struct Limits {
   std::optional<double> temperature_celsius;
   std::optional<double> used_share;
+  std::optional<double> usual_clock_hz{};
+  std::optional<double> usual_power_watts{};
 };
 
-std::vector<Finding> findings_of(const RankFacts& facts, const GpuFacts& gpu, const Limits& limits,
-                                 std::optional<double> usual_clock_hz) {
+std::vector<Finding> findings_of(const RankFacts& facts, const GpuFacts& gpu, const Limits& limits) {
+  constexpr double rounding = 1.0;  // W
   constexpr std::int64_t hardware_slowdown = 0x8;
   constexpr std::int64_t software_thermal = 0x20;
   constexpr std::int64_t hardware_thermal = 0x40;
@@ -127,10 +130,20 @@ std::vector<Finding> findings_of(const RankFacts& facts, const GpuFacts& gpu, co
     add(Outcome::fail, "throttling", "is slowed down by the hardware");
   if ((reasons & software_thermal) != 0)
     add(Outcome::warn, "throttling", "is throttled by the driver for its temperature");
-  if (gpu.highest_clock_hz && usual_clock_hz && *gpu.highest_clock_hz < *usual_clock_hz)
+  if (gpu.highest_clock_hz && limits.usual_clock_hz && *gpu.highest_clock_hz < *limits.usual_clock_hz)
     add(Outcome::warn, "throttling",
         fmt::format("reaches at most {:.0f} MHz, GPUs alike {:.0f} MHz", *gpu.highest_clock_hz / 1e6,
-                    *usual_clock_hz / 1e6));
+                    *limits.usual_clock_hz / 1e6));
+  if (gpu.power_limit_watts && limits.usual_power_watts &&
+      *gpu.power_limit_watts < *limits.usual_power_watts - rounding)
+    add(Outcome::warn, "power",
+        fmt::format("may draw {:.0f} W, GPUs alike {:.0f} W", *gpu.power_limit_watts, *limits.usual_power_watts));
+  if (gpu.mig.value_or(false))
+    add(facts.planned ? Outcome::fail : Outcome::warn, "mig", "is divided into instances (MIG)",
+        "the administrator undivides it (nvidia-smi -mig 0)");
+  if (gpu.mig && gpu.mig_pending && *gpu.mig != *gpu.mig_pending)
+    add(Outcome::warn, "mig",
+        fmt::format("is to be {} at the next reset (MIG)", *gpu.mig_pending ? "divided into instances" : "undivided"));
   if (limits.temperature_celsius && gpu.temperature_celsius && *gpu.temperature_celsius > *limits.temperature_celsius)
     add(Outcome::warn, "temperature",
         fmt::format("is {:.0f} degrees Celsius warm before any work, the site expects at most {:.0f}",
@@ -292,13 +305,55 @@ void judge_gpu_sharing(Judge& judge) {
                .remedy = "srun --gpus-per-node=N with as many as ranks"});
 }
 
+namespace {
+
+/// GPUs that may all draw less than they were made for: the site's will, perhaps.
+void judge_power_limits(Judge& judge, const std::map<std::string, std::vector<const GpuFacts*>>& by_name) {
+  for (const auto& [name, gpus] : by_name) {
+    const GpuFacts& first = *gpus.front();
+    if (!first.power_limit_watts || !first.default_power_limit_watts) continue;
+    const bool alike = std::all_of(gpus.begin(), gpus.end(), [&](const GpuFacts* gpu) {
+      return gpu->power_limit_watts == first.power_limit_watts;
+    });
+    if (alike && *first.power_limit_watts < *first.default_power_limit_watts)
+      judge.job({.outcome = Outcome::warn,
+                 .check = "power",
+                 .what = fmt::format("each {} may draw {:.0f} W of its usual {:.0f} W", name, *first.power_limit_watts,
+                                     *first.default_power_limit_watts)});
+  }
+}
+
+/// Ranks that are given an instance of a GPU (CUDA_VISIBLE_DEVICES=MIG-...).
+void judge_instances(Judge& judge) {
+  for (const auto& ranks : judge.nodes()) {
+    std::vector<int> with_instance;
+    bool planned = false;
+    for (const RankFacts* facts : ranks)
+      if (own_entry(*facts).starts_with("MIG-")) {
+        with_instance.push_back(facts->rank);
+        planned = planned || facts->planned;
+      }
+    if (!with_instance.empty())
+      judge.node(ranks.front()->node, {.outcome = planned ? Outcome::fail : Outcome::warn,
+                                       .check = "mig",
+                                       .what = fmt::format("{} {} a part of a GPU (MIG)", rank_words(with_instance),
+                                                           with_instance.size() == 1 ? "has" : "have")});
+  }
+}
+
+}  // namespace
+
 void judge_gpu_health(Judge& judge) {
   const slurm::CheckThresholds& thresholds = judge.allocation().site.check;
-  const Limits limits{thresholds.idle_temperature_celsius, thresholds.used_memory_share};
-  std::map<std::string, std::vector<std::string>> clocks;  // highest, by kind of device
+  std::map<std::string, std::vector<const GpuFacts*>> by_name;  // of the ranks' GPUs
   for (const RankFacts& facts : judge.ranks())
-    if (const auto own = own_gpu(facts); own && facts.gpus[*own].highest_clock_hz)
-      clocks[facts.gpus[*own].name].push_back(fmt::format("{:.0f}", *facts.gpus[*own].highest_clock_hz));
+    if (const auto own = own_gpu(facts)) by_name[facts.gpus[*own].name].push_back(&facts.gpus[*own]);
+  const auto usual = [&](const std::string& name, std::optional<double> GpuFacts::*value) -> std::optional<double> {
+    std::vector<std::string> values;
+    for (const GpuFacts* gpu : by_name[name])
+      if (gpu->*value) values.push_back(fmt::format("{:.0f}", *(gpu->*value)));
+    return values.empty() ? std::nullopt : std::optional(std::stod(commonest(values)));
+  };
   bool some = false;
   for (const auto& ranks : judge.nodes()) {
     std::vector<std::string> seen;
@@ -309,14 +364,19 @@ void judge_gpu_health(Judge& judge) {
       const GpuFacts& gpu = facts->gpus[*own];
       if (std::find(seen.begin(), seen.end(), gpu.uuid) != seen.end()) continue;  // two ranks share it
       seen.push_back(gpu.uuid);
-      const auto known = clocks.find(gpu.name);
-      const auto usual = known == clocks.end() ? std::nullopt : std::optional(std::stod(commonest(known->second)));
-      for (Finding& finding : findings_of(*facts, gpu, limits, usual)) judge.node(facts->node, std::move(finding));
+      const Limits limits{.temperature_celsius = thresholds.idle_temperature_celsius,
+                          .used_share = thresholds.used_memory_share,
+                          .usual_clock_hz = usual(gpu.name, &GpuFacts::highest_clock_hz),
+                          .usual_power_watts = usual(gpu.name, &GpuFacts::power_limit_watts)};
+      for (Finding& finding : findings_of(*facts, gpu, limits)) judge.node(facts->node, std::move(finding));
     }
   }
+  judge_instances(judge);
   if (!some) return;
-  if (!limits.temperature_celsius) judge.not_checked("temperature", "the site file gives no idle_temperature_celsius");
-  if (!limits.used_share) judge.not_checked("gpu-memory", "the site file gives no used_memory_share");
+  judge_power_limits(judge, by_name);
+  if (!thresholds.idle_temperature_celsius)
+    judge.not_checked("temperature", "the site file gives no idle_temperature_celsius");
+  if (!thresholds.used_memory_share) judge.not_checked("gpu-memory", "the site file gives no used_memory_share");
 }
 
 }  // namespace sailor::preflight

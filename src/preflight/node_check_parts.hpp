@@ -41,9 +41,11 @@ void judge_gpu_health(Judge& judge);
 void judge_cores(Judge& judge);
 void judge_host(Judge& judge);
 void judge_network_cards(Judge& judge);
+void judge_fabric(Judge& judge);
 void judge_versions(Judge& judge);
 void judge_variables(Judge& judge);
 void judge_speed(Judge& judge);
+void judge_writing(Judge& judge);
 
 /// Ranks are compared with those on devices of the same kind.
 std::string kind_of(const RankFacts& facts, const GpuCatalogue& gpus);

@@ -75,11 +75,14 @@ std::string measured(const Allocation& allocation) {
   const auto bandwidth = [](double rate) { return format_bandwidth(BytesPerSecond(rate)); };
   std::vector<double> products;
   std::vector<double> copies;
-  for (const RankFacts& facts : allocation.ranks)
+  std::vector<double> writing;
+  for (const RankFacts& facts : allocation.ranks) {
     if (facts.speed) {
       products.push_back(facts.speed->flop_per_s);
       copies.push_back(facts.speed->bytes_per_s);
     }
+    if (facts.writing && facts.writing->problem.empty()) writing.push_back(facts.writing->bytes_per_s);
+  }
   const std::string of_ranks = plural(products.size(), "rank");
   add_measured(table, "matrix products", of_ranks, products, flop_rate);
   add_measured(table, "copies in memory", of_ranks, copies, bandwidth);
@@ -95,6 +98,7 @@ std::string measured(const Allocation& allocation) {
     const std::string of(noun);
     add_measured(table, what, of.empty() ? of : plural(values.size(), of), values, bandwidth);
   }
+  add_measured(table, "files, stored (fsync)", plural(writing.size(), "node"), writing, bandwidth);
   return table.rows() == 0 ? "" : table.to_string() + "\n";
 }
 

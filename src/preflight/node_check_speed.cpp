@@ -241,6 +241,56 @@ class LinkJudge {
 
 }  // namespace
 
+void judge_writing(Judge& judge) {
+  // Servers that many share are not as even as processors.
+  constexpr double outlier = 0.5;
+  constexpr std::size_t fewest_nodes = 3;
+  std::vector<const RankFacts*> wrote;
+  std::map<std::string, std::vector<std::string>> problems;  // what -> nodes
+  std::vector<double> reached;
+  for (const RankFacts& facts : judge.ranks()) {
+    if (!facts.writing) continue;
+    wrote.push_back(&facts);
+    if (facts.writing->problem.empty())
+      reached.push_back(facts.writing->bytes_per_s);
+    else
+      problems[facts.writing->problem].push_back(facts.node);
+  }
+  const auto fail_or_warn = [&](const std::string& node, Outcome outcome, std::string what) {
+    judge.node(node, {.outcome = outcome, .check = "writing", .what = std::move(what)});
+  };
+  for (const auto& [what, nodes] : problems) {
+    if (nodes.size() == wrote.size())
+      judge.job({.outcome = Outcome::fail, .check = "writing", .what = what + " (on every node)"});
+    else
+      for (const std::string& node : nodes) fail_or_warn(node, Outcome::fail, what);
+  }
+  if (reached.empty()) return;
+  const double median = median_of(reached);
+  const auto& least = judge.allocation().site.check.write_per_node;
+  const bool all_below =
+      least && std::all_of(reached.begin(), reached.end(), [&](double rate) { return rate < least->value(); });
+  if (all_below)
+    judge.job({.outcome = Outcome::fail,
+               .check = "writing",
+               .what = fmt::format("nodes write to {} at {} (median), the site expects at least {} of each",
+                                   wrote.front()->writing->folder, byte_rate(median), format_bandwidth(*least)),
+               .remedy = "is it the fast file system of the site? others may be writing to it now"});
+  for (const RankFacts* facts : wrote) {
+    const WriteSpeed& writing = *facts->writing;
+    if (!writing.problem.empty()) continue;
+    if (least && !all_below && writing.bytes_per_s < least->value())
+      fail_or_warn(facts->node, Outcome::fail,
+                   fmt::format("writes to {} at {}, the site expects at least {}", writing.folder,
+                               byte_rate(writing.bytes_per_s), format_bandwidth(*least)));
+    else if (reached.size() >= fewest_nodes && writing.bytes_per_s < outlier * median)
+      fail_or_warn(facts->node, Outcome::warn,
+                   fmt::format("writes to {} at {}, {:.0f}% below the median of {} ({})", writing.folder,
+                               byte_rate(writing.bytes_per_s), 100.0 * (1.0 - writing.bytes_per_s / median),
+                               plural(reached.size(), "node"), byte_rate(median)));
+  }
+}
+
 void judge_speed(Judge& judge) {
   judge_ranks(judge);
   LinkJudge(judge).run();
@@ -254,6 +304,7 @@ std::string flop_rate(double flop_per_s) {
 bool looks_slow(const Allocation& allocation) {
   Judge judge(allocation);
   judge_speed(judge);
+  judge_writing(judge);
   return std::move(judge).verdict().outcome() != Outcome::ok;
 }
 

@@ -145,6 +145,17 @@ GpuFacts describe(const Library& nvml, Device device) {
   gpu.throttle_reasons =
       wide(number<unsigned long long, Device>(nvml, "nvmlDeviceGetCurrentClocksThrottleReasons", device));
   if (const auto mode = number<int, Device>(nvml, "nvmlDeviceGetComputeMode", device)) gpu.compute_mode = *mode;
+  std::array<unsigned int, 2> mig{};  // now, and after the next reset
+  if (nvml.call<Device, unsigned int*, unsigned int*>("nvmlDeviceGetMigMode", device, &mig[0], &mig[1])) {
+    gpu.mig = mig[0] != 0;
+    gpu.mig_pending = mig[1] != 0;
+  }
+  const auto watts = [&](const char* name) -> std::optional<double> {
+    const auto milliwatts = number<unsigned int, Device>(nvml, name, device);
+    return milliwatts ? std::optional(*milliwatts / 1e3) : std::nullopt;
+  };
+  gpu.power_limit_watts = watts("nvmlDeviceGetEnforcedPowerLimit");
+  gpu.default_power_limit_watts = watts("nvmlDeviceGetPowerManagementDefaultLimit");
   gpu.processes = count<Device>(nvml, "nvmlDeviceGetComputeRunningProcesses_v3", device);
   add_errors(nvml, device, gpu);
   return gpu;

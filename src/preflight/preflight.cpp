@@ -18,6 +18,7 @@ slurm::StartQuestion start_question(const Need& need, const Job& job, const slur
           .account = job.account,
           .qos = job.qos,
           .constraint = site.launch.constraint,
+          .reservation = job.reservation,
           .nodes = need.nodes,
           .tasks_per_node = need.most_ranks,
           .cpus_per_task = has_gpus ? need.cpus_per_device : 1,

@@ -42,6 +42,7 @@ struct Job {
   std::string checkpoints;              ///< folder; empty: not said
   std::string mpi;                      ///< srun --mpi
   double memory_margin = 0.0;           ///< share of each device's memory to leave free
+  std::string reservation{};            ///< that the job would run in; empty: none
 };
 
 /// Who submits it.

@@ -31,8 +31,12 @@ struct GpuFacts {
   std::optional<bool> repair_failed{};         ///< no spare row was left
   std::optional<std::int64_t> compute_mode{};  ///< 0 default, 1 and 3 exclusive, 2 prohibited
   std::optional<std::int64_t> processes{};     ///< that compute on it now
-  std::vector<int> cores{};                    ///< beside it; empty: the system does not say
-  std::vector<std::string> xids{};             ///< lines of the kernel log: "Xid (PCI:0000:01:00): 79, ..."
+  std::optional<bool> mig{};                   ///< divided into instances
+  std::optional<bool> mig_pending{};           ///< the same after the next reset
+  std::optional<double> power_limit_watts{};   ///< that holds now, whoever set it
+  std::optional<double> default_power_limit_watts{};
+  std::vector<int> cores{};         ///< beside it; empty: the system does not say
+  std::vector<std::string> xids{};  ///< lines of the kernel log: "Xid (PCI:0000:01:00): 79, ..."
 };
 
 /// A network card, or a port of one.
@@ -41,6 +45,12 @@ struct NetworkPort {
   std::string kind{};  ///< "ethernet", "infiniband", "slingshot"
   bool is_up = false;
   double bits_per_s = 0.0;  ///< 0: the system does not say
+};
+
+/// A network as libfabric can use it.
+struct FabricProvider {
+  std::string name{};                  ///< "cxi", "tcp;ofi_rxm"
+  std::vector<std::string> domains{};  ///< its cards: "cxi0", ...
 };
 
 struct Space {
@@ -87,6 +97,14 @@ struct RankSpeed {
   double core_share = 1.0;       ///< of the time, that it had a core; 1 on a GPU
 };
 
+/// How fast the rank's node wrote a file while all others wrote too.
+struct WriteSpeed {
+  std::string folder{};
+  Bytes amount{};
+  double bytes_per_s = 0.0;  ///< until it was stored (fsync); 0 after a problem
+  std::string problem{};     ///< empty: none
+};
+
 struct RankFacts {
   int rank = 0;
   int local_rank = 0;  ///< of the ranks of its node
@@ -118,12 +136,14 @@ struct RankFacts {
   std::vector<GpuFacts> gpus{};               ///< in the order of their numbers
 
   std::vector<NetworkPort> ports{};
+  std::optional<std::vector<FabricProvider>> providers{};  ///< one rank of a node asks
   std::vector<Space> spaces{};
   std::vector<Version> versions{};
   std::vector<Variable> variables{};  ///< that the site wants, and MPICH_GPU_SUPPORT_ENABLED
   std::optional<PlannedRank> planned{};
   std::string plan_problem{};  ///< why the plan gives it no place
   std::optional<RankSpeed> speed{};
+  std::optional<WriteSpeed> writing{};  ///< one rank of a node writes
   std::vector<Unknown> unknown{};
 };
 

@@ -34,6 +34,10 @@ void fields(Visit&& visit, Facts& gpu) {
   visit("repair_failed", gpu.repair_failed);
   visit("compute_mode", gpu.compute_mode);
   visit("processes", gpu.processes);
+  visit("mig", gpu.mig);
+  visit("mig_pending", gpu.mig_pending);
+  visit("power_limit_watts", gpu.power_limit_watts);
+  visit("default_power_limit_watts", gpu.default_power_limit_watts);
   visit("cores", gpu.cores);
   visit("xids", gpu.xids);
 }
@@ -45,6 +49,22 @@ void fields(Visit&& visit, Facts& port) {
   visit("kind", port.kind);
   visit("is_up", port.is_up);
   visit("bits_per_s", port.bits_per_s);
+}
+
+template <class Visit, class Facts>
+requires std::is_same_v<std::remove_const_t<Facts>, FabricProvider>
+void fields(Visit&& visit, Facts& provider) {
+  visit("name", provider.name);
+  visit("domains", provider.domains);
+}
+
+template <class Visit, class Facts>
+requires std::is_same_v<std::remove_const_t<Facts>, WriteSpeed>
+void fields(Visit&& visit, Facts& writing) {
+  visit("folder", writing.folder);
+  visit("amount_bytes", writing.amount);
+  visit("bytes_per_s", writing.bytes_per_s);
+  visit("problem", writing.problem);
 }
 
 template <class Visit, class Facts>
@@ -129,12 +149,14 @@ void fields(Visit&& visit, Facts& facts) {
   visit("by_nvml", facts.by_nvml);
   visit("gpus", facts.gpus);
   visit("ports", facts.ports);
+  visit("providers", facts.providers);
   visit("spaces", facts.spaces);
   visit("versions", facts.versions);
   visit("variables", facts.variables);
   visit("planned", facts.planned);
   visit("plan_problem", facts.plan_problem);
   visit("speed", facts.speed);
+  visit("writing", facts.writing);
   visit("unknown", facts.unknown);
 }
 

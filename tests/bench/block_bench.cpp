@@ -18,6 +18,11 @@ namespace {
 
 using namespace sailor;
 
+int threads() {
+  const char* const wanted = std::getenv("OMP_NUM_THREADS");
+  return runtime::cpu::compute_threads({{"OMP_NUM_THREADS", wanted == nullptr ? "" : wanted}});
+}
+
 const Model& model() {
   static const Model model = [] {
     Result<Model> found = find_model("opt-350m", SAILOR_SOURCE_DIR "/profiles/models");
@@ -32,7 +37,7 @@ const Model& model() {
 
 /// Sequences of a micro-batch; their length.
 void forward_and_backward(benchmark::State& state) {
-  const std::unique_ptr<runtime::Device> device = runtime::make_cpu_device(runtime::cpu::compute_threads());
+  const std::unique_ptr<runtime::Device> device = runtime::make_cpu_device(threads());
   runtime::StageLayers block(model(), LayerRange{1, 2}, *device);
   block.parameters().initialize(0);
   block.parameters().zero_gradients();

@@ -1,7 +1,8 @@
 // A libnvidia-ml.so.1 for machines without NVIDIA's driver: its GPUs are those of the file that FAKE_NVML names, a line
 // for each:
 //   NAME|UUID|BUS-ID|MEMORY-MIB|USED-MIB|CELSIUS|MHZ|HIGHEST-MHZ|THROTTLE-REASONS|UNCORRECTED-ERRORS|PENDING
-// A field that is "-" makes its function answer "not supported". Declared as NVIDIA's nvml.h does.
+//   |MIG|PENDING-MIG|MILLIWATTS|DEFAULT-MILLIWATTS
+// A field that is "-" or not there makes its function answer "not supported". Declared as NVIDIA's nvml.h does.
 #include <array>
 #include <cstdio>
 #include <cstdlib>
@@ -17,7 +18,24 @@ constexpr int success = 0;
 constexpr int not_supported = 3;
 constexpr int not_loaded = 9;
 
-enum Field { name, uuid, bus_id, memory, used, celsius, mhz, highest_mhz, reasons, errors, pending, fields };
+enum Field {
+  name,
+  uuid,
+  bus_id,
+  memory,
+  used,
+  celsius,
+  mhz,
+  highest_mhz,
+  reasons,
+  errors,
+  pending,
+  mig,
+  pending_mig,
+  milliwatts,
+  default_milliwatts,
+  fields
+};
 using Gpu = std::array<std::string, fields>;
 
 std::vector<Gpu>& gpus() {
@@ -29,7 +47,7 @@ const std::string& field(void* device, Field which) { return (*static_cast<Gpu*>
 
 template <class Number>
 int answer(void* device, Field which, Number* value) {
-  if (field(device, which) == "-") return not_supported;
+  if (field(device, which) == "-" || field(device, which).empty()) return not_supported;
   *value = static_cast<Number>(std::strtoull(field(device, which).c_str(), nullptr, 10));
   return success;
 }
@@ -99,6 +117,14 @@ int nvmlDeviceGetClockInfo(void* device, int, unsigned int* value) { return answ
 int nvmlDeviceGetMaxClockInfo(void* device, int, unsigned int* value) { return answer(device, highest_mhz, value); }
 int nvmlDeviceGetCurrentClocksThrottleReasons(void* device, unsigned long long* value) {
   return answer(device, reasons, value);
+}
+int nvmlDeviceGetMigMode(void* device, unsigned int* now, unsigned int* after_reset) {
+  const int status = answer(device, mig, now);
+  return status == success ? answer(device, pending_mig, after_reset) : status;
+}
+int nvmlDeviceGetEnforcedPowerLimit(void* device, unsigned int* value) { return answer(device, milliwatts, value); }
+int nvmlDeviceGetPowerManagementDefaultLimit(void* device, unsigned int* value) {
+  return answer(device, default_milliwatts, value);
 }
 int nvmlDeviceGetTotalEccErrors(void* device, int type, int, unsigned long long* value) {
   return type == 1 ? answer(device, errors, value) : not_supported;

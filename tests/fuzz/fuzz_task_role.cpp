@@ -36,10 +36,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   std::string line;
   while (std::getline(text, line) && !line.empty())
     variables[line.substr(0, line.find('='))] = line.substr(std::min(line.find('='), line.size() - 1) + 1);
-  const sailor::slurm::Lookup lookup = [&](const std::string& name) -> std::optional<std::string> {
-    const auto found = variables.find(name);
-    return found == variables.end() ? std::nullopt : std::optional(found->second);
-  };
+  const sailor::slurm::Lookup lookup = sailor::slurm::lookup_in(variables);
   auto step = sailor::slurm::read_step(lookup);
   if (!step || !gpus || step->nodes.size() > 1000) return 0;
   std::ofstream(conf) << text.rdbuf();

@@ -130,6 +130,12 @@ TEST_F(Programs, PlanHelpIsAsExpected) {
   EXPECT_TRUE(testing::matches_golden("plan_help.txt", outcome.output));
 }
 
+TEST_F(Programs, LaunchHelpIsAsExpected) {
+  const auto outcome = run("sailor-launch", {"--help"});
+  ASSERT_EQ(outcome.exit_status, 0) << outcome.errors;
+  EXPECT_TRUE(testing::matches_golden("launch_help.txt", outcome.output));
+}
+
 TEST_F(Programs, PlanShowsWhereEveryRankWouldGo) {
   const auto outcome = plan(
       {"--placement", "--top", "1", "--exclude", "n2", "--pin", "pipeline_parallel=1", "--pin", "data_parallel=2"});

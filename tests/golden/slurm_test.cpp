@@ -118,6 +118,24 @@ TEST(SbatchScript, ForAlpsClariden) {
   expect_sound(*script);
 }
 
+TEST(SbatchScript, ForAJobArray) {
+  SbatchRequest sweep = request(4);
+  sweep.nodes[0].partition = "normal";
+  sweep.nodes[0].cpus_per_rank = 72;
+  sweep.reservation = "course";
+  sweep.run_directory = "/scratch/anna/sweep";
+  sweep.plan_path = "plan.toml";
+  const Plan deep = plan_on("GH200-96", 2);
+  Plan wide = plan_on("GH200-96", 4);
+  for (Pipeline& pipeline : wide.pipelines) pipeline.stages = {{.layers = {0, 6}, .gpu = "GH200-96"}};
+  sweep.array = {{.directory = "/scratch/anna/sweep/deep", .plan = describe(deep)},
+                 {.directory = "/scratch/anna/sweep/wide", .plan = describe(wide)}};
+  const auto script = sbatch_script(deep, tiny(), sweep);
+  ASSERT_TRUE(script.has_value()) << script.error().message();
+  EXPECT_TRUE(matches_golden("array.sbatch", *script));
+  expect_sound(*script);
+}
+
 TEST(SbatchScript, ForAHeterogeneousJob) {
   SbatchRequest mixed = request(4);
   mixed.nodes[0].partition = "normal";

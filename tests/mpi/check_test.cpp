@@ -18,14 +18,14 @@ namespace {
 class NodeCheckOnRanks : public MpiTest {
  protected:
   /// The result as JSON of a rank on each of these nodes.
-  nlohmann::json check(const std::vector<std::string>& nodes) {
+  nlohmann::json check(const std::vector<std::string>& nodes, const std::string& options = "") {
     std::string line = SAILOR_MPIEXEC;
     if (runtime::MpiSession::version().starts_with("Open MPI")) line += " --oversubscribe";
     for (std::size_t rank = 0; rank < nodes.size(); ++rank)
       line += fmt::format(
           "{} -n 1 env SLURMD_NODENAME={} {}/sailor-check --format json --skip load,memory,space --message 65536 "
-          "--time-budget 0.5",
-          rank == 0 ? "" : " :", nodes[rank], SAILOR_BIN_DIR);
+          "--time-budget 0.5 {}",
+          rank == 0 ? "" : " :", nodes[rank], SAILOR_BIN_DIR, options);
     line += fmt::format(" >{} 2>{}", path("out"), path("err"));
     const int status = std::system(line.c_str());
     EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << read_text_file(path("err")).value_or("");
@@ -54,6 +54,23 @@ TEST_F(NodeCheckOnRanks, MeasuresTheRingOfNodesAndTheirSums) {
                                                                      {"all_reduce_all", 0, 5, 6}}));
   ASSERT_EQ(json.value("nodes", nlohmann::json::array()).size(), 5U);
   EXPECT_EQ(json.at("nodes")[0].at("ranks"), nlohmann::json({0, 3}));
+}
+
+TEST_F(NodeCheckOnRanks, OneRankOfEachNodeWritesAndNothingStays) {
+  const std::filesystem::path folder = path("scratch");
+  std::filesystem::create_directory(folder);
+  const nlohmann::json json =
+      check({"n1", "n1", "n2"}, fmt::format("--write-size 100000 --write-to {}", folder.string()));
+  const auto ranks = json.value("ranks", nlohmann::json::array());
+  ASSERT_EQ(ranks.size(), 3U);
+  EXPECT_TRUE(ranks[1].at("writing").is_null());
+  for (const std::size_t rank : {0U, 2U}) {
+    const nlohmann::json& writing = ranks[rank].at("writing");
+    EXPECT_EQ(writing.at("folder"), folder.string());
+    EXPECT_EQ(writing.at("amount_bytes"), 100000.0);
+    EXPECT_GT(writing.at("bytes_per_s").get<double>(), 0.0);
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(folder));
 }
 
 }  // namespace

@@ -287,8 +287,9 @@ TEST_F(Training, ASignalToOneRankEndsAllAfterTheIterationWithARunFile) {
   write_plan("test-gpt", 2, {{2, {0, 3, 6}}, {2, {0, 6}}});
   start(3, "--iterations 1000000");
   signal(1, SIGUSR2);
-  EXPECT_EQ(finish(), 0) << errors();
+  EXPECT_EQ(finish(), 6) << errors();
   EXPECT_NE(errors().find("stopped after iteration "), std::string::npos) << errors();
+  EXPECT_NE(errors().find("; without --checkpoints what was learned is lost"), std::string::npos) << errors();
   const auto run = load_run(folder_ / "run.h5");
   ASSERT_TRUE(run) << run.error().message();
   EXPECT_GE(run->iterations.size(), 3u);

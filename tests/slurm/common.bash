@@ -29,6 +29,18 @@ start_cluster() {
   "$testcluster" start "$work/c" --owner $$ "$@" || status=$?
   ((status == 0)) || exit "$status"
   eval "$("$testcluster" env "$work/c")"
+  find_mpi
+}
+
+# Sets $mpi to how srun starts ranks of the MPI that Sailor was built with: MPICH by pmi2, others by pmix; to nothing
+# where this Slurm cannot. sailor-submit's own default is pmix.
+find_mpi() {
+  mpi=pmix
+  if [[ $(ldd "$bin_dir/sailor-train" 2>/dev/null) == *libmpich* ]]; then
+    mpi=pmi2
+    export SAILOR_MPI=$mpi
+  fi
+  srun --mpi=list 2>&1 | grep -qE "^\s*$mpi\$" || mpi=
 }
 
 # check NAME FUNCTION: in a subshell, with what it printed if it fails.

@@ -115,13 +115,13 @@ run_example() {
   cp two_ranks.toml plan.toml
   rm -rf run-plan copy start exported
   cp -r store copy
-  bash -euc "$example"
+  bash -euc "${example//--mpi=pmix/--mpi=${mpi:-pmix}}"
 }
 for words in sailor-data 'sailor-data bytes' 'sailor-data bpe' sailor-checkpoint 'sailor-checkpoint list' \
   'sailor-checkpoint verify' 'sailor-checkpoint export' 'sailor-checkpoint import' 'sailor-profile layers' 'sailor-profile links' 'sailor-profile show' 'sailor-profile check' 'sailor-profile diff' 'sailor-profile estimate' \
   'sailor-profile list' 'sailor-profile merge' 'sailor-profile remove' 'sailor-profile export' \
   'sailor-profile import' sailor-plan \
-  sailor-simulate sailor-submit sailor-train sailor-check; do
+  sailor-simulate sailor-submit sailor-train sailor-check sailor-launch; do
   # shellcheck disable=SC2086  # a program and perhaps its command
   mapfile -t commands < <(examples $words)
   enough() { ((${#commands[@]} >= 1)); }

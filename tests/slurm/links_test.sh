@@ -7,12 +7,13 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.bash"
 PATH="$bin_dir:$PATH"
 command -v python3 >/dev/null || { echo "skipped: python3 is not installed"; exit 77; }
 start_cluster --nodes gh:2:-:0:2:1:2000 --partitions normal=ALL
+[[ -n $mpi ]] || { echo "skipped: this Slurm starts no MPI ranks"; exit 77; }
 export OMPI_MCA_rmaps_base_oversubscribe=1
 
 # Two ranks on each of gh1 and gh2; the first is one type in one zone, the second another in another.
 measure() {
   # shellcheck disable=SC2016  # expanded by the tasks
-  srun --mpi=pmix -N 2 --ntasks-per-node=2 bash -c '
+  srun --mpi="$mpi" -N 2 --ntasks-per-node=2 bash -c '
     case $SLURMD_NODENAME in gh1) export SAILOR_GPU=GH200-96 SAILOR_ZONE=east ;; *) export SAILOR_GPU=A100-40 SAILOR_ZONE=west ;; esac
     exec sailor-profile links --store store --max-message 16384 --samples 3 --warm-up 0' 2>messages
   expect_in "$(cat messages)" '18 curves x 3 sizes to 16.0 KiB'

@@ -78,7 +78,7 @@ falls() { # LOG: 8 losses, the last below the first
 
 tells_each_task_its_place() {
   local places
-  places=$(srun -p normal -N2 --ntasks-per-node=4 "$launch" --plan gaps.toml | sort -V) || return 1
+  places=$(srun -p normal -w gh1,gh2 -N2 --ntasks-per-node=4 "$launch" --plan gaps.toml | sort -V) || return 1
   diff <(echo "$places") - <<'PLACES'
 rank 0 of 8: pipeline 0, stage 0, tensor-parallel index 0, GH200-96 0 of gh1
 rank 1 of 8: pipeline 0, stage 0, tensor-parallel index 1, GH200-96 1 of gh1
@@ -93,22 +93,62 @@ PLACES
 gives_each_task_its_gpu() {
   local seen
   # shellcheck disable=SC2016  # of the task
-  seen=$(srun -p normal -N2 --ntasks-per-node=4 --gpus-per-node=4 "$launch" --plan gaps.toml -- \
+  seen=$(srun -p normal -w gh1,gh2 -N2 --ntasks-per-node=4 --gpus-per-node=4 "$launch" --plan gaps.toml -- \
     bash -c 'echo "$SAILOR_RANK $SLURMD_NODENAME $CUDA_VISIBLE_DEVICES"' | sort -n) || return 1
   [[ $seen == $'0 gh1 0\n1 gh1 1\n2 gh2 0\n3 gh2 1\n4 gh2 2\n5 gh2 3\n6 gh1 2\n7 gh1 3' ]] || { echo "$seen"; return 1; }
 }
 says_once_what_is_wrong() {
+  # Else the first node to fail ends the tasks of the other by a signal, and that is srun's exit status.
+  export SLURM_KILL_BAD_EXIT=0
   expect_failure 1 srun -p normal -N1 -n4 "$launch" --plan gaps.toml -- true
-  expect_in "$output" "gaps.toml: the plan has 8 ranks but the job step has 4 tasks; start it with srun --ntasks=8"
+  expect_in "$output" "gaps.toml: the plan has 8 ranks but the job step has 4 tasks; start it with srun --nodes=2 --ntasks-per-node=4, or make another plan"
   (($(grep -c 'the plan has' <<<"$output") == 1)) || { echo "$output"; return 1; }
   expect_failure 1 srun -p mixed -w a1,v1 -N2 --ntasks-per-node=4 "$launch" --plan gaps.toml -- true
   expect_in "$output" 'the plan needs GH200-96 on node a1, which has A100-40, and GH200-96 on node v1, which has V100-16; ask for'
-  expect_failure 1 srun -p normal -N2 -n8 --ntasks-per-node=4 "$launch" --plan missing.toml -- true
+  expect_failure 1 srun -p normal -w gh1,gh2 -N2 -n8 --ntasks-per-node=4 "$launch" --plan missing.toml -- true
   expect_in "$output" 'node gh1: ' 'node gh2: ' 'missing.toml'
   (($(grep -c 'missing.toml' <<<"$output") == 2)) || { echo "$output"; return 1; }
-  expect_failure 1 srun -p normal -n2 -N2 "$launch" --plan gaps.toml -- true
-  expect_failure 1 srun -p normal -N2 --ntasks-per-node=4 "$launch" --plan gaps.toml -- ./not-there
+  expect_failure 1 srun -p normal -w gh1,gh2 -n2 -N2 "$launch" --plan gaps.toml -- true
+  expect_failure 1 srun -p normal -w gh1,gh2 -N2 --ntasks-per-node=4 "$launch" --plan gaps.toml -- ./not-there
   expect_in "$output" "cannot start './not-there'"
+}
+sets_what_the_site_wants() {
+  cat >mine.toml <<'SITE'
+schema_version = 1
+name = "mine"
+[launch.variables]
+SAILOR_TEST_NETWORK = "fast"
+SAILOR_TEST_OWN = "the site's"
+[[environments]]
+name = "box"
+[environments.variables]
+SAILOR_TEST_BOX = "1"
+SITE
+  local seen
+  # shellcheck disable=SC2016  # of the task
+  local tell='echo "$SAILOR_TEST_NETWORK, $SAILOR_TEST_OWN, ${SAILOR_TEST_BOX-no box}"'
+  seen=$(SAILOR_TEST_OWN=mine srun -p normal -w gh1,gh2 -N2 --ntasks-per-node=4 "$launch" --plan gaps.toml --site-variables ./mine.toml -- \
+    bash -c "$tell" | sort -u) || return 1
+  [[ $seen == 'fast, mine, no box' ]] || { echo "$seen"; return 1; }
+  seen=$(srun -p normal -w gh1,gh2 -N2 --ntasks-per-node=4 "$launch" --plan gaps.toml --site-variables ./mine.toml --software box -- \
+    bash -c "$tell" | sort -u) || return 1
+  [[ $seen == "fast, the site's, 1" ]] || { echo "$seen"; return 1; }
+  expect_failure 1 srun -p normal -w gh1,gh2 -N2 --ntasks-per-node=4 "$launch" --plan gaps.toml --site-variables ./mine.toml --software bux -- true
+  expect_in "$output" "site mine has no environment 'bux' (known: box)" 'node gh1: ' 'node gh2: '
+  expect_failure 2 srun -p normal -N1 -n1 "$launch" --plan gaps.toml --software box -- true
+}
+asks_the_driver_which_gpus_there_are() {
+  # gh2 has been given other GPUs than gres.conf says.
+  mkdir -p driver/gh1/1 driver/gh2/1
+  printf 'Model: \t\t NVIDIA GH200 120GB\n' >driver/gh1/1/information
+  printf 'Model: \t\t NVIDIA A100-SXM4-40GB\n' >driver/gh2/1/information
+  # shellcheck disable=SC2016  # of the task
+  local step='exec "$0" --plan gaps.toml --devices "driver/$SLURMD_NODENAME" -- true'
+  expect_failure 1 srun -p normal -w gh1,gh2 -N2 --ntasks-per-node=4 bash -c "$step" "$launch"
+  expect_in "$output" 'node gh2: its driver reports NVIDIA A100-SXM4-40GB (A100-40), but the plan has GH200-96 here'
+  (($(grep -c 'its driver reports' <<<"$output") == 1)) || { echo "$output"; return 1; }
+  cp driver/gh1/1/information driver/gh2/1/information
+  srun -p normal -w gh1,gh2 -N2 --ntasks-per-node=4 bash -c "$step" "$launch"
 }
 trains_where_the_plan_wants_it() {
   local id
@@ -127,7 +167,7 @@ learns_what_one_rank_learns() {
   local id values others
   id=$(submit one.toml one --wait -p normal --devices-per-node 4) || return 1
   mapfile -t values < <(losses "one/slurm-$id.out")
-  mapfile -t others < <(losses mixed/slurm-*.out | tail -8)
+  mapfile -t others < <(losses "mixed/slurm-$(tail -n 1 id).out")
   for i in "${!values[@]}"; do
     awk -v a="${values[i]}" -v b="${others[i]}" 'BEGIN { d = a - b; if (d < 0) d = -d; exit !(d <= 2e-4 * a) }' ||
       { echo "iteration $i: ${values[i]} ${others[i]}"; return 1; }
@@ -163,6 +203,7 @@ trains_an_array_of_plans() {
   id=$("$bin_dir/sailor-submit" deep.toml wide.toml --run-directory sweep --data numbers --iterations 8 --wait -p normal \
     --memory-per-cpu 300 --train-option=--device=cpu --checkpoints kept) || { cat sweep/slurm-*; return 1; }
   diff deep.toml sweep/deep/plan.toml && diff wide.toml sweep/wide/plan.toml || return 1
+  expect_in "$(cat "sweep/slurm-${id}_1.out")" "# task 1: $work/sweep/wide/plan.toml"
   falls "sweep/slurm-${id}_0.out" && falls "sweep/slurm-${id}_1.out" || return 1
   [[ -s sweep/deep/kept/iteration-00000008/manifest.json && -s sweep/wide/kept/iteration-00000008/manifest.json ]]
   expect_failure 1 "$bin_dir/sailor-submit" deep.toml gaps.toml --data numbers --iterations 8 -p normal
@@ -185,7 +226,9 @@ goes_on_after_it_was_stopped() {
 check 'tells each task its place' tells_each_task_its_place
 check 'gives each task its GPU' gives_each_task_its_gpu
 check 'says once what is wrong' says_once_what_is_wrong
-if [[ $(srun --mpi=list 2>&1) == *pmix* ]]; then
+check 'sets what the site wants' sets_what_the_site_wants
+check 'asks the driver which GPUs there are' asks_the_driver_which_gpus_there_are
+if [[ -n $mpi ]]; then
   check 'trains where the plan wants it' trains_where_the_plan_wants_it
   check 'trains a heterogeneous job over two partitions' trains_a_heterogeneous_job
   check 'learns what one rank learns' learns_what_one_rank_learns

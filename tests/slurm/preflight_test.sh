@@ -54,7 +54,8 @@ finds_nothing_wrong_with_a_good_job() {
 asks_about_each_kind_of_node() {
   preflight 0 gpus mixed.toml --time 30
   expect_in "$output" 'nodes          2 nodes of 4 GH200-96: 4 idle' 'nodes          2 nodes of 4 A100-40: 2 idle' \
-    'start          GH200-96 alone: now on gh[' 'start          A100-40 alone: now on a[1-2]' 'gres           A100-40 is gpu:a100'
+    'start          GH200-96 alone: now on gh[' 'start          A100-40 alone: now on a[1-2]' 'gres           A100-40 is gpu:a100' \
+    'start          the whole job: not before the last of these, now; Slurm says it of each component alone'
 }
 writes_json() {
   preflight 5 small two.toml --format json
@@ -129,6 +130,50 @@ sees_reservations() {
   expect_in "$output" "warn         reservations   maintenance 'fix' takes 4 nodes from " '-> a job with a --time below 00:'
   scontrol delete reservationname=fix
 }
+# reserve NAME USERS START MINUTES NODES
+reserve() { scontrol create reservation "reservationname=$1" "users=$2" "starttime=$3" "duration=$4" "nodes=$5" >/dev/null; }
+checks_the_reservation_of_the_job() {
+  reserve ours "$(id -un)" now 40 'gh[1-2]' && reserve theirs nobody now 40 gh3 || return 1
+  preflight 0 normal two.toml --reservation ours --time 30
+  expect_in "$output" "ok           reservations   the job runs in 'ours', which has 2 nodes since " \
+    'nodes          2 nodes of 4 GH200-96: 2 idle' 'ok           start          now on gh[1-2]'
+  preflight 4 normal two.toml --reservation ours --time 50
+  expect_in "$output" "warn         reservations   the job runs in 'ours'" "before the job's 00:50:00 are over" '-> use a --time below 00:'
+  preflight 5 normal two.toml --reservation theirs --time 30
+  expect_in "$output" "fail         reservations   reservation 'theirs' takes no jobs of $(id -un) (users: nobody)" \
+    'start          slurmctld: will_run: Access denied to requested reservation'
+  preflight 5 normal two.toml --reservation our
+  expect_in "$output" "fail         reservations   reservation 'our' not found (known: ours, theirs)" "-> did you mean 'ours'?"
+  scontrol delete reservationname=ours
+  scontrol delete reservationname=theirs
+  reserve later "$(id -un)" now+20minutes 40 'gh[1-2]' || return 1
+  preflight 4 normal two.toml --reservation later --time 30
+  expect_in "$output" "ok           reservations   the job runs in 'later', which has 2 nodes from " 'warn         start ' \
+    "-> Slurm does not say before reservation 'later' has begun: the job waits until then"
+  scontrol delete reservationname=later
+}
+plan_in() { # STATUS PARTITION RESERVATION OPTION...
+  local status=$1 partition=$2 reservation=$3
+  shift 3
+  expect_failure "$status" "$bin_dir/sailor-plan" -p "$partition" --reservation "$reservation" --model tiny-gpt \
+    --global-batch 16 --sequence-length 64 --profile published --framework sailor "$@"
+}
+is_reserved() { [[ $(scontrol -o show node "$1") == *RESERVED* ]]; }
+plans_in_a_reservation() {
+  reserve ours "$(id -un)" now 40 'gh[3-4]' && reserve theirs nobody now 40 gh2 || return 1
+  eventually is_reserved gh3 # what planned without it leaves out
+  plan_in 0 normal ours --pin pipeline_parallel=2,data_parallel=2,tensor_parallel=2 --placement --save-cluster part.toml
+  expect_in "$output" 'gh3 ' 'gh4 '
+  [[ $output != *gh1* && $output != *gh2* && $(grep '^nodes = ' part.toml) != *gh1* ]] || { echo "$output"; return 1; }
+  plan_in 1 normal theirs
+  expect_in "$output" "reservation 'theirs' takes no jobs of $(id -un) (users: nobody); leave out --reservation"
+  plan_in 1 normal nope
+  expect_in "$output" "reservation 'nope' not found (known: ours, theirs); correct --reservation"
+  plan_in 1 cpu ours
+  expect_in "$output" "reservation 'ours' has no node in cpu; use the partition of its nodes: gpus, normal, small, staff"
+  scontrol delete reservationname=ours
+  scontrol delete reservationname=theirs
+}
 looks_for_the_data() {
   preflight 5 normal two.toml --data nope
   expect_in "$output" "fail         data           'nope.bin' does not exist"
@@ -195,6 +240,8 @@ check 'says who has no access' says_who_has_no_access
 check 'names drained nodes with their reasons' names_drained_nodes_with_their_reasons
 check 'tells when busy nodes will be free' tells_when_busy_nodes_will_be_free
 check 'sees reservations' sees_reservations
+check 'checks the reservation of the job' checks_the_reservation_of_the_job
+check 'plans in a reservation' plans_in_a_reservation
 check 'looks for the data' looks_for_the_data
 check 'names MPI types' names_mpi_types
 check 'plans and checks' plans_and_checks

@@ -215,6 +215,15 @@ gives_up_on_a_hanging_controller() {
   trap "kill -CONT $pid" EXIT
   silent_controller 'slurmctld of cluster testcluster at ' 'does not answer'
 }
+waits_for_a_slow_controller() {
+  local pid status=0
+  pid=$(pid_of slurmctld)
+  kill -STOP "$pid" || return 1
+  (sleep 3; kill -CONT "$pid") &
+  plan cpu >/dev/null || status=1
+  wait $!
+  return "$status"
+}
 # A listener whose queue of connections is full: the kernel drops what comes, as a firewall does.
 gives_up_on_an_address_that_drops_packets() {
   local listener port
@@ -269,6 +278,7 @@ check 'keeps two clusters apart' keeps_two_clusters_apart
 check 'tells the switches' tells_the_switches
 check 'gives up on an address that drops packets' gives_up_on_an_address_that_drops_packets
 check 'gives up on an address of nobody' gives_up_on_an_address_of_nobody
+check 'waits for a slow controller' waits_for_a_slow_controller
 check 'gives up on a hanging controller' gives_up_on_a_hanging_controller
 check 'gives up on a controller that is down' gives_up_on_a_controller_that_is_down
 finish

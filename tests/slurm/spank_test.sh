@@ -68,8 +68,9 @@ job_has_ended() { [[ -z $(squeue -h -j "$1" 2>/dev/null) ]]; }
 
 # ---- jobs that do not ask
 
-# What differs between any two jobs, plugin or not: their numbers, ports and process ids, and from Slurm 23.11 on times.
-differs='SLURM_(JOBID|JOB_ID|SRUN_COMM_PORT|STEP_LAUNCHER_PORT|TASK_PID|JOB_START_TIME|JOB_END_TIME)'
+# What differs between any two jobs, plugin or not: their numbers (two in 26.05), ports and process ids, and from Slurm
+# 23.11 on times.
+differs='SLURM_(JOBID|JOB_ID|SRUN_COMM_PORT|STEP_LAUNCHER_PORT|TASK_PID|JOB_START_TIME|JOB_END_TIME|JOB_SLUID)'
 describe_task='env | sort; grep Cpus_allowed: /proc/self/status; ulimit -a; ls -l /proc/self/fd | wc -l; echo to stderr >&2; exit 3'
 describe_jobs() { # FOLDER: environment, cores, output and exit status of a step, a batch script and an allocation
   mkdir "$1"
@@ -225,8 +226,8 @@ refuses_wrong_allocations() {
   local how
   for how in optional required; do
     use_plugin "$how"
-    refused "the plan has 8 ranks but the job step has 4 tasks" srun -w gh1 -N1 -n4 --gres=gpu:4 --sailor-plan=plan.toml echo started || return 1
-    refused "the plan has 1 rank but the job step has 2 tasks" srun -p gh -N2 -n2 --gres=gpu:4 --sailor-plan=one.toml echo started || return 1
+    refused "the plan has 8 ranks but the job step has 4 tasks; start it with srun --nodes=2 --ntasks-per-node=4" srun -w gh1 -N1 -n4 --gres=gpu:4 --sailor-plan=plan.toml echo started || return 1
+    refused "the plan has 1 rank but the job step has 2 tasks; start it with srun --nodes=1 --ntasks-per-node=1" srun -p gh -N2 -n2 --gres=gpu:4 --sailor-plan=one.toml echo started || return 1
     refused "the plan needs GH200-96 on node a1, which has A100-40" srun -p a100 -n1 --gres=gpu:1 --sailor-plan=one.toml echo started || return 1
     most_messages=8 refused "node gh1 has 8 tasks but 4 GPUs; start at most 4 on a node: --ntasks-per-node=4" \
       srun -w gh1 -N1 -n8 --gres=gpu:4 --sailor-plan=plan.toml echo started || return 1
@@ -298,7 +299,7 @@ works_as_the_administrators_page_says() {
 trains() { # RUN PLAN PARTITIONS: 8 iterations, in which the loss falls; every rank in its place
   local id log=()
   id=$(timeout 120 "$bin_dir/sailor-submit" "$2" --run-directory "$1" --data numbers --iterations 8 --memory-per-cpu 50 \
-    --mpi pmix --placer plugin --train-option=--device=cpu --wait -p "$3") || { cat "$1"/slurm-*; return 1; }
+    --mpi "$mpi" --placer plugin --train-option=--device=cpu --wait -p "$3") || { cat "$1"/slurm-*; return 1; }
   expect_in "$(cat "$1/job.sbatch")" '#SBATCH --sailor-plan='
   mapfile -t log < <(sed -n 's/^ *[0-9][0-9]*  *\([0-9.]*\) .*/\1/p' "$1/slurm-$id.out")
   if ((${#log[@]} != 8)) || ! awk -v a="${log[0]}" -v b="${log[7]}" 'BEGIN { exit !(b < a) }'; then
@@ -345,7 +346,7 @@ check 'refuses bad plans on the nodes' refuses_bad_plans_on_the_nodes
 if ((EUID == 0)); then check 'reads plans as the user' reads_plans_as_the_user; fi
 check 'tells who asks about bad arguments' tells_who_asks_about_bad_arguments
 check "works as the administrators' page says" works_as_the_administrators_page_says
-if [[ -x $bin_dir/sailor-submit && -x $bin_dir/sailor-train && $(srun --mpi=list 2>&1) == *pmix* ]]; then
+if [[ -x $bin_dir/sailor-submit && -x $bin_dir/sailor-train && -n $mpi ]]; then
   check 'trains where the plan wants it' trains_where_the_plan_wants_it
   check 'trains a heterogeneous job over two partitions' trains_a_heterogeneous_job
 fi

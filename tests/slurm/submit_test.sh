@@ -9,7 +9,7 @@ submit=$bin_dir/sailor-submit
 start_cluster --nodes cpu:2:-:0:4:1:4000,gh:2:gh200:4:288:4:854000 \
   --partitions 'cpu=cpu MaxTime=60;gpu=gh;one=gh MaxNodes=1;all=ALL' --mpi none
 
-# plan DEVICE PIPELINES [STAGE...]: each STAGE is FIRST:LAST, of tiny-gpt's 6 layers
+# plan DEVICE PIPELINES [STAGE...]: each STAGE is FIRST:LAST, of tiny-gpt's 6 layers; in zone $zone, if that is set
 plan() {
   local device=$1 pipelines=$2 stage
   shift 2
@@ -29,11 +29,14 @@ micro_batches = 2
 PLAN
   for stage in "$@"; do
     printf '[[pipelines.stages]]\nlayers = [%s, %s]\ngpu = "%s"\n' "${stage%:*}" "${stage#*:}" "$device"
+    [[ -z ${zone-} ]] || printf 'zone = "%s"\n' "$zone"
   done
 }
 plan cpu 4 0:3 3:6 >"$work/cpu.toml"     # 8 ranks: 2 nodes of 4 cores
 plan GH200-96 3 0:3 3:6 >"$work/gpu.toml" # 6 ranks: 4 GPUs, then 2
 plan cpu 1 0:3 3:6 >"$work/small.toml"   # 2 ranks
+zone=gpu plan GH200-96 3 0:3 3:6 >"$work/in-gpu.toml"
+zone=east plan GH200-96 3 0:3 3:6 >"$work/in-east.toml"
 touch "$work"/corpus.{bin,idx}
 
 cat >"$work/train" <<'STAND_IN'
@@ -102,6 +105,12 @@ tells_when_it_would_start() {
   "$submit" cpu.toml -p cpu --test-only --data nope --remote-data --iterations 1 || return 1
   [[ ! -e later ]] && nothing_submitted
 }
+says_how_slurm_judges_components() {
+  { plan cpu 1 0:6 | sed 's/global_batch = 2/global_batch = 4/'; plan GH200-96 1 0:6 | sed '0,/adamw/d'; } >mixed.toml
+  job mixed.toml later -p cpu,gpu --test-only >starts 2>said || { cat said; return 1; }
+  expect_in "$(cat starts)" 'to start at ' cpu1 gh1
+  expect_in "$(cat said)" 'Slurm says it of each component alone: together they may have to wait for each other'
+}
 fails_when_the_job_fails() {
   expect_failure 1 job small.toml failing --program ./fails --wait
   expect_in "$output" ': FAILED, exit code ' '(NonZeroExitCode); its log ' '/failing/slurm-' 'rank 1: layer 3 is missing' 'task 1: Exited with exit code 7'
@@ -132,6 +141,7 @@ refuses() { # MESSAGE PLAN OPTION...: without submitting anything or making the 
   expect_in "$output" "$message"
   [[ ! -e refused ]] && nothing_submitted
 }
+is_idle() { [[ $(scontrol -o show node "$1") == *' State=IDLE '* ]]; }
 refuses_what_cannot_run() {
   refuses "partition 'gqu' not found (known: all, cpu, gpu, one); did you mean 'gpu'? use --partition NAME" gpu.toml -p gqu || return 1
   refuses "partition 'gpu' has no usable node with cpu (it has: GH200-96)" cpu.toml -p gpu || return 1
@@ -140,6 +150,7 @@ refuses_what_cannot_run() {
   scontrol update nodename=gh2 state=drain reason=test
   refuses "the plan needs 2 nodes of 4 GH200-96 but partition 'gpu' has 1 usable" gpu.toml -p gpu || return 1
   scontrol update nodename=gh2 state=resume
+  eventually is_idle gh2 # at first it does not respond
 }
 asks_for_the_gpu_type_where_there_are_several() {
   local script
@@ -150,6 +161,126 @@ asks_for_the_gpu_type_where_there_are_several() {
 passes_on_what_sbatch_says() {
   expect_failure 1 job gpu.toml nope -p nope --devices-per-node 4
   expect_in "$output" "sbatch refused '$work/nope/job.sbatch': invalid partition specified: nope"
+}
+takes_the_zone_for_the_partition() {
+  expect_in "$(job in-gpu.toml zones --dry-run)" '--partition=gpu' '--nodes=2'
+  expect_in "$(job in-gpu.toml zones --dry-run --devices-per-node 4)" '--partition=gpu'
+  refuses "the plan has GH200-96 in partition 'gpu', which is not among cpu" in-gpu.toml -p cpu
+}
+refuses_a_zone_that_is_no_partition() {
+  local message="the plan has GH200-96 in 'east', which is neither a partition nor a zone of cluster testcluster (partitions: all, cpu, gpu, one); say which partition has these nodes with --partition NAME"
+  refuses "$message" in-east.toml || return 1
+  refuses "$message" in-east.toml --devices-per-node 4 || return 1
+  expect_in "$(job in-east.toml zones --dry-run -p gpu 2>said)" '--partition=gpu' || return 1
+  expect_in "$(cat said)" "zone 'east' of the plan is not known here: its GH200-96 are taken from partition gpu, as --partition says"
+}
+finds_zones_of_the_cluster() {
+  cat >zones.toml <<'CLUSTER'
+schema_version = 1
+name = "far"
+[[partitions]]
+name = "gpu"
+default = true
+[[zones]]
+name = "east"
+[[zones]]
+name = "west"
+[[nodes]]
+count = 2
+gpu = "GH200-96"
+gpus_per_node = 4
+memory_per_node_bytes = 8e11
+zone = "east"
+partitions = ["gpu"]
+[[nodes]]
+count = 1
+gpu = "GH200-96"
+gpus_per_node = 4
+memory_per_node_bytes = 8e11
+zone = "west"
+partitions = ["gpu"]
+CLUSTER
+  expect_in "$(job in-east.toml zones --dry-run --cluster zones.toml 2>said)" '--partition=gpu' '--nodes=2' || return 1
+  expect_in "$(cat said)" "partition 'gpu' has 1 node with GH200-96 outside of zone 'east' too, which Slurm does not know" || return 1
+  zone=west plan GH200-96 3 0:3 3:6 >in-west.toml
+  refuses "the plan needs 2 nodes of 4 GH200-96 but partition 'gpu' has 1 usable" in-west.toml --cluster zones.toml || return 1
+  zone=west plan A100-40 1 0:6 >a100.toml
+  refuses "partition 'gpu' has no usable node with A100-40 in 'west' (it has: GH200-96 in 'east', GH200-96 in 'west')" a100.toml --cluster zones.toml
+}
+describes_every_plan_of_an_array() {
+  local script
+  plan cpu 2 0:6 >flat.toml # 2 ranks, as small.toml
+  cat >>flat.toml <<'PREDICTION'
+[prediction]
+plan_fingerprint = "of another plan"
+iteration_time_s = 1.0
+pipeline_time_s = 1.0
+synchronization_time_s = 0.0
+update_time_s = 0.0
+peak_memory_bytes = 1e8
+cost_usd_per_iteration = 0.0
+PREDICTION
+  script=$(job small.toml sweep flat.toml --dry-run 2>said) || { cat said; return 1; }
+  expect_in "$script" $'# The plans, one for each task of the array:\n#   0 small: 1 pipeline of 2 stages on cpu, micro-batch 1\n#   1 flat: 2 pipelines of 1 stage on cpu, micro-batch 1\n'
+  expect_in "$(cat said)" 'flat.toml: edited after its prediction was made'
+  [[ $(cat said) != *small.toml* ]] || { cat said; return 1; }
+  refuses "gpu.toml: partition 'cpu' has no usable node with GH200-96 (it has: cpu)" small.toml gpu.toml
+}
+asks_for_memory_and_says_why() {
+  local script
+  script=$(job small.toml memory --dry-run --memory-per-cpu 50) || return 1
+  expect_in "$script" $'# As given on the command line of sailor-submit (--memory-per-cpu)\n#SBATCH --mem-per-cpu=50M\n'
+  cat >cpus.toml <<'CLUSTER'
+schema_version = 1
+name = "far"
+[[partitions]]
+name = "cpu"
+default = true
+[[nodes]]
+count = 2
+gpu = "cpu"
+gpus_per_node = 4
+cpus_per_node = 4
+memory_per_node_bytes = 16e9
+partitions = ["cpu"]
+CLUSTER
+  "$bin_dir/sailor-plan" --cluster cpus.toml --model tiny-gpt --global-batch 2 --sequence-length 64 --profile published \
+    --framework sailor -o predicted.toml >/dev/null 2>&1 || return 1
+  local asked # MiB: 1.2 times the peak, and 256 more
+  asked=$(awk '/^peak_memory_bytes/ { m = 1.2 * $3 / 1048576 + 256; print int(m) + (m > int(m)) }' predicted.toml)
+  script=$(job predicted.toml memory --dry-run --cluster cpus.toml) || return 1
+  expect_in "$script" $'# Enough for the predicted peak of a rank; the partition\'s default may be less\n#SBATCH --mem-per-cpu='"${asked}M" || return 1
+  ((asked > 1000)) || { echo "$asked is not more than the nodes have"; return 1; }
+  script=$(job predicted.toml memory --dry-run) || return 1 # these have 4000 MiB for 4 cores
+  expect_in "$script" $'# All that the nodes have: for the predicted peak of a rank and some to spare they have too little\n#SBATCH --mem-per-cpu=1000M\n'
+}
+refuses_a_newline_in_the_run_directory() {
+  expect_failure 1 job small.toml $'two\nlines'
+  expect_in "$output" "run directory '$work/two lines' holds a newline, a tab or another control character" 'choose another one with --run-directory DIR'
+}
+reserve() { scontrol create reservation "reservationname=$1" duration=30 "${@:2}" >/dev/null; }
+runs_in_a_reservation() {
+  local id
+  reserve ours users=root,"$(id -un)" starttime=now nodes=cpu2 || return 1
+  refuses "the plan needs 2 nodes of 4 cpu but partition 'cpu' has 1 usable" cpu.toml -p cpu --reservation ours || return 1
+  id=$(job small.toml reserved --program ./train -p cpu --reservation ours --wait --memory-per-cpu 50) || return 1
+  expect_in "$(cat "reserved/slurm-$id.out")" 'rank 0 on cpu2' 'rank 1 on cpu2'
+  refuses "reservation 'ours' has no node in gpu; use the partition of its nodes: all, cpu" gpu.toml -p gpu --reservation ours || return 1
+  scontrol delete reservationname=ours
+}
+refuses_reservations_that_it_cannot_use() {
+  refuses "reservation 'ours' not found (known: none)" small.toml -p cpu --reservation ours || return 1
+  reserve theirs users=nobody starttime=now nodes=cpu2 || return 1
+  refuses "reservation 'theirs' takes no jobs of $(id -un) (users: nobody); leave out --reservation, or ask the administrator" small.toml -p cpu --reservation theirs || return 1
+  refuses "reservation 'their' not found (known: theirs); did you mean 'theirs'?" small.toml -p cpu --reservation their || return 1
+  scontrol delete reservationname=theirs
+}
+refuses_options_of_sbatch_that_it_has_itself() {
+  expect_failure 2 job small.toml refused --sbatch-option=--reserv=ours
+  expect_in "$output" '--sbatch-option: sailor-submit itself sets --reservation; use its own --reservation'
+  expect_failure 2 job small.toml refused --sbatch-option=--partition=gpu
+  expect_failure 2 job small.toml refused --sbatch-option=--time=5
+  expect_in "$(job small.toml refused --dry-run --sbatch-option=--time-min=5)" '#SBATCH --time-min=5'
 }
 keeps_run_directories_apart() {
   job small.toml apart --program ./train --wait >/dev/null || return 1
@@ -181,11 +312,20 @@ trains_with_the_real_program() {
   expect_in "$(cat "real/slurm-$id.out")" '2 ranks, 2 x 64 tokens per iteration' $'\n          4 '
   [[ -s real/run-$id.h5 ]]
 }
+says_that_a_stopped_training_is_lost() {
+  "$submit" small.toml --run-directory stopped --data numbers --iterations 1000000 --memory-per-cpu 400 --wait >id 2>said &
+  local waiting=$!
+  eventually bash -c "grep -qs '^ *3 ' stopped/slurm-*.out"
+  scancel --signal=USR2 "$(cat id)"
+  wait "$waiting" && return 1
+  expect_in "$(cat said)" 'FAILED, exit code 6 (NonZeroExitCode): stopped before its last iteration, without a checkpoint'
+}
 
 check 'trains a CPU plan' trains_a_cpu_plan
 check 'fills GPU nodes in the order of the plan' fills_gpu_nodes_in_the_plans_order
 check 'asks Slurm about the nodes' asks_slurm_about_the_nodes
 check 'tells when the job would start' tells_when_it_would_start
+check 'says how Slurm judges the components of a job' says_how_slurm_judges_components
 check 'fails when the job fails' fails_when_the_job_fails
 check 'fails when the job is cancelled' fails_when_the_job_is_cancelled
 check 'writes a script that can be submitted again' runs_the_script_again
@@ -193,11 +333,21 @@ check 'passes options of sbatch on' passes_options_of_sbatch_on
 check 'asks for the GPU type where there are several' asks_for_the_gpu_type_where_there_are_several
 check 'refuses what cannot run' refuses_what_cannot_run
 check 'passes on what sbatch says' passes_on_what_sbatch_says
+check 'takes the zone for the partition' takes_the_zone_for_the_partition
+check 'refuses a zone that is no partition' refuses_a_zone_that_is_no_partition
+check 'finds zones of the cluster' finds_zones_of_the_cluster
+check 'describes every plan of an array' describes_every_plan_of_an_array
+check 'asks for memory and says why' asks_for_memory_and_says_why
+check 'refuses a newline in the run directory' refuses_a_newline_in_the_run_directory
+check 'runs in a reservation' runs_in_a_reservation
+check 'refuses reservations that it cannot use' refuses_reservations_that_it_cannot_use
+check 'refuses options of sbatch that it has itself' refuses_options_of_sbatch_that_it_has_itself
 check 'keeps run directories apart' keeps_run_directories_apart
 check 'says that sbatch is missing' says_that_sbatch_is_missing
 check 'writes a script to submit later' writes_a_script_to_submit_later
 check 'needs no Slurm for a dry run' needs_no_slurm_for_a_dry_run
-if [[ -x $bin_dir/sailor-train && -x $bin_dir/sailor-data && $(srun --mpi=list 2>&1) == *pmix* ]]; then
+if [[ -x $bin_dir/sailor-train && -x $bin_dir/sailor-data && -n $mpi ]]; then
   check 'trains with the real sailor-train' trains_with_the_real_program
+  check 'says that a stopped training is lost' says_that_a_stopped_training_is_lost
 fi
 finish

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Tests slurm/testcluster/testcluster with real daemons. Prints a line "ok - name" or
 # "not ok - name" per test and fails if one of them failed; exit 77: Slurm is not installed.
-# As root, the essential tests are run once more as an ordinary user ("as nobody").
+# As root, the essential tests are run once more as an ordinary user ("as daemon").
 #
 # shellcheck disable=SC2317,SC2016,SC2001  # tests are called by name; jobs expand their variables
 set -uo pipefail
@@ -107,7 +107,7 @@ keeps_accounts() {
         expect "status without slurmdbd" "$status" 77
         return
     fi
-    sleep 1000 &
+    sleep 1000 >/dev/null 2>&1 & # else `check` would wait for it
     owner=$!
     "$tc" start "$dir" --accounting --owner "$owner" "${two_nodes[@]}"
     [[ $("$tc" status "$dir") == *mariadbd*slurmdbd* ]]
@@ -162,7 +162,7 @@ runs_two_at_once() {
 
 owner_killed_leaves_nothing() {
     local dir=$work/owned owner
-    sleep 1000 &
+    sleep 1000 >/dev/null 2>&1 & # else `check` would wait for it
     owner=$!
     "$tc" start "$dir" "${two_nodes[@]}" --owner "$owner" --remove-on-exit
     (
@@ -329,13 +329,14 @@ fi
 check "namespaced nodes have names of their own" namespaced_nodes_have_names
 
 if ((EUID == 0)); then
-    # Once more, the essential part, as an ordinary user: of a copy, since root's checkout may be closed to others.
+    # Once more, the essential part, as an ordinary user: of a copy, since root's checkout may be closed to others. Not
+    # as nobody: for Slurm 26.05 that is no user.
     copy=$work/copy
     mkdir -p "$copy/tests/slurm" "$copy/slurm"
     cp -- "${BASH_SOURCE[0]}" "$copy/tests/slurm/test.sh"
     cp -r -- "${tc%/*}" "$copy/slurm/"
     chmod -R a+rX "$work"
-    (cd / && setpriv --reuid=65534 --regid=65534 --clear-groups env -u TMPDIR HOME=/ "$BASH" "$copy/tests/slurm/test.sh" essential) ||
+    (cd / && setpriv --reuid=daemon --regid=daemon --clear-groups env -u TMPDIR HOME=/ "$BASH" "$copy/tests/slurm/test.sh" essential) ||
         failed=$((failed + 1))
 fi
 ((failed == 0)) || echo "$failed of $count tests failed$suffix" >&2

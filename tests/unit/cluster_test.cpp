@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "cluster/cluster.hpp"
+#include "cluster/node_filter.hpp"
 #include "core/files.hpp"
 
 namespace sailor {
@@ -176,6 +177,19 @@ TEST(Cluster, NodesOfSeveralPartitionsCountOnce) {
   const Cluster cluster = busy_cluster();
   const std::vector<std::string> both{"normal", "whole"};
   EXPECT_EQ(names_of(cluster.usable(both, Availability::all)), "idle mixed taken broken");
+}
+
+TEST(Cluster, APartOfItHasTheNodesThatAreKept) {
+  Cluster cluster;
+  cluster.groups = {{.nodes = {"a1", "a2", "a3"}, .count = 3, .switches = {"s1", "s2", "s3"}},
+                    {.nodes = {"b1"}, .count = 1},
+                    {.nodes = {}, .count = 7}};  // hypothetical
+  const Cluster part = with_nodes(cluster, [](const std::string& node) { return node == "a1" || node == "a3"; });
+  ASSERT_EQ(part.groups.size(), 2U);
+  EXPECT_EQ(part.groups[0].nodes, (std::vector<std::string>{"a1", "a3"}));
+  EXPECT_EQ(part.groups[0].switches, (std::vector<std::string>{"s1", "s3"}));
+  EXPECT_EQ(part.groups[0].count, 2);
+  EXPECT_EQ(part.groups[1].count, 7);
 }
 
 TEST(Cluster, WhatSlurmKnowsReadsBackTheSame) {

@@ -7,6 +7,7 @@
 
 #include "core/error.hpp"
 #include "core/files.hpp"
+#include "core/parse.hpp"
 #include "core/statistics.hpp"
 #include "core/terminal.hpp"
 #include "core/text.hpp"
@@ -143,6 +144,18 @@ TEST(Statistics, QuantileInterpolates) {
   EXPECT_DOUBLE_EQ(quantile(values, 0.0), 1.0);
   EXPECT_DOUBLE_EQ(quantile(values, 1.0), 4.0);
   EXPECT_EQ(summarize(values).samples, 4);
+}
+
+TEST(Parse, CountsAreWholeNumbersWithNothingBeside) {
+  EXPECT_EQ(parse_count("0"), 0);
+  EXPECT_EQ(parse_count("4096"), 4096);
+  for (const char* wrong : {"", "-1", "+1", " 4", "4 ", "4x", "1e3", "99999999999"})
+    EXPECT_EQ(parse_count(wrong), std::nullopt) << wrong;
+}
+TEST(Parse, BlanksAtTheEndsGo) {
+  EXPECT_EQ(trimmed(" \ta b\r"), "a b");
+  EXPECT_EQ(trimmed(" \t"), "");
+  EXPECT_EQ(trimmed("\"ctl1\" ", " \""), "ctl1");
 }
 
 TEST(Text, ClosestNameIsSuggestedOnlyWhenClose) {

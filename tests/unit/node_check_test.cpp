@@ -4,14 +4,20 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <signal.h>  // NOLINT(modernize-deprecated-headers): kill is POSIX
 #include <stdlib.h>  // NOLINT(modernize-deprecated-headers): mkdtemp and setenv are POSIX
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "preflight/fabric.hpp"
 #include "preflight/gather_facts.hpp"
 #include "preflight/nvml.hpp"
+#include "preflight/write_test.hpp"
 
 namespace sailor::preflight {
 namespace {
@@ -52,7 +58,12 @@ std::vector<RankFacts> healthy(int nodes, int per_node) {
                             .temperature_celsius = 28.0,
                             .clock_hz = 1.98e9,
                             .highest_clock_hz = 1.98e9,
-                            .throttle_reasons = 1});
+                            .throttle_reasons = 1,
+                            .mig = false,
+                            .mig_pending = false,
+                            .power_limit_watts = 700.0,
+                            .default_power_limit_watts = 700.0});
+    if (facts.local_rank == 0) facts.providers = {{"cxi", {"cxi0", "cxi1"}}, {"tcp", {"hsn0"}}};
     facts.ports = {{.name = "hsn0", .kind = "ethernet", .is_up = true, .bits_per_s = 200e9},
                    {.name = "hsn1", .kind = "ethernet", .is_up = true, .bits_per_s = 200e9}};
     facts.spaces = {{.what = "temporary files", .path = "/tmp", .free = 100.0 * gib, .can_write = true}};
@@ -69,6 +80,7 @@ slurm::Site site() {
   made.check.slower_than_median = 0.14;
   made.check.idle_temperature_celsius = 30.0;
   made.check.used_memory_share = 0.2;
+  made.check.fabric_provider = "cxi";
   return made;
 }
 
@@ -175,6 +187,8 @@ TEST(NodeCheck, FactsTravelAsJsonUnchanged) {
   facts.bound_memory_nodes = {0, 3};
   facts.gpus[0].xids = {"Xid (PCI:0000:01:00): 79"};
   facts.gpus[0].repair_pending = false;
+  facts.providers = {{"cxi", {"cxi0"}}, {"udp", {}}};
+  facts.writing = {.folder = "/scratch", .amount = 1.0 * mib, .bytes_per_s = 2e8, .problem = {}};
   const std::string text = to_json_text(facts);
   const auto read = rank_facts_from_json(text);
   ASSERT_TRUE(read) << read.error().message();
@@ -182,6 +196,10 @@ TEST(NodeCheck, FactsTravelAsJsonUnchanged) {
   EXPECT_EQ(read->planned->memory, 80.0 * gib);
   EXPECT_EQ(read->bound_memory_nodes, (std::vector<int>{0, 3}));
   EXPECT_EQ(read->variables[0].value, std::nullopt);
+  ASSERT_EQ(read->providers.value().size(), 2U);
+  EXPECT_EQ(read->providers->front().domains, std::vector<std::string>{"cxi0"});
+  EXPECT_EQ(read->writing.value().amount, 1.0 * mib);
+  EXPECT_EQ(read->gpus[0].power_limit_watts, 700.0);
   EXPECT_FALSE(rank_facts_from_json("{}"));
   EXPECT_FALSE(rank_facts_from_json(text.substr(0, text.size() / 2)));
 }
@@ -356,6 +374,12 @@ INSTANTIATE_TEST_SUITE_P(
                               "throttling", "is throttled by the driver for its temperature"},
                       Illness{"capped", [](GpuFacts& gpu) { gpu.highest_clock_hz = 1.2e9; }, Outcome::warn,
                               "throttling", "reaches at most 1200 MHz, GPUs alike 1980 MHz"},
+                      Illness{"power", [](GpuFacts& gpu) { gpu.power_limit_watts = 450.0; }, Outcome::warn, "power",
+                              "may draw 450 W, GPUs alike 700 W"},
+                      Illness{"mig", [](GpuFacts& gpu) { gpu.mig = gpu.mig_pending = true; }, Outcome::fail, "mig",
+                              "is divided into instances (MIG)"},
+                      Illness{"mig_pending", [](GpuFacts& gpu) { gpu.mig_pending = true; }, Outcome::warn, "mig",
+                              "is to be divided into instances at the next reset (MIG)"},
                       Illness{"prohibited", [](GpuFacts& gpu) { gpu.compute_mode = 2; }, Outcome::fail, "gpu-state",
                               "computing is prohibited (compute mode)"},
                       Illness{"ecc",
@@ -377,6 +401,24 @@ INSTANTIATE_TEST_SUITE_P(
                               },
                               Outcome::warn, "xid", "2 errors in the kernel log, the last: Xid (PCI:0002:01:00): 79"}),
     [](const auto& test) { return std::string(test.param.name); });
+
+TEST(NodeCheckGpus, TellsOncePerTypeThatAllAreLimited) {
+  std::vector<RankFacts> ranks = healthy(2, 4);
+  for (RankFacts& facts : ranks)
+    for (GpuFacts& gpu : facts.gpus) gpu.power_limit_watts = 624.0;
+  const Finding finding = only_finding(judge(ranks).verdict);
+  EXPECT_TRUE(says(finding, Outcome::warn, "power", "each NVIDIA GH200 120GB may draw 624 W of its usual 700 W"));
+}
+
+TEST(NodeCheckGpus, FindsRanksThatHaveAnInstanceOnly) {
+  std::vector<RankFacts> ranks = healthy(2, 1);
+  ranks[1].visible_gpus = "MIG-3f6a1b5c-0000";
+  const Judged judged = judge(ranks);
+  EXPECT_TRUE(says(only_finding(judged.verdict), Outcome::fail, "mig", "rank 1 has a part of a GPU (MIG)"));
+  EXPECT_EQ(judged.verdict.exclude(), std::vector<std::string>{"gh2"});
+  for (RankFacts& facts : ranks) facts.planned.reset();  // who asked for it?
+  EXPECT_EQ(judge(ranks).verdict.outcome(), Outcome::warn);
+}
 
 TEST(NodeCheckGpus, FindsTooLittleMemoryForThePlan) {
   std::vector<RankFacts> ranks = healthy(1, 1);
@@ -466,40 +508,45 @@ TEST_P(HostComplaint, IsOfTheNode) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, HostComplaint,
-    ::testing::Values(Complaint{"load", [](RankFacts& facts) { facts.busy_cores = 11.5; }, Outcome::warn, "load",
-                                "other processes keep 11.5 of 288 cores busy"},
-                      Complaint{"clock",
-                                [](RankFacts& facts) {
-                                  facts.highest_clock_hz = 3.4e9;
-                                  facts.allowed_clock_hz = 2e9;
-                                },
-                                Outcome::warn, "cpu-clock", "cores are limited to 2.00 GHz of 3.40 GHz"},
-                      Complaint{"throttled", [](RankFacts& facts) { facts.throttles_while_measuring = 3; },
-                                Outcome::warn, "cpu-throttling",
-                                "cores were throttled for their temperature 3 times while the ranks worked"},
-                      Complaint{"edac", [](RankFacts& facts) { facts.uncorrected_memory_errors = 1; }, Outcome::fail,
-                                "memory-errors", "1 uncorrected error in host memory"},
-                      Complaint{"corrected", [](RankFacts& facts) { facts.corrected_memory_errors = 5000; },
-                                Outcome::warn, "memory-errors",
-                                "5000 errors were corrected in host memory since the node started"},
-                      Complaint{"dimm", [](RankFacts& facts) { facts.memory_total = 700.0 * gib; }, Outcome::warn,
-                                "memory", "has 700 GiB of memory, nodes alike have 800 GiB"},
-                      Complaint{"taken", [](RankFacts& facts) { facts.memory_available = 300.0 * gib; }, Outcome::warn,
-                                "memory", "only 300 GiB of 800 GiB of memory are free"},
-                      Complaint{"space", [](RankFacts& facts) { facts.spaces[0].free = 200.0 * mib; }, Outcome::warn,
-                                "space", "200 MiB free for the temporary files (/tmp)"},
-                      Complaint{"read_only", [](RankFacts& facts) { facts.spaces[0].can_write = false; }, Outcome::warn,
-                                "space", "cannot write to the temporary files (/tmp)"},
-                      Complaint{"port_down", [](RankFacts& facts) { facts.ports[1].is_up = false; }, Outcome::fail,
-                                "network-cards", "1 of 2 ethernet ports are up (hsn0)"},
-                      Complaint{"port_slow", [](RankFacts& facts) { facts.ports[1].bits_per_s = 25e9; }, Outcome::fail,
-                                "network-cards", "hsn1 runs at 25 Gbit/s, on the other nodes at 200"},
-                      Complaint{"driver", [](RankFacts& facts) { facts.versions[0].value = "550.2"; }, Outcome::warn,
-                                "versions", "driver is 550.2, elsewhere 570.1"},
-                      Complaint{"nccl", [](RankFacts& facts) { facts.versions[1].value = "2.20.3"; }, Outcome::fail,
-                                "versions", "NCCL is 2.20.3, elsewhere 2.30.7"},
-                      Complaint{"no_nccl", [](RankFacts& facts) { facts.versions.erase(facts.versions.begin() + 1); },
-                                Outcome::fail, "versions", "NCCL is none, elsewhere 2.30.7"}),
+    ::testing::Values(
+        Complaint{"load", [](RankFacts& facts) { facts.busy_cores = 11.5; }, Outcome::warn, "load",
+                  "other processes keep 11.5 of 288 cores busy"},
+        Complaint{"clock",
+                  [](RankFacts& facts) {
+                    facts.highest_clock_hz = 3.4e9;
+                    facts.allowed_clock_hz = 2e9;
+                  },
+                  Outcome::warn, "cpu-clock", "cores are limited to 2.00 GHz of 3.40 GHz"},
+        Complaint{"throttled", [](RankFacts& facts) { facts.throttles_while_measuring = 3; }, Outcome::warn,
+                  "cpu-throttling", "cores were throttled for their temperature 3 times while the ranks worked"},
+        Complaint{"edac", [](RankFacts& facts) { facts.uncorrected_memory_errors = 1; }, Outcome::fail, "memory-errors",
+                  "1 uncorrected error in host memory"},
+        Complaint{"corrected", [](RankFacts& facts) { facts.corrected_memory_errors = 5000; }, Outcome::warn,
+                  "memory-errors", "5000 errors were corrected in host memory since the node started"},
+        Complaint{"dimm", [](RankFacts& facts) { facts.memory_total = 700.0 * gib; }, Outcome::warn, "memory",
+                  "has 700 GiB of memory, nodes alike have 800 GiB"},
+        Complaint{"taken", [](RankFacts& facts) { facts.memory_available = 300.0 * gib; }, Outcome::warn, "memory",
+                  "only 300 GiB of 800 GiB of memory are free"},
+        Complaint{"space", [](RankFacts& facts) { facts.spaces[0].free = 200.0 * mib; }, Outcome::warn, "space",
+                  "200 MiB free for the temporary files (/tmp)"},
+        Complaint{"read_only", [](RankFacts& facts) { facts.spaces[0].can_write = false; }, Outcome::warn, "space",
+                  "cannot write to the temporary files (/tmp)"},
+        Complaint{"port_down", [](RankFacts& facts) { facts.ports[1].is_up = false; }, Outcome::fail, "network-cards",
+                  "1 of 2 ethernet ports are up (hsn0)"},
+        Complaint{"port_slow", [](RankFacts& facts) { facts.ports[1].bits_per_s = 25e9; }, Outcome::fail,
+                  "network-cards", "hsn1 runs at 25 Gbit/s, on the other nodes at 200"},
+        Complaint{"no_provider", [](RankFacts& facts) { facts.providers->erase(facts.providers->begin()); },
+                  Outcome::fail, "fabric", "libfabric has no provider cxi, which the site expects (it has: tcp)"},
+        Complaint{"card_lost", [](RankFacts& facts) { facts.providers->front().domains.pop_back(); }, Outcome::fail,
+                  "fabric", "libfabric finds 1 of 2 cards of cxi (cxi0)"},
+        Complaint{"other_providers", [](RankFacts& facts) { facts.providers->pop_back(); }, Outcome::warn, "fabric",
+                  "libfabric has the providers cxi, elsewhere cxi, tcp"},
+        Complaint{"driver", [](RankFacts& facts) { facts.versions[0].value = "550.2"; }, Outcome::warn, "versions",
+                  "driver is 550.2, elsewhere 570.1"},
+        Complaint{"nccl", [](RankFacts& facts) { facts.versions[1].value = "2.20.3"; }, Outcome::fail, "versions",
+                  "NCCL is 2.20.3, elsewhere 2.30.7"},
+        Complaint{"no_nccl", [](RankFacts& facts) { facts.versions.erase(facts.versions.begin() + 1); }, Outcome::fail,
+                  "versions", "NCCL is none, elsewhere 2.30.7"}),
     [](const auto& test) { return std::string(test.param.name); });
 
 TEST(NodeCheckHost, FindsTooLittleMemoryForRanksOnCores) {
@@ -519,6 +566,35 @@ TEST(NodeCheckHost, BlamesNobodyWithoutAMajority) {
   EXPECT_TRUE(says(only_finding(judged.verdict), Outcome::fail, "versions",
                    "NCCL is not the same everywhere: 2.20.3 on gh2, 2.30.7 on gh1"));
   EXPECT_TRUE(judged.verdict.exclude().empty());
+}
+
+TEST(NodeCheckHost, BlamesNoNodeForAProviderThatNoneHas) {
+  std::vector<RankFacts> ranks = healthy(3, 2);
+  for (RankFacts& facts : ranks)
+    if (facts.providers) facts.providers->front().name = "verbs;ofi_rxm";
+  const Finding finding = only_finding(judge(ranks).verdict);
+  EXPECT_TRUE(says(finding, Outcome::warn, "fabric",
+                   "libfabric has no provider cxi, which the site expects, on any node (it has: verbs;ofi_rxm, tcp)"));
+  // A provider above another counts for it.
+  slurm::Site verbs = site();
+  verbs.check.fabric_provider = "verbs";
+  EXPECT_EQ(judge(ranks, {}, verbs).verdict.outcome(), Outcome::ok);
+  verbs.check.fabric_provider = "";
+  EXPECT_EQ(judge(ranks, {}, verbs).verdict.outcome(), Outcome::ok);
+  // One of two: which is right?
+  ranks = healthy(2, 1);
+  ranks[0].providers->pop_back();
+  EXPECT_TRUE(says(only_finding(judge(ranks).verdict), Outcome::warn, "fabric",
+                   "libfabric has not the same providers everywhere: cxi on gh1; cxi, tcp on gh2"));
+}
+
+TEST(NodeCheckHost, ComparesNoProvidersWhereNobodyKnowsThem) {
+  std::vector<RankFacts> ranks = healthy(2, 2);
+  for (RankFacts& facts : ranks) facts.providers.reset();
+  ranks[0].unknown = ranks[2].unknown = {{"fabric", "fi_info is not in PATH"}};
+  const Judged judged = judge(ranks);
+  EXPECT_EQ(judged.verdict.outcome(), Outcome::ok);
+  EXPECT_NE(judged.table.find("not checked: fabric: fi_info is not in PATH\n"), std::string::npos) << judged.table;
 }
 
 TEST(NodeCheckHost, KernelsMayDifferBetweenKindsOfNodes) {
@@ -684,6 +760,55 @@ TEST(NodeCheckSpeed, DoesNotCompareLinksOfRanksThatShareCores) {
 
 // ---- What is read from the system
 
+/// Each node has written at one of these rates, in MB/s; 0: could not.
+std::vector<RankFacts> writers(const std::vector<double>& rates) {
+  std::vector<RankFacts> ranks = healthy(static_cast<int>(rates.size()), 2);
+  for (std::size_t node = 0; node < rates.size(); ++node) {
+    WriteSpeed speed{.folder = "/scratch/run", .amount = 64.0 * mib, .bytes_per_s = 1e6 * rates[node]};
+    if (rates[node] == 0.0) speed.problem = "cannot write to '/scratch/run': Read-only file system";
+    ranks[2 * node].writing = speed;
+  }
+  return ranks;
+}
+
+TEST(NodeCheckWriting, NamesNodesFarBelowTheMedian) {
+  const Judged good = judge(writers({500, 400, 300, 251}));  // the median is 350
+  EXPECT_EQ(good.verdict.outcome(), Outcome::ok);
+  EXPECT_NE(good.table.find("files, stored (fsync)  4 nodes"), std::string::npos) << good.table;
+  const std::vector<RankFacts> ranks = writers({500, 400, 300, 150});
+  const Judged slow = judge(ranks);
+  EXPECT_TRUE(says(only_finding(slow.verdict), Outcome::warn, "writing",
+                   "writes to /scratch/run at 150 MB/s, 57% below the median of 4 nodes (350 MB/s)"));
+  EXPECT_EQ(slow.verdict.nodes[3].outcome(), Outcome::warn);
+  EXPECT_EQ(judge(writers({500, 50})).verdict.outcome(), Outcome::ok);  // which of the two is unusual?
+  EXPECT_TRUE(looks_slow({.ranks = ranks, .speed = {}, .site = site(), .gpus = catalogue()}));
+}
+
+TEST(NodeCheckWriting, NamesNodesThatCannotWrite) {
+  const Judged judged = judge(writers({500, 0, 300}));
+  EXPECT_TRUE(says(only_finding(judged.verdict), Outcome::fail, "writing",
+                   "cannot write to '/scratch/run': Read-only file system"));
+  EXPECT_EQ(judged.verdict.exclude(), std::vector<std::string>{"gh2"});
+  const Judged none = judge(writers({0, 0, 0}));
+  EXPECT_TRUE(says(only_finding(none.verdict), Outcome::fail, "writing", "Read-only file system (on every node)"));
+  EXPECT_TRUE(none.verdict.exclude().empty());
+}
+
+TEST(NodeCheckWriting, ComparesWithTheSite) {
+  slurm::Site with = site();
+  with.check.write_per_node = BytesPerSecond(200e6);
+  EXPECT_EQ(judge(writers({500, 201}), {}, with).verdict.outcome(), Outcome::ok);
+  const Judged one = judge(writers({500, 199}), {}, with);
+  EXPECT_TRUE(says(only_finding(one.verdict), Outcome::fail, "writing",
+                   "writes to /scratch/run at 199 MB/s, the site expects at least 200 MB/s"));
+  EXPECT_EQ(one.verdict.exclude(), std::vector<std::string>{"gh2"});
+  const Judged all = judge(writers({100, 120}), {}, with);
+  EXPECT_TRUE(says(only_finding(all.verdict), Outcome::fail, "writing",
+                   "nodes write to /scratch/run at 110 MB/s (median), the site expects at least 200 MB/s of each"));
+  EXPECT_TRUE(all.verdict.exclude().empty());
+  EXPECT_EQ(judge(writers({100, 120}), {}, with, {"writing"}).verdict.outcome(), Outcome::ok);
+}
+
 class SystemFolder : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -717,6 +842,9 @@ TEST_F(SystemFolder, IsReadAsLinuxWritesIt) {
   write("sys/class/net/lo/operstate", "unknown\n");
   write("sys/class/infiniband/mlx5_0/ports/1/state", "4: ACTIVE\n");
   write("sys/class/infiniband/mlx5_0/ports/1/rate", "400 Gb/sec (4X NDR)\n");
+  write("sys/class/cxi/cxi0/device/net/hsn0/operstate", "up\n");
+  write("sys/class/cxi/cxi1/device/net/hsn1/operstate", "down\n");
+  write("sys/class/cxi/cxi2/device/numa_node", "2\n");
   write("sys/kernel/mm/transparent_hugepage/enabled", "always madvise [never]\n");
   const RankFacts facts = gather_facts({.environment = {{"CUDA_VISIBLE_DEVICES", "2"},
                                                         {"MPICH_GPU_SUPPORT_ENABLED", "1"},
@@ -735,12 +863,16 @@ TEST_F(SystemFolder, IsReadAsLinuxWritesIt) {
   EXPECT_EQ(facts.corrected_memory_errors, 12);
   EXPECT_EQ(facts.uncorrected_memory_errors, 1);
   EXPECT_EQ(facts.visible_gpus, "2");
-  ASSERT_EQ(facts.ports.size(), 2U);  // lo is no card
+  ASSERT_EQ(facts.ports.size(), 5U);  // lo is no card
   EXPECT_EQ(facts.ports[0].name, "hsn0");
   EXPECT_TRUE(facts.ports[0].is_up);
   EXPECT_EQ(facts.ports[0].bits_per_s, 200e9);
   EXPECT_EQ(facts.ports[1].name, "mlx5_0/1");
   EXPECT_EQ(facts.ports[1].bits_per_s, 400e9);
+  EXPECT_EQ(facts.ports[2].kind, "slingshot");
+  EXPECT_TRUE(facts.ports[2].is_up);
+  EXPECT_FALSE(facts.ports[3].is_up);
+  EXPECT_TRUE(facts.ports[4].is_up);  // nobody says otherwise
   EXPECT_EQ(facts.spaces.at(0).path, root_.string());
   EXPECT_TRUE(facts.spaces.at(0).can_write);
   ASSERT_EQ(facts.variables.size(), 3U);
@@ -778,7 +910,7 @@ TEST(CoreLists, AreReadAndWritten) {
 #ifdef FAKE_NVML_LIBRARY
 TEST_F(SystemFolder, NvidiasLibraryIsAsked) {
   write("gpus",
-        "NVIDIA GH200 120GB|GPU-1|00000009:01:00.0|97871|400|27|1980|1980|1|0|0\n"
+        "NVIDIA GH200 120GB|GPU-1|00000009:01:00.0|97871|400|27|1980|1980|1|0|0|0|1|624000|700000\n"
         "Tesla V100-SXM2-16GB|GPU-2|00000000:AF:00.0|16160|0|40|135|1530|64|5|-\n");
   ::setenv("FAKE_NVML", (root_ / "gpus").c_str(), 1);
   const auto nvml = ask_nvml(FAKE_NVML_LIBRARY);
@@ -798,7 +930,13 @@ TEST_F(SystemFolder, NvidiasLibraryIsAsked) {
   EXPECT_EQ(first.remapped_rows, 3);
   EXPECT_EQ(first.repair_pending, false);
   EXPECT_EQ(first.compute_mode, std::nullopt);  // the function is not there
+  EXPECT_EQ(first.mig, false);
+  EXPECT_EQ(first.mig_pending, true);
+  EXPECT_EQ(first.power_limit_watts, 624.0);
+  EXPECT_EQ(first.default_power_limit_watts, 700.0);
   const GpuFacts& second = nvml->gpus[1];
+  EXPECT_EQ(second.mig, std::nullopt);  // it knows no instances
+  EXPECT_EQ(second.power_limit_watts, std::nullopt);
   EXPECT_EQ(second.bus_id, "0000:af:00.0");
   EXPECT_EQ(second.throttle_reasons, 0x40);
   EXPECT_EQ(second.uncorrected_errors, 5);
@@ -810,6 +948,83 @@ TEST_F(SystemFolder, NvidiasLibraryIsAsked) {
   EXPECT_NE(no_driver.error().what.find("Driver Not Loaded"), std::string::npos);
 }
 #endif
+
+TEST(FiInfo, IsReadDefensively) {
+  const auto providers = parse_fi_info(
+      "provider: tcp\n    fabric: 10.0.0.0/8\n    domain: hsn0\n    version: 121.0\n    type: FI_EP_MSG\n"
+      "provider: cxi\r\n    fabric: cxi\n    domain: cxi1\n"
+      "provider: cxi\n    fabric: cxi\n    domain: cxi0\n    protocol: FI_PROTO_CXI\n"
+      "provider: cxi\n    domain: cxi0\n"
+      "provider: \n    domain: nobody's\n"
+      "provider: two words\n    domain: nobody's\n"
+      "a warning: of libfabric\ndomain\n:\n");
+  ASSERT_EQ(providers.size(), 2U);
+  EXPECT_EQ(providers[0].name, "cxi");
+  EXPECT_EQ(providers[0].domains, (std::vector<std::string>{"cxi0", "cxi1"}));
+  EXPECT_EQ(providers[1].name, "tcp");
+  EXPECT_EQ(providers[1].domains, std::vector<std::string>{"hsn0"});
+  EXPECT_TRUE(parse_fi_info("").empty());
+  EXPECT_TRUE(parse_fi_info("fi_getinfo: -61 (No data available)\n").empty());
+  EXPECT_TRUE(parse_fi_info("domain: of no provider\nprovider: " + std::string(100000, 'x')).empty());
+  std::string many;
+  for (int i = 0; i < 5000; ++i) many += fmt::format("provider: p{}\ndomain: d\n", i);
+  EXPECT_EQ(parse_fi_info(many).size(), 256U);
+}
+
+TEST_F(SystemFolder, FiInfoIsAskedWhereItIs) {
+  const auto program = [&](const std::string& text) {
+    write("fi_info", "#!/bin/sh\n" + text);
+    fs::permissions(root_ / "fi_info", fs::perms::owner_all);
+    const auto providers = ask_fabric(Seconds(5.0), (root_ / "fi_info").string());
+    return providers ? providers->front().name : providers.error().what.substr(providers.error().what.rfind('/') + 1);
+  };
+  EXPECT_EQ(program("echo 'provider: psm3'"), "psm3");
+  EXPECT_EQ(program("echo 'fi_getinfo: -61' >&2; exit 61"), "fi_info: exit status 61");
+  EXPECT_EQ(program("exit 0"), "fi_info names no provider");
+  const auto missing = ask_fabric(Seconds(5.0), "fi_info-that-is-not-there");
+  ASSERT_FALSE(missing);
+  EXPECT_EQ(missing.error().what, "fi_info-that-is-not-there is not in PATH");
+}
+
+TEST_F(SystemFolder, AFileThatIsWrittenLeavesNothing) {
+  for (const bool with_name : {false, true}) {
+    const auto time = write_and_sync(root_, 5.0 * mib, with_name);
+    ASSERT_TRUE(time) << time.error().message();
+    EXPECT_GT(time->value(), 0.0);
+    EXPECT_TRUE(fs::is_empty(root_));
+    // Also when it is killed while it writes.
+    std::array<int, 2> ready{};
+    ASSERT_EQ(::pipe(ready.data()), 0);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      (void)!::write(ready[1], "x", 1);
+      while (write_and_sync(root_, 256.0 * mib, with_name)) continue;
+      ::_exit(1);
+    }
+    char byte = 0;
+    EXPECT_EQ(::read(ready[0], &byte, 1), 1);
+    ::usleep(50'000);
+    ::kill(child, SIGKILL);
+    int status = 0;
+    EXPECT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFSIGNALED(status));
+    EXPECT_TRUE(fs::is_empty(root_));
+    ::close(ready[0]);
+    ::close(ready[1]);
+  }
+}
+
+TEST_F(SystemFolder, SaysWhyItCannotBeWrittenTo) {
+  const auto missing = write_and_sync(root_ / "not-there", 1.0 * mib);
+  ASSERT_FALSE(missing);
+  EXPECT_EQ(missing.error().what,
+            fmt::format("cannot write to '{}': No such file or directory", (root_ / "not-there").string()));
+  const auto too_much = write_and_sync(root_, Bytes(1e18));
+  ASSERT_FALSE(too_much);
+  EXPECT_NE(too_much.error().what.find("too little for a test with"), std::string::npos) << too_much.error().what;
+  write("file", "");
+  EXPECT_FALSE(write_and_sync(root_ / "file", 1.0 * mib));
+}
 
 TEST(Libraries, ThatAreNotThereAreNoError) {
   EXPECT_FALSE(ask_nvml("libno-such-library.so"));

@@ -86,6 +86,21 @@ TEST(Plan, GeneralPipelinesReadAndCount) {
             "2 pipelines of 2 stages on GH200-96 x2, A100-40 + 1 pipeline of 1 stage on GH200-96, micro-batch 2");
 }
 
+TEST(Plan, PipelinesThatDifferOnlyInTheirZoneAreDescribedApart) {
+  Plan plan = parsed();
+  plan.pipelines.resize(1);
+  plan.pipelines[0].count = 1;
+  plan.pipelines[0].stages.resize(1);
+  plan.pipelines[0].stages[0].zone = "east";
+  plan.pipelines.push_back(plan.pipelines[0]);
+  EXPECT_EQ(describe(plan),
+            "1 pipeline of 1 stage on GH200-96 x2 + 1 pipeline of 1 stage on GH200-96 x2, micro-batch 2");
+  plan.pipelines[1].stages[0].zone = "west";
+  EXPECT_EQ(
+      describe(plan),
+      "1 pipeline of 1 stage on GH200-96 x2 in east + 1 pipeline of 1 stage on GH200-96 x2 in west, micro-batch 2");
+}
+
 TEST(Plan, RanksAreNumberedPipelineByPipelineStageByStage) {
   const auto roles = rank_roles(parsed());
   ASSERT_EQ(roles.size(), 7U);

@@ -8,6 +8,7 @@
 #include "preflight/communicators.hpp"
 #include "preflight/preflight.hpp"
 #include "preflight/system.hpp"
+#include "slurm/words.hpp"
 
 namespace sailor::preflight {
 namespace {
@@ -349,6 +350,60 @@ TEST_F(Preflight, SeesReservationsThatCutIntoTheTime) {
   EXPECT_EQ(check_reservations(subject())[0].outcome, Outcome::ok);  // 4 are left
   cluster.reservations[0].nodes = {"elsewhere"};
   expect_text(check_reservations(subject()), "ok: none while the job would run");
+}
+
+TEST_F(Preflight, ChecksTheReservationOfTheJob) {
+  job.reservation = "ours";
+  job.time = Seconds(3600);
+  expect_text(
+      check_reservations(subject()),
+      "fail: reservation 'ours' not found (known: none) -> correct --reservation; one that is over is no longer "
+      "known");
+  cluster.reservations = {
+      {.name = "ours", .start_unix_s = now - 60, .end_unix_s = now + 7200, .nodes = {"gh1", "gh2"}, .users = {"anna"}}};
+  const std::string span = slurm::format_clock(now - 60) + " to " + slurm::format_clock(now + 7200);
+  expect_text(check_reservations(subject()), "ok: the job runs in 'ours', which has 2 nodes since " + span);
+  job.time = Seconds(7201);
+  expect_text(check_reservations(subject()),
+              "warn: the job runs in 'ours', which has 2 nodes since " + span +
+                  ", before the job's 02:00:01 are over -> use a --time below 02:00:00: Slurm stops jobs that are left "
+                  "when their reservation ends");
+  cluster.reservations[0].nodes = {"a1"};
+  expect_text(check_reservations(subject()),
+              "fail: reservation 'ours' has no node that can be planned for -> leave out --reservation");
+  cluster.groups.push_back(nodes("a", 1, "A100-40", NodeState::idle));
+  cluster.groups.back().partitions = {"a100"};
+  expect_text(check_reservations(subject()),
+              "fail: reservation 'ours' has no node in normal -> use the partition of its nodes: a100");
+  cluster.reservations[0].users = {"bob"};
+  expect_text(check_reservations(subject()),
+              "fail: reservation 'ours' takes no jobs of anna (users: bob) -> leave out --reservation, or ask the "
+              "administrator to be let into it");
+}
+
+TEST_F(Preflight, WaitsForTheReservationOfTheJobToBegin) {
+  job.reservation = "ours";
+  job.time = Seconds(3600);
+  cluster.reservations = {
+      {.name = "ours", .start_unix_s = now + 600, .end_unix_s = now + 7200, .nodes = {"gh1", "gh2"}}};
+  answers.starts = {
+      {.need = {.gpu = "GH200-96"}, .start = fail(ErrorCode::failure, "slurmctld: Invalid time specified")}};
+  expect_text(check_start(subject()),
+              "warn: slurmctld: Invalid time specified -> Slurm does not say before reservation 'ours' has begun: the "
+              "job waits until then");
+  EXPECT_EQ(check_reservations(subject())[0].outcome, Outcome::ok);
+  EXPECT_EQ(start_question(Need{.gpu = "GH200-96"}, job, site, gpus).reservation, "ours");
+}
+
+TEST_F(Preflight, SaysThatComponentsWereAskedAboutOneByOne) {
+  answers.starts = {{.need = {.gpu = "GH200-96"}, .start = slurm::ExpectedStart{now + 5400, "gh[1-4]"}},
+                    {.need = {.gpu = "A100-40"}, .start = slurm::ExpectedStart{now, "a1"}}};
+  expect_text(check_start(subject()),
+              "ok: GH200-96 alone: in 01:30:00, at " + slurm::format_clock(now + 5400) +
+                  " on gh[1-4]\nok: A100-40 alone: now on a1\nok: the whole job: not before the last of these, in "
+                  "01:30:00, at " +
+                  slurm::format_clock(now + 5400) +
+                  "; Slurm says it of each component alone, but they wait for each other");
 }
 
 TEST_F(Preflight, TellsWhenTheJobWouldStart) {

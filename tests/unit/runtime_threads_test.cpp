@@ -2,7 +2,6 @@
 // be cut into pieces (cpu::Threads::worthwhile), and odd enough for pieces of different size.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <string>
 #include <thread>
 
@@ -102,19 +101,11 @@ TEST(CpuThreads, PiecesAreWorthAThread) {
 }
 
 TEST(CpuThreads, AreThoseOfOpenMpOnTheCoresThereAre) {
-  const char* const before = std::getenv("OMP_NUM_THREADS");
-  const std::string kept = before == nullptr ? "" : before;
-  ::unsetenv("OMP_NUM_THREADS");
-  EXPECT_EQ(cpu::compute_threads(), 1);
-  for (const char* wrong : {"", "none", "-3", "0"}) {
-    ::setenv("OMP_NUM_THREADS", wrong, 1);
-    EXPECT_EQ(cpu::compute_threads(), 1) << wrong;
-  }
-  ::setenv("OMP_NUM_THREADS", "1,7", 1);
-  EXPECT_EQ(cpu::compute_threads(), 1);
-  ::setenv("OMP_NUM_THREADS", "100000", 1);
-  EXPECT_LE(cpu::compute_threads(), static_cast<int>(std::thread::hardware_concurrency()));
-  before == nullptr ? ::unsetenv("OMP_NUM_THREADS") : ::setenv("OMP_NUM_THREADS", kept.c_str(), 1);
+  const auto threads = [](const char* wanted) { return cpu::compute_threads({{"OMP_NUM_THREADS", wanted}}); };
+  EXPECT_EQ(cpu::compute_threads({}), 1);
+  for (const char* wrong : {"", "none", "-3", "0"}) EXPECT_EQ(threads(wrong), 1) << wrong;
+  EXPECT_EQ(threads("1,7"), 1);
+  EXPECT_LE(threads("100000"), static_cast<int>(std::thread::hardware_concurrency()));
 }
 
 }  // namespace

@@ -57,6 +57,8 @@ numa_nodes = [0, 1]
 memory_nodes = [0, 1]
 [check]
 idle_temperature_celsius = 30.0
+write_per_node_bytes_per_s = 2e8
+fabric_provider = "verbs"
 )";
 
 Result<Site> parse(const std::string& text) { return parse_site(text, "s.toml", catalogue()); }
@@ -98,6 +100,8 @@ TEST(Site, SaysWhatItsFileSays) {
   EXPECT_FALSE(site->limits.communicators_per_job.has_value());
   EXPECT_EQ(site->check.idle_temperature_celsius, 30.0);
   EXPECT_FALSE(site->check.send_between_nodes.has_value());
+  EXPECT_EQ(site->check.write_per_node, BytesPerSecond(2e8));
+  EXPECT_EQ(site->check.fabric_provider, "verbs");
 }
 
 TEST(Site, VariablesOfAnEnvironmentReplaceThoseOfTheSite) {
@@ -151,6 +155,8 @@ TEST(Site, BadFilesAreRefusedWithLineAndReason) {
             "example");
   EXPECT_EQ(error_with("numa_nodes = [0, 1]", "numa_nodes = [0]"),
             "s.toml:37:14: 1 NUMA nodes for the cores of 2 GPUs; name one for each range of cores");
+  EXPECT_TRUE(error_with("2e8", "0").starts_with("s.toml:41:30: ")) << error_with("2e8", "0");
+  EXPECT_EQ(error_with("\"verbs\"", "\"a\\nb\""), "s.toml:42:19: 'fabric_provider' is not one line");
   EXPECT_TRUE(error_with("mpi = \"pmi2\"", "mpii = \"pmi2\"").starts_with("s.toml:21:8: unknown key 'launch.mpii'"))
       << error_with("mpi = \"pmi2\"", "mpii = \"pmi2\"");
 }
@@ -197,6 +203,7 @@ TEST(Sites, ClaridenIsStartedAsCscsWants) {
   ASSERT_TRUE(site.has_value()) << site.error().message();
   EXPECT_EQ(site->name, "alps-clariden");
   EXPECT_EQ(site->launch.constraint, "thp_never&nvidia_vboost_enabled");
+  EXPECT_EQ(site->check.fabric_provider, "cxi");
   const NodeLayout* node = site->find_layout("GH200-96");
   ASSERT_NE(node, nullptr);
   ASSERT_EQ(node->cores.size(), 4U);

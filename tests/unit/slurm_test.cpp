@@ -12,6 +12,7 @@
 #include "slurm/jobs.hpp"
 #include "slurm/node_records.hpp"
 #include "slurm/query.hpp"
+#include "slurm/reservations.hpp"
 #include "slurm/sbatch.hpp"
 #include "slurm/words.hpp"
 
@@ -217,6 +218,38 @@ TEST(RequirePartition, NamesTheKnownOnesAndTheClosest) {
   EXPECT_EQ(message_of(require_partition(cluster, "old")),
             "partition 'old' is down: it starts no jobs; use another one with --partition NAME, or wait for the "
             "administrator to set it up");
+}
+
+TEST(RequireReservation, TakesThoseThatAreNotOverAndOpenToTheUser) {
+  Cluster cluster;
+  cluster.reservations = {
+      {.name = "course", .start_unix_s = 100, .end_unix_s = 200, .nodes = {"gh1"}, .users = {"anna", "bob"}},
+      {.name = "repair", .start_unix_s = 100, .end_unix_s = 200, .nodes = {"gh2"}, .users = {"-anna"}},
+      {.name = "project", .start_unix_s = 100, .end_unix_s = 200, .nodes = {"gh2"}, .accounts = {"g1", "g2"}},
+      {.name = "licences", .start_unix_s = 100, .end_unix_s = 200}};
+  const auto said = [&](std::string_view name, const std::string& user, const std::string& account, std::int64_t time) {
+    const auto reservation = require_reservation(cluster, name, user, account, time);
+    return reservation ? "took " + reservation->name : message_of(reservation);
+  };
+  EXPECT_EQ(said("course", "anna", "", 150), "took course");
+  EXPECT_EQ(said("course", "anna", "any", 50), "took course");
+  EXPECT_EQ(said("course", "carl", "", 150),
+            "reservation 'course' takes no jobs of carl (users: anna, bob); leave out --reservation, or ask the "
+            "administrator to be let into it");
+  EXPECT_EQ(said("course", "anna", "", 200), "reservation 'course' is over since " + format_clock(200) +
+                                                 "; leave out --reservation, or use another one");
+  EXPECT_EQ(said("repair", "bob", "", 150), "took repair");
+  EXPECT_EQ(said("repair", "anna", "", 150).find("reservation 'repair' takes no jobs of anna (users: -anna)"), 0U);
+  EXPECT_EQ(said("project", "anna", "g2", 150), "took project");
+  EXPECT_EQ(said("project", "anna", "", 150), "took project");  // which account, Slurm decides
+  EXPECT_EQ(
+      said("project", "anna", "g3", 150),
+      "reservation 'project' takes no jobs of account 'g3' (accounts: g1, g2); use another --account, or leave out "
+      "--reservation");
+  EXPECT_EQ(said("licences", "anna", "", 150), "reservation 'licences' has no nodes; leave out --reservation");
+  EXPECT_EQ(said("cuorse", "anna", "", 150),
+            "reservation 'cuorse' not found (known: course, licences, project, repair); did you mean 'course'? use "
+            "--reservation NAME");
 }
 
 TEST(ControllerAddress, IsReadFromSlurmConf) {
@@ -478,6 +511,38 @@ TEST_F(SbatchScript, MakesAComponentOfEachKindOfNode) {
             "plugin place them (--placer)");
 }
 
+TEST_F(SbatchScript, SaysWhoChoseTheMemory) {
+  SbatchRequest cpu = request(64);
+  cpu.nodes[0].device_kind = DeviceKind::cpu;
+  cpu.nodes[0].memory_per_cpu = Bytes(300.0 * 1048576);
+  const auto comment = [&](MemoryReason reason) {
+    cpu.nodes[0].memory_reason = reason;
+    const auto script = sbatch_script(plan(2, {stage(0, 6, "cpu")}), tiny(), cpu);
+    if (!script) return script.error().message();
+    const std::size_t line = script->find("#SBATCH --mem-per-cpu=300M");
+    const std::size_t start = script->rfind('\n', line - 2) + 1;
+    return script->substr(start, line - start);
+  };
+  EXPECT_EQ(comment(MemoryReason::given), "# As given on the command line of sailor-submit (--memory-per-cpu)\n");
+  EXPECT_EQ(comment(MemoryReason::predicted),
+            "# Enough for the predicted peak of a rank; the partition's default may be less\n");
+  EXPECT_EQ(comment(MemoryReason::all_there),
+            "# All that the nodes have: for the predicted peak of a rank and some to spare they have too little\n");
+}
+
+TEST_F(SbatchScript, RunsEveryComponentInTheReservation) {
+  SbatchRequest mixed = request(4);
+  mixed.nodes.push_back(mixed.nodes[0]);
+  mixed.placer = Placer::launcher;
+  mixed.reservation = "course";
+  const auto script = sbatch_script(plan(2, {stage(0, 3), stage(3, 6, "A100-40")}), tiny(), mixed);
+  ASSERT_TRUE(script.has_value()) << message_of(script);
+  const std::size_t first = script->find("#SBATCH --reservation=course\n");
+  EXPECT_LT(first, script->find("#SBATCH hetjob"));
+  EXPECT_GT(script->find("#SBATCH --reservation=course\n", first + 1), script->find("#SBATCH hetjob"));
+  EXPECT_NE(script->find("#SBATCH --reservation=course\n", first + 1), std::string::npos);
+}
+
 TEST_F(SbatchScript, NamesThePlanToThePlugin) {
   SbatchRequest plugin = request(4);
   plugin.placer = Placer::plugin;
@@ -510,14 +575,16 @@ TEST_F(SbatchScript, MakesAnArrayOfSeveralPlans) {
   SbatchRequest sweep = request(4);
   sweep.placer = Placer::launcher;
   sweep.plan_path = "plan.toml";
-  sweep.array_directories = {"/scratch/run/a b", "/scratch/run/c"};
+  sweep.array = {{.directory = "/scratch/run/a b", .plan = "1 pipeline of 1 stage"},
+                 {.directory = "/scratch/run/c", .plan = "2 pipelines\nrm -rf /"}};
   sweep.checkpoints = "kept";
   sweep.continuation = Continuation::resubmit;
   const auto script = sbatch_script(plan(1, {stage(0, 6)}), tiny(), sweep);
   ASSERT_TRUE(script.has_value()) << message_of(script);
   for (const char* line :
        {"#SBATCH --array=0-1", "#SBATCH --output=/scratch/run/slurm-%A_%a.out", "  '/scratch/run/a b'",
-        "cd -- \"${runs[SLURM_ARRAY_TASK_ID]}\"", "  --plan plan.toml",
+        "cd -- \"${runs[SLURM_ARRAY_TASK_ID]}\"", "  --plan plan.toml", "#   0 a b: 1 pipeline of 1 stage",
+        "#   1 c: 2 pipelines rm -rf /",
         "  sbatch --dependency=\"afterany:$SLURM_JOB_ID\" --array=\"$SLURM_ARRAY_TASK_ID\" /scratch/run/job.sbatch"})
     EXPECT_TRUE(has_line(*script, line)) << line << "\n" << *script;
   sweep.checkpoints = "/kept";
@@ -557,6 +624,11 @@ TEST_F(SbatchScript, RefusesImpossibleRequests) {
   EXPECT_EQ(refused([](SbatchRequest& r) { r.job_name = "a\nb"; }).find("job name "), 0U);
   EXPECT_EQ(refused([](SbatchRequest& r) { r.nodes[0].partition = "x;y"; }).find("partition 'x;y' has characters"), 0U);
   EXPECT_EQ(refused([](SbatchRequest& r) { r.account = "x y"; }).find("account 'x y' has characters"), 0U);
+  EXPECT_EQ(refused([](SbatchRequest& r) { r.reservation = "x,y"; }).find("reservation 'x,y' has characters"), 0U);
+  EXPECT_EQ(
+      refused([](SbatchRequest& r) { r.run_directory = "/a\n#SBATCH --uid=0"; }),
+      "run directory '/a #SBATCH --uid=0' holds a newline, a tab or another control character, which cannot stand "
+      "in the name of the job's log; choose another one with --run-directory DIR");
   EXPECT_EQ(refused([](SbatchRequest& r) { r.mpi = "x y"; }).find("MPI type 'x y' has characters"), 0U);
   EXPECT_EQ(refused([](SbatchRequest& r) { r.nodes[0].gres_type = "x y"; }).find("GPU type 'x y' has characters"), 0U);
   EXPECT_EQ(refused([](SbatchRequest& r) { r.nodes[0].devices_per_node = 0; }), "0 devices per node are too few");
@@ -622,12 +694,24 @@ TEST(ParseScontrolJob, ReadsStateReasonExitCodeNodesAndLog) {
   EXPECT_EQ(status->describe(), "FAILED, exit code 2, signal 15 (NonZeroExitCode)");
 }
 
+TEST(ParseScontrolJob, ReadsTheLogBehindTheWordsOfSubmissionInSlurm2605) {
+  // As 26.05.5 writes it, where sbatch was called with --wrap "cat StdOut=x JobState=y".
+  const auto status = parse_scontrol_job(
+      "JobId=3 JobName=wrap JobState=RUNNING Reason=None Dependency=(null) ExitCode=0:0 NodeList=gh[1-2] BatchHost=gh1 "
+      "OverSubscribe=NO Exclusive=NO LicensesAlloc=(null) Network=(null) Command=(null) SubmitLine=sbatch --wrap cat "
+      "StdOut=x JobState=y WorkDir=/srv StdErr= StdIn=/dev/null StdOut=/srv/slurm-3.out TresPerNode=gres/gpu:gh200:2");
+  ASSERT_TRUE(status.has_value()) << message_of(status);
+  EXPECT_EQ(status->phase, JobPhase::running);
+  EXPECT_EQ(status->log, "/srv/slurm-3.out");
+}
+
 TEST(ParseScontrolJob, KnowsEveryStateOfSlurm) {
   const std::vector<std::pair<std::string, JobPhase>> states{
       {"PENDING", JobPhase::pending},    {"REQUEUED", JobPhase::pending},  {"RUNNING", JobPhase::running},
       {"COMPLETING", JobPhase::running}, {"SUSPENDED", JobPhase::running}, {"COMPLETED", JobPhase::succeeded},
       {"TIMEOUT", JobPhase::failed},     {"NODE_FAIL", JobPhase::failed},  {"OUT_OF_MEMORY", JobPhase::failed},
-      {"CANCELLED", JobPhase::failed},   {"PREEMPTED", JobPhase::failed},  {"LAUNCH_FAILED", JobPhase::failed}};
+      {"CANCELLED", JobPhase::failed},   {"PREEMPTED", JobPhase::failed},  {"LAUNCH_FAILED", JobPhase::failed},
+      {"EXPEDITING", JobPhase::pending}};
   for (const auto& [state, phase] : states) {
     const auto status = parse_scontrol_job(scontrol_says(state, "0:0"));
     ASSERT_TRUE(status.has_value()) << state;

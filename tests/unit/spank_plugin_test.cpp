@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "core/affinity.hpp"
 #include "fakes/spank_host.hpp"
 #include "slurm/task_role.hpp"
 
@@ -170,7 +171,7 @@ TEST_F(SpankPlugin, LeavesOtherJobsAlone) {
   const Outcome outcome = host.run(start_task);
   expect_fine(outcome);
   EXPECT_EQ(outcome.task, host.task);
-  EXPECT_EQ(outcome.cores, slurm::allowed_cores());
+  EXPECT_EQ(outcome.cores, allowed_cores());
 }
 
 TEST_F(SpankPlugin, LeavesCommandsOfOtherJobsAlone) {
@@ -516,7 +517,7 @@ TEST_F(SpankPlugin, ReadsListsOfAnyLength) {
 }
 
 TEST_F(SpankPlugin, KeepsTasksToTheirCores) {
-  const std::vector<int> allowed = slurm::allowed_cores();
+  const std::vector<int> allowed = allowed_cores();
   if (allowed.size() < 2) GTEST_SKIP() << "one core";
   // Two ranks share the node: each has half of the cores.
   std::string text = plan_text();

@@ -5,6 +5,8 @@
 #include <fstream>
 #include <map>
 
+#include "core/affinity.hpp"
+
 namespace sailor::slurm {
 
 namespace {
@@ -17,10 +19,7 @@ bool contains(const std::string& text, const std::string& part) { return text.fi
 using Variables = std::map<std::string, std::string>;
 
 Lookup in(const Variables& variables) {
-  return [variables](const std::string& name) -> std::optional<std::string> {
-    const auto found = variables.find(name);
-    return found == variables.end() ? std::nullopt : std::optional(found->second);
-  };
+  return [variables](const std::string& name) { return lookup_in(variables)(name); };
 }
 
 /// As a task on gh2 of a plain step sees it.
@@ -195,7 +194,8 @@ TEST(TaskRole, RefusesAnAllocationThatIsNotThePlans) {
   auto step = read_step(in(plain()));
   ASSERT_TRUE(step);
   EXPECT_EQ(refusal(plan_of({{stage("GH200-96", 4)}}), *step),
-            "the plan has 4 ranks but the job step has 8 tasks; start it with srun --ntasks=4, or make another plan");
+            "the plan has 4 ranks but the job step has 8 tasks; start it with srun --nodes=1 --ntasks-per-node=4, or "
+            "make another plan");
   for (StepNode& node : step->nodes) node.gres_type = "a100";
   const Plan plan = plan_of({{stage("GH200-96", 4)}, {stage("GH200-96", 4)}});
   EXPECT_PRED2(contains, refusal(plan, *step),
@@ -215,6 +215,41 @@ TEST(TaskRole, RefusesAnAllocationThatIsNotThePlans) {
   EXPECT_PRED2(contains, refusal(plan_of({{stage("GH200-96", 8)}}), *step),
                "a tensor-parallel group, of up to 8, stays on one");
   EXPECT_PRED2(contains, refusal(mixed_plan(), *step), "nothing says which nodes of this job are which");
+}
+
+TEST(TaskRole, SaysWhichNodesAndTasksThePlanNeeds) {
+  // Of two nodes with 4 tasks each; `gpus` by slurm.conf, 0: not known.
+  const auto needs = [](const Plan& plan, int gpus, int copies = 1) {
+    auto step = read_step(in(plain()));
+    for (StepNode& node : step->nodes) node.gpus = gpus;
+    Plan copied = plan;
+    copied.pipelines.front().count = copies;
+    const std::string message = refusal(copied, *step);
+    const std::string before = "start it with srun ";
+    const std::size_t begin = message.find(before);
+    if (begin == std::string::npos) return message;
+    return message.substr(begin + before.size(), message.find(", or make") - begin - before.size());
+  };
+  const Plan single = plan_of({{stage("GH200-96", 1)}});
+  const Plan pairs = plan_of({{stage("GH200-96", 2)}});
+  EXPECT_EQ(needs(single, 0, 12), "--nodes=3 --ntasks-per-node=4");
+  EXPECT_EQ(needs(single, 2, 12), "--nodes=6 --ntasks-per-node=2");
+  EXPECT_EQ(needs(single, 4, 3), "--nodes=1 --ntasks-per-node=3");
+  // 4 + 2 would do; 3 + 3 is one component.
+  EXPECT_EQ(needs(single, 4, 6), "--nodes=2 --ntasks-per-node=3");
+  // 3 + 3 would tear a pair apart.
+  EXPECT_EQ(needs(pairs, 4, 3), "--nodes=1 --ntasks-per-node=4 : --nodes=1 --ntasks-per-node=2");
+  EXPECT_EQ(needs(pairs, 3, 3), "--nodes=3 --ntasks-per-node=2");
+  // 7 ranks do not divide.
+  EXPECT_EQ(needs(single, 4, 7), "--nodes=1 --ntasks-per-node=4 : --nodes=1 --ntasks-per-node=3");
+  // A group is on one node, whatever the step has.
+  EXPECT_EQ(needs(plan_of({{stage("GH200-96", 16)}}), 4), "--nodes=1 --ntasks-per-node=16");
+  // Cores: the nodes of the step, with as many tasks as it takes.
+  EXPECT_EQ(needs(plan_of({{stage("cpu", 1)}}), 0, 20), "--nodes=2 --ntasks-per-node=10");
+  EXPECT_EQ(needs(plan_of({{stage("GH200-96", 2, "normal"), stage("A100-40", 4, "a100")}}), 4, 2),
+            "--nodes=1 --ntasks-per-node=4 (GH200-96 in 'normal') : --nodes=2 --ntasks-per-node=4 (A100-40 in 'a100')");
+  // Found in a moment, however many ranks a hostile plan has.
+  EXPECT_EQ(needs(pairs, 4, 500'000'000), "--nodes=250000000 --ntasks-per-node=4");
 }
 
 TEST(TaskRole, RefusesComponentsOfOtherSizes) {

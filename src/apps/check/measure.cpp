@@ -10,6 +10,7 @@
 
 #include "core/statistics.hpp"
 #include "preflight/gather_facts.hpp"
+#include "preflight/write_test.hpp"
 #include "profiler/link_profiler.hpp"
 #include "runtime/process_memory.hpp"
 #include "runtime/tensor.hpp"
@@ -204,6 +205,28 @@ JobSpeed measure_links(Communicator& world, runtime::Device& device, const std::
     speed.links.push_back(link);
   }
   return speed;
+}
+
+std::optional<preflight::WriteSpeed> measure_writing(Communicator& world, const std::vector<std::string>& nodes,
+                                                     const std::string& folder, Bytes amount) {
+  const auto rank = static_cast<std::size_t>(world.rank());
+  const bool writes =
+      static_cast<std::size_t>(std::find(nodes.begin(), nodes.end(), nodes[rank]) - nodes.begin()) == rank;
+  std::optional<preflight::WriteSpeed> speed;
+  world.idle_barrier();
+  if (writes) {
+    speed = {.folder = folder, .amount = amount};
+    if (const auto time = preflight::write_and_sync(folder, amount))
+      speed->bytes_per_s = (amount / *time).value();
+    else
+      speed->problem = time.error().what;
+  }
+  world.idle_barrier();
+  return speed;
+}
+
+preflight::WriteSpeed better(const preflight::WriteSpeed& one, const preflight::WriteSpeed& other) {
+  return one.problem.empty() && one.bytes_per_s >= other.bytes_per_s ? one : other;
 }
 
 RankSpeed better(const RankSpeed& one, const RankSpeed& other) {

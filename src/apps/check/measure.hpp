@@ -1,6 +1,7 @@
 // What sailor-check measures on an allocation: how fast ranks compute and links carry, in seconds. Collective.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,7 +24,14 @@ preflight::RankSpeed measure_rank(runtime::Communicator& world, runtime::Device&
 preflight::JobSpeed measure_links(runtime::Communicator& world, runtime::Device& device,
                                   const std::vector<std::string>& nodes, Bytes message, Seconds time);
 
+/// Writes a file of `amount` to the folder, from one rank of each node at once; nothing of it stays. `nodes` are those
+/// of all ranks, by rank; nothing on the other ranks.
+std::optional<preflight::WriteSpeed> measure_writing(runtime::Communicator& world,
+                                                     const std::vector<std::string>& nodes, const std::string& folder,
+                                                     Bytes amount);
+
 /// The better of two measurements.
+preflight::WriteSpeed better(const preflight::WriteSpeed& one, const preflight::WriteSpeed& other);
 preflight::RankSpeed better(const preflight::RankSpeed& one, const preflight::RankSpeed& other);
 preflight::JobSpeed better(preflight::JobSpeed one, const preflight::JobSpeed& other);
 

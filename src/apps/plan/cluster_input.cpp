@@ -19,7 +19,7 @@ Result<std::optional<ClusterInput>> read_cluster_input(const Options& options, c
     if (!cluster) return fail(cluster.error());
     input.cluster = *std::move(cluster);
   } else if (options.has("partition")) {
-    auto reading = ask_slurm_alone(environment, gpus);
+    auto reading = ask_slurm_alone(environment, gpus, options.text("reservation"));
     if (!reading) return fail(reading.error());
     input.cluster = std::move(reading->cluster);
     input.facts = std::move(reading->facts);
@@ -33,6 +33,9 @@ Result<std::optional<ClusterInput>> read_cluster_input(const Options& options, c
   input.site = *std::move(site);
   // What a cluster file says of prices and zones is all there is to say, unless a site is named.
   if (input.live || options.has("site")) slurm::add_site(input.site, input.cluster);
+  if (!options.has("reservation")) return std::optional<ClusterInput>(std::move(input));
+  if (auto used = use_reservation(options, input.cluster); !used && !options.flag("preflight"))
+    return fail(used.error());  // with --preflight a failed check among others
   return std::optional<ClusterInput>(std::move(input));
 }
 

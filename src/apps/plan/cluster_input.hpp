@@ -16,15 +16,15 @@
 namespace sailor::apps {
 
 struct ClusterInput {
-  Cluster cluster;  ///< all of it
+  Cluster cluster;  ///< all of it, or what a reservation has of it
   slurm::Site site;
   bool live = false;  ///< read from Slurm, so that `facts` count and it can be asked more
   slurm::ControllerFacts facts;
   std::vector<std::string> left_out;  ///< nodes that nothing can be planned for
 };
 
-/// By --cluster or --partition; nothing when neither is given. Whether the partitions are there and up is not looked at
-/// here.
+/// By --cluster or --partition; nothing when neither is given. With --reservation only its nodes. Whether the
+/// partitions are there and up is not looked at here.
 Result<std::optional<ClusterInput>> read_cluster_input(const Options& options, const Environment& environment,
                                                        const GpuCatalogue& gpus);
 

@@ -99,7 +99,7 @@ Result<void> check_trace(const Options& options) {
     return {};
   }
   for (const char* option : {"pareto", "explain", "why-not", "placement", "partition", "save-cluster", "output",
-                             "exclude", "top", "availability"})
+                             "exclude", "top", "availability", "reservation"})
     if (options.given(option))
       return conflict(fmt::format("--{} does not go with --availability-trace", option),
                       "leave out one of them: a trace is answered with one plan for each step");

@@ -57,13 +57,12 @@ std::vector<PlacementNode> placement_nodes(const Cluster& cluster, std::span<con
   return preflight::placement_nodes(cluster.usable(partitions, availability));
 }
 
-Result<std::string> placement_report(const Plan& plan, std::span<const PlacementNode> nodes) {
-  const auto places = place_on_nodes(plan, nodes);
-  if (!places) return fail(places.error());
+std::string placement_report(const Plan& plan, std::span<const PlacementNode> nodes,
+                             std::span<const RankPlace> places) {
   const std::vector<RankRole> roles = rank_roles(plan);
   std::map<std::size_t, std::vector<int>> ranks_of;  // by node
   for (const RankRole& role : roles)
-    ranks_of[static_cast<std::size_t>((*places)[static_cast<std::size_t>(role.rank)].node)].push_back(role.rank);
+    ranks_of[static_cast<std::size_t>(places[static_cast<std::size_t>(role.rank)].node)].push_back(role.rank);
   std::vector<std::size_t> order;
   for (const auto& [node, ranks] : ranks_of) order.push_back(node);
   std::sort(order.begin(), order.end(),
@@ -88,12 +87,11 @@ Result<std::string> placement_report(const Plan& plan, std::span<const Placement
                      table.to_string());
 }
 
-Result<ordered_json> placement_to_json(const Plan& plan, std::span<const PlacementNode> nodes) {
-  const auto places = place_on_nodes(plan, nodes);
-  if (!places) return fail(places.error());
+ordered_json placement_to_json(const Plan& plan, std::span<const PlacementNode> nodes,
+                               std::span<const RankPlace> places) {
   ordered_json rows = ordered_json::array();
   for (const RankRole& role : rank_roles(plan)) {
-    const RankPlace& place = (*places)[static_cast<std::size_t>(role.rank)];
+    const RankPlace& place = places[static_cast<std::size_t>(role.rank)];
     const PlacementNode& node = nodes[static_cast<std::size_t>(place.node)];
     ordered_json row{{"rank", role.rank},      {"node", node.name},
                      {"device", place.device}, {"pipeline", role.pipeline},

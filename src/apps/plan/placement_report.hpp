@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "cluster/cluster.hpp"
-#include "core/error.hpp"
 #include "plan/node_placement.hpp"
 #include "plan/plan.hpp"
 
@@ -18,9 +17,10 @@ std::vector<PlacementNode> placement_nodes(const Cluster& cluster, std::span<con
                                            Availability availability);
 
 /// A row per node that has ranks: its devices in use, its switch where that is known, its ranks and what they hold.
-/// Errors: those of place_on_nodes().
-Result<std::string> placement_report(const Plan& plan, std::span<const PlacementNode> nodes);
+/// `places`: by rank, from place_on_nodes().
+std::string placement_report(const Plan& plan, std::span<const PlacementNode> nodes, std::span<const RankPlace> places);
 /// An object per rank: rank, node, device, pipeline, stage, tensor_parallel_index, and switch where it is known.
-Result<nlohmann::ordered_json> placement_to_json(const Plan& plan, std::span<const PlacementNode> nodes);
+nlohmann::ordered_json placement_to_json(const Plan& plan, std::span<const PlacementNode> nodes,
+                                         std::span<const RankPlace> places);
 
 }  // namespace sailor::apps

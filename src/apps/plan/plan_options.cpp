@@ -59,6 +59,7 @@ std::vector<Option> where_options() {
                    "later), all (what exists, drained and down nodes too)",
            .default_value = "up",
            .choices = {"idle", "up", "all"}},
+          shared::reservation(),
           shared::cluster_file(),
           shared::site(),
           shared::required_profile()};

@@ -51,7 +51,8 @@ Result<preflight::Job> job_of(const Options& options, const PreflightInput& inpu
                      .data = options.text("data"),
                      .checkpoints = options.text("checkpoints"),
                      .mpi = options.text("mpi"),
-                     .memory_margin = options.number("memory-margin")};
+                     .memory_margin = options.number("memory-margin"),
+                     .reservation = options.text("reservation")};
   if (options.has("time")) {
     const auto time = slurm::parse_time_limit(options.text("time"));
     if (!time) return fail(ErrorCode::usage, "--time: " + time.error().what, time.error().hint);

@@ -9,6 +9,7 @@
 #include "apps/plan/placement_report.hpp"
 #include "apps/reports.hpp"
 #include "apps/simulate/plan_input.hpp"
+#include "cluster/node_filter.hpp"
 #include "core/text.hpp"
 #include "planner/explain.hpp"
 #include "planner/outline.hpp"
@@ -35,16 +36,10 @@ Result<void> check_same_job(const TrainingJob& own, const TrainingJob& asked, co
   return {};
 }
 
-/// The nodes that plans are searched on.
-Cluster searched(const Cluster& cluster, const planner::Request& request) {
-  Cluster left = cluster;
-  left.groups = cluster.usable(request.partitions, request.availability);
-  const std::vector<std::string>& excluded = request.pins.excluded_nodes;
-  for (NodeGroup& group : left.groups)
-    for (const std::string& node : std::set<std::string>(excluded.begin(), excluded.end()))
-      group.count -= static_cast<int>(std::count(group.nodes.begin(), group.nodes.end(), node));
-  std::erase_if(left.groups, [](const NodeGroup& group) { return group.count <= 0; });
-  return left;
+/// The nodes that a plan may have, of the part that plans are searched on.
+Cluster without_excluded(const Cluster& part, const planner::Request& request) {
+  const std::set<std::string> excluded(request.pins.excluded_nodes.begin(), request.pins.excluded_nodes.end());
+  return with_nodes(part, [&](const std::string& node) { return !excluded.contains(node); });
 }
 
 /// What speaks against the plan besides limits and time.
@@ -57,7 +52,8 @@ std::vector<std::string> problems_of(const planner::Candidate& own, const planne
     problems.push_back(fmt::format("it leaves {:.1f}% of a device's memory free, less than --memory-margin {:.1f}%",
                                    own.memory_headroom * 100.0, request.memory_margin * 100.0));
   if (simulated.cluster != nullptr)
-    for (std::string& missing : what_is_missing(own.plan, searched(*simulated.cluster, request), request.partitions))
+    for (std::string& missing :
+         what_is_missing(own.plan, without_excluded(*simulated.cluster, request), request.partitions))
       problems.push_back(std::move(missing));
   for (std::string& pin : planner::broken_pins(own.plan, request.pins)) problems.push_back(std::move(pin));
   return problems;
@@ -74,15 +70,15 @@ ordered_json parts_to_json(const planner::Candidate& candidate) {
 
 /// That the nodes do not suffice when it comes to places is an answer too.
 void add_placement(const Plan& plan, const planner::Request& request, const Cluster& cluster, Answers& answers) {
-  auto nodes = placement_nodes(cluster, request.partitions, request.availability);
-  std::erase_if(nodes, [&](const PlacementNode& node) {
-    const std::vector<std::string>& excluded = request.pins.excluded_nodes;
-    return std::find(excluded.begin(), excluded.end(), node.name) != excluded.end();
-  });
-  const auto report = placement_report(plan, nodes);
-  const auto json = placement_to_json(plan, nodes);
-  answers.text += report ? *report : fmt::format("\nPlacement: {}\n", report.error().message());
-  answers.json["placement"] = json ? *json : ordered_json{{"error", json.error().message()}};
+  const auto nodes = placement_nodes(without_excluded(cluster, request), request.partitions, request.availability);
+  const auto places = place_on_nodes(plan, nodes);
+  if (!places) {
+    answers.text += fmt::format("\nPlacement: {}\n", places.error().message());
+    answers.json["placement"] = {{"error", places.error().message()}};
+    return;
+  }
+  answers.text += placement_report(plan, nodes, *places);
+  answers.json["placement"] = placement_to_json(plan, nodes, *places);
 }
 
 }  // namespace

@@ -276,10 +276,11 @@ Result<void> measure_layers(const Options& options, const Environment& environme
   SAILOR_CHECK(agree(world, world.rank() == 0 ? check_store(options) : Result<void>()));
   warn_of_left_out(settings, world);
 
+  const int threads = runtime::cpu::compute_threads(environment);
   ProfileData data;
-  data.processes = profiler::measure_process(settings.gpu, world,
-                                             [] { return runtime::make_cpu_device(runtime::cpu::compute_threads()); });
-  const auto device = runtime::make_cpu_device(runtime::cpu::compute_threads());
+  data.processes =
+      profiler::measure_process(settings.gpu, world, [threads] { return runtime::make_cpu_device(threads); });
+  const auto device = runtime::make_cpu_device(threads);
   Progress progress(fmt::format("layers of {}", model->name));
   auto layers = profiler::measure_layers(
       *model, settings, *device, world,

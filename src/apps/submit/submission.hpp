@@ -18,6 +18,7 @@ namespace sailor::apps {
 
 /// Everything that is known before a script is written.
 struct Submission {
+  std::string path;  ///< of the plan, as it was named
   Plan plan;
   std::string plan_text;
   Model model;

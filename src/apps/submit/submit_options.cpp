@@ -32,6 +32,7 @@ CommandLine submit_command_line() {
            partition,
            shared::account(),
            shared::time_limit(),
+           shared::reservation(),
            {.name = "job-name", .letter = 'J', .value_name = "NAME", .help = "name of the job [default: sailor-MODEL]"},
            {.name = "run-directory",
             .value_name = "DIR",
@@ -128,7 +129,9 @@ CommandLine submit_command_line() {
                     "submit, and wait for the end"},
                    {"sailor-submit plan.toml --data corpus --iterations 100 --sbatch-option=--exclude=gh7 -J night-run",
                     "with a further option of sbatch"}},
-      .notes = "Exit status: 0 submitted (with --wait: and succeeded), 1 failure, 2 wrong usage."};
+      .notes =
+          "Exit status: 0 submitted (with --wait: and succeeded), 1 failure, 2 wrong usage. The job's is that of "
+          "sailor-train:\n75 when a signal stopped it with a checkpoint to go on from, 6 without."};
 }
 
 }  // namespace sailor::apps

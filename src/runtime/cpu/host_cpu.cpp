@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "core/affinity.hpp"
+
 namespace sailor::runtime::cpu {
 
 namespace {
@@ -38,13 +40,11 @@ std::string processor_name() {
 #endif
 }
 
-int compute_threads() {
-  const char* const wanted = std::getenv("OMP_NUM_THREADS");  // "4", or for nested regions "4,2"
-  const long threads = wanted == nullptr ? 1 : std::strtol(wanted, nullptr, 10);
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  const int most = ::sched_getaffinity(0, sizeof(cores), &cores) == 0 ? CPU_COUNT(&cores) : 1;
-  return static_cast<int>(std::clamp<long>(threads, 1, std::max(most, 1)));
+int compute_threads(const std::map<std::string, std::string>& environment) {
+  const auto wanted = environment.find("OMP_NUM_THREADS");  // "4", or for nested regions "4,2"
+  const long threads = wanted == environment.end() ? 1 : std::strtol(wanted->second.c_str(), nullptr, 10);
+  const auto most = static_cast<long>(allowed_cores().size());
+  return static_cast<int>(std::clamp<long>(threads, 1, std::max(most, 1L)));
 }
 
 std::size_t last_level_cache() {

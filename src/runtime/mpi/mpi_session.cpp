@@ -4,8 +4,8 @@
 #include <mpi.h>
 
 #include <array>
-#include <charconv>
 
+#include "core/parse.hpp"
 #include "runtime/mpi/mpi_communicator.hpp"
 
 namespace sailor::runtime {
@@ -20,12 +20,6 @@ std::string slurm_tasks(const std::map<std::string, std::string>& environment) {
   if (environment.contains("OMPI_COMM_WORLD_SIZE") || environment.contains("HYDI_CONTROL_FD")) return {};
   const auto tasks = environment.find("SLURM_NTASKS");
   return tasks == environment.end() ? std::string() : tasks->second;
-}
-
-int number_or(std::string_view text, int otherwise) {
-  int number = 0;
-  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return problem == std::errc() && end == text.data() + text.size() ? number : otherwise;
 }
 
 }  // namespace
@@ -50,7 +44,7 @@ Result<std::unique_ptr<MpiSession>> MpiSession::start(const MpiSettings& setting
         "start with srun --mpi=pmix (srun --mpi=list shows what is there), or use mpirun");
   }
   const auto placed = environment.find("SAILOR_RANK");
-  auto world = make_mpi_world(settings, placed == environment.end() ? -1 : number_or(placed->second, -1));
+  auto world = make_mpi_world(settings, placed == environment.end() ? -1 : parse_count(placed->second).value_or(-1));
   if (!world) {
     // The same on all ranks: one of them tells it.
     int process = 0;

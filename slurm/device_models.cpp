@@ -1,4 +1,4 @@
-#include "spank_plugin/device_models.hpp"
+#include "slurm/device_models.hpp"
 
 #include <fmt/format.h>
 
@@ -6,25 +6,21 @@
 #include <system_error>
 
 #include "core/files.hpp"
+#include "core/parse.hpp"
 #include "core/text.hpp"
 
-namespace sailor::spank {
+namespace sailor::slurm {
 
 namespace fs = std::filesystem;
 
 namespace {
-
-constexpr std::string_view blanks = " \t\r";
 
 /// The value of the line "Model:"; empty if there is none.
 std::string model_of(std::string_view information) {
   constexpr std::string_view key = "Model:";
   for (const std::string& line : split(information, '\n')) {
     if (!std::string_view(line).starts_with(key)) continue;
-    const std::string_view value = std::string_view(line).substr(key.size());
-    const std::size_t first = value.find_first_not_of(blanks);
-    if (first == std::string_view::npos) return {};
-    return std::string(value.substr(first, value.find_last_not_of(blanks) - first + 1));
+    return std::string(trimmed(std::string_view(line).substr(key.size())));
   }
   return {};
 }
@@ -69,4 +65,4 @@ Result<void> check_models(const std::vector<std::string>& models, const std::str
               "exclude the node (--exclude), and tell its administrator if gres.conf says otherwise");
 }
 
-}  // namespace sailor::spank
+}  // namespace sailor::slurm

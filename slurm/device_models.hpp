@@ -8,7 +8,7 @@
 #include "cluster/gpu_catalogue.hpp"
 #include "core/error.hpp"
 
-namespace sailor::spank {
+namespace sailor::slurm {
 
 /// "NVIDIA GH200 120GB" of each GPU, from `folder`/*/information (in /proc/driver/nvidia/gpus). Empty where there is no
 /// such folder; what cannot be read is left out.
@@ -18,4 +18,4 @@ std::vector<std::string> device_models(const std::filesystem::path& folder);
 Result<void> check_models(const std::vector<std::string>& models, const std::string& gpu,
                           const GpuCatalogue& catalogue);
 
-}  // namespace sailor::spank
+}  // namespace sailor::slurm

@@ -1,0 +1,68 @@
+#include "slurm/job_layout.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "plan/node_placement.hpp"
+#include "plan/placement.hpp"
+
+namespace sailor::slurm {
+
+Result<JobLayout> lay_out_job(const Plan& plan, const std::vector<int>& devices_per_node) {
+  const auto kinds = kinds_of(plan);
+  NodeSizes sizes;
+  for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
+    if (kind >= devices_per_node.size() || devices_per_node[kind] < 1)
+      return fail(ErrorCode::invalid_input, fmt::format("nothing is known about nodes with {}", kinds[kind].first));
+    sizes.add(kinds[kind].first, kinds[kind].second, devices_per_node[kind], 0);
+  }
+  const auto nodes = nodes_of_stages(plan, sizes);
+  if (!nodes) return fail(nodes.error());
+  struct Node {
+    std::size_t kind = 0;
+    int ranks = 0;
+  };
+  std::vector<Node> used;
+  auto node_of_stage = nodes->begin();
+  for (const Pipeline& pipeline : plan.pipelines)
+    for (int copy = 0; copy < pipeline.count; ++copy)
+      for (const Stage& stage : pipeline.stages) {
+        const auto node = static_cast<std::size_t>(*node_of_stage++);
+        if (node >= used.size()) used.resize(node + 1);
+        used[node].kind = static_cast<std::size_t>(
+            std::find(kinds.begin(), kinds.end(), std::pair(stage.gpu, stage.zone)) - kinds.begin());
+        used[node].ranks += stage.tensor_parallel;
+      }
+  JobLayout layout;
+  const bool in_order = kinds.size() == 1 && std::is_sorted(nodes->begin(), nodes->end());
+  const int most = used.front().ranks;
+  const bool full = std::all_of(used.begin(), used.end() - 1, [&](const Node& node) { return node.ranks == most; });
+  if (in_order && full && used.back().ranks <= most) {
+    layout.in_plan_order = true;
+    layout.components.push_back({.kind = 0,
+                                 .nodes = static_cast<int>(used.size()),
+                                 .tasks_per_node = most,
+                                 .packed = used.back().ranks != most,
+                                 .tasks = plan.ranks()});
+    return layout;
+  }
+  std::stable_sort(used.begin(), used.end(),
+                   [](const Node& a, const Node& b) { return a.kind != b.kind ? a.kind < b.kind : a.ranks > b.ranks; });
+  for (const Node& node : used) {
+    if (layout.components.empty() || layout.components.back().kind != node.kind ||
+        layout.components.back().tasks_per_node != node.ranks)
+      layout.components.push_back({.kind = node.kind, .nodes = 0, .tasks_per_node = node.ranks});
+    ++layout.components.back().nodes;
+    layout.components.back().tasks += node.ranks;
+  }
+  return layout;
+}
+
+Result<JobLayout> lay_out_job(const Plan& plan, const SbatchRequest& request) {
+  std::vector<int> devices_per_node;
+  for (const NodeRequest& nodes : request.nodes) devices_per_node.push_back(nodes.devices_per_node);
+  return lay_out_job(plan, devices_per_node);
+}
+
+}  // namespace sailor::slurm

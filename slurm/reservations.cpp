@@ -1,0 +1,81 @@
+#include "slurm/reservations.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+#include <vector>
+
+#include "cluster/node_filter.hpp"
+#include "core/text.hpp"
+#include "slurm/words.hpp"
+
+namespace sailor::slurm {
+
+namespace {
+
+/// Names, or those that are not meant: "-anna".
+bool takes(const std::vector<std::string>& names, const std::string& name) {
+  if (names.empty()) return true;
+  const bool others =
+      std::any_of(names.begin(), names.end(), [](const std::string& one) { return one.starts_with('-'); });
+  const bool named = std::find(names.begin(), names.end(), others ? "-" + name : name) != names.end();
+  return named != others;
+}
+
+}  // namespace
+
+Result<Reservation> require_reservation(const Cluster& cluster, std::string_view name, const std::string& user,
+                                        const std::string& account, std::int64_t now_unix_s) {
+  const auto found = std::find_if(cluster.reservations.begin(), cluster.reservations.end(),
+                                  [&](const Reservation& reservation) { return reservation.name == name; });
+  if (found == cluster.reservations.end()) {
+    std::vector<std::string> known;
+    for (const Reservation& reservation : cluster.reservations) known.push_back(reservation.name);
+    std::sort(known.begin(), known.end());
+    const auto near = closest(name, known);
+    return fail(ErrorCode::not_found,
+                fmt::format("reservation '{}' not found (known: {})", name,
+                            known.empty() ? "none" : fmt::to_string(fmt::join(known, ", "))),
+                near ? fmt::format("did you mean '{}'? use --reservation NAME", *near)
+                     : "correct --reservation; one that is over is no longer known");
+  }
+  if (found->end_unix_s <= now_unix_s)
+    return fail(ErrorCode::unavailable,
+                fmt::format("reservation '{}' is over since {}", name, format_clock(found->end_unix_s)),
+                "leave out --reservation, or use another one");
+  const char* const ask = "leave out --reservation, or ask the administrator to be let into it";
+  if (!takes(found->users, user))
+    return fail(
+        ErrorCode::unavailable,
+        fmt::format("reservation '{}' takes no jobs of {} (users: {})", name, user, fmt::join(found->users, ", ")),
+        ask);
+  if (!account.empty() && !takes(found->accounts, account))
+    return fail(ErrorCode::unavailable,
+                fmt::format("reservation '{}' takes no jobs of account '{}' (accounts: {})", name, account,
+                            fmt::join(found->accounts, ", ")),
+                "use another --account, or leave out --reservation");
+  if (found->nodes.empty())
+    return fail(ErrorCode::unavailable, fmt::format("reservation '{}' has no nodes", name), "leave out --reservation");
+  return *found;
+}
+
+Result<Cluster> part_of(const Cluster& cluster, const Reservation& reservation,
+                        const std::vector<std::string>& partitions) {
+  const std::set<std::string> nodes(reservation.nodes.begin(), reservation.nodes.end());
+  Cluster part = with_nodes(cluster, [&](const std::string& node) { return nodes.contains(node); });
+  std::erase_if(part.groups, [](const NodeGroup& group) { return group.nodes.empty(); });  // hypothetical
+  if (!part.usable(partitions, Availability::all).empty()) return part;
+  std::set<std::string> there;
+  for (const NodeGroup& group : part.groups) there.insert(group.partitions.begin(), group.partitions.end());
+  if (there.empty() || partitions.empty())
+    return fail(ErrorCode::unavailable,
+                fmt::format("reservation '{}' has no node that can be planned for", reservation.name),
+                "leave out --reservation");
+  return fail(ErrorCode::unavailable,
+              fmt::format("reservation '{}' has no node in {}", reservation.name, fmt::join(partitions, ", ")),
+              fmt::format("use the partition of its nodes: {}", fmt::join(there, ", ")));
+}
+
+}  // namespace sailor::slurm

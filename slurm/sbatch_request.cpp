@@ -1,0 +1,152 @@
+#include "slurm/sbatch_request.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <string_view>
+
+#include "core/terminal.hpp"
+#include "plan/node_placement.hpp"
+#include "slurm/node_records.hpp"
+#include "slurm/words.hpp"
+
+namespace sailor::slurm {
+
+namespace {
+
+Result<void> check_absolute(std::string_view what, const std::filesystem::path& path) {
+  if (path.is_absolute()) return {};
+  return fail(ErrorCode::invalid_input, fmt::format("{} '{}' is not absolute", what, path.string()),
+              "the job starts in another directory");
+}
+
+/// Also names the log, on an #SBATCH line.
+Result<void> check_run_directory(const std::filesystem::path& path) {
+  SAILOR_CHECK(check_absolute("run directory", path));
+  const std::string text = path.string();
+  if (std::none_of(text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; })) return {};
+  return fail(
+      ErrorCode::invalid_input,
+      fmt::format("run directory '{}' holds a newline, a tab or another control character, which cannot stand in the "
+                  "name of the job's log",
+                  printable(text)),
+      "choose another one with --run-directory DIR");
+}
+
+/// What the plan or sailor-submit decides: an extra option may not undo it.
+constexpr std::array<std::string_view, 21> decided_by_plan{"--nodes",
+                                                           "--ntasks",
+                                                           "--ntasks-per-node",
+                                                           "--tasks-per-node",
+                                                           "--gpus",
+                                                           "--gpus-per-node",
+                                                           "--gpus-per-task",
+                                                           "--gres",
+                                                           "--cpus-per-task",
+                                                           "--output",
+                                                           "--array",
+                                                           "--distribution",
+                                                           "--sailor-plan",
+                                                           "--ntasks-per-gpu",
+                                                           "--ntasks-per-core",
+                                                           "--ntasks-per-socket",
+                                                           "--gpus-per-socket",
+                                                           "--signal",
+                                                           "--wrap",
+                                                           "--test-only",
+                                                           "--open-mode"};
+
+Result<void> check_extra_option(const std::string& option) {
+  if (!option.starts_with("--") || option.size() < 3 || option[2] == '=')
+    return fail(ErrorCode::invalid_input, fmt::format("'{}' is no option of sbatch", option), "write --NAME=VALUE");
+  const std::string_view name = std::string_view(option).substr(0, option.find('='));
+  if (name.find_first_of(" \t'\"#") != std::string_view::npos)
+    return fail(ErrorCode::invalid_input, fmt::format("'{}' is no option of sbatch", option),
+                "write --NAME=VALUE, one option each");
+  // sbatch takes the beginning of a name for the name.
+  if (std::any_of(decided_by_plan.begin(), decided_by_plan.end(),
+                  [&](std::string_view decided) { return decided.starts_with(name); }))
+    return fail(ErrorCode::invalid_input, fmt::format("{} is decided by the plan", name),
+                "leave it out, or make another plan");
+  return {};
+}
+
+Result<void> check_environment(const std::pair<std::string, std::string>& variable) {
+  const auto& [name, value] = variable;
+  const bool good =
+      !name.empty() && (name[0] < '0' || name[0] > '9') &&
+      name.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_") == std::string::npos;
+  if (!good) return fail(ErrorCode::invalid_input, fmt::format("'{}' is no name of an environment variable", name));
+  if (value.find('\0') != std::string::npos)
+    return fail(ErrorCode::invalid_input, fmt::format("the value of {} holds a NUL byte", name));
+  return {};
+}
+
+Result<void> check_nodes(const NodeRequest& nodes) {
+  if (!nodes.partition.empty()) SAILOR_CHECK(check_name("partition", nodes.partition));
+  if (!nodes.gres_type.empty()) SAILOR_CHECK(check_name("GPU type", nodes.gres_type));
+  if (nodes.devices_per_node < 1)
+    return fail(ErrorCode::invalid_input, fmt::format("{} devices per node are too few", nodes.devices_per_node));
+  if (nodes.cpus_per_rank < 1)
+    return fail(ErrorCode::invalid_input, fmt::format("{} CPUs per rank are too few", nodes.cpus_per_rank));
+  return {};
+}
+
+}  // namespace
+
+Result<void> check_request(const Plan& plan, const SbatchRequest& request) {
+  SAILOR_CHECK(check_name("job name", request.job_name));
+  if (const std::size_t kinds = kinds_of(plan).size(); kinds != request.nodes.size())
+    return fail(ErrorCode::invalid_input, fmt::format("the plan has {} of device but {} of nodes are described",
+                                                      plural(kinds, "kind"), plural(request.nodes.size(), "kind")));
+  for (const NodeRequest& nodes : request.nodes) SAILOR_CHECK(check_nodes(nodes));
+  if (!request.account.empty()) SAILOR_CHECK(check_name("account", request.account));
+  if (!request.reservation.empty()) SAILOR_CHECK(check_name("reservation", request.reservation));
+  SAILOR_CHECK(check_name("MPI type", request.mpi));
+  if (request.continuation != Continuation::none && request.checkpoints.empty())
+    return fail(ErrorCode::invalid_input, "a job without checkpoints cannot go on after it was stopped",
+                "keep checkpoints with --checkpoints FOLDER");
+  SAILOR_CHECK(check_run_directory(request.run_directory));
+  if (request.array.empty()) SAILOR_CHECK(check_absolute("plan", request.plan_path));
+  for (const ArrayTask& task : request.array) SAILOR_CHECK(check_absolute("run directory", task.directory));
+  if (!request.array.empty() && (request.placer == Placer::plugin || request.checkpoints.is_absolute() ||
+                                 request.checkpoints.lexically_normal().string().starts_with("..")))
+    return fail(ErrorCode::invalid_input,
+                request.placer == Placer::plugin
+                    ? "the plugin takes one plan for a job, and an array has several"
+                    : fmt::format("the tasks of an array would all write into '{}'", request.checkpoints.string()),
+                request.placer == Placer::plugin ? "let sailor-launch place the ranks"
+                                                 : "name a folder relative to the run directories");
+  if (!request.log_path.empty()) SAILOR_CHECK(check_absolute("log", request.log_path));
+  if (const auto& log = request.log_path.empty() ? request.run_directory : request.log_path;
+      log.string().find('\\') != std::string::npos)
+    return fail(ErrorCode::invalid_input, fmt::format("path '{}' holds a backslash", log.string()),
+                "Slurm gives it a meaning of its own in file names; choose another directory");
+  for (const std::string& option : request.extra_options) SAILOR_CHECK(check_extra_option(option));
+  for (const auto& variable : request.environment) SAILOR_CHECK(check_environment(variable));
+  if (request.iterations < 1)
+    return fail(ErrorCode::invalid_input, fmt::format("{} iterations are nothing to run", request.iterations));
+  if (request.learning_rate && (!std::isfinite(*request.learning_rate) || *request.learning_rate < 0))
+    return fail(ErrorCode::invalid_input, fmt::format("learning rate {} is below 0", *request.learning_rate));
+  if (request.data.empty()) return fail(ErrorCode::invalid_input, "there is no data to train on");
+  std::vector<std::string> words{request.data,
+                                 request.run_directory.string(),
+                                 request.plan_path.string(),
+                                 request.program.string(),
+                                 request.launcher.string(),
+                                 request.models_folder.string(),
+                                 request.gpus_file.string(),
+                                 request.checkpoints.string(),
+                                 request.run_file.string()};
+  for (const ArrayTask& task : request.array) words.push_back(task.directory.string());
+  words.insert(words.end(), request.extra_arguments.begin(), request.extra_arguments.end());
+  words.insert(words.end(), request.srun_options.begin(), request.srun_options.end());
+  for (const std::string& word : words)
+    if (word.find('\0') != std::string::npos)
+      return fail(ErrorCode::invalid_input, "a path or argument holds a NUL byte");
+  return {};
+}
+
+}  // namespace sailor::slurm

@@ -1,0 +1,97 @@
+// What a batch script is to ask Slurm for and to run.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cluster/gpu_catalogue.hpp"
+#include "core/error.hpp"
+#include "core/units.hpp"
+#include "plan/plan.hpp"
+
+namespace sailor::slurm {
+
+/// Why a job asks for so much host memory.
+enum class MemoryReason {
+  predicted,  ///< the peak of a rank, and some to spare
+  all_there,  ///< the same would be more than the nodes have
+  given,      ///< the user said it
+};
+
+/// The nodes for one kind of device of a plan: a GPU type in a zone, see kinds_of().
+struct NodeRequest {
+  std::string partition;                     ///< empty: Slurm's default
+  DeviceKind device_kind = DeviceKind::gpu;  ///< of the kind's device type
+  std::string gres_type;                     ///< "gh200", where a partition holds several GPU types; empty: any
+  int devices_per_node = 0;                  ///< GPUs, or cores for a CPU plan; must be given
+  int cpus_per_rank = 1;
+  std::optional<Bytes> memory_per_cpu;  ///< host memory; none: the partition's default
+  MemoryReason memory_reason = MemoryReason::predicted;
+  std::vector<int> memory_nodes;  ///< NUMA nodes that ranks allocate from (numactl); empty: any
+};
+
+/// Who gives the ranks their places in the plan.
+enum class Placer {
+  slurm,     ///< nobody: the order in which srun numbers tasks is the plan's
+  launcher,  ///< sailor-launch, started by srun in front of the program
+  plugin,    ///< the SPANK plugin, by --sailor-plan
+};
+
+/// What a job does that was stopped before its end, by the time limit, preemption or a node that failed.
+enum class Continuation {
+  none,
+  requeue,   ///< goes back into the queue under its own id
+  resubmit,  ///< submits its script again, to run when this job has ended (--dependency=afterany)
+};
+
+/// A plan of a job array.
+struct ArrayTask {
+  std::filesystem::path directory;  ///< absolute; the task runs there, and it holds the task's plan.toml
+  std::string plan;                 ///< what it is, in a line: describe()
+};
+
+struct SbatchRequest {
+  // What Slurm is asked for
+  std::string job_name = "sailor";
+  std::vector<NodeRequest> nodes;          ///< by kinds_of() of the plan
+  std::string account;                     ///< empty: the user's default
+  std::string reservation;                 ///< empty: none
+  std::optional<Seconds> time_limit;       ///< none: the partition's default
+  bool exclusive = false;                  ///< whole nodes
+  std::string constraint;                  ///< features of the nodes; empty: any
+  std::vector<std::string> extra_options;  ///< "--qos=high": further #SBATCH lines
+
+  // What is run
+  Placer placer = Placer::slurm;
+  std::filesystem::path run_directory;  ///< absolute; the job runs there
+  /// Of a job array, whose plans have the same layout; plan_path, checkpoints and run_file are then relative to each
+  /// task's directory. Empty: no array.
+  std::vector<ArrayTask> array;
+  std::filesystem::path plan_path;  ///< absolute
+  std::filesystem::path log_path;  ///< absolute, Slurm's patterns such as %j allowed; empty: RUN_DIRECTORY/slurm-%j.out
+  std::filesystem::path program = "sailor-train";
+  std::filesystem::path launcher = "sailor-launch";  ///< for Placer::launcher
+  std::filesystem::path models_folder;               ///< empty: the program's own
+  std::filesystem::path gpus_file;                   ///< for the launcher; empty: its own
+  std::string data;                                  ///< prefix of the data files
+  std::filesystem::path run_file;                    ///< measurements; empty: RUN_DIRECTORY/run-JOBID.h5, one per job
+  std::filesystem::path checkpoints;                 ///< folder; empty: none are kept
+  std::filesystem::path script_path;  ///< absolute: where the script will be; empty: RUN_DIRECTORY/job.sbatch
+  Continuation continuation = Continuation::none;  ///< others than none need checkpoints
+  std::int64_t iterations = 0;
+  std::optional<double> learning_rate;       ///< none: the program's default
+  std::optional<std::int64_t> seed;          ///< none: the program's default
+  std::vector<std::string> extra_arguments;  ///< "--weight-decay=0": further arguments of the program
+  std::string mpi = "pmix";                  ///< srun --mpi
+  std::vector<std::string> srun_options;     ///< "--uenv=prgenv-gnu/24.11:v1": what must not stand on #SBATCH lines
+  std::vector<std::pair<std::string, std::string>> environment;  ///< exported before the program starts
+};
+
+/// Whether a script can say it. Errors: invalid_input (a name, path, number or option that is impossible).
+Result<void> check_request(const Plan& plan, const SbatchRequest& request);
+
+}  // namespace sailor::slurm

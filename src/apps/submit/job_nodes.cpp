@@ -1,0 +1,189 @@
+#include "apps/submit/job_nodes.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+
+#include "core/log.hpp"
+#include "core/terminal.hpp"
+#include "plan/node_placement.hpp"
+#include "slurm/cluster_reader.hpp"
+#include "slurm/words.hpp"
+
+namespace sailor::apps {
+
+namespace {
+
+using Kind = std::pair<std::string, std::string>;  // GPU type and zone
+
+bool contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+std::string where(const std::string& partition) {
+  return partition.empty() ? "the cluster" : fmt::format("partition '{}'", partition);
+}
+
+bool has_zone(const Cluster& cluster, const std::string& zone) {
+  return std::any_of(cluster.groups.begin(), cluster.groups.end(),
+                     [&](const NodeGroup& group) { return group.zone == zone; });
+}
+
+/// Where nodes of a kind are looked for.
+struct Candidates {
+  std::vector<std::string> partitions;
+  std::string zone;  ///< of the cluster, that the nodes must be in; empty: any
+};
+
+Result<Candidates> candidates_for(const Cluster& cluster, const PartitionChoice& choice, const Kind& kind) {
+  const std::string& zone = kind.second;
+  Candidates candidates{.partitions = choice.names, .zone = {}};
+  if (!zone.empty() && cluster.find_partition(zone) != nullptr) {
+    if (!choice.names.empty() && !contains(choice.names, zone))
+      return fail(ErrorCode::invalid_input,
+                  fmt::format("the plan has {} in partition '{}', which is not among {}", kind.first, zone,
+                              fmt::join(choice.names, ", ")),
+                  "name it with --partition too, or make another plan");
+    candidates.partitions = {zone};
+  } else if (!zone.empty() && has_zone(cluster, zone)) {
+    candidates.zone = zone;
+  } else if (!zone.empty() && !choice.by_user) {
+    std::vector<std::string> there;
+    for (const Partition& partition : cluster.partitions) there.push_back(partition.name);
+    std::sort(there.begin(), there.end());
+    return fail(
+        ErrorCode::not_found,
+        fmt::format("the plan has {}, which is neither a partition nor a zone of cluster {} (partitions: {})",
+                    name_of_kind(kind), cluster.name, there.empty() ? "none" : fmt::to_string(fmt::join(there, ", "))),
+        "say which partition has these nodes with --partition NAME, or make a plan for this cluster");
+  } else if (!zone.empty()) {
+    spdlog::warn("zone '{}' of the plan is not known here: its {} are taken from {} {}, as --partition says", zone,
+                 kind.first, choice.names.size() == 1 ? "partition" : "partitions", fmt::join(choice.names, ", "));
+  }
+  if (candidates.partitions.empty()) {
+    candidates.partitions.emplace_back();
+    for (const Partition& partition : cluster.partitions)
+      if (partition.is_default) candidates.partitions = {partition.name};
+  }
+  return candidates;
+}
+
+/// Nodes with the device in one partition (all, if it is empty) and one zone (any, if it is empty); and the devices
+/// that are there.
+Nodes nodes_in(const Cluster& cluster, const std::string& partition, const std::string& zone, const std::string& device,
+               std::set<std::string>& devices_there) {
+  Nodes nodes;
+  nodes.partition = partition;
+  nodes.zone = zone;
+  std::set<std::string> types;
+  int elsewhere = 0;
+  for (const NodeGroup& group : cluster.usable(partition, false)) {
+    types.insert(group.gpu);
+    devices_there.insert(zone.empty() ? group.gpu : name_of_kind({group.gpu, group.zone}));
+    if (group.gpu != device) continue;
+    if (!zone.empty() && group.zone != zone) {
+      elsewhere += group.count;
+      continue;
+    }
+    const int cpus = std::max(1, group.cpus_per_node / group.gpus_per_node);
+    const Bytes memory = group.memory_per_node / std::max(group.cpus_per_node, 1);
+    const bool first = nodes.count == 0;
+    nodes.devices_per_node = first ? group.gpus_per_node : std::min(nodes.devices_per_node, group.gpus_per_node);
+    nodes.cpus_per_device = first ? cpus : std::min(nodes.cpus_per_device, cpus);
+    nodes.memory_per_cpu = first ? memory : std::min(nodes.memory_per_cpu, memory);
+    nodes.count += group.count;
+    nodes.gres_type = group.gres_type;
+  }
+  if (types.size() < 2) nodes.gres_type.clear();  // there is but one
+  if (nodes.count > 0 && elsewhere > 0)
+    spdlog::warn(
+        "{} has {} with {} outside of zone '{}' too, which Slurm does not know: keep them out with "
+        "--sbatch-option=--exclude=NODES",
+        where(partition), plural(static_cast<std::size_t>(elsewhere), "node"), device, zone);
+  return nodes;
+}
+
+Result<Nodes> find_nodes_of(const Cluster& cluster, const PartitionChoice& choice, const Kind& kind) {
+  const auto candidates = candidates_for(cluster, choice, kind);
+  if (!candidates) return fail(candidates.error());
+  std::set<std::string> there;
+  for (const std::string& partition : candidates->partitions) {
+    if (!partition.empty()) SAILOR_CHECK(slurm::require_partition(cluster, partition));
+    if (Nodes nodes = nodes_in(cluster, partition, candidates->zone, kind.first, there); nodes.count > 0) return nodes;
+  }
+  const std::vector<std::string>& names = candidates->partitions;
+  return fail(ErrorCode::not_found,
+              fmt::format("{} has no usable node with {} (it has: {})",
+                          names.size() == 1 ? where(names.front())
+                                            : fmt::format("none of the partitions {}", fmt::join(names, ", ")),
+                          candidates->zone.empty() ? kind.first : name_of_kind(kind),
+                          there.empty() ? "none" : fmt::to_string(fmt::join(there, ", "))),
+              "use another --partition, or another plan");
+}
+
+}  // namespace
+
+Result<std::vector<Nodes>> find_nodes(const Cluster& cluster, const PartitionChoice& choice,
+                                      const Submission& submission) {
+  std::vector<Nodes> found;
+  for (std::size_t kind = 0; kind < submission.kinds.size(); ++kind) {
+    auto nodes = find_nodes_of(cluster, choice, {submission.devices[kind].name, submission.kinds[kind].second});
+    if (!nodes) return fail(nodes.error());
+    found.push_back(*std::move(nodes));
+  }
+  return found;
+}
+
+Result<std::string> find_partition(const Cluster* cluster, const PartitionChoice& choice,
+                                   const Submission& submission) {
+  const std::string& zone = submission.kinds.front().second;
+  if (cluster != nullptr && !zone.empty()) {
+    const auto candidates = candidates_for(*cluster, choice, {submission.devices.front().name, zone});
+    if (!candidates) return fail(candidates.error());
+    return candidates->partitions.front();
+  }
+  // Zones of a plan for a live cluster are partitions.
+  if (choice.names.empty() || (!choice.by_user && contains(choice.names, zone))) return zone;
+  return choice.names.front();
+}
+
+Result<void> check_limits(const Cluster& cluster, const std::vector<Nodes>& nodes, const Submission& submission) {
+  const slurm::SbatchRequest& request = submission.request;
+  const auto layout = slurm::lay_out_job(submission.plan, request);
+  if (!layout) return fail(layout.error());
+  const auto needs = [&](int count, std::size_t kind) {
+    return fmt::format("the plan needs {} of {} {}", plural(static_cast<std::size_t>(count), "node"),
+                       request.nodes[kind].devices_per_node, submission.devices[kind].name);
+  };
+  std::vector<int> needed(nodes.size(), 0);
+  for (const slurm::JobComponent& component : layout->components)
+    for (std::size_t kind = 0; kind < nodes.size(); ++kind)  // kinds may have the same nodes
+      if (nodes[kind].partition == nodes[component.kind].partition && nodes[kind].zone == nodes[component.kind].zone &&
+          submission.devices[kind].name == submission.devices[component.kind].name)
+        needed[kind] += component.nodes;
+  for (std::size_t kind = 0; kind < nodes.size(); ++kind)
+    if (needed[kind] > nodes[kind].count)
+      return fail(ErrorCode::unavailable,
+                  fmt::format("{} but {} has {} usable", needs(needed[kind], kind), where(nodes[kind].partition),
+                              nodes[kind].count),
+                  "use another --partition, or another plan");
+  for (const slurm::JobComponent& component : layout->components) {
+    const Partition* partition = cluster.find_partition(nodes[component.kind].partition);
+    if (partition == nullptr) continue;
+    if (partition->most_nodes && component.nodes > *partition->most_nodes)
+      return fail(ErrorCode::unavailable,
+                  fmt::format("{} but {} allows {} per job", needs(component.nodes, component.kind),
+                              where(partition->name), *partition->most_nodes),
+                  "use another --partition, or another plan");
+    if (partition->time_limit && request.time_limit && *request.time_limit > *partition->time_limit)
+      return fail(ErrorCode::invalid_input,
+                  fmt::format("time {} is over the limit of {}: {}", slurm::format_time_limit(*request.time_limit),
+                              where(partition->name), slurm::format_time_limit(*partition->time_limit)),
+                  "use a smaller --time, or another --partition");
+  }
+  return {};
+}
+
+}  // namespace sailor::apps

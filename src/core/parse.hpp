@@ -1,0 +1,14 @@
+// Reading the small words of other programs' output, files and variables.
+#pragma once
+
+#include <optional>
+#include <string_view>
+
+namespace sailor {
+
+/// Without `blanks` at both ends.
+std::string_view trimmed(std::string_view text, std::string_view blanks = " \t\r");
+/// A whole number of 0 or more, and nothing beside it.
+std::optional<int> parse_count(std::string_view text);
+
+}  // namespace sailor

@@ -1,0 +1,10 @@
+// Exit statuses of sailor-train that job scripts act on, beside those of exit_status() (core/error.hpp): a signal ended
+// it after an iteration, before the last one.
+#pragma once
+
+namespace sailor {
+
+constexpr int stopped_with_checkpoint = 75;    ///< EX_TEMPFAIL: the same command goes on from there
+constexpr int stopped_without_checkpoint = 6;  ///< what was learned is lost
+
+}  // namespace sailor

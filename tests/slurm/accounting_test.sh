@@ -1,0 +1,139 @@
+#!/usr/bin/env bash
+# What accounts and QOS allow, with a real accounting database: sailor-plan --preflight against what Slurm itself does.
+#
+# shellcheck disable=SC2317,SC2329  # tests are called by name
+# shellcheck source-path=SCRIPTDIR source=common.bash
+source "$(dirname "${BASH_SOURCE[0]}")/common.bash"
+
+start_cluster --accounting --nodes gh:4:gh200:4:288:4:854000 --partitions 'normal=gh MaxTime=60;long=gh MaxTime=600' --mpi none
+
+accounts() { sacctmgr --quiet --immediate "$@" >/dev/null || { echo "sacctmgr $* failed"; exit 1; }; }
+accounts add qos short MaxWall=00:10:00
+accounts add qos few MaxTRESPerUser=gres/gpu=4
+accounts add qos part MaxTRESPerJob=node=1
+accounts add qos closed
+accounts modify user "$(id -un)" where account=everybody set qos=normal,short,few
+# Below an account that has one node for all its jobs.
+accounts add account project GrpTRES=node=1
+accounts add account team parent=project
+accounts add user "$(id -un)" account=team
+accounts modify user "$(id -un)" where account=team set qos=short,few
+accounts add account small
+accounts add user "$(id -un)" account=small MaxTRESPerJob=gres/gpu=4
+accounts add account narrow
+accounts add user "$(id -un)" account=narrow
+accounts modify user "$(id -un)" where account=narrow set qos=few
+scontrol update partitionname=long qos=part
+
+# 8 ranks: 2 nodes of 4
+cat >"$work/two.toml" <<'PLAN'
+schema_version = 1
+micro_batch = 1
+schedule = "1f1b"
+[job]
+model = "tiny-gpt"
+global_batch = 4
+sequence_length = 64
+precision = "fp32"
+optimizer = "adamw"
+[[pipelines]]
+count = 2
+micro_batches = 2
+[[pipelines.stages]]
+layers = [0, 3]
+gpu = "GH200-96"
+tensor_parallel = 2
+[[pipelines.stages]]
+layers = [3, 6]
+gpu = "GH200-96"
+tensor_parallel = 2
+PLAN
+
+# said STATUS PART OPTION...: preflight's verdict, and what it says
+said() {
+  local status=$1 part=$2
+  shift 2
+  expect_failure "$status" "$bin_dir/sailor-plan" --preflight two.toml --mpi none "$@"
+  expect_in "$output" "$part"
+}
+# A job of the plan's size, as Slurm sees it: its state, and why it waits
+slurm_says() { # WORDS OPTION...
+  local words=$1 id state
+  shift
+  id=$(sbatch --parsable --output=/dev/null -N2 --gres=gpu:gh200:4 "$@" --wrap 'sleep 1') || return 1
+  eventually decided "$id"
+  state=$(squeue -h -j "$id" -o '%T %r')
+  scancel "$id"
+  [[ $state == "$words" ]] || { echo "Slurm says '$state', not '$words'"; return 1; }
+}
+decided() { [[ $(squeue -h -j "$1" -o '%T %r') != 'PENDING '@(None|Priority|Resources) ]]; }
+
+lets_a_job_within_the_limits_start() {
+  said 0 "access         $(id -un) may use normal with account 'everybody'" -p normal --time 30
+  expect_in "$output" 'limits         2 nodes, 8 GPUs, 00:30:00, within all limits'
+  said 0 "may use normal with account 'everybody' and QOS 'short'" -p normal --time 5 --qos short
+  slurm_says 'RUNNING None' -p normal -t 5 --qos short
+}
+knows_the_accounts() {
+  said 5 "fail         access         you have no account 'nobodys' in partition 'normal'" -p normal --account nobodys
+  expect_in "$output" 'use one of yours with --account NAME: ' everybody narrow team
+  ! slurm_says '' -p normal --account nobodys 2>/dev/null
+}
+knows_the_qos() {
+  said 5 "fail         access         account 'everybody' does not have QOS 'closed' (it has: " -p normal --qos closed
+  ! slurm_says '' -p normal --qos closed 2>/dev/null
+}
+knows_the_qos_of_jobs_that_name_none() {
+  said 5 "fail         access         the job names no QOS, and account 'team' has no default one (it has: few, short)" -p normal --account team
+  ! slurm_says '' -p normal --account team 2>/dev/null || return 1
+  said 5 "fail         limits         the job takes 8 GPUs, QOS 'few' for a user allows 4" -p normal --time 30 --account narrow
+  slurm_says 'PENDING QOSMaxGRESPerUser' -p normal -t 30 --account narrow
+}
+knows_the_time_of_a_qos() {
+  said 5 "fail         limits         time 00:30:00 is over the 00:10:00 of QOS 'short'" -p normal --time 30 --qos short
+  slurm_says 'PENDING QOSMaxWallDurationPerJobLimit' -p normal -t 30 --qos short
+}
+knows_the_gpus_of_a_user() {
+  said 5 "fail         limits         the job takes 8 GPUs, QOS 'few' for a user allows 4" -p normal --time 30 --qos few
+  slurm_says 'PENDING QOSMaxGRESPerUser' -p normal -t 30 --qos few
+}
+knows_the_gpus_of_an_account() {
+  said 5 "fail         limits         the job takes 8 GPUs, account 'small' allows 4" -p normal --time 30 --account small
+  slurm_says 'PENDING AssocMaxGRESPerJob' -p normal -t 30 --account small
+}
+knows_the_qos_of_a_partition() {
+  said 5 "fail         limits         the job takes 2 nodes, QOS 'part' allows 1" -p long --time 30
+  slurm_says 'PENDING QOSMaxNodePerJobLimit' -p long -t 30
+}
+knows_the_limits_of_accounts_above() {
+  said 5 "fail         limits         the job takes 2 nodes, account 'project' for all its jobs allows 1" -p normal --time 5 --qos short --account team
+  slurm_says 'PENDING AssocGrpNodeLimit' -p normal -t 5 --qos short --account team
+}
+knows_who_is_not_in_the_database() {
+  ((EUID == 0)) || return 0
+  local as=(setpriv --reuid=65534 --regid=65534 --clear-groups)
+  chmod 755 "$work"
+  "${as[@]}" test -x "$bin_dir/sailor-plan" || { echo "not looked at: $bin_dir is closed to other users"; return 0; }
+  expect_failure 5 "${as[@]}" "$bin_dir/sailor-plan" -p normal --preflight two.toml --mpi none
+  expect_in "$output" 'fail         access         the accounting database does not know user nobody on this cluster' 'ask the administrator for an account'
+  ! "${as[@]}" sbatch -D / --output=/dev/null -p normal --wrap true 2>/dev/null
+}
+says_that_the_database_is_down() {
+  kill "$(pid_of slurmdbd)" || return 1
+  eventually bash -c '! sacctmgr -n show cluster'
+  said 0 'not checked  access         accounts are not known: sacctmgr: ' -p normal --time 30
+  expect_in "$output" "within the partition's limits; those of accounts are not known"
+}
+
+check 'lets a job within the limits start' lets_a_job_within_the_limits_start
+check 'knows the accounts' knows_the_accounts
+check 'knows the QOS' knows_the_qos
+check 'knows the QOS of jobs that name none' knows_the_qos_of_jobs_that_name_none
+check 'knows the time of a QOS' knows_the_time_of_a_qos
+check 'knows the GPUs of a user' knows_the_gpus_of_a_user
+check 'knows the GPUs of an account' knows_the_gpus_of_an_account
+check 'knows the QOS of a partition' knows_the_qos_of_a_partition
+check 'knows the limits of accounts above' knows_the_limits_of_accounts_above
+check 'knows who is not in the database' knows_who_is_not_in_the_database
+check 'says that the database is down' says_that_the_database_is_down
+finish
