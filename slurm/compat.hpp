@@ -1,5 +1,6 @@
 // libslurm's interface from 22.05 to 26.05 as one. Only slurm/*.cpp include this: the headers of a release fit the
-// library of that release only, so Sailor is built once per Slurm release.
+// library of that release only, so Sailor is built once per Slurm release. Run with 22.05.8, 24.11.5 and 26.05.5
+// (tests/slurm); tests/slurm/compile_with_headers.sh compiles against any other release's headers.
 //
 // What changed in the part that Sailor uses: List became list_t* and hostlist_t became hostlist_t* (23.02, 23.11:
 // `auto`); a GRES in a job's description is spelled gres/gpu, no longer gres:gpu (23.11); slurm_get_errno() went
