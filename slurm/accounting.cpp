@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
+#include <set>
 
 #include "core/process.hpp"
 #include "core/text.hpp"
@@ -84,28 +86,29 @@ Result<std::string> ask(std::vector<std::string> arguments, Seconds deadline) {
   return outcome->output;
 }
 
-/// The accounts of the associations, and those above them level by level.
+/// The accounts of the associations, and those above them level by level, each asked for once; all within `deadline`.
 Result<std::vector<Account>> read_accounts(std::vector<std::string> names, const std::string& cluster,
                                            Seconds deadline) {
   std::vector<Account> known;
-  const auto is_known = [&](const std::string& name) {
-    return std::any_of(known.begin(), known.end(), [&](const Account& account) { return account.name == name; });
-  };
+  std::set<std::string> asked;
+  const auto began = std::chrono::steady_clock::now();
   while (!names.empty()) {
-    const auto answer =
-        ask({"show", "assoc", "cluster=" + cluster, fmt::format("account={}", fmt::join(names, ",")),
-             "format=Account,ParentName,User,GrpTRES"},
-            deadline);
+    const Seconds passed(std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count());
+    if (passed >= deadline) return fail(ErrorCode::unavailable, "sacctmgr: the accounts have no end of parents");
+    asked.insert(names.begin(), names.end());
+    const auto answer = ask({"show", "assoc", "cluster=" + cluster, fmt::format("account={}", fmt::join(names, ",")),
+                             "format=Account,ParentName,User,GrpTRES"},
+                            deadline - passed);
     if (!answer) return fail(answer.error());
     const auto level = parse_accounts(*answer);
     if (!level) return fail(level.error());
     names.clear();
-    for (const Account& account : *level)
-      if (!is_known(account.name)) known.push_back(account);
-    for (const Account& account : *level)
-      if (!account.parent.empty() && !is_known(account.parent) &&
+    for (const Account& account : *level) {
+      known.push_back(account);
+      if (!account.parent.empty() && !asked.contains(account.parent) &&
           std::find(names.begin(), names.end(), account.parent) == names.end())
         names.push_back(account.parent);
+    }
   }
   return known;
 }

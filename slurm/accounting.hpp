@@ -62,7 +62,8 @@ struct Accounting {
   [[nodiscard]] std::vector<std::string> accounts() const;
 };
 
-/// Asks sacctmgr four times and more, once per level of accounts, each within `deadline`. Errors: unavailable (no sacctmgr, no slurmdbd, no answer).
+/// Asks sacctmgr four times and more, once per level of accounts, each within `deadline`. Errors: unavailable (no
+/// sacctmgr, no slurmdbd, no answer).
 Result<Accounting> read_accounting(const std::string& user, const std::string& cluster, Seconds deadline);
 
 /// `sacctmgr -nP show assoc format=Account,Partition,QOS,DefaultQOS,MaxTRES,MaxWall,GrpTRES`. Errors: invalid_input.

@@ -97,9 +97,10 @@ Result<void> write_component(Script& script, const SbatchRequest& request, const
   SAILOR_CHECK(script.option("cpus-per-task", std::to_string(nodes.cpus_per_rank)));
   if (nodes.device_kind == DeviceKind::gpu) {
     script.comment("One GPU for each rank of a node");
-    SAILOR_CHECK(script.option(
-        "gpus-per-node",
-        fmt::format("{}{}{}", nodes.gres_type, nodes.gres_type.empty() ? "" : ":", component.tasks_per_node)));
+    // --gpus-per-node=TYPE:N would be refused by srun --gpus-per-task=1 ("with and without type identification").
+    SAILOR_CHECK(nodes.gres_type.empty()
+                     ? script.option("gpus-per-node", std::to_string(component.tasks_per_node))
+                     : script.option("gres", fmt::format("gpu:{}:{}", nodes.gres_type, component.tasks_per_node)));
   } else {
     script.comment("A rank computes on a core of its own: two hardware threads of one would halve it");
     SAILOR_CHECK(script.option("hint", "nomultithread"));
@@ -409,7 +410,7 @@ Result<std::string> sbatch_script(const Plan& plan, const Model& model, const Sb
                                     : "cd -- \"${runs[SLURM_ARRAY_TASK_ID]}\"");
   if (!request.array.empty()) {
     script.comment("Every plan is called plan.toml in what follows: the log says first which one it is about");
-    script.line("echo \"# task $SLURM_ARRAY_TASK_ID: $PWD/plan.toml\"");
+    script.line("echo \"# task $SLURM_ARRAY_TASK_ID: ${PWD//[[:cntrl:]]/ }/plan.toml\"");
   }
   script.blank();
   write_environment(script, request);

@@ -66,6 +66,13 @@ slurm_says() { # WORDS OPTION...
   scancel "$id"
   [[ $state == "$words" ]] || { echo "Slurm says '$state', not '$words'"; return 1; }
 }
+# Slurm refuses the job; not only our own programs say that it would.
+slurm_refuses() { # WORDS OPTION...
+  local words=$1
+  shift
+  expect_failure 1 sbatch --output=/dev/null -N2 --gres=gpu:gh200:4 "$@" --wrap true
+  expect_in "$output" "$words"
+}
 decided() { [[ $(squeue -h -j "$1" -o '%T %r') != 'PENDING '@(None|Priority|Resources) ]]; }
 
 lets_a_job_within_the_limits_start() {
@@ -77,15 +84,15 @@ lets_a_job_within_the_limits_start() {
 knows_the_accounts() {
   said 5 "fail         access         you have no account 'nobodys' in partition 'normal'" -p normal --account nobodys
   expect_in "$output" 'use one of yours with --account NAME: ' everybody narrow team
-  ! slurm_says '' -p normal --account nobodys 2>/dev/null
+  slurm_refuses 'Invalid account' -p normal --account nobodys
 }
 knows_the_qos() {
   said 5 "fail         access         account 'everybody' does not have QOS 'closed' (it has: " -p normal --qos closed
-  ! slurm_says '' -p normal --qos closed 2>/dev/null
+  slurm_refuses 'Invalid qos' -p normal --qos closed
 }
 knows_the_qos_of_jobs_that_name_none() {
   said 5 "fail         access         the job names no QOS, and account 'team' has no default one (it has: few, short)" -p normal --account team
-  ! slurm_says '' -p normal --account team 2>/dev/null || return 1
+  slurm_refuses 'Invalid qos' -p normal --account team
   said 5 "fail         limits         the job takes 8 GPUs, QOS 'few' for a user allows 4" -p normal --time 30 --account narrow
   slurm_says 'PENDING QOSMaxGRESPerUser' -p normal -t 30 --account narrow
 }

@@ -161,6 +161,12 @@ trains_a_heterogeneous_job() {
   falls "mixed/slurm-$(tail -1 id).out" || return 1
   expect_in "$(cat mixed/job.sbatch)" '#SBATCH hetjob' '--partition=normal' '--partition=a100' '--het-group=0,1'
 }
+trains_a_heterogeneous_job_in_one_partition() {
+  grep -v '^zone' mixed.toml >types.toml
+  submit_het types.toml types --wait --placer launcher -p mixed >id-types || { cat types/slurm-*; return 1; }
+  falls "types/slurm-$(tail -1 id-types).out" || return 1
+  expect_in "$(cat types/job.sbatch)" '#SBATCH hetjob' '--partition=mixed' '--gres=gpu:gh200:' '--gres=gpu:a100:'
+}
 learns_what_one_rank_learns() {
   # The plan changes where ranks are, never what is learned.
   plan 6:cpu/1/0-6 >one.toml
@@ -231,6 +237,7 @@ check 'asks the driver which GPUs there are' asks_the_driver_which_gpus_there_ar
 if [[ -n $mpi ]]; then
   check 'trains where the plan wants it' trains_where_the_plan_wants_it
   check 'trains a heterogeneous job over two partitions' trains_a_heterogeneous_job
+  check 'trains a heterogeneous job over the GPU types of a partition' trains_a_heterogeneous_job_in_one_partition
   check 'learns what one rank learns' learns_what_one_rank_learns
   if [[ -e $plugin ]]; then
     check 'goes the whole way: partition, plan, preflight, placed training' goes_the_whole_way

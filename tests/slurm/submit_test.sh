@@ -155,8 +155,12 @@ refuses_what_cannot_run() {
 asks_for_the_gpu_type_where_there_are_several() {
   local script
   script=$(job gpu.toml types --dry-run -p all) || return 1
-  expect_in "$script" '--gpus-per-node=gh200:4' '--partition=all'
+  expect_in "$script" '--gres=gpu:gh200:4' '--partition=all'
   expect_in "$(job gpu.toml types --dry-run -p gpu)" '--gpus-per-node=4'
+  local id log
+  id=$(job gpu.toml types --program ./train -p all --cpus-per-rank 2 --wait) || return 1
+  log=$(sort "types/slurm-$id.out") || return 1
+  expect_in "$log" 'rank 0 on gh1 gpus 0 ' 'rank 3 on gh1 gpus 3 ' 'rank 4 on gh2 gpus 0 ' 'rank 5 on gh2 gpus 1 '
 }
 passes_on_what_sbatch_says() {
   expect_failure 1 job gpu.toml nope -p nope --devices-per-node 4

@@ -252,6 +252,19 @@ esac
   EXPECT_EQ(accounting->find_qos("short")->per_job.time, Seconds(1200));
 }
 
+TEST(Accounting, AsksForEachAccountOnce) {
+  const FakeSacctmgr fake(R"(case "$*" in
+*" show user "*) echo ml ;;
+*" user=anna "*) echo 'ml||normal||||' ;;
+*ParentName*) echo 'ml|ghost||' ;;
+*) echo 'normal||||' ;;
+esac
+)");
+  const auto accounting = read_accounting("anna", "alps", Seconds(20));
+  ASSERT_TRUE(accounting.has_value()) << message_of(accounting);
+  EXPECT_EQ(accounting->chain("ml").size(), 1U);
+}
+
 TEST(Accounting, SaysWhatSacctmgrComplainsOf) {
   const FakeSacctmgr fake("echo 'sacctmgr: error: Connection refused' >&2; exit 1\n");
   EXPECT_EQ(message_of(read_accounting("anna", "alps", Seconds(20))), "sacctmgr: Connection refused");
