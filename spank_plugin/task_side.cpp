@@ -43,7 +43,8 @@ std::optional<GpuCatalogue> load_catalogue(const Arguments& arguments, const slu
   if (file.empty()) file = arguments.installed_gpus;
   auto catalogue = GpuCatalogue::load(file);
   if (catalogue) return *std::move(catalogue);
-  warning = fmt::format("GPU types are not compared with the plan: {}", catalogue.error().message());
+  warning = fmt::format("GPU types are not compared with the plan: {}{}", catalogue.error().message(),
+                        file == arguments.installed_gpus ? "; name the catalogue in plugstack.conf: gpus=FILE" : "");
   return std::nullopt;
 }
 
