@@ -118,13 +118,26 @@ Result<JobStatus> status_from_accounting(const JobHandle& job) {
               "look into its log; accounting would know more where it is switched on");
 }
 
+/// By what sbatch said: slurmctld may have taken the job and only its answer not come.
+bool may_have_lost_the_answer(std::string_view words) {
+  constexpr std::array<std::string_view, 4> signs{"timed out", "Zero Bytes", "Communication", "receive"};
+  return std::any_of(signs.begin(), signs.end(),
+                     [&](std::string_view sign) { return words.find(sign) != std::string_view::npos; });
+}
+
 }  // namespace
 
 Result<JobHandle> submit(const std::filesystem::path& script, const std::filesystem::path& working_directory) {
   auto outcome = run_slurm({"sbatch", "--parsable", "--chdir=" + working_directory.string(), "--", script.string()});
   if (!outcome) return fail(outcome.error(), "cannot submit the job");
-  if (!outcome->succeeded())
-    return fail(ErrorCode::failure, fmt::format("sbatch refused '{}': {}", script.string(), words_of(*outcome)));
+  if (!outcome->succeeded()) {
+    const std::string words = words_of(*outcome);
+    const bool refused = outcome->signal == 0 && !may_have_lost_the_answer(words);
+    return refused ? fail(ErrorCode::invalid_input, "sbatch refused the job: " + words,
+                          "nothing was submitted; sailor-submit --dry-run shows the script")
+                   : fail(ErrorCode::unavailable, fmt::format("sbatch failed with '{}': {}", script.string(), words),
+                          "see with squeue --me whether the job is there");
+  }
   // "123" or "123;cluster"; a site's plugin may print lines of its own before it.
   for (const std::string& line : split(outcome->output, '\n')) {
     JobHandle job;
@@ -147,6 +160,31 @@ Result<std::string> test_submission(const std::string& script_text) {
 
 std::string JobHandle::name() const {
   return array_task < 0 ? std::to_string(id) : fmt::format("{}_{}", id, array_task);
+}
+
+std::optional<std::size_t> parse_most_array_tasks(std::string_view configuration) {
+  std::optional<std::size_t> most;
+  const auto read = [&](std::string_view text) {
+    std::size_t number = 0;
+    if (std::from_chars(text.data(), text.data() + text.size(), number).ec == std::errc())
+      most = std::min(most.value_or(number), number);
+  };
+  for (const std::string& line : split(configuration, '\n')) {
+    const std::size_t equals = line.find("= ");
+    if (equals == std::string::npos) continue;
+    const std::string_view value = std::string_view(line).substr(equals + 2);
+    constexpr std::string_view parameter = "max_array_tasks=";
+    if (line.starts_with("MaxArraySize ")) read(value);
+    if (const std::size_t found = value.find(parameter);
+        line.starts_with("SchedulerParameters ") && found != std::string_view::npos)
+      read(value.substr(found + parameter.size()));
+  }
+  return most;
+}
+
+std::optional<std::size_t> most_array_tasks() {
+  const auto outcome = run_slurm({"scontrol", "show", "config"});
+  return outcome && outcome->succeeded() ? parse_most_array_tasks(outcome->output) : std::nullopt;
 }
 
 bool has_plugin() {

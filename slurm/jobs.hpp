@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,11 +24,17 @@ struct JobHandle {
   [[nodiscard]] std::string name() const;
 };
 
-/// sbatch of a script, from `working_directory`. Errors: unavailable (no sbatch in PATH), failure (what sbatch said).
+/// sbatch of a script, from `working_directory`. Errors: invalid_input (sbatch refused it, in its words; there is no
+/// job), unavailable (no sbatch in PATH, or nobody answered it), failure (it gave no id).
 Result<JobHandle> submit(const std::filesystem::path& script, const std::filesystem::path& working_directory);
 
 /// `sbatch --test-only`: when and where the script would start, in Slurm's words; nothing is submitted.
 Result<std::string> test_submission(const std::string& script_text);
+
+/// How many tasks a job array may have: MaxArraySize, or max_array_tasks of SchedulerParameters. Nothing: not known.
+std::optional<std::size_t> most_array_tasks();
+/// The same from `scontrol show config`.
+std::optional<std::size_t> parse_most_array_tasks(std::string_view configuration);
 
 /// Whether this Slurm has Sailor's SPANK plugin: sbatch then knows --sailor-plan.
 bool has_plugin();

@@ -169,7 +169,20 @@ Result<std::vector<NodeRecord>> load_nodes(const std::map<std::string, std::vect
   return nodes;
 }
 
-Result<std::vector<Reservation>> load_reservations() {
+/// What is not counted with of the reservation that the job names; empty: nothing.
+std::string beyond_whole_nodes(const reserve_info_t& record) {
+  if ((record.flags & RESERVE_FLAG_FLEX) != 0)
+    return fmt::format(
+        "reservation '{}' is FLEX: jobs may use other nodes and run beyond its time, but only its own "
+        "nodes are counted with",
+        printable(record.name));
+  if (record.core_spec_cnt > 0)
+    return fmt::format("reservation '{}' has only some cores of its nodes, which are counted as whole",
+                       printable(record.name));
+  return {};
+}
+
+Result<std::vector<Reservation>> load_reservations(const std::string& ours, std::vector<std::string>& warnings) {
   reserve_info_msg_t* raw = nullptr;
   if (slurm_load_reservations(std::time_t{0}, &raw) != SLURM_SUCCESS) return slurm_error("reading the reservations");
   const compat::Reservations message(raw);
@@ -177,6 +190,8 @@ Result<std::vector<Reservation>> load_reservations() {
   for (std::uint32_t i = 0; i < message->record_count; ++i) {
     const reserve_info_t& record = message->reservation_array[i];
     if (record.name == nullptr) continue;
+    if (std::string warning = beyond_whole_nodes(record); record.name == ours && !warning.empty())
+      warnings.push_back(std::move(warning));
     reservations.push_back({.name = printable(record.name),
                             .start_unix_s = std::max<std::int64_t>(record.start_time, 0),
                             .end_unix_s = std::max<std::int64_t>({record.end_time, record.start_time, 0}),
@@ -266,7 +281,7 @@ Result<ControllerAnswer> query_controller(const std::filesystem::path& configura
   auto partitions = load_partitions(partitions_of_node);
   if (!partitions) return fail(partitions.error());
   answer.partitions = *std::move(partitions);
-  if (auto reservations = load_reservations())
+  if (auto reservations = load_reservations(reservation, answer.warnings))
     answer.reservations = *std::move(reservations);
   else
     answer.warnings.push_back("reservations are not known: " + reservations.error().what);

@@ -9,30 +9,49 @@
 
 #include "cluster/node_filter.hpp"
 #include "core/text.hpp"
+#include "slurm/node_records.hpp"
 #include "slurm/words.hpp"
 
 namespace sailor::slurm {
 
 namespace {
 
-/// Names, or those that are not meant: "-anna".
-bool takes(const std::vector<std::string>& names, const std::string& name) {
+/// `names`: those that are meant, or those that are not: "-anna". `any_of`: of which one suffices for either.
+bool takes(const std::vector<std::string>& names, const std::vector<std::string>& any_of) {
   if (names.empty()) return true;
   const bool others =
       std::any_of(names.begin(), names.end(), [](const std::string& one) { return one.starts_with('-'); });
-  const bool named = std::find(names.begin(), names.end(), others ? "-" + name : name) != names.end();
+  const bool named = std::any_of(any_of.begin(), any_of.end(), [&](const std::string& name) {
+    return std::find(names.begin(), names.end(), others ? "-" + name : name) != names.end();
+  });
   return named != others;
 }
 
+std::string list(const std::vector<std::string>& names) { return printable(fmt::to_string(fmt::join(names, ", "))); }
+
 }  // namespace
 
+Result<void> check_reservation_name(std::string_view name) {
+  if (name.find(',') == std::string_view::npos) {
+    auto checked = check_name("reservation", name);
+    return checked ? Result<void>{} : Result<void>(fail(checked.error()));
+  }
+  return fail(ErrorCode::invalid_input, fmt::format("'{}' are several reservations", printable(name)),
+              "name one with --reservation: a job gets the whole nodes of one reservation");
+}
+
+bool takes_accounts(const Reservation& reservation, const std::vector<std::string>& accounts) {
+  return takes(reservation.accounts, accounts);
+}
+
 Result<Reservation> require_reservation(const Cluster& cluster, std::string_view name, const std::string& user,
-                                        const std::string& account, std::int64_t now_unix_s) {
+                                        const std::vector<std::string>& accounts, std::int64_t now_unix_s) {
+  SAILOR_CHECK(check_reservation_name(name));
   const auto found = std::find_if(cluster.reservations.begin(), cluster.reservations.end(),
                                   [&](const Reservation& reservation) { return reservation.name == name; });
   if (found == cluster.reservations.end()) {
     std::vector<std::string> known;
-    for (const Reservation& reservation : cluster.reservations) known.push_back(reservation.name);
+    for (const Reservation& reservation : cluster.reservations) known.push_back(printable(reservation.name));
     std::sort(known.begin(), known.end());
     const auto near = closest(name, known);
     return fail(ErrorCode::not_found,
@@ -46,19 +65,25 @@ Result<Reservation> require_reservation(const Cluster& cluster, std::string_view
                 fmt::format("reservation '{}' is over since {}", name, format_clock(found->end_unix_s)),
                 "leave out --reservation, or use another one");
   const char* const ask = "leave out --reservation, or ask the administrator to be let into it";
-  if (!takes(found->users, user))
-    return fail(
-        ErrorCode::unavailable,
-        fmt::format("reservation '{}' takes no jobs of {} (users: {})", name, user, fmt::join(found->users, ", ")),
-        ask);
-  if (!account.empty() && !takes(found->accounts, account))
+  if (!takes(found->users, {user}))
     return fail(ErrorCode::unavailable,
-                fmt::format("reservation '{}' takes no jobs of account '{}' (accounts: {})", name, account,
-                            fmt::join(found->accounts, ", ")),
+                fmt::format("reservation '{}' takes no jobs of {} (users: {})", name, user, list(found->users)), ask);
+  if (!accounts.empty() && !takes_accounts(*found, accounts))
+    return fail(ErrorCode::unavailable,
+                fmt::format("reservation '{}' takes no jobs of account '{}' (accounts: {})", name, accounts.front(),
+                            list(found->accounts)),
                 "use another --account, or leave out --reservation");
   if (found->nodes.empty())
     return fail(ErrorCode::unavailable, fmt::format("reservation '{}' has no nodes", name), "leave out --reservation");
   return *found;
+}
+
+std::string account_problem(const Cluster& cluster, std::string_view reservation, const std::string& account) {
+  for (const Reservation& known : cluster.reservations)
+    if (known.name == reservation && !account.empty() && !takes_accounts(known, {account}))
+      return fmt::format("reservation '{}' is for the accounts {}: it takes jobs of '{}' only as one below them",
+                         printable(known.name), list(known.accounts), account);
+  return {};
 }
 
 Result<Cluster> part_of(const Cluster& cluster, const Reservation& reservation,
@@ -71,11 +96,11 @@ Result<Cluster> part_of(const Cluster& cluster, const Reservation& reservation,
   for (const NodeGroup& group : part.groups) there.insert(group.partitions.begin(), group.partitions.end());
   if (there.empty() || partitions.empty())
     return fail(ErrorCode::unavailable,
-                fmt::format("reservation '{}' has no node that can be planned for", reservation.name),
+                fmt::format("reservation '{}' has no node that can be planned for", printable(reservation.name)),
                 "leave out --reservation");
   return fail(ErrorCode::unavailable,
-              fmt::format("reservation '{}' has no node in {}", reservation.name, fmt::join(partitions, ", ")),
-              fmt::format("use the partition of its nodes: {}", fmt::join(there, ", ")));
+              fmt::format("reservation '{}' has no node in {}", printable(reservation.name), list(partitions)),
+              "use the partition of its nodes: " + list({there.begin(), there.end()}));
 }
 
 }  // namespace sailor::slurm

@@ -11,11 +11,22 @@
 
 namespace sailor::slurm {
 
-/// The reservation that a user named, if it is not over and, as far as is known, takes jobs of this user. `account`:
-/// that the job is charged to; empty: not known. Errors: not_found, with the known names; unavailable, when it is over,
-/// has no nodes, or is kept for others.
+/// Refuses a name that is none, or several ("a,b"): jobs get the whole nodes of one reservation. Errors: invalid_input.
+Result<void> check_reservation_name(std::string_view name);
+
+/// Whether a reservation takes jobs of an account. `accounts`: that the job is charged to, then those above it: a
+/// reservation for an account is also one for those below.
+bool takes_accounts(const Reservation& reservation, const std::vector<std::string>& accounts);
+
+/// The reservation that a user named, if it is not over and, as far as is known, takes jobs of this user. `accounts`:
+/// as above; empty: not known, and not judged. Errors: invalid_input (no name); not_found, with the known names;
+/// unavailable, when it is over, has no nodes, or is kept for others.
 Result<Reservation> require_reservation(const Cluster& cluster, std::string_view name, const std::string& user,
-                                        const std::string& account, std::int64_t now_unix_s);
+                                        const std::vector<std::string>& accounts, std::int64_t now_unix_s);
+
+/// What is to be said when the reservation names other accounts, and those above this one are not known; empty:
+/// nothing.
+std::string account_problem(const Cluster& cluster, std::string_view reservation, const std::string& account);
 
 /// What a reservation has of a cluster. Errors: unavailable, when that is nothing in any of the partitions (all, if
 /// there are none).

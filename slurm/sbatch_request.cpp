@@ -10,6 +10,7 @@
 #include "core/terminal.hpp"
 #include "plan/node_placement.hpp"
 #include "slurm/node_records.hpp"
+#include "slurm/reservations.hpp"
 #include "slurm/words.hpp"
 
 namespace sailor::slurm {
@@ -58,6 +59,16 @@ constexpr std::array<std::string_view, 21> decided_by_plan{"--nodes",
                                                            "--test-only",
                                                            "--open-mode"};
 
+/// Variables of sbatch for what every script decides, or counts with.
+constexpr std::array<const char*, 28> decided_variables{
+    "SBATCH_PARTITION",     "SBATCH_RESERVATION",      "SBATCH_TIMELIMIT",     "SBATCH_CLUSTERS",
+    "SLURM_CLUSTERS",       "SBATCH_ARRAY_INX",        "SBATCH_JOB_NAME",      "SBATCH_OUTPUT",
+    "SBATCH_ERROR",         "SBATCH_OPEN_MODE",        "SBATCH_EXPORT",        "SBATCH_SIGNAL",
+    "SBATCH_REQUEUE",       "SBATCH_NO_REQUEUE",       "SBATCH_DISTRIBUTION",  "SBATCH_GRES",
+    "SBATCH_GPUS",          "SBATCH_GPUS_PER_NODE",    "SBATCH_GPUS_PER_TASK", "SBATCH_CPUS_PER_GPU",
+    "SBATCH_TRES_PER_TASK", "SBATCH_THREADS_PER_CORE", "SBATCH_CORE_SPEC",     "SBATCH_THREAD_SPEC",
+    "SBATCH_OVERCOMMIT",    "SBATCH_USE_MIN_NODES",    "SBATCH_SPREAD_JOB",    "SBATCH_WAIT"};
+
 Result<void> check_extra_option(const std::string& option) {
   if (!option.starts_with("--") || option.size() < 3 || option[2] == '=')
     return fail(ErrorCode::invalid_input, fmt::format("'{}' is no option of sbatch", option), "write --NAME=VALUE");
@@ -96,6 +107,38 @@ Result<void> check_nodes(const NodeRequest& nodes) {
 
 }  // namespace
 
+std::vector<std::string> overriding_variables(const SbatchRequest& request,
+                                              const std::map<std::string, std::string>& environment) {
+  std::vector<std::string> found;
+  const auto look_for = [&](const char* variable) {
+    if (environment.contains(variable)) found.emplace_back(variable);
+  };
+  for (const char* variable : decided_variables) look_for(variable);
+  const auto any_node = [&](auto&& is) { return std::any_of(request.nodes.begin(), request.nodes.end(), is); };
+  const bool memory = any_node([](const NodeRequest& nodes) { return nodes.memory_per_cpu.has_value(); });
+  const bool hint = any_node([](const NodeRequest& nodes) { return nodes.device_kind == DeviceKind::cpu; });
+  const auto said = [&](std::string_view option) {
+    return std::any_of(request.extra_options.begin(), request.extra_options.end(), [&](const std::string& extra) {
+      return std::string_view(extra).substr(0, extra.find('=')) == option;
+    });
+  };
+  struct Open {
+    const char* variable;
+    bool given;
+  };
+  for (const auto& [variable, given] :
+       {Open{"SBATCH_ACCOUNT", !request.account.empty() || said("--account")}, Open{"SBATCH_QOS", said("--qos")},
+        Open{"SBATCH_CONSTRAINT", !request.constraint.empty() || said("--constraint")},
+        Open{"SBATCH_EXCLUSIVE", request.exclusive || said("--exclusive")},
+        Open{"SBATCH_MEM_PER_CPU", memory || said("--mem-per-cpu")},
+        Open{"SBATCH_MEM_PER_GPU", memory || said("--mem-per-gpu")},
+        Open{"SBATCH_MEM_PER_NODE", memory || said("--mem")}, Open{"SBATCH_HINT", hint || said("--hint")},
+        Open{"SLURM_HINT", hint || said("--hint")}, Open{"SBATCH_NETWORK", said("--network")},
+        Open{"SBATCH_WCKEY", said("--wckey")}})
+    if (given) look_for(variable);
+  return found;
+}
+
 Result<void> check_request(const Plan& plan, const SbatchRequest& request) {
   SAILOR_CHECK(check_name("job name", request.job_name));
   if (const std::size_t kinds = kinds_of(plan).size(); kinds != request.nodes.size())
@@ -103,7 +146,7 @@ Result<void> check_request(const Plan& plan, const SbatchRequest& request) {
                                                       plural(kinds, "kind"), plural(request.nodes.size(), "kind")));
   for (const NodeRequest& nodes : request.nodes) SAILOR_CHECK(check_nodes(nodes));
   if (!request.account.empty()) SAILOR_CHECK(check_name("account", request.account));
-  if (!request.reservation.empty()) SAILOR_CHECK(check_name("reservation", request.reservation));
+  if (!request.reservation.empty()) SAILOR_CHECK(check_reservation_name(request.reservation));
   SAILOR_CHECK(check_name("MPI type", request.mpi));
   if (request.continuation != Continuation::none && request.checkpoints.empty())
     return fail(ErrorCode::invalid_input, "a job without checkpoints cannot go on after it was stopped",

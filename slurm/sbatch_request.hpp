@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -90,6 +91,12 @@ struct SbatchRequest {
   std::vector<std::string> srun_options;     ///< "--uenv=prgenv-gnu/24.11:v1": what must not stand on #SBATCH lines
   std::vector<std::pair<std::string, std::string>> environment;  ///< exported before the program starts
 };
+
+/// The variables of an environment by which sbatch would override what the script says, or what its nodes were counted
+/// by: SBATCH_PARTITION, SBATCH_TIMELIMIT, ... Those for what the request leaves open (SBATCH_ACCOUNT, SBATCH_QOS,
+/// SBATCH_CONSTRAINT, memory) are the user's choice, and not among them.
+std::vector<std::string> overriding_variables(const SbatchRequest& request,
+                                              const std::map<std::string, std::string>& environment);
 
 /// Whether a script can say it. Errors: invalid_input (a name, path, number or option that is impossible).
 Result<void> check_request(const Plan& plan, const SbatchRequest& request);

@@ -94,6 +94,14 @@ std::vector<std::string> read_options(const TomlTable& row, std::string_view key
   return options;
 }
 
+/// A short word, as programs name their parts.
+std::string read_word(const TomlTable& row, std::string_view key) {
+  std::string text = row.text_or(key, "");
+  if (std::any_of(text.begin(), text.end(), [](char c) { return c <= 0x20 || c >= 0x7f; }))
+    row.reject(key, fmt::format("'{}' is to be one word (ASCII, no blanks)", key));
+  return text;
+}
+
 std::string read_line(const TomlTable& row, std::string_view key) {
   std::string text = row.text_or(key, "");
   if (!one_line(text)) row.reject(key, fmt::format("'{}' is not one line", key));
@@ -170,9 +178,10 @@ CheckThresholds read_check(const TomlTable& root) {
   CheckThresholds check;
   if (!root.has("check")) return check;
   const TomlTable table = root.table("check");
+  constexpr double fastest = 1e15;  // bytes per second; more is a slip of the pen
   const auto bandwidth = [&](std::string_view key) -> std::optional<BytesPerSecond> {
     if (!table.has(key)) return std::nullopt;
-    return BytesPerSecond(table.number(key, {.minimum = 1.0}));
+    return BytesPerSecond(table.number(key, {.minimum = 1.0, .maximum = fastest}));
   };
   const auto number = [&](std::string_view key, double most) -> std::optional<double> {
     if (!table.has(key)) return std::nullopt;
@@ -187,7 +196,7 @@ CheckThresholds read_check(const TomlTable& root) {
   check.used_memory_share = number("used_memory_share", 1.0);
   check.slower_than_median = number("slower_than_median", 1.0);
   check.write_per_node = bandwidth("write_per_node_bytes_per_s");
-  check.fabric_provider = read_line(table, "fabric_provider");
+  check.fabric_provider = read_word(table, "fabric_provider");
   return check;
 }
 
@@ -311,7 +320,8 @@ Result<Site> find_site(std::string_view cluster_name, const fs::path& folder, co
               "add one, or choose one with --site NAME");
 }
 
-Result<Site> named_site(const std::string& name, const fs::path& folder, const GpuCatalogue& catalogue) {
+Result<Site> named_site(const std::string& name, const fs::path& folder, const GpuCatalogue& catalogue,
+                        std::string_view option) {
   std::error_code code;
   if (name.find('/') != std::string::npos || name.ends_with(".toml")) return load_site(name, catalogue);
   if (const fs::path file = folder / (name + ".toml"); fs::exists(file, code)) return load_site(file, catalogue);
@@ -320,8 +330,9 @@ Result<Site> named_site(const std::string& name, const fs::path& folder, const G
   std::vector<std::string> known;
   for (const fs::path& file : *files) known.push_back(file.stem().string());
   const auto near = closest(name, known);
-  return fail(ErrorCode::not_found, fmt::format("site '{}' not found (known: {})", name, fmt::join(known, ", ")),
-              near ? fmt::format("did you mean '{}'?", *near) : "use --site NAME, or the path of a site file");
+  return fail(
+      ErrorCode::not_found, fmt::format("site '{}' not found (known: {})", name, fmt::join(known, ", ")),
+      near ? fmt::format("did you mean '{}'?", *near) : fmt::format("use {} NAME, or the path of a site file", option));
 }
 
 Result<const SoftwareEnvironment*> choose_environment(const Site& site, std::string_view name) {

@@ -123,9 +123,10 @@ Result<Site> parse_site(std::string_view text, std::string_view source_name, con
 Result<Site> find_site(std::string_view cluster_name, const std::filesystem::path& folder,
                        const GpuCatalogue& catalogue);
 
-/// The site of this name (the file's name without .toml), or the file of this path. Errors: not_found with the known
-/// names; those of load_site().
-Result<Site> named_site(const std::string& name, const std::filesystem::path& folder, const GpuCatalogue& catalogue);
+/// The site of this name (the file's name without .toml), or the file of this path; `option` is the one that gave the
+/// name. Errors: not_found with the known names; those of load_site().
+Result<Site> named_site(const std::string& name, const std::filesystem::path& folder, const GpuCatalogue& catalogue,
+                        std::string_view option = "--site");
 
 /// The environment that was asked for, by name; the site's usual one when `name` is empty, null when it has none.
 /// Errors: not_found, with the known names.

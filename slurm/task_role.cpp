@@ -219,7 +219,7 @@ bool fits(const Plan& plan, const std::vector<Kind>& kinds, const std::vector<Sh
 }
 
 /// The options with which srun starts a task for each rank: "--nodes=2 --ntasks-per-node=4"; of several kinds of nodes,
-/// or where groups do not divide evenly, those of components, with " : " between.
+/// or where groups do not divide evenly, those of components, with " : " between, and then what the nodes are.
 std::string options_for(const Plan& plan, const Step& step, const GpuCatalogue* gpus) {
   constexpr int most_ranks = 1 << 16;  // of which an even distribution is tried
   const std::vector<Kind> kinds = kinds_of(plan);
@@ -257,10 +257,13 @@ std::string options_for(const Plan& plan, const Step& step, const GpuCatalogue* 
     if (even.size() < shares.size() && fits(plan, kinds, even)) shares = std::move(even);
   }
   std::vector<std::string> components;
-  for (const Share& share : shares)
-    components.push_back(fmt::format("--nodes={} --ntasks-per-node={}{}", share.nodes, share.ranks,
-                                     kinds.size() == 1 ? "" : fmt::format(" ({})", name_of_kind(kinds[share.kind]))));
-  return fmt::format("{}", fmt::join(components, " : "));
+  std::vector<std::string> names;
+  for (const Share& share : shares) {
+    components.push_back(fmt::format("--nodes={} --ntasks-per-node={}", share.nodes, share.ranks));
+    names.push_back(name_of_kind(kinds[share.kind]));
+  }
+  return fmt::format("{}{}", fmt::join(components, " : "),
+                     kinds.size() == 1 ? "" : fmt::format(" ({})", fmt::join(names, " : ")));
 }
 
 /// By SLURM_CPU_BIND: "quiet,mask_cpu:0x3,0xC" gives tasks cores of their own, a single mask is that of all of them.

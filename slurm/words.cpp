@@ -11,6 +11,8 @@
 #include <optional>
 #include <vector>
 
+#include "slurm/node_records.hpp"
+
 namespace sailor::slurm {
 
 namespace {
@@ -93,7 +95,7 @@ Result<std::string> check_name(std::string_view what, std::string_view value) {
   if (value.size() > 128) return fail(ErrorCode::invalid_input, fmt::format("{} is longer than 128 characters", what));
   if (value.front() == '-' || !consists_of(value, "._+@:=-"))
     return fail(ErrorCode::invalid_input,
-                fmt::format("{} {} has characters that Slurm does not take", what, shell_quote(value)),
+                fmt::format("{} {} has characters that Slurm does not take", what, printable(shell_quote(value))),
                 "use letters, digits and . _ + @ : = - (not first)");
   return std::string(value);
 }

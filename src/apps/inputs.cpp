@@ -35,7 +35,7 @@ Option measured_only() {
 Option reservation() {
   return {.name = "reservation",
           .value_name = "NAME",
-          .help = "run in this reservation of Slurm's: on its nodes, and on no others"};
+          .help = "run in this reservation of Slurm's: on its nodes, which are taken as whole, and on no others"};
 }
 
 }  // namespace shared
@@ -68,8 +68,9 @@ Result<slurm::ClusterReading> ask_slurm_alone(const Environment& environment, co
 
 Result<void> use_reservation(const Options& options, Cluster& cluster) {
   const preflight::Identity identity = preflight::current_identity();
-  const auto reservation = slurm::require_reservation(cluster, options.text("reservation"), identity.user,
-                                                      options.text("account"), preflight::now_unix_s());
+  // Which accounts are above the job's own, only the accounting database knows.
+  const auto reservation =
+      slurm::require_reservation(cluster, options.text("reservation"), identity.user, {}, preflight::now_unix_s());
   if (!reservation) return fail(reservation.error());
   auto part = slurm::part_of(cluster, *reservation, partitions_of(options));
   if (!part) return fail(part.error());

@@ -20,10 +20,12 @@
 #include "preflight/fabric.hpp"
 #include "preflight/gather_facts.hpp"
 #include "preflight/node_check.hpp"
+#include "preflight/write_test.hpp"
 #include "profiler/pooling.hpp"
 #include "runtime/cpu/cpu_device.hpp"
 #include "runtime/cpu/host_cpu.hpp"
 #include "runtime/mpi/mpi_session.hpp"
+#include "slurm/node_records.hpp"
 #include "slurm/site.hpp"
 #include "slurm/task_role.hpp"
 
@@ -87,7 +89,8 @@ CommandLine command_line() {
                   {.name = "write-size",
                    .type = OptionType::integer,
                    .value_name = "BYTES",
-                   .help = "how much each node writes there, bytes",
+                   .help = "how much each node writes there, bytes; it may take a minute and as long as at 20 MB/s "
+                           "before it is called a hang",
                    .default_value = "67108864",
                    .minimum = 4096,
                    .maximum = 1e12},
@@ -213,17 +216,15 @@ Result<std::vector<RankFacts>> gather(Communicator& world, const RankFacts& fact
 /// What libfabric finds; nothing on ranks that are not to ask, since one of a node is enough.
 using Fabric = std::optional<Result<std::vector<preflight::FabricProvider>>>;
 
-/// Before MPI starts: not every MPI library bears processes that are started later.
+/// Before MPI starts: not every MPI library bears processes that are started later. The ranks that do not ask wait in
+/// MPI's start for --timeout, and no longer.
 Fabric ask_fabric(const Options& options, const Environment& environment) {
   const std::string local = value_of(environment, "SLURM_LOCALID");
   const std::vector<std::string> skip = options.texts("skip");
   if ((!local.empty() && local != "0") || std::find(skip.begin(), skip.end(), "fabric") != skip.end())
     return std::nullopt;
-  return preflight::ask_fabric(Seconds(10.0));
+  return preflight::ask_fabric(Seconds(std::min(10.0, options.number("timeout") / 2.0)));
 }
-
-/// A file system that takes longer for a file hangs.
-constexpr Seconds longest_writing(60.0);
 
 /// The check from the first question to the verdict.
 class Check {
@@ -302,8 +303,8 @@ class Check {
     }
     if (options_.has("write-to") && !skip_.contains("writing")) {
       const std::string folder = std::filesystem::absolute(options_.text("write-to")).lexically_normal().string();
-      watch_.enter("writing to " + folder, longest_writing);
       const Bytes amount(static_cast<double>(options_.integer("write-size")));
+      watch_.enter("writing to " + slurm::printable(folder), preflight::longest_writing(amount));
       const auto speed = measure_writing(world_, nodes_, folder, amount);
       facts.writing = facts.writing && speed ? better(*facts.writing, *speed) : speed;
     }

@@ -8,6 +8,8 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <system_error>
 #include <thread>
 
 #include "apps/options.hpp"
@@ -39,7 +41,8 @@ CommandLine command_line() {
                            "or a file (*.toml)"},
                   {.name = "software",
                    .value_name = "NAME",
-                   .help = "software environment of the site file [default: the site's usual one]"},
+                   .help = "software environment of the site file; only from the command line, since SAILOR_SOFTWARE "
+                           "is for sailor-submit [default: the site's usual one]"},
                   {.name = "devices",
                    .value_name = "FOLDER",
                    .help = "where the driver describes the node's GPUs, which are compared with the plan's",
@@ -81,7 +84,8 @@ std::string on_node(const Environment& environment) {
 }
 
 /// What the site file wants of every program; nothing without one. (Not --site: SAILOR_SITE may be meant for
-/// sailor-submit alone, and be a path from elsewhere; so may SAILOR_SOFTWARE.)
+/// sailor-submit alone, and be a path from elsewhere. SAILOR_SOFTWARE may be meant for it, too: --software counts where
+/// it is typed.)
 Result<slurm::Variables> site_variables(const Options& options, const Environment& environment) {
   if (!options.has("site-variables")) {
     if (!options.typed("software")) return slurm::Variables();
@@ -89,11 +93,21 @@ Result<slurm::Variables> site_variables(const Options& options, const Environmen
   }
   const auto gpus = GpuCatalogue::load(gpus_file(options, environment));
   if (!gpus) return fail(gpus.error());
-  const auto site = slurm::named_site(options.text("site-variables"), sites_folder(environment), *gpus);
+  const auto site =
+      slurm::named_site(options.text("site-variables"), sites_folder(environment), *gpus, "--site-variables");
   if (!site) return fail(site.error());
-  const auto software = slurm::choose_environment(*site, options.text("software"));
+  const auto software = slurm::choose_environment(*site, options.typed("software") ? options.text("software") : "");
   if (!software) return fail(software.error());
   return slurm::variables_of(*site, *software);
+}
+
+/// Where the driver describes the GPUs. Only the usual folder may be missing, where there is no driver.
+Result<std::filesystem::path> devices_folder(const Options& options) {
+  const std::filesystem::path folder = options.text("devices");
+  std::error_code code;
+  if (!options.given("devices") || std::filesystem::is_directory(folder, code)) return folder;
+  return fail(ErrorCode::not_found, fmt::format("--devices '{}' is no folder", folder.string()),
+              "leave the option out where there is no driver");
 }
 
 [[nodiscard]] tl::unexpected<Error> become(const std::vector<std::string>& command) {
@@ -119,6 +133,8 @@ Result<void> run(const Options& options, const Environment& environment) {
   const auto of_site = site_variables(options, environment);
   if (!of_site) return fail_once(fail(of_site.error(), on_node(environment)).value(), environment, "SLURM_LOCALID");
   for (const auto& [name, value] : *of_site) ::setenv(name.c_str(), value.c_str(), 0);
+  const auto devices = devices_folder(options);
+  if (!devices) return fail_once(fail(devices.error(), on_node(environment)).value(), environment, "SLURM_LOCALID");
   const slurm::Lookup lookup = slurm::lookup_in(environment);
   // The plugin has done all this for this very task, and not for one whose environment came along.
   const bool placed = lookup("SAILOR_PLAN_FINGERPRINT") == plan_fingerprint(*plan) &&
@@ -135,7 +151,7 @@ Result<void> run(const Options& options, const Environment& environment) {
   const auto task = slurm::find_role(*plan, *step, &*gpus);
   if (!task) return fail_once(fail(task.error(), path.string()).value(), environment, "SLURM_PROCID");
   if (task->on_gpu)
-    if (const auto good = slurm::check_models(slurm::device_models(options.text("devices")), task->gpu, *gpus); !good)
+    if (const auto good = slurm::check_models(slurm::device_models(*devices), task->gpu, *gpus); !good)
       return fail_once(fail(good.error(), on_node(environment)).value(), environment, "SLURM_LOCALID");
   const auto variables = slurm::role_environment(*task, *plan, path, lookup);
   if (!variables) return fail_once(fail(variables.error(), on_node(environment)).value(), environment, "SLURM_LOCALID");

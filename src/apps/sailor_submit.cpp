@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <optional>
 #include <sstream>
 #include <system_error>
+#include <vector>
 
 #include "apps/submit/submission.hpp"
 #include "apps/submit/submit_options.hpp"
@@ -34,14 +36,38 @@ Result<void> check_data(const Options& options, const std::string& prefix) {
   return {};
 }
 
+/// Files and folders that were not there before: a submission that is refused leaves none behind.
+class NewPaths {
+ public:
+  void add(const fs::path& path) { paths_.push_back(path); }
+  /// The folder and those above it that are not there.
+  void add_missing(const fs::path& folder) {
+    std::vector<fs::path> missing;
+    std::error_code code;
+    for (fs::path path = folder; path.has_relative_path() && !fs::exists(path, code); path = path.parent_path())
+      missing.push_back(path);
+    paths_.insert(paths_.end(), missing.rbegin(), missing.rend());
+  }
+  /// Folders only where nobody else has put anything into them.
+  void remove() const {
+    std::error_code code;
+    for (auto path = paths_.rbegin(); path != paths_.rend(); ++path) fs::remove(*path, code);
+  }
+
+ private:
+  std::vector<fs::path> paths_;  ///< in the order in which they were made
+};
+
 /// A folder with the plan. Of two that begin at the same time one finds the other's plan.
-Result<void> write_plan(const fs::path& folder, const std::string& plan_text) {
+Result<void> write_plan(const fs::path& folder, const std::string& plan_text, NewPaths& made) {
   std::error_code code;
+  made.add_missing(folder);
   fs::create_directories(folder, code);
   if (code)
     return fail(ErrorCode::io, fmt::format("cannot make the run directory '{}': {}", folder.string(), code.message()));
   auto created = create_file_atomically(folder / "plan.toml", plan_text);
   if (!created) return fail(created.error());
+  if (*created) made.add(folder / "plan.toml");
   if (*created) return {};
   auto there = read_text_file(folder / "plan.toml");
   if (!there) return fail(there.error());
@@ -51,11 +77,40 @@ Result<void> write_plan(const fs::path& folder, const std::string& plan_text) {
 }
 
 /// Plans first, script last: where there is a script, it can run.
-Result<void> write_job(const std::vector<Submission>& all, const std::string& script, const fs::path& path) {
+Result<void> write_job(const std::vector<Submission>& all, const std::string& script, const fs::path& path,
+                       NewPaths& made) {
   const slurm::SbatchRequest& request = all.front().request;
   for (std::size_t i = 0; i < all.size(); ++i)
-    SAILOR_CHECK(write_plan(all.size() == 1 ? request.run_directory : request.array[i].directory, all[i].plan_text));
+    SAILOR_CHECK(
+        write_plan(all.size() == 1 ? request.run_directory : request.array[i].directory, all[i].plan_text, made));
+  if (std::error_code code; !fs::exists(path, code)) made.add(path);
   return write_file_atomically(path, script);
+}
+
+/// Slurm would refuse it when all is written.
+Result<void> check_array_size(std::size_t plans) {
+  if (plans < 2) return {};
+  const auto most = slurm::most_array_tasks();
+  if (!most || plans <= *most) return {};
+  return fail(ErrorCode::invalid_input,
+              fmt::format("{} plans are too many: Slurm allows {} tasks in a job array (MaxArraySize)", plans, *most),
+              "submit fewer at a time");
+}
+
+std::string list(const std::vector<std::string>& names) { return fmt::format("{}", fmt::join(names, ", ")); }
+
+/// For sbatch a variable of the environment counts more than the script.
+void drop_overriding_variables(const slurm::SbatchRequest& request, const Environment& environment) {
+  const auto names = slurm::overriding_variables(request, environment);
+  if (names.empty()) return;
+  for (const std::string& name : names) ::unsetenv(name.c_str());
+  spdlog::warn("sbatch does not get {} of the environment: sailor-submit decides that, see its options", list(names));
+}
+
+void warn_of_overriding_variables(const slurm::SbatchRequest& request, const Environment& environment) {
+  if (const auto names = slurm::overriding_variables(request, environment); !names.empty())
+    spdlog::warn("sbatch would take {} of the environment instead of what the script says: unset before submitting it",
+                 list(names));
 }
 
 /// The last iteration that a log tells of, and its loss: "   41    3.06412     87.1  ..."; nothing before the first.
@@ -82,7 +137,8 @@ std::string_view why(int exit_code) {
   }
 }
 
-Result<void> follow(const slurm::JobHandle& job, const std::string& name, std::int64_t iterations) {
+Result<void> follow(const slurm::JobHandle& job, const std::string& name, std::int64_t iterations,
+                    bool runs_sailor_train) {
   slurm::WaitOptions options;
   Progress progress("training", static_cast<std::size_t>(iterations));
   options.on_answer = [&](const slurm::JobStatus& now) {
@@ -98,7 +154,8 @@ Result<void> follow(const slurm::JobHandle& job, const std::string& name, std::i
   auto status = slurm::wait_for(job, tell, options);
   if (!status) return fail(status.error());
   if (status->phase == slurm::JobPhase::succeeded) return {};
-  std::string what = fmt::format("job {} ({}): {}{}", job.name(), name, status->describe(), why(status->exit_code));
+  std::string what = fmt::format("job {} ({}): {}{}", job.name(), name, status->describe(),
+                                 runs_sailor_train ? why(status->exit_code) : "");
   const auto lines = slurm::last_lines(status->log, 10);
   if (!lines.empty())
     what += fmt::format("; its log {} ends with:\n    {}", status->log.string(), fmt::join(lines, "\n    "));
@@ -108,13 +165,14 @@ Result<void> follow(const slurm::JobHandle& job, const std::string& name, std::i
 }
 
 /// Of an array every task, one after the other; the first that failed is the error.
-Result<void> follow_all(slurm::JobHandle job, const slurm::SbatchRequest& request) {
+Result<void> follow_all(slurm::JobHandle job, const slurm::SbatchRequest& request, bool runs_sailor_train) {
   const std::size_t tasks = request.array.size();
-  if (tasks == 0) return follow(job, request.job_name, request.iterations);
+  if (tasks == 0) return follow(job, request.job_name, request.iterations, runs_sailor_train);
   Result<void> done;
   for (std::size_t task = 0; task < tasks; ++task) {
     job.array_task = static_cast<int>(task);
-    if (auto ended = follow(job, request.job_name, request.iterations); !ended && done) done = ended;
+    auto ended = follow(job, request.job_name, request.iterations, runs_sailor_train);
+    if (!ended && done) done = ended;
   }
   return done;
 }
@@ -141,6 +199,7 @@ Result<void> run(const Options& options, const Environment& environment) {
     return {};
   }
   SAILOR_CHECK(check_data(options, first.request.data));
+  if (!options.has("export")) drop_overriding_variables(request, environment);
   if (options.flag("test-only")) {
     auto answer = slurm::test_submission(*script);
     if (!answer) return fail(answer.error());
@@ -149,19 +208,26 @@ Result<void> run(const Options& options, const Environment& environment) {
     fmt::print("{}\n", *answer);
     return {};
   }
+  SAILOR_CHECK(check_array_size(request.array.size()));
+  NewPaths made;
   if (options.has("export")) {
-    SAILOR_CHECK(write_job(*all, *script, from_here(options.text("export"))));
+    warn_of_overriding_variables(request, environment);
+    SAILOR_CHECK(write_job(*all, *script, from_here(options.text("export")), made));
     spdlog::info("wrote {}, which runs in {}", options.text("export"), first.request.run_directory.string());
     return {};
   }
   const fs::path path = first.request.run_directory / "job.sbatch";
-  SAILOR_CHECK(write_job(*all, *script, path));
+  if (auto written = write_job(*all, *script, path, made); !written) {
+    made.remove();
+    return written;
+  }
   auto job = slurm::submit(path, first.request.run_directory);
+  if (!job && job.error().code == ErrorCode::invalid_input) made.remove();
   if (!job) return fail(job.error());
   fmt::print("{}\n", job->id);
   std::fflush(stdout);
   spdlog::info("submitted job {}, which runs in {}", job->id, first.request.run_directory.string());
-  return options.flag("wait") ? follow_all(*job, first.request) : Result<void>{};
+  return options.flag("wait") ? follow_all(*job, first.request, !options.has("program")) : Result<void>{};
 }
 
 }  // namespace

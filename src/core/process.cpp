@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -85,50 +86,122 @@ Result<Streams> make_streams() {
   return streams;
 }
 
-/// Reads what is there; closes the descriptor at the end of the stream.
-void drain(Descriptor& from, std::string& to) {
+/// Reads what is there, but no endless stream: the deadline is to be seen in between, and at most one byte beyond
+/// `most` is kept. Closes the descriptor at the end of the stream. Whether more may be there.
+bool drain(Descriptor& from, std::string& to, std::size_t most) {
+  constexpr int blocks = 16;
   std::array<char, 65536> buffer{};
-  while (from.open()) {
-    const ssize_t count = ::read(from.get(), buffer.data(), buffer.size());
+  for (int i = 0; i < blocks; ++i) {
+    if (!from.open() || to.size() > most) return false;
+    const ssize_t count = ::read(from.get(), buffer.data(), std::min(buffer.size(), most + 1 - to.size()));
     if (count > 0) {
       to.append(buffer.data(), static_cast<std::size_t>(count));
       continue;
     }
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+    if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
     from.close();  // the end, or ECONNRESET: it ended without reading all of its input
   }
+  return from.open();
 }
 
-/// Feeds and reads a child until it has ended, or kills it at the deadline.
-ProcessOutcome attend(pid_t child, Streams streams, std::string_view input, Seconds limit) {
+/// Signals that end this process reach the program before, which a terminal does not tell of them: it has a process
+/// group of its own. They wait for pass_on() while this exists; other threads of this process should not take them.
+class SignalsForBoth {
+ public:
+  SignalsForBoth() {
+    ::sigemptyset(&ours_);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) ::sigaddset(&ours_, signal);
+    ::pthread_sigmask(SIG_BLOCK, &ours_, &before_);
+  }
+  ~SignalsForBoth() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsForBoth(const SignalsForBoth&) = delete;
+  SignalsForBoth& operator=(const SignalsForBoth&) = delete;
+
+  /// The program is to have these.
+  [[nodiscard]] const sigset_t& before() const { return before_; }
+
+  /// Hands what has come to the program's group, then to this process, which may end of it.
+  void pass_on(pid_t group) const {
+    sigset_t pending;
+    ::sigpending(&pending);
+    bool some = false;
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) {
+      struct sigaction action {};
+      if (::sigismember(&pending, signal) != 1 || ::sigismember(&before_, signal) == 1) continue;
+      if (::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN) continue;
+      ::kill(-group, signal);
+      some = true;
+    }
+    if (!some) return;
+    ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+    ::pthread_sigmask(SIG_BLOCK, &ours_, nullptr);
+  }
+
+ private:
+  sigset_t ours_{};
+  sigset_t before_{};
+};
+
+/// A child that does not outlive this object.
+class Child {
+ public:
+  Child(pid_t id, bool leads_group) : id_(id), leads_group_(leads_group) {}
+  ~Child() { kill(); }
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+
+  [[nodiscard]] pid_t id() const { return id_; }
+  [[nodiscard]] int status() const { return status_; }
+  [[nodiscard]] bool has_ended() {
+    if (ended_) return true;
+    const pid_t reaped = ::waitpid(id_, &status_, WNOHANG);
+    ended_ = reaped == id_ || (reaped < 0 && errno != EINTR);
+    return ended_;
+  }
+  /// With those that it started and that are in its group, unless it has ended.
+  void kill() {
+    if (ended_) return;
+    ::kill(leads_group_ ? -id_ : id_, SIGKILL);
+    while (::waitpid(id_, &status_, 0) < 0 && errno == EINTR) {
+    }
+    ended_ = true;
+  }
+
+ private:
+  pid_t id_;
+  bool leads_group_;
+  bool ended_ = false;
+  int status_ = 0;
+};
+
+/// Feeds and reads a child until it has ended, or kills it: at the deadline, or when one of its streams has more than
+/// `most` bytes. `signals` are for its group; null where it has none.
+ProcessOutcome attend(Child& child, Streams streams, std::string_view input, Seconds limit, std::size_t most,
+                      const SignalsForBoth* signals) {
   ProcessOutcome outcome;
   outcome.deadline = limit;
   const auto deadline =
       Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(limit.value()));
   for (Channel* channel : {&streams.input, &streams.output, &streams.errors}) channel->theirs.close();
   if (input.empty()) streams.input.ours.close();
-  int status = 0;
-  bool ended = false;
-  while (!ended) {
+  bool more = false;  // to be read at once
+  while (true) {
+    if (signals != nullptr) signals->pass_on(child.id());
     // A grandchild may hold the streams open for long: the end of the child itself counts. Its last words are in
     // the sockets by then, so look for its end first.
-    const pid_t reaped = ::waitpid(child, &status, WNOHANG);
-    ended = reaped == child || (reaped < 0 && errno != EINTR);
-    if (!ended && Clock::now() >= deadline) {
-      outcome.timed_out = true;
-      ::kill(child, SIGKILL);
-      while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
-      }
-      ended = true;
+    const bool ended = child.has_ended();
+    if (Clock::now() >= deadline) {
+      outcome.timed_out = !ended;
+      child.kill();
     }
-    if (!ended) {
+    if (!child.has_ended()) {
       std::array<pollfd, 3> waits{{{.fd = streams.input.ours.get(), .events = POLLOUT, .revents = 0},
                                    {.fd = streams.output.ours.get(), .events = POLLIN, .revents = 0},
                                    {.fd = streams.errors.ours.get(), .events = POLLIN, .revents = 0}}};
       // poll() ignores negative descriptors. 5 ms once both streams have ended: the child is about to.
       const bool silent = !streams.output.ours.open() && !streams.errors.ours.open();
-      ::poll(waits.data(), waits.size(), silent ? 5 : 50);
+      ::poll(waits.data(), waits.size(), more ? 0 : silent ? 5 : 50);
       if (waits[0].revents != 0) {
         const ssize_t count = ::send(streams.input.ours.get(), input.data(), input.size(), MSG_NOSIGNAL);
         if (count > 0) input.remove_prefix(static_cast<std::size_t>(count));
@@ -136,9 +209,17 @@ ProcessOutcome attend(pid_t child, Streams streams, std::string_view input, Seco
         if (input.empty() || (count < 0 && !again)) streams.input.ours.close();
       }
     }
-    drain(streams.output.ours, outcome.output);
-    drain(streams.errors.ours, outcome.errors);
+    const bool more_output = drain(streams.output.ours, outcome.output, most);
+    const bool more_errors = drain(streams.errors.ours, outcome.errors, most);
+    more = more_output || more_errors;
+    if (outcome.output.size() > most || outcome.errors.size() > most) {
+      outcome.too_long = !outcome.timed_out;
+      child.kill();
+      break;
+    }
+    if (outcome.timed_out || (ended && !more)) break;
   }
+  const int status = child.status();
   if (WIFSIGNALED(status)) outcome.signal = WTERMSIG(status);
   if (WIFEXITED(status)) outcome.exit_status = WEXITSTATUS(status);
   return outcome;
@@ -147,9 +228,13 @@ ProcessOutcome attend(pid_t child, Streams streams, std::string_view input, Seco
 /// posix_spawn's attributes and file actions with their destructors.
 class SpawnSetup {
  public:
-  SpawnSetup() {
+  /// In a process group of its own, with this signal mask.
+  explicit SpawnSetup(const sigset_t& mask) {
     ::posix_spawn_file_actions_init(&actions_);
     ::posix_spawnattr_init(&attributes_);
+    ::posix_spawnattr_setflags(&attributes_, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK);
+    ::posix_spawnattr_setpgroup(&attributes_, 0);
+    ::posix_spawnattr_setsigmask(&attributes_, &mask);
   }
   ~SpawnSetup() {
     ::posix_spawn_file_actions_destroy(&actions_);
@@ -204,6 +289,7 @@ class SpawnSetup {
 
 std::string ProcessOutcome::how_it_ended() const {
   if (timed_out) return fmt::format("no answer within {:g} s", deadline.value());
+  if (too_long) return "it says too much";
   if (signal != 0) return fmt::format("signal {} ({})", signal, ::strsignal(signal));
   return fmt::format("exit status {}", exit_status);
 }
@@ -218,7 +304,8 @@ Result<ProcessOutcome> run_command(const Command& command) {
   arguments.reserve(words.size() + 1);
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
-  SpawnSetup setup;
+  const SignalsForBoth signals;
+  SpawnSetup setup(signals.before());
   setup.connect(*streams);
   pid_t child = -1;
   const int problem =
@@ -227,7 +314,9 @@ Result<ProcessOutcome> run_command(const Command& command) {
     return fail(ErrorCode::not_found, fmt::format("there is no program '{}' in PATH", command.arguments.front()));
   if (problem != 0)
     return fail(ErrorCode::io, fmt::format("cannot run '{}': {}", command.arguments.front(), system_message(problem)));
-  return attend(child, *std::move(streams), command.input, command.deadline);
+  constexpr std::size_t most = std::size_t{16} << 20U;
+  Child running(child, true);
+  return attend(running, *std::move(streams), command.input, command.deadline, most, &signals);
 }
 
 Result<ProcessOutcome> run_in_child(const std::function<std::string()>& body, Seconds deadline) {
@@ -238,7 +327,9 @@ Result<ProcessOutcome> run_in_child(const std::function<std::string()>& body, Se
   const pid_t child = ::fork();
   if (child < 0) return system_error("fork", errno);
   if (child == 0) live_as_child(*streams, parent, body);
-  return attend(child, *std::move(streams), {}, deadline);
+  constexpr std::size_t most = std::size_t{1} << 30U;  // the child holds it too
+  Child running(child, false);
+  return attend(running, *std::move(streams), {}, deadline, most, nullptr);
 }
 
 }  // namespace sailor

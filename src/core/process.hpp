@@ -14,7 +14,7 @@ namespace sailor {
 struct Command {
   std::vector<std::string> arguments;  ///< the program (looked up in PATH) and its arguments; no shell sees them
   std::string input;                   ///< what it reads on stdin
-  Seconds deadline{60};                ///< then it is killed
+  Seconds deadline{60};                ///< then it is killed, with what it started
 };
 
 /// How a process ended and what it wrote.
@@ -24,15 +24,17 @@ struct ProcessOutcome {
   bool timed_out = false;  ///< killed at the deadline
   std::string output;      ///< stdout
   std::string errors;      ///< stderr
+  bool too_long = false;   ///< killed for what it says: more than anybody wants to hear
 
-  [[nodiscard]] bool succeeded() const { return exit_status == 0 && signal == 0 && !timed_out; }
-  /// "exit status 1", "signal 9 (Killed)", "no answer within 15 s".
+  [[nodiscard]] bool succeeded() const { return exit_status == 0 && signal == 0 && !timed_out && !too_long; }
+  /// "exit status 1", "signal 9 (Killed)", "no answer within 15 s", "it says too much".
   [[nodiscard]] std::string how_it_ended() const;
   Seconds deadline{};
 };
 
-/// Runs a program to its end. Errors: not_found when there is no such program in PATH; io when the system refuses.
-/// A program that fails is no error here: see the outcome.
+/// Runs a program to its end, in a process group of its own: signals that would end this process end the program too.
+/// Of what it prints 16 MiB are taken. Errors: not_found when there is no such program in PATH; io when the system
+/// refuses. A program that fails is no error here: see the outcome.
 Result<ProcessOutcome> run_command(const Command& command);
 
 /// Runs `body` in a forked child; what it returns is the outcome's `output`. stdout and stderr of the child are

@@ -85,6 +85,8 @@ void judge_presence(Judge& judge) {
   };
   for (const auto& ranks : judge.nodes())
     if (ranks.front()->by_nvml) counts[ranks.front()->gres_type].push_back(std::to_string(seen(ranks)));
+  std::map<std::string, std::string> usual_counts;
+  for (const auto& [type, values] : counts) usual_counts[type] = commonest(values);
   for (const auto& ranks : judge.nodes()) {
     const RankFacts& first = *ranks.front();
     if (!std::any_of(ranks.begin(), ranks.end(), [](const RankFacts* facts) { return wants_gpu(*facts); })) continue;
@@ -93,7 +95,7 @@ void judge_presence(Judge& judge) {
                               .check = "gpu-state",
                               .what = "there is no NVIDIA driver, on other nodes there is"});
     if (!first.by_nvml) continue;
-    const std::string usual = commonest(counts[first.gres_type]);
+    const std::string& usual = usual_counts.at(first.gres_type);
     if (seen(ranks) < std::stoul(usual))
       judge.node(first.node,
                  {.outcome = Outcome::fail,
@@ -348,12 +350,19 @@ void judge_gpu_health(Judge& judge) {
   std::map<std::string, std::vector<const GpuFacts*>> by_name;  // of the ranks' GPUs
   for (const RankFacts& facts : judge.ranks())
     if (const auto own = own_gpu(facts)) by_name[facts.gpus[*own].name].push_back(&facts.gpus[*own]);
-  const auto usual = [&](const std::string& name, std::optional<double> GpuFacts::*value) -> std::optional<double> {
+  const auto usual = [](const std::vector<const GpuFacts*>& gpus,
+                        std::optional<double> GpuFacts::*value) -> std::optional<double> {
     std::vector<std::string> values;
-    for (const GpuFacts* gpu : by_name[name])
+    for (const GpuFacts* gpu : gpus)
       if (gpu->*value) values.push_back(fmt::format("{:.0f}", *(gpu->*value)));
     return values.empty() ? std::nullopt : std::optional(std::stod(commonest(values)));
   };
+  std::map<std::string, Limits> limits;  // by name
+  for (const auto& [name, gpus] : by_name)
+    limits[name] = {.temperature_celsius = thresholds.idle_temperature_celsius,
+                    .used_share = thresholds.used_memory_share,
+                    .usual_clock_hz = usual(gpus, &GpuFacts::highest_clock_hz),
+                    .usual_power_watts = usual(gpus, &GpuFacts::power_limit_watts)};
   bool some = false;
   for (const auto& ranks : judge.nodes()) {
     std::vector<std::string> seen;
@@ -364,11 +373,8 @@ void judge_gpu_health(Judge& judge) {
       const GpuFacts& gpu = facts->gpus[*own];
       if (std::find(seen.begin(), seen.end(), gpu.uuid) != seen.end()) continue;  // two ranks share it
       seen.push_back(gpu.uuid);
-      const Limits limits{.temperature_celsius = thresholds.idle_temperature_celsius,
-                          .used_share = thresholds.used_memory_share,
-                          .usual_clock_hz = usual(gpu.name, &GpuFacts::highest_clock_hz),
-                          .usual_power_watts = usual(gpu.name, &GpuFacts::power_limit_watts)};
-      for (Finding& finding : findings_of(*facts, gpu, limits)) judge.node(facts->node, std::move(finding));
+      for (Finding& finding : findings_of(*facts, gpu, limits.at(gpu.name)))
+        judge.node(facts->node, std::move(finding));
     }
   }
   judge_instances(judge);

@@ -40,10 +40,12 @@ void judge_network_cards(Judge& judge) {
     for (const RankFacts* facts : nodes)
       for (const NetworkPort& port : facts->ports)
         if (port.is_up && port.bits_per_s > 0.0) speeds[port.name].push_back(fmt::format("{:.0f}", port.bits_per_s));
+    std::map<std::string, double> usual_speeds;
+    for (const auto& [port, values] : speeds) usual_speeds[port] = std::stod(commonest(values));
     for (const RankFacts* facts : nodes)
       for (const NetworkPort& port : facts->ports)
         if (port.is_up && port.bits_per_s > 0.0)
-          if (const double usual = std::stod(commonest(speeds[port.name])); port.bits_per_s < usual)
+          if (const double usual = usual_speeds.at(port.name); port.bits_per_s < usual)
             judge.node(facts->node, {.outcome = Outcome::fail,
                                      .check = "network-cards",
                                      .what = fmt::format("{} runs at {:g} Gbit/s, on the other nodes at {:g}",
@@ -69,8 +71,10 @@ std::string listed(const std::vector<std::string>& names) {
   return names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "));
 }
 
-/// The provider of this name, or one above it ("cxi;ofi_rxm"); null: there is none.
+/// The provider of this name ("verbs;ofi_rxm"), else one above it ("verbs" in that); null: there is none.
 const FabricProvider* find_provider(const NodeFabric& fabric, const std::string& wanted) {
+  for (const FabricProvider& provider : fabric.providers)
+    if (provider.name == wanted) return &provider;
   for (const FabricProvider& provider : fabric.providers)
     for (const std::string& part : split(provider.name, ';'))
       if (part == wanted) return &provider;

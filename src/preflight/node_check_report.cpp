@@ -13,6 +13,7 @@
 #include "core/text.hpp"
 #include "preflight/gather_facts.hpp"
 #include "preflight/node_check_parts.hpp"
+#include "slurm/node_records.hpp"
 
 namespace sailor::preflight {
 
@@ -58,8 +59,9 @@ void add_findings(Table& table, const std::string& who, const std::string& ranks
   }
   for (std::size_t i = 0; i < findings.size(); ++i) {
     const Finding& finding = findings[i];
-    table.add_row(
-        {i == 0 ? who : "", i == 0 ? ranks : "", std::string(to_string(finding.outcome)), finding.check, finding.what});
+    // Names of files may hold line breaks.
+    table.add_row({i == 0 ? who : "", i == 0 ? ranks : "", std::string(to_string(finding.outcome)), finding.check,
+                   slurm::printable(finding.what)});
     if (!finding.remedy.empty()) table.add_row({"", "", "", "", "-> " + finding.remedy});
   }
 }
@@ -178,14 +180,19 @@ std::string report(const Verdict& verdict, const Allocation& allocation) {
     add_findings(table, fold_names(row.names), core_list(row.ranks), row.first->outcome(), row.first->findings);
   std::string text = table.to_string() + "\n" + measured(allocation);
   for (const Finding& finding : verdict.not_checked)
-    text += fmt::format("not checked: {}: {}\n", finding.check, finding.what);
+    text += fmt::format("not checked: {}: {}\n", finding.check, slurm::printable(finding.what));
   if (!verdict.not_checked.empty()) text += "\n";
   const auto count = [&](Outcome outcome) {
     return std::count_if(verdict.nodes.begin(), verdict.nodes.end(),
                          [&](const NodeVerdict& node) { return node.outcome() == outcome; });
   };
-  text += fmt::format("{}: {} fit, {} to look at, {} to exclude\n", plural(verdict.nodes.size(), "node"),
-                      count(Outcome::ok), count(Outcome::warn), count(Outcome::fail));
+  const auto of_job = std::count_if(verdict.job.begin(), verdict.job.end(),
+                                    [](const Finding& finding) { return finding.outcome == Outcome::fail; });
+  text += fmt::format(
+      "{}: {} fit, {} to look at, {} to exclude{}\n", plural(verdict.nodes.size(), "node"), count(Outcome::ok),
+      count(Outcome::warn), count(Outcome::fail),
+      of_job == 0 ? ""
+                  : fmt::format("; the job as a whole failed {}", plural(static_cast<std::size_t>(of_job), "check")));
   const std::vector<std::string> exclude = verdict.exclude();
   if (!exclude.empty()) text += fmt::format("--exclude={}\n", fmt::join(exclude, ","));
   return text;

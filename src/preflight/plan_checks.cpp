@@ -7,6 +7,7 @@
 #include <set>
 
 #include "core/terminal.hpp"
+#include "preflight/job_check_parts.hpp"
 #include "preflight/preflight.hpp"
 
 namespace sailor::preflight {
@@ -255,7 +256,9 @@ std::vector<Check> check_gres(const Subject& subject) {
   const bool enough = subject.plan != nullptr &&
                       needs_of(*subject.plan, subject.cluster, subject.job.partitions, Availability::up).has_value();
   for (const std::string& warning : subject.left_out)
-    checks.push_back({.name = "gres", .outcome = enough ? Outcome::ok : Outcome::warn, .what = warning, .remedy = {}});
+    if (!is_about_reservation(warning))
+      checks.push_back(
+          {.name = "gres", .outcome = enough ? Outcome::ok : Outcome::warn, .what = warning, .remedy = {}});
   return checks;
 }
 

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <iterator>
 
+#include "slurm/node_records.hpp"
+
 namespace sailor::preflight {
 
 slurm::StartQuestion start_question(const Need& need, const Job& job, const slurm::Site& site,
@@ -65,9 +67,10 @@ std::string report(const std::vector<Check>& checks) {
   std::string text;
   for (const Check& check : checks) {
     const std::string line =
-        fmt::format("{:<11}  {:<{}}  {}", to_string(check.outcome), check.name, widest, check.what);
+        fmt::format("{:<11}  {:<{}}  {}", to_string(check.outcome), check.name, widest, slurm::printable(check.what));
     text += line + "\n";
-    if (!check.remedy.empty()) text += fmt::format("{:<11}  {:<{}}  -> {}\n", "", "", widest, check.remedy);
+    if (!check.remedy.empty())
+      text += fmt::format("{:<11}  {:<{}}  -> {}\n", "", "", widest, slurm::printable(check.remedy));
   }
   const auto count = [&](Outcome outcome) {
     return std::count_if(checks.begin(), checks.end(), [&](const Check& check) { return check.outcome == outcome; });

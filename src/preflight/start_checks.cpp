@@ -51,10 +51,23 @@ Cluster without_nodes(const Cluster& cluster, const std::vector<const Reservatio
   return with_nodes(cluster, [&](const std::string& node) { return !taken.contains(node); });
 }
 
+/// The job's account and those above it, as far as Slurm would look; empty: not known.
+std::vector<std::string> accounts_of(const Subject& subject) {
+  const std::string account = account_of(subject);
+  if (account.empty()) return {};
+  std::vector<std::string> names;
+  if (const slurm::Accounting* accounting = accounting_of(subject)) {
+    for (const slurm::Account* one : accounting->chain(account)) names.push_back(one->name);
+  } else if (subject.facts.accounting) {
+    return {};
+  }
+  return names.empty() ? std::vector<std::string>{account} : names;
+}
+
 /// The reservation that the job names.
 Result<Reservation> own_reservation(const Subject& subject) {
   return slurm::require_reservation(subject.cluster, subject.job.reservation, subject.answers.identity.user,
-                                    account_of(subject), subject.answers.now_unix_s);
+                                    accounts_of(subject), subject.answers.now_unix_s);
 }
 
 Check own_reservation_check(const Subject& subject) {
@@ -88,12 +101,19 @@ void refused_start(const Subject& subject, const Error& error, Check& check) {
     check.outcome = Outcome::not_checked;
     return;
   }
-  if (const auto own = own_reservation(subject);
-      !subject.job.reservation.empty() && own && own->start_unix_s > subject.answers.now_unix_s) {
-    check.outcome = Outcome::warn;
-    check.remedy =
-        fmt::format("Slurm does not say before reservation '{}' has begun: the job waits until then", own->name);
-    return;
+  if (!subject.job.reservation.empty()) {
+    const auto own = own_reservation(subject);
+    if (!own) {
+      check.outcome = Outcome::fail;
+      check.remedy = own.error().hint;
+      return;
+    }
+    if (own->start_unix_s > subject.answers.now_unix_s) {
+      check.outcome = Outcome::warn;
+      check.remedy =
+          fmt::format("Slurm does not say before reservation '{}' has begun: the job waits until then", own->name);
+      return;
+    }
   }
   const auto others = in_the_way(subject);
   check.outcome = others.empty() ? Outcome::fail : Outcome::warn;
@@ -109,9 +129,15 @@ void refused_start(const Subject& subject, const Error& error, Check& check) {
 std::vector<Check> check_reservations(const Subject& subject) {
   const std::vector<const Reservation*> found = in_the_way(subject);
   std::vector<Check> checks;
+  for (const std::string& warning : subject.left_out)
+    if (is_about_reservation(warning))
+      checks.push_back({.name = "reservations",
+                        .outcome = warning.starts_with("reservations ") ? Outcome::not_checked : Outcome::warn,
+                        .what = warning,
+                        .remedy = {}});
   if (!subject.job.reservation.empty())
     checks.push_back(own_reservation_check(subject));
-  else if (found.empty())
+  else if (found.empty() && checks.empty())
     return {{.name = "reservations", .outcome = Outcome::ok, .what = "none while the job would run", .remedy = {}}};
   const std::int64_t now = subject.answers.now_unix_s;
   // Nodes outside of them may do.

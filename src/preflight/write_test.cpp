@@ -102,4 +102,10 @@ Result<Seconds> write_and_sync(const fs::path& folder, Bytes amount, bool with_n
   return Seconds(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
 }
 
+Seconds longest_writing(Bytes amount) {
+  constexpr Seconds start(60.0);
+  constexpr BytesPerSecond slowest(20e6);
+  return start + amount / slowest;
+}
+
 }  // namespace sailor::preflight

@@ -116,6 +116,19 @@ knows_the_limits_of_accounts_above() {
   said 5 "fail         limits         the job takes 2 nodes, account 'project' for all its jobs allows 1" -p normal --time 5 --qos short --account team
   slurm_says 'PENDING AssocGrpNodeLimit' -p normal -t 5 --qos short --account team
 }
+lets_accounts_below_that_of_a_reservation_in() {
+  scontrol create reservation reservationname=acct accounts=project nodes='gh[1-2]' starttime=now duration=60 >/dev/null || return 1
+  local asked=(sbatch --test-only -p normal -t 5 -N1 --qos short --reservation acct --wrap true)
+  said 5 "ok           reservations   the job runs in 'acct', which has 2 nodes" -p normal --time 5 --qos short --account team --reservation acct
+  "${asked[@]}" --account team || return 1
+  said 5 "fail         reservations   reservation 'acct' takes no jobs of account 'everybody' (accounts: project)" -p normal --time 5 --qos short --reservation acct
+  expect_in "$output" 'fail         start          ' '-> use another --account, or leave out --reservation' || return 1
+  "${asked[@]}" --account everybody && { echo "Slurm lets account 'everybody' in"; return 1; }
+  expect_failure 0 "$bin_dir/sailor-submit" two.toml --data corpus --iterations 1 -p normal --account team --reservation acct --dry-run
+  expect_in "$output" "reservation 'acct' is for the accounts project: it takes jobs of 'team' only as one below them" '#SBATCH --reservation=acct' || return 1
+  SBATCH_ACCOUNT=team SBATCH_QOS=short said 5 "ok           reservations   the job runs in 'acct'" -p normal --time 5 --reservation acct
+  scontrol delete reservationname=acct
+}
 knows_who_is_not_in_the_database() {
   ((EUID == 0)) || return 0
   local as=(setpriv --reuid=65534 --regid=65534 --clear-groups)
@@ -141,6 +154,7 @@ check 'knows the GPUs of a user' knows_the_gpus_of_a_user
 check 'knows the GPUs of an account' knows_the_gpus_of_an_account
 check 'knows the QOS of a partition' knows_the_qos_of_a_partition
 check 'knows the limits of accounts above' knows_the_limits_of_accounts_above
+check 'lets accounts below that of a reservation in' lets_accounts_below_that_of_a_reservation_in
 check 'knows who is not in the database' knows_who_is_not_in_the_database
 check 'says that the database is down' says_that_the_database_is_down
 finish

@@ -157,6 +157,12 @@ finds_a_node_without_the_sites_fabric() {
   PATH="$work/fabric:$PATH" run 4 -N2 -n2 sailor-check
   expect_in "$output" 'libfabric has not the same providers everywhere: cxi, tcp on gh1; tcp, udp on gh2'
   PATH="$work/fabric:$PATH" run 0 -N2 -n2 sailor-check --skip load,memory,space,fabric
+  # One that hangs is not waited for longer than the other ranks wait in MPI's start.
+  mkdir -p hanging
+  printf '#!/bin/bash\nsleep 100\n' >hanging/fi_info
+  chmod +x hanging/fi_info
+  PATH="$PWD/hanging:$PATH" run 0 -N2 -n2 sailor-check --timeout 6
+  expect_in "$output" 'not checked: fabric: fi_info: no answer within 3 s'
   run 0 -N2 -n2 sailor-check --site ./fabric.toml
   expect_in "$output" 'not checked: fabric: fi_info is not in PATH'
 }
@@ -171,6 +177,8 @@ writes_to_a_folder_and_leaves_nothing() {
   run 5 -N2 -n2 bash -c 'exec sailor-check --write-to "scratch/$SLURMD_NODENAME" --write-size 1000000'
   expect_in "$output" 'gh2   1      fail     writing  cannot write to ' 'scratch/gh2'"'"': No such file or directory'
   [[ $(tail -1 <<<"$output") == --exclude=gh2 ]] || { echo "$output"; return 1; }
+  run 5 -n1 sailor-check --write-to scratch/$'c\nd'
+  expect_in "$output" "scratch/c d': No such file or directory"
   # More than any node writes.
   printf 'schema_version = 1\nname = "ours"\n[check]\nwrite_per_node_bytes_per_s = 1e15\n' >fast.toml
   run 5 -N2 -n2 sailor-check --write-to scratch/gh1 --write-size 1000000 --site ./fast.toml

@@ -136,17 +136,28 @@ SITE
   expect_failure 1 srun -p normal -w gh1,gh2 -N2 --ntasks-per-node=4 "$launch" --plan gaps.toml --site-variables ./mine.toml --software bux -- true
   expect_in "$output" "site mine has no environment 'bux' (known: box)" 'node gh1: ' 'node gh2: '
   expect_failure 2 srun -p normal -N1 -n1 "$launch" --plan gaps.toml --software box -- true
+  # What is meant for sailor-submit.
+  seen=$(SAILOR_SOFTWARE=bux srun -p normal -w gh1,gh2 -N2 --ntasks-per-node=4 "$launch" --plan gaps.toml --site-variables ./mine.toml -- \
+    bash -c "$tell" | sort -u) || return 1
+  [[ $seen == "fast, the site's, no box" ]] || { echo "$seen"; return 1; }
+  expect_failure 1 srun -p normal -w gh1 -N1 -n1 "$launch" --plan gaps.toml --site-variables nope -- true
+  expect_in "$output" "site 'nope' not found" 'use --site-variables NAME, or the path of a site file'
 }
 asks_the_driver_which_gpus_there_are() {
   # gh2 has been given other GPUs than gres.conf says.
   mkdir -p driver/gh1/1 driver/gh2/1
   printf 'Model: \t\t NVIDIA GH200 120GB\n' >driver/gh1/1/information
   printf 'Model: \t\t NVIDIA A100-SXM4-40GB\n' >driver/gh2/1/information
+  local folder
   # shellcheck disable=SC2016  # of the task
   local step='exec "$0" --plan gaps.toml --devices "driver/$SLURMD_NODENAME" -- true'
   expect_failure 1 srun -p normal -w gh1,gh2 -N2 --ntasks-per-node=4 bash -c "$step" "$launch"
   expect_in "$output" 'node gh2: its driver reports NVIDIA A100-SXM4-40GB (A100-40), but the plan has GH200-96 here'
   (($(grep -c 'its driver reports' <<<"$output") == 1)) || { echo "$output"; return 1; }
+  for folder in driver/none driver/gh1/1/information; do
+    expect_failure 1 srun -p normal -w gh1,gh2 -N2 --ntasks-per-node=4 "$launch" --plan gaps.toml --devices "$folder" -- true
+    expect_in "$output" "node gh1: --devices '$folder' is no folder" "node gh2: "
+  done
   cp driver/gh1/1/information driver/gh2/1/information
   srun -p normal -w gh1,gh2 -N2 --ntasks-per-node=4 bash -c "$step" "$launch"
 }

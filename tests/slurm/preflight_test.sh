@@ -132,6 +132,17 @@ sees_reservations() {
 }
 # reserve NAME USERS START MINUTES NODES
 reserve() { scontrol create reservation "reservationname=$1" "users=$2" "starttime=$3" "duration=$4" "nodes=$5" >/dev/null; }
+says_what_it_does_not_know_of_reservations() {
+  scontrol create reservation reservationname=flexible users="$(id -un)" starttime=now duration=40 nodes='gh[1-2]' flags=flex >/dev/null || return 1
+  preflight 4 normal two.toml --reservation flexible --time 30
+  expect_in "$output" "warn         reservations   reservation 'flexible' is FLEX: jobs may use other nodes and run beyond its time, but only its own" || return 1
+  scontrol delete reservationname=flexible
+  scontrol create reservation reservationname=cores users="$(id -un)" starttime=now duration=40 nodes='gh[1-2]' corecnt=4,4 >/dev/null || return 1
+  eventually bash -c 'scontrol show reservation cores | grep -q CoreIDs='
+  "$bin_dir/sailor-plan" --partition normal --preflight two.toml --mpi none --reservation cores --time 30 >said
+  expect_in "$(cat said)" "warn         reservations   reservation 'cores' has only some cores of its nodes, which are counted as whole" || return 1
+  scontrol delete reservationname=cores
+}
 checks_the_reservation_of_the_job() {
   reserve ours "$(id -un)" now 40 'gh[1-2]' && reserve theirs nobody now 40 gh3 || return 1
   preflight 0 normal two.toml --reservation ours --time 30
@@ -240,6 +251,7 @@ check 'says who has no access' says_who_has_no_access
 check 'names drained nodes with their reasons' names_drained_nodes_with_their_reasons
 check 'tells when busy nodes will be free' tells_when_busy_nodes_will_be_free
 check 'sees reservations' sees_reservations
+check 'says what it does not know of reservations' says_what_it_does_not_know_of_reservations
 check 'checks the reservation of the job' checks_the_reservation_of_the_job
 check 'plans in a reservation' plans_in_a_reservation
 check 'looks for the data' looks_for_the_data

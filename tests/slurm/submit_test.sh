@@ -164,7 +164,11 @@ asks_for_the_gpu_type_where_there_are_several() {
 }
 passes_on_what_sbatch_says() {
   expect_failure 1 job gpu.toml nope -p nope --devices-per-node 4
-  expect_in "$output" "sbatch refused '$work/nope/job.sbatch': invalid partition specified: nope"
+  expect_in "$output" 'sbatch refused the job: invalid partition specified: nope' 'nothing was submitted' || return 1
+  [[ ! -e nope ]] || { echo 'the run directory is still there'; return 1; }
+  mkdir nope && touch nope/mine && cp gpu.toml nope/plan.toml
+  expect_failure 1 job gpu.toml nope -p nope --devices-per-node 4
+  [[ $(cd nope && echo *) == 'mine plan.toml' ]] || { ls nope; return 1; }
 }
 takes_the_zone_for_the_partition() {
   expect_in "$(job in-gpu.toml zones --dry-run)" '--partition=gpu' '--nodes=2'
@@ -284,7 +288,36 @@ refuses_options_of_sbatch_that_it_has_itself() {
   expect_in "$output" '--sbatch-option: sailor-submit itself sets --reservation; use its own --reservation'
   expect_failure 2 job small.toml refused --sbatch-option=--partition=gpu
   expect_failure 2 job small.toml refused --sbatch-option=--time=5
-  expect_in "$(job small.toml refused --dry-run --sbatch-option=--time-min=5)" '#SBATCH --time-min=5'
+  expect_failure 2 job small.toml refused --sbatch-option=--time-m=5
+  expect_in "$output" 'with --time-min Slurm would shorten the job' 'use a smaller --time' || return 1
+  expect_failure 2 job small.toml refused --sbatch-option=--clusters=other
+  expect_in "$output" 'with --clusters the job would run on nodes not counted with'
+}
+decides_more_than_the_environment() {
+  local id said
+  id=$(SBATCH_PARTITION=gpu SBATCH_TIMELIMIT=1 SBATCH_RESERVATION=none SBATCH_COMMENT=kept SBATCH_WAIT=1 \
+    job small.toml decided --program ./train -p cpu -t 10 --wait --memory-per-cpu 50 2>said) || { cat said; return 1; }
+  expect_in "$(cat said)" 'sbatch does not get SBATCH_PARTITION, SBATCH_RESERVATION, SBATCH_TIMELIMIT, SBATCH_WAIT of the environment' || return 1
+  expect_in "$(scontrol -o show job "$id")" ' Partition=cpu ' ' TimeLimit=00:10:00 ' || return 1
+  said=$(SBATCH_PARTITION=gpu job small.toml decided --program ./train -p cpu --test-only --memory-per-cpu 50 2>&1) || { echo "$said"; return 1; }
+  expect_in "$said" 'does not get SBATCH_PARTITION of' 'on nodes cpu' || return 1
+  said=$(SBATCH_PARTITION=gpu job small.toml exported --export exported.sbatch -p cpu 2>&1) || { echo "$said"; return 1; }
+  expect_in "$said" 'sbatch would take SBATCH_PARTITION of the environment instead of what the script says'
+}
+refuses_arrays_that_slurm_refuses() {
+  local most i
+  most=$(scontrol show config | sed -nE 's/^MaxArraySize *= *([0-9]+)$/\1/p')
+  mkdir -p many
+  for ((i = 0; i <= most; i++)); do cp small.toml "many/p$i.toml"; done
+  expect_failure 1 "$submit" many/*.toml --run-directory refused --data corpus --iterations 5 --mpi none --devices-per-node 4 -p cpu
+  expect_in "$output" "$((most + 1)) plans are too many: Slurm allows $most tasks in a job array (MaxArraySize); submit fewer at a time" || return 1
+  [[ ! -e refused ]] && nothing_submitted
+}
+knows_no_exit_status_of_other_programs() {
+  printf '#!/bin/bash\nexit 6\n' >six && chmod +x six
+  expect_failure 1 job small.toml six-run --program ./six --wait --memory-per-cpu 50
+  expect_in "$output" ': FAILED, exit code 6' || return 1
+  [[ $output != *'stopped before its last iteration'* ]]
 }
 keeps_run_directories_apart() {
   job small.toml apart --program ./train --wait >/dev/null || return 1
@@ -305,7 +338,10 @@ writes_a_script_to_submit_later() {
 needs_no_slurm_for_a_dry_run() {
   unset SLURM_CONF
   expect_in "$(PATH=/nowhere job small.toml dry --dry-run --devices-per-node 4)" '#SBATCH --ntasks=2'
-  [[ ! -e dry ]]
+  [[ ! -e dry ]] || return 1
+  { plan cpu 1 0:6 | sed 's/global_batch = 2/global_batch = 4/'; plan GH200-96 1 0:6 | sed '0,/adamw/d'; } >mixed.toml
+  PATH=/nowhere expect_failure 1 job mixed.toml dry --dry-run --devices-per-node 4
+  expect_in "$output" 'use --cluster FILE: for several kinds of nodes --devices-per-node alone does not say enough'
 }
 
 trains_with_the_real_program() {
@@ -346,6 +382,9 @@ check 'refuses a newline in the run directory' refuses_a_newline_in_the_run_dire
 check 'runs in a reservation' runs_in_a_reservation
 check 'refuses reservations that it cannot use' refuses_reservations_that_it_cannot_use
 check 'refuses options of sbatch that it has itself' refuses_options_of_sbatch_that_it_has_itself
+check 'decides more than the environment' decides_more_than_the_environment
+check 'refuses arrays that Slurm refuses' refuses_arrays_that_slurm_refuses
+check 'knows no exit status of other programs' knows_no_exit_status_of_other_programs
 check 'keeps run directories apart' keeps_run_directories_apart
 check 'says that sbatch is missing' says_that_sbatch_is_missing
 check 'writes a script to submit later' writes_a_script_to_submit_later

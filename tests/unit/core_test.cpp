@@ -7,6 +7,7 @@
 
 #include "core/error.hpp"
 #include "core/files.hpp"
+#include "core/log.hpp"
 #include "core/parse.hpp"
 #include "core/statistics.hpp"
 #include "core/terminal.hpp"
@@ -23,6 +24,15 @@ std::string error_of(std::string_view text, void (*read)(const TomlTable&)) {
   read(document->root());
   auto finished = document->finish();
   return finished ? "" : finished.error().message();
+}
+
+TEST(Log, KeepsWhatATerminalWouldObeyOutOfMessages) {
+  start_logging("sailor-x", false);
+  ::testing::internal::CaptureStderr();
+  spdlog::warn("node '{}'", "gh1\x1b[2J\b");
+  EXPECT_EQ(report("sailor-x", Error{ErrorCode::failure, "no file 'a\x1b]0;b\x07'", "log:\n\tline"}), 1);
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+            "sailor-x: warning: node 'gh1?[2J?'\nsailor-x: error: no file 'a?]0;b?'; log:\n\tline\n");
 }
 
 TEST(Units, TimeIsAmountOverRate) {

@@ -126,6 +126,14 @@ TEST(NodeCheck, FindsNothingWrongWithHealthyNodesAndFoldsThem) {
   EXPECT_EQ(exit_status(judged.verdict.outcome()), 0);
 }
 
+TEST(NodeCheck, JudgesThousandsOfRanks) {
+  std::vector<RankFacts> ranks = healthy(1000, 4);
+  ranks[2001].gpus[1].power_limit_watts = 500.0;
+  const Judged judged = judge(ranks);
+  EXPECT_TRUE(says(only_finding(judged.verdict), Outcome::warn, "power", "may draw 500 W, GPUs alike 700 W"));
+  EXPECT_EQ(judged.verdict.nodes[500].outcome(), Outcome::warn);
+}
+
 TEST(NodeCheck, PutsTheWorstNodesFirstAndEndsWithTheListToExclude) {
   std::vector<RankFacts> ranks = healthy(4, 1);
   ranks[1].busy_cores = 12.0;
@@ -579,6 +587,8 @@ TEST(NodeCheckHost, BlamesNoNodeForAProviderThatNoneHas) {
   slurm::Site verbs = site();
   verbs.check.fabric_provider = "verbs";
   EXPECT_EQ(judge(ranks, {}, verbs).verdict.outcome(), Outcome::ok);
+  verbs.check.fabric_provider = "verbs;ofi_rxm";
+  EXPECT_EQ(judge(ranks, {}, verbs).verdict.outcome(), Outcome::ok);
   verbs.check.fabric_provider = "";
   EXPECT_EQ(judge(ranks, {}, verbs).verdict.outcome(), Outcome::ok);
   // One of two: which is right?
@@ -792,6 +802,19 @@ TEST(NodeCheckWriting, NamesNodesThatCannotWrite) {
   const Judged none = judge(writers({0, 0, 0}));
   EXPECT_TRUE(says(only_finding(none.verdict), Outcome::fail, "writing", "Read-only file system (on every node)"));
   EXPECT_TRUE(none.verdict.exclude().empty());
+}
+
+TEST(NodeCheckWriting, NamesOfFoldersStayOnOneLine) {
+  std::vector<RankFacts> ranks = writers({500, 0, 300});
+  ranks[2].writing->problem = "cannot write to '/a\nb': Read-only file system";
+  const Judged judged = judge(ranks);
+  EXPECT_NE(judged.table.find("cannot write to '/a b': Read-only"), std::string::npos) << judged.table;
+  EXPECT_NE(judged.json.find("cannot write to '/a\\nb': Read-only"), std::string::npos) << judged.json;
+}
+
+TEST(NodeCheckWriting, MayTakeLongerTheMoreItIs) {
+  EXPECT_DOUBLE_EQ(longest_writing(Bytes(0.0)).value(), 60.0);
+  EXPECT_DOUBLE_EQ(longest_writing(Bytes(1e12)).value(), 60.0 + 50'000.0);  // 1e12 / 20e6
 }
 
 TEST(NodeCheckWriting, ComparesWithTheSite) {

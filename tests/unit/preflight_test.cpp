@@ -381,6 +381,39 @@ TEST_F(Preflight, ChecksTheReservationOfTheJob) {
               "administrator to be let into it");
 }
 
+TEST_F(Preflight, WarnsOfWhatIsNotCountedWithOfAReservation) {
+  left_out = {"reservation 'ours' is FLEX: so", "left out node a1: so"};
+  expect_text(check_reservations(subject()), "warn: reservation 'ours' is FLEX: so");
+  EXPECT_FALSE(text(check_gres(subject())).find("FLEX") != std::string::npos);
+}
+
+TEST_F(Preflight, LetsAccountsBelowThatOfTheReservationIn) {
+  job.reservation = "ours";
+  job.account = "team";
+  job.time = Seconds(3600);
+  cluster.reservations = {{.name = "ours",
+                           .start_unix_s = now - 60,
+                           .end_unix_s = now + 7200,
+                           .nodes = {"gh1", "gh2"},
+                           .accounts = {"project"}}};
+  const auto outcome = [&] { return check_reservations(subject())[0].outcome; };
+  EXPECT_EQ(outcome(), Outcome::fail);  // without a database there is no account above
+  facts = {.version = "22.05.8", .accounting = true};
+  EXPECT_EQ(outcome(), Outcome::ok);  // not known
+  slurm::Accounting accounting;
+  accounting.known_accounts = {{.name = "team", .parent = "project", .all_jobs = {}},
+                               {.name = "project", .parent = "root", .all_jobs = {}},
+                               {.name = "root", .parent = {}, .all_jobs = {}}};
+  answers.accounting = accounting;
+  EXPECT_EQ(outcome(), Outcome::ok);
+  cluster.reservations[0].accounts = {"-project"};
+  EXPECT_EQ(outcome(), Outcome::fail);
+  cluster.reservations[0].accounts = {"other"};
+  expect_text(check_reservations(subject()),
+              "fail: reservation 'ours' takes no jobs of account 'team' (accounts: other) -> use another --account, or "
+              "leave out --reservation");
+}
+
 TEST_F(Preflight, WaitsForTheReservationOfTheJobToBegin) {
   job.reservation = "ours";
   job.time = Seconds(3600);
@@ -392,6 +425,11 @@ TEST_F(Preflight, WaitsForTheReservationOfTheJobToBegin) {
               "warn: slurmctld: Invalid time specified -> Slurm does not say before reservation 'ours' has begun: the "
               "job waits until then");
   EXPECT_EQ(check_reservations(subject())[0].outcome, Outcome::ok);
+  cluster.reservations[0].users = {"-anna"};
+  expect_text(check_start(subject()),
+              "fail: slurmctld: Invalid time specified -> leave out --reservation, or ask the administrator to be let "
+              "into it");
+  cluster.reservations[0].users.clear();
   EXPECT_EQ(start_question(Need{.gpu = "GH200-96"}, job, site, gpus).reservation, "ours");
 }
 

@@ -156,7 +156,10 @@ TEST(Site, BadFilesAreRefusedWithLineAndReason) {
   EXPECT_EQ(error_with("numa_nodes = [0, 1]", "numa_nodes = [0]"),
             "s.toml:37:14: 1 NUMA nodes for the cores of 2 GPUs; name one for each range of cores");
   EXPECT_TRUE(error_with("2e8", "0").starts_with("s.toml:41:30: ")) << error_with("2e8", "0");
-  EXPECT_EQ(error_with("\"verbs\"", "\"a\\nb\""), "s.toml:42:19: 'fabric_provider' is not one line");
+  EXPECT_NE(error_with("2e8", "1e300").find("1000000000000000"), std::string::npos) << error_with("2e8", "1e300");
+  for (const char* const bad : {"\"a\\nb\"", "\"two words\"", "\"caf\u00e9\""})
+    EXPECT_EQ(error_with("\"verbs\"", bad), "s.toml:42:19: 'fabric_provider' is to be one word (ASCII, no blanks)");
+  EXPECT_EQ(error_with("\"verbs\"", "\"verbs;ofi_rxm\""), "no error");
   EXPECT_TRUE(error_with("mpi = \"pmi2\"", "mpii = \"pmi2\"").starts_with("s.toml:21:8: unknown key 'launch.mpii'"))
       << error_with("mpi = \"pmi2\"", "mpii = \"pmi2\"");
 }
@@ -187,6 +190,14 @@ TEST(NamedSite, NamesTheKnownOnes) {
   EXPECT_EQ(site.error().message(),
             "site 'alps-claridn' not found (known: alps-bristen, alps-clariden, generic, testcluster); did you mean "
             "'alps-clariden'?");
+}
+
+TEST(NamedSite, NamesTheOptionThatWasUsed) {
+  const Folder folder;
+  folder.add("alps.toml", named("alps", "a"));
+  EXPECT_EQ(named_site("nope", folder.path(), catalogue()).error().hint, "use --site NAME, or the path of a site file");
+  EXPECT_EQ(named_site("nope", folder.path(), catalogue(), "--site-variables").error().hint,
+            "use --site-variables NAME, or the path of a site file");
 }
 
 TEST(Sites, ThoseThatComeWithSailorAreSound) {

@@ -1,13 +1,21 @@
 // The parts of slurm/ that need no Slurm: words, node records, scripts, answers of Slurm's commands, processes.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>  // NOLINT(modernize-deprecated-headers): kill is POSIX
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <thread>
 
 #include "core/process.hpp"
+#include "core/text.hpp"
 #include "slurm/cluster_reader.hpp"
 #include "slurm/jobs.hpp"
 #include "slurm/node_records.hpp"
@@ -226,9 +234,10 @@ TEST(RequireReservation, TakesThoseThatAreNotOverAndOpenToTheUser) {
       {.name = "course", .start_unix_s = 100, .end_unix_s = 200, .nodes = {"gh1"}, .users = {"anna", "bob"}},
       {.name = "repair", .start_unix_s = 100, .end_unix_s = 200, .nodes = {"gh2"}, .users = {"-anna"}},
       {.name = "project", .start_unix_s = 100, .end_unix_s = 200, .nodes = {"gh2"}, .accounts = {"g1", "g2"}},
+      {.name = "others", .start_unix_s = 100, .end_unix_s = 200, .nodes = {"gh2"}, .accounts = {"-g1"}},
       {.name = "licences", .start_unix_s = 100, .end_unix_s = 200}};
   const auto said = [&](std::string_view name, const std::string& user, const std::string& account, std::int64_t time) {
-    const auto reservation = require_reservation(cluster, name, user, account, time);
+    const auto reservation = require_reservation(cluster, name, user, split(account, ','), time);
     return reservation ? "took " + reservation->name : message_of(reservation);
   };
   EXPECT_EQ(said("course", "anna", "", 150), "took course");
@@ -246,10 +255,20 @@ TEST(RequireReservation, TakesThoseThatAreNotOverAndOpenToTheUser) {
       said("project", "anna", "g3", 150),
       "reservation 'project' takes no jobs of account 'g3' (accounts: g1, g2); use another --account, or leave out "
       "--reservation");
+  EXPECT_EQ(said("project", "anna", "team,g1,root", 150), "took project");  // an account below g1
+  EXPECT_EQ(said("others", "anna", "team,root", 150), "took others");
+  EXPECT_EQ(said("others", "anna", "team,g1,root", 150),
+            "reservation 'others' takes no jobs of account 'team' (accounts: -g1); use another --account, or leave out "
+            "--reservation");
+  EXPECT_EQ(said("course,project", "anna", "", 150),
+            "'course,project' are several reservations; name one with --reservation: a job gets the whole nodes of one "
+            "reservation");
+  EXPECT_EQ(said("course\x1b[2J", "anna", "", 150).find('\x1b'), std::string::npos);
   EXPECT_EQ(said("licences", "anna", "", 150), "reservation 'licences' has no nodes; leave out --reservation");
-  EXPECT_EQ(said("cuorse", "anna", "", 150),
-            "reservation 'cuorse' not found (known: course, licences, project, repair); did you mean 'course'? use "
-            "--reservation NAME");
+  EXPECT_EQ(
+      said("cuorse", "anna", "", 150),
+      "reservation 'cuorse' not found (known: course, licences, others, project, repair); did you mean 'course'? use "
+      "--reservation NAME");
 }
 
 TEST(ControllerAddress, IsReadFromSlurmConf) {
@@ -311,6 +330,61 @@ TEST(RunCommand, KillsAtTheDeadline) {
   ASSERT_TRUE(outcome.has_value());
   EXPECT_TRUE(outcome->timed_out);
   EXPECT_EQ(outcome->how_it_ended(), "no answer within 0.2 s");
+}
+
+TEST(RunCommand, KillsWhatAHangingScriptStarted) {
+  // The script says who waits with it; signal 0 only asks.
+  const auto outcome =
+      run_command({.arguments = {"sh", "-c", "sleep 60 & echo $!; wait"}, .input = {}, .deadline = Seconds(0.5)});
+  ASSERT_TRUE(outcome.has_value());
+  EXPECT_TRUE(outcome->timed_out);
+  const int child = std::stoi(outcome->output);
+  const auto is_there = [&] {
+    std::ifstream stat(fmt::format("/proc/{}/stat", child));
+    const std::string text((std::istreambuf_iterator<char>(stat)), {});
+    return text.find("(sleep)") != std::string::npos && text.find(") Z ") == std::string::npos;
+  };
+  for (int i = 0; i < 1000 && is_there(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_FALSE(is_there());
+}
+
+TEST(RunCommand, KillsAProgramThatSaysTooMuch) {
+  const auto outcome = run_command({.arguments = {"yes"}, .input = {}, .deadline = Seconds(60)});
+  ASSERT_TRUE(outcome.has_value());
+  EXPECT_FALSE(outcome->succeeded());
+  EXPECT_FALSE(outcome->timed_out);
+  EXPECT_EQ(outcome->how_it_ended(), "it says too much");
+  EXPECT_LE(outcome->output.size(), (std::size_t{16} << 20U) + 1);
+  // One that has ended, but left another behind.
+  const auto left = run_command({.arguments = {"sh", "-c", "yes & exit 0"}, .input = {}, .deadline = Seconds(60)});
+  ASSERT_TRUE(left.has_value());
+  EXPECT_LE(left->output.size(), (std::size_t{16} << 20U) + 1);
+}
+
+TEST(RunCommand, PassesOnASignalThatEndsThisProcess) {
+  // A process that runs a program and is told to end, as by a terminal's Ctrl-C.
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::pipe(ends.data()), 0);
+  const pid_t parent = ::fork();
+  ASSERT_GE(parent, 0);
+  if (parent == 0) {
+    ::signal(SIGINT, SIG_DFL);
+    const std::string say = fmt::format("echo there >/proc/self/fd/{}; exec sleep 600", ends[1]);
+    (void)run_command({.arguments = {"sh", "-c", say}, .input = {}, .deadline = Seconds(600)});
+    ::_exit(0);
+  }
+  ::close(ends[1]);
+  std::array<char, 32> text{};
+  ASSERT_GT(::read(ends[0], text.data(), text.size() - 1), 0);
+  ::kill(parent, SIGINT);
+  int status = 0;
+  ASSERT_EQ(::waitpid(parent, &status, 0), parent);
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGINT);
+  // Whoever held the other end has ended.
+  pollfd wait{.fd = ends[0], .events = POLLIN, .revents = 0};
+  ASSERT_EQ(::poll(&wait, 1, 60'000), 1);
+  EXPECT_EQ(::read(ends[0], text.data(), text.size()), 0);
+  ::close(ends[0]);
 }
 
 TEST(RunCommand, DoesNotWaitForAGrandchildThatKeepsStdout) {
@@ -624,7 +698,7 @@ TEST_F(SbatchScript, RefusesImpossibleRequests) {
   EXPECT_EQ(refused([](SbatchRequest& r) { r.job_name = "a\nb"; }).find("job name "), 0U);
   EXPECT_EQ(refused([](SbatchRequest& r) { r.nodes[0].partition = "x;y"; }).find("partition 'x;y' has characters"), 0U);
   EXPECT_EQ(refused([](SbatchRequest& r) { r.account = "x y"; }).find("account 'x y' has characters"), 0U);
-  EXPECT_EQ(refused([](SbatchRequest& r) { r.reservation = "x,y"; }).find("reservation 'x,y' has characters"), 0U);
+  EXPECT_EQ(refused([](SbatchRequest& r) { r.reservation = "x,y"; }).find("'x,y' are several reservations"), 0U);
   EXPECT_EQ(
       refused([](SbatchRequest& r) { r.run_directory = "/a\n#SBATCH --uid=0"; }),
       "run directory '/a #SBATCH --uid=0' holds a newline, a tab or another control character, which cannot stand "
@@ -703,6 +777,31 @@ TEST(ParseScontrolJob, ReadsTheLogBehindTheWordsOfSubmissionInSlurm2605) {
   ASSERT_TRUE(status.has_value()) << message_of(status);
   EXPECT_EQ(status->phase, JobPhase::running);
   EXPECT_EQ(status->log, "/srv/slurm-3.out");
+}
+
+TEST(MostArrayTasks, IsTheSmallerOfTwoLimits) {
+  EXPECT_EQ(parse_most_array_tasks("MaxArraySize            = 1001\nMaxArraySizes = 1\n"), 1001U);
+  EXPECT_EQ(parse_most_array_tasks("MaxArraySize            = 1001\nSchedulerParameters     = "
+                                   "defer,max_array_tasks=30,bf_interval=1\n"),
+            30U);
+  EXPECT_EQ(parse_most_array_tasks("SchedulerParameters     = (null)\n"), std::nullopt);
+}
+
+TEST(OverridingVariables, AreThoseOfWhatTheScriptDecides) {
+  SbatchRequest request;
+  request.nodes = {{.device_kind = DeviceKind::gpu, .devices_per_node = 4}};
+  const std::map<std::string, std::string> environment{
+      {"SBATCH_PARTITION", "x"},    {"SBATCH_TIMELIMIT", "1"}, {"SBATCH_ACCOUNT", "x"}, {"SBATCH_QOS", "x"},
+      {"SBATCH_MEM_PER_NODE", "1"}, {"SBATCH_COMMENT", "x"},   {"PATH", "/bin"},        {"SBATCH_CONSTRAINT", "x"}};
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(overriding_variables(request, environment), (Names{"SBATCH_PARTITION", "SBATCH_TIMELIMIT"}));
+  request.account = "ml";
+  request.constraint = "nvme";
+  request.extra_options = {"--qos=high"};
+  request.nodes[0].memory_per_cpu = Bytes(1e9);
+  EXPECT_EQ(overriding_variables(request, environment),
+            (Names{"SBATCH_PARTITION", "SBATCH_TIMELIMIT", "SBATCH_ACCOUNT", "SBATCH_QOS", "SBATCH_CONSTRAINT",
+                   "SBATCH_MEM_PER_NODE"}));
 }
 
 TEST(ParseScontrolJob, KnowsEveryStateOfSlurm) {

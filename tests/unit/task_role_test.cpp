@@ -247,7 +247,7 @@ TEST(TaskRole, SaysWhichNodesAndTasksThePlanNeeds) {
   // Cores: the nodes of the step, with as many tasks as it takes.
   EXPECT_EQ(needs(plan_of({{stage("cpu", 1)}}), 0, 20), "--nodes=2 --ntasks-per-node=10");
   EXPECT_EQ(needs(plan_of({{stage("GH200-96", 2, "normal"), stage("A100-40", 4, "a100")}}), 4, 2),
-            "--nodes=1 --ntasks-per-node=4 (GH200-96 in 'normal') : --nodes=2 --ntasks-per-node=4 (A100-40 in 'a100')");
+            "--nodes=1 --ntasks-per-node=4 : --nodes=2 --ntasks-per-node=4 (GH200-96 in 'normal' : A100-40 in 'a100')");
   // Found in a moment, however many ranks a hostile plan has.
   EXPECT_EQ(needs(pairs, 4, 500'000'000), "--nodes=250000000 --ntasks-per-node=4");
 }

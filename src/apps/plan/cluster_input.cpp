@@ -8,6 +8,7 @@
 #include "preflight/preflight.hpp"
 #include "preflight/system.hpp"
 #include "slurm/cluster_reader.hpp"
+#include "slurm/reservations.hpp"
 
 namespace sailor::apps {
 
@@ -36,6 +37,10 @@ Result<std::optional<ClusterInput>> read_cluster_input(const Options& options, c
   if (!options.has("reservation")) return std::optional<ClusterInput>(std::move(input));
   if (auto used = use_reservation(options, input.cluster); !used && !options.flag("preflight"))
     return fail(used.error());  // with --preflight a failed check among others
+  if (const std::string problem =
+          slurm::account_problem(input.cluster, options.text("reservation"), options.text("account"));
+      !problem.empty() && !options.flag("preflight"))
+    spdlog::warn("{}", problem);
   return std::optional<ClusterInput>(std::move(input));
 }
 

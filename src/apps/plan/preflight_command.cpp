@@ -14,6 +14,7 @@
 #include "preflight/system.hpp"
 #include "profile/store.hpp"
 #include "simulator/simulator.hpp"
+#include "slurm/node_records.hpp"
 #include "slurm/words.hpp"
 
 namespace sailor::apps {
@@ -42,10 +43,18 @@ std::optional<double> unix_time(std::string_view date) {
   return 86400.0 * static_cast<double>(days) + 3600.0 * parts[3] + 60.0 * parts[4] + parts[5];
 }
 
-Result<preflight::Job> job_of(const Options& options, const PreflightInput& input) {
+/// An option; else what sbatch would take from the environment, as sailor-submit lets it.
+std::string option_or_variable(const Options& options, const char* option, const Environment& environment,
+                               const char* variable) {
+  if (options.has(option)) return options.text(option);
+  const auto found = environment.find(variable);
+  return found == environment.end() ? "" : found->second;
+}
+
+Result<preflight::Job> job_of(const Options& options, const Environment& environment, const PreflightInput& input) {
   preflight::Job job{.partitions = partitions_of(options),
-                     .account = options.text("account"),
-                     .qos = options.text("qos"),
+                     .account = option_or_variable(options, "account", environment, "SBATCH_ACCOUNT"),
+                     .qos = option_or_variable(options, "qos", environment, "SBATCH_QOS"),
                      .time = std::nullopt,
                      .iterations = std::nullopt,
                      .data = options.text("data"),
@@ -155,7 +164,7 @@ std::vector<preflight::ProfileFacts> profile_facts(const Profile& profile, const
 
 Result<std::vector<preflight::Check>> check_job(const Options& options, const Environment& environment,
                                                 const PreflightInput& input) {
-  const auto job = job_of(options, input);
+  const auto job = job_of(options, environment, input);
   if (!job) return fail(job.error());
   const preflight::Answers answers = ask(input, *job, environment);
   return preflight::run_checks({.job = *job,
@@ -211,7 +220,7 @@ Result<int> preflight_of_plan(const Options& options, const Environment& environ
     json["plan"] = path;
     fmt::print("{}\n", json.dump(2));
   } else {
-    fmt::print("{}: {}\n\n{}", path, describe(*plan), preflight::report(*checks));
+    fmt::print("{}: {}\n\n{}", slurm::printable(path), slurm::printable(describe(*plan)), preflight::report(*checks));
   }
   return preflight::exit_status(preflight::worst(*checks));
 }

@@ -15,6 +15,7 @@
 #include "core/text.hpp"
 #include "plan/node_placement.hpp"
 #include "slurm/jobs.hpp"
+#include "slurm/reservations.hpp"
 #include "slurm/site.hpp"
 #include "slurm/words.hpp"
 
@@ -56,10 +57,19 @@ Result<void> check_train_options(const std::vector<std::string>& arguments) {
 /// Where sailor-submit looks for nodes, and how long it may have them, the job must ask for too.
 Result<void> check_sbatch_options(const std::vector<std::string>& arguments) {
   for (const std::string& argument : arguments)
-    for (const std::string_view ours : {"--partition", "--reservation", "--time"})
-      if (const std::string name = argument.substr(0, argument.find('=')); name.size() > 2 && ours.starts_with(name))
-        return fail(ErrorCode::usage, fmt::format("--sbatch-option: sailor-submit itself sets {}", ours),
-                    fmt::format("use its own {}, which it also counts with", ours));
+    // sbatch takes the beginning of a name for the name.
+    if (const std::string name = argument.substr(0, argument.find('=')); name.size() > 2) {
+      for (const std::string_view ours : {"--partition", "--reservation", "--time"})
+        if (ours.starts_with(name))
+          return fail(ErrorCode::usage, fmt::format("--sbatch-option: sailor-submit itself sets {}", ours),
+                      fmt::format("use its own {}, which it also counts with", ours));
+      if (std::string_view("--time-min").starts_with(name))
+        return fail(ErrorCode::usage, "--sbatch-option: with --time-min Slurm would shorten the job's time",
+                    "use a smaller --time");
+      if (std::string_view("--clusters").starts_with(name))
+        return fail(ErrorCode::usage, "--sbatch-option: with --clusters the job would run on nodes not counted with",
+                    "run sailor-submit where that cluster is the default");
+    }
   return {};
 }
 
@@ -119,6 +129,7 @@ struct Surroundings {
 /// --cluster, else Slurm's. Nothing when Slurm does not answer, and the command line says enough.
 Result<std::optional<Cluster>> known_cluster(const Options& options, const Environment& environment,
                                              const GpuCatalogue& gpus, const std::vector<Submission>& all) {
+  const bool several = std::any_of(all.begin(), all.end(), [](const Submission& one) { return one.kinds.size() > 1; });
   std::optional<Cluster> known;
   if (options.has("cluster")) {
     auto cluster = load_cluster(options.text("cluster"), gpus);
@@ -128,13 +139,17 @@ Result<std::optional<Cluster>> known_cluster(const Options& options, const Envir
     known = *std::move(cluster);
   } else if (cluster.error().code == ErrorCode::invalid_input) {  // a site file
     return fail(cluster.error());
-  } else if (!options.has("devices-per-node") ||
-             std::any_of(all.begin(), all.end(), [](const Submission& one) { return one.kinds.size() > 1; })) {
+  } else if (!options.has("devices-per-node") || several) {
     Error error = cluster.error();
-    error.hint = "say how many devices a node has with --devices-per-node N, or use --cluster FILE";
+    error.hint = several ? "use --cluster FILE: for several kinds of nodes --devices-per-node alone does not say enough"
+                         : "say how many devices a node has with --devices-per-node N, or use --cluster FILE";
     return fail(std::move(error), "cannot ask Slurm about the nodes");
   }
-  if (known && options.has("reservation")) SAILOR_CHECK(use_reservation(options, *known));
+  if (!known || !options.has("reservation")) return known;
+  SAILOR_CHECK(use_reservation(options, *known));
+  if (const std::string problem = slurm::account_problem(*known, options.text("reservation"), options.text("account"));
+      !problem.empty())
+    spdlog::warn("{}", problem);
   return known;
 }
 

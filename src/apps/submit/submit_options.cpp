@@ -130,6 +130,8 @@ CommandLine submit_command_line() {
                    {"sailor-submit plan.toml --data corpus --iterations 100 --sbatch-option=--exclude=gh7 -J night-run",
                     "with a further option of sbatch"}},
       .notes =
+          "Variables of sbatch that would override the script (SBATCH_PARTITION, SBATCH_TIMELIMIT, ...) are not handed "
+          "on.\n"
           "Exit status: 0 submitted (with --wait: and succeeded), 1 failure, 2 wrong usage. The job's is that of "
           "sailor-train:\n75 when a signal stopped it with a checkpoint to go on from, 6 without."};
 }
