@@ -116,12 +116,16 @@ void refused_start(const Subject& subject, const Error& error, Check& check) {
     }
   }
   const auto others = in_the_way(subject);
-  check.outcome = others.empty() ? Outcome::fail : Outcome::warn;
+  // Waiting helps only a job that these reservations alone are in the way of.
+  const auto failed = [](const std::vector<Check>& checks) {
+    return std::any_of(checks.begin(), checks.end(), [](const Check& one) { return one.outcome == Outcome::fail; });
+  };
+  const bool may_wait = !others.empty() && !failed(check_limits(subject)) && !failed(check_nodes(subject));
+  check.outcome = may_wait ? Outcome::warn : Outcome::fail;
   check.remedy =
-      others.empty()
-          ? "correct what Slurm refuses; sailor-submit would be refused too"
-          : fmt::format("Slurm does not look past reservation '{}': the job may only have to wait for its end",
-                        others.front()->name);
+      !may_wait ? "correct what Slurm refuses; sailor-submit would be refused too"
+                : fmt::format("Slurm does not look past reservation '{}': the job may only have to wait for its end",
+                              others.front()->name);
 }
 
 }  // namespace
