@@ -128,7 +128,10 @@ CommandLine submit_command_line() {
                    {"sailor-submit plan.toml --data corpus --iterations 100 -p normal -t 2:00:00 --wait",
                     "submit, and wait for the end"},
                    {"sailor-submit plan.toml --data corpus --iterations 100 --sbatch-option=--exclude=gh7 -J night-run",
-                    "with a further option of sbatch"}},
+                    "with a further option of sbatch"},
+                   {"sailor-submit plan.toml --data corpus --iterations 100 -t 30 --checkpoints kept --when-stopped "
+                    "requeue --dry-run --devices-per-node 4",
+                    "go on after the time limit"}},
       .notes =
           "Variables of sbatch that would override the script (SBATCH_PARTITION, SBATCH_TIMELIMIT, ...) are not handed "
           "on.\n"
