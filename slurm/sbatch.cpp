@@ -206,7 +206,13 @@ void write_environment(Script& script, const SbatchRequest& request) {
   if (!request.environment.empty()) script.comment("What the cluster's network and libraries want, by its site file");
   for (const auto& [name, value] : request.environment)
     script.line(fmt::format("export {}={}", name, shell_quote(value)));
-  if (on_cpus(request) || !request.environment.empty()) script.blank();
+  const bool by_pmix = request.mpi.starts_with("pmix");
+  if (by_pmix) {
+    script.comment(
+        "By default Slurm lets ranks leave MPI_Init before others are ready for their messages, and these crash");
+    script.line("export SLURM_PMIX_FENCE=\"${SLURM_PMIX_FENCE:-ring}\"");
+  }
+  if (on_cpus(request) || !request.environment.empty() || by_pmix) script.blank();
 }
 
 /// What srun is told for all ranks, one word per line.
@@ -325,10 +331,23 @@ std::vector<std::string> start_lines(const SbatchRequest& request, const JobLayo
 }
 
 void write_start(Script& script, const SbatchRequest& request, const JobLayout& layout) {
-  std::vector<std::string> lines = start_lines(request, layout);
+  const std::vector<std::string> lines = start_lines(request, layout);
   if (layout.components.size() > 1)
     script.comment(fmt::format("One srun over all components{}: its ranks are those of one MPI job",
                                lines.size() > 1 ? ", a colon between their options" : ""));
+  script.line("start() {");
+  for (const std::string& line : lines) script.line("  " + line);
+  script.line("}");
+  script.line("status=0");
+  script.line("start || status=$?");
+  if (request.runs_sailor_train) {
+    script.line(fmt::format("if ((status == {})); then", mpi_did_not_start));
+    script.line("  # MPI crashed while the ranks started: nothing is lost, and the next start may succeed");
+    script.line("  echo 'MPI did not start: the job starts its ranks once more' >&2");
+    script.line("  status=0");
+    script.line("  start || status=$?");
+    script.line("fi");
+  }
   if (request.continuation == Continuation::none) {
     script.comment(
         request.checkpoints.empty()
@@ -337,12 +356,9 @@ void write_start(Script& script, const SbatchRequest& request, const JobLayout& 
             : fmt::format("The job ends with its status: {} when a signal stopped it, with a checkpoint to go "
                           "on from",
                           stopped_with_checkpoint));
-    for (const std::string& line : lines) script.line(line);
+    script.line("exit \"$status\"");
     return;
   }
-  script.line("status=0");
-  lines.back() += " || status=$?";
-  for (const std::string& line : lines) script.line(line);
   script.line(fmt::format("if ((status == {})); then", stopped_with_checkpoint));
   if (request.continuation == Continuation::requeue) {
     script.line("  # Stopped by a signal, with a checkpoint: the rest of the training follows under the same job id");

@@ -75,6 +75,7 @@ struct SbatchRequest {
   std::filesystem::path plan_path;  ///< absolute
   std::filesystem::path log_path;  ///< absolute, Slurm's patterns such as %j allowed; empty: RUN_DIRECTORY/slurm-%j.out
   std::filesystem::path program = "sailor-train";
+  bool runs_sailor_train = true;                     ///< what exit statuses of `program` mean is known
   std::filesystem::path launcher = "sailor-launch";  ///< for Placer::launcher
   std::filesystem::path models_folder;               ///< empty: the program's own
   std::filesystem::path gpus_file;                   ///< for the launcher; empty: its own

@@ -132,6 +132,8 @@ std::string_view why(int exit_code) {
       return ": stopped before its last iteration, with a checkpoint to go on from";
     case stopped_without_checkpoint:
       return ": stopped before its last iteration, without a checkpoint";
+    case mpi_did_not_start:
+      return ": MPI crashed while the ranks started, twice";
     default:
       return "";
   }

@@ -140,8 +140,11 @@ CommandLine command_line() {
           "SIGTERM and SIGUSR2 end training after the running iteration (Slurm: --signal=USR2@60): with --checkpoints\n"
           "a checkpoint is written and the exit status is 75: start the same command again, or requeue the job, to\n"
           "go on. Without, it is 6 and what was learned is lost. Otherwise 0 all iterations are done, 1 failure, 2 "
-          "wrong\nusage, with --rehearse 3 it does not fit. Prints a line per iteration: its loss (mean cross-entropy "
-          "per token,\nnatural logarithm), its time (slowest rank) and the tokens per second of all ranks together.",
+          "wrong\n"
+          "usage, with --rehearse 3 it does not fit, 69 MPI crashed before training began. Prints a line per\n"
+          "iteration: its loss (mean cross-entropy per token, natural logarithm), its time (slowest rank) and the "
+          "tokens\n"
+          "per second of all ranks together.",
       .one_per_rank = true};
   const auto place = std::find_if(line.options.begin(), line.options.end(),
                                   [](const Option& option) { return option.name == "log-every"; });

@@ -378,6 +378,19 @@ TEST_F(Training, KilledAtAnyMomentItGoesOnUnderAnotherPlan) {
   EXPECT_GT(checked, 3 * kills);
 }
 
+TEST_F(Training, ACrashInMpiInitIsSaidToBeThatOfMpi) {
+  write_plan("test-gpt", 2, {{2, {0, 6}}, {2, {0, 6}}});
+  ::setenv("LD_PRELOAD", SAILOR_TESTS_DIR "/mpi_start_faults.so", 1);
+  ::setenv("SAILOR_TEST_CRASH_IN_MPI_INIT", path("crashed").c_str(), 1);
+  EXPECT_EQ(shell(train_command(2, "--iterations 2")), 69) << errors();
+  EXPECT_EQ(
+      occurrences(errors(), "crashed in MPI_Init (SIGSEGV): MPI failed, not Sailor; nothing is lost: start it again"),
+      1u)
+      << errors();
+  EXPECT_EQ(shell(train_command(2, "--iterations 2")), 0) << errors();
+  ::unsetenv("LD_PRELOAD");
+}
+
 TEST_F(Training, AKilledRankEndsTheJob) {
   write_plan("test-gpt", 2, {{4, {0, 3, 6}}});
   start(2, "--iterations 1000000 --timeout 5");

@@ -65,18 +65,13 @@ exec sailor-check "\$@"
 SCRIPT
 chmod +x "$work/with-driver"
 
-# run STATUS OPTION-OF-SRUN... PROGRAM OPTION...: leaves what it prints in $output, messages in the file errors. Open MPI
-# 4.1 now and then crashes in MPI_Init over TCP, before a line of ours ran: once more, then.
+# run STATUS OPTION-OF-SRUN... PROGRAM OPTION...: leaves what it prints in $output, messages in the file errors.
 run() {
-  local wanted=$1 attempt status
+  local wanted=$1 status=0
   shift
-  for attempt in 1 2 3; do
-    status=0
-    output=$(timeout 100 srun --mpi="$mpi" "$@" 2>errors) || status=$?
-    grep -q 'Signal: Segmentation fault' errors || break
-  done
+  output=$(timeout 100 srun --mpi="$mpi" "$@" 2>errors) || status=$?
   ((status == wanted)) && return
-  printf 'exit status %s, not %s, in attempt %s: srun %s\n%s\n' "$status" "$wanted" "$attempt" "$*" "$output"
+  printf 'exit status %s, not %s: srun %s\n%s\n' "$status" "$wanted" "$*" "$output"
   cat errors
   exit 1
 }

@@ -566,7 +566,7 @@ TEST_F(SbatchScript, MakesAComponentOfEachKindOfNode) {
   const auto script = sbatch_script(two, tiny(), mixed);
   ASSERT_TRUE(script.has_value()) << message_of(script);
   for (const char* line : {"#SBATCH hetjob", "#SBATCH --partition=normal", "#SBATCH --partition=a100",
-                           "\"${launch[@]}\" --het-group=0,1 --cpus-per-task=1 --gpus-per-task=1 \"${train[@]}\""})
+                           "  \"${launch[@]}\" --het-group=0,1 --cpus-per-task=1 --gpus-per-task=1 \"${train[@]}\""})
     EXPECT_TRUE(has_line(*script, line)) << line << "\n" << *script;
   EXPECT_TRUE(contains(*script, "  sailor-launch "));
   EXPECT_TRUE(contains(*script, "  --plan /scratch/run/plan.toml\n  --\n"));
@@ -576,7 +576,7 @@ TEST_F(SbatchScript, MakesAComponentOfEachKindOfNode) {
   ASSERT_TRUE(different.has_value());
   EXPECT_TRUE(contains(*different,
                        "\"${launch[@]}\" --het-group=0 --cpus-per-task=1 --gpus-per-task=1 \"${train[@]}\" : \\\n"
-                       "  \"${launch[@]:1}\" --het-group=1 --cpus-per-task=16 --gpus-per-task=1 \"${train[@]}\"\n"))
+                       "    \"${launch[@]:1}\" --het-group=1 --cpus-per-task=16 --gpus-per-task=1 \"${train[@]}\"\n"))
       << *different;
 
   mixed.placer = Placer::slurm;
@@ -626,6 +626,21 @@ TEST_F(SbatchScript, NamesThePlanToThePlugin) {
   EXPECT_FALSE(contains(*script, "sailor-launch"));
 }
 
+TEST_F(SbatchScript, StartsTheRanksOnceMoreWhenMpiDidNotStart) {
+  SbatchRequest job = request(4);
+  const std::string condition = "if ((status == 69)); then";
+  const auto script = sbatch_script(plan(1, {stage(0, 6)}), tiny(), job);
+  ASSERT_TRUE(script.has_value());
+  EXPECT_TRUE(has_line(*script, condition)) << *script;
+  EXPECT_TRUE(has_line(*script, "export SLURM_PMIX_FENCE=\"${SLURM_PMIX_FENCE:-ring}\"")) << *script;
+  job.runs_sailor_train = false;
+  job.mpi = "cray_shasta";
+  const auto other = sbatch_script(plan(1, {stage(0, 6)}), tiny(), job);
+  ASSERT_TRUE(other.has_value());
+  EXPECT_FALSE(contains(*other, condition)) << *other;
+  EXPECT_FALSE(contains(*other, "PMIX")) << *other;
+}
+
 TEST_F(SbatchScript, GoesOnAfterItWasStopped) {
   SbatchRequest job = request(4);
   job.continuation = Continuation::requeue;
@@ -635,7 +650,7 @@ TEST_F(SbatchScript, GoesOnAfterItWasStopped) {
   const auto requeued = sbatch_script(plan(1, {stage(0, 6)}), tiny(), job);
   ASSERT_TRUE(requeued.has_value());
   for (const char* line : {"#SBATCH --requeue", "#SBATCH --signal=USR2@180", "  scontrol requeue \"$SLURM_JOB_ID\"",
-                           "\"${launch[@]}\" \"${train[@]}\" || status=$?", "exit \"$status\""})
+                           "  \"${launch[@]}\" \"${train[@]}\"", "start || status=$?", "exit \"$status\""})
     EXPECT_TRUE(has_line(*requeued, line)) << line << "\n" << *requeued;
   EXPECT_TRUE(contains(*requeued, "  --checkpoints '/scratch/it'\\''s'"));
   job.continuation = Continuation::resubmit;

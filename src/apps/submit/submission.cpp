@@ -279,6 +279,7 @@ Result<void> fill_request(const Options& options, const Environment& environment
   request.plan_path = request.run_directory / "plan.toml";
   request.models_folder = from_here(models_folder(options, environment));
   request.program = options.has("program") ? fs::path(options.text("program")) : beside_this_program("sailor-train");
+  request.runs_sailor_train = !options.has("program");
   // A bare name is looked up in PATH by srun.
   if (request.program.has_parent_path()) request.program = from_here(request.program);
   request.launcher = beside_this_program("sailor-launch");

@@ -7,6 +7,7 @@
 
 #include "core/parse.hpp"
 #include "runtime/mpi/mpi_communicator.hpp"
+#include "runtime/mpi/mpi_start_guard.hpp"
 
 namespace sailor::runtime {
 
@@ -26,9 +27,11 @@ std::string slurm_tasks(const std::map<std::string, std::string>& environment) {
 
 Result<std::unique_ptr<MpiSession>> MpiSession::start(const MpiSettings& settings,
                                                       const std::map<std::string, std::string>& environment) {
+  MpiStartGuard guard(settings.program, version());
   int provided = MPI_THREAD_SINGLE;
   if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS)
     return fail(ErrorCode::unavailable, "MPI_Init_thread failed", "start with srun --mpi=pmix or mpirun");
+  guard.initialized();
   std::unique_ptr<MpiSession> session(new MpiSession);
   const std::string tasks = slurm_tasks(environment);
   int size = 0;
