@@ -429,7 +429,7 @@ Result<std::optional<Options>> parse_options(const CommandLine& line, const std:
       return std::nullopt;
     }
     if (argument == "--version" || argument == "-V") {
-      fmt::print("{} {}\n", line.program.substr(0, line.program.find(' ')), version());
+      fmt::print("{}", version_text(line.program.substr(0, line.program.find(' ')), arguments, line.abilities));
       return std::nullopt;
     }
   }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -56,6 +57,8 @@ struct CommandLine {
   std::vector<Example> examples{};
   std::string notes{};        ///< printed last; may be empty
   bool one_per_rank = false;  ///< started by srun or mpirun: only rank 0 complains about the command line
+  /// A JSON object for `--version --format json`: what this build can do; null: it says nothing of that.
+  std::function<std::string()> abilities{};
 };
 
 enum class ValueSource { default_value, config_file, environment, command_line };
@@ -94,6 +97,11 @@ Environment capture_environment();
 
 /// "0.1.0".
 std::string_view version();
+
+/// What --version prints: "sailor-train 0.1.0"; with `--format json` among the arguments an object with program,
+/// version and architecture, and the members of `abilities` (may be null).
+std::string version_text(const std::string& program, const std::vector<std::string>& arguments,
+                         const std::function<std::string()>& abilities);
 
 /// The text of --help.
 std::string help_text(const CommandLine& line);

@@ -113,8 +113,6 @@ std::string overview(const std::string& program, const std::string& purpose, con
 
 }  // namespace
 
-std::string_view version() { return SAILOR_VERSION; }
-
 Environment capture_environment() {
   Environment environment;
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
@@ -207,7 +205,7 @@ int run_program(int argc, char** argv, const std::string& program, const std::st
       return 0;
     }
     if (name == "--version" || name == "-V") {
-      fmt::print("{} {}\n", program, version());
+      fmt::print("{}", version_text(program, arguments, {}));
       return 0;
     }
     std::vector<std::string> known;

@@ -196,6 +196,13 @@ Result<void> run(const Options& options, const Environment& environment) {
   if (options.has("export")) request.script_path = from_here(options.text("export"));
   auto script = slurm::sbatch_script(first.plan, first.model, request);
   if (!script) return fail(script.error());
+  auto can_run = check_program(options, environment, *all);
+  // Nothing is queued: the script is there to be looked at.
+  if (!can_run && (options.flag("dry-run") || options.flag("test-only"))) {
+    spdlog::warn("{}", can_run.error().message());
+    can_run = {};
+  }
+  if (!can_run) return can_run;
   if (options.flag("dry-run")) {
     fmt::print("{}", *script);
     return {};

@@ -16,6 +16,7 @@
 #include <set>
 
 #include "apps/options.hpp"
+#include "apps/train/abilities.hpp"
 #include "apps/train/checkpoints.hpp"
 #include "apps/train/recording.hpp"
 #include "apps/train/rehearse.hpp"
@@ -144,8 +145,10 @@ CommandLine command_line() {
           "usage, with --rehearse 3 it does not fit, 69 MPI crashed before training began. Prints a line per\n"
           "iteration: its loss (mean cross-entropy per token, natural logarithm), its time (slowest rank) and the "
           "tokens\n"
-          "per second of all ranks together.",
-      .one_per_rank = true};
+          "per second of all ranks together.\n"
+          "--version --format json says what this build can run: devices, precisions, schedules.",
+      .one_per_rank = true,
+      .abilities = train_abilities};
   const auto place = std::find_if(line.options.begin(), line.options.end(),
                                   [](const Option& option) { return option.name == "log-every"; });
   std::vector<Option> more = checkpoint_options();

@@ -43,6 +43,7 @@ std::vector<Check> run_checks(const Subject& subject) {
   add(check_limits(subject));
   add(check_nodes(subject));
   add(check_gres(subject));
+  add(check_program(subject));
   add(check_profile(subject));
   add(check_memory(subject));
   add(check_time(subject));

@@ -17,6 +17,7 @@
 #include "plan/node_placement.hpp"
 #include "plan/plan.hpp"
 #include "preflight/outcome.hpp"
+#include "preflight/program.hpp"
 #include "slurm/accounting.hpp"
 #include "slurm/node_records.hpp"
 #include "slurm/query.hpp"
@@ -43,6 +44,7 @@ struct Job {
   std::string mpi;                      ///< srun --mpi
   double memory_margin = 0.0;           ///< share of each device's memory to leave free
   std::string reservation{};            ///< that the job would run in; empty: none
+  TrainingProgram program{};            ///< that it would start; without a path: not said
 };
 
 /// Who submits it.
@@ -107,6 +109,7 @@ struct Answers {
   std::optional<Result<std::vector<ProfileFacts>>> profile;
   std::optional<double> memory_headroom;  ///< share of the tightest device's memory that stays free, by the simulator
   std::optional<Error> not_simulated{};   ///< why the simulator did not say
+  std::optional<Result<ProgramAbilities>> program{};  ///< what it says that it can run; of another's program nothing
 };
 
 /// Everything that is looked at.
@@ -132,6 +135,7 @@ std::vector<Check> check_access(const Subject& subject);
 std::vector<Check> check_limits(const Subject& subject);
 std::vector<Check> check_nodes(const Subject& subject);
 std::vector<Check> check_gres(const Subject& subject);
+std::vector<Check> check_program(const Subject& subject);
 std::vector<Check> check_profile(const Subject& subject);
 std::vector<Check> check_memory(const Subject& subject);
 std::vector<Check> check_time(const Subject& subject);

@@ -124,6 +124,50 @@ TEST_F(Programs, PlanJsonSaysWhatWasAskedAndHowGoodTheAnswerIs) {
   EXPECT_GE(json.at("explanation").size(), 4U);
 }
 
+// Without Slurm: the script is only written.
+TEST_F(Programs, SubmitRefusesAPlanThatSailorTrainCannotRun) {
+  write("gpu.toml", R"(schema_version = 1
+micro_batch = 1
+schedule = "1f1b"
+[job]
+model = "tiny-gpt"
+global_batch = 2
+sequence_length = 64
+precision = "fp32"
+optimizer = "adamw"
+[[pipelines]]
+micro_batches = 2
+[[pipelines.stages]]
+layers = [0, 6]
+gpu = "GH200-96"
+)");
+  write("corpus.bin", "12");
+  write("corpus.idx", "12");
+  const auto submit = [&](std::vector<std::string> more) {
+    std::vector<std::string> arguments{"gpu.toml",           "--data", "corpus",   "--iterations", "5",
+                                       "--devices-per-node", "4",      "--placer", "slurm"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run("sailor-submit", std::move(arguments));
+  };
+  const std::string why =
+      "computes on CPUs only, and the plan is for GH200-96; try the plan out on the nodes' CPUs "
+      "with --train-option=--device=cpu";
+  expect_failure(submit({"--export", "job.sbatch"}), 1, why);
+  EXPECT_FALSE(fs::exists("job.sbatch"));
+  EXPECT_FALSE(fs::exists("run-gpu"));
+  const auto shown = submit({"--dry-run"});  // there is nothing to refuse yet
+  EXPECT_EQ(shown.exit_status, 0) << shown.errors;
+  EXPECT_NE(shown.errors.find(why), std::string::npos) << shown.errors;
+  const auto tried = submit({"--export", "job.sbatch", "--train-option=--device=cpu"});
+  EXPECT_EQ(tried.exit_status, 0) << tried.errors;
+  EXPECT_TRUE(fs::exists("job.sbatch"));
+  const auto other = submit({"--export", "other.sbatch", "--program", "./other"});
+  EXPECT_EQ(other.exit_status, 0) << other.errors;
+  expect_failure(
+      submit({"--export", "job.sbatch", "--program", "/nowhere/sailor-train"}), 0,
+      "whether the job's program can run the plan is not known: there is no program '/nowhere/sailor-train'");
+}
+
 TEST_F(Programs, PlanHelpIsAsExpected) {
   const auto outcome = run("sailor-plan", {"--help"});
   ASSERT_EQ(outcome.exit_status, 0) << outcome.errors;
@@ -223,8 +267,9 @@ gpu = "GH200-96"
 )");
   write("data.bin", "0123456789");
   write("data.idx", "0123456789");
-  const auto outcome = run("sailor-plan", {"-p", "normal", "--cluster", "busy.toml", "--preflight", "three.toml",
-                                           "--time", "2:00:00", "--data", "data", "--profile", "none.h5"});
+  const auto outcome =
+      run("sailor-plan", {"-p", "normal", "--cluster", "busy.toml", "--preflight", "three.toml", "--time", "2:00:00",
+                          "--data", "data", "--profile", "none.h5", "--program", "mine"});
   EXPECT_EQ(outcome.exit_status, 5) << outcome.errors;
   EXPECT_TRUE(testing::matches_golden("preflight.txt", outcome.output));
 }

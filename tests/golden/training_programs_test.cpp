@@ -1,6 +1,9 @@
 // The help of the programs that train.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
 #include "core/process.hpp"
 #include "tests/golden/golden.hpp"
 
@@ -25,6 +28,23 @@ TEST(TrainingHelp, OfSailorData) {
   EXPECT_TRUE(testing::matches_golden("data_help.txt", help_of({"sailor-data"})));
   EXPECT_TRUE(testing::matches_golden("data_help_bytes.txt", help_of({"sailor-data", "bytes"})));
   EXPECT_TRUE(testing::matches_golden("data_help_bpe.txt", help_of({"sailor-data", "bpe"})));
+}
+
+TEST(TrainingHelp, SailorTrainSaysWhatItCanRun) {
+  const auto outcome = run_command({.arguments = {SAILOR_BIN_DIR "/sailor-train", "--version", "--format", "json"},
+                                    .input = {},
+                                    .deadline = Seconds(60)});
+  ASSERT_TRUE(outcome) << outcome.error().message();
+  const auto json = nlohmann::json::parse(outcome->output);
+  EXPECT_EQ(json.at("program"), "sailor-train");
+  for (const char* key : {"version", "architecture", "mpi"}) EXPECT_FALSE(json.at(key).get<std::string>().empty());
+  EXPECT_EQ(json.at("devices").at(0).at("kind"), "cpu");
+  const auto precisions = json.at("devices").at(0).at("precisions").get<std::vector<std::string>>();
+  EXPECT_NE(std::find(precisions.begin(), precisions.end(), "bf16"), precisions.end());
+  EXPECT_EQ(std::find(precisions.begin(), precisions.end(), "tf32"), precisions.end()) << "it refuses such plans";
+  EXPECT_EQ(json.at("schedules").size(), 3U);
+  EXPECT_EQ(json.at("optimizer_sharding").size(), 2U);
+  EXPECT_EQ(json.at("recompute").size(), 3U);
 }
 
 }  // namespace

@@ -53,7 +53,7 @@ PLAN
 said() {
   local status=$1 part=$2
   shift 2
-  expect_failure "$status" "$bin_dir/sailor-plan" --preflight two.toml --mpi none "$@"
+  expect_failure "$status" "$bin_dir/sailor-plan" --preflight two.toml --mpi none --train-option=--device=cpu "$@"
   expect_in "$output" "$part"
 }
 # A job of the plan's size, as Slurm sees it: its state, and why it waits
@@ -134,7 +134,7 @@ knows_who_is_not_in_the_database() {
   local as=(setpriv --reuid=65534 --regid=65534 --clear-groups)
   chmod 755 "$work"
   "${as[@]}" test -x "$bin_dir/sailor-plan" || { echo "not looked at: $bin_dir is closed to other users"; return 0; }
-  expect_failure 5 "${as[@]}" "$bin_dir/sailor-plan" -p normal --preflight two.toml --mpi none
+  expect_failure 5 "${as[@]}" "$bin_dir/sailor-plan" -p normal --preflight two.toml --mpi none --train-option=--device=cpu
   expect_in "$output" 'fail         access         the accounting database does not know user nobody on this cluster' 'ask the administrator for an account'
   ! "${as[@]}" sbatch -D / --output=/dev/null -p normal --wrap true 2>/dev/null
 }

@@ -211,7 +211,8 @@ learns_what_one_rank_learns() {
 # expect_preflight PARTITIONS PLAN: warnings at most (nobody has measured these GPUs)
 expect_preflight() {
   local status=0 text
-  text=$("$bin_dir/sailor-plan" -p "$1" --preflight "$2" --profile published --iterations 8 -t 10 --data numbers) || status=$?
+  text=$("$bin_dir/sailor-plan" -p "$1" --preflight "$2" --profile published --iterations 8 -t 10 --data numbers \
+    --train-option=--device=cpu) || status=$?
   ((status == 4)) || { printf 'exit status %s\n%s\n' "$status" "$text"; return 1; }
   expect_in "$text" '0 failed' "ok           partition" 'warn         profile'
 }

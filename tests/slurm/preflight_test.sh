@@ -34,11 +34,12 @@ plan GH200-96 A100-40 >"$work/mixed.toml"        # 2 nodes of each
 touch "$work/empty.bin" "$work/empty.idx"
 head -c 1000 /dev/zero | tee "$work/corpus.bin" >"$work/corpus.idx"
 
-# preflight STATUS PARTITION PLAN OPTION...: leaves what it says in $output
+# preflight STATUS PARTITION PLAN OPTION...: leaves what it says in $output; plans for GPUs are to be tried out on CPUs
 preflight() {
   local status=$1 partition=$2 plan=$3
   shift 3
-  expect_failure "$status" "$bin_dir/sailor-plan" --partition "$partition" --preflight "$plan" --mpi none "$@"
+  expect_failure "$status" "$bin_dir/sailor-plan" --partition "$partition" --preflight "$plan" --mpi none \
+    --train-option=--device=cpu "$@"
 }
 
 all_idle() { [[ $(sinfo -h -p normal -t idle -o %D) == 4 ]]; }
@@ -49,7 +50,14 @@ finds_nothing_wrong_with_a_good_job() {
     'ok           limits         2 nodes, 8 GPUs, 00:30:00, within all limits' \
     'ok           nodes          2 nodes of 4 GH200-96: 4 idle' 'ok           gres           GH200-96 is gpu:gh200' \
     'ok           reservations   none while the job would run' 'ok           start          now on gh[' \
-    'ok           data           corpus, 1.95 KiB' 'ok           communicators  ' 'ok           mpi            srun has --mpi=none' ' 0 failed'
+    'ok           program        ' ' can run the plan on CPUs (--device=cpu)' 'ok           data           corpus, 1.95 KiB' 'ok           communicators  ' 'ok           mpi            srun has --mpi=none' ' 0 failed'
+}
+asks_the_program_what_it_can_run() {
+  expect_failure 5 "$bin_dir/sailor-plan" -p normal --preflight two.toml --mpi none
+  expect_in "$output" 'fail         program        ' 'sailor-train (' 'computes on CPUs only, and the plan is for GH200-96' \
+    "-> try the plan out on the nodes' CPUs with --train-option=--device=cpu"
+  expect_failure 0 "$bin_dir/sailor-plan" -p normal --preflight two.toml --mpi none --program ./mine
+  expect_in "$output" 'not checked  program        ' "/mine is not Sailor's: what it can run is not known"
 }
 asks_about_each_kind_of_node() {
   preflight 0 gpus mixed.toml --time 30
@@ -100,7 +108,7 @@ says_who_has_no_access() {
     chmod 755 "$work"
     "${as[@]}" test -x "$bin_dir/sailor-plan" || { echo "not looked at: $bin_dir is closed to other users"; return 0; }
   fi
-  expect_failure 5 "${as[@]}" "$bin_dir/sailor-plan" -p staff --preflight two.toml
+  expect_failure 5 "${as[@]}" "$bin_dir/sailor-plan" -p staff --preflight two.toml --train-option=--device=cpu
   expect_in "$output" "fail         access         partition 'staff' takes jobs of groups nosuchgroup only, and " 'fail         start          slurmctld: '
 }
 names_drained_nodes_with_their_reasons() {
@@ -241,6 +249,7 @@ says_that_the_controller_is_down() {
 }
 
 check 'finds nothing wrong with a good job' finds_nothing_wrong_with_a_good_job
+check 'asks the program what it can run' asks_the_program_what_it_can_run
 check 'asks about each kind of node' asks_about_each_kind_of_node
 check 'writes JSON' writes_json
 check 'refuses a plan for more nodes than the limit' refuses_a_plan_for_more_nodes_than_the_limit

@@ -163,11 +163,11 @@ asks_for_the_gpu_type_where_there_are_several() {
   expect_in "$log" 'rank 0 on gh1 gpus 0 ' 'rank 3 on gh1 gpus 3 ' 'rank 4 on gh2 gpus 0 ' 'rank 5 on gh2 gpus 1 '
 }
 passes_on_what_sbatch_says() {
-  expect_failure 1 job gpu.toml nope -p nope --devices-per-node 4
+  expect_failure 1 job gpu.toml nope -p nope --devices-per-node 4 --program ./train
   expect_in "$output" 'sbatch refused the job: invalid partition specified: nope' 'nothing was submitted' || return 1
   [[ ! -e nope ]] || { echo 'the run directory is still there'; return 1; }
   mkdir nope && touch nope/mine && cp gpu.toml nope/plan.toml
-  expect_failure 1 job gpu.toml nope -p nope --devices-per-node 4
+  expect_failure 1 job gpu.toml nope -p nope --devices-per-node 4 --program ./train
   [[ $(cd nope && echo *) == 'mine plan.toml' ]] || { ls nope; return 1; }
 }
 takes_the_zone_for_the_partition() {
@@ -261,6 +261,11 @@ CLUSTER
   ((asked > 1000)) || { echo "$asked is not more than the nodes have"; return 1; }
   script=$(job predicted.toml memory --dry-run) || return 1 # these have 4000 MiB for 4 cores
   expect_in "$script" $'# All that the nodes have: for the predicted peak of a rank and some to spare they have too little\n#SBATCH --mem-per-cpu=1000M\n'
+}
+refuses_what_sailor_train_cannot_run() {
+  [[ -x $bin_dir/sailor-train ]] || { echo 'sailor-train is not built'; return 0; }
+  refuses 'computes on CPUs only, and the plan is for GH200-96' gpu.toml -p gpu || return 1
+  expect_in "$output" "--train-option=--device=cpu"
 }
 refuses_a_newline_in_the_run_directory() {
   expect_failure 1 job small.toml $'two\nlines'
@@ -378,6 +383,7 @@ check 'refuses a zone that is no partition' refuses_a_zone_that_is_no_partition
 check 'finds zones of the cluster' finds_zones_of_the_cluster
 check 'describes every plan of an array' describes_every_plan_of_an_array
 check 'asks for memory and says why' asks_for_memory_and_says_why
+check 'refuses what sailor-train cannot run' refuses_what_sailor_train_cannot_run
 check 'refuses a newline in the run directory' refuses_a_newline_in_the_run_directory
 check 'runs in a reservation' runs_in_a_reservation
 check 'refuses reservations that it cannot use' refuses_reservations_that_it_cannot_use

@@ -1,5 +1,6 @@
 // The checks before a job is queued: what each says of a plan, a cluster and what the system answered.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -100,12 +101,103 @@ TEST_F(Preflight, FindsNothingWrongWithAGoodJob) {
   answers.data = PathFacts{.path = "corpus", .problem = {}, .size = Bytes(1e6)};
   answers.checkpoints = PathFacts{.path = "/scratch", .problem = {}, .space = Bytes(1e12)};
   answers.starts = {{.need = {.gpu = "GH200-96"}, .start = slurm::ExpectedStart{now, "gh[1-4]"}}};
+  job.program = {.path = "/opt/sailor-train"};
+  answers.program = ProgramAbilities{.version = "9.0", .devices = {{"cpu", {"fp32"}}, {"cuda", {"fp32", "bf16"}}}};
   const std::vector<Check> checks = run_checks(subject());
   for (const Check& check : checks) EXPECT_EQ(check.outcome, Outcome::ok) << check.name << ": " << check.what;
   EXPECT_EQ(worst(checks), Outcome::ok);
   const std::string table = report(checks);
   EXPECT_NE(table.find("ok           nodes          4 nodes of 4 GH200-96: 6 idle\n"), std::string::npos) << table;
-  EXPECT_NE(table.find("\n15 ok, 0 to look at, 0 failed, 0 not checked\n"), std::string::npos) << table;
+  EXPECT_NE(table.find("\n16 ok, 0 to look at, 0 failed, 0 not checked\n"), std::string::npos) << table;
+}
+
+TEST_F(Preflight, RefusesAPlanThatTheJobsProgramCannotRun) {
+  job.program = {.path = "/opt/sailor-train"};
+  answers.program = ProgramAbilities{.version = "0.1.0",
+                                     .devices = {{"cpu", {"fp32", "bf16"}}},
+                                     .schedules = {"1f1b"},
+                                     .optimizer_sharding = {"none"},
+                                     .recompute = {"none"}};
+  const auto remedy = std::string(
+      " -> try the plan out on the nodes' CPUs with --train-option=--device=cpu, name a "
+      "program for these devices with --program FILE, or plan for nodes without GPUs");
+  expect_text(check_program(subject()),
+              "fail: /opt/sailor-train (0.1.0) computes on CPUs only, and the plan is for GH200-96" + remedy);
+  job.program.on_cpus = true;
+  expect_text(check_program(subject()), "ok: /opt/sailor-train (0.1.0) can run the plan on CPUs (--device=cpu)");
+  plan.job.precision = Precision::tf32;
+  expect_text(check_program(subject()),
+              "fail: /opt/sailor-train (0.1.0) computes in fp32, bf16 on CPUs, and the plan is for tf32 -> plan with "
+              "--precision fp32");
+  plan.job.precision = Precision::bf16;
+  plan.optimizer_sharding = OptimizerSharding::zero1;
+  expect_text(check_program(subject()),
+              "fail: /opt/sailor-train (0.1.0) knows no optimizer_sharding = \"zero1\" -> plan with --pin "
+              "optimizer_sharding=none");
+  plan.optimizer_sharding = OptimizerSharding::none;
+  plan.schedule = Schedule::gpipe;
+  expect_text(check_program(subject()),
+              "fail: /opt/sailor-train (0.1.0) knows no schedule \"gpipe\" -> plan with --pin schedule=1f1b");
+  plan.schedule = Schedule::one_f_one_b;
+  plan.pipelines[0].stages[0].recompute = Recompute::full;
+  expect_text(check_program(subject()),
+              "fail: /opt/sailor-train (0.1.0) knows no recompute = \"full\" -> plan with --pin recompute=none");
+}
+
+TEST_F(Preflight, WarnsOfAProgramThatCannotBeAskedFromHere) {
+  job.program = {.path = "/opt/sailor-train", .on_cpus = false, .inside = "train.toml"};
+  answers.program = ask_program(job.program, Seconds(1));
+  const std::string remedy =
+      " -> make sure that it can run the plan: sailor-train --version --format json, where the job will run";
+  expect_text(check_program(subject()),
+              "warn: it was not asked what it can run: /opt/sailor-train runs inside of train.toml, which is not there "
+              "before the job starts" +
+                  remedy);
+  job.program = {.path = "/nowhere/sailor-train"};
+  answers.program = ask_program(job.program, Seconds(1));
+  EXPECT_TRUE(text(check_program(subject())).starts_with("warn: it was not asked what it can run: "))
+      << text(check_program(subject()));
+  job.program = {.path = "python3"};
+  answers.program.reset();
+  expect_text(check_program(subject()), "not checked: python3 is not Sailor's: what it can run is not known");
+}
+
+TEST_F(Preflight, AsksTheProgramItself) {
+  const auto folder = std::filesystem::temp_directory_path() / ("sailor_program_" + std::to_string(::getpid()));
+  std::filesystem::create_directories(folder);
+  const TrainingProgram program{.path = folder / "sailor-train"};
+  const auto write = [&](const std::string& content) {
+    std::filesystem::remove(program.path);
+    std::ofstream(program.path) << content;
+    std::filesystem::permissions(program.path, std::filesystem::perms::owner_all);
+  };
+  const auto why_not = [&] {
+    const auto answer = ask_program(program, Seconds(20));
+    return answer ? std::string("answered") : answer.error().what;
+  };
+  write(
+      "#!/bin/sh\n[ \"$*\" = '--version --format json' ] || exit 9\n"
+      "echo '{\"program\": \"sailor-train\", \"version\": \"7\", \"more\": 1, \"devices\": [{\"kind\": \"cuda\", "
+      "\"precisions\": [\"bf16\"]}]}'\n");
+  const auto answer = ask_program(program, Seconds(20));
+  ASSERT_TRUE(answer) << answer.error().message();
+  EXPECT_EQ(answer->version, "7");
+  ASSERT_EQ(answer->devices.size(), 1U);
+  EXPECT_EQ(answer->devices[0], (std::pair<std::string, std::vector<std::string>>{"cuda", {"bf16"}}));
+  write("#!/bin/sh\necho 'sailor-train 0.1.0'\n");  // of a version that knows no JSON
+  const auto old = ask_program(program, Seconds(20));
+  ASSERT_TRUE(old) << old.error().message();
+  EXPECT_EQ(old->devices[0].first, "cpu");
+  write("#!/bin/sh\necho 'libmpi.so.40: cannot open shared object file' >&2\nexit 127\n");
+  EXPECT_EQ(why_not(),
+            program.path.string() + " --version: exit status 127 (libmpi.so.40: cannot open shared object file)");
+  write("#!/bin/sh\necho '[1, 2'\n");
+  EXPECT_EQ(why_not(), program.path.string() + ": its answer to --version --format json is not that of sailor-train");
+  write(
+      "\x7f"
+      "ELF of another architecture");
+  EXPECT_NE(why_not().find("cannot run '"), std::string::npos) << why_not();
+  std::filesystem::remove_all(folder);
 }
 
 TEST_F(Preflight, TheWorstCheckGivesTheExitStatus) {

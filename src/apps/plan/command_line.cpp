@@ -24,7 +24,8 @@ tl::unexpected<Error> conflict(std::string what, std::string hint) {
 }
 
 /// Options that only --preflight reads.
-constexpr std::array preflight_options{"account", "qos", "time", "data", "checkpoints", "mpi"};
+constexpr std::array preflight_options{"account",     "qos", "time",    "data",
+                                       "checkpoints", "mpi", "program", "train-option"};
 /// Options that make no sense when --preflight is given a plan.
 constexpr std::array search_options{"model",
                                     "global-batch",

@@ -2,6 +2,7 @@
 
 #include "apps/inputs.hpp"
 #include "apps/plan/command_line.hpp"
+#include "apps/training_program.hpp"
 
 namespace sailor::apps {
 
@@ -77,7 +78,9 @@ std::vector<Option> preflight_options() {
            .value_name = "PREFIX",
            .help = "data that the job would train on: path prefix of the files that sailor-data wrote"},
           {.name = "checkpoints", .value_name = "FOLDER", .help = "folder that the job would write checkpoints to"},
-          {.name = "mpi", .value_name = "TYPE", .help = "srun's --mpi of the job [default: the site's]"}};
+          {.name = "mpi", .value_name = "TYPE", .help = "srun's --mpi of the job [default: the site's]"},
+          shared::program(),
+          shared::train_option()};
 }
 
 std::vector<Option> goal_options() {

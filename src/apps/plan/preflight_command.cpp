@@ -10,6 +10,7 @@
 
 #include "apps/inputs.hpp"
 #include "apps/simulate/plan_input.hpp"
+#include "apps/training_program.hpp"
 #include "plan/node_placement.hpp"
 #include "preflight/system.hpp"
 #include "profile/store.hpp"
@@ -61,7 +62,8 @@ Result<preflight::Job> job_of(const Options& options, const Environment& environ
                      .checkpoints = options.text("checkpoints"),
                      .mpi = options.text("mpi"),
                      .memory_margin = options.number("memory-margin"),
-                     .reservation = options.text("reservation")};
+                     .reservation = options.text("reservation"),
+                     .program = training_program(options, environment)};
   if (options.has("time")) {
     const auto time = slurm::parse_time_limit(options.text("time"));
     if (!time) return fail(ErrorCode::usage, "--time: " + time.error().what, time.error().hint);
@@ -90,7 +92,8 @@ preflight::Answers ask(const PreflightInput& input, const preflight::Job& job, c
                              .checkpoints = std::nullopt,
                              .profile = input.profile,
                              .memory_headroom = input.memory_headroom,
-                             .not_simulated = input.not_simulated};
+                             .not_simulated = input.not_simulated,
+                             .program = ask_about(job.program)};
   if (!job.data.empty()) answers.data = preflight::data_facts(job.data);
   if (!job.checkpoints.empty()) answers.checkpoints = preflight::checkpoint_facts(job.checkpoints);
   if (!input.cluster.live) return answers;

@@ -10,6 +10,7 @@
 
 #include "apps/inputs.hpp"
 #include "apps/submit/job_nodes.hpp"
+#include "apps/training_program.hpp"
 #include "core/files.hpp"
 #include "core/log.hpp"
 #include "core/text.hpp"
@@ -30,18 +31,6 @@ namespace {
 // What a rank needs beyond its prediction: what libraries allocate besides tensors differs from cluster to cluster.
 constexpr double memory_factor = 1.2;
 constexpr Bytes memory_reserve = 256.0 * mib;
-
-/// Options for other programs may hold commas (--exclude=gh1,gh2), at which lists are split: joined again here.
-std::vector<std::string> passed_on(const Options& options, std::string_view name) {
-  std::vector<std::string> joined;
-  for (const std::string& part : options.texts(name)) {
-    if (joined.empty() || part.starts_with("-"))
-      joined.push_back(part);
-    else
-      joined.back() += "," + part;
-  }
-  return joined;
-}
 
 /// sailor-train takes an option once: a job that gets one twice would wait in the queue only to fail.
 Result<void> check_train_options(const std::vector<std::string>& arguments) {
@@ -71,13 +60,6 @@ Result<void> check_sbatch_options(const std::vector<std::string>& arguments) {
                     "run sailor-submit where that cluster is the default");
     }
   return {};
-}
-
-/// A program of this installation; a bare name when it is not beside this one.
-fs::path beside_this_program(const char* name) {
-  std::error_code code;
-  const fs::path beside = fs::read_symlink("/proc/self/exe", code).parent_path() / name;
-  return !code && fs::exists(beside, code) ? beside : fs::path(name);
 }
 
 /// "auto": the plugin where sbatch has it; it takes one plan for a job.
@@ -191,6 +173,7 @@ Result<void> use_site(const Options& options, const Surroundings& around, Submis
       return fail(ErrorCode::usage, fmt::format("site '{}' does not say how srun takes an image", around.site.name),
                   "choose a software environment that does with --software, or use another --site");
     request.srun_options.push_back(software->image_option + "=" + options.text("image"));
+    submission.program.inside = options.text("image");
   }
   request.environment = slurm::variables_of(around.site, software);
   for (std::size_t kind = 0; kind < request.nodes.size(); ++kind)
@@ -278,10 +261,9 @@ Result<void> fill_request(const Options& options, const Environment& environment
                                                                  : "run-" + fs::path(submission.path).stem().string());
   request.plan_path = request.run_directory / "plan.toml";
   request.models_folder = from_here(models_folder(options, environment));
-  request.program = options.has("program") ? fs::path(options.text("program")) : beside_this_program("sailor-train");
+  submission.program = training_program(options, environment);
+  request.program = submission.program.path;
   request.runs_sailor_train = !options.has("program");
-  // A bare name is looked up in PATH by srun.
-  if (request.program.has_parent_path()) request.program = from_here(request.program);
   request.launcher = beside_this_program("sailor-launch");
   return {};
 }
@@ -359,6 +341,22 @@ Result<void> make_array(const Options& options, std::vector<Submission>& all) {
 }
 
 }  // namespace
+
+Result<void> check_program(const Options& options, const Environment& environment, const std::vector<Submission>& all) {
+  const auto gpus = GpuCatalogue::load(gpus_file(options, environment));
+  if (!gpus) return fail(gpus.error());
+  const preflight::TrainingProgram& program = all.front().program;  // the same for all
+  const auto abilities = ask_about(program);
+  if (!abilities) return {};
+  if (!*abilities) {
+    spdlog::warn("whether the job's program can run the plan is not known: {}", abilities->error().what);
+    return {};
+  }
+  for (const Submission& one : all)
+    if (auto can = preflight::check_can_run(program, **abilities, one.plan, *gpus); !can)
+      return fail(can.error(), one.path);
+  return {};
+}
 
 Result<std::vector<Submission>> prepare_all(const Options& options, const Environment& environment) {
   const auto gpus = GpuCatalogue::load(gpus_file(options, environment));

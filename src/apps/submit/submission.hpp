@@ -12,6 +12,7 @@
 #include "core/error.hpp"
 #include "model/model.hpp"
 #include "plan/plan.hpp"
+#include "preflight/program.hpp"
 #include "slurm/sbatch.hpp"
 
 namespace sailor::apps {
@@ -25,12 +26,17 @@ struct Submission {
   std::vector<std::pair<std::string, std::string>> kinds;  ///< of the plan: GPU types and zones
   std::vector<GpuType> devices;                            ///< by kind
   slurm::SbatchRequest request;
+  preflight::TrainingProgram program;  ///< of the request, as far as it may be asked
 };
 
 /// One for each plan of the command line; several become one job array, which the first one's request describes.
 /// Errors: those of reading plans, models and the cluster; usage; unavailable, invalid_input (nodes or time that the
 /// partition does not have; plans that do not go together).
 Result<std::vector<Submission>> prepare_all(const Options& options, const Environment& environment);
+
+/// Asks the job's program whether it can run the plans; warns where it cannot be asked from here. Errors: unavailable,
+/// with what it lacks.
+Result<void> check_program(const Options& options, const Environment& environment, const std::vector<Submission>& all);
 
 /// `path`, seen from the working directory.
 std::filesystem::path from_here(const std::filesystem::path& path);

@@ -1,6 +1,7 @@
 #include "apps/submit/submit_options.hpp"
 
 #include "apps/inputs.hpp"
+#include "apps/training_program.hpp"
 
 namespace sailor::apps {
 
@@ -106,13 +107,8 @@ CommandLine submit_command_line() {
             .value_name = "N",
             .help = "seed of the initial parameters and of the order of samples [default: sailor-train's]",
             .minimum = 0},
-           {.name = "train-option",
-            .value_name = "OPTION",
-            .help = "further option of sailor-train, such as --train-option=--weight-decay=0",
-            .repeatable = true},
-           {.name = "program",
-            .value_name = "FILE",
-            .help = "what to run [default: the sailor-train beside this program, else the one in PATH]"},
+           shared::train_option(),
+           shared::program(),
            {.name = "mpi",
             .value_name = "TYPE",
             .help = "how srun starts MPI ranks, see srun --mpi=list [default: the site's, pmix]"},

@@ -1,0 +1,11 @@
+// What this build of sailor-train can run, for those that queue jobs for it (preflight/program.hpp reads it).
+#pragma once
+
+#include <string>
+
+namespace sailor::apps {
+
+/// A JSON object: `devices` (kind and precisions of each), `schedules`, `optimizer_sharding`, `recompute`, `mpi`.
+std::string train_abilities();
+
+}  // namespace sailor::apps

@@ -1,0 +1,32 @@
+// What --version says, for people and for programs.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "apps/options.hpp"
+
+namespace sailor::apps {
+
+namespace {
+
+bool asks_for_json(const std::vector<std::string>& arguments) {
+  for (std::size_t i = 0; i < arguments.size(); ++i)
+    if (arguments[i] == "--format=json" ||
+        (arguments[i] == "--format" && i + 1 < arguments.size() && arguments[i + 1] == "json"))
+      return true;
+  return false;
+}
+
+}  // namespace
+
+std::string_view version() { return SAILOR_VERSION; }
+
+std::string version_text(const std::string& program, const std::vector<std::string>& arguments,
+                         const std::function<std::string()>& abilities) {
+  if (!asks_for_json(arguments)) return fmt::format("{} {}\n", program, version());
+  nlohmann::ordered_json json = {{"program", program}, {"version", version()}, {"architecture", SAILOR_ARCHITECTURE}};
+  if (abilities) json.update(nlohmann::ordered_json::parse(abilities()));
+  return json.dump(2) + "\n";
+}
+
+}  // namespace sailor::apps
