@@ -61,7 +61,7 @@ CommandLine command_line() {
                        .value_name = "NAME",
                        .help = "number format of a plan in the original's JSON [default: what the profile has of the "
                                "model, tf32 before fp32]",
-                       .choices = {"fp32", "tf32", "bf16"}},
+                       .choices = precision_choices()},
                       shared::measured_only(),
                       format,
                       shared::models_folder(),

@@ -21,6 +21,7 @@ struct GpuType {
   FlopPerSecond peak_fp32{};
   FlopPerSecond peak_tf32{};  ///< 0: the device has none
   FlopPerSecond peak_bf16{};  ///< 0: the device has none
+  FlopPerSecond peak_fp16{};  ///< products accumulated in fp32; 0: the device has none
   BytesPerSecond memory_bandwidth{};
   UsdPerHour price{};                   ///< of one device
   std::vector<std::string> slurm_gres;  ///< GRES types that mean this device: "gpu:<type>", compared without case

@@ -16,7 +16,7 @@ namespace sailor {
 
 namespace {
 
-const std::vector<std::string_view> precision_names{"fp32", "tf32", "bf16"};
+const std::vector<std::string_view> precision_names{"fp32", "tf32", "bf16", "fp16"};
 const std::vector<std::string_view> optimizer_names{"adamw"};
 const std::vector<std::string_view> schedule_names{"1f1b", "gpipe", "interleaved-1f1b"};
 const std::vector<std::string_view> recompute_names{"none", "selective", "full"};
@@ -159,6 +159,8 @@ Result<Precision> parse_precision(std::string_view text) {
                 fmt::format("use one of: {}", fmt::join(precision_names, ", ")));
   return static_cast<Precision>(found - precision_names.begin());
 }
+
+std::vector<std::string> precision_choices() { return {precision_names.begin(), precision_names.end()}; }
 
 Result<Schedule> parse_schedule(std::string_view text) {
   const auto found = std::find(schedule_names.begin(), schedule_names.end(), text);

@@ -5,6 +5,7 @@
 // different pipelines sum their gradients. Identical pipelines are folded with a `count`.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -20,7 +21,8 @@ namespace sailor {
 
 class TomlTable;
 
-enum class Precision { fp32, tf32, bf16 };
+enum class Precision { fp32, tf32, bf16, fp16 };
+inline constexpr std::array all_precisions{Precision::fp32, Precision::tf32, Precision::bf16, Precision::fp16};
 enum class Optimizer { adamw };
 enum class Schedule { one_f_one_b, gpipe, interleaved_1f1b };
 enum class Recompute { none, selective, full };
@@ -29,7 +31,9 @@ enum class Recompute { none, selective, full };
 enum class OptimizerSharding { none, zero1 };
 
 /// Bytes of an activation, as it is kept and crosses a stage boundary.
-constexpr double value_bytes(Precision precision) { return precision == Precision::bf16 ? 2.0 : 4.0; }
+constexpr double value_bytes(Precision precision) {
+  return precision == Precision::bf16 || precision == Precision::fp16 ? 2.0 : 4.0;
+}
 
 std::string_view to_string(Precision precision);
 std::string_view to_string(Optimizer optimizer);
@@ -37,6 +41,8 @@ std::string_view to_string(Schedule schedule);
 std::string_view to_string(Recompute recompute);
 std::string_view to_string(OptimizerSharding sharding);
 Result<Precision> parse_precision(std::string_view text);
+/// The names of all of them, for options.
+std::vector<std::string> precision_choices();
 Result<Schedule> parse_schedule(std::string_view text);
 
 /// What is to be trained, independent of where.

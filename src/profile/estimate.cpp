@@ -2,7 +2,7 @@
 //
 // The constants were fitted to the block times that the Sailor authors published (eth-easl/sailor, commit 16eebd4: four
 // models on seven GPU types, fp32 and tf32, Megatron-DeepSpeed without fused attention) at tensor parallel 1 and
-// micro-batches from 2 on. Heads and embeddings are from OPT-350 alone. Nothing was fitted for bf16.
+// micro-batches from 2 on. Heads and embeddings are from OPT-350 alone. Nothing was fitted for bf16 and fp16.
 #include "profile/estimate.hpp"
 
 #include <fmt/format.h>
@@ -191,15 +191,16 @@ Efficiency generic_efficiency(DeviceKind kind, Precision precision) {
   // A core runs our own runtime, which starts an operation with a call.
   if (kind == DeviceKind::cpu) return {.compute = 0.5, .memory = 0.5, .launch = Seconds(2e-6), .link_share = 0.2};
   // Launches: a framework in Python. Links: NVLink of V100, A100 and H100 has 0.11 to 0.19 of the memory's bandwidth;
-  // sums over PCIe take ten times longer. bf16: not fitted, an assumption.
+  // sums over PCIe take ten times longer. bf16 and fp16: not fitted, an assumption.
   return {
-      .compute = precision == Precision::bf16 ? 0.6 : 0.85, .memory = 0.8, .launch = Seconds(40e-6), .link_share = 0.1};
+      .compute = value_bytes(precision) < 4.0 ? 0.6 : 0.85, .memory = 0.8, .launch = Seconds(40e-6), .link_share = 0.1};
 }
 
 Result<FlopPerSecond> peak_rate(const GpuType& gpu, Precision precision) {
   FlopPerSecond peak = gpu.peak_fp32;
   if (precision == Precision::tf32 && gpu.peak_tf32.value() > 0.0) peak = gpu.peak_tf32;
   if (precision == Precision::bf16) peak = gpu.peak_bf16;
+  if (precision == Precision::fp16) peak = gpu.peak_fp16;
   if (peak.value() > 0.0 && gpu.memory_bandwidth.value() > 0.0) return peak;
   return fail(ErrorCode::not_found,
               fmt::format("the GPU catalogue has no {} rate of {}", to_string(precision), gpu.name),

@@ -49,7 +49,8 @@ struct Efficiency {
 };
 Efficiency generic_efficiency(DeviceKind kind, Precision precision);
 
-/// Peak rate in a number format: tf32 falls back to fp32 where the device has none. Errors: not_found (no bf16).
+/// Peak rate in a number format: tf32 falls back to fp32 where the device has none. Errors: not_found (no bf16 or
+/// fp16).
 Result<FlopPerSecond> peak_rate(const GpuType& gpu, Precision precision);
 
 struct LayerTimes {

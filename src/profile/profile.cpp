@@ -251,10 +251,12 @@ Origin Profile::origin_of(int session) const {
 }
 
 LayerRows::Found Profile::find_memory(const LayerKey& key, LayerKind kind, int first_layer) const {
-  // Memory does not depend on how many ranks are busy, nor, when published so, on the GPU; TF32 is stored as FP32.
+  // Memory does not depend on how many ranks are busy, nor, when published so, on the GPU, but only on how many bytes
+  // a value takes.
   const Precision other = key.precision == Precision::tf32   ? Precision::fp32
                           : key.precision == Precision::fp32 ? Precision::tf32
-                                                             : key.precision;
+                          : key.precision == Precision::bf16 ? Precision::fp16
+                                                             : Precision::bf16;
   for (const std::string_view gpu : {std::string_view(key.gpu), std::string_view(any_gpu)})
     for (const Precision precision : {key.precision, other}) {
       const LayerRows::Series series = series_of(key, precision, gpu);

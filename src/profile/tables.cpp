@@ -40,7 +40,7 @@ template <class Row>
 std::vector<Column<Row>> layer_key_columns() {
   return {hdf5::text<Row>("model", SAILOR_MEMBER(key.model)),
           hdf5::text<Row>("gpu", SAILOR_MEMBER(key.gpu)),
-          hdf5::choice<Row>("precision", SAILOR_MEMBER(key.precision), Precision::bf16),
+          hdf5::choice<Row>("precision", SAILOR_MEMBER(key.precision), all_precisions.back()),
           optional(hdf5::choice<Row>("recompute", SAILOR_MEMBER(key.recompute), Recompute::full)),
           hdf5::integer<Row>("tensor_parallel", SAILOR_MEMBER(key.tensor_parallel), count),
           hdf5::integer<Row>("micro_batch", SAILOR_MEMBER(key.micro_batch), count),

@@ -17,7 +17,6 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr int framework_schema_version = 1;
-constexpr std::array precisions{Precision::fp32, Precision::tf32, Precision::bf16};
 
 constexpr Bytes least_bucket = kib * 64.0;
 constexpr BytesPerSecond least_rate{1e3};
@@ -25,7 +24,7 @@ constexpr BytesPerSecond least_rate{1e3};
 std::map<Precision, StateBytes> read_state(const TomlTable& root) {
   const TomlTable table = root.table("state");
   std::map<Precision, StateBytes> state;
-  for (const Precision precision : precisions) {
+  for (const Precision precision : all_precisions) {
     if (!table.has(to_string(precision))) continue;
     const TomlTable row = table.table(to_string(precision));
     const auto bytes = [&](std::string_view key, double minimum) {
@@ -36,7 +35,8 @@ std::map<Precision, StateBytes> read_state(const TomlTable& root) {
                         .optimizer = bytes("optimizer_bytes", 0.0),
                         .copy = bytes("copy_bytes", 0.0)};
   }
-  if (state.empty()) root.reject("state", "[state] has no precision", "add [state.fp32], [state.tf32] or [state.bf16]");
+  if (state.empty())
+    root.reject("state", "[state] has no precision", "add [state.fp32], [state.tf32], [state.bf16] or [state.fp16]");
   return state;
 }
 

@@ -21,7 +21,8 @@ namespace sailor::simulator {
 struct StateBytes {
   Bytes weight{};
   Bytes gradient{};
-  Bytes optimizer{};  ///< moments, and master weights beside bf16 ones: what OptimizerSharding::zero1 divides
+  Bytes optimizer{};  ///< moments, and fp32 master weights beside bf16 or fp16 ones: what OptimizerSharding::zero1
+                      ///< divides
   Bytes copy{};       ///< of the gradients once more: flattened, or accumulated in fp32
 
   /// What replicas exchange, as bytes of one all-reduce: of the gradients; under ZeRO-1 half of such a sum, a

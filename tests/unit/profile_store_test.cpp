@@ -463,7 +463,7 @@ ProfileData any_profile() {
     return LayerKey{
         .model = name(),
         .gpu = name(),
-        .precision = *rc::gen::element(Precision::fp32, Precision::tf32, Precision::bf16),
+        .precision = *rc::gen::elementOf(all_precisions),
         .recompute = *rc::gen::element(Recompute::none, Recompute::selective, Recompute::full),
         .tensor_parallel = *rc::gen::inRange(1, 1000),
         .micro_batch = micro_batch,

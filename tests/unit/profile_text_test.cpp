@@ -153,7 +153,7 @@ void fill(const hdf5::Table<Row>& table, Row& row) {
           break;
         case hdf5::ColumnType::text:
           cell = std::string(*rc::gen::element<const char*>(
-              "a", "two words", "\"quoted\", \\ and\tü", "fp32", "tf32", "bf16", "none", "selective", "full",
+              "a", "two words", "\"quoted\", \\ and\tü", "fp32", "tf32", "bf16", "fp16", "none", "selective", "full",
               "embedding", "block", "final_norm", "head", "intra_node", "inter_node", "send_receive", "all_reduce",
               "all_gather", "reduce_scatter", "layer", "profiled_model"));
           break;

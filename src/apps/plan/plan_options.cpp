@@ -32,7 +32,7 @@ std::vector<Option> job_options() {
           {.name = "precision",
            .value_name = "NAME",
            .help = "number format of the training [default: what the profile has of the model, tf32 before fp32]",
-           .choices = {"fp32", "tf32", "bf16"}},
+           .choices = precision_choices()},
           {.name = "tokens",
            .type = OptionType::number,
            .value_name = "N",

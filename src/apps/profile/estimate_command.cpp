@@ -61,7 +61,7 @@ CommandLine estimate_command_line() {
             .value_name = "NAME",
             .help = "number format",
             .default_value = "fp32",
-            .choices = {"fp32", "tf32", "bf16"}},
+            .choices = precision_choices()},
            format,
            shared::models_folder(),
            shared::gpus_file()},

@@ -188,7 +188,7 @@ CommandLine import_line() {
                   {.name = "precision",
                    .value_name = "NAME",
                    .help = "precision of what JSON files hold [default: tf32 on GPUs that have it, else fp32]",
-                   .choices = {"fp32", "tf32", "bf16"}},
+                   .choices = precision_choices()},
                   {.name = "source", .value_name = "TEXT", .help = "citation of what JSON files hold"},
                   {.name = "session",
                    .value_name = "ID",

@@ -53,7 +53,7 @@ using LayerRows = std::map<std::pair<LayerKind, int>, const Row*>;
 
 /// The job's precision where there are times of it, else the nearest that there is: the artifact knows no precisions.
 std::optional<Precision> precision_of(const std::set<Precision>& known, Precision wanted) {
-  for (const Precision precision : {wanted, Precision::fp32, Precision::tf32, Precision::bf16})
+  for (const Precision precision : {wanted, Precision::fp32, Precision::tf32, Precision::bf16, Precision::fp16})
     if (known.contains(precision)) return precision;
   return std::nullopt;
 }
