@@ -12,6 +12,7 @@
 
 #include "core/terminal.hpp"
 #include "core/text.hpp"
+#include "profile/advice.hpp"
 #include "simulator/price_list.hpp"
 
 namespace sailor::planner {
@@ -345,6 +346,10 @@ class SpaceMaker {
 
   tl::unexpected<Error> nothing_left(const std::map<std::string, std::string>& refused) const {
     std::vector<std::string> reasons;
+    std::set<DeviceKind> kinds;
+    for (const auto& [gpu, why] : refused)
+      if (const auto type = env_.gpus.find(gpu)) kinds.insert(type->kind);
+    const std::optional<DeviceKind> kind = kinds.size() == 1 ? std::optional(*kinds.begin()) : std::nullopt;
     bool by_batch = false;
     bool by_pin = false;
     for (const auto& [gpu, why] : refused) {
@@ -354,13 +359,11 @@ class SpaceMaker {
     }
     if (by_pin)
       return fail(ErrorCode::infeasible, fmt::format("{}", fmt::join(reasons, "; ")),
-                  "pin another size, or measure this one with sailor-profile layers --micro-batches");
+                  "pin another size, or " + layers_advice(kind, " --micro-batches"));
     if (by_batch)
       return fail(ErrorCode::infeasible, fmt::format("{}", fmt::join(reasons, "; ")),
-                  "choose a global batch that is a multiple of one, or measure others with sailor-profile layers "
-                  "--micro-batches");
-    return fail(ErrorCode::not_found, fmt::format("{}", fmt::join(reasons, "; ")),
-                "measure it with sailor-profile layers");
+                  "choose a global batch that is a multiple of one, or " + layers_advice(kind, " --micro-batches"));
+    return fail(ErrorCode::not_found, fmt::format("{}", fmt::join(reasons, "; ")), layers_advice(kind));
   }
 
   const Request& request_;

@@ -10,6 +10,7 @@
 #include "preflight/communicators.hpp"
 #include "preflight/job_check_parts.hpp"
 #include "preflight/preflight.hpp"
+#include "profile/advice.hpp"
 #include "slurm/cluster_reader.hpp"
 #include "slurm/words.hpp"
 
@@ -84,7 +85,8 @@ bool may_use(const std::vector<std::string>& names, const std::vector<std::strin
   return std::any_of(own.begin(), own.end(), [&](const std::string& name) { return contains(names, name); });
 }
 
-Check profile_check(const ProfileFacts& facts) {
+Check profile_check(const ProfileFacts& facts, const GpuCatalogue& gpus) {
+  const std::string advice = layers_advice(gpus, facts.gpu);
   Check check{.name = "profile", .outcome = Outcome::ok, .what = {}, .remedy = {}};
   const std::string age =
       facts.age_days ? fmt::format(", {:.0f} days ago", std::max(std::floor(*facts.age_days), 0.0)) : "";
@@ -92,14 +94,14 @@ Check profile_check(const ProfileFacts& facts) {
     check.what = fmt::format("{}: measured{}", facts.gpu, age);
     if (facts.age_days && *facts.age_days > old_profile_days) {
       check.outcome = Outcome::warn;
-      check.remedy = "measure again with sailor-profile layers: drivers and clocks have changed since";
+      check.remedy = "drivers and clocks have changed since: " + advice;
     }
     return check;
   }
   check.outcome = Outcome::warn;
   check.what = facts.published ? fmt::format("{}: published figures, not measured here", facts.gpu)
                                : fmt::format("{}: nobody measured it, time and memory are estimates", facts.gpu);
-  check.remedy = "measure it with sailor-profile layers";
+  check.remedy = advice;
   return check;
 }
 
@@ -340,7 +342,7 @@ std::vector<Check> check_profile(const Subject& subject) {
              .what = subject.answers.profile->error().what,
              .remedy = "correct --profile; without it nobody knows what the plan's times stand on"}};
   std::vector<Check> checks;
-  for (const ProfileFacts& facts : **subject.answers.profile) checks.push_back(profile_check(facts));
+  for (const ProfileFacts& facts : **subject.answers.profile) checks.push_back(profile_check(facts, subject.gpus));
   return checks;
 }
 

@@ -34,13 +34,13 @@ ProblemText text_of(Problem problem) {
               "measure or import it again"};
     case Problem::missing_layer_kind:
       return {"missing_layer_kind", "plans of these sizes cannot be predicted from measurements",
-              "measure the combination: sailor-profile layers"};
+              "measure the combination with sailor-profile layers, or import it"};
     case Problem::missing_memory:
       return {"missing_memory", "whether such a plan fits into memory is not measured",
-              "measure it, or plan without this tensor parallel"};
+              "measure or import it, or plan without this tensor parallel"};
     case Problem::missing_micro_batch:
       return {"missing_micro_batch", "plans with it are predicted from its neighbours, or not at all",
-              "measure it: sailor-profile layers --micro-batches"};
+              "measure it with sailor-profile layers --micro-batches, or import it"};
     case Problem::slower_with_tensor_parallel:
       return {"slower_with_tensor_parallel", "more devices should not take longer: noise, or shards that are too small",
               "measure both again; if it stays, it is real and no plan needs the higher degree"};

@@ -4,6 +4,7 @@
 // models on seven GPU types, fp32 and tf32, Megatron-DeepSpeed without fused attention) at tensor parallel 1 and
 // micro-batches from 2 on. Heads and embeddings are from OPT-350 alone. Nothing was fitted for bf16 and fp16.
 #include "profile/estimate.hpp"
+#include "profile/advice.hpp"
 
 #include <fmt/format.h>
 
@@ -204,7 +205,7 @@ Result<FlopPerSecond> peak_rate(const GpuType& gpu, Precision precision) {
   if (peak.value() > 0.0 && gpu.memory_bandwidth.value() > 0.0) return peak;
   return fail(ErrorCode::not_found,
               fmt::format("the GPU catalogue has no {} rate of {}", to_string(precision), gpu.name),
-              "choose another precision, or measure the layers with sailor-profile layers");
+              "choose another precision, or " + layers_advice(gpu.kind));
 }
 
 Result<LayerTimes> roofline(const LayerWork& work, const GpuType& gpu, Precision precision, int tensor_parallel,

@@ -1,5 +1,6 @@
 // Look-ups over measurements. Nothing here touches a file.
 #include "profile/profile.hpp"
+#include "profile/advice.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -52,7 +53,7 @@ Error explain_missing(const LayerKey& key, const std::vector<Row>& layers, const
   for (const Row& layer : layers) candidates.push_back(&layer.key);
   if (candidates.empty())
     return {ErrorCode::not_found, fmt::format("the profile has no measurements of {}", what),
-            "run sailor-profile layers"};
+            layers_advice(std::nullopt)};
   std::string found;  // "model tiny-gpt, GPU cpu"
   for (const KeyField& field : key_fields()) {
     const std::string wanted = field.value(key);
@@ -69,7 +70,7 @@ Error explain_missing(const LayerKey& key, const std::vector<Row>& layers, const
       return {ErrorCode::not_found,
               fmt::format("the profile has no {} of {} {}{}{} ({} there: {})", what, field.one, wanted,
                           found.empty() ? "" : " for ", found, field.many, fmt::join(present, ", ")),
-              "measure them with sailor-profile layers"};
+              layers_advice(std::nullopt)};
     }
     found += fmt::format("{}{} {}", found.empty() ? "" : ", ", field.one, wanted);
     candidates = std::move(remaining);
@@ -430,7 +431,7 @@ Result<Profile::SendRoute> Profile::send_route(const LinkEnd& from, const LinkEn
               fmt::format("the profile has no send_receive between {}{} and {}{}, {} (there: {})", from.gpu,
                           zones ? " in " + from.zone : "", to.gpu, zones ? " in " + to.zone : "", to_string(scope),
                           known_links(LinkOperation::send_receive)),
-              "measure it with sailor-profile links");
+              links_advice(std::nullopt));
 }
 
 Result<LinkTime> Profile::send_time(const LinkEnd& from, const LinkEnd& to, LinkScope scope, Bytes message) const {
@@ -474,7 +475,7 @@ Result<Profile::AllReduceRoute> Profile::all_reduce_route(const LinkEnd& from, c
               fmt::format("the profile has no all_reduce or send_receive between {} and {}, {} (there: {}; {})",
                           from.gpu, to.gpu, to_string(scope), known_links(LinkOperation::all_reduce),
                           known_links(LinkOperation::send_receive)),
-              "measure it with sailor-profile links");
+              links_advice(std::nullopt));
 }
 
 Result<LinkTime> Profile::all_reduce_time(const LinkEnd& from, const LinkEnd& to, LinkScope scope, int ranks,

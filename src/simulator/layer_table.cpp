@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "profile/advice.hpp"
 #include "profile/estimate.hpp"
 
 namespace sailor::simulator {
@@ -154,7 +155,7 @@ class TableMaker {
       return fail(ErrorCode::not_found,
                   fmt::format("the profile has no layers of {} on {} with recompute = {}", key.model, key.gpu,
                               to_string(key.recompute)),
-                  fmt::format("measure them with sailor-profile layers --recompute {}", to_string(key.recompute)));
+                  layers_advice(env_.gpus, key.gpu, fmt::format(" --recompute {}", to_string(key.recompute))));
     note(Origin::estimated);
     inputs_.insert({.origin = Origin::estimated,
                     .what = fmt::format("blocks of {} on {} with recompute = {} (from those without)", key.model,

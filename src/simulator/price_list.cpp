@@ -7,6 +7,7 @@
 #include <bit>
 
 #include "core/terminal.hpp"
+#include "profile/advice.hpp"
 #include "simulator/node_sizes.hpp"
 
 namespace sailor::simulator {
@@ -27,7 +28,6 @@ std::optional<Bytes> capacity_of(const Environment& environment, const GpuType& 
   if (!smallest && type.kind == DeviceKind::gpu) smallest = type.memory;
   return smallest;
 }
-
 
 }  // namespace
 
@@ -79,9 +79,13 @@ Result<std::string> PriceList::zone_of(const Stage& stage) const {
 Result<void> PriceList::check_linked(const Place& a, const Place& b) const {
   if (a.zone == b.zone || env.cluster == nullptr || env.cluster->zones.empty()) return {};
   if (env.profile.names_zone(a.zone) && env.profile.names_zone(b.zone)) return {};
-  return fail(
-      ErrorCode::not_found, fmt::format("no link joins the zones '{}' and '{}'", a.zone, b.zone),
-      "add it with its bandwidth to [[links]] of the cluster file, or measure it with sailor-profile links --zone");
+  const auto kind = [&](const Place& place) {
+    const auto type = env.gpus.find(place.gpu);
+    return type ? type->kind : DeviceKind::gpu;
+  };
+  const bool cpus = kind(a) == DeviceKind::cpu && kind(b) == DeviceKind::cpu;
+  return fail(ErrorCode::not_found, fmt::format("no link joins the zones '{}' and '{}'", a.zone, b.zone),
+              links_advice(cpus ? DeviceKind::cpu : DeviceKind::gpu, " --zone"));
 }
 
 Result<void> PriceList::find_base(Place& place) const {
@@ -99,7 +103,7 @@ Result<void> PriceList::find_base(Place& place) const {
                                             framework.base_source.empty() ? "assumption" : framework.base_source)};
   } else {
     return fail(ErrorCode::not_found, fmt::format("the profile has no {}", what),
-                "measure it with sailor-profile layers, or give base_bytes in the framework's file");
+                fmt::format("{}, or give base_bytes in the framework's file", layers_advice(env.gpus, place.gpu)));
   }
   return {};
 }

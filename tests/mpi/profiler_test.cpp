@@ -341,6 +341,27 @@ TEST_F(ProfilerOnTwoRanks, StoreThatCannotBeWrittenIsRefusedBeforeMeasuring) {
       << err();
 }
 
+TEST_F(ProfilerOnTwoRanks, StoresNoCoresTimesAsThoseOfAGpu) {
+  for (const std::string program : {"layers --model tiny-gpt", "links"}) {
+    EXPECT_EQ(run(2, program + " --gpu gh200 --store " + store()), 2);
+    EXPECT_NE(
+        err().find("sailor-profile: error: --gpu gh200: this is a GPU, but what measures is a core of the host; its "
+                   "times would be taken for the GPU's; leave out --gpu to measure the cores"),
+        std::string::npos)
+        << err();
+    EXPECT_EQ(run(2, program + " --gpu abacus --store " + store()), 1);
+    EXPECT_NE(err().find("sailor-profile: error: --gpu 'abacus' is not in the catalogue "), std::string::npos) << err();
+    EXPECT_FALSE(fs::exists(store()));
+  }
+}
+
+TEST_F(ProfilerOnTwoRanks, AnotherNameOfTheDeviceIsStoredAsTheCatalogues) {
+  ASSERT_EQ(run(2, "links --gpu cpu-core --max-message 1024 --samples 3 --warm-up 0 --store " + store()), 0) << err();
+  const auto data = load_profile(store());
+  ASSERT_TRUE(data) << data.error().message();
+  EXPECT_EQ(data->links.front().key.from.gpu, "cpu");
+}
+
 TEST_F(ProfilerOnTwoRanks, MistakesArePrintedOnce) {
   for (const std::string arguments : {"layers --model no-such-model", "layers --modl tiny-gpt"}) {
     EXPECT_NE(run(2, arguments), 0);

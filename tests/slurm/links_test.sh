@@ -10,12 +10,21 @@ start_cluster --nodes gh:2:-:0:2:1:2000 --partitions normal=ALL
 [[ -n $mpi ]] || { echo "skipped: this Slurm starts no MPI ranks"; exit 77; }
 export OMPI_MCA_rmaps_base_oversubscribe=1
 
+# Two kinds of cores: what measures is no GPU.
+{
+  echo 'schema_version = 1'
+  for name in near far; do
+    printf '[[gpus]]\nname = "%s"\nkind = "cpu"\npeak_fp32_flop_per_s = 1e10\nmemory_bandwidth_bytes_per_s = 1e10\n' "$name"
+    printf 'price_usd_per_hour = 0.0\nsource = "a test"\n'
+  done
+} >"$work/gpus.toml"
+
 # Two ranks on each of gh1 and gh2; the first is one type in one zone, the second another in another.
 measure() {
   # shellcheck disable=SC2016  # expanded by the tasks
   srun --mpi="$mpi" -N 2 --ntasks-per-node=2 bash -c '
-    case $SLURMD_NODENAME in gh1) export SAILOR_GPU=GH200-96 SAILOR_ZONE=east ;; *) export SAILOR_GPU=A100-40 SAILOR_ZONE=west ;; esac
-    exec sailor-profile links --store store --max-message 16384 --samples 3 --warm-up 0' 2>messages
+    case $SLURMD_NODENAME in gh1) export SAILOR_GPU=near SAILOR_ZONE=east ;; *) export SAILOR_GPU=far SAILOR_ZONE=west ;; esac
+    exec sailor-profile links --gpus gpus.toml --store store --max-message 16384 --samples 3 --warm-up 0' 2>messages
   expect_in "$(cat messages)" '18 curves x 3 sizes to 16.0 KiB'
 }
 check "links of two types are measured in one job" measure
@@ -29,7 +38,7 @@ import json, sys
 from collections import Counter
 curves = Counter((r["from_gpu"], r["from_zone"], r["to_gpu"], r["to_zone"], r["scope"], r["operation"], r["from_ranks"])
                  for r in json.loads(sys.argv[1])["links"])
-gh, a = ("GH200-96", "east"), ("A100-40", "west")
+gh, a = ("near", "east"), ("far", "west")
 for ends in (gh + a, a + gh):
     for ranks in (1, 2):
         assert curves[ends + ("inter_node", "send_receive", ranks)] == 3, (ends, ranks, curves)

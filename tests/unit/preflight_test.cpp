@@ -371,15 +371,15 @@ TEST_F(Preflight, SaysWhatSlurmCallsTheGpus) {
 TEST_F(Preflight, SaysHowOldTheProfileIs) {
   expect_text(check_profile(subject()),
               "not checked: no profile store is named -> name the one that the plan was made with: --profile STORE");
-  answers.profile = std::vector<ProfileFacts>{{.gpu = "GH200-96", .measured = true, .age_days = 400.0},
-                                              {.gpu = "A100-40", .published = true},
-                                              {.gpu = "V100-16"}};
+  answers.profile = std::vector<ProfileFacts>{
+      {.gpu = "GH200-96", .measured = true, .age_days = 400.0}, {.gpu = "A100-40", .published = true}, {.gpu = "cpu"}};
+  const std::string import_them =
+      "import times of it with sailor-profile import: sailor-profile layers measures CPUs only";
   expect_text(check_profile(subject()),
-              "warn: GH200-96: measured, 400 days ago -> measure again with sailor-profile layers: drivers and clocks "
-              "have changed since\n"
-              "warn: A100-40: published figures, not measured here -> measure it with sailor-profile layers\n"
-              "warn: V100-16: nobody measured it, time and memory are estimates -> measure it with sailor-profile "
-              "layers");
+              "warn: GH200-96: measured, 400 days ago -> drivers and clocks have changed since: " + import_them +
+                  "\nwarn: A100-40: published figures, not measured here -> " + import_them +
+                  "\nwarn: cpu: nobody measured it, time and memory are estimates -> measure it with sailor-profile "
+                  "layers");
 }
 
 TEST_F(Preflight, ComparesMemoryWithTheDevices) {

@@ -53,19 +53,20 @@ TEST(ProfileLookup, MissingLayerSaysWhatIsThere) {
     change(key);
     return profile.layer(key).error().message();
   };
-  EXPECT_EQ(
-      message([](LayerKey& key) { key.micro_batch = 3; }),
-      "the profile has no layers of micro-batch 3 for model tiny-gpt, GPU cpu, precision fp32, recompute none, "
-      "tensor parallel 1, sequence length 64 (micro-batches there: 1, 2); measure them with sailor-profile layers");
-  EXPECT_EQ(
-      message([](LayerKey& key) { key.model = "opt-30b"; }),
-      "the profile has no layers of model opt-30b (models there: tiny-gpt); measure them with sailor-profile layers");
+  EXPECT_EQ(message([](LayerKey& key) { key.micro_batch = 3; }),
+            "the profile has no layers of micro-batch 3 for model tiny-gpt, GPU cpu, precision fp32, recompute none, "
+            "tensor parallel 1, sequence length 64 (micro-batches there: 1, 2); measure CPUs with sailor-profile "
+            "layers, import times of GPUs with sailor-profile import");
+  EXPECT_EQ(message([](LayerKey& key) { key.model = "opt-30b"; }),
+            "the profile has no layers of model opt-30b (models there: tiny-gpt); measure CPUs with sailor-profile "
+            "layers, import times of GPUs with sailor-profile import");
   EXPECT_EQ(message([](LayerKey& key) { key.kind = LayerKind::embedding; }),
             "the profile has no layers of layer kind embedding for model tiny-gpt, GPU cpu, precision fp32, recompute "
-            "none, tensor parallel 1, sequence length 64, micro-batch 1 (layer kinds there: block, head); measure them "
-            "with sailor-profile layers");
+            "none, tensor parallel 1, sequence length 64, micro-batch 1 (layer kinds there: block, head); measure CPUs "
+            "with sailor-profile layers, import times of GPUs with sailor-profile import");
   EXPECT_EQ(Profile(ProfileData{}).layer(block_key(1)).error().message(),
-            "the profile has no measurements of layers; run sailor-profile layers");
+            "the profile has no measurements of layers; measure CPUs with sailor-profile layers, import times of GPUs "
+            "with sailor-profile import");
 }
 
 TEST(ProfileLookup, MessageTimeIsInterpolatedInLogarithms) {
@@ -98,7 +99,7 @@ TEST(ProfileLookup, LinkIsUsedInBothDirections) {
   EXPECT_TRUE(profile.send_time(end("A100-40"), end("cpu"), LinkScope::intra_node, kib));
   EXPECT_EQ(profile.send_time(end("cpu"), end("cpu"), LinkScope::inter_node, kib).error().message(),
             "the profile has no send_receive between cpu and cpu, inter_node (there: cpu - A100-40 intra_node); "
-            "measure it with sailor-profile links");
+            "measure links of CPUs with sailor-profile links, import those of GPUs with sailor-profile import");
 }
 
 TEST(ProfileLookup, AllReduceOverOtherRankCountsFollowsTheRing) {
@@ -114,7 +115,8 @@ TEST(ProfileLookup, AllReduceOverOtherRankCountsFollowsTheRing) {
   EXPECT_EQ(
       profile.all_reduce_time(end("cpu"), end("cpu"), LinkScope::inter_node, 2, kib).error().message(),
       "the profile has no all_reduce or send_receive between cpu and cpu, inter_node (there: cpu - cpu intra_node; "
-      "cpu - cpu intra_node, cpu - cpu intra_node a - b); measure it with sailor-profile links");
+      "cpu - cpu intra_node, cpu - cpu intra_node a - b); measure links of CPUs with sailor-profile links, import "
+      "those of GPUs with sailor-profile import");
 }
 
 TEST(ProfileLookup, MeasuredValuesAreListedAscending) {

@@ -19,10 +19,10 @@ TEST(Simulator, MissingMeasurementIsRefusedWithMeasuredOnlyAndNamesWhatIsThere) 
   const auto p = world.predict(plan);
   ASSERT_FALSE(p.has_value());
   EXPECT_EQ(p.error().code, ErrorCode::not_found);
-  EXPECT_EQ(
-      p.error().message(),
-      "the profile has no layers of micro-batch 4 for model tiny-gpt, GPU cpu, precision fp32, recompute none, "
-      "tensor parallel 1, sequence length 64 (micro-batches there: 1, 2); measure them with sailor-profile layers");
+  EXPECT_EQ(p.error().message(),
+            "the profile has no layers of micro-batch 4 for model tiny-gpt, GPU cpu, precision fp32, recompute none, "
+            "tensor parallel 1, sequence length 64 (micro-batches there: 1, 2); measure CPUs with sailor-profile "
+            "layers, import times of GPUs with sailor-profile import");
 }
 
 TEST(Simulator, EstimatedLayersAreUsedAndMarked) {
@@ -70,15 +70,14 @@ TEST(Simulator, AMissingLinkIsNeverEstimated) {
   const auto replicas = world.predict(World::plan(2, {{0, 6}}, 1));
   ASSERT_FALSE(replicas.has_value());
   EXPECT_EQ(replicas.error().code, ErrorCode::not_found);
-  EXPECT_EQ(
-      replicas.error().message(),
-      "the profile has no all_reduce or send_receive between cpu and cpu, inter_node (there: none; none); measure "
-      "it with sailor-profile links");
+  EXPECT_EQ(replicas.error().message(),
+            "the profile has no all_reduce or send_receive between cpu and cpu, inter_node (there: none; none); "
+            "measure links of CPUs with sailor-profile links, import those of GPUs with sailor-profile import");
   const auto stages = world.predict(World::plan(1, {{0, 3}, {3, 6}}, 1));
   ASSERT_FALSE(stages.has_value());
   EXPECT_EQ(stages.error().message(),
-            "the profile has no send_receive between cpu and cpu, inter_node (there: none); measure it with "
-            "sailor-profile links");
+            "the profile has no send_receive between cpu and cpu, inter_node (there: none); measure links "
+            "of CPUs with sailor-profile links, import those of GPUs with sailor-profile import");
 }
 
 TEST(Simulator, AProcessWhoseMemoryNobodyKnowsIsRefused) {

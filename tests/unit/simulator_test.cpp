@@ -197,7 +197,7 @@ TEST(Simulator, RecomputationAddsForwardWorkAndKeepsLess) {
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().code, ErrorCode::not_found);
   EXPECT_EQ(refused.error().message(),
-            "the profile has no layers of tiny-gpt on cpu with recompute = selective; measure them with sailor-profile "
+            "the profile has no layers of tiny-gpt on cpu with recompute = selective; measure it with sailor-profile "
             "layers --recompute selective");
 }
 

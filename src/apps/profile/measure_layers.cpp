@@ -117,7 +117,8 @@ CommandLine layers_command_line() {
                        .help = "memory of a rank for tensors [default: its share of what the host has available]",
                        .minimum = 1},
                       timeout_option(),
-                      shared::models_folder()},
+                      shared::models_folder(),
+                      shared::gpus_file()},
           .examples = {{"srun --mpi=pmix -n 4 sailor-profile layers --model tiny-gpt --store store",
                         "measure a model with 4 ranks busy"},
                        {"mpirun -n 2 sailor-profile layers --model tiny-gpt --micro-batches 1,8 --busy-ranks 1,2",
@@ -161,8 +162,7 @@ std::vector<Recompute> recomputes_of(const std::vector<std::string>& names) {
 }
 
 profiler::LayerSettings settings_of(const Options& options) {
-  profiler::LayerSettings settings{.gpu = options.text("gpu"),
-                                   .micro_batches = options.integers("micro-batches"),
+  profiler::LayerSettings settings{.micro_batches = options.integers("micro-batches"),
                                    .sequence_length = static_cast<int>(options.integer("sequence-length")),
                                    .blocks = static_cast<int>(options.integer("blocks")),
                                    .tensor_parallel = options.integers("tensor-parallel"),
@@ -267,6 +267,9 @@ Result<void> measure_layers(const Options& options, const Environment& environme
   catch_signals();  // after MPI, whose start may set handlers of its own
   profiler::LayerSettings settings = settings_of(options);
   SAILOR_CHECK(same_on_all_ranks(options, world));
+  const auto device_name = measured_device(options, environment);
+  SAILOR_CHECK(agree(world, device_name ? Result<void>() : fail(device_name.error())));
+  settings.gpu = *device_name;
   if (!options.has("model"))
     return agree(world, fail(ErrorCode::usage, "--model is missing", "name a model or a model file"));
   auto model = find_model(options.text("model"), models_folder(options, environment));

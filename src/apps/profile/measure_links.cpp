@@ -43,7 +43,8 @@ CommandLine links_command_line() {
                    .help = "what the link is; auto: by Slurm node names, else host names",
                    .default_value = "auto",
                    .choices = {"auto", "intra-node", "inter-node"}},
-                  timeout_option()},
+                  timeout_option(),
+                  shared::gpus_file()},
       .examples = {{"srun --mpi=pmix -N 2 --ntasks-per-node=2 sailor-profile links --store store",
                     "inside a node and between two"},
                    {"mpirun -n 4 sailor-profile links --max-message 1048576", "on this machine, messages to 1 MiB"},
@@ -75,8 +76,10 @@ void report_left_out(const std::vector<profiler::LeftOut>& left_out, std::size_t
 
 Result<void> measure_links(const Options& options, const Environment& environment, Communicator& world) {
   SAILOR_CHECK(same_on_all_ranks(options, world));
+  const auto device_name = measured_device(options, environment);
+  SAILOR_CHECK(agree(world, device_name ? Result<void>() : fail(device_name.error())));
   profiler::LinkSettings settings{
-      .rank = {.node = node_name(environment, world), .gpu = options.text("gpu"), .zone = options.text("zone")},
+      .rank = {.node = node_name(environment, world), .gpu = *device_name, .zone = options.text("zone")},
       .samples = static_cast<int>(options.integer("samples")),
       .warm_up = static_cast<int>(options.integer("warm-up")),
       .time_budget = Seconds(options.number("time-budget"))};

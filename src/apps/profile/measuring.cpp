@@ -11,8 +11,10 @@
 
 #include "apps/profile/commands.hpp"
 #include "apps/profile/profile_tables.hpp"
+#include "cluster/gpu_catalogue.hpp"
 #include "core/log.hpp"
 #include "core/text.hpp"
+#include "profile/advice.hpp"
 #include "profile/store.hpp"
 
 #ifdef SAILOR_HAVE_MPI
@@ -24,7 +26,9 @@ namespace sailor::apps {
 Option gpu_option() {
   return {.name = "gpu",
           .value_name = "NAME",
-          .help = "name under which this rank's device is stored; ranks may differ (SAILOR_GPU)",
+          .help =
+              "name of this rank's device in the catalogue, which must be a CPU: cores measure; ranks may differ "
+              "(SAILOR_GPU)",
           .default_value = "cpu"};
 }
 Option store_option() {
@@ -76,6 +80,25 @@ using runtime::MpiSession;
 std::string node_name(const Environment& environment, const Communicator& world) {
   const auto node = environment.find("SLURMD_NODENAME");
   return node == environment.end() ? world.host() : node->second;
+}
+
+Result<std::string> measured_device(const Options& options, const Environment& environment) {
+  const std::string file = gpus_file(options, environment);
+  const auto catalogue = GpuCatalogue::load(file);
+  if (!catalogue) return fail(catalogue.error());
+  const std::string name = options.text("gpu");
+  const auto type = catalogue->find(name);
+  if (!type)
+    return fail(ErrorCode::not_found, fmt::format("--gpu '{}' is not in the catalogue {}", name, file),
+                "describe the kind of cores there (kind = \"cpu\"), or name another catalogue with --gpus FILE");
+  if (!can_be_measured(type->kind))
+    return fail(
+        ErrorCode::usage,
+        fmt::format("--gpu {}: this is a GPU, but what measures is a core of the host; its times would be taken "
+                    "for the GPU's",
+                    name),
+        "leave out --gpu to measure the cores; times of GPUs are estimated, or come from sailor-profile import");
+  return type->name;
 }
 
 Result<void> check_store(const Options& options) {

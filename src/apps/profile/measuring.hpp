@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "apps/options.hpp"
+#include "core/error.hpp"
 #include "profile/measurements.hpp"
 
 #ifdef SAILOR_HAVE_MPI
@@ -27,6 +28,11 @@ Option timeout_option();
 
 /// The node this rank runs on: Slurm's name, else the host's.
 std::string node_name(const Environment& environment, const runtime::Communicator& world);
+
+/// The catalogue's name of the device that --gpu names. What measures is a core of this host: a time under the name of
+/// another kind of device would be taken for that device's. Errors: usage (another kind), not_found (not in the
+/// catalogue).
+Result<std::string> measured_device(const Options& options, const Environment& environment);
 
 /// Before minutes are spent on measuring: can rank 0 add a file to the store, or make it?
 Result<void> check_store(const Options& options);

@@ -15,6 +15,7 @@
 #include "core/log.hpp"
 #include "core/text.hpp"
 #include "plan/node_placement.hpp"
+#include "profile/advice.hpp"
 #include "slurm/jobs.hpp"
 #include "slurm/reservations.hpp"
 #include "slurm/site.hpp"
@@ -77,11 +78,13 @@ void warn_of_prediction(const Submission& submission) {
     spdlog::warn(
         "{}: edited after its prediction was made: its memory is not known; see sailor-simulate, and --memory-per-cpu",
         submission.path);
-  if (plan.prediction && plan.prediction->origin == to_string(Origin::estimated))
-    spdlog::warn(
-        "{}: its time and memory are estimates, not from measurements of its devices; measure with sailor-profile "
-        "layers, or check --time and --memory-per-cpu",
-        submission.path);
+  if (plan.prediction && plan.prediction->origin == to_string(Origin::estimated)) {
+    const bool measurable = std::all_of(submission.devices.begin(), submission.devices.end(),
+                                        [](const GpuType& device) { return can_be_measured(device.kind); });
+    spdlog::warn("{}: its time and memory are estimates, not from measurements of its devices; {}check --time{}",
+                 submission.path, measurable ? "measure them with sailor-profile layers, or " : "",
+                 measurable ? " and --memory-per-cpu" : "");
+  }
 }
 
 /// Host memory of a CPU plan's ranks, unless the user has said it.
