@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
@@ -17,6 +18,8 @@ namespace sailor::slurm {
 
 namespace {
 
+constexpr std::string_view sacctmgr = "sacctmgr";
+
 /// "a||b" -> {"a", "", "b"}
 std::vector<std::string> columns(std::string_view line) {
   std::vector<std::string> values(1);
@@ -29,36 +32,70 @@ std::vector<std::string> columns(std::string_view line) {
   return values;
 }
 
-/// "cpu=10,gres/gpu=8,node=2": the same resource by type ("gres/gpu:a100=4") does not count as a limit on all.
-Result<ResourceLimits> parse_tres(std::string_view text) {
-  ResourceLimits limits;
-  for (const std::string& word : split(text, ',')) {
-    const std::size_t equals = word.find('=');
-    if (equals == std::string::npos) continue;
-    const std::string_view name = std::string_view(word).substr(0, equals);
-    std::optional<int>* limit = name == "node"       ? &limits.nodes
-                                : name == "gres/gpu" ? &limits.gpus
-                                : name == "cpu"      ? &limits.cpus
-                                                     : nullptr;
-    if (limit == nullptr) continue;
-    int value = 0;
-    const char* const end = word.data() + word.size();
-    if (const auto read = std::from_chars(word.data() + equals + 1, end, value);
-        read.ec != std::errc() || read.ptr != end)
-      return fail(ErrorCode::invalid_input, fmt::format("sacctmgr says '{}', which is no limit", printable(word)));
-    *limit = value;
-  }
-  return limits;
+Result<std::optional<Seconds>> parse_wall(const std::string& wall) {
+  if (wall.empty()) return std::nullopt;
+  const auto time = parse_time_limit(wall);
+  if (!time) return fail(time.error(), sacctmgr);
+  return *time;
 }
 
-Result<ResourceLimits> parse_limits(std::string_view tres, std::string_view wall) {
-  auto limits = parse_tres(tres);
-  if (!limits || wall.empty()) return limits;
-  const auto time = parse_time_limit(wall);
-  if (!time) return fail(time.error(), "sacctmgr");
-  limits->time = *time;
-  return limits;
+Result<std::optional<std::int64_t>> parse_number(const std::string& text) {
+  if (text.empty()) return std::nullopt;
+  std::int64_t value = 0;
+  const char* const end = text.data() + text.size();
+  if (const auto read = std::from_chars(text.data(), end, value); read.ec != std::errc() || read.ptr != end)
+    return fail(ErrorCode::invalid_input, fmt::format("sacctmgr says '{}', which is no limit", printable(text)));
+  return value;
 }
+
+/// A factor that is not set, or cannot be, is 1.
+double parse_factor(const std::string& text) {
+  double value = 0.0;
+  const auto read = std::from_chars(text.data(), text.data() + text.size(), value);
+  return read.ec == std::errc() && value > 0.0 ? value : 1.0;
+}
+
+/// A row's columns one after the other.
+class Row {
+ public:
+  explicit Row(std::vector<std::string> columns) : columns_(std::move(columns)) {}
+  std::string text() { return columns_[next_++]; }
+  void read(Tres& tres) { take(parse_tres(text(), sacctmgr), tres); }
+  void read(std::optional<Seconds>& time) { take(parse_wall(text()), time); }
+  void read(std::optional<std::int64_t>& number) { take(parse_number(text()), number); }
+  void read(JobLimits& limits) {
+    for (Tres* tres : {&limits.resources, &limits.per_node, &limits.minutes}) read(*tres);
+    read(limits.time);
+  }
+  void read(GroupLimits& limits) {
+    for (Tres* tres : {&limits.resources, &limits.minutes, &limits.running_minutes}) read(*tres);
+    read(limits.jobs);
+    read(limits.submitted);
+    read(limits.time);
+  }
+  /// A user's or an account's in a QOS.
+  void read_share(GroupLimits& limits) {
+    read(limits.resources);
+    read(limits.running_minutes);
+    read(limits.jobs);
+    read(limits.submitted);
+  }
+  /// The first error.
+  [[nodiscard]] const std::optional<Error>& error() const { return error_; }
+
+ private:
+  template <class Value>
+  void take(Result<Value> result, Value& value) {
+    if (result)
+      value = *std::move(result);
+    else if (!error_)
+      error_ = result.error();
+  }
+
+  std::vector<std::string> columns_;
+  std::size_t next_ = 0;
+  std::optional<Error> error_;
+};
 
 /// Each line has `width` columns.
 Result<std::vector<std::vector<std::string>>> rows_of(std::string_view text, std::size_t width) {
@@ -72,19 +109,30 @@ Result<std::vector<std::vector<std::string>>> rows_of(std::string_view text, std
   return rows;
 }
 
-Result<std::string> ask(std::vector<std::string> arguments, Seconds deadline) {
-  arguments.insert(arguments.begin(), {"sacctmgr", "-n", "-P"});
+std::size_t width(std::string_view columns) {
+  return static_cast<std::size_t>(std::count(columns.begin(), columns.end(), ',')) + 1;
+}
+
+Result<std::string> run(std::vector<std::string> arguments, Seconds deadline) {
+  const std::string program = arguments.front() + ": ";
   const auto outcome = run_command({.arguments = std::move(arguments), .input = {}, .deadline = deadline});
   if (!outcome) return fail(ErrorCode::unavailable, outcome.error().what);
   if (!outcome->succeeded()) {
     const std::vector<std::string> lines = split(outcome->errors, '\n');
     std::string words = lines.empty() ? outcome->how_it_ended() : printable(lines.front());
-    for (const std::string_view prefix : {"sacctmgr: ", "error: "})
+    for (const std::string_view prefix : {std::string_view(program), std::string_view("error: ")})
       if (words.starts_with(prefix)) words.erase(0, prefix.size());
-    return fail(ErrorCode::unavailable, "sacctmgr: " + words);
+    return fail(ErrorCode::unavailable, program + words);
   }
   return outcome->output;
 }
+
+Result<std::string> ask(std::vector<std::string> arguments, Seconds deadline) {
+  arguments.insert(arguments.begin(), {"sacctmgr", "-n", "-P"});
+  return run(std::move(arguments), deadline);
+}
+
+std::string format(const char* columns) { return fmt::format("format={}", columns); }
 
 /// The accounts of the associations, and those above them level by level, each asked for once; all within `deadline`.
 Result<std::vector<Account>> read_accounts(std::vector<std::string> names, const std::string& cluster,
@@ -97,7 +145,7 @@ Result<std::vector<Account>> read_accounts(std::vector<std::string> names, const
     if (passed >= deadline) return fail(ErrorCode::unavailable, "sacctmgr: the accounts have no end of parents");
     asked.insert(names.begin(), names.end());
     const auto answer = ask({"show", "assoc", "cluster=" + cluster, fmt::format("account={}", fmt::join(names, ",")),
-                             "format=Account,ParentName,User,GrpTRES"},
+                             format(account_columns)},
                             deadline - passed);
     if (!answer) return fail(answer.error());
     const auto level = parse_accounts(*answer);
@@ -116,10 +164,23 @@ Result<std::vector<Account>> read_accounts(std::vector<std::string> names, const
 }  // namespace
 
 const Association* Accounting::find(std::string_view account, std::string_view partition) const {
-  const auto found = std::find_if(associations.begin(), associations.end(), [&](const Association& other) {
-    return other.account == account && (other.partition.empty() || partition.empty() || other.partition == partition);
-  });
-  return found == associations.end() ? nullptr : &*found;
+  const Association* found = nullptr;
+  for (const Association& other : associations) {
+    if (other.account != account) continue;
+    if (other.partition == partition) return &other;
+    if (found == nullptr && (other.partition.empty() || partition.empty())) found = &other;
+  }
+  return found;
+}
+
+bool QosLimits::has_flag(std::string_view flag) const {
+  return std::find(flags.begin(), flags.end(), flag) != flags.end();
+}
+
+std::optional<GroupUsage> QosLimits::usage_of_account(std::string_view account) const {
+  for (const auto& [known, usage] : used_by_account)
+    if (known == account) return usage;
+  return used_by_all ? std::optional(GroupUsage{}) : std::nullopt;
 }
 
 std::string Association::qos_unless_named() const {
@@ -153,53 +214,98 @@ std::vector<std::string> Accounting::accounts() const {
   return names;
 }
 
+const char* const association_columns =
+    "Account,Partition,QOS,DefaultQOS,MaxTRES,MaxTRESPerNode,MaxTRESMins,MaxWall,MaxJobs,MaxSubmit,GrpTRES,GrpTRESMins,"
+    "GrpTRESRunMins,GrpJobs,GrpSubmit,GrpWall";
+const char* const account_columns =
+    "Account,ParentName,User,GrpTRES,GrpTRESMins,GrpTRESRunMins,GrpJobs,GrpSubmit,GrpWall";
+const char* const qos_columns =
+    "Name,Flags,UsageFactor,LimitFactor,UsageThreshold,MaxTRES,MaxTRESPerNode,MaxTRESMins,MaxWall,MinTRES,MaxTRESPU,"
+    "MaxTRESRunMinsPU,MaxJobsPU,MaxSubmitPU,MaxTRESPA,MaxTRESRunMinsPA,MaxJobsPA,MaxSubmitPA,GrpTRES,GrpTRESMins,"
+    "GrpTRESRunMins,GrpJobs,GrpSubmit,GrpWall";
+
 Result<std::vector<Association>> parse_associations(std::string_view text) {
-  const auto rows = rows_of(text, 7);
+  const auto rows = rows_of(text, width(association_columns));
   if (!rows) return fail(rows.error());
   std::vector<Association> associations;
-  for (const std::vector<std::string>& row : *rows) {
-    const auto per_job = parse_limits(row[4], row[5]);
-    if (!per_job) return fail(per_job.error());
-    const auto all = parse_tres(row[6]);
-    if (!all) return fail(all.error());
-    associations.push_back({.account = row[0],
-                            .partition = row[1],
-                            .qos = split(row[2], ','),
-                            .default_qos = row[3],
-                            .per_job = *per_job,
-                            .all_jobs = *all});
+  for (const std::vector<std::string>& columns : *rows) {
+    Row row(columns);
+    Association one;
+    one.account = row.text();
+    one.partition = row.text();
+    one.qos = split(row.text(), ',');
+    one.default_qos = row.text();
+    row.read(one.per_job);
+    row.read(one.most_jobs);
+    row.read(one.most_submitted);
+    row.read(one.all_jobs);
+    if (row.error()) return fail(*row.error());
+    associations.push_back(std::move(one));
   }
   return associations;
 }
 
 Result<std::vector<Account>> parse_accounts(std::string_view text) {
-  const auto rows = rows_of(text, 4);
+  const auto rows = rows_of(text, width(account_columns));
   if (!rows) return fail(rows.error());
   std::vector<Account> accounts;
-  for (const std::vector<std::string>& row : *rows) {
-    if (!row[2].empty()) continue;
-    const auto all = parse_tres(row[3]);
-    if (!all) return fail(all.error());
-    accounts.push_back({.name = row[0], .parent = row[1], .all_jobs = *all});
+  for (const std::vector<std::string>& columns : *rows) {
+    Row row(columns);
+    Account one;
+    one.name = row.text();
+    one.parent = row.text();
+    if (!row.text().empty()) continue;
+    row.read(one.all_jobs);
+    if (row.error()) return fail(*row.error());
+    accounts.push_back(std::move(one));
   }
   return accounts;
 }
 
 Result<std::vector<QosLimits>> parse_qos(std::string_view text) {
-  const auto rows = rows_of(text, 5);
+  const auto rows = rows_of(text, width(qos_columns));
   if (!rows) return fail(rows.error());
   std::vector<QosLimits> qos;
-  for (const std::vector<std::string>& row : *rows) {
-    const auto per_job = parse_limits(row[1], row[2]);
-    if (!per_job) return fail(per_job.error());
-    const auto per_user = parse_tres(row[3]);
-    if (!per_user) return fail(per_user.error());
-    const auto all = parse_tres(row[4]);
-    if (!all) return fail(all.error());
-    qos.push_back({.name = row[0], .per_job = *per_job, .per_user = *per_user, .all_jobs = *all});
+  for (const std::vector<std::string>& columns : *rows) {
+    Row row(columns);
+    QosLimits one;
+    one.name = row.text();
+    one.flags = split(row.text(), ',');
+    one.usage_factor = parse_factor(row.text());
+    one.limit_factor = parse_factor(row.text());
+    one.usage_threshold = row.text();
+    row.read(one.per_job);
+    row.read(one.per_job.minimum);
+    row.read_share(one.per_user);
+    row.read_share(one.per_account);
+    row.read(one.all_jobs);
+    if (row.error()) return fail(*row.error());
+    qos.push_back(std::move(one));
   }
   return qos;
 }
+
+namespace {
+
+/// What slurmctld says is used now. Nothing of it: `usage_problem` says why.
+void ask_usage(Accounting& accounting, Seconds deadline) {
+  std::vector<std::string> accounts;
+  for (const Account& account : accounting.known_accounts) accounts.push_back(account.name);
+  std::vector<std::string> qos;
+  for (const QosLimits& one : accounting.qos) qos.push_back(one.name);
+  const auto answer =
+      run({"scontrol", "-o", "show", "assoc_mgr", "flags=assoc,qos", "users=" + accounting.user,
+           fmt::format("accounts={}", fmt::join(accounts, ",")), fmt::format("qos={}", fmt::join(qos, ","))},
+          deadline);
+  if (!answer) {
+    accounting.usage_problem = answer.error().what;
+    return;
+  }
+  if (const auto added = add_usage(*answer, static_cast<std::uint32_t>(::getuid()), accounting); !added)
+    accounting.usage_problem = added.error().what;
+}
+
+}  // namespace
 
 Result<Accounting> read_accounting(const std::string& user, const std::string& cluster, Seconds deadline) {
   Accounting accounting;
@@ -207,9 +313,8 @@ Result<Accounting> read_accounting(const std::string& user, const std::string& c
   const auto who = ask({"show", "user", "name=" + user, "format=DefaultAccount"}, deadline);
   if (!who) return fail(who.error());
   if (const auto lines = split(*who, '\n'); !lines.empty()) accounting.default_account = printable(lines.front());
-  const auto associations = ask({"show", "assoc", "user=" + user, "cluster=" + cluster,
-                                 "format=Account,Partition,QOS,DefaultQOS,MaxTRES,MaxWall,GrpTRES"},
-                                deadline);
+  const auto associations =
+      ask({"show", "assoc", "user=" + user, "cluster=" + cluster, format(association_columns)}, deadline);
   if (!associations) return fail(associations.error());
   auto parsed = parse_associations(*associations);
   if (!parsed) return fail(parsed.error());
@@ -217,11 +322,12 @@ Result<Accounting> read_accounting(const std::string& user, const std::string& c
   auto accounts = read_accounts(accounting.accounts(), cluster, deadline);
   if (!accounts) return fail(accounts.error());
   accounting.known_accounts = *std::move(accounts);
-  const auto qos = ask({"show", "qos", "format=Name,MaxTRES,MaxWall,MaxTRESPU,GrpTRES"}, deadline);
+  const auto qos = ask({"show", "qos", format(qos_columns)}, deadline);
   if (!qos) return fail(qos.error());
   auto all = parse_qos(*qos);
   if (!all) return fail(all.error());
   accounting.qos = *std::move(all);
+  ask_usage(accounting, deadline);
   return accounting;
 }
 

@@ -86,7 +86,11 @@ std::string read_in_child(const GpuCatalogue& catalogue, const SlurmEnvironment&
                                   yes_or_no(facts.accounting),
                                   yes_or_no(facts.enforces_associations),
                                   yes_or_no(facts.enforces_limits),
-                                  yes_or_no(facts.enforces_qos)};
+                                  yes_or_no(facts.enforces_qos),
+                                  yes_or_no(facts.enforces_safely),
+                                  yes_or_no(facts.usage_decays),
+                                  yes_or_no(facts.billing_takes_largest),
+                                  facts.job_submit_plugins};
   fields.insert(fields.end(), answer->warnings.begin(), answer->warnings.end());
   fields.insert(fields.end(), reading->warnings.begin(), reading->warnings.end());
   return encode(fields);
@@ -166,7 +170,7 @@ Result<ClusterReading> read_cluster(const GpuCatalogue& catalogue, const SlurmEn
   if (!has_libslurm()) return fail(query_controller(environment.configuration, {}).error());
   const auto fields = ask_in_child(environment, "cluster", [&] { return read_in_child(catalogue, environment); });
   if (!fields) return fail(fields.error());
-  constexpr std::size_t first_warning = 7;
+  constexpr std::size_t first_warning = 11;
   if (fields->size() < first_warning) return fail(ErrorCode::failure, "what slurmctld said was cut short");
   ClusterReading reading;
   auto cluster = parse_cluster((*fields)[1], "slurm", catalogue);
@@ -176,7 +180,11 @@ Result<ClusterReading> read_cluster(const GpuCatalogue& catalogue, const SlurmEn
                    .accounting = (*fields)[3] == "yes",
                    .enforces_associations = (*fields)[4] == "yes",
                    .enforces_limits = (*fields)[5] == "yes",
-                   .enforces_qos = (*fields)[6] == "yes"};
+                   .enforces_qos = (*fields)[6] == "yes",
+                   .enforces_safely = (*fields)[7] == "yes",
+                   .usage_decays = (*fields)[8] == "yes",
+                   .billing_takes_largest = (*fields)[9] == "yes",
+                   .job_submit_plugins = (*fields)[10]};
   reading.warnings.assign(fields->begin() + first_warning, fields->end());
   return reading;
 }

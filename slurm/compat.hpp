@@ -117,6 +117,21 @@ constexpr const char* gpu_of_job = "gres:gpu";
 constexpr unsigned enforce_associations = 0x0001;
 constexpr unsigned enforce_limits = 0x0002;
 constexpr unsigned enforce_qos = 0x0008;
+constexpr unsigned enforce_safely = 0x0010;
+
+/// DefMemPerGPU of slurm.conf; 0: none.
+template <class Configuration>
+double default_memory_per_gpu_mib(const Configuration& settings) {
+  double found = 0.0;
+  if constexpr (requires { slurm_list_iterator_create(settings.job_defaults_list); }) {
+    if (settings.job_defaults_list == nullptr) return found;
+    const auto iterator = slurm_list_iterator_create(settings.job_defaults_list);
+    while (const auto* entry = static_cast<const job_defaults_t*>(slurm_list_next(iterator)))
+      if (entry->type == JOB_DEF_MEM_PER_GPU) found = static_cast<double>(entry->value);
+    slurm_list_iterator_destroy(iterator);
+  }
+  return found;
+}
 
 /// Messages from slurmctld are freed by a function each.
 template <class Message, void (*Free)(Message*)>

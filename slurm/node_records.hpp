@@ -59,6 +59,10 @@ struct ControllerFacts {
   bool enforces_associations = false;  ///< a job needs an account that the user has
   bool enforces_limits = false;        ///< of accounts and QOS
   bool enforces_qos = false;           ///< a job needs a QOS that the user has
+  bool enforces_safely = false;        ///< no job starts that could use up a limit on minutes before its end
+  bool usage_decays = false;           ///< what was used is forgotten with time
+  bool billing_takes_largest = false;  ///< PriorityFlags=MAX_TRES
+  std::string job_submit_plugins{};    ///< of the site, which may change or refuse jobs; empty: none
 };
 
 /// A cluster, and what was left out of it.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cmath>
 #include <ctime>
 #include <map>
@@ -94,11 +95,42 @@ std::vector<std::string> words_of(const char* list) {
   return words;
 }
 
+/// Memory limits carry in their top bit whether they are per CPU.
+void set_memory(std::uint64_t value, std::optional<Bytes>& per_node, std::optional<Bytes>& per_cpu) {
+  if (value == 0 || value == NO_VAL64 || value == INFINITE64) return;
+  const std::uint64_t mebibytes = value & ~MEM_PER_CPU;
+  if (mebibytes > 0) ((value & MEM_PER_CPU) != 0 ? per_cpu : per_node) = static_cast<double>(mebibytes) * mib;
+}
+
+/// "DefCpuPerGPU=4,DefMemPerGPU=1000"
+void set_memory_per_gpu(const char* job_defaults, std::optional<Bytes>& per_gpu) {
+  constexpr std::string_view key = "DefMemPerGPU=";
+  for (const std::string& word : split(text(job_defaults), ','))
+    if (double mebibytes = 0.0; word.starts_with(key) && word.size() > key.size()) {
+      std::from_chars(word.data() + key.size(), word.data() + word.size(), mebibytes);
+      if (mebibytes > 0.0) per_gpu = mebibytes * mib;
+    }
+}
+
+/// A partition's own limits, else those of the cluster.
+void set_memory_limits(const partition_info_t& record, const slurm_conf_t& settings, Partition& partition) {
+  set_memory_per_gpu(record.job_defaults_str, partition.default_memory_per_gpu);
+  if (!partition.default_memory_per_gpu) {
+    const double mebibytes = compat::default_memory_per_gpu_mib(settings);
+    if (mebibytes > 0.0) partition.default_memory_per_gpu = mebibytes * mib;
+  }
+  set_memory(record.def_mem_per_cpu != 0 ? record.def_mem_per_cpu : settings.def_mem_per_cpu,
+             partition.default_memory_per_node, partition.default_memory_per_cpu);
+  set_memory(record.max_mem_per_cpu != 0 ? record.max_mem_per_cpu : settings.max_mem_per_cpu,
+             partition.most_memory_per_node, partition.most_memory_per_cpu);
+}
+
 /// Slurm says "none" in three ways.
 bool is_limit(std::uint32_t value) { return value != INFINITE && value != NO_VAL && value > 0; }
 int as_count(std::uint32_t value) { return static_cast<int>(std::min<std::uint32_t>(value, 1U << 20U)); }
 
-Result<std::vector<Partition>> load_partitions(std::map<std::string, std::vector<std::string>>& partitions_of_node) {
+Result<std::vector<Partition>> load_partitions(const slurm_conf_t& settings,
+                                               std::map<std::string, std::vector<std::string>>& partitions_of_node) {
   partition_info_msg_t* raw = nullptr;
   if (slurm_load_partitions(std::time_t{0}, &raw, SHOW_ALL) != SLURM_SUCCESS)
     return slurm_error("reading the partitions");
@@ -120,6 +152,8 @@ Result<std::vector<Partition>> load_partitions(std::map<std::string, std::vector
     if (is_limit(record.max_cpus_per_node))
       partition.most_cpus_per_node = static_cast<int>(std::min<std::uint32_t>(record.max_cpus_per_node, 65536));
     partition.exclusive_nodes = record.max_share == 0;
+    set_memory_limits(record, settings, partition);
+    partition.billing_weights = printable(text(record.billing_weights_str));
     partition.qos = words_of(record.qos_char).empty() ? "" : words_of(record.qos_char).front();
     partition.allowed_accounts = words_of(record.allow_accounts);
     partition.denied_accounts = words_of(record.deny_accounts);
@@ -210,7 +244,12 @@ ControllerFacts facts_of(const slurm_conf_t& settings) {
           .accounting = text(settings.accounting_storage_type).find("slurmdbd") != std::string::npos,
           .enforces_associations = (enforced & compat::enforce_associations) != 0,
           .enforces_limits = (enforced & compat::enforce_limits) != 0,
-          .enforces_qos = (enforced & compat::enforce_qos) != 0};
+          .enforces_qos = (enforced & compat::enforce_qos) != 0,
+          .enforces_safely = (enforced & compat::enforce_safely) != 0,
+          .usage_decays = text(settings.priority_type).find("multifactor") != std::string::npos &&
+                          (settings.priority_decay_hl != 0 || settings.priority_reset_period != PRIORITY_RESET_NONE),
+          .billing_takes_largest = (settings.priority_flags & PRIORITY_FLAGS_MAX_TRES) != 0,
+          .job_submit_plugins = printable(text(settings.job_submit_plugins))};
 }
 
 /// A job's description, and what it points to: libslurm neither copies nor frees that.
@@ -278,7 +317,7 @@ Result<ControllerAnswer> query_controller(const std::filesystem::path& configura
   answer.cluster_name = settings->cluster_name == nullptr ? "slurm" : settings->cluster_name;
   answer.facts = facts_of(*settings);
   std::map<std::string, std::vector<std::string>> partitions_of_node;
-  auto partitions = load_partitions(partitions_of_node);
+  auto partitions = load_partitions(*settings, partitions_of_node);
   if (!partitions) return fail(partitions.error());
   answer.partitions = *std::move(partitions);
   if (auto reservations = load_reservations(reservation, answer.warnings))

@@ -71,10 +71,24 @@ std::string_view memory_comment(MemoryReason reason) {
       return "Enough for the predicted peak of a rank; the partition's default may be less";
     case MemoryReason::all_there:
       return "All that the nodes have: for the predicted peak of a rank and some to spare they have too little";
+    case MemoryReason::site:
+      return "As the cluster's site file says (memory_per_node_gib)";
+    case MemoryReason::whole_nodes:
+      return "All that a node may give: the job has it to itself, and what the plan needs is not known";
     case MemoryReason::given:
       break;
   }
   return "As given on the command line of sailor-submit (--memory-per-cpu)";
+}
+
+/// Slurm confines a task to its GPU where it has control groups for devices: NCCL then finds no NVLink to the others.
+bool slurm_gives_gpus(const SbatchRequest& request, const NodeRequest& nodes) {
+  return nodes.device_kind == DeviceKind::gpu && (request.one_gpu_per_task || request.placer == Placer::slurm);
+}
+
+/// "512M"
+std::string mebibytes(Bytes amount) {
+  return fmt::format("{}M", std::max<std::int64_t>(static_cast<std::int64_t>(std::ceil(amount / mib)), 1));
 }
 
 /// Options that every component of a job needs for itself.
@@ -96,7 +110,9 @@ Result<void> write_component(Script& script, const SbatchRequest& request, const
   }
   SAILOR_CHECK(script.option("cpus-per-task", std::to_string(nodes.cpus_per_rank)));
   if (nodes.device_kind == DeviceKind::gpu) {
-    script.comment("One GPU for each rank of a node");
+    script.comment(slurm_gives_gpus(request, nodes)
+                       ? "One GPU for each rank of a node"
+                       : "One GPU for each rank of a node; every rank sees all of them, for NVLink between them");
     // --gpus-per-node=TYPE:N would be refused by srun --gpus-per-task=1 ("with and without type identification").
     SAILOR_CHECK(nodes.gres_type.empty()
                      ? script.option("gpus-per-node", std::to_string(component.tasks_per_node))
@@ -105,11 +121,15 @@ Result<void> write_component(Script& script, const SbatchRequest& request, const
     script.comment("A rank computes on a core of its own: two hardware threads of one would halve it");
     SAILOR_CHECK(script.option("hint", "nomultithread"));
   }
-  if (nodes.memory_per_cpu) {
-    const auto mebibytes = static_cast<std::int64_t>(std::ceil(nodes.memory_per_cpu->value() / 0x1p20));
+  if (nodes.memory_per_cpu || nodes.memory_per_rank || nodes.memory_per_node)
     script.comment(memory_comment(nodes.memory_reason));
-    SAILOR_CHECK(script.option("mem-per-cpu", fmt::format("{}M", std::max<std::int64_t>(mebibytes, 1))));
-  }
+  if (nodes.memory_per_cpu)
+    SAILOR_CHECK(script.option("mem-per-cpu", mebibytes(*nodes.memory_per_cpu)));
+  else if (nodes.memory_per_rank)
+    SAILOR_CHECK(script.option("mem", mebibytes(*nodes.memory_per_rank * component.tasks_per_node)));
+  else if (nodes.memory_per_node)
+    SAILOR_CHECK(
+        script.option("mem", *nodes.memory_per_node > Bytes(0) ? mebibytes(*nodes.memory_per_node) : std::string("0")));
   if (request.exclusive) {
     script.comment("No other job on these nodes: it would take bandwidth from the ranks");
     script.line("#SBATCH --exclusive");
@@ -225,8 +245,6 @@ void write_srun(Script& script, const SbatchRequest& request) {
 
 std::string cpus_word(const NodeRequest& nodes) { return fmt::format("--cpus-per-task={}", nodes.cpus_per_rank); }
 constexpr std::string_view cpus_reason = "srun of Slurm 22.05 and 23.02 does not take it from the job";
-constexpr std::string_view gpu_reason = "each rank sees its own GPU";
-
 void write_launch(Script& script, const Plan& plan, const SbatchRequest& request, const JobLayout& layout) {
   const JobComponent& only = layout.components.front();
   const NodeRequest& nodes = request.nodes[only.kind];
@@ -253,7 +271,9 @@ void write_launch(Script& script, const Plan& plan, const SbatchRequest& request
     script.word("--distribution=block", "neighbours in the plan share a node");
   }
   script.word(cpus_word(nodes), cpus_reason);
-  if (nodes.device_kind == DeviceKind::gpu) script.word("--gpus-per-task=1", gpu_reason);
+  if (slurm_gives_gpus(request, nodes))
+    script.word("--gpus-per-task=1", request.one_gpu_per_task ? "each rank sees its own GPU, as the site file says"
+                                                              : "each rank sees its own GPU: nobody else chooses it");
   write_srun(script, request);
   script.line(")");
 }
@@ -311,7 +331,7 @@ std::vector<std::string> start_lines(const SbatchRequest& request, const JobLayo
   if (layout.components.size() == 1) return {"\"${launch[@]}\" \"${train[@]}\""};
   const auto options = [&](const JobComponent& component) {
     const NodeRequest& nodes = request.nodes[component.kind];
-    return cpus_word(nodes) + (nodes.device_kind == DeviceKind::gpu ? " --gpus-per-task=1" : "");
+    return cpus_word(nodes) + (slurm_gives_gpus(request, nodes) ? " --gpus-per-task=1" : "");
   };
   const std::string first = options(layout.components.front());
   if (std::all_of(layout.components.begin(), layout.components.end(),

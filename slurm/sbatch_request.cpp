@@ -115,7 +115,8 @@ std::vector<std::string> overriding_variables(const SbatchRequest& request,
   };
   for (const char* variable : decided_variables) look_for(variable);
   const auto any_node = [&](auto&& is) { return std::any_of(request.nodes.begin(), request.nodes.end(), is); };
-  const bool memory = any_node([](const NodeRequest& nodes) { return nodes.memory_per_cpu.has_value(); });
+  const bool memory = any_node(
+      [](const NodeRequest& nodes) { return nodes.memory_per_cpu || nodes.memory_per_rank || nodes.memory_per_node; });
   const bool hint = any_node([](const NodeRequest& nodes) { return nodes.device_kind == DeviceKind::cpu; });
   const auto said = [&](std::string_view option) {
     return std::any_of(request.extra_options.begin(), request.extra_options.end(), [&](const std::string& extra) {

@@ -18,9 +18,11 @@ namespace sailor::slurm {
 
 /// Why a job asks for so much host memory.
 enum class MemoryReason {
-  predicted,  ///< the peak of a rank, and some to spare
-  all_there,  ///< the same would be more than the nodes have
-  given,      ///< the user said it
+  predicted,    ///< the peak of a rank, and some to spare
+  all_there,    ///< the same would be more than the nodes have
+  given,        ///< the user said it
+  site,         ///< the site file says it
+  whole_nodes,  ///< nobody knows, and the job has its nodes to itself
 };
 
 /// The nodes for one kind of device of a plan: a GPU type in a zone, see kinds_of().
@@ -30,7 +32,10 @@ struct NodeRequest {
   std::string gres_type;                     ///< "gh200", where a partition holds several GPU types; empty: any
   int devices_per_node = 0;                  ///< GPUs, or cores for a CPU plan; must be given
   int cpus_per_rank = 1;
-  std::optional<Bytes> memory_per_cpu;  ///< host memory; none: the partition's default
+  // Host memory, of which one at most is set; none: the partition's default
+  std::optional<Bytes> memory_per_cpu;
+  std::optional<Bytes> memory_per_rank{};
+  std::optional<Bytes> memory_per_node{};  ///< 0: all that the node has
   MemoryReason memory_reason = MemoryReason::predicted;
   std::vector<int> memory_nodes;  ///< NUMA nodes that ranks allocate from (numactl); empty: any
 };
@@ -68,6 +73,7 @@ struct SbatchRequest {
 
   // What is run
   Placer placer = Placer::slurm;
+  bool one_gpu_per_task = false;        ///< Slurm gives each rank its GPU; otherwise the placer does, if there is one
   std::filesystem::path run_directory;  ///< absolute; the job runs there
   /// Of a job array, whose plans have the same layout; plan_path, checkpoints and run_file are then relative to each
   /// task's directory. Empty: no array.

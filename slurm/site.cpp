@@ -154,6 +154,10 @@ Launch read_launch(const TomlTable& root) {
   launch.mpi = table.text_or("mpi", launch.mpi);
   launch.exclusive_nodes = table.boolean_or("exclusive_nodes", false);
   launch.constraint = read_line(table, "constraint");
+  launch.one_gpu_per_task = table.boolean_or("one_gpu_per_task", false);
+  if (table.has("memory_per_node_gib"))
+    launch.memory_per_node =
+        static_cast<double>(table.integer("memory_per_node_gib", {.minimum = 1, .maximum = 1 << 20})) * gib;
   launch.sbatch_options = read_options(table, "sbatch_options");
   launch.srun_options = read_options(table, "srun_options");
   launch.variables = read_variables(table, "variables");

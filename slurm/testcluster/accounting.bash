@@ -77,6 +77,9 @@ append_accounting() { # PORT
         IFS=: read -r _ type _ <<<"${kind_spec[$kind]}"
         if [[ $type != - && ",$types," != *",gres/gpu:$type,"* ]]; then types+=,gres/gpu:$type; fi
     done
+    # What --conf-extra says is enforced stays.
+    local enforce='AccountingStorageEnforce=associations,limits,qos'
+    if grep -qi '^AccountingStorageEnforce=' "$dir/slurm.conf"; then enforce=''; fi
     sed -i '/^AccountingStorageType=/d' "$dir/slurm.conf"
     cat >>"$dir/slurm.conf" <<CONF
 AccountingStorageType=accounting_storage/slurmdbd
@@ -84,7 +87,7 @@ AccountingStorageHost=127.0.0.1
 AccountingStoragePort=$1
 AccountingStoragePass=$dir/munge/socket
 AccountingStorageTRES=gres/gpu$types
-AccountingStorageEnforce=associations,limits,qos
+$enforce
 CONF
 }
 

@@ -4,7 +4,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <set>
+#include <utility>
 
 #include "cluster/fields.hpp"
 #include "core/files.hpp"
@@ -35,6 +37,16 @@ std::string toml_number(double value) {
   return digits;
 }
 
+/// Keys of a partition's limits of host memory, and where they stand in it.
+template <class AnyPartition>
+auto memory_limits(AnyPartition& partition) {
+  return std::array{std::pair("default_memory_per_gpu_bytes", &partition.default_memory_per_gpu),
+                    std::pair("default_memory_per_node_bytes", &partition.default_memory_per_node),
+                    std::pair("default_memory_per_cpu_bytes", &partition.default_memory_per_cpu),
+                    std::pair("most_memory_per_node_bytes", &partition.most_memory_per_node),
+                    std::pair("most_memory_per_cpu_bytes", &partition.most_memory_per_cpu)};
+}
+
 Partition read_partition(const TomlTable& row) {
   Partition partition;
   partition.name = row.text("name");
@@ -51,6 +63,9 @@ Partition read_partition(const TomlTable& row) {
         static_cast<int>(row.integer("most_cpus_per_node", {.minimum = 1, .maximum = 65536}));
   partition.exclusive_nodes = row.boolean_or("exclusive_nodes", false);
   partition.root_only = row.boolean_or("root_only", false);
+  for (const auto& [key, memory] : memory_limits(partition))
+    if (row.has(key)) *memory = Bytes(row.number(key, {.minimum = 1.0}));
+  partition.billing_weights = row.text_or("billing_weights", "");
   partition.qos = row.text_or("qos", "");
   partition.allowed_accounts = row.texts_or("allowed_accounts", {});
   partition.denied_accounts = row.texts_or("denied_accounts", {});
@@ -258,6 +273,10 @@ std::string cluster_to_toml(const Cluster& cluster) {
     if (partition.most_cpus_per_node) text += fmt::format("most_cpus_per_node = {}\n", *partition.most_cpus_per_node);
     if (partition.exclusive_nodes) text += "exclusive_nodes = true\n";
     if (partition.root_only) text += "root_only = true\n";
+    for (const auto& [key, memory] : memory_limits(partition))
+      if (*memory) text += fmt::format("{} = {}\n", key, toml_number((*memory)->value()));
+    if (!partition.billing_weights.empty())
+      text += fmt::format("billing_weights = {}\n", toml_quote(partition.billing_weights));
     if (!partition.qos.empty()) text += fmt::format("qos = {}\n", toml_quote(partition.qos));
     text += list_unless_empty("allowed_accounts", partition.allowed_accounts);
     text += list_unless_empty("denied_accounts", partition.denied_accounts);

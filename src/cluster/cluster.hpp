@@ -71,7 +71,14 @@ struct Partition {
   std::optional<int> most_cpus_per_node{};
   bool exclusive_nodes = false;  ///< jobs get whole nodes
   bool root_only = false;
-  std::string qos{};  ///< whose limits hold for all its jobs
+  // Host memory: what jobs get that ask for none (the first of these that is set), and the most that they may have.
+  std::optional<Bytes> default_memory_per_gpu{};
+  std::optional<Bytes> default_memory_per_node{};
+  std::optional<Bytes> default_memory_per_cpu{};
+  std::optional<Bytes> most_memory_per_node{};
+  std::optional<Bytes> most_memory_per_cpu{};
+  std::string billing_weights{};  ///< Slurm's TRESBillingWeights, "CPU=1.0,Mem=0.25G"; empty: none
+  std::string qos{};              ///< whose limits hold for all its jobs
   // Who may use it: only those allowed, if any are named, and none of those denied. The allowed groups are Unix groups.
   std::vector<std::string> allowed_accounts{};
   std::vector<std::string> denied_accounts{};

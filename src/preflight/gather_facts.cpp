@@ -15,6 +15,7 @@
 #include <system_error>
 
 #include "core/affinity.hpp"
+#include "core/parse.hpp"
 #include "core/text.hpp"
 #include "preflight/nvml.hpp"
 
@@ -242,6 +243,9 @@ void add_gpus(const GatherSettings& settings, RankFacts& facts) {
   auto nvml = ask_nvml();
   std::error_code code;
   facts.has_driver = nvml.has_value() || fs::exists(root / "proc/driver/nvidia/version", code);
+  // A control group hides devices, but not what stands in /proc.
+  if (const auto known = names_in(root / "proc/driver/nvidia/gpus"); !known.empty())
+    facts.gpus_of_node = static_cast<std::int64_t>(known.size());
   if (nvml) {
     facts.by_nvml = true;
     facts.gpus = std::move(nvml->gpus);
@@ -350,6 +354,7 @@ RankFacts gather_facts(const GatherSettings& settings) {
   RankFacts facts;
   facts.visible_gpus = variable(settings, "CUDA_VISIBLE_DEVICES");
   facts.step_gpus = variable(settings, "SLURM_STEP_GPUS");
+  facts.gpus_of_job = parse_count(variable(settings, "SLURM_GPUS_ON_NODE").value_or(""));
   add_processor(settings.root, facts);
   add_memory(settings.root, facts);
   add_gpus(settings, facts);

@@ -30,57 +30,6 @@ bool contains(const std::vector<std::string>& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-/// The QOS of the job; empty where accounts are not known, or Slurm would not know one either.
-std::string qos_of(const Subject& subject, const slurm::Association* association) {
-  if (!subject.job.qos.empty()) return subject.job.qos;
-  return association == nullptr ? "" : association->qos_unless_named();
-}
-
-Result<std::vector<Need>> needs_of_all(const Subject& subject) {
-  return needs_of(*subject.plan, subject.cluster, subject.job.partitions, Availability::all);
-}
-
-/// What a job takes of what limits count.
-struct Amount {
-  int nodes = 0;
-  int gpus = 0;
-  int cpus = 0;
-};
-Amount amount_of(const std::vector<Need>& needs, const GpuCatalogue& gpus) {
-  Amount amount;
-  for (const Need& need : needs) {
-    const auto type = gpus.find(need.gpu);
-    amount.nodes += need.nodes;
-    if (type && type->kind == DeviceKind::gpu) amount.gpus += need.nodes * need.devices_per_node;
-    amount.cpus += need.nodes * need.most_ranks * need.cpus_per_device;
-  }
-  return amount;
-}
-
-void add_over(std::vector<Check>& checks, bool enforced, std::string what, std::string remedy) {
-  checks.push_back({.name = "limits",
-                    .outcome = enforced ? Outcome::fail : Outcome::warn,
-                    .what = std::move(what),
-                    .remedy = std::move(remedy)});
-}
-
-/// Limits of accounts and QOS against the job.
-void compare(std::vector<Check>& checks, bool enforced, const std::string& whose, const slurm::ResourceLimits& limits,
-             const Amount& amount, const std::optional<Seconds>& time) {
-  const auto over = [&](const std::optional<int>& most, int wanted, std::string_view noun, const char* remedy) {
-    if (most && wanted > *most)
-      add_over(checks, enforced, fmt::format("the job takes {} {}, {} allows {}", wanted, noun, whose, *most), remedy);
-  };
-  over(limits.nodes, amount.nodes, "nodes", "plan with a smaller --max-nodes, or use another QOS or account");
-  over(limits.gpus, amount.gpus, "GPUs", "plan with a smaller --max-gpus, or use another QOS or account");
-  over(limits.cpus, amount.cpus, "CPUs", "take fewer cores per rank, or use another QOS or account");
-  if (limits.time && time && *time > *limits.time)
-    add_over(checks, enforced,
-             fmt::format("time {} is over the {} of {}", slurm::format_time_limit(*time),
-                         slurm::format_time_limit(*limits.time), whose),
-             "use a smaller --time");
-}
-
 bool may_use(const std::vector<std::string>& names, const std::vector<std::string>& own) {
   return std::any_of(own.begin(), own.end(), [&](const std::string& name) { return contains(names, name); });
 }
@@ -127,6 +76,11 @@ std::string account_of(const Subject& subject) {
   if (!subject.job.account.empty()) return subject.job.account;
   const slurm::Accounting* accounting = accounting_of(subject);
   return accounting == nullptr ? "" : accounting->default_account;
+}
+
+std::string qos_of(const Subject& subject, const slurm::Association* association) {
+  if (!subject.job.qos.empty()) return subject.job.qos;
+  return association == nullptr ? "" : association->qos_unless_named();
 }
 
 std::string access_problem(const Partition& partition, const Identity& identity, const std::string& account,
@@ -236,96 +190,15 @@ std::vector<Check> check_access(const Subject& subject) {
         fmt::format("the job names no QOS, and account '{}' has no default one (it has: {})", account,
                     list(association->qos)),
         "use one of these with --qos NAME");
+  } else if (const slurm::QosLimits* limits = accounting->find_qos(qos);
+             limits != nullptr && limits->has_flag("RequiresReservation") && subject.job.reservation.empty()) {
+    add(subject.facts.enforces_qos ? Outcome::fail : Outcome::warn,
+        fmt::format("QOS '{}' takes only jobs in a reservation", qos), "use --reservation NAME, or another --qos");
   } else if (!refused) {
     add(Outcome::ok,
         fmt::format("{} may use {} with account '{}'{}", accounting->user, fmt::join(subject.job.partitions, ", "),
                     account, qos.empty() ? "" : fmt::format(" and QOS '{}'", qos)));
   }
-  return checks;
-}
-
-std::vector<Check> check_limits(const Subject& subject) {
-  if (subject.plan == nullptr) return {};
-  const auto needs = needs_of_all(subject);
-  if (!needs)
-    return {{.name = "limits",
-             .outcome = Outcome::not_checked,
-             .what = "how many nodes the plan takes is not known",
-             .remedy = {}}};
-  std::vector<Check> checks;
-  const auto time = time_of(subject);
-  for (const std::string& name : subject.job.partitions) {
-    const Partition* partition = subject.cluster.find_partition(name);
-    if (partition == nullptr) continue;
-    // What can only be had here; with one partition everything.
-    int nodes = 0;
-    for (const Need& need : *needs) {
-      const bool here = need.partitions.size() == 1 && need.partitions.front() == name;
-      if (!here && subject.job.partitions.size() > 1) continue;
-      nodes += need.nodes;
-      if (const int cpus = need.most_ranks * need.cpus_per_device;
-          partition->most_cpus_per_node && cpus > *partition->most_cpus_per_node)
-        add_over(checks, true,
-                 fmt::format("the job takes {} CPUs of a node, partition '{}' allows {}", cpus, name,
-                             *partition->most_cpus_per_node),
-                 "take fewer cores per rank, or use another partition");
-    }
-    if (partition->most_nodes && nodes > *partition->most_nodes)
-      add_over(
-          checks, true,
-          fmt::format("the plan takes {} nodes, partition '{}' allows {} per job", nodes, name, *partition->most_nodes),
-          fmt::format("plan with --max-nodes {}, or use another partition", *partition->most_nodes));
-    if (nodes > 0 && nodes < partition->least_nodes)
-      add_over(checks, true,
-               fmt::format("the plan takes {}, partition '{}' wants {} at least",
-                           plural(static_cast<std::size_t>(nodes), "node"), name, partition->least_nodes),
-               "use another partition");
-    if (subject.job.time && partition->time_limit && *subject.job.time > *partition->time_limit)
-      add_over(
-          checks, true,
-          fmt::format("time {} is over the limit of partition '{}': {}", slurm::format_time_limit(*subject.job.time),
-                      name, slurm::format_time_limit(*partition->time_limit)),
-          "use a smaller --time, or another partition");
-  }
-  const Amount amount = amount_of(*needs, subject.gpus);
-  if (const slurm::Accounting* accounting = accounting_of(subject)) {
-    const bool enforced = subject.facts.enforces_limits;
-    const std::string account = account_of(subject);
-    const slurm::Association* association =
-        accounting->find(account, subject.job.partitions.empty() ? "" : subject.job.partitions.front());
-    if (association != nullptr) {
-      const std::string whose = fmt::format("account '{}'", account);
-      compare(checks, enforced, whose, association->per_job, amount, time);
-      compare(checks, enforced, whose + " for all your jobs", association->all_jobs, amount, std::nullopt);
-      for (const slurm::Account* above : accounting->chain(account))
-        compare(checks, enforced, fmt::format("account '{}' for all its jobs", above->name), above->all_jobs, amount,
-                std::nullopt);
-    }
-    std::vector<std::string> names;  // the job's QOS, and those of the partitions
-    if (const std::string qos = qos_of(subject, association); !qos.empty()) names.push_back(qos);
-    for (const std::string& name : subject.job.partitions)
-      if (const Partition* partition = subject.cluster.find_partition(name);
-          partition != nullptr && !partition->qos.empty() && !contains(names, partition->qos))
-        names.push_back(partition->qos);
-    for (const std::string& name : names)
-      if (const slurm::QosLimits* qos = accounting->find_qos(name)) {
-        const std::string whose = fmt::format("QOS '{}'", name);
-        compare(checks, enforced, whose, qos->per_job, amount, time);
-        compare(checks, enforced, whose + " for a user", qos->per_user, amount, std::nullopt);
-        compare(checks, enforced, whose + " for all jobs", qos->all_jobs, amount, std::nullopt);
-      }
-  }
-  const bool all_known = !subject.facts.accounting || accounting_of(subject) != nullptr;
-  if (checks.empty())
-    checks.push_back({.name = "limits",
-                      .outcome = Outcome::ok,
-                      .what = fmt::format("{}, {}{}, {}", plural(static_cast<std::size_t>(amount.nodes), "node"),
-                                          amount.gpus > 0 ? plural(static_cast<std::size_t>(amount.gpus), "GPU")
-                                                          : plural(static_cast<std::size_t>(amount.cpus), "CPU"),
-                                          time ? ", " + slurm::format_time_limit(*time) : ", no time limit",
-                                          all_known ? "within all limits"
-                                                    : "within the partition's limits; those of accounts are not known"),
-                      .remedy = {}});
   return checks;
 }
 

@@ -93,6 +93,7 @@ Verdict judge(const Allocation& allocation) {
   judge_plan(judge);
   judge_gpu_types(judge);
   judge_gpu_sharing(judge);
+  judge_gpu_visibility(judge);
   judge_gpu_health(judge);
   judge_cores(judge);
   judge_host(judge);
@@ -108,10 +109,11 @@ Verdict judge(const Allocation& allocation) {
 
 const std::vector<std::string>& check_names() {
   static const std::vector<std::string> names{
-      "plan",           "gpu-type",   "gpu-sharing",   "gpu-state", "gpu-memory",    "mig",    "power",
-      "temperature",    "throttling", "ecc",           "xid",       "cores",         "numa",   "cpu-clock",
-      "cpu-throttling", "memory",     "memory-errors", "load",      "network-cards", "fabric", "space",
-      "versions",       "variables",  "speed",         "links",     "writing"};
+      "plan",  "gpu-type",      "gpu-sharing", "gpu-visibility", "gpu-state", "gpu-memory",
+      "mig",   "power",         "temperature", "throttling",     "ecc",       "xid",
+      "cores", "numa",          "cpu-clock",   "cpu-throttling", "memory",    "memory-errors",
+      "load",  "network-cards", "fabric",      "space",          "versions",  "variables",
+      "speed", "links",         "writing"};
   return names;
 }
 

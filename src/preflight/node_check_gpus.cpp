@@ -252,7 +252,8 @@ void judge_gpu_types(Judge& judge) {
 }
 
 void judge_gpu_sharing(Judge& judge) {
-  constexpr const char* remedy = "srun --gpus-per-task=1, or start ranks with sailor-launch";
+  constexpr const char* remedy =
+      "give the step a GPU for each rank (srun --gpus-per-node=N), and start ranks with sailor-launch";
   std::vector<int> blind;
   for (const auto& ranks : judge.nodes()) {
     const RankFacts& first = *ranks.front();
@@ -305,6 +306,46 @@ void judge_gpu_sharing(Judge& judge) {
                .what = fmt::format("{} {} no GPU (CUDA_VISIBLE_DEVICES is not set)", rank_words(blind),
                                    blind.size() == 1 ? "sees" : "see"),
                .remedy = "srun --gpus-per-node=N with as many as ranks"});
+}
+
+/// Ranks of a node that may use fewer of its GPUs than the job has there: each is in a control group of its own
+/// (--gpus-per-task, --gpu-bind), in which NCCL finds no way over NVLink to the others' GPUs.
+void judge_gpu_visibility(Judge& judge) {
+  std::vector<int> unknown;
+  for (const auto& ranks : judge.nodes()) {
+    std::vector<int> confined;
+    std::int64_t visible = 0;
+    std::int64_t there = 0;
+    std::size_t on_gpus = 0;
+    for (const RankFacts* facts : ranks) {
+      if (!wants_gpu(*facts)) continue;
+      ++on_gpus;
+      const std::int64_t most = facts->gpus_of_job.value_or(facts->gpus_of_node.value_or(0));
+      const auto entries = static_cast<std::int64_t>(split(facts->visible_gpus.value_or(""), ',').size());
+      const std::int64_t seen = facts->by_nvml ? static_cast<std::int64_t>(facts->gpus.size()) : entries;
+      if (seen == 0 || seen >= most) continue;
+      // Without the driver's library a variable that names one GPU may be all that keeps the rank from the others.
+      if (!facts->by_nvml)
+        unknown.push_back(facts->rank);
+      else
+        confined.push_back(facts->rank);
+      visible = seen;
+      there = most;
+    }
+    if (confined.empty() || on_gpus < 2) continue;
+    judge.job(
+        {.outcome = Outcome::warn,
+         .check = "gpu-visibility",
+         .what = fmt::format("{} {} only {} of the {} GPUs that {} on {}: NCCL cannot use NVLink between them",
+                             rank_words(confined), confined.size() == 1 ? "may use" : "may each use", visible, there,
+                             ranks.front()->gpus_of_job ? "the job has" : "there are", ranks.front()->node),
+         .remedy = "start them without --gpus-per-task and --gpu-bind (and one_gpu_per_task in the site file): "
+                   "sailor-launch and the plugin give each rank its GPU"});
+  }
+  if (!unknown.empty())
+    judge.not_checked(
+        "gpu-visibility",
+        fmt::format("whether {} may use the other GPUs of the node: there is no driver to ask", rank_words(unknown)));
 }
 
 namespace {

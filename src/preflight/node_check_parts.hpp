@@ -37,6 +37,7 @@ class Judge {
 void judge_plan(Judge& judge);
 void judge_gpu_types(Judge& judge);
 void judge_gpu_sharing(Judge& judge);
+void judge_gpu_visibility(Judge& judge);
 void judge_gpu_health(Judge& judge);
 void judge_cores(Judge& judge);
 void judge_host(Judge& judge);

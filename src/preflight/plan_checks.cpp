@@ -71,12 +71,50 @@ std::string describe(const Need& need) {
                      need.gpu);
 }
 
-/// The least memory of a node of the kind.
-Bytes host_memory(const Need& need, const std::vector<NodeGroup>& groups) {
-  std::optional<Bytes> least;
-  for (const NodeGroup& group : groups)
-    if (is_of(group, need)) least = std::min(least.value_or(group.memory_per_node), group.memory_per_node);
-  return least.value_or(Bytes(0));
+/// Where the memory comes from that a component gets.
+std::string origin_of_memory(const slurm::NodeRequest& request) {
+  if (!request.memory_per_cpu && !request.memory_per_rank && !request.memory_per_node) return "the partition's default";
+  switch (request.memory_reason) {
+    case slurm::MemoryReason::site:
+      return "as the site file says";
+    case slurm::MemoryReason::predicted:
+      return "as the plan needs";
+    case slurm::MemoryReason::all_there:
+    case slurm::MemoryReason::whole_nodes:
+      return "all that it may give";
+    case slurm::MemoryReason::given:
+      break;
+  }
+  return "as given";
+}
+
+/// What a component gets of its nodes' memory against what its ranks need; nothing where neither is known.
+std::optional<Check> host_memory_check(const Subject& subject, const SizedComponent& one) {
+  Check check{.name = "host memory", .outcome = Outcome::ok, .what = {}, .remedy = {}};
+  if (!one.grant) {
+    check.outcome = Outcome::fail;
+    check.what = one.grant.error().what;
+    check.remedy = "Slurm refuses such a job: name what the nodes may give in the site file (memory_per_node_gib)";
+    return check;
+  }
+  const auto& prediction = subject.plan->prediction;
+  if (!prediction || prediction->peak_memory <= Bytes(0) || one.grant->memory <= Bytes(0)) return std::nullopt;
+  const bool on_gpu = one.request.device_kind == DeviceKind::gpu;
+  // On GPUs a checkpoint goes through the host's memory; more than the devices hold it cannot be.
+  const Bytes needed =
+      slurm::host_memory_of_rank(one.request.device_kind, prediction->peak_memory) * one.component.tasks_per_node;
+  check.what =
+      fmt::format("{} on each node of {} ({}), {} {} {}", format_bytes(one.grant->memory), one.need.gpu,
+                  origin_of_memory(one.request), plural(static_cast<std::size_t>(one.component.tasks_per_node), "rank"),
+                  on_gpu ? "and a copy of what their devices hold need" : "need", format_bytes(needed));
+  // What CPU ranks are given beyond their prediction is to spare.
+  const Bytes least = on_gpu ? needed : prediction->peak_memory * one.component.tasks_per_node;
+  if (one.grant->memory < least) {
+    check.outcome = Outcome::warn;
+    check.remedy = on_gpu ? "a checkpoint may not fit beside what else the job holds: try one early in the run"
+                          : "the ranks may be killed: plan for more nodes, or for fewer ranks of a node";
+  }
+  return check;
 }
 
 Check device_memory_check(const Subject& subject, const std::vector<Need>& needs) {
@@ -265,27 +303,11 @@ std::vector<Check> check_gres(const Subject& subject) {
 std::vector<Check> check_memory(const Subject& subject) {
   if (subject.plan == nullptr) return {};
   const auto needs = needs_of(*subject.plan, subject.cluster, subject.job.partitions, Availability::all);
-  const std::vector<Need> known = needs ? *needs : std::vector<Need>{};
-  std::vector<Check> checks{device_memory_check(subject, known)};
-  if (!subject.plan->prediction) return checks;
-  const auto groups = subject.cluster.usable(subject.job.partitions, Availability::all);
-  for (const Need& need : known) {
-    const auto type = subject.gpus.find(need.gpu);
-    if (!type || type->kind == DeviceKind::cpu) continue;  // its memory is the host's
-    // A checkpoint goes through the host's memory; more than the devices hold it cannot be.
-    const Bytes copy = subject.plan->prediction->peak_memory * need.most_ranks;
-    const Bytes there = host_memory(need, groups);
-    Check check{.name = "host memory",
-                .outcome = Outcome::ok,
-                .what = fmt::format("{} per node of {}, a copy of all its ranks' memory is {}", format_bytes(there),
-                                    need.gpu, format_bytes(copy)),
-                .remedy = {}};
-    if (copy > there) {
-      check.outcome = Outcome::warn;
-      check.remedy = "a checkpoint may not fit beside what else the node holds: try one early in the run";
-    }
-    checks.push_back(std::move(check));
-  }
+  std::vector<Check> checks{device_memory_check(subject, needs ? *needs : std::vector<Need>{})};
+  const auto components = size_job(subject);
+  if (!components) return checks;
+  for (const SizedComponent& one : *components)
+    if (auto check = host_memory_check(subject, one)) checks.push_back(*std::move(check));
   return checks;
 }
 

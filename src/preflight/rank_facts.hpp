@@ -129,11 +129,13 @@ struct RankFacts {
   std::optional<Bytes> memory_total{};
   std::optional<Bytes> memory_available{};
 
-  std::optional<std::string> visible_gpus{};  ///< CUDA_VISIBLE_DEVICES
-  std::optional<std::string> step_gpus{};     ///< SLURM_STEP_GPUS: of the step, on this node
-  bool has_driver = false;                    ///< of NVIDIA
-  bool by_nvml = false;                       ///< `gpus` are those that the rank may use; else all of the node
-  std::vector<GpuFacts> gpus{};               ///< in the order of their numbers
+  std::optional<std::string> visible_gpus{};   ///< CUDA_VISIBLE_DEVICES
+  std::optional<std::string> step_gpus{};      ///< SLURM_STEP_GPUS: of the step, on this node
+  std::optional<std::int64_t> gpus_of_job{};   ///< SLURM_GPUS_ON_NODE: that the job has on this node
+  std::optional<std::int64_t> gpus_of_node{};  ///< that the driver has, whoever may use them
+  bool has_driver = false;                     ///< of NVIDIA
+  bool by_nvml = false;                        ///< `gpus` are those that the rank may use; else all of the node
+  std::vector<GpuFacts> gpus{};                ///< in the order of their numbers
 
   std::vector<NetworkPort> ports{};
   std::optional<std::vector<FabricProvider>> providers{};  ///< one rank of a node asks

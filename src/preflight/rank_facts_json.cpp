@@ -145,6 +145,8 @@ void fields(Visit&& visit, Facts& facts) {
   visit("memory_available_bytes", facts.memory_available);
   visit("visible_gpus", facts.visible_gpus);
   visit("step_gpus", facts.step_gpus);
+  visit("gpus_of_job", facts.gpus_of_job);
+  visit("gpus_of_node", facts.gpus_of_node);
   visit("has_driver", facts.has_driver);
   visit("by_nvml", facts.by_nvml);
   visit("gpus", facts.gpus);

@@ -95,6 +95,14 @@ Check own_reservation_check(const Subject& subject) {
   return check;
 }
 
+/// Slurm tells when a job would find nodes, without the limits of accounts and QOS.
+bool limits_hold_back(const Subject& subject) {
+  const std::vector<Check> limits = check_limits(subject);
+  return std::any_of(limits.begin(), limits.end(), [&](const Check& one) {
+    return one.outcome == Outcome::fail || (one.outcome == Outcome::warn && subject.facts.enforces_limits);
+  });
+}
+
 /// Slurm says no, or nothing, about the start of a job.
 void refused_start(const Subject& subject, const Error& error, Check& check) {
   if (error.code != ErrorCode::failure) {
@@ -178,12 +186,17 @@ std::vector<Check> check_start(const Subject& subject) {
     const std::int64_t wait = start_unix_s - subject.answers.now_unix_s;
     return wait <= 60 ? "now" : fmt::format("in {}, at {}", duration_text(wait), slurm::format_clock(start_unix_s));
   };
+  const bool held_back = limits_hold_back(subject);
   std::vector<Check> checks;
   for (const StartAnswer& answer : starts) {
     Check check{.name = "start", .outcome = Outcome::ok, .what = {}, .remedy = {}};
     const std::string part = starts.size() > 1 ? name_of_kind({answer.need.gpu, answer.need.zone}) + " alone: " : "";
     if (answer.start) {
       check.what = fmt::format("{}{} on {}", part, when(answer.start->start_unix_s), answer.start->nodes);
+      if (held_back) {
+        check.outcome = Outcome::warn;
+        check.what += " by its nodes alone: the limits above hold the job back, which Slurm does not count here";
+      }
     } else {
       check.what = part + answer.start.error().what;
       refused_start(subject, answer.start.error(), check);

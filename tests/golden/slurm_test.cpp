@@ -98,6 +98,9 @@ SbatchRequest on_clariden() {
   alps.nodes[0].partition = "normal";
   alps.nodes[0].cpus_per_rank = 72;
   alps.nodes[0].memory_nodes = site.find_layout("GH200-96")->memory_nodes;
+  alps.nodes[0].memory_per_node = site.launch.memory_per_node;
+  alps.nodes[0].memory_reason = MemoryReason::site;
+  alps.one_gpu_per_task = site.launch.one_gpu_per_task;
   alps.exclusive = site.launch.exclusive_nodes;
   alps.constraint = site.launch.constraint;
   alps.extra_options = site.launch.sbatch_options;

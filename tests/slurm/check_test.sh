@@ -116,7 +116,7 @@ refuses_another_number_of_ranks() {
 }
 finds_ranks_that_share_a_gpu() {
   run 5 -w gh1 -N1 -n2 --gpus=1 sailor-check
-  expect_in "$output" 'fail     gpu-sharing  ranks 0-1 share 1 GPU of gh1 (CUDA_VISIBLE_DEVICES=0)' '-> srun --gpus-per-task=1'
+  expect_in "$output" 'fail     gpu-sharing  ranks 0-1 share 1 GPU of gh1 (CUDA_VISIBLE_DEVICES=0)' '-> give the step a GPU for each rank (srun --gpus-per-node=N)'
   run 0 -N1 -n2 --gpus-per-task=1 sailor-check
 }
 finds_a_sick_gpu() {
@@ -129,6 +129,19 @@ finds_a_sick_gpu() {
   # By its UUID a GPU is seen to be shared whatever numbers say.
   run 5 -w gh1 -N1 -n2 --gpus-per-node=1 ./with-driver
   expect_in "$output" 'fail     gpu-sharing  ranks 0-1 share GPU-gh1-0 of gh1'
+}
+finds_ranks_that_are_kept_from_the_other_gpus() {
+  # Each task with the GPUs that a control group of its own would leave it.
+  cat >confined <<SCRIPT
+#!/bin/bash
+sed -n "\$((SLURM_LOCALID + 1))p" $work/gpus-\$SLURMD_NODENAME >$work/gpus-\$SLURMD_NODENAME-\$SLURM_LOCALID
+export LD_LIBRARY_PATH=$tests_dir/nvml\${LD_LIBRARY_PATH:+:\$LD_LIBRARY_PATH} FAKE_NVML=$work/gpus-\$SLURMD_NODENAME-\$SLURM_LOCALID
+exec sailor-check "\$@"
+SCRIPT
+  chmod +x confined
+  run 4 -w gh1 -N1 -n2 --gpus-per-task=1 ./confined
+  expect_in "$output" 'warn     gpu-visibility  ranks 0-1 may each use only 1 of the ' 'that the job has on gh1: NCCL cannot use NVLink between them' '-> start them without --gpus-per-task' || return 1
+  run 0 -w gh1 -N1 -n2 --gpus-per-node=2 ./with-driver
 }
 finds_a_divided_gpu() {
   gpus gh2 '27|1980|1980|1|0|0|1|1|700000|700000'
@@ -245,6 +258,7 @@ check "names the node of another type than the plan's" names_the_node_of_another
 check 'refuses another number of ranks' refuses_another_number_of_ranks
 check 'finds ranks that share a GPU' finds_ranks_that_share_a_gpu
 check 'finds a sick GPU' finds_a_sick_gpu
+check 'finds ranks that are kept from the other GPUs' finds_ranks_that_are_kept_from_the_other_gpus
 check 'finds a divided GPU' finds_a_divided_gpu
 check "finds a node without the site's fabric" finds_a_node_without_the_sites_fabric
 check 'writes to a folder and leaves nothing' writes_to_a_folder_and_leaves_nothing

@@ -267,6 +267,35 @@ refuses_what_sailor_train_cannot_run() {
   refuses 'computes on CPUs only, and the plan is for GH200-96' gpu.toml -p gpu || return 1
   expect_in "$output" "--train-option=--device=cpu"
 }
+asks_for_host_memory_beside_gpus() {
+  local script id
+  script=$(job gpu.toml host --dry-run -p gpu) || return 1
+  [[ $script != *--mem* ]] || { echo "memory of shared nodes, of which nothing is known: $script"; return 1; }
+  script=$(job gpu.toml host --dry-run -p gpu --sbatch-option=--exclusive) || return 1
+  expect_in "$script" $'# All that a node may give: the job has it to itself, and what the plan needs is not known\n#SBATCH --mem=0\n' || return 1
+  script=$(job gpu.toml host --dry-run -p gpu --sbatch-option=--exclusive --sbatch-option=--mem=5G) || return 1
+  expect_in "$script" '#SBATCH --mem=5G' && [[ $script != *--mem=0* ]] || { echo "$script"; return 1; }
+  cat >clariden.toml <<'SITE'
+schema_version = 1
+name = "clariden"
+cluster_names = []
+[launch]
+exclusive_nodes = true
+memory_per_node_gib = 450
+SITE
+  script=$(job gpu.toml host --dry-run -p gpu --site clariden.toml) || return 1
+  expect_in "$script" $'# As the cluster\'s site file says (memory_per_node_gib)\n#SBATCH --mem=460800M\n' || return 1
+  # Where a partition allows less than the nodes have, Slurm refuses --mem=0.
+  scontrol update partitionname=gpu MaxMemPerNode=400000
+  expect_failure 1 sbatch -p gpu --exclusive --mem=0 --wrap true
+  id=$(job gpu.toml host --program ./train -p gpu --cpus-per-rank 2 --sbatch-option=--exclusive --wait) || return 1
+  expect_in "$(scontrol -o show job "$id")" ' MinMemoryNode=400000M ' || return 1
+  scontrol update partitionname=gpu MaxMemPerNode=0
+  # 1.2 TiB on 4 GPUs: more than a node has
+  { cat gpu.toml; printf '[prediction]\niteration_time_s = 1.0\npipeline_time_s = 1.0\nsynchronization_time_s = 0.0\nupdate_time_s = 0.0\npeak_memory_bytes = 42949672960\ncost_usd_per_iteration = 0.0\n'; } >forty.toml
+  script=$(job forty.toml host --dry-run -p gpu) || return 1 # 4 ranks of 40 GiB, and 4 GiB for each process
+  expect_in "$script" $'# Enough for the predicted peak of a rank; the partition\'s default may be less\n#SBATCH --mem=180224M\n'
+}
 refuses_a_newline_in_the_run_directory() {
   expect_failure 1 job small.toml $'two\nlines'
   expect_in "$output" "run directory '$work/two lines' holds a newline, a tab or another control character" 'choose another one with --run-directory DIR'
@@ -384,6 +413,7 @@ check 'finds zones of the cluster' finds_zones_of_the_cluster
 check 'describes every plan of an array' describes_every_plan_of_an_array
 check 'asks for memory and says why' asks_for_memory_and_says_why
 check 'refuses what sailor-train cannot run' refuses_what_sailor_train_cannot_run
+check 'asks for host memory beside GPUs' asks_for_host_memory_beside_gpus
 check 'refuses a newline in the run directory' refuses_a_newline_in_the_run_directory
 check 'runs in a reservation' runs_in_a_reservation
 check 'refuses reservations that it cannot use' refuses_reservations_that_it_cannot_use

@@ -201,6 +201,10 @@ TEST(Cluster, WhatSlurmKnowsReadsBackTheSame) {
   partition.least_nodes = 2;
   partition.most_cpus_per_node = 64;
   partition.root_only = true;
+  partition.default_memory_per_gpu = Bytes(100e9);
+  partition.default_memory_per_cpu = Bytes(1e9);
+  partition.most_memory_per_node = Bytes(450e9);
+  partition.billing_weights = "CPU=1.0,Mem=0.25G";
   partition.qos = "part";
   partition.allowed_accounts = {"a", "b"};
   partition.denied_accounts = {"c"};
@@ -232,6 +236,11 @@ TEST(Cluster, WhatSlurmKnowsReadsBackTheSame) {
   EXPECT_EQ(again->partitions[0].allowed_accounts, partition.allowed_accounts);
   EXPECT_EQ(again->partitions[0].denied_qos, partition.denied_qos);
   EXPECT_EQ(again->partitions[0].most_cpus_per_node, 64);
+  EXPECT_EQ(again->partitions[0].default_memory_per_gpu, Bytes(100e9));
+  EXPECT_EQ(again->partitions[0].default_memory_per_cpu, Bytes(1e9));
+  EXPECT_EQ(again->partitions[0].most_memory_per_node, Bytes(450e9));
+  EXPECT_FALSE(again->partitions[0].most_memory_per_cpu.has_value());
+  EXPECT_EQ(again->partitions[0].billing_weights, "CPU=1.0,Mem=0.25G");
   EXPECT_EQ(again->reservations[0].end_unix_s, 200);
   EXPECT_TRUE(again->reservations[0].maintenance);
   EXPECT_EQ(again->groups[0].switches, group.switches);

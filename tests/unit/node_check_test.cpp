@@ -284,6 +284,45 @@ TEST(NodeCheckGpus, FindsRanksThatShareAGpu) {
   EXPECT_EQ(judge(ranks).verdict.outcome(), Outcome::ok);
 }
 
+TEST(NodeCheckGpus, FindsRanksThatMayNotUseTheGpusOfTheOthers) {
+  std::vector<RankFacts> ranks = healthy(2, 2);
+  for (RankFacts& facts : ranks) {
+    facts.gpus_of_job = 2;
+    facts.gpus.resize(2);
+  }
+  EXPECT_EQ(judge(ranks).verdict.outcome(), Outcome::ok);
+  // In control groups of their own (srun --gpus-per-task=1).
+  for (RankFacts& facts : ranks)
+    if (facts.node == "gh2") {
+      facts.visible_gpus = "0";
+      facts.gpus = {facts.gpus[static_cast<std::size_t>(facts.local_rank)]};
+    }
+  const Judged judged = judge(ranks, {}, site(), {"gpu-state"});
+  const Finding& finding = only_finding(judged.verdict);
+  EXPECT_TRUE(
+      says(finding, Outcome::warn, "gpu-visibility",
+           "ranks 2-3 may each use only 1 of the 2 GPUs that the job has on gh2: NCCL cannot use NVLink between "
+           "them"));
+  EXPECT_NE(finding.remedy.find("without --gpus-per-task"), std::string::npos);
+  EXPECT_TRUE(judged.verdict.exclude().empty());
+  // A variable alone hides nothing from NCCL.
+  ranks = healthy(1, 2);
+  for (RankFacts& facts : ranks) {
+    facts.gpus_of_job = 4;
+    facts.visible_gpus = std::to_string(facts.local_rank);
+  }
+  EXPECT_EQ(judge(ranks).verdict.outcome(), Outcome::ok);
+  // Not every step says what the job has.
+  ranks = healthy(1, 2);
+  for (RankFacts& facts : ranks) {
+    facts.gpus_of_node = 4;
+    facts.gpus = {facts.gpus[static_cast<std::size_t>(facts.local_rank)]};
+    facts.visible_gpus = "0";
+  }
+  EXPECT_TRUE(says(only_finding(judge(ranks).verdict), Outcome::warn, "gpu-visibility",
+                   "ranks 0-1 may each use only 1 of the 4 GPUs that there are on gh1"));
+}
+
 TEST(NodeCheckGpus, FindsRanksThatShareAGpuWithoutADriver) {
   std::vector<RankFacts> ranks = healthy(1, 2);
   for (RankFacts& facts : ranks) {

@@ -293,25 +293,300 @@ TEST_F(Preflight, ComparesLimitsOfThePartition) {
               "fail: the plan takes 4 nodes, partition 'normal' wants 5 at least -> use another partition");
 }
 
-TEST_F(Preflight, ComparesLimitsOfAccountAndQos) {
-  facts = {.version = "22.05.8", .accounting = true, .enforces_limits = true};
+/// With limits that Slurm enforces: account 'ml' of project 'hub', and QOS 'short' of which nothing is used.
+class PreflightLimits : public Preflight {
+ protected:
+  PreflightLimits() {
+    facts = {.version = "22.05.8", .accounting = true, .enforces_limits = true};
+    accounting.default_account = "ml";
+    accounting.associations = {
+        {.account = "ml", .partition = {}, .qos = {}, .default_qos = "short", .used = slurm::GroupUsage{}}};
+    accounting.known_accounts = {{.name = "ml", .parent = "hub", .used = slurm::GroupUsage{}},
+                                 {.name = "hub", .parent = {}, .used = slurm::GroupUsage{}}};
+    accounting.qos = {{.name = "short", .used_by_user = slurm::GroupUsage{}, .used_by_all = slurm::GroupUsage{}},
+                      {.name = "part", .used_by_user = slurm::GroupUsage{}, .used_by_all = slurm::GroupUsage{}}};
+    job.time = Seconds(3600);
+  }
+  void expect_limits(const std::string& wanted) {
+    answers.accounting = accounting;
+    expect_text(check_limits(subject()), wanted);
+  }
+  [[nodiscard]] slurm::QosLimits& qos() { return accounting.qos[0]; }
+  [[nodiscard]] slurm::QosLimits& partition_qos() {
+    cluster.partitions[0].qos = "part";
+    return accounting.qos[1];
+  }
+  static constexpr const char* within = "ok: 4 nodes, 16 GPUs, 01:00:00, within all limits";
+
   slurm::Accounting accounting;
-  accounting.default_account = "ml";
-  accounting.associations = {{.account = "ml", .partition = {}, .qos = {}, .default_qos = "short"}};
-  accounting.associations[0].per_job.gpus = 8;
-  accounting.qos = {{.name = "short", .per_job = {}, .per_user = {}, .all_jobs = {}}};
-  accounting.qos[0].per_job.time = Seconds(3600);
-  accounting.qos[0].per_user.nodes = 3;
-  answers.accounting = accounting;
-  expect_text(
-      check_limits(subject()),
-      "fail: the job takes 16 GPUs, account 'ml' allows 8 -> plan with a smaller --max-gpus, or use another QOS "
-      "or account\n"
-      "fail: time 02:00:00 is over the 01:00:00 of QOS 'short' -> use a smaller --time\n"
+};
+
+TEST_F(PreflightLimits, ComparesWhatAJobTakes) {
+  expect_limits(within);
+  accounting.associations[0].per_job.resources = {{"gres/gpu", 8}};
+  qos().per_job.time = Seconds(1800);
+  qos().per_user.resources = {{"node", 3}};
+  expect_limits(
+      "fail: time 01:00:00 is over the 00:30:00 of QOS 'short' -> use --time 00:30:00 or less\n"
       "fail: the job takes 4 nodes, QOS 'short' for a user allows 3 -> plan with a smaller --max-nodes, or use "
-      "another QOS or account");
+      "another QOS or account\n"
+      "fail: the job takes 16 GPUs, account 'ml' allows 8 -> plan with a smaller --max-gpus, or use another QOS "
+      "or account");
   facts.enforces_limits = false;
   EXPECT_EQ(worst(check_limits(subject())), Outcome::warn);
+}
+
+TEST_F(PreflightLimits, SaysTheLargestTimeThatALimitOnNodeMinutesAllows) {
+  // Clariden's debug partition: 90 node-minutes.
+  partition_qos().per_job.minutes = {{"node", 90}};
+  expect_limits(
+      "fail: 4 nodes for 01:00:00 are 240 node-minutes, QOS 'part' allows 90 per job -> use --time 00:22:00 or less");
+  job.time = Seconds(22 * 60);
+  expect_limits("ok: 4 nodes, 16 GPUs, 00:22:00, within all limits");
+  // The smallest of all helps.
+  job.time = Seconds(3600);
+  qos().per_job.time = Seconds(600);
+  expect_limits(
+      "fail: 4 nodes for 01:00:00 are 240 node-minutes, QOS 'part' allows 90 per job -> use --time 00:10:00 or less\n"
+      "fail: time 01:00:00 is over the 00:10:00 of QOS 'short' -> use --time 00:10:00 or less");
+  partition_qos().per_job.minutes = {{"node", 3}};
+  qos().per_job.time.reset();
+  expect_limits(
+      "fail: 4 nodes for 01:00:00 are 240 node-minutes, QOS 'part' allows 3 per job -> no --time is short enough: plan "
+      "for fewer nodes, or use another QOS or account");
+}
+
+TEST_F(PreflightLimits, CountsJobsThatRunAndWait) {
+  partition_qos().per_user.jobs = 1;
+  partition_qos().per_user.submitted = 2;
+  expect_limits(within);
+  partition_qos().used_by_user = slurm::GroupUsage{.jobs = 1, .submitted = 1};
+  expect_limits("warn: QOS 'part' for a user lets 1 job run at one time, and 1 does: the job waits until it has ended");
+  partition_qos().used_by_user = slurm::GroupUsage{.jobs = 1, .submitted = 2};
+  expect_limits(
+      "warn: QOS 'part' for a user lets 1 job run at one time, and 1 does: the job waits until it has ended\n"
+      "fail: QOS 'part' for a user takes 2 jobs that wait or run, and there are 2: sbatch refuses the job -> wait "
+      "until "
+      "one of them has ended, or cancel one");
+  // Those of an association count only where no QOS says otherwise.
+  accounting.associations[0].most_jobs = 1;
+  accounting.associations[0].used->jobs = 1;
+  partition_qos().per_user.submitted.reset();
+  partition_qos().per_user.jobs = 4;
+  expect_limits(within);
+  partition_qos().per_user.jobs.reset();
+  expect_limits(
+      "warn: account 'ml' for all your jobs lets 1 job run at one time, and 1 does: the job waits until it has ended");
+}
+
+TEST_F(PreflightLimits, CountsEveryComponentAsAJob) {
+  cluster.groups.push_back(nodes("a", 2, "A100-40", NodeState::idle));
+  plan.pipelines = {{.count = 1, .micro_batches = 4, .stages = {stage(0, 6, "GH200-96", 2)}},
+                    {.count = 1, .micro_batches = 4, .stages = {stage(0, 6, "A100-40", 2)}}};
+  qos().per_job.resources = {{"node", 1}};
+  qos().per_user.jobs = 2;
+  expect_limits("ok: 2 nodes, 4 GPUs, 01:00:00, within all limits");
+  qos().per_user.jobs = 1;
+  qos().all_jobs.resources = {{"node", 1}};
+  expect_limits(
+      "fail: the job has 2 components, which count as jobs, QOS 'short' for a user lets 1 run at one time -> use "
+      "another "
+      "QOS or account\n"
+      "fail: the job takes 2 nodes, QOS 'short' for all jobs allows 1 -> plan with a smaller --max-nodes, or use "
+      "another "
+      "QOS or account");
+}
+
+TEST_F(PreflightLimits, CountsWhatOthersUseNow) {
+  accounting.known_accounts[1].all_jobs.resources = {{"gres/gpu", 24}};
+  expect_limits(within);
+  accounting.known_accounts[1].used->resources = {{"gres/gpu", 12}};
+  expect_limits(
+      "warn: the job takes 16 GPUs, account 'hub' for all its jobs allows 24, of which jobs that run have 12: it waits "
+      "until enough of them have ended");
+  accounting.known_accounts[1].used.reset();
+  accounting.usage_problem = "scontrol: Access denied";
+  expect_limits(
+      "ok: 4 nodes, 16 GPUs, 01:00:00, within the limits that could be compared\n"
+      "not checked: what is used now of limits of account 'hub' for all its jobs (scontrol: Access denied)");
+}
+
+TEST_F(PreflightLimits, ComparesBudgetsOfMinutes) {
+  accounting.known_accounts[1].all_jobs.minutes = {{"node", 1000}};
+  accounting.known_accounts[1].used->minutes = {{"node", 700}};
+  expect_limits(within);
+  // Without "safe" the job starts, and is ended when nothing is left.
+  accounting.known_accounts[1].used->minutes = {{"node", 800}};
+  expect_limits(
+      "warn: 4 nodes for 01:00:00 are 240 node-minutes, account 'hub' for all its jobs has 1000 node-minutes, of which "
+      "800 are used, and 0 reserved by jobs that run: Slurm ends the job when they are used up -> use --time 00:50:00 "
+      "or "
+      "less");
+  facts.enforces_safely = true;
+  expect_limits(
+      "fail: 4 nodes for 01:00:00 are 240 node-minutes, account 'hub' for all its jobs has 1000 node-minutes, of which "
+      "800 are used -> use --time 00:50:00 or less");
+  accounting.known_accounts[1].used->minutes = {{"node", 700}};
+  accounting.known_accounts[1].used->running_minutes = {{"node", 100}};
+  expect_limits(
+      "warn: 4 nodes for 01:00:00 are 240 node-minutes, account 'hub' for all its jobs has 1000 node-minutes, of which "
+      "700 are used, and 100 reserved by jobs that run: it waits until enough of them have ended");
+  accounting.known_accounts[1].used->minutes = {{"node", 1000}};
+  facts.usage_decays = true;
+  expect_limits(
+      "fail: account 'hub' for all its jobs has 1000 node-minutes, of which 1000 are used -> use another QOS or "
+      "account, "
+      "or ask for more, or wait: what was used is forgotten with time");
+}
+
+TEST_F(PreflightLimits, ComparesMinutesOfJobsThatRun) {
+  qos().all_jobs.running_minutes = {{"node", 300}};
+  qos().used_by_all->running_minutes = {{"node", 60}};
+  expect_limits(within);
+  qos().used_by_all->running_minutes = {{"node", 100}};
+  expect_limits(
+      "warn: 4 nodes for 01:00:00 are 240 node-minutes, QOS 'short' for all jobs allows 300 for jobs that run at one "
+      "time, of which 100 are left to those that run now: it waits until these are fewer -> with --time 00:50:00 or "
+      "less "
+      "it need not wait for that");
+  job.time = Seconds(7200);
+  expect_limits(
+      "fail: 4 nodes for 02:00:00 are 480 node-minutes, QOS 'short' for all jobs allows 300 for jobs that run at one "
+      "time -> use --time 01:15:00 or less");
+  // 22.05 does not tell those of a user.
+  qos().all_jobs.running_minutes.clear();
+  qos().per_user.running_minutes = {{"node", 500}};
+  qos().used_by_user->running_minutes_known = false;
+  expect_limits(
+      "ok: 4 nodes, 16 GPUs, 02:00:00, within the limits that could be compared\n"
+      "not checked: what is used now of limits of QOS 'short' for a user");
+}
+
+TEST_F(PreflightLimits, KnowsWhoseLimitCounts) {
+  // The partition's QOS, then the job's, then the account's.
+  accounting.associations[0].per_job.resources = {{"node", 1}};
+  qos().per_job.resources = {{"node", 2}};
+  partition_qos().per_job.resources = {{"node", 8}};
+  expect_limits(within);
+  qos().flags = {"OverPartQOS"};
+  expect_limits(
+      "fail: the job takes 4 nodes, QOS 'short' allows 2 -> plan with a smaller --max-nodes, or use another QOS or "
+      "account");
+  // Of each resource by itself.
+  qos().per_job.resources = {{"gres/gpu", 99}};
+  partition_qos().per_job.resources.clear();
+  expect_limits(
+      "fail: the job takes 4 nodes, account 'ml' allows 1 -> plan with a smaller --max-nodes, or use another QOS or "
+      "account");
+  qos().limit_factor = 4.0;
+  expect_limits(within);
+}
+
+TEST_F(PreflightLimits, ComparesWhatEachNodeGivesAndTheLeastThatAJobMustTake) {
+  qos().per_job.per_node = {{"gres/gpu", 2}};
+  qos().per_job.minimum = {{"node", 5}, {"gres/gpu", 16}};
+  expect_limits(
+      "fail: the job takes 4 GPUs of a node, QOS 'short' allows 2 -> take fewer devices or cores of each node, or use "
+      "another QOS or account\n"
+      "fail: the job takes 4 nodes, QOS 'short' wants 5 at least -> use another QOS, or plan for more");
+}
+
+TEST_F(PreflightLimits, CountsMemoryTypesAndBilling) {
+  site.launch.exclusive_nodes = true;
+  site.launch.memory_per_node = 450.0 * gib;
+  qos().per_job.resources = {{"mem", 1000 * 1024}, {"gres/gpu:gh200", 15}, {"cpu", 1152}, {"billing", 1152}};
+  expect_limits(
+      "fail: the job takes 16 GPUs of type gh200, QOS 'short' allows 15 -> plan with a smaller --max-gpus, or use "
+      "another QOS or account\n"
+      "fail: the job takes 1.76 TiB of memory, QOS 'short' allows 1000 GiB -> take less memory per node, or use "
+      "another "
+      "QOS or account");
+  cluster.partitions[0].billing_weights = "CPU=0.5,GRES/gpu=100";
+  qos().per_job.resources = {{"billing", 2000}};
+  expect_limits(
+      "fail: the job takes a billing of 2176, QOS 'short' allows 2000 -> plan for fewer nodes, or use another QOS or "
+      "account");
+  facts.billing_takes_largest = true;  // of 576 and 1600
+  expect_limits(within);
+}
+
+TEST_F(PreflightLimits, LetsSlurmLowerATimeThatNobodySaid) {
+  job.time.reset();
+  qos().per_job.time = Seconds(600);
+  qos().per_job.minutes = {{"node", 40}};
+  expect_limits("ok: 4 nodes, 16 GPUs, 02:00:00, within all limits");
+  // Not where the partition has a default.
+  cluster.partitions[0].default_time = Seconds(1800);
+  expect_limits(
+      "fail: 4 nodes for 00:30:00 are 120 node-minutes, QOS 'short' allows 40 per job -> use --time 00:10:00 or less\n"
+      "fail: time 00:30:00 is over the 00:10:00 of QOS 'short' -> use --time 00:10:00 or less");
+}
+
+TEST_F(PreflightLimits, CountsAsOftenAsTheQosDoes) {
+  qos().flags = {"UsageFactorSafe"};
+  qos().usage_factor = 2.0;
+  qos().per_job.minutes = {{"node", 240}};
+  expect_limits(within);
+  facts.enforces_safely = true;
+  expect_limits(
+      "fail: 4 nodes for 01:00:00 are 480 node-minutes (counted 2 times by the QOS), QOS 'short' allows 240 per job -> "
+      "use --time 00:30:00 or less");
+}
+
+TEST_F(PreflightLimits, ObeysFlagsOfTheQos) {
+  cluster.partitions[0].time_limit = Seconds(600);
+  cluster.partitions[0].most_nodes = 2;
+  EXPECT_EQ(worst(check_limits(subject())), Outcome::fail);
+  qos().flags = {"PartitionTimeLimit", "PartitionMaxNodes"};
+  expect_limits(within);
+}
+
+TEST_F(PreflightLimits, NamesWhatIsNotCompared) {
+  qos().flags = {"Relative", "EnforceUsageThreshold"};
+  qos().usage_threshold = "0.5";
+  qos().per_job.resources = {{"node", 1}};
+  facts.job_submit_plugins = "lua";
+  expect_limits(
+      "ok: 4 nodes, 16 GPUs, 01:00:00, within the limits that could be compared\n"
+      "not checked: the limits of QOS 'short', which are shares of the cluster; the fair share that QOS 'short' wants "
+      "(0.5); what the site's job_submit plugin (lua) makes of the job");
+}
+
+TEST_F(PreflightLimits, SaysThatSlurmsExpectedStartDoesNotKnowThem) {
+  qos().per_job.minutes = {{"node", 90}};
+  answers.accounting = accounting;
+  answers.starts = {{.need = {.gpu = "GH200-96"}, .start = slurm::ExpectedStart{now, "gh[1-4]"}}};
+  expect_text(check_start(subject()),
+              "warn: now on gh[1-4] by its nodes alone: the limits above hold the job back, which Slurm does not count "
+              "here");
+}
+
+TEST_F(Preflight, WantsAReservationForAQosThatDoes) {
+  facts = {.version = "22.05.8", .accounting = true, .enforces_qos = true};
+  slurm::Accounting accounting;
+  accounting.user = "anna";
+  accounting.default_account = "ml";
+  accounting.associations = {{.account = "ml", .partition = {}, .qos = {"keep"}, .default_qos = "keep"}};
+  accounting.qos = {{.name = "keep", .flags = {"RequiresReservation"}}};
+  answers.accounting = accounting;
+  expect_text(check_access(subject()),
+              "fail: QOS 'keep' takes only jobs in a reservation -> use --reservation NAME, or another --qos");
+}
+
+TEST_F(Preflight, ComparesHostMemoryThatTheJobGets) {
+  plan.prediction->peak_memory = 40.0 * gib;
+  const auto host = [&] { return text({check_memory(subject())[1]}); };
+  EXPECT_EQ(
+      host(),
+      "ok: 176 GiB on each node of GH200-96 (as the plan needs), 4 ranks and a copy of what their devices hold need "
+      "176 GiB");
+  site.launch.memory_per_node = 100.0 * gib;
+  EXPECT_EQ(host(),
+            "warn: 100 GiB on each node of GH200-96 (as the site file says), 4 ranks and a copy of what their devices "
+            "hold need 176 GiB -> a checkpoint may not fit beside what else the job holds: try one early in the run");
+  site.launch.memory_per_node.reset();
+  cluster.partitions[0].most_memory_per_node = 64.0 * gib;
+  EXPECT_TRUE(host().starts_with("warn: 64.0 GiB on each node of GH200-96 (all that it may give), 4 ranks")) << host();
 }
 
 TEST_F(Preflight, CountsIdleBusyAndDrainedNodes) {

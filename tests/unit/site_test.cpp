@@ -93,6 +93,8 @@ TEST(Site, SaysWhatItsFileSays) {
   ASSERT_TRUE(site.has_value()) << site.error().message();
   EXPECT_EQ(site->launch.mpi, "pmi2");
   EXPECT_TRUE(site->launch.exclusive_nodes);
+  EXPECT_FALSE(site->launch.memory_per_node.has_value());
+  EXPECT_FALSE(site->launch.one_gpu_per_task);
   ASSERT_NE(site->find_layout("GH200-96"), nullptr);
   EXPECT_EQ(site->find_layout("GH200-96")->cores, (std::vector<CoreRange>{{0, 71}, {72, 143}}));
   EXPECT_EQ(site->find_layout("A100-40"), nullptr);
@@ -136,6 +138,16 @@ TEST(Site, AddsPricesZonesAndLinksToACluster) {
   EXPECT_EQ(cluster.links.size(), 1U);
   EXPECT_TRUE(cluster.partitions[0].exclusive_nodes);
   EXPECT_DOUBLE_EQ(device_price(cluster, catalogue().find("gh200").value(), "east").value(), 2.5);
+}
+
+TEST(Site, SaysHowMuchMemoryJobsAskForAndWhoGivesThemTheirGpus) {
+  const auto site = parse_site(
+      "schema_version = 1\nname = \"x\"\ncluster_names = []\n[launch]\nmemory_per_node_gib = 450\n"
+      "one_gpu_per_task = true\n",
+      "x.toml", catalogue());
+  ASSERT_TRUE(site.has_value()) << site.error().message();
+  EXPECT_EQ(site->launch.memory_per_node, 450.0 * gib);
+  EXPECT_TRUE(site->launch.one_gpu_per_task);
 }
 
 TEST(Site, BadFilesAreRefusedWithLineAndReason) {

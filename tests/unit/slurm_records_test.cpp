@@ -142,35 +142,43 @@ TEST(RequirePartition, SaysWhichOfSlurmsStatesItIsIn) {
 
 TEST(Accounting, ReadsAssociations) {
   const auto rows = parse_associations(
-      "ml||normal,long|normal|gres/gpu=64,node=16|1-00:00:00|\n"
-      "debug|test|||||cpu=100,gres/gpu:a100=4,gres/gpu=8\n");
+      "ml||normal,long|normal|gres/gpu=64,node=16|mem=1.50G|node=900|1-00:00:00|3|7||||||\n"
+      "debug|test|||||||||cpu=100,gres/gpu:a100=4,gres/gpu=8|gres/gpu=1000|node=50|2|5|10:00\n");
   ASSERT_TRUE(rows.has_value()) << message_of(rows);
   ASSERT_EQ(rows->size(), 2U);
   EXPECT_EQ((*rows)[0].account, "ml");
   EXPECT_EQ((*rows)[0].qos, (std::vector<std::string>{"normal", "long"}));
-  EXPECT_EQ((*rows)[0].per_job.gpus, 64);
-  EXPECT_EQ((*rows)[0].per_job.nodes, 16);
+  EXPECT_EQ((*rows)[0].per_job.resources, (Tres{{"gres/gpu", 64}, {"node", 16}}));
+  EXPECT_EQ((*rows)[0].per_job.per_node, (Tres{{"mem", 1536}}));
+  EXPECT_EQ((*rows)[0].per_job.minutes, (Tres{{"node", 900}}));
   EXPECT_EQ((*rows)[0].per_job.time, Seconds(86400));
+  EXPECT_EQ((*rows)[0].most_jobs, 3);
+  EXPECT_EQ((*rows)[0].most_submitted, 7);
   EXPECT_EQ((*rows)[1].partition, "test");
-  EXPECT_EQ((*rows)[1].all_jobs.gpus, 8);
-  EXPECT_FALSE((*rows)[1].per_job.gpus.has_value());
+  const GroupLimits& all = (*rows)[1].all_jobs;
+  EXPECT_EQ(all.resources, (Tres{{"cpu", 100}, {"gres/gpu", 8}, {"gres/gpu:a100", 4}}));
+  EXPECT_EQ(all.minutes, (Tres{{"gres/gpu", 1000}}));
+  EXPECT_EQ(all.running_minutes, (Tres{{"node", 50}}));
+  EXPECT_EQ(all.jobs, 2);
+  EXPECT_EQ(all.submitted, 5);
+  EXPECT_EQ(all.time, Seconds(600));
+  EXPECT_TRUE((*rows)[1].per_job.resources.empty());
   Accounting accounting;
   accounting.associations = *rows;
   EXPECT_NE(accounting.find("ml", "normal"), nullptr);
   EXPECT_EQ(accounting.find("debug", "normal"), nullptr);
   EXPECT_NE(accounting.find("debug", "test"), nullptr);
   EXPECT_EQ(accounting.accounts(), (std::vector<std::string>{"ml", "debug"}));
+  // The one for the partition counts before the one for all.
+  accounting.associations.push_back({.account = "ml", .partition = "big"});
+  EXPECT_EQ(accounting.find("ml", "big")->partition, "big");
+  EXPECT_EQ(accounting.find("ml", "normal")->partition, "");
 }
 
 TEST(Accounting, KnowsTheQosOfAJobThatNamesNone) {
   // As slurmctld 22.05 does it.
   const auto chosen = [](std::vector<std::string> qos, std::string usual) {
-    return Association{.account = "ml",
-                       .partition = {},
-                       .qos = std::move(qos),
-                       .default_qos = std::move(usual),
-                       .per_job = {},
-                       .all_jobs = {}}
+    return Association{.account = "ml", .partition = {}, .qos = std::move(qos), .default_qos = std::move(usual)}
         .qos_unless_named();
   };
   EXPECT_EQ(chosen({"normal", "long"}, "long"), "long");
@@ -180,11 +188,14 @@ TEST(Accounting, KnowsTheQosOfAJobThatNamesNone) {
 }
 
 TEST(Accounting, ReadsAccountsWithoutTheirUsers) {
-  const auto rows = parse_accounts("team|project||\nteam||root|node=9\nproject|root||node=4,gres/gpu=16\n");
+  const auto rows =
+      parse_accounts("team|project|||||||\nteam||root|node=9|||||\nproject|root||node=4,gres/gpu=16|node=500|||9|\n");
   ASSERT_TRUE(rows.has_value()) << message_of(rows);
   ASSERT_EQ(rows->size(), 2U);
-  EXPECT_FALSE((*rows)[0].all_jobs.nodes.has_value());
-  EXPECT_EQ((*rows)[1].all_jobs.nodes, 4);
+  EXPECT_TRUE((*rows)[0].all_jobs.resources.empty());
+  EXPECT_EQ((*rows)[1].all_jobs.resources, (Tres{{"gres/gpu", 16}, {"node", 4}}));
+  EXPECT_EQ((*rows)[1].all_jobs.minutes, (Tres{{"node", 500}}));
+  EXPECT_EQ((*rows)[1].all_jobs.submitted, 9);
   Accounting accounting;
   accounting.known_accounts = *rows;
   const auto chain = accounting.chain("team");
@@ -197,11 +208,87 @@ TEST(Accounting, ReadsAccountsWithoutTheirUsers) {
 }
 
 TEST(Accounting, ReadsQos) {
-  const auto rows = parse_qos("normal||||\nlong|node=4|7-00:00:00|gres/gpu=32|\n");
+  // As sacctmgr of 22.05 prints them.
+  const auto rows = parse_qos(
+      "normal||1.000000|||||||||||||||||||||\n"
+      "debug|DenyOnLimit,OverPartQOS|0.500000|1.500000|0.100000|node=4|gres/gpu=2|node=90|7-00:00:00|node=1|"
+      "gres/gpu=32|cpu=100|1|2|mem=100G|node=7|3|4|node=16|node=1000|node=100|5|6|16:40:00\n");
   ASSERT_TRUE(rows.has_value()) << message_of(rows);
-  EXPECT_EQ((*rows)[1].per_job.nodes, 4);
-  EXPECT_EQ((*rows)[1].per_job.time, Seconds(7 * 86400));
-  EXPECT_EQ((*rows)[1].per_user.gpus, 32);
+  const QosLimits& qos = (*rows)[1];
+  EXPECT_TRUE(qos.has_flag("OverPartQOS"));
+  EXPECT_FALSE(qos.has_flag("NoDecay"));
+  EXPECT_DOUBLE_EQ(qos.usage_factor, 0.5);
+  EXPECT_DOUBLE_EQ(qos.limit_factor, 1.5);
+  EXPECT_DOUBLE_EQ((*rows)[0].limit_factor, 1.0);
+  EXPECT_EQ(qos.per_job.resources, (Tres{{"node", 4}}));
+  EXPECT_EQ(qos.per_job.per_node, (Tres{{"gres/gpu", 2}}));
+  EXPECT_EQ(qos.per_job.minutes, (Tres{{"node", 90}}));
+  EXPECT_EQ(qos.per_job.minimum, (Tres{{"node", 1}}));
+  EXPECT_EQ(qos.per_job.time, Seconds(7 * 86400));
+  EXPECT_EQ(qos.per_user.resources, (Tres{{"gres/gpu", 32}}));
+  EXPECT_EQ(qos.per_user.running_minutes, (Tres{{"cpu", 100}}));
+  EXPECT_EQ(qos.per_user.jobs, 1);
+  EXPECT_EQ(qos.per_user.submitted, 2);
+  EXPECT_EQ(qos.per_account.resources, (Tres{{"mem", 102400}}));
+  EXPECT_EQ(qos.per_account.running_minutes, (Tres{{"node", 7}}));
+  EXPECT_EQ(qos.per_account.jobs, 3);
+  EXPECT_EQ(qos.per_account.submitted, 4);
+  EXPECT_EQ(qos.all_jobs.resources, (Tres{{"node", 16}}));
+  EXPECT_EQ(qos.all_jobs.minutes, (Tres{{"node", 1000}}));
+  EXPECT_EQ(qos.all_jobs.running_minutes, (Tres{{"node", 100}}));
+  EXPECT_EQ(qos.all_jobs.jobs, 5);
+  EXPECT_EQ(qos.all_jobs.submitted, 6);
+  EXPECT_EQ(qos.all_jobs.time, Seconds(60000));
+}
+
+TEST(Accounting, ReadsWhatIsUsed) {
+  Accounting accounting;
+  accounting.user = "anna";
+  accounting.associations = {{.account = "team", .partition = {}}, {.account = "team", .partition = "big"}};
+  accounting.known_accounts = {{.name = "team", .parent = "project"}, {.name = "project", .parent = {}}};
+  accounting.qos = {{.name = "debug"}, {.name = "normal"}};
+  // scontrol -o show assoc_mgr of 22.05, shortened
+  constexpr const char* said =
+      "Current Association Manager state\n\nAssociation Records\n\n"
+      "ClusterName=alps Account=project UserName= Partition= ID=5 ParentAccount=root(1) GrpJobs=N(3) "
+      "GrpJobsAccrue=N(0) "
+      "GrpSubmitJobs=9(4) GrpWall=N(7.50) GrpTRES=cpu=N(3),mem=N(300),node=4(3) GrpTRESMins=node=500(20) "
+      "GrpTRESRunMins=cpu=N(90),node=N(90) MaxJobs=7(3) MaxTRESMinsPJ=node=77 MinPrioThresh= \n"
+      "ClusterName=alps Account=team UserName=anna(1000) Partition= ID=7 GrpJobs=N(1) GrpSubmitJobs=N(2) "
+      "GrpWall=N(0.00) "
+      "GrpTRES=node=N(1) GrpTRESMins=node=N(0) GrpTRESRunMins=node=N(30)\n"
+      "ClusterName=alps Account=team UserName=bob(1001) Partition= ID=8 GrpJobs=N(5) GrpTRES=node=N(5)\n"
+      "\nQOS Records\n\n"
+      "QOS=debug(2) UsageRaw=0.000000 GrpJobs=N(3) GrpSubmitJobs=N(3) GrpWall=1000(0.50) GrpTRES=node=N(3) "
+      "GrpTRESMins=node=1000(11) GrpTRESRunMins=node=100(30) MaxWallPJ= MaxTRESPN=gres/gpu=2 Account Limits= "
+      "team={MaxJobsPA=N(2) MaxSubmitJobsPA=N(2) MaxTRESPA=mem=102400(100),gres/gpu=16(4)} "
+      "other={MaxJobsPA=N(1) MaxTRESPA=node=N(1)} User Limits= 1001={MaxJobsPU=1(9) MaxTRESPU=gres/gpu=8(8)} "
+      "1000={MaxJobsPU=1(1) MaxSubmitJobsPU=2(2) MaxTRESPU=cpu=N(1),gres/gpu=8(4)}\n"
+      "QOS=normal(1) GrpJobs=N(0) GrpTRES=node=N(0) Account Limits=No Accounts User Limits=No Users\n";
+  const auto added = add_usage(said, 1000, accounting);
+  ASSERT_TRUE(added.has_value()) << message_of(added);
+  ASSERT_TRUE(accounting.associations[0].used.has_value());
+  EXPECT_EQ(accounting.associations[0].used->submitted, 2);
+  EXPECT_EQ(accounting.associations[0].used->running_minutes, (Tres{{"node", 30}}));
+  EXPECT_FALSE(accounting.associations[1].used.has_value());
+  EXPECT_FALSE(accounting.known_accounts[0].used.has_value());
+  const auto& project = accounting.known_accounts[1].used;
+  ASSERT_TRUE(project.has_value());
+  EXPECT_EQ(project->resources, (Tres{{"cpu", 3}, {"mem", 300}, {"node", 3}}));
+  EXPECT_EQ(project->minutes, (Tres{{"node", 20}}));
+  EXPECT_EQ(project->jobs, 3);
+  EXPECT_EQ(project->time, Seconds(420));
+  const QosLimits& debug = accounting.qos[0];
+  ASSERT_TRUE(debug.used_by_user.has_value());
+  EXPECT_EQ(debug.used_by_user->jobs, 1);
+  EXPECT_EQ(debug.used_by_user->resources, (Tres{{"cpu", 1}, {"gres/gpu", 4}}));
+  EXPECT_FALSE(debug.used_by_user->running_minutes_known);
+  EXPECT_EQ(debug.used_by_all->running_minutes, (Tres{{"node", 30}}));
+  EXPECT_EQ(debug.usage_of_account("team")->jobs, 2);
+  EXPECT_EQ(debug.usage_of_account("nobody")->jobs, 0);
+  EXPECT_EQ(accounting.qos[1].used_by_user->jobs, 0);
+  EXPECT_EQ(message_of(add_usage("QOS=debug(2) GrpJobs=few\n", 1000, accounting)),
+            "scontrol says 'few' of what is used");
 }
 
 /// A sacctmgr in PATH that answers as Slurm 22.05's did, or does what `script` says.
@@ -229,16 +316,16 @@ TEST(Accounting, AsksForTheUserOnThisCluster) {
   const FakeSacctmgr fake(R"(case "$*" in
 "-n -P show user name=anna "*) echo ml ;;
 "-n -P show assoc user=anna cluster=alps "*)
-  echo 'ml||normal,short||gres/gpu=8|1-00:00:00|'
-  echo 'root||normal,short||||' ;;
+  echo 'ml||normal,short||gres/gpu=8|||1-00:00:00||||||||'
+  echo 'root||normal,short|||||||||||||' ;;
 "-n -P show assoc cluster=alps account=ml,root "*)
-  echo 'ml|physics||'
-  echo 'ml||anna|'
-  echo 'root|||' ;;
-"-n -P show assoc cluster=alps account=physics "*) echo 'physics|root||node=8' ;;
+  echo 'ml|physics|||||||'
+  echo 'ml||anna||||||'
+  echo 'root||||||||' ;;
+"-n -P show assoc cluster=alps account=physics "*) echo 'physics|root||node=8|||||' ;;
 "-n -P show qos "*)
-  echo 'normal||||'
-  echo 'short|node=1|00:20:00|gres/gpu=4|' ;;
+  echo 'normal|||||||||||||||||||||||'
+  echo 'short|||||node=1|||00:20:00||gres/gpu=4|||||||||||||' ;;
 *) exit 1 ;;
 esac
 )");
@@ -247,7 +334,7 @@ esac
   EXPECT_EQ(accounting->default_account, "ml");
   EXPECT_EQ(accounting->accounts(), (std::vector<std::string>{"ml", "root"}));
   ASSERT_EQ(accounting->chain("ml").size(), 3U);
-  EXPECT_EQ(accounting->chain("ml")[1]->all_jobs.nodes, 8);
+  EXPECT_EQ(accounting->chain("ml")[1]->all_jobs.resources, (Tres{{"node", 8}}));
   ASSERT_NE(accounting->find_qos("short"), nullptr);
   EXPECT_EQ(accounting->find_qos("short")->per_job.time, Seconds(1200));
 }
@@ -255,9 +342,9 @@ esac
 TEST(Accounting, AsksForEachAccountOnce) {
   const FakeSacctmgr fake(R"(case "$*" in
 *" show user "*) echo ml ;;
-*" user=anna "*) echo 'ml||normal||||' ;;
-*ParentName*) echo 'ml|ghost||' ;;
-*) echo 'normal||||' ;;
+*" user=anna "*) echo 'ml||normal|||||||||||||' ;;
+*ParentName*) echo 'ml|ghost|||||||' ;;
+*) echo 'normal|||||||||||||||||||||||' ;;
 esac
 )");
   const auto accounting = read_accounting("anna", "alps", Seconds(20));
@@ -276,8 +363,9 @@ TEST(Accounting, GivesUpAtTheDeadline) {
 }
 
 TEST(Accounting, RefusesWhatItCannotRead) {
-  EXPECT_EQ(message_of(parse_qos("normal|||\n")), "sacctmgr says 'normal|||', which has 4 columns, not 5");
-  EXPECT_EQ(message_of(parse_qos("normal|node=x|||\n")), "sacctmgr says 'node=x', which is no limit");
+  EXPECT_EQ(message_of(parse_accounts("ml|||\n")), "sacctmgr says 'ml|||', which has 4 columns, not 9");
+  EXPECT_EQ(message_of(parse_accounts("ml|||node=x|||||\n")), "sacctmgr says 'node=x', which is no limit");
+  EXPECT_EQ(message_of(parse_accounts("ml|||||||x|\n")), "sacctmgr says 'x', which is no limit");
 }
 
 }  // namespace

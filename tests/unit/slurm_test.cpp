@@ -459,6 +459,23 @@ class SbatchScript : public Test {
   }
 };
 
+TEST_F(SbatchScript, LetsEveryRankSeeAllGpusOfItsNode) {
+  // NCCL has no NVLink to GPUs that a control group hides (NVIDIA/nccl#1066); the placer gives each rank its GPU.
+  SbatchRequest placed = request(4);
+  for (const Placer placer : {Placer::launcher, Placer::plugin}) {
+    placed.placer = placer;
+    const auto script = sbatch_script(plan(4, {stage(0, 3), stage(3, 6)}), tiny(), placed);
+    ASSERT_TRUE(script.has_value()) << message_of(script);
+    EXPECT_TRUE(has_line(*script, "#SBATCH --gpus-per-node=4"));
+    EXPECT_FALSE(contains(*script, "--gpus-per-task"));
+  }
+  placed.one_gpu_per_task = true;
+  const auto confined = sbatch_script(plan(4, {stage(0, 3), stage(3, 6)}), tiny(), placed);
+  ASSERT_TRUE(confined.has_value());
+  EXPECT_TRUE(contains(*confined,
+                       "  --gpus-per-task=1                    # each rank sees its own GPU, as the site file says\n"));
+}
+
 TEST_F(SbatchScript, AsksForOneGpuPerRank) {
   const auto script = sbatch_script(plan(4, {stage(0, 3), stage(3, 6)}), tiny(), request(4));
   ASSERT_TRUE(script.has_value()) << message_of(script);
@@ -566,7 +583,7 @@ TEST_F(SbatchScript, MakesAComponentOfEachKindOfNode) {
   const auto script = sbatch_script(two, tiny(), mixed);
   ASSERT_TRUE(script.has_value()) << message_of(script);
   for (const char* line : {"#SBATCH hetjob", "#SBATCH --partition=normal", "#SBATCH --partition=a100",
-                           "  \"${launch[@]}\" --het-group=0,1 --cpus-per-task=1 --gpus-per-task=1 \"${train[@]}\""})
+                           "  \"${launch[@]}\" --het-group=0,1 --cpus-per-task=1 \"${train[@]}\""})
     EXPECT_TRUE(has_line(*script, line)) << line << "\n" << *script;
   EXPECT_TRUE(contains(*script, "  sailor-launch "));
   EXPECT_TRUE(contains(*script, "  --plan /scratch/run/plan.toml\n  --\n"));
@@ -575,8 +592,8 @@ TEST_F(SbatchScript, MakesAComponentOfEachKindOfNode) {
   const auto different = sbatch_script(two, tiny(), mixed);
   ASSERT_TRUE(different.has_value());
   EXPECT_TRUE(contains(*different,
-                       "\"${launch[@]}\" --het-group=0 --cpus-per-task=1 --gpus-per-task=1 \"${train[@]}\" : \\\n"
-                       "    \"${launch[@]:1}\" --het-group=1 --cpus-per-task=16 --gpus-per-task=1 \"${train[@]}\"\n"))
+                       "\"${launch[@]}\" --het-group=0 --cpus-per-task=1 \"${train[@]}\" : \\\n"
+                       "    \"${launch[@]:1}\" --het-group=1 --cpus-per-task=16 \"${train[@]}\"\n"))
       << *different;
 
   mixed.placer = Placer::slurm;
@@ -602,6 +619,14 @@ TEST_F(SbatchScript, SaysWhoChoseTheMemory) {
             "# Enough for the predicted peak of a rank; the partition's default may be less\n");
   EXPECT_EQ(comment(MemoryReason::all_there),
             "# All that the nodes have: for the predicted peak of a rank and some to spare they have too little\n");
+  SbatchRequest gpu = request(4);
+  gpu.nodes[0].memory_per_rank = 84.0 * gib;
+  EXPECT_TRUE(has_line(sbatch_script(plan(4, {stage(0, 6)}), tiny(), gpu).value(), "#SBATCH --mem=344064M"));
+  gpu.nodes[0].memory_per_rank.reset();
+  gpu.nodes[0].memory_per_node = Bytes(0);
+  EXPECT_TRUE(has_line(sbatch_script(plan(4, {stage(0, 6)}), tiny(), gpu).value(), "#SBATCH --mem=0"));
+  gpu.nodes[0].memory_per_node = 450.0 * gib;
+  EXPECT_TRUE(has_line(sbatch_script(plan(4, {stage(0, 6)}), tiny(), gpu).value(), "#SBATCH --mem=460800M"));
 }
 
 TEST_F(SbatchScript, RunsEveryComponentInTheReservation) {

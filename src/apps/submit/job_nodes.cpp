@@ -10,6 +10,7 @@
 #include "core/terminal.hpp"
 #include "plan/node_placement.hpp"
 #include "slurm/cluster_reader.hpp"
+#include "slurm/job_amounts.hpp"
 #include "slurm/words.hpp"
 
 namespace sailor::apps {
@@ -77,10 +78,8 @@ Nodes nodes_in(const Cluster& cluster, const std::string& partition, const std::
   Nodes nodes;
   nodes.partition = partition;
   nodes.zone = zone;
-  std::set<std::string> types;
   int elsewhere = 0;
   for (const NodeGroup& group : cluster.usable(partition, false)) {
-    types.insert(group.gpu);
     devices_there.insert(zone.empty() ? group.gpu : name_of_kind({group.gpu, group.zone}));
     if (group.gpu != device) continue;
     if (!zone.empty() && group.zone != zone) {
@@ -88,15 +87,12 @@ Nodes nodes_in(const Cluster& cluster, const std::string& partition, const std::
       continue;
     }
     const int cpus = std::max(1, group.cpus_per_node / group.gpus_per_node);
-    const Bytes memory = group.memory_per_node / std::max(group.cpus_per_node, 1);
     const bool first = nodes.count == 0;
     nodes.devices_per_node = first ? group.gpus_per_node : std::min(nodes.devices_per_node, group.gpus_per_node);
     nodes.cpus_per_device = first ? cpus : std::min(nodes.cpus_per_device, cpus);
-    nodes.memory_per_cpu = first ? memory : std::min(nodes.memory_per_cpu, memory);
     nodes.count += group.count;
-    nodes.gres_type = group.gres_type;
   }
-  if (types.size() < 2) nodes.gres_type.clear();  // there is but one
+  nodes.gres_type = slurm::gres_type_to_ask_for(cluster, partition, device);
   if (nodes.count > 0 && elsewhere > 0)
     spdlog::warn(
         "{} has {} with {} outside of zone '{}' too, which Slurm does not know: keep them out with "

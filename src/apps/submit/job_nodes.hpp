@@ -18,7 +18,6 @@ struct Nodes {
   int count = 0;
   int devices_per_node = 0;  ///< the fewest
   int cpus_per_device = 0;   ///< the fewest
-  Bytes memory_per_cpu{};    ///< host memory, the least; 0: not known
   std::string gres_type;     ///< empty: no matter, or not known
 };
 

@@ -16,6 +16,8 @@
 #include "core/text.hpp"
 #include "plan/node_placement.hpp"
 #include "profile/advice.hpp"
+#include "slurm/job_amounts.hpp"
+#include "slurm/job_layout.hpp"
 #include "slurm/jobs.hpp"
 #include "slurm/reservations.hpp"
 #include "slurm/site.hpp"
@@ -28,10 +30,6 @@ namespace fs = std::filesystem;
 fs::path from_here(const fs::path& path) { return fs::absolute(path).lexically_normal(); }
 
 namespace {
-
-// What a rank needs beyond its prediction: what libraries allocate besides tensors differs from cluster to cluster.
-constexpr double memory_factor = 1.2;
-constexpr Bytes memory_reserve = 256.0 * mib;
 
 /// sailor-train takes an option once: a job that gets one twice would wait in the queue only to fail.
 Result<void> check_train_options(const std::vector<std::string>& arguments) {
@@ -87,19 +85,14 @@ void warn_of_prediction(const Submission& submission) {
   }
 }
 
-/// Host memory of a CPU plan's ranks, unless the user has said it.
-void settle_memory(const Plan& plan, const Nodes& nodes, slurm::NodeRequest& asked) {
-  if (asked.memory_per_cpu || asked.device_kind != DeviceKind::cpu || !plan.prediction ||
-      plan.prediction->peak_memory <= Bytes(0))
-    return;
-  Bytes memory = (plan.prediction->peak_memory * memory_factor + memory_reserve) / asked.cpus_per_rank;
-  asked.memory_reason = slurm::MemoryReason::predicted;
-  // Slurm would never start what asks for more than the nodes have.
-  if (const Bytes most = std::floor(nodes.memory_per_cpu / mib) * mib; most >= mib && most < memory) {
-    memory = most;
-    asked.memory_reason = slurm::MemoryReason::all_there;
-  }
-  asked.memory_per_cpu = memory;
+/// Whether the user has said elsewhere how much host memory the job asks for.
+bool memory_is_given(const slurm::SbatchRequest& request, const Environment& environment) {
+  return std::any_of(request.extra_options.begin(), request.extra_options.end(),
+                     [](const std::string& option) {
+                       return option.starts_with("--mem") && !option.starts_with("--mem-bind");
+                     }) ||
+         environment.contains("SBATCH_MEM_PER_CPU") || environment.contains("SBATCH_MEM_PER_GPU") ||
+         environment.contains("SBATCH_MEM_PER_NODE");
 }
 
 /// What is asked of Slurm and read once, for all plans.
@@ -165,6 +158,7 @@ Result<void> use_site(const Options& options, const Surroundings& around, Submis
   if (options.has("mpi")) request.mpi = options.text("mpi");
   request.exclusive = launch.exclusive_nodes;
   request.constraint = launch.constraint;
+  request.one_gpu_per_task = launch.one_gpu_per_task;
   request.extra_options.insert(request.extra_options.begin(), launch.sbatch_options.begin(),
                                launch.sbatch_options.end());
   request.srun_options = launch.srun_options;
@@ -199,8 +193,36 @@ slurm::NodeRequest nodes_asked_for(const Options& options, const GpuType& device
   return asked;
 }
 
+/// Host memory of every kind of node, unless the user has said it.
+Result<void> settle_memory(const Surroundings& around, const Environment& environment, Submission& submission) {
+  slurm::SbatchRequest& request = submission.request;
+  if (memory_is_given(request, environment)) return {};
+  const auto layout = slurm::lay_out_job(submission.plan, request);
+  if (!layout) return fail(layout.error());
+  const Cluster nothing;
+  const Cluster& cluster = around.cluster ? *around.cluster : nothing;
+  const bool exclusive =
+      request.exclusive || std::any_of(request.extra_options.begin(), request.extra_options.end(),
+                                       [](const std::string& option) { return option == "--exclusive"; });
+  const auto& prediction = submission.plan.prediction;
+  const bool predicted = prediction && !submission.plan.prediction_is_stale;
+  for (std::size_t kind = 0; kind < request.nodes.size(); ++kind) {
+    slurm::NodeRequest& asked = request.nodes[kind];
+    int most_ranks = 0;
+    for (const slurm::JobComponent& component : layout->components)
+      if (component.kind == kind) most_ranks = std::max(most_ranks, component.tasks_per_node);
+    const Partition* partition = cluster.find_partition(asked.partition);
+    slurm::choose_memory(asked, around.site.launch.memory_per_node,
+                         predicted ? std::optional(prediction->peak_memory) : std::nullopt, most_ranks,
+                         exclusive || (partition != nullptr && partition->exclusive_nodes),
+                         slurm::node_size(cluster, asked.partition, submission.devices[kind]), partition);
+  }
+  return {};
+}
+
 /// Fills in what depends on the nodes, from the command line, or else from the cluster.
-Result<void> settle_nodes(const Options& options, const Surroundings& around, Submission& submission) {
+Result<void> settle_nodes(const Options& options, const Environment& environment, const Surroundings& around,
+                          Submission& submission) {
   slurm::SbatchRequest& request = submission.request;
   PartitionChoice partitions = around.partitions;
   if (!partitions.by_user) partitions.names = split(submission.plan.origin.partition, ',');
@@ -211,7 +233,9 @@ Result<void> settle_nodes(const Options& options, const Surroundings& around, Su
     auto partition = find_partition(around.cluster ? &*around.cluster : nullptr, partitions, submission);
     if (!partition) return fail(partition.error());
     request.nodes.front().partition = *std::move(partition);
-    return {};
+    // What the nodes have is not known: enough for ranks on CPUs is left to the partition's default.
+    if (submission.devices.front().kind == DeviceKind::cpu) return {};
+    return settle_memory(around, environment, submission);
   }
   const auto found = find_nodes(*around.cluster, partitions, submission);
   if (!found) return fail(found.error());
@@ -223,8 +247,8 @@ Result<void> settle_nodes(const Options& options, const Surroundings& around, Su
     if (!options.has("devices-per-node")) asked.devices_per_node = nodes.devices_per_node;
     if (!options.has("cpus-per-rank") && on_gpu) asked.cpus_per_rank = nodes.cpus_per_device;
     if (on_gpu && asked.gres_type.empty()) asked.gres_type = nodes.gres_type;
-    settle_memory(submission.plan, nodes, asked);
   }
+  SAILOR_CHECK(settle_memory(around, environment, submission));
   return check_limits(*around.cluster, *found, submission);
 }
 
@@ -304,6 +328,19 @@ bool same_layout(const Submission& a, const Submission& b) {
          std::ranges::equal(a.request.nodes, b.request.nodes, {}, partition_of, partition_of);
 }
 
+/// The memory of the one that needs more.
+void take_larger_memory(const slurm::NodeRequest& other, slurm::NodeRequest& nodes) {
+  const auto all_of_a_node = [](const slurm::NodeRequest& one) { return one.memory_per_node == Bytes(0); };
+  if (all_of_a_node(nodes)) return;
+  if (all_of_a_node(other) || other.memory_per_cpu > nodes.memory_per_cpu ||
+      other.memory_per_rank > nodes.memory_per_rank || other.memory_per_node > nodes.memory_per_node) {
+    nodes.memory_per_cpu = other.memory_per_cpu;
+    nodes.memory_per_rank = other.memory_per_rank;
+    nodes.memory_per_node = other.memory_per_node;
+    nodes.memory_reason = other.memory_reason;
+  }
+}
+
 /// Makes the first one's request that of a job array of all.
 Result<void> make_array(const Options& options, std::vector<Submission>& all) {
   const fs::path top = from_here(options.has("run-directory") ? options.text("run-directory") : "run-array");
@@ -331,11 +368,7 @@ Result<void> make_array(const Options& options, std::vector<Submission>& all) {
   for (const Submission& one : all) {
     request.array.push_back({.directory = one.request.run_directory, .plan = describe(one.plan)});
     for (std::size_t kind = 0; kind < request.nodes.size(); ++kind)
-      if (const slurm::NodeRequest& nodes = one.request.nodes[kind];
-          nodes.memory_per_cpu > request.nodes[kind].memory_per_cpu) {
-        request.nodes[kind].memory_per_cpu = nodes.memory_per_cpu;
-        request.nodes[kind].memory_reason = nodes.memory_reason;
-      }
+      take_larger_memory(one.request.nodes[kind], request.nodes[kind]);
   }
   request.run_directory = top;
   request.plan_path = "plan.toml";
@@ -375,7 +408,7 @@ Result<std::vector<Submission>> prepare_all(const Options& options, const Enviro
   const bool array = all.size() > 1;
   for (Submission& one : all) {
     one.request.placer = around->placer;
-    if (auto settled = settle_nodes(options, *around, one); !settled)
+    if (auto settled = settle_nodes(options, environment, *around, one); !settled)
       return fail(settled.error(), array ? one.path : std::string());
     warn_of_prediction(one);
   }
