@@ -137,14 +137,10 @@ tl::unexpected<Error> silent_controller(const SlurmEnvironment& environment, std
 /// Runs `body`, which calls libslurm, in a child; what it said, of which the first word is `expected`.
 Result<std::vector<std::string>> ask_in_child(const SlurmEnvironment& environment, std::string_view expected,
                                               const std::function<std::string()>& body) {
-  std::error_code code;
-  // libslurm would retry for a minute, then exit.
-  if (!environment.configuration.empty() && !std::filesystem::is_regular_file(environment.configuration, code))
-    return fail(ErrorCode::unavailable,
-                std::filesystem::exists(environment.configuration, code)
-                    ? fmt::format("SLURM_CONF names '{}', which is not a file", environment.configuration.string())
-                    : fmt::format("SLURM_CONF names '{}', which does not exist", environment.configuration.string()),
-                fmt::format("correct or unset it, or {}", without_slurm));
+  if (auto there = check_configuration(environment.configuration); !there) {
+    there.error().hint += fmt::format(", or {}", without_slurm);
+    return fail(there.error());
+  }
   const auto outcome = run_in_child(body, environment.deadline);
   if (!outcome) return fail(outcome.error());
   const bool configured = configuration_file(environment.configuration).has_value();
@@ -165,6 +161,15 @@ Result<std::vector<std::string>> ask_in_child(const SlurmEnvironment& environmen
 }
 
 }  // namespace
+
+Result<void> check_configuration(const std::filesystem::path& configuration) {
+  std::error_code code;
+  if (configuration.empty() || std::filesystem::is_regular_file(configuration, code)) return {};
+  return fail(ErrorCode::unavailable,
+              fmt::format("SLURM_CONF names '{}', which {}", configuration.string(),
+                          std::filesystem::exists(configuration, code) ? "is not a file" : "does not exist"),
+              "correct or unset it");
+}
 
 Result<ClusterReading> read_cluster(const GpuCatalogue& catalogue, const SlurmEnvironment& environment) {
   if (!has_libslurm()) return fail(query_controller(environment.configuration, {}).error());

@@ -23,6 +23,10 @@ struct SlurmEnvironment {
   std::string reservation{};            ///< whose nodes are not taken by it, for jobs in it; empty: none
 };
 
+/// Whether Slurm's programs and library would find the file that SLURM_CONF names (empty: it names none): they look for
+/// it for a minute. Errors: unavailable.
+Result<void> check_configuration(const std::filesystem::path& configuration);
+
 /// Errors: unavailable (built without Slurm, no configuration, slurmctld silent), not_found (no usable node).
 Result<ClusterReading> read_cluster(const GpuCatalogue& catalogue, const SlurmEnvironment& environment);
 

@@ -118,9 +118,20 @@ Result<JobStatus> status_from_accounting(const JobHandle& job) {
               "look into its log; accounting would know more where it is switched on");
 }
 
+/// By what sbatch said: it reached no slurmctld, or did not even know where to look for one.
+bool reached_nobody(std::string_view words) {
+  constexpr std::array<std::string_view, 4> signs{"Unable to contact slurm controller (connect failure)",
+                                                  "Unable to process configuration", "configuration source",
+                                                  "Unable to resolve"};
+  return std::any_of(signs.begin(), signs.end(),
+                     [&](std::string_view sign) { return words.find(sign) != std::string_view::npos; });
+}
+constexpr const char* ask_for_controller = "is slurmctld up? see with scontrol ping";
+
 /// By what sbatch said: slurmctld may have taken the job and only its answer not come.
 bool may_have_lost_the_answer(std::string_view words) {
-  constexpr std::array<std::string_view, 4> signs{"timed out", "Zero Bytes", "Communication", "receive"};
+  constexpr std::array<std::string_view, 5> signs{"timed out", "Zero Bytes", "Communication", "receive",
+                                                  "Unable to contact"};
   return std::any_of(signs.begin(), signs.end(),
                      [&](std::string_view sign) { return words.find(sign) != std::string_view::npos; });
 }
@@ -132,6 +143,9 @@ Result<JobHandle> submit(const std::filesystem::path& script, const std::filesys
   if (!outcome) return fail(outcome.error(), "cannot submit the job");
   if (!outcome->succeeded()) {
     const std::string words = words_of(*outcome);
+    if (reached_nobody(words))
+      return fail(ErrorCode::failure, "sbatch reached no slurmctld, so nothing was submitted: " + words,
+                  ask_for_controller);
     const bool refused = outcome->signal == 0 && !may_have_lost_the_answer(words);
     return refused ? fail(ErrorCode::invalid_input, "sbatch refused the job: " + words,
                           "nothing was submitted; sailor-submit --dry-run shows the script")
@@ -153,9 +167,12 @@ Result<JobHandle> submit(const std::filesystem::path& script, const std::filesys
 Result<std::string> test_submission(const std::string& script_text) {
   auto outcome = run_slurm({"sbatch", "--test-only"}, script_text);
   if (!outcome) return fail(outcome.error(), "cannot ask Slurm");
-  if (!outcome->succeeded())
-    return fail(ErrorCode::failure, fmt::format("sbatch would refuse the job: {}", words_of(*outcome)));
-  return words_of(*outcome);
+  const std::string words = words_of(*outcome);
+  if (outcome->succeeded()) return words;
+  if (reached_nobody(words) || may_have_lost_the_answer(words))
+    return fail(ErrorCode::unavailable, "slurmctld did not say whether it would take the job: " + words,
+                ask_for_controller);
+  return fail(ErrorCode::failure, fmt::format("sbatch would refuse the job: {}", words));
 }
 
 std::string JobHandle::name() const {

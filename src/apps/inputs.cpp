@@ -59,11 +59,14 @@ Result<slurm::Site> read_site(const Options& options, const Environment& environ
   return slurm::find_site(cluster_name, folder, gpus);
 }
 
+std::filesystem::path slurm_configuration(const Environment& environment) {
+  const auto configured = environment.find("SLURM_CONF");
+  return configured == environment.end() ? "" : configured->second;
+}
+
 Result<slurm::ClusterReading> ask_slurm_alone(const Environment& environment, const GpuCatalogue& gpus,
                                               const std::string& reservation) {
-  const auto configured = environment.find("SLURM_CONF");
-  return slurm::read_cluster(
-      gpus, {.configuration = configured == environment.end() ? "" : configured->second, .reservation = reservation});
+  return slurm::read_cluster(gpus, {.configuration = slurm_configuration(environment), .reservation = reservation});
 }
 
 Result<void> use_reservation(const Options& options, Cluster& cluster) {

@@ -2,6 +2,7 @@
 // name it.
 #pragma once
 
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -33,6 +34,9 @@ std::vector<std::string> partitions_of(const Options& options);
 /// --site, else the site file that names the cluster, else the generic one. The program must have the option.
 Result<slurm::Site> read_site(const Options& options, const Environment& environment, const GpuCatalogue& gpus,
                               const std::string& cluster_name);
+
+/// What SLURM_CONF names; empty: nothing.
+std::filesystem::path slurm_configuration(const Environment& environment);
 
 /// The live cluster, with the prices, zones and links of its site file. Warnings (nodes that were left out) go to the
 /// log. `reservation`: that the job would use; empty: none.

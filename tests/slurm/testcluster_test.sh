@@ -51,22 +51,26 @@ expect() { # WHAT ACTUAL EXPECTED
     exit 1
 }
 
+# Still: a process that has ended since it was listed is in /proc until it is reaped, with nothing in these files.
+refers() { grep -qsF -- "$2" "/proc/$1/environ" "/proc/$1/cmdline"; } # PID DIR
+
 # Processes, other than this test, with DIR in the environment, command line or open files.
 # Independent of how testcluster itself looks for them.
 referring() { # DIR
     local pid
     for pid in $(grep -lsF -- "$1" /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>/dev/null | tr -dc '0-9\n' | sort -u); do
-        [[ $pid == "$$" || $pid == "$BASHPID" || ! -e /proc/$pid/environ ]] || echo "$pid"
+        if [[ $pid != "$$" && $pid != "$BASHPID" ]] && refers "$pid" "$1"; then echo "$pid"; fi
     done
     for pid in /proc/[0-9]*; do
         if [[ $(readlink -- "$pid"/fd/* 2>/dev/null) == *"$1/"* ]]; then echo "${pid#/proc/}"; fi
     done
 }
 expect_nothing_left() { # DIR [SECONDS]
-    local left pid deadline=$((SECONDS + ${2:-0} + 1))
+    # A whole second at least, and not what is left of this one.
+    local left pid deadline=$((${EPOCHREALTIME//[.,]/} + (${2:-0} + 1) * 1000000))
     while
         left=$(referring "$1")
-        [[ -n $left ]] && ((SECONDS < deadline))
+        [[ -n $left ]] && ((${EPOCHREALTIME//[.,]/} < deadline))
     do sleep 0.1; done
     [[ -n $left ]] || return 0
     echo "line ${BASH_LINENO[0]}: processes of $1 are left:"
@@ -81,6 +85,20 @@ retry() { # COMMAND...: for up to 10 s
         if ((SECONDS > deadline)); then echo "line ${BASH_LINENO[0]}: not within 10 s: $*" && return 1; fi
         sleep 0.1
     done
+}
+
+counts_no_process_that_has_ended() {
+    local parent pid
+    # Its parent does not reap it.
+    bash -c 'LEFT=/tct/ended sleep 1000 & echo $! >"$1"; exec sleep 1000' sh "$work/ended" >/dev/null 2>&1 &
+    parent=$!
+    retry test -s "$work/ended"
+    pid=$(<"$work/ended")
+    retry refers "$pid" /tct/ended
+    kill -KILL "$pid"
+    retry grep -q '^State:.Z' "/proc/$pid/status"
+    if refers "$pid" /tct/ended; then expect "a process that has ended" "left behind" gone; fi
+    kill "$parent"
 }
 
 starts_and_stops_without_a_trace() {
@@ -303,6 +321,7 @@ suffix=''
 if ((EUID != 0)); then suffix=" as $(id -un)"; fi
 if [[ ${1:-all} == all ]]; then
     check "refuses bad requests" refuses_bad_requests
+    check "counts no process that has ended" counts_no_process_that_has_ended
     check "start and stop leave nothing behind" starts_and_stops_without_a_trace
     check "two clusters run side by side" runs_two_at_once
     check "a cluster keeps accounts" keeps_accounts

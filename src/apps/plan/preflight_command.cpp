@@ -101,8 +101,7 @@ preflight::Answers ask(const PreflightInput& input, const preflight::Job& job, c
   if (input.cluster.facts.accounting)
     answers.accounting = slurm::read_accounting(answers.identity.user, input.cluster.cluster.name, command_deadline);
   if (input.plan == nullptr) return answers;
-  const auto configured = environment.find("SLURM_CONF");
-  const slurm::SlurmEnvironment slurm{.configuration = configured == environment.end() ? "" : configured->second};
+  const slurm::SlurmEnvironment slurm{.configuration = slurm_configuration(environment)};
   for (const Availability availability : {Availability::up, Availability::all})
     if (const auto needs = preflight::needs_of(*input.plan, input.cluster.cluster, job.partitions, availability)) {
       answers.starts = preflight::ask_starts(*needs, job, input.cluster.site, input.gpus, slurm);
