@@ -10,7 +10,9 @@
 
 #include "core/stop_status.hpp"
 #include "plan/node_placement.hpp"
+#include "slurm/job_failures.hpp"
 #include "slurm/node_records.hpp"
+#include "slurm/script_text.hpp"
 #include "slurm/words.hpp"
 
 namespace sailor::slurm {
@@ -30,40 +32,6 @@ std::string escape_percent(const std::string& path) {
   }
   return escaped;
 }
-
-class Script {
- public:
-  void comment(std::string_view text) { text_ += fmt::format("# {}\n", text); }
-  void line(std::string_view text) { text_ += fmt::format("{}\n", text); }
-  void blank() { text_ += '\n'; }
-  /// #SBATCH --name=value
-  Result<void> option(std::string_view name, std::string_view value) {
-    auto quoted = sbatch_quote(name, value);
-    if (!quoted) return fail(quoted.error());
-    line(fmt::format("#SBATCH --{}={}", name, *quoted));
-    return {};
-  }
-  Result<void> extra_option(const std::string& option) {
-    const std::size_t equals = option.find('=');
-    if (equals != std::string::npos)
-      return this->option(std::string_view(option).substr(2, equals - 2), std::string_view(option).substr(equals + 1));
-    auto checked = sbatch_quote("an sbatch option", option);
-    if (!checked) return fail(checked.error());
-    line(fmt::format("#SBATCH {}", option));
-    return {};
-  }
-  /// A word of an array in the script, with the reason beside it.
-  void word(std::string_view text, std::string_view reason = {}) {
-    if (reason.empty())
-      line(fmt::format("  {}", text));
-    else
-      line(fmt::format("  {:<36} # {}", text, reason));
-  }
-  [[nodiscard]] std::string take() { return std::move(text_); }
-
- private:
-  std::string text_;
-};
 
 std::string_view memory_comment(MemoryReason reason) {
   switch (reason) {
@@ -91,6 +59,12 @@ std::string mebibytes(Bytes amount) {
   return fmt::format("{}M", std::max<std::int64_t>(static_cast<std::int64_t>(std::ceil(amount / mib)), 1));
 }
 
+/// Tasks that the job may start: of spare nodes as many as of the others.
+int tasks_with_spares(const SbatchRequest& request, const JobComponent& component) {
+  return request.spare_nodes == 0 ? component.tasks
+                                  : (component.nodes + request.spare_nodes) * component.tasks_per_node;
+}
+
 /// Options that every component of a job needs for itself.
 Result<void> write_component(Script& script, const SbatchRequest& request, const JobComponent& component,
                              const std::string& reason) {
@@ -101,8 +75,10 @@ Result<void> write_component(Script& script, const SbatchRequest& request, const
   if (request.time_limit) SAILOR_CHECK(script.option("time", format_time_limit(*request.time_limit)));
   script.blank();
   script.comment(reason);
-  SAILOR_CHECK(script.option("nodes", std::to_string(component.nodes)));
-  SAILOR_CHECK(script.option("ntasks", std::to_string(component.tasks)));
+  if (request.spare_nodes > 0)
+    script.comment(fmt::format("{} more, for nodes that the check finds unfit", request.spare_nodes));
+  SAILOR_CHECK(script.option("nodes", std::to_string(component.nodes + request.spare_nodes)));
+  SAILOR_CHECK(script.option("ntasks", std::to_string(tasks_with_spares(request, component))));
   SAILOR_CHECK(script.option("ntasks-per-node", std::to_string(component.tasks_per_node)));
   if (component.packed) {
     script.comment("Slurm 24.11 would give every node as many tasks, and srun could not change that");
@@ -139,13 +115,11 @@ Result<void> write_component(Script& script, const SbatchRequest& request, const
     SAILOR_CHECK(script.option("constraint", request.constraint));
   }
   script.blank();
-  // Checkpoints need time to be written; but most of a short job should be training.
-  std::int64_t lead = request.checkpoints.empty() ? 60 : 180;
-  if (request.time_limit)
-    lead = std::clamp<std::int64_t>(static_cast<std::int64_t>(request.time_limit->value() / 4), 1, lead);
   const bool kept = !request.checkpoints.empty();
+  const auto lead = static_cast<std::int64_t>(std::ceil(stop_lead_of(request).value()));
   script.comment(fmt::format(
-      "{} s before the time limit the ranks get SIGUSR2: sailor-train then writes {} and ends with status {}", lead,
+      "{} s before the time limit{} the ranks get SIGUSR2: sailor-train then writes {} and ends with status {}", lead,
+      request.stop_lead_reason.empty() ? "" : fmt::format(" ({})", printable(request.stop_lead_reason)),
       kept ? "a checkpoint" : "its run file", kept ? stopped_with_checkpoint : stopped_without_checkpoint));
   SAILOR_CHECK(script.option("signal", fmt::format("USR2@{}", lead)));
   if (request.extra_options.empty()) return {};
@@ -178,7 +152,7 @@ Result<void> write_resources(Script& script, const Plan& plan, const SbatchReque
     script.comment("The job may go back into the queue, and adds to its log instead of starting it anew");
     script.line("#SBATCH --requeue");
   } else if (request.continuation == Continuation::resubmit) {
-    script.comment("It submits itself again when it is stopped; requeued by Slurm as well it would run twice");
+    script.comment("It hands in the job that goes on after it; requeued by Slurm as well it would run twice");
     script.line("#SBATCH --no-requeue");
   } else {
     script.comment("A job that is requeued adds to its log instead of starting it anew");
@@ -192,7 +166,7 @@ Result<void> write_resources(Script& script, const Plan& plan, const SbatchReque
   const std::string log =
       escape_percent((request.run_directory / "slurm-").string()) + (array ? "%A_%a.out" : "%j.out");
   SAILOR_CHECK(script.option("output", request.log_path.empty() ? log : request.log_path.string()));
-  if (request.placer == Placer::plugin) {
+  if (request.placer == Placer::plugin && !request.check_nodes) {
     script.comment("Sailor's plugin checks the allocation against the plan, and gives each rank its place in it");
     SAILOR_CHECK(script.option("sailor-plan", request.plan_path.string()));
   }
@@ -205,6 +179,9 @@ Result<void> write_resources(Script& script, const Plan& plan, const SbatchReque
       script.blank();
       script.comment(fmt::format("Component {}", i));
     }
+    // Components that wait for jobs of one name would wait for each other.
+    if (i > 0 && request.continuation == Continuation::resubmit)
+      SAILOR_CHECK(script.option("job-name", fmt::format("{}.{}", request.job_name, i)));
     SAILOR_CHECK(
         write_component(script, request, layout.components[i], reason_for(plan, layout, layout.components[i])));
   }
@@ -245,37 +222,44 @@ void write_srun(Script& script, const SbatchRequest& request) {
 
 std::string cpus_word(const NodeRequest& nodes) { return fmt::format("--cpus-per-task={}", nodes.cpus_per_rank); }
 constexpr std::string_view cpus_reason = "srun of Slurm 22.05 and 23.02 does not take it from the job";
-void write_launch(Script& script, const Plan& plan, const SbatchRequest& request, const JobLayout& layout) {
+/// The array `name`: how srun starts so many tasks on so many nodes; of a heterogeneous job what all components share.
+void write_launch(Script& script, std::string_view name, const SbatchRequest& request, const JobLayout& layout,
+                  int nodes, int tasks) {
   const JobComponent& only = layout.components.front();
-  const NodeRequest& nodes = request.nodes[only.kind];
-  if (layout.components.size() > 1) {
-    script.line("launch=(");
-    script.word("srun");
-    write_srun(script, request);
-    script.line(")");
-    return;
+  script.line(fmt::format("{}=(", name));
+  script.word("srun");
+  if (layout.components.size() == 1) {
+    script.word(fmt::format("--nodes={}", nodes));
+    script.word(fmt::format("--ntasks={}", tasks));
+    if (only.packed && tasks < nodes * only.tasks_per_node) {
+      // block,pack would go by the nodes' cores: of whole nodes a first one has room for more ranks than it has GPUs.
+      script.word(fmt::format("--distribution=plane={}", only.tasks_per_node),
+                  "neighbours in the plan share a node; the rest on the last");
+    } else {
+      script.word(fmt::format("--ntasks-per-node={}", only.tasks_per_node));
+      script.word("--distribution=block", "neighbours in the plan share a node");
+    }
+    script.word(cpus_word(request.nodes[only.kind]), cpus_reason);
+    if (slurm_gives_gpus(request, request.nodes[only.kind]))
+      script.word("--gpus-per-task=1", request.one_gpu_per_task ? "each rank sees its own GPU, as the site file says"
+                                                                : "each rank sees its own GPU: nobody else chooses it");
   }
-  if (only.packed) {
+  write_srun(script, request);
+  script.line(")");
+}
+
+void write_launches(Script& script, const Plan& plan, const SbatchRequest& request, const JobLayout& layout) {
+  const JobComponent& only = layout.components.front();
+  if (layout.components.size() == 1 && only.packed) {
     script.comment("srun would spread the ranks evenly, and warn about this variable");
     script.line("unset SLURM_NTASKS_PER_NODE");
     script.blank();
   }
-  script.line("launch=(");
-  script.word("srun");
-  script.word(fmt::format("--nodes={}", only.nodes));
-  script.word(fmt::format("--ntasks={}", plan.ranks()));
-  if (only.packed) {
-    script.word("'--distribution=block,pack'", "neighbours in the plan share a node; fill one after the other");
-  } else {
-    script.word(fmt::format("--ntasks-per-node={}", only.tasks_per_node));
-    script.word("--distribution=block", "neighbours in the plan share a node");
+  write_launch(script, "launch", request, layout, only.nodes, plan.ranks());
+  if (request.check_nodes && request.placer == Placer::plugin) {
+    script.comment("Sailor's plugin checks the allocation against the plan, and gives each rank its place in it");
+    script.line(fmt::format("launch+=({})", shell_quote("--sailor-plan=" + request.plan_path.string())));
   }
-  script.word(cpus_word(nodes), cpus_reason);
-  if (slurm_gives_gpus(request, nodes))
-    script.word("--gpus-per-task=1", request.one_gpu_per_task ? "each rank sees its own GPU, as the site file says"
-                                                              : "each rank sees its own GPU: nobody else chooses it");
-  write_srun(script, request);
-  script.line(")");
 }
 
 void write_train(Script& script, const SbatchRequest& request) {
@@ -326,46 +310,84 @@ void write_record(Script& script, const SbatchRequest& request, const JobLayout&
   script.blank();
 }
 
-/// The command that starts all ranks.
-std::vector<std::string> start_lines(const SbatchRequest& request, const JobLayout& layout) {
-  if (layout.components.size() == 1) return {"\"${launch[@]}\" \"${train[@]}\""};
+/// The command that starts `program` on all ranks; with `spares` on all nodes of the job, those to spare as well.
+std::vector<std::string> start_lines(const SbatchRequest& request, const JobLayout& layout, std::string_view launch,
+                                     std::string_view program, bool spares) {
+  if (layout.components.size() == 1) return {fmt::format("\"${{{}[@]}}\" {}", launch, program)};
   const auto options = [&](const JobComponent& component) {
     const NodeRequest& nodes = request.nodes[component.kind];
-    return cpus_word(nodes) + (slurm_gives_gpus(request, nodes) ? " --gpus-per-task=1" : "");
+    std::string size;
+    // A component of a step takes all of its nodes unless it says less.
+    if (request.spare_nodes > 0)
+      size = fmt::format("--nodes={} --ntasks={} --ntasks-per-node={} ",
+                         component.nodes + (spares ? request.spare_nodes : 0),
+                         spares ? tasks_with_spares(request, component) : component.tasks, component.tasks_per_node);
+    return size + cpus_word(nodes) + (slurm_gives_gpus(request, nodes) ? " --gpus-per-task=1" : "");
   };
   const std::string first = options(layout.components.front());
-  if (std::all_of(layout.components.begin(), layout.components.end(),
+  if (request.spare_nodes == 0 &&
+      std::all_of(layout.components.begin(), layout.components.end(),
                   [&](const JobComponent& component) { return options(component) == first; })) {
     std::vector<std::size_t> groups(layout.components.size());
     std::iota(groups.begin(), groups.end(), std::size_t{0});
-    return {fmt::format("\"${{launch[@]}}\" --het-group={} {} \"${{train[@]}}\"", fmt::join(groups, ","), first)};
+    return {fmt::format("\"${{{}[@]}}\" --het-group={} {} {}", launch, fmt::join(groups, ","), first, program)};
   }
   std::vector<std::string> lines;
   for (std::size_t i = 0; i < layout.components.size(); ++i) {
     const bool last = i + 1 == layout.components.size();
-    lines.push_back(fmt::format("{}--het-group={} {} \"${{train[@]}}\"{}",
-                                i == 0 ? "\"${launch[@]}\" " : "  \"${launch[@]:1}\" ", i,
-                                options(layout.components[i]), last ? "" : " : \\"));
+    lines.push_back(fmt::format("{}\"${{{}[@]{}}}\" --het-group={} {} {}{}", i == 0 ? "" : "  ", launch,
+                                i == 0 ? "" : ":1", i, options(layout.components[i]), program, last ? "" : " : \\"));
   }
   return lines;
 }
 
+void write_function(Script& script, std::string_view name, const std::vector<std::string>& lines) {
+  script.line(fmt::format("{}() {{", name));
+  for (const std::string& line : lines) script.line("  " + line);
+  script.line("}");
+}
+
+/// The functions start_check() and check_nodes().
+void write_node_check(Script& script, const SbatchRequest& request, const JobLayout& layout) {
+  if (!request.check_nodes) return;
+  const JobComponent& only = layout.components.front();
+  if (request.spare_nodes > 0)
+    write_launch(script, "check_launch", request, layout, only.nodes + request.spare_nodes,
+                 tasks_with_spares(request, only));
+  const std::string_view launch = request.spare_nodes > 0 ? "check_launch" : "launch";
+  script.line("check=(");
+  script.word(shell_quote(request.checker.string()));
+  script.word(fmt::format("--plan {}", shell_quote(request.plan_path.string())));
+  if (request.spare_nodes > 0)
+    script.word("--spare-nodes", "more tasks than the plan has ranks: any node may be needed");
+  for (const std::string& argument : request.checker_arguments) script.word(shell_quote(argument));
+  script.line(")");
+  // A rank that dies is to be named by the others.
+  const std::string program = "--kill-on-bad-exit=0 \"${check[@]}\"";
+  write_function(script, "start_check", start_lines(request, layout, launch, program, true));
+  write_check(script, request);
+  script.blank();
+}
+
 void write_start(Script& script, const SbatchRequest& request, const JobLayout& layout) {
-  const std::vector<std::string> lines = start_lines(request, layout);
+  const std::vector<std::string> lines = start_lines(request, layout, "launch", "\"${train[@]}\"", false);
   if (layout.components.size() > 1)
     script.comment(fmt::format("One srun over all components{}: its ranks are those of one MPI job",
                                lines.size() > 1 ? ", a colon between their options" : ""));
-  script.line("start() {");
-  for (const std::string& line : lines) script.line("  " + line);
-  script.line("}");
+  write_function(script, "start", lines);
+  std::string_view begin = "start";
+  if (request.check_nodes) {
+    begin = "check_and_start";
+    write_function(script, begin, {"check_nodes || return $?", "start"});
+  }
   script.line("status=0");
-  script.line("start || status=$?");
+  script.line(fmt::format("{} || status=$?", begin));
   if (request.runs_sailor_train) {
     script.line(fmt::format("if ((status == {})); then", mpi_did_not_start));
     script.line("  # MPI crashed while the ranks started: nothing is lost, and the next start may succeed");
     script.line("  echo 'MPI did not start: the job starts its ranks once more' >&2");
     script.line("  status=0");
-    script.line("  start || status=$?");
+    script.line(fmt::format("  {} || status=$?", begin));
     script.line("fi");
   }
   if (request.continuation == Continuation::none) {
@@ -379,20 +401,7 @@ void write_start(Script& script, const SbatchRequest& request, const JobLayout& 
     script.line("exit \"$status\"");
     return;
   }
-  script.line(fmt::format("if ((status == {})); then", stopped_with_checkpoint));
-  if (request.continuation == Continuation::requeue) {
-    script.line("  # Stopped by a signal, with a checkpoint: the rest of the training follows under the same job id");
-    script.line("  scontrol requeue \"$SLURM_JOB_ID\"");
-  } else {
-    script.line("  # Stopped by a signal, with a checkpoint: the rest follows in another job when this one has ended");
-    const std::filesystem::path path =
-        request.script_path.empty() ? request.run_directory / "job.sbatch" : request.script_path;
-    script.line(fmt::format("  sbatch --dependency=\"afterany:$SLURM_JOB_ID\" {}{}",
-                            request.array.empty() ? "" : "--array=\"$SLURM_ARRAY_TASK_ID\" ",
-                            shell_quote(path.string())));
-    script.line("  exit 0");
-  }
-  script.line("fi");
+  write_ending(script, request);
   script.line("exit \"$status\"");
 }
 
@@ -451,8 +460,10 @@ Result<std::string> sbatch_script(const Plan& plan, const Model& model, const Sb
   script.blank();
   write_environment(script, request);
   write_record(script, request, *layout);
-  write_launch(script, plan, request, *layout);
+  write_beginning(script, request);
+  write_launches(script, plan, request, *layout);
   write_train(script, request);
+  write_node_check(script, request, *layout);
   write_start(script, request, *layout);
   return script.take();
 }

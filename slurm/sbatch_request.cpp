@@ -140,6 +140,13 @@ std::vector<std::string> overriding_variables(const SbatchRequest& request,
   return found;
 }
 
+Seconds stop_lead_of(const SbatchRequest& request) {
+  if (request.stop_lead) return *request.stop_lead;
+  // Most of a short job should be training.
+  const Seconds usual(request.checkpoints.empty() ? 60.0 : 180.0);
+  return request.time_limit ? std::clamp(*request.time_limit / 4.0, Seconds(1.0), usual) : usual;
+}
+
 Result<void> check_request(const Plan& plan, const SbatchRequest& request) {
   SAILOR_CHECK(check_name("job name", request.job_name));
   if (const std::size_t kinds = kinds_of(plan).size(); kinds != request.nodes.size())
@@ -152,6 +159,19 @@ Result<void> check_request(const Plan& plan, const SbatchRequest& request) {
   if (request.continuation != Continuation::none && request.checkpoints.empty())
     return fail(ErrorCode::invalid_input, "a job without checkpoints cannot go on after it was stopped",
                 "keep checkpoints with --checkpoints FOLDER");
+  constexpr Seconds longest_lead(65535.0);  // sbatch --signal
+  if (request.stop_lead && (*request.stop_lead < Seconds(1) || *request.stop_lead > longest_lead))
+    return fail(ErrorCode::invalid_input,
+                fmt::format("a signal {:g} s before the time limit is impossible", request.stop_lead->value()),
+                "Slurm takes 1 to 65535 s");
+  if (request.stop_lead && request.time_limit && *request.stop_lead >= *request.time_limit)
+    return fail(ErrorCode::invalid_input,
+                fmt::format("the signal would come {:g} s before the end of a job of {:g} s: it would never train",
+                            request.stop_lead->value(), request.time_limit->value()),
+                "use a larger --time, or a smaller --stop-lead");
+  if (request.spare_nodes > 0 && !request.check_nodes)
+    return fail(ErrorCode::invalid_input, "spare nodes are for those that a check finds unfit",
+                "check them with --check");
   SAILOR_CHECK(check_run_directory(request.run_directory));
   if (request.array.empty()) SAILOR_CHECK(check_absolute("plan", request.plan_path));
   for (const ArrayTask& task : request.array) SAILOR_CHECK(check_absolute("run directory", task.directory));
@@ -180,6 +200,7 @@ Result<void> check_request(const Plan& plan, const SbatchRequest& request) {
                                  request.plan_path.string(),
                                  request.program.string(),
                                  request.launcher.string(),
+                                 request.checker.string(),
                                  request.models_folder.string(),
                                  request.gpus_file.string(),
                                  request.checkpoints.string(),
@@ -187,6 +208,7 @@ Result<void> check_request(const Plan& plan, const SbatchRequest& request) {
   for (const ArrayTask& task : request.array) words.push_back(task.directory.string());
   words.insert(words.end(), request.extra_arguments.begin(), request.extra_arguments.end());
   words.insert(words.end(), request.srun_options.begin(), request.srun_options.end());
+  words.insert(words.end(), request.checker_arguments.begin(), request.checker_arguments.end());
   for (const std::string& word : words)
     if (word.find('\0') != std::string::npos)
       return fail(ErrorCode::invalid_input, "a path or argument holds a NUL byte");

@@ -51,7 +51,7 @@ enum class Placer {
 enum class Continuation {
   none,
   requeue,   ///< goes back into the queue under its own id
-  resubmit,  ///< submits its script again, to run when this job has ended (--dependency=afterany)
+  resubmit,  ///< hands in its script again first, to run when this job has ended; job_name must be the training's own
 };
 
 /// A plan of a job array.
@@ -90,6 +90,13 @@ struct SbatchRequest {
   std::filesystem::path checkpoints;                 ///< folder; empty: none are kept
   std::filesystem::path script_path;  ///< absolute: where the script will be; empty: RUN_DIRECTORY/job.sbatch
   Continuation continuation = Continuation::none;  ///< others than none need checkpoints
+  int retries = 3;                     ///< of starts in a row that failed without a new checkpoint, if it goes on
+  std::optional<Seconds> stop_lead{};  ///< from the signal to the time limit; none: stop_lead_of()
+  std::string stop_lead_reason{};      ///< "a checkpoint takes about 40 s"; empty: none
+  bool check_nodes = false;            ///< run `checker` on the nodes before the program
+  int spare_nodes = 0;                 ///< of each component, to take the place of unfit ones; needs check_nodes
+  std::filesystem::path checker = "sailor-check";
+  std::vector<std::string> checker_arguments{};  ///< "--site=alps-clariden"
   std::int64_t iterations = 0;
   std::optional<double> learning_rate;       ///< none: the program's default
   std::optional<std::int64_t> seed;          ///< none: the program's default
@@ -104,6 +111,10 @@ struct SbatchRequest {
 /// SBATCH_CONSTRAINT, memory) are the user's choice, and not among them.
 std::vector<std::string> overriding_variables(const SbatchRequest& request,
                                               const std::map<std::string, std::string>& environment);
+
+/// The time from the signal to the limit: as the request says, else 60 s, or 180 s where there are checkpoints to be
+/// written, and at most a quarter of the time limit.
+Seconds stop_lead_of(const SbatchRequest& request);
 
 /// Whether a script can say it. Errors: invalid_input (a name, path, number or option that is impossible).
 Result<void> check_request(const Plan& plan, const SbatchRequest& request);

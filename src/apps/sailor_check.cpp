@@ -16,6 +16,7 @@
 #include "apps/termination.hpp"
 #include "cluster/gpu_catalogue.hpp"
 #include "core/log.hpp"
+#include "plan/node_placement.hpp"
 #include "plan/plan.hpp"
 #include "preflight/fabric.hpp"
 #include "preflight/gather_facts.hpp"
@@ -45,6 +46,9 @@ CommandLine command_line() {
       .options = {{.name = "plan",
                    .value_name = "FILE",
                    .help = "compare GPUs and memory with this plan (plan.toml); must be readable on the nodes"},
+                  {.name = "spare-nodes",
+                   .type = OptionType::flag,
+                   .help = "the step has more tasks than the plan has ranks: any of its nodes may have to hold some"},
                   shared::site("what healthy nodes reach"),
                   {.name = "software",
                    .value_name = "NAME",
@@ -152,9 +156,26 @@ Result<Inputs> read_inputs(const Options& options, const Environment& environmen
   return inputs;
 }
 
+std::optional<Bytes> peak_memory_of(const Plan& plan) {
+  return plan.prediction ? std::optional(plan.prediction->peak_memory) : std::nullopt;
+}
+
+/// What the plan wants of any rank on a node like this one: of several GPU types its own, else the plan's first.
+preflight::PlannedRank any_rank_of(const Inputs& inputs, const slurm::StepNode& node) {
+  const auto kinds = kinds_of(*inputs.plan);
+  const GpuType* own = node.gres_type.empty() ? nullptr : inputs.gpus.find_gres(node.gres_type);
+  std::string device = kinds.front().first;
+  for (const auto& [gpu, zone] : kinds)
+    if (own != nullptr && gpu == own->name) device = gpu;
+  const auto type = inputs.gpus.find(device);
+  return {.gpu = type ? type->name : device,
+          .on_gpu = !type || type->kind == DeviceKind::gpu,
+          .memory = peak_memory_of(*inputs.plan)};
+}
+
 /// What the plan wants of this task. A node of another type than the plan's is a finding about this node: the role is
 /// then sought without a look at the types.
-void add_role(const Inputs& inputs, const Environment& environment, RankFacts& facts) {
+void add_role(const Inputs& inputs, const Environment& environment, bool spare_nodes, RankFacts& facts) {
   const slurm::Lookup lookup = slurm::lookup_in(environment);
   auto step = slurm::read_step(lookup);
   if (!step) {
@@ -166,6 +187,10 @@ void add_role(const Inputs& inputs, const Environment& environment, RankFacts& f
   facts.gres_type = step->nodes[step->own_node].gres_type;
   facts.local_rank = step->local_task;
   if (!inputs.plan) return;
+  if (spare_nodes && step->tasks() > inputs.plan->ranks()) {
+    facts.planned = any_rank_of(inputs, step->nodes[step->own_node]);
+    return;
+  }
   auto task = slurm::find_role(*inputs.plan, *step, &inputs.gpus);
   if (!task) {
     const Error first = task.error();
@@ -183,13 +208,13 @@ void add_role(const Inputs& inputs, const Environment& environment, RankFacts& f
                    .stage = task->role.stage,
                    .tensor_parallel_index = task->role.tensor_parallel_index,
                    .memory = std::nullopt};
-  if (inputs.plan->prediction)
-    facts.planned->memory = inputs.plan->prediction->peak_memory;
-  else
+  facts.planned->memory = peak_memory_of(*inputs.plan);
+  if (!facts.planned->memory)
     facts.unknown.push_back({"memory", "against the plan: it was not simulated, so it says nothing of memory"});
 }
 
-RankFacts facts_of_this_rank(const Inputs& inputs, const Environment& environment, const Communicator& world) {
+RankFacts facts_of_this_rank(const Inputs& inputs, const Environment& environment, bool spare_nodes,
+                             const Communicator& world) {
   RankFacts facts =
       preflight::gather_facts({.environment = environment,
                                .variables = inputs.variables,
@@ -198,7 +223,7 @@ RankFacts facts_of_this_rank(const Inputs& inputs, const Environment& environmen
   facts.host = world.host();
   facts.node = value_of(environment, "SLURMD_NODENAME");
   if (facts.node.empty()) facts.node = facts.host;
-  add_role(inputs, environment, facts);
+  add_role(inputs, environment, spare_nodes, facts);
   return facts;
 }
 
@@ -258,7 +283,7 @@ class Check {
 
     watch_.enter("looking at its node and GPU");
     if (!skip_.contains("load")) load_ = measure_load(world_);
-    RankFacts facts = facts_of_this_rank(*inputs, environment_, world_);
+    RankFacts facts = facts_of_this_rank(*inputs, environment_, options_.flag("spare-nodes"), world_);
     facts.busy_cores = load_;
     if (fabric_ && *fabric_)
       facts.providers = **fabric_;

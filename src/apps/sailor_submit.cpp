@@ -11,12 +11,14 @@
 #include <system_error>
 #include <vector>
 
+#include "apps/inputs.hpp"
 #include "apps/submit/submission.hpp"
 #include "apps/submit/submit_options.hpp"
 #include "core/files.hpp"
 #include "core/log.hpp"
 #include "core/stop_status.hpp"
 #include "core/terminal.hpp"
+#include "slurm/cluster_reader.hpp"
 #include "slurm/jobs.hpp"
 
 namespace sailor::apps {
@@ -85,6 +87,13 @@ Result<void> write_job(const std::vector<Submission>& all, const std::string& sc
         write_plan(all.size() == 1 ? request.run_directory : request.array[i].directory, all[i].plan_text, made));
   if (std::error_code code; !fs::exists(path, code)) made.add(path);
   return write_file_atomically(path, script);
+}
+
+/// Starts of a job that was submitted before do not count for this one.
+void forget_earlier_starts(const slurm::SbatchRequest& request) {
+  std::error_code code;
+  fs::remove(request.run_directory / "starts.txt", code);
+  for (const slurm::ArrayTask& task : request.array) fs::remove(task.directory / "starts.txt", code);
 }
 
 /// Slurm would refuse it when all is written.
@@ -208,7 +217,10 @@ Result<void> run(const Options& options, const Environment& environment) {
     return {};
   }
   SAILOR_CHECK(check_data(options, first.request.data));
-  if (!options.has("export")) drop_overriding_variables(request, environment);
+  if (!options.has("export")) {
+    SAILOR_CHECK(slurm::check_configuration(slurm_configuration(environment)));
+    drop_overriding_variables(request, environment);
+  }
   if (options.flag("test-only")) {
     auto answer = slurm::test_submission(*script);
     if (!answer) return fail(answer.error());
@@ -230,12 +242,15 @@ Result<void> run(const Options& options, const Environment& environment) {
     made.remove();
     return written;
   }
+  forget_earlier_starts(first.request);
   auto job = slurm::submit(path, first.request.run_directory);
-  if (!job && job.error().code == ErrorCode::invalid_input) made.remove();
+  if (!job && job.error().code != ErrorCode::unavailable) made.remove();
   if (!job) return fail(job.error());
   fmt::print("{}\n", job->id);
   std::fflush(stdout);
   spdlog::info("submitted job {}, which runs in {}", job->id, first.request.run_directory.string());
+  if (request.continuation == slurm::Continuation::resubmit && request.array.empty())
+    spdlog::info("each job hands in the next one first; to end the training: scancel --me --name={}", request.job_name);
   return options.flag("wait") ? follow_all(*job, first.request, !options.has("program")) : Result<void>{};
 }
 

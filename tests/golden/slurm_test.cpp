@@ -121,6 +121,22 @@ TEST(SbatchScript, ForAlpsClariden) {
   expect_sound(*script);
 }
 
+TEST(SbatchScript, ForNodesThatAreCheckedFirst) {
+  SbatchRequest checked = request(4);
+  checked.checkpoints = "/scratch/anna/checkpoints";
+  checked.continuation = Continuation::requeue;
+  checked.check_nodes = true;
+  checked.spare_nodes = 1;
+  checked.checker = "/opt/sailor/bin/sailor-check";
+  checked.checker_arguments = {"--software=uenv"};
+  checked.stop_lead = Seconds(412);
+  checked.stop_lead_reason = "a checkpoint of 12.3 GiB takes about 161 s, as the last one did";
+  const auto script = sbatch_script(plan_on("GH200-96", 3), tiny(), checked);
+  ASSERT_TRUE(script.has_value()) << script.error().message();
+  EXPECT_TRUE(matches_golden("checked_nodes.sbatch", *script));
+  expect_sound(*script);
+}
+
 TEST(SbatchScript, ForAJobArray) {
   SbatchRequest sweep = request(4);
   sweep.nodes[0].partition = "normal";

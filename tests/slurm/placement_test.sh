@@ -246,17 +246,32 @@ trains_an_array_of_plans() {
   expect_in "$output" 'gaps.toml needs other nodes than deep.toml: the tasks of a job array are alike; submit it by itself'
 }
 goes_on_after_it_was_stopped() {
-  # The first job is told to stop after its first iterations; it submits itself again, and that one goes on.
+  # The first job is told to stop after its first iterations; the next one is there already, and goes on.
   local first second
   plan 6:GH200-96/1/0-6 >long.toml
   first=$("$bin_dir/sailor-submit" long.toml --run-directory long --data numbers --iterations 4000 --memory-per-cpu 300 \
     --train-option=--device=cpu -p normal --checkpoints kept --when-stopped resubmit) || return 1
   eventually grep -q '^ *3 ' "long/slurm-$first.out"
+  second=$((first + 1))
+  expect_in "$(squeue -h -j "$second" -o '%T %r')" 'PENDING Dependency' || return 1
   scancel --signal=USR2 "$first"
-  eventually bash -c "[[ \$(squeue -h -o %i) && \$(squeue -h -o %i) != $first ]]"
-  second=$(squeue -h -o %i)
-  eventually grep -q 'goes on at iteration' "long/slurm-$second.out"
-  scancel "$second"
+  eventually grep -qs 'goes on at iteration' "long/slurm-$second.out"
+  scancel --me --name="$(squeue -h -j "$second" -o %j)"
+  grep -q '"write_time_s"' kept/iteration-*/manifest.json # for the time to stop the next job
+}
+trains_on_nodes_that_were_checked() {
+  [[ -x $bin_dir/sailor-check ]] || { echo 'sailor-check is not built'; return 0; }
+  local placers=(launcher) placer
+  [[ ! -e $plugin ]] || placers+=(plugin)
+  for placer in "${placers[@]}"; do
+    submit_again gaps.toml "checked-$placer" --wait -p normal --check --spare-nodes 1 --placer "$placer" >id-checked ||
+      { cat "checked-$placer"/slurm-*; return 1; }
+    falls "checked-$placer/slurm-$(tail -1 id-checked).out" || return 1
+    expect_in "$(cat "checked-$placer"/check-*.txt)" '3 nodes: ' ' 0 to exclude' || return 1
+  done
+  submit_again mixed.toml checked-mixed --wait --check --placer launcher >id-checked || { cat checked-mixed/slurm-*; return 1; }
+  falls "checked-mixed/slurm-$(tail -1 id-checked).out" || return 1
+  expect_in "$(cat checked-mixed/check-*.txt)" '2 nodes: ' ' 0 to exclude'
 }
 
 check 'tells each task its place' tells_each_task_its_place
@@ -279,5 +294,6 @@ if [[ -n $mpi ]]; then
   fi
   check 'trains an array of plans' trains_an_array_of_plans
   check 'goes on after it was stopped' goes_on_after_it_was_stopped
+  check 'trains on nodes that were checked' trains_on_nodes_that_were_checked
 fi
 finish

@@ -35,6 +35,7 @@ PLAN
 plan cpu 4 0:3 3:6 >"$work/cpu.toml"     # 8 ranks: 2 nodes of 4 cores
 plan GH200-96 3 0:3 3:6 >"$work/gpu.toml" # 6 ranks: 4 GPUs, then 2
 plan cpu 1 0:3 3:6 >"$work/small.toml"   # 2 ranks
+{ plan cpu 1 0:6 | sed 's/global_batch = 2/global_batch = 4/'; plan GH200-96 1 0:6 | sed '0,/adamw/d'; } >"$work/mixed.toml"
 zone=gpu plan GH200-96 3 0:3 3:6 >"$work/in-gpu.toml"
 zone=east plan GH200-96 3 0:3 3:6 >"$work/in-east.toml"
 touch "$work"/corpus.{bin,idx}
@@ -51,7 +52,22 @@ echo "rank 1: layer 3 is missing" >&2
 exit 7
 STAND_IN
 printf '#!/bin/bash\nexec sleep 60\n' >"$work/sleeps"
-chmod +x "$work"/{train,fails,sleeps}
+# As sailor-train would: writes a checkpoint, and ends as the file of the iteration says; 0 where there is none.
+cat >"$work/stepwise" <<'STAND_IN'
+#!/bin/bash
+[[ $1 != --version ]] || exit 0
+shopt -s nullglob
+done=(kept/iteration-*)
+((SLURM_PROCID == 0)) && echo "start ${#done[@]} on $SLURM_STEP_NODELIST as $SLURM_JOB_NAME"
+sleep 0.5 # until all have seen what there is
+case $(cat "end-${#done[@]}" 2>/dev/null) in
+sleep) exec sleep 60 ;;
+on:*) bad=$(cat "end-${#done[@]}"); [[ $SLURMD_NODENAME != "${bad#on:}" ]] || exit 7 ;;
+7) exit 7 ;;
+75) ((SLURM_PROCID == 0)) && mkdir -p "kept/iteration-0000000${#done[@]}" && touch "kept/iteration-0000000${#done[@]}/manifest.json"; exit 75 ;;
+esac
+STAND_IN
+chmod +x "$work"/{train,fails,sleeps,stepwise}
 
 # job PLAN RUN_DIRECTORY OPTION...: sailor-submit with what all tests share
 job() {
@@ -106,7 +122,6 @@ tells_when_it_would_start() {
   [[ ! -e later ]] && nothing_submitted
 }
 says_how_slurm_judges_components() {
-  { plan cpu 1 0:6 | sed 's/global_batch = 2/global_batch = 4/'; plan GH200-96 1 0:6 | sed '0,/adamw/d'; } >mixed.toml
   job mixed.toml later -p cpu,gpu --test-only >starts 2>said || { cat said; return 1; }
   expect_in "$(cat starts)" 'to start at ' cpu1 gh1
   expect_in "$(cat said)" 'Slurm says it of each component alone: together they may have to wait for each other'
@@ -288,13 +303,155 @@ SITE
   # Where a partition allows less than the nodes have, Slurm refuses --mem=0.
   scontrol update partitionname=gpu MaxMemPerNode=400000
   expect_failure 1 sbatch -p gpu --exclusive --mem=0 --wrap true
+  # The last of these whole nodes has fewer ranks than the other.
   id=$(job gpu.toml host --program ./train -p gpu --cpus-per-rank 2 --sbatch-option=--exclusive --wait) || return 1
+  expect_in "$(sort "host/slurm-$id.out")" 'rank 3 on gh1 gpus 3 ' 'rank 4 on gh2 gpus 0 ' || return 1
   expect_in "$(scontrol -o show job "$id")" ' MinMemoryNode=400000M ' || return 1
   scontrol update partitionname=gpu MaxMemPerNode=0
-  # 1.2 TiB on 4 GPUs: more than a node has
-  { cat gpu.toml; printf '[prediction]\niteration_time_s = 1.0\npipeline_time_s = 1.0\nsynchronization_time_s = 0.0\nupdate_time_s = 0.0\npeak_memory_bytes = 42949672960\ncost_usd_per_iteration = 0.0\n'; } >forty.toml
-  script=$(job forty.toml host --dry-run -p gpu) || return 1 # 4 ranks of 40 GiB, and 4 GiB for each process
-  expect_in "$script" $'# Enough for the predicted peak of a rank; the partition\'s default may be less\n#SBATCH --mem=180224M\n'
+  sed 's/gpu = "cpu"/gpu = "GH200-96"/; s/name = "cpu"/name = "gpu"/; s/"cpu"\]/"gpu"]/; s/cpus_per_node = 4/cpus_per_node = 288/; s/16e9/854e9/' cpus.toml >gpus.toml
+  "$bin_dir/sailor-plan" --cluster gpus.toml --model tiny-gpt --global-batch 4 --sequence-length 64 --profile published \
+    --framework sailor --pin data_parallel=4,pipeline_parallel=1,tensor_parallel=1 -o four.toml >/dev/null 2>&1 || return 1
+  local asked # MiB: for each of 4 ranks its peak, and 4 GiB more
+  asked=$(awk '/^peak_memory_bytes/ { m = 4 * ($3 / 1048576 + 4096); print int(m) + (m > int(m)) }' four.toml)
+  script=$(job four.toml host --dry-run -p gpu) || return 1
+  expect_in "$script" $'# Enough for the predicted peak of a rank; the partition\'s default may be less\n#SBATCH --mem='"${asked}M"
+}
+# A job that goes on: chain RUN_DIRECTORY PLAN WHAT OPTION...; its folder is there already.
+chain() {
+  eventually is_idle cpu1 # the first of them takes the next job
+  job "$2" "$1" --program ./stepwise --checkpoints "$1/kept" --when-stopped "$3" "${@:4}"
+}
+# Until no job is left: each of a chain may have to wait some seconds for its turn.
+await_end() {
+  local attempt
+  for ((attempt = 0; attempt < 300; attempt++)); do
+    [[ -n $(squeue -h) ]] || return 0
+    sleep 0.2
+  done
+  squeue
+  return 1
+}
+logs_of() { cat "$1"/slurm-*.out; }
+hands_in_the_next_job_first() {
+  local first name
+  mkdir -p chain && echo 75 >chain/end-0
+  first=$(chain chain small.toml resubmit -J night 2>said) || { cat said; return 1; }
+  name=$(scontrol -o show job "$first" | grep -o 'JobName=[^ ]*')
+  [[ $name == JobName=night-???????? ]] || { echo "the job is called $name: others may be called so, too"; return 1; }
+  expect_in "$(cat said)" "to end the training: scancel --me --name=${name#*=}" || return 1
+  await_end || return 1
+  expect_in "$(cat "chain/slurm-$first.out")" "# job $((first + 1)) goes on after this one" 'start 0 on cpu' || return 1
+  # The last one has ended the training: the job that was to follow it is gone.
+  expect_in "$(cat "chain/slurm-$((first + 1)).out")" "# job $((first + 2)) goes on after this one" 'start 1 on cpu' || return 1
+  [[ $(logs_of chain | grep -c '^start') == 2 && ! -e chain/starts.txt ]] || { logs_of chain; return 1; }
+  expect_in "$(scontrol -o show job "$first")" JobState=COMPLETED
+}
+goes_on_after_a_job_that_dies_without_a_word() {
+  local first
+  mkdir -p dies && echo sleep >dies/end-0
+  first=$(chain dies small.toml resubmit) || return 1
+  eventually grep -q 'start 0' "dies/slurm-$first.out"
+  scancel --signal=KILL --full "$first" # as when its node dies
+  rm dies/end-0
+  await_end || return 1
+  expect_in "$(cat "dies/slurm-$((first + 1)).out")" 'start 0 on cpu'
+}
+tries_again_without_the_node_to_blame() {
+  local first
+  mkdir -p blamed && echo on:cpu1 >blamed/end-0
+  first=$(chain blamed small.toml resubmit) || return 1
+  await_end || return 1
+  expect_in "$(cat "blamed/slurm-$first.out")" '# start 1 of 4 failed with status 7: once more without cpu1' || return 1
+  expect_in "$(cat "blamed/slurm-$((first + 1)).out")" 'start 0 on cpu2' || return 1
+  expect_in "$(scontrol -o show job "$first")" JobState=FAILED ExitCode=7:0
+  expect_in "$(scontrol -o show job $((first + 1)))" JobState=COMPLETED ' ExcNodeList=cpu1 '
+}
+blames_no_node_where_all_fail() {
+  local first
+  mkdir -p alike && echo 7 >alike/end-0
+  first=$(chain alike cpu.toml resubmit --retries 1) || return 1 # two nodes
+  await_end || return 1
+  expect_in "$(cat "alike/slurm-$first.out")" '# start 1 of 2 failed with status 7: once more' || return 1
+  [[ $(cat "alike/slurm-$first.out") != *'once more without'* ]] || { logs_of alike; return 1; }
+  expect_in "$(cat "alike/slurm-$((first + 1)).out")" '# gives up: 2 starts in a row brought no new checkpoint' || return 1
+  [[ ! -e alike/slurm-$((first + 2)).out && ! -e alike/starts.txt ]]
+}
+requeues_without_the_node_to_blame() {
+  local id
+  mkdir -p requeued && echo on:cpu1 >requeued/end-0
+  id=$(chain requeued small.toml requeue --retries 2) || return 1
+  eventually grep -q 'start 0 on cpu2' "requeued/slurm-$id.out"
+  await_end || return 1
+  expect_in "$(cat "requeued/slurm-$id.out")" '# start 1 of 3 failed with status 7: once more without cpu1' || return 1
+  expect_in "$(scontrol -o show job "$id")" JobState=COMPLETED ' Restarts=1 '
+}
+goes_on_as_a_heterogeneous_job() {
+  local first
+  mkdir -p het && echo 75 >het/end-0 && echo 75 >het/end-1
+  first=$(chain het mixed.toml resubmit -p cpu,gpu 2>said) || { cat said; return 1; }
+  await_end || return 1
+  # A name of its own for each component: they would wait for each other.
+  expect_in "$(scontrol -o show job "$first" | grep -o 'JobName=[^ ]*')" .1 || return 1
+  [[ $(logs_of het | grep -c '^start') == 3 ]] || { logs_of het; return 1; }
+  expect_in "$(logs_of het)" 'start 0 on cpu' 'start 1 on cpu' 'start 2 on cpu'
+}
+stops_in_time_for_a_checkpoint() {
+  local script
+  script=$(job small.toml lead --dry-run -p cpu -t 60 --checkpoints leads --stop-lead 600) || return 1
+  expect_in "$script" '#SBATCH --signal=USR2@600' || return 1
+  script=$(job small.toml lead --dry-run -p cpu -t 60 --checkpoints leads) || return 1
+  expect_in "$script" '#SBATCH --signal=USR2@180' || return 1
+  mkdir -p leads/iteration-00000100
+  echo '{"write_time_s": 100.5, "files": [{"bytes": 1073741824}, {"bytes": 1073741824}]}' >leads/iteration-00000100/manifest.json
+  script=$(job small.toml lead --dry-run -p cpu -t 60 --checkpoints leads) || return 1
+  expect_in "$script" '# 261 s before the time limit (a checkpoint of 2.00 GiB takes about 100 s, as the last one did)' '#SBATCH --signal=USR2@261' || return 1
+  script=$(job small.toml lead --dry-run -p cpu -t 5 --checkpoints leads 2>said) || return 1
+  expect_in "$script" '#SBATCH --signal=USR2@150' && expect_in "$(cat said)" 'of which the last checkpoint may need 00:04:21; see --stop-lead' || return 1
+  refuses 'the signal would come 600 s before the end of a job of 300 s' small.toml -p cpu -t 5 --stop-lead 600 || return 1
+  expect_failure 2 job small.toml lead -p cpu --sbatch-option=--signal=USR2@600
+  expect_in "$output" 'sailor-submit itself sets --signal; use its own --stop-lead SECONDS'
+}
+trains_on_the_nodes_that_are_fit() {
+  local id check='#!/bin/bash
+((SLURM_PROCID == 0)) && printf "%s\\n" "$@" >checked && echo "checks $SLURM_STEP_NODELIST" && echo "--exclude=$(cat unfit)"
+exit 5'
+  # Beside a sailor-submit of our own: a check that finds what it is told.
+  mkdir -p bin fit && cp "$submit" "$bin_dir"/sailor-launch bin/ && printf '%b\n' "$check" >bin/sailor-check && chmod +x bin/sailor-check
+  local submit=$work/bin/sailor-submit
+  echo cpu1 >fit/unfit
+  id=$(job small.toml fit --program ./train -p cpu --check --spare-nodes 1 --wait --memory-per-cpu 50) || { logs_of fit; return 1; }
+  expect_in "$(cat "fit/slurm-$id.out")" 'checks cpu[1-2]' '# goes on without cpu1' 'rank 0 on cpu2' 'rank 1 on cpu2' || return 1
+  expect_in "$(cat fit/checked)" $'--plan\n' "$work/fit/plan.toml" '--spare-nodes' || return 1
+  # None is left to take its place.
+  expect_failure 1 job small.toml fit --program ./train -p cpu --check --wait --memory-per-cpu 50
+  expect_in "$output" 'FAILED, exit code 5' "# to submit it without them: sbatch --exclude=cpu1 $work/fit/job.sbatch" || return 1
+  # A job that goes on does so without them.
+  id=$(job small.toml fit --program ./train -p cpu --check --memory-per-cpu 50 --checkpoints fit/kept --when-stopped resubmit --retries 1) || return 1
+  await_end || return 1
+  expect_in "$(cat "fit/slurm-$id.out")" 'failed with status 5: once more without cpu1' || return 1
+  expect_in "$(cat "fit/slurm-$((id + 1)).out")" 'checks cpu2'
+  refuses "the plan needs 3 nodes of 4 cpu but partition 'cpu' has 2 usable" cpu.toml -p cpu --check --spare-nodes 1
+}
+says_at_once_that_slurm_is_not_there() {
+  # Slurm's own programs would look for the file for a minute, each.
+  export SLURM_CONF=/nowhere/slurm.conf
+  local option
+  for option in --job-name=gone --test-only; do
+    expect_failure 1 timeout 30 "$submit" cpu.toml --run-directory gone --data corpus --iterations 5 --program ./train --devices-per-node 4 "$option"
+    expect_in "$output" "error: SLURM_CONF names '/nowhere/slurm.conf', which does not exist; correct or unset it" || return 1
+  done
+  [[ ! -e gone ]] || { echo 'the run directory is there'; return 1; }
+  timeout 30 "$submit" cpu.toml --run-directory gone --data corpus --iterations 5 --devices-per-node 4 --dry-run >/dev/null
+}
+says_that_slurmctld_is_silent() {
+  kill "$(pid_of slurmctld)" || return 1
+  eventually bash -c '! scontrol ping | grep -q UP'
+  expect_failure 1 job cpu.toml silent -p cpu --program ./train --devices-per-node 4 --test-only
+  expect_in "$output" 'slurmctld did not say whether it would take the job: ' 'see with scontrol ping' || return 1
+  [[ $output != *'would refuse'* ]] || { echo "$output"; return 1; }
+  expect_failure 1 job cpu.toml silent -p cpu --program ./train --devices-per-node 4
+  expect_in "$output" 'sbatch reached no slurmctld, so nothing was submitted: ' || return 1
+  [[ ! -e silent ]] || { echo 'the run directory is there'; return 1; }
 }
 refuses_a_newline_in_the_run_directory() {
   expect_failure 1 job small.toml $'two\nlines'
@@ -373,7 +530,6 @@ needs_no_slurm_for_a_dry_run() {
   unset SLURM_CONF
   expect_in "$(PATH=/nowhere job small.toml dry --dry-run --devices-per-node 4)" '#SBATCH --ntasks=2'
   [[ ! -e dry ]] || return 1
-  { plan cpu 1 0:6 | sed 's/global_batch = 2/global_batch = 4/'; plan GH200-96 1 0:6 | sed '0,/adamw/d'; } >mixed.toml
   PATH=/nowhere expect_failure 1 job mixed.toml dry --dry-run --devices-per-node 4
   expect_in "$output" 'use --cluster FILE: for several kinds of nodes --devices-per-node alone does not say enough'
 }
@@ -414,6 +570,14 @@ check 'describes every plan of an array' describes_every_plan_of_an_array
 check 'asks for memory and says why' asks_for_memory_and_says_why
 check 'refuses what sailor-train cannot run' refuses_what_sailor_train_cannot_run
 check 'asks for host memory beside GPUs' asks_for_host_memory_beside_gpus
+check 'hands in the next job first' hands_in_the_next_job_first
+check 'goes on after a job that dies without a word' goes_on_after_a_job_that_dies_without_a_word
+check 'tries again without the node to blame' tries_again_without_the_node_to_blame
+check 'blames no node where all fail' blames_no_node_where_all_fail
+check 'requeues without the node to blame' requeues_without_the_node_to_blame
+check 'goes on as a heterogeneous job' goes_on_as_a_heterogeneous_job
+check 'stops in time for a checkpoint' stops_in_time_for_a_checkpoint
+check 'trains on the nodes that are fit' trains_on_the_nodes_that_are_fit
 check 'refuses a newline in the run directory' refuses_a_newline_in_the_run_directory
 check 'runs in a reservation' runs_in_a_reservation
 check 'refuses reservations that it cannot use' refuses_reservations_that_it_cannot_use
@@ -429,4 +593,6 @@ if [[ -x $bin_dir/sailor-train && -x $bin_dir/sailor-data && -n $mpi ]]; then
   check 'trains with the real sailor-train' trains_with_the_real_program
   check 'says that a stopped training is lost' says_that_a_stopped_training_is_lost
 fi
+check 'says at once that Slurm is not there' says_at_once_that_slurm_is_not_there
+check 'says that slurmctld is silent' says_that_slurmctld_is_silent
 finish

@@ -551,7 +551,7 @@ TEST_F(SbatchScript, FillsNodesOneAfterTheOtherWhenRanksDoNotDivide) {
             "in order: 0: 2 x 4 packed 5");
   const auto script = sbatch_script(plan(5, {stage(0, 6)}), tiny(), request(4));
   ASSERT_TRUE(script.has_value());
-  EXPECT_TRUE(contains(*script, "--distribution=block,pack"));
+  EXPECT_TRUE(contains(*script, "  --distribution=plane=4 "));
   EXPECT_TRUE(has_line(*script, "unset SLURM_NTASKS_PER_NODE"));
 }
 
@@ -681,8 +681,81 @@ TEST_F(SbatchScript, GoesOnAfterItWasStopped) {
   job.continuation = Continuation::resubmit;
   const auto again = sbatch_script(plan(1, {stage(0, 6)}), tiny(), job);
   ASSERT_TRUE(again.has_value());
-  EXPECT_TRUE(has_line(*again, "#SBATCH --no-requeue"));
-  EXPECT_TRUE(has_line(*again, "  sbatch --dependency=\"afterany:$SLURM_JOB_ID\" /scratch/run/job.sbatch"));
+  for (const char* line :
+       {"#SBATCH --no-requeue", "hand_in() { submit --parsable --dependency=singleton | tail --lines=1; }",
+        "  sbatch ${nodes:+\"--exclude=$nodes\"} \"$@\" /scratch/run/job.sbatch", "excluded() { echo \"$left_out\"; }",
+        "if ((start_number <= 3)); then", "  if [[ -n $successor ]]; then scancel \"$successor\"; fi"})
+    EXPECT_TRUE(has_line(*again, line)) << line << "\n" << *again;
+  // It is handed in before anything else can end the job.
+  EXPECT_LT(again->find("successor=$(hand_in)"), again->find("\nlaunch=("));
+  // Nodes that the user keeps the job from stay out.
+  job.extra_options = {"--exclude=gh7,gh[9-10]"};
+  job.retries = 0;
+  const auto without = sbatch_script(plan(1, {stage(0, 6)}), tiny(), job);
+  ASSERT_TRUE(without.has_value());
+  EXPECT_TRUE(has_line(*without, "excluded() { echo 'gh7,gh[9-10]'\"${left_out:+,$left_out}\"; }"));
+  EXPECT_TRUE(has_line(*without, "if ((start_number <= 0)); then"));
+}
+
+TEST_F(SbatchScript, NamesComponentsThatWaitForTheSameJobByThemselves) {
+  // With one name each would wait for the others of its own job (--dependency=singleton).
+  SbatchRequest mixed = request(4);
+  mixed.nodes.push_back(mixed.nodes[0]);
+  mixed.placer = Placer::launcher;
+  mixed.job_name = "night-1a2b";
+  mixed.checkpoints = "/scratch/kept";
+  mixed.continuation = Continuation::resubmit;
+  const auto script = sbatch_script(plan(2, {stage(0, 3), stage(3, 6, "A100-40")}), tiny(), mixed);
+  ASSERT_TRUE(script.has_value()) << message_of(script);
+  const std::size_t component = script->find("#SBATCH hetjob");
+  EXPECT_LT(script->find("#SBATCH --job-name=night-1a2b\n"), component);
+  EXPECT_GT(script->find("#SBATCH --job-name=night-1a2b.1\n"), component);
+  EXPECT_NE(script->find("#SBATCH --job-name=night-1a2b.1\n"), std::string::npos);
+  mixed.continuation = Continuation::requeue;
+  EXPECT_FALSE(
+      contains(sbatch_script(plan(2, {stage(0, 3), stage(3, 6, "A100-40")}), tiny(), mixed).value(), "night-1a2b.1"));
+}
+
+TEST_F(SbatchScript, ChecksTheNodesBeforeTheyTrain) {
+  SbatchRequest job = request(4);
+  job.placer = Placer::plugin;
+  job.spare_nodes = 2;
+  EXPECT_EQ(message_of(sbatch_script(plan(2, {stage(0, 3), stage(3, 6)}), tiny(), job)),
+            "spare nodes are for those that a check finds unfit; check them with --check");
+  job.check_nodes = true;
+  job.checker_arguments = {"--site=it's"};
+  const auto script = sbatch_script(plan(3, {stage(0, 3), stage(3, 6)}), tiny(), job);  // 4 ranks, then 2
+  ASSERT_TRUE(script.has_value()) << message_of(script);
+  for (const char* line : {"#SBATCH --nodes=4", "#SBATCH --ntasks=16", "#SBATCH --ntasks-per-node=4", "  --nodes=2",
+                           "  --ntasks=6", "  --nodes=4", "  --ntasks=16", "  '--site=it'\\''s'",
+                           "check_and_start || status=$?", "  check_nodes || return $?",
+                           "  if ((${#nodes[@]} > 2)); then", "launch+=(--sailor-plan=/scratch/run/plan.toml)",
+                           "  \"${check_launch[@]}\" --kill-on-bad-exit=0 \"${check[@]}\""})
+    EXPECT_TRUE(has_line(*script, line)) << line << "\n" << *script;
+  EXPECT_FALSE(contains(*script, "#SBATCH --sailor-plan"));  // the check has other tasks
+  job.spare_nodes = 0;
+  const auto none = sbatch_script(plan(3, {stage(0, 3), stage(3, 6)}), tiny(), job);
+  ASSERT_TRUE(none.has_value());
+  EXPECT_TRUE(has_line(*none, "  \"${launch[@]}\" --kill-on-bad-exit=0 \"${check[@]}\"")) << *none;
+  EXPECT_FALSE(contains(*none, "--spare-nodes"));
+}
+
+TEST_F(SbatchScript, TellsTheJobToStopInTime) {
+  SbatchRequest job = request(4);
+  job.stop_lead = Seconds(600);
+  job.stop_lead_reason = "a checkpoint takes long";
+  const auto script = sbatch_script(plan(1, {stage(0, 6)}), tiny(), job);
+  ASSERT_TRUE(script.has_value());
+  EXPECT_TRUE(contains(*script, "# 600 s before the time limit (a checkpoint takes long) the ranks get SIGUSR2"));
+  EXPECT_TRUE(has_line(*script, "#SBATCH --signal=USR2@600"));
+  job.time_limit = Seconds(600);
+  EXPECT_EQ(
+      message_of(sbatch_script(plan(1, {stage(0, 6)}), tiny(), job)),
+      "the signal would come 600 s before the end of a job of 600 s: it would never train; use a larger --time, or "
+      "a smaller --stop-lead");
+  job.stop_lead = Seconds(70000);
+  EXPECT_EQ(message_of(sbatch_script(plan(1, {stage(0, 6)}), tiny(), job)),
+            "a signal 70000 s before the time limit is impossible; Slurm takes 1 to 65535 s");
 }
 
 TEST_F(SbatchScript, MakesAnArrayOfSeveralPlans) {
@@ -699,7 +772,8 @@ TEST_F(SbatchScript, MakesAnArrayOfSeveralPlans) {
        {"#SBATCH --array=0-1", "#SBATCH --output=/scratch/run/slurm-%A_%a.out", "  '/scratch/run/a b'",
         "cd -- \"${runs[SLURM_ARRAY_TASK_ID]}\"", "  --plan plan.toml", "#   0 a b: 1 pipeline of 1 stage",
         "#   1 c: 2 pipelines rm -rf /",
-        "  sbatch --dependency=\"afterany:$SLURM_JOB_ID\" --array=\"$SLURM_ARRAY_TASK_ID\" /scratch/run/job.sbatch"})
+        "hand_in() { submit --parsable --dependency=\"afterany:$SLURM_JOB_ID\" | tail --lines=1; }",
+        "  sbatch --array=\"$SLURM_ARRAY_TASK_ID\" ${nodes:+\"--exclude=$nodes\"} \"$@\" /scratch/run/job.sbatch"})
     EXPECT_TRUE(has_line(*script, line)) << line << "\n" << *script;
   sweep.checkpoints = "/kept";
   EXPECT_EQ(message_of(sbatch_script(plan(1, {stage(0, 6)}), tiny(), sweep)),

@@ -158,7 +158,7 @@ Result<void> check_limits(const Cluster& cluster, const std::vector<Nodes>& node
     for (std::size_t kind = 0; kind < nodes.size(); ++kind)  // kinds may have the same nodes
       if (nodes[kind].partition == nodes[component.kind].partition && nodes[kind].zone == nodes[component.kind].zone &&
           submission.devices[kind].name == submission.devices[component.kind].name)
-        needed[kind] += component.nodes;
+        needed[kind] += component.nodes + request.spare_nodes;
   for (std::size_t kind = 0; kind < nodes.size(); ++kind)
     if (needed[kind] > nodes[kind].count)
       return fail(ErrorCode::unavailable,
@@ -168,10 +168,11 @@ Result<void> check_limits(const Cluster& cluster, const std::vector<Nodes>& node
   for (const slurm::JobComponent& component : layout->components) {
     const Partition* partition = cluster.find_partition(nodes[component.kind].partition);
     if (partition == nullptr) continue;
-    if (partition->most_nodes && component.nodes > *partition->most_nodes)
+    const int job_nodes = component.nodes + request.spare_nodes;
+    if (partition->most_nodes && job_nodes > *partition->most_nodes)
       return fail(ErrorCode::unavailable,
-                  fmt::format("{} but {} allows {} per job", needs(component.nodes, component.kind),
-                              where(partition->name), *partition->most_nodes),
+                  fmt::format("{} but {} allows {} per job", needs(job_nodes, component.kind), where(partition->name),
+                              *partition->most_nodes),
                   "use another --partition, or another plan");
     if (partition->time_limit && request.time_limit && *request.time_limit > *partition->time_limit)
       return fail(ErrorCode::invalid_input,

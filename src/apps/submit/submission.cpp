@@ -10,12 +10,14 @@
 
 #include "apps/inputs.hpp"
 #include "apps/submit/job_nodes.hpp"
+#include "apps/submit/stop_lead.hpp"
 #include "apps/training_program.hpp"
 #include "core/files.hpp"
 #include "core/log.hpp"
 #include "core/text.hpp"
 #include "plan/node_placement.hpp"
 #include "profile/advice.hpp"
+#include "slurm/cluster_reader.hpp"
 #include "slurm/job_amounts.hpp"
 #include "slurm/job_layout.hpp"
 #include "slurm/jobs.hpp"
@@ -54,6 +56,9 @@ Result<void> check_sbatch_options(const std::vector<std::string>& arguments) {
       if (std::string_view("--time-min").starts_with(name))
         return fail(ErrorCode::usage, "--sbatch-option: with --time-min Slurm would shorten the job's time",
                     "use a smaller --time");
+      if (name.size() > 3 && std::string_view("--signal").starts_with(name))
+        return fail(ErrorCode::usage, "--sbatch-option: sailor-submit itself sets --signal",
+                    "use its own --stop-lead SECONDS");
       if (std::string_view("--clusters").starts_with(name))
         return fail(ErrorCode::usage, "--sbatch-option: with --clusters the job would run on nodes not counted with",
                     "run sailor-submit where that cluster is the default");
@@ -62,10 +67,11 @@ Result<void> check_sbatch_options(const std::vector<std::string>& arguments) {
 }
 
 /// "auto": the plugin where sbatch has it; it takes one plan for a job.
-slurm::Placer placer(const std::string& wanted, bool array) {
+slurm::Placer placer(const std::string& wanted, bool array, const fs::path& configuration) {
   if (wanted == "slurm") return slurm::Placer::slurm;
   if (wanted == "plugin") return slurm::Placer::plugin;
-  if (wanted == "auto" && !array && slurm::has_plugin()) return slurm::Placer::plugin;
+  if (wanted == "auto" && !array && slurm::check_configuration(configuration) && slurm::has_plugin())
+    return slurm::Placer::plugin;
   return slurm::Placer::launcher;
 }
 
@@ -144,7 +150,7 @@ Result<Surroundings> look_around(const Options& options, const Environment& envi
   const auto software = slurm::choose_environment(around.site, options.text("software"));
   if (!software) return fail(software.error());
   if (*software != nullptr) around.software = **software;
-  around.placer = placer(options.text("placer"), all.size() > 1);
+  around.placer = placer(options.text("placer"), all.size() > 1, slurm_configuration(environment));
   return around;
 }
 
@@ -252,6 +258,38 @@ Result<void> settle_nodes(const Options& options, const Environment& environment
   return check_limits(*around.cluster, *found, submission);
 }
 
+/// For a program that runs in another directory: a site may be a name or a path.
+std::string path_or_name(const Options& options, const char* name) {
+  const std::string& text = options.text(name);
+  return std::string_view(name) == "gpus" || text.find('/') != std::string::npos || text.ends_with(".toml")
+             ? from_here(text).string()
+             : text;
+}
+
+/// When the job is told to stop, and its own name where the next one waits for its end.
+Result<void> settle_ending(const Options& options, const Surroundings& around, bool array, Submission& submission) {
+  slurm::SbatchRequest& request = submission.request;
+  if (request.continuation == slurm::Continuation::resubmit && !array)
+    request.job_name += "-" + content_hash(request.run_directory.string()).substr(0, 8);
+  if (options.has("stop-lead")) request.stop_lead = Seconds(static_cast<double>(options.integer("stop-lead")));
+  if (request.stop_lead || request.checkpoints.empty()) return {};
+  std::optional<CheckpointTime> checkpoint;
+  if (!array) checkpoint = measured_checkpoint_time(request.checkpoints);
+  const auto layout = slurm::lay_out_job(submission.plan, request);
+  if (!layout) return fail(layout.error());
+  int nodes = 0;
+  for (const slurm::JobComponent& component : layout->components) nodes += component.nodes;
+  if (const auto rate = around.site.check.write_per_node; !checkpoint && rate)
+    checkpoint = estimated_checkpoint_time(submission.model.total_parameters(), *rate, nodes);
+  const auto& prediction = submission.plan.prediction;
+  const StopLead lead = choose_stop_lead(
+      checkpoint, prediction ? std::optional(prediction->iteration_time) : std::nullopt, request.time_limit);
+  request.stop_lead = lead.time;
+  request.stop_lead_reason = lead.reason;
+  if (!lead.problem.empty()) spdlog::warn("{}: {}; see --stop-lead", submission.path, lead.problem);
+  return {};
+}
+
 Result<void> fill_request(const Options& options, const Environment& environment, Submission& submission) {
   slurm::SbatchRequest& request = submission.request;
   auto data = required(options, "data");
@@ -284,6 +322,15 @@ Result<void> fill_request(const Options& options, const Environment& environment
   if (request.continuation != slurm::Continuation::none && request.checkpoints.empty())
     return fail(ErrorCode::usage, fmt::format("--when-stopped {} needs checkpoints to go on from", when_stopped),
                 "use --checkpoints FOLDER");
+  request.retries = static_cast<int>(options.integer("retries"));
+  request.check_nodes = options.flag("check");
+  request.spare_nodes = static_cast<int>(options.integer("spare-nodes"));
+  if (request.spare_nodes > 0 && !request.check_nodes)
+    return fail(ErrorCode::usage, "--spare-nodes are for nodes that a check finds unfit", "use --check too");
+  request.checker = beside_this_program("sailor-check");
+  for (const char* name : {"site", "software", "gpus"})
+    if (options.given(name))
+      request.checker_arguments.push_back(fmt::format("--{}={}", name, path_or_name(options, name)));
   request.run_directory = from_here(options.has("run-directory") ? options.text("run-directory")
                                                                  : "run-" + fs::path(submission.path).stem().string());
   request.plan_path = request.run_directory / "plan.toml";
@@ -367,6 +414,7 @@ Result<void> make_array(const Options& options, std::vector<Submission>& all) {
   slurm::SbatchRequest& request = all.front().request;
   for (const Submission& one : all) {
     request.array.push_back({.directory = one.request.run_directory, .plan = describe(one.plan)});
+    request.stop_lead = std::max(request.stop_lead, one.request.stop_lead);
     for (std::size_t kind = 0; kind < request.nodes.size(); ++kind)
       take_larger_memory(one.request.nodes[kind], request.nodes[kind]);
   }
@@ -409,6 +457,8 @@ Result<std::vector<Submission>> prepare_all(const Options& options, const Enviro
   for (Submission& one : all) {
     one.request.placer = around->placer;
     if (auto settled = settle_nodes(options, environment, *around, one); !settled)
+      return fail(settled.error(), array ? one.path : std::string());
+    if (auto settled = settle_ending(options, *around, array, one); !settled)
       return fail(settled.error(), array ? one.path : std::string());
     warn_of_prediction(one);
   }

@@ -89,6 +89,33 @@ CommandLine submit_command_line() {
                     "the queue, or submit its script again",
             .default_value = "end",
             .choices = {"end", "requeue", "resubmit"}},
+           {.name = "retries",
+            .type = OptionType::integer,
+            .value_name = "N",
+            .help =
+                "with --when-stopped requeue or resubmit, also start once more after a failure, without the node to "
+                "blame, up to so often in a row without a new checkpoint",
+            .default_value = "3",
+            .minimum = 0,
+            .maximum = 1000},
+           {.name = "stop-lead",
+            .type = OptionType::integer,
+            .value_name = "SECONDS",
+            .help =
+                "how long before its time limit the job is told to stop, seconds [default: by the time that the last "
+                "checkpoint took, or the site file's rate; else 180, and at most a quarter of --time]",
+            .minimum = 1,
+            .maximum = 65535},
+           {.name = "check",
+            .type = OptionType::flag,
+            .help = "run sailor-check on the nodes before training, which begins only on nodes that are fit"},
+           {.name = "spare-nodes",
+            .type = OptionType::integer,
+            .value_name = "N",
+            .help = "with --check, ask for so many nodes more (of each kind), to take the place of unfit ones",
+            .default_value = "0",
+            .minimum = 0,
+            .maximum = 1000},
            shared::site(),
            {.name = "software",
             .value_name = "NAME",
@@ -127,7 +154,10 @@ CommandLine submit_command_line() {
                     "with a further option of sbatch"},
                    {"sailor-submit plan.toml --data corpus --iterations 100 -t 30 --checkpoints kept --when-stopped "
                     "requeue --dry-run --devices-per-node 4",
-                    "go on after the time limit"}},
+                    "go on after the time limit"},
+                   {"sailor-submit plan.toml --data corpus --iterations 100 -t 30 --check --spare-nodes 1 --dry-run "
+                    "--devices-per-node 4",
+                    "check the nodes first, with one to spare"}},
       .notes =
           "Variables of sbatch that would override the script (SBATCH_PARTITION, SBATCH_TIMELIMIT, ...) are not handed "
           "on.\n"

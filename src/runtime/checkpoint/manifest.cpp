@@ -285,6 +285,7 @@ std::string manifest_text(const Manifest& manifest) {
                         {"settings", std::move(settings)}};
   }
   root["source"] = valid_utf8(manifest.source);
+  if (manifest.write_time_s) root["write_time_s"] = *manifest.write_time_s;
   root["element_type"] = "float32";
   root["files"] = Json::array();
   for (const StoredFile& file : manifest.files) {
@@ -343,6 +344,8 @@ Result<Manifest> parse_manifest(std::string_view text, std::string_view source_n
   manifest.model = reader.text(reader.at(root, "model"), "model");
   manifest.architecture = reader.texts(reader.at(root, "architecture"), "architecture");
   manifest.source = reader.text(reader.at(root, "source"), "source");
+  if (const auto time = root.find("write_time_s"); time != root.end() && time->is_number())
+    manifest.write_time_s = time->get<double>();
   if (const Json& training = reader.at(root, "training"); !reader.failed() && !training.is_null()) {
     TrainingFacts& facts = manifest.training.emplace();
     const Json& seed = reader.at(training, "seed");

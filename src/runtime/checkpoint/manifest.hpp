@@ -81,6 +81,7 @@ struct Manifest {
   Architecture architecture;
   std::optional<TrainingFacts> training;  ///< none: imported
   std::string source;                     ///< "trained on gpu07", "imported from ..."
+  std::optional<double> write_time_s;     ///< of the rank whose file took longest until it was stored; none: not known
   std::vector<StoredFile> files;
   std::vector<StoredTensor> tensors;  ///< by layer and name
 

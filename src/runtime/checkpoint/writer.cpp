@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <future>
 #include <nlohmann/json.hpp>
@@ -128,6 +129,7 @@ Result<ShardCopy> take(Device& device, ParameterStorage& storage, AdamW& optimiz
 
 /// Writes the file and returns what is in it, as JSON. A rank without elements has no file.
 Result<std::string> write_shard(const ShardCopy& shard, const fs::path& checkpoint, int rank) {
+  const auto began = std::chrono::steady_clock::now();
   Json tensors = Json::array();
   for (const ShardTensor& tensor : shard.tensors)
     tensors.push_back(
@@ -156,7 +158,8 @@ Result<std::string> write_shard(const ShardCopy& shard, const fs::path& checkpoi
     SAILOR_CHECK(file->finish());
     SAILOR_CHECK(sync_folder(checkpoint));
   }
-  return text_of({{"bytes", bytes}, {"tensors", std::move(tensors)}});
+  const std::chrono::duration<double> time = std::chrono::steady_clock::now() - began;
+  return text_of({{"bytes", bytes}, {"time_s", time.count()}, {"tensors", std::move(tensors)}});
 }
 
 /// Adds what a rank has written to the manifest.
@@ -165,6 +168,7 @@ void add_shard(Manifest& manifest, const Json& shard, int rank) {
   if (bytes == 0) return;
   const std::size_t file = manifest.files.size();
   manifest.files.push_back({.name = shard_name(rank), .bytes = bytes});
+  manifest.write_time_s = std::max(manifest.write_time_s.value_or(0.0), shard.at("time_s").get<double>());
   for (const Json& entry : shard.at("tensors")) {
     const auto layer = entry.at("layer").get<int>();
     const auto name = entry.at("name").get<std::string>();

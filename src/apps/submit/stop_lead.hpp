@@ -1,0 +1,37 @@
+// How long before its time limit a job has to be told to stop: long enough to end the iteration and to store a
+// checkpoint.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "core/units.hpp"
+#include "plan/plan.hpp"
+
+namespace sailor::apps {
+
+/// What is known of the time that checkpoints of a training take.
+struct CheckpointTime {
+  Bytes bytes{};
+  Seconds writing{};
+  std::string source;  ///< "as the last one did"
+};
+
+/// By the newest checkpoint in the folder; nothing when there is none that says how long it took.
+std::optional<CheckpointTime> measured_checkpoint_time(const std::filesystem::path& folder);
+
+/// By the model's size and the least that each of the nodes writes (a site file's write_per_node_bytes_per_s).
+CheckpointTime estimated_checkpoint_time(std::int64_t parameters, BytesPerSecond per_node, int nodes);
+
+struct StopLead {
+  Seconds time{};
+  std::string reason;   ///< "a checkpoint of 12.3 GiB takes about 40 s, as the last one did"
+  std::string problem;  ///< why it may not be enough; empty: it is
+};
+
+/// For a job of the time limit (none: not known). `checkpoint`: none, when nothing is known of its time.
+StopLead choose_stop_lead(const std::optional<CheckpointTime>& checkpoint, const std::optional<Seconds>& iteration,
+                          const std::optional<Seconds>& time_limit);
+
+}  // namespace sailor::apps
