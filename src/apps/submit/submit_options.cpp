@@ -64,9 +64,9 @@ CommandLine submit_command_line() {
            {.name = "memory-per-cpu",
             .type = OptionType::integer,
             .value_name = "MIB",
-            .help = "host memory for each CPU, MiB [default: for a CPU plan 1.2 times its prediction and 256 more, "
-                    "else the "
-                    "partition's]",
+            .help = "host memory for each CPU, MiB [default: for a CPU plan 1.2 times its prediction and 256 more; on GPUs "
+                    "the site file's memory of a node, else what the devices hold and 4 GiB for each rank, else all of "
+                    "whole nodes; else the partition's]",
             .minimum = 1,
             .maximum = 1 << 30},
            {.name = "gpu-type",
