@@ -112,6 +112,8 @@ else
   step "Building with address and undefined-behaviour sanitizers (preset asan-unity)"
   sanitized=yes
   build_beside asan-unity unit_tests "${warnings[@]}" || sanitized=no
+  step "Checking that every header compiles alone"
+  check "every header compiles alone" build_beside default headers_compile_alone "${warnings[@]}"
   step "Cross-compiling for aarch64 (preset aarch64)"
   check "cross-compiles for aarch64" build_beside aarch64 all "${warnings[@]}"
   step "Results of the tests"
