@@ -266,6 +266,12 @@ Result<bool> check_devices(const Options& options, const Plan& plan, const GpuCa
   return elsewhere;
 }
 
+std::string describe_divergence(std::int64_t iteration, const runtime::IterationResult& result) {
+  if (!std::isfinite(result.loss)) return fmt::format("the loss of iteration {} is {}", iteration, result.loss);
+  return fmt::format("the gradient norm of iteration {} is {} (its loss is {:.6g}); the weights were not changed",
+                     iteration, result.gradient_norm, result.loss);
+}
+
 /// The rank's main loop. Errors are agreed on: the same on all ranks, with a message on one of them.
 Result<void> train(const Options& options, const Environment& environment, Communicator& world) {
   const bool speaks = world.rank() == 0;
@@ -337,6 +343,7 @@ Result<void> train(const Options& options, const Environment& environment, Commu
   const std::int64_t iterations = options.integer("iterations");
   bool stopped = false;
   bool diverged = false;
+  std::string why;  // it diverged
   std::int64_t iteration = *first;
   if (iteration >= iterations) {
     if (speaks) spdlog::info("nothing to do: {} of {} iterations are done", iteration, iterations);
@@ -346,7 +353,8 @@ Result<void> train(const Options& options, const Environment& environment, Commu
     recording.before(iteration, trainer);
     const runtime::IterationResult result = trainer.run(iteration, stop_asked != 0);
     stopped = result.stop;
-    diverged = !std::isfinite(result.loss);  // the same on all ranks
+    diverged = result.diverged;
+    if (diverged) why = describe_divergence(iteration, result);
     run_file.add(iteration, result, recording.after(iteration, result, trainer, run_file.is_wanted()));
     if (speaks &&
         (iteration % options.integer("log-every") == 0 || iteration + 1 == iterations || stopped || diverged)) {
@@ -376,11 +384,8 @@ Result<void> train(const Options& options, const Environment& environment, Commu
   if (stopped && iteration < iterations)
     end_status = checkpoints.are_kept() ? stopped_with_checkpoint : stopped_without_checkpoint;
   if (!diverged) return {};
-  return agree(
-      world, fail(ErrorCode::failure,
-                  fmt::format("training diverged: the loss of iteration {} is {}",
-                              run_file.record().iterations.back().iteration, run_file.record().iterations.back().loss),
-                  "use a smaller --learning-rate, or --warm-up-iterations"));
+  return agree(world, fail(ErrorCode::failure, "training diverged: " + why,
+                           "use a smaller --learning-rate, or --warm-up-iterations"));
 }
 
 Result<void> run(const Options& options, const Environment& environment) {

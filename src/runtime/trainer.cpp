@@ -169,13 +169,15 @@ IterationResult Trainer::run(std::int64_t iteration, bool stop) {
   step.learning_rate = result.learning_rate;
   if (settings_.clip_norm > 0.0 && result.gradient_norm > settings_.clip_norm)
     step.gradient_scale = static_cast<float>(settings_.clip_norm / result.gradient_norm);
-  {
+  // A step along what is no direction would leave no good value; all ranks know the same norm.
+  result.updated = std::isfinite(result.gradient_norm);
+  if (result.updated) {
     const auto span = timeline_.update();
     optimizer_->step(step);
     if (settings_.after_update) settings_.after_update();
     device_.synchronize();
   }
-  if (plan_.optimizer_sharding == OptimizerSharding::zero1) {
+  if (result.updated && plan_.optimizer_sharding == OptimizerSharding::zero1) {
     const auto span = timeline_.reduction(true);
     reducer_->gather_values();
     device_.synchronize();
@@ -188,6 +190,7 @@ IterationResult Trainer::run(std::int64_t iteration, bool stop) {
   if (role_.tensor_parallel_index > 0) loss_sum = 0.0;  // the same as that of index 0
   const double tokens = static_cast<double>(plan_.job.global_batch) * plan_.job.sequence_length;
   result.loss = world_.sum(loss_sum) / tokens;
+  result.diverged = !result.updated || !std::isfinite(result.loss);
   result.time = Seconds(world_.max(time.count()));
   result.stop = world_.max(stop ? 1.0 : 0.0) > 0.0;
   timeline_.in_step();

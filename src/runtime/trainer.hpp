@@ -2,9 +2,9 @@
 // optimizer. Every rank of the plan runs one; they stay in step by what they exchange.
 //
 // An iteration: zero gradients; the micro-batches in the order of the schedule, while activations and gradients cross
-// stages; sums of gradients over replicas, which begin in the last backward passes; the norm of all gradients; AdamW;
-// agreement on the loss. The plan changes how fast that goes, never what comes out (but for the order of sums and where
-// they are rounded).
+// stages; sums of gradients over replicas, which begin in the last backward passes; the norm of all gradients; AdamW,
+// unless the norm is not finite; agreement on the loss. The plan changes how fast that goes, never what comes out (but
+// for the order of sums and where they are rounded).
 #pragma once
 
 #include <cstdint>
@@ -59,8 +59,10 @@ struct IterationResult {
   double loss = 0.0;           ///< mean cross-entropy over the tokens of the global batch; the same on all ranks
   double gradient_norm = 0.0;  ///< of all gradients, before clipping; the same on all ranks
   float learning_rate = 0.0f;
-  Seconds time{};     ///< slowest rank; the same on all ranks
-  bool stop = false;  ///< some rank was asked to stop
+  bool updated = true;    ///< false: the norm is not finite, and values and moments are as they were
+  bool diverged = false;  ///< loss or norm are not finite; the same on all ranks
+  Seconds time{};         ///< slowest rank; the same on all ranks
+  bool stop = false;      ///< some rank was asked to stop
 };
 
 /// The plan must fit the model and this runtime, and have as many ranks as were started.

@@ -14,8 +14,11 @@
 #include <thread>
 
 #include "core/files.hpp"
+#include "model/model.hpp"
 #include "mpi_test.hpp"
 #include "profile/run_file.hpp"
+#include "runtime/checkpoint/checkpoint.hpp"
+#include "runtime/checkpoint/hugging_face.hpp"
 #include "runtime/mpi/mpi_session.hpp"
 
 namespace sailor {
@@ -376,6 +379,37 @@ TEST_F(Training, KilledAtAnyMomentItGoesOnUnderAnotherPlan) {
     if (last > 200) fs::remove_all(path("checkpoints"));
   }
   EXPECT_GT(checked, 3 * kills);
+}
+
+/// Weights of test-gpt to start from. GELU's argument is so large in its first block that its cube, of which the
+/// gradient is made, is infinite; GELU's value is not.
+void write_start(const fs::path& folder, const fs::path& models) {
+  const auto model = find_model("test-gpt", models.string());
+  ASSERT_TRUE(model) << model.error().message();
+  const auto written = runtime::write_imported_checkpoint(
+      folder, *model, "this test", runtime::whole_tensors(*model),
+      [&](const runtime::WholeTensor& tensor) -> Result<std::vector<float>> {
+        std::vector<float> values(static_cast<std::size_t>(runtime::element_count(tensor.shape)));
+        const bool norm = tensor.name.find("norm") != std::string::npos && tensor.name.ends_with(".weight");
+        const bool large = tensor.layer == 1 && tensor.name == "feed_forward.input.weight";
+        for (std::size_t i = 0; i < values.size(); ++i)
+          values[i] =
+              norm ? 1.0f : (large ? 1e18f : 2e-4f) * static_cast<float>(static_cast<int>(i * 7919 % 201) - 100);
+        return values;
+      });
+  ASSERT_TRUE(written) << written.error().message();
+}
+
+TEST_F(Training, AGradientThatIsNotFiniteEndsItWithoutACheckpoint) {
+  write_plan("test-gpt", 2, {{2, {0, 3, 6}}, {2, {0, 6}}});
+  write_start(folder_ / "start/iteration-00000000", folder_ / "models");
+  const std::string start = fmt::format("--start-from {} --checkpoints {} ", path("start"), path("checkpoints"));
+  EXPECT_EQ(shell(train_command(3, start + "--iterations 1")), 1) << output() << errors();
+  EXPECT_NE(errors().find("training diverged: the gradient norm of iteration 0 is "), std::string::npos) << errors();
+  EXPECT_NE(errors().find("; the weights were not changed"), std::string::npos) << errors();
+  EXPECT_EQ(output().find("nan"), std::string::npos) << output();  // the loss is finite
+  EXPECT_EQ(output().find("inf"), std::string::npos) << output();
+  EXPECT_NE(shell(fmt::format("{}/sailor-checkpoint verify {}", SAILOR_BIN_DIR, path("checkpoints"))), 0);
 }
 
 TEST_F(Training, ACrashInMpiInitIsSaidToBeThatOfMpi) {

@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <limits>
 #include <map>
 #include <mutex>
 
@@ -316,6 +317,51 @@ TEST(RuntimeTrainer, ClippingScalesBySumsOverAllRanks) {
   const Model model = deep(gpt_model());
   const Plan plan = plan_of({{3, 2, {{{{0, 3}}, 2}, {{{3, 6}}}}}, {6, 1, {{{{0, 6}}}}}});
   expect_same(train(plan_of({{6, 2, {{{{0, 6}}}}}}), model, 1e-3), train(plan, model, 1e-3), model);
+}
+
+TEST(RuntimeTrainer, AGradientThatIsNotFiniteChangesNothing) {
+  const Model model = deep(gpt_model());
+  for (const auto sharding : {OptimizerSharding::none, OptimizerSharding::zero1})
+    for (const float bad : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+      const Plan plan = plan_of({{3, 2, {{{{0, 3}}, 2}, {{{3, 6}}}}}, {6, 1, {{{{0, 6}}}}}}, {}, sharding);
+      run_ranks(plan.ranks(), [&](Communicator& world) {
+        const auto device = make_cpu_device();
+        const auto samples = Samples::open(corpus().prefix(), sequence_length, model.vocabulary, 5);
+        ASSERT_TRUE(samples.has_value());
+        ParameterStorage* storage = nullptr;
+        bool poison = false;
+        Trainer trainer(plan, model,
+                        {.learning_rate = {.peak = 0.004f},
+                         .clip_norm = 1.0,
+                         .after_layer =
+                             [&](int, Pass pass) {
+                               if (poison && pass == Pass::backward && world.rank() == 1) storage->gradients()[7] = bad;
+                             }},
+                        *device, world, *samples);
+        storage = &trainer.parameters();
+        const auto state = [&] {
+          std::vector<float> all;
+          for (const Parameter* parameter : storage->parameters())
+            for (std::int64_t i = 0; i < parameter->elements(); ++i) all.push_back(load(parameter->value + i));
+          for (const AdamW::Part& part : trainer.optimizer().parts())
+            for (const float* moments : {trainer.optimizer().first_moments(), trainer.optimizer().second_moments()})
+              all.insert(all.end(), moments + part.moment, moments + part.moment + part.count);
+          return all;
+        };
+        EXPECT_FALSE(trainer.run(0).diverged);
+        const std::vector<float> before = state();
+        poison = true;
+        const IterationResult result = trainer.run(1);
+        EXPECT_TRUE(result.diverged);
+        EXPECT_FALSE(result.updated);
+        EXPECT_TRUE(std::isfinite(result.loss));
+        EXPECT_FALSE(std::isfinite(result.gradient_norm));
+        EXPECT_EQ(state(), before);
+        poison = false;
+        EXPECT_FALSE(trainer.run(2).diverged);
+        EXPECT_NE(state(), before);
+      });
+    }
 }
 
 TEST(RuntimeTrainer, SumsDuringTheBackwardPassAreThoseAfterIt) {
