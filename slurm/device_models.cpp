@@ -39,7 +39,7 @@ std::vector<std::string> device_models(const fs::path& folder) {
   std::vector<std::string> models;
   std::error_code code;
   for (fs::directory_iterator device(folder, code), end; !code && device != end; device.increment(code)) {
-    const auto information = read_text_file(device->path() / "information", largest_file);
+    const auto information = read_kernel_file(device->path() / "information", largest_file);
     if (!information) continue;
     if (std::string model = model_of(*information); !model.empty()) models.push_back(std::move(model));
   }

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <filesystem>
 #include <functional>
@@ -45,6 +46,8 @@ int finish_output(const std::string& program, int status) {
 
 int guarded(const std::string& program, const std::function<int()>& body) {
   hold_standard_streams();
+  // A file over the limit of `ulimit -f` is then an error of write(), as a full disk is.
+  std::signal(SIGXFSZ, SIG_IGN);
   try {
     return finish_output(program, body());
   } catch (const std::system_error& error) {

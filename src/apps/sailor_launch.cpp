@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -115,6 +116,7 @@ Result<std::filesystem::path> devices_folder(const Options& options) {
   for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);
   std::fflush(stdout);
+  std::signal(SIGXFSZ, SIG_DFL);  // ours ignore it (run_program()), others need not know how to
   ::execvp(arguments.front(), arguments.data());
   return fail(ErrorCode::failure, fmt::format("cannot start '{}': {}", command.front(), std::strerror(errno)),
               "is it installed on the nodes, and in PATH?");

@@ -2,7 +2,12 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/magic.h>
 #include <signal.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,9 +15,11 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
-#include <fstream>
+#include <memory>
 #include <system_error>
+#include <utility>
 
 namespace sailor {
 
@@ -22,27 +29,16 @@ namespace {
 
 std::string system_message(int number) { return std::generic_category().message(number); }
 
-class FileDescriptor {
- public:
-  explicit FileDescriptor(int descriptor) : descriptor_(descriptor) {}
-  FileDescriptor(const FileDescriptor&) = delete;
-  FileDescriptor& operator=(const FileDescriptor&) = delete;
-  ~FileDescriptor() {
-    if (descriptor_ >= 0) ::close(descriptor_);
-  }
-  [[nodiscard]] int get() const { return descriptor_; }
+tl::unexpected<Error> failed(std::string_view doing, const fs::path& path, int number) {
+  return fail(ErrorCode::io, fmt::format("cannot {} '{}': {}", doing, path.string(), system_message(number)));
+}
 
- private:
-  int descriptor_;
-};
-
-Result<void> sync_path(const fs::path& path, int flags) {
-  const FileDescriptor file(::open(path.c_str(), flags | O_CLOEXEC));
-  if (file.get() < 0)
-    return fail(ErrorCode::io, fmt::format("cannot open '{}': {}", path.string(), system_message(errno)));
+Result<void> sync_folder_of(const fs::path& path) {
+  const fs::path folder = path.parent_path();
+  const Descriptor file(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!file.open()) return failed("open", folder, errno);
   // Some network file systems refuse fsync of a folder with EINVAL; the rename is then as safe as they make it.
-  if (::fsync(file.get()) != 0 && errno != EINVAL && errno != EROFS)
-    return fail(ErrorCode::io, fmt::format("cannot flush '{}' to disk: {}", path.string(), system_message(errno)));
+  if (::fsync(file.get()) != 0 && errno != EINVAL && errno != EROFS) return failed("flush to disk", folder, errno);
   return {};
 }
 
@@ -76,27 +72,26 @@ Result<fs::path> target_of(const fs::path& path) {
   return target;
 }
 
-/// A hidden name in the target's folder that no other process uses: ".<name>.<host>.<pid>.<suffix>".
-fs::path neighbour_of(const fs::path& target, std::string_view suffix) {
-  std::array<char, 256> host{};
-  ::gethostname(host.data(), host.size() - 1);
-  // Names have at most 255 bytes.
-  return target.parent_path() / fmt::format(".{}.{}.{}.{}", target.filename().string().substr(0, 128),
-                                            std::string(host.data()).substr(0, 64), ::getpid(), suffix);
+// Temporary names: ".<name>.<random digits>.tmp". Names have at most 255 bytes.
+constexpr std::size_t name_digits = 16;
+constexpr std::string_view name_end = ".tmp";
+
+std::string temporary_prefix(const fs::path& target) {
+  return fmt::format(".{}.", target.filename().native().substr(0, 200));
 }
 
-/// Errors name `path`, the temporary file; whoever made it knows the user's name for it.
-Result<void> write_content(const fs::path& path, std::string_view content) {
-  const FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-  if (file.get() < 0)
-    return fail(ErrorCode::io, fmt::format("cannot write '{}': {}", path.string(), system_message(errno)));
-  std::size_t done = 0;
-  while (done < content.size()) {
-    const ssize_t count = ::write(file.get(), content.data() + done, content.size() - done);
+/// What follows the prefix of a temporary name.
+bool is_temporary_rest(std::string_view rest) {
+  return rest.size() == name_digits + name_end.size() && rest.ends_with(name_end) &&
+         rest.find_first_not_of("0123456789abcdef") == name_digits;
+}
+
+Result<void> write_content(int file, const fs::path& path, std::string_view content) {
+  while (!content.empty()) {
+    const ssize_t count = ::write(file, content.data(), content.size());
     if (count < 0 && errno == EINTR) continue;
-    if (count <= 0)
-      return fail(ErrorCode::io, fmt::format("cannot write '{}': {}", path.string(), system_message(errno)));
-    done += static_cast<std::size_t>(count);
+    if (count <= 0) return failed("write", path, count < 0 ? errno : ENOSPC);
+    content.remove_prefix(static_cast<std::size_t>(count));
   }
   return {};
 }
@@ -144,27 +139,162 @@ class RemovedOnSignal {
   bool active_ = false;
 };
 
+/// The neighbour of a file, which is to become it. Removed unless it did.
+class TemporaryFile {
+ public:
+  /// `path` is the user's name of the target, for messages.
+  static Result<TemporaryFile> create(const fs::path& path) {
+    auto target = target_of(path);
+    if (!target) return fail(target.error());
+    constexpr int most_attempts = 8;
+    for (int attempt = 0;; ++attempt) {
+      const fs::path name = target->parent_path() /
+                            fmt::format("{}{}{}", temporary_prefix(*target), random_digits(name_digits), name_end);
+      auto guard = std::make_unique<RemovedOnSignal>(name);
+      Descriptor file(::open(name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
+      if (!file.open() && errno == EEXIST && attempt < most_attempts) continue;
+      if (!file.open()) return failed("write", path, errno);
+      // As long as this process lives, nobody takes the file for left over. A file system without locks refuses.
+      static_cast<void>(::flock(file.get(), LOCK_EX | LOCK_NB));
+      TemporaryFile made(path, *std::move(target), name, std::move(file), std::move(guard));
+      made.remove_left_overs();
+      return made;
+    }
+  }
+  TemporaryFile(TemporaryFile&& other) noexcept
+      : path_(std::move(other.path_)),
+        target_(std::move(other.target_)),
+        name_(std::exchange(other.name_, {})),
+        file_(std::move(other.file_)),
+        guard_(std::move(other.guard_)) {}
+  TemporaryFile& operator=(TemporaryFile&&) = delete;
+  ~TemporaryFile() {
+    if (!name_.empty()) ::unlink(name_.c_str());
+  }
+
+  Result<void> fill(std::string_view content) { return write_content(file_.get(), path_, content); }
+  Result<void> fill(const std::function<Result<void>(const fs::path&)>& writer) {
+    const std::string given = fmt::format("/proc/self/fd/{}", file_.get());
+    auto written = writer(given);
+    if (written) return {};
+    Error error = written.error();
+    for (std::string* text : {&error.what, &error.hint})
+      for (std::size_t at = 0; (at = text->find(given, at)) != std::string::npos; at += path_.native().size())
+        text->replace(at, given.size(), path_.native());
+    return fail(std::move(error));
+  }
+
+  /// Takes the target's place.
+  Result<void> replace() {
+    SAILOR_CHECK(sync());
+    if (::rename(name_.c_str(), target_.c_str()) != 0) return failed("rename into", path_, errno);
+    name_.clear();
+    return sync_folder_of(target_);
+  }
+  /// Takes the target's place if it is free: a link is made or refused in one step.
+  Result<bool> settle() {
+    SAILOR_CHECK(sync());
+    int problem = ::link(name_.c_str(), target_.c_str()) == 0 ? 0 : errno;
+    if (problem != 0 && problem != EEXIST) {  // a file system without hard links
+      problem = ::renameat2(AT_FDCWD, name_.c_str(), AT_FDCWD, target_.c_str(), RENAME_NOREPLACE) == 0 ? 0 : errno;
+      if (problem == EINVAL) problem = ::rename(name_.c_str(), target_.c_str()) == 0 ? 0 : errno;
+      if (problem == 0) name_.clear();
+    }
+    if (problem == EEXIST) return false;
+    if (problem != 0) return failed("rename into", path_, problem);
+    SAILOR_CHECK(sync_folder_of(target_));
+    return true;
+  }
+
+ private:
+  TemporaryFile(fs::path path, fs::path target, fs::path name, Descriptor file, std::unique_ptr<RemovedOnSignal> guard)
+      : path_(std::move(path)),
+        target_(std::move(target)),
+        name_(std::move(name)),
+        file_(std::move(file)),
+        guard_(std::move(guard)) {}
+
+  Result<void> sync() {
+    if (::fsync(file_.get()) != 0 && errno != EINVAL && errno != EROFS) return failed("flush to disk", path_, errno);
+    return {};
+  }
+
+  /// Those of killed writers of the same target. Best effort.
+  void remove_left_overs() const {
+    struct stat mine {};
+    if (::fstat(file_.get(), &mine) != 0) return;
+    const std::string prefix = temporary_prefix(target_);
+    std::error_code code;
+    for (fs::directory_iterator entry(target_.parent_path(), code), end; !code && entry != end; entry.increment(code)) {
+      const std::string name = entry->path().filename().string();
+      if (name.starts_with(prefix) && is_temporary_rest(std::string_view(name).substr(prefix.size())) &&
+          is_left_over(entry->path(), mine.st_mtime))
+        ::unlink(entry->path().c_str());
+    }
+  }
+
+  fs::path path_;
+  fs::path target_;
+  fs::path name_;  // empty: it has become the target
+  Descriptor file_;
+  std::unique_ptr<RemovedOnSignal> guard_;
+};
+
+/// `from_kernel`: files of /proc are welcome.
+Result<Descriptor> open_regular(const fs::path& path, bool from_kernel) {
+  struct stat status {};
+  // Before it is opened: to open a pipe waits for its writer, and to open a device may do something to it.
+  if (::stat(path.c_str(), &status) != 0) {
+    if (errno == ENOENT || errno == ENOTDIR)
+      return fail(ErrorCode::not_found, fmt::format("file '{}' does not exist", path.string()));
+    return failed("read", path, errno);
+  }
+  if (!S_ISREG(status.st_mode)) return fail(ErrorCode::io, fmt::format("'{}' is not a regular file", path.string()));
+  Descriptor file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+  if (!file.open()) return failed("read", path, errno);
+  struct statfs system {};
+  if (::fstat(file.get(), &status) != 0) return failed("read", path, errno);
+  if (!S_ISREG(status.st_mode)) return fail(ErrorCode::io, fmt::format("'{}' is not a regular file", path.string()));
+  if (!from_kernel && ::fstatfs(file.get(), &system) == 0 && system.f_type == PROC_SUPER_MAGIC)
+    return fail(ErrorCode::io, fmt::format("'{}' is not a regular file but an answer of the kernel", path.string()),
+                "name a file with a content of its own");
+  return file;
+}
+
+Result<std::string> read_whole(const fs::path& path, std::size_t limit, bool from_kernel) {
+  const auto file = open_regular(path, from_kernel);
+  if (!file) return fail(file.error());
+  const auto too_large = [&](std::uintmax_t size, std::string_view more) {
+    return fail(ErrorCode::io,
+                fmt::format("file '{}' has {}{} bytes; the limit is {}", path.string(), more, size, limit),
+                "is it the right file?");
+  };
+  struct stat status {};
+  if (::fstat(file->get(), &status) != 0) return failed("read", path, errno);
+  const auto size = static_cast<std::uintmax_t>(status.st_size);
+  if (size > limit) return too_large(size, "");
+  std::string content;
+  content.reserve(static_cast<std::size_t>(size) + 1);
+  while (true) {
+    constexpr std::size_t part = std::size_t{1} << 16;
+    const std::size_t before = content.size();
+    content.resize(std::max(content.capacity(), before + part));
+    const ssize_t count = ::read(file->get(), content.data() + before, content.size() - before);
+    content.resize(before + static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return failed("read", path, errno);
+    if (count == 0) return content;
+    if (content.size() > limit) return too_large(content.size(), "more than ");
+  }
+}
+
 }  // namespace
 
-Result<std::string> read_text_file(const fs::path& path, std::size_t limit) {
-  std::error_code code;
-  const fs::file_status status = fs::status(path, code);
-  if (status.type() == fs::file_type::not_found)
-    return fail(ErrorCode::not_found, fmt::format("file '{}' does not exist", path.string()));
-  if (!fs::exists(status))  // not known: a folder on the way is closed to us, links go round in a circle
-    return fail(ErrorCode::io, fmt::format("cannot read '{}': {}", path.string(), code.message()));
-  if (!fs::is_regular_file(status))
-    return fail(ErrorCode::io, fmt::format("'{}' is not a regular file", path.string()));
-  const std::uintmax_t size = fs::file_size(path, code);
-  if (!code && size > limit)
-    return fail(ErrorCode::io, fmt::format("file '{}' has {} bytes; the limit is {}", path.string(), size, limit),
-                "is it the right file?");
-  std::ifstream stream(path, std::ios::binary);
-  if (!stream) return fail(ErrorCode::io, fmt::format("cannot read '{}': {}", path.string(), system_message(errno)));
-  std::string content((std::istreambuf_iterator<char>(stream)), std::istreambuf_iterator<char>());
-  if (stream.bad()) return fail(ErrorCode::io, fmt::format("reading '{}' failed", path.string()));
-  return content;
-}
+Result<Descriptor> open_to_read(const fs::path& path) { return open_regular(path, false); }
+
+Result<std::string> read_text_file(const fs::path& path, std::size_t limit) { return read_whole(path, limit, false); }
+
+Result<std::string> read_kernel_file(const fs::path& path, std::size_t limit) { return read_whole(path, limit, true); }
 
 Result<void> check_can_write(const fs::path& path) {
   auto target = target_of(path);
@@ -172,55 +302,75 @@ Result<void> check_can_write(const fs::path& path) {
   return {};
 }
 
-Result<void> write_file_atomically(const fs::path& path, const std::function<Result<void>(const fs::path&)>& writer) {
-  auto target = target_of(path);
-  if (!target) return fail(target.error());
-  const fs::path folder = target->parent_path();
-  const fs::path temporary = neighbour_of(*target, "tmp");
-  const RemovedOnSignal guard(temporary);
-  std::error_code code;
-  auto clean_up = [&](Error error) {
-    std::error_code ignored;
-    fs::remove(temporary, ignored);
-    // The user knows the file, not its temporary.
-    const std::string& name = temporary.native();
-    for (std::size_t at = 0; (at = error.what.find(name, at)) != std::string::npos; at += path.native().size())
-      error.what.replace(at, name.size(), path.native());
-    return fail(std::move(error));
-  };
-  if (auto written = writer(temporary); !written) return clean_up(written.error());
-  if (auto synced = sync_path(temporary, O_RDONLY); !synced) return clean_up(synced.error());
-  fs::rename(temporary, *target, code);
-  if (code)
-    return clean_up(
-        Error{ErrorCode::io, fmt::format("cannot rename into '{}': {}", path.string(), code.message()), {}});
-  return sync_path(folder, O_RDONLY | O_DIRECTORY);
+namespace {
+
+template <class Content>
+Result<void> replace_file(const fs::path& path, const Content& content) {
+  auto temporary = TemporaryFile::create(path);
+  if (!temporary) return fail(temporary.error());
+  SAILOR_CHECK(temporary->fill(content));
+  return temporary->replace();
 }
 
+template <class Content>
+Result<bool> create_file(const fs::path& path, const Content& content) {
+  std::error_code code;
+  if (fs::exists(fs::symlink_status(path, code))) return false;
+  auto temporary = TemporaryFile::create(path);
+  if (!temporary) return fail(temporary.error());
+  SAILOR_CHECK(temporary->fill(content));
+  return temporary->settle();
+}
+
+}  // namespace
+
+Result<void> write_file_atomically(const fs::path& path, const std::function<Result<void>(const fs::path&)>& writer) {
+  return replace_file(path, writer);
+}
 Result<void> write_file_atomically(const fs::path& path, std::string_view content) {
-  return write_file_atomically(path, [&](const fs::path& temporary) { return write_content(temporary, content); });
+  return replace_file(path, content);
 }
 
 Result<bool> create_file_atomically(const fs::path& path, const std::function<Result<void>(const fs::path&)>& writer) {
-  std::error_code code;
-  if (fs::exists(fs::symlink_status(path, code))) return false;
-  // A link is made or refused in one step, where a rename would replace. The neighbour has a name of its own.
-  auto target = target_of(path);
-  if (!target) return fail(target.error());
-  const fs::path neighbour = neighbour_of(*target, "new");
-  SAILOR_CHECK(write_file_atomically(neighbour, writer));
-  const int problem = ::link(neighbour.c_str(), target->c_str()) == 0 ? 0 : errno;
-  if (problem == 0 || problem == EEXIST)
-    fs::remove(neighbour, code);
-  else if (fs::rename(neighbour, *target, code); code)  // a file system without hard links
-    return fail(ErrorCode::io, fmt::format("cannot rename into '{}': {}", path.string(), code.message()));
-  if (problem == EEXIST) return false;
-  SAILOR_CHECK(sync_path(target->parent_path(), O_RDONLY | O_DIRECTORY));
-  return true;
+  return create_file(path, writer);
+}
+Result<bool> create_file_atomically(const fs::path& path, std::string_view content) {
+  return create_file(path, content);
 }
 
-Result<bool> create_file_atomically(const fs::path& path, std::string_view content) {
-  return create_file_atomically(path, [&](const fs::path& temporary) { return write_content(temporary, content); });
+bool is_temporary_name(std::string_view name) {
+  constexpr std::size_t rest = name_digits + name_end.size();
+  return name.size() > rest + 2 && name.front() == '.' && name[name.size() - rest - 1] == '.' &&
+         is_temporary_rest(name.substr(name.size() - rest));
+}
+
+bool is_left_over(const fs::path& temporary, std::int64_t now) {
+  constexpr std::int64_t day = 24 * 60 * 60;
+  if (!is_temporary_name(temporary.filename().native())) return false;
+  struct stat status {};
+  const auto is_old = [&] {
+    return S_ISREG(status.st_mode) && status.st_uid == ::geteuid() && now - status.st_mtime > day;
+  };
+  if (::lstat(temporary.c_str(), &status) != 0 || !is_old()) return false;
+  // To write: NFS gives no exclusive lock to those that only read.
+  const Descriptor file(::open(temporary.c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+  return file.open() && ::fstat(file.get(), &status) == 0 && is_old() && ::flock(file.get(), LOCK_EX | LOCK_NB) == 0;
+}
+
+std::string random_digits(std::size_t count) {
+  std::string digits;
+  while (digits.size() < count) {
+    std::uint64_t number = 0;
+    std::size_t filled = 0;
+    while (filled < sizeof(number)) {
+      const ssize_t part = ::getrandom(reinterpret_cast<char*>(&number) + filled, sizeof(number) - filled, 0);
+      if (part > 0) filled += static_cast<std::size_t>(part);
+      if (part < 0 && errno != EINTR) throw std::system_error(errno, std::generic_category(), "getrandom");
+    }
+    digits += fmt::format("{:016x}", number);
+  }
+  digits.resize(count);
+  return digits;
 }
 
 std::string content_hash(std::string_view content) {

@@ -21,6 +21,8 @@
 #include <system_error>
 #include <utility>
 
+#include "core/descriptor.hpp"
+
 extern char** environ;  // POSIX
 
 namespace sailor {
@@ -34,28 +36,6 @@ std::string system_message(int number) { return std::generic_category().message(
 tl::unexpected<Error> system_error(std::string_view call, int number) {
   return fail(ErrorCode::io, fmt::format("cannot start a process: {}: {}", call, system_message(number)));
 }
-
-class Descriptor {
- public:
-  Descriptor() = default;
-  explicit Descriptor(int number) : number_(number) {}
-  Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    std::swap(number_, other.number_);
-    return *this;
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() { close(); }
-  void close() {
-    if (number_ >= 0) ::close(std::exchange(number_, -1));
-  }
-  [[nodiscard]] int get() const { return number_; }
-  [[nodiscard]] bool open() const { return number_ >= 0; }
-
- private:
-  int number_ = -1;
-};
 
 struct Channel {
   Descriptor ours;
@@ -232,7 +212,12 @@ class SpawnSetup {
   explicit SpawnSetup(const sigset_t& mask) {
     ::posix_spawn_file_actions_init(&actions_);
     ::posix_spawnattr_init(&attributes_);
-    ::posix_spawnattr_setflags(&attributes_, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK);
+    ::posix_spawnattr_setflags(&attributes_, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+    // Programs of ours ignore it (run_program()), others need not know how to.
+    sigset_t ignored;
+    ::sigemptyset(&ignored);
+    ::sigaddset(&ignored, SIGXFSZ);
+    ::posix_spawnattr_setsigdefault(&attributes_, &ignored);
     ::posix_spawnattr_setpgroup(&attributes_, 0);
     ::posix_spawnattr_setsigmask(&attributes_, &mask);
   }

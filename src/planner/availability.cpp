@@ -9,6 +9,7 @@
 #include <set>
 
 #include "core/files.hpp"
+#include "core/text.hpp"
 #include "plan/placement.hpp"
 #include "simulator/node_sizes.hpp"
 
@@ -59,6 +60,7 @@ class TraceReader {
     ++line_;
     while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.remove_suffix(1);
     if (line.empty()) return {};
+    if (valid_utf8(line) != line) return invalid("the line is not UTF-8", "save the file as UTF-8");
     return columns_.empty() ? read_titles(line) : read_step(line);
   }
 

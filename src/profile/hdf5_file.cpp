@@ -2,15 +2,17 @@
 
 #include <fmt/format.h>
 #include <hdf5.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <system_error>
 #include <utility>
+
+#include "core/files.hpp"
 
 namespace sailor::hdf5 {
 
@@ -368,19 +370,16 @@ Result<FileReader> FileReader::open(const fs::path& path) {
   quiet_library();
   auto state = std::make_unique<State>();
   state->path = path.string();
+  // HDF5 would wait for the writer of a pipe, or for the kernel.
+  const auto file = open_to_read(path);
+  if (!file) return fail(file.error());
   std::error_code code;
-  const fs::file_status status = fs::status(path, code);
-  if (!fs::exists(status)) return fail(ErrorCode::not_found, fmt::format("file '{}' does not exist", state->path));
-  if (!fs::is_regular_file(status))
-    return fail(ErrorCode::invalid_input, fmt::format("'{}' is not a regular file", state->path));
   state->file_size = fs::file_size(path, code);
   if (code) return fail(ErrorCode::io, fmt::format("cannot read '{}': {}", state->path, code.message()));
   std::array<char, 9> start{};
-  std::ifstream stream(path, std::ios::binary);
-  if (!stream)
+  if (::pread(file->get(), start.data(), start.size(), 0) < 0)
     return fail(ErrorCode::io,
                 fmt::format("cannot read '{}': {}", state->path, std::generic_category().message(errno)));
-  stream.read(start.data(), start.size());
   if (std::memcmp(start.data(), "\x89HDF\r\n\x1a\n", 8) != 0) return state->invalid("it is not an HDF5 file");
   // Superblocks of versions 0 and 1 stand for metadata without checksums, and HDF5 1.10 reads beyond its buffers when
   // such metadata are damaged.

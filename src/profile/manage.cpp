@@ -10,9 +10,11 @@
 #include <cerrno>
 #include <charconv>
 #include <chrono>
+#include <ctime>
 #include <map>
 #include <set>
 
+#include "core/files.hpp"
 #include "profile/store.hpp"
 
 namespace sailor {
@@ -44,7 +46,7 @@ std::string listed(const std::vector<std::string>& names) {
                      names.size() > most ? fmt::format(" and {} more", names.size() - most) : "");
 }
 
-/// Whether a temporary file (".<name>.<host>.<pid>.<suffix>", see core/files.cpp) is of a living process of this host.
+/// Whether a temporary file of Sailor 0.1 (".<name>.<host>.<pid>.<suffix>") is of a living process of this host.
 bool writer_lives(const std::string& name) {
   const std::size_t end = name.rfind('.');
   const std::size_t begin = end == 0 || end == std::string::npos ? std::string::npos : name.rfind('.', end - 1);
@@ -153,7 +155,9 @@ std::vector<TemporaryFile> temporary_files(const fs::path& store) {
       continue;
     std::error_code ignored;
     const auto age = fs::file_time_type::clock::now() - fs::last_write_time(entry->path(), ignored);
-    found.push_back({entry->path(), !ignored && age > std::chrono::hours(24) && !writer_lives(name)});
+    const bool old = !ignored && age > std::chrono::hours(24);
+    found.push_back({entry->path(), is_temporary_name(name) ? is_left_over(entry->path(), std::time(nullptr))
+                                                            : old && !writer_lives(name)});
   }
   std::sort(found.begin(), found.end(), [](const TemporaryFile& a, const TemporaryFile& b) { return a.path < b.path; });
   return found;

@@ -247,6 +247,54 @@ TEST_F(Hostile, DataNeverReplacesItsOwnTexts) {
   EXPECT_FALSE(fs::exists("d.bin"));
 }
 
+// SIGXFSZ ended the programs without a word.
+TEST_F(Hostile, AFileOverTheLimitIsAnErrorThatNamesIt) {
+  const std::size_t before = files();
+  const auto planned = shell("ulimit -f 0; " + plan("--cluster cluster.toml -o plan.toml"));
+  EXPECT_EQ(planned.exit_status, 1) << planned.errors;
+  EXPECT_NE(planned.errors.find("cannot write 'plan.toml': File too large"), std::string::npos) << planned.errors;
+  const auto stored = shell("ulimit -f 1; $bin/sailor-profile merge store.h5 -o merged.h5");
+  EXPECT_EQ(stored.exit_status, 1) << stored.errors;
+  EXPECT_NE(stored.errors.find("cannot write 'merged.h5': "), std::string::npos) << stored.errors;
+  EXPECT_EQ(stored.errors.find(".tmp"), std::string::npos) << stored.errors;
+  EXPECT_EQ(stored.errors.find("/proc"), std::string::npos) << stored.errors;
+  EXPECT_EQ(files(), before);
+}
+
+// A file of the kernel that is a regular one by name and has something to read only now and then.
+TEST_F(Hostile, ProgramsDoNotWaitForTheKernel) {
+  const std::string refused = "'/proc/kmsg' is not a regular file but an answer of the kernel";
+  fs::create_symlink("/proc/kmsg", "corpus.idx");
+  fs::create_symlink("/proc/kmsg", "corpus.bin");
+  write("plan.toml", plan_text("cpu", 1, 1, "micro_batches = 1"));
+  for (const char* command :
+       {"sailor-simulate /proc/kmsg", "sailor-profile show /proc/kmsg", "sailor-plan --config /proc/kmsg",
+        "sailor-plan --model tiny-gpt --global-batch 8 --profile store.h5 --cluster /proc/kmsg",
+        "sailor-launch --plan /proc/kmsg -- true", "sailor-data bytes -o d /proc/kmsg",
+        "sailor-train /proc/kmsg --data c", "sailor-check --plan /proc/kmsg"}) {
+    if (!have(std::string(command).substr(0, std::string(command).find(' ')))) continue;
+    const auto outcome = shell(std::string("timeout 20 $bin/") + command);
+    EXPECT_NE(outcome.exit_status, 0) << command;
+    EXPECT_NE(outcome.errors.find(::geteuid() == 0 ? refused : "/proc/kmsg'"), std::string::npos)
+        << command << ": " << outcome.errors;
+  }
+  if (!have("sailor-train")) return;
+  const auto data = shell("timeout 20 $bin/sailor-train plan.toml --data corpus --iterations 1");
+  EXPECT_EQ(data.exit_status, 1) << data.errors;
+  EXPECT_NE(data.errors.find("corpus.idx'"), std::string::npos) << data.errors;
+}
+
+// Their bytes came back in an exception of the JSON library.
+TEST_F(Hostile, ATraceThatIsNotUtf8IsRefusedWithItsLine) {
+  write("trace.csv", "Timestamp,H200-141_a\n0,4\n10,\xff\n");
+  for (const char* format : {"table", "json"}) {
+    const auto outcome = shell(plan(fmt::format("--availability-trace trace.csv --format {}", format)));
+    EXPECT_EQ(outcome.exit_status, 1);
+    EXPECT_NE(outcome.errors.find("trace.csv:3: the line is not UTF-8; save the file as UTF-8"), std::string::npos)
+        << outcome.errors;
+  }
+}
+
 TEST_F(Hostile, TrainRefusesWhatItWouldOnlyFindAfterTraining) {
   if (!have("sailor-train")) GTEST_SKIP() << "built without MPI";
   make_corpus();

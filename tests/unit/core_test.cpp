@@ -1,10 +1,16 @@
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <set>
 
+#include "core/descriptor.hpp"
 #include "core/error.hpp"
 #include "core/files.hpp"
 #include "core/log.hpp"
@@ -112,6 +118,100 @@ TEST_F(FilesTest, FailedWriterKeepsTheOldFile) {
   EXPECT_FALSE(write_file_atomically(path, failing));
   EXPECT_EQ(read_text_file(path).value(), "one");
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1);
+}
+
+TEST_F(FilesTest, NamesOfTemporaryFilesCannotBeForeseen) {
+  std::set<std::string> names;
+  for (int i = 0; i < 8; ++i) {
+    const auto look = [&](const std::filesystem::path&) -> Result<void> {
+      for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
+        const std::string name = entry.path().filename().string();
+        if (!name.starts_with(".")) continue;
+        EXPECT_TRUE(name.starts_with(".a.") && is_temporary_name(name)) << name;
+        names.insert(name);
+      }
+      return {};
+    };
+    ASSERT_TRUE(i % 2 == 0
+                    ? write_file_atomically(folder_ / "a", look).has_value()
+                    : create_file_atomically(folder_ / ("b" + std::to_string(i)), [](const auto&) -> Result<void> {
+                        return {};
+                      }).has_value());
+  }
+  EXPECT_EQ(names.size(), 4U);
+}
+
+// Who writes where others write must not be led to files of his own: a name of the version before was the user's name
+// for the file, host and process.
+TEST_F(FilesTest, LinksThatOthersHavePlacedAreNotFollowed) {
+  std::array<char, 256> host{};
+  ::gethostname(host.data(), host.size() - 1);
+  std::ofstream(folder_ / "victim") << "mine";
+  for (const char* ending : {"tmp", "new"})
+    std::filesystem::create_symlink(folder_ / "victim", folder_ / (".a." + std::string(host.data()).substr(0, 64) +
+                                                                   "." + std::to_string(::getpid()) + "." + ending));
+  ASSERT_TRUE(write_file_atomically(folder_ / "a", "new"));
+  std::filesystem::remove(folder_ / "a");
+  ASSERT_TRUE(create_file_atomically(folder_ / "a", "new"));
+  EXPECT_EQ(read_text_file(folder_ / "victim").value(), "mine");
+}
+
+TEST_F(FilesTest, TheNextWriterRemovesWhatKilledWritersLeftAndNothingElse) {
+  const std::string left = ".a.0123456789abcdef.tmp";
+  const std::string locked = ".a.1123456789abcdef.tmp";
+  const std::string young = ".a.2123456789abcdef.tmp";
+  const std::string folder = ".a.3123456789abcdef.tmp";
+  const std::string link = ".a.4123456789abcdef.tmp";
+  const std::vector<std::string> others{".b.0123456789abcdef.tmp", ".a.0123456789abcdeg.tmp", ".a.123456789abcdef.tmp",
+                                        "a.0123456789abcdef.tmp",  ".a.0123456789abcdef.new", ".a.tmp"};
+  const auto make = [&](const std::string& name, int hours) {
+    std::ofstream(folder_ / name) << "half";
+    std::filesystem::last_write_time(folder_ / name,
+                                     std::filesystem::file_time_type::clock::now() - std::chrono::hours(hours));
+  };
+  for (const std::string& name : {left, locked}) make(name, 25);
+  for (const std::string& name : others) make(name, 25);
+  make(young, 23);
+  std::filesystem::create_directory(folder_ / folder);
+  std::filesystem::create_symlink(folder_ / "victim", folder_ / link);
+  make("victim", 25);
+  const Descriptor lock(::open((folder_ / locked).c_str(), O_RDWR | O_CLOEXEC));
+  ASSERT_EQ(::flock(lock.get(), LOCK_EX), 0);
+  ASSERT_TRUE(write_file_atomically(folder_ / "a", "whole"));
+  std::set<std::string> expected{"a", "victim", locked, young, folder, link};
+  expected.insert(others.begin(), others.end());
+  std::set<std::string> found;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_)) found.insert(entry.path().filename().string());
+  EXPECT_EQ(found, expected);
+}
+
+TEST_F(FilesTest, OfAnotherUserNothingIsRemoved) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can give files away";
+  const auto left = folder_ / ".a.0123456789abcdef.tmp";
+  std::ofstream(left) << "half";
+  std::filesystem::last_write_time(left, std::filesystem::file_time_type::clock::now() - std::chrono::hours(25));
+  ASSERT_EQ(::chown(left.c_str(), 1, 1), 0);
+  ASSERT_TRUE(write_file_atomically(folder_ / "a", "whole"));
+  EXPECT_TRUE(std::filesystem::exists(left));
+}
+
+TEST_F(FilesTest, ErrorsNameTheFileThatTheUserNamed) {
+  const auto writer = [&](const std::filesystem::path& given) -> Result<void> {
+    return fail(ErrorCode::io, "cannot write '" + given.string() + "': no room", "make room for " + given.string());
+  };
+  const std::string path = (folder_ / "a").string();
+  for (const Error& error : {write_file_atomically(path, writer).error(), create_file_atomically(path, writer).error()})
+    EXPECT_EQ(error.message(), "cannot write '" + path + "': no room; make room for " + path);
+}
+
+TEST_F(FilesTest, ReadingDoesNotWaitForTheKernel) {
+  EXPECT_NE(read_text_file("/proc/kmsg").error().message().find("/proc/kmsg"), std::string::npos);
+  EXPECT_NE(read_text_file("/proc/self/maps").error().what.find("is not a regular file but an answer of the kernel"),
+            std::string::npos);
+  EXPECT_TRUE(read_kernel_file("/proc/self/maps", 1 << 24));
+  std::ofstream(folder_ / "a") << "text";
+  const Descriptor open(::open((folder_ / "a").c_str(), O_RDONLY | O_CLOEXEC));
+  EXPECT_EQ(read_text_file("/proc/self/fd/" + std::to_string(open.get())).value_or(""), "text");
 }
 
 TEST_F(FilesTest, ReadingSaysWhatIsWrong) {

@@ -34,6 +34,17 @@ ProfileData numbered(const std::string& writer, int number) {
   }
 }
 
+TEST_F(ProfileDurability, LinksThatOthersHavePlacedAreNotFollowed) {
+  std::array<char, 256> host{};
+  ::gethostname(host.data(), host.size() - 1);
+  const std::string by_0_1 = ".fixed.h5." + std::string(host.data()).substr(0, 64) + "." + std::to_string(::getpid());
+  put(file("victim"), "mine");
+  fs::create_symlink(file("victim"), file(by_0_1 + ".tmp"));
+  ASSERT_TRUE(save_profile(sample(), file("fixed.h5")));
+  EXPECT_EQ(read_text_file(file("victim")).value_or(""), "mine");
+  EXPECT_TRUE(load_profile(file("fixed.h5")));
+}
+
 TEST_F(ProfileDurability, WhatWasAcknowledgedSurvives200KilledWriters) {
   std::mt19937 random(20260101);  // NOLINT: the same pauses in every run
   constexpr int kills = 200;

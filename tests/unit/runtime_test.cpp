@@ -392,6 +392,12 @@ TEST_F(RuntimeData, RefusesForeignAndTruncatedFilesWithTheReason) {
   EXPECT_NE(with(18, 9).find("is truncated or damaged: 9 sequences and 2 document marks"), std::string::npos);
   EXPECT_NE(with(25, '\x7f').find("is truncated or damaged"), std::string::npos);  // 2^62 sequences
   EXPECT_NE(with(37, '\x80').find("is damaged: sequence 0 has length -"), std::string::npos);
+  // One document of one sequence: marks 0 and 1, of 8 bytes each, at the end.
+  EXPECT_NE(
+      with(good.size() - 8, 9).find("corpus.idx' is damaged: document mark 1 is 9, which is not between 0 and the 1"),
+      std::string::npos);
+  EXPECT_NE(with(good.size() - 1, '\x80').find("is damaged: document mark 1 is -"), std::string::npos);
+  EXPECT_NE(with(good.size() - 16, 2).find("is damaged: document mark 0 is 2, "), std::string::npos);
   for (std::size_t size = 0; size < good.size(); ++size) {
     write("corpus.idx", good.substr(0, size));
     EXPECT_FALSE(TokenFile::open(prefix)) << size;

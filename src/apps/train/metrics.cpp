@@ -69,7 +69,7 @@ Result<MetricsFile> MetricsFile::open(const std::filesystem::path& path) {
   struct stat status {};
   if (stat(name.c_str(), &status) == 0 && !S_ISREG(status.st_mode))
     return fail(ErrorCode::io, fmt::format("cannot write '{}': it is not a regular file", name), "name another file");
-  const int descriptor = ::open(name.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  const int descriptor = ::open(name.c_str(), O_RDWR | O_CREAT | O_APPEND | O_NONBLOCK | O_CLOEXEC, 0666);
   if (descriptor < 0) return failed("write", name);
   MetricsFile file(name, descriptor);
   if (fstat(descriptor, &status) != 0) return failed("read", name);

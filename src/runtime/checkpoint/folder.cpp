@@ -77,7 +77,13 @@ Result<File> File::open(const fs::path& path) {
 }
 
 Result<File> File::create(const fs::path& path) {
-  File file(path, ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666));
+  File file(path, ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666));
+  if (file.descriptor_ < 0) return file.refuse("write", errno);
+  return file;
+}
+
+Result<File> File::rewrite(const fs::path& path) {
+  File file(path, ::open(path.c_str(), O_WRONLY | O_TRUNC | O_CLOEXEC));
   if (file.descriptor_ < 0) return file.refuse("write", errno);
   return file;
 }

@@ -16,8 +16,10 @@ namespace sailor::runtime {
 class File {
  public:
   static Result<File> open(const std::filesystem::path& path);
-  /// An empty file; what was there is lost.
+  /// A new file, under a name that nothing has yet.
   static Result<File> create(const std::filesystem::path& path);
+  /// A file that is there, emptied: what write_file_atomically() gives.
+  static Result<File> rewrite(const std::filesystem::path& path);
   ~File();
   File(File&& other) noexcept;
   File& operator=(File&& other) noexcept;

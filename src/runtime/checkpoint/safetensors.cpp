@@ -176,7 +176,7 @@ Result<void> write_safetensors(const fs::path& path, const std::vector<NamedShap
   std::string header = root.dump();
   header.append((8 - header.size() % 8) % 8, ' ');  // the data is aligned
   return write_file_atomically(path, [&](const fs::path& temporary) -> Result<void> {
-    auto file = File::create(temporary);
+    auto file = File::rewrite(temporary);
     if (!file) return fail(file.error());
     const std::uint64_t length = header.size();
     SAILOR_CHECK(file->append(&length, sizeof(length)));

@@ -1,12 +1,14 @@
 #include "runtime/data/texts.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <system_error>
+
+#include "core/files.hpp"
 
 namespace sailor::runtime {
 
@@ -53,13 +55,16 @@ Result<void> read_in_parts(const fs::path& path, const std::function<Result<void
                 fmt::format("cannot read '{}': {}", path.string(),
                             fs::exists(status) ? "it is not a regular file" : code.message()),
                 "give regular files");
-  std::ifstream in(path, std::ios::binary);
-  if (!in) return fail(ErrorCode::io, fmt::format("cannot read '{}': {}", path.string(), std::strerror(errno)));
+  const auto file = open_to_read(path);
+  if (!file) return fail(file.error());
   std::string buffer(part_bytes, '\0');
-  while (in.read(buffer.data(), static_cast<std::streamsize>(buffer.size())) || in.gcount() > 0)
-    SAILOR_CHECK(part(std::string_view(buffer.data(), static_cast<std::size_t>(in.gcount()))));
-  if (in.bad()) return fail(ErrorCode::io, fmt::format("reading '{}' failed", path.string()));
-  return {};
+  while (true) {
+    const ssize_t count = ::read(file->get(), buffer.data(), buffer.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return fail(ErrorCode::io, fmt::format("cannot read '{}': {}", path.string(), std::strerror(errno)));
+    if (count == 0) return {};
+    SAILOR_CHECK(part(std::string_view(buffer.data(), static_cast<std::size_t>(count))));
+  }
 }
 
 Result<void> read_json_lines(const fs::path& path, const std::string& key,

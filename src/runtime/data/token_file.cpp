@@ -1,6 +1,5 @@
 #include "runtime/data/token_file.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,6 +11,8 @@
 #include <cstring>
 #include <string_view>
 #include <utility>
+
+#include "core/files.hpp"
 
 namespace sailor::runtime {
 
@@ -90,45 +91,27 @@ Result<InputFile> InputFile::open(const fs::path& path) {
   const auto refuse = [&](ErrorCode code, std::string_view why) {
     return fail(code, fmt::format("cannot read '{}': {}", path.string(), why));
   };
+  auto descriptor = open_to_read(path);
+  if (!descriptor && descriptor.error().code == ErrorCode::not_found)
+    return refuse(ErrorCode::not_found, std::strerror(ENOENT));
+  if (!descriptor) return fail(descriptor.error());
+  InputFile file(path.string(), *std::move(descriptor), 0);
   struct stat status {};
-  // Before it is opened: opening a pipe waits for its writer.
-  if (stat(path.c_str(), &status) != 0)
-    return refuse(errno == ENOENT ? ErrorCode::not_found : ErrorCode::io, std::strerror(errno));
-  if (!S_ISREG(status.st_mode)) return refuse(ErrorCode::io, "not a regular file");
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) return refuse(ErrorCode::io, std::strerror(errno));
-  InputFile file(path.string(), descriptor, 0);
-  if (fstat(descriptor, &status) != 0) return refuse(ErrorCode::io, std::strerror(errno));
+  if (fstat(file.descriptor_.get(), &status) != 0) return refuse(ErrorCode::io, std::strerror(errno));
   if (status.st_size == 0) return refuse(ErrorCode::invalid_input, "the file is empty");
   file.size_ = status.st_size;
   return file;
 }
 
-InputFile::~InputFile() {
-  if (descriptor_ >= 0) close(descriptor_);
-}
-
-InputFile::InputFile(InputFile&& other) noexcept
-    : path_(std::move(other.path_)),
-      descriptor_(std::exchange(other.descriptor_, -1)),
-      size_(std::exchange(other.size_, 0)) {}
-
-InputFile& InputFile::operator=(InputFile&& other) noexcept {
-  std::swap(path_, other.path_);
-  std::swap(descriptor_, other.descriptor_);
-  std::swap(size_, other.size_);
-  return *this;
-}
-
 Result<void> InputFile::read(std::int64_t position, std::span<std::byte> bytes) const {
   while (!bytes.empty()) {
-    const ssize_t count = pread(descriptor_, bytes.data(), bytes.size(), position);
+    const ssize_t count = pread(descriptor_.get(), bytes.data(), bytes.size(), position);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0)
       return fail(ErrorCode::io, fmt::format("cannot read '{}' at byte {}: {}", path_, position, std::strerror(errno)));
     if (count == 0) {
       struct stat status {};
-      const std::int64_t size = fstat(descriptor_, &status) == 0 ? status.st_size : position;
+      const std::int64_t size = fstat(descriptor_.get(), &status) == 0 ? status.st_size : position;
       return fail(ErrorCode::io, fmt::format("'{}' has {} bytes but had {} when it was opened", path_, size, size_),
                   "another process has cut it: make it anew, and change no file that is trained on");
     }
@@ -206,6 +189,18 @@ Result<TokenFile> TokenFile::open(const std::string& prefix) {
         return {};
       });
   if (!positions) return fail(positions.error());
+  std::int64_t before = 0;
+  const auto documents = for_each_value<std::int64_t>(
+      *index, header_bytes + 12 * count, static_cast<std::int64_t>(marks),
+      [&](std::int64_t i, std::int64_t mark) -> Result<void> {
+        if (mark < before || mark > count)
+          return refuse(index_path, fmt::format("is damaged: document mark {} is {}, which is not between {} and the "
+                                                "{} sequences",
+                                                i, mark, before, count));
+        before = mark;
+        return {};
+      });
+  if (!documents) return fail(documents.error());
   if (file.size() == 0) return refuse(index_path, "has no tokens");
   return file;
 }

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/descriptor.hpp"
 #include "core/error.hpp"
 
 namespace sailor::runtime {
@@ -29,11 +30,6 @@ class InputFile {
  public:
   /// Errors: not_found; io (not a regular file, unreadable); invalid_input when it is empty.
   static Result<InputFile> open(const std::filesystem::path& path);
-  ~InputFile();
-  InputFile(InputFile&& other) noexcept;
-  InputFile& operator=(InputFile&& other) noexcept;
-  InputFile(const InputFile&) = delete;
-  InputFile& operator=(const InputFile&) = delete;
 
   [[nodiscard]] std::int64_t size() const { return size_; }  ///< when it was opened
   [[nodiscard]] const std::string& path() const { return path_; }
@@ -41,10 +37,10 @@ class InputFile {
   [[nodiscard]] Result<void> read(std::int64_t position, std::span<std::byte> bytes) const;
 
  private:
-  InputFile(std::string path, int descriptor, std::int64_t size)
-      : path_(std::move(path)), descriptor_(descriptor), size_(size) {}
+  InputFile(std::string path, Descriptor descriptor, std::int64_t size)
+      : path_(std::move(path)), descriptor_(std::move(descriptor)), size_(size) {}
   std::string path_;
-  int descriptor_ = -1;
+  Descriptor descriptor_;
   std::int64_t size_ = 0;
 };
 
