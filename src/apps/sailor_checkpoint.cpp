@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "apps/options.hpp"
@@ -95,23 +96,30 @@ CommandLine verify_line() {
           .notes = "Exit status 0: every byte is as it was written; 1: it is not, or there is no checkpoint."};
 }
 
-Result<CheckpointReader> open_checkpoint(const Options& options) {
-  const auto path = runtime::resolve_checkpoint(options.positional("CHECKPOINT").front());
-  if (!path) return fail(path.error());
-  return CheckpointReader::open(*path);
+/// Uses the checkpoint that was named, or the newest of the folder that was; of a folder once more when a training has
+/// removed it meanwhile, since it has a newer one.
+Result<void> with_checkpoint(const Options& options,
+                             const std::function<Result<void>(CheckpointReader& reader, const fs::path& path)>& use) {
+  const fs::path named = options.positional("CHECKPOINT").front();
+  while (true) {
+    const auto path = runtime::resolve_checkpoint(named);
+    if (!path) return fail(path.error());
+    auto reader = CheckpointReader::open(*path);
+    const Result<void> done = reader ? use(*reader, *path) : fail(reader.error());
+    std::error_code code;
+    if (done || *path == named || fs::exists(*path, code)) return done;
+  }
 }
 
 Result<void> verify(const Options& options, const Environment&) {
-  const auto path = runtime::resolve_checkpoint(options.positional("CHECKPOINT").front());
-  if (!path) return fail(path.error());
-  auto reader = CheckpointReader::open(*path);
-  if (!reader) return fail(reader.error());
-  SAILOR_CHECK(reader->verify());
-  const runtime::Manifest& manifest = reader->manifest();
-  fmt::print("{}: good; iteration {}, model {}, {} in {} and {}\n", path->string(), manifest.iteration, manifest.model,
-             format_bytes(Bytes(static_cast<double>(manifest.bytes()))), plural(manifest.tensors.size(), "tensor"),
-             plural(manifest.files.size(), "file"));
-  return {};
+  return with_checkpoint(options, [](CheckpointReader& reader, const fs::path& path) -> Result<void> {
+    SAILOR_CHECK(reader.verify());
+    const runtime::Manifest& manifest = reader.manifest();
+    fmt::print("{}: good; iteration {}, model {}, {} in {} and {}\n", path.string(), manifest.iteration, manifest.model,
+               format_bytes(Bytes(static_cast<double>(manifest.bytes()))), plural(manifest.tensors.size(), "tensor"),
+               plural(manifest.files.size(), "file"));
+    return {};
+  });
 }
 
 // ---- export
@@ -138,19 +146,19 @@ CommandLine export_line() {
 Result<void> export_model(const Options& options, const Environment& environment) {
   const std::string to = options.text("to");
   if (to.empty()) return fail(ErrorCode::usage, "--to is missing", "say where to: --to FOLDER");
-  auto reader = open_checkpoint(options);
-  if (!reader) return fail(reader.error());
-  const std::string name = options.has("model") ? options.text("model") : reader->manifest().model;
-  auto model = find_model(name, models_folder(options, environment));
-  if (!model) {
-    Error error = model.error();
-    if (!options.has("model")) error.hint = "say which file describes it: --model FILE.toml";
-    return fail(std::move(error));
-  }
-  SAILOR_CHECK(runtime::export_hugging_face(*reader, *model, to));
-  fmt::print("{}: {} of iteration {}, {} parameters\n", to, model->name, reader->manifest().iteration,
-             model->total_parameters());
-  return {};
+  return with_checkpoint(options, [&](CheckpointReader& reader, const fs::path&) -> Result<void> {
+    const std::string name = options.has("model") ? options.text("model") : reader.manifest().model;
+    auto model = find_model(name, models_folder(options, environment));
+    if (!model) {
+      Error error = model.error();
+      if (!options.has("model")) error.hint = "say which file describes it: --model FILE.toml";
+      return fail(std::move(error));
+    }
+    SAILOR_CHECK(runtime::export_hugging_face(reader, *model, to));
+    fmt::print("{}: {} of iteration {}, {} parameters\n", to, model->name, reader.manifest().iteration,
+               model->total_parameters());
+    return {};
+  });
 }
 
 // ---- import

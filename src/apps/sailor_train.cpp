@@ -332,7 +332,7 @@ Result<void> train(const Options& options, const Environment& environment, Commu
                         .decay_iterations = options.integer("decay-iterations")},
       .clip_norm = options.number("clip-norm")};
   Trainer trainer(plan, model, settings, *device, world, *samples);
-  Checkpoints checkpoints(options, plan, model, *device, world, trainer);
+  Checkpoints checkpoints(options, environment, plan, model, *device, world, trainer);
   auto first = checkpoints.resume();
   if (!first) return fail(first.error());
   // Besides the one of all ranks.
@@ -351,7 +351,7 @@ Result<void> train(const Options& options, const Environment& environment, Commu
   }
   for (; iteration < iterations && !stopped && !diverged; ++iteration) {
     recording.before(iteration, trainer);
-    const runtime::IterationResult result = trainer.run(iteration, stop_asked != 0);
+    const runtime::IterationResult result = trainer.run(iteration, stop_asked != 0 || checkpoints.are_taken_over());
     stopped = result.stop;
     diverged = result.diverged;
     if (diverged) why = describe_divergence(iteration, result);
@@ -362,8 +362,8 @@ Result<void> train(const Options& options, const Environment& environment, Commu
                  tokens / result.time.value());
       std::fflush(stdout);
     }
-    if (!diverged && !stopped && iteration + 1 < iterations) checkpoints.after(iteration);
-    if (stopped && speaks)
+    if (!diverged && !stopped && iteration + 1 < iterations) SAILOR_CHECK(checkpoints.after(iteration));
+    if (stopped && speaks && !checkpoints.are_taken_over())
       spdlog::info(
           "stopped after iteration {} on a signal ({} of {} iterations done){}", iteration, iteration + 1, iterations,
           checkpoints.are_kept() || iteration + 1 == iterations ? ""
@@ -372,8 +372,11 @@ Result<void> train(const Options& options, const Environment& environment, Commu
       if (const auto written = run_file.write(trainer); !written)  // training goes on; the last write counts
         spdlog::warn("{}", written.error().message());
   }
-  // Weights that are no numbers would only take the place of good ones.
-  if (!diverged) SAILOR_CHECK(checkpoints.finish(iteration));
+  // Weights that are no numbers would only take the place of good ones; one that was begun before is good.
+  if (diverged)
+    checkpoints.complete();
+  else
+    SAILOR_CHECK(checkpoints.finish(iteration));
   // Twice in a short run: HDF5 stays in memory from its first file on, and the recorded peaks hold what is there
   // before.
   if (run_file.record().iterations.size() < static_cast<std::size_t>(run_file_interval))

@@ -7,15 +7,19 @@
 
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <fstream>
+#include <limits>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <set>
 
 #include "core/files.hpp"
 #include "runtime/checkpoint/checkpoint.hpp"
 #include "runtime/checkpoint/checksum.hpp"
 #include "runtime/checkpoint/folder.hpp"
+#include "runtime/checkpoint/owner.hpp"
 #include "runtime_models.hpp"
 #include "tests/fakes/thread_communicator.hpp"
 
@@ -357,6 +361,29 @@ TEST_F(Checkpoint, AFullDiskIsSaidAndTrainingGoesOn) {
   EXPECT_TRUE(write(folder_, model, plan, 3).written.has_value());
 }
 
+TEST_F(Checkpoint, WhatIsNotFiniteIsNotSaved) {
+  const Model model = gpt_model();
+  const PlanOf plan = grid(model, 2, 1, 1, 1);
+  ASSERT_TRUE(write(folder_, model, plan, 1).written.has_value());
+  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()})
+    for (const bool moment : {false, true}) {
+      const CheckpointOutcome outcome = write(folder_, model, plan, 2, 1, [&](int rank, RankState& state) {
+        if (rank == 1 && moment) state.optimizer().second_moments()[3] = bad;
+        if (rank == 1 && !moment) state.storage().parameters().front()->value.floats()[3] = bad;
+      });
+      ASSERT_FALSE(outcome.written.has_value());
+      EXPECT_TRUE(outcome.not_finite);
+      EXPECT_FALSE(outcome.taken_over);
+      EXPECT_NE(outcome.written.error().what.find(moment ? "rank 1 (thread1): the second_moment of layer "
+                                                         : "rank 1 (thread1): the value of layer "),
+                std::string::npos)
+          << outcome.written.error().what;
+      EXPECT_NE(outcome.written.error().what.find("has a value that is not finite"), std::string::npos);
+      EXPECT_EQ(names(), std::vector<std::string>{"iteration-00000001"});
+    }
+  EXPECT_FALSE(write(folder_, model, plan, 3).not_finite);
+}
+
 TEST_F(Checkpoint, AFolderThatCannotBeMadeIsSaid) {
   write_all(folder_, "a file");
   const CheckpointOutcome outcome = write(folder_, gpt_model(), one_rank(gpt_model()), 1);
@@ -452,22 +479,56 @@ TEST_F(Checkpoint, WhatIsNoCheckpointSaysSo) {
 
 // ---- Retention
 
+/// As if nothing in the folder had changed for so long.
+void age(const fs::path& folder, std::chrono::hours time) {
+  const auto then = fs::file_time_type::clock::now() - time;
+  for (const auto& entry : fs::directory_iterator(folder)) fs::last_write_time(entry.path(), then);
+  fs::last_write_time(folder, then);
+}
+
 TEST_F(Checkpoint, KeepsTheNewestAndTouchesNothingElse) {
   const Model model = gpt_model();
   const PlanOf plan = grid(model, 2, 1, 1, 1);
-  fs::create_directories(folder_ / "iteration-00000099");  // interrupted
-  write_all(folder_ / "iteration-00000099/rank-00000.bin", "half");
+  // Interrupted long ago, and just now: perhaps by a training that goes on.
+  for (const auto& [name, hours] : {std::pair("iteration-00000098", 25), std::pair("iteration-00000099", 23),
+                                    std::pair(".removed-0123456789abcdef", 25)}) {
+    fs::create_directories(folder_ / name);
+    write_all(folder_ / name / "rank-00000.bin", "half");
+    age(folder_ / name, std::chrono::hours(hours));
+  }
   fs::create_directories(folder_ / "iteration-best");
   write_all(folder_ / "notes.txt", "mine");
   for (const std::int64_t iteration : {10, 20, 30})
     ASSERT_TRUE(write(folder_, model, plan, iteration, 2).written.has_value());
-  EXPECT_EQ(names(),
-            (std::vector<std::string>{"iteration-00000020", "iteration-00000030", "iteration-best", "notes.txt"}));
+  EXPECT_EQ(names(), (std::vector<std::string>{"iteration-00000020", "iteration-00000030", "iteration-00000099",
+                                               "iteration-best", "notes.txt"}));
   // A damaged one counts for nothing; the newest valid one stays.
   write_all(folder_ / "iteration-00000030/rank-00001.bin", "");
   ASSERT_TRUE(write(folder_, model, plan, 40, 1).written.has_value());
-  EXPECT_EQ(names(),
-            (std::vector<std::string>{"iteration-00000030", "iteration-00000040", "iteration-best", "notes.txt"}));
+  EXPECT_EQ(names(), (std::vector<std::string>{"iteration-00000030", "iteration-00000040", "iteration-00000099",
+                                               "iteration-best", "notes.txt"}));
+}
+
+TEST_F(Checkpoint, NothingGoesWhenTheNewestIsNoLongerComplete) {
+  const Model model = gpt_model();
+  const PlanOf plan = one_rank(model);
+  const auto always = [] { return Result<void>(); };
+  for (const std::int64_t iteration : {10, 20, 30})
+    ASSERT_TRUE(write(folder_, model, plan, iteration).written.has_value());
+  const fs::path newest = folder_ / "iteration-00000030";
+  fs::remove(newest / "rank-00000.bin");
+  const auto removed = remove_old_checkpoints(folder_, newest, 1, always);
+  ASSERT_FALSE(removed);
+  EXPECT_NE(removed.error().what.find("is no longer complete: no older one was removed"), std::string::npos);
+  EXPECT_EQ(names().size(), 3U);
+  // What is newer than the one that was just written is not its business.
+  EXPECT_TRUE(remove_old_checkpoints(folder_, folder_ / "iteration-00000010", 1, always));
+  EXPECT_EQ(names().size(), 3U);
+  // Nor may it remove what another training has now.
+  const auto lost = remove_old_checkpoints(folder_, folder_ / "iteration-00000020", 1,
+                                           [] { return Result<void>(fail(ErrorCode::unavailable, "lost")); });
+  EXPECT_FALSE(lost);
+  EXPECT_EQ(names().size(), 3U);
 }
 
 TEST_F(Checkpoint, NewestIsWhatWasWrittenLast) {
@@ -486,12 +547,21 @@ TEST_F(Checkpoint, NewestIsWhatWasWrittenLast) {
 
 // ---- Killed writers
 
+std::unique_ptr<FolderOwner> owner_of(const fs::path& folder, const OwnerFacts& facts) {
+  FolderClaim claim(folder, facts);
+  while (!claim.look()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  auto owner = claim.result();
+  return owner ? *std::move(owner) : nullptr;
+}
+
 /// In the child: two ranks write checkpoint after checkpoint until they are killed; "<iteration>\n" for each.
 [[noreturn]] void write_forever(const fs::path& folder, const Model& model, std::int64_t first, int report) {
   const PlanOf plan = grid(model, 2, 1, 1, 1);
   run_ranks(2, [&](Communicator& world) {
     RankState state(model, plan[static_cast<std::size_t>(world.rank())]);
-    CheckpointWriter writer(state.device(), folder, 2);
+    const auto owner = world.rank() == 0 ? owner_of(folder, facts_of_this_process("here")) : nullptr;
+    if (world.rank() == 0 && owner == nullptr) ::_exit(1);  // the one before was killed
+    CheckpointWriter writer(state.device(), folder, 2, owner.get());
     for (std::int64_t iteration = first;; ++iteration) {
       state.fill(iteration);
       const auto outcome =
@@ -557,7 +627,107 @@ TEST_F(Checkpoint, KilledWritersLeaveTheNewestValid) {
   }
   EXPECT_GT(acknowledged, 0);
   EXPECT_GT(interrupted, 0) << "no writer was killed in the middle";
+  // Who takes over removes what those before have left.
+  std::size_t folders = 0;
+  for (const std::string& name : names()) folders += is_checkpoint_folder_name(name) ? 1 : 0;
+  EXPECT_LE(folders, 4U);
 }
+
+// ---- Two trainings in one folder
+
+/// In the child: a training that writes checkpoint after checkpoint, and claims the folder again whenever another
+/// training has taken it over: as if its job were requeued, and the one before had not ended yet. Without `owned`
+/// neither knows of the other.
+[[noreturn]] void contend(const fs::path& folder, const Model& model, int keep, bool owned, int which) {
+  const PlanOf plan = grid(model, 2, 1, 1, 1);
+  std::mt19937 random(static_cast<unsigned>(which));  // NOLINT: the same pauses in every run
+  for (std::int64_t iteration = which;;) {
+    run_ranks(2, [&](Communicator& world) {
+      RankState state(model, plan[static_cast<std::size_t>(world.rank())]);
+      std::unique_ptr<FolderOwner> owner;
+      if (owned && world.rank() == 0) {
+        OwnerFacts facts = facts_of_this_process("here");
+        facts.job = "the same";
+        facts.restart = std::chrono::steady_clock::now().time_since_epoch().count();
+        while (owner == nullptr) owner = owner_of(folder, facts);
+      }
+      world.barrier();
+      CheckpointWriter writer(state.device(), folder, keep, owner.get());
+      for (std::int64_t mine = iteration;; mine += 2) {
+        state.fill(mine);
+        static_cast<void>(
+            writer.begin(world, mine, state.storage(), state.optimizer(), state.written(), facts_of(model)));
+        const auto outcome = writer.finish(world);
+        if (world.rank() == 0) iteration = mine;
+        if (!outcome || outcome->taken_over) return;
+      }
+    });
+    ::usleep(static_cast<useconds_t>(random() % 300000));
+  }
+}
+
+class TwoTrainings : public Checkpoint, public ::testing::WithParamInterface<std::tuple<int, bool>> {};
+
+TEST_P(TwoTrainings, LeaveACompleteCheckpointAtEveryMoment) {
+  const auto [keep, owned] = GetParam();
+  const Model model = gpt_model();
+  const char* const wanted = std::getenv("SAILOR_LOOKS");
+  const int looks = wanted != nullptr ? std::atoi(wanted) : 1000;
+  std::vector<pid_t> children;
+  for (int which = 0; which < 2; ++which) {
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) contend(folder_, model, keep, owned, which);
+    children.push_back(child);
+  }
+  const auto start = std::chrono::steady_clock::now();
+  const auto newest = [&]() -> std::optional<CheckpointEntry> {
+    auto found = find_latest(folder_);
+    return found ? *std::move(found) : std::nullopt;
+  };
+  while (!newest() && std::chrono::steady_clock::now() - start < std::chrono::seconds(60)) ::usleep(1000);
+  std::set<std::string> seen;
+  int without = 0;
+  int damaged = 0;
+  for (int look = 0; look < looks; ++look) {
+    // Of what is there when one looks, all can be read as it was written, or is gone since there is a newer one.
+    const auto entry = newest();
+    if (!entry) {
+      ++without;
+      continue;
+    }
+    seen.insert(entry->path.filename().string());
+    const auto gone = [&] { return !fs::exists(entry->path); };
+    auto reader = CheckpointReader::open(entry->path);
+    const auto verified = reader ? reader->verify() : fail(reader.error());
+    if (!verified && !gone()) {
+      ++damaged;
+      ADD_FAILURE() << verified.error().message();
+    }
+    // Manifests are there only with all files.
+    for (const auto& folder : fs::directory_iterator(folder_)) {
+      if (!is_checkpoint_folder_name(folder.path().filename().string()) || !fs::exists(folder.path() / manifest_name))
+        continue;
+      const auto manifest = read_manifest(folder.path());
+      if (!manifest && fs::exists(folder.path() / manifest_name)) ADD_FAILURE() << manifest.error().message();
+    }
+  }
+  for (const pid_t child : children) {
+    ::kill(child, SIGKILL);
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFSIGNALED(status)) << "a writer ended by itself";
+  }
+  EXPECT_EQ(without, 0) << "looks without a checkpoint, of " << looks;
+  EXPECT_EQ(damaged, 0);
+  EXPECT_GT(seen.size(), 3U) << "too few checkpoints were written";
+}
+
+INSTANTIATE_TEST_SUITE_P(Checkpoint, TwoTrainings, ::testing::Combine(::testing::Values(1, 2), ::testing::Bool()),
+                         [](const auto& parameters) {
+                           return fmt::format("Keep{}{}", std::get<0>(parameters.param),
+                                              std::get<1>(parameters.param) ? "TakingOver" : "Unaware");
+                         });
 
 // ---- Manifests
 

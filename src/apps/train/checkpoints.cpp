@@ -2,7 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
+#include <filesystem>
+#include <thread>
+
 #include "core/log.hpp"
+#include "core/parse.hpp"
 #include "core/terminal.hpp"
 #include "runtime/mpi/mpi_session.hpp"
 
@@ -11,7 +16,8 @@ namespace sailor::apps {
 std::vector<Option> checkpoint_options() {
   return {{.name = "checkpoints",
            .value_name = "FOLDER",
-           .help = "keep checkpoints here, and go on from the newest one that is there, whatever plan wrote it"},
+           .help = "keep checkpoints here, and go on from the newest one that is there, whatever plan wrote it; one "
+                   "training at a time"},
           {.name = "checkpoint-every",
            .type = OptionType::integer,
            .value_name = "N",
@@ -31,14 +37,36 @@ std::vector<Option> checkpoint_options() {
                    "weights)"}};
 }
 
-Checkpoints::Checkpoints(const Options& options, const Plan& plan, const Model& model, runtime::Device& device,
-                         runtime::Communicator& world, runtime::Trainer& trainer)
+namespace {
+
+/// What Slurm and the environment say of this training.
+runtime::OwnerFacts facts_of_this_training(const Environment& environment, const std::string& host) {
+  runtime::OwnerFacts facts = runtime::facts_of_this_process(host);
+  const auto value = [&](const char* name) {
+    const auto found = environment.find(name);
+    return found == environment.end() ? std::string() : found->second;
+  };
+  facts.user = value("USER");
+  if (const std::string job = value("SLURM_JOB_ID"); !job.empty()) {
+    const std::string cluster = value("SLURM_CLUSTER_NAME");
+    facts.job = cluster.empty() ? job : cluster + "/" + job;
+    facts.restart = parse_count(value("SLURM_RESTART_COUNT")).value_or(0);
+  }
+  return facts;
+}
+
+}  // namespace
+
+Checkpoints::Checkpoints(const Options& options, const Environment& environment, const Plan& plan, const Model& model,
+                         runtime::Device& device, runtime::Communicator& world, runtime::Trainer& trainer)
     : device_(device),
       world_(world),
       trainer_(trainer),
       start_from_(options.text("start-from")),
       folder_(options.text("checkpoints")),
-      every_(options.integer("checkpoint-every")) {
+      every_(options.integer("checkpoint-every")),
+      keep_(static_cast<int>(options.integer("keep-checkpoints"))),
+      claimant_(facts_of_this_training(environment, world.host())) {
   facts_.model = model;
   facts_.plan = plan_to_toml(plan);
   facts_.training = {.seed = static_cast<std::uint64_t>(options.integer("seed")),
@@ -49,13 +77,32 @@ Checkpoints::Checkpoints(const Options& options, const Plan& plan, const Model& 
   for (const char* name :
        {"learning-rate", "min-learning-rate", "warm-up-iterations", "decay-iterations", "weight-decay", "clip-norm"})
     facts_.training.settings[name] = options.text(name);
-  if (!folder_.empty())
-    writer_ = std::make_unique<runtime::CheckpointWriter>(device, folder_,
-                                                          static_cast<int>(options.integer("keep-checkpoints")));
 }
 
-Result<std::int64_t> Checkpoints::resume() {
-  // One rank looks, so that all go on from the same.
+Result<void> Checkpoints::claim() {
+  std::optional<runtime::FolderClaim> claim;
+  if (world_.rank() == 0) claim.emplace(folder_, claimant_);
+  // Rank 0 may have to watch an owner that seems to be dead for a while. The others must not wait for long at once.
+  std::string told;
+  while (world_.min(!claim || claim->look() ? 1.0 : 0.0) < 1.0) {
+    if (claim && told.empty() && !claim->waits_for().empty()) spdlog::info("waits for {}", told = claim->waits_for());
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  Result<void> done;
+  if (claim) {
+    auto owner = claim->result();
+    if (owner)
+      owner_ = *std::move(owner);
+    else
+      done = fail(owner.error(), "--checkpoints");
+  }
+  SAILOR_CHECK(runtime::agree(world_, done));
+  writer_ = std::make_unique<runtime::CheckpointWriter>(device_, folder_, keep_, owner_.get());
+  return {};
+}
+
+/// On all ranks what rank 0 finds, so that all go on from the same; empty: nothing.
+Result<std::string> Checkpoints::find() {
   std::string path;
   const auto look = [&]() -> Result<void> {
     if (!folder_.empty()) {
@@ -74,11 +121,29 @@ Result<std::int64_t> Checkpoints::resume() {
   std::uint64_t length = path.size();
   world_.broadcast(&length, sizeof(length), 0);
   path.resize(length);
-  if (length == 0) return 0;
-  world_.broadcast(path.data(), path.size(), 0);
-  SAILOR_CHECK(runtime::agree(world_, load(path)));
-  if (world_.rank() == 0) spdlog::info("goes on at iteration {} from {}", first_, path);
-  return first_;
+  if (length > 0) world_.broadcast(path.data(), path.size(), 0);
+  return path;
+}
+
+Result<std::int64_t> Checkpoints::resume() {
+  if (!folder_.empty()) SAILOR_CHECK(claim());
+  std::string before;
+  while (true) {
+    const auto path = find();
+    if (!path) return fail(path.error());
+    if (path->empty()) return 0;
+    const Result<void> loaded = load(*path);
+    // From whom the folder was taken may have removed it a moment ago, since there is a newer one.
+    std::error_code code;
+    const bool gone = !loaded && *path != before && !std::filesystem::exists(*path, code);
+    if (world_.max(gone ? 1.0 : 0.0) > 0.0) {
+      before = *path;
+      continue;
+    }
+    SAILOR_CHECK(runtime::agree(world_, loaded));
+    if (world_.rank() == 0) spdlog::info("goes on at iteration {} from {}", first_, *path);
+    return first_;
+  }
 }
 
 Result<void> Checkpoints::load(const std::string& path) {
@@ -113,29 +178,41 @@ void Checkpoints::begin(std::int64_t next_iteration) {
 void Checkpoints::report(const std::optional<runtime::CheckpointOutcome>& outcome) {
   if (!outcome) return;
   last_outcome_ = outcome->written;
+  if (outcome->not_finite)
+    must_end_ = Error{ErrorCode::failure, "training diverged: " + outcome->written.error().what,
+                      "use a smaller --learning-rate, or --warm-up-iterations"};
+  else if (outcome->taken_over)
+    must_end_ = outcome->written ? Error{ErrorCode::unavailable, outcome->warning, {}} : outcome->written.error();
   if (outcome->written) newest_ = outcome->iteration;
   if (world_.rank() != 0) return;
-  if (!outcome->written)
-    spdlog::warn("no checkpoint before iteration {}: {}", outcome->iteration, outcome->written.error().message());
-  else
+  if (outcome->written)
     spdlog::debug("checkpoint {} ({})", outcome->folder.string(), format_bytes(outcome->bytes));
-  if (!outcome->warning.empty()) spdlog::warn("{}", outcome->warning);
+  else if (!must_end_)
+    spdlog::warn("no checkpoint before iteration {}: {}", outcome->iteration, outcome->written.error().message());
+  if (!outcome->warning.empty() && !must_end_) spdlog::warn("{}", outcome->warning);
 }
 
-void Checkpoints::after(std::int64_t iteration) {
-  if (!are_kept()) return;
+Result<void> Checkpoints::after(std::int64_t iteration) {
+  if (!are_kept()) return {};
   if (every_ > 0 && (iteration + 1) % every_ == 0)
     begin(iteration + 1);
   else
     report(writer_->progress(world_));
+  return must_end_ ? runtime::agree(world_, fail(*must_end_)) : Result<void>();
+}
+
+void Checkpoints::complete() {
+  if (are_kept()) report(writer_->finish(world_));
 }
 
 Result<void> Checkpoints::finish(std::int64_t next_iteration) {
   if (!are_kept()) return {};
-  report(writer_->finish(world_));
-  if (newest_ == next_iteration) return {};
-  begin(next_iteration);
-  report(writer_->finish(world_));
+  complete();
+  if (!must_end_ && newest_ != next_iteration) {
+    begin(next_iteration);
+    complete();
+  }
+  if (must_end_) return runtime::agree(world_, fail(*must_end_));
   if (newest_ == next_iteration) return {};
   // The same on all ranks, and reported already.
   return runtime::agree(world_, last_outcome_ ? fail(ErrorCode::failure, "the last checkpoint was not written")

@@ -12,6 +12,7 @@
 #include "model/model.hpp"
 #include "plan/plan.hpp"
 #include "runtime/checkpoint/checkpoint.hpp"
+#include "runtime/checkpoint/owner.hpp"
 #include "runtime/communicator.hpp"
 #include "runtime/trainer.hpp"
 
@@ -22,21 +23,28 @@ std::vector<Option> checkpoint_options();
 
 class Checkpoints {
  public:
-  Checkpoints(const Options& options, const Plan& plan, const Model& model, runtime::Device& device,
-              runtime::Communicator& world, runtime::Trainer& trainer);
+  Checkpoints(const Options& options, const Environment& environment, const Plan& plan, const Model& model,
+              runtime::Device& device, runtime::Communicator& world, runtime::Trainer& trainer);
 
-  [[nodiscard]] bool are_kept() const { return writer_ != nullptr; }
+  [[nodiscard]] bool are_kept() const { return !folder_.empty(); }
 
-  /// Collective: reads the newest checkpoint of --checkpoints, else that of --start-from, else nothing. Returns the
-  /// iteration to run first. Errors are agreed on.
+  /// Collective: makes --checkpoints this training's own, and reads the newest checkpoint in it, else that of
+  /// --start-from, else nothing. Returns the iteration to run first. Errors are agreed on.
   Result<std::int64_t> resume();
   /// Collective, after each iteration: begins a checkpoint when one is due, moves on the one under way. A checkpoint
-  /// that fails is reported, and training goes on.
-  void after(std::int64_t iteration);
+  /// that fails is reported, and training goes on, unless an error is returned, which is agreed on: another training
+  /// has taken the folder over, or values are not finite.
+  Result<void> after(std::int64_t iteration);
+  /// Whether another training has taken the folder over, as far as this rank knows: the ranks should end together.
+  [[nodiscard]] bool are_taken_over() const { return owner_ != nullptr && owner_->is_lost(); }
+  /// Collective: waits for the checkpoint that is under way.
+  void complete();
   /// Collective, after the last iteration: there is a checkpoint of it when this succeeds. Errors are agreed on.
   Result<void> finish(std::int64_t next_iteration);
 
  private:
+  Result<void> claim();
+  Result<std::string> find();
   Result<void> load(const std::string& path);
   void begin(std::int64_t next_iteration);
   void report(const std::optional<runtime::CheckpointOutcome>& outcome);
@@ -48,11 +56,15 @@ class Checkpoints {
   std::string start_from_;
   std::string folder_;
   std::int64_t every_;
+  int keep_;
+  runtime::OwnerFacts claimant_;
   runtime::CheckpointFacts facts_;
+  std::unique_ptr<runtime::FolderOwner> owner_;  // on rank 0
   std::unique_ptr<runtime::CheckpointWriter> writer_;
   std::int64_t first_ = 0;    // iteration
   std::int64_t newest_ = -1;  // iteration to run next, of the newest checkpoint that is written
   Result<void> last_outcome_{};
+  std::optional<Error> must_end_{};  // why training must not go on; the same on all ranks
 };
 
 }  // namespace sailor::apps

@@ -7,9 +7,12 @@
 //                             plan.toml        the plan that was running
 //                             manifest.json    what is where, with checksums; written last (manifest.hpp)
 //
-// A folder without a manifest is no checkpoint but the rest of an interrupted one; the next writer removes it. Killing
-// ranks, or the power, at any moment leaves the checkpoints before untouched. Where an iteration's folder is taken, the
-// new checkpoint's has ".2", ".3" and so on at the end.
+// A folder without a manifest is no checkpoint but the rest of an interrupted one, and goes when its training, or one
+// that has taken over from it, writes again. Killing ranks, or the power, at any moment leaves the checkpoints before
+// untouched. Where an iteration's folder is taken, the new checkpoint's has ".2", ".3" and so on at the end.
+//
+// Before a manifest is written every rank has read its file again and found what it wrote. Only then older checkpoints
+// go, and only while FOLDER/owner.json says that the folder is this training's (owner.hpp).
 #pragma once
 
 #include <cstdint>
@@ -32,6 +35,8 @@
 
 namespace sailor::runtime {
 
+class FolderOwner;
+
 /// What a checkpoint says about the training besides its tensors. Only rank 0's counts.
 struct CheckpointFacts {
   Model model;
@@ -43,16 +48,19 @@ struct CheckpointFacts {
 struct CheckpointOutcome {
   std::int64_t iteration = 0;
   std::filesystem::path folder;
-  Bytes bytes{};          ///< of all ranks
-  Result<void> written;   ///< an error says who could not write what, and why; older checkpoints are as they were
-  std::string warning{};  ///< written, but an old checkpoint could not be removed; empty when all is well
+  Bytes bytes{};            ///< of all ranks
+  Result<void> written;     ///< an error says who could not write what, and why; older checkpoints are as they were
+  std::string warning{};    ///< written, but an old checkpoint could not be removed; empty when all is well
+  bool not_finite = false;  ///< not written, since values are not finite: the training has diverged
+  bool taken_over = false;  ///< another training has the folder now (owner.hpp): this one must not go on
 };
 
 /// Writes the checkpoints of a training; one per rank. The ranks' threads only copy: a thread of its own writes.
 class CheckpointWriter {
  public:
-  /// `keep` newest checkpoints stay in `folder`, which is made where it is missing; 0: all.
-  CheckpointWriter(Device& device, std::filesystem::path folder, int keep);
+  /// `keep` newest checkpoints stay in `folder`, which is made where it is missing; 0: all. `owner`, on rank 0, must
+  /// outlive the writer; null: nobody else writes to the folder.
+  CheckpointWriter(Device& device, std::filesystem::path folder, int keep, FolderOwner* owner = nullptr);
   /// What is under way is completed on this rank, without the others: a checkpoint only if finish() came before.
   ~CheckpointWriter();
   CheckpointWriter(const CheckpointWriter&) = delete;

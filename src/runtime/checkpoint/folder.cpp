@@ -7,8 +7,12 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
+#include <ctime>
+#include <optional>
 #include <system_error>
 
+#include "core/descriptor.hpp"
 #include "core/files.hpp"
 
 namespace sailor::runtime {
@@ -20,6 +24,10 @@ namespace {
 constexpr std::string_view folder_prefix = "iteration-";
 constexpr std::size_t iteration_digits = 8;
 constexpr std::size_t largest_manifest = std::size_t{1} << 28;
+// While a checkpoint is not complete: the token of the training that writes it.
+constexpr const char* writer_name = "writer";
+// Names of checkpoints that are being removed begin so.
+constexpr std::string_view removed_prefix = ".removed-";
 
 std::string message_of(int number) { return std::generic_category().message(number); }
 
@@ -29,7 +37,7 @@ bool all_digits(std::string_view text) {
 
 /// What a writer makes in a checkpoint's folder, the temporary files of killed ones included.
 bool is_own_file(const std::string& name) {
-  if (name == manifest_name || name == plan_name) return true;
+  if (name == manifest_name || name == plan_name || name == writer_name) return true;
   if (name.starts_with(std::string(".") + manifest_name + ".")) return true;
   return name.starts_with("rank-") && name.ends_with(".bin") &&
          all_digits(std::string_view(name).substr(5, name.size() - 9));
@@ -144,6 +152,8 @@ Result<void> File::finish() {
   return {};
 }
 
+void File::forget_cached() const { static_cast<void>(::posix_fadvise(descriptor_, 0, 0, POSIX_FADV_DONTNEED)); }
+
 Result<void> sync_folder(const fs::path& folder) {
   const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   // Some network file systems refuse fsync of a folder with EINVAL; names are then as safe as they make them.
@@ -152,6 +162,20 @@ Result<void> sync_folder(const fs::path& folder) {
   if (descriptor >= 0) ::close(descriptor);
   if (done) return {};
   return fail(ErrorCode::io, fmt::format("cannot flush '{}' to disk: {}", folder.string(), message_of(number)));
+}
+
+std::int64_t nanoseconds_of(const timespec& time) { return std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec; }
+
+Result<std::int64_t> server_time(const fs::path& folder) {
+  const fs::path probe = folder / fmt::format(".clock.{}.tmp", random_digits(16));
+  const Descriptor file(::open(probe.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
+  struct stat status {};
+  const bool known = file.open() && ::fstat(file.get(), &status) == 0;
+  const int number = errno;
+  if (file.open()) ::unlink(probe.c_str());
+  if (known) return nanoseconds_of(status.st_mtim);
+  return fail(ErrorCode::io, fmt::format("cannot write into the folder '{}': {}", folder.string(), message_of(number)),
+              "name another folder for the checkpoints, or make room in it");
 }
 
 std::string checkpoint_folder_name(std::int64_t iteration, int attempt) {
@@ -183,7 +207,12 @@ Result<Manifest> read_manifest(const fs::path& checkpoint) {
   if (!text) return fail(text.error());
   auto manifest = parse_manifest(*text, path.string());
   if (!manifest) return manifest;
-  for (const StoredFile& stored : manifest->files) {
+  SAILOR_CHECK(check_files(checkpoint, *manifest));
+  return manifest;
+}
+
+Result<void> check_files(const fs::path& checkpoint, const Manifest& manifest) {
+  for (const StoredFile& stored : manifest.files) {
     const auto file = File::open(checkpoint / stored.name);
     if (!file) return fail(file.error(), fmt::format("checkpoint '{}' is incomplete", checkpoint.string()));
     const auto size = file->size();
@@ -193,41 +222,127 @@ Result<Manifest> read_manifest(const fs::path& checkpoint) {
                   fmt::format("'{}' is {}: it has {} bytes instead of {}", file->path().string(),
                               *size < stored.bytes ? "truncated" : "damaged", *size, stored.bytes));
   }
-  return manifest;
-}
-
-Result<void> remove_checkpoint(const fs::path& checkpoint) {
-  std::error_code code;
-  const auto refuse = [&](const fs::path& path) {
-    return fail(ErrorCode::io, fmt::format("cannot remove '{}': {}", path.string(), code.message()));
-  };
-  fs::remove(checkpoint / manifest_name, code);  // from here on it is none
-  if (code) return refuse(checkpoint / manifest_name);
-  std::vector<fs::path> own;
-  for (fs::directory_iterator entry(checkpoint, code), end; !code && entry != end; entry.increment(code))
-    if (is_own_file(entry->path().filename().native())) own.push_back(entry->path());
-  if (code == std::errc::no_such_file_or_directory) return {};
-  if (code) return refuse(checkpoint);
-  for (const fs::path& path : own) {
-    fs::remove(path, code);
-    if (code) return refuse(path);
-  }
-  fs::remove(checkpoint, code);
-  if (code) return refuse(checkpoint);
   return {};
 }
 
-Result<void> remove_interrupted(const fs::path& folder) {
-  const auto folders = checkpoint_folders(folder);
-  if (!folders) return fail(folders.error());
+namespace {
+
+tl::unexpected<Error> cannot_remove(const fs::path& path, const std::error_code& code) {
+  return fail(ErrorCode::io, fmt::format("cannot remove '{}': {}", path.string(), code.message()));
+}
+
+struct Contents {
+  std::vector<fs::path> own;
+  bool has_others = false;
+  std::int64_t changed = 0;  // when anything in it last did, seconds
+};
+
+Result<Contents> contents_of(const fs::path& checkpoint) {
+  Contents contents;
+  struct stat status {};
+  if (::lstat(checkpoint.c_str(), &status) == 0) contents.changed = status.st_mtime;
+  std::error_code code;
+  for (fs::directory_iterator entry(checkpoint, code), end; !code && entry != end; entry.increment(code)) {
+    if (::lstat(entry->path().c_str(), &status) == 0)
+      contents.changed = std::max<std::int64_t>(contents.changed, status.st_mtime);
+    if (is_own_file(entry->path().filename().native()))
+      contents.own.push_back(entry->path());
+    else
+      contents.has_others = true;
+  }
+  if (code && code != std::errc::no_such_file_or_directory) return cannot_remove(checkpoint, code);
+  return contents;
+}
+
+/// Files that a writer makes, the manifest first, then the folder.
+Result<void> remove_files(const fs::path& checkpoint) {
+  auto contents = contents_of(checkpoint);
+  if (!contents) return fail(contents.error());
+  std::error_code code;
+  std::stable_partition(contents->own.begin(), contents->own.end(),
+                        [](const fs::path& path) { return path.filename() == manifest_name; });
+  for (const fs::path& path : contents->own) {
+    fs::remove(path, code);
+    if (code) return cannot_remove(path, code);
+  }
+  fs::remove(checkpoint, code);
+  if (code) return cannot_remove(checkpoint, code);
+  return {};
+}
+
+/// Out of sight, in one step: whoever looks sees all of it or nothing. Its new name; empty when it is gone already.
+Result<fs::path> put_aside(const fs::path& checkpoint) {
+  const fs::path aside = checkpoint.parent_path() / fmt::format("{}{}", removed_prefix, random_digits(16));
+  if (::rename(checkpoint.c_str(), aside.c_str()) == 0) return aside;
+  if (errno == ENOENT) return fs::path();
+  return cannot_remove(checkpoint, std::error_code(errno, std::generic_category()));
+}
+
+bool is_removed_name(std::string_view name) {
+  return name.starts_with(removed_prefix) && name.size() == removed_prefix.size() + 16;
+}
+
+}  // namespace
+
+Result<void> remove_checkpoint(const fs::path& checkpoint) {
+  const auto contents = contents_of(checkpoint);
+  if (!contents) return fail(contents.error());
+  if (contents->has_others) return remove_files(checkpoint);  // what is left must keep its name
+  const auto aside = put_aside(checkpoint);
+  if (!aside) return fail(aside.error());
+  return aside->empty() ? Result<void>() : remove_files(*aside);
+}
+
+Result<void> remove_interrupted(const fs::path& folder, const std::function<bool(std::string_view token)>& is_own) {
+  constexpr std::int64_t day = 24 * 60 * 60;
+  std::vector<fs::path> found;
+  std::error_code code;
+  for (fs::directory_iterator entry(folder, code), end; !code && entry != end; entry.increment(code)) {
+    const std::string name = entry->path().filename().string();
+    std::error_code ignored;
+    if ((is_checkpoint_folder_name(name) || is_removed_name(name)) && fs::is_directory(entry->symlink_status(ignored)))
+      found.push_back(entry->path());
+  }
   Result<void> done;
-  for (const fs::path& path : *folders)
-    if (!has_manifest(path))
-      if (auto removed = remove_checkpoint(path); !removed) done = std::move(removed);
+  std::optional<std::int64_t> now;  // by the file server's clock; asked when it is needed
+  for (const fs::path& path : found) {
+    const bool is_removed = is_removed_name(path.filename().native());
+    if (!is_removed && has_manifest(path)) continue;
+    const auto token = read_text_file(path / writer_name, 4096);
+    if (!token || !is_own(std::string_view(*token).substr(0, token->find('\n')))) {
+      struct stat status {};
+      const auto contents = contents_of(path);
+      if (!contents || ::lstat(path.c_str(), &status) != 0 || status.st_uid != ::geteuid()) continue;
+      if (!now) {
+        const auto time = server_time(folder);
+        if (!time) return fail(time.error());
+        now = *time / 1'000'000'000;
+      }
+      if (*now - contents->changed <= day) continue;
+    }
+    if (is_removed) {
+      if (auto removed = remove_files(path); !removed) done = std::move(removed);
+      continue;
+    }
+    const auto contents = contents_of(path);
+    if (contents && contents->has_others) {
+      if (auto removed = remove_files(path); !removed) done = std::move(removed);
+      continue;
+    }
+    const auto aside = put_aside(path);
+    if (!aside) {
+      done = fail(aside.error());
+      continue;
+    }
+    if (aside->empty()) continue;
+    // Completed in between after all: back to its place.
+    if (has_manifest(*aside) && ::rename(aside->c_str(), path.c_str()) == 0) continue;
+    if (auto removed = remove_files(*aside); !removed) done = std::move(removed);
+  }
   return done;
 }
 
-Result<fs::path> make_checkpoint_folder(const fs::path& folder, std::int64_t iteration) {
+Result<void> make_folder(const fs::path& folder) {
   std::error_code code;
   const bool made = fs::create_directories(folder, code);
   if (code)
@@ -235,14 +350,28 @@ Result<fs::path> make_checkpoint_folder(const fs::path& folder, std::int64_t ite
                 "name another folder for the checkpoints, or make room in it");
   if (made)
     if (const fs::path parent = fs::absolute(folder, code).parent_path(); !code) SAILOR_CHECK(sync_folder(parent));
+  return {};
+}
+
+Result<fs::path> make_checkpoint_folder(const fs::path& folder, std::int64_t iteration, const std::string& token) {
+  SAILOR_CHECK(make_folder(folder));
   for (int attempt = 1;; ++attempt) {
     fs::path path = folder / checkpoint_folder_name(iteration, attempt);
-    if (::mkdir(path.c_str(), 0777) == 0) return path;
-    if (errno != EEXIST)
+    if (::mkdir(path.c_str(), 0777) != 0) {
+      if (errno == EEXIST) continue;
       return fail(ErrorCode::io, fmt::format("cannot make the folder '{}': {}", path.string(), message_of(errno)),
                   "make room for checkpoints, or name another folder");
+    }
+    if (token.empty()) return path;
+    auto file = File::create(path / writer_name);
+    if (!file) return fail(file.error());
+    SAILOR_CHECK(file->append(token.data(), token.size()));
+    SAILOR_CHECK(file->finish());
+    return path;
   }
 }
+
+void forget_writer(const fs::path& checkpoint) { ::unlink((checkpoint / writer_name).c_str()); }
 
 Result<std::int64_t> next_sequence(const fs::path& folder) {
   const auto entries = list_checkpoints(folder);
@@ -250,26 +379,38 @@ Result<std::int64_t> next_sequence(const fs::path& folder) {
   return entries->empty() ? 1 : entries->front().sequence + 1;  // what is no checkpoint has 0
 }
 
-Result<void> remove_old_checkpoints(const fs::path& folder, const fs::path& newest, int keep) {
+Result<void> remove_old_checkpoints(const fs::path& folder, const fs::path& newest, int keep,
+                                    const std::function<Result<void>()>& may_remove) {
   if (keep <= 0) return {};
   const auto entries = list_checkpoints(folder);
   if (!entries) return fail(entries.error());
+  const auto mine = std::find_if(entries->begin(), entries->end(), [&](const CheckpointEntry& entry) {
+    return entry.path.filename() == newest.filename();
+  });
+  if (mine == entries->end() || !mine->is_valid())
+    return fail(ErrorCode::failure,
+                fmt::format("checkpoint '{}' is no longer complete: no older one was removed", newest.string()),
+                mine == entries->end() ? "does another training write there?" : mine->problem);
   int kept = 1;  // `newest`
   Result<void> done;
-  for (const CheckpointEntry& entry : *entries) {
-    if (!entry.is_valid() || entry.path.filename() == newest.filename() || kept++ < keep) continue;
-    if (auto removed = remove_checkpoint(entry.path); !removed) done = std::move(removed);
+  for (auto entry = mine + 1; entry != entries->end(); ++entry) {  // from the next older one on
+    if (!entry->is_valid() || kept++ < keep) continue;
+    SAILOR_CHECK(may_remove());
+    if (auto removed = remove_checkpoint(entry->path); !removed) done = std::move(removed);
   }
   return done;
 }
 
-Result<std::vector<CheckpointEntry>> list_checkpoints(const fs::path& folder) {
-  const auto folders = checkpoint_folders(folder);
-  if (!folders) return fail(folders.error());
+namespace {
+
+/// Of the folders that are there still. Sorted.
+std::vector<CheckpointEntry> entries_of(const std::vector<fs::path>& folders) {
   std::vector<CheckpointEntry> entries;
-  for (const fs::path& path : *folders) {
+  for (const fs::path& path : folders) {
     CheckpointEntry entry{.path = path};
+    std::error_code code;
     if (const auto manifest = read_manifest(path); !manifest) {
+      if (!fs::exists(path, code)) continue;
       entry.problem = manifest.error().what;
     } else {
       entry.iteration = manifest->iteration;
@@ -280,10 +421,26 @@ Result<std::vector<CheckpointEntry>> list_checkpoints(const fs::path& folder) {
     }
     entries.push_back(std::move(entry));
   }
+  // By name where trainings that wrote at once have used one sequence: it only must be the same for all that look.
   std::stable_sort(entries.begin(), entries.end(), [](const CheckpointEntry& a, const CheckpointEntry& b) {
     return std::pair(a.is_valid(), a.sequence) > std::pair(b.is_valid(), b.sequence);
   });
   return entries;
+}
+
+}  // namespace
+
+Result<std::vector<CheckpointEntry>> list_checkpoints(const fs::path& folder) {
+  auto folders = checkpoint_folders(folder);
+  while (true) {
+    if (!folders) return fail(folders.error());
+    std::vector<CheckpointEntry> entries = entries_of(*folders);
+    if (!entries.empty() && entries.front().is_valid()) return entries;
+    // While one looks a newer one may have come after the names were read, and an older one gone.
+    auto again = checkpoint_folders(folder);
+    if (again && *again == *folders) return entries;
+    folders = std::move(again);
+  }
 }
 
 Result<std::optional<CheckpointEntry>> find_latest(const fs::path& folder) {

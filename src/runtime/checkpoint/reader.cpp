@@ -2,6 +2,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <tuple>
 
@@ -160,6 +161,14 @@ Result<void> CheckpointReader::verify() {
     if (place.piece->offset != end) break;  // found below
     end += place.piece->bytes();
     SAILOR_CHECK(state_->read_piece(*place.tensor, place.array, *place.piece));
+    if (const auto bad =
+            std::find_if(state_->data.begin(), state_->data.end(), [](float v) { return !std::isfinite(v); });
+        bad != state_->data.end())
+      return state_->refuse({ErrorCode::invalid_input,
+                             fmt::format("'{}': {} of layer {}, {}, element {} is {}: the training had diverged",
+                                         state_->folder.string(), to_string(place.array), place.tensor->layer,
+                                         place.tensor->name, place.piece->first + (bad - state_->data.begin()), *bad),
+                             {}});
   }
   for (std::size_t i = 0; i < manifest.files.size(); ++i) {
     if (manifest.files[i].checksum) {

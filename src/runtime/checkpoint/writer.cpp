@@ -4,10 +4,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
+#include <cstring>
 #include <future>
 #include <nlohmann/json.hpp>
 #include <thread>
+#include <utility>
 
 #include "core/files.hpp"
 #include "core/terminal.hpp"
@@ -15,6 +18,7 @@
 #include "runtime/checkpoint/checkpoint.hpp"
 #include "runtime/checkpoint/checksum.hpp"
 #include "runtime/checkpoint/folder.hpp"
+#include "runtime/checkpoint/owner.hpp"
 #include "runtime/checkpoint/pieces.hpp"
 
 namespace sailor::runtime {
@@ -127,6 +131,62 @@ Result<ShardCopy> take(Device& device, ParameterStorage& storage, AdamW& optimiz
   return shard;
 }
 
+/// What a rank has done of a checkpoint, as the other ranks hear of it.
+struct ShardReport {
+  std::string written{};  // what is in its file, as JSON
+  std::string problem{};  // why it has none
+  bool not_finite = false;
+
+  [[nodiscard]] std::string text(const std::string& host) const {
+    return text_of({{"written", written},
+                    {"problem", problem.empty() ? problem : fmt::format("({}): {}", host, problem)},
+                    {"not_finite", not_finite}});
+  }
+  static ShardReport parse(const std::string& text) {
+    const Json json = Json::parse(text);
+    return {.written = json.at("written"), .problem = json.at("problem"), .not_finite = json.at("not_finite")};
+  }
+};
+
+/// "the second moment of layer 3, norm1.bias, is not finite"; empty when all values are. What is not finite never
+/// becomes good again.
+std::string what_is_not_finite(const ShardCopy& shard) {
+  const float* data = shard.data.get();
+  for (const StoredArray array : stored_arrays)
+    for (const auto& [tensor, range] : shard.pieces) {
+      constexpr std::uint32_t exponent = 0x7f800000;  // all ones: infinite, or no number
+      bool bad = false;
+      for (std::int64_t i = 0; i < range.size(); ++i)
+        bad |= (std::bit_cast<std::uint32_t>(data[i]) & exponent) == exponent;
+      if (bad)
+        return fmt::format("the {} of layer {}, {}, has a value that is not finite", to_string(array),
+                           shard.tensors[tensor].layer, shard.tensors[tensor].name);
+      data += range.size();
+    }
+  return {};
+}
+
+/// Reads the file as it was stored, and compares it with what was written.
+Result<void> verify_shard(const ShardCopy& shard, const fs::path& path) {
+  auto file = File::open(path);
+  if (!file) return fail(file.error());
+  file->forget_cached();
+  const auto size = file->size();
+  if (!size) return fail(size.error());
+  const std::int64_t bytes = 3 * shard.elements * static_cast<std::int64_t>(sizeof(float));
+  if (*size != bytes)
+    return fail(ErrorCode::io, fmt::format("'{}' has {} bytes, but {} were written", path.string(), *size, bytes));
+  std::vector<char> part(static_cast<std::size_t>(std::min<std::int64_t>(bytes, std::int64_t{4} << 20)));
+  for (std::int64_t at = 0; at < bytes; at += std::ssize(part)) {
+    const auto count = static_cast<std::size_t>(std::min<std::int64_t>(std::ssize(part), bytes - at));
+    SAILOR_CHECK(file->read(at, part.data(), count));
+    if (std::memcmp(part.data(), reinterpret_cast<const char*>(shard.data.get()) + at, count) != 0)
+      return fail(ErrorCode::io, fmt::format("'{}' does not hold what was written to it, between bytes {} and {}",
+                                             path.string(), at, at + static_cast<std::int64_t>(count)));
+  }
+  return {};
+}
+
 /// Writes the file and returns what is in it, as JSON. A rank without elements has no file.
 Result<std::string> write_shard(const ShardCopy& shard, const fs::path& checkpoint, int rank) {
   const auto began = std::chrono::steady_clock::now();
@@ -157,6 +217,7 @@ Result<std::string> write_shard(const ShardCopy& shard, const fs::path& checkpoi
       }
     SAILOR_CHECK(file->finish());
     SAILOR_CHECK(sync_folder(checkpoint));
+    SAILOR_CHECK(verify_shard(shard, checkpoint / shard_name(rank)));
   }
   const std::chrono::duration<double> time = std::chrono::steady_clock::now() - began;
   return text_of({{"bytes", bytes}, {"time_s", time.count()}, {"tensors", std::move(tensors)}});
@@ -194,7 +255,10 @@ struct Ending {
   std::int64_t iteration = 0;
   std::string host;
   CheckpointFacts facts;
-  std::vector<std::string> reports;  // by rank: "+" and the text of write_shard(), or "-" and why not
+  std::vector<ShardReport> reports;  // by rank
+  FolderOwner* owner = nullptr;      // null: nobody looks whose the folder is
+
+  [[nodiscard]] Result<void> confirm() const { return owner != nullptr ? owner->confirm() : Result<void>(); }
 };
 
 struct Ended {
@@ -203,6 +267,7 @@ struct Ended {
 };
 
 Result<Ended> write_manifest(const Ending& ending) {
+  SAILOR_CHECK(ending.confirm());
   Manifest manifest{.iteration = ending.iteration,
                     .model = ending.facts.model.name,
                     .architecture = architecture_of(ending.facts.model),
@@ -212,7 +277,7 @@ Result<Ended> write_manifest(const Ending& ending) {
   if (!sequence) return fail(sequence.error());
   manifest.sequence = *sequence;
   for (std::size_t rank = 0; rank < ending.reports.size(); ++rank)
-    add_shard(manifest, Json::parse(ending.reports[rank].substr(1)), static_cast<int>(rank));
+    add_shard(manifest, Json::parse(ending.reports[rank].written), static_cast<int>(rank));
   const std::string& plan = ending.facts.plan;
   auto plan_file = File::create(ending.checkpoint / plan_name);
   if (!plan_file) return fail(plan_file.error());
@@ -227,10 +292,18 @@ Result<Ended> write_manifest(const Ending& ending) {
   if (elements != ending.facts.model.total_parameters())
     return fail(ErrorCode::failure, fmt::format("the ranks wrote {} parameters, but the model has {}", elements,
                                                 ending.facts.model.total_parameters()));
-  SAILOR_CHECK(write_file_atomically(ending.checkpoint / manifest_name, manifest_text(manifest)));
+  // The ranks have compared their files with what they wrote; now all of them are there, for this rank too.
+  SAILOR_CHECK(check_files(ending.checkpoint, manifest));
+  SAILOR_CHECK(ending.confirm());
+  const auto sealed = create_file_atomically(ending.checkpoint / manifest_name, manifest_text(manifest));
+  if (!sealed) return fail(sealed.error());
+  if (!*sealed) return fail(ErrorCode::failure, fmt::format("'{}' has a manifest already", ending.checkpoint.string()));
+  forget_writer(ending.checkpoint);
   SAILOR_CHECK(sync_folder(ending.folder));
   Ended ended{.bytes = manifest.bytes()};
-  if (const auto removed = remove_old_checkpoints(ending.folder, ending.checkpoint, ending.keep); !removed)
+  if (const auto removed =
+          remove_old_checkpoints(ending.folder, ending.checkpoint, ending.keep, [&] { return ending.confirm(); });
+      !removed)
     ended.warning = removed.error().message();
   return ended;
 }
@@ -239,8 +312,8 @@ Result<Ended> end_checkpoint(const Ending& ending) {
   std::size_t failed = 0;
   std::string first;
   for (std::size_t rank = 0; rank < ending.reports.size(); ++rank)
-    if (ending.reports[rank].starts_with('-') && failed++ == 0)
-      first = fmt::format("rank {} {}", rank, ending.reports[rank].substr(1));
+    if (!ending.reports[rank].problem.empty() && failed++ == 0)
+      first = fmt::format("rank {} {}", rank, ending.reports[rank].problem);
   Result<Ended> ended;
   if (failed > 0)
     ended =
@@ -248,7 +321,9 @@ Result<Ended> end_checkpoint(const Ending& ending) {
   else
     ended = guarded([&] { return write_manifest(ending); });
   if (ended) return ended;
-  if (!ending.checkpoint.empty()) static_cast<void>(remove_checkpoint(ending.checkpoint));  // best effort: makes room
+  const bool is_lost = ending.owner != nullptr && ending.owner->is_lost();
+  if (!ending.checkpoint.empty() && !is_lost)
+    static_cast<void>(remove_checkpoint(ending.checkpoint));  // best effort: makes room
   Error error = ended.error();
   error.what = fmt::format("the checkpoint of iteration {} was not written: {}", ending.iteration, error.what);
   if (error.hint.empty()) error.hint = "make room or name another folder; older checkpoints are as they were";
@@ -266,13 +341,15 @@ struct CheckpointWriter::State {
   Phase phase = Phase::idle;
   std::int64_t iteration = 0;
   fs::path checkpoint;
-  CheckpointFacts facts;                   // rank 0's
-  std::future<Result<std::string>> shard;  // what write_shard() returns
-  std::future<Result<Ended>> ending;       // on rank 0
+  FolderOwner* owner = nullptr;  // rank 0's
+  CheckpointFacts facts;         // rank 0's
+  std::future<Result<ShardReport>> shard;
+  bool not_finite = false;            // some rank's values, of the checkpoint that is under way
+  std::future<Result<Ended>> ending;  // on rank 0
 };
 
-CheckpointWriter::CheckpointWriter(Device& device, fs::path folder, int keep)
-    : state_(new State{.device = device, .folder = std::move(folder), .keep = keep}) {}
+CheckpointWriter::CheckpointWriter(Device& device, fs::path folder, int keep, FolderOwner* owner)
+    : state_(new State{.device = device, .folder = std::move(folder), .keep = keep, .owner = owner}) {}
 
 CheckpointWriter::~CheckpointWriter() { abandon(); }
 
@@ -295,8 +372,12 @@ std::optional<CheckpointOutcome> CheckpointWriter::begin(Communicator& world, st
   Result<fs::path> made = fs::path();
   if (world.rank() == 0) {
     made = guarded([&]() -> Result<fs::path> {
-      SAILOR_CHECK(remove_interrupted(state.folder));
-      return make_checkpoint_folder(state.folder, iteration);
+      if (state.owner != nullptr) SAILOR_CHECK(state.owner->confirm());
+      SAILOR_CHECK(make_folder(state.folder));
+      SAILOR_CHECK(remove_interrupted(state.folder, [&](std::string_view token) {
+        return state.owner != nullptr && state.owner->has_inherited(token);
+      }));
+      return make_checkpoint_folder(state.folder, iteration, state.owner != nullptr ? state.owner->token() : "");
     });
     state.facts = facts;
   }
@@ -304,16 +385,22 @@ std::optional<CheckpointOutcome> CheckpointWriter::begin(Communicator& world, st
   state.checkpoint = broadcast_text(world, made ? made->native() : std::string());
   state.phase = State::Phase::shards;
   if (state.checkpoint.empty()) {
-    state.shard = ready<std::string>(made ? Result<std::string>(std::string()) : fail(made.error()));
+    state.shard = ready<ShardReport>(made ? Result<ShardReport>(ShardReport()) : fail(made.error()));
     return before;
   }
   auto shard = guarded([&] { return take(state.device, storage, optimizer, written); });
   if (!shard) {
-    state.shard = ready<std::string>(fail(shard.error()));
+    state.shard = ready<ShardReport>(fail(shard.error()));
     return before;
   }
-  state.shard = in_background<std::string>([taken = std::move(*shard), checkpoint = state.checkpoint,
-                                            rank = world.rank()] { return write_shard(taken, checkpoint, rank); });
+  state.shard = in_background<ShardReport>(
+      [taken = std::move(*shard), checkpoint = state.checkpoint, rank = world.rank()]() -> Result<ShardReport> {
+        if (std::string problem = what_is_not_finite(taken); !problem.empty())
+          return ShardReport{.problem = std::move(problem), .not_finite = true};
+        auto written = write_shard(taken, checkpoint, rank);
+        if (!written) return fail(written.error());
+        return ShardReport{.written = *std::move(written)};
+      });
   return before;
 }
 
@@ -325,18 +412,21 @@ std::optional<CheckpointOutcome> CheckpointWriter::progress(Communicator& world)
   if (world.min(mine ? 1.0 : 0.0) < 1.0) return std::nullopt;
 
   if (state.phase == State::Phase::shards) {
-    const Result<std::string> report = state.shard.get();
-    std::vector<std::string> reports =
-        world.gather(report ? "+" + *report : fmt::format("-({}): {}", world.host(), report.error().message()));
+    const Result<ShardReport> result = state.shard.get();
+    const ShardReport report = result ? *result : ShardReport{.problem = result.error().message()};
+    state.not_finite = world.max(report.not_finite ? 1.0 : 0.0) > 0.0;
+    const std::vector<std::string> texts = world.gather(report.text(world.host()));
+    std::vector<ShardReport> reports;
+    for (const std::string& text : texts) reports.push_back(ShardReport::parse(text));
     if (world.rank() == 0)
-      state.ending =
-          in_background<Ended>([ending = Ending{.folder = state.folder,
-                                                .checkpoint = state.checkpoint,
-                                                .keep = state.keep,
-                                                .iteration = state.iteration,
-                                                .host = world.host(),
-                                                .facts = std::move(state.facts),
-                                                .reports = std::move(reports)}] { return end_checkpoint(ending); });
+      state.ending = in_background<Ended>([ending = Ending{.folder = state.folder,
+                                                           .checkpoint = state.checkpoint,
+                                                           .keep = state.keep,
+                                                           .iteration = state.iteration,
+                                                           .host = world.host(),
+                                                           .facts = std::move(state.facts),
+                                                           .reports = std::move(reports),
+                                                           .owner = state.owner}] { return end_checkpoint(ending); });
     state.phase = State::Phase::manifest;
     return std::nullopt;
   }
@@ -348,10 +438,14 @@ std::optional<CheckpointOutcome> CheckpointWriter::progress(Communicator& world)
                  : Json{{"code", static_cast<int>(ended.error().code)},
                         {"what", ended.error().what},
                         {"hint", ended.error().hint}};
+    told["taken_over"] = state.owner != nullptr && state.owner->is_lost();
   }
   told = Json::parse(broadcast_text(world, text_of(told)));
   state.phase = State::Phase::idle;
-  CheckpointOutcome outcome{.iteration = state.iteration, .folder = state.checkpoint};
+  CheckpointOutcome outcome{.iteration = state.iteration,
+                            .folder = state.checkpoint,
+                            .not_finite = std::exchange(state.not_finite, false),
+                            .taken_over = told.at("taken_over").get<bool>()};
   if (told.contains("what")) {
     outcome.written = fail(static_cast<ErrorCode>(told.at("code").get<int>()), told.at("what").get<std::string>(),
                            told.at("hint").get<std::string>());
