@@ -13,6 +13,7 @@
 #include "apps/check/measure.hpp"
 #include "apps/check/watch.hpp"
 #include "apps/options.hpp"
+#include "apps/single_blas_thread.hpp"
 #include "apps/termination.hpp"
 #include "cluster/gpu_catalogue.hpp"
 #include "core/log.hpp"
@@ -23,6 +24,7 @@
 #include "preflight/node_check.hpp"
 #include "preflight/write_test.hpp"
 #include "profiler/pooling.hpp"
+#include "runtime/cpu/blas_memory.hpp"
 #include "runtime/cpu/cpu_device.hpp"
 #include "runtime/cpu/host_cpu.hpp"
 #include "runtime/mpi/mpi_session.hpp"
@@ -281,6 +283,9 @@ class Check {
     auto inputs = read_inputs(options_, environment_);
     SAILOR_CHECK(runtime::agree(world_, inputs ? Result<void>() : fail(inputs.error())));
 
+    SAILOR_CHECK(
+        runtime::agree(world_, runtime::cpu::reserve_blas_memory(runtime::cpu::compute_threads(environment_))));
+
     watch_.enter("looking at its node and GPU");
     if (!skip_.contains("load")) load_ = measure_load(world_);
     RankFacts facts = facts_of_this_rank(*inputs, environment_, options_.flag("spare-nodes"), world_);
@@ -402,5 +407,6 @@ Result<int> run(const Options& options, const Environment& environment) {
 }  // namespace sailor::apps
 
 int main(int argc, char** argv) {
+  sailor::apps::use_a_single_blas_thread(argv);
   return sailor::apps::run_program(argc, argv, sailor::apps::command_line(), sailor::apps::run);
 }

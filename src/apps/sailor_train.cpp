@@ -16,8 +16,11 @@
 #include <set>
 
 #include "apps/options.hpp"
+#include "apps/single_blas_thread.hpp"
+#include "apps/stop_requests.hpp"
 #include "apps/train/abilities.hpp"
 #include "apps/train/checkpoints.hpp"
+#include "apps/train/launcher.hpp"
 #include "apps/train/recording.hpp"
 #include "apps/train/rehearse.hpp"
 #include "cluster/gpu_catalogue.hpp"
@@ -26,6 +29,7 @@
 #include "core/stop_status.hpp"
 #include "core/terminal.hpp"
 #include "profile/run_file.hpp"
+#include "runtime/cpu/blas_memory.hpp"
 #include "runtime/cpu/cpu_device.hpp"
 #include "runtime/cpu/host_cpu.hpp"
 #include "runtime/mpi/mpi_session.hpp"
@@ -42,9 +46,8 @@ using runtime::Trainer;
 constexpr std::int64_t run_file_interval = 20;  // iterations between two writes of the run file
 constexpr std::int64_t statistics_warm_up = 2;  // first iterations connect ranks and touch memory for the first time
 
-std::string command = "sailor-train";       // for provenance; set by main
-volatile std::sig_atomic_t stop_asked = 0;  // the signal that asked, or 0
-int end_status = 0;                         // of a run without errors; the same on all ranks
+std::string command = "sailor-train";  // for provenance; set by main
+int end_status = 0;                    // of a run without errors; the same on all ranks
 
 CommandLine command_line() {
   CommandLine line{
@@ -127,25 +130,33 @@ CommandLine command_line() {
                    .choices = {"plan", "cpu"}},
                   shared::models_folder(),
                   shared::gpus_file()},
-      .examples = {{"srun --mpi=pmix -n 2 sailor-train plan.toml --data corpus --iterations 100",
-                    "train for 100 iterations with the 2 ranks of a plan"},
-                   {"mpirun -n 2 sailor-train plan.toml --data corpus --iterations 20 --run-file run.h5",
-                    "keep what was measured"},
-                   {"mpirun -n 2 sailor-train plan.toml --data corpus --iterations 5 --metrics metrics.jsonl --trace "
-                    "trace.json",
-                    "a line of JSON per iteration, and the last one as a timeline"},
-                   {"sailor-simulate plan.toml --profile store --against run.h5", "compare it with the prediction"},
-                   {"mpirun -n 2 sailor-train --rehearse plan.toml --profile store",
-                    "run the plan without its devices or data: does it end, how long does it take, does it fit"}},
+      .examples =
+          {{"srun --mpi=pmix -n 2 sailor-train plan.toml --data corpus --iterations 100",
+            "train for 100 iterations with the 2 ranks of a plan"},
+           {"mpirun -n 2 sailor-train plan.toml --data corpus --iterations 20 --run-file run.h5",
+            "keep what was measured"},
+           {"mpirun -n 2 sailor-train plan.toml --data corpus --iterations 5 --metrics metrics.jsonl --trace "
+            "trace.json",
+            "a line of JSON per iteration, and the last one as a timeline"},
+           {"mpirun --mca odls_base_sigkill_timeout 30 -n 2 sailor-train plan.toml --data corpus --iterations 20 "
+            "--checkpoints checkpoints",
+            "keep checkpoints, also when Ctrl-C ends it, and go on from the newest one"},
+           {"sailor-simulate plan.toml --profile store --against run.h5", "compare it with the prediction"},
+           {"mpirun -n 2 sailor-train --rehearse plan.toml --profile store",
+            "run the plan without its devices or data: does it end, how long does it take, does it fit"}},
       .notes =
-          "SIGTERM and SIGUSR2 end training after the running iteration (Slurm: --signal=USR2@60): with --checkpoints\n"
-          "a checkpoint is written and the exit status is 75: start the same command again, or requeue the job, to\n"
-          "go on. Without, it is 6 and what was learned is lost. Otherwise 0 all iterations are done, 1 failure, 2 "
-          "wrong\n"
-          "usage, with --rehearse 3 it does not fit, 69 MPI crashed before training began. Prints a line per\n"
-          "iteration: its loss (mean cross-entropy per token, natural logarithm), its time (slowest rank) and the "
-          "tokens\n"
-          "per second of all ranks together.\n"
+          "Ctrl-C, SIGTERM and SIGUSR2 end training after the running iteration (Slurm: --signal=USR2@60): with\n"
+          "--checkpoints a checkpoint is written and the exit status is 75: start the same command again, or requeue "
+          "the\n"
+          "job, to go on. Without, it is 6 and what was learned is lost. Another Ctrl-C or SIGTERM more than 5 s "
+          "later\n"
+          "ends it at once. Open MPI's mpirun tells its ranks of Ctrl-C after odls_base_sigkill_timeout seconds, and\n"
+          "kills them after as many again: more than an iteration and a checkpoint take; kill -USR2 of mpirun tells\n"
+          "them at once and kills nobody. Otherwise 0 all iterations are done, 1 failure, 2 wrong usage, with\n"
+          "--rehearse 3 it does not fit, 69 MPI crashed before training began. Prints a line per iteration: its loss\n"
+          "(mean cross-entropy per token, natural logarithm), its time (slowest rank) and the tokens per second of "
+          "all\n"
+          "ranks together.\n"
           "--version --format json says what this build can run: devices, precisions, schedules.",
       .one_per_rank = true,
       .abilities = train_abilities};
@@ -158,15 +169,6 @@ CommandLine command_line() {
   const std::vector<Option> rehearsal = rehearsal_options();
   line.options.insert(line.options.end(), rehearsal.begin(), rehearsal.end());
   return line;
-}
-
-void ask_to_stop(int signal) { stop_asked = signal; }
-
-void catch_signals() {
-  struct sigaction action {};
-  action.sa_handler = ask_to_stop;
-  action.sa_flags = SA_RESTART;
-  for (const int signal : {SIGTERM, SIGUSR2}) sigaction(signal, &action, nullptr);
 }
 
 /// What rank 0 keeps about the run. Collective where it says so.
@@ -311,7 +313,9 @@ Result<void> train(const Options& options, const Environment& environment, Commu
   auto samples = runtime::Samples::open(options.text("data"), plan.job.sequence_length, model.vocabulary, seed);
   SAILOR_CHECK(agree(world, samples ? Result<void>() : fail(samples.error())));
 
-  const auto device = runtime::make_cpu_device(runtime::cpu::compute_threads(environment));
+  const int threads = runtime::cpu::compute_threads(environment);
+  SAILOR_CHECK(agree(world, runtime::cpu::reserve_blas_memory(threads)));
+  const auto device = runtime::make_cpu_device(threads);
   RunFile run_file(options, plan, *device);
   if (elsewhere && run_file.is_wanted()) {
     if (speaks) spdlog::warn("no run file is written: these times are not those of the plan's GPUs");
@@ -335,6 +339,10 @@ Result<void> train(const Options& options, const Environment& environment, Commu
   Checkpoints checkpoints(options, environment, plan, model, *device, world, trainer);
   auto first = checkpoints.resume();
   if (!first) return fail(first.error());
+  if (speaks && checkpoints.are_kept())
+    if (const std::string warning = warning_of_kill(time_before_kill(environment, parameter_files(environment)));
+        !warning.empty())
+      spdlog::warn("{}", warning);
   // Besides the one of all ranks.
   const auto communicators = static_cast<std::int64_t>(world.max(static_cast<double>(trainer.communicators()))) + 1;
   if (speaks) print_header(plan, options, communicators);
@@ -351,7 +359,7 @@ Result<void> train(const Options& options, const Environment& environment, Commu
   }
   for (; iteration < iterations && !stopped && !diverged; ++iteration) {
     recording.before(iteration, trainer);
-    const runtime::IterationResult result = trainer.run(iteration, stop_asked != 0 || checkpoints.are_taken_over());
+    const runtime::IterationResult result = trainer.run(iteration, stop_request() != 0 || checkpoints.are_taken_over());
     stopped = result.stop;
     diverged = result.diverged;
     if (diverged) why = describe_divergence(iteration, result);
@@ -364,10 +372,11 @@ Result<void> train(const Options& options, const Environment& environment, Commu
     }
     if (!diverged && !stopped && iteration + 1 < iterations) SAILOR_CHECK(checkpoints.after(iteration));
     if (stopped && speaks && !checkpoints.are_taken_over())
-      spdlog::info(
-          "stopped after iteration {} on a signal ({} of {} iterations done){}", iteration, iteration + 1, iterations,
-          checkpoints.are_kept() || iteration + 1 == iterations ? ""
-                                                                : "; without --checkpoints what was learned is lost");
+      spdlog::info("stopped after iteration {} on a signal ({} of {} iterations done){}", iteration, iteration + 1,
+                   iterations,
+                   checkpoints.are_kept()        ? "; a checkpoint is written now"
+                   : iteration + 1 == iterations ? ""
+                                                 : "; without --checkpoints what was learned is lost");
     if ((iteration + 1) % run_file_interval == 0 && iteration + 1 < iterations && !stopped && !diverged)
       if (const auto written = run_file.write(trainer); !written)  // training goes on; the last write counts
         spdlog::warn("{}", written.error().message());
@@ -377,6 +386,9 @@ Result<void> train(const Options& options, const Environment& environment, Commu
     checkpoints.complete();
   else
     SAILOR_CHECK(checkpoints.finish(iteration));
+  if (stopped && speaks && !diverged && checkpoints.are_kept())
+    spdlog::info("the checkpoint of iteration {} is in {}{}", iteration, options.text("checkpoints"),
+                 iteration < iterations ? ": the same command goes on from there" : "");
   // Twice in a short run: HDF5 stays in memory from its first file on, and the recorded peaks hold what is there
   // before.
   if (run_file.record().iterations.size() < static_cast<std::size_t>(run_file_interval))
@@ -392,7 +404,8 @@ Result<void> train(const Options& options, const Environment& environment, Commu
 }
 
 Result<void> run(const Options& options, const Environment& environment) {
-  if (!options.flag("rehearse")) catch_signals();  // a rehearsal has nothing to save
+  // A rehearsal has nothing to save.
+  if (!options.flag("rehearse")) catch_stop_requests("sailor-train", {SIGINT, SIGTERM, SIGUSR2});
   auto session = MpiSession::start({.program = "sailor-train",
                                     .timeout = Seconds(options.number("timeout")),
                                     .idle_waits = options.flag("rehearse")},
@@ -420,6 +433,7 @@ Result<void> run(const Options& options, const Environment& environment) {
 
 int main(int argc, char** argv) {
   namespace apps = sailor::apps;
+  apps::use_a_single_blas_thread(argv);
   for (int i = 1; i < argc; ++i) apps::command += std::string(" ") + argv[i];
   return apps::run_program(argc, argv, apps::command_line(), apps::run);
 }

@@ -295,6 +295,26 @@ TEST_F(Hostile, ATraceThatIsNotUtf8IsRefusedWithItsLine) {
   }
 }
 
+// OpenBLAS asked for memory again and again, and SIGTERM was only noted.
+TEST_F(Hostile, TrainingWithoutMemoryForProductsIsAnErrorAtItsStart) {
+  if (!have("sailor-train")) GTEST_SKIP() << "built without MPI";
+  make_corpus();
+  write("plan.toml", plan_text("cpu", 1, 1, "micro_batches = 1"));
+  for (const int mebibytes : {260, 320, 380}) {
+    const auto outcome =
+        shell(fmt::format("ulimit -v {}; exec timeout -k 1 20 $bin/sailor-train plan.toml --data corpus --iterations 2",
+                          mebibytes * 1024));
+    EXPECT_EQ(outcome.exit_status, 1) << outcome.errors;
+    EXPECT_NE(
+        outcome.errors.find("sailor-train: error: there is not enough memory to multiply matrices: OpenBLAS takes"),
+        std::string::npos)
+        << outcome.errors;
+    EXPECT_NE(outcome.errors.find(fmt::format("and a limit of {} MiB is on the process (ulimit -v)", mebibytes)),
+              std::string::npos)
+        << outcome.errors;
+  }
+}
+
 TEST_F(Hostile, TrainRefusesWhatItWouldOnlyFindAfterTraining) {
   if (!have("sailor-train")) GTEST_SKIP() << "built without MPI";
   make_corpus();

@@ -288,7 +288,7 @@ TEST_F(ProfilerOnTwoRanks, GroupsThatCannotBeAreRefused) {
 
 /// Whether process `pid` has a handler for `signal` (Linux: bit signal-1 of SigCgt).
 bool catches(pid_t pid, int signal) {
-  auto status = read_text_file("/proc/" + std::to_string(pid) + "/status");
+  auto status = read_kernel_file("/proc/" + std::to_string(pid) + "/status", 1 << 16);
   const std::size_t at = status ? status->find("SigCgt:") : std::string::npos;
   if (at == std::string::npos) return false;
   return (std::stoull(status->substr(at + 7), nullptr, 16) >> (signal - 1) & 1U) != 0;

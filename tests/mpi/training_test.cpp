@@ -93,9 +93,10 @@ class Training : public MpiTest {
   [[nodiscard]] std::string output() const { return *read_text_file(folder_ / "out"); }
   [[nodiscard]] std::string errors() const { return *read_text_file(folder_ / "err"); }
 
-  /// Exit status of a shell command; 124 after 60 s.
-  [[nodiscard]] int shell(const std::string& command) const {
-    const int status = std::system(fmt::format("timeout 60 {} >{} 2>{}", command, path("out"), path("err")).c_str());
+  /// Exit status of a shell command; 124 after 60 s. What it prints is in the files out and err, with `suffix`.
+  [[nodiscard]] int shell(const std::string& command, const std::string& suffix = {}) const {
+    const int status =
+        std::system(fmt::format("timeout 60 {} >{} 2>{}", command, path("out" + suffix), path("err" + suffix)).c_str());
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   }
 
@@ -122,12 +123,13 @@ class Training : public MpiTest {
   }
 
   /// Every rank writes its process id to pid.RANK.
-  [[nodiscard]] std::string train_command(int ranks, const std::string& arguments) const {
+  [[nodiscard]] std::string train_command(int ranks, const std::string& arguments,
+                                          const std::string& mpi_options = {}) const {
     return fmt::format(
-        "{} -n {} sh -c 'echo $$ >{}.$OMPI_COMM_WORLD_RANK; exec {}/sailor-train {} --models {} --data {} "
+        "{} {} -n {} sh -c 'echo $$ >{}.$OMPI_COMM_WORLD_RANK; exec {}/sailor-train {} --models {} --data {} "
         "--learning-rate 0.003 --run-file {} {}'",
-        SAILOR_MPIEXEC, ranks, path("pid"), SAILOR_BIN_DIR, path("plan.toml"), path("models"), path("corpus"),
-        path("run.h5"), arguments);
+        SAILOR_MPIEXEC, mpi_options, ranks, path("pid"), SAILOR_BIN_DIR, path("plan.toml"), path("models"),
+        path("corpus"), path("run.h5"), arguments);
   }
 
   /// Losses of 20 iterations of the plan that was written last.
@@ -176,9 +178,11 @@ class Training : public MpiTest {
     RecordProperty("worst_relative_error", fmt::format("{:.2e}", worst));
   }
 
-  /// Starts training in the background and waits for its first iterations.
-  void start(int ranks, const std::string& arguments) {
-    job_ = std::jthread([this, command = train_command(ranks, arguments)] { status_ = shell(command); });
+  /// Starts training in the background and waits for its first iterations. mpirun writes its process id to pid.mpirun.
+  void start(int ranks, const std::string& arguments, const std::string& mpi_options = {}) {
+    const std::string command = fmt::format("sh -c 'echo $$ >{}; exec \"$0\" \"$@\"' {}", path("pid.mpirun"),
+                                            train_command(ranks, arguments, mpi_options));
+    job_ = std::jthread([this, command] { status_ = shell(command); });
     for (int i = 0; i < 300; ++i) {
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
       const auto printed = read_text_file(folder_ / "out");
@@ -400,6 +404,61 @@ void write_start(const fs::path& folder, const fs::path& models) {
   ASSERT_TRUE(written) << written.error().message();
 }
 
+TEST_F(Training, TwoTrainingsDoNotShareAFolderOfCheckpoints) {
+  write_plan("test-gpt", 2, {{2, {0, 6}}, {2, {0, 6}}});
+  ::setenv("SLURM_JOB_ID", "7", 1);
+  const std::string keep = fmt::format(
+      "--iterations 1000000 --checkpoint-every 1 --keep-checkpoints 1 --checkpoints {}", path("checkpoints"));
+  start(2, keep);
+  const std::string first = *read_text_file(path("pid.0"));
+  int looks = 0;
+  const auto look = [&] {
+    const auto latest = runtime::find_latest(path("checkpoints"));
+    ASSERT_TRUE(latest && *latest) << "no checkpoint in look " << looks;
+    auto reader = runtime::CheckpointReader::open((*latest)->path);
+    const auto verified = reader ? reader->verify() : fail(reader.error());
+    EXPECT_TRUE(verified || !fs::exists((*latest)->path)) << verified.error().message();
+    ++looks;
+  };
+  for (int i = 0; i < 600 && !runtime::find_latest(path("checkpoints")).value_or(std::nullopt); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  // Submitted twice.
+  ::setenv("SLURM_JOB_ID", "8", 1);
+  write_plan("test-gpt", 2, {{4, {0, 6}}});
+  EXPECT_EQ(shell(train_command(1, keep), ".second"), 1);
+  const std::string said = *read_text_file(path("err.second"));
+  EXPECT_NE(said.find("--checkpoints: another training writes its checkpoints to '" + path("checkpoints") + "'"),
+            std::string::npos)
+      << said;
+  EXPECT_NE(said.find(fmt::format("(process {}, job 7)", std::stoi(first))), std::string::npos) << said;
+  look();
+  // Requeued while the one before still runs.
+  ::setenv("SLURM_JOB_ID", "7", 1);
+  ::setenv("SLURM_RESTART_COUNT", "1", 1);
+  int status = -1;
+  std::jthread requeued([&] { status = shell(train_command(1, keep), ".requeued"); });
+  EXPECT_EQ(finish(), 1) << errors();
+  EXPECT_NE(errors().find("another training has taken over the folder '" + path("checkpoints") + "'"),
+            std::string::npos)
+      << errors();
+  EXPECT_NE(errors().find("job 7, requeued 1 time)"), std::string::npos) << errors();
+  for (int i = 0; i < 100; ++i) look();
+  for (int i = 0; i < 300; ++i) {
+    const std::string printed = read_text_file(path("out.requeued")).value_or("");
+    if (std::count(printed.begin(), printed.end(), '\n') > 5) break;
+    look();
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  signal(0, SIGUSR2);
+  requeued.join();
+  EXPECT_EQ(status, 75) << *read_text_file(path("err.requeued"));
+  EXPECT_NE(read_text_file(path("err.requeued"))->find("goes on at iteration "), std::string::npos);
+  EXPECT_FALSE(fs::exists(path("checkpoints/owner.json")));
+  look();
+  ::unsetenv("SLURM_JOB_ID");
+  ::unsetenv("SLURM_RESTART_COUNT");
+}
+
 TEST_F(Training, AGradientThatIsNotFiniteEndsItWithoutACheckpoint) {
   write_plan("test-gpt", 2, {{2, {0, 3, 6}}, {2, {0, 6}}});
   write_start(folder_ / "start/iteration-00000000", folder_ / "models");
@@ -410,6 +469,33 @@ TEST_F(Training, AGradientThatIsNotFiniteEndsItWithoutACheckpoint) {
   EXPECT_EQ(output().find("nan"), std::string::npos) << output();  // the loss is finite
   EXPECT_EQ(output().find("inf"), std::string::npos) << output();
   EXPECT_NE(shell(fmt::format("{}/sailor-checkpoint verify {}", SAILOR_BIN_DIR, path("checkpoints"))), 0);
+}
+
+TEST_F(Training, CtrlCOfMpirunEndsItWithACheckpointAlsoOfASlowDisk) {
+  write_plan("test-gpt", 2, {{2, {0, 3, 6}}, {2, {0, 6}}});
+  const std::string keep = fmt::format("--checkpoint-every 0 --checkpoints {} ", path("checkpoints"));
+  ASSERT_EQ(shell(train_command(3, "--iterations 1 " + keep)), 0);
+  EXPECT_NE(errors().find("mpirun kills its ranks 1 s after it has told them of Ctrl-C"), std::string::npos)
+      << errors();
+  ::setenv("LD_PRELOAD", SAILOR_TESTS_DIR "/slow_fsync.so", 1);
+  ::setenv("SAILOR_TEST_FSYNC_MS", "500", 1);  // at least six times in a row
+  // Open MPI tells its ranks 10 s after Ctrl-C, and kills them 10 s after that.
+  start(3, "--iterations 1000000 " + keep, "--mca odls_base_sigkill_timeout 10");
+  ::unsetenv("LD_PRELOAD");
+  ASSERT_EQ(::kill(std::stoi(*read_text_file(path("pid.mpirun"))), SIGINT), 0);
+  EXPECT_NE(finish(), 0);
+  EXPECT_NE(status_, 124) << "the job hung";
+  EXPECT_EQ(errors().find("mpirun kills its ranks"), std::string::npos) << errors();
+  EXPECT_NE(errors().find("; a checkpoint is written now"), std::string::npos) << errors();
+  const std::size_t told = errors().find("the checkpoint of iteration ");
+  ASSERT_NE(told, std::string::npos) << errors();
+  EXPECT_NE(errors().find(": the same command goes on from there"), std::string::npos) << errors();
+  const auto latest = runtime::find_latest(path("checkpoints"));
+  ASSERT_TRUE(latest && *latest);
+  EXPECT_GT((*latest)->iteration, 1);
+  EXPECT_TRUE(errors().substr(told).starts_with(
+      fmt::format("the checkpoint of iteration {} is in {}", (*latest)->iteration, path("checkpoints"))))
+      << errors();
 }
 
 TEST_F(Training, ACrashInMpiInitIsSaidToBeThatOfMpi) {

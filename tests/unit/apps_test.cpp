@@ -1,10 +1,14 @@
 #include <gtest/gtest.h>
+#include <signal.h>  // NOLINT(modernize-deprecated-headers): kill is POSIX
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
+#include <vector>
 
 #include "apps/options.hpp"
+#include "apps/stop_requests.hpp"
 #include "core/toml_reader.hpp"
 
 namespace sailor::apps {
@@ -301,6 +305,46 @@ TEST(RunProgramDeathTest, FullDiskBehindStdoutIsAFailure) {
   };
   EXPECT_EXIT(write_to_full_device(), testing::ExitedWithCode(1),
               "sailor-sample: error: cannot write to standard output: No space left on device");
+}
+
+// ---- Signals that ask to stop
+
+/// A child that goes on for ever; it writes to the pipe when it catches signals.
+pid_t child_that_notes(int pipe_end) {
+  const pid_t child = ::fork();
+  if (child != 0) return child;
+  catch_stop_requests("program", {SIGTERM, SIGINT, SIGUSR2});
+  const char ready = 'r';
+  (void)!::write(pipe_end, &ready, 1);
+  while (true) ::usleep(1000);
+}
+
+TEST(StopRequests, ASecondOneLaterThanFiveSecondsEndsTheProgram) {
+  std::vector<pid_t> children;
+  for (int i = 0; i < 3; ++i) {
+    int ends[2];
+    ASSERT_EQ(::pipe(ends), 0);
+    children.push_back(child_that_notes(ends[1]));
+    char c = 0;
+    ASSERT_EQ(::read(ends[0], &c, 1), 1);
+  }
+  // Twice within a moment, by Slurm or mpirun.
+  for (const pid_t child : children) ::kill(child, child == children[1] ? SIGUSR2 : SIGTERM);
+  for (const pid_t child : children) ::kill(child, child == children[1] ? SIGUSR2 : SIGTERM);
+  ::usleep(5'300'000);
+  int status = 0;
+  for (const pid_t child : children) EXPECT_EQ(::waitpid(child, &status, WNOHANG), 0);
+  ::kill(children[0], SIGTERM);
+  ::kill(children[1], SIGTERM);  // its first one
+  ::kill(children[2], SIGINT);
+  ASSERT_EQ(::waitpid(children[0], &status, 0), children[0]);
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM);
+  ASSERT_EQ(::waitpid(children[2], &status, 0), children[2]);
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGINT);
+  ::usleep(100'000);
+  EXPECT_EQ(::waitpid(children[1], &status, WNOHANG), 0);
+  ::kill(children[1], SIGKILL);
+  ::waitpid(children[1], &status, 0);
 }
 
 }  // namespace

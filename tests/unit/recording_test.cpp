@@ -11,6 +11,7 @@
 #include <string>
 #include <thread>
 
+#include "apps/train/launcher.hpp"
 #include "apps/train/metrics.hpp"
 #include "core/files.hpp"
 #include "runtime/cpu/cpu_device.hpp"
@@ -210,6 +211,22 @@ TEST(TimelineRecorder, RanksAreGatheredWithOneOrigin) {
     EXPECT_GE(summary.slowest[forward], summary.mean[forward]);
     EXPECT_GT(summary.peak_resident_memory, Bytes(0));
   });
+}
+
+TEST(Launcher, OpenMpiSaysInSeveralPlacesWhenItKills) {
+  using apps::time_before_kill;
+  const fs::path file = fs::temp_directory_path() / fmt::format("sailor-mca-params-{}.conf", ::getpid());
+  std::ofstream(file) << "# odls_base_sigkill_timeout = 3\nbtl = self\n  odls_base_sigkill_timeout = 40 # long\n";
+  const std::vector<std::string> files{"/nowhere", file.string()};
+  EXPECT_EQ(time_before_kill({}, files), std::nullopt);  // srun, or another MPI
+  EXPECT_EQ(time_before_kill({{"OMPI_COMM_WORLD_SIZE", "2"}}, {}), Seconds(1));
+  EXPECT_EQ(time_before_kill({{"OMPI_COMM_WORLD_SIZE", "2"}}, files), Seconds(40));
+  const apps::Environment environment{{"OMPI_COMM_WORLD_SIZE", "2"}, {"OMPI_MCA_odls_base_sigkill_timeout", "5"}};
+  EXPECT_EQ(time_before_kill(environment, files), Seconds(5));
+  fs::remove(file);
+  EXPECT_EQ(apps::warning_of_kill(std::nullopt), "");
+  EXPECT_EQ(apps::warning_of_kill(Seconds(30)), "");
+  EXPECT_NE(apps::warning_of_kill(Seconds(5)).find("kills its ranks 5 s after"), std::string::npos);
 }
 
 }  // namespace

@@ -7,11 +7,13 @@
 
 #include "apps/profile/commands.hpp"
 #include "apps/profile/measuring.hpp"
+#include "apps/stop_requests.hpp"
 #include "core/log.hpp"
 #include "core/terminal.hpp"
 
 #ifdef SAILOR_HAVE_MPI
 #include "profiler/layer_profiler.hpp"
+#include "runtime/cpu/blas_memory.hpp"
 #include "runtime/cpu/cpu_device.hpp"
 #include "runtime/cpu/host_cpu.hpp"
 #include "runtime/mpi/mpi_session.hpp"
@@ -142,17 +144,6 @@ CommandLine layers_command_line() {
 
 using runtime::Communicator;
 
-volatile std::sig_atomic_t stop_asked = 0;  // the signal that asked, or 0
-
-void ask_to_stop(int signal) { stop_asked = signal; }
-
-void catch_signals() {
-  struct sigaction action {};
-  action.sa_handler = ask_to_stop;
-  action.sa_flags = SA_RESTART | SA_RESETHAND;  // the second one ends the program
-  for (const int signal : {SIGINT, SIGTERM}) sigaction(signal, &action, nullptr);
-}
-
 std::vector<Recompute> recomputes_of(const std::vector<std::string>& names) {
   std::vector<Recompute> recomputes;
   for (const std::string& name : names)
@@ -264,7 +255,7 @@ void warn_of_left_out(const profiler::LayerSettings& settings, Communicator& wor
 }
 
 Result<void> measure_layers(const Options& options, const Environment& environment, Communicator& world) {
-  catch_signals();  // after MPI, whose start may set handlers of its own
+  catch_stop_requests("sailor-profile", {SIGINT, SIGTERM});  // after MPI, whose start may set handlers of its own
   profiler::LayerSettings settings = settings_of(options);
   SAILOR_CHECK(same_on_all_ranks(options, world));
   const auto device_name = measured_device(options, environment);
@@ -283,12 +274,13 @@ Result<void> measure_layers(const Options& options, const Environment& environme
   ProfileData data;
   data.processes =
       profiler::measure_process(settings.gpu, world, [threads] { return runtime::make_cpu_device(threads); });
+  SAILOR_CHECK(agree(world, runtime::cpu::reserve_blas_memory(threads)));
   const auto device = runtime::make_cpu_device(threads);
   Progress progress(fmt::format("layers of {}", model->name));
   auto layers = profiler::measure_layers(
       *model, settings, *device, world,
       [&](const profiler::LayerProgress& now) { progress.update(now.share, now.left, now.what); },
-      [] { return stop_asked != 0; });
+      [] { return stop_request() != 0; });
   progress.finish();
   SAILOR_CHECK(agree(world, layers ? Result<void>() : fail(layers.error())));
   data.layer_times = std::move(layers->times);
@@ -304,9 +296,9 @@ Result<void> measure_layers(const Options& options, const Environment& environme
 
 Result<void> layers(const Options& options, const Environment& environment) {
   Result<void> done = with_mpi(options, environment, measure_layers);
-  if (!done && stop_asked != 0) {
+  if (!done && stop_request() != 0) {
     report("sailor-profile", done.error());
-    std::exit(128 + stop_asked);  // as shells count it
+    std::exit(128 + stop_request());  // as shells count it
   }
   return done;
 }

@@ -1,5 +1,8 @@
 // sailor-profile: measures layers and links on this machine, and keeps profile stores.
+#include <string_view>
+
 #include "apps/profile/commands.hpp"
+#include "apps/single_blas_thread.hpp"
 
 namespace sailor::apps {
 
@@ -12,6 +15,7 @@ std::string& profile_command_line() {
 
 int main(int argc, char** argv) {
   namespace apps = sailor::apps;
+  if (argc > 1 && std::string_view(argv[1]) == "layers") apps::use_a_single_blas_thread(argv);
   for (int i = 1; i < argc; ++i) apps::profile_command_line() += std::string(" ") + argv[i];
   std::vector<apps::SubCommand> commands{apps::layers_command(), apps::links_command()};
   for (apps::SubCommand& command : apps::store_commands()) commands.push_back(std::move(command));

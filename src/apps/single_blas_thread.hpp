@@ -1,0 +1,25 @@
+// Programs that compute: OpenBLAS, when it is loaded, starts a thread for every core (or as many as
+// OPENBLAS_NUM_THREADS says) and each takes 128 MiB of address space, or asks for them for ever. Ranks call it from
+// threads of their own and need none of these.
+#pragma once
+
+#include <unistd.h>
+
+#include <climits>
+#include <cstdlib>
+#include <cstring>
+
+namespace sailor::apps {
+
+/// The first thing in main(): the program starts once more, in this process, with OPENBLAS_NUM_THREADS=1. Goes on where
+/// that cannot be done.
+inline void use_a_single_blas_thread(char** arguments) {
+  const char* const threads = std::getenv("OPENBLAS_NUM_THREADS");
+  if (threads != nullptr && std::strcmp(threads, "1") == 0) return;
+  char path[PATH_MAX] = {};
+  const ssize_t length = ::readlink("/proc/self/exe", path, sizeof(path) - 1);
+  if (length <= 0 || ::setenv("OPENBLAS_NUM_THREADS", "1", 1) != 0) return;
+  ::execv(path, arguments);
+}
+
+}  // namespace sailor::apps
