@@ -274,6 +274,16 @@ std::string describe_divergence(std::int64_t iteration, const runtime::Iteration
                      iteration, result.gradient_norm, result.loss);
 }
 
+/// A sample that is seen again teaches less.
+void warn_of_little_data(const Plan& plan, const runtime::Samples& samples, const Options& options) {
+  const std::int64_t iterations = options.integer("iterations");
+  const double times = static_cast<double>(iterations) * plan.job.global_batch / static_cast<double>(samples.size());
+  if (times <= 1.0) return;
+  spdlog::warn("--data {} has {} samples of {} tokens: {} iterations of {} see each of them {:.1f} times",
+               options.text("data"), samples.size(), plan.job.sequence_length, iterations, plan.job.global_batch,
+               times);
+}
+
 /// The rank's main loop. Errors are agreed on: the same on all ranks, with a message on one of them.
 Result<void> train(const Options& options, const Environment& environment, Communicator& world) {
   const bool speaks = world.rank() == 0;
@@ -313,6 +323,7 @@ Result<void> train(const Options& options, const Environment& environment, Commu
   auto samples = runtime::Samples::open(options.text("data"), plan.job.sequence_length, model.vocabulary, seed);
   SAILOR_CHECK(agree(world, samples ? Result<void>() : fail(samples.error())));
 
+  if (speaks) warn_of_little_data(plan, *samples, options);
   const int threads = runtime::cpu::compute_threads(environment);
   SAILOR_CHECK(agree(world, runtime::cpu::reserve_blas_memory(threads)));
   const auto device = runtime::make_cpu_device(threads);

@@ -290,6 +290,15 @@ TEST_F(Training, ATokenOutsideTheVocabularyEndsTheJobAndIsNamed) {
   EXPECT_NE(errors().find("corpus.bin' has token 240 at byte "), std::string::npos) << errors();
 }
 
+TEST_F(Training, SaysWhenTheDataAreFewerThanTheRunTakes) {
+  write_plan("test-gpt", 8, {{1, {0, 6}}});
+  const std::string said = " iterations of 8 see each of them ";
+  ASSERT_EQ(shell(train_command(1, "--iterations 20")), 0) << errors();  // 160 samples of about 700
+  EXPECT_EQ(occurrences(errors(), said), 0u) << errors();
+  ASSERT_EQ(shell(train_command(1, "--iterations 200")), 0) << errors();
+  EXPECT_EQ(occurrences(errors(), said), 1u) << errors();
+}
+
 TEST_F(Training, ASignalToOneRankEndsAllAfterTheIterationWithARunFile) {
   write_plan("test-gpt", 2, {{2, {0, 3, 6}}, {2, {0, 6}}});
   start(3, "--iterations 1000000");

@@ -11,6 +11,7 @@
 #include <string>
 #include <thread>
 
+#include "apps/train/checkpoints.hpp"
 #include "apps/train/launcher.hpp"
 #include "apps/train/metrics.hpp"
 #include "core/files.hpp"
@@ -227,6 +228,22 @@ TEST(Launcher, OpenMpiSaysInSeveralPlacesWhenItKills) {
   EXPECT_EQ(apps::warning_of_kill(std::nullopt), "");
   EXPECT_EQ(apps::warning_of_kill(Seconds(30)), "");
   EXPECT_NE(apps::warning_of_kill(Seconds(5)).find("kills its ranks 5 s after"), std::string::npos);
+}
+
+TEST(CheckpointData, OneFileIsOneHoweverItIsNamed) {
+  const fs::path here = fs::current_path();
+  const fs::path folder = fs::temp_directory_path() / fmt::format("sailor-data-names-{}", ::getpid());
+  fs::create_directories(folder / "sub");
+  fs::create_directory_symlink(folder, folder / "sub/link");
+  fs::current_path(folder);
+  const std::string whole = (fs::canonical(folder) / "corpus").string();
+  for (const std::string same : {"corpus", "./corpus", "sub/../corpus", "sub/link/corpus", whole.c_str()})
+    EXPECT_TRUE(apps::is_same_data(same, whole)) << same;
+  EXPECT_TRUE(apps::is_same_data("data/corpus", "/scratch/anna/data/corpus"));  // relative to another folder
+  for (const std::string other : {"corpus2", "sub/corpus", "../corpus", "pus", "/corpus", ""})
+    EXPECT_FALSE(apps::is_same_data(other, whole)) << other;
+  fs::current_path(here);
+  fs::remove_all(folder);
 }
 
 }  // namespace

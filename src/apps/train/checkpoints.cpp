@@ -55,7 +55,22 @@ runtime::OwnerFacts facts_of_this_training(const Environment& environment, const
   return facts;
 }
 
+/// Of what is there, without links; of a file's beginning, as --data is, the folder.
+std::string whole_path(const std::string& path) {
+  std::error_code code;
+  const std::filesystem::path whole = std::filesystem::weakly_canonical(std::filesystem::absolute(path, code), code);
+  return code ? path : whole.string();
+}
+
 }  // namespace
+
+bool is_same_data(const std::string& then, const std::string& now) {
+  if (then == now || whole_path(then) == whole_path(now)) return true;
+  // Sailor 0.1 kept what was typed, and not where.
+  const std::filesystem::path typed = std::filesystem::path(then).lexically_normal();
+  return typed.is_relative() && !typed.empty() && *typed.begin() != ".." &&
+         whole_path(now).ends_with("/" + typed.string());
+}
 
 Checkpoints::Checkpoints(const Options& options, const Environment& environment, const Plan& plan, const Model& model,
                          runtime::Device& device, runtime::Communicator& world, runtime::Trainer& trainer)
@@ -72,7 +87,7 @@ Checkpoints::Checkpoints(const Options& options, const Environment& environment,
   facts_.training = {.seed = static_cast<std::uint64_t>(options.integer("seed")),
                      .sequence_length = plan.job.sequence_length,
                      .global_batch = plan.job.global_batch,
-                     .data = options.text("data"),
+                     .data = whole_path(options.text("data")),
                      .settings = {}};
   for (const char* name :
        {"learning-rate", "min-learning-rate", "warm-up-iterations", "decay-iterations", "weight-decay", "clip-norm"})
@@ -164,7 +179,7 @@ void Checkpoints::warn_of_changes(const std::optional<runtime::TrainingFacts>& b
   compare("--seed", before->seed, now.seed, order);
   compare("sequence_length", before->sequence_length, now.sequence_length, order);
   compare("global_batch", before->global_batch, now.global_batch, order);
-  compare("--data", before->data, now.data, "");
+  if (!is_same_data(before->data, now.data)) compare("--data", before->data, now.data, "");
   for (const auto& [name, value] : now.settings)
     if (const auto then = before->settings.find(name); then != before->settings.end())
       compare("--" + name, then->second, value, "");

@@ -21,6 +21,9 @@ namespace sailor::apps {
 /// --checkpoints, --checkpoint-every, --keep-checkpoints, --start-from.
 std::vector<Option> checkpoint_options();
 
+/// Whether two prefixes of --data name the same files, as far as one can tell: `then` may be relative to another folder.
+bool is_same_data(const std::string& then, const std::string& now);
+
 class Checkpoints {
  public:
   Checkpoints(const Options& options, const Environment& environment, const Plan& plan, const Model& model,
