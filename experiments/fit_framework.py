@@ -4,11 +4,15 @@ not fitted to.
 
 Usage: experiments/fit_framework.py [--cases FILE] [--profile STORE] [--framework FILE] [--small-nodes N]
 
-Time: least squares of relative errors over three constants (profiling_overhead, transfer_overhead_s,
-reduction_rate_bytes_per_s), by Nelder and Mead's simplex. Memory: over base_bytes of the GPU and
-workspace_activations. Prints both fits with the error of every case; the errors of each case under a fit to all others
-(leave one out); and those of the cases on more than N nodes (8) under a fit to the rest, a stage counting as a node.
-Every prediction is one call of sailor-simulate ($PATH, else build/bin): some minutes in all.
+Time: each constant is fitted to the runs that it decides, by least squares of relative errors, one after the other:
+profiling_overhead to runs of one stage; transfer_overhead_s to pipelines with micro-batches of one sequence, whose
+messages are small; reduction_rate_bytes_per_s to replicas of one stage. Pipelines with larger micro-batches have no part
+in it: they are the runs kept aside. Memory: base_bytes of the GPU is the least with which no run is predicted too low,
+and 0.1 GB more, by which equal runs differ.
+
+Prints the constants with the error of every run; the errors of the runs kept aside; those of each run under a fit to
+all others (leave one out); those of the runs on more than N nodes (8) under a fit to the rest, a stage counting as a
+node. Every prediction is one call of sailor-simulate ($PATH, else build/bin): a minute in all.
 """
 import argparse
 import json
@@ -21,8 +25,29 @@ import tempfile
 import tomllib
 
 HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-TIME = ["profiling_overhead", "transfer_overhead_s", "reduction_rate_bytes_per_s"]
-MEMORY = ["base_bytes", "workspace_activations"]
+REPEATS_DIFFER_BY = 0.1e9  # bytes
+
+
+class Case:
+    """What decides the constants that a run takes part in."""
+
+    def __init__(self, name, plan):
+        self.name = name
+        pipelines = plan["pipelines"]
+        self.nodes = sum(pipeline.get("count", 1) * len(pipeline["stages"]) for pipeline in pipelines)
+        self.stages = max(len(pipeline["stages"]) for pipeline in pipelines)
+        self.micro_batch = plan["micro_batch"]
+
+    def decides(self, constant):
+        if constant == "profiling_overhead":
+            return self.nodes == 1
+        if constant == "transfer_overhead_s":
+            return self.stages > 1 and self.micro_batch == 1
+        return self.stages == 1 and self.nodes > 1
+
+
+# With the value that the search starts from.
+TIME = {"profiling_overhead": 0.2, "transfer_overhead_s": 1e-3, "reduction_rate_bytes_per_s": 3e9}
 
 
 def with_values(text, values, gpu):
@@ -52,35 +77,24 @@ class Simulator:
         return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)["cases"]
 
 
-def minimize(function, start, steps=160):
-    """Nelder and Mead 1965, on start values scaled to one."""
-    def scaled(point):
-        return function([p * s for p, s in zip(point, start)])
-    size = len(start)
-    simplex = [[1.0] * size] + [[1.15 if i == j else 1.0 for i in range(size)] for j in range(size)]
-    simplex = sorted((scaled(point), point) for point in simplex)
+def minimize(function, start, steps=30):
+    """Of one number, between nothing and three times the start: golden sections."""
+    ratio = (math.sqrt(5.0) - 1.0) / 2.0
+    low, high = 0.0 * start, 3.0 * start
+    a, b = high - ratio * (high - low), low + ratio * (high - low)
+    at_a, at_b = function(a), function(b)
     for _ in range(steps):
-        centre = [statistics.fmean(point[i] for _, point in simplex[:-1]) for i in range(size)]
-        worst = simplex[-1][1]
-
-        def at(factor):
-            point = [c + factor * (c - w) for c, w in zip(centre, worst)]
-            return scaled(point), point
-        new = at(1.0)
-        if new[0] < simplex[0][0]:
-            new = min(new, at(2.0))
-        elif new[0] >= simplex[-2][0]:
-            new = at(0.5 if new[0] < simplex[-1][0] else -0.5)
-        if new[0] < simplex[-1][0]:
-            simplex[-1] = new
+        if at_a < at_b:
+            high, b, at_b = b, a, at_a
+            a = high - ratio * (high - low)
+            at_a = function(a)
         else:
-            best = simplex[0][1]
-            simplex = [simplex[0]] + [(scaled(p), p) for p in
-                                      ([(a + b) / 2 for a, b in zip(best, point)] for _, point in simplex[1:])]
-        simplex.sort()
-        if max(abs(a - b) for a, b in zip(simplex[0][1], simplex[-1][1])) < 1e-3:
+            low, a, at_a = a, b, at_b
+            b = low + ratio * (high - low)
+            at_b = function(b)
+        if high - low < 1e-3 * start:
             break
-    return [p * s for p, s in zip(simplex[0][1], start)]
+    return 0.5 * (low + high)
 
 
 def summary(errors):
@@ -89,7 +103,8 @@ def summary(errors):
     low = math.floor(at)
     p95 = sizes[low] + (at - low) * (sizes[min(low + 1, len(sizes) - 1)] - sizes[low])
     return (f"mean {100 * statistics.fmean(sizes):.2f}%  P95 {100 * p95:.2f}%  max {100 * sizes[-1]:.2f}%  "
-            f"bias {100 * statistics.fmean(errors):+.2f}%")
+            f"bias {100 * statistics.fmean(errors):+.2f}%  "
+            f"lowest {100 * min(errors):+.2f}%")
 
 
 def main():
@@ -103,42 +118,53 @@ def main():
     os.environ["PATH"] += os.pathsep + os.path.join(HERE, "build/bin")
     simulator = Simulator(arguments)
 
-    def errors(names, values, what):
-        rows = simulator.cases(dict(zip(names, values)))
-        return [row[f"{what}_error_percent"] / 100 for row in rows]
+    def errors(values, what="iteration_time"):
+        return [row[f"{what}_error_percent"] / 100 for row in simulator.cases(values)]
 
-    def fit(names, start, what, chosen):
-        def loss(values):
-            if min(values) < 0:
-                return math.inf
-            all_errors = errors(names, values, what)
-            return sum(all_errors[i] ** 2 for i in chosen)
-        return minimize(loss, start)
-
-    rows = simulator.cases({})
-    everything = range(len(rows))
     with open(arguments.cases, "rb") as file:
-        nodes = [sum(pipeline.get("count", 1) * len(pipeline["stages"]) for pipeline in case["plan"]["pipelines"])
-                 for case in tomllib.load(file)["cases"]]
-    for what, names, start in (("iteration_time", TIME, [0.2, 0.7e-3, 3e9]), ("peak_memory", MEMORY, [4.3e9, 2.1])):
-        best = fit(names, start, what, everything)
-        print(f"{what}: " + ", ".join(f"{name} = {value:.4g}" for name, value in zip(names, best)))
-        found = errors(names, best, what)
-        for row, error in zip(rows, found):
-            print(f"  {100 * error:+6.2f}%  {row['name']}")
-        print("  fitted to all:       " + summary(found))
-        left_out = []
+        cases = [Case(case["name"], case["plan"]) for case in tomllib.load(file)["cases"]]
+    everything = range(len(cases))
+
+    def fit(chosen):
+        values = dict(TIME)
+        for name, start in TIME.items():
+            deciding = [i for i in chosen if cases[i].decides(name)]
+            if not deciding:
+                continue
+
+            def loss(value):
+                found = errors({**values, name: value})
+                return sum(found[i] ** 2 for i in deciding)
+            values[name] = minimize(loss, start)
+        return values
+
+    def fit_base(chosen):
+        """Errors of memory are those of a sum, so a straight line in the base."""
+        rows = simulator.cases({"base_bytes": 0.0})
+        lacking = [rows[i]["measured_peak_memory_bytes"] - rows[i]["peak_memory_bytes"] for i in chosen]
+        return {"base_bytes": max(lacking) + REPEATS_DIFFER_BY}
+
+    def tell(values):
+        return ", ".join(f"{name} = {value:.4g}" for name, value in values.items())
+
+    for what, fitted in (("iteration_time", fit), ("peak_memory", fit_base)):
+        values = fitted(everything)
+        found = errors(values, what)
+        print(f"{what}: {tell(values)}")
+        aside = [i for i in everything if what == "iteration_time" and not any(cases[i].decides(name) for name in TIME)]
         for i in everything:
-            values = fit(names, best, what, [j for j in everything if j != i])
-            left_out.append(errors(names, values, what)[i])
+            print(f"  {100 * found[i]:+6.2f}%  {'kept aside ' if i in aside else ''}{cases[i].name}")
+        print("  all runs:            " + summary(found))
+        if aside:
+            print("  kept aside:          " + summary([found[i] for i in aside]))
+        left_out = [errors(fitted([j for j in everything if j != i]), what)[i] for i in everything]
         print("  each by the others:  " + summary(left_out))
-        large = [i for i in everything if nodes[i] > arguments.small_nodes]
-        values = fit(names, best, what, [i for i in everything if i not in large])
-        over = errors(names, values, what)
-        print(f"  over {arguments.small_nodes} nodes by the rest: " +
-              ", ".join(f"{name} = {value:.4g}" for name, value in zip(names, values)))
+        large = [i for i in everything if cases[i].nodes > arguments.small_nodes]
+        values = fitted([i for i in everything if i not in large])
+        over = errors(values, what)
+        print(f"  over {arguments.small_nodes} nodes by the rest: {tell(values)}")
         for i in large:
-            print(f"    {100 * over[i]:+6.2f}%  {rows[i]['name']}")
+            print(f"    {100 * over[i]:+6.2f}%  {cases[i].name}")
         print("    " + summary([over[i] for i in large]))
 
 

@@ -34,6 +34,9 @@ struct TimeStatistics {
   }
 };
 
+/// The 95th percentile of a normal distribution, in standard deviations.
+inline constexpr double percentile_95 = 1.645;
+
 /// The q-quantile (0 to 1) with linear interpolation between order statistics (Hyndman & Fan, type 7).
 /// `values` need not be sorted; 0 when empty.
 double quantile(std::span<const double> values, double q);

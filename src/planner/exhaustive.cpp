@@ -255,9 +255,11 @@ class Exhaustive {
     const std::string& a = space_.places[from.place].zone;
     const std::string& b = space_.places[to.place].zone;
     if (a == b) return 0.0;
+    const simulator::StageMessages how = env_.framework.stage_messages;
     for (const ZoneLink& link : env_.cluster->links)
       if ((link.from == a && link.to == b) || (link.from == b && link.to == a))
-        return link.egress_usd_per_byte * (from.tensor_parallel + to.tensor_parallel);
+        return link.egress_usd_per_byte * (simulator::crossing_copies(how, from.tensor_parallel, to.tensor_parallel) +
+                                           simulator::crossing_copies(how, to.tensor_parallel, from.tensor_parallel));
     return 0.0;
   }
 

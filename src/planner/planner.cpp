@@ -302,8 +302,7 @@ Result<SearchResult> find_plans(const Request& request, const simulator::Environ
   SAILOR_CHECK(check_request(request, given));
   std::optional<LayerCosts> own_costs;  // one for all plans: they ask for the same layers again and again
   simulator::Environment environment = given;
-  if (environment.costs == nullptr)
-    environment.costs = &own_costs.emplace(given.model, given.profile, given.gpus, given.measured_only);
+  if (environment.costs == nullptr) environment.costs = &own_costs.emplace(simulator::layer_costs_for(given));
   return Search(request, environment).run(progress);
 }
 

@@ -31,6 +31,8 @@ StageTable make_table(const simulator::LayerTable& layers, double tied, int tens
     }
   }
   table.logits = layers.logits.value();
+  table.extra_logits = layers.extra_logits.value();
+  table.stage_input = layers.stage_input.value();
   table.tied_parameters = tied / tensor_parallel;
   table.tied_update = layers.tied_update.value();
   return table;
@@ -89,15 +91,10 @@ BoundaryCost StagePrices::boundary(std::size_t from, int from_tensor_parallel, s
   if (!is_new) return entry->second;
   const Bytes message(value_bytes(request_.job.precision) * micro_batch * request_.job.sequence_length *
                       env_.model.boundary_width());
-  const auto turns = [](int senders, int receivers) { return std::max(1, (receivers + senders - 1) / senders); };
-  const auto out =
-      prices_.send_time(places_[from], places_[to], from_tensor_parallel, to_tensor_parallel, one_node, message);
-  const auto back =
-      prices_.send_time(places_[to], places_[from], to_tensor_parallel, from_tensor_parallel, one_node, message);
-  const double overhead = env_.framework.transfer_overhead.value();
-  if (out && back)
-    entry->second = {out->time.value() * turns(from_tensor_parallel, to_tensor_parallel) + overhead,
-                     back->time.value() * turns(to_tensor_parallel, from_tensor_parallel) + overhead};
+  const auto& price =
+      prices_.boundary(places_[from], from_tensor_parallel, places_[to], to_tensor_parallel, one_node, message);
+  if (price)
+    entry->second = {price->times.forward.value(), price->times.backward.value()};
   else
     entry->second = {never, never};
   return entry->second;
@@ -149,13 +146,15 @@ double StagePrices::states(const StageTable& table, int first, int last, double 
 }
 
 double StagePrices::kept(const StageTable& table, int first, int last) const {
-  return table.activations[at(last)] - table.activations[at(first)] + (last == layers() ? table.logits : 0.0);
+  return table.activations[at(last)] - table.activations[at(first)] + (first > 0 ? table.stage_input : 0.0) +
+         (last == layers() ? table.logits : 0.0);
 }
 
 double StagePrices::fixed(const StageTable& table, int first, int last, int micro_batch, int neighbours) const {
   const double message =
       value_bytes(request_.job.precision) * micro_batch * request_.job.sequence_length * env_.model.boundary_width();
-  return table.workspace[at(first) * at(layers() + 1) + at(last)] + 2.0 * neighbours * message;
+  return table.workspace[at(first) * at(layers() + 1) + at(last)] + 2.0 * neighbours * message +
+         (last == layers() ? table.extra_logits : 0.0);
 }
 
 int StagePrices::most_in_flight(const StageTable& table, const Place& place, int first, int last, int micro_batch,

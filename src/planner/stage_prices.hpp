@@ -25,6 +25,8 @@ struct StageTable {
   std::vector<double> activations;  ///< of one micro-batch, without the head's
   std::vector<double> workspace;    ///< largest of layers [first, last): at first x (layers + 1) + last
   double logits = 0.0;
+  double extra_logits = 0.0;     ///< on the last stage, once
+  double stage_input = 0.0;      ///< of one micro-batch, where a stage keeps it and is not the first
   double tied_parameters = 0.0;  ///< of a second copy of a tied embedding
   double tied_update = 0.0;
   std::vector<simulator::PassTimes> times;  ///< prefix sums

@@ -2,7 +2,8 @@
 //
 // The constants were fitted to the block times that the Sailor authors published (eth-easl/sailor, commit 16eebd4: four
 // models on seven GPU types, fp32 and tf32, Megatron-DeepSpeed without fused attention) at tensor parallel 1 and
-// micro-batches from 2 on. Heads and embeddings are from OPT-350 alone. Nothing was fitted for bf16 and fp16.
+// micro-batches from 2 on. Heads and embeddings are from OPT-350 alone. Nothing was fitted for bf16 and fp16:
+// their efficiencies are those of kernels that others measured.
 #include "profile/estimate.hpp"
 #include "profile/advice.hpp"
 
@@ -48,10 +49,12 @@ struct Arrays {
   double hidden;
   double kept_whole;  // of a block, on every tensor-parallel rank
   double kept_share;  // of a block, divided among them
+  double attended;    // the output of attention, part of kept_share
+  double widest;      // of a block: what its backward pass needs at once besides hidden states
   double scores;
   double logits;
 };
-Arrays arrays_of(const Model& model, const LayerKey& key) {
+Arrays arrays_of(const Model& model, const LayerKey& key, const LayerKernels& kernels) {
   const double tokens = static_cast<double>(key.micro_batch) * key.sequence_length;
   const double value = value_bytes(key.precision);
   const double t = key.tensor_parallel;
@@ -65,8 +68,17 @@ Arrays arrays_of(const Model& model, const LayerKey& key) {
   // Divided: query and attention output, key and value, and the inner width: once for ReLU, which works in place,
   // before and after for GeLU, four times for SwiGLU.
   const double key_value = static_cast<double>(model.key_value_heads) / model.attention_heads;
-  const double inner = model.activation == Activation::relu ? 1.0 : model.activation == Activation::gelu ? 2.0 : 4.0;
-  arrays.kept_share = arrays.hidden * (2.0 + 2.0 * key_value + inner * model.feed_forward / model.hidden) / t;
+  double inner = model.activation == Activation::relu ? 1.0 : model.activation == Activation::gelu ? 2.0 : 4.0;
+  if (kernels.recomputes_elementwise) {
+    // Input and the sum behind attention; the input of the norm behind each of them where norms follow. The activation
+    // function's input once, for SwiGLU its two (src/runtime/layers/block.cpp).
+    arrays.kept_whole = arrays.hidden * (model.norm_placement == NormPlacement::post ? 3.0 : 2.0);
+    inner = model.activation == Activation::swiglu ? 2.0 : 1.0;
+  }
+  const double feed_forward = static_cast<double>(model.feed_forward) / model.hidden;
+  arrays.kept_share = arrays.hidden * (2.0 + 2.0 * key_value + inner * feed_forward) / t;
+  arrays.attended = arrays.hidden / t;
+  arrays.widest = arrays.hidden * std::max(feed_forward, 2.0 + 2.0 * key_value) / t;
   arrays.scores = value * tokens * key.sequence_length * model.attention_heads / t;
   arrays.logits = value * tokens * model.vocabulary / t;
   return arrays;
@@ -91,8 +103,12 @@ std::int64_t whole_parameters(const Model& model, LayerKind kind) {
 
 }  // namespace
 
-LayerSizes layer_sizes(const Model& model, const LayerKey& key) {
-  const Arrays arrays = arrays_of(model, key);
+std::string_view to_string(Attention attention) { return attention == Attention::fused ? "fused" : "unfused"; }
+
+LayerSizes layer_sizes(const Model& model, const LayerKey& key, const LayerKernels& kernels) {
+  const Arrays arrays = arrays_of(model, key, kernels);
+  const bool fused = kernels.attention == Attention::fused;
+  const bool again = kernels.recomputes_elementwise;
   LayerSizes sizes;
   const std::int64_t whole = whole_parameters(model, key.kind);
   const std::int64_t divided = model.parameters(key.kind) - whole;
@@ -100,33 +116,37 @@ LayerSizes layer_sizes(const Model& model, const LayerKey& key) {
   sizes.output = Bytes(arrays.hidden);
   switch (key.kind) {
     case LayerKind::embedding:
-      sizes.activation = Bytes(arrays.hidden);
+      sizes.activation = Bytes(again ? 0.0 : arrays.hidden);  // the first block keeps its input
+      sizes.workspace = Bytes(again ? arrays.hidden : 0.0);
       break;
     case LayerKind::block: {
-      double activation = arrays.kept_whole + arrays.kept_share;
-      if (key.recompute == Recompute::none) activation += arrays.scores;
-      if (key.recompute == Recompute::full) activation = arrays.hidden;
-      sizes.activation = Bytes(activation);
+      const double scores = fused ? 0.0 : arrays.scores;
+      const double all = arrays.kept_whole + arrays.kept_share + scores;
+      double kept = all;
+      if (key.recompute == Recompute::selective) kept = all - scores - (again ? arrays.attended : 0.0);
+      if (key.recompute == Recompute::full) kept = arrays.hidden;
+      sizes.activation = Bytes(kept);
       // Gradients of the scores and of the widest array; all that is computed again.
-      sizes.workspace = Bytes(arrays.scores + arrays.hidden);
-      if (key.recompute != Recompute::none) sizes.workspace += Bytes(arrays.scores);
-      if (key.recompute == Recompute::full) sizes.workspace += Bytes(arrays.kept_whole + arrays.kept_share);
+      sizes.workspace = Bytes(scores + (again ? 3.0 * arrays.hidden + arrays.widest : arrays.hidden) + all - kept);
       break;
     }
     case LayerKind::final_norm:
-      sizes.activation = Bytes(3.0 * arrays.hidden);
+      sizes.activation = Bytes((again ? 1.0 : 3.0) * arrays.hidden);
+      if (again) sizes.workspace = Bytes(arrays.hidden);
       break;
     case LayerKind::head:
       sizes.output = Bytes(0.0);
-      sizes.activation = Bytes(2.0 * arrays.logits + 1.5 * arrays.hidden);  // logits and their exponentials
-      sizes.workspace = Bytes(arrays.logits);                               // their gradient
+      // Logits and their exponentials; or only the logits, which become their gradient.
+      sizes.activation = Bytes(again ? arrays.logits + arrays.hidden : 2.0 * arrays.logits + 1.5 * arrays.hidden);
+      sizes.workspace = Bytes(again ? 2.0 * arrays.hidden : arrays.logits);
       break;
   }
   return sizes;
 }
 
-LayerWork layer_work(const Model& model, const LayerKey& key) {
-  const Arrays arrays = arrays_of(model, key);
+LayerWork layer_work(const Model& model, const LayerKey& key, const LayerKernels& kernels) {
+  const bool fused = kernels.attention == Attention::fused;
+  const Arrays arrays = arrays_of(model, key, {});  // what is computed again was written and read, too
   const double tokens = static_cast<double>(key.micro_batch) * key.sequence_length;
   const double value = value_bytes(key.precision);
   const double t = key.tensor_parallel;
@@ -150,10 +170,17 @@ LayerWork layer_work(const Model& model, const LayerKey& key) {
       work.forward_all_reduces = 1;
       break;
     case LayerKind::block: {
-      // Without fused attention the masked half is computed too: as much again as forward_flop() counts.
-      flop += Flop(2.0 * key.sequence_length * model.hidden * tokens / t);
+      // The half of both products that a causal mask leaves: 2·s·h each for a token (Model::forward_flop).
+      const Flop causal(2.0 * key.sequence_length * model.hidden * tokens / t);
+      if (fused) {
+        flop -= causal;
+        work.forward_attention = causal;
+        work.backward_attention = causal * 2.5;  // two products forward, five backward: the scores once more
+      } else {
+        flop += causal;  // the masked half is computed too
+        add(score_passes, arrays.scores);
+      }
       add(activation_passes, arrays.kept_whole + arrays.kept_share);
-      add(score_passes, arrays.scores);
       work.forward_all_reduces = 2;  // behind attention and behind the feed-forward part (Shoeybi et al. 2019)
       work.backward_all_reduces = 2;
       break;
@@ -174,10 +201,15 @@ LayerWork layer_work(const Model& model, const LayerKey& key) {
   work.forward_launches = launches.forward;
   work.backward_launches = launches.backward;
   if (key.kind == LayerKind::block && key.recompute == Recompute::selective) {
-    work.backward_flop += Flop(4.0 * key.sequence_length * model.hidden * tokens / t);
-    work.backward_traffic += Bytes(score_passes.forward * arrays.scores);
+    if (fused) {
+      work.backward_attention += work.forward_attention;
+    } else {
+      work.backward_flop += Flop(4.0 * key.sequence_length * model.hidden * tokens / t);
+      work.backward_traffic += Bytes(score_passes.forward * arrays.scores);
+    }
   } else if (key.kind == LayerKind::block && key.recompute == Recompute::full) {
     work.backward_flop += work.forward_flop;
+    work.backward_attention += work.forward_attention;
     work.backward_traffic += work.forward_traffic;
     work.backward_launches += work.forward_launches;
     work.backward_all_reduces += work.forward_all_reduces;
@@ -190,11 +222,31 @@ LayerWork layer_work(const Model& model, const LayerKey& key) {
 
 Efficiency generic_efficiency(DeviceKind kind, Precision precision) {
   // A core runs our own runtime, which starts an operation with a call.
-  if (kind == DeviceKind::cpu) return {.compute = 0.5, .memory = 0.5, .launch = Seconds(2e-6), .link_share = 0.2};
+  if (kind == DeviceKind::cpu)
+    return {.compute = 0.5,
+            .attention_forward = 0.5,
+            .attention_backward = 0.5,
+            .memory = 0.5,
+            .launch = Seconds(2e-6),
+            .link_share = 0.2};
   // Launches: a framework in Python. Links: NVLink of V100, A100 and H100 has 0.11 to 0.19 of the memory's bandwidth;
-  // sums over PCIe take ten times longer. bf16 and fp16: not fitted, an assumption.
-  return {
-      .compute = value_bytes(precision) < 4.0 ? 0.6 : 0.85, .memory = 0.8, .launch = Seconds(40e-6), .link_share = 0.1};
+  // sums over PCIe take ten times longer.
+  Efficiency efficiency{.compute = 0.85,
+                        .attention_forward = 0.5,
+                        .attention_backward = 0.4,
+                        .memory = 0.8,
+                        .launch = Seconds(40e-6),
+                        .link_share = 0.1};
+  if (value_bytes(precision) < 4.0) {
+    // Four fifths of the best kernels that others measured on H100 and H200: products 794 of 989 TFLOP/s
+    // (stas00/ml-engineering); fused attention, sequences of 8,192, 644 forward and 541 backward (cuDNN 9.19,
+    // NVIDIA/cudnn-frontend @3929da2). RMSNorm moves 3.7 of 4.8 TB/s (ibid.).
+    efficiency.compute = 0.65;
+    efficiency.attention_forward = 0.52;
+    efficiency.attention_backward = 0.44;
+    efficiency.memory = 0.75;
+  }
+  return efficiency;
 }
 
 Result<FlopPerSecond> peak_rate(const GpuType& gpu, Precision precision) {
@@ -217,14 +269,16 @@ Result<LayerTimes> roofline(const LayerWork& work, const GpuType& gpu, Precision
   if (!all_reduce && tensor_parallel > 1)
     all_reduce = work.all_reduce * (2.0 * (tensor_parallel - 1) / tensor_parallel) /
                  (gpu.memory_bandwidth * efficiency.link_share);
-  auto pass = [&](Flop flop, Bytes traffic, int launches, int all_reduces) {
-    const Seconds busy = flop / (*peak * efficiency.compute) + traffic / memory;
+  auto pass = [&](Flop flop, Seconds attention, Bytes traffic, int launches, int all_reduces) {
+    const Seconds busy = flop / (*peak * efficiency.compute) + attention + traffic / memory;
     return std::max(busy, efficiency.launch * launches) + all_reduce.value_or(Seconds(0.0)) * all_reduces;
   };
   return LayerTimes{
-      .forward = pass(work.forward_flop, work.forward_traffic, work.forward_launches, work.forward_all_reduces),
-      .backward = pass(work.backward_flop, work.backward_traffic, work.backward_launches, work.backward_all_reduces),
-      .update = pass(Flop(0.0), work.update_traffic, 1, 0)};
+      .forward = pass(work.forward_flop, work.forward_attention / (*peak * efficiency.attention_forward),
+                      work.forward_traffic, work.forward_launches, work.forward_all_reduces),
+      .backward = pass(work.backward_flop, work.backward_attention / (*peak * efficiency.attention_backward),
+                       work.backward_traffic, work.backward_launches, work.backward_all_reduces),
+      .update = pass(Flop(0.0), Seconds(0.0), work.update_traffic, 1, 0)};
 }
 
 }  // namespace sailor

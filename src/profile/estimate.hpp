@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string_view>
 
 #include "cluster/gpu_catalogue.hpp"
 #include "core/error.hpp"
@@ -13,10 +14,27 @@
 
 namespace sailor {
 
+/// How attention is computed, which decides what it keeps and moves.
+enum class Attention {
+  unfused,  ///< product, softmax and product one by one: the scores, sequence_length^2 for each head, go through memory
+  fused,    ///< in blocks that fit into a cache (Dao et al. 2022): no scores are kept; backward computes them again
+};
+std::string_view to_string(Attention attention);
+
+/// How a training framework computes layers, as far as an estimate depends on it.
+struct LayerKernels {
+  Attention attention = Attention::unfused;
+  /// Outputs of norms and activation functions are computed again in the backward pass instead of kept, and logits
+  /// become their gradient in place: as Sailor's own runtime does.
+  bool recomputes_elementwise = false;
+};
+
 /// What one rank computes and moves for one micro-batch through one layer.
 struct LayerWork {
-  Flop forward_flop{};
-  Flop backward_flop{};     ///< with what is computed again (LayerKey::recompute)
+  Flop forward_flop{};       ///< of matrix products, those of unfused attention included
+  Flop backward_flop{};      ///< with what is computed again (LayerKey::recompute)
+  Flop forward_attention{};  ///< of fused attention
+  Flop backward_attention{};
   Bytes forward_traffic{};  ///< between processor and memory
   Bytes backward_traffic{};
   Bytes update_traffic{};    ///< of the optimizer step
@@ -27,7 +45,7 @@ struct LayerWork {
   int backward_all_reduces = 0;
 };
 /// Kind and sizes are those of the key; its GPU, model name and busy_ranks do not matter.
-LayerWork layer_work(const Model& model, const LayerKey& key);
+LayerWork layer_work(const Model& model, const LayerKey& key, const LayerKernels& kernels = {});
 
 /// What one rank holds of one layer, for one micro-batch. As LayerMemory.
 struct LayerSizes {
@@ -37,13 +55,15 @@ struct LayerSizes {
   Bytes workspace{};
 };
 /// Activations after Korthikanti et al. 2022, equations 1 and 2, for values of one size, attention scores that are kept
-/// once, and no dropout masks; see estimate.cpp.
-LayerSizes layer_sizes(const Model& model, const LayerKey& key);
+/// once (unfused) or not at all, and no dropout masks; see estimate.cpp.
+LayerSizes layer_sizes(const Model& model, const LayerKey& key, const LayerKernels& kernels = {});
 
 /// Share of the catalogue's rates that a training framework reaches.
 struct Efficiency {
-  double compute = 0.0;
-  double memory = 0.0;
+  double compute = 0.0;            ///< of the peak rate, by matrix products
+  double attention_forward = 0.0;  ///< of the peak rate, by fused attention
+  double attention_backward = 0.0;
+  double memory = 0.0;      ///< of the memory bandwidth, by everything else
   Seconds launch{};         ///< to start one operation; nothing is faster than its starts
   double link_share = 0.0;  ///< bandwidth between devices of a node as share of their memory bandwidth
 };
@@ -59,7 +79,8 @@ struct LayerTimes {
   Seconds update{};
 };
 /// Time of computing plus time of moving, at least the launches, plus the sums over tensor-parallel ranks:
-///   max(flop / (compute·peak) + traffic / (memory·bandwidth), launches·launch) + all_reduces·all_reduce.
+///   max(flop / (compute·peak) + attention / (attention_...·peak) + traffic / (memory·bandwidth), launches·launch) +
+///   all_reduces·all_reduce.
 /// The sum, not the larger of the two: products and element-wise operations follow each other. `all_reduce`: of one
 /// sum; without it a ring over a link of `link_share`. Errors as peak_rate().
 Result<LayerTimes> roofline(const LayerWork& work, const GpuType& gpu, Precision precision, int tensor_parallel,

@@ -49,7 +49,7 @@ std::vector<AccuracyRow> leave_one_out(const LayerCosts& costs, Seconds shortest
 std::vector<SizeAccuracyRow> size_accuracy(const LayerCosts& costs) {
   std::map<LayerKind, SizeAccuracyRow> rows;
   for (const auto& [key, measured] : costs.measured_sizes()) {
-    const LayerSizes formula = layer_sizes(costs.model(), key);
+    const LayerSizes formula = layer_sizes(costs.model(), key, costs.kernels());
     SizeAccuracyRow& row = rows[key.kind];
     row.model = key.model;
     row.kind = key.kind;

@@ -1,7 +1,5 @@
 #include "simulator/costs.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <limits>
 
@@ -42,20 +40,6 @@ struct CostModel::State : PriceList {
   std::vector<std::uint32_t> ring;  // a place for each zone
 };
 
-namespace {
-
-/// Stages and reductions that send or sum through the same code note what they stand on here.
-void note_link(PlanCosts& costs, const LinkTime& time, const Place& from, const Place& to, bool one_node) {
-  costs.link_origin = std::max(costs.link_origin, time.origin);
-  costs.link_error = std::max(costs.link_error, time.error);
-  if (time.origin > Origin::published)
-    costs.inputs.push_back({.origin = time.origin,
-                            .what = fmt::format("link {} - {}, {}", from.gpu, to.gpu,
-                                                to_string(one_node ? LinkScope::intra_node : LinkScope::inter_node))});
-}
-
-}  // namespace
-
 /// Walks over a plan once and fills its costs.
 class CostModel::Pricer {
  public:
@@ -92,9 +76,8 @@ class CostModel::Pricer {
     costs_.layers.clear();
     costs_.devices.clear();
     costs_.egress.clear();
-    costs_.inputs.clear();
-    costs_.link_origin = Origin::measured;
-    costs_.link_error = 0.0;
+    costs_.processes.clear();
+    costs_.links.clear();
     s_.facts.clear();
   }
 
@@ -171,31 +154,24 @@ class CostModel::Pricer {
                  s_.env.model.boundary_width());
   }
 
-  /// Every rank of a tensor-parallel group has the whole activation and sends it to its counterpart; a smaller group
-  /// serves a larger one in turns.
   Result<void> add_boundary(const Pipeline& pipeline, std::size_t first, std::size_t boundary) {
     const std::size_t stages = pipeline.stages.size();
     const std::size_t from = boundary % stages;
     const std::size_t to = (boundary + 1) % stages;
     const StageFacts& a = s_.facts[first + from];
     const StageFacts& b = s_.facts[first + to];
-    const int from_ranks = pipeline.stages[from].tensor_parallel;
-    const int to_ranks = pipeline.stages[to].tensor_parallel;
-    const bool one_node = a.with_next;
+    const int senders = pipeline.stages[from].tensor_parallel;
+    const int receivers = pipeline.stages[to].tensor_parallel;
     const Bytes message = boundary_bytes(pipeline);
-    const auto out = s_.send_time(a.place, b.place, from_ranks, to_ranks, one_node, message);
-    if (!out) return fail(out.error());
-    const auto back = s_.send_time(b.place, a.place, to_ranks, from_ranks, one_node, message);
-    if (!back) return fail(back.error());
-    const auto turns = [](int senders, int receivers) { return std::max(1, (receivers + senders - 1) / senders); };
-    const Seconds overhead = s_.env.framework.transfer_overhead;
-    costs_.boundaries.push_back({.forward = out->time * turns(from_ranks, to_ranks) + overhead,
-                                 .backward = back->time * turns(to_ranks, from_ranks) + overhead});
-    note_link(costs_, *out, s_.places[a.place], s_.places[b.place], one_node);
-    note_link(costs_, *back, s_.places[b.place], s_.places[a.place], one_node);
-    const double messages = static_cast<double>(pipeline.micro_batches) * pipeline.count;
-    add_egress(a.place, b.place, message * (messages * to_ranks));
-    add_egress(b.place, a.place, message * (messages * from_ranks));
+    const auto& price = s_.boundary(a.place, senders, b.place, receivers, a.with_next, message);
+    if (!price) return fail(price.error());
+    costs_.boundaries.push_back(price->times);
+    costs_.links.add(price->links);
+    if (a.place == b.place) return {};
+    const StageMessages how = s_.env.framework.stage_messages;
+    const Bytes all = message * (static_cast<double>(pipeline.micro_batches) * pipeline.count);
+    add_egress(a.place, b.place, all * crossing_copies(how, senders, receivers));
+    add_egress(b.place, a.place, all * crossing_copies(how, receivers, senders));
     return {};
   }
 
@@ -321,7 +297,7 @@ class CostModel::Pricer {
           const auto time = s_.all_reduce_time(a, b, load.ranks, load.rings, reduction.replicas, one_node, piece);
           if (!time) return fail(time.error());
           reduction.time = std::max(reduction.time, time->time * pieces);
-          note_link(costs_, *time, s_.places[a], s_.places[b], one_node);
+          costs_.links.add(*time, s_.places[a].gpu, s_.places[b].gpu, one_node);
         }
         if (alike) break;
       }
@@ -393,6 +369,7 @@ class CostModel::Pricer {
       parameters += table.parameters[last] - table.parameters[first];
       costs.update += table.update[last] - table.update[first];
       s_.sizes.push_back((table.activations[last] - table.activations[first]).value());
+      if (range.first > 0) s_.sizes.back() += table.stage_input.value();
       for (std::size_t layer = first; layer < last; ++layer)
         memory.workspace = std::max(memory.workspace, table.workspace[layer]);
       embedding = embedding || range.first == 0;
@@ -412,7 +389,8 @@ class CostModel::Pricer {
     if (head) {
       for (double& size : s_.sizes) size = 0.0;
       s_.sizes.back() = table.logits.value();
-      memory.logits = Bytes(peak_in_flight(plan_.schedule, costs.stage, stages, pipeline.micro_batches, s_.sizes));
+      memory.logits = table.extra_logits +
+                      Bytes(peak_in_flight(plan_.schedule, costs.stage, stages, pipeline.micro_batches, s_.sizes));
     }
     // Each neighbour has one message arriving and one leaving.
     const bool ring = stage.chunks() > 1;
@@ -421,7 +399,7 @@ class CostModel::Pricer {
     memory.communication = boundary_bytes(pipeline) * (2.0 * neighbours);
     const Place& place = s_.places[s_.facts[index].place];
     memory.base = place.base;
-    if (place.base_input) costs_.inputs.push_back(*place.base_input);
+    if (place.base_input) costs_.processes.push_back(*place.base_input);
   }
 
   /// How many stages hold what `stage` holds, itself included: the most of its reductions.

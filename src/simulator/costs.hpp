@@ -16,6 +16,7 @@
 #include "plan/plan.hpp"
 #include "simulator/event_driven.hpp"
 #include "simulator/layer_table.hpp"
+#include "simulator/link_notes.hpp"
 #include "simulator/simulator.hpp"
 
 namespace sailor::simulator {
@@ -72,9 +73,8 @@ struct PlanCosts {
   std::vector<LayerRange> layers;                         ///< as `passes`
   std::vector<DeviceCost> devices;                        ///< without cost
   std::vector<EgressCost> egress;
-  Origin link_origin = Origin::measured;  ///< the worst
-  double link_error = 0.0;                ///< standard deviation as a share, the largest
-  std::vector<EstimatedInput> inputs;     ///< of links and processes
+  LinkNotes links;
+  std::vector<EstimatedInput> processes;  ///< whose memory was not measured
 
   [[nodiscard]] std::span<const std::size_t> holders_of(const Reduction& reduction) const {
     return std::span(holders).subspan(reduction.first_holder, reduction.holders);

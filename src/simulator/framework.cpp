@@ -18,6 +18,8 @@ namespace {
 
 constexpr int framework_schema_version = 1;
 
+constexpr std::array<std::string_view, 3> stage_messages_names{"whole", "pieces", "once"};
+
 constexpr Bytes least_bucket = kib * 64.0;
 constexpr BytesPerSecond least_rate{1e3};
 
@@ -69,11 +71,33 @@ void read_memory(const TomlTable& table, Framework& framework) {
     for (const std::string& gpu : by_gpu.keys()) framework.base_by_gpu[gpu] = Bytes(by_gpu.number(gpu, size));
   }
   framework.workspace_activations = table.number("workspace_activations", {.minimum = 0.0, .maximum = 1000.0});
+  const auto arrays = [&](std::string_view key) {
+    return table.number_or(key, 0.0, {.minimum = 0.0, .maximum = 1000.0});
+  };
+  framework.workspace_scores = arrays("workspace_scores");
+  framework.workspace_hidden_states = arrays("workspace_hidden_states");
+  framework.workspace_gradients = arrays("workspace_gradients");
+  framework.extra_logits = arrays("extra_logits");
+  framework.keeps_stage_inputs = table.boolean_or("keeps_stage_inputs", false);
   framework.copies_reduced_gradients = table.boolean("copies_reduced_gradients");
   framework.attention_score = Bytes(table.number("attention_score_bytes", {.minimum = 0.0, .maximum = 64.0}));
 }
 
+/// Without the table as before there was one.
+void read_layers(const TomlTable& table, Framework& framework) {
+  framework.kernels.attention = static_cast<Attention>(
+      table.choice_or("attention", {to_string(Attention::unfused), to_string(Attention::fused)}, 0));
+  framework.kernels.recomputes_elementwise = table.boolean_or("recomputes_elementwise", false);
+  if (framework.kernels.attention == Attention::fused && framework.attention_score > Bytes(0))
+    table.reject("attention",
+                 fmt::format("'layers.attention' is \"fused\", which keeps no scores, but attention_score_bytes is {}",
+                             framework.attention_score.value()),
+                 "set attention_score_bytes to 0");
+}
+
 void read_time(const TomlTable& table, Framework& framework) {
+  framework.stage_messages = static_cast<StageMessages>(table.choice_or(
+      "stage_messages", {stage_messages_names.begin(), stage_messages_names.end()}, 0));  // the only way before the key
   framework.overlaps_transfers = table.boolean("overlaps_transfers");
   framework.overlaps_reduction = table.boolean("overlaps_reduction");
   framework.reduction_bucket = Bytes(table.number("reduction_bucket_bytes", {.minimum = 0.0, .maximum = 1e15}));
@@ -93,6 +117,20 @@ void read_time(const TomlTable& table, Framework& framework) {
 }
 
 }  // namespace
+
+std::string_view to_string(StageMessages messages) { return stage_messages_names[static_cast<std::size_t>(messages)]; }
+
+double crossing_copies(StageMessages messages, int senders, int receivers) {
+  switch (messages) {
+    case StageMessages::whole:
+      return receivers;
+    case StageMessages::pieces:
+      return std::max(1.0, static_cast<double>(receivers) / senders);
+    case StageMessages::once:
+      break;
+  }
+  return 1.0;
+}
 
 Result<StateBytes> Framework::state_of(Precision precision) const {
   const auto found = state.find(precision);
@@ -121,6 +159,7 @@ Result<Framework> parse_framework(std::string_view text, std::string_view source
     if (supports.has("schedules")) framework.schedules = read_schedules(supports);
   }
   read_memory(root.table("memory"), framework);
+  if (root.has("layers")) read_layers(root.table("layers"), framework);
   read_time(root.table("time"), framework);
   SAILOR_CHECK(document->finish());
   return framework;

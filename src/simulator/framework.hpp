@@ -14,6 +14,7 @@
 #include "core/error.hpp"
 #include "core/units.hpp"
 #include "plan/plan.hpp"
+#include "profile/estimate.hpp"
 
 namespace sailor::simulator {
 
@@ -31,6 +32,17 @@ struct StateBytes {
     return sharding == OptimizerSharding::zero1 ? (gradient + weight) / 2.0 : gradient;
   }
 };
+
+/// How the ranks of a stage hand an activation on to those of the next stage, or a gradient back. Of tensor-parallel
+/// groups of `s` sending and `r` receiving ranks:
+enum class StageMessages {
+  whole,   ///< every sender sends all of it to its counterpart; where r > s, to several, one after the other
+  pieces,  ///< every sender sends its s-th part, where r > s to several in turn; the receivers gather the parts
+  once,    ///< every value crosses once, in parts of 1/max(s, r); the receivers gather what each of them got
+};
+std::string_view to_string(StageMessages messages);
+/// Bytes that cross between the two groups for each byte of the value.
+double crossing_copies(StageMessages messages, int senders, int receivers);
 
 struct Framework {
   std::string name{};
@@ -53,13 +65,24 @@ struct Framework {
   /// While a layer runs, tensors come and go that add up to this many times the activations it keeps; on top of the
   /// workspace that a profile measured.
   double workspace_activations = 0.0;
+  // The same as numbers of arrays of the values that a layer computes with, where it is known which come and go:
+  double workspace_scores = 0.0;  ///< attention scores (micro_batch x heads x sequence_length^2), while a block runs
+  double workspace_hidden_states = 0.0;  ///< hidden states (micro_batch x sequence_length x hidden), while a block runs
+  double workspace_gradients = 0.0;      ///< of the layer's parameters: made before they are added to what there is
+  /// Arrays of logits (micro_batch x sequence_length x vocabulary) on the last stage, besides what the head keeps.
+  double extra_logits = 0.0;
+  /// Layers keep what they put out, not what came in: a stage keeps what it received of every micro-batch in flight.
+  bool keeps_stage_inputs = false;
   /// A gradient reduction copies what it reduces into a second buffer.
   bool copies_reduced_gradients = false;
+  /// Of layers that are estimated: measured ones are as they are.
+  LayerKernels kernels{};
   /// Bytes per attention score (micro_batch x heads x sequence_length^2) kept from forward to backward, which
   /// Recompute::selective does without.
   Bytes attention_score{};
 
   // Time.
+  StageMessages stage_messages = StageMessages::whole;
   /// Transfers between stages run beside computation; otherwise they block both stages until they are done.
   bool overlaps_transfers = false;
   /// Gradients are reduced in buckets as soon as the last backward pass has made them; otherwise after it.

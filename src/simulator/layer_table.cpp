@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "core/statistics.hpp"
 #include "profile/advice.hpp"
 #include "profile/estimate.hpp"
 
@@ -13,11 +14,24 @@ namespace sailor::simulator {
 namespace {
 
 /// Share of a block's forward FLOP in what Recompute::selective does twice.
-double score_share(const Model& model, int sequence_length) {
-  // forward_flop() counts the half that a causal mask keeps; kernels that recompute scores compute all of them.
+double score_share(const Model& model, int sequence_length, const LayerKernels& kernels) {
+  // forward_flop() counts the half that a causal mask keeps, as fused attention does; other kernels compute all of it.
+  const double computed = kernels.attention == Attention::fused ? 1.0 : 2.0;
   const double without = model.forward_flop(LayerKind::block, 1.0, 0).value();
-  const double scores = 2.0 * (model.forward_flop(LayerKind::block, 1.0, sequence_length).value() - without);
+  const double scores = computed * (model.forward_flop(LayerKind::block, 1.0, sequence_length).value() - without);
   return scores / (without + scores);
+}
+
+/// Numbers of values on one rank.
+double scores_of(const Model& model, const LayerKey& key) {
+  return static_cast<double>(key.micro_batch) * model.attention_heads / key.tensor_parallel * key.sequence_length *
+         key.sequence_length;
+}
+double hidden_of(const Model& model, const LayerKey& key) {
+  return static_cast<double>(key.micro_batch) * key.sequence_length * model.hidden;
+}
+double logits_of(const Model& model, const LayerKey& key) {
+  return static_cast<double>(key.micro_batch) * key.sequence_length * model.vocabulary / key.tensor_parallel;
 }
 
 LayerKey without_recompute(LayerKey key) {
@@ -38,13 +52,14 @@ LayerCost with_recompute(LayerCost cost, const LayerKey& key, const Environment&
     add(1.0);
     kept = cost.output;  // as large as its input
   } else {
-    add(score_share(env.model, key.sequence_length));
-    const double scores = static_cast<double>(key.micro_batch) * env.model.attention_heads / key.tensor_parallel *
-                          key.sequence_length * key.sequence_length;
-    // No less than the other arrays of a block, by formula.
-    const double least =
-        layer_sizes(env.model, key).activation / layer_sizes(env.model, without_recompute(key)).activation;
-    kept = std::max(cost.activation * std::min(least, 1.0), cost.activation - env.framework.attention_score * scores);
+    const LayerKernels& kernels = env.framework.kernels;
+    add(score_share(env.model, key.sequence_length, kernels));
+    // No less than the other arrays of a block, by formula; without scores, just those.
+    const double least = layer_sizes(env.model, key, kernels).activation /
+                         layer_sizes(env.model, without_recompute(key), kernels).activation;
+    kept = cost.activation * std::min(least, 1.0);
+    if (kernels.attention == Attention::unfused)
+      kept = std::max(kept, cost.activation - env.framework.attention_score * scores_of(env.model, key));
   }
   // All of it is there once more while the layer runs backward, and what comes and goes with it.
   cost.workspace += (cost.activation - kept) * (1.0 + env.framework.workspace_activations);
@@ -71,6 +86,9 @@ class TableMaker {
     table_.parameters.resize(size);
     table_.activations.resize(size);
     table_.workspace.resize(size);
+    const Bytes value(value_bytes(key_.precision));
+    table_.extra_logits = value * (logits_of(env_.model, key_) * env_.framework.extra_logits);
+    if (env_.framework.keeps_stage_inputs) table_.stage_input = value * hidden_of(env_.model, key_);
     int count = 0;
     for (int layer = 0; layer < layers; layer += count) {
       key_.kind = env_.model.layer_kind(layer);
@@ -99,8 +117,21 @@ class TableMaker {
     table_.update[layer + 1] = table_.update[layer] + cost.update.median;
     table_.parameters[layer + 1] = table_.parameters[layer] + static_cast<double>(cost.parameters);
     table_.activations[layer + 1] = table_.activations[layer] + (head ? Bytes(0) : cost.activation);
-    table_.workspace[layer] = cost.workspace + cost.activation * env_.framework.workspace_activations;
+    table_.workspace[layer] = workspace_of(cost);
     if (head) table_.logits = cost.activation;
+  }
+
+  /// What comes and goes while the layer runs: by the profile, or at least what the framework is known to need.
+  [[nodiscard]] Bytes workspace_of(const LayerCost& cost) const {
+    const Framework& framework = env_.framework;
+    Bytes arrays;
+    if (key_.kind == LayerKind::block)
+      arrays = Bytes(value_bytes(key_.precision)) * (framework.workspace_scores * scores_of(env_.model, key_) +
+                                                     framework.workspace_hidden_states * hidden_of(env_.model, key_));
+    const auto state = framework.state.find(key_.precision);
+    if (state != framework.state.end())
+      arrays += state->second.gradient * (framework.workspace_gradients * static_cast<double>(cost.parameters));
+    return std::max(cost.workspace, arrays) + cost.activation * framework.workspace_activations;
   }
 
   /// Layers of a kind share what a measurement of theirs is off by.
@@ -109,6 +140,11 @@ class TableMaker {
       table_.kinds.push_back({.kind = key_.kind, .first = layer, .last = layer});
     LayerTable::Kind& kind = table_.kinds.back();
     kind.last = layer + count;
+    if (cost.origin == Origin::estimated && cost.forward.median > Seconds(0)) {  // nine of ten within [low, high]
+      kind.estimate_error =
+          std::max(kind.estimate_error, (cost.forward.high / cost.forward.median - 1.0) / percentile_95);
+      return;
+    }
     kind.forward_error = std::max(kind.forward_error, cost.forward.relative_error());
     kind.backward_error = std::max(kind.backward_error, cost.backward.relative_error());
   }

@@ -24,6 +24,8 @@ struct LayerTable {
     int last = 0;
     double forward_error = 0.0;  ///< standard deviation of the times as a share of them
     double backward_error = 0.0;
+    /// The same of an estimate, which is off in the same direction for all layers and passes.
+    double estimate_error = 0.0;
   };
   std::string gpu;
   std::vector<PassTimes> times;
@@ -32,6 +34,8 @@ struct LayerTable {
   std::vector<Bytes> activations;  ///< of one micro-batch, of all layers but the head
   std::vector<Bytes> workspace;    ///< no sum: of layer i alone
   Bytes logits{};                  ///< activations of the head
+  Bytes extra_logits{};            ///< on the last stage, however many micro-batches are in flight
+  Bytes stage_input{};  ///< of one micro-batch, of stages that receive one; with Framework::keeps_stage_inputs
   std::vector<Kind> kinds;
   Seconds tied_update{};  ///< of the second copy of a tied embedding
   Origin origin = Origin::measured;

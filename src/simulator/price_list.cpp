@@ -33,7 +33,7 @@ std::optional<Bytes> capacity_of(const Environment& environment, const GpuType& 
 
 PriceList::PriceList(const Environment& environment) : env(environment) {
   if (env.cluster != nullptr) node_sizes = simulator::node_sizes(env.cluster->groups);
-  if (env.costs == nullptr) own_costs_.emplace(env.model, env.profile, env.gpus, env.measured_only);
+  if (env.costs == nullptr) own_costs_.emplace(layer_costs_for(env));
   parameters.push_back(0.0);
   for (int layer = 0; layer < env.model.layers(); ++layer)
     parameters.push_back(parameters.back() + static_cast<double>(env.model.parameters(env.model.layer_kind(layer))));

@@ -13,7 +13,9 @@
 #include "core/units.hpp"
 #include "plan/placement.hpp"
 #include "plan/plan.hpp"
+#include "simulator/event_driven.hpp"
 #include "simulator/layer_table.hpp"
+#include "simulator/link_notes.hpp"
 #include "simulator/simulator.hpp"
 
 namespace sailor::simulator {
@@ -27,6 +29,12 @@ struct Place {
   UsdPerHour price{};
   Bytes base{};  ///< memory of a process before its first tensor
   std::optional<EstimatedInput> base_input;
+};
+
+/// An activation out and a gradient back over one boundary between stages.
+struct BoundaryPrice {
+  BoundaryTimes times;  ///< with the gather inside the receiving group, and what the framework adds
+  LinkNotes links;
 };
 
 /// Numbers that identify something looked up, to be hashed.
@@ -57,6 +65,10 @@ struct PriceList {
   /// not_found.
   Result<LinkTime> send_time(std::uint32_t from, std::uint32_t to, int from_ranks, int to_ranks, bool one_node,
                              Bytes message);
+  /// Messages of `message` bytes between tensor-parallel groups of these degrees, as the framework sends them
+  /// (StageMessages). Errors: not_found.
+  const Result<BoundaryPrice>& boundary(std::uint32_t from, int from_degree, std::uint32_t to, int to_degree,
+                                        bool one_node, Bytes message);
   /// `ranks` of a node take part in one sum over `replicas`, and `rings` sums go through its network at once. Errors:
   /// not_found.
   Result<LinkTime> all_reduce_time(std::uint32_t from, std::uint32_t to, int ranks, int rings, int replicas,
@@ -71,6 +83,11 @@ struct PriceList {
   std::vector<Place> places;
 
  private:
+  [[nodiscard]] Result<BoundaryPrice> price_boundary(std::uint32_t from, int from_degree, std::uint32_t to,
+                                                     int to_degree, bool one_node, Bytes message);
+  /// One way.
+  Result<Seconds> message_time(std::uint32_t from, int senders, std::uint32_t to, int receivers, bool one_node,
+                               Bytes message, BoundaryPrice& price);
   [[nodiscard]] const LayerCosts& layer_costs() const { return env.costs != nullptr ? *env.costs : *own_costs_; }
   /// A plan may name a zone or a partition; a cluster without zones is one place.
   [[nodiscard]] Result<std::string> zone_of(const Stage& stage) const;
@@ -88,6 +105,7 @@ struct PriceList {
     const ZoneLink* link = nullptr;
     std::optional<Measured> measured{};
   };
+  std::unordered_map<PriceKey, Result<BoundaryPrice>, PriceKeyHash> boundaries_;
   // By everything but the size of the message.
   std::unordered_map<PriceKey, Route<Profile::SendRoute>, PriceKeyHash> sends_;
   std::unordered_map<PriceKey, Route<Profile::AllReduceRoute>, PriceKeyHash> reduces_;

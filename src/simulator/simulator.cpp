@@ -15,12 +15,11 @@ namespace sailor::simulator {
 
 namespace {
 
-constexpr double most_passes = 2e7;      // some seconds, and 300 MB
-constexpr double percentile_95 = 1.645;  // of a normal distribution, in standard deviations
+constexpr double most_passes = 2e7;  // some seconds, and 300 MB
 
 /// How far off the iteration time may be: what the measurements of a kind of layer on a GPU type are off by moves all
 /// that stands on them together; other kinds, types and directions are independent. One at a time, by the closed form,
-/// added in squares.
+/// added in squares. Estimates stand on the same formula and are all off together.
 class Uncertainty {
  public:
   explicit Uncertainty(const PlanCosts& costs)
@@ -32,15 +31,23 @@ class Uncertainty {
     for (const StageCosts& stage : costs_.stages)
       for (const LayerTable::Kind& kind : stage.table->kinds) measurements.emplace(stage.table->gpu, kind.kind);
     for (const auto& [gpu, kind] : measurements) {
-      add_passes(gpu, kind, &PassTimes::forward, &LayerTable::Kind::forward_error);
-      add_passes(gpu, kind, &PassTimes::backward, &LayerTable::Kind::backward_error);
+      change_passes(gpu, kind, &PassTimes::forward, &LayerTable::Kind::forward_error);
+      add_passes();
+      change_passes(gpu, kind, &PassTimes::backward, &LayerTable::Kind::backward_error);
+      add_passes();
     }
-    if (costs_.link_error > 0.0) add_links();
+    for (const auto& [gpu, kind] : measurements) {
+      change_passes(gpu, kind, &PassTimes::forward, &LayerTable::Kind::estimate_error);
+      change_passes(gpu, kind, &PassTimes::backward, &LayerTable::Kind::estimate_error);
+    }
+    add_passes();
+    if (costs_.links.error > 0.0) add_links();
     return base_.value() > 0.0 ? std::sqrt(squares_) / base_.value() : 0.0;
   }
 
  private:
-  void add_passes(const std::string& gpu, LayerKind kind, Seconds PassTimes::*pass, double LayerTable::Kind::*error) {
+  void change_passes(const std::string& gpu, LayerKind kind, Seconds PassTimes::*pass,
+                     double LayerTable::Kind::*error) {
     for (const PipelineCosts& pipeline : costs_.pipelines) {
       const auto stages = static_cast<std::size_t>(pipeline.stages);
       for (std::size_t v = 0; v < stages * static_cast<std::size_t>(pipeline.chunks); ++v) {
@@ -54,12 +61,15 @@ class Uncertainty {
         }
       }
     }
+  }
+
+  void add_passes() {
     add_difference();
     changed_.passes = costs_.passes;
   }
 
   void add_links() {
-    const double factor = 1.0 + costs_.link_error;
+    const double factor = 1.0 + costs_.links.error;
     for (BoundaryTimes& boundary : changed_.boundaries) {
       boundary.forward *= factor;
       boundary.backward *= factor;
@@ -164,8 +174,9 @@ void add_money(const PlanCosts& costs, Prediction& prediction) {
 }
 
 void add_origin(const PlanCosts& costs, Prediction& prediction) {
-  std::set<EstimatedInput> inputs(costs.inputs.begin(), costs.inputs.end());
-  prediction.origin = costs.link_origin;
+  std::set<EstimatedInput> inputs(costs.links.inputs.begin(), costs.links.inputs.end());
+  inputs.insert(costs.processes.begin(), costs.processes.end());
+  prediction.origin = costs.links.origin;
   for (const StageCosts& stage : costs.stages) {
     prediction.origin = std::max(prediction.origin, stage.table->origin);
     inputs.insert(stage.table->estimated_inputs.begin(), stage.table->estimated_inputs.end());

@@ -30,8 +30,14 @@ struct Environment {
   const Framework& framework;
   const Cluster* cluster = nullptr;   ///< node sizes, prices and zones; without it one device per node
   bool measured_only = false;         ///< refuse what would have to be interpolated or estimated
-  const LayerCosts* costs = nullptr;  ///< answers that several predictions share; of the same model, profile and GPUs
+  const LayerCosts* costs = nullptr;  ///< answers that several predictions share; as layer_costs_for() makes them
 };
+
+/// Layer costs as Environment::costs wants them.
+inline LayerCosts layer_costs_for(const Environment& environment) {
+  return {environment.model, environment.profile, environment.gpus, environment.measured_only,
+          environment.framework.kernels};
+}
 
 /// Memory of one rank, itemised.
 struct RankMemory {

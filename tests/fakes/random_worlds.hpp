@@ -194,6 +194,11 @@ struct PlannerWorld {
     framework.reduction_rate = BytesPerSecond(*rc::gen::element(0.0, 1e7));
     framework.base = Bytes(5e5);
     framework.attention_score = Bytes(*rc::gen::element(0.0, 2.0));
+    using How = simulator::StageMessages;
+    framework.stage_messages = *rc::gen::element(How::whole, How::pieces, How::once);
+    framework.keeps_stage_inputs = *rc::gen::element(false, false, true);
+    framework.extra_logits = *rc::gen::element(0.0, 0.0, 4.0);
+    framework.workspace_hidden_states = *rc::gen::element(0.0, 10.0);
   }
 
   void measure() {

@@ -89,6 +89,41 @@ partitions = ["normal"]
                             .time = exactly(seconds)});
   }
 
+  /// Nodes of four cores, and what was measured for one rank also for groups of 2 and 4.
+  void add_tensor_parallel() {
+    cluster.groups[0].gpus_per_node = 4;
+    const std::size_t rows = data.layer_times.size();
+    for (const int degree : {2, 4})
+      for (std::size_t i = 0; i < rows; ++i) {
+        data.layer_times.push_back(data.layer_times[i]);
+        data.layer_memory.push_back(data.layer_memory[i]);
+        data.layer_times.back().key.tensor_parallel = degree;
+        data.layer_memory.back().key.tensor_parallel = degree;
+      }
+  }
+
+  /// Instead of all links. Between nodes each pair of ranks has 65,536 bytes per second, on which the 32,768 bytes that
+  /// cross a boundary take 0.5 s; all-reduces inside a node take 0.1 s over two ranks, 0.2 s over four.
+  void set_proportional_links() {
+    data.links.clear();
+    for (const double bytes : {1.0, 1e12}) {
+      for (const int pairs : {1, 2, 4})
+        data.links.push_back({.key = {.from = {.gpu = "cpu", .ranks = pairs},
+                                      .to = {.gpu = "cpu", .ranks = pairs},
+                                      .scope = LinkScope::inter_node},
+                              .message = Bytes(bytes),
+                              .time = exactly(bytes / 65536.0)});
+      for (const int ranks : {2, 4})
+        data.links.push_back({.key = {.from = {.gpu = "cpu"},
+                                      .to = {.gpu = "cpu"},
+                                      .scope = LinkScope::intra_node,
+                                      .operation = LinkOperation::all_reduce,
+                                      .ranks = ranks},
+                              .message = Bytes(bytes),
+                              .time = exactly(0.05 * ranks)});
+    }
+  }
+
   Model model = find_model("tiny-gpt", SAILOR_SOURCE_DIR "/profiles/models").value();
   GpuCatalogue gpus = GpuCatalogue::load(SAILOR_SOURCE_DIR "/profiles/gpus.toml").value();
   simulator::Framework framework =

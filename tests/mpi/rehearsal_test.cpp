@@ -44,13 +44,10 @@ class Rehearsal : public MpiTest {
   [[nodiscard]] std::string output() const { return *read_text_file(folder_ / "out"); }
   [[nodiscard]] std::string errors() const { return *read_text_file(folder_ / "err"); }
 
-  void write_plan(std::vector<Pipeline> pipelines, int micro_batch = 1) const {
+  void write_plan(std::vector<Pipeline> pipelines, int micro_batch = 1, const std::string& model = "opt-350m-sailor",
+                  Precision precision = Precision::tf32) const {
     Plan plan;
-    plan.job = {.model = "opt-350m-sailor",
-                .global_batch = 0,
-                .sequence_length = 2048,
-                .precision = Precision::tf32,
-                .optimizer = {}};
+    plan.job = {.model = model, .global_batch = 0, .sequence_length = 2048, .precision = precision, .optimizer = {}};
     plan.micro_batch = micro_batch;
     plan.pipelines = std::move(pipelines);
     for (const Pipeline& pipeline : plan.pipelines)
@@ -59,12 +56,14 @@ class Rehearsal : public MpiTest {
   }
 
   /// Exit status.
-  [[nodiscard]] int rehearse(int ranks, const std::string& arguments = "") const {
-    const int status = std::system(
-        fmt::format("timeout 120 {} -n {} {}/sailor-train --rehearse {} --profile published --framework "
-                    "megatron-deepspeed --timeout 30 {} >{} 2>{}",
-                    SAILOR_MPIEXEC, ranks, SAILOR_BIN_DIR, path("plan.toml"), arguments, path("out"), path("err"))
-            .c_str());
+  [[nodiscard]] int rehearse(int ranks, const std::string& arguments = "",
+                             const std::string& framework = "megatron-deepspeed") const {
+    const int status =
+        std::system(fmt::format("timeout 120 {} -n {} {}/sailor-train --rehearse {} --profile published --framework {} "
+                                "--timeout 30 {} >{} 2>{}",
+                                SAILOR_MPIEXEC, ranks, SAILOR_BIN_DIR, path("plan.toml"), framework, arguments,
+                                path("out"), path("err"))
+                        .c_str());
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   }
 
@@ -152,6 +151,24 @@ TEST_F(Rehearsal, APlanThatDoesNotFitExitsWithThree) {
       << errors();
   ASSERT_EQ(memory().size(), 2u) << output();  // the report is there all the same
   EXPECT_EQ(memory()[0].fits, "no");
+}
+
+TEST_F(Rehearsal, WarnsWhenTensorsAndPredictionDifferByMoreThanAQuarter) {
+  write_plan({four_stages(1, 4)});
+  ASSERT_EQ(rehearse(8, "--rehearse-slowdown 0"), 0) << errors();
+  EXPECT_NE(errors().find("the tensors of sailor-train take"), std::string::npos) << errors();
+  EXPECT_NE(
+      errors().find("that is predicted; the prediction is for framework megatron-deepspeed: for sailor-train, use "
+                    "--framework sailor"),
+      std::string::npos)
+      << errors();
+
+  // Of a model that nobody measured, in the framework that trains it, the estimate is close.
+  write_plan({four_stages(1, 4)}, 1, "opt-350m", Precision::bf16);
+  ASSERT_EQ(rehearse(8, "--rehearse-slowdown 0", "sailor"), 0) << errors();
+  EXPECT_EQ(errors().find("the tensors of sailor-train take"), std::string::npos) << errors();
+  ASSERT_EQ(memory().size(), 4u) << output();
+  for (const Row& row : memory()) EXPECT_NEAR(row.tensors / row.simulated, 1.0, 0.1) << "stage " << row.stage;
 }
 
 TEST_F(Rehearsal, SaysWhatIsMissing) {

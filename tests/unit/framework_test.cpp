@@ -78,6 +78,42 @@ TEST(Framework, EveryKeyIsRead) {
   EXPECT_EQ(f.time_error, 0.04);
 }
 
+TEST(Framework, FilesOfEarlierVersionsMeanWhatTheyMeant) {
+  const Framework old = parse_framework(example, "f.toml").value();  // without any of the later keys
+  EXPECT_EQ(old.stage_messages, StageMessages::whole);
+  EXPECT_EQ(old.kernels.attention, Attention::unfused);
+  EXPECT_FALSE(old.kernels.recomputes_elementwise);
+  EXPECT_FALSE(old.keeps_stage_inputs);
+  for (const double arrays :
+       {old.workspace_scores, old.workspace_hidden_states, old.workspace_gradients, old.extra_logits})
+    EXPECT_EQ(arrays, 0.0);
+
+  std::string text = example;
+  const auto insert = [&](const std::string& behind, const std::string& lines) {
+    text.insert(text.find(behind) + behind.size(), lines);
+  };
+  insert("[time]\n", "stage_messages = \"pieces\"\n");
+  insert("workspace_activations = 1.5\n",
+         "workspace_scores = 3\nworkspace_hidden_states = 6\nworkspace_gradients = 1\nextra_logits = 2\n"
+         "keeps_stage_inputs = true\n");
+  text += "[layers]\nrecomputes_elementwise = true\nattention = \"unfused\"\n";
+  const auto read = parse_framework(text, "f.toml");
+  ASSERT_TRUE(read.has_value()) << read.error().message();
+  EXPECT_EQ(read->stage_messages, StageMessages::pieces);
+  EXPECT_EQ(read->workspace_scores, 3.0);
+  EXPECT_EQ(read->workspace_hidden_states, 6.0);
+  EXPECT_EQ(read->workspace_gradients, 1.0);
+  EXPECT_EQ(read->extra_logits, 2.0);
+  EXPECT_TRUE(read->keeps_stage_inputs);
+  EXPECT_TRUE(read->kernels.recomputes_elementwise);
+
+  EXPECT_EQ(error_with("[time]\n", "[time]\nstage_messages = \"halves\"\n"),
+            "f.toml:24:18: 'time.stage_messages' is 'halves'; use one of: whole, pieces, once");
+  EXPECT_EQ(error_with("time_error = 0.04\n", "time_error = 0.04\n[layers]\nattention = \"fused\"\n"),
+            "f.toml:32:13: 'layers.attention' is \"fused\", which keeps no scores, but attention_score_bytes is 9; set "
+            "attention_score_bytes to 0");
+}
+
 TEST(Framework, PrecisionThatItDoesNotTrainWithIsRefusedWithThoseItDoes) {
   const Framework framework = parse_framework(example, "f.toml").value();
   EXPECT_EQ(framework.state_of(Precision::fp32)->optimizer, Bytes(8));

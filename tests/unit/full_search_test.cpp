@@ -360,7 +360,7 @@ void check_bound(const PlannerWorld& world, std::size_t least_places) {
   RC_PRE(best < none);
   const Profile profile(world.data);
   simulator::Environment env = world.environment(profile);
-  const LayerCosts costs(env.model, env.profile, env.gpus, env.measured_only);
+  const LayerCosts costs = simulator::layer_costs_for(env);
   env.costs = &costs;
   const auto space = planner::make_search_space(world.request, env);
   RC_ASSERT(space.has_value());

@@ -184,7 +184,7 @@ TEST(LargeSearch, WhatIsShownOfThePapersSpaceIsBestFirst) {
 TEST(LargeSearch, NoSumIsQuickerThanTheLeast) {
   const Question question("OPT-350", 1024, {{"A100-40", 32}, {"V100-16", 96}});
   simulator::Environment env = question.environment();
-  const LayerCosts costs(env.model, env.profile, env.gpus, env.measured_only);
+  const LayerCosts costs = simulator::layer_costs_for(env);
   env.costs = &costs;
   const auto space = make_search_space(question.request, env);
   ASSERT_TRUE(space.has_value()) << space.error().message();

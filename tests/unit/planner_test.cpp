@@ -1,10 +1,14 @@
 #include "planner/planner.hpp"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
+#include "planner/search_space.hpp"
+#include "planner/stage_prices.hpp"
 #include "tests/fakes/simulator_world.hpp"
 
 namespace sailor {
@@ -189,6 +193,34 @@ TEST(Planner, WithoutLinksOnlySingleRanksAreLeft) {
   const auto found = world.search(request(8));
   ASSERT_TRUE(found.has_value()) << found.error().message();
   for (const planner::Candidate& candidate : found->plans) EXPECT_EQ(candidate.plan.ranks(), 1);
+}
+
+TEST(Planner, PricesMessagesBetweenStagesAsTheSimulatorDoes) {
+  World world;
+  world.add_tensor_parallel();
+  world.set_proportional_links();
+  world.framework.transfer_overhead = Seconds(1.0 / 64);
+  using How = simulator::StageMessages;
+  for (const How how : {How::whole, How::pieces, How::once}) {
+    world.framework.stage_messages = how;
+    const Profile profile(world.data);
+    simulator::Environment env = world.environment(profile);
+    const LayerCosts costs = simulator::layer_costs_for(env);
+    env.costs = &costs;
+    const planner::Request wanted = request(8);
+    const auto space = planner::make_search_space(wanted, env);
+    ASSERT_TRUE(space.has_value()) << space.error().message();
+    planner::StagePrices prices(wanted, *space, env);
+    for (const auto& [first, second] : {std::pair(4, 4), std::pair(4, 1), std::pair(2, 4), std::pair(1, 4)}) {
+      SCOPED_TRACE(fmt::format("{}, {} to {}", to_string(how), first, second));
+      Plan plan = World::plan(1, {{0, 3}, {3, 6}}, 8);
+      plan.pipelines[0].stages[0].tensor_parallel = first;
+      plan.pipelines[0].stages[1].tensor_parallel = second;
+      const auto p = world.predict(plan);
+      ASSERT_TRUE(p.has_value()) << p.error().message();
+      EXPECT_EQ(prices.boundary(0, first, 0, second, 1, false).both(), p->stages[0].link.value());
+    }
+  }
 }
 
 TEST(Planner, ADeviceWithoutAnyProfileIsEstimatedAndMarked) {

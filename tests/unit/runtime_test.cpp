@@ -12,6 +12,7 @@
 #include <set>
 
 #include "core/files.hpp"
+#include "profile/estimate.hpp"
 #include "runtime/data/sample_order.hpp"
 #include "runtime/data/samples.hpp"
 #include "runtime/data/token_file_writer.hpp"
@@ -19,6 +20,7 @@
 #include "runtime/optimizer.hpp"
 #include "runtime/stage.hpp"
 #include "runtime_models.hpp"
+#include "simulator/framework.hpp"
 
 namespace sailor::runtime::test {
 namespace {
@@ -83,6 +85,42 @@ TEST(RuntimeParameters, InitialValuesAreNormalEnough) {
   EXPECT_NEAR(sum / 1e5, 0.0, 0.03);
   EXPECT_NEAR(std::sqrt(squares / 1e5), 2.0, 0.02);
   EXPECT_NEAR(beyond / 1e5, 0.0455, 0.004);
+}
+
+// What estimates of layers that nobody measured stand on (profile/estimate.hpp): statistics of norms and logarithms of
+// softmax denominators, a few numbers for each token, are not counted there.
+TEST(StageLayers, KeepWhatIsEstimatedForThisRuntime) {
+  const simulator::Framework sailor =
+      simulator::load_framework(SAILOR_SOURCE_DIR "/profiles/frameworks/sailor.toml").value();
+  const auto device = make_cpu_device();
+  for (Model model : all_models()) {
+    if (model.embedding_width < model.hidden) continue;  // projections of the embedding are not estimated
+    model.hidden = model.embedding_width = 256;
+    model.feed_forward = model.activation == Activation::swiglu ? 672 : 1024;
+    model.vocabulary = 500;
+    for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+      SCOPED_TRACE(fmt::format("{}, {}", model.name, to_string(recompute)));
+      Stage stage;
+      stage.layers = {0, model.layers()};
+      stage.recompute = recompute;
+      StageLayers layers(model, stage, {}, *device);
+      layers.parameters().initialize(1);
+      TestBatch batch(model);
+      static_cast<void>(layers.forward(0, batch.micro_batch, {}));
+      double estimated = 0.0;
+      for (int layer = 0; layer < model.layers(); ++layer)
+        estimated += layer_sizes(model,
+                                 {.model = model.name,
+                                  .gpu = "cpu",
+                                  .recompute = recompute,
+                                  .micro_batch = TestBatch::sequences,
+                                  .sequence_length = TestBatch::sequence_length,
+                                  .kind = model.layer_kind(layer)},
+                                 sailor.kernels)
+                         .activation.value();
+      EXPECT_NEAR(layers.activation().value() / estimated, 1.0, 0.02);
+    }
+  }
 }
 
 TEST(RuntimeParameters, ACopyOfTheTiedEmbeddingStartsEqual) {

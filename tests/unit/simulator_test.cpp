@@ -4,6 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+#include <tuple>
+#include <vector>
+
 #include "tests/fakes/simulator_world.hpp"
 
 namespace sailor {
@@ -156,6 +160,7 @@ TEST(Simulator, GpipeAndInterleavedKeepMoreInFlight) {
 
 TEST(Simulator, RecomputationAddsForwardWorkAndKeepsLess) {
   World world;
+  world.framework.kernels = {};
   world.framework.attention_score = Bytes(1.0 / 2048);
   for (LayerMemory& row : world.data.layer_memory) row.output = Bytes(20.0 * row.key.micro_batch);
   Plan plan = World::plan(1, {{0, 6}}, 2);
@@ -201,6 +206,43 @@ TEST(Simulator, RecomputationAddsForwardWorkAndKeepsLess) {
             "layers --recompute selective");
 }
 
+TEST(Simulator, SelectiveRecomputationWithoutScoresDoesWithoutAttentionsOutput) {
+  const World world;  // of Sailor's own runtime
+  Plan plan = World::plan(1, {{0, 6}}, 2);
+  const auto none = world.predict(plan);
+  plan.pipelines[0].stages[0].recompute = Recompute::selective;
+  const auto selective = world.predict(plan);
+  ASSERT_TRUE(selective.has_value()) << selective.error().message();
+  // Kept per token: input, sum, query, key, value, attention's output and the inner width of 4: 10 hidden states, of
+  // which one is dropped. The causal half of scores and values, 2·64·128 FLOP beside 393,216, once more: a twenty-fifth
+  // of the forward pass.
+  EXPECT_DOUBLE_EQ(selective->stages[0].memory.activations.value(), 10 + 4 * 90.0);
+  EXPECT_NEAR(selective->pipeline_time / none->pipeline_time, (4 * (6.0 + 2.0 / 25) + 5) / 29, 1e-9);
+}
+
+TEST(Simulator, WhatALayerNeedsWhileItRunsIsCountedInArrays) {
+  World world;
+  world.framework.kernels = {};
+  world.framework.workspace_scores = 2.0;
+  world.framework.workspace_hidden_states = 3.0;
+  world.framework.workspace_gradients = 1.0;
+  world.framework.extra_logits = 2.0;
+  world.framework.keeps_stage_inputs = true;
+  const Plan plan = World::plan(1, {{0, 3}, {3, 6}}, 4);
+  const auto p = world.predict(plan);
+  ASSERT_TRUE(p.has_value()) << p.error().message();
+  // Of 4 bytes each: scores of 4 heads x 64², hidden states of 64 x 128, 2000 parameters of a block; logits 64 x 256.
+  constexpr double hidden = 4 * 64 * 128;
+  EXPECT_DOUBLE_EQ(p->stages[0].memory.workspace.value(), 4 * (2 * 4 * 64 * 64 + 2000) + 3 * hidden);
+  EXPECT_DOUBLE_EQ(p->stages[1].memory.logits.value(), 50 + 2 * 4 * 64 * 256);
+  // Two micro-batches are in flight at the first stage, which receives nothing, one at the second.
+  EXPECT_DOUBLE_EQ(p->stages[0].memory.activations.value(), 2 * 210);
+  EXPECT_DOUBLE_EQ(p->stages[1].memory.activations.value(), 200 + hidden);
+  // What the profile has is part of it, not besides.
+  for (LayerMemory& row : world.data.layer_memory) row.workspace = Bytes(1e7);
+  EXPECT_DOUBLE_EQ(world.predict(plan)->stages[0].memory.workspace.value(), 1e7);
+}
+
 TEST(Simulator, MeasuredRecomputationCountsBeforeDerived) {
   World world;
   const std::size_t rows = world.data.layer_times.size();
@@ -222,22 +264,10 @@ TEST(Simulator, MeasuredRecomputationCountsBeforeDerived) {
 }
 
 /// The measurements once more under other degrees of tensor parallelism, on nodes of four cores.
-World with_tensor_parallel() {
-  World world;
-  world.cluster.groups[0].gpus_per_node = 4;
-  const std::size_t rows = world.data.layer_times.size();
-  for (const int degree : {2, 4})
-    for (std::size_t i = 0; i < rows; ++i) {
-      world.data.layer_times.push_back(world.data.layer_times[i]);
-      world.data.layer_memory.push_back(world.data.layer_memory[i]);
-      world.data.layer_times.back().key.tensor_parallel = degree;
-      world.data.layer_memory.back().key.tensor_parallel = degree;
-    }
-  return world;
-}
-
 TEST(Simulator, ASmallerTensorParallelGroupServesALargerOneInTurns) {
-  const World world = with_tensor_parallel();
+  World world;
+  world.add_tensor_parallel();
+  world.framework.stage_messages = simulator::StageMessages::whole;
   Plan plan = World::plan(1, {{0, 3}, {3, 6}}, 1);
   plan.pipelines[0].stages[0].tensor_parallel = 2;
   plan.pipelines[0].stages[1].tensor_parallel = 4;
@@ -251,6 +281,58 @@ TEST(Simulator, ASmallerTensorParallelGroupServesALargerOneInTurns) {
   // The other way round the gradients need two turns.
   std::swap(plan.pipelines[0].stages[0].tensor_parallel, plan.pipelines[0].stages[1].tensor_parallel);
   EXPECT_DOUBLE_EQ(world.predict(plan)->stages[0].link.value(), 1.5);
+}
+
+TEST(Simulator, StagesSendAsTheFrameworkDoes) {
+  World world;
+  world.add_tensor_parallel();
+  world.set_proportional_links();
+  world.framework.transfer_overhead = Seconds(1.0 / 64);
+  Plan plan = World::plan(1, {{0, 3}, {3, 6}}, 1);
+  const auto link = [&](simulator::StageMessages how, int first, int second) {
+    world.framework.stage_messages = how;
+    plan.pipelines[0].stages[0].tensor_parallel = first;
+    plan.pipelines[0].stages[1].tensor_parallel = second;
+    const auto p = world.predict(plan);
+    EXPECT_TRUE(p.has_value()) << p.error().message();
+    return p ? p->stages[0].link.value() : 0.0;
+  };
+  using How = simulator::StageMessages;
+  constexpr double exact = 1e-9;
+  // Four pairs send a quarter each, in 0.125 s, and gather in half an all-reduce, 0.1 s; both ways.
+  for (const How how : {How::pieces, How::once}) EXPECT_NEAR(link(how, 4, 4), 2 * (0.125 + 0.1 + 1.0 / 64), exact);
+  EXPECT_NEAR(link(How::whole, 4, 4), 2 * (0.5 + 1.0 / 64), exact);
+  // Two ranks to four. In parts of the sender, halves: each to two ranks in turn, 2 x 0.25 s; back quarters, of which
+  // each rank receives two, 2 x 0.125 s. When every value crosses once, quarters both ways.
+  EXPECT_NEAR(link(How::pieces, 2, 4), 0.5 + 0.1 + 0.25 + 0.05 + 4.0 / 64, exact);
+  EXPECT_NEAR(link(How::once, 2, 4), 0.25 + 0.1 + 0.25 + 0.05 + 4.0 / 64, exact);
+  // One rank has nothing to gather.
+  EXPECT_NEAR(link(How::once, 4, 1), 0.5 + 0.5 + 0.1 + 8.0 / 64, exact);
+}
+
+TEST(Simulator, AGatherWithoutALinkInsideTheNodeIsAsSlowAsTheMessage) {
+  World world;
+  world.add_tensor_parallel();
+  world.set_proportional_links();
+  std::erase_if(world.data.links, [](const auto& row) { return row.key.scope == LinkScope::intra_node; });
+  Plan plan = World::plan(1, {{0, 3}, {3, 6}}, 1);
+  for (Stage& stage : plan.pipelines[0].stages) stage.tensor_parallel = 4;
+  const auto p = world.predict(plan);
+  ASSERT_TRUE(p.has_value()) << p.error().message();
+  EXPECT_NEAR(p->stages[0].link.value(), 2 * (0.125 + 0.5), 1e-9);
+  EXPECT_EQ(p->origin, Origin::estimated);
+  ASSERT_EQ(p->estimated_inputs.size(), 1U);
+  EXPECT_EQ(
+      p->estimated_inputs[0].what,
+      "gathering messages between stages inside a node of cpu (no link inside a node was measured: as slow as the "
+      "message itself)");
+  world.measured_only = true;
+  const auto refused = world.predict(plan);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_TRUE(
+      refused.error().what.starts_with("the profile has no all_reduce or send_receive between cpu and cpu, "
+                                       "intra_node"))
+      << refused.error().message();
 }
 
 TEST(Simulator, CopiesOfAPipelineCountAsTheWorstPlacedOfThem) {
@@ -310,7 +392,8 @@ TEST(Simulator, RanksThatShareANodeSlowEachOtherDown) {
 }
 
 TEST(Simulator, ReplicasWithUnlikeTensorParallelismReduceTheLargerSlice) {
-  const World world = with_tensor_parallel();
+  World world;
+  world.add_tensor_parallel();
   Plan other = World::plan(1, {{0, 6}}, 1);
   other.pipelines[0].stages[0].tensor_parallel = 4;
   const Plan plan = World::join(World::plan(1, {{0, 6}}, 1), other);
@@ -379,9 +462,9 @@ TEST(Simulator, HostBoundLayersLoseTheProfilersOverhead) {
   EXPECT_DOUBLE_EQ(p->pipeline_time.value(), 2.0 + 4 * (1.5 + 3.0) + 3.0);
 }
 
-TEST(Simulator, ZonesCostTimeAndMoneyForWhatLeavesThem) {
-  World world;
-  world.cluster = parse_cluster(R"(schema_version = 1
+/// A node of so many cores in each of two zones.
+Cluster two_zones(const GpuCatalogue& gpus, int cores) {
+  std::string text = R"(schema_version = 1
 name = "two zones"
 [[zones]]
 name = "a"
@@ -411,9 +494,16 @@ gpus_per_node = 1
 memory_per_node_bytes = 1e9
 partitions = ["normal"]
 zone = "b"
-)",
-                                "c.toml", world.gpus)
-                      .value();
+)";
+  const std::string key = "gpus_per_node = 1";
+  for (std::size_t at = 0; (at = text.find(key, at)) != std::string::npos; at += key.size())
+    text.replace(at + key.size() - 1, 1, std::to_string(cores));
+  return parse_cluster(text, "c.toml", gpus).value();
+}
+
+TEST(Simulator, ZonesCostTimeAndMoneyForWhatLeavesThem) {
+  World world;
+  world.cluster = two_zones(world.gpus, 1);
   Plan plan = World::plan(1, {{0, 3}, {3, 6}}, 2);
   plan.pipelines[0].stages[0].zone = "a";
   plan.pipelines[0].stages[1].zone = "b";
@@ -445,6 +535,34 @@ zone = "b"
   ASSERT_TRUE(from_profile.has_value()) << from_profile.error().message();
   EXPECT_DOUBLE_EQ(from_profile->stages[0].link.value(), 1.0);
   EXPECT_DOUBLE_EQ(from_profile->egress_cost_per_iteration.value(), p->egress_cost_per_iteration.value());
+}
+
+TEST(Simulator, WhatLeavesAZoneFollowsTheMessages) {
+  World world;
+  world.add_tensor_parallel();
+  world.set_proportional_links();
+  world.cluster = two_zones(world.gpus, 4);
+  Plan plan = World::plan(1, {{0, 3}, {3, 6}}, 1);
+  plan.pipelines[0].stages[0].zone = "a";
+  plan.pipelines[0].stages[0].tensor_parallel = 2;
+  plan.pipelines[0].stages[1].zone = "b";
+  plan.pipelines[0].stages[1].tensor_parallel = 4;
+  using How = simulator::StageMessages;
+  // Copies of the message that leave a, and b. The link between the zones carries them all, 0.5 s each, and parts of it
+  // take its 0.25 s of latency two times.
+  const std::vector<std::tuple<How, double, double>> expected{
+      {How::whole, 4.0, 2.0}, {How::pieces, 2.0, 1.0}, {How::once, 1.0, 1.0}};
+  for (const auto& [how, out, back] : expected) {
+    SCOPED_TRACE(to_string(how));
+    world.framework.stage_messages = how;
+    const auto p = world.predict(plan);
+    ASSERT_TRUE(p.has_value()) << p.error().message();
+    ASSERT_EQ(p->egress_costs.size(), 2U);
+    const double gradients = 4.0 * tied;  // a ring of two, as in the test above
+    EXPECT_DOUBLE_EQ(p->egress_costs[0].amount.value(), out * 32768 + gradients);
+    EXPECT_DOUBLE_EQ(p->egress_costs[1].amount.value(), back * 32768 + gradients);
+    if (how != How::whole) EXPECT_NEAR(p->stages[0].link.value(), 0.5 * (out + back) + 4 * 0.25 + 0.1 + 0.05, 1e-9);
+  }
 }
 
 TEST(Simulator, EveryPipelineHasItsOwnMicroBatch) {

@@ -60,7 +60,7 @@ Result<std::vector<planner::TraceStep>> plan_trace(const std::string& path, cons
                                                    const simulator::Environment& environment, const TraceTimes& times) {
   const auto steps = planner::load_trace(path, environment.gpus, times.last_step);
   if (!steps) return fail(steps.error());
-  const LayerCosts costs(environment.model, environment.profile, environment.gpus, environment.measured_only);
+  const LayerCosts costs = simulator::layer_costs_for(environment);
   const auto on = [&](const Cluster& cluster) {
     return simulator::Environment{.model = environment.model,
                                   .profile = environment.profile,

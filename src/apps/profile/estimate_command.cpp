@@ -10,6 +10,7 @@
 #include "profile/estimate_accuracy.hpp"
 #include "profile/layer_costs.hpp"
 #include "profile/store.hpp"
+#include "simulator/framework.hpp"
 
 namespace sailor::apps {
 
@@ -24,6 +25,11 @@ CommandLine estimate_command_line() {
   format.choices = {"table", "json"};
   Option profile = shared::profile_store();
   profile.help += "; what it has of the model on other devices is scaled";
+  Option framework = shared::framework();
+  framework.help =
+      "estimate layers as this training framework computes them (a name, or a file *.toml) [default: "
+      "attention is not fused, as in the published figures]";
+  framework.default_value.clear();
   return {
       .program = "sailor-profile estimate",
       .purpose = "estimates what layers cost on a device that was not measured, and says how good such estimates are",
@@ -32,6 +38,7 @@ CommandLine estimate_command_line() {
           {model,
            {.name = "gpu", .value_name = "NAME", .help = "a device of the GPU catalogue"},
            profile,
+           framework,
            {.name = "leave-one-out",
             .type = OptionType::flag,
             .help = "compare: estimate every measurement of the store as if its device, its micro-batch or its tensor "
@@ -167,7 +174,7 @@ std::string size_table(const std::vector<SizeAccuracyRow>& rows) {
 }
 
 Result<void> compare(const Options& options, const Environment& environment, const GpuCatalogue& gpus,
-                     const Profile& profile) {
+                     const Profile& profile, const LayerKernels& kernels) {
   std::set<std::string> names;
   for (const LayerTime& row : profile.data().layer_times) names.insert(row.key.model);
   if (names.empty())
@@ -185,7 +192,7 @@ Result<void> compare(const Options& options, const Environment& environment, con
     if (only && name != *only) continue;
     auto model = find_model(only ? options.text("model") : name, models_folder(options, environment));
     if (!model) return fail(model.error());
-    const LayerCosts costs(*model, profile, gpus);
+    const LayerCosts costs(*model, profile, gpus, false, kernels);
     for (AccuracyRow& row : leave_one_out(costs)) rows.push_back(std::move(row));
     for (SizeAccuracyRow& row : size_accuracy(costs)) sizes.push_back(std::move(row));
   }
@@ -217,7 +224,7 @@ Result<void> compare(const Options& options, const Environment& environment, con
 }
 
 Result<void> show_estimates(const Options& options, const Environment& environment, const GpuCatalogue& gpus,
-                            const Profile& profile) {
+                            const Profile& profile, const LayerKernels& kernels) {
   for (const char* name : {"model", "gpu"})
     if (!options.has(name))
       return fail(ErrorCode::usage, fmt::format("option --{} is missing", name),
@@ -228,7 +235,7 @@ Result<void> show_estimates(const Options& options, const Environment& environme
   if (!gpu) return fail(gpu.error());
   const auto precision = parse_precision(options.text("precision"));
   if (!precision) return fail(precision.error());
-  const LayerCosts costs(*model, profile, gpus);
+  const LayerCosts costs(*model, profile, gpus, false, kernels);
 
   Table table({{"layer", Align::left},
                {"micro-batch"},
@@ -297,8 +304,14 @@ Result<void> estimate(const Options& options, const Environment& environment) {
     return fail(ErrorCode::usage, "option --profile is missing", "name the store whose measurements are compared");
   }
   const Profile profile(std::move(data));
-  return options.flag("leave-one-out") ? compare(options, environment, *gpus, profile)
-                                       : show_estimates(options, environment, *gpus, profile);
+  LayerKernels kernels;
+  if (options.has("framework")) {
+    const auto framework = simulator::find_framework(options.text("framework"), frameworks_folder(environment));
+    if (!framework) return fail(framework.error());
+    kernels = framework->kernels;
+  }
+  return options.flag("leave-one-out") ? compare(options, environment, *gpus, profile, kernels)
+                                       : show_estimates(options, environment, *gpus, profile, kernels);
 }
 
 }  // namespace

@@ -174,26 +174,45 @@ class PlanTimes final : public runtime::CommunicationTimes {
 /// What a rank would need of its device, by the profile: activations come and go as layers run.
 class ProfiledMemory {
  public:
-  explicit ProfiledMemory(const StageCosts& stage, int layers)
+  ProfiledMemory(const StageCosts& stage, const Stage& described, int layers)
       : table_(*stage.table),
         head_(layers - 1),
-        fixed_(stage.memory.states() + stage.memory.communication + stage.memory.base) {}
+        fixed_(stage.memory.states() + stage.memory.communication + stage.memory.base) {
+    for (int chunk = 0; chunk < described.chunks(); ++chunk) {
+      const LayerRange& range = described.chunk(chunk);
+      if (range.first > 0) first_layers_.insert(range.first);
+      if (range.last == layers) fixed_ += table_.extra_logits;
+    }
+  }
 
   void after_layer(int layer, Pass pass) {
     const auto index = static_cast<std::size_t>(layer);
-    const Bytes kept = layer == head_ ? table_.logits : table_.activations[index + 1] - table_.activations[index];
-    if (pass == Pass::forward) kept_ += kept;
+    Bytes kept = table_.activations[index + 1] - table_.activations[index];
+    if (first_layers_.contains(layer)) kept += table_.stage_input;
+    const Bytes logits = layer == head_ ? table_.logits : Bytes(0);
+    if (pass == Pass::forward) {
+      kept_ += kept;
+      logits_ += logits;
+    }
     peak_ = std::max(peak_, kept_ + table_.workspace[index]);
-    if (pass == Pass::backward) kept_ -= kept;
+    logits_peak_ = std::max(logits_peak_, logits_);
+    if (pass == Pass::backward) {
+      kept_ -= kept;
+      logits_ -= logits;
+    }
   }
-  [[nodiscard]] Bytes peak() const { return fixed_ + peak_; }
+  /// An allocator keeps what logits took for the next micro-batch's: they count as if they stayed.
+  [[nodiscard]] Bytes peak() const { return fixed_ + peak_ + logits_peak_; }
 
  private:
   const simulator::LayerTable& table_;
   int head_;
   Bytes fixed_;
+  std::set<int> first_layers_;  // of chunks that receive something
   Bytes kept_{};
   Bytes peak_{};
+  Bytes logits_{};
+  Bytes logits_peak_{};
 };
 
 /// How much slower than on the devices this machine can run so many processes without being late: they may take a
@@ -320,6 +339,32 @@ void print_report(const Inputs& inputs, const IterationTimes& times, Seconds sim
       table.to_string());
 }
 
+/// One line about the stage whose prediction is furthest from what the runtime allocates.
+void warn_of_unlike_memory(const Inputs& inputs, const std::vector<StageNeed>& needs) {
+  constexpr double most = 0.25;
+  std::size_t worst = 0;
+  double largest = 0.0;
+  for (std::size_t i = 0; i < needs.size(); ++i) {
+    const double difference = std::abs(needs[i].tensors / inputs.costs.stages[i].memory.total() - 1.0);
+    if (difference <= largest) continue;
+    largest = difference;
+    worst = i;
+  }
+  if (largest <= most) return;
+  const StageCosts& stage = inputs.costs.stages[worst];
+  const bool ours = inputs.framework.name == "sailor";
+  const bool estimated = stage.table->origin == Origin::estimated;
+  spdlog::warn(
+      "rank {} (pipeline {}, stage {}): the tensors of sailor-train take {}, {:.0f}% {} than the {} that is predicted; "
+      "{}",
+      needs[worst].rank, stage.entry, stage.stage, format_bytes(needs[worst].tensors), 100.0 * largest,
+      needs[worst].tensors > stage.memory.total() ? "more" : "less", format_bytes(stage.memory.total()),
+      !ours       ? fmt::format("the prediction is for framework {}: for sailor-train, use --framework sailor",
+                                inputs.framework.name)
+      : estimated ? "the layers' sizes are estimated: measure them with sailor-profile layers"
+                  : "the profile's layers are not those of this runtime: measure them with sailor-profile layers");
+}
+
 Result<void> check_memory(const Inputs& inputs, const std::vector<StageNeed>& needs) {
   for (std::size_t i = 0; i < needs.size(); ++i) {
     const StageCosts& stage = inputs.costs.stages[i];
@@ -388,7 +433,8 @@ Result<void> rehearse(const Options& options, const Environment& environment, Co
   RehearsalWorld rehearsal(world, times, clock);
   const StageCosts& stage = inputs.costs.stages[times.stage_of(world.rank())];
   const auto device = runtime::make_rehearsal_device(stage.table->gpu);
-  ProfiledMemory profiled(stage, inputs.model.layers());
+  const Pipeline& pipeline = inputs.plan.pipelines[static_cast<std::size_t>(stage.entry)];
+  ProfiledMemory profiled(stage, pipeline.stages[static_cast<std::size_t>(stage.stage)], inputs.model.layers());
   const runtime::TrainerSettings settings{
       .clip_norm = 1.0,
       .overlap_reduction = inputs.framework.overlaps_reduction,
@@ -433,6 +479,7 @@ Result<void> rehearse(const Options& options, const Environment& environment, Co
                    profiled.peak(), trainer.communicators());
   if (speaks) {
     print_report(inputs, iterations, simulated, needs);
+    warn_of_unlike_memory(inputs, needs);
     int most = 0;
     for (const StageNeed& need : needs) most = std::max(most, need.communicators);
     if (most > options.integer("max-communicators"))

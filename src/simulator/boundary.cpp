@@ -1,0 +1,79 @@
+// What a message between two stages takes, whatever their tensor-parallel degrees: the one place that knows how the
+// parts of a value travel.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "simulator/price_list.hpp"
+
+namespace sailor::simulator {
+
+const Result<BoundaryPrice>& PriceList::boundary(std::uint32_t from, int from_degree, std::uint32_t to, int to_degree,
+                                                 bool one_node, Bytes message) {
+  const auto u = [](auto value) { return static_cast<std::uint64_t>(value); };
+  const PriceKey key{u(from) << 32 | u(to), u(from_degree) << 32 | u(to_degree) << 1 | u(one_node),
+                     std::bit_cast<std::uint64_t>(message.value())};
+  const auto known = boundaries_.find(key);
+  if (known != boundaries_.end()) return known->second;
+  return boundaries_.emplace(key, price_boundary(from, from_degree, to, to_degree, one_node, message)).first->second;
+}
+
+Result<BoundaryPrice> PriceList::price_boundary(std::uint32_t from, int from_degree, std::uint32_t to, int to_degree,
+                                                bool one_node, Bytes message) {
+  BoundaryPrice price;
+  const auto out = message_time(from, from_degree, to, to_degree, one_node, message, price);
+  if (!out) return fail(out.error());
+  const auto back = message_time(to, to_degree, from, from_degree, one_node, message, price);
+  if (!back) return fail(back.error());
+  price.times = {.forward = *out, .backward = *back};
+  return price;
+}
+
+// As many pairs exchange parts at a time as the smaller group has ranks, until each rank of the larger one had its
+// turn. Then the receivers gather, which is half of an all-reduce inside their node.
+Result<Seconds> PriceList::message_time(std::uint32_t from, int senders, std::uint32_t to, int receivers, bool one_node,
+                                        Bytes message, BoundaryPrice& price) {
+  const StageMessages how = env.framework.stage_messages;
+  const auto send = [&](int from_ranks, int to_ranks, Bytes part) -> Result<Seconds> {
+    const auto time = send_time(from, to, from_ranks, to_ranks, one_node, part);
+    if (!time) return fail(time.error());
+    price.links.add(*time, places[from].gpu, places[to].gpu, one_node);
+    return time->time;
+  };
+  if (how == StageMessages::whole) {
+    const auto time = send(senders, receivers, message);
+    if (!time) return time;
+    return *time * std::max(1, (receivers + senders - 1) / senders) + env.framework.transfer_overhead;
+  }
+  const int larger = std::max(senders, receivers);
+  const int pairs = std::min(senders, receivers);
+  const double turns = static_cast<double>(larger) / pairs;
+  const Bytes part = message / (how == StageMessages::pieces ? senders : larger);
+  Seconds time;
+  if (const ZoneLink* link = usable_link(places[from], places[to])) {  // all pairs share it
+    time = link->latency * turns + message * crossing_copies(how, senders, receivers) / *link->bandwidth;
+  } else {
+    const auto each = send(pairs, pairs, part);
+    if (!each) return each;
+    time = *each * turns;
+  }
+  time += env.framework.transfer_overhead * turns;
+  if (receivers == 1) return time;
+  const auto gather = all_reduce_time(to, to, receivers, 1, receivers, true, message);
+  if (gather) {
+    price.links.add(*gather, places[to].gpu, places[to].gpu, true);
+    return time + gather->time * 0.5;
+  }
+  if (env.measured_only) return fail(gather.error());
+  price.links.origin = std::max(price.links.origin, Origin::estimated);
+  price.links.inputs.push_back(
+      {.origin = Origin::estimated,
+       .what = fmt::format("gathering messages between stages inside a node of {} (no link inside a node was measured: "
+                           "as slow as the message itself)",
+                           places[to].gpu)});
+  const auto alone = send_time(from, to, 1, 1, one_node, message);
+  return time + (alone ? alone->time : time);
+}
+
+}  // namespace sailor::simulator
