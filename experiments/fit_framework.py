@@ -2,7 +2,7 @@
 """Fits the constants of a framework description to measured runs, and says how well they predict runs that they were
 not fitted to.
 
-Usage: experiments/fit_framework.py [--cases FILE] [--profile STORE] [--framework FILE] [--small-nodes N]
+Usage: experiments/fit_framework.py [--cases FILE] [--profile STORE] [--framework FILE] [--small-nodes N] [--steps N]
 
 Time: each constant is fitted to the runs that it decides, by least squares of relative errors, one after the other:
 profiling_overhead to runs of one stage; transfer_overhead_s to pipelines with micro-batches of one sequence, whose
@@ -77,7 +77,7 @@ class Simulator:
         return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)["cases"]
 
 
-def minimize(function, start, steps=30):
+def minimize(function, start, steps):
     """Of one number, between nothing and three times the start: golden sections."""
     ratio = (math.sqrt(5.0) - 1.0) / 2.0
     low, high = 0.0 * start, 3.0 * start
@@ -113,6 +113,7 @@ def main():
     parser.add_argument("--profile", default="published")
     parser.add_argument("--framework", default=os.path.join(HERE, "profiles/frameworks/megatron-deepspeed.toml"))
     parser.add_argument("--gpu", default="GH200-96", help="its base_bytes is fitted [default: %(default)s]")
+    parser.add_argument("--steps", type=int, default=30, metavar="N", help="of each search, at most [default: %(default)s]")
     parser.add_argument("--small-nodes", type=int, default=8, metavar="N")
     arguments = parser.parse_args()
     os.environ["PATH"] += os.pathsep + os.path.join(HERE, "build/bin")
@@ -135,7 +136,7 @@ def main():
             def loss(value):
                 found = errors({**values, name: value})
                 return sum(found[i] ** 2 for i in deciding)
-            values[name] = minimize(loss, start)
+            values[name] = minimize(loss, start, arguments.steps)
         return values
 
     def fit_base(chosen):

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Does an unequal plan pay on a cluster of which one node is half as fast?
 #
-# Usage: experiments/heterogeneous_cpus.sh [rounds [iterations]]
+# Usage: experiments/heterogeneous_cpus.sh [rounds [iterations [seconds]]]
 # Starts a private Slurm cluster with two nodes of one core each. Node slow1 shares its core with a process that computes
 # all the time, so that it has half of it. Profiles layers and links there (as types "cpu" and "cpu-half"), lets
 # sailor-plan plan for the partition, and trains tiny-gpt by that plan and by every equal one: the fast node alone, two
@@ -12,13 +12,13 @@
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 PATH="$PATH:$here/build/bin:$here/slurm/testcluster"
-rounds=${1:-3} iterations=${2:-12}
+rounds=${1:-3} iterations=${2:-12} seconds=${3:-40}
 batch=24
 if [[ -z ${SAILOR_IN_CLUSTER-} ]]; then
   mkdir -p heterogeneous-cpus
   cd heterogeneous-cpus
   SAILOR_IN_CLUSTER=1 exec testcluster run --nodes fast:1:cpu:1:1:1:4000,slow:1:cpu_half:1:1:1:4000 \
-    --partitions normal=ALL --hostnames namespaced -- "$here/experiments/heterogeneous_cpus.sh" "$rounds" "$iterations"
+    --partitions normal=ALL --hostnames namespaced -- "$here/experiments/heterogeneous_cpus.sh" "$rounds" "$iterations" "$seconds"
 fi
 
 cat >gpus.toml <<'TOML'
@@ -61,9 +61,9 @@ export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 SAILOR_GPUS=$PWD/gpus.toml
 
 both=(srun --mpi=pmix -N 2 --ntasks-per-node=1 ./on-node.sh)
 rm -rf store
-"${both[@]}" sailor-profile layers --model tiny-gpt --micro-batches 1,2,4,8 --no-cold --time-budget 40 --store store \
+"${both[@]}" sailor-profile layers --model tiny-gpt --micro-batches 1,2,4,8 --no-cold --time-budget "$seconds" --store store \
   >profile.txt
-"${both[@]}" sailor-profile links --max-message 16777216 --time-budget 20 --store store >>profile.txt
+"${both[@]}" sailor-profile links --max-message 16777216 --time-budget $((seconds / 2)) --store store >>profile.txt
 sailor-data bytes --output corpus "$here"/README.md "$here"/src/*/*.cpp >data.txt
 
 # equal NAME MICRO_BATCH COUNT TYPES LAYERS: pipelines with a stage per pair of LAYERS; for COUNT 2 one of each type.

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How much faster are the plans of sailor-plan than those of the authors' planner, by Sailor's own simulator?
 
-Usage: experiments/planner_quality.py [--bin FOLDER]
+Usage: experiments/planner_quality.py [--bin FOLDER] [ROW...]
 
 The inputs of figure 8b of the Sailor paper (A100 and V100 in one zone) and GPT-Neo-2.7B on 256 + 256: the authors' plans
 as their planner answers (github.com/eth-easl/sailor, commit 16eebd4, run unchanged), read by sailor-simulate from the
@@ -61,6 +61,7 @@ def run(command):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", help="folder of the programs")
+    parser.add_argument("row", nargs="*", help="only inputs whose name contains one of these")
     options = parser.parse_args()
     found = shutil.which("sailor-plan")
     folder = pathlib.Path(options.bin or (os.path.dirname(found) if found else ROOT / "build/bin"))
@@ -68,6 +69,8 @@ def main():
     print(f"{'input':20} {'authors it/s':>12} {'sailor it/s':>12} {'ratio':>6} {'bound it/s':>11}  plan")
     with tempfile.TemporaryDirectory() as scratch:
         for name, model, batch, a100, v100, micro_batch, layers, stages in CASES:
+            if options.row and not any(part in name for part in options.row):
+                continue
             where = pathlib.Path(scratch) / "cluster.toml"
             where.write_text(cluster(a100, v100))
             theirs = pathlib.Path(scratch) / "plan.json"

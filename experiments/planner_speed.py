@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How fast is sailor-plan, and how much memory does it take, beside the authors' planner?
 
-Usage: experiments/planner_speed.py [--runs N] [--threads N] [--output FOLDER]
+Usage: experiments/planner_speed.py [--runs N] [--threads N] [--output FOLDER] [--largest N] [--no-growth] [ROW...]
 
 Runs whole processes, from start to printed plan, on the clusters of experiments/clusters: wall time (median of N runs,
 5), largest resident memory, best throughput and the gap that the planner states. The authors' figures are theirs, of the
@@ -74,7 +74,7 @@ def cluster_text(types, zones, gpus_each):
     return text
 
 
-def growth(folder, runs, threads):
+def growth(folder, runs, threads, largest):
     """Rows: series, x, seconds."""
     types = ["A100-40", "V100-16", "GH200-96"]
     zones = ["us-central1-a", "us-central1-b", "us-central1-c", "us-central1-f", "us-west1-b"]
@@ -85,6 +85,8 @@ def growth(folder, runs, threads):
     inputs += [("zones of 128 A100", n, types[:1], zones[:n], 128) for n in (1, 2, 3, 4, 5)]
     rows = []
     for series, x, gpus, places, each in inputs:
+        if len(gpus) * len(places) * each > largest:
+            continue
         path = folder / "growth.toml"
         path.write_text(cluster_text(gpus, places, each))
         seconds, _, _ = measure(path, OPT, runs, threads)
@@ -107,6 +109,9 @@ def draw(folder, rows):
     for titles, label, logarithmic in ((["GPUs of one type", "GPUs of each of two types"], "GPUs of a type", True),
                                        (["types of 128"], "GPU types of 128", False),
                                        (["zones of 128 A100"], "zones of 128 A100", False)):
+        titles = [title for title in titles if title in by_series]
+        if not titles:
+            continue
         script.append(f'set xlabel "{label}"')
         script.append("set logscale x" if logarithmic else "unset logscale x\nset xtics 1")
         curves = [f"'-' with linespoints title \"{title}\"" for title in titles]
@@ -123,6 +128,8 @@ def main():
     parser.add_argument("--threads", type=int, default=0, help="threads of the planner, 0: its own choice [0]")
     parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("planner-speed"), help="folder")
     parser.add_argument("--no-growth", action="store_true", help="only the table")
+    parser.add_argument("--largest", type=int, default=10000, help="grow up to so many GPUs in all [10000]")
+    parser.add_argument("row", nargs="*", help="only inputs of the table whose name contains one of these")
     options = parser.parse_args()
     options.output.mkdir(parents=True, exist_ok=True)
 
@@ -130,6 +137,8 @@ def main():
           f"{'iterations/s':>14}{'gap':>8}")
     lines = ["input\twall_s\twanted_s\tauthors_search_s\tauthors_tables_s\tratio\tresident_mb\titerations_per_s\tgap"]
     for name, model, wanted, search, tables in TABLE:
+        if options.row and not any(part in name for part in options.row):
+            continue
         wall, resident, answer = measure(here / "clusters" / f"{name}.toml", model, options.runs, options.threads)
         authors = None if search is None else search + (tables or 0.0)
         ratio = f"{authors / wall:.0f}" if authors else "-"
@@ -142,7 +151,7 @@ def main():
     (options.output / "speed.tsv").write_text("\n".join(lines) + "\n")
     if options.no_growth:
         return
-    rows = growth(options.output, options.runs, options.threads)
+    rows = growth(options.output, options.runs, options.threads, options.largest)
     (options.output / "growth.tsv").write_text(
         "series\tx\tseconds\n" + "".join(f"{s}\t{x}\t{t:.4f}\n" for s, x, t in rows))
     draw(options.output, rows)

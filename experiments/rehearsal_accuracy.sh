@@ -1,9 +1,9 @@
 #!/bin/bash
 # Do rehearsals of plans for up to 64 GPUs take the time that the simulator says?
 #
-# Usage: experiments/rehearsal_accuracy.sh [iterations]
+# Usage: experiments/rehearsal_accuracy.sh [iterations [PLAN...]]
 # Plans opt-350m-sailor by the published figures for parts of the clusters in experiments/clusters, for the framework
-# that those figures are of and for Sailor's own, and rehearses every plan with `sailor-train --rehearse` on as many
+# that those figures are of and for Sailor's own, and rehearses every plan (or those named: best-8-sailor) with `sailor-train --rehearse` on as many
 # ranks as it has GPUs, for so many iterations (3, of which the first does not count). Prints, per plan: ranks, how much
 # slower than on the GPUs time passed, the iteration time rehearsed, with exact waits and simulated, the errors, and the
 # largest relative difference of a rank's memory between rehearsal and simulation. All files stay in ./rehearsal-accuracy.
@@ -12,6 +12,8 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 PATH="$PATH:$here/build/bin"
 iterations=${1:-3}
+shift $(($# > 0))
+wanted=("$@")
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
 export OMPI_MCA_hwloc_base_binding_policy=none OPENBLAS_NUM_THREADS=1
 
@@ -22,6 +24,7 @@ cd rehearsal-accuracy
 plan() {
   local name=$1 cluster=$here/experiments/clusters/$2.toml framework=$3
   shift 3
+  ((${#wanted[@]} == 0)) || [[ " ${wanted[*]} " == *" $name "* ]] || return 0
   sailor-plan --cluster "$cluster" --model opt-350m-sailor --profile published --framework "$framework" \
     --global-batch 128 --sequence-length 2048 --format toml "$@" >"$name.toml" 2>"$name.plan.txt"
   local ranks

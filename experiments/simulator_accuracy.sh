@@ -1,18 +1,20 @@
 #!/bin/bash
 # How far is the simulator from Sailor's own runtime on this machine?
 #
-# Usage: experiments/simulator_accuracy.sh [rounds [iterations]]
-# Trains 33 plans of tiny-gpt and opt-mini on one and two ranks, each for so many iterations (24, of which the first
-# 2 do not count), in so many rounds (4): data and pipeline parallel, layers divided between the ranks, blocks computed
-# again, ZeRO-1, GPipe, interleaved 1F1B, unequal pipelines, and mixtures. Every round first profiles layers and links,
-# so that measurement and runs see the machine in the same state; all profiles are merged. Seven minutes a round. Prints
-# for every plan the median over the rounds, its spread, the prediction and its error, then the summary; a box plot and
+# Usage: experiments/simulator_accuracy.sh [rounds [iterations [seconds [PLAN...]]]]
+# Trains 33 plans of tiny-gpt and opt-mini (or those named) on one and two ranks, each for so many iterations (24, of
+# which the first 2 do not count), in so many rounds (4): data and pipeline parallel, layers divided between the ranks,
+# blocks computed again, ZeRO-1, GPipe, interleaved 1F1B, unequal pipelines, and mixtures. Every round first profiles
+# layers and links (a measurement takes at most 30 seconds), so that measurement and runs see the machine in the same
+# state; all profiles are merged. Seven minutes a round. Prints for every plan the median over the rounds, its spread, the prediction and its error, then the summary; a box plot and
 # all files stay in ./simulator-accuracy.
 # Programs: $PATH, else build/bin. Needs mpirun and 2 cores.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 PATH="$PATH:$here/build/bin"
-rounds=${1:-4} iterations=${2:-24}
+rounds=${1:-4} iterations=${2:-24} seconds=${3:-30}
+shift $(($# < 3 ? $# : 3))
+wanted=("$@")
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
 export OPENBLAS_NUM_THREADS=1
 
@@ -38,6 +40,7 @@ TOML
 plan() {
   local name=$1 model=$2 length=$3 micro_batch=$4 batch=0 ranks=0 pipeline count micro_batches words word text=
   shift 4
+  ((${#wanted[@]} == 0)) || [[ " ${wanted[*]} " == *" $name "* ]] || return 0
   for pipeline; do
     read -r count micro_batches words <<<"$pipeline"
     local size=$micro_batch degree=1 stage_keys='' stages=''
@@ -120,10 +123,10 @@ sailor-data bytes --output corpus "$here"/README.md "$here"/src/*/*.cpp >data.tx
 for ((round = 1; round <= rounds; ++round)); do
   layers() { mpirun -n 2 sailor-profile layers --busy-ranks 1,2 --tensor-parallel 1,2 --no-cold --store store "$@"; }
   {
-    layers --model tiny-gpt --micro-batches 1,2,4 --time-budget 30
-    layers --model tiny-gpt --micro-batches 4 --recompute selective,full --time-budget 30
-    layers --model opt-mini --micro-batches 1,2 --time-budget 30
-    layers --model opt-mini --micro-batches 2 --recompute selective,full --time-budget 30
+    layers --model tiny-gpt --micro-batches 1,2,4 --time-budget "$seconds"
+    layers --model tiny-gpt --micro-batches 4 --recompute selective,full --time-budget "$seconds"
+    layers --model opt-mini --micro-batches 1,2 --time-budget "$seconds"
+    layers --model opt-mini --micro-batches 2 --recompute selective,full --time-budget "$seconds"
     mpirun -n 2 sailor-profile links --max-message 16777216 --time-budget 10 --store store
   } >"profile-$round.txt"
   for name in "${plans[@]}"; do

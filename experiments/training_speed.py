@@ -257,9 +257,16 @@ def main():
 
     def has_torch(python):
         return subprocess.run([python, "-c", "import torch"], capture_output=True).returncode == 0
+    rows = [(f"block {length} x {sequences}", "block", sequences, length,
+             lambda threads, s=sequences, l=length: block_seconds(s, l, threads))
+            for sequences, length in ((1, 512), (2, 512), (1, 2048))]
+    # PyTorch takes the batch of 16 at once, which is its fastest way; sailor-train in 8 micro-batches.
+    rows.append(("gpt-12, an iteration", "gpt", 16, 256,
+                 lambda threads: training(plan("one", 1, 8, [(0, LAYERS)]), 1, threads, cores_of(threads), "one.jsonl")()))
+    rows = [row for row in rows if wanted(row[0])]
     pythons = [options.python] if options.python else [sys.executable, "/usr/bin/python3"]
     python = next((python for python in pythons if has_torch(python)), None)
-    if python is None:
+    if rows and python is None:
         sys.exit(f"training_speed.py: no torch in {' or '.join(pythons)}; install python3-torch or give --python")
     variants = {"torch": {}}
     keep = str(1 << 35)
@@ -269,7 +276,7 @@ def main():
         if not (options.openblas / "libopenblas.so.0").exists():
             sys.exit(f"training_speed.py: no libopenblas.so.0 in {options.openblas}")
         variants["tuned"]["LD_LIBRARY_PATH"] = str(options.openblas.resolve())
-    else:
+    elif rows:
         print("without --openblas: PyTorch runs with the packaged OpenBLAS in both columns", file=sys.stderr)
 
     folder = pathlib.Path("training-speed")
@@ -280,18 +287,11 @@ def main():
     sources = sorted(str(file) for file in here.parent.glob("src/*/*.cpp"))
     output([program("sailor-data"), "bytes", "--output", "corpus", *sources], environment(1))()
 
-    print(f"{'one process, fwd+bwd':22}  threads   sailor ms    torch ms    tuned ms  ratio to the faster")
-    one = plan("one", 1, 8, [(0, LAYERS)])
-    rows = [(f"block {length} x {sequences}", "block", sequences, length,
-             lambda threads, s=sequences, l=length: block_seconds(s, l, threads))
-            for sequences, length in ((1, 512), (2, 512), (1, 2048))]
-    # PyTorch takes the batch of 16 at once, which is its fastest way; sailor-train in 8 micro-batches.
-    rows.append(("gpt-12, an iteration", "gpt", 16, 256,
-                 lambda threads: training(one, 1, threads, cores_of(threads), "one.jsonl")()))
+    if rows:
+        print(f"{'one process, fwd+bwd':22}  threads   sailor ms    torch ms    tuned ms  ratio to the faster")
     for name, kind, sequences, length, ours in rows:
         for threads in map(int, options.threads.split(",")):
-            if wanted(name):
-                against_torch(name, threads, options.rounds, python, variants, ours, kind, sequences, length)
+            against_torch(name, threads, options.rounds, python, variants, ours, kind, sequences, length)
     beside_processes(options.rounds, wanted)
 
 

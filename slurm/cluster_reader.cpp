@@ -75,8 +75,11 @@ std::string read_in_child(const GpuCatalogue& catalogue, const SlurmEnvironment&
   auto answer = query_controller(environment.configuration, environment.reservation);
   if (!answer) return encode_error(answer.error());
   if (!answer->switches_known) ask_scontrol_for_switches(*answer, environment.deadline / 3.0);
-  auto reading =
-      assemble_cluster(printable(answer->cluster_name), std::move(answer->partitions), answer->nodes, catalogue);
+  const std::string name = printable(answer->cluster_name);
+  Result<std::vector<GpuRule>> rules;
+  if (environment.gpu_rules) rules = environment.gpu_rules(name);
+  if (!rules) return encode_error(rules.error());
+  auto reading = assemble_cluster(name, std::move(answer->partitions), answer->nodes, catalogue, *rules);
   if (!reading) return encode_error(reading.error());
   reading->cluster.reservations = std::move(answer->reservations);
   const ControllerFacts& facts = answer->facts;

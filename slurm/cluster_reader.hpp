@@ -5,12 +5,15 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "cluster/cluster.hpp"
 #include "core/error.hpp"
 #include "core/units.hpp"
+#include "slurm/gpu_rules.hpp"
 #include "slurm/node_records.hpp"
 #include "slurm/query.hpp"
 
@@ -21,6 +24,9 @@ struct SlurmEnvironment {
   std::filesystem::path configuration;  ///< value of SLURM_CONF; empty: libslurm's own places
   Seconds deadline{15};                 ///< for the whole query
   std::string reservation{};            ///< whose nodes are not taken by it, for jobs in it; empty: none
+  /// What GPUs its nodes have, by what is known beside Slurm of the cluster of this name; null: nothing. Called in the
+  /// child.
+  std::function<Result<std::vector<GpuRule>>(const std::string& cluster_name)> gpu_rules{};
 };
 
 /// Whether Slurm's programs and library would find the file that SLURM_CONF names (empty: it names none): they look for

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <system_error>
 
+#include "cluster/gpu_match.hpp"
 #include "core/files.hpp"
 #include "core/parse.hpp"
 #include "core/text.hpp"
@@ -23,13 +24,6 @@ std::string model_of(std::string_view information) {
     return std::string(trimmed(std::string_view(line).substr(key.size())));
   }
   return {};
-}
-
-/// The GRES type that Slurm derives from a model when it asks the driver: "nvidia_gh200_120gb".
-std::string gres_type(const std::string& model) {
-  std::string type = to_lower(model);
-  std::replace(type.begin(), type.end(), ' ', '_');
-  return type;
 }
 
 }  // namespace
@@ -53,7 +47,7 @@ Result<void> check_models(const std::vector<std::string>& models, const std::str
   if (!planned || planned->kind == DeviceKind::cpu) return {};
   std::string others;
   for (const std::string& model : models) {
-    const GpuType* type = catalogue.find_gres(gres_type(model));
+    const GpuType* type = match_device(catalogue, model, std::nullopt);
     // A model that the catalogue does not know may be any.
     if (type == nullptr || type->name == planned->name) return {};
     if (others.find(model) == std::string::npos)

@@ -66,7 +66,8 @@ NodeSize node_size(const Cluster& cluster, const std::string& partition, const G
 
 std::string gres_type_to_ask_for(const Cluster& cluster, const std::string& partition, const std::string& device) {
   std::string type;
-  bool others = false;
+  const std::vector<std::string> wanted(partition.empty() ? 0 : 1, partition);
+  bool others = !cluster.left_out_of(wanted).empty();
   for (const NodeGroup& group : groups_of(cluster, partition)) {
     if (group.gpu == device)
       type = group.gres_type;

@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 #include <utility>
 
+#include "cluster/gpu_match.hpp"
 #include "cluster/host_list.hpp"
 #include "core/parse.hpp"
 #include "core/text.hpp"
@@ -41,37 +43,85 @@ bool starts_with_digit(std::string_view text) { return !text.empty() && text.fro
 struct NodeDevice {
   const GpuType* type = nullptr;
   int count = 0;
-  std::string problem;      ///< the same words for all nodes with the same problem
+  std::string problem{};  ///< the same words for all nodes with the same problem
+  std::string remedy{};
   std::string gres_type{};  ///< of a GPU
 };
 
-NodeDevice device_of(const NodeRecord& node, const GpuCatalogue& catalogue) {
+/// What GPUs are by their GRES type and the features of their node: many nodes ask the same.
+class KnownGpus {
+ public:
+  explicit KnownGpus(const GpuCatalogue& catalogue) : catalogue_(catalogue) {}
+  const GpuMatch& find(const std::string& gres_type, const std::vector<std::string>& features) {
+    const auto key = std::pair(gres_type, features);
+    const auto known = known_.find(key);
+    return known != known_.end() ? known->second
+                                 : known_.emplace(key, match_gres(catalogue_, gres_type, features)).first->second;
+  }
+
+ private:
+  const GpuCatalogue& catalogue_;
+  std::map<std::pair<std::string, std::vector<std::string>>, GpuMatch> known_;
+};
+
+/// The first rule for such a node; null if there is none.
+const GpuRule* rule_for(const std::vector<GpuRule>& rules, bool where_nothing_else_says_it, const NodeRecord& node,
+                        const std::string& gres_type) {
+  for (const GpuRule& rule : rules) {
+    if (rule.where_nothing_else_says_it != where_nothing_else_says_it) continue;
+    if (rule.gres_type && !equal_ignoring_case(*rule.gres_type, gres_type)) continue;
+    if (rule.nodes.empty() || matches_any(rule.nodes, node.name)) return &rule;
+  }
+  return nullptr;
+}
+
+/// Why nothing tells what the GPUs are.
+NodeDevice unknown_gpus(const std::string& gres_type, const GpuMatch& match) {
+  constexpr const char* say_which = "say which with --gpu-type NAME, or with [[gpu_types]] of the site file";
+  if (!match.candidates.empty()) {
+    std::vector<std::string> names;
+    for (const GpuType* type : match.candidates) names.push_back(type->name);
+    return {.problem = fmt::format("GPUs {}, which may be {}",
+                                   gres_type.empty() ? "without a type" : fmt::format("of type '{}'", gres_type),
+                                   fmt::join(names, ", ")),
+            .remedy = say_which};
+  }
+  if (gres_type.empty())
+    return {.problem = "GPUs without a type (Slurm says only 'gpu', and no feature of the node says more)",
+            .remedy = say_which};
+  return {.problem = fmt::format("GPU type '{}' is not in the catalogue", gres_type),
+          .remedy = fmt::format("{}; or add it to slurm_gres of a GPU in gpus.toml", say_which)};
+}
+
+NodeDevice device_of(const NodeRecord& node, const GpuCatalogue& catalogue, const std::vector<GpuRule>& rules,
+                     KnownGpus& known) {
   auto gpus = parse_gpus(node.gres);
-  if (!gpus) return {.type = nullptr, .count = 0, .problem = gpus.error().what};
+  if (!gpus) return {.problem = gpus.error().what};
   if (gpus->empty()) {
-    if (catalogue.cpu() == nullptr)
-      return {.type = nullptr, .count = 0, .problem = "no GPUs, and the catalogue describes no CPU device"};
-    return {.type = catalogue.cpu(), .count = std::clamp(node.cores, 1, most_devices_per_node), .problem = {}};
+    if (catalogue.cpu() == nullptr) return {.problem = "no GPUs, and the catalogue describes no CPU device"};
+    return {.type = catalogue.cpu(), .count = std::clamp(node.cores, 1, most_devices_per_node)};
   }
   if (gpus->size() > 1) {
     std::vector<std::string> types;
     for (const GpuCount& gpu : *gpus) types.push_back(gpu.type.empty() ? "untyped" : gpu.type);
-    return {.type = nullptr,
-            .count = 0,
-            .problem = fmt::format("GPUs of several types on one node ({})", fmt::join(types, ", "))};
+    return {.problem = fmt::format("GPUs of several types on one node ({})", fmt::join(types, ", "))};
   }
   const GpuCount& gpu = gpus->front();
-  if (gpu.type.empty())
-    return {.type = nullptr,
-            .count = 0,
-            .problem = "GPUs without a type (Slurm says only 'gpu'); give them a type in gres.conf"};
-  const GpuType* type = catalogue.find_gres(gpu.type);
-  if (type == nullptr)
-    return {.type = nullptr,
-            .count = 0,
-            .problem = fmt::format("GPU type '{}' is not in the catalogue; add it to slurm_gres of a GPU in gpus.toml",
-                                   gpu.type)};
-  return {.type = type, .count = std::min(gpu.count, most_devices_per_node), .problem = {}, .gres_type = gpu.type};
+  const GpuMatch& match = known.find(gpu.type, node.features);
+  const GpuRule* rule = rule_for(rules, false, node, gpu.type);
+  if (rule == nullptr && match.type == nullptr) rule = rule_for(rules, true, node, gpu.type);
+  const GpuType* type = match.type;
+  if (rule != nullptr) {
+    const auto is_it = [&](const GpuType& known_type) { return known_type.name == rule->gpu; };
+    const auto found = std::find_if(catalogue.types().begin(), catalogue.types().end(), is_it);
+    if (found == catalogue.types().end())
+      return {
+          .problem = fmt::format("the site file says that their GPUs are {}, which is not in the catalogue", rule->gpu),
+          .remedy = "add it to gpus.toml"};
+    type = &*found;
+  }
+  if (type == nullptr) return unknown_gpus(gpu.type, match);
+  return {.type = type, .count = std::min(gpu.count, most_devices_per_node), .gres_type = gpu.type};
 }
 
 /// The same for groups that nodes may be folded into: all but their names and switches.
@@ -197,20 +247,22 @@ void set_switches(std::vector<NodeRecord>& nodes, const std::map<std::string, st
 }
 
 Result<ClusterReading> assemble_cluster(std::string name, std::vector<Partition> partitions,
-                                        const std::vector<NodeRecord>& nodes, const GpuCatalogue& catalogue) {
+                                        const std::vector<NodeRecord>& nodes, const GpuCatalogue& catalogue,
+                                        const std::vector<GpuRule>& rules) {
   ClusterReading reading;
   reading.cluster.name = std::move(name);
   reading.cluster.origin = "slurm";
   reading.cluster.partitions = std::move(partitions);
   std::vector<NodeGroup>& groups = reading.cluster.groups;
-  std::map<std::string, std::size_t> group_of;               // by kind_of()
-  std::map<std::string, std::vector<std::string>> left_out;  // problem -> nodes
+  std::map<std::string, std::size_t> group_of;  // by kind_of()
+  std::map<std::tuple<std::string, std::string, std::vector<std::string>>, std::vector<std::string>> left_out;
+  KnownGpus known(catalogue);
   const bool switches =
       std::any_of(nodes.begin(), nodes.end(), [](const NodeRecord& node) { return !node.leaf_switch.empty(); });
   for (const NodeRecord& node : nodes) {
-    const NodeDevice device = device_of(node, catalogue);
+    const NodeDevice device = device_of(node, catalogue, rules, known);
     if (device.type == nullptr) {
-      left_out[device.problem].push_back(node.name);
+      left_out[{printable(device.problem), printable(device.remedy), node.partitions}].push_back(node.name);
       continue;
     }
     NodeGroup group{.nodes = {},
@@ -236,20 +288,18 @@ Result<ClusterReading> assemble_cluster(std::string name, std::vector<Partition>
     if (switches) own.switches.push_back(printable(node.leaf_switch));
     ++own.count;
   }
-  for (const auto& [problem, names] : left_out)
-    reading.warnings.push_back(
-        fmt::format("left out {} {}: {}", names.size() == 1 ? "node" : "nodes", name_some(names), printable(problem)));
-  if (groups.empty())
+  for (auto& [why, names] : left_out)
+    reading.cluster.left_out.push_back({.nodes = std::move(names),
+                                        .partitions = std::get<2>(why),
+                                        .reason = std::get<0>(why),
+                                        .remedy = std::get<1>(why)});
+  if (groups.empty()) {
+    std::string why;
+    for (const LeftOutNodes& some : reading.cluster.left_out) why += (why.empty() ? ": " : "; ") + some.message();
     return fail(ErrorCode::not_found,
-                fmt::format("cluster {} has no node that can be planned for{}{}", reading.cluster.name,
-                            reading.warnings.empty() ? "" : ": ", fmt::join(reading.warnings, "; ")));
+                fmt::format("cluster {} has no node that can be planned for{}", reading.cluster.name, why));
+  }
   return reading;
-}
-
-std::string name_some(const std::vector<std::string>& names) {
-  constexpr std::size_t shown = 8;
-  if (names.size() <= shown + 1) return fmt::format("{}", fmt::join(names, ", "));
-  return fmt::format("{} and {} more", fmt::join(names.begin(), names.begin() + shown, ", "), names.size() - shown);
 }
 
 std::string printable(std::string_view text) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cluster/cluster.hpp"
+#include "slurm/gpu_rules.hpp"
 
 namespace sailor::slurm {
 
@@ -68,18 +69,17 @@ struct ControllerFacts {
 /// A cluster, and what was left out of it.
 struct ClusterReading {
   Cluster cluster;
-  std::vector<std::string> warnings;  ///< one line each, for the log
+  std::vector<std::string> warnings;  ///< one line each, for the log; of nodes that are left out see Cluster::left_out
   ControllerFacts facts{};
 };
 
 /// Folds alike nodes into groups, in the order of their first node. Nodes without GPUs become groups of the
-/// catalogue's CPU device, one device per core. Nodes of a GPU type that the catalogue does not know, of none, or of
-/// two are left out with a warning. Errors: not_found, when no node is left.
+/// catalogue's CPU device, one device per core. What GPUs a node has say the rules of the site, else its GRES type and
+/// features (match_gres()), else the other rules; of several that fit the first. Nodes whose GPUs nothing tells, or of
+/// several types, are left out. Errors: not_found, when no node is left.
 Result<ClusterReading> assemble_cluster(std::string name, std::vector<Partition> partitions,
-                                        const std::vector<NodeRecord>& nodes, const GpuCatalogue& catalogue);
-
-/// "gh1, gh2, gh3 and 61 more"
-std::string name_some(const std::vector<std::string>& names);
+                                        const std::vector<NodeRecord>& nodes, const GpuCatalogue& catalogue,
+                                        const std::vector<GpuRule>& rules = {});
 
 /// `text` as one line of valid UTF-8: administrators write reasons in any encoding, TOML takes only this.
 std::string printable(std::string_view text);

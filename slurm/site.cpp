@@ -20,43 +20,23 @@ namespace fs = std::filesystem;
 
 constexpr const char* generic_file = "generic.toml";
 
-/// Whether `name` is what `pattern` says; * stands for anything, letters compare without case.
-bool matches(std::string_view pattern, std::string_view name) {
-  const std::string wanted = to_lower(pattern);
-  const std::string text = to_lower(name);
-  std::size_t p = 0;
-  std::size_t t = 0;
-  std::size_t star = std::string::npos;  // the last one seen, which has taken text up to `taken`
-  std::size_t taken = 0;
-  while (t < text.size()) {
-    if (p < wanted.size() && wanted[p] == '*') {
-      star = p++;
-      taken = t;
-    } else if (p < wanted.size() && wanted[p] == text[t]) {
-      ++p;
-      ++t;
-    } else if (star != std::string::npos) {
-      p = star + 1;
-      t = ++taken;
-    } else {
-      return false;
-    }
-  }
-  return wanted.find_first_not_of('*', p) == std::string::npos;
-}
-
-bool matches_any(const std::vector<std::string>& patterns, std::string_view name) {
-  return std::any_of(patterns.begin(), patterns.end(),
-                     [&](const std::string& pattern) { return matches(pattern, name); });
-}
-
 /// How much of the name the pattern that fits best says literally; -1: none fits.
-int fit(const Site& site, std::string_view cluster_name) {
+int fit(const std::vector<std::string>& patterns, std::string_view cluster_name) {
   int best = -1;
-  for (const std::string& pattern : site.cluster_names)
+  for (const std::string& pattern : patterns)
     if (matches(pattern, cluster_name))
       best = std::max(best, static_cast<int>(pattern.size() - std::count(pattern.begin(), pattern.end(), '*')));
   return best;
+}
+
+/// Which clusters a site file is for. The rest of it is read when it is used: a site that this catalogue does not suit,
+/// or that somebody is just writing, is no concern of other clusters.
+Result<std::vector<std::string>> clusters_of(const fs::path& file) {
+  auto text = read_text_file(file);
+  if (!text) return fail(text.error());
+  auto document = TomlDocument::parse(*text, file.string());
+  if (!document) return fail(document.error());
+  return document->root().texts_or("cluster_names", {});
 }
 
 bool is_variable_name(std::string_view name) {
@@ -108,9 +88,9 @@ std::string read_line(const TomlTable& row, std::string_view key) {
   return text;
 }
 
-NodeLayout read_layout(const TomlTable& row, const GpuCatalogue& catalogue) {
+NodeLayout read_layout(const TomlTable& row, const GpuCatalogue& catalogue, std::set<std::string>& unknown) {
   NodeLayout layout;
-  layout.gpu = read_gpu(row, catalogue);
+  layout.gpu = read_gpu(row, catalogue, &unknown);
   for (const std::vector<std::int64_t>& range : row.integer_rows("cores", {.minimum = 0, .maximum = 65535})) {
     if (range.size() != 2 || range[0] > range[1]) {
       row.reject("cores", "the cores of a GPU are the first and the last of a range",
@@ -249,11 +229,12 @@ Result<Site> parse_site(std::string_view text, std::string_view source_name, con
   for (const TomlTable& row : root.tables("prices")) {
     const UsdPerHour usd(row.number("usd_per_node_hour", {.minimum = 0.0}));
     const auto gpus = row.integer("gpus_per_node", {.minimum = 1, .maximum = 4096});
-    site.prices.push_back({.gpu = read_gpu(row, catalogue), .price = usd, .gpus_per_node = static_cast<int>(gpus)});
+    site.prices.push_back(
+        {.gpu = read_gpu(row, catalogue, &site.unknown_gpus), .price = usd, .gpus_per_node = static_cast<int>(gpus)});
   }
   std::set<std::string> zones;
   for (const TomlTable& row : root.tables("zones")) {
-    site.zones.push_back({.zone = read_zone(row, catalogue), .nodes = row.texts("nodes")});
+    site.zones.push_back({.zone = read_zone(row, catalogue, &site.unknown_gpus), .nodes = row.texts("nodes")});
     if (!zones.insert(site.zones.back().zone.name).second)
       row.reject("name", fmt::format("zone '{}' is described twice", site.zones.back().zone.name));
   }
@@ -266,6 +247,7 @@ Result<Site> parse_site(std::string_view text, std::string_view source_name, con
       row.reject("from", fmt::format("the link {} - {} has neither bandwidth_bytes_per_s nor egress_usd_per_byte",
                                      link.from, link.to));
   }
+  if (root.has("switches")) site.across_switches = read_switch_link(root.table("switches"));
   site.limits = read_limits(root);
   site.launch = read_launch(root);
   std::set<std::string> environments;
@@ -281,9 +263,21 @@ Result<Site> parse_site(std::string_view text, std::string_view source_name, con
                     environments.empty() ? "none" : fmt::format("{}", fmt::join(environments, ", "))));
   std::set<std::string> layouts;
   for (const TomlTable& row : root.tables("nodes")) {
-    site.layouts.push_back(read_layout(row, catalogue));
+    site.layouts.push_back(read_layout(row, catalogue, site.unknown_gpus));
     if (!layouts.insert(site.layouts.back().gpu).second)
       row.reject("gpu", fmt::format("the nodes with {} are described twice", site.layouts.back().gpu));
+  }
+  for (const TomlTable& row : root.tables("gpu_types")) {
+    GpuRule rule{.gpu = read_gpu(row, catalogue, &site.unknown_gpus), .nodes = row.texts_or("nodes", {})};
+    if (row.has("gres_type")) rule.gres_type = row.text("gres_type");
+    if (row.boolean_or("untyped", false)) {
+      if (rule.gres_type) row.reject("untyped", "'untyped' are GPUs without a type, but gres_type names one");
+      rule.gres_type = "";
+    }
+    if (rule.nodes.empty() && !rule.gres_type)
+      row.reject("gpu", fmt::format("nothing says which nodes have {}", rule.gpu),
+                 "add nodes = [\"gpu*\"], gres_type as Slurm has it, or untyped = true for GPUs without one");
+    site.gpu_types.push_back(std::move(rule));
   }
   site.check = read_check(root);
   SAILOR_CHECK(document->finish());
@@ -299,29 +293,34 @@ Result<Site> load_site(const fs::path& path, const GpuCatalogue& catalogue) {
 Result<Site> find_site(std::string_view cluster_name, const fs::path& folder, const GpuCatalogue& catalogue) {
   const auto files = site_files(folder);
   if (!files) return fail(files.error());
-  std::optional<Site> best;
+  const fs::path* best = nullptr;
   int best_fit = -1;
-  std::optional<Site> generic;
+  const fs::path* generic = nullptr;
+  std::string unreadable;
   for (const fs::path& file : *files) {
-    auto site = load_site(file, catalogue);
-    if (!site) return fail(site.error());
-    const int now = cluster_name.empty() ? -1 : fit(*site, cluster_name);
+    if (file.filename() == generic_file) generic = &file;
+    const auto names = clusters_of(file);
+    if (!names) unreadable = names.error().message();
+    const int now = cluster_name.empty() || !names ? -1 : fit(*names, cluster_name);
     if (now >= 0 && now == best_fit)
       return fail(ErrorCode::invalid_input,
-                  fmt::format("{} and {} both describe the cluster {}", best->origin, site->origin, cluster_name),
+                  fmt::format("{} and {} both describe the cluster {}", best->string(), file.string(), cluster_name),
                   "make the cluster_names of one of them say more, or choose one with --site NAME");
-    if (file.filename() == generic_file) generic = *site;
     if (now > best_fit) {
-      best = *std::move(site);
+      best = &file;
       best_fit = now;
     }
   }
-  if (best) return *std::move(best);
-  if (generic) return *std::move(generic);
-  return fail(ErrorCode::not_found,
-              fmt::format("no site file of '{}' describes the cluster {}, and there is no {}", folder.string(),
-                          cluster_name, generic_file),
-              "add one, or choose one with --site NAME");
+  if (best == nullptr) best = generic;
+  if (best == nullptr)
+    return fail(ErrorCode::not_found,
+                fmt::format("no site file of '{}' describes the cluster {}, and there is no {}", folder.string(),
+                            cluster_name, generic_file),
+                "add one, or choose one with --site NAME");
+  auto site = load_site(*best, catalogue);
+  // It may have been the one for this cluster.
+  if (site && best == generic && !cluster_name.empty()) site->unreadable = unreadable;
+  return site;
 }
 
 Result<Site> named_site(const std::string& name, const fs::path& folder, const GpuCatalogue& catalogue,
@@ -374,6 +373,7 @@ void add_site(const Site& site, Cluster& cluster) {
         std::any_of(cluster.prices.begin(), cluster.prices.end(), [&](const auto& p) { return p.first == node.gpu; });
     if (!known) cluster.prices.emplace_back(node.gpu, UsdPerHour(node.price.value() / node.gpus_per_node));
   }
+  if (!cluster.across_switches) cluster.across_switches = site.across_switches;
   if (!cluster.zones.empty() || site.zones.empty()) return;
   for (const SiteZone& zone : site.zones) cluster.zones.push_back(zone.zone);
   cluster.links.insert(cluster.links.end(), site.links.begin(), site.links.end());

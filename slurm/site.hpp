@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -14,6 +15,7 @@
 #include "cluster/gpu_catalogue.hpp"
 #include "core/error.hpp"
 #include "core/units.hpp"
+#include "slurm/gpu_rules.hpp"
 
 namespace sailor::slurm {
 
@@ -102,11 +104,15 @@ struct Site {
   std::vector<NodePrice> prices;
   std::vector<SiteZone> zones;
   std::vector<ZoneLink> links;
+  std::optional<SwitchLink> across_switches;
   SiteLimits limits;
   Launch launch;
   std::vector<SoftwareEnvironment> environments;
   std::vector<NodeLayout> layouts;
+  std::vector<GpuRule> gpu_types;
   CheckThresholds check;
+  std::set<std::string> unknown_gpus{};  ///< that it speaks of, and the catalogue does not have
+  std::string unreadable{};  ///< of find_site(): why another file, which may name the cluster, could not be read
 
   /// Null if there is none of this name.
   [[nodiscard]] const SoftwareEnvironment* find_environment(std::string_view environment) const;
@@ -114,14 +120,15 @@ struct Site {
   [[nodiscard]] const NodeLayout* find_layout(std::string_view gpu) const;
 };
 
-/// Reads a site file. GPU names and aliases are looked up in the catalogue. Errors: not_found, io, invalid_input with
-/// file, line, column and reason.
+/// Reads a site file. GPU names and aliases are looked up in the catalogue; what is said of others is kept. Errors:
+/// not_found, io, invalid_input with file, line, column and reason.
 Result<Site> load_site(const std::filesystem::path& path, const GpuCatalogue& catalogue);
 Result<Site> parse_site(std::string_view text, std::string_view source_name, const GpuCatalogue& catalogue);
 
 /// The site file in `folder` that names the cluster (ClusterName; letters in either case), the one that says most of
-/// the name literally; generic.toml, which names none, when no file does, and when the name is empty. Errors:
-/// those of load_site(); invalid_input, when two files name it alike; not_found, when there is not even generic.toml.
+/// the name literally; generic.toml, which names none, when no file does, and when the name is empty. Only that file is
+/// read as a whole. Errors: those of load_site(); invalid_input, when two files name it alike; not_found, when there is
+/// not even generic.toml.
 Result<Site> find_site(std::string_view cluster_name, const std::filesystem::path& folder,
                        const GpuCatalogue& catalogue);
 

@@ -7,6 +7,7 @@
 #include <map>
 #include <numeric>
 
+#include "cluster/gpu_match.hpp"
 #include "cluster/host_list.hpp"
 #include "core/parse.hpp"
 #include "core/text.hpp"
@@ -89,12 +90,24 @@ Result<void> find_components(Step& step, const Lookup& environment) {
   return {};
 }
 
+bool runs_on_gpu(const std::string& device, const GpuCatalogue* gpus) {
+  if (gpus == nullptr) return !device.starts_with("cpu");
+  const auto type = gpus->find(device);
+  return type && type->kind == DeviceKind::gpu;
+}
+
 /// The device that slurm.conf gives to a node, in the catalogue's words; empty: not known.
 std::string device_name(const StepNode& node, const GpuCatalogue& gpus) {
   if (node.gres_type.empty()) return {};
   if (node.gres_type == "-") return gpus.cpu() == nullptr ? "" : gpus.cpu()->name;
   const GpuType* type = gpus.find_gres(node.gres_type);
   return type == nullptr ? node.gres_type : type->name;
+}
+
+/// Whether a node can have this device, as far as slurm.conf says: a site may call other GPUs by the type.
+bool may_have(const StepNode& node, const std::string& device, const GpuCatalogue& gpus) {
+  const std::string has = device_name(node, gpus);
+  return has.empty() || has == device || (node.gres_type != "-" && may_be(gpus, node.gres_type, device));
 }
 
 /// The kind of every node when all GPU types are known and each is of one kind of the plan; nothing otherwise.
@@ -104,9 +117,18 @@ std::optional<std::vector<std::size_t>> kinds_by_device(const Step& step, const 
   std::vector<std::size_t> chosen;
   for (const StepNode& node : step.nodes) {
     const std::string device = device_name(node, *gpus);
+    if (device.empty()) return std::nullopt;
     const auto is_it = [&](const Kind& kind) { return kind.first == device; };
-    if (device.empty() || std::count_if(kinds.begin(), kinds.end(), is_it) != 1) return std::nullopt;
-    chosen.push_back(static_cast<std::size_t>(std::find_if(kinds.begin(), kinds.end(), is_it) - kinds.begin()));
+    const auto may_be_it = [&](const Kind& kind) {
+      return runs_on_gpu(kind.first, gpus) && may_have(node, kind.first, *gpus);
+    };
+    std::vector<std::size_t> fits;
+    for (std::size_t kind = 0; kind < kinds.size(); ++kind)
+      if (is_it(kinds[kind])) fits.push_back(kind);
+    for (std::size_t kind = 0; kind < kinds.size() && fits.empty(); ++kind)
+      if (std::count_if(kinds.begin(), kinds.end(), may_be_it) == 1 && may_be_it(kinds[kind])) fits.push_back(kind);
+    if (fits.size() != 1) return std::nullopt;
+    chosen.push_back(fits.front());
   }
   return chosen;
 }
@@ -160,7 +182,8 @@ Result<void> check_devices(const Step& step, const std::vector<Kind>& kinds, con
     const std::string has = device_name(step.nodes[i], gpus);
     const std::string& needs = kinds[kind_of[i]].first;
     const auto type = gpus.find(needs);
-    if (has.empty() || has == needs || !type || type->kind == DeviceKind::cpu) continue;  // any node has cores
+    if (!type || type->kind == DeviceKind::cpu) continue;  // any node has cores
+    if (may_have(step.nodes[i], needs, gpus)) continue;
     wrong[{has, needs}].push_back(step.nodes[i].name);
   }
   if (wrong.empty()) return {};
@@ -173,12 +196,6 @@ Result<void> check_devices(const Step& step, const std::vector<Kind>& kinds, con
               "ask for nodes of the plan's GPU type (--partition, --gres), or make a plan for these with sailor-plan");
 }
 
-bool runs_on_gpu(const std::string& device, const GpuCatalogue* gpus) {
-  if (gpus == nullptr) return !device.starts_with("cpu");
-  const auto type = gpus->find(device);
-  return type && type->kind == DeviceKind::gpu;
-}
-
 /// How many ranks of a kind a node of this cluster holds: its GPUs by slurm.conf, else as many as the step has tasks on
 /// one, or its share of them all on cores.
 int devices_per_node(const Plan& plan, const Step& step, const Kind& kind, const GpuCatalogue* gpus) {
@@ -187,8 +204,7 @@ int devices_per_node(const Plan& plan, const Step& step, const Kind& kind, const
   int tasks = 1;
   for (const StepNode& node : step.nodes) {
     tasks = std::max(tasks, node.tasks);
-    const std::string device = gpus == nullptr ? "" : device_name(node, *gpus);
-    if (on_gpu && (device.empty() || device == kind.first)) known = std::max(known, node.gpus);
+    if (on_gpu && (gpus == nullptr || may_have(node, kind.first, *gpus))) known = std::max(known, node.gpus);
   }
   if (!on_gpu && !step.nodes.empty())
     tasks = std::max(tasks, (plan.ranks() - 1) / static_cast<int>(step.nodes.size()) + 1);

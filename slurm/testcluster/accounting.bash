@@ -75,7 +75,7 @@ append_accounting() { # PORT
     local kind type types=''
     for kind in "${kinds[@]}"; do
         IFS=: read -r _ type _ <<<"${kind_spec[$kind]}"
-        if [[ $type != - && ",$types," != *",gres/gpu:$type,"* ]]; then types+=,gres/gpu:$type; fi
+        if [[ $type != - && $type != untyped && ",$types," != *",gres/gpu:$type,"* ]]; then types+=,gres/gpu:$type; fi
     done
     # What --conf-extra says is enforced stays.
     local enforce='AccountingStorageEnforce=associations,limits,qos'

@@ -157,7 +157,9 @@ write_gres_conf() {
                     first=$((gpu * sockets / gpus)) last=$(((gpu * sockets + sockets - 1) / gpus))
                     cores=" Cores=$((first * cpus / sockets))-$(((last + 1) * cpus / sockets - 1))"
                 fi
-                echo "NodeName=${kind_hosts[$kind]} Name=gpu Type=$type File=$dir/gpu/nvidia$gpu$cores"
+                local of_type=" Type=$type"
+                [[ $type != untyped ]] || of_type=''
+                echo "NodeName=${kind_hosts[$kind]} Name=gpu$of_type File=$dir/gpu/nvidia$gpu$cores"
             done
         done
     } >"$dir/gres.conf"
@@ -224,6 +226,7 @@ CONF
             IFS=: read -r count type gpus cpus sockets memory <<<"${kind_spec[$kind]}"
             gres='' feature=$kind,cpu
             if ((gpus > 0)); then gres=" Gres=gpu:$type:$gpus" feature=$kind,$type,gpu; fi
+            if [[ $type == untyped ]]; then gres=" Gres=gpu:$gpus" feature=$kind,gpu; fi
             for ((index = 1; index <= count; index++)); do
                 number=$((number + 1))
                 address="NodeHostname=$host NodeAddr=127.0.0.1"

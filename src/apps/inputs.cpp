@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
+#include "cluster/host_list.hpp"
 #include "core/log.hpp"
 #include "core/text.hpp"
 #include "preflight/system.hpp"
@@ -38,6 +40,15 @@ Option reservation() {
           .help = "run in this reservation of Slurm's: on its nodes, which are taken as whole, and on no others"};
 }
 
+Option gpu_type() {
+  return {.name = "gpu-type",
+          .value_name = "[NODES=]NAME",
+          .help =
+              "what GPUs are to which Slurm gives no type, or one that may be several: a name of the GPU catalogue, "
+              "of all such nodes or of these (n[1-4]=A100-80)",
+          .repeatable = true};
+}
+
 }  // namespace shared
 
 Result<std::string> required(const Options& options, std::string_view name) {
@@ -55,8 +66,14 @@ std::vector<std::string> partitions_of(const Options& options) {
 Result<slurm::Site> read_site(const Options& options, const Environment& environment, const GpuCatalogue& gpus,
                               const std::string& cluster_name) {
   const std::string folder = sites_folder(environment);
-  if (options.has("site")) return slurm::named_site(options.text("site"), folder, gpus);
-  return slurm::find_site(cluster_name, folder, gpus);
+  auto site = options.has("site") ? slurm::named_site(options.text("site"), folder, gpus)
+                                  : slurm::find_site(cluster_name, folder, gpus);
+  if (site && !options.has("gpus"))
+    for (const std::string& gpu : site->unknown_gpus)
+      spdlog::warn("{} speaks of '{}', which is not in the GPU catalogue", site->origin, gpu);
+  if (site && !site->unreadable.empty())
+    spdlog::warn("site file {} is used; another one cannot be read: {}", site->origin, site->unreadable);
+  return site;
 }
 
 std::filesystem::path slurm_configuration(const Environment& environment) {
@@ -65,8 +82,60 @@ std::filesystem::path slurm_configuration(const Environment& environment) {
 }
 
 Result<slurm::ClusterReading> ask_slurm_alone(const Environment& environment, const GpuCatalogue& gpus,
-                                              const std::string& reservation) {
-  return slurm::read_cluster(gpus, {.configuration = slurm_configuration(environment), .reservation = reservation});
+                                              const LiveQuestion& question) {
+  const auto rules = [&](const std::string& cluster_name) -> Result<std::vector<slurm::GpuRule>> {
+    const std::string folder = sites_folder(environment);
+    auto site = question.site.empty() ? slurm::find_site(cluster_name, folder, gpus)
+                                      : slurm::named_site(question.site, folder, gpus);
+    if (!site) return fail(site.error());
+    std::vector<slurm::GpuRule> all = std::move(site->gpu_types);
+    all.insert(all.end(), question.rules.begin(), question.rules.end());
+    return all;
+  };
+  return slurm::read_cluster(
+      gpus,
+      {.configuration = slurm_configuration(environment), .reservation = question.reservation, .gpu_rules = rules});
+}
+
+void warn_of_left_out(const Cluster& cluster, const std::vector<std::string>& partitions) {
+  for (const LeftOutNodes& nodes : cluster.left_out_of(partitions)) spdlog::warn("{}", nodes.message());
+}
+
+Result<std::vector<slurm::GpuRule>> gpu_type_rules(const Options& options, const GpuCatalogue& gpus) {
+  std::vector<slurm::GpuRule> rules;
+  std::string words;  // lists of nodes hold commas, at which the option's values were split
+  for (const std::string& part : options.texts("gpu-type")) {
+    words += (words.empty() ? "" : ",") + part;
+    const std::size_t equals = words.rfind('=');
+    const std::string name = equals == std::string::npos ? words : words.substr(equals + 1);
+    const auto type = gpus.find(name);
+    if (equals == std::string::npos && !type) continue;  // nodes, whose GPU follows
+    if (!type) return fail(ErrorCode::usage, "--gpu-type: " + type.error().what, type.error().hint);
+    if (type->kind != DeviceKind::gpu)
+      return fail(ErrorCode::usage, fmt::format("--gpu-type: {} is not a GPU", name), "name a GPU of the catalogue");
+    slurm::GpuRule rule{.gpu = type->name, .where_nothing_else_says_it = true};
+    if (equals != std::string::npos) {
+      auto nodes = expand_host_list(words.substr(0, equals));
+      if (!nodes) return fail(ErrorCode::usage, "--gpu-type: " + nodes.error().what, nodes.error().hint);
+      rule.nodes = *std::move(nodes);
+    }
+    rules.push_back(std::move(rule));
+    words.clear();
+  }
+  if (words.empty()) return rules;
+  const auto type = gpus.find(words);
+  return fail(ErrorCode::usage,
+              "--gpu-type: " + (type ? fmt::format("'{}' is no list of nodes and GPU", words) : type.error().what),
+              type ? "write NODES=NAME" : type.error().hint);
+}
+
+std::vector<slurm::GpuRule> rules_of_plan(const Plan& plan, const GpuCatalogue& gpus) {
+  std::set<std::string> names;
+  for (const Pipeline& pipeline : plan.pipelines)
+    for (const Stage& stage : pipeline.stages)
+      if (const auto type = gpus.find(stage.gpu); type && type->kind == DeviceKind::gpu) names.insert(type->name);
+  if (names.size() != 1) return {};
+  return {{.gpu = *names.begin(), .where_nothing_else_says_it = true}};
 }
 
 Result<void> use_reservation(const Options& options, Cluster& cluster) {
@@ -81,25 +150,28 @@ Result<void> use_reservation(const Options& options, Cluster& cluster) {
   return {};
 }
 
-Result<Cluster> ask_slurm(const Environment& environment, const GpuCatalogue& gpus, const std::string& reservation) {
-  auto reading = ask_slurm_alone(environment, gpus, reservation);
+Result<Cluster> ask_slurm(const Environment& environment, const GpuCatalogue& gpus, const LiveQuestion& question) {
+  auto reading = ask_slurm_alone(environment, gpus, question);
   if (!reading) return fail(reading.error());
   for (const std::string& warning : reading->warnings) spdlog::warn("{}", warning);
-  const auto site = slurm::find_site(reading->cluster.name, sites_folder(environment), gpus);
+  const std::string folder = sites_folder(environment);
+  const auto site = question.site.empty() ? slurm::find_site(reading->cluster.name, folder, gpus)
+                                          : slurm::named_site(question.site, folder, gpus);
   if (!site) return fail(site.error());
   slurm::add_site(*site, reading->cluster);
   return std::move(reading->cluster);
 }
 
 Result<std::optional<Cluster>> read_cluster(const Options& options, const Environment& environment,
-                                            const GpuCatalogue& gpus) {
+                                            const GpuCatalogue& gpus, const LiveQuestion& question) {
   Result<Cluster> cluster;
   if (options.has("cluster")) {
     cluster = load_cluster(options.text("cluster"), gpus);
     if (!cluster) return fail(cluster.error());
   } else if (options.has("partition")) {
-    cluster = ask_slurm(environment, gpus);
+    cluster = ask_slurm(environment, gpus, question);
     if (!cluster) return fail(cluster.error());
+    warn_of_left_out(*cluster, partitions_of(options));
     for (const std::string& partition : partitions_of(options))
       SAILOR_CHECK(slurm::require_partition(*cluster, partition));
   } else {

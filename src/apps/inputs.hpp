@@ -12,6 +12,7 @@
 #include "cluster/gpu_catalogue.hpp"
 #include "core/error.hpp"
 #include "model/model.hpp"
+#include "plan/plan.hpp"
 #include "profile/profile.hpp"
 #include "slurm/node_records.hpp"
 #include "slurm/site.hpp"
@@ -23,6 +24,7 @@ Option cluster_file();      ///< --cluster FILE
 Option required_profile();  ///< --profile STORE, with what happens when it is missing
 Option measured_only();     ///< --measured-only
 Option reservation();       ///< --reservation NAME
+Option gpu_type();          ///< --gpu-type [NODES=]NAME, see gpu_type_rules()
 }  // namespace shared
 
 /// The value of an option that must be given; an error of code `usage` that names it otherwise.
@@ -38,13 +40,29 @@ Result<slurm::Site> read_site(const Options& options, const Environment& environ
 /// What SLURM_CONF names; empty: nothing.
 std::filesystem::path slurm_configuration(const Environment& environment);
 
-/// The live cluster, with the prices, zones and links of its site file. Warnings (nodes that were left out) go to the
-/// log. `reservation`: that the job would use; empty: none.
-Result<Cluster> ask_slurm(const Environment& environment, const GpuCatalogue& gpus,
-                          const std::string& reservation = {});
-/// The same without the site file, and with what slurmctld says of itself and what was left out; nothing is logged.
+/// What is asked of a live cluster, besides its nodes.
+struct LiveQuestion {
+  std::string reservation{};            ///< that the job would use; empty: none
+  std::string site{};                   ///< --site; empty: the file that names the cluster
+  std::vector<slurm::GpuRule> rules{};  ///< what GPUs are that nothing else tells
+};
+
+/// The live cluster, with the prices, zones and links of its site file. Warnings go to the log, but not which nodes
+/// were left out: that depends on the partitions that are asked for (warn_of_left_out()).
+Result<Cluster> ask_slurm(const Environment& environment, const GpuCatalogue& gpus, const LiveQuestion& question = {});
+/// The same without the site file's prices and zones, and with what slurmctld says of itself; nothing is logged.
 Result<slurm::ClusterReading> ask_slurm_alone(const Environment& environment, const GpuCatalogue& gpus,
-                                              const std::string& reservation = {});
+                                              const LiveQuestion& question = {});
+
+/// Nodes of these partitions (none: of all) that no plan can use.
+void warn_of_left_out(const Cluster& cluster, const std::vector<std::string>& partitions);
+
+/// --gpu-type: of all nodes, or of those named, where nothing else tells it. Errors: usage (no GPU of the catalogue, a
+/// list of nodes that cannot be read).
+Result<std::vector<slurm::GpuRule>> gpu_type_rules(const Options& options, const GpuCatalogue& gpus);
+
+/// That GPUs which nothing else tells are those of the plan, where it has GPUs of one type only.
+std::vector<slurm::GpuRule> rules_of_plan(const Plan& plan, const GpuCatalogue& gpus);
 
 /// Leaves only the nodes of the reservation that --reservation names. Errors: those of slurm::require_reservation().
 Result<void> use_reservation(const Options& options, Cluster& cluster);
@@ -52,7 +70,7 @@ Result<void> use_reservation(const Options& options, Cluster& cluster);
 /// The cluster named by --cluster FILE, else read live from Slurm when --partition is given; nothing when neither is.
 /// The partitions must be there, and those of a live cluster up.
 Result<std::optional<Cluster>> read_cluster(const Options& options, const Environment& environment,
-                                            const GpuCatalogue& gpus);
+                                            const GpuCatalogue& gpus, const LiveQuestion& question = {});
 
 /// --precision, else what the profile has of the model: tf32 before fp32; fp32 when it has nothing.
 Result<Precision> read_precision(const Options& options, const Profile& profile, const std::string& model);

@@ -114,7 +114,7 @@ Result<void> simulate_plan(const Options& options, const Environment& environmen
   auto input = read_plan_input(options.positional("PLAN").front(), options, environment, gpus, profile);
   if (!input) return fail(input.error());
   const Plan& plan = input->plan;
-  auto cluster = read_cluster(options, environment, gpus);
+  auto cluster = read_cluster(options, environment, gpus, {.rules = rules_of_plan(plan, gpus)});
   if (!cluster) return fail(cluster.error());
   if (*cluster)
     for (const std::string& missing : what_is_missing(plan, **cluster, partitions_of(options)))

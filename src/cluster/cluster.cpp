@@ -66,6 +66,7 @@ Partition read_partition(const TomlTable& row) {
   for (const auto& [key, memory] : memory_limits(partition))
     if (row.has(key)) *memory = Bytes(row.number(key, {.minimum = 1.0}));
   partition.billing_weights = row.text_or("billing_weights", "");
+  partition.needs_reservation = row.boolean_or("needs_reservation", false);
   partition.qos = row.text_or("qos", "");
   partition.allowed_accounts = row.texts_or("allowed_accounts", {});
   partition.denied_accounts = row.texts_or("denied_accounts", {});
@@ -122,9 +123,9 @@ NodeGroup read_group(const TomlTable& row, const GpuCatalogue& catalogue) {
   return group;
 }
 
-bool in_any(const NodeGroup& group, std::span<const std::string> partitions) {
+bool in_any(const std::vector<std::string>& own, std::span<const std::string> partitions) {
   return partitions.empty() || std::any_of(partitions.begin(), partitions.end(), [&](const std::string& partition) {
-           return std::find(group.partitions.begin(), group.partitions.end(), partition) != group.partitions.end();
+           return std::find(own.begin(), own.end(), partition) != own.end();
          });
 }
 
@@ -149,6 +150,18 @@ std::string_view Partition::state() const {
   return takes_jobs ? "down" : "inactive";
 }
 
+std::string LeftOutNodes::message() const {
+  return fmt::format("left out {} {}: {}{}{}", nodes.size() == 1 ? "node" : "nodes", name_some(nodes), reason,
+                     remedy.empty() ? "" : "; ", remedy);
+}
+
+std::vector<LeftOutNodes> Cluster::left_out_of(std::span<const std::string> wanted) const {
+  std::vector<LeftOutNodes> found;
+  for (const LeftOutNodes& nodes : left_out)
+    if (in_any(nodes.partitions, wanted)) found.push_back(nodes);
+  return found;
+}
+
 const Partition* Cluster::find_partition(std::string_view partition) const {
   const auto found = std::find_if(partitions.begin(), partitions.end(),
                                   [&](const Partition& other) { return other.name == partition; });
@@ -166,7 +179,7 @@ std::vector<NodeGroup> Cluster::usable(std::span<const std::string> wanted, Avai
   };
   std::vector<NodeGroup> found;
   for (const NodeGroup& group : groups) {
-    if (!in_any(group, wanted)) continue;
+    if (!in_any(group.partitions, wanted)) continue;
     if (availability == Availability::all || group.state == NodeState::idle)
       found.push_back(group);
     else if (availability == Availability::up && group.state != NodeState::unavailable)
@@ -233,6 +246,12 @@ Result<Cluster> parse_cluster(std::string_view text, std::string_view source_nam
     require_zone(row, "to", link.to, zone_names);
     cluster.links.push_back(std::move(link));
   }
+  if (root.has("switches")) {
+    const TomlTable table = root.table("switches");
+    constexpr std::array kinds{"", "tree", "block"};
+    if (table.has("kind")) cluster.topology = kinds.at(table.choice_or("kind", {"tree", "block"}, 0) + 1);
+    cluster.across_switches = read_switch_link(table);
+  }
   for (const TomlTable& row : root.tables("prices")) cluster.prices.push_back(read_price(row, catalogue));
   for (const TomlTable& row : root.tables("reservations")) cluster.reservations.push_back(read_reservation(row));
   std::set<std::string> node_names;
@@ -247,6 +266,11 @@ Result<Cluster> parse_cluster(std::string_view text, std::string_view source_nam
       if (!node_names.insert(node).second) row.reject("nodes", fmt::format("node '{}' is described twice", node));
     cluster.groups.push_back(std::move(group));
   }
+  for (const TomlTable& row : root.tables("left_out"))
+    cluster.left_out.push_back({.nodes = row.texts("nodes"),
+                                .partitions = row.texts_or("partitions", {}),
+                                .reason = row.text("reason"),
+                                .remedy = row.text_or("remedy", "")});
   if (cluster.groups.empty()) root.reject("nodes", "the cluster has no nodes", "add at least one [[nodes]]");
   SAILOR_CHECK(document->finish());
   return cluster;
@@ -277,6 +301,7 @@ std::string cluster_to_toml(const Cluster& cluster) {
       if (*memory) text += fmt::format("{} = {}\n", key, toml_number((*memory)->value()));
     if (!partition.billing_weights.empty())
       text += fmt::format("billing_weights = {}\n", toml_quote(partition.billing_weights));
+    if (partition.needs_reservation) text += "needs_reservation = true\n";
     if (!partition.qos.empty()) text += fmt::format("qos = {}\n", toml_quote(partition.qos));
     text += list_unless_empty("allowed_accounts", partition.allowed_accounts);
     text += list_unless_empty("denied_accounts", partition.denied_accounts);
@@ -292,6 +317,14 @@ std::string cluster_to_toml(const Cluster& cluster) {
     text += list_unless_empty("users", reservation.users);
     text += list_unless_empty("accounts", reservation.accounts);
     if (reservation.maintenance) text += "maintenance = true\n";
+  }
+  if (!cluster.topology.empty() || cluster.across_switches) {
+    text += "\n[switches]\n";
+    if (!cluster.topology.empty()) text += fmt::format("kind = {}\n", toml_quote(cluster.topology));
+    if (cluster.across_switches)
+      text += fmt::format("bandwidth_bytes_per_s = {}\nlatency_s = {}\n",
+                          toml_number(cluster.across_switches->bandwidth.value()),
+                          toml_number(cluster.across_switches->latency.value()));
   }
   for (const auto& [gpu, price] : cluster.prices)
     text += fmt::format("\n[[prices]]\ngpu = {}\nusd_per_hour = {}\n", toml_quote(gpu), toml_number(price.value()));
@@ -324,6 +357,12 @@ std::string cluster_to_toml(const Cluster& cluster) {
     if (!group.gpu_sockets.empty()) text += fmt::format("gpu_sockets = {}\n", toml_quote(group.gpu_sockets));
     if (group.gpus_free > 0) text += fmt::format("gpus_free = {}\n", group.gpus_free);
     text += list_unless_empty("switches", group.switches);
+  }
+  for (const LeftOutNodes& nodes : cluster.left_out) {
+    text +=
+        fmt::format("\n[[left_out]]\nnodes = {}\nreason = {}\n", quoted_list(nodes.nodes), toml_quote(nodes.reason));
+    if (!nodes.remedy.empty()) text += fmt::format("remedy = {}\n", toml_quote(nodes.remedy));
+    text += list_unless_empty("partitions", nodes.partitions);
   }
   return text;
 }

@@ -77,8 +77,9 @@ struct Partition {
   std::optional<Bytes> default_memory_per_cpu{};
   std::optional<Bytes> most_memory_per_node{};
   std::optional<Bytes> most_memory_per_cpu{};
-  std::string billing_weights{};  ///< Slurm's TRESBillingWeights, "CPU=1.0,Mem=0.25G"; empty: none
-  std::string qos{};              ///< whose limits hold for all its jobs
+  std::string billing_weights{};   ///< Slurm's TRESBillingWeights, "CPU=1.0,Mem=0.25G"; empty: none
+  bool needs_reservation = false;  ///< takes only jobs that name one
+  std::string qos{};               ///< whose limits hold for all its jobs
   // Who may use it: only those allowed, if any are named, and none of those denied. The allowed groups are Unix groups.
   std::vector<std::string> allowed_accounts{};
   std::vector<std::string> denied_accounts{};
@@ -120,6 +121,23 @@ struct ZoneLink {
   double egress_usd_per_byte = 0.0;
 };
 
+/// What joins nodes at different leaf switches (or blocks) of a zone: one stream between two nodes.
+struct SwitchLink {
+  BytesPerSecond bandwidth{};
+  Seconds latency{};
+};
+
+/// Nodes that Slurm has and no plan can use.
+struct LeftOutNodes {
+  std::vector<std::string> nodes;
+  std::vector<std::string> partitions{};
+  std::string reason;
+  std::string remedy{};  ///< what to do about it; may be empty
+
+  /// "left out nodes n1, n2: REASON; REMEDY"
+  [[nodiscard]] std::string message() const;
+};
+
 struct Cluster {
   std::string name;
   std::string origin;  ///< the file, or "slurm"
@@ -130,7 +148,12 @@ struct Cluster {
   std::vector<Reservation> reservations;
   /// USD per device-hour by GPU type, where it differs from the catalogue.
   std::vector<std::pair<std::string, UsdPerHour>> prices;
+  std::vector<LeftOutNodes> left_out{};
+  std::string topology{};  ///< what NodeGroup::switches are: "tree" (leaf switches), "block"; empty: not known
+  std::optional<SwitchLink> across_switches{};  ///< none: as fast as within one, or not known
 
+  /// What was left out of any of the partitions, or of all if there are none.
+  [[nodiscard]] std::vector<LeftOutNodes> left_out_of(std::span<const std::string> wanted) const;
   [[nodiscard]] const Partition* find_partition(std::string_view partition) const;
   /// Groups of any of the partitions, or all if there are none, as far as a plan may use them. Of partly taken nodes
   /// under Availability::idle: what is free (devices, and their share of cores and memory), unless all of these

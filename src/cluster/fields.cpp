@@ -5,25 +5,29 @@
 
 namespace sailor {
 
-std::string read_gpu(const TomlTable& row, const GpuCatalogue& catalogue) {
+std::string read_gpu(const TomlTable& row, const GpuCatalogue& catalogue, std::set<std::string>* unknown) {
   std::string gpu = row.text("gpu");
   if (gpu.empty()) return gpu;
   const auto type = catalogue.find(gpu);
   if (type) return type->name;
-  row.reject("gpu", type.error().what, type.error().hint);
+  if (unknown != nullptr)
+    unknown->insert(gpu);
+  else
+    row.reject("gpu", type.error().what, type.error().hint);
   return gpu;
 }
 
-std::pair<std::string, UsdPerHour> read_price(const TomlTable& row, const GpuCatalogue& catalogue) {
-  std::string gpu = read_gpu(row, catalogue);
+std::pair<std::string, UsdPerHour> read_price(const TomlTable& row, const GpuCatalogue& catalogue,
+                                              std::set<std::string>* unknown) {
+  std::string gpu = read_gpu(row, catalogue, unknown);
   return {std::move(gpu), UsdPerHour(row.number("usd_per_hour", {.minimum = 0.0}))};
 }
 
-Zone read_zone(const TomlTable& row, const GpuCatalogue& catalogue) {
+Zone read_zone(const TomlTable& row, const GpuCatalogue& catalogue, std::set<std::string>* unknown) {
   Zone zone;
   zone.name = row.text("name");
   zone.region = row.text_or("region", zone.name);
-  for (const TomlTable& price : row.tables("prices")) zone.prices.push_back(read_price(price, catalogue));
+  for (const TomlTable& price : row.tables("prices")) zone.prices.push_back(read_price(price, catalogue, unknown));
   return zone;
 }
 
@@ -36,6 +40,16 @@ ZoneLink read_link(const TomlTable& row) {
   if (row.has("bandwidth_bytes_per_s"))
     link.bandwidth = BytesPerSecond(row.number("bandwidth_bytes_per_s", {.minimum = 1.0}));
   return link;
+}
+
+std::optional<SwitchLink> read_switch_link(const TomlTable& table) {
+  const Seconds latency(table.number_or("latency_s", 0.0, {.minimum = 0.0}));
+  if (table.has("bandwidth_bytes_per_s"))
+    return SwitchLink{.bandwidth = BytesPerSecond(table.number("bandwidth_bytes_per_s", {.minimum = 1.0})),
+                      .latency = latency};
+  if (table.has("latency_s"))
+    table.reject("latency_s", "'latency_s' is there without bandwidth_bytes_per_s", "add the bandwidth");
+  return std::nullopt;
 }
 
 void require_zone(const TomlTable& row, std::string_view key, const std::string& zone,

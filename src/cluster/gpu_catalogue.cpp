@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 
+#include "cluster/gpu_match.hpp"
 #include "core/files.hpp"
 #include "core/text.hpp"
 #include "core/toml_reader.hpp"
@@ -35,6 +36,13 @@ Result<GpuCatalogue> GpuCatalogue::parse(std::string_view text, std::string_view
     type.price = UsdPerHour(row.number("price_usd_per_hour", amount));
     type.slurm_gres = row.texts_or("slurm_gres", {});
     type.source = row.text("source");
+    type.driver_names = row.texts_or("driver_names", {});
+    const std::vector<std::string_view> backends{"cuda", "hip"};
+    type.backend = backends[row.choice_or("backend", backends, 0)];
+    if (type.kind == DeviceKind::cpu) {
+      if (row.has("backend")) row.reject("backend", fmt::format("{} is a CPU: its backend is no choice", type.name));
+      type.backend = "cpu";
+    }
 
     std::vector<std::string> claimed = type.aliases;
     claimed.push_back(type.name);
@@ -70,10 +78,7 @@ Result<GpuType> GpuCatalogue::find(std::string_view name) const {
 }
 
 const GpuType* GpuCatalogue::find_gres(std::string_view gres_type) const {
-  for (const GpuType& type : types_)
-    for (const std::string& gres : type.slurm_gres)
-      if (equal_ignoring_case(gres, gres_type)) return &type;
-  return nullptr;
+  return gres_type.empty() ? nullptr : match_gres(*this, gres_type).type;
 }
 
 const GpuType* GpuCatalogue::cpu() const {

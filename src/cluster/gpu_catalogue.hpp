@@ -23,9 +23,11 @@ struct GpuType {
   FlopPerSecond peak_bf16{};  ///< 0: the device has none
   FlopPerSecond peak_fp16{};  ///< products accumulated in fp32; 0: the device has none
   BytesPerSecond memory_bandwidth{};
-  UsdPerHour price{};                   ///< of one device
-  std::vector<std::string> slurm_gres;  ///< GRES types that mean this device: "gpu:<type>", compared without case
-  std::string source;                   ///< of the figures
+  UsdPerHour price{};                       ///< of one device
+  std::vector<std::string> slurm_gres;      ///< GRES types that mean this device: "gpu:<type>", compared without case
+  std::string source;                       ///< of the figures
+  std::vector<std::string> driver_names{};  ///< "NVIDIA A100-SXM4-40GB"; a GRES type may be a part of one
+  std::string backend{};                    ///< that programs need to compute on it: "cuda", "hip"; "cpu" for a CPU
 };
 
 class GpuCatalogue {
@@ -36,7 +38,7 @@ class GpuCatalogue {
 
   /// By name or alias, without case. Errors: not_found, with the known names.
   [[nodiscard]] Result<GpuType> find(std::string_view name) const;
-  /// By the type of a Slurm GRES ("gh200" of "gpu:gh200:4"); null when none claims it.
+  /// By the type of a Slurm GRES ("gh200" of "gpu:gh200:4"), see match_gres(); null: none, or one of several.
   [[nodiscard]] const GpuType* find_gres(std::string_view gres_type) const;
   /// The CPU device; null when the catalogue has none.
   [[nodiscard]] const GpuType* cpu() const;

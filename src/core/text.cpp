@@ -42,6 +42,35 @@ std::string to_lower(std::string_view text) {
   return result;
 }
 
+bool matches(std::string_view pattern, std::string_view name) {
+  const std::string wanted = to_lower(pattern);
+  const std::string text = to_lower(name);
+  std::size_t p = 0;
+  std::size_t t = 0;
+  std::size_t star = std::string::npos;  // the last one seen, which has taken text up to `taken`
+  std::size_t taken = 0;
+  while (t < text.size()) {
+    if (p < wanted.size() && wanted[p] == '*') {
+      star = p++;
+      taken = t;
+    } else if (p < wanted.size() && wanted[p] == text[t]) {
+      ++p;
+      ++t;
+    } else if (star != std::string::npos) {
+      p = star + 1;
+      t = ++taken;
+    } else {
+      return false;
+    }
+  }
+  return wanted.find_first_not_of('*', p) == std::string::npos;
+}
+
+bool matches_any(const std::vector<std::string>& patterns, std::string_view name) {
+  return std::any_of(patterns.begin(), patterns.end(),
+                     [&](const std::string& pattern) { return matches(pattern, name); });
+}
+
 std::vector<std::string> split(std::string_view text, char separator) {
   std::vector<std::string> parts;
   while (!text.empty()) {
@@ -50,6 +79,14 @@ std::vector<std::string> split(std::string_view text, char separator) {
     text.remove_prefix(std::min(end + 1, text.size()));
   }
   return parts;
+}
+
+std::string name_some(const std::vector<std::string>& names) {
+  constexpr std::size_t shown = 8;
+  const std::size_t listed = names.size() <= shown + 1 ? names.size() : shown;
+  std::string text;
+  for (std::size_t i = 0; i < listed; ++i) text += (i == 0 ? "" : ", ") + names[i];
+  return listed == names.size() ? text : text + " and " + std::to_string(names.size() - listed) + " more";
 }
 
 std::string valid_utf8(std::string_view text) {

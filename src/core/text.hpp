@@ -11,8 +11,14 @@ namespace sailor {
 /// ASCII letters compare without case.
 bool equal_ignoring_case(std::string_view a, std::string_view b);
 std::string to_lower(std::string_view text);
+/// Whether `name` is what `pattern` says; * stands for anything, letters compare without case.
+bool matches(std::string_view pattern, std::string_view name);
+/// Whether it is what one of them says.
+bool matches_any(const std::vector<std::string>& patterns, std::string_view name);
 /// "a,b,,c" -> {"a", "b", "c"}: empty parts vanish.
 std::vector<std::string> split(std::string_view text, char separator);
+/// The first of many names: "gh1, gh2, gh3 and 61 more".
+std::string name_some(const std::vector<std::string>& names);
 /// The text with every byte that is not part of valid UTF-8 replaced by U+FFFD: file names may hold any bytes, TOML and
 /// JSON may not.
 std::string valid_utf8(std::string_view text);

@@ -39,12 +39,18 @@ tl::unexpected<Error> no_nodes(const Request& request, const Cluster& cluster) {
     if (group.state != NodeState::idle)
       reasons.insert(group.state_reason.empty() ? std::string(to_string(group.state))
                                                 : fmt::format("{}: {}", to_string(group.state), group.state_reason));
+  std::string remedy;
+  for (const LeftOutNodes& nodes : cluster.left_out_of(request.partitions)) {
+    reasons.insert(nodes.message().substr(0, nodes.message().find("; " + nodes.remedy)));
+    if (remedy.empty()) remedy = nodes.remedy;
+  }
   const bool free_now = request.availability == Availability::idle;
   const char* const wanted = free_now ? "is idle" : request.availability == Availability::up ? "is up" : "exists";
   return fail(ErrorCode::infeasible,
               fmt::format("no node of {} {}{}", where_of(request), wanted,
                           reasons.empty() ? "" : fmt::format(" ({})", fmt::join(reasons, "; "))),
-              free_now ? "use --availability up to plan for nodes that are busy now"
+              !remedy.empty() ? remedy
+              : free_now      ? "use --availability up to plan for nodes that are busy now"
               : request.availability == Availability::up
                   ? "choose another partition, or plan for what may come back with --availability all"
                   : "choose another partition");

@@ -82,10 +82,6 @@ const std::vector<std::string>& check_names();
 /// chance.
 bool looks_slow(const Allocation& allocation);
 
-/// The type in the catalogue of a device that calls itself so ("NVIDIA GH200 120GB") and has so much memory; null if
-/// none fits, or several do.
-const GpuType* find_device(const GpuCatalogue& gpus, std::string_view device_name, std::optional<Bytes> memory);
-
 /// The index into facts.gpus of the GPU that a rank is to use: the one that it sees, of several that of its local rank.
 /// Nothing if that cannot be told.
 std::optional<std::size_t> own_gpu(const RankFacts& facts);

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 
+#include "cluster/gpu_match.hpp"
 #include "core/terminal.hpp"
 #include "core/text.hpp"
 #include "preflight/node_check_parts.hpp"
@@ -13,17 +13,6 @@
 namespace sailor::preflight {
 
 namespace {
-
-/// Lower case, words separated by one blank, a blank at both ends.
-std::string words_of(std::string_view name) {
-  std::string words = " ";
-  for (const char c : to_lower(name)) {
-    const bool is_word = (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
-    if (is_word || words.back() != ' ') words += is_word ? c : ' ';
-  }
-  if (words.back() != ' ') words += ' ';
-  return words;
-}
 
 bool wants_gpu(const RankFacts& facts) {
   if (facts.planned) return facts.planned->on_gpu;
@@ -54,7 +43,7 @@ void judge_type(Judge& judge, const RankFacts& facts, std::map<std::string, std:
   };
   if (const auto own = own_gpu(facts)) {
     const GpuFacts& gpu = facts.gpus[*own];
-    const GpuType* type = find_device(gpus, gpu.name, gpu.memory_total);
+    const GpuType* type = match_device(gpus, gpu.name, gpu.memory_total);
     if (type == nullptr)
       not_compared[fmt::format("the GPU catalogue does not know '{}'{}", gpu.name,
                                gpu.memory_total ? " with " + format_bytes(*gpu.memory_total) : "")]
@@ -65,7 +54,7 @@ void judge_type(Judge& judge, const RankFacts& facts, std::map<std::string, std:
   }
   if (facts.gres_type == "-") return wrong("no GPU by slurm.conf");
   const GpuType* type = facts.gres_type.empty() ? nullptr : gpus.find_gres(facts.gres_type);
-  if (type != nullptr && type->name != planned)
+  if (type != nullptr && type->name != planned && !may_be(gpus, facts.gres_type, planned))
     return wrong(fmt::format("{} by slurm.conf (gpu:{})", type->name, facts.gres_type));
   not_compared[type == nullptr ? "neither a driver nor slurm.conf says what GPU it is"
                                : fmt::format("compared with slurm.conf only (gpu:{})", facts.gres_type)]
@@ -184,33 +173,6 @@ std::vector<Finding> findings_of(const RankFacts& facts, const GpuFacts& gpu, co
 
 }  // namespace
 
-const GpuType* find_device(const GpuCatalogue& gpus, std::string_view device_name, std::optional<Bytes> memory) {
-  constexpr double tolerance = 0.1;  // drivers keep some; GB or GiB
-  const std::string device = words_of(device_name);
-  const GpuType* found = nullptr;
-  for (const GpuType& type : gpus.types()) {
-    if (type.kind != DeviceKind::gpu) continue;
-    std::vector<std::string> names = type.aliases;
-    names.push_back(type.name);
-    names.insert(names.end(), type.slurm_gres.begin(), type.slurm_gres.end());
-    const bool fits = std::any_of(names.begin(), names.end(), [&](const std::string& name) {
-      if (device.find(words_of(name)) != std::string::npos) return true;
-      // "A100-40": the part behind the dash is the memory, which drivers write in other ways
-      const std::size_t dash = name.rfind('-');
-      if (dash == std::string::npos) return false;
-      int gigabytes = 0;
-      const char* const end = name.data() + name.size();
-      if (std::from_chars(name.data() + dash + 1, end, gigabytes).ptr != end) return false;
-      return std::abs(gigabytes * gib.value() / type.memory.value() - 1.0) < tolerance &&
-             device.find(words_of(std::string_view(name).substr(0, dash))) != std::string::npos;
-    });
-    if (!fits || (memory && std::abs(*memory / type.memory - 1.0) > tolerance)) continue;
-    if (found != nullptr) return nullptr;
-    found = &type;
-  }
-  return found;
-}
-
 std::optional<std::size_t> own_gpu(const RankFacts& facts) {
   if (!facts.by_nvml || facts.gpus.empty()) return std::nullopt;
   if (!facts.visible_gpus) {
@@ -231,7 +193,7 @@ std::optional<std::size_t> own_gpu(const RankFacts& facts) {
 std::string kind_of(const RankFacts& facts, const GpuCatalogue& gpus) {
   if (const auto own = own_gpu(facts)) {
     const GpuFacts& gpu = facts.gpus[*own];
-    const GpuType* type = find_device(gpus, gpu.name, gpu.memory_total);
+    const GpuType* type = match_device(gpus, gpu.name, gpu.memory_total);
     return type == nullptr ? gpu.name : type->name;
   }
   if (!facts.gres_type.empty() && facts.gres_type != "-") {

@@ -44,8 +44,8 @@ std::string last_line(std::string_view text) {
 /// The kind of device that a stage computes on, as the program names it.
 std::string device_of(const TrainingProgram& program, const std::string& gpu, const GpuCatalogue& gpus) {
   const auto type = gpus.find(gpu);
-  if (program.on_cpus || (type && type->kind == DeviceKind::cpu)) return "cpu";
-  return "gpu";
+  if (program.on_cpus) return "cpu";
+  return type ? type->backend : "";
 }
 
 std::string name_of(const TrainingProgram& program, const ProgramAbilities& abilities) {
@@ -109,9 +109,8 @@ Result<void> check_can_run(const TrainingProgram& program, const ProgramAbilitie
   for (const Pipeline& pipeline : plan.pipelines)
     for (const Stage& stage : pipeline.stages) {
       const std::string wanted = device_of(program, stage.gpu, gpus);
-      const auto found = std::find_if(abilities.devices.begin(), abilities.devices.end(), [&](const auto& device) {
-        return device.first == wanted || (wanted != "cpu" && device.first != "cpu");
-      });
+      const auto found = std::find_if(abilities.devices.begin(), abilities.devices.end(),
+                                      [&](const auto& device) { return device.first == wanted; });
       if (found == abilities.devices.end()) {
         std::vector<std::string> there;
         for (const auto& [kind, precisions] : abilities.devices) there.push_back(kind == "cpu" ? "CPUs" : kind);

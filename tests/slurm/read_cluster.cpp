@@ -16,6 +16,8 @@ int main(int argc, char** argv) {
   auto reading = slurm::read_cluster(*gpus, {.configuration = configuration == nullptr ? "" : configuration});
   if (!reading) return report(program, reading.error());
   for (const std::string& warning : reading->warnings) fmt::print(stderr, "{}: warning: {}\n", program, warning);
+  for (const LeftOutNodes& nodes : reading->cluster.left_out)
+    fmt::print(stderr, "{}: warning: {}\n", program, nodes.message());
   if (argc > 1)
     if (auto partition = slurm::require_partition(reading->cluster, argv[1]); !partition)
       return report(program, partition.error());

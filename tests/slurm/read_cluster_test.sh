@@ -11,6 +11,8 @@ echo 'NodeName=u1 NodeAddr=127.0.0.1 Port=1 CPUs=8 RealMemory=1000 Gres=gpu:2 St
 start_cluster --nodes gh:3:gh200:4:288:4:854000,c:2:-:0:8:2:16000,m:1:mi300:8:96:2:512000 \
   --partitions "normal=gh MaxTime=60 MaxNodes=2;cpu=c MaxTime=UNLIMITED DefaultTime=30;staff=c AllowGroups=nosuchgroup;mixed=ALL" \
   --conf-extra "$work/extra.conf"
+mkdir "$work/sites"
+cp "$source_dir"/slurm/sites/*.toml "$work/sites"
 
 # node_entry NODE: the [[nodes]] of the live cluster.toml that holds it
 node_entry() { "$reader" 2>/dev/null | awk -v node="\"$1\"" 'BEGIN { RS = "" } /^\[\[nodes\]\]/ && index($0, node)'; }
@@ -31,9 +33,10 @@ names_nodes_it_leaves_out() {
   local text
   text=$("$reader" 2>&1 >"$work/toml") || return 1
   expect_in "$text" "left out node m1: GPU type 'mi300' is not in the catalogue"
-  expect_in "$text" "left out node u1: GPUs without a type (Slurm says only 'gpu'); give them a type in gres.conf"
-  ! grep -qE 'm1|u1' "$work/toml"
+  expect_in "$text" "left out node u1: GPUs without a type (Slurm says only 'gpu', and no feature of the node says more); say which with --gpu-type NAME, or with [[gpu_types]] of the site file"
+  [[ -z $(node_entry m1)$(node_entry u1) ]]
 }
+
 tells_running_jobs() {
   local one two
   one=$(sbatch --parsable -p normal -w gh1 -n1 --gpus=1 --mem=1000 --wrap 'sleep 60' -o /dev/null) || return 1
@@ -92,6 +95,39 @@ plans_for_several_partitions() {
   plan cpu --exclude gh1,c1 --pin data_parallel=1 >/dev/null || return 1
   expect_failure 1 plan cpu,normla
   expect_in "$output" "partition 'normla' not found (known: cpu, mixed, normal, staff); did you mean 'normal'? use --partition NAME"
+}
+plan_gpus() { # PARTITION OPTION...
+  local partition=$1
+  shift
+  "$bin_dir/sailor-plan" --partition "$partition" --model opt-350m-sailor --global-batch 8 --profile published \
+    --availability all --pin pipeline_parallel=1,tensor_parallel=1 "$@"
+}
+plans_for_gpus_without_a_type() {
+  local why="no node of partition 'odd' exists (left out node u1: GPUs without a type (Slurm says only 'gpu', and no feature of the node says more))"
+  scontrol create partitionname=odd nodes=u1 || return 1
+  expect_failure 3 plan_gpus odd
+  expect_in "$output" "$why; say which with --gpu-type NAME, or with [[gpu_types]] of the site file" || return 1
+  output=$(plan_gpus odd --gpu-type A100-40 2>said) || { cat said; return 1; }
+  expect_in "$output" '2 x [A100-40 tp1' || return 1
+  [[ $(cat said) != *'left out'* ]] || { cat said; return 1; }
+  output=$(plan_gpus odd --gpu-type 'gh[1-3],u1=v100' 2>said) || { cat said; return 1; }
+  expect_in "$output" '2 x [V100-16 tp1' || return 1
+  expect_failure 2 plan_gpus odd --gpu-type 'u1=abacus'
+  expect_in "$output" "--gpu-type: GPU type 'abacus' is not in the catalogue" || return 1
+  # The node's features, and the site file
+  scontrol update nodename=u1 availablefeatures=gpu,a100-80gb activefeatures=gpu,a100-80gb || return 1
+  output=$(plan_gpus odd 2>said) || { cat said; return 1; }
+  expect_in "$output" '2 x [A100-80 tp1' || return 1
+  printf '[[gpu_types]]\ngpu = "GH200-96"\nuntyped = true\n' >>"$work/sites/testcluster.toml"
+  output=$(SAILOR_SITES=$work/sites plan_gpus odd 2>said) || { cat said; return 1; }
+  expect_in "$output" '2 x [GH200-96 tp1' || return 1
+  scontrol delete partitionname=odd
+}
+names_left_out_nodes_of_its_partitions_only() {
+  plan_gpus normal >/dev/null 2>said || { cat said; return 1; }
+  [[ $(cat said) != *'left out node'* ]] || { cat said; return 1; }
+  plan_gpus mixed >/dev/null 2>said || { cat said; return 1; }
+  expect_in "$(cat said)" 'left out node m1: '
 }
 # takes PIPELINES OPTION...: whether a plan for so many GH200 of the three nodes is found
 takes() {
@@ -268,6 +304,8 @@ check 'tells nodes under maintenance' tells_nodes_under_maintenance
 check 'tells reservations' tells_reservations
 check 'plans for a live partition' plans_for_a_live_partition
 check 'plans for several partitions' plans_for_several_partitions
+check 'plans for GPUs without a type' plans_for_gpus_without_a_type
+check 'names left-out nodes of its partitions only' names_left_out_nodes_of_its_partitions_only
 check 'plans for what is free, up, or there' plans_for_what_is_free_up_or_there
 check 'warns of partitions that are closed to the user' warns_of_partitions_that_are_closed_to_the_user
 check 'refuses unknown partitions' refuses_unknown_partitions

@@ -6,8 +6,8 @@
 source "$(dirname "${BASH_SOURCE[0]}")/common.bash"
 submit=$bin_dir/sailor-submit
 
-start_cluster --nodes cpu:2:-:0:4:1:4000,gh:2:gh200:4:288:4:854000 \
-  --partitions 'cpu=cpu MaxTime=60;gpu=gh;one=gh MaxNodes=1;all=ALL' --mpi none
+start_cluster --nodes cpu:2:-:0:4:1:4000,gh:2:gh200:4:288:4:854000,u:2:untyped:4:8:1:4000 \
+  --partitions 'cpu=cpu MaxTime=60;gpu=gh;one=gh MaxNodes=1;all=cpu[1-2],gh[1-2];odd=u' --mpi none
 
 # plan DEVICE PIPELINES [STAGE...]: each STAGE is FIRST:LAST, of tiny-gpt's 6 layers; in zone $zone, if that is set
 plan() {
@@ -157,8 +157,20 @@ refuses() { # MESSAGE PLAN OPTION...: without submitting anything or making the 
   [[ ! -e refused ]] && nothing_submitted
 }
 is_idle() { [[ $(scontrol -o show node "$1") == *' State=IDLE '* ]]; }
+takes_gpus_without_a_type_for_the_plans() {
+  local script id log
+  script=$(job gpu.toml untyped --dry-run -p odd 2>said) || { cat said; return 1; }
+  expect_in "$script" '--partition=odd' '--gpus-per-node=4' || return 1
+  [[ $script != *--gres=* ]] || { echo "$script"; return 1; }
+  id=$(job gpu.toml untyped --program ./train -p odd --wait) || return 1
+  log=$(sort "untyped/slurm-$id.out") || return 1
+  expect_in "$log" 'rank 0 on u1 gpus 0 ' 'rank 5 on u2 gpus 1 ' || return 1
+  script=$(job gpu.toml untyped --dry-run -p odd --gpu-type GH200-96 2>said) || { cat said; return 1; }
+  expect_in "$script" '--gpus-per-node=4' || return 1
+  refuses "partition 'odd' has no usable node with GH200-96 (it has: A100-40)" gpu.toml -p odd --gpu-type a100
+}
 refuses_what_cannot_run() {
-  refuses "partition 'gqu' not found (known: all, cpu, gpu, one); did you mean 'gpu'? use --partition NAME" gpu.toml -p gqu || return 1
+  refuses "partition 'gqu' not found (known: all, cpu, gpu, odd, one); did you mean 'gpu'? use --partition NAME" gpu.toml -p gqu || return 1
   refuses "partition 'gpu' has no usable node with cpu (it has: GH200-96)" cpu.toml -p gpu || return 1
   refuses "the plan needs 2 nodes of 4 GH200-96 but partition 'one' allows 1 per job" gpu.toml -p one || return 1
   refuses "time 1-00:00:00 is over the limit of partition 'cpu': 01:00:00" cpu.toml -p cpu -t 1-0 || return 1
@@ -191,7 +203,7 @@ takes_the_zone_for_the_partition() {
   refuses "the plan has GH200-96 in partition 'gpu', which is not among cpu" in-gpu.toml -p cpu
 }
 refuses_a_zone_that_is_no_partition() {
-  local message="the plan has GH200-96 in 'east', which is neither a partition nor a zone of cluster testcluster (partitions: all, cpu, gpu, one); say which partition has these nodes with --partition NAME"
+  local message="the plan has GH200-96 in 'east', which is neither a partition nor a zone of cluster testcluster (partitions: all, cpu, gpu, odd, one); say which partition has these nodes with --partition NAME"
   refuses "$message" in-east.toml || return 1
   refuses "$message" in-east.toml --devices-per-node 4 || return 1
   expect_in "$(job in-east.toml zones --dry-run -p gpu 2>said)" '--partition=gpu' || return 1
@@ -561,6 +573,7 @@ check 'fails when the job is cancelled' fails_when_the_job_is_cancelled
 check 'writes a script that can be submitted again' runs_the_script_again
 check 'passes options of sbatch on' passes_options_of_sbatch_on
 check 'asks for the GPU type where there are several' asks_for_the_gpu_type_where_there_are_several
+check 'takes GPUs without a type for those of the plan' takes_gpus_without_a_type_for_the_plans
 check 'refuses what cannot run' refuses_what_cannot_run
 check 'passes on what sbatch says' passes_on_what_sbatch_says
 check 'takes the zone for the partition' takes_the_zone_for_the_partition

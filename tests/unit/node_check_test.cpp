@@ -1,6 +1,7 @@
 // What sailor-check says of nodes: every finding with its message, on facts written by hand; what is read from a system
 // that lies in a folder; and NVIDIA's library, played by tests/fakes/nvml.cpp.
 #include "preflight/node_check.hpp"
+#include "cluster/gpu_match.hpp"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -256,7 +257,7 @@ TEST(NodeCheckGpus, ComparesWithSlurmWhereNoDriverSaysMore) {
 
 TEST(NodeCheckGpus, RecognisesDevicesByNameAndMemory) {
   const auto name = [](const char* device, double memory_gib) {
-    const GpuType* type = find_device(catalogue(), device, memory_gib * gib);
+    const GpuType* type = match_device(catalogue(), device, memory_gib * gib);
     return type == nullptr ? std::string("none") : type->name;
   };
   EXPECT_EQ(name("NVIDIA GH200 120GB", 95.6), "GH200-96");
@@ -265,7 +266,12 @@ TEST(NodeCheckGpus, RecognisesDevicesByNameAndMemory) {
   EXPECT_EQ(name("NVIDIA A100-SXM4-80GB", 79.3), "A100-80");
   EXPECT_EQ(name("Tesla V100-SXM2-16GB", 15.8), "V100-16");
   EXPECT_EQ(name("NVIDIA GeForce RTX 3090", 23.7), "RTX-3090");
-  EXPECT_EQ(name("NVIDIA GH200 480GB", 139.0), "none");  // the one with 144 GB is not in the catalogue
+  EXPECT_EQ(name("NVIDIA GH200 480GB", 95.6), "GH200-96");  // of the CPU's memory
+  EXPECT_EQ(name("NVIDIA GH200 144G HBM3e", 139.0), "GH200-144");
+  EXPECT_EQ(name("NVIDIA H100 80GB HBM3", 79.6), "H100-80");
+  EXPECT_EQ(name("NVIDIA H100 PCIe", 79.6), "H100-PCIe-80");
+  EXPECT_EQ(name("NVIDIA L40S", 45.0), "L40S");
+  EXPECT_EQ(name("NVIDIA L40", 45.0), "L40");
   EXPECT_EQ(name("NVIDIA T4", 15.0), "none");
 }
 

@@ -181,23 +181,61 @@ TEST(AssembleCluster, LeavesOutNodesItCannotPlanForAndNamesThem) {
   for (int i = 1; i <= 12; ++i) nodes.push_back(node("m" + std::to_string(i), "gpu:mi300:8"));
   nodes.push_back(node("u1", "gpu:4"));
   nodes.push_back(node("t1", "gpu:a100:2,gpu:v100:2"));
-  const auto reading = assemble_cluster("x", {}, nodes, catalogue());
+  const auto reading =
+      assemble_cluster("x", {{.name = "normal", .time_limit = {}, .most_nodes = {}}}, nodes, catalogue());
   ASSERT_TRUE(reading.has_value());
   EXPECT_EQ(reading->cluster.groups.size(), 1U);
-  EXPECT_EQ(reading->warnings,
-            (std::vector<std::string>{
-                "left out nodes m1, m2, m3, m4, m5, m6, m7, m8 and 4 more: GPU type 'mi300' is not in the catalogue; "
-                "add it to "
-                "slurm_gres of a GPU in gpus.toml",
-                "left out node t1: GPUs of several types on one node (a100, v100)",
-                "left out node u1: GPUs without a type (Slurm says only 'gpu'); give them a type in gres.conf"}));
+  std::vector<std::string> said;
+  for (const LeftOutNodes& left : reading->cluster.left_out) said.push_back(left.message());
+  const std::string which = "say which with --gpu-type NAME, or with [[gpu_types]] of the site file";
+  EXPECT_EQ(
+      said,
+      (std::vector<std::string>{
+          "left out nodes m1, m2, m3, m4, m5, m6, m7, m8 and 4 more: GPU type 'mi300' is not in the catalogue; " +
+              which + "; or add it to slurm_gres of a GPU in gpus.toml",
+          "left out node t1: GPUs of several types on one node (a100, v100)",
+          "left out node u1: GPUs without a type (Slurm says only 'gpu', and no feature of the node says more); " +
+              which}));
+  EXPECT_EQ(reading->cluster.left_out[2].partitions, (std::vector<std::string>{"normal"}));
+  const auto again = parse_cluster(cluster_to_toml(reading->cluster), "slurm", catalogue());
+  ASSERT_TRUE(again.has_value()) << message_of(again);
+  ASSERT_EQ(again->left_out.size(), 3U);
+  EXPECT_EQ(again->left_out[0].message(), said[0]);
+  const std::vector<std::string> other{"other"};
+  EXPECT_TRUE(again->left_out_of(other).empty());
+}
+
+TEST(AssembleCluster, KnowsGpusWithoutATypeByFeaturesAndRules) {
+  std::vector<NodeRecord> nodes{node("f1", "gpu:4"), node("o1", "gpu:4"), node("s1", "gpu:a100:4"), node("s2", "gpu:4"),
+                                node("a1", "gpu:a100-sxm4:4")};
+  nodes[0].features = {"gpu", "H100_SXM5"};
+  const std::vector<GpuRule> rules{{.gpu = "A100-80", .nodes = {"s*"}},  // of the site: more than what Slurm says
+                                   {.gpu = "V100-32", .where_nothing_else_says_it = true}};
+  const auto reading = assemble_cluster("x", {}, nodes, catalogue(), rules);
+  ASSERT_TRUE(reading.has_value()) << message_of(reading);
+  std::map<std::string, std::string> gpu_of;
+  for (const NodeGroup& group : reading->cluster.groups)
+    for (const std::string& name : group.nodes) gpu_of[name] = group.gpu + " " + group.gres_type;
+  EXPECT_EQ(gpu_of, (std::map<std::string, std::string>{{"f1", "H100-80 "},
+                                                        {"o1", "V100-32 "},
+                                                        {"s1", "A100-80 a100"},
+                                                        {"s2", "A100-80 "},
+                                                        {"a1", "V100-32 a100-sxm4"}}));
+  const auto alone = assemble_cluster("x", {}, nodes, catalogue());
+  ASSERT_TRUE(alone.has_value());
+  std::string said;
+  for (const LeftOutNodes& left : alone->cluster.left_out) said += left.message() + "\n";
+  EXPECT_NE(said.find("left out node a1: GPUs of type 'a100-sxm4', which may be A100-40, A100-80; say which with "
+                      "--gpu-type NAME"),
+            std::string::npos)
+      << said;
 }
 
 TEST(AssembleCluster, FailsWhenNoNodeIsLeft) {
   EXPECT_EQ(
       message_of(assemble_cluster("x", {}, {node("u1", "gpu:4")}, catalogue())),
-      "cluster x has no node that can be planned for: left out node u1: GPUs without a type (Slurm says only 'gpu'); "
-      "give them a type in gres.conf");
+      "cluster x has no node that can be planned for: left out node u1: GPUs without a type (Slurm says only 'gpu', "
+      "and no feature of the node says more); say which with --gpu-type NAME, or with [[gpu_types]] of the site file");
 }
 
 TEST(Printable, MakesOneLineOfUtf8OfAnything) {

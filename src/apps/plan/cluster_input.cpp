@@ -13,14 +13,20 @@
 namespace sailor::apps {
 
 Result<std::optional<ClusterInput>> read_cluster_input(const Options& options, const Environment& environment,
-                                                       const GpuCatalogue& gpus) {
+                                                       const GpuCatalogue& gpus, const Plan* plan) {
   ClusterInput input;
+  auto rules = gpu_type_rules(options, gpus);
+  if (!rules) return fail(rules.error());
+  if (plan != nullptr)
+    for (slurm::GpuRule& rule : rules_of_plan(*plan, gpus)) rules->push_back(std::move(rule));
   if (options.has("cluster")) {
     auto cluster = load_cluster(options.text("cluster"), gpus);
     if (!cluster) return fail(cluster.error());
     input.cluster = *std::move(cluster);
   } else if (options.has("partition")) {
-    auto reading = ask_slurm_alone(environment, gpus, options.text("reservation"));
+    auto reading = ask_slurm_alone(
+        environment, gpus,
+        {.reservation = options.text("reservation"), .site = options.text("site"), .rules = *std::move(rules)});
     if (!reading) return fail(reading.error());
     input.cluster = std::move(reading->cluster);
     input.facts = std::move(reading->facts);
@@ -29,6 +35,8 @@ Result<std::optional<ClusterInput>> read_cluster_input(const Options& options, c
   } else {
     return std::nullopt;
   }
+  for (const LeftOutNodes& nodes : input.cluster.left_out_of(partitions_of(options)))
+    input.left_out.push_back(nodes.message());
   auto site = read_site(options, environment, gpus, input.cluster.name);
   if (!site) return fail(site.error());
   input.site = *std::move(site);

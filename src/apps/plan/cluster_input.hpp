@@ -20,13 +20,14 @@ struct ClusterInput {
   slurm::Site site;
   bool live = false;  ///< read from Slurm, so that `facts` count and it can be asked more
   slurm::ControllerFacts facts;
-  std::vector<std::string> left_out;  ///< nodes that nothing can be planned for
+  std::vector<std::string> left_out;  ///< what is not known, and nodes of the partitions that no plan can use
 };
 
 /// By --cluster or --partition; nothing when neither is given. With --reservation only its nodes. Whether the
-/// partitions are there and up is not looked at here.
+/// partitions are there and up is not looked at here. GPUs of no known type are those of --gpu-type, else of `plan`
+/// (may be null).
 Result<std::optional<ClusterInput>> read_cluster_input(const Options& options, const Environment& environment,
-                                                       const GpuCatalogue& gpus);
+                                                       const GpuCatalogue& gpus, const Plan* plan = nullptr);
 
 /// Refuses partitions of a live cluster that are not there, or not up unless the plan is for all that exists, and warns
 /// of what was left out and of partitions that are closed to this user.

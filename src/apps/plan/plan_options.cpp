@@ -61,6 +61,7 @@ std::vector<Option> where_options() {
            .default_value = "up",
            .choices = {"idle", "up", "all"}},
           shared::reservation(),
+          shared::gpu_type(),
           shared::cluster_file(),
           shared::site(),
           shared::required_profile()};

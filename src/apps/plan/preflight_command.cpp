@@ -201,7 +201,7 @@ Result<int> preflight_of_plan(const Options& options, const Environment& environ
   if (!model) return fail(model.error(), path);
   if (auto good = check_plan(*plan, *model); !good) return fail(good.error(), path);
   use_catalogue_names(*plan, *gpus);
-  const auto cluster = read_cluster_input(options, environment, *gpus);
+  const auto cluster = read_cluster_input(options, environment, *gpus, &*plan);
   if (!cluster) return fail(cluster.error());
   PreflightInput input{.cluster = **cluster, .gpus = *gpus, .plan = &*plan, .model = &*model};
   const std::string store = options.has("profile") ? options.text("profile") : plan->origin.profile_store;

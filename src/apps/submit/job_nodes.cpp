@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <set>
+#include <span>
 
 #include "core/log.hpp"
 #include "core/terminal.hpp"
@@ -91,6 +92,7 @@ Nodes nodes_in(const Cluster& cluster, const std::string& partition, const std::
     nodes.devices_per_node = first ? group.gpus_per_node : std::min(nodes.devices_per_node, group.gpus_per_node);
     nodes.cpus_per_device = first ? cpus : std::min(nodes.cpus_per_device, cpus);
     nodes.count += group.count;
+    nodes.has_gres_type = !group.gres_type.empty();
   }
   nodes.gres_type = slurm::gres_type_to_ask_for(cluster, partition, device);
   if (nodes.count > 0 && elsewhere > 0)
@@ -110,13 +112,17 @@ Result<Nodes> find_nodes_of(const Cluster& cluster, const PartitionChoice& choic
     if (Nodes nodes = nodes_in(cluster, partition, candidates->zone, kind.first, there); nodes.count > 0) return nodes;
   }
   const std::vector<std::string>& names = candidates->partitions;
+  std::string left_out;
+  for (const LeftOutNodes& nodes :
+       cluster.left_out_of(names.front().empty() ? std::span<const std::string>() : std::span(names)))
+    left_out += "; " + nodes.message();
   return fail(ErrorCode::not_found,
-              fmt::format("{} has no usable node with {} (it has: {})",
+              fmt::format("{} has no usable node with {} (it has: {}){}",
                           names.size() == 1 ? where(names.front())
                                             : fmt::format("none of the partitions {}", fmt::join(names, ", ")),
                           candidates->zone.empty() ? kind.first : name_of_kind(kind),
-                          there.empty() ? "none" : fmt::to_string(fmt::join(there, ", "))),
-              "use another --partition, or another plan");
+                          there.empty() ? "none" : fmt::to_string(fmt::join(there, ", ")), left_out),
+              left_out.empty() ? "use another --partition, or another plan" : "");
 }
 
 }  // namespace

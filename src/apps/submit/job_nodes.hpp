@@ -16,9 +16,10 @@ struct Nodes {
   std::string partition;
   std::string zone;  ///< of the cluster, that they are in; empty: any
   int count = 0;
-  int devices_per_node = 0;  ///< the fewest
-  int cpus_per_device = 0;   ///< the fewest
-  std::string gres_type;     ///< empty: no matter, or not known
+  int devices_per_node = 0;    ///< the fewest
+  int cpus_per_device = 0;     ///< the fewest
+  std::string gres_type;       ///< empty: no matter, or not known
+  bool has_gres_type = false;  ///< Slurm has a type for these GPUs
 };
 
 /// The partitions that a job may use.

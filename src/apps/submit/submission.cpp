@@ -110,6 +110,20 @@ struct Surroundings {
   slurm::Placer placer = slurm::Placer::launcher;
 };
 
+/// What GPUs are that nothing else tells: those of --gpu-type where that is a name of the catalogue, else the plans',
+/// where they have GPUs of one type.
+std::vector<slurm::GpuRule> rules_of(const Options& options, const GpuCatalogue& gpus,
+                                     const std::vector<Submission>& all) {
+  if (const auto type = gpus.find(options.text("gpu-type")); type && type->kind == DeviceKind::gpu)
+    return {{.gpu = type->name, .where_nothing_else_says_it = true}};
+  std::vector<slurm::GpuRule> rules = rules_of_plan(all.front().plan, gpus);
+  for (const Submission& one : all)
+    if (const auto other = rules_of_plan(one.plan, gpus);
+        other.empty() || rules.empty() || other.front().gpu != rules.front().gpu)
+      return {};
+  return rules;
+}
+
 /// --cluster, else Slurm's. Nothing when Slurm does not answer, and the command line says enough.
 Result<std::optional<Cluster>> known_cluster(const Options& options, const Environment& environment,
                                              const GpuCatalogue& gpus, const std::vector<Submission>& all) {
@@ -119,7 +133,10 @@ Result<std::optional<Cluster>> known_cluster(const Options& options, const Envir
     auto cluster = load_cluster(options.text("cluster"), gpus);
     if (!cluster) return fail(cluster.error());
     known = *std::move(cluster);
-  } else if (auto cluster = ask_slurm(environment, gpus, options.text("reservation"))) {
+  } else if (auto cluster = ask_slurm(environment, gpus,
+                                      {.reservation = options.text("reservation"),
+                                       .site = options.text("site"),
+                                       .rules = rules_of(options, gpus, all)})) {
     known = *std::move(cluster);
   } else if (cluster.error().code == ErrorCode::invalid_input) {  // a site file
     return fail(cluster.error());
@@ -137,6 +154,21 @@ Result<std::optional<Cluster>> known_cluster(const Options& options, const Envir
   return known;
 }
 
+/// The partitions that the jobs may run in; none: any.
+std::vector<std::string> partitions_asked_for(const PartitionChoice& choice, const Cluster& cluster,
+                                              const std::vector<Submission>& all) {
+  if (choice.by_user) return choice.names;
+  std::vector<std::string> names;
+  for (const Submission& one : all) {
+    for (std::string& name : split(one.plan.origin.partition, ',')) names.push_back(std::move(name));
+    for (const auto& [gpu, zone] : one.kinds)
+      if (cluster.find_partition(zone) != nullptr) names.push_back(zone);
+  }
+  for (const Partition& partition : cluster.partitions)
+    if (names.empty() && partition.is_default) return {partition.name};
+  return names;
+}
+
 Result<Surroundings> look_around(const Options& options, const Environment& environment, const GpuCatalogue& gpus,
                                  const std::vector<Submission>& all) {
   Surroundings around;
@@ -144,6 +176,7 @@ Result<Surroundings> look_around(const Options& options, const Environment& envi
   auto cluster = known_cluster(options, environment, gpus, all);
   if (!cluster) return fail(cluster.error());
   around.cluster = *std::move(cluster);
+  if (around.cluster) warn_of_left_out(*around.cluster, partitions_asked_for(around.partitions, *around.cluster, all));
   auto site = read_site(options, environment, gpus, around.cluster ? around.cluster->name : "");
   if (!site) return fail(site.error());
   around.site = *std::move(site);
@@ -252,7 +285,9 @@ Result<void> settle_nodes(const Options& options, const Environment& environment
     asked.partition = nodes.partition;
     if (!options.has("devices-per-node")) asked.devices_per_node = nodes.devices_per_node;
     if (!options.has("cpus-per-rank") && on_gpu) asked.cpus_per_rank = nodes.cpus_per_device;
-    if (on_gpu && asked.gres_type.empty()) asked.gres_type = nodes.gres_type;
+    // Of GPUs without a type none can be asked for. (A cluster file need not know the types.)
+    const bool without_type = !nodes.has_gres_type && !options.has("cluster");
+    if (on_gpu && (asked.gres_type.empty() || without_type)) asked.gres_type = nodes.gres_type;
   }
   SAILOR_CHECK(settle_memory(around, environment, submission));
   return check_limits(*around.cluster, *found, submission);

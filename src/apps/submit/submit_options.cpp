@@ -71,7 +71,9 @@ CommandLine submit_command_line() {
             .maximum = 1 << 30},
            {.name = "gpu-type",
             .value_name = "TYPE",
-            .help = "GRES type to ask for [default: the plan's, where a partition holds several]"},
+            .help =
+                "GRES type to ask for [default: the plan's, where a partition holds several]; where GPUs have no type, "
+                "what they are: a name of the GPU catalogue [default: the plan's]"},
            {.name = "placer",
             .value_name = "WHO",
             .help = "who gives ranks their places in the plan: sailor-launch, the SPANK plugin, Slurm's own order of "

@@ -13,7 +13,7 @@ namespace {
 /// Those that the trainer does not refuse.
 std::vector<std::string> precisions() {
   std::vector<std::string> names;
-  for (const Precision precision : {Precision::fp32, Precision::tf32, Precision::bf16}) {
+  for (const Precision precision : all_precisions) {
     Plan plan;
     plan.job.precision = precision;
     if (runtime::check_supported(plan, Model{})) names.emplace_back(to_string(precision));

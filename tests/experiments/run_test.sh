@@ -1,0 +1,97 @@
+#!/usr/bin/env bash
+# Runs a script of experiments/ shortened: does it still find its programs and options, and print its table?
+# Usage: run_test.sh NAME, of the functions below. What it measures counts for nothing.
+#
+# shellcheck disable=SC2317,SC2329  # functions are called by name
+set -uo pipefail
+source_dir=${SAILOR_SOURCE_DIR:-$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)}
+build_dir=${SAILOR_BUILD_DIR:-$source_dir/build}
+experiments=$source_dir/experiments
+export PATH=$build_dir/bin:$build_dir/tests:$source_dir/slurm/testcluster:$PATH:/usr/sbin:/sbin
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+published=${SAILOR_PUBLISHED_DIR-}
+unset "${!SLURM_@}" "${!SAILOR_@}"
+
+# Short: UNIX sockets of private clusters are below it.
+work=$(mktemp -d /tmp/sxt.XXXXXX)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+
+# needs PROGRAM...: or the test is skipped
+needs() {
+  local program
+  for program; do
+    command -v "$program" >/dev/null || { echo "skipped: $program is not there"; exit 77; }
+  done
+}
+# prints PART... : in what the experiment has written to `out`
+prints() {
+  local part
+  for part; do
+    grep -qF -- "$part" out || { printf 'missing: %s\nin:\n' "$part"; cat out; exit 1; }
+  done
+}
+run() { "$@" >out 2>err || { printf '%s: exit status %s\n' "$1" "$?"; cat out err; exit 1; }; }
+
+heterogeneous_cpus() {
+  needs slurmctld slurmd munged srun taskset mpirun
+  unshare --user --map-current-user --mount --uts true 2>/dev/null || unshare --mount --uts true 2>/dev/null ||
+    { echo "skipped: no right to make namespaces"; exit 77; }
+  run "$experiments/heterogeneous_cpus.sh" 1 3 2
+  prints 'fast-alone-b1 ' 'round 1: the plan of sailor-plan has '
+}
+profile_repeatability() {
+  needs mpirun
+  run "$experiments/profile_repeatability.sh" 2 1 1
+  prints 'tiny-gpt ' 'repetitions inside'
+}
+rehearsal_accuracy() {
+  needs mpirun
+  run "$experiments/rehearsal_accuracy.sh" 2 best-8-sailor
+  prints 'best-8-sailor '
+}
+simulator_accuracy() {
+  needs mpirun gnuplot
+  run "$experiments/simulator_accuracy.sh" 1 3 1 gpt-1-b4 gpt-stages-b4
+  prints 'gpt-1-b4' 'gpt-stages-b4' 'mean'
+  [[ -s simulator-accuracy/errors.png ]]
+}
+spank_overhead() {
+  needs slurmctld slurmd munged srun
+  [[ -e $build_dir/lib/sailor/sailor_spank.so ]] || { echo 'skipped: the plugin is not built'; exit 77; }
+  SAILOR_BUILD_DIR=$build_dir run "$experiments/spank_overhead.sh" 2 1
+  prints with
+}
+artifact_quality() {
+  needs python3
+  run python3 "$experiments/artifact_quality.py" --help
+  prints '--published'
+  [[ -n $published ]] || { echo 'skipped: SAILOR_PUBLISHED_DIR does not name the published files'; exit 77; }
+  run python3 "$experiments/artifact_quality.py" --published "$published" --sailor-plan "$build_dir/bin/sailor-plan" \
+    --case "A100+V100 16 each"
+  prints "as good or better"
+}
+fit_framework() {
+  needs python3
+  run python3 "$experiments/fit_framework.py" --steps 1
+  prints 'iteration_time: ' 'peak_memory: ' 'each by the others:' 'over 8 nodes by the rest:'
+}
+planner_quality() {
+  needs python3
+  run python3 "$experiments/planner_quality.py" 'row 0'
+  prints 'figure 8b, row 0'
+}
+planner_speed() {
+  needs python3
+  run python3 "$experiments/planner_speed.py" --runs 1 --largest 64 a100-128
+  prints 'a100-128 '
+  [[ -s planner-speed/growth.tsv ]] || { echo 'growth.tsv is not there'; exit 1; }
+}
+training_speed() {
+  needs python3 mpirun taskset
+  (($(nproc) >= 2)) || { echo 'skipped: one core'; exit 77; }
+  run python3 "$experiments/training_speed.py" --rounds 1 data-parallel
+  prints 'data-parallel '
+}
+
+"$1"
