@@ -374,6 +374,9 @@ void add_site(const Site& site, Cluster& cluster) {
     if (!known) cluster.prices.emplace_back(node.gpu, UsdPerHour(node.price.value() / node.gpus_per_node));
   }
   if (!cluster.across_switches) cluster.across_switches = site.across_switches;
+  // What a healthy node reaches at least.
+  if (!cluster.network.between_nodes) cluster.network.between_nodes = site.check.send_between_nodes;
+  if (!cluster.network.within_node) cluster.network.within_node = site.check.send_within_node;
   if (!cluster.zones.empty() || site.zones.empty()) return;
   for (const SiteZone& zone : site.zones) cluster.zones.push_back(zone.zone);
   cluster.links.insert(cluster.links.end(), site.links.begin(), site.links.end());

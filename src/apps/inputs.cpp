@@ -180,12 +180,11 @@ Result<std::optional<Cluster>> read_cluster(const Options& options, const Enviro
   return std::optional<Cluster>(std::move(*cluster));
 }
 
-Result<Precision> read_precision(const Options& options, const Profile& profile, const std::string& model) {
-  if (options.has("precision")) return parse_precision(options.text("precision"));
-  const auto known = profile.precisions(model);
-  if (known.empty()) return Precision::fp32;
-  const bool has_tf32 = std::find(known.begin(), known.end(), Precision::tf32) != known.end();
-  return has_tf32 ? Precision::tf32 : known.front();  // fp32 comes first
+Result<std::optional<Precision>> read_precision(const Options& options) {
+  if (!options.has("precision")) return std::nullopt;
+  const auto precision = parse_precision(options.text("precision"));
+  if (!precision) return fail(precision.error());
+  return std::optional(*precision);
 }
 
 Result<Profile> read_profile(const Options& options, const Environment& environment, const std::string& usual) {

@@ -72,8 +72,8 @@ Result<void> use_reservation(const Options& options, Cluster& cluster);
 Result<std::optional<Cluster>> read_cluster(const Options& options, const Environment& environment,
                                             const GpuCatalogue& gpus, const LiveQuestion& question = {});
 
-/// --precision, else what the profile has of the model: tf32 before fp32; fp32 when it has nothing.
-Result<Precision> read_precision(const Options& options, const Profile& profile, const std::string& model);
+/// --precision; nothing when it is not given.
+Result<std::optional<Precision>> read_precision(const Options& options);
 /// The store that --profile names (see find_store()), else `usual`; without either the option is missing.
 Result<Profile> read_profile(const Options& options, const Environment& environment, const std::string& usual = {});
 

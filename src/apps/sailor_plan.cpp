@@ -4,22 +4,29 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <optional>
 #include <set>
+#include <type_traits>
 
 #include "apps/inputs.hpp"
 #include "apps/plan/cluster_input.hpp"
 #include "apps/plan/command_line.hpp"
 #include "apps/plan/plan_reports.hpp"
+#include "apps/plan/precision_choice.hpp"
 #include "apps/plan/preflight_command.hpp"
 #include "apps/plan/questions.hpp"
 #include "apps/plan/trace_planning.hpp"
 #include "apps/reports.hpp"
+#include "apps/simulate/plan_input.hpp"
 #include "core/files.hpp"
 #include "core/log.hpp"
 #include "core/terminal.hpp"
 #include "plan/original_plan.hpp"
+#include "planner/advice.hpp"
+#include "planner/outline.hpp"
+#include "planner/search_space.hpp"
 #include "profile/store.hpp"
 
 namespace sailor::apps {
@@ -87,7 +94,9 @@ Result<std::string> in_original_json(const Plan& plan, const Cluster& cluster, c
 /// below the table and becomes further keys of the JSON.
 template <class Found>
 Result<void> write(const Options& options, const Environment& environment, const Inputs& inputs,
-                   const planner::Request& request, Found& found, const Answers& more) {
+                   const planner::Request& request, const Heading& heading, Found& found, const Answers& more) {
+  if constexpr (std::is_same_v<Found, planner::SearchResult>)
+    if (!found.not_linked.empty()) spdlog::warn("{}", found.not_linked);
   for (const std::string& what : found.left_out) spdlog::warn("left out: {}", what);
   const auto origin = origin_of(options, environment, inputs);
   if (!origin) return fail(origin.error());
@@ -95,17 +104,17 @@ Result<void> write(const Options& options, const Environment& environment, const
   const Plan& best = found.plans.front().plan;
   std::string text;
   if (const std::string format = options.text("format"); format == "toml") {
-    text = plan_to_toml(best);
+    text = fmt::format("# {}\n", heading_text(heading)) + plan_to_toml(best);
   } else if (format == "sailor-json") {
     auto json = in_original_json(best, inputs.cluster->cluster, request);
     if (!json) return fail(json.error());
     text = *std::move(json);
   } else if (format == "json") {
-    nlohmann::ordered_json json = plans_to_json(request, found);
+    nlohmann::ordered_json json = plans_to_json(heading, request, found);
     json.update(more.json);
     text = json.dump(2) + "\n";
   } else {
-    text = plans_report(request, found) + more.text;
+    text = plans_report(heading, request, found) + more.text;
   }
   if (options.has("output")) SAILOR_CHECK(save_plan(best, options.text("output")));
   fmt::print("{}", text);
@@ -113,14 +122,28 @@ Result<void> write(const Options& options, const Environment& environment, const
   return {};
 }
 
-Result<void> plan_for_trace(const Options& options, const planner::Request& request,
-                            const simulator::Environment& simulated) {
+Result<void> plan_for_trace(const Options& options, planner::Request request, const simulator::Environment& simulated) {
   const TraceTimes times{.reconfiguration = Seconds(options.number("reconfiguration-time")),
                          .last_step = Seconds(options.number("last-step"))};
+  // One precision for all of the training.
+  const auto available = planner::load_trace(options.text("availability-trace"), simulated.gpus, times.last_step);
+  if (!available) return fail(available.error());
+  std::set<std::string> types;
+  for (const planner::AvailabilityStep& step : *available)
+    for (const planner::AvailableGpus& gpus : step.gpus)
+      if (gpus.count > 0) types.insert(gpus.gpu);
+  const std::vector<std::string> on(types.begin(), types.end());
+  const auto given = read_precision(options);
+  if (!given) return fail(given.error());
+  request.job.precision = usual_precision(
+      precision_candidates(*given, simulated.profile, simulated.model.name, &simulated.framework, simulated.gpus, on),
+      simulated.gpus, on);
   const auto steps = plan_trace(options.text("availability-trace"), request, simulated, times);
   if (!steps) return fail(steps.error());
   if (options.text("format") == "json")
-    fmt::print("{}\n", trace_to_json(request, *steps, times).dump(2));
+    fmt::print(
+        "{}\n",
+        trace_to_json(request, simulated.cluster != nullptr ? simulated.cluster->name : "", *steps, times).dump(2));
   else
     fmt::print("{}", trace_report(request, *steps, times));
   if (std::none_of(steps->begin(), steps->end(), [](const auto& step) { return step.plan.has_value(); }))
@@ -173,6 +196,67 @@ Result<int> report_no_plan(const Options& options, const Environment& environmen
   return preflight::exit_status(preflight::worst(*checks));
 }
 
+/// What is said beside the plans, of other searches, as far as there is time.
+void add_comparisons(const planner::Request& request, const simulator::Environment& simulated,
+                     const PrecisionAnswer& answer, std::optional<Seconds> left, Answers& answers) {
+  std::string text = next_precision_text(answer);
+  answers.json["next_best_precision"] = next_precision_to_json(answer);
+  answers.json["what_pays"] = nlohmann::ordered_json::array();
+  if (!request.pareto)
+    for (const planner::Advice& advice : planner::what_pays(answer.found.plans.front(), request, simulated, left)) {
+      text += advice.text + "\n";
+      nlohmann::ordered_json row = prediction_to_json(advice.plan.prediction);
+      row["text"] = advice.text;
+      row["description"] = planner::outline(advice.plan.plan);
+      row["plan"] = plan_to_json(advice.plan.plan);
+      answers.json["what_pays"].push_back(std::move(row));
+    }
+  if (!text.empty()) answers.text = "\n" + text + answers.text;
+}
+
+/// Looks for plans in the precision that is asked for or best, and says what was found.
+Result<int> plan_by_simulator(const Options& options, const Environment& environment, const Inputs& inputs,
+                              planner::Request request, simulator::Environment simulated) {
+  // Several searches ask for the same layers.
+  const LayerCosts costs(simulated.model, simulated.profile, simulated.gpus, simulated.measured_only);
+  simulated.costs = &costs;
+  const auto start = std::chrono::steady_clock::now();
+  std::vector<std::string> gpus;
+  for (const NodeGroup& group : planner::considered_nodes(request, *simulated.cluster, simulated.gpus).groups)
+    if (std::find(gpus.begin(), gpus.end(), group.gpu) == gpus.end()) gpus.push_back(group.gpu);
+  const auto given = read_precision(options);
+  if (!given) return fail(given.error());
+  PrecisionCandidates candidates =
+      precision_candidates(*given, simulated.profile, simulated.model.name, &simulated.framework, simulated.gpus, gpus);
+  if (!*given && options.has("why-not")) {
+    const auto compared = read_plan_input(options.text("why-not"), options, environment, inputs.gpus, inputs.profile);
+    if (!compared) return fail(compared.error());
+    candidates = {.precisions = {compared->plan.job.precision}, .why = "as the plan of --why-not"};
+  }
+  request.job.precision = candidates.precisions.front();
+  const auto own = read_own_plan(options, environment, request, simulated);
+  if (!own) return fail(own.error());
+  const std::string format = options.text("format");
+  const bool compare = (format == "table" || format == "json") && request.space == planner::Space::full;
+  Watched watched;
+  auto answer = plan_in_best_precision(candidates, request, simulated, compare, watched.report());
+  if (!answer) return report_no_plan(options, environment, inputs, answer.error());
+  request.job.precision = answer->precision;
+  Answers answers = answer_questions(options, request, simulated, answer->found, *own);
+  const auto status = add_preflight(options, environment, inputs, answer->found, answers);
+  if (!status) return fail(status.error());
+  std::optional<Seconds> left;
+  if (request.effort.time) {
+    const std::chrono::duration<double> gone = std::chrono::steady_clock::now() - start;
+    left = std::max(Seconds(0.0), *request.effort.time - Seconds(gone.count()));
+  }
+  if (compare) add_comparisons(request, simulated, *answer, left, answers);
+  Heading heading = heading_of(request, simulated, answer->found.nodes, options.text("profile"));
+  heading.why_precision = answer->why;
+  SAILOR_CHECK(write(options, environment, inputs, request, heading, answer->found, answers));
+  return *status;
+}
+
 Result<int> run(const Options& options, const Environment& environment) {
   SAILOR_CHECK(check_plan_options(options));
   if (!options.positional("PLAN").empty()) return preflight_of_plan(options, environment);
@@ -208,19 +292,13 @@ Result<int> run(const Options& options, const Environment& environment) {
     Answers answers;
     const auto status = add_preflight(options, environment, *inputs, *found, answers);
     if (!status) return fail(status.error());
-    SAILOR_CHECK(write(options, environment, *inputs, *request, *found, answers));
+    Heading heading = heading_of(*request, simulated, planner::considered_nodes(*request, *part, inputs->gpus).groups,
+                                 options.text("profile"));
+    heading.why_precision = options.has("precision") ? "as --precision says" : "as the profile has the model";
+    SAILOR_CHECK(write(options, environment, *inputs, *request, heading, *found, answers));
     return *status;
   }
-  const auto own = read_own_plan(options, environment, *request, simulated);
-  if (!own) return fail(own.error());
-  Watched watched;
-  auto found = planner::find_plans(*request, simulated, watched.report());
-  if (!found) return report_no_plan(options, environment, *inputs, found.error());
-  Answers answers = answer_questions(options, *request, simulated, *found, *own);
-  const auto status = add_preflight(options, environment, *inputs, *found, answers);
-  if (!status) return fail(status.error());
-  SAILOR_CHECK(write(options, environment, *inputs, *request, *found, answers));
-  return *status;
+  return plan_by_simulator(options, environment, *inputs, *std::move(request), simulated);
 }
 
 }  // namespace

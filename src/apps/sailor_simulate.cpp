@@ -60,7 +60,8 @@ CommandLine command_line() {
                       {.name = "precision",
                        .value_name = "NAME",
                        .help = "number format of a plan in the original's JSON [default: what the profile has of the "
-                               "model, tf32 before fp32]",
+                               "model, tf32 before fp32; of a model that it does not have bf16 if every device has "
+                               "it, else fp16, else fp32]",
                        .choices = precision_choices()},
                       shared::measured_only(),
                       format,
@@ -138,7 +139,11 @@ Result<void> simulate_plan(const Options& options, const Environment& environmen
   if (!prediction) return fail(prediction.error());
   const bool file_has_measured = input->measured_time || input->measured_memory;
   if (options.text("format") == "json") {
-    nlohmann::ordered_json json = prediction_to_json(*prediction);
+    nlohmann::ordered_json json{
+        {"model", plan.job.model},
+        {"cluster", *cluster ? nlohmann::ordered_json{{"name", (*cluster)->name}} : nlohmann::ordered_json()},
+        {"precision", to_string(plan.job.precision)}};
+    json.update(prediction_to_json(*prediction));
     if (*measured)
       json["against"] = comparison_to_json(*prediction, **measured);
     else if (file_has_measured)

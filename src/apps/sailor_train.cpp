@@ -228,9 +228,9 @@ class RunFile {
 
 /// `communicators`: that the rank with most of them is in.
 void print_header(const Plan& plan, const Options& options, std::int64_t communicators) {
-  fmt::print("# {}: {}, {}; {}, {} x {} tokens per iteration; up to {} per rank\n", options.positional("PLAN").front(),
-             plan.job.model, describe(plan), plural(static_cast<std::size_t>(plan.ranks()), "rank"),
-             plan.job.global_batch, plan.job.sequence_length,
+  fmt::print("# {}: {} in {}, {}; {}, {} x {} tokens per iteration; up to {} per rank\n",
+             options.positional("PLAN").front(), plan.job.model, to_string(plan.job.precision), describe(plan),
+             plural(static_cast<std::size_t>(plan.ranks()), "rank"), plan.job.global_batch, plan.job.sequence_length,
              plural(static_cast<std::size_t>(communicators), "communicator"));
   if (communicators > options.integer("max-communicators"))
     spdlog::warn("a rank is in {} communicators, more than {} (--max-communicators)", communicators,

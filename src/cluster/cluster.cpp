@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "cluster/fields.hpp"
+#include "cluster/host_list.hpp"
 #include "core/files.hpp"
 #include "core/text.hpp"
 #include "core/toml_reader.hpp"
@@ -76,13 +77,37 @@ Partition read_partition(const TomlTable& row) {
   return partition;
 }
 
+StatedNetwork read_network(const TomlTable& row) {
+  StatedNetwork network;
+  const auto read = [&](std::string_view key, std::optional<BytesPerSecond>& bandwidth) {
+    if (row.has(key)) bandwidth = BytesPerSecond(row.number(key, {.minimum = 1.0, .maximum = 1e15}));
+  };
+  read("between_nodes_bytes_per_s", network.between_nodes);
+  read("within_node_bytes_per_s", network.within_node);
+  return network;
+}
+
+/// Names and lists of names, as Slurm writes them: "nid[001-016]".
+std::vector<std::string> read_nodes(const TomlTable& row) {
+  std::vector<std::string> names;
+  for (const std::string& text : row.texts_or("nodes", {})) {
+    const auto expanded = expand_host_list(text);
+    if (!expanded) {
+      row.reject("nodes", expanded.error().what, expanded.error().hint);
+      return names;
+    }
+    names.insert(names.end(), expanded->begin(), expanded->end());
+  }
+  return names;
+}
+
 constexpr std::int64_t latest_time = std::int64_t{1} << 40;  // s since 1970; beyond Slurm's 32 bits
 
 Reservation read_reservation(const TomlTable& row) {
   Reservation reservation{.name = row.text("name"),
                           .start_unix_s = row.integer("start_unix_s", {.minimum = 0, .maximum = latest_time}),
                           .end_unix_s = row.integer("end_unix_s", {.minimum = 0, .maximum = latest_time}),
-                          .nodes = row.texts_or("nodes", {}),
+                          .nodes = read_nodes(row),
                           .partition = row.text_or("partition", ""),
                           .users = row.texts_or("users", {}),
                           .accounts = row.texts_or("accounts", {}),
@@ -94,7 +119,7 @@ Reservation read_reservation(const TomlTable& row) {
 
 NodeGroup read_group(const TomlTable& row, const GpuCatalogue& catalogue) {
   NodeGroup group;
-  group.nodes = row.texts_or("nodes", {});
+  group.nodes = read_nodes(row);
   group.count =
       static_cast<int>(row.integer_or("count", static_cast<std::int64_t>(std::max<std::size_t>(group.nodes.size(), 1)),
                                       {.minimum = 1, .maximum = 1 << 20}));
@@ -200,14 +225,18 @@ Bytes device_memory(const GpuType& type, const NodeGroup& group) {
   return type.kind == DeviceKind::gpu ? type.memory : group.memory_per_node / group.gpus_per_node;
 }
 
-UsdPerHour device_price(const Cluster& cluster, const GpuType& type, std::string_view zone) {
+std::optional<UsdPerHour> stated_price(const Cluster& cluster, const std::string& gpu, std::string_view zone) {
   for (const Zone& entry : cluster.zones)
     if (entry.name == zone)
-      for (const auto& [gpu, price] : entry.prices)
-        if (gpu == type.name) return price;
-  for (const auto& [gpu, price] : cluster.prices)
-    if (gpu == type.name) return price;
-  return type.price;
+      for (const auto& [name, price] : entry.prices)
+        if (name == gpu) return price;
+  for (const auto& [name, price] : cluster.prices)
+    if (name == gpu) return price;
+  return std::nullopt;
+}
+
+UsdPerHour device_price(const Cluster& cluster, const GpuType& type, std::string_view zone) {
+  return stated_price(cluster, type.name, zone).value_or(type.price);
 }
 
 Result<Cluster> parse_cluster(std::string_view text, std::string_view source_name, const GpuCatalogue& catalogue) {
@@ -252,6 +281,7 @@ Result<Cluster> parse_cluster(std::string_view text, std::string_view source_nam
     if (table.has("kind")) cluster.topology = kinds.at(table.choice_or("kind", {"tree", "block"}, 0) + 1);
     cluster.across_switches = read_switch_link(table);
   }
+  if (root.has("network")) cluster.network = read_network(root.table("network"));
   for (const TomlTable& row : root.tables("prices")) cluster.prices.push_back(read_price(row, catalogue));
   for (const TomlTable& row : root.tables("reservations")) cluster.reservations.push_back(read_reservation(row));
   std::set<std::string> node_names;
@@ -341,6 +371,11 @@ std::string cluster_to_toml(const Cluster& cluster) {
                           toml_number(link.latency.value()));
     text += fmt::format("egress_usd_per_byte = {}\n", toml_number(link.egress_usd_per_byte));
   }
+  if (cluster.network.between_nodes || cluster.network.within_node) text += "\n[network]\n";
+  if (cluster.network.between_nodes)
+    text += fmt::format("between_nodes_bytes_per_s = {}\n", toml_number(cluster.network.between_nodes->value()));
+  if (cluster.network.within_node)
+    text += fmt::format("within_node_bytes_per_s = {}\n", toml_number(cluster.network.within_node->value()));
   for (const NodeGroup& group : cluster.groups) {
     text += "\n[[nodes]]\n";
     if (!group.nodes.empty()) text += fmt::format("nodes = {}\n", quoted_list(group.nodes));

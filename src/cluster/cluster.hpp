@@ -111,7 +111,7 @@ struct Zone {
   std::vector<std::pair<std::string, UsdPerHour>> prices;
 };
 
-/// What joins two zones, both directions.
+/// What joins two zones, both directions; or, from a zone to itself, its nodes.
 struct ZoneLink {
   std::string from;
   std::string to;
@@ -138,6 +138,13 @@ struct LeftOutNodes {
   [[nodiscard]] std::string message() const;
 };
 
+/// Bandwidths that are stated, not measured: what links are estimated from that no profile and no ZoneLink knows. Of
+/// one stream. None: not stated.
+struct StatedNetwork {
+  std::optional<BytesPerSecond> between_nodes{};
+  std::optional<BytesPerSecond> within_node{};
+};
+
 struct Cluster {
   std::string name;
   std::string origin;  ///< the file, or "slurm"
@@ -145,6 +152,7 @@ struct Cluster {
   std::vector<Partition> partitions;
   std::vector<Zone> zones;
   std::vector<ZoneLink> links;
+  StatedNetwork network{};
   std::vector<Reservation> reservations;
   /// USD per device-hour by GPU type, where it differs from the catalogue.
   std::vector<std::pair<std::string, UsdPerHour>> prices;
@@ -167,6 +175,8 @@ struct Cluster {
 Bytes device_memory(const GpuType& type, const NodeGroup& group);
 /// Price of one device-hour in a zone, else in the cluster (cluster.toml or a site file), else the catalogue's.
 UsdPerHour device_price(const Cluster& cluster, const GpuType& type, std::string_view zone);
+/// The same without the catalogue, whose prices are assumptions about this cluster.
+std::optional<UsdPerHour> stated_price(const Cluster& cluster, const std::string& gpu, std::string_view zone);
 
 /// cluster.toml. GPU names and aliases are looked up in the catalogue. Errors: not_found, io, invalid_input with
 /// file, line, column and reason.

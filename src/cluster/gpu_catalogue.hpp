@@ -23,6 +23,7 @@ struct GpuType {
   FlopPerSecond peak_bf16{};  ///< 0: the device has none
   FlopPerSecond peak_fp16{};  ///< products accumulated in fp32; 0: the device has none
   BytesPerSecond memory_bandwidth{};
+  BytesPerSecond node_link{};               ///< to the other devices of its node, in one direction; 0: not known
   UsdPerHour price{};                       ///< of one device
   std::vector<std::string> slurm_gres;      ///< GRES types that mean this device: "gpu:<type>", compared without case
   std::string source;                       ///< of the figures

@@ -9,7 +9,7 @@ namespace sailor {
 
 namespace {
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_decimal(char c) { return c >= '0' && c <= '9'; }
 bool is_letter(char c) { return c >= 'a' && c <= 'z'; }
 
 using Words = std::vector<std::string>;
@@ -18,7 +18,7 @@ using Words = std::vector<std::string>;
 Words words_of(std::string_view name) {
   Words words(1);
   for (const char c : to_lower(name)) {
-    if (is_digit(c) || is_letter(c))
+    if (is_decimal(c) || is_letter(c))
       words.back() += c;
     else if (!words.back().empty())
       words.emplace_back();
@@ -54,7 +54,7 @@ bool is_variant(const std::string& word) {
     if (word == shared) return true;
   if (word.starts_with("sxm") || word.starts_with("hbm")) return true;
   const std::size_t digits =
-      static_cast<std::size_t>(std::find_if_not(word.begin(), word.end(), is_digit) - word.begin());
+      static_cast<std::size_t>(std::find_if_not(word.begin(), word.end(), is_decimal) - word.begin());
   if (digits == 0) return false;
   const std::string_view unit = std::string_view(word).substr(digits);
   return digits <= 3 && (unit.empty() || unit == "g" || unit == "gb" || unit == "gib");
@@ -67,7 +67,7 @@ bool names_a_kind(const Words& words) {
 /// A part of a GPU, as Slurm names instances: "1g.5gb", "a100_3g.20gb".
 bool is_instance(std::string_view gres_type) {
   for (std::size_t i = 1; i + 2 < gres_type.size(); ++i)
-    if (gres_type[i] == 'g' && gres_type[i + 1] == '.' && is_digit(gres_type[i - 1]) && is_digit(gres_type[i + 2]))
+    if (gres_type[i] == 'g' && gres_type[i + 1] == '.' && is_decimal(gres_type[i - 1]) && is_decimal(gres_type[i + 2]))
       return true;
   return false;
 }

@@ -36,6 +36,7 @@ class AlikePipelines {
 
   std::vector<Group> run() {
     for (const int micro_batch : space_.micro_batches) {
+      if (stop_()) return {};
       find_options(micro_batch);
       if (options_.empty()) continue;
       const int all = request_.job.global_batch / micro_batch;
@@ -211,7 +212,7 @@ class AlikePipelines {
           const Label label = labels_[static_cast<std::size_t>(index)];
           extend(&label, index, first, rounds);
         }
-        if (work_ >= work_limit_) return;
+        if (work_ >= work_limit_ || stop_()) return;
       }
   }
 

@@ -1,26 +1,37 @@
 #include "planner/archive.hpp"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
-#include <set>
 #include <string>
+
+#include "simulator/closed_form.hpp"
 
 namespace sailor::planner {
 
 namespace {
 
-/// Of the devices, stages, degrees and micro-batch of its pipelines.
+using simulator::most_above_event_driven;
+using simulator::most_below_event_driven;
+
+/// Of the devices, stages, degrees and micro-batches of its pipelines.
 std::size_t kind_of(const Plan& plan) {
-  std::set<std::string> kinds;
+  const auto mixed = [](std::size_t hash, std::size_t value) {
+    return (hash ^ value) * 0x9e3779b97f4a7c15ULL + (hash >> 29);
+  };
+  std::vector<std::size_t> kinds;
   for (const Pipeline& pipeline : plan.pipelines) {
-    std::string kind = fmt::format("b{}", plan.micro_batch_of(pipeline));
-    for (const Stage& stage : pipeline.stages)
-      kind += fmt::format("|{}:{}:{}", stage.gpu, stage.zone, stage.tensor_parallel);
-    kinds.insert(kind);
+    std::size_t kind = mixed(pipeline.stages.size(), static_cast<std::size_t>(plan.micro_batch_of(pipeline)));
+    for (const Stage& stage : pipeline.stages) {
+      kind = mixed(kind, std::hash<std::string>()(stage.gpu));
+      kind = mixed(kind, std::hash<std::string>()(stage.zone));
+      kind = mixed(kind, static_cast<std::size_t>(stage.tensor_parallel));
+    }
+    kinds.push_back(kind);
   }
-  return std::hash<std::string>()(fmt::format("{};{}", fmt::join(kinds, ";"), to_string(plan.schedule)));
+  std::sort(kinds.begin(), kinds.end());
+  kinds.erase(std::unique(kinds.begin(), kinds.end()), kinds.end());
+  std::size_t all = static_cast<std::size_t>(plan.schedule) + 1;
+  for (const std::size_t kind : kinds) all = mixed(all, kind);
+  return all;
 }
 
 }  // namespace
@@ -60,11 +71,10 @@ double Archive::add(const Fleet& fleet) {
     time.round = entry.per_micro_batch.value();
   }
   auto again = share_batch(times, request_.job.global_batch);
-  if (again && fleet.groups.size() > 1) {
-    auto other = price(fleet, *again);
-    if (other && other->score < found->score) found = std::move(other);
-  }
-  return keep(std::move(*found));
+  std::optional<Found> other;
+  if (again && fleet.groups.size() > 1) other = price(fleet, *again);
+  const double score = keep(std::move(*found));
+  return other ? std::min(score, keep(std::move(*other))) : score;
 }
 
 double Archive::add(const Fleet& fleet, const std::vector<Share>& shares) {
@@ -77,74 +87,144 @@ std::optional<Found> Archive::price(const Fleet& fleet, const std::vector<Share>
   const auto quick = simulator_.predict(plan);
   ++considered_;
   if (!quick) {
+    ++errors_;
     if (first_error_.empty()) first_error_ = quick.error().message();
     return std::nullopt;
   }
   if (quick->memory_headroom < request_.memory_margin) {
     ++did_not_fit_;
-    if (quick->memory_headroom > nearest_headroom_) {
+    if (quick->memory_headroom > nearest_headroom_ && keeps_pins(plan)) {
       nearest_headroom_ = quick->memory_headroom;
       nearest_ = std::move(plan);
     }
     return std::nullopt;
   }
   Found found{.fleet = fleet,
+              .shares = shares,
               .plan = std::move(plan),
               .time = quick->iteration_time,
               .cost = quick->cost_per_iteration,
               .memory_headroom = quick->memory_headroom};
   found.gpus = found.plan.ranks();
   found.score = score_of(request_.objective, found.time, found.cost);
+  judge(found);
   return found;
 }
 
-bool Archive::keeps_limits(const Found& found) const {
-  const Limits& limits = request_.limits;
-  const auto stages = request_.pins.pipeline_parallel;
-  if (stages && std::any_of(found.plan.pipelines.begin(), found.plan.pipelines.end(),
-                            [&](const Pipeline& pipeline) { return std::ssize(pipeline.stages) != *stages; }))
-    return false;
-  if (request_.pins.data_parallel && found.plan.data_parallel() != *request_.pins.data_parallel) return false;
-  if (limits.throughput && found.time.value() * *limits.throughput > 1.0) return false;
-  if (limits.cost && found.cost > *limits.cost) return false;
-  if (space_.most_gpus && found.gpus > *space_.most_gpus) return false;
-  if (limits.wall_time && found.time * *request_.iterations > *limits.wall_time) return false;
-  return true;
+bool Archive::has_room(Found& found) const {
+  if (!found.nodes) found.nodes = nodes_needed(found.plan, space_).value_or(0);
+  return *found.nodes > 0 && (!space_.most_nodes || *found.nodes <= *space_.most_nodes);
 }
 
-bool Archive::better(const Found& a, const Found& b) const {
+bool Archive::keeps_pins(const Plan& plan) const {
+  const auto stages = request_.pins.pipeline_parallel;
+  if (stages && std::any_of(plan.pipelines.begin(), plan.pipelines.end(),
+                            [&](const Pipeline& pipeline) { return std::ssize(pipeline.stages) != *stages; }))
+    return false;
+  return !request_.pins.data_parallel || plan.data_parallel() == *request_.pins.data_parallel;
+}
+
+bool Archive::allowed(const Found& found) const {
+  if (space_.most_gpus && found.gpus > *space_.most_gpus) return false;
+  return keeps_pins(found.plan) && keeps_limits(request_, found.printed_time, found.printed_cost, found.nodes);
+}
+
+bool Archive::better(const Found& a, const Found& b) {
   if (a.score != b.score) return a.score < b.score;
   if (a.cost != b.cost) return a.cost < b.cost;
   return a.gpus < b.gpus;
 }
 
+bool Archive::may_be_printed(Found& found) const {
+  if (request_.pareto)
+    return std::none_of(front_.begin(), front_.end(), [&](const Found& other) {
+      return other.printed_time <= found.printed_time && other.printed_cost <= found.printed_cost &&
+             other.gpus <= found.gpus;
+    });
+  if (printed_.size() >= request_.most_plans && found.printed_score >= printed_.back().printed_score) return false;
+  if (found.kind == 0) found.kind = kind_of(found.plan);
+  const auto same =
+      std::find_if(printed_.begin(), printed_.end(), [&](const Found& other) { return other.kind == found.kind; });
+  return same == printed_.end() || found.printed_score < same->printed_score;
+}
+
+void Archive::judge(Found& found) {
+  const auto set_times = [&](Seconds time) {
+    found.printed_time = time;
+    found.printed_cost = simulator_.cost_of(time);
+    found.printed_score = score_of(request_.objective, found.printed_time, found.printed_cost);
+  };
+  const bool limited = limits_time(request_);
+  set_times(found.time / most_above_event_driven);
+  if (!limited && !may_be_printed(found)) return;
+  set_times(std::max(found.printed_time, simulator_.least_time()));
+  if (request_.limits.node_hours && !has_room(found)) return;
+  bool wanted = allowed(found) && may_be_printed(found);
+  if (limited && !wanted) {
+    const bool may_be_kept = best_.size() < most_ || better(found, best_.back());
+    const bool sure =
+        keeps_limits(request_, found.time * most_below_event_driven, found.cost * most_below_event_driven, found.nodes);
+    wanted = may_be_kept && allowed(found) && !sure;
+    // What could be reached at most, for the message that says that nothing keeps the limits.
+    if (best_.empty())
+      wanted = wanted || !fastest_ || found.printed_time < *fastest_ || !cheapest_ || found.printed_cost < *cheapest_;
+  }
+  if (!wanted) return;
+  set_times(simulator_.event_driven_time());
+  found.judged = true;
+  if (limited) note_extremes(found);
+  if (request_.pareto)
+    offer_to_front(found);
+  else
+    offer(found);
+}
+
+void Archive::note_extremes(Found& found) {
+  if (!has_room(found)) return;
+  fastest_ = std::min(fastest_.value_or(found.printed_time), found.printed_time);
+  cheapest_ = std::min(cheapest_.value_or(found.printed_cost), found.printed_cost);
+  const double node_seconds = *found.nodes * found.printed_time.value();
+  least_node_seconds_ = std::min(least_node_seconds_.value_or(node_seconds), node_seconds);
+}
+
+void Archive::offer_to_front(Found& found) {
+  const auto beats = [](const Found& a, const Found& b) {
+    return a.printed_time <= b.printed_time && a.printed_cost <= b.printed_cost && a.gpus <= b.gpus;
+  };
+  if (std::any_of(front_.begin(), front_.end(), [&](const Found& other) { return beats(other, found); })) return;
+  if (!has_room(found) || !allowed(found)) return;
+  std::erase_if(front_, [&](const Found& other) { return beats(found, other); });
+  front_.push_back(found);
+}
+
+void Archive::offer(Found& found) {
+  const auto before = [](const Found& a, const Found& b) {
+    if (a.printed_score != b.printed_score) return a.printed_score < b.printed_score;
+    if (a.printed_cost != b.printed_cost) return a.printed_cost < b.printed_cost;
+    return a.gpus < b.gpus;
+  };
+  if (printed_.size() >= request_.most_plans && !before(found, printed_.back())) return;
+  if (!has_room(found) || !allowed(found)) return;
+  if (found.kind == 0) found.kind = kind_of(found.plan);
+  const auto same =
+      std::find_if(printed_.begin(), printed_.end(), [&](const Found& other) { return other.kind == found.kind; });
+  if (same != printed_.end()) {
+    if (!before(found, *same)) return;
+    printed_.erase(same);
+  }
+  printed_.insert(std::lower_bound(printed_.begin(), printed_.end(), found, before), found);
+  if (printed_.size() > request_.most_plans) printed_.pop_back();
+}
+
 double Archive::keep(Found found) {
-  const bool whole = keeps_limits(found);
   // Packing the nodes is the dearest check: only for what would be kept.
-  const bool wanted = best_.size() < most_ || better(found, best_.back()) || request_.pareto;
+  const bool wanted = best_.size() < most_ || better(found, best_.back());
+  if (wanted && !has_room(found)) return never;
+  if (wanted && !limits_time(request_)) note_extremes(found);
+  if (!allowed(found)) return never;
   const double score = found.score;
-  if (wanted || !fastest_ || found.time < *fastest_ || !cheapest_ || found.cost < *cheapest_) {
-    const auto nodes = nodes_needed(found.plan, space_);
-    if (!nodes || (space_.most_nodes && *nodes > *space_.most_nodes)) return never;
-    fastest_ = std::min(fastest_.value_or(found.time), found.time);
-    cheapest_ = std::min(cheapest_.value_or(found.cost), found.cost);
-    const double node_seconds = *nodes * found.time.value();
-    least_node_seconds_ = std::min(least_node_seconds_.value_or(node_seconds), node_seconds);
-    if (request_.limits.node_hours && node_seconds / 3600.0 * *request_.iterations > *request_.limits.node_hours)
-      return never;
-  }
-  if (!whole) return never;
-  if (request_.pareto) {
-    const auto beats = [](const Found& a, const Found& b) {
-      return a.time <= b.time && a.cost <= b.cost && a.gpus <= b.gpus;
-    };
-    if (std::none_of(front_.begin(), front_.end(), [&](const Found& other) { return beats(other, found); })) {
-      std::erase_if(front_, [&](const Found& other) { return beats(found, other); });
-      front_.push_back(found);
-    }
-  }
   if (!wanted) return score;
-  found.kind = kind_of(found.plan);
+  if (found.kind == 0) found.kind = kind_of(found.plan);
   const auto same =
       std::find_if(best_.begin(), best_.end(), [&](const Found& other) { return other.kind == found.kind; });
   if (same != best_.end()) {

@@ -11,12 +11,18 @@
 
 namespace sailor::planner {
 
-/// A plan by the closed form.
+/// A plan by the closed form, and event by event where that may matter.
 struct Found {
   Fleet fleet;
+  std::vector<Share> shares;
   Plan plan;
   Seconds time{};
   Usd cost{};
+  Seconds printed_time{};  ///< event-driven; where `judged`, else what it is not below
+  Usd printed_cost{};
+  double printed_score = 0.0;
+  bool judged = false;
+  std::optional<int> nodes{};  ///< once they are counted: what it takes; 0: more than there are
   int gpus = 0;
   double memory_headroom = 1.0;
   double score = 0.0;    ///< under the objective, smaller is better: seconds, USD, or their product
@@ -26,10 +32,14 @@ struct Found {
 /// Smaller is better, for every objective.
 double score_of(Objective objective, Seconds time, Usd cost);
 
+/// The search goes by the closed form (best()); limits are kept, and plans printed (printed(), front()), by the
+/// event-driven time. It is asked for only where a lower bound of it leaves hope, so none of the plans that were priced
+/// is better than what is printed.
 class Archive {
  public:
-  /// Keeps the best plan of each of the best `most` kinds (and, when Request::pareto is set, those that no other beats
-  /// in time, money and devices at once).
+  /// Keeps the best plan of each of the best `most` kinds by the closed form, and event by event of each of the best
+  /// kinds that the request wants to see (when Request::pareto is set, those that no other beats in time, money and
+  /// devices at once).
   Archive(const Request& request, const SearchSpace& space, const simulator::Environment& env, std::size_t most);
 
   /// Divides the batch among a fleet's pipelines, prices the plan, divides again by when every pipeline's gradients can
@@ -39,7 +49,8 @@ class Archive {
   /// The same with the micro-batches given.
   double add(const Fleet& fleet, const std::vector<Share>& shares);
 
-  [[nodiscard]] const std::vector<Found>& best() const { return best_; }  ///< best first
+  [[nodiscard]] const std::vector<Found>& best() const { return best_; }        ///< best first
+  [[nodiscard]] const std::vector<Found>& printed() const { return printed_; }  ///< best first
   [[nodiscard]] const std::vector<Found>& front() const { return front_; }
   [[nodiscard]] double best_score() const { return best_.empty() ? never : best_.front().score; }
   /// A plan whose score is no better is not asked for: that of the last kind that the request wants to see.
@@ -48,25 +59,41 @@ class Archive {
   }
   [[nodiscard]] std::uint64_t considered() const { return considered_; }
   [[nodiscard]] std::uint64_t did_not_fit() const { return did_not_fit_; }
-  /// Of all that fit into memory, whatever the limits: what a plan can reach at most.
+  /// Of all that fit into memory, whatever the limits: what a plan can reach at most. Event by event where there are
+  /// limits.
   [[nodiscard]] std::optional<Seconds> fastest() const { return fastest_; }
   [[nodiscard]] std::optional<Usd> cheapest() const { return cheapest_; }
   [[nodiscard]] std::optional<double> least_node_seconds() const { return least_node_seconds_; }  ///< per iteration
   [[nodiscard]] const std::optional<Plan>& nearest_misfit() const { return nearest_; }
   [[nodiscard]] double nearest_headroom() const { return nearest_headroom_; }
+  /// Plans that could not be priced, and why the first of them could not.
+  [[nodiscard]] std::uint64_t errors() const { return errors_; }
   [[nodiscard]] const std::string& first_error() const { return first_error_; }
 
  private:
   std::optional<Found> price(const Fleet& fleet, const std::vector<Share>& shares);
+  /// Counts the nodes of a plan, once. False: it takes more than there are, or than it may.
+  bool has_room(Found& found) const;
+  /// Judges the plan that was just priced event by event where it may be printed, or a limit may depend on it.
+  void judge(Found& found);
+  /// Those that the search does not keep by itself: numbers of stages and of pipelines.
+  [[nodiscard]] bool keeps_pins(const Plan& plan) const;
+  /// Of a plan that was judged, or whose bounds say it: whether it keeps pins and limits.
+  [[nodiscard]] bool allowed(const Found& found) const;
+  /// By its printed_score, which may be a bound.
+  bool may_be_printed(Found& found) const;
+  void note_extremes(Found& found);
+  void offer(Found& found);
+  void offer_to_front(Found& found);
   double keep(Found found);
-  [[nodiscard]] bool keeps_limits(const Found& found) const;
-  [[nodiscard]] bool better(const Found& a, const Found& b) const;
+  [[nodiscard]] static bool better(const Found& a, const Found& b);
 
   const Request& request_;
   const SearchSpace& space_;
   simulator::QuickSimulator simulator_;
   std::size_t most_;
   std::vector<Found> best_;
+  std::vector<Found> printed_;
   std::vector<Found> front_;
   std::uint64_t considered_ = 0;
   std::uint64_t did_not_fit_ = 0;
@@ -75,6 +102,7 @@ class Archive {
   std::optional<double> least_node_seconds_;
   std::optional<Plan> nearest_;
   double nearest_headroom_ = -never;
+  std::uint64_t errors_ = 0;
   std::string first_error_;
 };
 

@@ -238,7 +238,17 @@ std::optional<Chain> balanced_chain(StagePrices& prices, const ChainRules& rules
   return finish_chain(prices, rules, std::move(*stages), micro_batch);
 }
 
-std::vector<Chain> pure_chains(StagePrices& prices, const ChainRules& rules) {
+namespace {
+
+/// 1, 2, 3, 4, 6, 8, 12, 16, ...
+bool is_usual(int stages) {
+  while (stages % 2 == 0) stages /= 2;
+  return stages == 1 || stages == 3;
+}
+
+}  // namespace
+
+std::vector<Chain> pure_chains(StagePrices& prices, const ChainRules& rules, const StopCheck& stop) {
   const SearchSpace& space = prices.space();
   const Pins& pins = prices.request().pins;
   std::vector<Chain> chains;
@@ -254,9 +264,12 @@ std::vector<Chain> pure_chains(StagePrices& prices, const ChainRules& rules) {
       for (const int micro_batch : sizes)
         for (int stages = pins.pipeline_parallel.value_or(1);
              stages <= std::min(pins.pipeline_parallel.value_or(prices.layers()), most_devices / tensor_parallel);
-             ++stages)
+             ++stages) {
+          if (stop()) return chains;
+          if (prices.request().effort.brief && !is_usual(stages) && !pins.pipeline_parallel) continue;
           if (auto chain = balanced_chain(prices, rules, {{place, tensor_parallel, stages}}, micro_batch))
             chains.push_back(std::move(*chain));
+        }
   }
   return chains;
 }

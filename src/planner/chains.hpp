@@ -3,6 +3,7 @@
 #pragma once
 
 #include <climits>
+#include <functional>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -10,6 +11,9 @@
 #include "planner/stage_prices.hpp"
 
 namespace sailor::planner {
+
+/// Is asked now and then; true: stop.
+using StopCheck = std::function<bool()>;
 
 struct ChainStage {
   std::size_t place = 0;  ///< of the search space
@@ -52,7 +56,7 @@ std::optional<Chain> finish_chain(StagePrices& prices, const ChainRules& rules, 
 /// All pipelines of one GPU type, tensor-parallel degree, micro-batch and number of stages each, with the layers
 /// divided so that the slowest stage is as fast as possible within memory. Their stages name the first place of the
 /// type.
-std::vector<Chain> pure_chains(StagePrices& prices, const ChainRules& rules);
+std::vector<Chain> pure_chains(StagePrices& prices, const ChainRules& rules, const StopCheck& stop);
 
 /// Where to run each of `counts` segments of stages: a chain whose stages follow these choices, layers divided so that
 /// the slowest stage is as fast as possible within memory. Nothing when none fits.

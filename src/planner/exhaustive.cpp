@@ -274,11 +274,12 @@ class Exhaustive {
       if (request_.objective == Objective::cost && price > 0.0) time = best / price;
       if (request_.objective == Objective::throughput_per_usd && price > 0.0) time = std::sqrt(best / price);
     }
-    if (limits.throughput) time = std::min(time, 1.0 / *limits.throughput);
-    if (limits.wall_time) time = std::min(time, limits.wall_time->value() / *request_.iterations);
-    if (limits.cost && price > 0.0) time = std::min(time, limits.cost->value() / price);
-    if (limits.node_hours && nodes > 0)
-      time = std::min(time, *limits.node_hours * 3600.0 / *request_.iterations / nodes);
+    // Limits are judged event by event.
+    const auto limit = [&](double longest) { time = std::min(time, longest * simulator::most_above_event_driven); };
+    if (limits.throughput) limit(1.0 / *limits.throughput);
+    if (limits.wall_time) limit(limits.wall_time->value() / *request_.iterations);
+    if (limits.cost && price > 0.0) limit(limits.cost->value() / price);
+    if (limits.node_hours && nodes > 0) limit(*limits.node_hours * 3600.0 / *request_.iterations / nodes);
     return time * slack;
   }
 
@@ -375,7 +376,7 @@ class Exhaustive {
 
   /// The pipelines of plan_ with the best numbers of micro-batches. No later than `deadline` is of use.
   void price(double deadline) {
-    if (++priced_ > most_priced) stopped_ = true;
+    if (++priced_ > most_priced || (priced_ % 64 == 0 && stop_())) stopped_ = true;
     Fleet fleet{.schedule = schedule_, .sharding = sharding_, .groups = {}};
     std::vector<Share> shares;
     for (const std::size_t k : plan_) {
@@ -435,7 +436,7 @@ class Exhaustive {
       const int rest = left / time.micro_batch;
       if (left % time.micro_batch != 0 || end(rest) > deadline) return;
       shares[index].micro_batches = rest;
-      if (++priced_ > most_priced) stopped_ = true;
+      if (++priced_ > most_priced || (priced_ % 64 == 0 && stop_())) stopped_ = true;
       add(fleet, shares);
       return;
     }

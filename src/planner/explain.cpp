@@ -75,11 +75,11 @@ double rate(const simulator::Prediction& prediction) {
   return prediction.cost_per_iteration.value() / prediction.iteration_time.value();
 }
 
-struct Part {
+struct TimePart {
   std::string_view name;
   Seconds TimeParts::*time;
 };
-constexpr std::array<Part, 5> all_parts{{{"computation", &TimeParts::compute},
+constexpr std::array<TimePart, 5> all_parts{{{"computation", &TimeParts::compute},
                                          {"bubble", &TimeParts::bubble},
                                          {"messages between stages", &TimeParts::transfers},
                                          {"reduction of gradients", &TimeParts::synchronization},
@@ -116,8 +116,8 @@ std::string reason(Seconds TimeParts::*part, const Candidate& candidate) {
 std::string differences(const Candidate& candidate, const Candidate& winner) {
   const TimeParts own = time_parts(candidate.plan, candidate.prediction);
   const TimeParts best = time_parts(winner.plan, winner.prediction);
-  std::vector<std::pair<double, const Part*>> found;
-  for (const Part& part : all_parts)
+  std::vector<std::pair<double, const TimePart*>> found;
+  for (const TimePart& part : all_parts)
     if (const double share = (own.*part.time - best.*part.time) / winner.prediction.iteration_time;
         std::abs(share) >= smallest_part)
       found.emplace_back(share, &part);
@@ -185,10 +185,9 @@ std::map<std::string, int> devices_of(const Plan& plan) {
 }
 
 /// Devices that the winner leaves idle, and what the best plan that takes more of them would do.
-std::vector<std::string> idle_lines(const SearchResult& result, const Request& request, const Cluster& cluster) {
+std::vector<std::string> idle_lines(const SearchResult& result, const Request& request) {
   std::map<std::string, int> present;
-  for (const NodeGroup& group : cluster.usable(request.partitions, request.availability))
-    present[group.gpu] += group.count * group.gpus_per_node;
+  for (const NodeGroup& group : result.nodes) present[group.gpu] += group.count * group.gpus_per_node;
   const std::map<std::string, int> used = devices_of(result.plans.front().plan);
   std::vector<std::string> lines;
   for (const auto& [gpu, devices] : present) {
@@ -212,7 +211,7 @@ std::vector<std::string> idle_lines(const SearchResult& result, const Request& r
 std::string own_parts(const Candidate& candidate) {
   const TimeParts parts = time_parts(candidate.plan, candidate.prediction);
   std::vector<std::string> texts;
-  for (const Part& part : all_parts) {
+  for (const TimePart& part : all_parts) {
     const Seconds time = parts.*part.time;
     const double share = time / candidate.prediction.iteration_time;
     if (share < 0.0005) continue;
@@ -294,12 +293,19 @@ std::vector<std::string> broken_limits(const Candidate& candidate, const Request
   std::vector<std::string> broken;
   const simulator::Prediction& prediction = candidate.prediction;
   const Limits& limits = request.limits;
-  if (limits.cost && prediction.cost_per_iteration > *limits.cost)
+  // As keeps_limits() judges, one limit at a time.
+  const auto breaks = [&](auto member, std::optional<int> nodes = {}) {
+    Request one;
+    one.iterations = request.iterations;
+    one.limits.*member = limits.*member;
+    return !keeps_limits(one, prediction.iteration_time, prediction.cost_per_iteration, nodes);
+  };
+  if (breaks(&Limits::cost))
     broken.push_back(fmt::format("an iteration costs {}, {} --max-cost {}", limit_usd(prediction.cost_per_iteration),
                                  over(prediction.cost_per_iteration.value(), limits.cost->value()),
                                  limit_usd(*limits.cost)));
   const double throughput = 1.0 / prediction.iteration_time.value();
-  if (limits.throughput && throughput < *limits.throughput)
+  if (breaks(&Limits::throughput))
     broken.push_back(fmt::format("it does {:#.3g} iterations/s, {} under --min-throughput {:#.3g}", throughput,
                                  percent(1.0 - throughput / *limits.throughput), *limits.throughput));
   const int ranks = candidate.plan.ranks();
@@ -310,24 +316,23 @@ std::vector<std::string> broken_limits(const Candidate& candidate, const Request
     broken.push_back(fmt::format("it takes {} nodes, --max-nodes allows {}", *nodes, *limits.nodes));
   if (!request.iterations) return broken;
   const double hours = prediction.iteration_time.value() * *request.iterations / 3600.0;
-  if (limits.wall_time && hours * 3600.0 > limits.wall_time->value())
+  if (breaks(&Limits::wall_time))
     broken.push_back(fmt::format("the training takes {:#.3g} h, {} --within {:#.3g} h", hours,
                                  over(hours * 3600.0, limits.wall_time->value()), limits.wall_time->value() / 3600.0));
-  if (limits.node_hours && nodes && hours * *nodes > *limits.node_hours)
+  if (breaks(&Limits::node_hours, nodes))
     broken.push_back(fmt::format("the training takes {:#.3g} node-hours, {} --max-node-hours {:.4g}", hours * *nodes,
                                  over(hours * *nodes, *limits.node_hours), *limits.node_hours));
   return broken;
 }
 
-std::string explain(const SearchResult& result, const Request& request, const Cluster* cluster) {
+std::string explain(const SearchResult& result, const Request& request) {
   if (result.plans.empty()) return "";
   const Candidate& winner = result.plans.front();
   std::string text = fmt::format("Plan 1 is {}: {}.\n", outline(winner.plan), figures(winner));
   text += fmt::format("Its time: {}.\n", own_parts(winner));
   text += bound_line(result, request.objective) + "\n";
   text += memory_line(winner, request) + "\n";
-  if (cluster != nullptr)
-    for (const std::string& line : idle_lines(result, request, *cluster)) text += line + "\n";
+  for (const std::string& line : idle_lines(result, request)) text += line + "\n";
   for (std::size_t i = 1; i < result.plans.size(); ++i) {
     text += fmt::format("Plan {} is {}: {}.\n", i + 1, verdict(result.plans[i], winner, request.objective),
                         differences(result.plans[i], winner));
@@ -348,7 +353,7 @@ std::string why_not(const Candidate& own, const Candidate& winner, const Request
   Table table({{"", Align::left}, {"yours"}, {"plan 1"}, {"difference"}});
   const TimeParts mine = time_parts(own.plan, own.prediction);
   const TimeParts best = time_parts(winner.plan, winner.prediction);
-  for (const Part& part : all_parts) {
+  for (const TimePart& part : all_parts) {
     const Seconds a = mine.*part.time;
     const Seconds b = best.*part.time;
     table.add_row({std::string(part.name), format_time(a), format_time(b),

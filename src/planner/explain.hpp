@@ -35,8 +35,8 @@ std::vector<std::string> broken_limits(const Candidate& candidate, const Request
 
 /// Lines: why the winner wins (what bounds it, how far from the best possible it may be, how tight memory is, which
 /// devices stay idle), then one for each plan behind the first: "Plan 2 is 12% slower: bubble +8% (24
-/// micro-batches for 8 stages), reduction of gradients +5%". `cluster`: what the plans were searched on.
-std::string explain(const SearchResult& result, const Request& request, const Cluster* cluster = nullptr);
+/// micro-batches for 8 stages), reduction of gradients +5%".
+std::string explain(const SearchResult& result, const Request& request);
 
 /// Lines: the user's own plan beside the winner, part by part, and what the difference comes from; also when it does
 /// not fit or breaks a limit. `problems`: what else speaks against it (memory that it lacks, devices that are not

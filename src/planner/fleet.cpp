@@ -4,6 +4,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "planner/index.hpp"
+
 namespace sailor::planner {
 
 namespace {
@@ -234,7 +236,7 @@ Plan make_plan(const Request& request, const SearchSpace& space, const Fleet& fl
     Pipeline pipeline{.count = share.count, .micro_batches = share.micro_batches};
     pipeline.micro_batch = chain.micro_batch == plan.micro_batch ? 0 : chain.micro_batch;
     for (const ChainStage& stage : chain.stages)
-      pipeline.stages.push_back({.layers = {stage.first, stage.last},
+      pipeline.stages.push_back({.layers = {space.cuts[at(stage.first)], space.cuts[at(stage.last)]},
                                  .gpu = space.places[stage.place].gpu,
                                  .tensor_parallel = stage.tensor_parallel,
                                  .zone = space.places[stage.place].zone,

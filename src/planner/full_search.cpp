@@ -10,6 +10,7 @@
 #include "planner/interleaved.hpp"
 #include "planner/mixed_chains.hpp"
 #include "planner/refine.hpp"
+#include "simulator/closed_form.hpp"
 
 namespace sailor::planner {
 
@@ -28,7 +29,9 @@ class FullSearch {
         space_(prices.space()),
         archive_(archive),
         stop_(stop),
-        maker_(space_) {}
+        maker_(space_) {
+    if (request_.limits.throughput) latest_ = simulator::most_above_event_driven / *request_.limits.throughput;
+  }
 
   void run() {
     make_place_sets();
@@ -36,7 +39,7 @@ class FullSearch {
       for (const OptimizerSharding sharding : space_.sharding) {
         if (schedule == Schedule::interleaved_1f1b) {
           set_rules(Schedule::one_f_one_b, sharding);
-          search_interleaved(prices_, pure_chains(prices_, rules_), sharding, archive_, stop_);
+          search_interleaved(prices_, pure_chains(prices_, rules_, stop_), sharding, archive_, stop_);
         } else {
           search(schedule, sharding);
         }
@@ -56,7 +59,7 @@ class FullSearch {
       chains_ = std::move(inside);
       try_one_kind();
       if (stop_() || space_.places.size() < 2) continue;
-      chains_ = pure_chains(prices_, rules_);
+      chains_ = pure_chains(prices_, rules_, stop_);
       for (const Chain& chain : across) try_given(chain);
     }
   }
@@ -68,12 +71,12 @@ class FullSearch {
 
   void search(Schedule schedule, OptimizerSharding sharding) {
     set_rules(schedule, sharding);
-    chains_ = pure_chains(prices_, rules_);
+    chains_ = pure_chains(prices_, rules_, stop_);
     if (sharding == OptimizerSharding::none && prices_.env().framework.copies_reduced_gradients) {
       // A single pipeline sums no gradients.
       ChainRules alone = rules_;
       alone.copies_gradients = false;
-      for (Chain& chain : pure_chains(prices_, alone)) chains_.push_back(std::move(chain));
+      for (Chain& chain : pure_chains(prices_, alone, stop_)) chains_.push_back(std::move(chain));
     }
     try_one_kind();
     make_levels();
@@ -82,6 +85,7 @@ class FullSearch {
         if (stop_()) return;
         try_fleets(request_of(places, level));
       }
+    if (request_.effort.brief && !archive_.best().empty()) return;
     try_mixed();
     if (stop_()) return;
     refine(prices_, rules_, chains_, archive_, stop_);
@@ -133,6 +137,7 @@ class FullSearch {
         continue;
       }
       for (int count = kind.most; count >= 1;) {
+        if (stop_()) return;
         const int rounds = (all + count - 1) / count;
         const int least = (all + rounds - 1) / rounds;  // pipelines with no more micro-batches than this
         const bool slow = least_score(chain, kind.place, least) >= archive_.bar();
@@ -259,13 +264,13 @@ class FullSearch {
       if (least < archive_.best_score()) add(maker_.fastest(wanted));
       return;
     }
-    if (!request_.limits.throughput || least * *request_.limits.throughput <= 1.0) add(maker_.fastest(wanted));
+    if (least <= latest_) add(maker_.fastest(wanted));
     double best = never;
     double best_deadline = least;
     double deadline = least;
     for (int i = 0; i < most_deadlines; ++i, deadline *= deadline_step) {
       if (stop_()) return;
-      if (request_.limits.throughput && deadline * *request_.limits.throughput > 1.0) break;
+      if (deadline > latest_) break;
       const auto fleet = maker_.cheapest(wanted, deadline, true);
       const double score = add(fleet);
       if (score < best) {
@@ -278,7 +283,8 @@ class FullSearch {
     if (best > archive_.best_score() * 1.02) return;
     for (double fine = best_deadline / deadline_step; fine < best_deadline * deadline_step && best < never;
          fine *= 1.004) {
-      if (request_.limits.throughput && fine * *request_.limits.throughput > 1.0) break;
+      if (stop_()) return;
+      if (fine > latest_) break;
       add(maker_.cheapest(wanted, fine, true));
     }
   }
@@ -299,7 +305,7 @@ class FullSearch {
 
   /// Fleets of one kind of pipeline whose stages are anywhere.
   void try_alike() {
-    if (space_.places.size() < 2) return;
+    if (space_.places.size() < 2 || space_.layers() > SearchSpace::most_layers) return;
     for (const Group& group : alike_pipelines(prices_, rules_, sharding_, archive_.best_score(), stop_)) {
       if (stop_()) return;
       archive_.add({.schedule = schedule_, .sharding = sharding_, .groups = {group}});
@@ -349,6 +355,7 @@ class FullSearch {
   Archive& archive_;
   const StopCheck& stop_;
   FleetMaker maker_;
+  double latest_ = never;  // no plan that ends later by the closed form keeps the limits
   Schedule schedule_ = Schedule::one_f_one_b;
   OptimizerSharding sharding_ = OptimizerSharding::none;
   ChainRules rules_;
@@ -365,6 +372,34 @@ void search_with(StagePrices& prices, Archive& archive, const std::vector<Hint>&
 
 void search_full(StagePrices& prices, Archive& archive, const StopCheck& stop) {
   FullSearch(prices, archive, stop).run();
+}
+
+void search_coarsely(StagePrices& prices, Archive& archive, const StopCheck& stop) {
+  const SearchSpace& space = prices.space();
+  const Request& request = prices.request();
+  const Pins& pins = request.pins;
+  ChainRules rules{.schedule = space.schedules.front(), .sharing = 1.0, .copies_gradients = true};
+  if (rules.schedule == Schedule::interleaved_1f1b) return;
+  for (std::size_t p = 0; p < space.places.size(); ++p) {
+    const Place& place = space.places[p];
+    for (const auto& [degree, sizes] : space.micro_batches_of[place.type]) {
+      const int most_stages = std::min(place.groups(degree), prices.layers());
+      for (int stages = pins.pipeline_parallel.value_or(1); stages <= pins.pipeline_parallel.value_or(most_stages);
+           stages *= 2)
+        for (std::size_t i = 0; i < sizes.size(); i = 2 * i + 1) {
+          if (stop()) return;
+          auto chain = balanced_chain(prices, rules, {{p, degree, stages}}, sizes[i]);
+          const int most = chain ? std::min(request.job.global_batch / sizes[i], most_copies(*chain, place, space)) : 0;
+          for (const int count : {most, most / 2, 1}) {
+            const int copies = pins.data_parallel.value_or(count);
+            if (copies < 1 || copies > most) continue;
+            archive.add({.schedule = rules.schedule,
+                         .sharding = space.sharding.front(),
+                         .groups = {{.chain = *chain, .count = copies}}});
+          }
+        }
+    }
+  }
 }
 
 }  // namespace sailor::planner

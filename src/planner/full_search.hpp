@@ -9,15 +9,13 @@
 // worth more than the devices that they take, and improves the best by exchanging parts (refine.hpp).
 #pragma once
 
-#include <functional>
-
 #include "planner/archive.hpp"
 #include "planner/bound/bound.hpp"
 
 namespace sailor::planner {
 
-/// Is asked now and then; true: stop.
-using StopCheck = std::function<bool()>;
+/// A plan of nearly every shape in each place, in no time: something, for searches that have little of it.
+void search_coarsely(StagePrices& prices, Archive& archive, const StopCheck& stop);
 
 void search_full(StagePrices& prices, Archive& archive, const StopCheck& stop);
 

@@ -14,6 +14,7 @@
 #include "planner/bound/bound.hpp"
 #include "planner/exhaustive.hpp"
 #include "planner/full_search.hpp"
+#include "planner/linked.hpp"
 #include "planner/paper/search.hpp"
 #include "planner/search_space.hpp"
 #include "planner/stage_prices.hpp"
@@ -22,9 +23,9 @@ namespace sailor::planner {
 
 namespace {
 
-// So many of the best by the closed form are simulated, for each plan that is wanted, and some more.
-constexpr std::size_t ranked_again = 2;
-constexpr std::size_t least_ranked_again = 10;
+// The search goes on from so many of the best by the closed form, for each plan that is wanted, and some more.
+constexpr std::size_t kept_each = 2;
+constexpr std::size_t least_kept = 10;
 
 /// "12.3% more than", or "50 times" where a share says little; `ratio`: of what is needed to what is allowed.
 std::string excess(double ratio) {
@@ -53,54 +54,63 @@ Result<void> check_request(const Request& request, const simulator::Environment&
 
 class Search {
  public:
-  Search(const Request& request, const simulator::Environment& env) : request_(request), env_(env) {
+  Search(const Request& request, const simulator::Environment& env,
+         const std::function<void(std::size_t, std::size_t)>& progress)
+      : request_(request), env_(env), progress_(progress) {
     if (request.effort.time)
       end_ = std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
                                                     std::chrono::duration<double>(request.effort.time->value()));
   }
 
-  Result<SearchResult> run(const std::function<void(std::size_t, std::size_t)>& progress) {
+  Result<SearchResult> run() {
     auto space = make_search_space(request_, env_);
     if (!space) return fail(space.error());
     space_ = std::move(*space);
+    result_.nodes = space_.nodes;
     StagePrices prices(request_, space_, env_);
-    Archive archive(request_, space_, env_, request_.most_plans * ranked_again + least_ranked_again);
-    const StopCheck stop = [&] { return should_stop(archive, progress); };
+    result_.not_linked = not_linked(prices);
+    Archive archive(request_, space_, env_, request_.most_plans * kept_each + least_kept);
+    const StopCheck stop = [&] { return should_stop(archive); };
     const bool in_paper = request_.space == Space::paper;
+    if ((request_.effort.time || request_.effort.brief) && !in_paper) search_coarsely(prices, archive, stop);
     const double least_in_paper = in_paper ? search_paper(prices, archive, stop) : 0.0;
     if (!in_paper) {
-      search_full(prices, archive, stop);
-      if (archive.best().empty() && archive.fastest() && !stop()) search_at_limits(prices, archive, stop);
+      // Limits that the best plan of all keeps change nothing.
+      if (!limits_time(request_) || request_.pareto || !keeps_limits_anyway(archive)) {
+        search_full(prices, archive, stop);
+        if (archive.best().empty() && archive.fastest() && !stop()) search_at_limits(prices, archive, stop);
+      }
     }
-    const bool complete = !in_paper && search_exhaustively(prices, archive, stop);
-    result_.considered = archive.considered();
-    result_.did_not_fit = archive.did_not_fit();
+    const bool complete = !in_paper && !request_.effort.brief && search_exhaustively(prices, archive, stop);
     result_.left_out = space_.left_out;
     if (archive.best().empty()) {
       if (!archive.fastest()) try_any(prices, archive);
       return fail(nothing_found(archive));
     }
     double least = complete ? archive.best_score() : least_in_paper;
-    if (!complete && !in_paper) {
+    if (!complete && !in_paper && !request_.effort.brief &&
+        space_.layers() <= SearchSpace::most_layers) {  // it takes memory by their square
       const Relaxed relaxed = relax(prices, archive.best_score(), [&] { return out_of_time(); });
       least = relaxed.least_score;
       if (!stop() && !relaxed.hints.empty()) search_with(prices, archive, relaxed.hints, stop);
     }
-    result_.considered = archive.considered();
-    result_.did_not_fit = archive.did_not_fit();
-    if (!archive.first_error().empty()) result_.left_out.push_back("plans: " + archive.first_error());
+    result_.considered += archive.considered();
+    result_.did_not_fit += archive.did_not_fit();
+    if (archive.errors() > 0)
+      result_.left_out.push_back(
+          fmt::format("{}: {}", plural(static_cast<std::size_t>(archive.errors()), "plan"), archive.first_error()));
     SAILOR_CHECK(rank(archive));
     set_bound(least, archive);
     return std::move(result_);
   }
 
  private:
-  bool should_stop(const Archive& archive, const std::function<void(std::size_t, std::size_t)>& progress) {
-    if (progress) progress(static_cast<std::size_t>(archive.considered()), 0);
-    if (result_.stop != Stop::done) return true;
-    if (archive.best().empty() && archive.considered() < 1000) return false;  // something, in any case
-    if (request_.effort.work && archive.considered() >= *request_.effort.work) result_.stop = Stop::work_limit;
-    if (out_of_time()) result_.stop = Stop::time_limit;
+  bool should_stop(const Archive& archive) {
+    const std::uint64_t considered = result_.considered + archive.considered();
+    if (progress_) progress_(static_cast<std::size_t>(considered), 0);
+    if (result_.stop != Stop::done || out_of_time()) return true;
+    if (archive.best().empty() && considered < 1000) return false;  // something, in any case
+    if (request_.effort.work && considered >= *request_.effort.work) result_.stop = Stop::work_limit;
     return result_.stop != Stop::done;
   }
 
@@ -110,14 +120,37 @@ class Search {
     return true;
   }
 
+  /// Adds the plans of a search for another request. The best printed score of it, infinite when there is none.
+  double add_plans_of(Request other, Archive& archive) {
+    other.pareto = false;
+    StagePrices prices(other, space_, env_);
+    Archive found(other, space_, env_, other.most_plans * kept_each + least_kept);
+    search_full(prices, found, [&] { return should_stop(found); });
+    result_.considered += found.considered();
+    result_.did_not_fit += found.did_not_fit();
+    for (const auto* plans : {&found.printed(), &found.best()})
+      for (const Found& plan : *plans) archive.add(plan.fleet, plan.shares);
+    return found.printed().empty() ? never : found.printed().front().printed_score;
+  }
+
+  /// Whether the best plan by the objective keeps the limits on time and money. It is in the archive then.
+  bool keeps_limits_anyway(Archive& archive) {
+    Request free = request_;
+    free.limits.cost.reset();
+    free.limits.throughput.reset();
+    free.limits.wall_time.reset();
+    free.limits.node_hours.reset();
+    const double best = add_plans_of(std::move(free), archive);
+    return best < never && !archive.printed().empty() && archive.printed().front().printed_score <= best;
+  }
+
   /// When no plan within the limits was found: the fastest and the cheapest plans regardless of what they break, from
   /// where the search goes on should they be within.
-  void search_at_limits(StagePrices& prices, Archive& archive, const StopCheck& stop) const {
+  void search_at_limits(StagePrices& prices, Archive& archive, const StopCheck& stop) {
     const Limits& limits = request_.limits;
     for (const Objective objective : {Objective::throughput, Objective::cost}) {
       Request free = request_;
       free.objective = objective;
-      free.pareto = false;
       if (objective == Objective::throughput) {
         if (!limits.throughput && !limits.wall_time && !limits.node_hours) continue;
         free.limits.throughput.reset();
@@ -127,10 +160,7 @@ class Search {
         if (!limits.cost) continue;
         free.limits.cost.reset();
       }
-      StagePrices free_prices(free, space_, env_);
-      Archive found(free, space_, env_, free.most_plans + least_ranked_again);
-      search_full(free_prices, found, stop);
-      for (const Found& plan : found.best()) archive.add(plan.fleet);
+      add_plans_of(std::move(free), archive);
     }
     if (!archive.best().empty()) search_full(prices, archive, stop);
   }
@@ -168,10 +198,17 @@ class Search {
   }
 
   Result<void> rank(const Archive& archive) {
-    std::vector<Found> found = request_.pareto ? archive.front() : archive.best();
+    std::vector<Found> found = request_.pareto ? archive.front() : archive.printed();
     // The optimum of the paper's space is that of the closed form: it has to be among what is shown.
-    if (request_.space == Space::paper && !request_.pareto && found.size() > request_.most_plans)
-      found.erase(found.begin() + static_cast<std::ptrdiff_t>(request_.most_plans), found.end());
+    if (request_.space == Space::paper && !request_.pareto && request_.most_plans > 1) {
+      const Found& optimum = archive.best().front();
+      const std::string fingerprint = plan_fingerprint(optimum.plan);
+      if (std::none_of(found.begin(), found.end(),
+                       [&](const Found& other) { return plan_fingerprint(other.plan) == fingerprint; })) {
+        if (found.size() == request_.most_plans) found.pop_back();
+        found.push_back(optimum);
+      }
+    }
     for (Found& entry : found) {
       auto prediction = simulator::simulate(entry.plan, env_);
       if (!prediction) return fail(prediction.error());
@@ -192,29 +229,9 @@ class Search {
     };
     std::stable_sort(result_.plans.begin(), result_.plans.end(),
                      [&](const Candidate& a, const Candidate& b) { return key(a) < key(b); });
-    if (request_.space != Space::paper) leave_out_late();
     if (request_.pareto) thin_out();
     if (!request_.pareto && result_.plans.size() > request_.most_plans) result_.plans.resize(request_.most_plans);
     return {};
-  }
-
-  /// The search keeps the limits by the closed form; of its plans those that break one event by event go, unless all
-  /// do.
-  void leave_out_late() {
-    const Limits& limits = request_.limits;
-    const auto breaks = [&](const Candidate& candidate) {
-      const Seconds time = candidate.prediction.iteration_time;
-      if (limits.throughput && time.value() * *limits.throughput > 1.0) return true;
-      if (limits.cost && candidate.prediction.cost_per_iteration > *limits.cost) return true;
-      if (limits.wall_time && time * *request_.iterations > *limits.wall_time) return true;
-      if (!limits.node_hours) return false;
-      const int nodes = nodes_needed(candidate.plan, space_).value_or(0);
-      return nodes * time.value() / 3600.0 * *request_.iterations > *limits.node_hours;
-    };
-    if (!std::all_of(result_.plans.begin(), result_.plans.end(), breaks))
-      std::erase_if(result_.plans, breaks);
-    else if (!result_.plans.empty())
-      result_.left_out.push_back("plans: the limits are kept by the closed form of the time only, not event by event");
   }
 
   /// Of a front that is longer than wanted those that stand apart most; the fastest and the last stay (of one the
@@ -246,6 +263,11 @@ class Search {
 
   Error nothing_found(const Archive& archive) const {
     const Limits& limits = request_.limits;
+    if (result_.stop == Stop::time_limit)
+      return {ErrorCode::infeasible,
+              fmt::format("no plan was found within --time-limit {} s, of {} looked at", request_.effort.time->value(),
+                          plural(static_cast<std::size_t>(result_.considered + archive.considered()), "plan")),
+              "give more time, or pin parts of the plan"};
     if (archive.fastest()) {
       std::vector<std::string> reasons;
       const double fastest = archive.fastest()->value();
@@ -277,7 +299,8 @@ class Search {
       const auto problem = prediction ? simulator::memory_problem(nearest, *prediction, env_) : std::nullopt;
       return {ErrorCode::infeasible,
               fmt::format("none of {} fits into memory; the nearest is {}: {}",
-                          plural(static_cast<std::size_t>(archive.considered()), "plan"), describe(nearest),
+                          plural(static_cast<std::size_t>(result_.considered + archive.considered()), "plan"),
+                          describe(nearest),
                           problem ? *problem
                                   : fmt::format("it would leave {:.1f}% free but the margin is {:.1f}%",
                                                 archive.nearest_headroom() * 100.0, request_.memory_margin * 100.0)),
@@ -290,6 +313,7 @@ class Search {
 
   const Request& request_;
   const simulator::Environment& env_;
+  const std::function<void(std::size_t, std::size_t)>& progress_;
   std::optional<std::chrono::steady_clock::time_point> end_;
   SearchSpace space_;
   SearchResult result_;
@@ -303,7 +327,7 @@ Result<SearchResult> find_plans(const Request& request, const simulator::Environ
   std::optional<LayerCosts> own_costs;  // one for all plans: they ask for the same layers again and again
   simulator::Environment environment = given;
   if (environment.costs == nullptr) environment.costs = &own_costs.emplace(simulator::layer_costs_for(given));
-  return Search(request, environment).run(progress);
+  return Search(request, environment, progress).run();
 }
 
 double objective_value(Objective objective, const simulator::Prediction& prediction) {

@@ -1,6 +1,7 @@
 // Finds plans for a training job on a cluster.
 //
-// The search works on the simulator's closed form and ranks the best again event by event. Beside what it found it says
+// The search works on the simulator's closed form; what it prints, and whether limits are kept, is judged event by
+// event (archive.hpp). Beside what it found it says
 // how much better any plan of the space could be (Bound), from a relaxation that is solved exactly (bound/bound.hpp).
 #pragma once
 
@@ -48,6 +49,8 @@ struct SearchResult {
   std::uint64_t considered = 0;  ///< plans that were priced
   std::uint64_t did_not_fit = 0;
   std::vector<std::string> left_out;  ///< what could not be used and why: "V100-16: the profile has no ..."
+  std::vector<NodeGroup> nodes;       ///< that plans were looked for on
+  std::string not_linked;             ///< "60 of 64 GPUs cannot be used together: ..."; empty: all can
 };
 
 /// Errors: not_found (partition, no measurement for any GPU of the cluster), infeasible (no plan fits or keeps the

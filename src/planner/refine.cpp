@@ -48,6 +48,7 @@ class Refiner {
   }
 
   void attempt(const Fleet& fleet) {
+    if (stop_()) return;
     const double time = least_time(prices_, fleet, prices_.request().job.global_batch);
     double usd_per_hour = 0.0;
     for (const Group& group : fleet.groups)

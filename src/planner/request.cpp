@@ -44,6 +44,22 @@ Result<Value> parse_choice(std::string_view key, std::string_view text, const st
 
 }  // namespace
 
+bool limits_time(const Request& request) {
+  const Limits& limits = request.limits;
+  return limits.throughput || limits.cost || limits.wall_time || limits.node_hours;
+}
+
+bool keeps_limits(const Request& request, Seconds time, Usd cost, std::optional<int> nodes) {
+  constexpr double rounding = 1.0 + 1e-9;
+  const Limits& limits = request.limits;
+  if (limits.throughput && time.value() * *limits.throughput > rounding) return false;
+  if (limits.cost && cost > *limits.cost * rounding) return false;
+  if (!request.iterations) return true;
+  if (limits.wall_time && time * *request.iterations > *limits.wall_time * rounding) return false;
+  return !limits.node_hours || !nodes ||
+         *nodes * time.value() / 3600.0 * *request.iterations <= *limits.node_hours * rounding;
+}
+
 std::string where_of(const Request& request) {
   if (request.partitions.empty()) return "the cluster";
   return fmt::format("partition{} '{}'", request.partitions.size() == 1 ? "" : "s",

@@ -56,6 +56,8 @@ struct Effort {
   std::optional<Seconds> time;        ///< wall clock
   std::optional<std::uint64_t> work;  ///< plans and pipelines looked at
   int threads = 0;                    ///< 0: as many as the machine has
+  /// Only what is likely, and no bound: for a plan that is nearly the best in a fraction of the time.
+  bool brief = false;
 };
 
 struct Request {
@@ -73,6 +75,12 @@ struct Request {
   std::size_t most_plans = 10;  ///< how many to return
   bool pareto = false;          ///< return the front of time, money and devices instead of the best
 };
+
+/// Whether the limits on time and money allow what a plan takes by the event-driven time, which is the one that is
+/// printed; what is over by rounding (1e-9) is allowed. `nodes`: nothing while they are not counted.
+bool keeps_limits(const Request& request, Seconds time, Usd cost, std::optional<int> nodes);
+/// Whether keeps_limits() may depend on the time.
+bool limits_time(const Request& request);
 
 /// "the cluster", "partition 'normal'", "partitions 'normal', 'mixed'"
 std::string where_of(const Request& request);

@@ -56,16 +56,17 @@ tl::unexpected<Error> no_nodes(const Request& request, const Cluster& cluster) {
                   : "choose another partition");
 }
 
-/// The names that pins give, as the catalogue and the cluster have them.
-Result<std::vector<std::string>> pinned_gpus(const Request& request, const simulator::Environment& env) {
-  std::vector<std::string> names;
-  for (const std::string& gpu : request.pins.gpus) {
-    const auto type = env.gpus.find(gpu);
-    if (!type) return fail(type.error());
-    names.push_back(type->name);
-  }
-  return names;
+Result<void> check_pinned_gpus(const Request& request, const simulator::Environment& env) {
+  for (const std::string& gpu : request.pins.gpus)
+    if (const auto type = env.gpus.find(gpu); !type) return fail(type.error());
+  return {};
 }
+
+/// Why a GPU type cannot be planned for.
+struct Refusal {
+  enum class Why { degree, size, pinned_size, precision, not_measured } why = Why::not_measured;
+  std::string text;
+};
 
 class SpaceMaker {
  public:
@@ -74,8 +75,28 @@ class SpaceMaker {
   Result<SearchSpace> run() {
     SAILOR_CHECK(check_job());
     SAILOR_CHECK(choose_options());
-    SAILOR_CHECK(find_places());
-    SAILOR_CHECK(find_degrees());
+    find_cuts();
+    SAILOR_CHECK(check_where());
+    const ConsideredNodes considered = considered_nodes(request_, *env_.cluster, env_.gpus);
+    SAILOR_CHECK(find_places(considered.groups));
+    auto found = find_degrees();
+    if (considered.without_gpus.empty()) {
+      SAILOR_CHECK(found);
+      return std::move(space_);
+    }
+    if (!found) {  // better than nothing
+      SAILOR_CHECK(find_places(considered.without_gpus));
+      SAILOR_CHECK(find_degrees());
+      return std::move(space_);
+    }
+    std::set<std::string> names;
+    int nodes = 0;
+    for (const NodeGroup& group : considered.without_gpus) {
+      nodes += group.count;
+      names.insert("gpu=" + group.gpu);
+    }
+    space_.left_out.push_back(fmt::format("{} without GPUs beside those that have some (--pin {} plans for them)",
+                                          plural(static_cast<std::size_t>(nodes), "node"), fmt::join(names, ",")));
     return std::move(space_);
   }
 
@@ -145,31 +166,46 @@ class SpaceMaker {
     return {};
   }
 
-  Result<void> find_places() {
+  /// Time and memory of the search grow with the square of their number.
+  void find_cuts() {
+    const Model& model = env_.model;
+    const int most = std::max(SearchSpace::most_layers, request_.pins.pipeline_parallel.value_or(1));
+    const bool whole = model.layers() <= most || request_.space == Space::paper;
+    const int groups = whole ? model.blocks : most - (model.layers() - model.blocks);
+    if (!whole)
+      space_.left_out.push_back(
+          fmt::format("plans that divide {} between other layers than every {:.3g} blocks, as there are {}", model.name,
+                      static_cast<double>(model.blocks) / groups, model.blocks));
+    space_.cuts = {0};
+    for (int group = 0; group < groups; ++group)
+      space_.cuts.push_back(1 + static_cast<int>(std::int64_t{model.blocks} * group / groups));
+    for (int layer = 1 + model.blocks; layer <= model.layers(); ++layer) space_.cuts.push_back(layer);
+  }
+
+  Result<void> check_where() {
     const Cluster& cluster = *env_.cluster;
     const auto partitions = partitions_of(request_, cluster);
     if (!partitions) return fail(partitions.error());
-    const auto gpus = pinned_gpus(request_, env_);
-    if (!gpus) return fail(gpus.error());
+    SAILOR_CHECK(check_pinned_gpus(request_, env_));
     SAILOR_CHECK(check_places(request_, cluster));
     space_.most_nodes = most_nodes_of(*partitions);
     if (request_.limits.nodes)
       space_.most_nodes = std::min(*request_.limits.nodes, space_.most_nodes.value_or(*request_.limits.nodes));
     space_.most_gpus = request_.limits.gpus;
+    if (cluster.usable(request_.partitions, request_.availability).empty()) return no_nodes(request_, cluster);
+    return {};
+  }
 
+  Result<void> find_places(const std::vector<NodeGroup>& groups) {
+    space_.nodes = groups;
+    space_.places.clear();
+    space_.types.clear();
+    space_.micro_batches_of.clear();
     NodesFound found;
-    const auto usable = cluster.usable(request_.partitions, request_.availability);
-    for (const NodeGroup& group : usable) {
-      if (!gpus->empty() && !contains(*gpus, group.gpu)) continue;
-      if (!request_.pins.zones.empty() && !contains(request_.pins.zones, group.zone)) continue;
-      int count = group.count;
-      for (const std::string& node : group.nodes)
-        if (contains(request_.pins.excluded_nodes, node)) --count;
-      if (count <= 0 || group.gpus_per_node <= 0) continue;
+    for (const NodeGroup& group : groups) {
       int& nodes = found[{group.gpu, group.zone}][group.gpus_per_node];
-      nodes = std::min(nodes + count, most_nodes_of_place / group.gpus_per_node);
+      nodes = std::min(nodes + group.count, most_nodes_of_place / group.gpus_per_node);
     }
-    if (usable.empty()) return no_nodes(request_, cluster);
     if (found.empty())
       return fail(ErrorCode::infeasible, "the pins and excluded nodes leave no device to plan for",
                   "leave out a --pin gpu, --pin zone or --exclude");
@@ -220,51 +256,56 @@ class SpaceMaker {
                 limits.empty() ? "pin less, or give more devices" : "pin less, or raise the limit");
   }
 
-  /// Tensor parallel degrees to consider: those that were measured; on a device without any measurement of the model
-  /// the usual ones that divide the attention heads.
+  /// Tensor parallel degrees to consider: those that were measured; where there are none, the usual ones that divide
+  /// the attention heads, by estimates.
   std::vector<int> degrees_of(const Place& place) const {
     const TrainingJob& job = request_.job;
-    std::vector<int> degrees;
-    if (env_.costs->only_estimates(place.gpu, job.precision))
-      degrees = powers_of_two(std::min(place.largest_node(), most_estimated_tensor_parallel));
-    else
-      degrees = env_.profile.tensor_parallel_degrees(env_.model.name, place.gpu, job.precision, job.sequence_length);
     const Pins& pins = request_.pins;
-    std::erase_if(degrees, [&](int degree) {
-      return env_.model.attention_heads % degree != 0 || place.groups(degree) < 1 ||
-             (pins.tensor_parallel && degree != *pins.tensor_parallel) ||
-             (pins.most_tensor_parallel && degree > *pins.most_tensor_parallel);
-    });
-    return degrees;
+    const auto possible = [&](std::vector<int> degrees) {
+      std::erase_if(degrees, [&](int degree) {
+        return env_.model.attention_heads % degree != 0 || place.groups(degree) < 1 ||
+               (pins.tensor_parallel && degree != *pins.tensor_parallel) ||
+               (pins.most_tensor_parallel && degree > *pins.most_tensor_parallel);
+      });
+      return degrees;
+    };
+    std::vector<int> measured =
+        possible(env_.profile.tensor_parallel_degrees(env_.model.name, place.gpu, job.precision, job.sequence_length));
+    if (!measured.empty() || !env_.costs->can_estimate(place.gpu, job.precision)) return measured;
+    return possible(powers_of_two(std::min(place.largest_node(), most_estimated_tensor_parallel)));
   }
 
-  /// Micro-batches to consider: what was measured or lies between two that were.
+  /// Micro-batches to consider: what was measured or lies between two that were; where that leaves none, the usual
+  /// ones, by estimates.
   std::vector<int> sizes_of(const std::string& gpu, int tensor_parallel) const {
     const TrainingJob& job = request_.job;
-    std::vector<int> values;
-    if (env_.costs->only_estimates(gpu, job.precision)) {
-      values = powers_of_two(std::min(job.global_batch, most_estimated_micro_batch));
-    } else {
-      values = env_.profile.micro_batches(env_.model.name, gpu, job.precision, tensor_parallel, job.sequence_length);
-      if (!env_.costs->measured_only() && !values.empty()) {
-        const std::pair range(values.front(), std::min(values.back(), job.global_batch));
-        values.clear();
-        for (int value = range.first; value <= range.second; ++value) values.push_back(value);
-      }
-    }
+    const Pins& pins = request_.pins;
     // A size that does not divide the batch could be mixed with others; those that do are enough.
-    std::erase_if(values, [&](int value) {
-      return job.global_batch % value != 0 || (request_.pins.micro_batch && value != *request_.pins.micro_batch);
-    });
-    return values;
+    const auto possible = [&](std::vector<int> values) {
+      std::erase_if(values, [&](int value) {
+        return job.global_batch % value != 0 || (pins.micro_batch && value != *pins.micro_batch);
+      });
+      return values;
+    };
+    std::vector<int> measured =
+        env_.profile.micro_batches(env_.model.name, gpu, job.precision, tensor_parallel, job.sequence_length);
+    if (!env_.costs->measured_only() && !measured.empty()) {
+      const std::pair range(measured.front(), std::min(measured.back(), job.global_batch));
+      measured.clear();
+      for (int value = range.first; value <= range.second; ++value) measured.push_back(value);
+    }
+    measured = possible(std::move(measured));
+    if (!measured.empty() || !env_.costs->can_estimate(gpu, job.precision)) return measured;
+    if (pins.micro_batch && *pins.micro_batch <= most_estimated_micro_batch) return possible({*pins.micro_batch});
+    return possible(powers_of_two(std::min(job.global_batch, most_estimated_micro_batch)));
   }
 
   Result<void> find_degrees() {
     simulator::PriceList prices(env_);
     std::set<int> sizes;
     std::vector<Place> kept;
-    std::map<std::string, std::string> refused;
-    const auto leave_out = [&](const Place& place, const std::string& why) { refused.emplace(place.gpu, why); };
+    std::map<std::string, Refusal> refused;
+    const auto leave_out = [&](const Place& place, Refusal why) { refused.emplace(place.gpu, std::move(why)); };
     for (Place& place : space_.places) {
       place.tensor_parallel = degrees_of(place);
       if (place.tensor_parallel.empty()) {
@@ -274,7 +315,7 @@ class SpaceMaker {
       const Stage stage{.layers = {0, env_.model.layers()}, .gpu = place.gpu, .zone = place.zone};
       const auto priced = prices.place_of(stage);
       if (!priced) {
-        leave_out(place, priced.error().message());
+        leave_out(place, {Refusal::Why::not_measured, priced.error().message()});
         continue;
       }
       place.price = prices.places[*priced].price;
@@ -307,16 +348,20 @@ class SpaceMaker {
       }
       kept.push_back(place);
     }
-    for (const auto& [gpu, why] : refused) space_.left_out.push_back(fmt::format("{}: {}", gpu, why));
+    for (const auto& [gpu, refusal] : refused)
+      space_.left_out.push_back(refusal.text.starts_with(gpu) ? refusal.text
+                                                              : fmt::format("{}: {}", gpu, refusal.text));
     if (kept.empty()) return nothing_left(refused);
     space_.places = std::move(kept);
     space_.micro_batches.assign(sizes.begin(), sizes.end());
     return {};
   }
 
-  std::string why_no_size(const Place& place) const {
+  Refusal why_no_size(const Place& place) const {
+    using Why = Refusal::Why;
     if (!request_.pins.micro_batch)
-      return fmt::format("no measured micro-batch size divides global_batch {}", request_.job.global_batch);
+      return {Why::size,
+              fmt::format("no measured micro-batch size divides global_batch {}", request_.job.global_batch)};
     const TrainingJob& job = request_.job;
     std::set<int> measured;
     for (const int degree : place.tensor_parallel) {
@@ -324,52 +369,59 @@ class SpaceMaker {
           env_.profile.micro_batches(env_.model.name, place.gpu, job.precision, degree, job.sequence_length);
       measured.insert(sizes.begin(), sizes.end());
     }
-    if (measured.empty())
-      return fmt::format("--pin micro_batch={} is over {}, the largest that is estimated", *request_.pins.micro_batch,
-                         most_estimated_micro_batch);
-    return fmt::format("--pin micro_batch={}: not measured on {}, and {} (measured: {})", *request_.pins.micro_batch,
-                       place.gpu, env_.costs->measured_only() ? "nothing is estimated" : "not between sizes that were",
-                       fmt::join(measured, ", "));
+    if (env_.costs->can_estimate(place.gpu, job.precision))
+      return {Why::pinned_size, fmt::format("--pin micro_batch={} is over {}, the largest that is estimated",
+                                            *request_.pins.micro_batch, most_estimated_micro_batch)};
+    return {Why::pinned_size,
+            fmt::format("--pin micro_batch={}: not measured on {}, and {} (measured: {})", *request_.pins.micro_batch,
+                        place.gpu, env_.costs->measured_only() ? "nothing is estimated" : "not between sizes that were",
+                        fmt::join(measured, ", "))};
   }
 
-  std::string why_no_degree(const Place& place) const {
+  Refusal why_no_degree(const Place& place) const {
+    using Why = Refusal::Why;
     const TrainingJob& job = request_.job;
     const auto measured =
         env_.profile.tensor_parallel_degrees(env_.model.name, place.gpu, job.precision, job.sequence_length);
-    if (!measured.empty() || env_.costs->only_estimates(place.gpu, job.precision))
-      return fmt::format(
-          "no tensor-parallel degree is left that was measured, divides the {} heads and fits into a "
-          "node of {}",
-          env_.model.attention_heads, place.largest_node());
+    const bool estimable = env_.costs->can_estimate(place.gpu, job.precision);
+    if (!measured.empty() || estimable)
+      return {Why::degree,
+              fmt::format("no tensor-parallel degree is left that {}divides the {} heads and fits into a node of {}",
+                          estimable ? "" : "was measured, ", env_.model.attention_heads, place.largest_node())};
+    if (const auto type = env_.gpus.find(place.gpu); type && !env_.costs->measured_only())
+      if (const auto rate = peak_rate(*type, job.precision); !rate) return {Why::precision, rate.error().what};
     std::vector<std::string> there;
     for (const int length : env_.profile.sequence_lengths(env_.model.name, place.gpu))
       there.push_back(fmt::format("{}", length));
-    return fmt::format(
-        "the profile has no {} measurement of model {} on {} at sequence length {}{}", to_string(job.precision),
-        env_.model.name, place.gpu, job.sequence_length,
-        there.empty() ? "" : fmt::format("; it has: {} at sequence length {}", place.gpu, fmt::join(there, ", ")));
+    return {
+        Why::not_measured,
+        fmt::format(
+            "the profile has no {} measurement of model {} on {} at sequence length {}{}", to_string(job.precision),
+            env_.model.name, place.gpu, job.sequence_length,
+            there.empty() ? "" : fmt::format("; it has: {} at sequence length {}", place.gpu, fmt::join(there, ", ")))};
   }
 
-  tl::unexpected<Error> nothing_left(const std::map<std::string, std::string>& refused) const {
-    std::vector<std::string> reasons;
+  tl::unexpected<Error> nothing_left(const std::map<std::string, Refusal>& refused) const {
+    std::vector<std::string> reasons;  // each once, whatever the number of GPU types
+    std::set<Refusal::Why> why;
     std::set<DeviceKind> kinds;
-    for (const auto& [gpu, why] : refused)
+    for (const auto& [gpu, refusal] : refused) {
+      if (std::find(reasons.begin(), reasons.end(), refusal.text) == reasons.end()) reasons.push_back(refusal.text);
+      why.insert(refusal.why);
       if (const auto type = env_.gpus.find(gpu)) kinds.insert(type->kind);
-    const std::optional<DeviceKind> kind = kinds.size() == 1 ? std::optional(*kinds.begin()) : std::nullopt;
-    bool by_batch = false;
-    bool by_pin = false;
-    for (const auto& [gpu, why] : refused) {
-      reasons.push_back(why);
-      by_batch = by_batch || why.find("divides global_batch") != std::string::npos;
-      by_pin = by_pin || why.find("--pin micro_batch") != std::string::npos;
     }
-    if (by_pin)
-      return fail(ErrorCode::infeasible, fmt::format("{}", fmt::join(reasons, "; ")),
-                  "pin another size, or " + layers_advice(kind, " --micro-batches"));
-    if (by_batch)
-      return fail(ErrorCode::infeasible, fmt::format("{}", fmt::join(reasons, "; ")),
+    const std::optional<DeviceKind> kind = kinds.size() == 1 ? std::optional(*kinds.begin()) : std::nullopt;
+    const std::string text = fmt::format("{}", fmt::join(reasons, "; "));
+    if (why.contains(Refusal::Why::pinned_size))
+      return fail(ErrorCode::infeasible, text, "pin another size, or " + layers_advice(kind, " --micro-batches"));
+    if (why.contains(Refusal::Why::size))
+      return fail(ErrorCode::infeasible, text,
                   "choose a global batch that is a multiple of one, or " + layers_advice(kind, " --micro-batches"));
-    return fail(ErrorCode::not_found, fmt::format("{}", fmt::join(reasons, "; ")), layers_advice(kind));
+    if (why.contains(Refusal::Why::degree) && (request_.pins.tensor_parallel || request_.pins.most_tensor_parallel))
+      return fail(ErrorCode::infeasible, text, "pin another degree, or raise --max-tensor-parallel");
+    if (why == std::set{Refusal::Why::precision})
+      return fail(ErrorCode::infeasible, text, "choose another --precision, or leave it to sailor-plan");
+    return fail(ErrorCode::not_found, text, layers_advice(kind));
   }
 
   const Request& request_;
@@ -378,6 +430,40 @@ class SpaceMaker {
 };
 
 }  // namespace
+
+ConsideredNodes considered_nodes(const Request& request, const Cluster& cluster, const GpuCatalogue& gpus) {
+  const Pins& pins = request.pins;
+  std::vector<std::string> pinned;
+  for (const std::string& gpu : pins.gpus)
+    if (const auto type = gpus.find(gpu)) pinned.push_back(type->name);
+  const auto has_gpus = [&](const NodeGroup& group) {
+    const auto type = gpus.find(group.gpu);
+    return !type || type->kind == DeviceKind::gpu;
+  };
+  std::vector<NodeGroup> usable = cluster.usable(request.partitions, request.availability);
+  std::set<std::string> with_gpus;  // partitions
+  for (const NodeGroup& group : usable)
+    if (has_gpus(group)) with_gpus.insert(group.partitions.begin(), group.partitions.end());
+  // A partition that has no GPUs was not named for them.
+  const auto is_wanted = [&](const NodeGroup& group) {
+    return has_gpus(group) || !pins.gpus.empty() ||
+           std::any_of(request.partitions.begin(), request.partitions.end(), [&](const std::string& partition) {
+             return contains(group.partitions, partition) && !with_gpus.contains(partition);
+           });
+  };
+  ConsideredNodes considered;
+  for (NodeGroup& group : usable) {
+    if (!pins.gpus.empty() && !contains(pinned, group.gpu)) continue;
+    if (!pins.zones.empty() && !contains(pins.zones, group.zone)) continue;
+    group.count -= static_cast<int>(std::count_if(group.nodes.begin(), group.nodes.end(), [&](const std::string& node) {
+      return contains(pins.excluded_nodes, node);
+    }));
+    if (group.count <= 0 || group.gpus_per_node <= 0) continue;
+    (is_wanted(group) ? considered.groups : considered.without_gpus).push_back(std::move(group));
+  }
+  if (considered.groups.empty()) std::swap(considered.groups, considered.without_gpus);
+  return considered;
+}
 
 Result<std::vector<const Partition*>> partitions_of(const Request& request, const Cluster& cluster) {
   std::vector<const Partition*> partitions;

@@ -46,7 +46,11 @@ struct Place {
 };
 
 struct SearchSpace {
+  std::vector<NodeGroup> nodes;  ///< whose devices the places have
   std::vector<Place> places;
+  /// Where the model may be divided: layer i of the search is made of the model's layers [cuts[i], cuts[i + 1]). All of
+  /// them, but in the full space of models with very many blocks, which are taken several at a time.
+  std::vector<int> cuts;
   std::vector<std::string> types;    ///< GPU types of the places
   std::vector<int> micro_batches;    ///< ascending
   std::vector<Recompute> recompute;  ///< choices for a stage, quickest first
@@ -56,11 +60,23 @@ struct SearchSpace {
   std::optional<int> most_gpus;
   std::vector<std::string> left_out;  ///< GPU types that cannot be planned for, and why
 
+  /// Of more layers, a model's blocks are taken several at a time.
+  static constexpr int most_layers = 256;
+  [[nodiscard]] int layers() const { return static_cast<int>(cuts.size()) - 1; }
   [[nodiscard]] int devices() const;
   /// Micro-batch sizes that were measured (or may be estimated) on a GPU type.
   [[nodiscard]] bool allows(std::size_t type, int tensor_parallel, int micro_batch) const;
   std::vector<std::vector<std::pair<int, std::vector<int>>>> micro_batches_of;  ///< by type: {tensor_parallel, sizes}
 };
+
+/// Nodes that plans may take.
+struct ConsideredNodes {
+  std::vector<NodeGroup> groups;        ///< their `count` is what excluded nodes leave
+  std::vector<NodeGroup> without_gpus;  ///< left out, as `groups` have some
+};
+/// Those of the partitions that are available and that pins and exclusions leave. Nodes without GPUs beside nodes that
+/// have some are left out, unless pins name them, or the request a partition that has no others.
+ConsideredNodes considered_nodes(const Request& request, const Cluster& cluster, const GpuCatalogue& gpus);
 
 /// `env.costs` must be given. Errors: not_found (partition, no measurement for any GPU), unavailable (partition down),
 /// infeasible (no node is up, pins or limits leave nothing), usage (pins that contradict job, framework or cluster).

@@ -11,24 +11,23 @@ namespace sailor::planner {
 
 namespace {
 
-StageTable make_table(const simulator::LayerTable& layers, double tied, int tensor_parallel) {
+StageTable make_table(const simulator::LayerTable& layers, const std::vector<int>& cuts, double tied,
+                      int tensor_parallel) {
   StageTable table;
-  const std::size_t size = layers.times.size();
-  table.times = layers.times;
-  for (std::size_t i = 0; i < size; ++i) {
-    table.pass.push_back((layers.times[i].forward + layers.times[i].backward).value());
-    table.backward.push_back(layers.times[i].backward.value());
-    table.update.push_back(layers.update[i].value());
-    table.parameters.push_back(layers.parameters[i]);
-    table.activations.push_back(layers.activations[i].value());
-  }
-  table.workspace.assign(size * size, 0.0);
-  for (std::size_t first = 0; first + 1 < size; ++first) {
+  for (std::size_t i = 0; i < cuts.size(); ++i) {
+    const std::size_t cut = at(cuts[i]);
+    table.times.push_back(layers.times[cut]);
+    table.pass.push_back((layers.times[cut].forward + layers.times[cut].backward).value());
+    table.backward.push_back(layers.times[cut].backward.value());
+    table.update.push_back(layers.update[cut].value());
+    table.parameters.push_back(layers.parameters[cut]);
+    table.activations.push_back(layers.activations[cut].value());
+    if (i + 1 == cuts.size()) break;
     double largest = 0.0;
-    for (std::size_t last = first + 1; last < size; ++last) {
-      largest = std::max(largest, layers.workspace[last - 1].value());
-      table.workspace[first * size + last] = largest;
-    }
+    for (std::size_t layer = cut; layer < at(cuts[i + 1]); ++layer)
+      largest = std::max(largest, layers.workspace[layer].value());
+    if (table.workspace.empty() || table.workspace.back().bytes != largest)
+      table.workspace.push_back({.first = static_cast<int>(i), .bytes = largest});
   }
   table.logits = layers.logits.value();
   table.extra_logits = layers.extra_logits.value();
@@ -48,8 +47,7 @@ StagePrices::StagePrices(const Request& request, const SearchSpace& space, const
     exchanged = std::min(exchanged, state_.exchanged(sharding).value());
   summed_.push_back(0.0);
   for (int layer = 0; layer < layers(); ++layer)
-    summed_.push_back(summed_.back() +
-                      exchanged * static_cast<double>(env.model.parameters(env.model.layer_kind(layer))));
+    summed_.push_back(summed_.back() + exchanged * parameters(layer, layer + 1));
   for (const Place& place : space.places) {
     const auto known = prices_.place_of({.layers = {0, env.model.layers()}, .gpu = place.gpu, .zone = place.zone});
     places_.push_back(known ? *known : 0);  // make_search_space() keeps only places that are known
@@ -76,7 +74,8 @@ const StageTable* StagePrices::table(std::size_t type, int tensor_parallel, int 
                                                      .micro_batch = micro_batch,
                                                      .sequence_length = request_.job.sequence_length,
                                                      .busy_ranks = busy_ranks});
-    if (layers) entry->second = std::make_unique<StageTable>(make_table(*layers, prices_.tied, tensor_parallel));
+    if (layers)
+      entry->second = std::make_unique<StageTable>(make_table(*layers, space_.cuts, prices_.tied, tensor_parallel));
   }
   return entry->second.get();
 }
@@ -153,8 +152,7 @@ double StagePrices::kept(const StageTable& table, int first, int last) const {
 double StagePrices::fixed(const StageTable& table, int first, int last, int micro_batch, int neighbours) const {
   const double message =
       value_bytes(request_.job.precision) * micro_batch * request_.job.sequence_length * env_.model.boundary_width();
-  return table.workspace[at(first) * at(layers() + 1) + at(last)] + 2.0 * neighbours * message +
-         (last == layers() ? table.extra_logits : 0.0);
+  return table.workspace_of(first, last) + 2.0 * neighbours * message + (last == layers() ? table.extra_logits : 0.0);
 }
 
 int StagePrices::most_in_flight(const StageTable& table, const Place& place, int first, int last, int micro_batch,
@@ -169,6 +167,10 @@ int StagePrices::most_in_flight(const StageTable& table, const Place& place, int
 
 double StagePrices::gradients(const StageTable& table, int first, int last) const {
   return (table.parameters[at(last)] - table.parameters[at(first)]) * state_.gradient.value();
+}
+
+double StagePrices::parameters(int first, int last) const {
+  return prices_.parameters[at(space_.cuts[at(last)])] - prices_.parameters[at(space_.cuts[at(first)])];
 }
 
 double StagePrices::summed(int first, int last, int tensor_parallel) const {

@@ -2,6 +2,7 @@
 // ask for every range of layers. Times in seconds, memory in bytes, of one rank.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <memory>
@@ -15,15 +16,20 @@ namespace sailor::planner {
 
 inline constexpr double never = std::numeric_limits<double>::infinity();
 
-/// Layers at one GPU type, tensor-parallel degree, micro-batch and way of recomputation. Sums over a range of layers
-/// are differences of prefix sums: element i of those is of layers [0, i).
+/// Layers (of the search: SearchSpace::cuts) at one GPU type, tensor-parallel degree, micro-batch and way of
+/// recomputation. Sums over a range of layers are differences of prefix sums: element i of those is of layers [0, i).
 struct StageTable {
   std::vector<double> pass;  ///< forward and backward of one micro-batch
   std::vector<double> backward;
   std::vector<double> update;
   std::vector<double> parameters;
   std::vector<double> activations;  ///< of one micro-batch, without the head's
-  std::vector<double> workspace;    ///< largest of layers [first, last): at first x (layers + 1) + last
+  /// What a layer takes while it computes, by run of layers that take as much.
+  struct Workspace {
+    int first = 0;  ///< layer
+    double bytes = 0.0;
+  };
+  std::vector<Workspace> workspace;
   double logits = 0.0;
   double extra_logits = 0.0;     ///< on the last stage, once
   double stage_input = 0.0;      ///< of one micro-batch, where a stage keeps it and is not the first
@@ -31,6 +37,16 @@ struct StageTable {
   double tied_update = 0.0;
   std::vector<simulator::PassTimes> times;  ///< prefix sums
 
+  /// Largest of layers [first, last).
+  [[nodiscard]] double workspace_of(int first, int last) const {
+    double largest = 0.0;
+    for (std::size_t run = workspace.size(); run-- > 0;) {
+      if (workspace[run].first >= last) continue;
+      largest = std::max(largest, workspace[run].bytes);
+      if (workspace[run].first <= first) break;
+    }
+    return largest;
+  }
   [[nodiscard]] double time(int first, int last) const {
     return pass[static_cast<std::size_t>(last)] - pass[static_cast<std::size_t>(first)];
   }
@@ -82,7 +98,9 @@ class StagePrices {
   [[nodiscard]] const SearchSpace& space() const { return space_; }
   [[nodiscard]] const simulator::Environment& env() const { return env_; }
   [[nodiscard]] const Request& request() const { return request_; }
-  [[nodiscard]] int layers() const { return env_.model.layers(); }
+  [[nodiscard]] int layers() const { return space_.layers(); }
+  /// Of the whole model's layers [first, last) of the search.
+  [[nodiscard]] double parameters(int first, int last) const;
 
  private:
   struct KeyHash {

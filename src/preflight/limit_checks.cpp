@@ -17,7 +17,7 @@ namespace sailor::preflight {
 namespace {
 
 /// What a limit is about. Of each, and of each resource, the first QOS that sets a limit is the one that counts.
-enum class Kind {
+enum class LimitKind {
   per_job,
   per_node,
   minimum,
@@ -43,7 +43,7 @@ enum class Kind {
 
 /// One limit, and the components that it is for.
 struct Limit {
-  Kind kind = Kind::per_job;
+  LimitKind kind = LimitKind::per_job;
   std::string resource;  ///< empty: jobs, or time
   std::int64_t most = 0;
   std::string whose;  ///< "QOS 'short' for a user"
@@ -59,16 +59,16 @@ constexpr std::string_view relative = "Relative";  // limits are shares of the c
 std::int64_t minutes_of(Seconds time) { return static_cast<std::int64_t>(std::floor(time.value() / 60.0)); }
 
 /// Which limits of a QOS take the place of one of an association.
-std::vector<Kind> overruled_by(Kind kind) {
-  if (kind == Kind::own_jobs) return {Kind::user_jobs, Kind::account_jobs};
-  if (kind == Kind::own_submitted) return {Kind::user_submitted, Kind::account_submitted};
+std::vector<LimitKind> overruled_by(LimitKind kind) {
+  if (kind == LimitKind::own_jobs) return {LimitKind::user_jobs, LimitKind::account_jobs};
+  if (kind == LimitKind::own_submitted) return {LimitKind::user_submitted, LimitKind::account_submitted};
   return {kind};
 }
 
 /// All limits of one QOS, association or account.
 class Source {
  public:
-  void add(Kind kind, const slurm::Tres& most, const std::string& whose, const slurm::Tres* used = nullptr,
+  void add(LimitKind kind, const slurm::Tres& most, const std::string& whose, const slurm::Tres* used = nullptr,
            const slurm::Tres* running = nullptr, double factor = 1.0) {
     for (const auto& [resource, amount] : most) {
       Limit limit{.kind = kind,
@@ -80,34 +80,35 @@ class Source {
       limits_.push_back(std::move(limit));
     }
   }
-  void add(Kind kind, const std::optional<std::int64_t>& most, const std::string& whose,
+  void add(LimitKind kind, const std::optional<std::int64_t>& most, const std::string& whose,
            std::optional<std::int64_t> used = std::nullopt) {
     if (most) limits_.push_back({.kind = kind, .resource = {}, .most = *most, .whose = whose, .used = used});
   }
   /// `refuses`: at submission (DenyOnLimit).
   void add_job(const slurm::JobLimits& limits, const std::string& whose, double factor, bool refuses) {
-    add(Kind::per_job, limits.resources, whose, nullptr, nullptr, factor);
-    add(Kind::per_node, limits.per_node, whose, nullptr, nullptr, factor);
-    add(Kind::minimum, limits.minimum, whose);
-    add(Kind::minutes, limits.minutes, whose);
-    if (limits.time) add(Kind::time, minutes_of(*limits.time), whose);
+    add(LimitKind::per_job, limits.resources, whose, nullptr, nullptr, factor);
+    add(LimitKind::per_node, limits.per_node, whose, nullptr, nullptr, factor);
+    add(LimitKind::minimum, limits.minimum, whose);
+    add(LimitKind::minutes, limits.minutes, whose);
+    if (limits.time) add(LimitKind::time, minutes_of(*limits.time), whose);
     for (Limit& limit : limits_)
-      limit.lowers_open_time = limit.kind == Kind::time || (limit.kind == Kind::minutes && refuses);
+      limit.lowers_open_time = limit.kind == LimitKind::time || (limit.kind == LimitKind::minutes && refuses);
   }
   void add_group(const slurm::GroupLimits& limits, const std::optional<slurm::GroupUsage>& used,
                  const std::string& whose, double factor = 1.0) {
     const slurm::GroupUsage* now = used ? &*used : nullptr;
-    add(Kind::group, limits.resources, whose, now == nullptr ? nullptr : &now->resources, nullptr, factor);
-    add(Kind::group_minutes, limits.minutes, whose, now == nullptr ? nullptr : &now->minutes,
+    add(LimitKind::group, limits.resources, whose, now == nullptr ? nullptr : &now->resources, nullptr, factor);
+    add(LimitKind::group_minutes, limits.minutes, whose, now == nullptr ? nullptr : &now->minutes,
         now == nullptr ? nullptr : &now->running_minutes);
-    add(Kind::group_running, limits.running_minutes, whose, now == nullptr ? nullptr : &now->running_minutes);
+    add(LimitKind::group_running, limits.running_minutes, whose, now == nullptr ? nullptr : &now->running_minutes);
     const auto count = [&](std::int64_t value) { return used ? std::optional(value) : std::nullopt; };
-    add(Kind::group_jobs, limits.jobs, whose, count(used ? used->jobs : 0));
-    add(Kind::group_submitted, limits.submitted, whose, count(used ? used->submitted : 0));
-    if (limits.time) add(Kind::group_time, minutes_of(*limits.time), whose, count(used ? minutes_of(used->time) : 0));
+    add(LimitKind::group_jobs, limits.jobs, whose, count(used ? used->jobs : 0));
+    add(LimitKind::group_submitted, limits.submitted, whose, count(used ? used->submitted : 0));
+    if (limits.time)
+      add(LimitKind::group_time, minutes_of(*limits.time), whose, count(used ? minutes_of(used->time) : 0));
   }
   /// Of a user or an account in a QOS: `kinds` are those of resources, running minutes, jobs and submitted jobs.
-  void add_share(const std::array<Kind, 4>& kinds, const slurm::GroupLimits& limits,
+  void add_share(const std::array<LimitKind, 4>& kinds, const slurm::GroupLimits& limits,
                  const std::optional<slurm::GroupUsage>& used, const std::string& whose) {
     const slurm::GroupUsage* now = used ? &*used : nullptr;
     add(kinds[0], limits.resources, whose, now == nullptr ? nullptr : &now->resources);
@@ -127,10 +128,11 @@ Source source_of(const slurm::QosLimits& qos, const std::string& account) {
   if (qos.has_flag(relative)) return source;
   const std::string whose = fmt::format("QOS '{}'", qos.name);
   source.add_job(qos.per_job, whose, 1.0, qos.has_flag("DenyOnLimit"));
-  source.add_share({Kind::user, Kind::user_running, Kind::user_jobs, Kind::user_submitted}, qos.per_user,
-                   qos.used_by_user, whose + " for a user");
-  source.add_share({Kind::account, Kind::account_running, Kind::account_jobs, Kind::account_submitted}, qos.per_account,
-                   qos.usage_of_account(account), whose + " for an account");
+  source.add_share({LimitKind::user, LimitKind::user_running, LimitKind::user_jobs, LimitKind::user_submitted},
+                   qos.per_user, qos.used_by_user, whose + " for a user");
+  source.add_share(
+      {LimitKind::account, LimitKind::account_running, LimitKind::account_jobs, LimitKind::account_submitted},
+      qos.per_account, qos.usage_of_account(account), whose + " for an account");
   source.add_group(qos.all_jobs, qos.used_by_all, whose + " for all jobs");
   return source;
 }
@@ -140,9 +142,9 @@ Source source_of(const slurm::Association& association, double factor) {
   const std::string whose = fmt::format("account '{}'", association.account);
   source.add_job(association.per_job, whose, factor, false);
   const auto& used = association.used;
-  source.add(Kind::own_jobs, association.most_jobs, whose + " for all your jobs",
+  source.add(LimitKind::own_jobs, association.most_jobs, whose + " for all your jobs",
              used ? std::optional(used->jobs) : std::nullopt);
-  source.add(Kind::own_submitted, association.most_submitted, whose + " for all your jobs",
+  source.add(LimitKind::own_submitted, association.most_submitted, whose + " for all your jobs",
              used ? std::optional(used->submitted) : std::nullopt);
   source.add_group(association.all_jobs, used, whose + " for all your jobs", factor);
   return source;
@@ -224,37 +226,37 @@ class Comparison {
 
   void judge(const Limit& limit) {
     switch (limit.kind) {
-      case Kind::per_job:
+      case LimitKind::per_job:
         return judge_size(limit);
-      case Kind::per_node:
+      case LimitKind::per_node:
         return judge_per_node(limit);
-      case Kind::minimum:
+      case LimitKind::minimum:
         return judge_minimum(limit);
-      case Kind::minutes:
+      case LimitKind::minutes:
         return judge_minutes(limit);
-      case Kind::time:
+      case LimitKind::time:
         return judge_time(limit);
-      case Kind::group:
-      case Kind::user:
-      case Kind::account:
+      case LimitKind::group:
+      case LimitKind::user:
+      case LimitKind::account:
         return judge_group(limit);
-      case Kind::group_minutes:
+      case LimitKind::group_minutes:
         return judge_used_minutes(limit);
-      case Kind::group_running:
-      case Kind::user_running:
-      case Kind::account_running:
+      case LimitKind::group_running:
+      case LimitKind::user_running:
+      case LimitKind::account_running:
         return judge_running(limit);
-      case Kind::group_jobs:
-      case Kind::user_jobs:
-      case Kind::account_jobs:
-      case Kind::own_jobs:
+      case LimitKind::group_jobs:
+      case LimitKind::user_jobs:
+      case LimitKind::account_jobs:
+      case LimitKind::own_jobs:
         return judge_jobs(limit);
-      case Kind::group_submitted:
-      case Kind::user_submitted:
-      case Kind::account_submitted:
-      case Kind::own_submitted:
+      case LimitKind::group_submitted:
+      case LimitKind::user_submitted:
+      case LimitKind::account_submitted:
+      case LimitKind::own_submitted:
         return judge_submitted(limit);
-      case Kind::group_time:
+      case LimitKind::group_time:
         return judge_group_time(limit);
     }
   }
@@ -461,11 +463,11 @@ std::vector<Check> compare_limits(const LimitQuestion& question) {
   for (const slurm::Account* above : question.accounting.chain(account)) sources.push_back(source_of(*above, factor));
 
   for (const CountedComponent& component : question.components) {
-    std::set<std::pair<Kind, std::string>> set_by_qos;
+    std::set<std::pair<LimitKind, std::string>> set_by_qos;
     const auto apply = [&](Source& source, bool is_qos) {
       for (Limit& limit : source.limits()) {
         const auto kinds = overruled_by(limit.kind);
-        if (std::any_of(kinds.begin(), kinds.end(), [&](Kind kind) {
+        if (std::any_of(kinds.begin(), kinds.end(), [&](LimitKind kind) {
               return set_by_qos.contains({kind, limit.resource});
             }))
           continue;
@@ -485,7 +487,7 @@ std::vector<Check> compare_limits(const LimitQuestion& question) {
         if (!limit.lowers_open_time) continue;
         for (const CountedComponent* component : limit.of) {
           const std::int64_t amount =
-              limit.kind == Kind::time ? 1 : slurm::amount_of(component->amounts, limit.resource);
+              limit.kind == LimitKind::time ? 1 : slurm::amount_of(component->amounts, limit.resource);
           if (amount > 0) asked.minutes = std::min(asked.minutes.value_or(limit.most), limit.most / amount);
         }
       }

@@ -20,7 +20,7 @@ using nlohmann::json;
 
 constexpr std::string_view program_name = "sailor-train";
 
-bool contains(const std::vector<std::string>& names, std::string_view name) {
+bool names_it(const std::vector<std::string>& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
@@ -104,7 +104,7 @@ Result<void> check_can_run(const TrainingProgram& program, const ProgramAbilitie
                            const GpuCatalogue& gpus) {
   const std::string name = name_of(program, abilities);
   const auto known = [](const std::vector<std::string>& names, std::string_view wanted) {
-    return names.empty() || contains(names, wanted);
+    return names.empty() || names_it(names, wanted);
   };
   for (const Pipeline& pipeline : plan.pipelines)
     for (const Stage& stage : pipeline.stages) {

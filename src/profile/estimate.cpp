@@ -255,8 +255,11 @@ Result<FlopPerSecond> peak_rate(const GpuType& gpu, Precision precision) {
   if (precision == Precision::bf16) peak = gpu.peak_bf16;
   if (precision == Precision::fp16) peak = gpu.peak_fp16;
   if (peak.value() > 0.0 && gpu.memory_bandwidth.value() > 0.0) return peak;
+  // CPUs compute in every precision, if slowly.
   return fail(ErrorCode::not_found,
-              fmt::format("the GPU catalogue has no {} rate of {}", to_string(precision), gpu.name),
+              gpu.kind == DeviceKind::gpu && gpu.memory_bandwidth.value() > 0.0
+                  ? fmt::format("{} cannot compute in {}", gpu.name, to_string(precision))
+                  : fmt::format("the GPU catalogue has no {} rate of {}", to_string(precision), gpu.name),
               "choose another precision, or " + layers_advice(gpu.kind));
 }
 

@@ -383,9 +383,8 @@ Result<LayerPrice> LayerCosts::estimate(const LayerKey& key, Basis basis, const 
   return result;
 }
 
-bool LayerCosts::only_estimates(const std::string& gpu, Precision precision) const {
+bool LayerCosts::can_estimate(const std::string& gpu, Precision precision) const {
   if (measured_only_) return false;
-  if (is_measured_on(gpu)) return false;
   const auto type = gpus_.find(gpu);
   return type && peak_rate(*type, precision);
 }
@@ -405,9 +404,16 @@ std::string LayerCosts::explain(const LayerKey& key, const LayerPrice& price) co
     case Basis::between_tensor_parallel:
       return fmt::format("{}{} (between {}; {})", what, sizes, price.sources, expect);
     case Basis::transfer: {
-      const bool profiled = is_measured_on(key.gpu);
-      return fmt::format("{}{} ({}; scaled from {}; {})", what, profiled ? sizes : "",
-                         profiled ? "not measured" : "no profile", price.sources, expect);
+      std::string which;
+      const char* why = "no profile";
+      if (!profile_.tensor_parallel_degrees(key.model, key.gpu, key.precision, key.sequence_length).empty()) {
+        which = sizes;
+        why = "not measured";
+      } else if (is_measured_on(key.gpu)) {
+        which = fmt::format(" in {} at sequence length {}", to_string(key.precision), key.sequence_length);
+        why = "the profile has others only";
+      }
+      return fmt::format("{}{} ({}; scaled from {}; {})", what, which, why, price.sources, expect);
     }
     case Basis::roofline:
       return fmt::format("{} (no profile of the model at all; from peak rates; {})", what, expect);

@@ -52,8 +52,8 @@ class LayerCosts {
   /// look-up's, when measured_only, or when the catalogue does not know the GPU or its rate.
   [[nodiscard]] const Result<LayerPrice>& find(const LayerKey& key) const;
 
-  /// A GPU type without any measurement of the model, which the catalogue can price: an estimate is all there is.
-  [[nodiscard]] bool only_estimates(const std::string& gpu, Precision precision) const;
+  /// Whether the catalogue can price what was not measured.
+  [[nodiscard]] bool can_estimate(const std::string& gpu, Precision precision) const;
   /// "layer times of opt-350m on H200-141: ...", what a report says about a price that is no look-up.
   [[nodiscard]] std::string explain(const LayerKey& key, const LayerPrice& price) const;
 

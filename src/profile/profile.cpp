@@ -411,7 +411,8 @@ LinkTime Profile::AllReduceRoute::time(Bytes message) const {
   return {std::max(whole.time * ring_factor(ranks_), latencies_), whole.error, whole.origin};
 }
 
-Result<Profile::SendRoute> Profile::send_route(const LinkEnd& from, const LinkEnd& to, LinkScope scope) const {
+std::optional<Profile::SendRoute> Profile::find_send_route(const LinkEnd& from, const LinkEnd& to,
+                                                           LinkScope scope) const {
   const LinkKey there{.from = from, .to = to, .scope = scope, .operation = LinkOperation::send_receive, .ranks = 2};
   LinkKey back = there;
   std::swap(back.from, back.to);
@@ -420,12 +421,15 @@ Result<Profile::SendRoute> Profile::send_route(const LinkEnd& from, const LinkEn
   if (link == nullptr || !link->names_zones)
     if (const Link* reverse = find_link(back); reverse != nullptr && (link == nullptr || reverse->names_zones))
       link = reverse;
-  if (link != nullptr) {
-    SendRoute route;
-    route.link_ = link;
-    route.senders_ = senders(*link, from, scope);
-    return route;
-  }
+  if (link == nullptr) return std::nullopt;
+  SendRoute route;
+  route.link_ = link;
+  route.senders_ = senders(*link, from, scope);
+  return route;
+}
+
+Result<Profile::SendRoute> Profile::send_route(const LinkEnd& from, const LinkEnd& to, LinkScope scope) const {
+  if (const auto route = find_send_route(from, to, scope)) return *route;
   const bool zones = from.zone != to.zone;
   return fail(ErrorCode::not_found,
               fmt::format("the profile has no send_receive between {}{} and {}{}, {} (there: {})", from.gpu,
@@ -440,17 +444,16 @@ Result<LinkTime> Profile::send_time(const LinkEnd& from, const LinkEnd& to, Link
   return route->time(message);
 }
 
-Result<Profile::AllReduceRoute> Profile::all_reduce_route(const LinkEnd& from, const LinkEnd& to, LinkScope scope,
-                                                          int ranks, int rings) const {
+std::optional<Profile::AllReduceRoute> Profile::find_all_reduce_route(const LinkEnd& from, const LinkEnd& to,
+                                                                      LinkScope scope, int ranks, int rings) const {
   AllReduceRoute route;
   route.ranks_ = ranks;
   if (ranks <= 1) return route;
-  const auto message_of = [&](int senders) -> std::optional<SendRoute> {
+  const auto message_of = [&](int senders) {
     LinkEnd busy_from = from;
     LinkEnd busy_to = to;
     busy_from.ranks = busy_to.ranks = senders;
-    auto found = send_route(busy_from, busy_to, scope);
-    return found ? std::optional(*found) : std::nullopt;
+    return find_send_route(busy_from, busy_to, scope);
   };
   const LinkKey there{.from = from, .to = to, .scope = scope, .operation = LinkOperation::all_reduce, .ranks = ranks};
   LinkKey back = there;
@@ -467,10 +470,14 @@ Result<Profile::AllReduceRoute> Profile::all_reduce_route(const LinkEnd& from, c
     return route;
   }
   route.beside_ = message_of(rings);
-  if (route.beside_) {
-    route.latencies_ = route.beside_->time(Bytes(0.0)).time * (2.0 * (ranks - 1));
-    return route;
-  }
+  if (!route.beside_) return std::nullopt;
+  route.latencies_ = route.beside_->time(Bytes(0.0)).time * (2.0 * (ranks - 1));
+  return route;
+}
+
+Result<Profile::AllReduceRoute> Profile::all_reduce_route(const LinkEnd& from, const LinkEnd& to, LinkScope scope,
+                                                          int ranks, int rings) const {
+  if (const auto route = find_all_reduce_route(from, to, scope, ranks, rings)) return *route;
   return fail(ErrorCode::not_found,
               fmt::format("the profile has no all_reduce or send_receive between {} and {}, {} (there: {}; {})",
                           from.gpu, to.gpu, to_string(scope), known_links(LinkOperation::all_reduce),

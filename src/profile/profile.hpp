@@ -147,6 +147,10 @@ class Profile {
   [[nodiscard]] Result<SendRoute> send_route(const LinkEnd& from, const LinkEnd& to, LinkScope scope) const;
   [[nodiscard]] Result<AllReduceRoute> all_reduce_route(const LinkEnd& from, const LinkEnd& to, LinkScope scope,
                                                         int ranks, int rings) const;
+  /// The same without the text of an error, which takes a while: nothing where it was not measured.
+  [[nodiscard]] std::optional<SendRoute> find_send_route(const LinkEnd& from, const LinkEnd& to, LinkScope scope) const;
+  [[nodiscard]] std::optional<AllReduceRoute> find_all_reduce_route(const LinkEnd& from, const LinkEnd& to,
+                                                                    LinkScope scope, int ranks, int rings) const;
   /// A link was measured between this zone and another place.
   [[nodiscard]] bool names_zone(const std::string& zone) const { return zones_.contains(zone); }
   /// Resident bytes of a process before its first tensor; nothing when not measured.

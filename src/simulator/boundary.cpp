@@ -1,7 +1,5 @@
 // What a message between two stages takes, whatever their tensor-parallel degrees: the one place that knows how the
 // parts of a value travel.
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <bit>
 
@@ -38,7 +36,7 @@ Result<Seconds> PriceList::message_time(std::uint32_t from, int senders, std::ui
   const auto send = [&](int from_ranks, int to_ranks, Bytes part) -> Result<Seconds> {
     const auto time = send_time(from, to, from_ranks, to_ranks, one_node, part);
     if (!time) return fail(time.error());
-    price.links.add(*time, places[from].gpu, places[to].gpu, one_node);
+    price.links.add(*time, {.from = from, .to = to, .one_node = one_node});
     return time->time;
   };
   if (how == StageMessages::whole) {
@@ -51,7 +49,7 @@ Result<Seconds> PriceList::message_time(std::uint32_t from, int senders, std::ui
   const double turns = static_cast<double>(larger) / pairs;
   const Bytes part = message / (how == StageMessages::pieces ? senders : larger);
   Seconds time;
-  if (const ZoneLink* link = usable_link(places[from], places[to])) {  // all pairs share it
+  if (const ZoneLink* link = usable_link(places[from], places[to], one_node)) {  // all pairs share it
     time = link->latency * turns + message * crossing_copies(how, senders, receivers) / *link->bandwidth;
   } else {
     const auto each = send(pairs, pairs, part);
@@ -61,19 +59,9 @@ Result<Seconds> PriceList::message_time(std::uint32_t from, int senders, std::ui
   time += env.framework.transfer_overhead * turns;
   if (receivers == 1) return time;
   const auto gather = all_reduce_time(to, to, receivers, 1, receivers, true, message);
-  if (gather) {
-    price.links.add(*gather, places[to].gpu, places[to].gpu, true);
-    return time + gather->time * 0.5;
-  }
-  if (env.measured_only) return fail(gather.error());
-  price.links.origin = std::max(price.links.origin, Origin::estimated);
-  price.links.inputs.push_back(
-      {.origin = Origin::estimated,
-       .what = fmt::format("gathering messages between stages inside a node of {} (no link inside a node was measured: "
-                           "as slow as the message itself)",
-                           places[to].gpu)});
-  const auto alone = send_time(from, to, 1, 1, one_node, message);
-  return time + (alone ? alone->time : time);
+  if (!gather) return fail(gather.error());
+  price.links.add(*gather, {.from = to, .to = to, .one_node = true});
+  return time + gather->time * 0.5;
 }
 
 }  // namespace sailor::simulator

@@ -28,6 +28,12 @@
 
 namespace sailor::simulator {
 
+/// No plan was found of which the closed form says more than this many times the event-driven time (see above): what a
+/// search looks at beyond a limit on time or money, which is judged event by event.
+inline constexpr double most_above_event_driven = 1.45;
+/// And none whose event-driven time is more than this many times what the closed form says.
+inline constexpr double most_below_event_driven = 2.1;
+
 /// The formula as what it is in the number of micro-batches n: first + per_micro_batch x (n - 1).
 struct LinearTime {
   Seconds first{};  ///< of one micro-batch; under the interleaved schedule the line's value there

@@ -96,6 +96,9 @@ class CostModel::Pricer {
         int& busy = s_.facts[static_cast<std::size_t>(group.stage)].busy_ranks;
         busy = std::max(busy, node.ranks);
       }
+    std::int64_t nodes = 0;
+    for (const NodeUse::Node& node : s_.nodes.nodes()) nodes += node.count;
+    costs_.nodes = static_cast<int>(nodes);
     return {};
   }
 
@@ -145,8 +148,12 @@ class CostModel::Pricer {
         cost.devices += devices;
         return;
       }
-    costs_.devices.push_back(
-        {.gpu = place.gpu, .zone = place.zone, .devices = devices, .price = place.price, .cost = {}});
+    costs_.devices.push_back({.gpu = place.gpu,
+                              .zone = place.zone,
+                              .devices = devices,
+                              .price = place.price,
+                              .price_is_assumed = place.price_is_assumed,
+                              .cost = {}});
   }
 
   Bytes boundary_bytes(const Pipeline& pipeline) const {
@@ -297,7 +304,7 @@ class CostModel::Pricer {
           const auto time = s_.all_reduce_time(a, b, load.ranks, load.rings, reduction.replicas, one_node, piece);
           if (!time) return fail(time.error());
           reduction.time = std::max(reduction.time, time->time * pieces);
-          costs_.links.add(*time, s_.places[a].gpu, s_.places[b].gpu, one_node);
+          costs_.links.add(*time, {.from = a, .to = b, .one_node = one_node});
         }
         if (alike) break;
       }
@@ -431,5 +438,11 @@ CostModel::CostModel(const Environment& environment) : state_(std::make_unique<S
 CostModel::~CostModel() = default;
 
 Result<void> CostModel::price(const Plan& plan, PlanCosts& costs) { return Pricer(plan, *state_, costs).run(); }
+
+std::vector<EstimatedInput> CostModel::link_inputs(const PlanCosts& costs) const {
+  std::vector<EstimatedInput> inputs;
+  for (const EstimatedLink& link : costs.links.estimated) inputs.push_back(state_->link_input(link));
+  return inputs;
+}
 
 }  // namespace sailor::simulator

@@ -75,6 +75,7 @@ struct PlanCosts {
   std::vector<EgressCost> egress;
   LinkNotes links;
   std::vector<EstimatedInput> processes;  ///< whose memory was not measured
+  int nodes = 0;                          ///< that the plan takes; where the cluster is not known one for each device
 
   [[nodiscard]] std::span<const std::size_t> holders_of(const Reduction& reduction) const {
     return std::span(holders).subspan(reduction.first_holder, reduction.holders);
@@ -112,6 +113,8 @@ class CostModel {
 
   /// Fills `costs`, whose storage is reused. Errors as simulate().
   Result<void> price(const Plan& plan, PlanCosts& costs);
+  /// What the links of `costs` that were not measured stand on, in words.
+  [[nodiscard]] std::vector<EstimatedInput> link_inputs(const PlanCosts& costs) const;
 
  private:
   struct State;

@@ -251,6 +251,53 @@ class BlockingRun : Run {
 
 }  // namespace
 
+void least_ends(const PipelineTimes& p, std::vector<LeastEnd>& ends) {
+  const auto stages = static_cast<std::size_t>(p.stages);
+  const auto chunks = static_cast<std::size_t>(p.chunks);
+  const double n = p.micro_batches;
+  ends.assign(stages, {});
+  const bool blocks = !p.overlaps_transfers && p.schedule != Schedule::interleaved_1f1b;
+  const auto boundary = [&](std::size_t i) { return i + 1 < stages ? p.boundaries[i] : BoundaryTimes{}; };
+  // From the start of the first forward pass of stage i to the end of its first backward pass.
+  std::vector<Seconds> round(stages);
+  if (chunks == 1) {
+    Seconds below{};
+    for (std::size_t i = stages; i-- > 0;) {
+      below += p.passes[i].forward + p.passes[i].backward + boundary(i).forward + boundary(i).backward;
+      round[i] = below;
+    }
+  }
+  Seconds start{};
+  for (std::size_t i = 0; i < stages; ++i) {
+    Seconds& passed = ends[i].passed;
+    if (chunks > 1) {
+      for (std::size_t chunk = 0; chunk < chunks; ++chunk) {
+        const PassTimes& pass = p.passes[chunk * stages + i];
+        passed += (pass.forward + pass.backward) * n;
+      }
+      continue;
+    }
+    const PassTimes& pass = p.passes[i];
+    const double first = std::min(n, p.schedule == Schedule::gpipe ? n : static_cast<double>(stages - i));
+    const BoundaryTimes before = blocks && i > 0 ? p.boundaries[i - 1] : BoundaryTimes{};
+    const BoundaryTimes behind = blocks ? boundary(i) : BoundaryTimes{};
+    // What it is taken for without a pause, and when it has to wait for the first gradient.
+    const Seconds busy = (pass.forward + pass.backward) * n + (before.forward + before.backward) * (n - 1.0) +
+                         (behind.forward + behind.backward) * n;
+    const Seconds waited = round[i] + pass.backward * (n - 1.0) + (before.backward + behind.backward) * (n - 1.0) +
+                           (pass.forward + before.forward + behind.forward) * (n - first);
+    passed = start + std::max(busy, waited);
+    start += pass.forward + boundary(i).forward;
+  }
+  for (std::size_t i = stages; i-- > 0;) {
+    if (i + 1 < stages) {
+      const Seconds gradient = p.boundaries[i].backward + p.passes[i].backward;
+      ends[i].passed = std::max(ends[i].passed, ends[i + 1].passed + gradient);
+    }
+    ends[i].end = ends[i].passed + (blocks && i > 0 ? p.boundaries[i - 1].backward : Seconds{});
+  }
+}
+
 std::vector<StageEnd> run_pipeline(const PipelineTimes& pipeline, std::vector<TimelineEvent>* events) {
   if (pipeline.overlaps_transfers || pipeline.schedule == Schedule::interleaved_1f1b)
     return OverlappedRun(pipeline, events).run();

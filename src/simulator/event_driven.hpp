@@ -44,6 +44,18 @@ struct StageEnd {
   std::vector<Seconds> last_backward;
 };
 
+/// What no stage can be done before: `end`, and when its last backward pass is done, without following the
+/// micro-batches. O(stages).
+///
+/// Under 1F1B and GPipe stage i starts when the first micro-batch has come to it, passes n of them forward and
+/// backward, and after the first w forward passes, all it has to do before the first gradient, waits until that
+/// gradient is back from the last stage. No stage is done before the next one's last gradient has come.
+struct LeastEnd {
+  Seconds passed{};  ///< of its last backward pass
+  Seconds end{};     ///< of that and of transfers that block
+};
+void least_ends(const PipelineTimes& pipeline, std::vector<LeastEnd>& ends);
+
 /// By stage. `events`, where given, gets what the stages do, of pipeline entry 0, in no order.
 std::vector<StageEnd> run_pipeline(const PipelineTimes& pipeline, std::vector<TimelineEvent>* events = nullptr);
 

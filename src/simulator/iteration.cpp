@@ -167,6 +167,36 @@ IterationTimes closed_iteration(const PlanCosts& costs, IterationScratch& scratc
   return Assembly(costs, scratch, nullptr, nullptr).run();
 }
 
+IterationTimes least_iteration(const PlanCosts& costs, IterationScratch& scratch) {
+  scratch.ends.clear();
+  LastBackward last_backward;  // where reductions overlap it
+  for (std::size_t entry = 0; entry < costs.pipelines.size(); ++entry) {
+    const PipelineTimes times = costs.times_of(entry);
+    least_ends(times, scratch.least);
+    for (std::size_t i = 0; i < scratch.least.size(); ++i) {
+      scratch.ends.push_back(scratch.least[i].end);
+      if (!costs.overlaps_reduction) continue;
+      // Of later chunks, whose last backward pass is earlier, nothing is known.
+      StageEnd& end = last_backward.emplace_back();
+      end.last_backward.resize(static_cast<std::size_t>(times.chunks));
+      end.last_backward.front() = scratch.least[i].passed - times.passes[i].backward;
+    }
+  }
+  return Assembly(costs, scratch, costs.overlaps_reduction ? &last_backward : nullptr, nullptr).run();
+}
+
+IterationTimes event_driven_iteration(const PlanCosts& costs,
+                                      const std::function<std::span<const StageEnd>(const PipelineTimes&)>& run) {
+  LastBackward ends;
+  for (std::size_t entry = 0; entry < costs.pipelines.size(); ++entry) {
+    const auto known = run(costs.times_of(entry));
+    ends.insert(ends.end(), known.begin(), known.end());
+  }
+  IterationScratch scratch;
+  for (const StageEnd& end : ends) scratch.ends.push_back(end.end);
+  return Assembly(costs, scratch, &ends, nullptr).run();
+}
+
 IterationTimes event_driven_iteration(const PlanCosts& costs, Timeline* timeline) {
   LastBackward ends;
   std::vector<TimelineEvent> events;

@@ -6,6 +6,8 @@
 // comes before the step and half (the gathering of weights) after it.
 #pragma once
 
+#include <functional>
+#include <span>
 #include <vector>
 
 #include "core/units.hpp"
@@ -27,13 +29,20 @@ struct IterationTimes {
 struct IterationScratch {
   std::vector<Seconds> ends;     // by stage
   std::vector<Seconds> network;  // by stage: free for the next reduction
+  std::vector<LeastEnd> least;   // of a pipeline
 };
 
 /// By the closed form, for every pipeline closed_form(). A stage behind the first is done earlier by the backward
 /// passes and transfers before it.
 IterationTimes closed_iteration(const PlanCosts& costs, IterationScratch& scratch);
 
+/// What the event-driven form does not fall below, in O(stages): by least_ends() of every pipeline.
+IterationTimes least_iteration(const PlanCosts& costs, IterationScratch& scratch);
+
 /// Event-driven. `timeline`, where given, gets what every stage does.
 IterationTimes event_driven_iteration(const PlanCosts& costs, Timeline* timeline = nullptr);
+/// The same where `run` knows the ends of a pipeline's stages, as run_pipeline() says them.
+IterationTimes event_driven_iteration(const PlanCosts& costs,
+                                      const std::function<std::span<const StageEnd>(const PipelineTimes&)>& run);
 
 }  // namespace sailor::simulator

@@ -1,30 +1,33 @@
 #include "simulator/link_notes.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 namespace sailor::simulator {
 
-void LinkNotes::add(const LinkTime& time, const std::string& from_gpu, const std::string& to_gpu, bool one_node) {
+namespace {
+
+void add_once(std::vector<EstimatedLink>& known, const EstimatedLink& link) {
+  if (std::find(known.begin(), known.end(), link) == known.end()) known.push_back(link);
+}
+
+}  // namespace
+
+void LinkNotes::add(const LinkTime& time, const EstimatedLink& link) {
   origin = std::max(origin, time.origin);
   error = std::max(error, time.error);
-  if (time.origin > Origin::published)
-    inputs.push_back({.origin = time.origin,
-                      .what = fmt::format("link {} - {}, {}", from_gpu, to_gpu,
-                                          to_string(one_node ? LinkScope::intra_node : LinkScope::inter_node))});
+  if (time.origin > Origin::published) add_once(estimated, link);
 }
 
 void LinkNotes::add(const LinkNotes& other) {
   origin = std::max(origin, other.origin);
   error = std::max(error, other.error);
-  inputs.insert(inputs.end(), other.inputs.begin(), other.inputs.end());
+  for (const EstimatedLink& link : other.estimated) add_once(estimated, link);
 }
 
 void LinkNotes::clear() {
   origin = Origin::measured;
   error = 0.0;
-  inputs.clear();
+  estimated.clear();
 }
 
 }  // namespace sailor::simulator

@@ -29,6 +29,13 @@ std::optional<Bytes> capacity_of(const Environment& environment, const GpuType& 
   return smallest;
 }
 
+constexpr Seconds assumed_latency{5e-6};  // of a network of a cluster, and more than NVLink's
+constexpr double assumed_error = 0.5;     // of an estimated link, as a share
+
+LinkTime unmeasured(bool is_estimated) {
+  return is_estimated ? LinkTime{.time = {}, .error = assumed_error, .origin = Origin::estimated} : LinkTime{};
+}
+
 }  // namespace
 
 PriceList::PriceList(const Environment& environment) : env(environment) {
@@ -52,7 +59,9 @@ Result<std::uint32_t> PriceList::place_of(const Stage& stage) {
   if (!zone) return fail(zone.error());
   Place place{.gpu = stage.gpu, .name = stage.zone, .zone = *zone};
   place.capacity = capacity_of(env, *type, stage.zone);
-  place.price = env.cluster != nullptr ? device_price(*env.cluster, *type, *zone) : type->price;
+  const auto stated = env.cluster != nullptr ? stated_price(*env.cluster, type->name, *zone) : std::nullopt;
+  place.price = stated.value_or(type->price);
+  place.price_is_assumed = !stated;
   SAILOR_CHECK(find_base(place));
   places.push_back(std::move(place));
   return static_cast<std::uint32_t>(places.size() - 1);
@@ -115,9 +124,43 @@ const ZoneLink* PriceList::zone_link(const Place& from, const Place& to) const {
   return nullptr;
 }
 
-const ZoneLink* PriceList::usable_link(const Place& from, const Place& to) const {
-  const ZoneLink* link = zone_link(from, to);
-  return link != nullptr && link->bandwidth ? link : nullptr;
+const ZoneLink* PriceList::usable_link(const Place& from, const Place& to, bool one_node) const {
+  if (env.cluster == nullptr || one_node) return nullptr;
+  for (const ZoneLink& link : env.cluster->links)
+    if (link.bandwidth &&
+        ((link.from == from.zone && link.to == to.zone) || (link.from == to.zone && link.to == from.zone)))
+      return &link;
+  return nullptr;
+}
+
+std::optional<ZoneLink> PriceList::estimated_link(const Place& from, const Place& to, bool one_node) const {
+  if (env.measured_only) return std::nullopt;
+  const StatedNetwork network = env.cluster != nullptr ? env.cluster->network : StatedNetwork{};
+  ZoneLink link{.from = from.zone, .to = to.zone, .bandwidth = network.between_nodes, .latency = assumed_latency};
+  if (!one_node) return link.bandwidth ? std::optional(link) : std::nullopt;
+  link.bandwidth = network.within_node;
+  for (const std::string& gpu : {from.gpu, to.gpu}) {
+    const auto type = env.gpus.find(gpu);
+    if (network.within_node || !type) continue;
+    const Efficiency reached = generic_efficiency(type->kind, Precision::fp32);
+    const BytesPerSecond own =
+        type->node_link.value() > 0.0 ? type->node_link * reached.memory : type->memory_bandwidth * reached.link_share;
+    if (own.value() > 0.0) link.bandwidth = std::min(link.bandwidth.value_or(own), own);
+  }
+  return link.bandwidth ? std::optional(link) : std::nullopt;
+}
+
+EstimatedInput PriceList::link_input(const EstimatedLink& link) const {
+  const Place& from = places[link.from];
+  const Place& to = places[link.to];
+  const auto estimated = estimated_link(from, to, link.one_node);
+  const StatedNetwork network = env.cluster != nullptr ? env.cluster->network : StatedNetwork{};
+  const char* const source =
+      !link.one_node || network.within_node ? "as the site or cluster file states" : "by the device's figures";
+  return {.origin = Origin::estimated,
+          .what = fmt::format("link {} - {}, {} (not measured: {:.3g} GB/s, {})", from.gpu, to.gpu,
+                              to_string(link.one_node ? LinkScope::intra_node : LinkScope::inter_node),
+                              estimated ? estimated->bandwidth->value() / 1e9 : 0.0, source)};
 }
 
 Result<const LayerTable*> PriceList::table_of(const Plan& plan, const Pipeline& pipeline, const Stage& stage,
@@ -148,6 +191,18 @@ Result<const LayerTable*> PriceList::table_of(const Plan& plan, const Pipeline& 
   return &**entry;
 }
 
+template <class Measured, class LookUp>
+void PriceList::find(Route<Measured>& route, const Place& from, const Place& to, bool one_node, LookUp look_up) const {
+  if (const auto linked = check_linked(from, to); !linked) {
+    route.missing = linked.error();
+  } else if (auto measured = look_up()) {
+    route.measured = *measured;
+  } else {
+    route.estimated = estimated_link(from, to, one_node);
+    if (!route.estimated) route.missing = measured.error();
+  }
+}
+
 Result<LinkTime> PriceList::send_time(std::uint32_t from, std::uint32_t to, int from_ranks, int to_ranks, bool one_node,
                                       Bytes message) {
   const auto u = [](auto value) { return static_cast<std::uint64_t>(value); };
@@ -156,21 +211,21 @@ Result<LinkTime> PriceList::send_time(std::uint32_t from, std::uint32_t to, int 
   if (known == sends_.end()) {
     const Place& sender = places[from];
     const Place& receiver = places[to];
-    Route<Profile::SendRoute> route{.link = usable_link(sender, receiver)};
-    if (route.link == nullptr) {
-      SAILOR_CHECK(check_linked(sender, receiver));
-      auto measured = env.profile.send_route({.gpu = sender.gpu, .zone = sender.zone, .ranks = from_ranks},
-                                             {.gpu = receiver.gpu, .zone = receiver.zone, .ranks = to_ranks},
-                                             one_node ? LinkScope::intra_node : LinkScope::inter_node);
-      if (!measured) return fail(measured.error());
-      route.measured = *measured;
-    }
-    known = sends_.emplace(key, route).first;
+    Route<Profile::SendRoute> route{.link = usable_link(sender, receiver, one_node)};
+    if (route.link == nullptr)
+      find(route, sender, receiver, one_node, [&] {
+        return env.profile.send_route({.gpu = sender.gpu, .zone = sender.zone, .ranks = from_ranks},
+                                      {.gpu = receiver.gpu, .zone = receiver.zone, .ranks = to_ranks},
+                                      one_node ? LinkScope::intra_node : LinkScope::inter_node);
+      });
+    known = sends_.emplace(key, std::move(route)).first;
   }
-  const auto& [link, measured] = known->second;
+  const auto& [stated, measured, estimated, missing] = known->second;
+  if (missing) return fail(*missing);
   if (measured) return measured->time(message);
-  LinkTime time;
-  time.time = link->latency + message / *link->bandwidth;
+  const ZoneLink& link = estimated ? *estimated : *stated;
+  LinkTime time = unmeasured(estimated.has_value());
+  time.time = link.latency + message / *link.bandwidth;
   return time;
 }
 
@@ -182,22 +237,22 @@ Result<LinkTime> PriceList::all_reduce_time(std::uint32_t from, std::uint32_t to
   if (known == reduces_.end()) {
     const Place& a = places[from];
     const Place& b = places[to];
-    Route<Profile::AllReduceRoute> route{.link = usable_link(a, b)};
-    if (route.link == nullptr) {
-      SAILOR_CHECK(check_linked(a, b));
-      auto measured = env.profile.all_reduce_route(
-          {.gpu = a.gpu, .zone = a.zone, .ranks = ranks}, {.gpu = b.gpu, .zone = b.zone, .ranks = ranks},
-          one_node ? LinkScope::intra_node : LinkScope::inter_node, replicas, rings);
-      if (!measured) return fail(measured.error());
-      route.measured = *measured;
-    }
-    known = reduces_.emplace(key, route).first;
+    Route<Profile::AllReduceRoute> route{.link = usable_link(a, b, one_node)};
+    if (route.link == nullptr)
+      find(route, a, b, one_node, [&] {
+        return env.profile.all_reduce_route({.gpu = a.gpu, .zone = a.zone, .ranks = ranks},
+                                            {.gpu = b.gpu, .zone = b.zone, .ranks = ranks},
+                                            one_node ? LinkScope::intra_node : LinkScope::inter_node, replicas, rings);
+      });
+    known = reduces_.emplace(key, std::move(route)).first;
   }
-  const auto& [link, measured] = known->second;
+  const auto& [stated, measured, estimated, missing] = known->second;
+  if (missing) return fail(*missing);
   if (measured) return measured->time(message);
   // A ring through the link: 2(n - 1) steps of 1/n each (Patarasuk & Yuan 2009).
-  LinkTime time;
-  time.time = (link->latency + message / replicas / *link->bandwidth) * (2.0 * (replicas - 1));
+  const ZoneLink& link = estimated ? *estimated : *stated;
+  LinkTime time = unmeasured(estimated.has_value());
+  time.time = (link.latency + message / replicas / *link.bandwidth) * (2.0 * (replicas - 1));
   return time;
 }
 

@@ -27,7 +27,8 @@ struct Place {
   std::string zone;
   std::optional<Bytes> capacity;
   UsdPerHour price{};
-  Bytes base{};  ///< memory of a process before its first tensor
+  bool price_is_assumed = false;  ///< the catalogue's
+  Bytes base{};                   ///< memory of a process before its first tensor
   std::optional<EstimatedInput> base_input;
 };
 
@@ -73,8 +74,10 @@ struct PriceList {
   /// not_found.
   Result<LinkTime> all_reduce_time(std::uint32_t from, std::uint32_t to, int ranks, int rings, int replicas,
                                    bool one_node, Bytes message);
-  /// What joins the zones of two places by the cluster's description; null when it names nothing.
+  /// What joins two zones by the cluster's description; null when it names nothing, or both are one.
   [[nodiscard]] const ZoneLink* zone_link(const Place& from, const Place& to) const;
+  /// What a link that was not measured stands on, in words.
+  [[nodiscard]] EstimatedInput link_input(const EstimatedLink& link) const;
 
   Environment env;
   NodeSizes node_sizes;
@@ -91,8 +94,11 @@ struct PriceList {
   [[nodiscard]] const LayerCosts& layer_costs() const { return env.costs != nullptr ? *env.costs : *own_costs_; }
   /// A plan may name a zone or a partition; a cluster without zones is one place.
   [[nodiscard]] Result<std::string> zone_of(const Stage& stage) const;
-  /// The same, if it says how fast it is.
-  [[nodiscard]] const ZoneLink* usable_link(const Place& from, const Place& to) const;
+  /// What says how fast messages between two nodes are, also inside one zone; null when nothing does.
+  [[nodiscard]] const ZoneLink* usable_link(const Place& from, const Place& to, bool one_node) const;
+  /// From the bandwidth that the site states between nodes, or that it or the devices have within one; nothing when
+  /// neither is known, the zones are not joined, or estimates are refused.
+  [[nodiscard]] std::optional<ZoneLink> estimated_link(const Place& from, const Place& to, bool one_node) const;
   /// Two zones need a link: of the cluster, or a measured one that names them.
   [[nodiscard]] Result<void> check_linked(const Place& a, const Place& b) const;
   Result<void> find_base(Place& place) const;
@@ -104,7 +110,11 @@ struct PriceList {
   struct Route {
     const ZoneLink* link = nullptr;
     std::optional<Measured> measured{};
+    std::optional<ZoneLink> estimated{};
+    std::optional<Error> missing{};  ///< there is none: searches ask again and again
   };
+  template <class Measured, class LookUp>
+  void find(Route<Measured>& route, const Place& from, const Place& to, bool one_node, LookUp look_up) const;
   std::unordered_map<PriceKey, Result<BoundaryPrice>, PriceKeyHash> boundaries_;
   // By everything but the size of the message.
   std::unordered_map<PriceKey, Route<Profile::SendRoute>, PriceKeyHash> sends_;

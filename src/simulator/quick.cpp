@@ -1,10 +1,18 @@
 #include "simulator/quick.hpp"
 
 #include <algorithm>
+#include <bit>
+#include <cstdint>
 
 #include "simulator/closed_form.hpp"
 
 namespace sailor::simulator {
+
+namespace {
+
+constexpr std::size_t most_remembered = 200'000;  // stages, of some 150 bytes
+
+}  // namespace
 
 Result<QuickPrediction> QuickSimulator::predict(const Plan& plan) {
   has_entries_ = false;
@@ -13,9 +21,7 @@ Result<QuickPrediction> QuickSimulator::predict(const Plan& plan) {
   const IterationTimes times = closed_iteration(costs_, scratch_);
   prediction.iteration_time = times.end;
   prediction.pipeline_time = times.pipelines;
-  for (const DeviceCost& device : costs_.devices)
-    prediction.cost_per_iteration += device.price * static_cast<double>(device.devices) * prediction.iteration_time;
-  for (const EgressCost& egress : costs_.egress) prediction.cost_per_iteration += egress.cost;
+  prediction.cost_per_iteration = cost_of(prediction.iteration_time);
   for (const StageCosts& stage : costs_.stages) {
     const Bytes total = stage.memory.total();
     prediction.peak_memory = std::max(prediction.peak_memory, total);
@@ -23,6 +29,47 @@ Result<QuickPrediction> QuickSimulator::predict(const Plan& plan) {
       prediction.memory_headroom = std::min(prediction.memory_headroom, 1.0 - total / *stage.capacity);
   }
   return prediction;
+}
+
+Usd QuickSimulator::cost_of(Seconds time) const {
+  Usd cost{};
+  for (const DeviceCost& device : costs_.devices) cost += device.price * static_cast<double>(device.devices) * time;
+  for (const EgressCost& egress : costs_.egress) cost += egress.cost;
+  return cost;
+}
+
+Seconds QuickSimulator::least_time() { return least_iteration(costs_, scratch_).end; }
+
+Seconds QuickSimulator::event_driven_time() {
+  return event_driven_iteration(costs_, [this](const PipelineTimes& pipeline) { return ends_of(pipeline); }).end;
+}
+
+std::size_t QuickSimulator::PipelineKeyHash::operator()(const PipelineKey& key) const {
+  std::size_t hash = key.values.size();
+  for (const double value : key.values) {
+    hash = (hash ^ std::bit_cast<std::uint64_t>(value)) * 0xff51afd7ed558ccdULL;
+    hash ^= hash >> 32;
+  }
+  return hash;
+}
+
+std::span<const StageEnd> QuickSimulator::ends_of(const PipelineTimes& pipeline) {
+  std::vector<double>& values = key_.values;
+  values.assign({static_cast<double>(pipeline.schedule), pipeline.overlaps_transfers ? 1.0 : 0.0,
+                 static_cast<double>(pipeline.stages), static_cast<double>(pipeline.chunks),
+                 static_cast<double>(pipeline.micro_batches)});
+  for (const PassTimes& pass : pipeline.passes)
+    values.insert(values.end(), {pass.forward.value(), pass.backward.value()});
+  for (const BoundaryTimes& boundary : pipeline.boundaries)
+    values.insert(values.end(), {boundary.forward.value(), boundary.backward.value()});
+  const auto known = ends_.find(key_);
+  if (known != ends_.end()) return known->second;
+  if (remembered_ > most_remembered) {
+    ends_.clear();
+    remembered_ = 0;
+  }
+  remembered_ += static_cast<std::size_t>(pipeline.stages * pipeline.chunks);
+  return ends_.emplace(key_, run_pipeline(pipeline)).first->second;
 }
 
 const std::vector<EntryTimes>& QuickSimulator::entries() const {

@@ -1,7 +1,9 @@
 // The closed form of a whole plan, for planners: what simulate() says, hundreds of thousands of times per second and
-// without its details. Winners are to be ranked again by simulate().
+// without its details; and, where asked for, its very time.
 #pragma once
 
+#include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "core/error.hpp"
@@ -40,13 +42,35 @@ class QuickSimulator {
 
   /// Errors as simulate().
   Result<QuickPrediction> predict(const Plan& plan);
-  /// Of the plan that was predicted last and without error, by entry of Plan::pipelines; valid until the next.
+  // All of these of the plan that was predicted last and without error.
+
+  /// By entry of Plan::pipelines; valid until the next prediction.
   [[nodiscard]] const std::vector<EntryTimes>& entries() const;
+  /// What event_driven_time() is not below, quickly: least_iteration().
+  [[nodiscard]] Seconds least_time();
+  /// The iteration time of simulate(), event by event.
+  [[nodiscard]] Seconds event_driven_time();
+  /// What an iteration costs that takes so long.
+  [[nodiscard]] Usd cost_of(Seconds time) const;
 
  private:
+  /// All that run_pipeline() looks at.
+  struct PipelineKey {
+    std::vector<double> values;
+    bool operator==(const PipelineKey&) const = default;
+  };
+  struct PipelineKeyHash {
+    std::size_t operator()(const PipelineKey& key) const;
+  };
+  std::span<const StageEnd> ends_of(const PipelineTimes& pipeline);
+
   CostModel model_;
   PlanCosts costs_;
   IterationScratch scratch_;
+  // Plans that differ in one pipeline have the others in common.
+  std::unordered_map<PipelineKey, std::vector<StageEnd>, PipelineKeyHash> ends_;
+  std::size_t remembered_ = 0;  // stages in ends_
+  PipelineKey key_;
   // Made when asked for.
   mutable bool has_entries_ = false;
   mutable std::vector<EntryTimes> entries_;

@@ -173,8 +173,8 @@ void add_money(const PlanCosts& costs, Prediction& prediction) {
   prediction.cost_per_iteration = prediction.gpu_cost_per_iteration + prediction.egress_cost_per_iteration;
 }
 
-void add_origin(const PlanCosts& costs, Prediction& prediction) {
-  std::set<EstimatedInput> inputs(costs.links.inputs.begin(), costs.links.inputs.end());
+void add_origin(const PlanCosts& costs, const std::vector<EstimatedInput>& links, Prediction& prediction) {
+  std::set<EstimatedInput> inputs(links.begin(), links.end());
   inputs.insert(costs.processes.begin(), costs.processes.end());
   prediction.origin = costs.links.origin;
   for (const StageCosts& stage : costs.stages) {
@@ -235,7 +235,8 @@ Result<Prediction> simulate(const Plan& plan, const Environment& environment, Ti
   find_bound(costs, times, prediction);
   add_stages(costs, prediction);
   add_money(costs, prediction);
-  add_origin(costs, prediction);
+  if (environment.cluster != nullptr) prediction.nodes = costs.nodes;
+  add_origin(costs, model.link_inputs(costs), prediction);
   return prediction;
 }
 

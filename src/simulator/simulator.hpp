@@ -90,8 +90,9 @@ struct DeviceCost {
   std::string gpu;
   std::string zone;
   int devices = 0;
-  UsdPerHour price{};  ///< of one
-  Usd cost{};          ///< per iteration
+  UsdPerHour price{};             ///< of one
+  bool price_is_assumed = false;  ///< the catalogue's, not the cluster's or the site's
+  Usd cost{};                     ///< per iteration
 };
 
 /// Bytes that leave a zone.
@@ -121,6 +122,7 @@ struct Prediction {
   Usd cost_per_iteration{};
   Usd gpu_cost_per_iteration{};     ///< part of the cost: device-hours
   Usd egress_cost_per_iteration{};  ///< part of the cost: bytes that leave a zone
+  std::optional<int> nodes;         ///< that the plan takes; nothing where the cluster is not known
   std::vector<DeviceCost> device_costs;
   std::vector<EgressCost> egress_costs;
   Bytes peak_memory{};  ///< largest over ranks
@@ -128,6 +130,11 @@ struct Prediction {
   Origin origin = Origin::measured;              ///< the worst of the times that the prediction stands on
   std::vector<EstimatedInput> estimated_inputs;  ///< what was neither measured nor published, each once
   std::vector<StagePrediction> stages;
+
+  /// Nodes x time of an iteration; nothing where the cluster is not known.
+  [[nodiscard]] std::optional<double> node_hours() const {
+    return nodes ? std::optional(*nodes * iteration_time.value() / 3600.0) : std::nullopt;
+  }
 };
 
 /// Predicts a plan, event-driven; `timeline`, where given, gets what every stage does. Errors: invalid_input (the plan

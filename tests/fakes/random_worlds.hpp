@@ -48,7 +48,8 @@ struct PlannerWorld {
     request.job = {.model = model.name,
                    .global_batch = std::max(1, size.global_batch - *rc::gen::element(0, 1, 2, 3, 4, 4, 5, 7)),
                    .sequence_length = 64,
-                   .precision = Precision::fp32,
+                   // Of which the catalogue has no rate: nothing is estimated that was not measured.
+                   .precision = Precision::fp16,
                    .optimizer = Optimizer::adamw};
     request.objective = *rc::gen::element(planner::Objective::throughput, planner::Objective::cost,
                                           planner::Objective::throughput_per_usd);
@@ -222,6 +223,7 @@ struct PlannerWorld {
                   degree_factor * (micro_batch == 1 ? 1.0 : micro_batch * batch_gain) * (busy == 2 ? beside : 1.0);
               const LayerKey key{.model = model.name,
                                  .gpu = gpu,
+                                 .precision = Precision::fp16,
                                  .tensor_parallel = degree,
                                  .micro_batch = micro_batch,
                                  .sequence_length = 64,

@@ -1,6 +1,5 @@
 // The programs as a user meets them: exit status and message for what can be wrong, and the reports they print.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -9,64 +8,17 @@
 #include "core/files.hpp"
 #include "core/process.hpp"
 #include "profile/store.hpp"
-#include "tests/fakes/round_numbers.hpp"
 #include "tests/golden/golden.hpp"
+#include "tests/golden/programs.hpp"
 
 namespace sailor {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* four_cores = R"(schema_version = 1
-name = "four cores"
-[[partitions]]
-name = "normal"
-[[nodes]]
-nodes = ["n1", "n2", "n3", "n4"]
-gpu = "cpu"
-gpus_per_node = 1
-memory_per_node_bytes = 1e9
-partitions = ["normal"]
-)";
+using testing::four_cores;
 
-class Programs : public ::testing::Test {
- protected:
-  void SetUp() override {
-    folder_ = fs::temp_directory_path() / ("sailor_programs_" + std::to_string(::getpid()));
-    fs::create_directories(folder_);
-    fs::current_path(folder_);
-    write("cluster.toml", four_cores);
-    ASSERT_TRUE(save_profile(sailor::testing::round_numbers_profile(), folder_ / "store.h5").has_value());
-  }
-  void TearDown() override {
-    fs::current_path("/");
-    fs::remove_all(folder_);
-  }
-
-  void write(const std::string& name, std::string_view text) const {
-    ASSERT_TRUE(write_file_atomically(folder_ / name, text));
-  }
-
-  /// Runs a program of build/bin with these arguments.
-  static ProcessOutcome run(const std::string& program, std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), std::string(SAILOR_BIN_DIR "/") + program);
-    auto outcome = run_command({.arguments = std::move(arguments), .input = {}, .deadline = Seconds(60)});
-    EXPECT_TRUE(outcome.has_value());
-    return outcome.value_or(ProcessOutcome{});
-  }
-  static ProcessOutcome plan(std::vector<std::string> more) {
-    std::vector<std::string> arguments{"--model", "tiny-gpt",  "--global-batch", "8",         "--sequence-length",
-                                       "64",      "--profile", "store.h5",       "--cluster", "cluster.toml"};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    return run("sailor-plan", std::move(arguments));
-  }
-  static void expect_failure(const ProcessOutcome& outcome, int status, const std::string& message) {
-    EXPECT_EQ(outcome.exit_status, status) << outcome.errors;
-    EXPECT_NE(outcome.errors.find(message), std::string::npos) << outcome.errors;
-  }
-
-  fs::path folder_;
-};
+class Programs : public testing::ProgramsTest {};
 
 TEST_F(Programs, PlanPrintsATableAndWritesThePlan) {
   const auto outcome = plan({"--top", "3", "-o", "plan.toml"});
@@ -74,10 +26,13 @@ TEST_F(Programs, PlanPrintsATableAndWritesThePlan) {
   // The best: four replicas, each two micro-batches of 1 or one of 2, 2·29 s; an all-reduce of four, scaled from the
   // measured one of two by the ring formula, 3 s · (3/4)/(1/2); the update, 1.625 s, shared by four (ZeRO-1). Money:
   // 4 · 0.04 USD/h.
-  EXPECT_TRUE(outcome.output.starts_with("tiny-gpt: the best of ")) << outcome.output;
+  EXPECT_TRUE(
+      outcome.output.starts_with("tiny-gpt in fp32 on 4 nodes of four cores: 4 cpu; profile store.h5\nthe best of "))
+      << outcome.output;
   EXPECT_NE(outcome.output.find("for 8 sequences of 64 tokens (0 did not fit into memory)\n"), std::string::npos);
   EXPECT_NE(
-      outcome.output.find("1  62.9 s        0.0159        $0.0028        4     4.26 MiB      100%  4 x [cpu tp1] b"),
+      outcome.output.find(
+          "1  62.9 s        0.0159        $0.0028            0.0699        4     4.26 MiB      100%  4 x [cpu tp1] b"),
       std::string::npos)
       << outcome.output;
   EXPECT_TRUE(fs::exists("plan.toml"));
@@ -409,7 +364,7 @@ TEST_F(Programs, ATraceIsReplannedStepByStep) {
                                            "trace.csv"};
   const auto table = run("sailor-plan", arguments);
   ASSERT_EQ(table.exit_status, 0) << table.errors;
-  EXPECT_NE(table.output.find("tiny-gpt: 3 steps of availability, objective throughput"), std::string::npos);
+  EXPECT_NE(table.output.find("tiny-gpt in fp32: 3 steps of availability, objective throughput"), std::string::npos);
   std::vector<std::string> as_json = arguments;
   as_json.insert(as_json.end(), {"--format", "json"});
   const auto outcome = run("sailor-plan", as_json);
@@ -538,12 +493,20 @@ TEST(PlansReport, PipelinesThatDifferHaveALineEach) {
   result.considered = 12345;
   result.did_not_fit = 67;
   result.bound = {.found = 1.0 / 2.1, .bound = 1.013 / 2.1, .gap = 0.013};
-  EXPECT_TRUE(testing::matches_golden("plans_report.txt", apps::plans_report(request, result)));
+  const apps::Heading heading{.model = "opt-350m",
+                              .precision = Precision::bf16,
+                              .why_precision = "as --precision says",
+                              .cluster = "two types",
+                              .nodes = 64,
+                              .devices = {{"A100-40", 128}, {"V100-16", 128}},
+                              .zones = 1,
+                              .profile = "published"};
+  EXPECT_TRUE(testing::matches_golden("plans_report.txt", apps::plans_report(heading, request, result)));
   request.objective = planner::Objective::throughput_per_usd;
   request.iterations = 10000;
   result.bound = {};
   result.stop = planner::Stop::time_limit;
-  EXPECT_TRUE(testing::matches_golden("plans_report_per_usd.txt", apps::plans_report(request, result)));
+  EXPECT_TRUE(testing::matches_golden("plans_report_per_usd.txt", apps::plans_report(heading, request, result)));
 }
 
 TEST_F(Programs, ClosedStdoutIsNoCrash) {

@@ -76,8 +76,8 @@ simulator::Prediction prediction_for(const Plan& plan) {
                                    .cost_per_iteration = Usd(0.03),
                                    .gpu_cost_per_iteration = Usd(0.025),
                                    .egress_cost_per_iteration = Usd(0.005)};
-  prediction.device_costs = {{"GH200-96", "us-central1-a", 16, UsdPerHour(11.0), Usd(0.024)},
-                             {"A100-40", "us-west1-a", 1, UsdPerHour(3.5), Usd(0.001)}};
+  prediction.device_costs = {{"GH200-96", "us-central1-a", 16, UsdPerHour(11.0), true, Usd(0.024)},
+                             {"A100-40", "us-west1-a", 1, UsdPerHour(3.5), true, Usd(0.001)}};
   prediction.egress_costs = {{"us-west1-a", "us-central1-a", 512.0 * mib, Usd(0.005)}};
   for (std::size_t entry = 0; entry < plan.pipelines.size(); ++entry)
     for (std::size_t stage = 0; stage < plan.pipelines[entry].stages.size(); ++stage)

@@ -198,10 +198,7 @@ TEST_F(Hostile, AHugeClusterIsNotEmpty) {
   write("huge.toml", cluster_of(1 << 20, 4096));
   const auto outcome = shell(plan("--cluster huge.toml --top 1"));
   EXPECT_EQ(outcome.exit_status, 0) << outcome.errors;
-  // The store knows no links inside a node.
-  EXPECT_NE(outcome.errors.find("the profile has no all_reduce or send_receive between cpu and cpu, intra_node"),
-            std::string::npos)
-      << outcome.errors;
+  EXPECT_NE(outcome.output.find(": 4294967296 cpu;"), std::string::npos) << outcome.output;
 }
 
 // The plan named the store's path as it was, which is no TOML: nobody could read it.
@@ -300,7 +297,7 @@ TEST_F(Hostile, TrainingWithoutMemoryForProductsIsAnErrorAtItsStart) {
   if (!have("sailor-train")) GTEST_SKIP() << "built without MPI";
   make_corpus();
   write("plan.toml", plan_text("cpu", 1, 1, "micro_batches = 1"));
-  for (const int mebibytes : {260, 320, 380}) {
+  for (const int mebibytes : {300, 330, 360}) {  // with less MPI does not start
     const auto outcome =
         shell(fmt::format("ulimit -v {}; exec timeout -k 1 20 $bin/sailor-train plan.toml --data corpus --iterations 2",
                           mebibytes * 1024));

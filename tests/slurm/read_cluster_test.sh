@@ -86,7 +86,7 @@ plan() {
 plans_for_a_live_partition() {
   "$bin_dir/sailor-profile" layers --model tiny-gpt --micro-batches 1,2 --sequence-length 16 --time-budget 1 --store "$work/store"
   output=$(plan cpu 2>/dev/null) || return 1
-  expect_in "$output" 'tiny-gpt: the best of ' 'USD/iteration' 'x [cpu tp1] b'
+  expect_in "$output" 'tiny-gpt in fp32 on ' 'the best of ' 'USD/iteration' 'x [cpu tp1] b'
 }
 plans_for_several_partitions() {
   output=$(plan normal,cpu,mixed --save-cluster both.toml 2>/dev/null) || return 1

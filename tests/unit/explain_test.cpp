@@ -110,8 +110,8 @@ TEST(Explain, SaysWhyTheWinnerWinsAndWhatTheNextLosesBy) {
   result.bound = {.found = 1.0 / 16.0, .bound = 1.013 / 16.0, .gap = 0.013};
   Request request;
   request.memory_margin = 0.05;
-  const Cluster cluster = nodes_of_four(6);
-  const std::string text = explain(result, request, &cluster);
+  result.nodes = nodes_of_four(6).groups;
+  const std::string text = explain(result, request);
   EXPECT_TRUE(
       has(text, "Plan 1 is 4 x [A100-40 tp4] b2 n2: 16.0 s an iteration (0.0625 iterations/s), $0.40, 16 devices."))
       << text;

@@ -204,12 +204,11 @@ class BruteForce {
     if (!prediction || prediction->memory_headroom < request_.memory_margin) return;
     const double time = prediction->iteration_time.value();
     const double cost = prediction->cost_per_iteration.value();
-    const planner::Limits& limits = request_.limits;
-    if (limits.cost && cost > limits.cost->value()) return;
-    if (limits.throughput && time * *limits.throughput > 1.0) return;
-    if (limits.nodes && nodes_ > *limits.nodes) return;
-    if (limits.node_hours && nodes_ * time / 3600.0 * *request_.iterations > *limits.node_hours) return;
-    if (limits.wall_time && time * *request_.iterations > limits.wall_time->value()) return;
+    if (request_.limits.nodes && nodes_ > *request_.limits.nodes) return;
+    if (planner::limits_time(request_)) {
+      const Seconds printed = simulator_.event_driven_time();
+      if (!planner::keeps_limits(request_, printed, simulator_.cost_of(printed), nodes_)) return;
+    }
     const double score = request_.objective == Objective::throughput ? time
                          : request_.objective == Objective::cost     ? cost
                                                                      : time * cost;

@@ -152,7 +152,7 @@ TEST(Estimate, Tf32FallsBackToFp32ButBf16DoesNot) {
   EXPECT_EQ(peak_rate(gpu(7.0, 1.0), Precision::tf32).value().value(), 7.0);
   const auto missing = peak_rate(gpu(7.0, 1.0), Precision::bf16);
   ASSERT_FALSE(missing.has_value());
-  EXPECT_EQ(missing.error().what, "the GPU catalogue has no bf16 rate of G");
+  EXPECT_EQ(missing.error().what, "G cannot compute in bf16");
 }
 
 constexpr const char* catalogue_text = R"(schema_version = 1

@@ -151,6 +151,8 @@ TEST(Planner, UnknownPartitionAndMissingProfileAreNamed) {
             "partition 'normel' not found (known: normal); did you mean --partition normal?");
   wanted.partitions = {"normal"};
   wanted.job.sequence_length = 32;
+  EXPECT_TRUE(world.search(wanted).has_value());  // estimated from what there is
+  world.measured_only = true;
   EXPECT_EQ(world.search(wanted).error().message(),
             "the profile has no fp32 measurement of model tiny-gpt on cpu at sequence length 32; it has: cpu at "
             "sequence length 64; measure it with sailor-profile layers");
@@ -232,11 +234,12 @@ TEST(Planner, ADeviceWithoutAnyProfileIsEstimatedAndMarked) {
   for (const planner::Candidate& candidate : found->plans) {
     EXPECT_EQ(candidate.prediction.origin, Origin::estimated);
     EXPECT_EQ(candidate.plan.prediction->origin, "estimated");
-    ASSERT_EQ(candidate.prediction.estimated_inputs.size(), 2U);
+    // Beside them, the links inside of a node where they are used.
+    ASSERT_GE(candidate.prediction.estimated_inputs.size(), 2U);
     EXPECT_TRUE(candidate.prediction.estimated_inputs[0].what.starts_with(
         "layer times of tiny-gpt on H200-141 (no profile; scaled from cpu; expect errors of about"))
         << candidate.prediction.estimated_inputs[0].what;
-    EXPECT_EQ(candidate.prediction.estimated_inputs[1].what,
+    EXPECT_EQ(candidate.prediction.estimated_inputs.back().what,
               "memory of a process of framework sailor on H200-141 before its first tensor (not measured: 1.00 GiB by "
               "assumption: CUDA context, and workspace and buffers of cuBLAS and NCCL)");
   }

@@ -50,6 +50,24 @@ TEST(QuickSimulator, EntriesSayTheIterationTimeForAnyNumberOfMicroBatches) {
   }));
 }
 
+TEST(QuickSimulator, KnowsTheEventDrivenTimeAndABoundBelowIt) {
+  EXPECT_TRUE(rc::check([] {
+    RandomWorld world;
+    const Profile profile(world.data);
+    const Environment environment = world.environment(profile);
+    QuickSimulator simulator(environment);
+    for (int i = 0; i < 3; ++i) {  // what is remembered of one plan serves for the next
+      const Plan plan = world.random_plan();
+      const auto quick = simulator.predict(plan);
+      const auto prediction = simulate(plan, environment);
+      if (!quick || !prediction) RC_FAIL("a plan has no prediction");
+      check_equal(simulator.event_driven_time().value(), prediction->iteration_time.value());
+      check_equal(simulator.cost_of(prediction->iteration_time).value(), prediction->cost_per_iteration.value());
+      RC_ASSERT(simulator.least_time() <= simulator.event_driven_time() * (1 + 1e-12));
+    }
+  }));
+}
+
 // Copies fill nodes in a pattern that comes back: whole numbers of patterns more change what there is of everything,
 // and how long a reduction over them all takes, but nothing else.
 TEST(QuickSimulator, MoreCopiesOfAPipelineTakeAsLongApartFromTheirReductions) {

@@ -109,6 +109,20 @@ RC_GTEST_PROP(PipelineProperty, NobodyIsFasterThanItsOwnWorkOrOneMicroBatchAlone
   for (std::size_t i = 0; i < ends.size(); ++i) RC_ASSERT(ends[i] >= work[i].value());
 }
 
+RC_GTEST_PROP(PipelineProperty, NoStageIsDoneBeforeItsLeastEnd, ()) {
+  const OwnedPipeline p = any_pipeline();
+  log(p);
+  std::vector<LeastEnd> least;
+  least_ends(p.times(), least);
+  const auto ends = run_pipeline(p.times());
+  RC_ASSERT(least.size() == ends.size());
+  for (std::size_t i = 0; i < ends.size(); ++i) {
+    const Seconds passed = ends[i].last_backward.front() + p.passes[i].backward;
+    RC_ASSERT(least[i].passed <= passed * (1 + 1e-12));
+    RC_ASSERT(least[i].end <= ends[i].end * (1 + 1e-12));
+  }
+}
+
 RC_GTEST_PROP(PipelineProperty, TimelineHasEveryPassOnceAndNoTwoAtATime, ()) {
   const OwnedPipeline p = any_pipeline();
   log(p);

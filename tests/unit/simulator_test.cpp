@@ -310,7 +310,7 @@ TEST(Simulator, StagesSendAsTheFrameworkDoes) {
   EXPECT_NEAR(link(How::once, 4, 1), 0.5 + 0.5 + 0.1 + 8.0 / 64, exact);
 }
 
-TEST(Simulator, AGatherWithoutALinkInsideTheNodeIsAsSlowAsTheMessage) {
+TEST(Simulator, AGatherWithoutALinkInsideTheNodeIsEstimated) {
   World world;
   world.add_tensor_parallel();
   world.set_proportional_links();
@@ -319,13 +319,10 @@ TEST(Simulator, AGatherWithoutALinkInsideTheNodeIsAsSlowAsTheMessage) {
   for (Stage& stage : plan.pipelines[0].stages) stage.tensor_parallel = 4;
   const auto p = world.predict(plan);
   ASSERT_TRUE(p.has_value()) << p.error().message();
-  EXPECT_NEAR(p->stages[0].link.value(), 2 * (0.125 + 0.5), 1e-9);
+  EXPECT_GT(p->stages[0].link.value(), 2 * 0.125);
   EXPECT_EQ(p->origin, Origin::estimated);
   ASSERT_EQ(p->estimated_inputs.size(), 1U);
-  EXPECT_EQ(
-      p->estimated_inputs[0].what,
-      "gathering messages between stages inside a node of cpu (no link inside a node was measured: as slow as the "
-      "message itself)");
+  EXPECT_EQ(p->estimated_inputs[0].what, "link cpu - cpu, intra_node (not measured: 2 GB/s, by the device's figures)");
   world.measured_only = true;
   const auto refused = world.predict(plan);
   ASSERT_FALSE(refused.has_value());

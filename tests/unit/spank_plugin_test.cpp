@@ -599,10 +599,11 @@ TEST_F(SpankPlugin, GoesOnWithoutACatalogueAndSaysSo) {
 }
 
 TEST_F(SpankPlugin, TakesTheUsersCatalogue) {
-  // In this catalogue gh200 means another device than the plan's.
+  // In this catalogue the nodes' type means another device than the plan's.
+  write("slurm.conf", "NodeName=gh[1-4] Gres=gpu:mine:4\n");
   write("gpus.toml",
         "schema_version = 1\n[[gpus]]\nname = \"Mine\"\nmemory_bytes = 1e9\npeak_fp32_flop_per_s = 1e12\n"
-        "memory_bandwidth_bytes_per_s = 1e12\nprice_usd_per_hour = 1.0\nslurm_gres = [\"gh200\"]\nsource = \"test\"\n"
+        "memory_bandwidth_bytes_per_s = 1e12\nprice_usd_per_hour = 1.0\nslurm_gres = [\"mine\"]\nsource = \"test\"\n"
         "[[gpus]]\nname = \"GH200-96\"\nmemory_bytes = 1e9\npeak_fp32_flop_per_s = 1e12\n"
         "memory_bandwidth_bytes_per_s = 1e12\nprice_usd_per_hour = 1.0\nslurm_gres = [\"other\"]\nsource = \"test\"\n");
   SpankHost host = stepd();

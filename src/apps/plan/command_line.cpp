@@ -11,6 +11,7 @@
 
 #include "apps/inputs.hpp"
 #include "apps/plan/plan_options.hpp"
+#include "apps/plan/precision_choice.hpp"
 #include "cluster/host_list.hpp"
 #include "core/text.hpp"
 #include "slurm/words.hpp"
@@ -24,7 +25,7 @@ tl::unexpected<Error> conflict(std::string what, std::string hint) {
 }
 
 /// Options that only --preflight reads.
-constexpr std::array preflight_options{"account",     "qos", "time",    "data",
+constexpr std::array options_of_preflight{"account",     "qos", "time",    "data",
                                        "checkpoints", "mpi", "program", "train-option"};
 /// Options that make no sense when --preflight is given a plan.
 constexpr std::array search_options{"model",
@@ -118,7 +119,7 @@ Result<void> check_preflight(const Options& options) {
       return conflict(
           fmt::format("PLAN '{}' is named, but nothing is to be done with it", options.positional("PLAN").front()),
           "check it with --preflight, compare it with --why-not, or predict it with sailor-simulate");
-    for (const char* option : preflight_options)
+    for (const char* option : options_of_preflight)
       if (options.typed(option))
         return conflict(fmt::format("--{} is about the checks before a job is submitted", option), "add --preflight");
     return {};
@@ -165,9 +166,10 @@ Result<planner::Request> read_request(const Options& options, const Model& model
   request.job.global_batch = static_cast<int>(options.integer("global-batch"));
   request.job.sequence_length =
       options.has("sequence-length") ? static_cast<int>(options.integer("sequence-length")) : model.max_sequence_length;
-  const auto precision = read_precision(options, profile, model.name);
+  const auto precision = read_precision(options);
   if (!precision) return fail(precision.error());
-  request.job.precision = *precision;
+  // Without devices: for those who cannot try several (precision_choice.hpp).
+  request.job.precision = precision_candidates(*precision, profile, model.name, nullptr, gpus, {}).precisions.front();
 
   const std::string objective = options.text("objective");
   for (const auto known :

@@ -1,6 +1,7 @@
 #include "apps/plan/plan_reports.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -11,6 +12,7 @@
 #include "core/terminal.hpp"
 #include "planner/explain.hpp"
 #include "planner/outline.hpp"
+#include "planner/search_space.hpp"
 
 namespace sailor::apps {
 
@@ -24,6 +26,7 @@ struct Row {
   const Plan* plan = nullptr;
   Seconds time{};
   Usd cost{};
+  std::optional<double> node_hours;  // of an iteration
   Bytes memory{};
   double headroom = 0.0;
   std::optional<Origin> origin;
@@ -31,14 +34,19 @@ struct Row {
 
 std::string training_text(const Row& row, double iterations) {
   const double hours = row.time.value() * iterations / 3600.0;
-  return fmt::format("{:#.3g} h, {}", hours, format_usd(row.cost * iterations));
+  return fmt::format("{:#.3g} h{}, {}", hours,
+                     row.node_hours ? fmt::format(", {:#.3g} node-h", *row.node_hours * iterations) : "",
+                     format_usd(row.cost * iterations));
 }
 
 std::string rows_table(const planner::Request& request, const std::vector<Row>& rows) {
   const bool only_measured = std::all_of(rows.begin(), rows.end(),
                                          [](const Row& row) { return !row.origin || *row.origin == Origin::measured; });
   const bool per_usd = request.objective == planner::Objective::throughput_per_usd;
+  const bool node_hours =
+      std::all_of(rows.begin(), rows.end(), [](const Row& row) { return row.node_hours.has_value(); });
   std::vector<Table::Column> columns{{"#"}, {"time"}, {"iterations/s"}, {"USD/iteration"}};
+  if (node_hours) columns.push_back({"node-h/iteration"});
   if (per_usd) columns.push_back({"iterations/s per USD"});
   if (request.iterations) columns.push_back({"whole training"});
   columns.insert(columns.end(), {{"devices"}, {"peak memory"}, {"headroom"}});
@@ -50,6 +58,7 @@ std::string rows_table(const planner::Request& request, const std::vector<Row>& 
     const double throughput = 1.0 / row.time.value();
     std::vector<std::string> cells{fmt::format("{}", i + 1), format_time(row.time), fmt::format("{:#.3g}", throughput),
                                    format_usd(row.cost)};
+    if (node_hours) cells.push_back(fmt::format("{:#.3g}", *row.node_hours));
     if (per_usd) cells.push_back(row.cost > Usd(0.0) ? fmt::format("{:#.3g}", throughput / row.cost.value()) : "-");
     if (request.iterations) cells.push_back(training_text(row, *request.iterations));
     cells.push_back(fmt::format("{}", row.plan->ranks()));
@@ -111,12 +120,25 @@ std::string bound_text(const planner::Request& request, const planner::Bound& bo
 }
 
 template <class SearchOrArtifact>
-std::string title(const planner::Request& request, const SearchOrArtifact& result) {
+std::string title(const Heading& heading, const planner::Request& request, const SearchOrArtifact& result) {
   const TrainingJob& job = request.job;
-  return fmt::format("{}: the best of {} for {} of {} ({} did not fit into memory)\n\n", job.model,
+  return fmt::format("{}\nthe best of {} for {} of {} ({} did not fit into memory)\n\n", heading_text(heading),
                      plural(static_cast<std::size_t>(result.considered), "plan"),
                      plural(static_cast<std::size_t>(job.global_batch), "sequence"),
                      plural(static_cast<std::size_t>(job.sequence_length), "token"), result.did_not_fit);
+}
+
+/// Which prices nobody has set, of the devices of these plans; "" when none.
+std::string prices_text(const std::vector<planner::Candidate>& plans) {
+  std::map<std::string, UsdPerHour> assumed;
+  for (const planner::Candidate& candidate : plans)
+    for (const simulator::DeviceCost& device : candidate.prediction.device_costs)
+      if (device.price_is_assumed) assumed.emplace(device.gpu, device.price);
+  if (assumed.empty()) return "";
+  std::vector<std::string> texts;
+  for (const auto& [gpu, price] : assumed) texts.push_back(fmt::format("{} ${:.4g}/h", gpu, price.value()));
+  return fmt::format("assumed prices, of gpus.toml: {} ([[prices]] of the cluster or site file say yours)\n",
+                     fmt::join(texts, ", "));
 }
 
 std::string pareto_text(const planner::Request& request, const planner::SearchResult& result) {
@@ -138,30 +160,73 @@ std::string_view unit_of(planner::Objective objective) {
 }
 
 template <class SearchOrArtifact>
-ordered_json head(const planner::Request& request, std::string_view cost_model, const SearchOrArtifact& result,
-                  ordered_json plans) {
+ordered_json head(const Heading& heading, const planner::Request& request, std::string_view cost_model,
+                  const SearchOrArtifact& result, ordered_json plans) {
   // A search that was stopped early may know no bound.
   const bool known = std::isfinite(result.bound.gap) && result.bound.bound > 0.0;
   const auto if_known = [&](double value) { return known ? ordered_json(value) : ordered_json(nullptr); };
-  return {{"objective", to_string(request.objective)},
-          {"space", to_string(request.space)},
-          {"cost_model", cost_model},
-          {"considered", result.considered},
-          {"did_not_fit", result.did_not_fit},
-          {"stop", to_string(result.stop)},
-          {"bound",
-           {{"unit", unit_of(request.objective)},
-            {"found", result.bound.found},
-            {"bound", if_known(result.bound.bound)},
-            {"gap", if_known(result.bound.gap)}}},
-          {"left_out", result.left_out},
-          {"pareto", request.pareto},
-          {"plans", std::move(plans)}};
+  ordered_json json = heading_to_json(heading);
+  json.update({{"objective", to_string(request.objective)},
+               {"space", to_string(request.space)},
+               {"cost_model", cost_model},
+               {"considered", result.considered},
+               {"did_not_fit", result.did_not_fit},
+               {"stop", to_string(result.stop)},
+               {"bound",
+                {{"unit", unit_of(request.objective)},
+                 {"found", result.bound.found},
+                 {"bound", if_known(result.bound.bound)},
+                 {"gap", if_known(result.bound.gap)}}},
+               {"left_out", result.left_out},
+               {"pareto", request.pareto},
+               {"plans", std::move(plans)}});
+  return json;
 }
 
 }  // namespace
 
-std::string plans_report(const planner::Request& request, const planner::SearchResult& result) {
+Heading heading_of(const planner::Request& request, const simulator::Environment& environment,
+                   const std::vector<NodeGroup>& nodes, const std::string& profile) {
+  Heading heading{.model = request.job.model,
+                  .precision = request.job.precision,
+                  .why_precision = {},
+                  .cluster = environment.cluster->name,
+                  .nodes = 0,
+                  .devices = {},
+                  .zones = 1,
+                  .profile = profile,
+                  .profile_has_model = !environment.profile.precisions(request.job.model).empty()};
+  std::set<std::string> zones;
+  for (const NodeGroup& group : nodes) {
+    heading.nodes += group.count;
+    heading.devices[group.gpu] += std::int64_t{group.count} * group.gpus_per_node;
+    zones.insert(group.zone);
+  }
+  heading.zones = zones.size();
+  return heading;
+}
+
+std::string heading_text(const Heading& heading) {
+  std::vector<std::string> devices;
+  for (const auto& [gpu, count] : heading.devices) devices.push_back(fmt::format("{} {}", count, gpu));
+  return fmt::format("{} in {} on {}{}: {}{}; profile {}{}", heading.model, to_string(heading.precision),
+                     plural(static_cast<std::size_t>(heading.nodes), "node"),
+                     heading.cluster.empty() ? "" : " of " + heading.cluster, fmt::join(devices, ", "),
+                     heading.zones > 1 ? fmt::format(" in {} zones", heading.zones) : "", heading.profile,
+                     heading.profile_has_model ? "" : ", which has no times of the model");
+}
+
+ordered_json heading_to_json(const Heading& heading) {
+  return {
+      {"model", heading.model},
+      {"cluster",
+       {{"name", heading.cluster}, {"nodes", heading.nodes}, {"devices", heading.devices}, {"zones", heading.zones}}},
+      {"precision", to_string(heading.precision)},
+      {"precision_reason", heading.why_precision},
+      {"profile", heading.profile}};
+}
+
+std::string plans_report(const Heading& heading, const planner::Request& request, const planner::SearchResult& result) {
   std::vector<Row> rows;
   std::set<simulator::EstimatedInput> inputs;
   bool published = false;
@@ -170,35 +235,40 @@ std::string plans_report(const planner::Request& request, const planner::SearchR
     rows.push_back({.plan = &candidate.plan,
                     .time = prediction.iteration_time,
                     .cost = prediction.cost_per_iteration,
+                    .node_hours = prediction.node_hours(),
                     .memory = prediction.peak_memory,
                     .headroom = candidate.memory_headroom,
                     .origin = prediction.origin});
     inputs.insert(prediction.estimated_inputs.begin(), prediction.estimated_inputs.end());
     published = published || prediction.origin == Origin::published;
   }
-  std::string text = title(request, result) + rows_table(request, rows) + "\n";
+  std::string text = title(heading, request, result) + rows_table(request, rows) + "\n";
   text += request.pareto ? pareto_text(request, result)
                          : bound_text(request, result.bound, result.stop, "closed form of the time");
+  text += prices_text(result.plans);
   text += estimates_text({inputs.begin(), inputs.end()});
   return published ? text + published_text() : text;
 }
 
-std::string plans_report(const planner::Request& request, const planner::ArtifactResult& result) {
+std::string plans_report(const Heading& heading, const planner::Request& request,
+                         const planner::ArtifactResult& result) {
   std::vector<Row> rows;
   for (const planner::ArtifactPlan& plan : result.plans)
     rows.push_back({.plan = &plan.plan,
                     .time = plan.score.iteration_time,
                     .cost = plan.score.cost_per_iteration,
+                    .node_hours = {},
                     .memory = plan.score.peak_memory,
                     .headroom = plan.memory_headroom,
                     .origin = {}});
-  return title(request, result) + rows_table(request, rows) + "\n" +
+  return title(heading, request, result) + rows_table(request, rows) + "\n" +
          bound_text(request, result.bound, result.stop, "by the artifact's evaluator") +
          "These are the figures of the Sailor artifact's evaluator, its prices and memory rule, to compare with "
          "published\nfigures only: leave out --cost-model artifact for what to expect of a run.\n";
 }
 
-ordered_json plans_to_json(const planner::Request& request, const planner::SearchResult& result) {
+ordered_json plans_to_json(const Heading& heading, const planner::Request& request,
+                           const planner::SearchResult& result) {
   ordered_json plans = ordered_json::array();
   for (const planner::Candidate& candidate : result.plans) {
     ordered_json row = prediction_to_json(candidate.prediction);
@@ -207,10 +277,11 @@ ordered_json plans_to_json(const planner::Request& request, const planner::Searc
     row["plan"] = plan_to_json(candidate.plan);
     plans.push_back(std::move(row));
   }
-  return head(request, "simulator", result, std::move(plans));
+  return head(heading, request, "simulator", result, std::move(plans));
 }
 
-ordered_json plans_to_json(const planner::Request& request, const planner::ArtifactResult& result) {
+ordered_json plans_to_json(const Heading& heading, const planner::Request& request,
+                           const planner::ArtifactResult& result) {
   ordered_json plans = ordered_json::array();
   for (const planner::ArtifactPlan& plan : result.plans) {
     const planner::ArtifactScore& score = plan.score;
@@ -226,7 +297,7 @@ ordered_json plans_to_json(const planner::Request& request, const planner::Artif
                      {"description", planner::outline(plan.plan)},
                      {"plan", plan_to_json(plan.plan)}});
   }
-  return head(request, "artifact", result, std::move(plans));
+  return head(heading, request, "artifact", result, std::move(plans));
 }
 
 }  // namespace sailor::apps

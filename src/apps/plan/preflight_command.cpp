@@ -218,11 +218,15 @@ Result<int> preflight_of_plan(const Options& options, const Environment& environ
   const auto checks = check_job(options, environment, input);
   if (!checks) return fail(checks.error());
   if (options.text("format") == "json") {
-    ordered_json json = preflight_to_json(*checks);
+    ordered_json json{{"model", plan->job.model},
+                      {"cluster", {{"name", (*cluster)->cluster.name}}},
+                      {"precision", to_string(plan->job.precision)}};
+    json.update(preflight_to_json(*checks));
     json["plan"] = path;
     fmt::print("{}\n", json.dump(2));
   } else {
-    fmt::print("{}: {}\n\n{}", slurm::printable(path), slurm::printable(describe(*plan)), preflight::report(*checks));
+    fmt::print("{}: {} in {}, {}\n\n{}", slurm::printable(path), slurm::printable(plan->job.model),
+               to_string(plan->job.precision), slurm::printable(describe(*plan)), preflight::report(*checks));
   }
   return preflight::exit_status(preflight::worst(*checks));
 }

@@ -109,7 +109,7 @@ Answers answer_questions(const Options& options, const planner::Request& request
                          const std::optional<planner::Candidate>& own) {
   Answers answers;
   if (options.flag("explain")) {
-    const std::string text = planner::explain(found, request, simulated.cluster);
+    const std::string text = planner::explain(found, request);
     answers.text += "\nWhy:\n" + text;
     answers.json["explanation"] = split(text, '\n');
   }

@@ -77,6 +77,8 @@ Result<std::vector<planner::TraceStep>> plan_trace(const std::string& path, cons
       .find = [&](const Cluster& cluster) -> Result<planner::PricedPlan> {
         auto found = planner::find_plans(best_only, on(cluster));
         if (!found) return fail(found.error());
+        if (!found->not_linked.empty() && left_out.insert(found->not_linked).second)
+          spdlog::warn("{}", found->not_linked);
         for (const std::string& what : found->left_out)
           if (left_out.insert(what).second) spdlog::warn("left out: {}", what);
         planner::Candidate& best = found->plans.front();
@@ -120,8 +122,9 @@ std::string trace_report(const planner::Request& request, const std::vector<plan
     table.add_row(std::move(row));
   }
   const planner::StepOutcome sum = sum_of(steps);
-  std::string text = fmt::format("{}: {} of availability, objective {}\n\n{}\n", request.job.model,
-                                 plural(steps.size(), "step"), to_string(request.objective), table.to_string());
+  std::string text = fmt::format("{} in {}: {} of availability, objective {}\n\n{}\n", request.job.model,
+                                 to_string(request.job.precision), plural(steps.size(), "step"),
+                                 to_string(request.objective), table.to_string());
   text += fmt::format("In all: {:.1f} iterations for {}.\n", sum.iterations, format_usd(sum.cost));
   text += fmt::format(
       "gain: of the step's best plan over the one that ran before. The latter is kept unless the gain pays, within "
@@ -131,8 +134,8 @@ std::string trace_report(const planner::Request& request, const std::vector<plan
   return text;
 }
 
-ordered_json trace_to_json(const planner::Request& request, const std::vector<planner::TraceStep>& steps,
-                           const TraceTimes& times) {
+ordered_json trace_to_json(const planner::Request& request, const std::string& cluster,
+                           const std::vector<planner::TraceStep>& steps, const TraceTimes& times) {
   ordered_json rows = ordered_json::array();
   for (const planner::TraceStep& step : steps) {
     ordered_json gpus = ordered_json::array();
@@ -158,7 +161,10 @@ ordered_json trace_to_json(const planner::Request& request, const std::vector<pl
     rows.push_back(std::move(row));
   }
   const planner::StepOutcome sum = sum_of(steps);
-  return {{"objective", to_string(request.objective)},
+  return {{"model", request.job.model},
+          {"cluster", cluster.empty() ? ordered_json() : ordered_json{{"name", cluster}}},
+          {"precision", to_string(request.job.precision)},
+          {"objective", to_string(request.objective)},
           {"space", to_string(request.space)},
           {"cost_model", "simulator"},
           {"reconfiguration_time_s", times.reconfiguration.value()},

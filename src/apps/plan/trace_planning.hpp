@@ -27,7 +27,8 @@ Result<std::vector<planner::TraceStep>> plan_trace(const std::string& path, cons
 /// A row per step, and the sums.
 std::string trace_report(const planner::Request& request, const std::vector<planner::TraceStep>& steps,
                          const TraceTimes& times);
-nlohmann::ordered_json trace_to_json(const planner::Request& request, const std::vector<planner::TraceStep>& steps,
-                                     const TraceTimes& times);
+/// `cluster`: the name of the one that says what nodes are like; may be empty.
+nlohmann::ordered_json trace_to_json(const planner::Request& request, const std::string& cluster,
+                                     const std::vector<planner::TraceStep>& steps, const TraceTimes& times);
 
 }  // namespace sailor::apps

@@ -245,7 +245,8 @@ Result<void> diff_run(const ProfileData& data, const RunRecord& run, const Optio
     json["stages"] = stage_memory_to_json(stages);
     fmt::print("{}\n", json.dump(2));
   } else {
-    fmt::print("{}: {}\n\n{}", plan->job.model, describe(*plan), comparison_report(*prediction, run));
+    fmt::print("{} in {}: {}\n\n{}", plan->job.model, to_string(plan->job.precision), describe(*plan),
+               comparison_report(*prediction, run));
     if (!stages.empty()) fmt::print("\n{}", stage_memory_report(stages));
   }
   return {};

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "apps/inputs.hpp"
+#include "apps/plan/precision_choice.hpp"
 #include "core/files.hpp"
 #include "core/text.hpp"
 #include "plan/original_plan.hpp"
@@ -65,15 +66,21 @@ Result<PlanInput> read_plan_input(const std::string& path, const Options& option
                   "name it with --model");
     auto model = find_model(options.text("model"), models);
     if (!model) return fail(model.error());
-    const auto precision = read_precision(options, profile, model->name);
+    const auto precision = read_precision(options);
     if (!precision) return fail(precision.error());
     const auto gpu_name = [&](std::string_view name) -> Result<std::string> {
       auto gpu = gpus.find(name);
       if (!gpu) return fail(gpu.error());
       return gpu->name;
     };
-    auto original = parse_original_plan(*text, path, {.model = *model, .precision = *precision, .gpu_name = gpu_name});
+    auto original = parse_original_plan(*text, path, {.model = *model, .gpu_name = gpu_name});
     if (!original) return fail(original.error());
+    std::set<std::string> types;
+    for (const Pipeline& pipeline : original->plan.pipelines)
+      for (const Stage& stage : pipeline.stages) types.insert(stage.gpu);
+    const std::vector<std::string> on(types.begin(), types.end());
+    original->plan.job.precision =
+        usual_precision(precision_candidates(*precision, profile, model->name, nullptr, gpus, on), gpus, on);
     if (auto good = check_plan(original->plan, *model); !good) return fail(good.error(), path);
     return PlanInput{.plan = std::move(original->plan),
                      .model = *std::move(model),

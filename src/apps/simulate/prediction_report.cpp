@@ -83,11 +83,15 @@ std::string cost_lines(const Prediction& prediction) {
   std::string text = fmt::format("cost             {} per iteration\n", format_usd(prediction.cost_per_iteration));
   if (prediction.device_costs.size() + prediction.egress_costs.size() == 0) return text;
   for (const simulator::DeviceCost& row : prediction.device_costs)
-    text += fmt::format("  devices        {}  {} {}{}, each {}/h\n", format_usd(row.cost), row.devices, row.gpu,
-                        row.zone.empty() ? "" : " in " + row.zone, format_usd(Usd(row.price.value())));
+    text += fmt::format("  devices        {}  {} {}{}, each {}/h{}\n", format_usd(row.cost), row.devices, row.gpu,
+                        row.zone.empty() ? "" : " in " + row.zone, format_usd(Usd(row.price.value())),
+                        row.price_is_assumed ? " (assumed)" : "");
   for (const simulator::EgressCost& row : prediction.egress_costs)
     text += fmt::format("  egress         {}  {} from {} to {}\n", format_usd(row.cost), format_bytes(row.amount),
                         row.from, row.to);
+  if (const auto hours = prediction.node_hours())
+    text += fmt::format("node-hours       {:.3g} per iteration, on {}\n", *hours,
+                        plural(static_cast<std::size_t>(*prediction.nodes), "node"));
   return text;
 }
 
@@ -250,6 +254,7 @@ ordered_json prediction_to_json(const Prediction& prediction) {
                        {"zone", row.zone},
                        {"devices", row.devices},
                        {"price_usd_per_hour", row.price.value()},
+                       {"price_is_assumed", row.price_is_assumed},
                        {"cost_usd_per_iteration", row.cost.value()}});
   ordered_json egress = ordered_json::array();
   for (const simulator::EgressCost& row : prediction.egress_costs)
@@ -276,13 +281,15 @@ ordered_json prediction_to_json(const Prediction& prediction) {
           {"cost_usd_per_iteration", prediction.cost_per_iteration.value()},
           {"gpu_cost_usd_per_iteration", prediction.gpu_cost_per_iteration.value()},
           {"egress_cost_usd_per_iteration", prediction.egress_cost_per_iteration.value()},
+          {"node_hours_per_iteration", prediction.nodes ? ordered_json(*prediction.node_hours()) : ordered_json()},
+          {"nodes", prediction.nodes ? ordered_json(*prediction.nodes) : ordered_json()},
           {"device_costs", std::move(devices)},
           {"egress_costs", std::move(egress)},
           {"stages", std::move(stages)}};
 }
 
 std::string prediction_report(const Plan& plan, const Prediction& prediction) {
-  std::string text = fmt::format("{}: {}\n\n", plan.job.model, describe(plan));
+  std::string text = fmt::format("{} in {}: {}\n\n", plan.job.model, to_string(plan.job.precision), describe(plan));
   const bool capacity_known = std::all_of(prediction.stages.begin(), prediction.stages.end(),
                                           [](const auto& stage) { return stage.capacity.has_value(); });
   const double tokens = static_cast<double>(plan.job.global_batch) * plan.job.sequence_length;

@@ -453,8 +453,8 @@ Result<void> rehearse(const Options& options, const Environment& environment, Co
                                                              : usual_slowdown(inputs, simulated, crowd, sums);
   clock.set_slowdown(slowdown);
   if (speaks) {
-    fmt::print("# {}: {}, {}; {}, rehearsal of {} by {}, {}\n", options.positional("PLAN").front(),
-               inputs.plan.job.model, describe(inputs.plan),
+    fmt::print("# {}: {} in {}, {}; {}, rehearsal of {} by {}, {}\n", options.positional("PLAN").front(),
+               inputs.plan.job.model, to_string(inputs.plan.job.precision), describe(inputs.plan),
                plural(static_cast<std::size_t>(inputs.plan.ranks()), "rank"), inputs.framework.name, inputs.store,
                slowdown > 0.0 ? fmt::format("{:g} times slower than there", slowdown) : "without waiting");
     fmt::print("# {:>9} {:>12} {:>12}\n", "iteration", "time_ms", "exact_ms");

@@ -7,10 +7,13 @@
 
 #include "planner/bound/master.hpp"
 #include "planner/bound/worth.hpp"
+#include "simulator/closed_form.hpp"
 
 namespace sailor::planner {
 
 namespace {
+
+using simulator::most_above_event_driven;
 
 constexpr std::size_t most_exhaustive_places = 4;  // up to here plans are told apart by where whole pipelines are
 constexpr int rounds_at_first = 4;                 // of prices that are tried for a part that can still be split
@@ -59,11 +62,13 @@ struct Part {
 class Bounder {
  public:
   Bounder(StagePrices& prices, double best, const std::function<bool()>& stop)
-      : request_(prices.request()), space_(prices.space()), best_(best), stop_(stop), worth_(prices) {
+      : request_(prices.request()), space_(prices.space()), best_(best), stop_(stop), worth_(prices, stop) {
     most_devices_ = std::min(space_.devices(), space_.most_gpus.value_or(space_.devices()));
     const auto& limits = request_.limits;
-    if (limits.throughput) latest_ = std::min(latest_, 1.0 / *limits.throughput);
-    if (limits.wall_time) latest_ = std::min(latest_, limits.wall_time->value() / *request_.iterations);
+    // Limits are judged event by event.
+    if (limits.throughput) latest_ = std::min(latest_, most_above_event_driven / *limits.throughput);
+    if (limits.wall_time)
+      latest_ = std::min(latest_, most_above_event_driven * limits.wall_time->value() / *request_.iterations);
     double rate = 0.0;
     double cheapest = never;
     for (std::size_t p = 0; p < space_.places.size(); ++p) {
@@ -79,7 +84,7 @@ class Bounder {
   }
 
   double run() {
-    if (best_ == never || best_ <= 0.0) return 0.0;
+    if (best_ == never || best_ <= 0.0 || stopped()) return 0.0;
     // Without any search: all devices always at the work that they are quickest at.
     const double batch = request_.job.global_batch;
     const double least_usd = worth_.mixed_rate() > 0.0 ? batch * cheapest_ / worth_.mixed_rate() : 0.0;
@@ -180,7 +185,7 @@ class Bounder {
   [[nodiscard]] double most_usd(const Part& part, double score) const {
     double usd = never;
     if (part.shortest <= 0.0) return usd;
-    if (request_.limits.cost) usd = request_.limits.cost->value() / part.shortest;
+    if (request_.limits.cost) usd = most_above_event_driven * request_.limits.cost->value() / part.shortest;
     if (request_.objective == Objective::cost) usd = std::min(usd, score / part.shortest);
     if (request_.objective == Objective::throughput_per_usd)
       usd = std::min(usd, score / (part.shortest * part.shortest));
@@ -343,8 +348,8 @@ class Bounder {
     Limits limits{.usd = most_usd(part, score),
                   .nodes = space_.most_nodes ? static_cast<double>(*space_.most_nodes) : never};
     if (request_.limits.node_hours && part.shortest > 0.0)
-      limits.nodes =
-          std::min(limits.nodes, *request_.limits.node_hours * 3600.0 / *request_.iterations / part.shortest);
+      limits.nodes = std::min(limits.nodes, most_above_event_driven * *request_.limits.node_hours * 3600.0 /
+                                                *request_.iterations / part.shortest);
     if (worth_.interleaves())
       return filled(std::vector<double>(places, part.longest * worth_.mixed_rate()), limits) >= batch * refuting;
     const auto value_of = [&](const Prices& prices) {
@@ -385,6 +390,7 @@ class Bounder {
       if (stopped()) return true;
       Prices raised = tried;
       const bool complete = raise(part, raised, value_of, master);
+      if (stopped()) return true;
       if (complete) {
         const double value = value_of(raised);
         if (value < batch * refuting) {

@@ -16,8 +16,8 @@ constexpr double slack = 1.0 + 1e-12;              // against rounding
 
 }  // namespace
 
-PipelineWorth::PipelineWorth(StagePrices& prices)
-    : prices_(prices), space_(prices.space()), request_(prices.request()) {
+PipelineWorth::PipelineWorth(StagePrices& prices, const std::function<bool()>& stop)
+    : prices_(prices), space_(prices.space()), request_(prices.request()), stop_(stop) {
   zero1_ = std::find(space_.sharding.begin(), space_.sharding.end(), OptimizerSharding::zero1) != space_.sharding.end();
   interleaves_ =
       std::find(space_.schedules.begin(), space_.schedules.end(), Schedule::interleaved_1f1b) != space_.schedules.end();
@@ -27,8 +27,7 @@ PipelineWorth::PipelineWorth(StagePrices& prices)
   if (state && zero1_) exchanged = std::min(exchanged, state->exchanged(OptimizerSharding::zero1).value());
   std::vector<double> amounts{0.0};  // that layers [0, i) exchange, of all ranks together
   for (int layer = 0; layer < prices_.layers(); ++layer)
-    amounts.push_back(amounts.back() +
-                      exchanged * static_cast<double>(env.model.parameters(env.model.layer_kind(layer))));
+    amounts.push_back(amounts.back() + exchanged * prices_.parameters(layer, layer + 1));
   number_amounts(amounts);
   for (std::size_t i = 1; i < amounts.size(); ++i) layer_amounts_.push_back(amounts[i] - amounts[i - 1]);
   for (const Place& place : space_.places) largest_node_ = std::max(largest_node_, place.largest_node());
@@ -53,6 +52,7 @@ PipelineWorth::PipelineWorth(StagePrices& prices)
   fluid_rate_.assign(places, 0.0);
   const int layers = prices_.layers();
   for (const int micro_batch : space_.micro_batches) {
+    if (stop_ && stop_()) return;
     std::vector<StageOption> all;
     std::vector<double> quickest(at(layers), never);  // by layer, times devices
     for (std::size_t p = 0; p < places; ++p) {
@@ -190,6 +190,7 @@ double PipelineWorth::longer(StageProgram& program, double deadline, const PlanP
     push({.from = 0, .to = program.levels(), .fewest = fewest, .most = most});
   }
   while (!heap.empty()) {
+    if (stop_ && stop_()) break;
     std::pop_heap(heap.begin(), heap.end());
     const Box top = heap.back();
     heap.pop_back();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <tuple>
 #include <vector>
@@ -35,7 +36,8 @@ struct DearPipeline {
 
 class PipelineWorth {
  public:
-  explicit PipelineWorth(StagePrices& prices);
+  /// `stop` is asked now and then; once it says so, nothing that is said counts any more.
+  PipelineWorth(StagePrices& prices, const std::function<bool()>& stop);
 
   /// The least price of a device of `place` for which no pipeline of one stage there is worth more than its devices and
   /// `each`.
@@ -109,6 +111,7 @@ class PipelineWorth {
   StagePrices& prices_;
   const SearchSpace& space_;
   const Request& request_;
+  const std::function<bool()>& stop_;
   std::vector<std::size_t> zone_;  // by place
   std::size_t zones_ = 0;
   bool zero1_ = false;

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "planner/paper/triple.hpp"
+#include "simulator/closed_form.hpp"
 
 namespace sailor::planner {
 
@@ -41,6 +42,9 @@ class PaperSearch {
     if (limits.throughput) caps_.time = 1.0 / *limits.throughput;
     if (limits.wall_time) caps_.time = std::min(caps_.time, limits.wall_time->value() / *request_.iterations);
     if (limits.cost) caps_.money = limits.cost->value();
+    // They are judged event by event.
+    caps_.time *= simulator::most_above_event_driven;
+    caps_.money *= simulator::most_above_event_driven;
   }
 
   double run() {
@@ -77,6 +81,7 @@ class PaperSearch {
     for (int stages = pins.pipeline_parallel.value_or(1);
          stages <= std::min(pins.pipeline_parallel.value_or(prices_.layers()), devices); ++stages)
       for (const int micro_batch : space_.micro_batches) {
+        if (stop_()) break;
         const int all = request_.job.global_batch / micro_batch;
         for (int pipelines = pins.data_parallel.value_or(1);
              pipelines <= std::min({pins.data_parallel.value_or(all), all, devices / stages}); ++pipelines) {

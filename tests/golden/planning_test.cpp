@@ -1,0 +1,334 @@
+// What sailor-plan decides by itself: precision, devices, limits, links, effort; at the level of the program.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tests/golden/programs.hpp"
+
+namespace sailor {
+namespace {
+
+using nlohmann::json;
+
+/// Nodes of a GPU type, four devices each.
+std::string nodes_of(const std::string& gpu, int count, const std::string& zone = "us-central1-a") {
+  return fmt::format(
+      "[[nodes]]\ncount = {}\ngpu = \"{}\"\ngpus_per_node = 4\nmemory_per_node_bytes = 400e9\nzone = \"{}\"\n"
+      "partitions = [\"normal\"]\n",
+      count, gpu, zone);
+}
+
+std::string cluster_of(const std::string& nodes, const std::string& more = "") {
+  return "schema_version = 1\nname = \"test\"\n[[partitions]]\nname = \"normal\"\n[[zones]]\nname = "
+         "\"us-central1-a\"\n" +
+         more + nodes;
+}
+
+class Planning : public testing::ProgramsTest {
+ protected:
+  /// Plans for OPT-350M, of which the published store has no times (it has those of opt-350m-sailor), only links.
+  static ProcessOutcome plan_opt(const std::string& cluster, std::vector<std::string> more = {},
+                                 const std::string& model = "opt-350m", const std::string& batch = "64") {
+    std::vector<std::string> arguments{"--model",   model,       "--global-batch", batch,   "--profile",
+                                       "published", "--cluster", cluster,          "--top", "3"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run("sailor-plan", std::move(arguments));
+  }
+  static json json_of(const std::string& cluster, std::vector<std::string> more = {},
+                      const std::string& model = "opt-350m", const std::string& batch = "64") {
+    more.insert(more.end(), {"--format", "json"});
+    const auto outcome = plan_opt(cluster, std::move(more), model, batch);
+    EXPECT_EQ(outcome.exit_status, 0) << outcome.errors;
+    return outcome.exit_status == 0 ? json::parse(outcome.output) : json();
+  }
+  static double throughput(const json& answer) {
+    return answer.at("plans")[0].at("throughput_iterations_per_s").get<double>();
+  }
+};
+
+TEST_F(Planning, AModelThatNobodyMeasuredIsPlannedInBf16WhereEveryDeviceHasIt) {
+  write("a100.toml", cluster_of(nodes_of("A100-40", 4)));
+  const auto table = plan_opt("a100.toml");
+  ASSERT_EQ(table.exit_status, 0) << table.errors;
+  EXPECT_TRUE(table.output.starts_with(
+      "opt-350m in bf16 on 4 nodes of test: 16 A100-40; profile published, which has no times of the model\n"))
+      << table.output;
+  EXPECT_NE(table.output.find("\nNext best precision: tf32, "), std::string::npos) << table.output;
+  const json answer = json_of("a100.toml");
+  EXPECT_EQ(answer.at("precision"), "bf16");
+  EXPECT_EQ(answer.at("plans")[0].at("plan").at("job").at("precision"), "bf16");
+  EXPECT_EQ(answer.at("next_best_precision").at("precision"), "tf32");
+  EXPECT_LT(answer.at("next_best_precision").at("throughput_iterations_per_s").get<double>(), throughput(answer));
+}
+
+TEST_F(Planning, DevicesWithoutBf16AreNamedAndPlannedForInFp16) {
+  write("v100.toml", cluster_of(nodes_of("V100-16", 4)));
+  const json answer = json_of("v100.toml");
+  EXPECT_EQ(answer.at("precision"), "fp16");
+  EXPECT_EQ(answer.at("next_best_precision").at("precision"), "fp32");
+  expect_failure(plan_opt("v100.toml", {"--precision", "bf16"}), 3,
+                 "sailor-plan: error: V100-16 cannot compute in bf16; choose another --precision");
+}
+
+TEST_F(Planning, OnMixedDevicesTheBestPrecisionIsChosen) {
+  write("mixed.toml", cluster_of(nodes_of("A100-40", 2) + nodes_of("V100-16", 6)));
+  const json chosen = json_of("mixed.toml");
+  double best = 0.0;
+  for (const char* precision : {"bf16", "fp16", "fp32"})
+    best = std::max(best, throughput(json_of("mixed.toml", {"--precision", precision})));
+  EXPECT_DOUBLE_EQ(throughput(chosen), best);
+  EXPECT_EQ(chosen.at("precision_reason"), "the best, as the profile has nothing of the model");
+  const auto narrow = plan_opt("mixed.toml", {"--precision", "bf16"});
+  EXPECT_EQ(narrow.exit_status, 0);
+  EXPECT_NE(narrow.errors.find("left out: V100-16 cannot compute in bf16\n"), std::string::npos) << narrow.errors;
+}
+
+TEST_F(Planning, AMeasuredModelKeepsThePrecisionOfItsProfile) {
+  write("a100.toml", cluster_of(nodes_of("A100-40", 2)));
+  const json answer = json_of("a100.toml", {}, "opt-350m-sailor");
+  EXPECT_EQ(answer.at("precision"), "tf32");
+  EXPECT_EQ(answer.at("precision_reason"), "as the profile has the model");
+  EXPECT_EQ(answer.at("next_best_precision").at("precision"), "bf16");
+}
+
+TEST_F(Planning, AProfileInAnotherPrecisionOrLengthDoesNotStandInTheWay) {
+  write("a100.toml", cluster_of(nodes_of("A100-40", 2)));
+  // Measured in tf32 at sequence length 2048 only.
+  for (const std::vector<std::string>& other :
+       {std::vector<std::string>{"--precision", "bf16"}, {"--sequence-length", "1024"}}) {
+    const auto outcome = plan_opt("a100.toml", other, "opt-350m-sailor");
+    EXPECT_EQ(outcome.exit_status, 0) << outcome.errors;
+    EXPECT_NE(outcome.output.find("estimated: layer times of opt-350m-sailor on A100-40"), std::string::npos)
+        << outcome.output;
+    std::vector<std::string> strict = other;
+    strict.emplace_back("--measured-only");
+    EXPECT_EQ(plan_opt("a100.toml", strict, "opt-350m-sailor").exit_status, 1);
+  }
+  // Measured at micro-batches of which none divides the batch.
+  const auto odd = run("sailor-plan", {"--model", "opt-350m-sailor", "--global-batch", "63", "--profile", "published",
+                                       "--cluster", "a100.toml", "--pin", "micro_batch=63"});
+  EXPECT_EQ(odd.exit_status, 0) << odd.errors;
+}
+
+TEST_F(Planning, LimitsAreJudgedByTheNumberThatIsPrinted) {
+  write("a100.toml", cluster_of(nodes_of("A100-40", 8)));
+  const std::string model = "gpt-neo-2.7b-sailor";
+  bool forms_differ = false;
+  for (const char* batch : {"8", "32", "64"}) {
+    const json free = json_of("a100.toml", {}, model, batch);
+    const json& best = free.at("plans")[0];
+    forms_differ =
+        forms_differ || best.at("closed_form_time_s").get<double>() > best.at("iteration_time_s").get<double>() * 1.001;
+    const auto exactly = [](const json& value) { return fmt::format("{:.17g}", value.get<double>()); };
+    for (const auto& [option, key] : {std::pair("--min-throughput", "throughput_iterations_per_s"),
+                                      std::pair("--max-cost", "cost_usd_per_iteration")}) {
+      const json limited = json_of("a100.toml", {option, exactly(best.at(key))}, model, batch);
+      ASSERT_FALSE(limited.is_null()) << option << " " << batch;
+      EXPECT_GE(throughput(limited), throughput(free) * (1.0 - 1e-9)) << option << " " << batch;
+      for (const json& plan : limited.at("plans")) {
+        EXPECT_GE(plan.at("throughput_iterations_per_s").get<double>(),
+                  option == std::string("--max-cost") ? 0.0 : throughput(free) * (1.0 - 1e-9));
+        EXPECT_LE(plan.at("cost_usd_per_iteration").get<double>(),
+                  option == std::string("--max-cost") ? best.at(key).get<double>() * (1.0 + 1e-9) : 1e9);
+      }
+    }
+    // What nothing reaches is compared with what is printed, too.
+    const auto beyond =
+        plan_opt("a100.toml", {"--min-throughput", fmt::format("{:.17g}", throughput(free) * 1.5)}, model, batch);
+    expect_failure(beyond, 3, "the fastest plan reaches ");
+  }
+  EXPECT_TRUE(forms_differ);  // else this says nothing
+}
+
+TEST_F(Planning, ThePrintedBestLosesToNoOtherPlanOfTheSearch) {
+  write("mixed.toml", cluster_of(nodes_of("A100-40", 2) + nodes_of("V100-16", 4)));
+  const json few = json_of("mixed.toml", {"--pin", "pipeline_parallel=3"}, "opt-350m-sailor");
+  std::vector<std::string> arguments{"--model",   "opt-350m-sailor",     "--global-batch", "64",    "--profile",
+                                     "published", "--cluster",           "mixed.toml",     "--top", "100",
+                                     "--pin",     "pipeline_parallel=3", "--format",       "json"};
+  const auto many = run("sailor-plan", arguments);
+  ASSERT_EQ(many.exit_status, 0) << many.errors;
+  const json all = json::parse(many.output);
+  for (const json& plan : all.at("plans"))
+    EXPECT_LE(plan.at("throughput_iterations_per_s").get<double>(), throughput(few) * (1.0 + 1e-7));
+}
+
+TEST_F(Planning, NodesWithoutGpusAreLeftOutBesideThoseThatHaveSome) {
+  const std::string cores =
+      "[[nodes]]\ncount = 3\ngpu = \"cpu\"\ngpus_per_node = 32\nmemory_per_node_bytes = 200e9\nzone = "
+      "\"us-central1-a\"\npartitions = [\"normal\"]\n";
+  write("both.toml", cluster_of(nodes_of("A100-40", 2) + cores));
+  const auto outcome = plan_opt("both.toml");
+  ASSERT_EQ(outcome.exit_status, 0) << outcome.errors;
+  EXPECT_TRUE(outcome.output.starts_with("opt-350m in bf16 on 2 nodes of test: 8 A100-40; ")) << outcome.output;
+  EXPECT_NE(outcome.errors.find(
+                "left out: 3 nodes without GPUs beside those that have some (--pin gpu=cpu plans for them)\n"),
+            std::string::npos)
+      << outcome.errors;
+  const json asked = json_of("both.toml", {"--pin", "gpu=cpu", "--max-gpus", "8"});
+  EXPECT_EQ(asked.at("cluster").at("devices"), json({{"cpu", 96}}));
+  EXPECT_EQ(asked.at("precision"), "fp32");
+  // A partition that has nothing else was named for them.
+  std::string apart = cores;
+  apart.replace(apart.find("[\"normal\"]"), 10, "[\"cores\"]");
+  write("apart.toml", cluster_of(nodes_of("A100-40", 2) + apart, "[[partitions]]\nname = \"cores\"\n"));
+  EXPECT_EQ(json_of("apart.toml", {"-p", "normal"}).at("cluster").at("devices"), json({{"A100-40", 8}}));
+  EXPECT_EQ(json_of("apart.toml", {"-p", "normal,cores", "--time-limit", "5"}).at("cluster").at("devices"),
+            json({{"A100-40", 8}, {"cpu", 96}}));
+}
+
+TEST_F(Planning, AVeryDeepModelIsPlannedWithinMemoryAndTime) {
+  write("a100.toml", cluster_of(nodes_of("A100-40", 8)));
+  write("deep.toml", R"(schema_version = 1
+name = "deep"
+source = "a test"
+blocks = 4001
+hidden = 256
+embedding_width = 256
+attention_heads = 8
+feed_forward = 1024
+vocabulary = 1000
+max_sequence_length = 512
+norm = "layer_norm"
+norm_placement = "pre"
+final_norm = "separate"
+activation = "gelu"
+position = "learned"
+linear_bias = true
+tied_embedding = true
+)");
+  // 1 GB of address space, most of it libraries and stack.
+  const auto outcome = run_command(
+      {.arguments = {"bash", "-c",
+                     "ulimit -v 1000000; exec " SAILOR_BIN_DIR
+                     "/sailor-plan --model deep.toml --global-batch 64 --profile published --cluster a100.toml "
+                     "--time-limit 2 --format json"},
+       .input = {},
+       .deadline = Seconds(60)});
+  ASSERT_TRUE(outcome.has_value());
+  ASSERT_EQ(outcome->exit_status, 0) << outcome->errors;
+  const json answer = json::parse(outcome->output);
+  const auto& stages = answer.at("plans")[0].at("plan").at("pipelines")[0].at("stages");
+  EXPECT_EQ(stages.front().at("layers")[0], 0);
+  EXPECT_EQ(stages.back().at("layers")[1], 4004);
+}
+
+TEST_F(Planning, ALinkFromAZoneToItselfIsTaken) {
+  const std::string link =
+      "[[links]]\nfrom = \"us-central1-a\"\nto = \"us-central1-a\"\nbandwidth_bytes_per_s = 20e9\n";
+  write("linked.toml", cluster_of(nodes_of("H200-141", 16), link));
+  const json linked = json_of("linked.toml", {}, "opt-350m-sailor");
+  EXPECT_EQ(linked.at("plans")[0].at("plan").at("ranks"), 64);
+  write("alone.toml", cluster_of(nodes_of("H200-141", 16)));
+  const auto alone = plan_opt("alone.toml", {}, "opt-350m-sailor");
+  ASSERT_EQ(alone.exit_status, 0) << alone.errors;
+  EXPECT_TRUE(alone.errors.starts_with(
+      "sailor-plan: warning: 60 of 64 GPUs cannot be used together with the others: no link between two nodes of "
+      "H200-141 in us-central1-a was measured or stated; "))
+      << alone.errors;
+}
+
+TEST_F(Planning, UnmeasuredLinksAreEstimatedFromWhatIsStated) {
+  write("stated.toml", cluster_of(nodes_of("H200-141", 16), "[network]\nbetween_nodes_bytes_per_s = 20e9\n"));
+  const auto outcome = plan_opt("stated.toml", {}, "opt-350m-sailor");
+  ASSERT_EQ(outcome.exit_status, 0) << outcome.errors;
+  EXPECT_NE(outcome.output.find(" 64   "), std::string::npos) << outcome.output;
+  EXPECT_NE(
+      outcome.output.find("estimated: link H200-141 - H200-141, inter_node (not measured: 20 GB/s, as the site or "
+                          "cluster file states)\n"),
+      std::string::npos)
+      << outcome.output;
+  EXPECT_EQ(outcome.errors.find("cannot be used together"), std::string::npos) << outcome.errors;
+  // A faster network is never worse.
+  write("faster.toml", cluster_of(nodes_of("H200-141", 16), "[network]\nbetween_nodes_bytes_per_s = 40e9\n"));
+  EXPECT_GE(throughput(json_of("faster.toml", {}, "opt-350m-sailor")),
+            throughput(json_of("stated.toml", {}, "opt-350m-sailor")) * (1.0 - 1e-9));
+}
+
+TEST_F(Planning, HostListsOfTheClusterFileAreExpanded) {
+  std::string listed = testing::four_cores;
+  listed.replace(listed.find("[\"n1\", \"n2\", \"n3\", \"n4\"]"), 24, "[\"n[1-2]\", \"n3,n[4-16]\"]");
+  write("cluster.toml", listed);
+  const auto outcome = plan({"--top", "1", "--format", "json"});
+  ASSERT_EQ(outcome.exit_status, 0) << outcome.errors;
+  EXPECT_EQ(json::parse(outcome.output).at("cluster").at("nodes"), 16);
+  listed.replace(listed.find("n[1-2]"), 6, "n[2-1]");
+  write("cluster.toml", listed);
+  expect_failure(plan({}), 1, "node list 'n[2-1]': the range 2-1 runs backwards");
+}
+
+TEST_F(Planning, JsonBeginsWithModelClusterAndPrecision) {
+  const auto outcome = plan({"--format", "json"});
+  ASSERT_EQ(outcome.exit_status, 0) << outcome.errors;
+  const auto answer = nlohmann::ordered_json::parse(outcome.output);
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : answer.items()) keys.push_back(key);
+  ASSERT_GE(keys.size(), 3U);
+  keys.resize(3);
+  EXPECT_EQ(keys, (std::vector<std::string>{"model", "cluster", "precision"}));
+  EXPECT_EQ(answer.at("cluster").at("name"), "four cores");
+}
+
+TEST_F(Planning, PinnedDegreesThatAreImpossibleAreSaidOnce) {
+  write("mixed.toml", cluster_of(nodes_of("A100-40", 2) + nodes_of("V100-16", 2)));
+  const auto outcome = plan_opt("mixed.toml", {"--pin", "tensor_parallel=16"});
+  EXPECT_EQ(outcome.exit_status, 3);
+  const std::string sentence = "no tensor-parallel degree is left";
+  const auto first = outcome.errors.find(sentence);
+  ASSERT_NE(first, std::string::npos) << outcome.errors;
+  EXPECT_EQ(outcome.errors.find(sentence, first + 1), std::string::npos) << outcome.errors;
+}
+
+TEST_F(Planning, ThePlanThatIsNearestToFittingKeepsThePins) {
+  write("v100.toml", cluster_of(nodes_of("V100-16", 4)));
+  const auto outcome =
+      run("sailor-plan", {"--model", "opt-30b", "--global-batch", "64", "--profile", "published", "--cluster",
+                          "v100.toml", "--pin", "data_parallel=4", "--precision", "fp32"});
+  expect_failure(outcome, 3, "the nearest is 4 pipelines of ");
+}
+
+TEST_F(Planning, WhatHardlyPaysIsSaid) {
+  write("mixed.toml", cluster_of(nodes_of("A100-40", 16) + nodes_of("V100-16", 16)));
+  int fewer_devices = 0;
+  int without_a_type = 0;
+  for (const char* batch : {"12", "64", "512"}) {
+    const json answer = json_of("mixed.toml", {}, "gpt-neo-2.7b-sailor", batch);
+    const json& best = answer.at("plans")[0];
+    const auto rate = [](const json& plan) {
+      return plan.at("cost_usd_per_iteration").get<double>() / plan.at("iteration_time_s").get<double>();
+    };
+    for (const json& advice : answer.at("what_pays")) {
+      const double slower = advice.at("iteration_time_s").get<double>() / best.at("iteration_time_s").get<double>();
+      if (advice.at("text").get<std::string>().find("are enough for") != std::string::npos) {
+        ++fewer_devices;
+        EXPECT_LE(advice.at("plan").at("ranks").get<int>(), best.at("plan").at("ranks").get<int>() * 0.6);
+        EXPECT_LE(slower, 1.05);
+      } else {
+        ++without_a_type;
+        EXPECT_LT(slower - 1.0, rate(best) / rate(advice) - 1.0) << advice.at("text");
+      }
+    }
+  }
+  EXPECT_GT(fewer_devices, 0);
+  EXPECT_GT(without_a_type, 0);
+}
+
+TEST_F(Planning, NodeHoursStandBesideUsdAndAssumedPricesAreMarked) {
+  const auto assumed = plan({"--top", "1", "--iterations", "100"});
+  ASSERT_EQ(assumed.exit_status, 0) << assumed.errors;
+  // 4 nodes x 62.90625 s, and 100 times that.
+  EXPECT_NE(assumed.output.find(" node-h/iteration "), std::string::npos) << assumed.output;
+  EXPECT_NE(assumed.output.find(" 0.0699 "), std::string::npos) << assumed.output;
+  EXPECT_NE(assumed.output.find("6.99 node-h"), std::string::npos) << assumed.output;
+  EXPECT_NE(assumed.output.find("assumed prices, of gpus.toml: cpu $0.04/h "), std::string::npos) << assumed.output;
+  write("cluster.toml", std::string(testing::four_cores) + "[[prices]]\ngpu = \"cpu\"\nusd_per_hour = 0.1\n");
+  const auto stated = plan({"--top", "1"});
+  ASSERT_EQ(stated.exit_status, 0) << stated.errors;
+  EXPECT_EQ(stated.output.find("assumed prices"), std::string::npos) << stated.output;
+}
+
+}  // namespace
+}  // namespace sailor
