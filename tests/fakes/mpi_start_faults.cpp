@@ -25,18 +25,23 @@ bool is_rank_0() {
   return true;
 }
 
+void crash_if_wanted() {
+  if (const char* file = std::getenv("SAILOR_TEST_CRASH_IN_MPI_INIT"); file != nullptr && is_rank_0())
+    if (::open(file, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666) >= 0) ::raise(SIGSEGV);
+}
+
 }  // namespace
 
 extern "C" {
 
 int MPI_Init_thread(int* argument_count, char*** arguments, int required, int* provided) {
-  if (const char* file = std::getenv("SAILOR_TEST_CRASH_IN_MPI_INIT"); file != nullptr && is_rank_0())
-    if (::open(file, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666) >= 0) ::raise(SIGSEGV);
+  if (next<void (*)()>("ompi_request_init") == nullptr) crash_if_wanted();
   return next<int (*)(int*, char***, int, int*)>("MPI_Init_thread")(argument_count, arguments, required, provided);
 }
 
 /// Open MPI calls it in MPI_Init, between the exchange of addresses and the registration for messages.
 int ompi_request_init() {
+  crash_if_wanted();  // all ranks are in MPI_Init
   if (std::getenv("SAILOR_TEST_LATE_IN_MPI_INIT") != nullptr && is_rank_0()) {
     const auto progress = next<void (*)()>("opal_progress");
     for (int i = 0; i < 2000 && progress != nullptr; ++i) {
