@@ -114,6 +114,7 @@ says_once_what_is_wrong() {
   expect_in "$output" "cannot start './not-there'"
 }
 sets_what_the_site_wants() {
+  export SLURM_KILL_BAD_EXIT=0  # as above
   cat >mine.toml <<'SITE'
 schema_version = 1
 name = "mine"
@@ -145,6 +146,7 @@ SITE
   expect_in "$output" "site 'nope' not found" 'use --site-variables NAME, or the path of a site file'
 }
 asks_the_driver_which_gpus_there_are() {
+  export SLURM_KILL_BAD_EXIT=0  # as above
   # gh2 has been given other GPUs than gres.conf says.
   mkdir -p driver/gh1/1 driver/gh2/1
   printf 'Model: \t\t NVIDIA GH200 120GB\n' >driver/gh1/1/information
