@@ -16,6 +16,7 @@
 #include "core/text.hpp"
 #include "slurm/query.hpp"
 #include "slurm/task_role.hpp"
+#include "slurm/topology.hpp"
 
 namespace sailor::slurm {
 
@@ -61,10 +62,13 @@ void ask_scontrol_for_switches(ControllerAnswer& answer, Seconds deadline) {
   const auto outcome =
       run_command({.arguments = {"scontrol", "-o", "show", "topology"}, .input = {}, .deadline = deadline});
   if (!outcome || !outcome->succeeded()) return;  // as without topology plugin
-  if (const auto leaves = parse_topology(outcome->output))
-    set_switches(answer.nodes, *leaves);
-  else
-    answer.warnings.push_back("switches are not known: " + leaves.error().what);
+  const auto topology = parse_topology(outcome->output);
+  if (!topology) {
+    answer.warnings.push_back("switches are not known: " + topology.error().what);
+    return;
+  }
+  set_switches(answer.nodes, topology->leaf_of_node);
+  if (topology->kind != TopologyKind::flat) answer.topology = to_string(topology->kind);
 }
 
 std::string yes_or_no(bool value) { return value ? "yes" : "no"; }
@@ -82,6 +86,7 @@ std::string read_in_child(const GpuCatalogue& catalogue, const SlurmEnvironment&
   auto reading = assemble_cluster(name, std::move(answer->partitions), answer->nodes, catalogue, *rules);
   if (!reading) return encode_error(reading.error());
   reading->cluster.reservations = std::move(answer->reservations);
+  reading->cluster.topology = answer->topology;
   const ControllerFacts& facts = answer->facts;
   std::vector<std::string> fields{"cluster",
                                   cluster_to_toml(reading->cluster),

@@ -220,27 +220,6 @@ std::string gpu_sockets(std::string_view gres) {
   return std::string(rest.substr(0, rest.find(')')));
 }
 
-Result<std::map<std::string, std::string>> parse_topology(std::string_view text) {
-  std::map<std::string, std::string> leaves;
-  for (const std::string& line : split(text, '\n')) {
-    std::string name;
-    std::string nodes;
-    bool leaf = false;
-    for (const std::string& word : split(line, ' ')) {
-      const std::string_view view(word);
-      const std::string_view value = view.substr(std::min(view.find('=') + 1, view.size()));
-      if (view.starts_with("SwitchName=")) name = value;
-      if (view.starts_with("Nodes=")) nodes = value;
-      if (view == "Level=0") leaf = true;
-    }
-    if (!leaf || name.empty() || nodes.empty()) continue;
-    auto names = expand_host_list(nodes);
-    if (!names) return fail(names.error(), fmt::format("switch {}", printable(name)));
-    for (std::string& node : *names) leaves.emplace(std::move(node), name);
-  }
-  return leaves;
-}
-
 void set_switches(std::vector<NodeRecord>& nodes, const std::map<std::string, std::string>& leaf_of_node) {
   for (NodeRecord& node : nodes)
     if (const auto leaf = leaf_of_node.find(node.name); leaf != leaf_of_node.end()) node.leaf_switch = leaf->second;

@@ -46,10 +46,6 @@ int free_devices(const NodeRecord& node, int devices);
 /// The sockets that a node's GPUs are bound to: "0-3" of "gpu:gh200:4(S:0-3)". Empty: not known.
 std::string gpu_sockets(std::string_view gres);
 
-/// From `scontrol -o show topology`: the leaf switch (Level=0) of each node. Lines of other kinds are passed over.
-/// Errors: invalid_input (a list of nodes that cannot be read).
-Result<std::map<std::string, std::string>> parse_topology(std::string_view text);
-
 void set_switches(std::vector<NodeRecord>& nodes, const std::map<std::string, std::string>& leaf_of_node);
 
 /// What slurmctld says of itself.

@@ -330,10 +330,14 @@ Result<ControllerAnswer> query_controller(const std::filesystem::path& configura
   auto nodes = load_nodes(partitions_of_node, our_nodes);
   if (!nodes) return fail(nodes.error());
   answer.nodes = *std::move(nodes);
-  if (const auto leaves = compat::leaf_switches())
+  // Blocks are not what libslurm's list of switches was made for.
+  const bool blocks = text(settings->topology_plugin).find("block") != std::string::npos;
+  if (const auto leaves = blocks ? std::nullopt : compat::leaf_switches()) {
     set_switches(answer.nodes, *leaves);
-  else
+    if (!leaves->empty()) answer.topology = "tree";
+  } else {
     answer.switches_known = false;
+  }
   return answer;
 }
 

@@ -21,6 +21,7 @@ struct ControllerAnswer {
   std::vector<Reservation> reservations;
   ControllerFacts facts;
   bool switches_known = true;         ///< false: ask `scontrol show topology` for them
+  std::string topology{};             ///< what they are: "tree"; empty: there are none
   std::vector<std::string> warnings;  ///< what it did not tell
 };
 

@@ -9,6 +9,7 @@
 #include "slurm/accounting.hpp"
 #include "slurm/cluster_reader.hpp"
 #include "slurm/node_records.hpp"
+#include "slurm/topology.hpp"
 
 namespace sailor::slurm {
 namespace {
@@ -70,14 +71,75 @@ TEST(FreeDevices, NeedTheirShareOfCoresAndMemory) {
 }
 
 TEST(ParseTopology, FindsTheLeafOfEachNode) {
-  const auto leaves = parse_topology(
+  const auto topology = parse_topology(
       "SwitchName=root Level=1 LinkSpeed=1 Nodes=gh[1-4] Switches=s[0-1] \n"
       "SwitchName=s0 Level=0 LinkSpeed=1 Nodes=gh[1-2] \n"
       "SwitchName=s1 Level=0 LinkSpeed=1 Nodes=gh3,gh4 \n");
-  ASSERT_TRUE(leaves.has_value()) << message_of(leaves);
-  EXPECT_EQ(*leaves, (std::map<std::string, std::string>{{"gh1", "s0"}, {"gh2", "s0"}, {"gh3", "s1"}, {"gh4", "s1"}}));
-  EXPECT_TRUE(parse_topology("No topology information available\n")->empty());
+  ASSERT_TRUE(topology.has_value()) << message_of(topology);
+  EXPECT_EQ(topology->kind, TopologyKind::tree);
+  EXPECT_EQ(topology->leaf_of_node,
+            (std::map<std::string, std::string>{{"gh1", "s0"}, {"gh2", "s0"}, {"gh3", "s1"}, {"gh4", "s1"}}));
+  EXPECT_EQ(parse_topology("No topology information available\n")->kind, TopologyKind::flat);
   EXPECT_EQ(message_of(parse_topology("SwitchName=s0 Level=0 Nodes=gh[1-\n")).find("switch s0: "), 0U);
+}
+
+const std::map<std::string, std::string> two_leaves{{"n1", "b1"}, {"n2", "b1"}, {"n3", "b2"}};
+
+TEST(ParseTopology, KnowsBlocks) {
+  // As scontrol of 24.05 writes them
+  const auto topology = parse_topology(
+      "BlockName=b1 BlockIndex=0 Nodes=n[1-2] BlockSize=2\nBlockName=b2 BlockIndex=1 Nodes=n3 BlockSize=2\n"
+      "AggregatedBlock=b[1-2] BlockIndex=2 Nodes=n[1-3] BlockSize=4\n");
+  ASSERT_TRUE(topology.has_value()) << message_of(topology);
+  EXPECT_EQ(topology->kind, TopologyKind::block);
+  EXPECT_EQ(topology->leaf_of_node, two_leaves);
+}
+
+class TopologyFiles : public ::testing::Test {
+ protected:
+  void SetUp() override { std::filesystem::create_directories(folder_); }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+  void write(const char* name, const std::string& text) const { std::ofstream(folder_ / name) << text; }
+
+  std::filesystem::path folder_ =
+      std::filesystem::path(::testing::TempDir()) / ("topology." + std::to_string(::getpid()));
+};
+
+TEST_F(TopologyFiles, AreThoseOfSlurm) {
+  EXPECT_EQ(load_topology(folder_)->kind, TopologyKind::flat);
+  write("topology.conf", "# two\nBlockName=b1 Nodes=n[1-2]\nBlockName=b2 \\\n  Nodes=n3\nBlockSizes=2,4\n");
+  auto topology = load_topology(folder_);
+  ASSERT_TRUE(topology.has_value()) << message_of(topology);
+  EXPECT_EQ(topology->kind, TopologyKind::block);
+  EXPECT_EQ(topology->leaf_of_node, two_leaves);
+  write("topology.conf", "SwitchName=b1 Nodes=n[1-2]\nSwitchName=b2 Nodes=n3\nSwitchName=root Switches=b[1-2]\n");
+  topology = load_topology(folder_);
+  ASSERT_TRUE(topology.has_value()) << message_of(topology);
+  EXPECT_EQ(topology->kind, TopologyKind::tree);
+  EXPECT_EQ(topology->leaf_of_node, two_leaves);
+}
+
+TEST_F(TopologyFiles, MayBeYaml) {
+  // Several, of which the default counts; in either of YAML's styles.
+  write("topology.yaml",
+        "---\n- topology: other\n  cluster_default: false\n  flat: true\n- topology: usual\n  cluster_default: true\n"
+        "  block:\n    block_sizes:\n      - 2\n      - 4\n    blocks:\n      - block: b1\n        nodes: n[1-2]\n"
+        "      - {block: b2, nodes: \"n3\"}\n");
+  auto topology = load_topology(folder_);
+  if (!topology && topology.error().code == ErrorCode::unavailable) GTEST_SKIP() << topology.error().what;
+  ASSERT_TRUE(topology.has_value()) << message_of(topology);
+  EXPECT_EQ(topology->kind, TopologyKind::block);
+  EXPECT_EQ(topology->leaf_of_node, two_leaves);
+  write("topology.yaml",
+        "- topology: only\n  tree:\n    switches:\n      - switch: root\n        children: b[1-2]\n      - switch: b1\n"
+        "        nodes: n[1-2]\n      - switch: b2\n        nodes: n3\n");
+  topology = load_topology(folder_);
+  ASSERT_TRUE(topology.has_value()) << message_of(topology);
+  EXPECT_EQ(topology->kind, TopologyKind::tree);
+  EXPECT_EQ(topology->leaf_of_node, two_leaves);
+  write("topology.yaml", "- topology: [\n");
+  EXPECT_NE(message_of(load_topology(folder_)).find("topology.yaml:2: "), std::string::npos)
+      << message_of(load_topology(folder_));
 }
 
 TEST(AssembleCluster, KeepsSwitchesBesideTheNodes) {
