@@ -19,13 +19,17 @@ extern "C" {
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "core/files.hpp"
 #include "core/text.hpp"
 #include "spank_plugin/arguments.hpp"
 #include "spank_plugin/guard.hpp"
+#include "spank_plugin/job_size.hpp"
+#include "spank_plugin/plan_file.hpp"
 #include "spank_plugin/submit_side.hpp"
 #include "spank_plugin/task_side.hpp"
 
@@ -127,6 +131,35 @@ bool command_asks_for_plan() {
   return state().submit.has_option() || is_set(plan_variable) || is_set(carried_variable);
 }
 
+/// What this command was started with, its own name first.
+std::vector<std::string> own_words() {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  std::vector<std::string> words;
+  for (std::string word; std::getline(file, word, '\0');) words.push_back(std::move(word));
+  return words;
+}
+
+/// False: the job that sbatch or salloc asks for is too small for the plan.
+bool size_fits(const std::string& path) {
+  if (spank_context() != S_CTX_ALLOCATOR || !state().submit.has_own_option()) return true;
+  const auto plan = read_plan_file(path);
+  if (!plan) return true;  // it was read before
+  std::vector<std::string> words = own_words();
+  if (words.empty()) return true;
+  const bool has_script = std::filesystem::path(words.front()).filename() == "sbatch";
+  words.erase(words.begin());
+  const auto read = [&](const std::string& file) -> std::optional<std::string> {
+    constexpr std::size_t largest_script = std::size_t{4} << 20;
+    std::error_code code;
+    if (!has_script || !std::filesystem::is_regular_file(file, code)) return std::nullopt;
+    auto text = read_text_file(file, largest_script);
+    return text ? std::optional(*std::move(text)) : std::nullopt;
+  };
+  const auto fits = check_size(*plan, size_of_job(words, read));
+  if (!fits) report("--sailor-plan: " + path + ": " + fits.error().message());
+  return fits.has_value();
+}
+
 /// False: the command must not go on.
 bool settle_plan(spank_t spank, int count, char** words) {
   const auto plan = state().submit.settle(own_variable);
@@ -138,6 +171,7 @@ bool settle_plan(spank_t spank, int count, char** words) {
     ::setenv(carried_variable, "", 1);  // else the tasks would find the enclosing job's
     return true;
   }
+  if (!size_fits((*plan)->string())) return false;
   for (const std::string& problem : read_arguments(count, words).problems) report(problem);
   hand_on(spank, (*plan)->string());
   return true;

@@ -26,6 +26,8 @@ class SubmitSide {
   Result<void> take_option(const std::string& argument, const slurm::Lookup& environment);
 
   [[nodiscard]] bool has_option() const { return origin_ != Origin::nobody; }
+  /// And it is not that of an enclosing job.
+  [[nodiscard]] bool has_own_option() const { return origin_ == Origin::command_line; }
 
   /// The plan that the job follows, absolute: the option on the command line, else SAILOR_PLAN (empty: no plan), else
   /// the enclosing job's. Nothing: nobody asked for one. Errors: those of read_plan_file().

@@ -119,6 +119,7 @@ refuses_before_queueing() {
   truncate -s 1G large.toml
   mkfifo pipe.toml
   printf '#!/bin/bash\n#SBATCH --sailor-plan=missing.toml\ntrue\n' >script
+  printf '#!/bin/bash\n#SBATCH --sailor-plan=plan.toml -n 2\ntrue\n' >small-script
   for how in optional required; do
     use_plugin "$how"
     refused_before_queueing "error: sailor: --sailor-plan: file 'missing.toml' does not exist" srun -p gh --sailor-plan=missing.toml true || return 1
@@ -133,6 +134,11 @@ refuses_before_queueing() {
     refused_before_queueing "'pipe.toml' is not a regular file" srun -p gh --sailor-plan=pipe.toml true || return 1
     refused_before_queueing "'elsewhere' is not a regular file" srun -p gh --sailor-plan=elsewhere true || return 1
     refused_before_queueing "file '\$(touch harm)' does not exist" sbatch -p gh '--sailor-plan=$(touch harm)' --wrap true || return 1
+    refused_before_queueing 'plan.toml: the plan has 8 ranks, but the job asks for 4 tasks; ask for at least --ntasks=8' \
+      sbatch -p gh -N1 -n4 --sailor-plan=plan.toml --wrap true || return 1
+    refused_before_queueing 'the plan has 8 ranks, but the job asks for 4 GPUs' \
+      salloc -p gh --nodes=1 --gres=gpu:gh200:4 --sailor-plan=plan.toml true || return 1
+    refused_before_queueing 'the plan has 8 ranks, but the job asks for 2 tasks' sbatch -p gh small-script || return 1
     # Without the option, the variable.
     SAILOR_PLAN=missing.toml refused_before_queueing "error: sailor: SAILOR_PLAN: file 'missing.toml' does not exist" srun -p gh true || return 1
     SAILOR_PLAN=missing.toml refused_before_queueing 'SAILOR_PLAN: file' sbatch -p gh --wrap true || return 1
