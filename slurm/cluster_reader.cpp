@@ -71,6 +71,25 @@ void ask_scontrol_for_switches(ControllerAnswer& answer, Seconds deadline) {
   if (topology->kind != TopologyKind::flat) answer.topology = to_string(topology->kind);
 }
 
+constexpr char license_end = '\x1e';
+constexpr char part_end = '\x1f';
+
+std::string encode_licenses(const std::vector<License>& licenses) {
+  std::string text;
+  for (const License& license : licenses)
+    text += fmt::format("{}{}{}{}{}{}", license.name, part_end, license.total, part_end, license.taken, license_end);
+  return text;
+}
+
+std::vector<License> decode_licenses(std::string_view text) {
+  std::vector<License> licenses;
+  for (const std::string& entry : split(text, license_end))
+    if (const std::vector<std::string> parts = split(entry, part_end); parts.size() == 3)
+      licenses.push_back(
+          {.name = parts[0], .total = parse_count(parts[1]).value_or(0), .taken = parse_count(parts[2]).value_or(0)});
+  return licenses;
+}
+
 std::string yes_or_no(bool value) { return value ? "yes" : "no"; }
 
 /// The child's work: everything that touches libslurm.
@@ -87,6 +106,15 @@ std::string read_in_child(const GpuCatalogue& catalogue, const SlurmEnvironment&
   if (!reading) return encode_error(reading.error());
   reading->cluster.reservations = std::move(answer->reservations);
   reading->cluster.topology = answer->topology;
+  std::map<std::vector<std::string>, std::vector<std::string>> hidden;  // by their partitions
+  for (const auto& [node, partitions] : answer->hidden_nodes) hidden[partitions].push_back(node);
+  for (auto& [partitions, nodes] : hidden)
+    reading->cluster.left_out.push_back(
+        {.nodes = std::move(nodes),
+         .partitions = partitions,
+         .reason = "slurmctld does not show them (cloud nodes that are powered down)",
+         .remedy = "ask the administrator for PrivateData=cloud in slurm.conf, or plan with a --cluster file that has "
+                   "them"});
   const ControllerFacts& facts = answer->facts;
   std::vector<std::string> fields{"cluster",
                                   cluster_to_toml(reading->cluster),
@@ -98,7 +126,9 @@ std::string read_in_child(const GpuCatalogue& catalogue, const SlurmEnvironment&
                                   yes_or_no(facts.enforces_safely),
                                   yes_or_no(facts.usage_decays),
                                   yes_or_no(facts.billing_takes_largest),
-                                  facts.job_submit_plugins};
+                                  facts.job_submit_plugins,
+                                  facts.switch_type,
+                                  encode_licenses(facts.licenses)};
   fields.insert(fields.end(), answer->warnings.begin(), answer->warnings.end());
   fields.insert(fields.end(), reading->warnings.begin(), reading->warnings.end());
   return encode(fields);
@@ -183,7 +213,7 @@ Result<ClusterReading> read_cluster(const GpuCatalogue& catalogue, const SlurmEn
   if (!has_libslurm()) return fail(query_controller(environment.configuration, {}).error());
   const auto fields = ask_in_child(environment, "cluster", [&] { return read_in_child(catalogue, environment); });
   if (!fields) return fail(fields.error());
-  constexpr std::size_t first_warning = 11;
+  constexpr std::size_t first_warning = 13;
   if (fields->size() < first_warning) return fail(ErrorCode::failure, "what slurmctld said was cut short");
   ClusterReading reading;
   auto cluster = parse_cluster((*fields)[1], "slurm", catalogue);
@@ -197,7 +227,9 @@ Result<ClusterReading> read_cluster(const GpuCatalogue& catalogue, const SlurmEn
                    .enforces_safely = (*fields)[7] == "yes",
                    .usage_decays = (*fields)[8] == "yes",
                    .billing_takes_largest = (*fields)[9] == "yes",
-                   .job_submit_plugins = (*fields)[10]};
+                   .job_submit_plugins = (*fields)[10],
+                   .licenses = decode_licenses((*fields)[12]),
+                   .switch_type = (*fields)[11]};
   reading.warnings.assign(fields->begin() + first_warning, fields->end());
   return reading;
 }
@@ -215,6 +247,10 @@ std::string partition_problem(const Partition& partition) {
   if (partition.up) return fmt::format("partition '{}' is draining: it takes no new jobs", partition.name);
   if (partition.takes_jobs) return fmt::format("partition '{}' is down: it starts no jobs", partition.name);
   return fmt::format("partition '{}' is inactive: it takes no jobs and starts none", partition.name);
+}
+
+std::string reservation_needed(std::string_view partition) {
+  return fmt::format("partition '{}' takes only jobs in a reservation (ReqResv)", partition);
 }
 
 Result<Partition> known_partition(const Cluster& cluster, std::string_view name) {

@@ -46,6 +46,8 @@ Result<ExpectedStart> expected_start(const StartQuestion& question, const SlurmE
 Result<Partition> require_partition(const Cluster& cluster, std::string_view name);
 /// The same but for its state.
 Result<Partition> known_partition(const Cluster& cluster, std::string_view name);
+/// That a partition takes only jobs in a reservation (ReqResv).
+std::string reservation_needed(std::string_view partition);
 /// What is to be said of a partition that is not up; empty when it is.
 std::string partition_problem(const Partition& partition);
 

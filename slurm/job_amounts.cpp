@@ -42,9 +42,7 @@ Bytes most_memory(const NodeSize& node, const Partition* partition) {
 }
 
 std::vector<NodeGroup> groups_of(const Cluster& cluster, const std::string& partition) {
-  std::vector<std::string> names;
-  if (!partition.empty()) names.push_back(partition);
-  return cluster.usable(names, Availability::all);
+  return cluster.usable(split(partition, ','), Availability::all);
 }
 
 }  // namespace
@@ -66,8 +64,7 @@ NodeSize node_size(const Cluster& cluster, const std::string& partition, const G
 
 std::string gres_type_to_ask_for(const Cluster& cluster, const std::string& partition, const std::string& device) {
   std::string type;
-  const std::vector<std::string> wanted(partition.empty() ? 0 : 1, partition);
-  bool others = !cluster.left_out_of(wanted).empty();
+  bool others = !cluster.left_out_of(split(partition, ',')).empty();
   for (const NodeGroup& group : groups_of(cluster, partition)) {
     if (group.gpu == device)
       type = group.gres_type;

@@ -24,10 +24,11 @@ struct NodeSize {
   Bytes memory{};        ///< 0: not known
 };
 
-/// The smallest of each that nodes with a device have in a partition (empty: on the cluster).
+/// The smallest of each that nodes with a device have in a partition, or in several, "a,b" (empty: on the cluster).
 NodeSize node_size(const Cluster& cluster, const std::string& partition, const GpuType& device);
 
-/// Slurm's name of a partition's GPUs, if a job has to say which it wants: there are nodes of other kinds, too.
+/// Slurm's name of the GPUs of a partition, or of several, "a,b", if a job has to say which it wants: there are nodes
+/// of other kinds, too.
 std::string gres_type_to_ask_for(const Cluster& cluster, const std::string& partition, const std::string& device);
 
 /// What a component gets of a node.

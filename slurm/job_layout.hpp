@@ -2,11 +2,14 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <vector>
 
 #include "core/error.hpp"
 #include "plan/plan.hpp"
+#include "slurm/node_records.hpp"
 #include "slurm/sbatch_request.hpp"
+#include "slurm/site.hpp"
 
 namespace sailor::slurm {
 
@@ -30,5 +33,9 @@ struct JobLayout {
 /// invalid_input (a tensor-parallel group larger than its nodes).
 Result<JobLayout> lay_out_job(const Plan& plan, const std::vector<int>& devices_per_node);
 Result<JobLayout> lay_out_job(const Plan& plan, const SbatchRequest& request);
+
+/// Why ranks of a job of so many components would not reach each other: on Slingshot each component had a network
+/// identity (VNI) of its own before Slurm 23.02.3. Nothing where they do, or it is not known.
+std::optional<Error> component_problem(std::size_t components, const ControllerFacts& facts, const Site& site);
 
 }  // namespace sailor::slurm

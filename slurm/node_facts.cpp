@@ -8,6 +8,7 @@
 
 #include "cluster/host_list.hpp"
 #include "core/text.hpp"
+#include "core/toml_reader.hpp"
 #include "slurm/conf_lines.hpp"
 #include "slurm/node_records.hpp"
 #include "slurm/task_role.hpp"
@@ -69,6 +70,60 @@ Result<void> add_node_facts(Step& step, const std::filesystem::path& slurm_conf)
 Result<void> add_node_facts(Step& step, const Lookup& environment) {
   const auto file = configuration_file(environment("SLURM_CONF").value_or(""));
   return file ? add_node_facts(step, *file) : Result<void>();
+}
+
+Result<std::string> node_facts_of_job(const Lookup& environment) {
+  Step step;
+  std::vector<std::string> lists;
+  for (int group = 0;; ++group) {
+    const auto list = environment(fmt::format("SLURM_JOB_NODELIST_HET_GROUP_{}", group));
+    if (!list) break;
+    lists.push_back(*list);
+  }
+  if (const auto list = environment("SLURM_JOB_NODELIST"); lists.empty() && list) lists.push_back(*list);
+  if (lists.empty())
+    return fail(ErrorCode::unavailable, "this is no job of Slurm's: SLURM_JOB_NODELIST is not set",
+                "call it in a job's script");
+  for (const std::string& list : lists) {
+    auto names = expand_host_list(list);
+    if (!names) return fail(names.error(), "SLURM_JOB_NODELIST");
+    for (std::string& name : *names) step.nodes.push_back({.name = std::move(name)});
+  }
+  const auto known = add_node_facts(step, environment);
+  std::string text =
+      "# What slurm.conf and the topology say of this job's nodes, for tasks that do not see them.\n"
+      "schema_version = 1\n";
+  if (!known) text += fmt::format("problem = {}\n", toml_quote(known.error().message()));
+  for (const StepNode& node : step.nodes) {
+    text += fmt::format("[[nodes]]\nname = {}\ngpus = {}\n", toml_quote(node.name), node.gpus);
+    if (!node.gres_type.empty()) text += fmt::format("gres_type = {}\n", toml_quote(node.gres_type));
+    if (!node.leaf_switch.empty()) text += fmt::format("switch = {}\n", toml_quote(node.leaf_switch));
+  }
+  return text;
+}
+
+Result<void> read_node_facts(Step& step, const std::filesystem::path& file) {
+  const auto document = TomlDocument::load(file);
+  if (!document) return fail(document.error());
+  document->require_schema_version(1);
+  const std::string problem = document->root().text_or("problem", "");
+  std::map<std::string, StepNode> known;
+  for (const TomlTable& row : document->root().tables("nodes")) {
+    StepNode node{.name = row.text("name"),
+                  .gres_type = row.text_or("gres_type", ""),
+                  .gpus = static_cast<int>(row.integer_or("gpus", 0, {.minimum = 0, .maximum = 4096})),
+                  .leaf_switch = row.text_or("switch", "")};
+    known.emplace(node.name, std::move(node));
+  }
+  SAILOR_CHECK(document->finish());
+  for (StepNode& node : step.nodes)
+    if (const auto found = known.find(node.name); found != known.end()) {
+      node.gres_type = found->second.gres_type;
+      node.gpus = found->second.gpus;
+      node.leaf_switch = found->second.leaf_switch;
+    }
+  if (!problem.empty()) return fail(ErrorCode::unavailable, "on the host: " + problem);
+  return {};
 }
 
 }  // namespace sailor::slurm

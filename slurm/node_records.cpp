@@ -220,6 +220,20 @@ std::string gpu_sockets(std::string_view gres) {
   return std::string(rest.substr(0, rest.find(')')));
 }
 
+Result<std::vector<std::pair<std::string, int>>> parse_licenses(std::string_view text) {
+  std::vector<std::pair<std::string, int>> licenses;
+  for (const std::string& part : split(text, ',')) {
+    const std::size_t mark = part.find_last_of(":=");
+    const auto count =
+        mark == std::string::npos ? std::optional(1) : parse_count(std::string_view(part).substr(mark + 1));
+    if (mark == 0 || !count || *count < 1)
+      return fail(ErrorCode::usage, fmt::format("'{}' is no license and number", printable(part)),
+                  "write NAME or NAME:COUNT");
+    licenses.emplace_back(part.substr(0, mark), *count);
+  }
+  return licenses;
+}
+
 void set_switches(std::vector<NodeRecord>& nodes, const std::map<std::string, std::string>& leaf_of_node) {
   for (NodeRecord& node : nodes)
     if (const auto leaf = leaf_of_node.find(node.name); leaf != leaf_of_node.end()) node.leaf_switch = leaf->second;

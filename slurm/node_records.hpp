@@ -6,6 +6,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cluster/cluster.hpp"
@@ -48,6 +49,16 @@ std::string gpu_sockets(std::string_view gres);
 
 void set_switches(std::vector<NodeRecord>& nodes, const std::map<std::string, std::string>& leaf_of_node);
 
+/// Licenses of the cluster, which jobs may ask for.
+struct License {
+  std::string name;
+  int total = 0;
+  int taken = 0;  ///< by jobs, or reserved
+};
+
+/// "matlab:2,disk" or Slurm's newer "matlab=2": names and numbers. Errors: usage.
+Result<std::vector<std::pair<std::string, int>>> parse_licenses(std::string_view text);
+
 /// What slurmctld says of itself.
 struct ControllerFacts {
   std::string version;  ///< "22.05.8"
@@ -60,6 +71,8 @@ struct ControllerFacts {
   bool usage_decays = false;           ///< what was used is forgotten with time
   bool billing_takes_largest = false;  ///< PriorityFlags=MAX_TRES
   std::string job_submit_plugins{};    ///< of the site, which may change or refuse jobs; empty: none
+  std::vector<License> licenses{};
+  std::string switch_type{};  ///< SwitchType: "switch/hpe_slingshot"
 };
 
 /// A cluster, and what was left out of it.

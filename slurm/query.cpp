@@ -145,6 +145,7 @@ Result<std::vector<Partition>> load_partitions(const slurm_conf_t& settings,
     partition.takes_jobs = (record.state_up & PARTITION_SUBMIT) != 0;
     partition.is_default = (record.flags & PART_FLAG_DEFAULT) != 0;
     partition.root_only = (record.flags & PART_FLAG_ROOT_ONLY) != 0;
+    partition.needs_reservation = (record.flags & PART_FLAG_REQ_RESV) != 0;
     if (is_limit(record.max_time)) partition.time_limit = Seconds(60.0 * record.max_time);  // Slurm counts minutes
     if (is_limit(record.default_time)) partition.default_time = Seconds(60.0 * record.default_time);
     if (is_limit(record.max_nodes)) partition.most_nodes = as_count(record.max_nodes);
@@ -167,8 +168,10 @@ Result<std::vector<Partition>> load_partitions(const slurm_conf_t& settings,
   return partitions;
 }
 
+/// `hidden` is left with the nodes that partitions have and slurmctld does not show.
 Result<std::vector<NodeRecord>> load_nodes(const std::map<std::string, std::vector<std::string>>& partitions_of_node,
-                                           const std::set<std::string>& our_nodes) {
+                                           const std::set<std::string>& our_nodes,
+                                           std::map<std::string, std::vector<std::string>>& hidden) {
   node_info_msg_t* raw = nullptr;
   // Without SHOW_MIXED a partly used node reads as ALLOCATED. All nodes are asked for: the answer for a single one
   // may be out of date.
@@ -176,9 +179,11 @@ Result<std::vector<NodeRecord>> load_nodes(const std::map<std::string, std::vect
     return slurm_error("reading the nodes");
   const compat::Nodes message(raw);
   std::vector<NodeRecord> nodes;
+  hidden = partitions_of_node;
   for (std::uint32_t i = 0; i < message->record_count; ++i) {
     const node_info_t& record = message->node_array[i];
     if (record.name == nullptr) continue;  // a hole: a dynamic or hidden node
+    hidden.erase(record.name);
     if ((record.node_state & NODE_STATE_BASE) == NODE_STATE_FUTURE) continue;
     const NodeCondition available = condition_of(record.node_state, record.reason, our_nodes.contains(record.name));
     const compat::Usage used = compat::usage_of(record);
@@ -249,7 +254,23 @@ ControllerFacts facts_of(const slurm_conf_t& settings) {
           .usage_decays = text(settings.priority_type).find("multifactor") != std::string::npos &&
                           (settings.priority_decay_hl != 0 || settings.priority_reset_period != PRIORITY_RESET_NONE),
           .billing_takes_largest = (settings.priority_flags & PRIORITY_FLAGS_MAX_TRES) != 0,
-          .job_submit_plugins = printable(text(settings.job_submit_plugins))};
+          .job_submit_plugins = printable(text(settings.job_submit_plugins)),
+          .switch_type = printable(text(settings.switch_type))};
+}
+
+std::optional<std::vector<License>> load_licenses() {
+  license_info_msg_t* raw = nullptr;
+  if (slurm_load_licenses(std::time_t{0}, &raw, SHOW_ALL) != SLURM_SUCCESS || raw == nullptr) return std::nullopt;
+  std::vector<License> licenses;
+  for (std::uint32_t i = 0; i < raw->num_lic; ++i) {
+    const slurm_license_info_t& record = raw->lic_array[i];
+    if (record.name != nullptr)
+      licenses.push_back({.name = printable(record.name),
+                          .total = as_count(record.total),
+                          .taken = as_count(record.in_use) + as_count(record.reserved)});
+  }
+  slurm_free_license_info_msg(raw);
+  return licenses;
 }
 
 /// A job's description, and what it points to: libslurm neither copies nor frees that.
@@ -324,10 +345,14 @@ Result<ControllerAnswer> query_controller(const std::filesystem::path& configura
     answer.reservations = *std::move(reservations);
   else
     answer.warnings.push_back("reservations are not known: " + reservations.error().what);
+  if (auto licenses = load_licenses())
+    answer.facts.licenses = *std::move(licenses);
+  else
+    answer.warnings.emplace_back("licenses are not known: slurmctld did not tell them");
   std::set<std::string> our_nodes;
   for (const Reservation& known : answer.reservations)
     if (known.name == reservation) our_nodes.insert(known.nodes.begin(), known.nodes.end());
-  auto nodes = load_nodes(partitions_of_node, our_nodes);
+  auto nodes = load_nodes(partitions_of_node, our_nodes, answer.hidden_nodes);
   if (!nodes) return fail(nodes.error());
   answer.nodes = *std::move(nodes);
   // Blocks are not what libslurm's list of switches was made for.

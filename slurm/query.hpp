@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -18,6 +19,8 @@ struct ControllerAnswer {
   std::string cluster_name;
   std::vector<Partition> partitions;
   std::vector<NodeRecord> nodes;
+  /// That partitions have and slurmctld does not show, with their partitions.
+  std::map<std::string, std::vector<std::string>> hidden_nodes{};
   std::vector<Reservation> reservations;
   ControllerFacts facts;
   bool switches_known = true;         ///< false: ask `scontrol show topology` for them

@@ -72,6 +72,7 @@ Result<void> write_component(Script& script, const SbatchRequest& request, const
   if (!nodes.partition.empty()) SAILOR_CHECK(script.option("partition", nodes.partition));
   if (!request.account.empty()) SAILOR_CHECK(script.option("account", request.account));
   if (!request.reservation.empty()) SAILOR_CHECK(script.option("reservation", request.reservation));
+  if (!request.qos.empty()) SAILOR_CHECK(script.option("qos", request.qos));
   if (request.time_limit) SAILOR_CHECK(script.option("time", format_time_limit(*request.time_limit)));
   script.blank();
   script.comment(reason);
@@ -109,6 +110,14 @@ Result<void> write_component(Script& script, const SbatchRequest& request, const
   if (request.exclusive) {
     script.comment("No other job on these nodes: it would take bandwidth from the ranks");
     script.line("#SBATCH --exclusive");
+  }
+  if (!request.switches.empty()) {
+    script.comment("Nodes near each other, if they can be had before this time is over");
+    SAILOR_CHECK(script.option("switches", request.switches));
+  }
+  if (request.segment > 0) {
+    script.comment("So many nodes of a pipeline from one block");
+    SAILOR_CHECK(script.option("segment", std::to_string(request.segment)));
   }
   if (!request.constraint.empty()) {
     script.comment("Features of nodes that the site recommends");
@@ -148,6 +157,10 @@ Result<void> write_resources(Script& script, const Plan& plan, const SbatchReque
           : fmt::format("What Slurm is asked for: a heterogeneous job of {} components, which start together",
                         layout.components.size()));
   SAILOR_CHECK(script.option("job-name", request.job_name));
+  if (!request.comment.empty()) SAILOR_CHECK(script.option("comment", request.comment));
+  if (!request.licenses.empty()) SAILOR_CHECK(script.option("licenses", request.licenses));
+  if (!request.mail_type.empty()) SAILOR_CHECK(script.option("mail-type", request.mail_type));
+  if (!request.mail_user.empty()) SAILOR_CHECK(script.option("mail-user", request.mail_user));
   if (request.continuation == Continuation::requeue) {
     script.comment("The job may go back into the queue, and adds to its log instead of starting it anew");
     script.line("#SBATCH --requeue");
@@ -160,8 +173,12 @@ Result<void> write_resources(Script& script, const Plan& plan, const SbatchReque
   SAILOR_CHECK(script.option("open-mode", "append"));
   const bool array = !request.array.empty();
   if (array) {
-    script.comment("A task for each plan; %N behind the range would let only N of them run at once");
-    SAILOR_CHECK(script.option("array", fmt::format("0-{}", request.array.size() - 1)));
+    script.comment(request.array_limit > 0 ? "A task for each plan, so many at once as stand behind the %"
+                                           : "A task for each plan; %N behind the range would let only N of them run "
+                                             "at once (--array-limit)");
+    SAILOR_CHECK(
+        script.option("array", fmt::format("0-{}{}", request.array.size() - 1,
+                                           request.array_limit > 0 ? fmt::format("%{}", request.array_limit) : "")));
   }
   const std::string log =
       escape_percent((request.run_directory / "slurm-").string()) + (array ? "%A_%a.out" : "%j.out");
@@ -194,6 +211,11 @@ bool on_cpus(const SbatchRequest& request) {
 }
 
 void write_environment(Script& script, const SbatchRequest& request) {
+  if (request.no_core_files) {
+    script.comment("Ranks that crash leave no core files: hundreds of them would fill the file system");
+    script.line("ulimit -c 0");
+    script.blank();
+  }
   const int cores = request.nodes.front().cpus_per_rank;
   if (on_cpus(request)) {
     script.comment(
@@ -222,6 +244,17 @@ void write_srun(Script& script, const SbatchRequest& request) {
 
 std::string cpus_word(const NodeRequest& nodes) { return fmt::format("--cpus-per-task={}", nodes.cpus_per_rank); }
 constexpr std::string_view cpus_reason = "srun of Slurm 22.05 and 23.02 does not take it from the job";
+constexpr std::string_view node_facts_file = "$PWD/nodes-$SLURM_JOB_ID.toml";
+
+/// What the tasks cannot find out in a container.
+void write_node_facts(Script& script, const SbatchRequest& request) {
+  if (!request.in_image || (request.placer != Placer::launcher && !request.check_nodes)) return;
+  script.comment(
+      "In a container there may be no slurm.conf: what it says of these nodes is written down here, on the host");
+  script.line(fmt::format("{} --write-node-facts \"{}\"", shell_quote(request.launcher.string()), node_facts_file));
+  script.blank();
+}
+
 /// The array `name`: how srun starts so many tasks on so many nodes; of a heterogeneous job what all components share.
 void write_launch(Script& script, std::string_view name, const SbatchRequest& request, const JobLayout& layout,
                   int nodes, int tasks) {
@@ -262,20 +295,30 @@ void write_launches(Script& script, const Plan& plan, const SbatchRequest& reque
   }
 }
 
+/// NUMA nodes that all ranks allocate from; empty where kinds of nodes differ in it.
+std::vector<int> memory_nodes(const SbatchRequest& request) {
+  const std::vector<int>& first = request.nodes.front().memory_nodes;
+  const bool alike = std::all_of(request.nodes.begin(), request.nodes.end(),
+                                 [&](const NodeRequest& nodes) { return nodes.memory_nodes == first; });
+  return alike ? first : std::vector<int>();
+}
+
 void write_train(Script& script, const SbatchRequest& request) {
+  const std::vector<int> memory = memory_nodes(request);
+  const bool places = request.placer == Placer::launcher;
   script.line("train=(");
-  if (request.placer == Placer::launcher) {
+  if (places || !memory.empty())
     script.word(shell_quote(request.launcher.string()),
-                "checks the allocation, and gives each rank its place in the plan");
+                places ? "checks the allocation, and gives each rank its place in the plan" : "");
+  if (places) {
     script.word(fmt::format("--plan {}", shell_quote(request.plan_path.string())));
     if (!request.gpus_file.empty()) script.word(fmt::format("--gpus {}", shell_quote(request.gpus_file.string())));
-    script.word("--");
+    if (request.in_image) script.word(fmt::format("--node-facts \"{}\"", node_facts_file));
   }
-  const std::vector<int>& memory = request.nodes.front().memory_nodes;
-  if (!memory.empty() && std::all_of(request.nodes.begin(), request.nodes.end(),
-                                     [&](const NodeRequest& nodes) { return nodes.memory_nodes == memory; }))
-    script.word(fmt::format("numactl {}", shell_quote(fmt::format("--membind={}", fmt::join(memory, ",")))),
+  if (!memory.empty())
+    script.word(fmt::format("--memory-nodes {}", shell_quote(fmt::format("{}", fmt::join(memory, ",")))),
                 "memory of the CPUs; GPUs have nodes of their own");
+  if (places || !memory.empty()) script.word("--");
   script.word(shell_quote(request.program.string()));
   script.word(shell_quote(request.plan_path.string()));
   script.word(fmt::format("--data {}", shell_quote(request.data)));
@@ -306,7 +349,7 @@ void write_record(Script& script, const SbatchRequest& request, const JobLayout&
   if (layout.components.size() == 1) script.line("  scontrol show hostnames \"$SLURM_JOB_NODELIST\"");
   for (std::size_t i = 0; layout.components.size() > 1 && i < layout.components.size(); ++i)
     script.line(fmt::format("  scontrol show hostnames \"$SLURM_JOB_NODELIST_HET_GROUP_{}\"", i));
-  script.line("} >\"versions-$SLURM_JOB_ID.txt\"");
+  script.line("} >\"versions-$SLURM_JOB_ID${SLURM_RESTART_COUNT:+-$SLURM_RESTART_COUNT}.txt\"");
   script.blank();
 }
 
@@ -361,6 +404,7 @@ void write_node_check(Script& script, const SbatchRequest& request, const JobLay
   if (request.spare_nodes > 0)
     script.word("--spare-nodes", "more tasks than the plan has ranks: any node may be needed");
   for (const std::string& argument : request.checker_arguments) script.word(shell_quote(argument));
+  if (request.in_image) script.word(fmt::format("--node-facts \"{}\"", node_facts_file));
   script.line(")");
   // A rank that dies is to be named by the others.
   const std::string program = "--kill-on-bad-exit=0 \"${check[@]}\"";
@@ -460,6 +504,7 @@ Result<std::string> sbatch_script(const Plan& plan, const Model& model, const Sb
   script.blank();
   write_environment(script, request);
   write_record(script, request, *layout);
+  write_node_facts(script, request);
   write_beginning(script, request);
   write_launches(script, plan, request, *layout);
   write_train(script, request);

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "core/terminal.hpp"
+#include "core/text.hpp"
 #include "plan/node_placement.hpp"
 #include "slurm/node_records.hpp"
 #include "slurm/reservations.hpp"
@@ -96,7 +97,7 @@ Result<void> check_environment(const std::pair<std::string, std::string>& variab
 }
 
 Result<void> check_nodes(const NodeRequest& nodes) {
-  if (!nodes.partition.empty()) SAILOR_CHECK(check_name("partition", nodes.partition));
+  for (const std::string& partition : split(nodes.partition, ',')) SAILOR_CHECK(check_name("partition", partition));
   if (!nodes.gres_type.empty()) SAILOR_CHECK(check_name("GPU type", nodes.gres_type));
   if (nodes.devices_per_node < 1)
     return fail(ErrorCode::invalid_input, fmt::format("{} devices per node are too few", nodes.devices_per_node));
@@ -128,7 +129,8 @@ std::vector<std::string> overriding_variables(const SbatchRequest& request,
     bool given;
   };
   for (const auto& [variable, given] :
-       {Open{"SBATCH_ACCOUNT", !request.account.empty() || said("--account")}, Open{"SBATCH_QOS", said("--qos")},
+       {Open{"SBATCH_ACCOUNT", !request.account.empty() || said("--account")},
+        Open{"SBATCH_QOS", !request.qos.empty() || said("--qos")},
         Open{"SBATCH_CONSTRAINT", !request.constraint.empty() || said("--constraint")},
         Open{"SBATCH_EXCLUSIVE", request.exclusive || said("--exclusive")},
         Open{"SBATCH_MEM_PER_CPU", memory || said("--mem-per-cpu")},
@@ -155,6 +157,8 @@ Result<void> check_request(const Plan& plan, const SbatchRequest& request) {
   for (const NodeRequest& nodes : request.nodes) SAILOR_CHECK(check_nodes(nodes));
   if (!request.account.empty()) SAILOR_CHECK(check_name("account", request.account));
   if (!request.reservation.empty()) SAILOR_CHECK(check_reservation_name(request.reservation));
+  if (!request.qos.empty()) SAILOR_CHECK(check_name("QOS", request.qos));
+  if (!request.licenses.empty()) SAILOR_CHECK(parse_licenses(request.licenses));
   SAILOR_CHECK(check_name("MPI type", request.mpi));
   if (request.continuation != Continuation::none && request.checkpoints.empty())
     return fail(ErrorCode::invalid_input, "a job without checkpoints cannot go on after it was stopped",

@@ -27,7 +27,7 @@ enum class MemoryReason {
 
 /// The nodes for one kind of device of a plan: a GPU type in a zone, see kinds_of().
 struct NodeRequest {
-  std::string partition;                     ///< empty: Slurm's default
+  std::string partition;                     ///< or several, "a,b", of which Slurm takes one; empty: its default
   DeviceKind device_kind = DeviceKind::gpu;  ///< of the kind's device type
   std::string gres_type;                     ///< "gh200", where a partition holds several GPU types; empty: any
   int devices_per_node = 0;                  ///< GPUs, or cores for a CPU plan; must be given
@@ -37,7 +37,7 @@ struct NodeRequest {
   std::optional<Bytes> memory_per_rank{};
   std::optional<Bytes> memory_per_node{};  ///< 0: all that the node has
   MemoryReason memory_reason = MemoryReason::predicted;
-  std::vector<int> memory_nodes;  ///< NUMA nodes that ranks allocate from (numactl); empty: any
+  std::vector<int> memory_nodes;  ///< NUMA nodes that ranks allocate from; empty: any
 };
 
 /// Who gives the ranks their places in the plan.
@@ -66,6 +66,14 @@ struct SbatchRequest {
   std::vector<NodeRequest> nodes;          ///< by kinds_of() of the plan
   std::string account;                     ///< empty: the user's default
   std::string reservation;                 ///< empty: none
+  std::string qos{};                       ///< empty: Slurm's choice
+  std::string licenses{};                  ///< "matlab:2"; empty: none
+  std::string comment{};                   ///< for people who look at jobs; empty: none
+  std::string mail_type{};                 ///< "END,FAIL"; empty: no mail
+  std::string mail_user{};                 ///< empty: the user who submits
+  int array_limit = 0;                     ///< tasks of an array that run at once, at most; 0: all
+  std::string switches{};                  ///< leaf switches, at most, and how long to wait: "1@5:00"; empty: any
+  int segment = 0;                         ///< nodes of a block topology that belong together; 0: not said
   std::optional<Seconds> time_limit;       ///< none: the partition's default
   bool exclusive = false;                  ///< whole nodes
   std::string constraint;                  ///< features of the nodes; empty: any
@@ -102,7 +110,9 @@ struct SbatchRequest {
   std::optional<std::int64_t> seed;          ///< none: the program's default
   std::vector<std::string> extra_arguments;  ///< "--weight-decay=0": further arguments of the program
   std::string mpi = "pmix";                  ///< srun --mpi
-  std::vector<std::string> srun_options;     ///< "--uenv=prgenv-gnu/24.11:v1": what must not stand on #SBATCH lines
+  bool in_image = false;                     ///< srun starts it in a container or uenv: tasks may see no slurm.conf
+  bool no_core_files = false;
+  std::vector<std::string> srun_options;  ///< "--uenv=prgenv-gnu/24.11:v1": what must not stand on #SBATCH lines
   std::vector<std::pair<std::string, std::string>> environment;  ///< exported before the program starts
 };
 

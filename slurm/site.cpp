@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <system_error>
 
@@ -11,6 +12,7 @@
 #include "core/files.hpp"
 #include "core/text.hpp"
 #include "core/toml_reader.hpp"
+#include "slurm/constraint.hpp"
 
 namespace sailor::slurm {
 
@@ -121,9 +123,18 @@ SoftwareEnvironment read_environment(const TomlTable& row) {
                                             environment.image_option.find_first_of("= ") != std::string::npos))
     row.reject("image_option", fmt::format("'{}' is no option of srun", environment.image_option),
                "write \"--uenv\", for example; the image comes from the command line");
+  environment.view_option = read_line(row, "view_option");
+  environment.view = read_line(row, "view");
+  if (!environment.view_option.empty() &&
+      (!environment.view_option.starts_with("--") || environment.image_option.empty()))
+    row.reject("view_option", fmt::format("'{}' is no option of srun beside image_option", environment.view_option),
+               "write \"--view\", for example");
+  if (!environment.view.empty() && environment.view_option.empty())
+    row.reject("view", "'view' is there without view_option", "add view_option = \"--view\"");
   environment.mpi = read_line(row, "mpi");
   environment.srun_options = read_options(row, "srun_options");
   environment.variables = read_variables(row, "variables");
+  environment.pipeline_variables = read_variables(row, "pipeline_variables");
   return environment;
 }
 
@@ -141,6 +152,7 @@ Launch read_launch(const TomlTable& root) {
   launch.sbatch_options = read_options(table, "sbatch_options");
   launch.srun_options = read_options(table, "srun_options");
   launch.variables = read_variables(table, "variables");
+  launch.no_core_files = table.boolean_or("no_core_files", false);
   launch.environment = read_line(table, "environment");
   return launch;
 }
@@ -351,18 +363,46 @@ Result<const SoftwareEnvironment*> choose_environment(const Site& site, std::str
               near ? fmt::format("did you mean '{}'?", *near) : "");
 }
 
-Variables variables_of(const Site& site, const SoftwareEnvironment* environment) {
+Variables variables_of(const Site& site, const SoftwareEnvironment* environment, bool pipelines) {
   Variables variables = site.launch.variables;
   if (environment == nullptr) return variables;
-  for (const auto& [name, value] : environment->variables) {
-    const auto same =
-        std::find_if(variables.begin(), variables.end(), [&](const auto& variable) { return variable.first == name; });
-    if (same == variables.end())
-      variables.emplace_back(name, value);
-    else
-      same->second = value;
-  }
+  const auto add = [&](const Variables& more) {
+    for (const auto& [name, value] : more) {
+      const auto same = std::find_if(variables.begin(), variables.end(),
+                                     [&, &name = name](const auto& variable) { return variable.first == name; });
+      if (same == variables.end())
+        variables.emplace_back(name, value);
+      else
+        same->second = value;
+    }
+  };
+  add(environment->variables);
+  if (pipelines) add(environment->pipeline_variables);
   return variables;
+}
+
+bool has_pipelines(const Plan& plan) {
+  return std::any_of(plan.pipelines.begin(), plan.pipelines.end(),
+                     [](const Pipeline& pipeline) { return pipeline.stages.size() > 1; });
+}
+
+void keep_nodes_that_satisfy(const std::string& constraint, const std::string& whose, Cluster& cluster) {
+  if (constraint.empty() || std::none_of(cluster.groups.begin(), cluster.groups.end(),
+                                         [](const NodeGroup& group) { return !group.features.empty(); }))
+    return;
+  std::map<std::vector<std::string>, std::vector<std::string>> without;  // by their partitions
+  std::erase_if(cluster.groups, [&](const NodeGroup& group) {
+    if (satisfies(group.features, constraint).value_or(true)) return false;
+    std::vector<std::string>& names = without[group.partitions];
+    names.insert(names.end(), group.nodes.begin(), group.nodes.end());
+    return true;
+  });
+  for (auto& [partitions, nodes] : without)
+    cluster.left_out.push_back(
+        {.nodes = std::move(nodes),
+         .partitions = partitions,
+         .reason = fmt::format("they lack the features that {} asks for ({})", whose, constraint),
+         .remedy = {}});
 }
 
 void add_site(const Site& site, Cluster& cluster) {

@@ -15,6 +15,7 @@
 #include "cluster/gpu_catalogue.hpp"
 #include "core/error.hpp"
 #include "core/units.hpp"
+#include "plan/plan.hpp"
 #include "slurm/gpu_rules.hpp"
 
 namespace sailor::slurm {
@@ -27,9 +28,12 @@ struct SoftwareEnvironment {
   std::string name;
   std::string title;                      ///< one line for people; may be empty
   std::string image_option;               ///< of srun (never of sbatch), that takes the image: "--uenv"; empty: none
+  std::string view_option{};              ///< of srun, that takes the views of the image: "--view"; empty: none
+  std::string view{};                     ///< the usual ones; empty: none
   std::string mpi;                        ///< srun --mpi; empty: the site's
   std::vector<std::string> srun_options;  ///< "--network=disable_rdzv_get"
   Variables variables;                    ///< exported after the site's, which they replace
+  Variables pipeline_variables{};         ///< besides, where stages send to each other
 };
 
 /// Cores first to last, both included.
@@ -56,8 +60,9 @@ struct Launch {
   std::optional<Bytes> memory_per_node{};   ///< sbatch --mem of jobs on GPUs; none: what the plan needs
   std::vector<std::string> sbatch_options;  ///< "--hint=nomultithread"
   std::vector<std::string> srun_options;
-  Variables variables;      ///< exported in every job
-  std::string environment;  ///< name of the usual SoftwareEnvironment; empty: none
+  Variables variables;         ///< exported in every job
+  bool no_core_files = false;  ///< a thousand ranks that crash would fill the file system
+  std::string environment;     ///< name of the usual SoftwareEnvironment; empty: none
 };
 
 /// A price that Slurm does not know.
@@ -141,10 +146,17 @@ Result<Site> named_site(const std::string& name, const std::filesystem::path& fo
 /// Errors: not_found, with the known names.
 Result<const SoftwareEnvironment*> choose_environment(const Site& site, std::string_view name);
 
-/// Site's variables, replaced and followed by the environment's (may be null).
-Variables variables_of(const Site& site, const SoftwareEnvironment* environment);
+/// Site's variables, replaced and followed by the environment's (may be null), and with `pipelines` by those for
+/// stages that send to each other.
+Variables variables_of(const Site& site, const SoftwareEnvironment* environment, bool pipelines = false);
+/// Whether a plan has stages that send to each other.
+bool has_pipelines(const Plan& plan);
 
 /// Adds the site's prices, zones and links to a cluster that Slurm described. What the cluster has already stays.
 void add_site(const Site& site, Cluster& cluster);
+
+/// Leaves out the nodes that jobs with this constraint would not get, where the features of nodes are known. `whose`:
+/// who asks for it, in the message.
+void keep_nodes_that_satisfy(const std::string& constraint, const std::string& whose, Cluster& cluster);
 
 }  // namespace sailor::slurm

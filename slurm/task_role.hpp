@@ -57,6 +57,15 @@ Result<void> add_node_facts(Step& step, const std::filesystem::path& slurm_conf)
 /// The same from the slurm.conf that SLURM_CONF names, or the usual one; nothing where there is none.
 Result<void> add_node_facts(Step& step, const Lookup& environment);
 
+/// What add_node_facts() finds for the nodes of a job (SLURM_JOB_NODELIST, and those of its components), as the text of
+/// a file: for tasks in a container, which sees no slurm.conf. To be called by the job's script, on the host. What could
+/// not be read there stands in the file. Errors: unavailable (no job), invalid_input (a list of nodes that cannot be
+/// read).
+Result<std::string> node_facts_of_job(const Lookup& environment);
+/// Fills in what such a file says. Errors: not_found, io, invalid_input; unavailable (what could not be read on the
+/// host).
+Result<void> read_node_facts(Step& step, const std::filesystem::path& file);
+
 /// The place of a task in a plan.
 struct TaskRole {
   RankRole role;

@@ -40,6 +40,13 @@ Option reservation() {
           .help = "run in this reservation of Slurm's: on its nodes, which are taken as whole, and on no others"};
 }
 
+Option licenses() {
+  return {.name = "licenses",
+          .letter = 'L',
+          .value_name = "LIST",
+          .help = "licenses of the cluster that the job takes, as Slurm writes them: matlab:2,disk"};
+}
+
 Option gpu_type() {
   return {.name = "gpu-type",
           .value_name = "[NODES=]NAME",
@@ -150,7 +157,8 @@ Result<void> use_reservation(const Options& options, Cluster& cluster) {
   return {};
 }
 
-Result<Cluster> ask_slurm(const Environment& environment, const GpuCatalogue& gpus, const LiveQuestion& question) {
+Result<Cluster> ask_slurm(const Environment& environment, const GpuCatalogue& gpus, const LiveQuestion& question,
+                          slurm::ControllerFacts* facts) {
   auto reading = ask_slurm_alone(environment, gpus, question);
   if (!reading) return fail(reading.error());
   for (const std::string& warning : reading->warnings) spdlog::warn("{}", warning);
@@ -159,6 +167,9 @@ Result<Cluster> ask_slurm(const Environment& environment, const GpuCatalogue& gp
                                           : slurm::named_site(question.site, folder, gpus);
   if (!site) return fail(site.error());
   slurm::add_site(*site, reading->cluster);
+  if (!question.any_features)
+    slurm::keep_nodes_that_satisfy(site->launch.constraint, "site " + site->name, reading->cluster);
+  if (facts != nullptr) *facts = std::move(reading->facts);
   return std::move(reading->cluster);
 }
 

@@ -24,6 +24,7 @@ Option cluster_file();      ///< --cluster FILE
 Option required_profile();  ///< --profile STORE, with what happens when it is missing
 Option measured_only();     ///< --measured-only
 Option reservation();       ///< --reservation NAME
+Option licenses();          ///< --licenses
 Option gpu_type();          ///< --gpu-type [NODES=]NAME, see gpu_type_rules()
 }  // namespace shared
 
@@ -45,11 +46,14 @@ struct LiveQuestion {
   std::string reservation{};            ///< that the job would use; empty: none
   std::string site{};                   ///< --site; empty: the file that names the cluster
   std::vector<slurm::GpuRule> rules{};  ///< what GPUs are that nothing else tells
+  bool any_features = false;            ///< the job has a constraint of its own: the site's does not count
 };
 
 /// The live cluster, with the prices, zones and links of its site file. Warnings go to the log, but not which nodes
-/// were left out: that depends on the partitions that are asked for (warn_of_left_out()).
-Result<Cluster> ask_slurm(const Environment& environment, const GpuCatalogue& gpus, const LiveQuestion& question = {});
+/// were left out: that depends on the partitions that are asked for (warn_of_left_out()). What slurmctld says of itself
+/// goes to `facts`, unless that is null.
+Result<Cluster> ask_slurm(const Environment& environment, const GpuCatalogue& gpus, const LiveQuestion& question = {},
+                          slurm::ControllerFacts* facts = nullptr);
 /// The same without the site file's prices and zones, and with what slurmctld says of itself; nothing is logged.
 Result<slurm::ClusterReading> ask_slurm_alone(const Environment& environment, const GpuCatalogue& gpus,
                                               const LiveQuestion& question = {});

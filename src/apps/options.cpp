@@ -473,6 +473,11 @@ Option site(const std::string& what) {
                               "names the cluster]",
                               what)};
 }
+Option node_facts() {
+  return {.name = "node-facts",
+          .value_name = "FILE",
+          .help = "what sailor-launch --write-node-facts wrote on the host: in a container there may be no slurm.conf"};
+}
 Option partition() { return {.name = "partition", .letter = 'p', .value_name = "NAME", .help = "Slurm partition"}; }
 Option account() { return {.name = "account", .letter = 'A', .value_name = "NAME", .help = "Slurm account to charge"}; }
 Option time_limit() {

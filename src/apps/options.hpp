@@ -121,6 +121,7 @@ Option gpus_file();      ///< --gpus FILE, default: profiles/gpus.toml of the in
 Option profile_store();  ///< --profile STORE
 /// --site NAME; `what`: the file has what the program wants of it
 Option site(const std::string& what = "what Slurm does not know of the cluster");
+Option node_facts();  ///< --node-facts FILE, that sailor-launch --write-node-facts has written
 Option partition();   ///< -p/--partition
 Option account();     ///< -A/--account
 Option time_limit();  ///< -t/--time

@@ -51,6 +51,7 @@ CommandLine command_line() {
                   {.name = "spare-nodes",
                    .type = OptionType::flag,
                    .help = "the step has more tasks than the plan has ranks: any of its nodes may have to hold some"},
+                  shared::node_facts(),
                   shared::site("what healthy nodes reach"),
                   {.name = "software",
                    .value_name = "NAME",
@@ -177,15 +178,17 @@ preflight::PlannedRank any_rank_of(const Inputs& inputs, const slurm::StepNode& 
 
 /// What the plan wants of this task. A node of another type than the plan's is a finding about this node: the role is
 /// then sought without a look at the types.
-void add_role(const Inputs& inputs, const Environment& environment, bool spare_nodes, RankFacts& facts) {
+void add_role(const Inputs& inputs, const Environment& environment, bool spare_nodes,
+              const std::filesystem::path& facts_file, RankFacts& facts) {
   const slurm::Lookup lookup = slurm::lookup_in(environment);
   auto step = slurm::read_step(lookup);
   if (!step) {
     if (inputs.plan) facts.plan_problem = step.error().message();
     return;
   }
-  if (const auto known = slurm::add_node_facts(*step, lookup); !known)
-    facts.unknown.push_back({"gpu-type", known.error().message()});
+  const auto known =
+      facts_file.empty() ? slurm::add_node_facts(*step, lookup) : slurm::read_node_facts(*step, facts_file);
+  if (!known) facts.unknown.push_back({"gpu-type", known.error().message()});
   facts.gres_type = step->nodes[step->own_node].gres_type;
   facts.local_rank = step->local_task;
   if (!inputs.plan) return;
@@ -216,7 +219,7 @@ void add_role(const Inputs& inputs, const Environment& environment, bool spare_n
 }
 
 RankFacts facts_of_this_rank(const Inputs& inputs, const Environment& environment, bool spare_nodes,
-                             const Communicator& world) {
+                             const std::filesystem::path& facts_file, const Communicator& world) {
   RankFacts facts =
       preflight::gather_facts({.environment = environment,
                                .variables = inputs.variables,
@@ -225,7 +228,7 @@ RankFacts facts_of_this_rank(const Inputs& inputs, const Environment& environmen
   facts.host = world.host();
   facts.node = value_of(environment, "SLURMD_NODENAME");
   if (facts.node.empty()) facts.node = facts.host;
-  add_role(inputs, environment, spare_nodes, facts);
+  add_role(inputs, environment, spare_nodes, facts_file, facts);
   return facts;
 }
 
@@ -288,7 +291,8 @@ class Check {
 
     watch_.enter("looking at its node and GPU");
     if (!skip_.contains("load")) load_ = measure_load(world_);
-    RankFacts facts = facts_of_this_rank(*inputs, environment_, options_.flag("spare-nodes"), world_);
+    RankFacts facts =
+        facts_of_this_rank(*inputs, environment_, options_.flag("spare-nodes"), options_.text("node-facts"), world_);
     facts.busy_cores = load_;
     if (fabric_ && *fabric_)
       facts.providers = **fabric_;

@@ -16,6 +16,7 @@
 #include "apps/options.hpp"
 #include "apps/termination.hpp"
 #include "core/affinity.hpp"
+#include "core/files.hpp"
 #include "core/log.hpp"
 #include "slurm/device_models.hpp"
 #include "slurm/site.hpp"
@@ -44,6 +45,17 @@ CommandLine command_line() {
                    .value_name = "NAME",
                    .help = "software environment of the site file; only from the command line, since SAILOR_SOFTWARE "
                            "is for sailor-submit [default: the site's usual one]"},
+                  {.name = "memory-nodes",
+                   .type = OptionType::integer,
+                   .value_name = "N",
+                   .help = "memory of the program comes from these NUMA nodes only; also without --plan",
+                   .repeatable = true,
+                   .minimum = 0,
+                   .maximum = 1023},
+                  {.name = "write-node-facts",
+                   .value_name = "FILE",
+                   .help = "in a job's script: write what slurm.conf and the topology say of its nodes, and end"},
+                  shared::node_facts(),
                   {.name = "devices",
                    .value_name = "FOLDER",
                    .help = "where the driver describes the node's GPUs, which are compared with the plan's",
@@ -87,7 +99,7 @@ std::string on_node(const Environment& environment) {
 /// What the site file wants of every program; nothing without one. (Not --site: SAILOR_SITE may be meant for
 /// sailor-submit alone, and be a path from elsewhere. SAILOR_SOFTWARE may be meant for it, too: --software counts where
 /// it is typed.)
-Result<slurm::Variables> site_variables(const Options& options, const Environment& environment) {
+Result<slurm::Variables> site_variables(const Options& options, const Environment& environment, const Plan& plan) {
   if (!options.has("site-variables")) {
     if (!options.typed("software")) return slurm::Variables();
     return fail(ErrorCode::usage, "--software is of a site file, and none is named", "use --site-variables NAME");
@@ -99,7 +111,26 @@ Result<slurm::Variables> site_variables(const Options& options, const Environmen
   if (!site) return fail(site.error());
   const auto software = slurm::choose_environment(*site, options.typed("software") ? options.text("software") : "");
   if (!software) return fail(software.error());
-  return slurm::variables_of(*site, *software);
+  return slurm::variables_of(*site, *software, slurm::has_pipelines(plan));
+}
+
+/// What Slurm's configuration says of the nodes.
+Result<void> add_facts(const Options& options, const slurm::Lookup& lookup, slurm::Step& step) {
+  const bool of_host = options.has("node-facts");
+  const auto known =
+      of_host ? slurm::read_node_facts(step, options.text("node-facts")) : slurm::add_node_facts(step, lookup);
+  if (!known && of_host && known.error().code != ErrorCode::unavailable) return known;
+  if (!known) spdlog::debug("GPU types of the nodes are not known: {}", known.error().message());
+  return {};
+}
+
+/// A GPU's memory may be a NUMA node too: the program's should not come from there.
+void bind_memory(const Options& options, const Environment& environment) {
+  const std::vector<int> nodes = options.integers("memory-nodes");
+  if (nodes.empty() || bind_to_memory(nodes)) return;
+  if (slurm::lookup_in(environment)("SLURM_LOCALID").value_or("0") == "0")
+    spdlog::warn("{}: memory cannot be bound to NUMA nodes {}: {}", on_node(environment), options.text("memory-nodes"),
+                 std::strerror(errno));
 }
 
 /// Where the driver describes the GPUs. Only the usual folder may be missing, where there is no driver.
@@ -125,6 +156,13 @@ Result<std::filesystem::path> devices_folder(const Options& options) {
 Result<void> run(const Options& options, const Environment& environment) {
   keep_status_when_terminated(exit_status(ErrorCode::failure));  // another task may be faster in refusing
   const std::vector<std::string>& command = options.positional("COMMAND");
+  if (options.has("write-node-facts")) {
+    const auto facts = slurm::node_facts_of_job(slurm::lookup_in(environment));
+    if (!facts) return fail(facts.error());
+    return write_file_atomically(options.text("write-node-facts"), *facts);
+  }
+  bind_memory(options, environment);
+  if (!options.has("plan") && options.has("memory-nodes") && !command.empty()) return become(command);
   if (!options.has("plan"))
     return fail_once(Error{ErrorCode::usage, "no plan is named", "use --plan FILE"}, environment, "SLURM_PROCID");
   const std::filesystem::path path = std::filesystem::absolute(options.text("plan"));
@@ -132,7 +170,7 @@ Result<void> run(const Options& options, const Environment& environment) {
   if (!plan) return fail_once(fail(plan.error(), on_node(environment)).value(), environment, "SLURM_LOCALID");
   if (auto good = check_plan(*plan); !good)
     return fail_once(fail(good.error(), path.string()).value(), environment, "SLURM_PROCID");
-  const auto of_site = site_variables(options, environment);
+  const auto of_site = site_variables(options, environment, *plan);
   if (!of_site) return fail_once(fail(of_site.error(), on_node(environment)).value(), environment, "SLURM_LOCALID");
   for (const auto& [name, value] : *of_site) ::setenv(name.c_str(), value.c_str(), 0);
   const auto devices = devices_folder(options);
@@ -146,8 +184,8 @@ Result<void> run(const Options& options, const Environment& environment) {
 
   auto step = slurm::read_step(lookup);
   if (!step) return fail_once(step.error(), environment, "SLURM_PROCID");
-  if (const auto known = slurm::add_node_facts(*step, lookup); !known)
-    spdlog::debug("GPU types of the nodes are not known: {}", known.error().message());
+  if (const auto known = add_facts(options, lookup, *step); !known)
+    return fail_once(fail(known.error(), on_node(environment)).value(), environment, "SLURM_LOCALID");
   const auto gpus = GpuCatalogue::load(gpus_file(options, environment));
   if (!gpus) return fail_once(fail(gpus.error(), on_node(environment)).value(), environment, "SLURM_LOCALID");
   const auto task = slurm::find_role(*plan, *step, &*gpus);

@@ -84,7 +84,7 @@ Result<void> write_job(const std::vector<Submission>& all, const std::string& sc
   const slurm::SbatchRequest& request = all.front().request;
   for (std::size_t i = 0; i < all.size(); ++i)
     SAILOR_CHECK(
-        write_plan(all.size() == 1 ? request.run_directory : request.array[i].directory, all[i].plan_text, made));
+        write_plan(request.array.empty() ? request.run_directory : request.array[i].directory, all[i].plan_text, made));
   if (std::error_code code; !fs::exists(path, code)) made.add(path);
   return write_file_atomically(path, script);
 }
@@ -188,6 +188,61 @@ Result<void> follow_all(slurm::JobHandle job, const slurm::SbatchRequest& reques
   return done;
 }
 
+/// A job that is to be queued, or only looked at.
+struct Job {
+  const std::vector<Submission>& plans;
+  slurm::SbatchRequest request;
+  std::string script;
+};
+
+Result<std::vector<Job>> write_scripts(const Options& options, const std::vector<std::vector<Submission>>& all) {
+  std::vector<Job> jobs;
+  for (const std::vector<Submission>& plans : all) {
+    const Submission& first = plans.front();
+    slurm::SbatchRequest request = first.request;
+    // The plugin would look for the plan, which is not there yet.
+    if (options.flag("test-only") && request.placer == slurm::Placer::plugin) request.placer = slurm::Placer::launcher;
+    if (options.has("export")) request.script_path = from_here(options.text("export"));
+    auto script = slurm::sbatch_script(first.plan, first.model, request);
+    if (!script) return fail(script.error());
+    jobs.push_back({.plans = plans, .request = std::move(request), .script = *std::move(script)});
+  }
+  return jobs;
+}
+
+Result<void> test_only(const std::vector<Job>& jobs) {
+  for (const Job& job : jobs) {
+    auto answer = slurm::test_submission(job.script);
+    if (!answer) return fail(answer.error());
+    if (job.plans.front().kinds.size() > 1)
+      spdlog::info("Slurm says it of each component alone: together they may have to wait for each other");
+    fmt::print("{}\n", *answer);
+  }
+  return {};
+}
+
+/// Writes the job's files and queues it. When sbatch refuses it, none of them is left.
+Result<slurm::JobHandle> queue(const Job& job) {
+  const fs::path path =
+      job.request.script_path.empty() ? job.request.run_directory / "job.sbatch" : job.request.script_path;
+  NewPaths made;
+  if (auto written = write_job(job.plans, job.script, path, made); !written) {
+    made.remove();
+    return fail(written.error());
+  }
+  forget_earlier_starts(job.request);
+  auto handle = slurm::submit(path, job.request.run_directory);
+  if (!handle && handle.error().code != ErrorCode::unavailable) made.remove();
+  if (!handle) return fail(handle.error());
+  fmt::print("{}\n", handle->id);
+  std::fflush(stdout);
+  spdlog::info("submitted job {}, which runs in {}", handle->id, job.request.run_directory.string());
+  if (job.request.continuation == slurm::Continuation::resubmit && job.request.array.empty())
+    spdlog::info("each job hands in the next one first; to end the training: scancel --me --name={}",
+                 job.request.job_name);
+  return handle;
+}
+
 Result<void> run(const Options& options, const Environment& environment) {
   int instead = 0;
   for (const char* only : {"dry-run", "test-only", "wait"}) instead += options.flag(only) ? 1 : 0;
@@ -198,14 +253,11 @@ Result<void> run(const Options& options, const Environment& environment) {
                 "use --when-stopped requeue, which keeps the job, or leave out --wait");
   const auto all = prepare_all(options, environment);
   if (!all) return fail(all.error());
-  const Submission& first = all->front();
-  slurm::SbatchRequest request = first.request;
-  // The plugin would look for the plan, which is not there yet.
-  if (options.flag("test-only") && request.placer == slurm::Placer::plugin) request.placer = slurm::Placer::launcher;
-  if (options.has("export")) request.script_path = from_here(options.text("export"));
-  auto script = slurm::sbatch_script(first.plan, first.model, request);
-  if (!script) return fail(script.error());
+  const auto jobs = write_scripts(options, *all);
+  if (!jobs) return fail(jobs.error());
+  warn_of_session(environment);
   auto can_run = check_program(options, environment, *all);
+  if (can_run) can_run = check_mounts(environment, *all);
   // Nothing is queued: the script is there to be looked at.
   if (!can_run && (options.flag("dry-run") || options.flag("test-only"))) {
     spdlog::warn("{}", can_run.error().message());
@@ -213,45 +265,42 @@ Result<void> run(const Options& options, const Environment& environment) {
   }
   if (!can_run) return can_run;
   if (options.flag("dry-run")) {
-    fmt::print("{}", *script);
+    for (const Job& job : *jobs) fmt::print("{}{}", &job == &jobs->front() ? "" : "\n", job.script);
     return {};
   }
-  SAILOR_CHECK(check_data(options, first.request.data));
+  const slurm::SbatchRequest& first = jobs->front().request;
+  SAILOR_CHECK(check_data(options, first.data));
   if (!options.has("export")) {
     SAILOR_CHECK(slurm::check_configuration(slurm_configuration(environment)));
-    drop_overriding_variables(request, environment);
+    drop_overriding_variables(first, environment);
   }
-  if (options.flag("test-only")) {
-    auto answer = slurm::test_submission(*script);
-    if (!answer) return fail(answer.error());
-    if (first.kinds.size() > 1)
-      spdlog::info("Slurm says it of each component alone: together they may have to wait for each other");
-    fmt::print("{}\n", *answer);
-    return {};
-  }
-  SAILOR_CHECK(check_array_size(request.array.size()));
-  NewPaths made;
+  if (options.flag("test-only")) return test_only(*jobs);
+  for (const Job& job : *jobs) SAILOR_CHECK(check_array_size(job.request.array.size()));
   if (options.has("export")) {
-    warn_of_overriding_variables(request, environment);
-    SAILOR_CHECK(write_job(*all, *script, from_here(options.text("export")), made));
-    spdlog::info("wrote {}, which runs in {}", options.text("export"), first.request.run_directory.string());
+    if (jobs->size() > 1)
+      return fail(ErrorCode::usage, fmt::format("--export writes one script, but the plans need {}", jobs->size()),
+                  "export plans that need equally many nodes at a time");
+    NewPaths made;
+    warn_of_overriding_variables(first, environment);
+    SAILOR_CHECK(write_job(jobs->front().plans, jobs->front().script, from_here(options.text("export")), made));
+    spdlog::info("wrote {}, which runs in {}", options.text("export"), first.run_directory.string());
     return {};
   }
-  const fs::path path = first.request.run_directory / "job.sbatch";
-  if (auto written = write_job(*all, *script, path, made); !written) {
-    made.remove();
-    return written;
+  std::vector<slurm::JobHandle> queued;
+  for (const Job& job : *jobs) {
+    auto handle = queue(job);
+    if (!handle && !queued.empty())
+      return fail(handle.error(), fmt::format("after {} of {} jobs were submitted", queued.size(), jobs->size()));
+    if (!handle) return fail(handle.error());
+    queued.push_back(*std::move(handle));
   }
-  forget_earlier_starts(first.request);
-  auto job = slurm::submit(path, first.request.run_directory);
-  if (!job && job.error().code != ErrorCode::unavailable) made.remove();
-  if (!job) return fail(job.error());
-  fmt::print("{}\n", job->id);
-  std::fflush(stdout);
-  spdlog::info("submitted job {}, which runs in {}", job->id, first.request.run_directory.string());
-  if (request.continuation == slurm::Continuation::resubmit && request.array.empty())
-    spdlog::info("each job hands in the next one first; to end the training: scancel --me --name={}", request.job_name);
-  return options.flag("wait") ? follow_all(*job, first.request, !options.has("program")) : Result<void>{};
+  if (!options.flag("wait")) return {};
+  Result<void> done;
+  for (std::size_t i = 0; i < queued.size(); ++i) {
+    auto ended = follow_all(queued[i], (*jobs)[i].request, !options.has("program"));
+    if (!ended && done) done = ended;
+  }
+  return done;
 }
 
 }  // namespace

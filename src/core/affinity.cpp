@@ -1,7 +1,10 @@
 #include "core/affinity.hpp"
 
 #include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstddef>
 
@@ -35,6 +38,22 @@ bool bind_to_cores(const std::vector<int>& cores) {
   const bool done = ::sched_setaffinity(0, size, set) == 0;
   CPU_FREE(set);
   return done;
+}
+
+bool bind_to_memory(const std::vector<int>& nodes) {
+#ifdef SYS_set_mempolicy
+  constexpr int bind = 2;             // MPOL_BIND
+  constexpr std::size_t most = 1024;  // of nodes
+  constexpr std::size_t bits = 8 * sizeof(unsigned long);
+  std::array<unsigned long, most / bits> mask{};
+  for (const int node : nodes) {
+    if (node < 0 || static_cast<std::size_t>(node) >= most) return false;
+    mask[static_cast<std::size_t>(node) / bits] |= 1UL << (static_cast<std::size_t>(node) % bits);
+  }
+  return !nodes.empty() && ::syscall(SYS_set_mempolicy, bind, mask.data(), most + 1) == 0;
+#else
+  return nodes.empty();
+#endif
 }
 
 }  // namespace sailor

@@ -10,4 +10,7 @@ std::vector<int> allowed_cores();
 /// Keeps this process to these cores, ascending; false if the system refuses.
 bool bind_to_cores(const std::vector<int>& cores);
 
+/// Memory of this process and of what it becomes comes from these NUMA nodes only. False when the system refuses.
+bool bind_to_memory(const std::vector<int>& nodes);
+
 }  // namespace sailor

@@ -41,7 +41,8 @@ tl::unexpected<Error> no_nodes(const Request& request, const Cluster& cluster) {
                                                 : fmt::format("{}: {}", to_string(group.state), group.state_reason));
   std::string remedy;
   for (const LeftOutNodes& nodes : cluster.left_out_of(request.partitions)) {
-    reasons.insert(nodes.message().substr(0, nodes.message().find("; " + nodes.remedy)));
+    const std::string message = nodes.message();
+    reasons.insert(message.substr(0, message.size() - (nodes.remedy.empty() ? 0 : nodes.remedy.size() + 2)));
     if (remedy.empty()) remedy = nodes.remedy;
   }
   const bool free_now = request.availability == Availability::idle;
@@ -49,8 +50,9 @@ tl::unexpected<Error> no_nodes(const Request& request, const Cluster& cluster) {
   return fail(ErrorCode::infeasible,
               fmt::format("no node of {} {}{}", where_of(request), wanted,
                           reasons.empty() ? "" : fmt::format(" ({})", fmt::join(reasons, "; "))),
-              !remedy.empty() ? remedy
-              : free_now      ? "use --availability up to plan for nodes that are busy now"
+              !remedy.empty()                                    ? remedy
+              : !cluster.left_out_of(request.partitions).empty() ? "choose another partition"
+              : free_now ? "use --availability up to plan for nodes that are busy now"
               : request.availability == Availability::up
                   ? "choose another partition, or plan for what may come back with --availability all"
                   : "choose another partition");

@@ -118,6 +118,13 @@ std::vector<Check> check_partitions(const Subject& subject) {
       continue;
     }
     std::string problem = slurm::partition_problem(*partition);
+    if (problem.empty() && partition->needs_reservation && subject.job.reservation.empty()) {
+      checks.push_back({.name = "partition",
+                        .outcome = Outcome::fail,
+                        .what = slurm::reservation_needed(name),
+                        .remedy = "name one with --reservation NAME, or use another partition"});
+      continue;
+    }
     if (problem.empty())
       checks.push_back(
           {.name = "partition", .outcome = Outcome::ok, .what = fmt::format("'{}' is up", name), .remedy = {}});

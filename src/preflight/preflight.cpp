@@ -43,6 +43,8 @@ std::vector<Check> run_checks(const Subject& subject) {
   add(check_limits(subject));
   add(check_nodes(subject));
   add(check_gres(subject));
+  add(check_licenses(subject));
+  add(check_components(subject));
   add(check_program(subject));
   add(check_profile(subject));
   add(check_memory(subject));

@@ -45,6 +45,7 @@ struct Job {
   double memory_margin = 0.0;           ///< share of each device's memory to leave free
   std::string reservation{};            ///< that the job would run in; empty: none
   TrainingProgram program{};            ///< that it would start; without a path: not said
+  std::string licenses{};               ///< as sbatch takes them; empty: none
 };
 
 /// Who submits it.
@@ -135,6 +136,8 @@ std::vector<Check> check_access(const Subject& subject);
 std::vector<Check> check_limits(const Subject& subject);
 std::vector<Check> check_nodes(const Subject& subject);
 std::vector<Check> check_gres(const Subject& subject);
+std::vector<Check> check_licenses(const Subject& subject);
+std::vector<Check> check_components(const Subject& subject);
 std::vector<Check> check_program(const Subject& subject);
 std::vector<Check> check_profile(const Subject& subject);
 std::vector<Check> check_memory(const Subject& subject);

@@ -66,9 +66,14 @@ TEST(SbatchScript, ForAGpuPlanWithEverythingGiven) {
   gpu.job_name = "night-run";
   gpu.nodes[0].partition = "normal";
   gpu.account = "csstaff";
+  gpu.qos = "high";
+  gpu.licenses = "matlab:2";
+  gpu.comment = "sailor plan 0123456789abcdef";
+  gpu.mail_type = "END,FAIL";
+  gpu.mail_user = "anna@example.org";
   gpu.nodes[0].gres_type = "gh200";
   gpu.nodes[0].cpus_per_rank = 72;
-  gpu.extra_options = {"--qos=high", "--exclude=gh7,gh9"};
+  gpu.extra_options = {"--exclude=gh7,gh9"};
   gpu.environment = {{"NCCL_DEBUG", "WARN"}};
   gpu.learning_rate = 3e-4;
   gpu.seed = 7;
@@ -107,7 +112,10 @@ SbatchRequest on_clariden() {
   const SoftwareEnvironment* software = site.find_environment("uenv");
   alps.srun_options = software->srun_options;
   alps.srun_options.push_back(software->image_option + "=prgenv-gnu/24.11:v2");
-  alps.environment = variables_of(site, software);
+  alps.srun_options.push_back(software->view_option + "=" + software->view);
+  alps.in_image = true;
+  alps.no_core_files = site.launch.no_core_files;
+  alps.environment = variables_of(site, software, true);
   return alps;
 }
 
@@ -144,6 +152,7 @@ TEST(SbatchScript, ForAJobArray) {
   sweep.reservation = "course";
   sweep.run_directory = "/scratch/anna/sweep";
   sweep.plan_path = "plan.toml";
+  sweep.array_limit = 1;
   const Plan deep = plan_on("GH200-96", 2);
   Plan wide = plan_on("GH200-96", 4);
   for (Pipeline& pipeline : wide.pipelines) pipeline.stages = {{.layers = {0, 6}, .gpu = "GH200-96"}};

@@ -113,6 +113,46 @@ says_once_what_is_wrong() {
   expect_failure 1 srun -p normal -w gh1,gh2 -N2 --ntasks-per-node=4 "$launch" --plan gaps.toml -- ./not-there
   expect_in "$output" "cannot start './not-there'"
 }
+knows_in_a_container_what_slurm_says_of_the_nodes() {
+  # The tasks see no slurm.conf, as in a container.
+  # shellcheck disable=SC2016  # of the task
+  local step='unset SLURM_CONF; exec "$0" --plan gaps.toml "$@" -- true'
+  SLURM_JOB_NODELIST=a1,v1 "$launch" --write-node-facts facts.toml || return 1
+  expect_failure 1 srun -p mixed -w a1,v1 -N2 --ntasks-per-node=4 bash -c "$step" "$launch" --node-facts facts.toml
+  expect_in "$output" 'the plan needs GH200-96 on node a1, which has A100-40, and GH200-96 on node v1, which has V100-16; ask for' || return 1
+  srun -p mixed -w a1,v1 -N2 --ntasks-per-node=4 bash -c "$step" "$launch" || { echo 'without that, they know of no types'; return 1; }
+  expect_failure 1 srun -p mixed -w a1,v1 -N2 --ntasks-per-node=4 bash -c "$step" "$launch" --node-facts missing.toml
+  expect_in "$output" 'missing.toml' || return 1
+  SLURM_JOB_NODELIST='' expect_failure 1 "$launch" --write-node-facts none.toml
+  [[ ! -e none.toml ]]
+}
+binds_memory_without_numactl() {
+  [[ -r /proc/self/numa_maps ]] || { echo 'this kernel has no NUMA policies'; return 0; }
+  local policies
+  policies=$("$launch" --memory-nodes 0 -- cat /proc/self/numa_maps 2>said) || { cat said; return 1; }
+  if [[ -s said ]]; then expect_in "$(cat said)" 'memory cannot be bound to NUMA nodes 0'; return; fi # not permitted here
+  [[ $policies == *' bind:0 '* ]] || { echo "$policies"; return 1; }
+}
+trains_in_an_image() {
+  # srun's --comment stands in for the option that takes an image: what the job does besides is the same.
+  local id
+  cat >image.toml <<'SITE'
+schema_version = 1
+name = "image"
+[launch]
+environment = "box"
+[[environments]]
+name = "box"
+image_option = "--comment"
+[[nodes]]
+gpu = "GH200-96"
+cores = [[0, 0], [1, 1]]
+memory_nodes = [0]
+SITE
+  id=$(submit_again gaps.toml image --wait -p normal --placer launcher --site image.toml --image box) || { cat image/slurm-*; return 1; }
+  falls "image/slurm-$id.out" || return 1
+  expect_in "$(cat "image/nodes-$id.toml")" 'name = "gh1"' 'gres_type = "gh200"'
+}
 sets_what_the_site_wants() {
   export SLURM_KILL_BAD_EXIT=0  # as above
   cat >mine.toml <<'SITE'
@@ -244,8 +284,8 @@ trains_an_array_of_plans() {
   expect_in "$(cat "sweep/slurm-${id}_1.out")" "# task 1: $work/sweep/wide/plan.toml"
   falls "sweep/slurm-${id}_0.out" && falls "sweep/slurm-${id}_1.out" || return 1
   [[ -s sweep/deep/kept/iteration-00000008/manifest.json && -s sweep/wide/kept/iteration-00000008/manifest.json ]]
-  expect_failure 1 "$bin_dir/sailor-submit" deep.toml gaps.toml --data numbers --iterations 8 -p normal
-  expect_in "$output" 'gaps.toml needs other nodes than deep.toml: the tasks of a job array are alike; submit it by itself'
+  expect_failure 1 "$bin_dir/sailor-submit" deep.toml mixed.toml --data numbers --iterations 8
+  expect_in "$output" 'mixed.toml needs several kinds of nodes: Slurm has no arrays of heterogeneous jobs; submit it by itself'
 }
 goes_on_after_it_was_stopped() {
   # The first job is told to stop after its first iterations; the next one is there already, and goes on.
@@ -279,6 +319,8 @@ trains_on_nodes_that_were_checked() {
 check 'tells each task its place' tells_each_task_its_place
 check 'gives each task its GPU' gives_each_task_its_gpu
 check 'says once what is wrong' says_once_what_is_wrong
+check 'knows in a container what Slurm says of the nodes' knows_in_a_container_what_slurm_says_of_the_nodes
+check 'binds memory without numactl' binds_memory_without_numactl
 check 'sets what the site wants' sets_what_the_site_wants
 check 'asks the driver which GPUs there are' asks_the_driver_which_gpus_there_are
 if [[ -n $mpi ]]; then
@@ -294,6 +336,7 @@ if [[ -n $mpi ]]; then
     check 'goes the whole way: partition, plan, preflight, placed training' goes_the_whole_way
     check 'goes the whole way over two partitions' goes_the_whole_way_over_two_partitions
   fi
+  check 'trains in an image' trains_in_an_image
   check 'trains an array of plans' trains_an_array_of_plans
   check 'goes on after it was stopped' goes_on_after_it_was_stopped
   check 'trains on nodes that were checked' trains_on_nodes_that_were_checked

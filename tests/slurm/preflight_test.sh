@@ -5,7 +5,8 @@
 # shellcheck source-path=SCRIPTDIR source=common.bash
 source "$(dirname "${BASH_SOURCE[0]}")/common.bash"
 
-start_cluster --nodes gh:4:gh200:4:288:4:854000,a:2:a100:4:64:1:500000,c:2:-:0:4:1:4000 \
+echo Licenses=matlab:2 >"$work/extra.conf"
+start_cluster --conf-extra "$work/extra.conf" --nodes gh:4:gh200:4:288:4:854000,a:2:a100:4:64:1:500000,c:2:-:0:4:1:4000 \
   --partitions 'normal=gh MaxTime=60;small=gh MaxNodes=1 MaxTime=60;gpus=gh[1-4],a[1-2];staff=gh AllowGroups=nosuchgroup;cpu=c MaxTime=60' \
   --mpi none
 
@@ -58,6 +59,16 @@ asks_the_program_what_it_can_run() {
     "-> try the plan out on the nodes' CPUs with --train-option=--device=cpu"
   expect_failure 0 "$bin_dir/sailor-plan" -p normal --preflight two.toml --mpi none --program ./mine
   expect_in "$output" 'not checked  program        ' "/mine is not Sailor's: what it can run is not known"
+}
+counts_licenses_and_reservations_that_partitions_want() {
+  preflight 0 normal two.toml --time 30 --licenses matlab:2
+  expect_in "$output" "ok           licenses       2 of 'matlab', 2 of 2 free" || return 1
+  preflight 5 normal two.toml --time 30 --licenses matlab:3
+  expect_in "$output" "fail         licenses       3 licenses 'matlab' wanted, the cluster has 2" || return 1
+  scontrol update partitionname=normal ReqResv=yes
+  preflight 5 normal two.toml --time 30
+  expect_in "$output" "fail         partition      partition 'normal' takes only jobs in a reservation (ReqResv)" '-> name one with --reservation NAME' || return 1
+  scontrol update partitionname=normal ReqResv=no
 }
 asks_about_each_kind_of_node() {
   preflight 0 gpus mixed.toml --time 30
@@ -250,6 +261,7 @@ says_that_the_controller_is_down() {
 
 check 'finds nothing wrong with a good job' finds_nothing_wrong_with_a_good_job
 check 'asks the program what it can run' asks_the_program_what_it_can_run
+check 'counts licenses, and reservations that partitions want' counts_licenses_and_reservations_that_partitions_want
 check 'asks about each kind of node' asks_about_each_kind_of_node
 check 'writes JSON' writes_json
 check 'refuses a plan for more nodes than the limit' refuses_a_plan_for_more_nodes_than_the_limit

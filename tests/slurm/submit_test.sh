@@ -2,11 +2,16 @@
 # sailor-submit against a live Slurm. A script stands in for sailor-train: it records what it was given.
 #
 # shellcheck disable=SC2317,SC2329  # tests are called by name
+# shellcheck disable=SC2015,SC2016  # expect_in ends a test that fails; expressions are of the scripts that are looked at
 # shellcheck source-path=SCRIPTDIR source=common.bash
 source "$(dirname "${BASH_SOURCE[0]}")/common.bash"
 submit=$bin_dir/sailor-submit
 
-start_cluster --nodes cpu:2:-:0:4:1:4000,gh:2:gh200:4:288:4:854000,u:2:untyped:4:8:1:4000 \
+# The nodes in the cloud are powered down, and slurmctld hides them.
+printf '%s\n' Licenses=matlab:2 'NodeName=far[1-2] CPUs=4 RealMemory=4000 State=CLOUD' 'PartitionName=far Nodes=far[1-2]' \
+  SuspendProgram=/bin/true ResumeProgram=/bin/true SuspendTime=60 \
+  'SuspendExcNodes=cpu[1-2],gh[1-2],u[1-2]' >"$work/extra.conf"
+start_cluster --conf-extra "$work/extra.conf" --nodes cpu:2:-:0:4:1:4000,gh:2:gh200:4:288:4:854000,u:2:untyped:4:8:1:4000 \
   --partitions 'cpu=cpu MaxTime=60;gpu=gh;one=gh MaxNodes=1;all=cpu[1-2],gh[1-2];odd=u' --mpi none
 
 # plan DEVICE PIPELINES [STAGE...]: each STAGE is FIRST:LAST, of tiny-gpt's 6 layers; in zone $zone, if that is set
@@ -170,7 +175,7 @@ takes_gpus_without_a_type_for_the_plans() {
   refuses "partition 'odd' has no usable node with GH200-96 (it has: A100-40)" gpu.toml -p odd --gpu-type a100
 }
 refuses_what_cannot_run() {
-  refuses "partition 'gqu' not found (known: all, cpu, gpu, odd, one); did you mean 'gpu'? use --partition NAME" gpu.toml -p gqu || return 1
+  refuses "partition 'gqu' not found (known: all, cpu, far, gpu, odd, one); did you mean 'gpu'? use --partition NAME" gpu.toml -p gqu || return 1
   refuses "partition 'gpu' has no usable node with cpu (it has: GH200-96)" cpu.toml -p gpu || return 1
   refuses "the plan needs 2 nodes of 4 GH200-96 but partition 'one' allows 1 per job" gpu.toml -p one || return 1
   refuses "time 1-00:00:00 is over the limit of partition 'cpu': 01:00:00" cpu.toml -p cpu -t 1-0 || return 1
@@ -203,7 +208,7 @@ takes_the_zone_for_the_partition() {
   refuses "the plan has GH200-96 in partition 'gpu', which is not among cpu" in-gpu.toml -p cpu
 }
 refuses_a_zone_that_is_no_partition() {
-  local message="the plan has GH200-96 in 'east', which is neither a partition nor a zone of cluster testcluster (partitions: all, cpu, gpu, odd, one); say which partition has these nodes with --partition NAME"
+  local message="the plan has GH200-96 in 'east', which is neither a partition nor a zone of cluster testcluster (partitions: all, cpu, far, gpu, odd, one); say which partition has these nodes with --partition NAME"
   refuses "$message" in-east.toml || return 1
   refuses "$message" in-east.toml --devices-per-node 4 || return 1
   expect_in "$(job in-east.toml zones --dry-run -p gpu 2>said)" '--partition=gpu' || return 1
@@ -328,6 +333,140 @@ SITE
   script=$(job four.toml host --dry-run -p gpu) || return 1
   expect_in "$script" $'# Enough for the predicted peak of a rank; the partition\'s default may be less\n#SBATCH --mem='"${asked}M"
 }
+hands_several_partitions_to_slurm_as_they_are() {
+  local id script
+  id=$(job gpu.toml several --program ./train -p gpu,all --cpus-per-rank 2 --wait) || return 1
+  grep -x '#SBATCH --partition=gpu,all' several/job.sbatch || { cat several/job.sbatch; return 1; }
+  expect_in "$(sort "several/slurm-$id.out")" 'rank 0 on gh1 gpus 0 ' 'rank 5 on gh2 gpus 1 ' || return 1
+  # One that cannot take the job is not to blame while another one can.
+  script=$(job gpu.toml several --dry-run -p one,gpu 2>said) || { cat said; return 1; }
+  expect_in "$script" '#SBATCH --partition=one,gpu' && expect_in "$(cat said)" "but partition 'one' allows 1 per job" || return 1
+  refuses "time 1-00:00:00 is over the limit of partition 'cpu': 01:00:00" small.toml -p cpu -t 1-0 || return 1
+  script=$(job small.toml several --dry-run -p cpu,all -t 90 2>said) || { cat said; return 1; }
+  expect_in "$script" '#SBATCH --partition=cpu,all' && expect_in "$(cat said)" "over the limit of partition 'cpu'" || return 1
+  # The smallest limit on host memory of them counts: Slurm may choose that partition.
+  scontrol update partitionname=all MaxMemPerNode=300000
+  script=$(job gpu.toml several --dry-run -p gpu,all --sbatch-option=--exclusive) || return 1
+  scontrol update partitionname=all MaxMemPerNode=0
+  expect_in "$script" '#SBATCH --mem=300000M'
+}
+needs_a_reservation_where_slurm_does() {
+  local script
+  scontrol update partitionname=cpu ReqResv=yes
+  refuses "partition 'cpu' takes only jobs in a reservation (ReqResv); name one with --reservation NAME, or use another --partition" small.toml -p cpu || return 1
+  reserve course users=root,"$(id -un)" starttime=now nodes=cpu2 || return 1
+  script=$(job small.toml course -p cpu --reservation course --dry-run) || return 1
+  expect_in "$script" '#SBATCH --reservation=course' || return 1
+  scontrol delete reservationname=course
+  scontrol update partitionname=cpu ReqResv=no
+}
+tells_slurm_more_about_the_job() {
+  local id said
+  id=$(job small.toml more --program ./train -p cpu --licenses matlab:1 --mail-type END,FAIL --mail-type TIME_LIMIT_80 \
+    --mail-user anna@example.org --wait) || return 1
+  said=$(scontrol -o show job "$id")
+  expect_in "$said" ' Licenses=matlab:1 ' 'MailUser=anna@example.org' 'MailType=END,FAIL,TIME_LIMIT_80' || return 1
+  grep -xE "#SBATCH --comment='sailor plan [0-9a-f]{16}'" more/job.sbatch && expect_in "$said" 'Comment=sailor plan ' || { cat more/job.sbatch; return 1; }
+  expect_in "$(job small.toml more --dry-run -p cpu --qos high --comment mine)" '#SBATCH --qos=high' '#SBATCH --comment=mine' || return 1
+  expect_failure 2 job small.toml refused -p cpu --licenses matlab:none
+  expect_in "$output" "'matlab:none' is no license and number"
+}
+warns_only_of_partitions_that_are_asked_for() {
+  job gpu.toml warns --dry-run -p gpu --program ./train >/dev/null 2>said || { cat said; return 1; }
+  [[ ! -s said ]] || { cat said; return 1; }
+}
+counts_only_nodes_with_the_features_of_the_site() {
+  printf '%s\n' 'schema_version = 1' 'name = "mine"' '[launch]' 'constraint = "gpu&gh200"' >mine.toml
+  job gpu.toml features --dry-run -p gpu --site mine.toml >script 2>said || { cat said; return 1; }
+  expect_in "$(cat script)" "#SBATCH --constraint='gpu&gh200'" || return 1
+  sed -i 's/gpu&gh200/thp_never/' mine.toml
+  refuses "partition 'gpu' has no usable node with GH200-96" gpu.toml -p gpu --site mine.toml || return 1
+  expect_in "$output" 'gh1, gh2: they lack the features that site mine asks for (thp_never)' || return 1
+  # Who says it otherwise
+  job gpu.toml features --dry-run -p gpu --site mine.toml --sbatch-option=--constraint=gh200 >script || return 1
+  expect_in "$(cat script)" '--constraint=gh200' && [[ $(cat script) != *thp_never* ]]
+}
+names_nodes_that_slurmctld_hides() {
+  if scontrol show node far1 >/dev/null 2>&1; then echo 'this Slurm shows cloud nodes'; return 0; fi
+  refuses "partition 'far' has no usable node with cpu" small.toml -p far || return 1
+  expect_in "$output" 'far1, far2: slurmctld does not show them (cloud nodes that are powered down)' 'PrivateData=cloud'
+}
+makes_an_array_for_each_number_of_nodes() {
+  local ids
+  plan cpu 2 0:6 >flat.toml
+  ids=$(job small.toml sweep cpu.toml flat.toml --program ./train -p cpu --memory-per-cpu 50 --array-limit 1 --wait 2>said) || { cat said; return 1; }
+  mapfile -t ids <<<"$ids"
+  ((${#ids[@]} == 2)) || { echo "jobs ${ids[*]}"; return 1; }
+  expect_in "$(cat sweep/job-1-nodes.sbatch)" '#SBATCH --nodes=1' '#SBATCH --array=0-1%1' '#   0 small: ' '#   1 flat: ' || return 1
+  expect_in "$(cat sweep/job-2-nodes.sbatch)" '#SBATCH --nodes=2' '#SBATCH --array=0-0%1' '#   0 cpu: ' || return 1
+  for plan in small cpu flat; do
+    diff "$plan.toml" "sweep/$plan/plan.toml" && [[ -s sweep/$plan/arguments ]] || { find sweep; return 1; }
+  done
+  expect_in "$(cat "sweep/slurm-${ids[1]}_0.out")" 'rank 7 on cpu2' || return 1
+  expect_failure 2 job small.toml refused cpu.toml -p cpu --export both.sbatch
+  expect_in "$output" '--export writes one script, but the plans need 2'
+}
+names_images_and_their_views() {
+  local script
+  cat >views.toml <<'SITE'
+schema_version = 1
+name = "views"
+[launch]
+environment = "uenv"
+no_core_files = true
+[[environments]]
+name = "uenv"
+image_option = "--uenv"
+view_option = "--view"
+view = "default"
+[environments.pipeline_variables]
+NCCL_NCHANNELS_PER_NET_PEER = "4"
+[[environments]]
+name = "plain"
+image_option = "--container-image"
+[[nodes]]
+gpu = "GH200-96"
+cores = [[0, 71], [72, 143]]
+memory_nodes = [0, 1]
+SITE
+  script=$(job gpu.toml view --dry-run -p gpu --site views.toml --image prgenv 2>said) || { cat said; return 1; }
+  expect_in "$script" $'\n  --uenv=prgenv\n  --view=default\n' $'\nulimit -c 0\n' $'\nexport NCCL_NCHANNELS_PER_NET_PEER=4\n' \
+    'sailor-launch --write-node-facts "$PWD/nodes-$SLURM_JOB_ID.toml"' $'\n  --node-facts "$PWD/nodes-$SLURM_JOB_ID.toml"\n' \
+    "  --memory-nodes '0,1' " || return 1
+  [[ $script != *numactl* && $(cat said) != *uenv* ]] || { echo "$script"; cat said; return 1; }
+  expect_in "$(job gpu.toml view --dry-run -p gpu --site views.toml --image prgenv --view modules,spack)" $'\n  \'--view=modules,spack\'\n' || return 1
+  # Without stages that send to each other no such channels.
+  plan GH200-96 4 0:6 >one-stage.toml
+  [[ $(job one-stage.toml view --dry-run -p gpu --site views.toml --image prgenv) != *NCHANNELS* ]] || return 1
+  expect_failure 2 job gpu.toml view --dry-run -p gpu --site views.toml --software plain --image x --view y
+  expect_in "$output" "site 'views' does not say how srun takes a view" || return 1
+  UENV_VIEW=/user-environment:prgenv:default job gpu.toml view --dry-run -p gpu --site views.toml --image prgenv >/dev/null 2>said || return 1
+  expect_in "$(cat said)" 'this shell is inside of a uenv (UENV_VIEW=/user-environment:prgenv:default)' 'leave the uenv, and name it with --image'
+}
+refuses_a_container_that_does_not_see_its_files() {
+  printf '%s\n' 'schema_version = 1' 'name = "boxes"' '[launch]' 'environment = "box"' '[[environments]]' 'name = "box"' \
+    'image_option = "--environment"' >boxes.toml
+  printf '%s\n' 'image = "x.sqsh"' 'mounts = ["/elsewhere:/elsewhere"]' >box.toml
+  refuses "box.toml mounts nothing at $work/refused, $work: the job would not find its files" small.toml -p cpu --site boxes.toml --image ./box.toml --program ./train || return 1
+  expect_in "$output" "add \"$work/refused:$work/refused\" to its mounts, or the folder above it" || return 1
+  refuses "there is no EDF './none.toml'" small.toml -p cpu --site boxes.toml --image ./none.toml --program ./train || return 1
+  printf '%s\n' 'image = "x.sqsh"' "mounts = [\"\${SAILOR_TEST_MOUNT}:$work\"]" >box.toml
+  job small.toml boxed -p cpu --site boxes.toml --image ./box.toml --program ./train --dry-run 2>said >script || return 1
+  expect_in "$(cat said)" 'has a variable that is not set here' || return 1
+  SAILOR_TEST_MOUNT=/x job small.toml boxed -p cpu --site boxes.toml --image ./box.toml --program ./train --dry-run 2>said >script || return 1
+  [[ $(cat said) != *'would not find'* ]] || { cat said; return 1; }
+  expect_in "$(cat said)" "/profiles/models: it must be in the image" && expect_in "$(cat script)" '--environment='
+}
+refuses_components_that_do_not_reach_each_other() {
+  local version
+  printf '%s\n' 'schema_version = 1' 'name = "slingshot"' '[check]' 'fabric_provider = "cxi"' >slingshot.toml
+  version=$(srun --version)
+  if [[ ${version##* } < 23.02.3 ]]; then
+    refuses 'a heterogeneous job of 2 components, which do not reach each other on Slingshot' mixed.toml -p cpu,gpu --site slingshot.toml
+  else
+    job mixed.toml het --dry-run -p cpu,gpu --site slingshot.toml >/dev/null
+  fi
+}
 # A job that goes on: chain RUN_DIRECTORY PLAN WHAT OPTION...; its folder is there already.
 chain() {
   eventually is_idle cpu1 # the first of them takes the next job
@@ -396,6 +535,8 @@ requeues_without_the_node_to_blame() {
   await_end || return 1
   expect_in "$(cat "requeued/slurm-$id.out")" '# start 1 of 3 failed with status 7: once more without cpu1' || return 1
   expect_in "$(scontrol -o show job "$id")" JobState=COMPLETED ' Restarts=1 '
+  # Which nodes the first start had is still there.
+  expect_in "$(cat "requeued/versions-$id.txt")" cpu1 && expect_in "$(cat "requeued/versions-$id-1.txt")" cpu2
 }
 goes_on_as_a_heterogeneous_job() {
   local first
@@ -583,6 +724,16 @@ check 'describes every plan of an array' describes_every_plan_of_an_array
 check 'asks for memory and says why' asks_for_memory_and_says_why
 check 'refuses what sailor-train cannot run' refuses_what_sailor_train_cannot_run
 check 'asks for host memory beside GPUs' asks_for_host_memory_beside_gpus
+check 'hands several partitions to Slurm as they are' hands_several_partitions_to_slurm_as_they_are
+check 'needs a reservation where Slurm does' needs_a_reservation_where_slurm_does
+check 'tells Slurm more about the job' tells_slurm_more_about_the_job
+check 'warns only of partitions that are asked for' warns_only_of_partitions_that_are_asked_for
+check 'counts only nodes with the features of the site' counts_only_nodes_with_the_features_of_the_site
+check 'names nodes that slurmctld hides' names_nodes_that_slurmctld_hides
+check 'makes an array for each number of nodes' makes_an_array_for_each_number_of_nodes
+check 'names images and their views' names_images_and_their_views
+check 'refuses a container that does not see its files' refuses_a_container_that_does_not_see_its_files
+check 'refuses components that do not reach each other' refuses_components_that_do_not_reach_each_other
 check 'hands in the next job first' hands_in_the_next_job_first
 check 'goes on after a job that dies without a word' goes_on_after_a_job_that_dies_without_a_word
 check 'tries again without the node to blame' tries_again_without_the_node_to_blame

@@ -231,6 +231,54 @@ TEST_F(Preflight, NamesEachStateOfAPartition) {
               "fail: partition 'nromal' not found (known: normal) -> did you mean 'normal'? use --partition NAME");
 }
 
+TEST_F(Preflight, RefusesAPartitionForReservationsOnlyWithoutOne) {
+  cluster.partitions[0].needs_reservation = true;
+  expect_text(
+      check_partitions(subject()),
+      "fail: partition 'normal' takes only jobs in a reservation (ReqResv) -> name one with --reservation NAME, "
+      "or use another partition");
+  job.reservation = "course";
+  expect_text(check_partitions(subject()), "ok: 'normal' is up");
+}
+
+TEST_F(Preflight, CountsLicenses) {
+  expect_text(check_licenses(subject()), "");
+  facts.licenses = {{.name = "matlab", .total = 4, .taken = 1}, {.name = "disk@dbd", .total = 2, .taken = 2}};
+  job.licenses = "matlab:3,disk";
+  expect_text(check_licenses(subject()),
+              "ok: 3 of 'matlab', 3 of 4 free\n"
+              "warn: 1 licenses 'disk' wanted, 0 of 2 free now -> the job waits until others give theirs back");
+  job.licenses = "matlab=5,mathlab:1";
+  expect_text(check_licenses(subject()),
+              "fail: 5 licenses 'matlab' wanted, the cluster has 4 -> ask for fewer: the job would never start\n"
+              "fail: the cluster has no license 'mathlab' -> `scontrol show licenses` lists those that it has");
+  job.licenses = "matlab:many";
+  expect_text(check_licenses(subject()), "fail: 'matlab:many' is no license and number -> write NAME or NAME:COUNT");
+  facts.version.clear();
+  job.licenses = "matlab";
+  expect_text(check_licenses(subject()), "not checked: Slurm was not asked");
+}
+
+TEST_F(Preflight, RefusesComponentsThatDoNotReachEachOtherOnSlingshot) {
+  plan.pipelines.push_back({.count = 1, .micro_batches = 4, .stages = {stage(0, 6, "A100-40", 4)}});
+  cluster.groups.push_back(nodes("a", 2, "A100-40", NodeState::idle));
+  expect_text(check_components(subject()), "");
+  facts.switch_type = "switch/hpe_slingshot";
+  facts.version = "23.02.2";
+  expect_text(check_components(subject()),
+              "fail: the plan needs a heterogeneous job of 2 components, which do not reach each other on Slingshot "
+              "with Slurm 23.02.2: before 23.02.3 each has a network identity of its own -> plan for one kind of node "
+              "(--pin gpu=NAME), whose groups fill their nodes");
+  facts.version = "23.02.3-1";
+  expect_text(check_components(subject()), "");
+  facts.version = "22.05.8";
+  facts.switch_type = "switch/none";
+  site.check.fabric_provider = "cxi";  // what says it where Slurm does not
+  EXPECT_EQ(check_components(subject()).size(), 1U);
+  plan.pipelines.pop_back();
+  expect_text(check_components(subject()), "");
+}
+
 TEST_F(Preflight, SaysWhoIsKeptOut) {
   cluster.partitions[0].allowed_groups = {"staff", "ml"};
   expect_text(check_access(subject()),

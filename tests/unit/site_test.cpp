@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "slurm/constraint.hpp"
 #include "slurm/site.hpp"
 
 namespace sailor::slurm {
@@ -157,6 +158,64 @@ TEST(Site, AddsPricesZonesAndLinksToACluster) {
   EXPECT_DOUBLE_EQ(device_price(cluster, catalogue().find("gh200").value(), "east").value(), 2.5);
 }
 
+TEST(Site, LeavesOutNodesWithoutTheFeaturesThatItsJobsAskFor) {
+  Cluster cluster;
+  const auto add = [&](const char* node, const std::vector<std::string>& features) {
+    cluster.groups.push_back(
+        {.nodes = {node}, .count = 1, .gpu = "GH200-96", .partitions = {"normal"}, .features = features});
+  };
+  add("gh1", {"gpu", "thp_never", "boost"});
+  add("gh2", {"gpu", "thp_never"});
+  add("gh3", {"gpu", "boost"});
+  Cluster same = cluster;
+  keep_nodes_that_satisfy("thp_never&boost", "site alps", cluster);
+  ASSERT_EQ(cluster.groups.size(), 1U);
+  EXPECT_EQ(cluster.groups[0].nodes, (std::vector<std::string>{"gh1"}));
+  ASSERT_EQ(cluster.left_out.size(), 1U);
+  EXPECT_EQ(cluster.left_out[0].nodes, (std::vector<std::string>{"gh2", "gh3"}));
+  EXPECT_EQ(cluster.left_out[0].partitions, (std::vector<std::string>{"normal"}));
+  EXPECT_EQ(cluster.left_out[0].reason, "they lack the features that site alps asks for (thp_never&boost)");
+  // Nobody says what features nodes have: nothing is left out.
+  for (NodeGroup& group : same.groups) group.features.clear();
+  keep_nodes_that_satisfy("thp_never&boost", "site alps", same);
+  EXPECT_EQ(same.groups.size(), 3U);
+}
+
+TEST(Constraint, IsReadAsSlurmReadsIt) {
+  const std::vector<std::string> features{"gpu", "fast", "rack1"};
+  for (const char* good :
+       {"fast", "gpu&fast", "slow|fast", "(slow|fast)&gpu", "[rack1|rack2]", "gpu*2&fast*1", "slow&gpu|fast"})
+    EXPECT_EQ(satisfies(features, good), true) << good;
+  for (const char* bad : {"slow", "gpu&slow", "slow|big", "(slow|big)&gpu", "fast|gpu&slow"})
+    EXPECT_EQ(satisfies(features, bad), false) << bad;
+  for (const char* unreadable : {"", "gpu&", "(gpu", "gpu*", "gpu fast"})
+    EXPECT_FALSE(satisfies(features, unreadable).has_value()) << unreadable;
+}
+
+TEST(Site, SaysHowAnImageIsViewedAndWhatPipelinesWant) {
+  const std::string text =
+      "schema_version = 1\nname = \"x\"\n[launch]\nno_core_files = true\nenvironment = \"box\"\n"
+      "[[environments]]\nname = \"box\"\nimage_option = \"--box\"\nview_option = \"--view\"\nview = \"usual\"\n"
+      "[environments.variables]\nA = \"1\"\n[environments.pipeline_variables]\nA = \"2\"\nB = \"3\"\n";
+  const auto site = parse(text);
+  ASSERT_TRUE(site.has_value()) << site.error().message();
+  EXPECT_TRUE(site->launch.no_core_files);
+  const SoftwareEnvironment* box = site->find_environment("box");
+  EXPECT_EQ(box->view_option + "=" + box->view, "--view=usual");
+  EXPECT_EQ(variables_of(*site, box), (Variables{{"A", "1"}}));
+  EXPECT_EQ(variables_of(*site, box, true), (Variables{{"A", "2"}, {"B", "3"}}));
+  const auto without = [&](const std::string& line) {
+    std::string less = text;
+    less.erase(less.find(line), line.size());
+    const auto bad = parse(less);
+    return bad ? "no error" : bad.error().message();
+  };
+  EXPECT_EQ(without("view_option = \"--view\"\n"),
+            "s.toml:9:8: 'view' is there without view_option; add view_option = \"--view\"");
+  EXPECT_EQ(without("image_option = \"--box\"\n"),
+            "s.toml:8:15: '--view' is no option of srun beside image_option; write \"--view\", for example");
+}
+
 TEST(Site, SaysHowMuchMemoryJobsAskForAndWhoGivesThemTheirGpus) {
   const auto site = parse_site(
       "schema_version = 1\nname = \"x\"\ncluster_names = []\n[launch]\nmemory_per_node_gib = 450\n"
@@ -288,6 +347,11 @@ TEST(Sites, ClaridenIsStartedAsCscsWants) {
   EXPECT_TRUE(has("uenv", "MPICH_GPU_SUPPORT_ENABLED", "0"));
   EXPECT_TRUE(has("extended-image", "MPICH_GPU_SUPPORT_ENABLED", "0"));
   EXPECT_TRUE(has("uenv", "NCCL_NET", "AWS Libfabric"));
+  // NCCL's plugin comes with the view. Messages between stages want more channels than an all-reduce.
+  EXPECT_EQ(site->find_environment("uenv")->view, "default");
+  EXPECT_EQ(site->find_environment("uenv")->pipeline_variables, (Variables{{"NCCL_NCHANNELS_PER_NET_PEER", "4"}}));
+  EXPECT_FALSE(has("uenv", "NCCL_NCHANNELS_PER_NET_PEER", "4"));
+  EXPECT_TRUE(site->launch.no_core_files);
   EXPECT_TRUE(has("extended-image", "FI_CXI_RX_MATCH_MODE", "hybrid"));
   EXPECT_EQ(site->find_environment("extended-image")->srun_options,
             (std::vector<std::string>{"--network=disable_rdzv_get"}));

@@ -832,7 +832,7 @@ TEST_F(SbatchScript, SaysWhatTheSiteWants) {
   for (const char* line : {"#SBATCH --exclusive", "#SBATCH --constraint='thp_never&nvidia_vboost_enabled'",
                            "  --uenv=prgenv-gnu/24.11:v1", "  '--x=$(id)'"})
     EXPECT_TRUE(has_line(*script, line)) << line << "\n" << *script;
-  EXPECT_TRUE(contains(*script, "  numactl '--membind=0,1,2,3' "));
+  EXPECT_TRUE(contains(*script, "  --memory-nodes '0,1,2,3' "));
 }
 
 TEST_F(SbatchScript, RefusesAPlanForAnotherModel) {

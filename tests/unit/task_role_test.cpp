@@ -156,6 +156,41 @@ TEST_F(Files, IncludesThatNeverEndAndFilesThatAreNotThereAreNoTrap) {
   EXPECT_FALSE(add_node_facts(step, folder / "missing.conf"));
 }
 
+TEST_F(Files, TellATaskInAContainerWhatSlurmConfSaysOfItsNodes) {
+  write("slurm.conf", "NodeName=gh[1-2] Gres=gpu:gh200:4\nNodeName=a1 Gres=gpu:a100:2\nNodeName=z9 Gres=gpu:1\n");
+  write("topology.conf", "SwitchName=s0 Nodes=gh1,a1\nSwitchName=s1 Nodes=gh2,z9\n");
+  // The script of a heterogeneous job, on the host
+  const auto facts = node_facts_of_job(in({{"SLURM_CONF", (folder / "slurm.conf").string()},
+                                           {"SLURM_JOB_NODELIST", "gh[1-2]"},
+                                           {"SLURM_JOB_NODELIST_HET_GROUP_0", "gh[1-2]"},
+                                           {"SLURM_JOB_NODELIST_HET_GROUP_1", "a1"}}));
+  ASSERT_TRUE(facts) << facts.error().message();
+  EXPECT_EQ(facts->find("z9"), std::string::npos);
+  const auto file = write("facts.toml", *facts);
+  // A task of it, which sees no slurm.conf
+  auto step = read_step(in(heterogeneous("a1", "0")));
+  ASSERT_TRUE(step) << step.error().message();
+  const auto read = read_node_facts(*step, file);
+  ASSERT_TRUE(read) << read.error().message();
+  std::string seen;
+  for (const StepNode& node : step->nodes)
+    seen += node.name + " " + node.gres_type + " " + std::to_string(node.gpus) + " " + node.leaf_switch + "\n";
+  EXPECT_EQ(seen, "gh1 gh200 4 s0\ngh2 gh200 4 s1\na1 a100 2 s0\n");
+
+  EXPECT_EQ(node_facts_of_job(in({})).error().what, "this is no job of Slurm's: SLURM_JOB_NODELIST is not set");
+  // A file that cannot be read there ends no job: the tasks say what is not known.
+  const auto none = node_facts_of_job(in({{"SLURM_CONF", "/nowhere/slurm.conf"}, {"SLURM_JOB_NODELIST", "gh1"}}));
+  ASSERT_TRUE(none) << none.error().message();
+  const auto unknown = read_node_facts(*step, write("none.toml", *none));
+  ASSERT_FALSE(unknown);
+  EXPECT_EQ(unknown.error().code, ErrorCode::unavailable);
+  EXPECT_TRUE(contains(unknown.error().what, "on the host: ") && contains(unknown.error().what, "/nowhere/slurm.conf"))
+      << unknown.error().what;
+  EXPECT_TRUE(contains(
+      read_node_facts(*step, write("bad.toml", "schema_version = 1\n[[nodes]]\nnmae = \"x\"\n")).error().message(),
+      "bad.toml:"));
+}
+
 TEST(TaskRole, FollowsThePlanOnAPlainStep) {
   const Plan plan = plan_of({{stage("GH200-96", 2), stage("GH200-96", 2)}, {stage("GH200-96", 4)}});
   const auto step = read_step(in(plain()));  // task 1 of the second of two nodes: rank 5

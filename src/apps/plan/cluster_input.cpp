@@ -35,13 +35,15 @@ Result<std::optional<ClusterInput>> read_cluster_input(const Options& options, c
   } else {
     return std::nullopt;
   }
-  for (const LeftOutNodes& nodes : input.cluster.left_out_of(partitions_of(options)))
-    input.left_out.push_back(nodes.message());
   auto site = read_site(options, environment, gpus, input.cluster.name);
   if (!site) return fail(site.error());
   input.site = *std::move(site);
   // What a cluster file says of prices and zones is all there is to say, unless a site is named.
   if (input.live || options.has("site")) slurm::add_site(input.site, input.cluster);
+  if (input.live)
+    slurm::keep_nodes_that_satisfy(input.site.launch.constraint, "site " + input.site.name, input.cluster);
+  for (const LeftOutNodes& nodes : input.cluster.left_out_of(partitions_of(options)))
+    input.left_out.push_back(nodes.message());
   if (!options.has("reservation")) return std::optional<ClusterInput>(std::move(input));
   if (auto used = use_reservation(options, input.cluster); !used && !options.flag("preflight"))
     return fail(used.error());  // with --preflight a failed check among others
@@ -62,6 +64,8 @@ Result<void> check_live_partitions(const ClusterInput& input, const Options& opt
         any_state ? slurm::known_partition(input.cluster, name) : slurm::require_partition(input.cluster, name);
     if (!partition) return fail(partition.error());
     if (const std::string problem = slurm::partition_problem(*partition); !problem.empty()) spdlog::warn("{}", problem);
+    if (partition->needs_reservation && !options.has("reservation"))
+      spdlog::warn("{}: name one with --reservation NAME", slurm::reservation_needed(name));
     // Which account a job will be charged to, one need not know yet.
     if (!options.has("account")) partition->allowed_accounts.clear();
     const std::string problem =

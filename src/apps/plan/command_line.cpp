@@ -25,8 +25,8 @@ tl::unexpected<Error> conflict(std::string what, std::string hint) {
 }
 
 /// Options that only --preflight reads.
-constexpr std::array options_of_preflight{"account",     "qos", "time",    "data",
-                                       "checkpoints", "mpi", "program", "train-option"};
+constexpr std::array options_of_preflight{"account", "qos",     "time",         "data",    "checkpoints",
+                                          "mpi",     "program", "train-option", "licenses"};
 /// Options that make no sense when --preflight is given a plan.
 constexpr std::array search_options{"model",
                                     "global-batch",

@@ -83,6 +83,7 @@ std::vector<Option> preflight_options() {
            .help = "data that the job would train on: path prefix of the files that sailor-data wrote"},
           {.name = "checkpoints", .value_name = "FOLDER", .help = "folder that the job would write checkpoints to"},
           {.name = "mpi", .value_name = "TYPE", .help = "srun's --mpi of the job [default: the site's]"},
+          shared::licenses(),
           shared::program(),
           shared::train_option()};
 }

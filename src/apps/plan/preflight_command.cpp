@@ -63,7 +63,8 @@ Result<preflight::Job> job_of(const Options& options, const Environment& environ
                      .mpi = options.text("mpi"),
                      .memory_margin = options.number("memory-margin"),
                      .reservation = options.text("reservation"),
-                     .program = training_program(options, environment)};
+                     .program = training_program(options, environment),
+                     .licenses = options.text("licenses")};
   if (options.has("time")) {
     const auto time = slurm::parse_time_limit(options.text("time"));
     if (!time) return fail(ErrorCode::usage, "--time: " + time.error().what, time.error().hint);

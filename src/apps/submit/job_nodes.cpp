@@ -4,6 +4,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <functional>
+#include <optional>
 #include <set>
 #include <span>
 
@@ -26,6 +28,22 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
 
 std::string where(const std::string& partition) {
   return partition.empty() ? "the cluster" : fmt::format("partition '{}'", partition);
+}
+
+/// Nodes of either: the job may run in any of these partitions, but in one only.
+void add_choice(Nodes& all, const Nodes& more) {
+  if (all.count == 0) {
+    all = more;
+    all.counts = {{more.partition, more.count}};
+    return;
+  }
+  all.partition += "," + more.partition;
+  all.counts.emplace_back(more.partition, more.count);
+  all.count = std::max(all.count, more.count);
+  all.devices_per_node = std::min(all.devices_per_node, more.devices_per_node);
+  all.cpus_per_device = std::min(all.cpus_per_device, more.cpus_per_device);
+  all.has_gres_type = all.has_gres_type && more.has_gres_type;
+  if (all.gres_type.empty()) all.gres_type = more.gres_type;
 }
 
 bool has_zone(const Cluster& cluster, const std::string& zone) {
@@ -107,10 +125,13 @@ Result<Nodes> find_nodes_of(const Cluster& cluster, const PartitionChoice& choic
   const auto candidates = candidates_for(cluster, choice, kind);
   if (!candidates) return fail(candidates.error());
   std::set<std::string> there;
+  Nodes found;
   for (const std::string& partition : candidates->partitions) {
     if (!partition.empty()) SAILOR_CHECK(slurm::require_partition(cluster, partition));
-    if (Nodes nodes = nodes_in(cluster, partition, candidates->zone, kind.first, there); nodes.count > 0) return nodes;
+    if (const Nodes nodes = nodes_in(cluster, partition, candidates->zone, kind.first, there); nodes.count > 0)
+      add_choice(found, nodes);
   }
+  if (found.count > 0) return found;
   const std::vector<std::string>& names = candidates->partitions;
   std::string left_out;
   for (const LeftOutNodes& nodes :
@@ -144,12 +165,44 @@ Result<std::string> find_partition(const Cluster* cluster, const PartitionChoice
   if (cluster != nullptr && !zone.empty()) {
     const auto candidates = candidates_for(*cluster, choice, {submission.devices.front().name, zone});
     if (!candidates) return fail(candidates.error());
-    return candidates->partitions.front();
+    return fmt::format("{}", fmt::join(candidates->partitions, ","));
   }
   // Zones of a plan for a live cluster are partitions.
   if (choice.names.empty() || (!choice.by_user && contains(choice.names, zone))) return zone;
-  return choice.names.front();
+  return fmt::format("{}", fmt::join(choice.names, ","));
 }
+
+namespace {
+
+/// Why a component of the job would not start in a partition with so many usable nodes of its kind.
+std::optional<Error> problem_of(const Cluster& cluster, const std::string& name, int count, int needed,
+                                const slurm::JobComponent& component, const Submission& submission,
+                                const std::function<std::string(int, std::size_t)>& needs) {
+  const slurm::SbatchRequest& request = submission.request;
+  if (needed > count)
+    return Error{ErrorCode::unavailable,
+                 fmt::format("{} but {} has {} usable", needs(needed, component.kind), where(name), count),
+                 "use another --partition, or another plan"};
+  const Partition* partition = cluster.find_partition(name);
+  if (partition == nullptr) return std::nullopt;
+  const int job_nodes = component.nodes + request.spare_nodes;
+  if (partition->most_nodes && job_nodes > *partition->most_nodes)
+    return Error{ErrorCode::unavailable,
+                 fmt::format("{} but {} allows {} per job", needs(job_nodes, component.kind), where(name),
+                             *partition->most_nodes),
+                 "use another --partition, or another plan"};
+  if (partition->time_limit && request.time_limit && *request.time_limit > *partition->time_limit)
+    return Error{ErrorCode::invalid_input,
+                 fmt::format("time {} is over the limit of {}: {}", slurm::format_time_limit(*request.time_limit),
+                             where(name), slurm::format_time_limit(*partition->time_limit)),
+                 "use a smaller --time, or another --partition"};
+  if (partition->needs_reservation && request.reservation.empty())
+    return Error{ErrorCode::unavailable, slurm::reservation_needed(name),
+                 "name one with --reservation NAME, or use another --partition"};
+  return std::nullopt;
+}
+
+}  // namespace
 
 Result<void> check_limits(const Cluster& cluster, const std::vector<Nodes>& nodes, const Submission& submission) {
   const slurm::SbatchRequest& request = submission.request;
@@ -165,26 +218,15 @@ Result<void> check_limits(const Cluster& cluster, const std::vector<Nodes>& node
       if (nodes[kind].partition == nodes[component.kind].partition && nodes[kind].zone == nodes[component.kind].zone &&
           submission.devices[kind].name == submission.devices[component.kind].name)
         needed[kind] += component.nodes + request.spare_nodes;
-  for (std::size_t kind = 0; kind < nodes.size(); ++kind)
-    if (needed[kind] > nodes[kind].count)
-      return fail(ErrorCode::unavailable,
-                  fmt::format("{} but {} has {} usable", needs(needed[kind], kind), where(nodes[kind].partition),
-                              nodes[kind].count),
-                  "use another --partition, or another plan");
   for (const slurm::JobComponent& component : layout->components) {
-    const Partition* partition = cluster.find_partition(nodes[component.kind].partition);
-    if (partition == nullptr) continue;
-    const int job_nodes = component.nodes + request.spare_nodes;
-    if (partition->most_nodes && job_nodes > *partition->most_nodes)
-      return fail(ErrorCode::unavailable,
-                  fmt::format("{} but {} allows {} per job", needs(job_nodes, component.kind), where(partition->name),
-                              *partition->most_nodes),
-                  "use another --partition, or another plan");
-    if (partition->time_limit && request.time_limit && *request.time_limit > *partition->time_limit)
-      return fail(ErrorCode::invalid_input,
-                  fmt::format("time {} is over the limit of {}: {}", slurm::format_time_limit(*request.time_limit),
-                              where(partition->name), slurm::format_time_limit(*partition->time_limit)),
-                  "use a smaller --time, or another --partition");
+    // A partition that cannot take the job is not to blame where another one can.
+    std::vector<Error> problems;
+    const auto& counts = nodes[component.kind].counts;
+    for (const auto& [name, count] : counts)
+      if (auto problem = problem_of(cluster, name, count, needed[component.kind], component, submission, needs))
+        problems.push_back(*std::move(problem));
+    if (!problems.empty() && problems.size() == counts.size()) return fail(problems.front());
+    for (const Error& problem : problems) spdlog::warn("{}", problem.what);
   }
   return {};
 }

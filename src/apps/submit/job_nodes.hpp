@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "apps/submit/submission.hpp"
@@ -13,13 +14,14 @@ namespace sailor::apps {
 
 /// Nodes for one kind of device of a plan, as far as the cluster says.
 struct Nodes {
-  std::string partition;
-  std::string zone;  ///< of the cluster, that they are in; empty: any
-  int count = 0;
-  int devices_per_node = 0;    ///< the fewest
-  int cpus_per_device = 0;     ///< the fewest
-  std::string gres_type;       ///< empty: no matter, or not known
-  bool has_gres_type = false;  ///< Slurm has a type for these GPUs
+  std::string partition;                              ///< or several, "a,b", of which Slurm takes one
+  std::vector<std::pair<std::string, int>> counts{};  ///< usable nodes of each of them
+  std::string zone;                                   ///< of the cluster, that they are in; empty: any
+  int count = 0;                                      ///< of the partition that has most
+  int devices_per_node = 0;                           ///< the fewest
+  int cpus_per_device = 0;                            ///< the fewest
+  std::string gres_type;                              ///< empty: no matter, or not known
+  bool has_gres_type = false;                         ///< Slurm has a type for these GPUs
 };
 
 /// The partitions that a job may use.
@@ -28,15 +30,15 @@ struct PartitionChoice {
   bool by_user = false;            ///< --partition, and not what the plan was made for
 };
 
-/// For each kind of the plan: in the partition that its zone names, else in the first of the choice that has such nodes
-/// in the zone. Errors: not_found (a zone that is neither a partition nor a zone of the cluster, unless the user says
+/// For each kind of the plan: in the partition that its zone names, else in those of the choice that have such nodes in
+/// the zone. Errors: not_found (a zone that is neither a partition nor a zone of the cluster, unless the user says
 /// the partition; a partition without such nodes), unavailable (a partition that is not up), invalid_input (a zone that
 /// is none of the user's partitions).
 Result<std::vector<Nodes>> find_nodes(const Cluster& cluster, const PartitionChoice& choice,
                                       const Submission& submission);
 
-/// The partition alone, where the user says what its nodes have. `cluster` may be null: not known. Errors: as above for
-/// the zone.
+/// The partitions alone, where the user says what its nodes have. `cluster` may be null: not known. Errors: as above
+/// for the zone.
 Result<std::string> find_partition(const Cluster* cluster, const PartitionChoice& choice, const Submission& submission);
 
 /// Refuses what Slurm might accept and then never start. `nodes` by kind. Errors: unavailable (more nodes than there

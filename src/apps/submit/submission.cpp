@@ -1,6 +1,7 @@
 #include "apps/submit/submission.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -18,6 +19,7 @@
 #include "plan/node_placement.hpp"
 #include "profile/advice.hpp"
 #include "slurm/cluster_reader.hpp"
+#include "slurm/edf.hpp"
 #include "slurm/job_amounts.hpp"
 #include "slurm/job_layout.hpp"
 #include "slurm/jobs.hpp"
@@ -66,6 +68,13 @@ Result<void> check_sbatch_options(const std::vector<std::string>& arguments) {
   return {};
 }
 
+/// Whether one of the options is `name`.
+bool says(const std::vector<std::string>& options, std::string_view name) {
+  return std::any_of(options.begin(), options.end(), [&](const std::string& option) {
+    return std::string_view(option).substr(0, option.find('=')) == name;
+  });
+}
+
 /// "auto": the plugin where sbatch has it; it takes one plan for a job.
 slurm::Placer placer(const std::string& wanted, bool array, const fs::path& configuration) {
   if (wanted == "slurm") return slurm::Placer::slurm;
@@ -105,6 +114,7 @@ bool memory_is_given(const slurm::SbatchRequest& request, const Environment& env
 struct Surroundings {
   PartitionChoice partitions;      ///< of --partition; else each plan's own
   std::optional<Cluster> cluster;  ///< none: Slurm does not answer, and need not
+  slurm::ControllerFacts facts;    ///< of a live cluster
   slurm::Site site;
   std::optional<slurm::SoftwareEnvironment> software;
   slurm::Placer placer = slurm::Placer::launcher;
@@ -126,7 +136,8 @@ std::vector<slurm::GpuRule> rules_of(const Options& options, const GpuCatalogue&
 
 /// --cluster, else Slurm's. Nothing when Slurm does not answer, and the command line says enough.
 Result<std::optional<Cluster>> known_cluster(const Options& options, const Environment& environment,
-                                             const GpuCatalogue& gpus, const std::vector<Submission>& all) {
+                                             const GpuCatalogue& gpus, const std::vector<Submission>& all,
+                                             slurm::ControllerFacts& facts) {
   const bool several = std::any_of(all.begin(), all.end(), [](const Submission& one) { return one.kinds.size() > 1; });
   std::optional<Cluster> known;
   if (options.has("cluster")) {
@@ -136,7 +147,9 @@ Result<std::optional<Cluster>> known_cluster(const Options& options, const Envir
   } else if (auto cluster = ask_slurm(environment, gpus,
                                       {.reservation = options.text("reservation"),
                                        .site = options.text("site"),
-                                       .rules = rules_of(options, gpus, all)})) {
+                                       .rules = rules_of(options, gpus, all),
+                                       .any_features = says(all.front().request.extra_options, "--constraint")},
+                                      &facts)) {
     known = *std::move(cluster);
   } else if (cluster.error().code == ErrorCode::invalid_input) {  // a site file
     return fail(cluster.error());
@@ -173,7 +186,7 @@ Result<Surroundings> look_around(const Options& options, const Environment& envi
                                  const std::vector<Submission>& all) {
   Surroundings around;
   if (options.has("partition")) around.partitions = {.names = partitions_of(options), .by_user = true};
-  auto cluster = known_cluster(options, environment, gpus, all);
+  auto cluster = known_cluster(options, environment, gpus, all, around.facts);
   if (!cluster) return fail(cluster.error());
   around.cluster = *std::move(cluster);
   if (around.cluster) warn_of_left_out(*around.cluster, partitions_asked_for(around.partitions, *around.cluster, all));
@@ -196,7 +209,7 @@ Result<void> use_site(const Options& options, const Surroundings& around, Submis
   if (software != nullptr && !software->mpi.empty()) request.mpi = software->mpi;
   if (options.has("mpi")) request.mpi = options.text("mpi");
   request.exclusive = launch.exclusive_nodes;
-  request.constraint = launch.constraint;
+  if (!says(request.extra_options, "--constraint")) request.constraint = launch.constraint;
   request.one_gpu_per_task = launch.one_gpu_per_task;
   request.extra_options.insert(request.extra_options.begin(), launch.sbatch_options.begin(),
                                launch.sbatch_options.end());
@@ -209,9 +222,16 @@ Result<void> use_site(const Options& options, const Surroundings& around, Submis
       return fail(ErrorCode::usage, fmt::format("site '{}' does not say how srun takes an image", around.site.name),
                   "choose a software environment that does with --software, or use another --site");
     request.srun_options.push_back(software->image_option + "=" + options.text("image"));
+    const std::string view = options.has("view") ? options.text("view") : software->view;
+    if (!view.empty() && software->view_option.empty())
+      return fail(ErrorCode::usage, fmt::format("site '{}' does not say how srun takes a view", around.site.name),
+                  "leave out --view, or choose a software environment that does with --software");
+    if (!view.empty()) request.srun_options.push_back(software->view_option + "=" + view);
+    request.in_image = true;
     submission.program.inside = options.text("image");
   }
-  request.environment = slurm::variables_of(around.site, software);
+  request.environment = slurm::variables_of(around.site, software, slurm::has_pipelines(submission.plan));
+  request.no_core_files = launch.no_core_files;
   for (std::size_t kind = 0; kind < request.nodes.size(); ++kind)
     if (const slurm::NodeLayout* layout = around.site.find_layout(submission.devices[kind].name))
       request.nodes[kind].memory_nodes = layout->memory_nodes;
@@ -232,6 +252,23 @@ slurm::NodeRequest nodes_asked_for(const Options& options, const GpuType& device
   return asked;
 }
 
+/// What holds in every one of these partitions, "a,b": Slurm takes any of them.
+std::optional<Partition> limits_of(const Cluster& cluster, const std::string& partitions) {
+  std::optional<Partition> all;
+  const auto lower = [](std::optional<Bytes>& limit, const std::optional<Bytes>& other) {
+    if (other) limit = limit ? std::min(*limit, *other) : *other;
+  };
+  for (const std::string& name : split(partitions, ',')) {
+    const Partition* one = cluster.find_partition(name);
+    if (one == nullptr) continue;
+    if (!all) all = *one;
+    lower(all->most_memory_per_node, one->most_memory_per_node);
+    lower(all->most_memory_per_cpu, one->most_memory_per_cpu);
+    all->exclusive_nodes = all->exclusive_nodes && one->exclusive_nodes;
+  }
+  return all;
+}
+
 /// Host memory of every kind of node, unless the user has said it.
 Result<void> settle_memory(const Surroundings& around, const Environment& environment, Submission& submission) {
   slurm::SbatchRequest& request = submission.request;
@@ -250,11 +287,11 @@ Result<void> settle_memory(const Surroundings& around, const Environment& enviro
     int most_ranks = 0;
     for (const slurm::JobComponent& component : layout->components)
       if (component.kind == kind) most_ranks = std::max(most_ranks, component.tasks_per_node);
-    const Partition* partition = cluster.find_partition(asked.partition);
-    slurm::choose_memory(asked, around.site.launch.memory_per_node,
-                         predicted ? std::optional(prediction->peak_memory) : std::nullopt, most_ranks,
-                         exclusive || (partition != nullptr && partition->exclusive_nodes),
-                         slurm::node_size(cluster, asked.partition, submission.devices[kind]), partition);
+    const std::optional<Partition> limits = limits_of(cluster, asked.partition);
+    slurm::choose_memory(
+        asked, around.site.launch.memory_per_node, predicted ? std::optional(prediction->peak_memory) : std::nullopt,
+        most_ranks, exclusive || (limits && limits->exclusive_nodes),
+        slurm::node_size(cluster, asked.partition, submission.devices[kind]), limits ? &*limits : nullptr);
   }
   return {};
 }
@@ -337,6 +374,11 @@ Result<void> fill_request(const Options& options, const Environment& environment
   request.job_name = options.has("job-name") ? options.text("job-name") : "sailor-" + submission.plan.job.model;
   request.account = options.text("account");
   request.reservation = options.text("reservation");
+  request.qos = options.text("qos");
+  request.licenses = options.text("licenses");
+  request.mail_type = fmt::format("{}", fmt::join(options.texts("mail-type"), ","));
+  request.mail_user = options.text("mail-user");
+  request.array_limit = static_cast<int>(options.integer("array-limit"));
   if (options.has("time")) {
     auto time = slurm::parse_time_limit(options.text("time"));
     if (!time) return fail(Error{ErrorCode::usage, "--time: " + time.error().what, time.error().hint});
@@ -344,6 +386,10 @@ Result<void> fill_request(const Options& options, const Environment& environment
   }
   request.extra_options = passed_on(options, "sbatch-option");
   SAILOR_CHECK(check_sbatch_options(request.extra_options));
+  if (options.has("comment"))
+    request.comment = options.text("comment");
+  else if (!says(request.extra_options, "--comment"))
+    request.comment = "sailor plan " + plan_fingerprint(submission.plan);
   request.extra_arguments = passed_on(options, "train-option");
   SAILOR_CHECK(check_train_options(request.extra_arguments));
   if (options.has("gpus")) {
@@ -423,22 +469,17 @@ void take_larger_memory(const slurm::NodeRequest& other, slurm::NodeRequest& nod
   }
 }
 
-/// Makes the first one's request that of a job array of all.
-Result<void> make_array(const Options& options, std::vector<Submission>& all) {
-  const fs::path top = from_here(options.has("run-directory") ? options.text("run-directory") : "run-array");
-  const std::string& first = all.front().path;
+/// Each plan's folder is below `top`.
+Result<void> find_folders(const fs::path& top, std::vector<Submission>& all) {
   std::set<std::string> names;
-  if (all.front().kinds.size() > 1)
-    return fail(ErrorCode::invalid_input,
-                fmt::format("{} needs several kinds of nodes: Slurm has no arrays of heterogeneous jobs", first),
-                "submit each plan by itself");
   for (Submission& one : all) {
-    if (!same_layout(all.front(), one))
+    const auto layout = slurm::lay_out_job(one.plan, one.request);
+    if (one.kinds.size() > 1 || !layout || layout->components.size() > 1)
       return fail(ErrorCode::invalid_input,
-                  fmt::format("{} needs other nodes than {}: the tasks of a job array are alike", one.path, first),
+                  fmt::format("{} needs several kinds of nodes: Slurm has no arrays of heterogeneous jobs", one.path),
                   "submit it by itself");
     const std::string name = fs::path(one.path).stem().string();
-    if (name.starts_with('.') || name == "job.sbatch")
+    if (name.starts_with('.') || name.ends_with(".sbatch"))
       return fail(ErrorCode::invalid_input, fmt::format("'{}' can be no folder of a plan", name), "rename the plan");
     if (!names.insert(name).second)
       return fail(ErrorCode::invalid_input, fmt::format("two plans are called {}: each has a folder of its name", name),
@@ -446,6 +487,11 @@ Result<void> make_array(const Options& options, std::vector<Submission>& all) {
     one.request.run_directory = top / name;
     one.request.plan_path = top / name / "plan.toml";
   }
+  return {};
+}
+
+/// Makes the first one's request that of a job array of all, which have one layout.
+void make_array(const Options& options, const fs::path& top, std::vector<Submission>& all) {
   slurm::SbatchRequest& request = all.front().request;
   for (const Submission& one : all) {
     request.array.push_back({.directory = one.request.run_directory, .plan = describe(one.plan)});
@@ -456,28 +502,114 @@ Result<void> make_array(const Options& options, std::vector<Submission>& all) {
   request.run_directory = top;
   request.plan_path = "plan.toml";
   if (options.has("checkpoints")) request.checkpoints = options.text("checkpoints");
+  if (options.has("comment")) return;
+  std::vector<std::string> prints;
+  for (const Submission& one : all) prints.push_back(plan_fingerprint(one.plan));
+  if (!request.comment.empty()) request.comment = "sailor plans " + name_some(prints);
+}
+
+/// Plans that need as many nodes of a kind are tasks of one job array.
+Result<std::vector<std::vector<Submission>>> make_arrays(const Options& options, std::vector<Submission> all) {
+  const fs::path top = from_here(options.has("run-directory") ? options.text("run-directory") : "run-array");
+  SAILOR_CHECK(find_folders(top, all));
+  std::vector<std::vector<Submission>> arrays;
+  for (Submission& one : all) {
+    const auto alike =
+        std::find_if(arrays.begin(), arrays.end(), [&](const auto& array) { return same_layout(array.front(), one); });
+    (alike == arrays.end() ? arrays.emplace_back() : *alike).push_back(std::move(one));
+  }
+  std::set<std::string> scripts;
+  for (std::vector<Submission>& array : arrays) {
+    make_array(options, top, array);
+    if (arrays.size() == 1) break;
+    const auto layout = slurm::lay_out_job(array.front().plan, array.front().request);
+    const std::string name = fmt::format("job-{}-nodes", layout->components.front().nodes);
+    std::string script = name;
+    for (int number = 2; !scripts.insert(script).second; ++number) script = fmt::format("{}-{}", name, number);
+    array.front().request.script_path = top / (script + ".sbatch");
+  }
+  return arrays;
+}
+
+/// Whether the ranks of a heterogeneous job would reach each other.
+Result<void> check_components(const Surroundings& around, const Submission& submission) {
+  const auto layout = slurm::lay_out_job(submission.plan, submission.request);
+  if (!layout) return {};  // the script says it
+  if (auto problem = slurm::component_problem(layout->components.size(), around.facts, around.site))
+    return fail(*std::move(problem), submission.path);
   return {};
 }
 
 }  // namespace
 
-Result<void> check_program(const Options& options, const Environment& environment, const std::vector<Submission>& all) {
+void warn_of_session(const Environment& environment) {
+  for (const char* name : {"UENV_MOUNT_LIST", "UENV_VIEW"})
+    if (const auto found = environment.find(name); found != environment.end() && !found->second.empty()) {
+      spdlog::warn(
+          "this shell is inside of a uenv ({}={}): its variables would reach the job, and sbatch may refuse it; leave "
+          "the uenv, and name it with --image",
+          name, found->second);
+      return;
+    }
+}
+
+Result<void> check_mounts(const Environment& environment, const std::vector<std::vector<Submission>>& jobs) {
+  const Submission& first = jobs.front().front();
+  const std::string& image = first.program.inside;
+  const bool edf = std::any_of(first.request.srun_options.begin(), first.request.srun_options.end(),
+                               [](const std::string& option) { return option.starts_with("--environment="); });
+  if (image.empty() || !edf) return {};
+  const auto mounts = slurm::read_edf_mounts(image, environment);
+  if (!mounts && mounts.error().code == ErrorCode::unavailable) {
+    spdlog::warn("whether the job sees its files is not known: {}", mounts.error().what);
+    return {};
+  }
+  if (!mounts) return fail(mounts.error());
+  if (!mounts->unknown.empty()) {
+    spdlog::warn("{}: whether the job sees its files is not known: '{}' has a variable that is not set here",
+                 mounts->file.string(), mounts->unknown.front());
+    return {};
+  }
+  std::vector<fs::path> paths;
+  for (const std::vector<Submission>& plans : jobs)
+    for (const Submission& one : plans) {
+      paths.insert(paths.end(), {one.request.run_directory, fs::path(one.request.data).parent_path()});
+      if (one.request.checkpoints.is_absolute()) paths.push_back(one.request.checkpoints);
+    }
+  std::vector<std::string> missing;
+  for (const fs::path& path : slurm::not_mounted(*mounts, paths))
+    if (std::find(missing.begin(), missing.end(), path.string()) == missing.end()) missing.push_back(path.string());
+  if (!missing.empty())
+    return fail(ErrorCode::invalid_input,
+                fmt::format("{} mounts nothing at {}: the job would not find its files", mounts->file.string(),
+                            fmt::join(missing, ", ")),
+                fmt::format("add \"{0}:{0}\" to its mounts, or the folder above it", missing.front()));
+  // These may be in the image.
+  for (const fs::path& path : slurm::not_mounted(*mounts, {first.request.program, first.request.models_folder}))
+    if (path.is_absolute())
+      spdlog::warn("{} mounts nothing at {}: it must be in the image", mounts->file.string(), path.string());
+  return {};
+}
+
+Result<void> check_program(const Options& options, const Environment& environment,
+                           const std::vector<std::vector<Submission>>& jobs) {
   const auto gpus = GpuCatalogue::load(gpus_file(options, environment));
   if (!gpus) return fail(gpus.error());
-  const preflight::TrainingProgram& program = all.front().program;  // the same for all
+  const preflight::TrainingProgram& program = jobs.front().front().program;  // the same for all
   const auto abilities = ask_about(program);
   if (!abilities) return {};
   if (!*abilities) {
     spdlog::warn("whether the job's program can run the plan is not known: {}", abilities->error().what);
     return {};
   }
-  for (const Submission& one : all)
-    if (auto can = preflight::check_can_run(program, **abilities, one.plan, *gpus); !can)
-      return fail(can.error(), one.path);
+  for (const std::vector<Submission>& all : jobs)
+    for (const Submission& one : all)
+      if (auto can = preflight::check_can_run(program, **abilities, one.plan, *gpus); !can)
+        return fail(can.error(), one.path);
   return {};
 }
 
-Result<std::vector<Submission>> prepare_all(const Options& options, const Environment& environment) {
+Result<std::vector<std::vector<Submission>>> prepare_all(const Options& options, const Environment& environment) {
   const auto gpus = GpuCatalogue::load(gpus_file(options, environment));
   if (!gpus) return fail(gpus.error());
   std::vector<Submission> all;
@@ -495,10 +627,11 @@ Result<std::vector<Submission>> prepare_all(const Options& options, const Enviro
       return fail(settled.error(), array ? one.path : std::string());
     if (auto settled = settle_ending(options, *around, array, one); !settled)
       return fail(settled.error(), array ? one.path : std::string());
+    SAILOR_CHECK(check_components(*around, one));
     warn_of_prediction(one);
   }
-  if (array) SAILOR_CHECK(make_array(options, all));
-  return all;
+  if (array) return make_arrays(options, std::move(all));
+  return std::vector<std::vector<Submission>>{std::move(all)};
 }
 
 }  // namespace sailor::apps

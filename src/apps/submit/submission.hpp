@@ -29,14 +29,23 @@ struct Submission {
   preflight::TrainingProgram program;  ///< of the request, as far as it may be asked
 };
 
-/// One for each plan of the command line; several become one job array, which the first one's request describes.
-/// Errors: those of reading plans, models and the cluster; usage; unavailable, invalid_input (nodes or time that the
-/// partition does not have; plans that do not go together).
-Result<std::vector<Submission>> prepare_all(const Options& options, const Environment& environment);
+/// The jobs for the plans of the command line, each with its plans: one, or the tasks of a job array, which the first
+/// one's request describes. Several plans become an array for each number of nodes that they need. Errors: those of
+/// reading plans, models and the cluster; usage; unavailable, invalid_input (nodes or time that the partition does not
+/// have; plans that do not go together).
+Result<std::vector<std::vector<Submission>>> prepare_all(const Options& options, const Environment& environment);
 
 /// Asks the job's program whether it can run the plans; warns where it cannot be asked from here. Errors: unavailable,
 /// with what it lacks.
-Result<void> check_program(const Options& options, const Environment& environment, const std::vector<Submission>& all);
+Result<void> check_program(const Options& options, const Environment& environment,
+                           const std::vector<std::vector<Submission>>& jobs);
+
+/// Warns where the variables of a uenv that this shell is in would reach the jobs.
+void warn_of_session(const Environment& environment);
+
+/// Whether the container of the jobs sees their run directories, data and checkpoints, by its EDF. Errors:
+/// invalid_input, with the paths; those of reading the EDF.
+Result<void> check_mounts(const Environment& environment, const std::vector<std::vector<Submission>>& jobs);
 
 /// `path`, seen from the working directory.
 std::filesystem::path from_here(const std::filesystem::path& path);
