@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "core/parse.hpp"
 #include "core/text.hpp"
 #include "plan/node_placement.hpp"
 #include "plan/placement.hpp"
@@ -71,10 +70,7 @@ std::optional<Error> component_problem(std::size_t components, const ControllerF
   const bool slingshot =
       facts.switch_type.find("slingshot") != std::string::npos || site.check.fabric_provider == "cxi";
   if (components < 2 || !slingshot || facts.version.empty()) return std::nullopt;
-  std::vector<int> version;  // "23.02.1-1" -> 23, 2, 1
-  for (const std::string& part : split(facts.version, '.'))
-    version.push_back(parse_count(std::string_view(part).substr(0, part.find_first_not_of("0123456789"))).value_or(0));
-  if (version >= std::vector<int>{23, 2, 3}) return std::nullopt;
+  if (facts.at_least(23, 2, 3)) return std::nullopt;
   return Error{
       .code = ErrorCode::unavailable,
       .what = fmt::format("the plan needs a heterogeneous job of {} components, which do not reach each other on "

@@ -234,6 +234,13 @@ Result<std::vector<std::pair<std::string, int>>> parse_licenses(std::string_view
   return licenses;
 }
 
+bool ControllerFacts::at_least(int year, int month, int patch) const {
+  std::vector<std::int64_t> parts;  // "23.02.1-1" -> 23, 2, 1
+  for (const std::string& part : split(version, '.'))
+    parts.push_back(parse_count(std::string_view(part).substr(0, part.find_first_not_of("0123456789"))).value_or(0));
+  return parts >= std::vector<std::int64_t>{year, month, patch};
+}
+
 void set_switches(std::vector<NodeRecord>& nodes, const std::map<std::string, std::string>& leaf_of_node) {
   for (NodeRecord& node : nodes)
     if (const auto leaf = leaf_of_node.find(node.name); leaf != leaf_of_node.end()) node.leaf_switch = leaf->second;

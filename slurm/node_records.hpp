@@ -73,6 +73,9 @@ struct ControllerFacts {
   std::string job_submit_plugins{};    ///< of the site, which may change or refuse jobs; empty: none
   std::vector<License> licenses{};
   std::string switch_type{};  ///< SwitchType: "switch/hpe_slingshot"
+
+  /// Slurm `year`.`month`.`patch` or later; false where the version is not known.
+  [[nodiscard]] bool at_least(int year, int month, int patch = 0) const;
 };
 
 /// A cluster, and what was left out of it.

@@ -152,6 +152,7 @@ Launch read_launch(const TomlTable& root) {
   launch.sbatch_options = read_options(table, "sbatch_options");
   launch.srun_options = read_options(table, "srun_options");
   launch.variables = read_variables(table, "variables");
+  launch.near_nodes = table.boolean_or("near_nodes", true);
   launch.no_core_files = table.boolean_or("no_core_files", false);
   launch.environment = read_line(table, "environment");
   return launch;

@@ -58,6 +58,7 @@ struct Launch {
   std::string constraint;                   ///< sbatch --constraint; empty: none
   bool one_gpu_per_task = false;            ///< srun --gpus-per-task=1: Slurm confines each rank to its GPU
   std::optional<Bytes> memory_per_node{};   ///< sbatch --mem of jobs on GPUs; none: what the plan needs
+  bool near_nodes = true;                   ///< sbatch --switches or --segment, where they help
   std::vector<std::string> sbatch_options;  ///< "--hint=nomultithread"
   std::vector<std::string> srun_options;
   Variables variables;         ///< exported in every job

@@ -58,9 +58,9 @@ Result<void> add_node_facts(Step& step, const std::filesystem::path& slurm_conf)
 Result<void> add_node_facts(Step& step, const Lookup& environment);
 
 /// What add_node_facts() finds for the nodes of a job (SLURM_JOB_NODELIST, and those of its components), as the text of
-/// a file: for tasks in a container, which sees no slurm.conf. To be called by the job's script, on the host. What could
-/// not be read there stands in the file. Errors: unavailable (no job), invalid_input (a list of nodes that cannot be
-/// read).
+/// a file: for tasks in a container, which sees no slurm.conf. To be called by the job's script, on the host. What
+/// could not be read there stands in the file. Errors: unavailable (no job), invalid_input (a list of nodes that cannot
+/// be read).
 Result<std::string> node_facts_of_job(const Lookup& environment);
 /// Fills in what such a file says. Errors: not_found, io, invalid_input; unavailable (what could not be read on the
 /// host).

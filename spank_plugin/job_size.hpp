@@ -20,8 +20,8 @@ struct JobSize {
   bool heterogeneous = false;  ///< of several components, which are not told apart
 };
 
-/// `arguments` without the command itself. `read` gives the text of a file, or nothing: of sbatch's script, whose #SBATCH
-/// lines count less than the command line.
+/// `arguments` without the command itself. `read` gives the text of a file, or nothing: of sbatch's script, whose
+/// #SBATCH lines count less than the command line.
 JobSize size_of_job(const std::vector<std::string>& arguments,
                     const std::function<std::optional<std::string>(const std::string& path)>& read);
 

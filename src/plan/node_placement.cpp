@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 
+#include "plan/leaf_choice.hpp"
 #include "plan/placement.hpp"
 
 namespace sailor {
@@ -37,6 +38,7 @@ bool serves(const PlacementNode& node, const Kind& kind) {
 struct Group {
   int size = 0;
   int pipeline = 0;      // copies counted
+  int stage = 0;         // of its pipeline
   std::size_t slot = 0;  // of its pool
 };
 
@@ -153,67 +155,55 @@ class FitSearch {
   int steps_left_;
 };
 
-/// Nodes of one size by leaf switch, both in natural order.
-class BySwitch {
+/// Chooses among nodes of one size by their switches.
+class SwitchChoice {
  public:
-  void add(int node, const std::string& leaf_switch) {
-    if (leaves_.empty() || leaves_.back().name != leaf_switch) leaves_.push_back({leaf_switch, {}, 0});
-    leaves_.back().nodes.push_back(node);
-  }
-  /// `count` nodes: of the switch `near` if it has so many, else of the first that has, else of those that have most.
-  std::vector<int> take(std::size_t count, std::string& near) {
-    std::vector<int> taken;
-    while (taken.size() < count) {
-      const std::size_t wanted = count - taken.size();
-      Leaf* chosen = nullptr;
-      for (Leaf& leaf : leaves_) {
-        if (leaf.left() >= wanted && leaf.name == near) {
-          chosen = &leaf;
-          break;
-        }
-        if (leaf.left() == 0) continue;
-        if (chosen == nullptr || (chosen->left() < wanted && leaf.left() > chosen->left())) chosen = &leaf;
-      }
-      near = chosen->name;
-      for (std::size_t i = std::min(wanted, chosen->left()); i > 0; --i) taken.push_back(chosen->nodes[chosen->next++]);
+  SwitchChoice(const Plan& plan, std::span<const PlacementNode> nodes)
+      : nodes_(nodes), together_(plan.keep_together), leaves_(numbered_leaves(nodes)), choice_(leaves_.size()) {}
+
+  void choose(Pool& pool, const std::vector<Group>& groups) {
+    std::vector<int> sizes;
+    std::map<std::pair<int, std::size_t>, std::vector<int>> nodes_at;  // by size and leaf, in natural order
+    std::map<int, std::vector<std::size_t>> left;                      // by size and leaf
+    for (const int node : pool.nodes) {
+      const int size = nodes_[static_cast<std::size_t>(node)].devices;
+      const std::size_t leaf = leaves_.at(nodes_[static_cast<std::size_t>(node)].leaf_switch);
+      sizes.push_back(size);
+      nodes_at[{size, leaf}].push_back(node);
+      left[size].resize(leaves_.size());
+      ++left[size][leaf];
     }
-    return taken;
+    std::map<int, LeafRoom> room;
+    for (auto& [size, counts] : left) room.emplace(size, LeafRoom(std::move(counts)));
+    std::vector<LeafChoice::Group> units;
+    for (const std::size_t group : pool.groups)
+      units.push_back({.unit = static_cast<std::size_t>(together_ == KeepTogether::pipelines ? groups[group].pipeline
+                                                                                             : groups[group].stage),
+                       .slot = groups[group].slot});
+    pool.real.assign(pool.nodes.size(), -1);
+    std::map<std::pair<int, std::size_t>, std::size_t> next;
+    for (const auto& [slot, leaf] : choice_.choose(units, sizes, std::move(room))) {
+      const std::pair key(sizes[slot], leaf);
+      pool.real[slot] = nodes_at.at(key)[next[key]++];
+    }
   }
 
  private:
-  struct Leaf {
-    std::string name;
-    std::vector<int> nodes;
-    std::size_t next;
-    [[nodiscard]] std::size_t left() const { return nodes.size() - next; }
-  };
-  std::vector<Leaf> leaves_;
-};
+  static std::map<std::string_view, std::size_t> numbered_leaves(std::span<const PlacementNode> nodes) {
+    std::vector<std::string_view> names;
+    for (const PlacementNode& node : nodes) names.push_back(node.leaf_switch);
+    std::sort(names.begin(), names.end(), natural_less);
+    names.erase(std::unique(names.begin(), names.end()), names.end());
+    std::map<std::string_view, std::size_t> leaves;
+    for (const std::string_view name : names) leaves.emplace(name, leaves.size());
+    return leaves;
+  }
 
-/// Chooses among nodes of one size by their switches: those that a pipeline is the first to use are taken together.
-void choose_nodes(Pool& pool, const std::vector<Group>& groups, std::span<const PlacementNode> nodes,
-                  std::vector<std::string>& switch_of_pipeline) {
-  std::map<int, BySwitch> by_size;
-  for (const int node : pool.nodes) {
-    const PlacementNode& one = nodes[static_cast<std::size_t>(node)];
-    by_size[one.devices].add(node, one.leaf_switch);
-  }
-  pool.real.assign(pool.nodes.size(), -1);
-  for (std::size_t i = 0; i < pool.groups.size();) {
-    const int pipeline = groups[pool.groups[i]].pipeline;
-    std::map<int, std::vector<std::size_t>> fresh;  // slots by size
-    for (; i < pool.groups.size() && groups[pool.groups[i]].pipeline == pipeline; ++i) {
-      const std::size_t slot = groups[pool.groups[i]].slot;
-      if (pool.real[slot] >= 0) continue;
-      pool.real[slot] = pool.nodes[slot];  // in use; which one is settled below
-      fresh[nodes[static_cast<std::size_t>(pool.nodes[slot])].devices].push_back(slot);
-    }
-    for (const auto& [size, slots] : fresh) {
-      const auto taken = by_size.at(size).take(slots.size(), switch_of_pipeline[static_cast<std::size_t>(pipeline)]);
-      for (std::size_t k = 0; k < slots.size(); ++k) pool.real[slots[k]] = taken[k];
-    }
-  }
-}
+  std::span<const PlacementNode> nodes_;
+  KeepTogether together_;
+  std::map<std::string_view, std::size_t> leaves_;  // numbered in natural order
+  LeafChoice choice_;
+};
 
 /// The pools in the order of kinds_of(), and which of them each group comes from.
 struct Pools {
@@ -248,13 +238,15 @@ Pools gather(const Plan& plan, std::span<const PlacementNode> nodes) {
       if (serves(nodes[static_cast<std::size_t>(node)], pool.kind)) pool.nodes.push_back(node);
   int pipeline_index = 0;
   for (const Pipeline& pipeline : plan.pipelines)
-    for (int copy = 0; copy < pipeline.count; ++copy, ++pipeline_index)
+    for (int copy = 0; copy < pipeline.count; ++copy, ++pipeline_index) {
+      int stage_index = 0;
       for (const Stage& stage : pipeline.stages) {
         const std::size_t pool = index.at(Kind(stage.gpu, stage.zone));
         all.pools[pool].groups.push_back(all.groups.size());
         all.pool_of_group.push_back(pool);
-        all.groups.push_back({stage.tensor_parallel, pipeline_index, 0});
+        all.groups.push_back({stage.tensor_parallel, pipeline_index, stage_index++, 0});
       }
+    }
   return all;
 }
 
@@ -296,14 +288,14 @@ std::vector<std::pair<std::string, std::string>> kinds_of(const Plan& plan) {
 
 Result<std::vector<RankPlace>> place_on_nodes(const Plan& plan, std::span<const PlacementNode> nodes) {
   Pools all = gather(plan, nodes);
-  std::vector<std::string> switch_of_pipeline(static_cast<std::size_t>(plan.data_parallel()));
+  SwitchChoice switches(plan, nodes);
   std::vector<bool> taken(nodes.size(), false);
   for (Pool& pool : all.pools) {
     std::erase_if(pool.nodes, [&](int node) { return taken[static_cast<std::size_t>(node)]; });
     if (!first_fit(pool, all.groups, nodes) && !best_fit(pool, all.groups, nodes) &&
         !FitSearch(pool, all.groups, nodes).run())
       return too_few(pool, all.groups, nodes);
-    choose_nodes(pool, all.groups, nodes, switch_of_pipeline);
+    switches.choose(pool, all.groups);
     for (const int node : pool.real)
       if (node >= 0) taken[static_cast<std::size_t>(node)] = true;
   }

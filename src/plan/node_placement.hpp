@@ -1,7 +1,8 @@
 // Which of the nodes that are really there each rank of a plan runs on.
 //
-// Tensor-parallel groups stay on one node, several may share one. Where switches are known the nodes of a pipeline are
-// taken from one switch, if one has room for them. The result does not depend on the order of the nodes.
+// Tensor-parallel groups stay on one node, several may share one. Where switches are known all nodes are taken from one
+// switch, if one has room for them; else those of a pipeline, or of the replicas of a stage (Plan::keep_together). The
+// result does not depend on the order of the nodes.
 #pragma once
 
 #include <span>

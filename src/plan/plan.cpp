@@ -21,6 +21,7 @@ const std::vector<std::string_view> optimizer_names{"adamw"};
 const std::vector<std::string_view> schedule_names{"1f1b", "gpipe", "interleaved-1f1b"};
 const std::vector<std::string_view> recompute_names{"none", "selective", "full"};
 const std::vector<std::string_view> sharding_names{"none", "zero1"};
+const std::vector<std::string_view> together_names{"pipelines", "replicas"};
 
 const std::vector<std::string_view> origin_names{"measured", "published", "interpolated", "estimated"};
 
@@ -151,6 +152,7 @@ std::string_view to_string(Optimizer optimizer) { return optimizer_names[static_
 std::string_view to_string(Schedule schedule) { return schedule_names[static_cast<std::size_t>(schedule)]; }
 std::string_view to_string(Recompute recompute) { return recompute_names[static_cast<std::size_t>(recompute)]; }
 std::string_view to_string(OptimizerSharding sharding) { return sharding_names[static_cast<std::size_t>(sharding)]; }
+std::string_view to_string(KeepTogether what) { return together_names[static_cast<std::size_t>(what)]; }
 
 Result<Precision> parse_precision(std::string_view text) {
   const auto found = std::find(precision_names.begin(), precision_names.end(), text);
@@ -262,6 +264,7 @@ Plan read_plan(const TomlTable& root) {
   plan.micro_batch = static_cast<int>(root.integer("micro_batch", positive));
   plan.schedule = static_cast<Schedule>(root.choice("schedule", schedule_names));
   plan.optimizer_sharding = static_cast<OptimizerSharding>(root.choice_or("optimizer_sharding", sharding_names, 0));
+  plan.keep_together = static_cast<KeepTogether>(root.choice_or("keep_together", together_names, 0));
 
   const std::vector<TomlTable> pipelines = root.tables("pipelines");
   if (pipelines.empty()) root.reject("pipelines", "the plan has no pipelines", "add at least one [[pipelines]]");
@@ -348,6 +351,10 @@ std::string plan_to_toml(const Plan& plan) {
   quoted("schedule", to_string(plan.schedule));
   if (plan.optimizer_sharding != OptimizerSharding::none)
     quoted("optimizer_sharding", to_string(plan.optimizer_sharding));
+  if (plan.keep_together != KeepTogether::pipelines) {
+    text += "# Nodes at one switch are first for:\n";
+    quoted("keep_together", to_string(plan.keep_together));
+  }
 
   text += "\n[job]\n";
   quoted("model", plan.job.model);

@@ -29,6 +29,9 @@ enum class Recompute { none, selective, full };
 /// zero1: each replica of a layer keeps and steps its share of the optimizer state (ZeRO stage 1, Rajbhandari et al.
 /// 2020); gradients are reduce-scattered and the stepped weights gathered.
 enum class OptimizerSharding { none, zero1 };
+/// What gets nodes at one leaf switch (or in one block) first, where not all of a plan's nodes are there: the stages of
+/// a pipeline, or the replicas of a stage, which sum their gradients.
+enum class KeepTogether { pipelines, replicas };
 
 /// Bytes of an activation, as it is kept and crosses a stage boundary.
 constexpr double value_bytes(Precision precision) {
@@ -40,6 +43,7 @@ std::string_view to_string(Optimizer optimizer);
 std::string_view to_string(Schedule schedule);
 std::string_view to_string(Recompute recompute);
 std::string_view to_string(OptimizerSharding sharding);
+std::string_view to_string(KeepTogether what);
 Result<Precision> parse_precision(std::string_view text);
 /// The names of all of them, for options.
 std::vector<std::string> precision_choices();
@@ -112,6 +116,7 @@ struct Plan {
   int micro_batch = 1;  ///< sequences, of the pipelines that do not say otherwise
   Schedule schedule = Schedule::one_f_one_b;
   OptimizerSharding optimizer_sharding = OptimizerSharding::none;
+  KeepTogether keep_together = KeepTogether::pipelines;
   std::vector<Pipeline> pipelines;
   PlanOrigin origin;
   /// Nothing also when the file's prediction was made for another plan, that is, the file was edited since.

@@ -84,7 +84,8 @@ double Archive::add(const Fleet& fleet, const std::vector<Share>& shares) {
 
 std::optional<Found> Archive::price(const Fleet& fleet, const std::vector<Share>& shares) {
   Plan plan = make_plan(request_, space_, fleet, shares);
-  const auto quick = simulator_.predict(plan);
+  auto quick = simulator_.predict(plan);
+  if (quick && quick->crosses_switches && plan.data_parallel() > 1) choose_together(plan, *quick);
   ++considered_;
   if (!quick) {
     ++errors_;
@@ -109,6 +110,17 @@ std::optional<Found> Archive::price(const Fleet& fleet, const std::vector<Share>
   found.score = score_of(request_.objective, found.time, found.cost);
   judge(found);
   return found;
+}
+
+void Archive::choose_together(Plan& plan, simulator::QuickPrediction& quick) {
+  plan.keep_together = KeepTogether::replicas;
+  const auto other = simulator_.predict(plan);
+  if (other && other->iteration_time < quick.iteration_time) {
+    quick = *other;
+    return;
+  }
+  plan.keep_together = KeepTogether::pipelines;
+  (void)simulator_.predict(plan);  // what it says later is of the plan that is kept
 }
 
 bool Archive::has_room(Found& found) const {

@@ -72,6 +72,8 @@ class Archive {
 
  private:
   std::optional<Found> price(const Fleet& fleet, const std::vector<Share>& shares);
+  /// Where links across switches count: which of a plan's messages should not cross them, so that it is fastest.
+  void choose_together(Plan& plan, simulator::QuickPrediction& quick);
   /// Counts the nodes of a plan, once. False: it takes more than there are, or than it may.
   bool has_room(Found& found) const;
   /// Judges the plan that was just priced event by event where it may be printed, or a limit may depend on it.

@@ -90,8 +90,8 @@ BoundaryCost StagePrices::boundary(std::size_t from, int from_tensor_parallel, s
   if (!is_new) return entry->second;
   const Bytes message(value_bytes(request_.job.precision) * micro_batch * request_.job.sequence_length *
                       env_.model.boundary_width());
-  const auto& price =
-      prices_.boundary(places_[from], from_tensor_parallel, places_[to], to_tensor_parallel, one_node, message);
+  const auto& price = prices_.boundary(places_[from], from_tensor_parallel, places_[to], to_tensor_parallel,
+                                       one_node ? simulator::Reach::node : simulator::Reach::leaf, message);
   if (price)
     entry->second = {price->times.forward.value(), price->times.backward.value()};
   else
@@ -102,8 +102,8 @@ BoundaryCost StagePrices::boundary(std::size_t from, int from_tensor_parallel, s
 double StagePrices::reduction(std::size_t from, std::size_t to, int ranks, int rings, int replicas, bool one_node,
                               double amount) {
   if (replicas < 2 || amount <= 0.0) return 0.0;
-  const auto time =
-      prices_.all_reduce_time(places_[from], places_[to], ranks, rings, replicas, one_node, Bytes(amount));
+  const auto time = prices_.all_reduce_time(places_[from], places_[to], ranks, rings, replicas,
+                                            one_node ? simulator::Reach::node : simulator::Reach::leaf, Bytes(amount));
   if (!time) return never;
   const double rate = env_.framework.reduction_rate.value();
   return time->time.value() + (rate > 0.0 ? amount / rate : 0.0);

@@ -8,21 +8,21 @@
 namespace sailor::simulator {
 
 const Result<BoundaryPrice>& PriceList::boundary(std::uint32_t from, int from_degree, std::uint32_t to, int to_degree,
-                                                 bool one_node, Bytes message) {
+                                                 Reach reach, Bytes message) {
   const auto u = [](auto value) { return static_cast<std::uint64_t>(value); };
-  const PriceKey key{u(from) << 32 | u(to), u(from_degree) << 32 | u(to_degree) << 1 | u(one_node),
+  const PriceKey key{u(from) << 32 | u(to), u(from_degree) << 32 | u(to_degree) << 2 | u(reach),
                      std::bit_cast<std::uint64_t>(message.value())};
   const auto known = boundaries_.find(key);
   if (known != boundaries_.end()) return known->second;
-  return boundaries_.emplace(key, price_boundary(from, from_degree, to, to_degree, one_node, message)).first->second;
+  return boundaries_.emplace(key, price_boundary(from, from_degree, to, to_degree, reach, message)).first->second;
 }
 
 Result<BoundaryPrice> PriceList::price_boundary(std::uint32_t from, int from_degree, std::uint32_t to, int to_degree,
-                                                bool one_node, Bytes message) {
+                                                Reach reach, Bytes message) {
   BoundaryPrice price;
-  const auto out = message_time(from, from_degree, to, to_degree, one_node, message, price);
+  const auto out = message_time(from, from_degree, to, to_degree, reach, message, price);
   if (!out) return fail(out.error());
-  const auto back = message_time(to, to_degree, from, from_degree, one_node, message, price);
+  const auto back = message_time(to, to_degree, from, from_degree, reach, message, price);
   if (!back) return fail(back.error());
   price.times = {.forward = *out, .backward = *back};
   return price;
@@ -30,13 +30,13 @@ Result<BoundaryPrice> PriceList::price_boundary(std::uint32_t from, int from_deg
 
 // As many pairs exchange parts at a time as the smaller group has ranks, until each rank of the larger one had its
 // turn. Then the receivers gather, which is half of an all-reduce inside their node.
-Result<Seconds> PriceList::message_time(std::uint32_t from, int senders, std::uint32_t to, int receivers, bool one_node,
+Result<Seconds> PriceList::message_time(std::uint32_t from, int senders, std::uint32_t to, int receivers, Reach reach,
                                         Bytes message, BoundaryPrice& price) {
   const StageMessages how = env.framework.stage_messages;
   const auto send = [&](int from_ranks, int to_ranks, Bytes part) -> Result<Seconds> {
-    const auto time = send_time(from, to, from_ranks, to_ranks, one_node, part);
+    const auto time = send_time(from, to, from_ranks, to_ranks, reach, part);
     if (!time) return fail(time.error());
-    price.links.add(*time, {.from = from, .to = to, .one_node = one_node});
+    price.links.add(*time, {.from = from, .to = to, .one_node = reach == Reach::node});
     return time->time;
   };
   if (how == StageMessages::whole) {
@@ -49,8 +49,11 @@ Result<Seconds> PriceList::message_time(std::uint32_t from, int senders, std::ui
   const double turns = static_cast<double>(larger) / pairs;
   const Bytes part = message / (how == StageMessages::pieces ? senders : larger);
   Seconds time;
-  if (const ZoneLink* link = usable_link(places[from], places[to], one_node)) {  // all pairs share it
-    time = link->latency * turns + message * crossing_copies(how, senders, receivers) / *link->bandwidth;
+  if (const ZoneLink* link = usable_link(places[from], places[to], reach == Reach::node)) {  // all pairs share it
+    const Bytes all = message * crossing_copies(how, senders, receivers);
+    time = link->latency * turns + all / *link->bandwidth;
+    if (const SwitchLink* across = switch_link(from, to, reach))  // of which each pair has one
+      time = std::max(time, across->latency * turns + all / pairs / across->bandwidth);
   } else {
     const auto each = send(pairs, pairs, part);
     if (!each) return each;
@@ -58,7 +61,7 @@ Result<Seconds> PriceList::message_time(std::uint32_t from, int senders, std::ui
   }
   time += env.framework.transfer_overhead * turns;
   if (receivers == 1) return time;
-  const auto gather = all_reduce_time(to, to, receivers, 1, receivers, true, message);
+  const auto gather = all_reduce_time(to, to, receivers, 1, receivers, Reach::node, message);
   if (!gather) return fail(gather.error());
   price.links.add(*gather, {.from = to, .to = to, .one_node = true});
   return time + gather->time * 0.5;

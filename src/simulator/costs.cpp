@@ -6,6 +6,7 @@
 #include "plan/placement.hpp"
 #include "plan/schedule.hpp"
 #include "simulator/price_list.hpp"
+#include "simulator/switches.hpp"
 
 namespace sailor::simulator {
 
@@ -14,8 +15,8 @@ namespace {
 /// What is known of a stage before anything is priced.
 struct StageFacts {
   std::uint32_t place = 0;
-  int busy_ranks = 1;      ///< on the busiest node of a copy
-  bool with_next = false;  ///< every copy is on one node with the next stage; of the last stage: with the first
+  int busy_ranks = 1;        ///< on the busiest node of a copy
+  Reach next = Reach::leaf;  ///< to the next stage, of the copy that is farthest; of the last stage: to the first
 };
 
 /// What a reduction finds on a node: so many of its ranks, and so many sums that go through the node's network at once.
@@ -28,9 +29,10 @@ struct RingLoad {
 
 /// Prices, and storage that is used again for every plan.
 struct CostModel::State : PriceList {
-  using PriceList::PriceList;
+  explicit State(const Environment& environment) : PriceList(environment), switches(environment.cluster, node_sizes) {}
 
   NodeUse nodes;
+  SwitchMap switches;
   std::vector<StageFacts> facts;
   std::vector<int> cuts;
   std::vector<std::size_t> held;
@@ -77,6 +79,7 @@ class CostModel::Pricer {
     costs_.devices.clear();
     costs_.egress.clear();
     costs_.processes.clear();
+    costs_.crosses_switches = false;
     costs_.links.clear();
     s_.facts.clear();
   }
@@ -89,8 +92,15 @@ class CostModel::Pricer {
       for (const Stage& stage : pipeline.stages) {
         const auto place = s_.place_of(stage);
         if (!place) return fail(place.error());
-        s_.facts.push_back({.place = *place, .busy_ranks = 1, .with_next = s_.nodes.with_next(s_.facts.size())});
+        s_.facts.push_back({.place = *place,
+                            .busy_ranks = 1,
+                            .next = s_.nodes.with_next(s_.facts.size()) ? Reach::node : Reach::leaf});
       }
+    if (s_.switches.matters()) {
+      SAILOR_CHECK(s_.switches.place(plan_));
+      for (std::size_t i = 0; i < s_.facts.size(); ++i)
+        if (s_.switches.leaves_switch(i)) s_.facts[i].next = Reach::across;
+    }
     for (const NodeUse::Node& node : s_.nodes.nodes())
       for (const NodeUse::Group& group : s_.nodes.groups_of(node)) {
         int& busy = s_.facts[static_cast<std::size_t>(group.stage)].busy_ranks;
@@ -170,10 +180,11 @@ class CostModel::Pricer {
     const int senders = pipeline.stages[from].tensor_parallel;
     const int receivers = pipeline.stages[to].tensor_parallel;
     const Bytes message = boundary_bytes(pipeline);
-    const auto& price = s_.boundary(a.place, senders, b.place, receivers, a.with_next, message);
+    const auto& price = s_.boundary(a.place, senders, b.place, receivers, a.next, message);
     if (!price) return fail(price.error());
     costs_.boundaries.push_back(price->times);
     costs_.links.add(price->links);
+    costs_.crosses_switches = costs_.crosses_switches || s_.switch_link(a.place, b.place, a.next) != nullptr;
     if (a.place == b.place) return {};
     const StageMessages how = s_.env.framework.stage_messages;
     const Bytes all = message * (static_cast<double>(pipeline.micro_batches) * pipeline.count);
@@ -291,7 +302,8 @@ class CostModel::Pricer {
       alike = alike && s_.facts[holder].place == s_.facts[holders.front()].place;
       s_.holds[holder] = 1;
     }
-    const bool one_node = find_loads() == 1;
+    Reach reach = find_loads() == 1 ? Reach::node : Reach::leaf;
+    if (s_.switches.matters() && s_.switches.spread(holders)) reach = Reach::across;
     const double pieces = costs_.buckets_of(reduction);
     const Bytes exchanged = reduction.amount * exchanged_share();
     const Bytes piece = exchanged / pieces;
@@ -301,10 +313,11 @@ class CostModel::Pricer {
         const std::uint32_t b = s_.facts[to].place;
         if (!alike && a == b) continue;
         for (const RingLoad& load : s_.loads) {
-          const auto time = s_.all_reduce_time(a, b, load.ranks, load.rings, reduction.replicas, one_node, piece);
+          const auto time = s_.all_reduce_time(a, b, load.ranks, load.rings, reduction.replicas, reach, piece);
           if (!time) return fail(time.error());
           reduction.time = std::max(reduction.time, time->time * pieces);
-          costs_.links.add(*time, {.from = a, .to = b, .one_node = one_node});
+          costs_.crosses_switches = costs_.crosses_switches || s_.switch_link(a, b, reach) != nullptr;
+          costs_.links.add(*time, {.from = a, .to = b, .one_node = reach == Reach::node});
         }
         if (alike) break;
       }

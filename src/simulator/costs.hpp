@@ -62,6 +62,7 @@ struct PlanCosts {
   bool overlaps_transfers = false;
   bool overlaps_reduction = false;
   bool shards_optimizer = false;
+  bool crosses_switches = false;  ///< at a speed of its own (Cluster::across_switches)
   Bytes reduction_bucket{};
   const std::vector<double>* layer_parameters = nullptr;  ///< of the whole model's layers [0, i)
   std::vector<PipelineCosts> pipelines;                   ///< by entry

@@ -124,6 +124,10 @@ const ZoneLink* PriceList::zone_link(const Place& from, const Place& to) const {
   return nullptr;
 }
 
+const SwitchLink* PriceList::switch_link(std::uint32_t from, std::uint32_t to, Reach reach) const {
+  return reach == Reach::across && places[from].zone == places[to].zone ? &*env.cluster->across_switches : nullptr;
+}
+
 const ZoneLink* PriceList::usable_link(const Place& from, const Place& to, bool one_node) const {
   if (env.cluster == nullptr || one_node) return nullptr;
   for (const ZoneLink& link : env.cluster->links)
@@ -203,8 +207,9 @@ void PriceList::find(Route<Measured>& route, const Place& from, const Place& to,
   }
 }
 
-Result<LinkTime> PriceList::send_time(std::uint32_t from, std::uint32_t to, int from_ranks, int to_ranks, bool one_node,
+Result<LinkTime> PriceList::send_time(std::uint32_t from, std::uint32_t to, int from_ranks, int to_ranks, Reach reach,
                                       Bytes message) {
+  const bool one_node = reach == Reach::node;
   const auto u = [](auto value) { return static_cast<std::uint64_t>(value); };
   const PriceKey key{u(from) << 32 | u(to), u(from_ranks) << 32 | u(to_ranks) << 1 | u(one_node), 0};
   auto known = sends_.find(key);
@@ -222,15 +227,31 @@ Result<LinkTime> PriceList::send_time(std::uint32_t from, std::uint32_t to, int 
   }
   const auto& [stated, measured, estimated, missing] = known->second;
   if (missing) return fail(*missing);
-  if (measured) return measured->time(message);
-  const ZoneLink& link = estimated ? *estimated : *stated;
-  LinkTime time = unmeasured(estimated.has_value());
-  time.time = link.latency + message / *link.bandwidth;
+  LinkTime time;
+  if (measured) {
+    time = measured->time(message);
+  } else {
+    const ZoneLink& link = estimated ? *estimated : *stated;
+    time = unmeasured(estimated.has_value());
+    time.time = link.latency + message / *link.bandwidth;
+  }
+  if (const SwitchLink* across = switch_link(from, to, reach))
+    time.time = std::max(time.time, across->latency + message / across->bandwidth);
   return time;
 }
 
+namespace {
+
+/// A ring through a link: 2(n - 1) steps of 1/n each (Patarasuk & Yuan 2009).
+Seconds ring_time(Seconds latency, BytesPerSecond bandwidth, int replicas, Bytes message) {
+  return (latency + message / replicas / bandwidth) * (2.0 * (replicas - 1));
+}
+
+}  // namespace
+
 Result<LinkTime> PriceList::all_reduce_time(std::uint32_t from, std::uint32_t to, int ranks, int rings, int replicas,
-                                            bool one_node, Bytes message) {
+                                            Reach reach, Bytes message) {
+  const bool one_node = reach == Reach::node;
   const auto u = [](auto value) { return static_cast<std::uint64_t>(value); };
   const PriceKey key{u(from) << 48 | u(to) << 32 | u(rings), u(replicas) << 32 | u(ranks) << 1 | u(one_node), 0};
   auto known = reduces_.find(key);
@@ -248,11 +269,16 @@ Result<LinkTime> PriceList::all_reduce_time(std::uint32_t from, std::uint32_t to
   }
   const auto& [stated, measured, estimated, missing] = known->second;
   if (missing) return fail(*missing);
-  if (measured) return measured->time(message);
-  // A ring through the link: 2(n - 1) steps of 1/n each (Patarasuk & Yuan 2009).
-  const ZoneLink& link = estimated ? *estimated : *stated;
-  LinkTime time = unmeasured(estimated.has_value());
-  time.time = (link.latency + message / replicas / *link.bandwidth) * (2.0 * (replicas - 1));
+  LinkTime time;
+  if (measured) {
+    time = measured->time(message);
+  } else {
+    const ZoneLink& link = estimated ? *estimated : *stated;
+    time = unmeasured(estimated.has_value());
+    time.time = ring_time(link.latency, *link.bandwidth, replicas, message);
+  }
+  if (const SwitchLink* across = switch_link(from, to, reach))  // every step waits for the slowest link
+    time.time = std::max(time.time, ring_time(across->latency, across->bandwidth, replicas, message));
   return time;
 }
 

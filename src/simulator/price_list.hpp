@@ -32,6 +32,14 @@ struct Place {
   std::optional<EstimatedInput> base_input;
 };
 
+/// How far apart two ends of a link are.
+enum class Reach {
+  node,    ///< on one
+  leaf,    ///< nodes at one leaf switch, or wherever that does not matter
+  across,  ///< nodes at different leaf switches or blocks, for which the cluster says how fast
+           ///< (Cluster::across_switches)
+};
+
 /// An activation out and a gradient back over one boundary between stages.
 struct BoundaryPrice {
   BoundaryTimes times;  ///< with the gather inside the receiving group, and what the framework adds
@@ -64,18 +72,20 @@ struct PriceList {
                                      std::uint32_t place, int busy_ranks);
   /// One message between two stages of which `from_ranks` and `to_ranks` of a node communicate at once. Errors:
   /// not_found.
-  Result<LinkTime> send_time(std::uint32_t from, std::uint32_t to, int from_ranks, int to_ranks, bool one_node,
+  Result<LinkTime> send_time(std::uint32_t from, std::uint32_t to, int from_ranks, int to_ranks, Reach reach,
                              Bytes message);
   /// Messages of `message` bytes between tensor-parallel groups of these degrees, as the framework sends them
   /// (StageMessages). Errors: not_found.
   const Result<BoundaryPrice>& boundary(std::uint32_t from, int from_degree, std::uint32_t to, int to_degree,
-                                        bool one_node, Bytes message);
+                                        Reach reach, Bytes message);
   /// `ranks` of a node take part in one sum over `replicas`, and `rings` sums go through its network at once. Errors:
   /// not_found.
   Result<LinkTime> all_reduce_time(std::uint32_t from, std::uint32_t to, int ranks, int rings, int replicas,
-                                   bool one_node, Bytes message);
+                                   Reach reach, Bytes message);
   /// What joins two zones by the cluster's description; null when it names nothing, or both are one.
   [[nodiscard]] const ZoneLink* zone_link(const Place& from, const Place& to) const;
+  /// What joins switches between two places, or null where that does not count: between zones their link does.
+  [[nodiscard]] const SwitchLink* switch_link(std::uint32_t from, std::uint32_t to, Reach reach) const;
   /// What a link that was not measured stands on, in words.
   [[nodiscard]] EstimatedInput link_input(const EstimatedLink& link) const;
 
@@ -87,9 +97,9 @@ struct PriceList {
 
  private:
   [[nodiscard]] Result<BoundaryPrice> price_boundary(std::uint32_t from, int from_degree, std::uint32_t to,
-                                                     int to_degree, bool one_node, Bytes message);
+                                                     int to_degree, Reach reach, Bytes message);
   /// One way.
-  Result<Seconds> message_time(std::uint32_t from, int senders, std::uint32_t to, int receivers, bool one_node,
+  Result<Seconds> message_time(std::uint32_t from, int senders, std::uint32_t to, int receivers, Reach reach,
                                Bytes message, BoundaryPrice& price);
   [[nodiscard]] const LayerCosts& layer_costs() const { return env.costs != nullptr ? *env.costs : *own_costs_; }
   /// A plan may name a zone or a partition; a cluster without zones is one place.

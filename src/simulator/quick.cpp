@@ -21,6 +21,7 @@ Result<QuickPrediction> QuickSimulator::predict(const Plan& plan) {
   const IterationTimes times = closed_iteration(costs_, scratch_);
   prediction.iteration_time = times.end;
   prediction.pipeline_time = times.pipelines;
+  prediction.crosses_switches = costs_.crosses_switches;
   prediction.cost_per_iteration = cost_of(prediction.iteration_time);
   for (const StageCosts& stage : costs_.stages) {
     const Bytes total = stage.memory.total();

@@ -18,9 +18,10 @@ struct QuickPrediction {
   Seconds iteration_time{};
   Seconds pipeline_time{};  ///< until the last backward pass of the slowest pipeline
   Usd cost_per_iteration{};
-  Bytes peak_memory{};           ///< largest over ranks
-  double memory_headroom = 1.0;  ///< smallest share of a device's memory that stays free, negative when it does not
-                                 ///< fit; 1 when no device's memory is known
+  Bytes peak_memory{};            ///< largest over ranks
+  double memory_headroom = 1.0;   ///< smallest share of a device's memory that stays free, negative when it does not
+                                  ///< fit; 1 when no device's memory is known
+  bool crosses_switches = false;  ///< messages or reductions do, at a speed of their own (Cluster::across_switches)
 };
 
 /// The iteration time as a function of how many micro-batches n_e each entry of Plan::pipelines has:

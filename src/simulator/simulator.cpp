@@ -232,6 +232,7 @@ Result<Prediction> simulate(const Plan& plan, const Environment& environment, Ti
   prediction.iteration_time_p5 = times.end / (1.0 + error);  // as a factor: never below zero
   prediction.iteration_time_p95 = times.end * (1.0 + error);
   prediction.utilization = model_flop_utilization(plan, environment.model, environment.gpus, times.end);
+  prediction.crosses_switches = costs.crosses_switches;
   find_bound(costs, times, prediction);
   add_stages(costs, prediction);
   add_money(costs, prediction);

@@ -127,7 +127,8 @@ struct Prediction {
   std::vector<EgressCost> egress_costs;
   Bytes peak_memory{};  ///< largest over ranks
   bool fits = true;
-  Origin origin = Origin::measured;              ///< the worst of the times that the prediction stands on
+  bool crosses_switches = false;     ///< messages or reductions do, at a speed of their own (Cluster::across_switches)
+  Origin origin = Origin::measured;  ///< the worst of the times that the prediction stands on
   std::vector<EstimatedInput> estimated_inputs;  ///< what was neither measured nor published, each once
   std::vector<StagePrediction> stages;
 

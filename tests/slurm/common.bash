@@ -78,4 +78,20 @@ eventually() {
   echo "never succeeded: $*"
   exit 1
 }
+# start_with_switches: a cluster of its own, in $work/t, of nodes x1 to x3 of 4 cores, of which x3 has a leaf switch
+# to itself. To be called in a test: it goes with the subshell.
+start_with_switches() {
+  local dir=$work/t
+  "$testcluster" start "$dir" --owner $$ --nodes x:3:-:0:4:1:4000 --partitions only=ALL --mpi none || return 1
+  # shellcheck disable=SC2064
+  trap "'$testcluster' stop '$dir'" EXIT
+  printf 'SwitchName=s0 Nodes=x[1-2]\nSwitchName=s1 Nodes=x3\nSwitchName=root Switches=s[0-1]\n' >"$dir/topology.conf"
+  echo 'TopologyPlugin=topology/tree' >>"$dir/slurm.conf"
+  export SLURM_CONF=$dir/slurm.conf
+  # A plugin is chosen when slurmctld starts.
+  kill "$("$testcluster" status "$dir" | sed -n 's/^slurmctld //p')"
+  eventually bash -c '! scontrol ping | grep -q UP'
+  SAILOR_TESTCLUSTER_ROLE=slurmctld SAILOR_TESTCLUSTER_MARK=$dir slurmctld -f "$SLURM_CONF" || return 1
+  eventually bash -c 'scontrol show topology | grep -q SwitchName=s1'
+}
 pid_of() { "$testcluster" status "$work/c" | sed -n "s/^$1 //p"; } # ROLE

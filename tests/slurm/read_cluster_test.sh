@@ -208,18 +208,8 @@ keeps_two_clusters_apart() {
   expect_in "$output" "partition 'cpu' not found (known: only)"
 }
 tells_the_switches() {
-  "$testcluster" start "$work/t" --owner $$ --nodes x:3:-:0:4:1:4000 --partitions only=ALL || return 1
-  # shellcheck disable=SC2064
-  trap "'$testcluster' stop '$work/t'" EXIT
-  printf 'SwitchName=s0 Nodes=x[1-2]\nSwitchName=s1 Nodes=x3\nSwitchName=root Switches=s[0-1]\n' >"$work/t/topology.conf"
-  echo 'TopologyPlugin=topology/tree' >>"$work/t/slurm.conf"
-  export SLURM_CONF=$work/t/slurm.conf
-  # A plugin is chosen when slurmctld starts.
-  kill "$("$testcluster" status "$work/t" | sed -n 's/^slurmctld //p')"
-  eventually bash -c '! scontrol ping | grep -q UP'
-  SAILOR_TESTCLUSTER_ROLE=slurmctld SAILOR_TESTCLUSTER_MARK=$work/t slurmctld -f "$SLURM_CONF" || return 1
-  eventually bash -c 'scontrol show topology | grep -q SwitchName=s1'
-  expect_in "$("$reader")" 'nodes = ["x1", "x2", "x3"]' 'switches = ["s0", "s0", "s1"]'
+  start_with_switches || return 1
+  expect_in "$("$reader")" 'nodes = ["x1", "x2", "x3"]' 'switches = ["s0", "s0", "s1"]' 'kind = "tree"'
 }
 says_that_the_configuration_is_missing() {
   export SLURM_CONF=/no/such/slurm.conf

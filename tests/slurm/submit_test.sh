@@ -467,6 +467,23 @@ refuses_components_that_do_not_reach_each_other() {
     job mixed.toml het --dry-run -p cpu,gpu --site slingshot.toml >/dev/null
   fi
 }
+asks_for_nodes_near_each_other() {
+  local id script
+  start_with_switches || return 1
+  eventually bash -c '[[ $(sinfo -h -t idle -o %D) == 3 ]]'
+  id=$(job cpu.toml near --program ./train -p only --memory-per-cpu 50 --wait) || return 1
+  grep -x '#SBATCH --switches=1@05:00' near/job.sbatch || { cat near/job.sbatch; return 1; }
+  expect_in "$(scontrol -o show job "$id")" ' NodeList=x[1-2] ' || return 1
+  expect_in "$(job cpu.toml near --dry-run -p only -t 10)" '#SBATCH --switches=1@01:00' || return 1
+  script=$(job cpu.toml near --dry-run -p only --sbatch-option=--switches=2) || return 1
+  expect_in "$script" '#SBATCH --switches=2' && [[ $script != *switches=1* ]] || return 1
+  printf '%s\n' 'schema_version = 1' 'name = "flat"' '[launch]' 'near_nodes = false' >flat.toml
+  [[ $(job cpu.toml near --dry-run -p only --site ./flat.toml) != *switches* ]] || return 1
+  # One node, and all nodes, are near each other whatever Slurm does.
+  [[ $(job small.toml near --dry-run -p only) != *switches* ]] || return 1
+  plan cpu 6 0:3 3:6 >wide.toml
+  [[ $(job wide.toml near --dry-run -p only) != *switches* ]]
+}
 # A job that goes on: chain RUN_DIRECTORY PLAN WHAT OPTION...; its folder is there already.
 chain() {
   eventually is_idle cpu1 # the first of them takes the next job
@@ -734,6 +751,7 @@ check 'makes an array for each number of nodes' makes_an_array_for_each_number_o
 check 'names images and their views' names_images_and_their_views
 check 'refuses a container that does not see its files' refuses_a_container_that_does_not_see_its_files
 check 'refuses components that do not reach each other' refuses_components_that_do_not_reach_each_other
+check 'asks for nodes near each other' asks_for_nodes_near_each_other
 check 'hands in the next job first' hands_in_the_next_job_first
 check 'goes on after a job that dies without a word' goes_on_after_a_job_that_dies_without_a_word
 check 'tries again without the node to blame' tries_again_without_the_node_to_blame

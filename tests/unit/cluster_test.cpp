@@ -224,6 +224,8 @@ TEST(Cluster, WhatSlurmKnowsReadsBackTheSame) {
   group.nodes = {"n1", "n2"};
   group.count = 2;
   group.switches = {"s0", ""};
+  cluster.topology = "block";
+  cluster.across_switches = SwitchLink{.bandwidth = BytesPerSecond(12e9), .latency = Seconds(3e-6)};
   group.features = {"thp_never"};
   group.cores_per_node = 288;
   group.gres_type = "gh200";
@@ -244,6 +246,10 @@ TEST(Cluster, WhatSlurmKnowsReadsBackTheSame) {
   EXPECT_EQ(again->reservations[0].end_unix_s, 200);
   EXPECT_TRUE(again->reservations[0].maintenance);
   EXPECT_EQ(again->groups[0].switches, group.switches);
+  EXPECT_EQ(again->topology, "block");
+  ASSERT_TRUE(again->across_switches.has_value());
+  EXPECT_EQ(again->across_switches->bandwidth, BytesPerSecond(12e9));
+  EXPECT_EQ(again->across_switches->latency, Seconds(3e-6));
   EXPECT_EQ(again->groups[1].gpus_free, 3);
   EXPECT_DOUBLE_EQ(device_price(*again, catalogue().find("GH200").value(), "").value(), 2.5);
 }

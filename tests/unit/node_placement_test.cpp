@@ -111,6 +111,26 @@ TEST(NodePlacement, APipelineStaysOnOneSwitchWhereThatHasRoom) {
             (Words{"n2.0", "n2.1", "n2.2", "n2.3", "n3.0", "n3.1", "n3.2", "n3.3", "n1.0", "n1.1", "n1.2", "n1.3"}));
 }
 
+TEST(NodePlacement, AllNodesAreFromOneSwitchWhereThatHasRoom) {
+  // Data-parallel groups cross no switch either: s2 holds both pipelines, and has fewer nodes to spare than s3.
+  const Plan plan = plan_of({pipeline({stage("A", 4)}, 2)});
+  std::vector<PlacementNode> nodes;
+  for (const char* name : {"1.1", "2.1", "2.2", "3.1", "3.2", "3.3"})
+    nodes.push_back({.name = std::string("n") + name, .gpu = "A", .devices = 4, .leaf_switch = {'s', name[0]}});
+  EXPECT_EQ(place(plan, nodes),
+            (Words{"n2.1.0", "n2.1.1", "n2.1.2", "n2.1.3", "n2.2.0", "n2.2.1", "n2.2.2", "n2.2.3"}));
+}
+
+TEST(NodePlacement, ReplicasOfAStageAreAtOneSwitchWhereThePlanSaysSo) {
+  Plan plan = plan_of({pipeline({stage("A", 1), stage("A", 1)}, 2)});
+  std::vector<PlacementNode> nodes;
+  for (const char* name : {"1a", "1b", "2a", "2b"})
+    nodes.push_back({.name = name, .gpu = "A", .devices = 1, .leaf_switch = {'s', name[0]}});
+  EXPECT_EQ(place(plan, nodes), (Words{"1a.0", "1b.0", "2a.0", "2b.0"}));
+  plan.keep_together = KeepTogether::replicas;
+  EXPECT_EQ(place(plan, nodes), (Words{"1a.0", "2a.0", "1b.0", "2b.0"}));
+}
+
 TEST(NodePlacement, StagesOnOtherDevicesAreTakenFromTheSameSwitch) {
   const Plan plan = plan_of({pipeline({stage("A", 2), stage("B", 2)}, 2)});
   std::vector<PlacementNode> nodes;

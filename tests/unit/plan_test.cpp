@@ -187,6 +187,18 @@ TEST(Plan, FileWithoutOptimizerShardingMeansNoneAndIsWrittenWithout) {
   EXPECT_NE(plan_fingerprint(sharded), plan_fingerprint(plan));
 }
 
+TEST(Plan, SaysWhatIsKeptTogetherOnlyWhereItIsNotThePipelines) {
+  Plan plan = parsed();
+  EXPECT_EQ(plan.keep_together, KeepTogether::pipelines);
+  EXPECT_EQ(plan_to_toml(plan).find("keep_together"), std::string::npos);
+  const std::string before = plan_fingerprint(plan);
+  plan.keep_together = KeepTogether::replicas;
+  const auto again = parse_plan(plan_to_toml(plan), "p.toml");
+  ASSERT_TRUE(again.has_value()) << again.error().message();
+  EXPECT_EQ(again->keep_together, KeepTogether::replicas);
+  EXPECT_NE(plan_fingerprint(*again), before);
+}
+
 TEST(Plan, PipelinesMayHaveMicroBatchesOfTheirOwn) {
   // 2 pipelines x 3 x 2 sequences and one of 1 x 4 sequences: 16.
   std::string text = example;

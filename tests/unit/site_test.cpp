@@ -158,6 +158,24 @@ TEST(Site, AddsPricesZonesAndLinksToACluster) {
   EXPECT_DOUBLE_EQ(device_price(cluster, catalogue().find("gh200").value(), "east").value(), 2.5);
 }
 
+TEST(Site, SaysHowFastLinksAcrossSwitchesAre) {
+  const std::string text =
+      "schema_version = 1\nname = \"x\"\n[switches]\nbandwidth_bytes_per_s = 12e9\nlatency_s = 3e-6\n";
+  const auto site = parse(text);
+  ASSERT_TRUE(site.has_value()) << site.error().message();
+  Cluster cluster;
+  add_site(*site, cluster);
+  ASSERT_TRUE(cluster.across_switches.has_value());
+  EXPECT_EQ(cluster.across_switches->bandwidth, BytesPerSecond(12e9));
+  EXPECT_EQ(cluster.across_switches->latency, Seconds(3e-6));
+  // A cluster file's own counts more.
+  cluster.across_switches = SwitchLink{.bandwidth = BytesPerSecond(1e9)};
+  add_site(*site, cluster);
+  EXPECT_EQ(cluster.across_switches->bandwidth, BytesPerSecond(1e9));
+  EXPECT_EQ(parse("schema_version = 1\nname = \"x\"\n[switches]\nlatency_s = 1\n").error().message(),
+            "s.toml:4:13: 'latency_s' is there without bandwidth_bytes_per_s; add the bandwidth");
+}
+
 TEST(Site, LeavesOutNodesWithoutTheFeaturesThatItsJobsAskFor) {
   Cluster cluster;
   const auto add = [&](const char* node, const std::vector<std::string>& features) {

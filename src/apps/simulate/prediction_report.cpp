@@ -276,6 +276,7 @@ ordered_json prediction_to_json(const Prediction& prediction) {
           {"straggler", {{"pipeline", prediction.straggler_entry}, {"stage", prediction.straggler_stage}}},
           {"peak_memory_bytes", prediction.peak_memory.value()},
           {"fits", prediction.fits},
+          {"crosses_switches", prediction.crosses_switches},
           {"origin", to_string(prediction.origin)},
           {"estimated_inputs", std::move(inputs)},
           {"cost_usd_per_iteration", prediction.cost_per_iteration.value()},
@@ -311,6 +312,9 @@ std::string prediction_report(const Plan& plan, const Prediction& prediction) {
   }
   text += fmt::format("\nbound by         {}\n", bound_text(prediction));
   text += fmt::format("straggler        {}\n", straggler_text(plan, prediction));
+  if (prediction.crosses_switches)
+    text += fmt::format("switches         links across leaf switches count; {} first kept at one\n",
+                        plan.keep_together == KeepTogether::pipelines ? "pipelines are" : "replicas of a stage are");
   text += fmt::format("peak memory      {}  ({})\n", format_bytes(prediction.peak_memory),
                       !prediction.fits ? "does not fit"
                       : capacity_known ? "fits"

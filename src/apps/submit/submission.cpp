@@ -23,6 +23,7 @@
 #include "slurm/job_amounts.hpp"
 #include "slurm/job_layout.hpp"
 #include "slurm/jobs.hpp"
+#include "slurm/near_nodes.hpp"
 #include "slurm/reservations.hpp"
 #include "slurm/site.hpp"
 #include "slurm/words.hpp"
@@ -296,6 +297,23 @@ Result<void> settle_memory(const Surroundings& around, const Environment& enviro
   return {};
 }
 
+/// Asks for nodes near each other. Components of a heterogeneous job would be so each by itself.
+void settle_nearness(const Surroundings& around, Submission& submission) {
+  slurm::SbatchRequest& request = submission.request;
+  const auto layout = slurm::lay_out_job(submission.plan, request);
+  if (!layout || layout->components.size() > 1 || !around.site.launch.near_nodes) return;
+  const slurm::NodeRequest& asked = request.nodes.front();
+  const slurm::NearNodes near = slurm::near_nodes(*around.cluster, around.facts,
+                                                  {.partition = asked.partition,
+                                                   .device = submission.devices.front().name,
+                                                   .devices_per_node = asked.devices_per_node,
+                                                   .nodes = layout->components.front().nodes + request.spare_nodes,
+                                                   .pipelines = submission.plan.data_parallel()},
+                                                  request.time_limit);
+  if (!says(request.extra_options, "--switches")) request.switches = near.switches;
+  if (!says(request.extra_options, "--segment")) request.segment = near.segment;
+}
+
 /// Fills in what depends on the nodes, from the command line, or else from the cluster.
 Result<void> settle_nodes(const Options& options, const Environment& environment, const Surroundings& around,
                           Submission& submission) {
@@ -327,6 +345,7 @@ Result<void> settle_nodes(const Options& options, const Environment& environment
     if (on_gpu && (asked.gres_type.empty() || without_type)) asked.gres_type = nodes.gres_type;
   }
   SAILOR_CHECK(settle_memory(around, environment, submission));
+  settle_nearness(around, submission);
   return check_limits(*around.cluster, *found, submission);
 }
 
