@@ -135,7 +135,8 @@ binds_memory_without_numactl() {
 }
 trains_in_an_image() {
   # srun's --comment stands in for the option that takes an image: what the job does besides is the same.
-  local id
+  local id check=()
+  [[ ! -x $bin_dir/sailor-check ]] || check=(--check)
   cat >image.toml <<'SITE'
 schema_version = 1
 name = "image"
@@ -149,7 +150,8 @@ gpu = "GH200-96"
 cores = [[0, 0], [1, 1]]
 memory_nodes = [0]
 SITE
-  id=$(submit_again gaps.toml image --wait -p normal --placer launcher --site image.toml --image box) || { cat image/slurm-*; return 1; }
+  id=$(submit_again gaps.toml image --wait -p normal --placer launcher --site image.toml --image box "${check[@]}") || { cat image/slurm-*; return 1; }
+  id=$(tail -1 <<<"$id")
   falls "image/slurm-$id.out" || return 1
   expect_in "$(cat "image/nodes-$id.toml")" 'name = "gh1"' 'gres_type = "gh200"'
 }
