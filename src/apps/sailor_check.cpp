@@ -38,7 +38,6 @@ namespace {
 
 using preflight::Outcome;
 using preflight::RankFacts;
-using runtime::Communicator;
 using runtime::MpiSession;
 
 CommandLine command_line() {
@@ -219,13 +218,13 @@ void add_role(const Inputs& inputs, const Environment& environment, bool spare_n
 }
 
 RankFacts facts_of_this_rank(const Inputs& inputs, const Environment& environment, bool spare_nodes,
-                             const std::filesystem::path& facts_file, const Communicator& world) {
+                             const std::filesystem::path& facts_file, const runtime::Control& control) {
   RankFacts facts =
       preflight::gather_facts({.environment = environment,
                                .variables = inputs.variables,
                                .versions = {{"sailor", std::string(version())}, {"MPI", MpiSession::version()}}});
-  facts.rank = world.rank();
-  facts.host = world.host();
+  facts.rank = control.rank();
+  facts.host = control.host();
   facts.node = value_of(environment, "SLURMD_NODENAME");
   if (facts.node.empty()) facts.node = facts.host;
   add_role(inputs, environment, spare_nodes, facts_file, facts);
@@ -233,9 +232,9 @@ RankFacts facts_of_this_rank(const Inputs& inputs, const Environment& environmen
 }
 
 /// The facts of all ranks, on rank 0.
-Result<std::vector<RankFacts>> gather(Communicator& world, const RankFacts& facts) {
+Result<std::vector<RankFacts>> gather(runtime::Control& control, const RankFacts& facts) {
   std::vector<RankFacts> all;
-  for (const std::string& text : world.gather(preflight::to_json_text(facts))) {
+  for (const std::string& text : control.gather(preflight::to_json_text(facts))) {
     auto read = preflight::rank_facts_from_json(text);
     if (!read) return fail(read.error(), fmt::format("rank {}", all.size()));
     all.push_back(*std::move(read));
@@ -259,7 +258,7 @@ Fabric ask_fabric(const Options& options, const Environment& environment) {
 /// The check from the first question to the verdict.
 class Check {
  public:
-  Check(const Options& options, const Environment& environment, const Fabric& fabric, Communicator& world)
+  Check(const Options& options, const Environment& environment, const Fabric& fabric, const runtime::World& world)
       : options_(options),
         environment_(environment),
         fabric_(fabric),
@@ -272,7 +271,8 @@ class Check {
   Result<int> run() {
     try {
       return run_steps();
-    } catch (const runtime::Interrupted&) {
+    } catch (const runtime::TransportError& error) {
+      if (error.cause() != runtime::TransportError::Cause::aborted) throw;
       watch_.name_missing_ranks(nodes_);
     }
   }
@@ -281,18 +281,18 @@ class Check {
   Result<int> run_steps() {
     watch_.enter("saying who it is");
     const std::string node = value_of(environment_, "SLURMD_NODENAME");
-    nodes_ = profiler::all_texts(world_, node.empty() ? world_.host() : node);
+    nodes_ = profiler::all_texts(world_.control, node.empty() ? world_.control.host() : node);
     watch_.enter("reading the plan and the site file");
     auto inputs = read_inputs(options_, environment_);
-    SAILOR_CHECK(runtime::agree(world_, inputs ? Result<void>() : fail(inputs.error())));
+    SAILOR_CHECK(runtime::agree(world_.control, inputs ? Result<void>() : fail(inputs.error())));
 
     SAILOR_CHECK(
-        runtime::agree(world_, runtime::cpu::reserve_blas_memory(runtime::cpu::compute_threads(environment_))));
+        runtime::agree(world_.control, runtime::cpu::reserve_blas_memory(runtime::cpu::compute_threads(environment_))));
 
     watch_.enter("looking at its node and GPU");
-    if (!skip_.contains("load")) load_ = measure_load(world_);
-    RankFacts facts =
-        facts_of_this_rank(*inputs, environment_, options_.flag("spare-nodes"), options_.text("node-facts"), world_);
+    if (!skip_.contains("load")) load_ = measure_load(world_.control);
+    RankFacts facts = facts_of_this_rank(*inputs, environment_, options_.flag("spare-nodes"), options_.text("node-facts"),
+                                         world_.control);
     facts.busy_cores = load_;
     if (fabric_ && *fabric_)
       facts.providers = **fabric_;
@@ -301,21 +301,21 @@ class Check {
     if (!options_.has("write-to")) facts.unknown.push_back({"writing", "no folder is named (--write-to DIR)"});
     measure(facts);
     watch_.enter("sending what it found out to rank 0");
-    auto all = gather(world_, facts);
-    SAILOR_CHECK(runtime::agree(world_, all ? Result<void>() : fail(all.error())));
+    auto all = gather(world_.control, facts);
+    SAILOR_CHECK(runtime::agree(world_.control, all ? Result<void>() : fail(all.error())));
     const preflight::Allocation allocation{
         .ranks = *all, .speed = speed_, .site = inputs->site, .gpus = inputs->gpus, .skip = skip_};
     // By chance a rank is late once, not twice.
-    const bool again = world_.max(world_.rank() == 0 && preflight::looks_slow(allocation) ? 1.0 : 0.0) > 0.0;
+    const bool again = world_.control.max(world_.rank() == 0 && preflight::looks_slow(allocation) ? 1.0 : 0.0) > 0.0;
     if (again) {
       measure(facts);
       watch_.enter("sending what it measured to rank 0");
-      all = gather(world_, facts);
-      SAILOR_CHECK(runtime::agree(world_, all ? Result<void>() : fail(all.error())));
+      all = gather(world_.control, facts);
+      SAILOR_CHECK(runtime::agree(world_.control, all ? Result<void>() : fail(all.error())));
     }
     int status = 0;
     if (world_.rank() == 0) status = print(allocation);
-    return static_cast<int>(world_.max(status));
+    return static_cast<int>(world_.control.max(status));
   }
 
   /// Adds the better of this measurement and those before.
@@ -326,7 +326,7 @@ class Check {
     const auto throttles = preflight::thermal_throttles(facts.cores);
     if (!skip_.contains("speed")) {
       watch_.enter("multiplying matrices", budget * 0.3);
-      const preflight::RankSpeed speed = measure_rank(world_, *device_, threads, budget * 0.3);
+      const preflight::RankSpeed speed = measure_rank(world_.control, *device_, threads, budget * 0.3);
       facts.speed = facts.speed ? better(*facts.speed, speed) : speed;
     }
     if (!skip_.contains("links")) {
@@ -339,7 +339,7 @@ class Check {
       const std::string folder = std::filesystem::absolute(options_.text("write-to")).lexically_normal().string();
       const Bytes amount(static_cast<double>(options_.integer("write-size")));
       watch_.enter("writing to " + slurm::printable(folder), preflight::longest_writing(amount));
-      const auto speed = measure_writing(world_, nodes_, folder, amount);
+      const auto speed = measure_writing(world_.control, nodes_, folder, amount);
       facts.writing = facts.writing && speed ? better(*facts.writing, *speed) : speed;
     }
     if (const auto after = preflight::thermal_throttles(facts.cores); after && throttles)
@@ -359,7 +359,7 @@ class Check {
   const Options& options_;
   const Environment& environment_;
   const Fabric& fabric_;
-  Communicator& world_;
+  runtime::World world_;
   Watch watch_;
   std::set<std::string, std::less<>> skip_;
   std::vector<std::string> nodes_;  // by rank
@@ -387,12 +387,12 @@ Result<int> run(const Options& options, const Environment& environment) {
     if (runtime::is_reported_elsewhere(session.error())) std::exit(exit_status(session.error().code));
     return fail(session.error());
   }
-  Communicator& world = (*session)->world();
+  const runtime::World world = (*session)->world();
   Result<int> status = 0;
   try {
     status = Check(options, environment, fabric, world).run();
   } catch (const std::exception& error) {
-    world.abort(error.what());  // the others wait for this rank
+    world.control.abort(error.what());  // the others wait for this rank
   }
   if (status) {
     if (*status != 0) keep_status_when_terminated(*status);

@@ -39,7 +39,6 @@ namespace sailor::apps {
 
 namespace {
 
-using runtime::Communicator;
 using runtime::MpiSession;
 using runtime::Trainer;
 
@@ -285,11 +284,11 @@ void warn_of_little_data(const Plan& plan, const runtime::Samples& samples, cons
 }
 
 /// The rank's main loop. Errors are agreed on: the same on all ranks, with a message on one of them.
-Result<void> train(const Options& options, const Environment& environment, Communicator& world) {
+Result<void> train(const Options& options, const Environment& environment, const runtime::World& world) {
   const bool speaks = world.rank() == 0;
   if (options.flag("rehearse")) return rehearse(options, environment, world);
   if (options.text("data").empty())
-    return agree(world, fail(ErrorCode::usage, "--data is missing", "make a token file with sailor-data"));
+    return agree(world.control, fail(ErrorCode::usage, "--data is missing", "make a token file with sailor-data"));
 
   // Every rank reads the plan, the model and the data itself, so that each finds out what it cannot read.
   Plan plan;
@@ -318,14 +317,14 @@ Result<void> train(const Options& options, const Environment& environment, Commu
     elsewhere = *checked;
     return {};
   };
-  SAILOR_CHECK(agree(world, read_inputs()));
+  SAILOR_CHECK(agree(world.control, read_inputs()));
   const auto seed = static_cast<std::uint64_t>(options.integer("seed"));
   auto samples = runtime::Samples::open(options.text("data"), plan.job.sequence_length, model.vocabulary, seed);
-  SAILOR_CHECK(agree(world, samples ? Result<void>() : fail(samples.error())));
+  SAILOR_CHECK(agree(world.control, samples ? Result<void>() : fail(samples.error())));
 
   if (speaks) warn_of_little_data(plan, *samples, options);
   const int threads = runtime::cpu::compute_threads(environment);
-  SAILOR_CHECK(agree(world, runtime::cpu::reserve_blas_memory(threads)));
+  SAILOR_CHECK(agree(world.control, runtime::cpu::reserve_blas_memory(threads)));
   const auto device = runtime::make_cpu_device(threads);
   RunFile run_file(options, plan, *device);
   if (elsewhere && run_file.is_wanted()) {
@@ -334,9 +333,9 @@ Result<void> train(const Options& options, const Environment& environment, Commu
   }
   const std::string& prefix = options.text("data");
   const std::vector<std::string> inputs{options.positional("PLAN").front(), prefix + ".bin", prefix + ".idx"};
-  SAILOR_CHECK(agree(world, speaks ? run_file.check(inputs) : Result<void>()));
+  SAILOR_CHECK(agree(world.control, speaks ? run_file.check(inputs) : Result<void>()));
   Recording recording(options, plan, model, catalogue);
-  SAILOR_CHECK(agree(world, speaks ? recording.open(inputs) : Result<void>()));
+  SAILOR_CHECK(agree(world.control, speaks ? recording.open(inputs) : Result<void>()));
 
   const runtime::TrainerSettings settings{
       .seed = seed,
@@ -347,7 +346,7 @@ Result<void> train(const Options& options, const Environment& environment, Commu
                         .decay_iterations = options.integer("decay-iterations")},
       .clip_norm = options.number("clip-norm")};
   Trainer trainer(plan, model, settings, *device, world, *samples);
-  Checkpoints checkpoints(options, environment, plan, model, *device, world, trainer);
+  Checkpoints checkpoints(options, environment, plan, model, *device, world.control, trainer);
   auto first = checkpoints.resume();
   if (!first) return fail(first.error());
   if (speaks && checkpoints.are_kept())
@@ -355,7 +354,7 @@ Result<void> train(const Options& options, const Environment& environment, Commu
         !warning.empty())
       spdlog::warn("{}", warning);
   // Besides the one of all ranks.
-  const auto communicators = static_cast<std::int64_t>(world.max(static_cast<double>(trainer.communicators()))) + 1;
+  const auto communicators = static_cast<std::int64_t>(world.control.max(static_cast<double>(trainer.communicators()))) + 1;
   if (speaks) print_header(plan, options, communicators);
 
   const double tokens = static_cast<double>(plan.job.global_batch) * plan.job.sequence_length;
@@ -403,15 +402,15 @@ Result<void> train(const Options& options, const Environment& environment, Commu
   // Twice in a short run: HDF5 stays in memory from its first file on, and the recorded peaks hold what is there
   // before.
   if (run_file.record().iterations.size() < static_cast<std::size_t>(run_file_interval))
-    SAILOR_CHECK(agree(world, run_file.write(trainer)));
-  SAILOR_CHECK(agree(world, run_file.write(trainer)));
-  SAILOR_CHECK(agree(world, recording.finish(trainer)));
+    SAILOR_CHECK(agree(world.control, run_file.write(trainer)));
+  SAILOR_CHECK(agree(world.control, run_file.write(trainer)));
+  SAILOR_CHECK(agree(world.control, recording.finish(trainer)));
   if (speaks) print_summary(run_file.record());
   if (stopped && iteration < iterations)
     end_status = checkpoints.are_kept() ? stopped_with_checkpoint : stopped_without_checkpoint;
   if (!diverged) return {};
-  return agree(world, fail(ErrorCode::failure, "training diverged: " + why,
-                           "use a smaller --learning-rate, or --warm-up-iterations"));
+  return agree(world.control, fail(ErrorCode::failure, "training diverged: " + why,
+                                   "use a smaller --learning-rate, or --warm-up-iterations"));
 }
 
 Result<void> run(const Options& options, const Environment& environment) {
@@ -425,12 +424,12 @@ Result<void> run(const Options& options, const Environment& environment) {
     if (runtime::is_reported_elsewhere(session.error())) std::exit(exit_status(session.error().code));
     return fail(session.error());
   }
-  Communicator& world = (*session)->world();
+  const runtime::World world = (*session)->world();
   Result<void> done;
   try {
     done = train(options, environment, world);
   } catch (const std::exception& error) {
-    world.abort(error.what());  // the others wait for this rank
+    world.control.abort(error.what());  // the others wait for this rank
   }
   session->reset();
   if (!done && runtime::is_reported_elsewhere(done.error())) std::exit(exit_status(done.error().code));

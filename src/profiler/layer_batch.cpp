@@ -25,14 +25,15 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 class Reference {
  public:
   explicit Reference(runtime::Device& device) : device_(device), a_(device, {side, side}), c_(device, {side, side}) {
-    device.zero(a_.data(), a_.bytes());
+    device.main().zero(a_.data(), a_.bytes());
     (void)seconds();
   }
   double seconds() {
-    device_.record(*begin_);
+    device_.main().record(*begin_);
     for (int i = 0; i < products; ++i)
-      device_.matmul({.m = side, .n = side, .k = side}, a_.floats(), a_.floats(), c_.floats());
-    device_.record(*end_);
+      device_.main().matmul({.m = side, .n = side, .k = side}, a_.floats(), a_.floats(), c_.floats());
+    device_.main().record(*end_);
+    device_.wait(*end_);
     return device_.elapsed(*begin_, *end_).value();
   }
 
@@ -48,7 +49,7 @@ class Reference {
 
 class BatchRun {
  public:
-  BatchRun(runtime::Communicator& workers, const std::function<bool()>& stop_asked)
+  BatchRun(runtime::Control& workers, const std::function<bool()>& stop_asked)
       : workers_(workers), stop_asked_(stop_asked) {}
 
   /// True when no rank ran out of memory in `work`. Ranks return together.
@@ -109,14 +110,14 @@ class BatchRun {
       if (chain->has(kind)) samples.seconds[phase][index_of(kind)].push_back(times[index_of(kind)]);
   }
 
-  runtime::Communicator& workers_;
+  runtime::Control& workers_;
   const std::function<bool()>& stop_asked_;
 };
 
 }  // namespace
 
 Batch measure_batch(const Model& model, const std::vector<int>& micro_batches, const BatchSettings& settings,
-                    std::map<int, int>& passes, runtime::Device& device, runtime::Communicator& workers,
+                    std::map<int, int>& passes, runtime::Device& device, runtime::Control& workers,
                     const std::function<bool()>& stop_asked) {
   device.release_unused_memory();  // so that a batch lies elsewhere in memory than the last one
   BatchRun run(workers, stop_asked);

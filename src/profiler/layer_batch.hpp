@@ -13,7 +13,7 @@
 #include "core/units.hpp"
 #include "model/model.hpp"
 #include "profiler/layer_chain.hpp"
-#include "runtime/communicator.hpp"
+#include "runtime/control.hpp"
 #include "runtime/device.hpp"
 
 namespace sailor::profiler {
@@ -61,7 +61,7 @@ struct Batch {
 
 /// `passes` holds how many passes make a sample, by micro-batch; sizes that it lacks are added. `micro_batches` rise.
 Batch measure_batch(const Model& model, const std::vector<int>& micro_batches, const BatchSettings& settings,
-                    std::map<int, int>& passes, runtime::Device& device, runtime::Communicator& workers,
+                    std::map<int, int>& passes, runtime::Device& device, runtime::Control& workers,
                     const std::function<bool()>& stop_asked);
 
 }  // namespace sailor::profiler

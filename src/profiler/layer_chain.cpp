@@ -26,10 +26,10 @@ ChainInput::ChainInput(const Model& model, int sequences, int sequence_length, r
   std::vector<std::int32_t> ids(static_cast<std::size_t>(tokens_.elements()));
   for (std::size_t i = 0; i < ids.size(); ++i)
     ids[i] = static_cast<std::int32_t>((i * 2654435761U) % static_cast<std::size_t>(model.vocabulary));
-  device.copy_from_host(tokens_.data(), ids.data(), tokens_.bytes());
+  device.write(tokens_.data(), ids.data(), tokens_.bytes());
   std::rotate(ids.begin(), ids.begin() + 1, ids.end());
-  device.copy_from_host(targets_.data(), ids.data(), targets_.bytes());
-  device.zero(loss_sum_.data(), loss_sum_.bytes());
+  device.write(targets_.data(), ids.data(), targets_.bytes());
+  device.main().zero(loss_sum_.data(), loss_sum_.bytes());
   micro_batch_ = {.sequences = sequences,
                   .sequence_length = sequence_length,
                   .tokens = tokens_.integers(),
@@ -100,12 +100,21 @@ Tensor LayerChain::run_backward(std::size_t layer, const runtime::MicroBatch& mi
   return layers_[layer]->backward(micro_batch, std::move(output_gradient), slot);
 }
 
+void LayerChain::meet() {
+  if (tensor_parallel_.shard.count == 1) return;
+  if (meeting_.empty()) meeting_ = Tensor(device_, {1});
+  device_.main().zero(meeting_.data(), meeting_.bytes());
+  tensor_parallel_.group->all_reduce_sum(device_.main(), meeting_.floats(), 1);
+  device_.synchronize();
+}
+
 void LayerChain::divide_by_count(KindTimes& times) const {
   for (std::size_t kind = 0; kind < layer_kinds; ++kind)
     if (count_[kind] > 0) times[kind] /= count_[kind];
 }
 
 void LayerChain::add_laps(KindTimes& times) {
+  device_.synchronize();
   for (const Lap& lap : laps_) times[lap.kind] += device_.elapsed(*lap.begin, *lap.end).value();
 }
 
@@ -118,10 +127,10 @@ Tensor LayerChain::hidden_state(const runtime::MicroBatch& micro_batch, float sc
     random = random * 1664525U + 1013904223U;  // Numerical Recipes, section 7.1
     value = scale * (static_cast<float>(random >> 8U) / 8388608.0F - 1.0F);
   }
-  device_.copy_from_host(state.data(), values.data(), state.bytes());
+  device_.write(state.data(), values.data(), state.bytes());
   if (type_ == DataType::float32) return state;
   Tensor converted(device_, state.shape(), type_);
-  device_.convert(converted.values(), state.values(), state.elements());
+  device_.main().convert(converted.values(), state.values(), state.elements());
   return converted;
 }
 
@@ -141,16 +150,16 @@ void LayerChain::forward_and_backward(const runtime::MicroBatch& micro_batch, Ca
       device_.synchronize();
       device_.flush_caches();
       // A layer's time must not contain that another rank takes longer to flush.
-      if (tensor_parallel_.shard.count > 1) tensor_parallel_.group->barrier();
+      meet();
     }
     working_on_ = model_.layer_kind(layers_[i]->index());
-    device_.record(*laps_[i].begin);
+    device_.main().record(*laps_[i].begin);
   };
   Tensor hidden = first_input(micro_batch);
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     begin(i);
     hidden = run_forward(i, micro_batch, std::move(hidden));
-    device_.record(*laps_[i].end);
+    device_.main().record(*laps_[i].end);
   }
   add_laps(forward);
   hidden.reset();
@@ -159,7 +168,7 @@ void LayerChain::forward_and_backward(const runtime::MicroBatch& micro_batch, Ca
     begin(i);
     gradient = run_backward(i, micro_batch, std::move(gradient));
     slots_[i] = Slot();
-    device_.record(*laps_[i].end);
+    device_.main().record(*laps_[i].end);
   }
   add_laps(backward);
   divide_by_count(forward);
@@ -170,15 +179,15 @@ KindTimes LayerChain::update() {
   KindTimes times{};
   ++step_;
   for (std::size_t i = 0; i < layers_.size(); ++i) {
-    device_.record(*laps_[i].begin);
+    device_.main().record(*laps_[i].begin);
     optimizers_[i].step({.step = step_});
-    device_.record(*laps_[i].end);
+    device_.main().record(*laps_[i].end);
   }
   add_laps(times);
   for (std::size_t i = 0; i < layers_.size(); ++i) {
-    device_.record(*laps_[i].begin);
+    device_.main().record(*laps_[i].begin);
     storages_[i]->zero_gradients();
-    device_.record(*laps_[i].end);
+    device_.main().record(*laps_[i].end);
   }
   add_laps(times);
   divide_by_count(times);

@@ -76,6 +76,8 @@ class LayerChain {
                                             runtime::Tensor input);
   [[nodiscard]] runtime::Tensor run_backward(std::size_t layer, const runtime::MicroBatch& micro_batch,
                                              runtime::Tensor output_gradient);
+  /// The ranks of the tensor-parallel group wait for each other.
+  void meet();
   void divide_by_count(KindTimes& times) const;
   void add_laps(KindTimes& times);
   /// What the layer before the first one, and the one behind the last, would hand over; empty where there is none.
@@ -103,6 +105,7 @@ class LayerChain {
   std::vector<runtime::Slot> slots_;
   std::vector<Lap> laps_;  // one per layer
   std::array<int, layer_kinds> count_{};
+  runtime::Tensor meeting_;  // of the ranks of a tensor-parallel group
   LayerKind working_on_ = LayerKind::embedding;
   std::int64_t step_ = 0;
 };

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <string>
 #include <system_error>
 #include <tuple>
@@ -39,10 +40,10 @@ constexpr double share_of_a_batch = 1.0 / 6.0;
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 /// Ranks by host, ascending, in the order of their first ranks.
-std::vector<std::vector<int>> ranks_by_host(runtime::Communicator& world) {
+std::vector<std::vector<int>> ranks_by_host(runtime::Control& control) {
   std::vector<std::vector<int>> hosts;
   std::map<std::string, std::size_t> index;
-  const std::vector<std::string> names = all_texts(world, world.host());
+  const std::vector<std::string> names = all_texts(control, control.host());
   for (std::size_t rank = 0; rank < names.size(); ++rank) {
     const auto [host, is_new] = index.emplace(names[rank], hosts.size());
     if (is_new) hosts.emplace_back();
@@ -92,7 +93,7 @@ class Records {
       : model_(model), settings_(settings), combination_(combination) {}
 
   /// Collective over the workers: the samples of all of them.
-  void add(const Batch& batch, const std::vector<std::string>& gpus, runtime::Communicator& workers) {
+  void add(const Batch& batch, const std::vector<std::string>& gpus, runtime::Control& workers) {
     std::vector<double> mine;
     for (const auto& [micro_batch, size] : batch.sizes)
       for (const auto& phase : size.seconds)
@@ -119,7 +120,7 @@ class Records {
   }
 
   /// Collective over the workers: who ran out of memory.
-  void add_failure(const Batch& batch, const std::vector<std::string>& gpus, runtime::Communicator& workers) {
+  void add_failure(const Batch& batch, const std::vector<std::string>& gpus, runtime::Control& workers) {
     const FailedAllocation failure = batch.failure.value_or(FailedAllocation{});
     const auto all = gather_numbers(workers, {batch.failure ? 1.0 : 0.0, static_cast<double>(failure.kind),
                                               failure.needed.value(), failure.available.value()});
@@ -216,9 +217,9 @@ double batches_needed(double relative, double aim, int batches, double most) {
 /// What all ranks of the world, those asleep included, agree on after each batch.
 enum class Verdict { finished, more, interrupted };
 
-Verdict agree_on(Verdict mine, runtime::Communicator& world) {
-  world.idle_barrier();  // ranks that do not take part take nothing from those that do
-  return static_cast<Verdict>(static_cast<int>(world.max(static_cast<double>(mine))));
+Verdict agree_on(Verdict mine, runtime::Control& control) {
+  control.idle_barrier();  // ranks that do not take part take nothing from those that do
+  return static_cast<Verdict>(static_cast<int>(control.max(static_cast<double>(mine))));
 }
 
 /// Clocks and the reference computation of all ranks over the session.
@@ -226,7 +227,7 @@ struct DeviceState {
   std::vector<double> clocks;
   std::map<int, std::vector<double>> references;  // by rank
 
-  void add(const Batch& batch, const std::vector<int>& ranks, runtime::Communicator& workers) {
+  void add(const Batch& batch, const std::vector<int>& ranks, runtime::Control& workers) {
     const auto all = gather_numbers(workers, {batch.clock_hz, batch.reference});
     for (std::size_t i = 0; i < all.size(); ++i) {
       if (all[i][0] > 0.0) clocks.push_back(all[i][0]);
@@ -246,7 +247,7 @@ struct DeviceState {
 
 }  // namespace
 
-Result<void> check_layers(const Model& model, const LayerSettings& settings, runtime::Communicator& world) {
+Result<void> check_layers(const Model& model, const LayerSettings& settings, runtime::Control& control) {
   SAILOR_CHECK(runtime::check_supported(model));
   if (settings.sequence_length > model.max_sequence_length)
     return fail(ErrorCode::usage, fmt::format("--sequence-length: {} is over the {} tokens that model {} allows",
@@ -256,7 +257,7 @@ Result<void> check_layers(const Model& model, const LayerSettings& settings, run
   if (!some)
     return fail(ErrorCode::usage, fmt::format("--layers: model {} has none of these layers", model.name),
                 "measure block, for example");
-  const std::vector<std::vector<int>> hosts = ranks_by_host(world);
+  const std::vector<std::vector<int>> hosts = ranks_by_host(control);
   const int ranks = most_ranks_of_a_host(hosts);
   const std::string are = ranks == 1 ? "is" : "are";
   for (const int busy : settings.busy_ranks)
@@ -287,7 +288,7 @@ Result<void> check_layers(const Model& model, const LayerSettings& settings, run
                            "busy rank")),
           fmt::format("use --busy-ranks {}, or another multiple of {}", degree, degree));
   }
-  const std::vector<std::string> gpus = all_texts(world, settings.gpu);
+  const std::vector<std::string> gpus = all_texts(control, settings.gpu);
   for (const Combination& combination : measured)
     for (const auto& host : hosts)
       for (const auto& group : groups_of(host, combination))
@@ -301,9 +302,9 @@ Result<void> check_layers(const Model& model, const LayerSettings& settings, run
   return {};
 }
 
-std::vector<Combination> combinations(const LayerSettings& settings, runtime::Communicator& world,
+std::vector<Combination> combinations(const LayerSettings& settings, runtime::Control& control,
                                       std::vector<Combination>& left_out) {
-  return combinations_of(settings, most_ranks_of_a_host(ranks_by_host(world)), left_out);
+  return combinations_of(settings, most_ranks_of_a_host(ranks_by_host(control)), left_out);
 }
 
 namespace {
@@ -315,7 +316,7 @@ class CombinationRun {
     const Model& model;
     const LayerSettings& settings;
     runtime::Device& device;
-    runtime::Communicator& world;
+    const runtime::World& world;
     const std::vector<std::vector<int>>& hosts;
     const std::vector<std::string>& gpus;  ///< of the world
     const std::function<bool()>& stop_asked;
@@ -341,20 +342,24 @@ class CombinationRun {
   /// False when it was interrupted. `show` is called on rank 0.
   bool run(Seconds budget, DeviceState& state, const Show& show) {
     runtime::Device& device = context_.device;
-    runtime::Communicator& world = context_.world;
+    runtime::Control& control = context_.world.control;
     device.release_unused_memory();
-    world.barrier();
+    control.barrier();
     // Reads what is there before any rank takes some of it.
     const double available = runtime::available_memory().value() / combination_.busy_ranks;
-    world.barrier();
+    control.barrier();
     if (group_.empty()) return sleep();
-    const std::unique_ptr<runtime::Communicator> workers = world.subgroup(ranks_);
-    std::unique_ptr<runtime::Communicator> group;
-    if (shard_.count > 1) group = world.subgroup(group_);
+    const std::unique_ptr<runtime::Control> workers = control.subgroup(ranks_);
+    std::unique_ptr<runtime::Control> partners;  // in a tensor-parallel group
+    std::unique_ptr<runtime::Group> group;
+    if (shard_.count > 1) {
+      partners = control.subgroup(group_);
+      group = context_.world.transport.make_group(group_);
+    }
     const double wanted = context_.settings.memory_limit.value();
     double limit = wanted > 0.0 && available > 0.0 ? std::min(wanted, available) : std::max(wanted, available);
     // The ranks of a group allocate alike: with one limit they fail together, and none waits in vain for another.
-    if (group != nullptr) limit = group->min(limit);
+    if (partners != nullptr) limit = partners->min(limit);
     device.set_memory_limit(Bytes(limit));
     const bool finished = work({.shard = shard_, .group = group.get()}, *workers, budget, state, show);
     device.set_memory_limit(Bytes(0.0));
@@ -365,11 +370,11 @@ class CombinationRun {
   bool sleep() {
     Verdict verdict = Verdict::more;
     while (verdict == Verdict::more)
-      verdict = agree_on(context_.stop_asked() ? Verdict::interrupted : Verdict::finished, context_.world);
+      verdict = agree_on(context_.stop_asked() ? Verdict::interrupted : Verdict::finished, context_.world.control);
     return verdict != Verdict::interrupted;
   }
 
-  bool work(const runtime::TensorParallel& tensor_parallel, runtime::Communicator& workers, Seconds budget,
+  bool work(const runtime::TensorParallel& tensor_parallel, runtime::Control& workers, Seconds budget,
             DeviceState& state, const Show& show) {
     const LayerSettings& settings = context_.settings;
     const std::set<int> micro_batches(settings.micro_batches.begin(), settings.micro_batches.end());
@@ -404,7 +409,7 @@ class CombinationRun {
       verdict = agree_on(batch.interrupted ? Verdict::interrupted
                          : more            ? Verdict::more
                                            : Verdict::finished,
-                         context_.world);
+                         context_.world.control);
     }
     return verdict != Verdict::interrupted;
   }
@@ -440,11 +445,11 @@ class CombinationRun {
 }  // namespace
 
 Result<MeasuredLayers> measure_layers(const Model& model, const LayerSettings& settings, runtime::Device& device,
-                                      runtime::Communicator& world,
+                                      const runtime::World& world,
                                       const std::function<void(const LayerProgress&)>& show,
                                       const std::function<bool()>& stop_asked) {
-  const std::vector<std::vector<int>> hosts = ranks_by_host(world);
-  const std::vector<std::string> gpus = all_texts(world, settings.gpu);
+  const std::vector<std::vector<int>> hosts = ranks_by_host(world.control);
+  const std::vector<std::string> gpus = all_texts(world.control, settings.gpu);
   std::vector<Combination> left_out;
   const std::vector<Combination> all = combinations_of(settings, most_ranks_of_a_host(hosts), left_out);
   const CombinationRun::Context context{model, settings, device, world, hosts, gpus, stop_asked};
@@ -488,7 +493,7 @@ bool meets(const LayerTime& row, double interval) {
   return std::max(row.forward.relative_interval(), row.backward.relative_interval()) <= interval;
 }
 
-std::vector<ProcessMeasurement> measure_process(const std::string& gpu, runtime::Communicator& world,
+std::vector<ProcessMeasurement> measure_process(const std::string& gpu, const runtime::World& world,
                                                 const std::function<std::unique_ptr<runtime::Device>()>& make_device) {
   {
     // The BLAS allocates its buffers in the first product, and MPI its own with the first messages.
@@ -498,20 +503,24 @@ std::vector<ProcessMeasurement> measure_process(const std::string& gpu, runtime:
     runtime::Tensor a(*device, {rows, inner});
     runtime::Tensor b(*device, {inner, rows});
     runtime::Tensor c(*device, {rows, rows});
-    device->zero(a.data(), a.bytes());
-    device->zero(b.data(), b.bytes());
-    device->matmul({.m = rows, .n = rows, .k = inner}, a.floats(), b.floats(), c.floats());
+    runtime::Stream& stream = device->main();
+    stream.zero(a.data(), a.bytes());
+    stream.zero(b.data(), b.bytes());
+    stream.matmul({.m = rows, .n = rows, .k = inner}, a.floats(), b.floats(), c.floats());
+    std::vector<int> ranks(static_cast<std::size_t>(world.size()));
+    std::iota(ranks.begin(), ranks.end(), 0);
+    const std::unique_ptr<runtime::Group> all = world.transport.make_group(ranks);
+    all->all_reduce_sum(stream, c.floats(), c.elements());
     device->synchronize();
-    world.all_reduce_sum(c.floats(), c.elements());
   }
   // HDF5 stays in memory after the first file: rank 0 of a training writes one.
   std::error_code code;
   const auto scratch =
-      std::filesystem::temp_directory_path(code) / fmt::format("sailor-{}-{}.h5", world.host(), ::getpid());
+      std::filesystem::temp_directory_path(code) / fmt::format("sailor-{}-{}.h5", world.control.host(), ::getpid());
   if (save_profile(ProfileData{}, scratch)) std::filesystem::remove(scratch, code);
-  world.barrier();
-  const std::vector<std::string> gpus = all_texts(world, gpu);
-  const auto memory = gather_numbers(world, {runtime::resident_memory().now.value()});
+  world.control.barrier();
+  const std::vector<std::string> gpus = all_texts(world.control, gpu);
+  const auto memory = gather_numbers(world.control, {runtime::resident_memory().now.value()});
   std::map<std::string, double> largest;
   for (std::size_t rank = 0; rank < memory.size(); ++rank)
     largest[gpus[rank]] = std::max(largest[gpus[rank]], memory[rank].front());

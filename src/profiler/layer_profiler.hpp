@@ -14,8 +14,8 @@
 #include "model/model.hpp"
 #include "plan/plan.hpp"
 #include "profile/measurements.hpp"
-#include "runtime/communicator.hpp"
 #include "runtime/device.hpp"
+#include "runtime/world.hpp"
 
 namespace sailor::profiler {
 
@@ -57,12 +57,12 @@ struct Combination {
 
 /// Collective. All combinations of the settings, in order, but for numbers of busy ranks that groups of a degree do not
 /// fill: those, with Recompute::none, are in `left_out`.
-std::vector<Combination> combinations(const LayerSettings& settings, runtime::Communicator& world,
+std::vector<Combination> combinations(const LayerSettings& settings, runtime::Control& control,
                                       std::vector<Combination>& left_out);
 
 /// Collective. Checks that the model can be run here (kinds of layers, sequence length, options). The same on all
 /// ranks.
-Result<void> check_layers(const Model& model, const LayerSettings& settings, runtime::Communicator& world);
+Result<void> check_layers(const Model& model, const LayerSettings& settings, runtime::Control& control);
 
 struct MeasuredLayers {
   std::vector<LayerTime> times{};
@@ -79,7 +79,7 @@ struct MeasuredLayers {
 /// sums. A micro-batch that does not fit on some rank is left out with all larger ones, and is a row of out_of_memory.
 /// Errors, on rank 0: nothing fitted; `stop_asked` was true on some rank (the same on all ranks then).
 Result<MeasuredLayers> measure_layers(const Model& model, const LayerSettings& settings, runtime::Device& device,
-                                      runtime::Communicator& world,
+                                      const runtime::World& world,
                                       const std::function<void(const LayerProgress&)>& show,
                                       const std::function<bool()>& stop_asked);
 
@@ -88,7 +88,7 @@ bool meets(const LayerTime& row, double interval);
 
 /// Resident bytes of a process that has computed and communicated but holds no tensors: the largest over ranks, for
 /// each `gpu`, on rank 0. `make_device` makes a device that is given up again.
-std::vector<ProcessMeasurement> measure_process(const std::string& gpu, runtime::Communicator& world,
+std::vector<ProcessMeasurement> measure_process(const std::string& gpu, const runtime::World& world,
                                                 const std::function<std::unique_ptr<runtime::Device>()>& make_device);
 
 }  // namespace sailor::profiler

@@ -16,8 +16,6 @@ namespace sailor::profiler {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using runtime::Communicator;
-using runtime::MessageKind;
 
 constexpr std::size_t smallest_message = 1024;
 constexpr std::size_t acknowledgement = sizeof(float);
@@ -27,34 +25,94 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 /// Short messages are repeated within a sample: one of them takes little longer than reading the clock.
 int repetitions(std::size_t bytes) { return bytes <= std::size_t{64} * 1024 ? 10 : 1; }
 
+/// The ranks of a group, and the ways between them.
+class Ends {
+ public:
+  /// Collective over the group's ranks; `number` is the group's in the plan.
+  Ends(const LinkGroup& group, std::size_t number, runtime::Device& device, const runtime::World& world)
+      : device_(device),
+        control_(world.control.subgroup(group.ranks)),
+        stream_(device.make_stream()),
+        done_(device.make_event()) {
+    bool has_collectives = false;
+    for (const LinkSeries& series : group.series) {
+      has_collectives = has_collectives || series.key.operation != LinkOperation::send_receive;
+      for (const auto& [sender, receiver] : series.pairs) {
+        if (control_->rank() != sender && control_->rank() != receiver) continue;
+        const auto connect = [&](int from, int to) {
+          auto& way = ways_[{from, to}];
+          if (way != nullptr) return;
+          way = world.transport.make_channel(group.ranks[static_cast<std::size_t>(from)],
+                                             group.ranks[static_cast<std::size_t>(to)],
+                                             {.id = static_cast<int>(number)});
+        };
+        connect(sender, receiver);
+        connect(receiver, sender);
+      }
+    }
+    if (has_collectives) group_ = world.transport.make_group(group.ranks);
+  }
+
+  [[nodiscard]] runtime::Control& control() { return *control_; }
+  [[nodiscard]] int rank() const { return control_->rank(); }
+  [[nodiscard]] int size() const { return control_->size(); }
+
+  void send(const void* data, std::size_t bytes, int to) {
+    ways_.at({rank(), to})->send(*stream_, data, bytes);
+    wait();
+  }
+  void receive(void* data, std::size_t bytes, int from) {
+    ways_.at({from, rank()})->receive(*stream_, data, bytes);
+    wait();
+  }
+  void collective(LinkOperation operation, float* data, std::int64_t count) {
+    if (operation == LinkOperation::all_reduce) group_->all_reduce_sum(*stream_, data, count);
+    if (operation == LinkOperation::all_gather) group_->all_gather(*stream_, data, count);
+    if (operation == LinkOperation::reduce_scatter) group_->reduce_scatter_sum(*stream_, data, count);
+    wait();
+  }
+
+ private:
+  void wait() {
+    stream_->record(*done_);
+    device_.wait(*done_);
+  }
+
+  runtime::Device& device_;
+  std::unique_ptr<runtime::Control> control_;
+  std::unique_ptr<runtime::Stream> stream_;
+  std::unique_ptr<runtime::Event> done_;
+  std::map<std::pair<int, int>, std::unique_ptr<runtime::Channel>> ways_;  // by sender and receiver
+  std::unique_ptr<runtime::Group> group_;
+};
+
 /// Seconds from the first of `times` messages there and back until the last is back, on the rank that sends first.
-double round_trips(Communicator& group, int peer, bool first, void* data, std::size_t there, std::size_t back,
-                   int times) {
+double round_trips(Ends& ends, int peer, bool first, void* data, std::size_t there, std::size_t back, int times) {
   const auto start = Clock::now();
   for (int i = 0; i < times; ++i) {
-    if (first) group.send(data, there, peer, MessageKind::link_test);
-    group.receive(data, first ? back : there, peer, MessageKind::link_test);
-    if (!first) group.send(data, back, peer, MessageKind::link_test);
+    if (first) ends.send(data, there, peer);
+    ends.receive(data, first ? back : there, peer);
+    if (!first) ends.send(data, back, peer);
   }
   return seconds_since(start);
 }
 
 /// Seconds of one message of this rank's pair; 0 on ranks without one. Between equal ends half a round trip; else the
 /// message in its direction only, with a short answer whose time is taken off.
-double send(Communicator& group, const LinkSeries& series, void* data, std::size_t bytes) {
-  const int me = group.rank();
-  group.barrier();
+double send(Ends& ends, const LinkSeries& series, void* data, std::size_t bytes) {
+  const int me = ends.rank();
+  ends.control().barrier();
   for (const auto& [sender, receiver] : series.pairs) {
     if (me != sender && me != receiver) continue;
     const bool first = me == sender;
     const int peer = first ? receiver : sender;
     const int times = repetitions(bytes);
     if (series.key.from == series.key.to)
-      return round_trips(group, peer, first, data, bytes, bytes, times) / (2.0 * times);
-    const double message = round_trips(group, peer, first, data, bytes, acknowledgement, times) / times;
+      return round_trips(ends, peer, first, data, bytes, bytes, times) / (2.0 * times);
+    const double message = round_trips(ends, peer, first, data, bytes, acknowledgement, times) / times;
     const int short_times = repetitions(acknowledgement);
     const double answer =
-        round_trips(group, peer, first, data, acknowledgement, acknowledgement, short_times) / (2.0 * short_times);
+        round_trips(ends, peer, first, data, acknowledgement, acknowledgement, short_times) / (2.0 * short_times);
     // A message takes no less than an answer. The receiver's clock starts early: the sender's counts.
     return first ? std::max(message - answer, answer) : 0.0;
   }
@@ -67,16 +125,12 @@ std::int64_t array_count(std::size_t bytes, int ranks) {
   return (count + ranks - 1) / ranks * ranks;
 }
 
-double collective(Communicator& group, LinkOperation operation, float* data, std::size_t bytes) {
-  const std::int64_t count = array_count(bytes, group.size());
+double collective(Ends& ends, LinkOperation operation, float* data, std::size_t bytes) {
+  const std::int64_t count = array_count(bytes, ends.size());
   const int times = repetitions(bytes);
-  group.barrier();
+  ends.control().barrier();
   const auto start = Clock::now();
-  for (int i = 0; i < times; ++i) {
-    if (operation == LinkOperation::all_reduce) group.all_reduce_sum(data, count);
-    if (operation == LinkOperation::all_gather) group.all_gather(data, count);
-    if (operation == LinkOperation::reduce_scatter) group.reduce_scatter_sum(data, count);
-  }
+  for (int i = 0; i < times; ++i) ends.collective(operation, data, count);
   return seconds_since(start) / times;
 }
 
@@ -88,7 +142,7 @@ class Buffer {
     if (tensor_.empty() || static_cast<std::int64_t>(tensor_.bytes() / sizeof(float)) < count) {
       tensor_.reset();
       tensor_ = runtime::Tensor(device_, {count});
-      device_.zero(tensor_.data(), tensor_.bytes());
+      device_.main().zero(tensor_.data(), tensor_.bytes());
       device_.synchronize();
     }
     return tensor_.floats();
@@ -118,8 +172,8 @@ std::vector<std::vector<double>> rounds_of(const std::vector<double>& seconds, s
 /// One group on a rank that belongs to it.
 class GroupMeasurement {
  public:
-  GroupMeasurement(const LinkGroup& group, std::unique_ptr<Communicator> communicator)
-      : group_(group), communicator_(std::move(communicator)), curves_(group.series.size()) {}
+  GroupMeasurement(const LinkGroup& group, std::size_t number, runtime::Device& device, const runtime::World& world)
+      : group_(group), ends_(group, number, device, world), curves_(group.series.size()) {}
 
   /// Measures each size once, the smallest first, and decides which are measured at all: those of which `rounds` fit
   /// into `share` seconds.
@@ -169,7 +223,7 @@ class GroupMeasurement {
   /// For rank 0, by decode(): for each series its sizes with their samples, and what was left out.
   [[nodiscard]] std::vector<double> encode() const {
     std::vector<double> numbers;
-    if (communicator_->rank() != 0) return numbers;
+    if (ends_.rank() != 0) return numbers;
     for (const Curve& curve : curves_) {
       numbers.insert(numbers.end(),
                      {static_cast<double>(curve.left_out), curve.expected, static_cast<double>(curve.sizes.size())});
@@ -192,11 +246,10 @@ class GroupMeasurement {
   /// What took part in a sample is as slow as its slowest rank or pair.
   double sample(std::size_t series, std::size_t bytes, Buffer& buffer) {
     const LinkSeries& one = group_.series[series];
-    Communicator& group = *communicator_;
-    float* data = buffer.floats(array_count(bytes, group.size()));
-    return group.max(one.key.operation == LinkOperation::send_receive
-                         ? send(group, one, data, bytes)
-                         : collective(group, one.key.operation, data, bytes));
+    float* data = buffer.floats(array_count(bytes, ends_.size()));
+    return ends_.control().max(one.key.operation == LinkOperation::send_receive
+                                   ? send(ends_, one, data, bytes)
+                                   : collective(ends_, one.key.operation, data, bytes));
   }
 
   static bool is_narrow(const SizeSamples& size, double narrow_enough) {
@@ -208,7 +261,7 @@ class GroupMeasurement {
   }
 
   const LinkGroup& group_;
-  std::unique_ptr<Communicator> communicator_;
+  Ends ends_;
   std::vector<Curve> curves_;
 };
 
@@ -263,13 +316,13 @@ std::vector<std::size_t> message_sizes(Bytes largest) {
   return sizes;
 }
 
-Result<LinkPlan> plan_links(const LinkSettings& settings, Communicator& world) {
-  if (world.size() < 2)
+Result<LinkPlan> plan_links(const LinkSettings& settings, runtime::Control& control) {
+  if (control.size() < 2)
     return fail(ErrorCode::usage, "links need at least 2 ranks but there is 1",
                 "start it with srun -n 2 (one task per node for the network), or mpirun -n 2");
-  const std::vector<std::string> nodes = all_texts(world, settings.rank.node);
-  const std::vector<std::string> gpus = all_texts(world, settings.rank.gpu);
-  const std::vector<std::string> zones = all_texts(world, settings.rank.zone);
+  const std::vector<std::string> nodes = all_texts(control, settings.rank.node);
+  const std::vector<std::string> gpus = all_texts(control, settings.rank.gpu);
+  const std::vector<std::string> zones = all_texts(control, settings.rank.zone);
   std::vector<LinkRank> ranks;
   for (std::size_t i = 0; i < nodes.size(); ++i) ranks.push_back({nodes[i], gpus[i], zones[i]});
 
@@ -281,13 +334,13 @@ Result<LinkPlan> plan_links(const LinkSettings& settings, Communicator& world) {
     const auto neighbours = std::count(nodes.begin(), nodes.end(), settings.rank.node);
     const Bytes available = runtime::available_memory();
     const Bytes mine = available.value() > 0.0 ? available / (copies * static_cast<double>(neighbours)) : unknown;
-    largest = Bytes(world.min(std::clamp(mine.value(), static_cast<double>(smallest_message), gib.value())));
+    largest = Bytes(control.min(std::clamp(mine.value(), static_cast<double>(smallest_message), gib.value())));
   }
   return LinkPlan{plan_link_groups(std::move(ranks), settings.scope), message_sizes(largest)};
 }
 
 MeasuredLinks measure_links(const LinkPlan& plan, const LinkSettings& settings, runtime::Device& device,
-                            Communicator& world,
+                            const runtime::World& world,
                             const std::function<void(std::size_t done, std::size_t of)>& round_done) {
   const auto start = Clock::now();
   const int rounds = settings.warm_up + settings.samples;
@@ -299,27 +352,27 @@ MeasuredLinks measure_links(const LinkPlan& plan, const LinkSettings& settings, 
   const std::vector<bool> meet = meetings(plan, settings.groups_at_once);
   for (const LinkGroup& group : plan.groups) {
     const bool member = std::binary_search(group.ranks.begin(), group.ranks.end(), world.rank());
-    if (meet[mine.size()]) world.idle_barrier();
-    mine.push_back(member ? std::make_unique<GroupMeasurement>(group, world.subgroup(group.ranks)) : nullptr);
+    if (meet[mine.size()]) world.control.idle_barrier();
+    mine.push_back(member ? std::make_unique<GroupMeasurement>(group, mine.size(), device, world) : nullptr);
     if (member) mine.back()->choose_sizes(plan.sizes, buffer, share, settings.warm_up + fewest_samples + 1);
   }
-  world.idle_barrier();
+  world.control.idle_barrier();
   if (world.rank() == 0) round_done(1, steps);
   for (int round = 0; round < rounds; ++round) {
     const bool counts = round >= settings.warm_up;
     bool done = true;
     for (std::size_t i = 0; i < mine.size(); ++i) {
       GroupMeasurement* const group = mine[i].get();
-      if (meet[i]) world.idle_barrier();  // ranks outside the group sleep
+      if (meet[i]) world.control.idle_barrier();  // ranks outside the group sleep
       if (group == nullptr) continue;
       group->measure(buffer, counts, settings.narrow_enough);
       done = done && group->done();
     }
-    world.idle_barrier();
+    world.control.idle_barrier();
     if (world.rank() == 0) round_done(static_cast<std::size_t>(round) + 2, steps);
     const bool enough = round + 1 >= settings.warm_up + fewest_samples;
-    const bool late = world.max(seconds_since(start)) > settings.time_budget.value();
-    const bool all_done = world.min(done ? 1.0 : 0.0) > 0.0;
+    const bool late = world.control.max(seconds_since(start)) > settings.time_budget.value();
+    const bool all_done = world.control.min(done ? 1.0 : 0.0) > 0.0;
     if (all_done || (late && enough)) break;
   }
 
@@ -333,7 +386,7 @@ MeasuredLinks measure_links(const LinkPlan& plan, const LinkSettings& settings, 
     told.insert(told.end(), numbers.begin(), numbers.end());
   }
   std::vector<std::vector<double>> by_group(plan.groups.size());
-  for (const std::vector<double>& numbers : gather_numbers(world, told))
+  for (const std::vector<double>& numbers : gather_numbers(world.control, told))
     for (auto at = numbers.begin(); at != numbers.end();) {
       std::vector<double>& group = by_group[static_cast<std::size_t>(*at++)];
       const auto count = static_cast<std::ptrdiff_t>(*at++);

@@ -1,5 +1,5 @@
-// Measures messages between ranks and collectives over ranks, with the communicators of the training runtime and
-// memory of the device. Runs on every rank of a job; ranks that are not measured sleep meanwhile.
+// Measures messages between ranks and collectives over ranks, with the transport of the training runtime and memory of
+// the device. Runs on every rank of a job; ranks that are not measured sleep meanwhile.
 #pragma once
 
 #include <functional>
@@ -11,8 +11,8 @@
 #include "core/units.hpp"
 #include "profile/measurements.hpp"
 #include "profiler/link_plan.hpp"
-#include "runtime/communicator.hpp"
 #include "runtime/device.hpp"
+#include "runtime/world.hpp"
 
 namespace sailor::profiler {
 
@@ -41,7 +41,7 @@ struct LinkPlan {
 std::vector<std::size_t> message_sizes(Bytes largest);
 
 /// Collective. Errors (usage): fewer than two ranks.
-Result<LinkPlan> plan_links(const LinkSettings& settings, runtime::Communicator& world);
+Result<LinkPlan> plan_links(const LinkSettings& settings, runtime::Control& control);
 
 /// Messages of a curve that would have taken too long.
 struct LeftOut {
@@ -58,7 +58,7 @@ struct MeasuredLinks {
 
 /// Collective. Measurements on rank 0; empty on other ranks. `round_done` is called on rank 0.
 MeasuredLinks measure_links(const LinkPlan& plan, const LinkSettings& settings, runtime::Device& device,
-                            runtime::Communicator& world,
+                            const runtime::World& world,
                             const std::function<void(std::size_t done, std::size_t of)>& round_done);
 
 /// A curve for every key with at least three sizes.

@@ -1,43 +1,33 @@
 // Numbers of all ranks on rank 0. Internal to the profiler.
 #pragma once
 
-#include <cstdint>
 #include <cstring>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "runtime/communicator.hpp"
+#include "runtime/control.hpp"
 
 namespace sailor::profiler {
 
 /// The numbers of every rank by rank, on rank 0; empty elsewhere. Ranks may have different counts.
-inline std::vector<std::vector<double>> gather_numbers(runtime::Communicator& world,
+inline std::vector<std::vector<double>> gather_numbers(runtime::Control& control,
                                                        const std::vector<double>& numbers) {
   std::string bytes(numbers.size() * sizeof(double), '\0');
   if (!numbers.empty()) std::memcpy(bytes.data(), numbers.data(), bytes.size());
   std::vector<std::vector<double>> all;
-  for (const std::string& text : world.gather(bytes)) {
+  for (const std::string& text : control.gather(bytes)) {
     std::vector<double>& values = all.emplace_back(text.size() / sizeof(double));
     if (!values.empty()) std::memcpy(values.data(), text.data(), text.size());
   }
   return all;
 }
 
-/// One text of rank 0 on every rank.
-inline std::string broadcast_text(runtime::Communicator& world, std::string text) {
-  std::uint64_t length = text.size();
-  world.broadcast(&length, sizeof(length), 0);
-  text.resize(length);
-  if (length > 0) world.broadcast(text.data(), text.size(), 0);
-  return text;
-}
-
 /// The texts of all ranks, by rank, on every rank. None may contain a line break.
-inline std::vector<std::string> all_texts(runtime::Communicator& world, const std::string& text) {
+inline std::vector<std::string> all_texts(runtime::Control& control, const std::string& text) {
   std::string joined;
-  for (const std::string& one : world.gather(text)) joined += one + "\n";
-  joined = broadcast_text(world, std::move(joined));
+  for (const std::string& one : control.gather(text)) joined += one + "\n";
+  joined = control.broadcast(std::move(joined));
   std::vector<std::string> texts;
   for (std::size_t begin = 0; begin < joined.size();) {
     const std::size_t end = joined.find('\n', begin);

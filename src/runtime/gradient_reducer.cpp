@@ -1,8 +1,10 @@
 #include "runtime/gradient_reducer.hpp"
 
 #include <algorithm>
+#include <span>
 
 #include "runtime/layer.hpp"
+#include "runtime/waits.hpp"
 
 namespace sailor::runtime {
 
@@ -24,26 +26,31 @@ std::vector<Range> joined(std::vector<Range> ranges) {
 
 }  // namespace
 
-GradientReducer::GradientReducer(const ParameterMap& map, const ReducerSettings& settings, Communicator& world,
+GradientReducer::GradientReducer(const ParameterMap& map, const ReducerSettings& settings, const World& world,
                                  Device& device, ParameterStorage& parameters)
-    : device_(device), parameters_(parameters), settings_(settings) {
-  world.barrier();  // with a timeout, unlike the calls that make communicators
+    : device_(device),
+      parameters_(parameters),
+      settings_(settings),
+      stream_(device.make_stream()),
+      ready_(device.make_event()),
+      summed_(device.make_event()) {
+  world.control.barrier();  // with a timeout, unlike the calls that make groups
   const int rank = world.rank();
   const auto bucket_values = static_cast<std::int64_t>(settings.bucket.value() / sizeof(float));
   for (const GradientGroup& group : map.groups()) {
     const auto place = std::find(group.ranks.begin(), group.ranks.end(), rank);
     if (place == group.ranks.end()) continue;
     const Shard share{static_cast<int>(place - group.ranks.begin()), static_cast<int>(group.ranks.size())};
-    Communicator* communicator = nullptr;
+    Group* sums = nullptr;
     if (share.count > 1) {
-      communicators_.push_back(world.subgroup(group.ranks));
-      communicator = communicators_.back().get();
+      groups_.push_back(world.transport.make_group(group.ranks));
+      sums = groups_.back().get();
     }
     const bool zero1 = settings.sharding == OptimizerSharding::zero1;
     for (const Range& run : group.runs) {
       std::int64_t begin = run.first;
       while (begin < run.last) {
-        Bucket bucket{.group = communicator, .range = {}, .waits_for = {}, .shared = group.shared};
+        Bucket bucket{.group = sums, .range = {}, .waits_for = {}, .shared = group.shared};
         std::int64_t end = begin;
         for (std::int64_t values = 0; end < run.last && (end == begin || values < bucket_values); ++end) {
           const GradientSlice& slice = group.slices[static_cast<std::size_t>(end)];
@@ -60,7 +67,9 @@ GradientReducer::GradientReducer(const ParameterMap& map, const ReducerSettings&
         }
         owned_.push_back(mine);
         if (group.first && (zero1 || share.index == 0)) counted_.push_back(mine);
-        if (communicator != nullptr) buckets_.push_back(std::move(bucket));
+        if (sums == nullptr) continue;
+        if (zero1) bucket.gathered = device.make_event();
+        buckets_.push_back(std::move(bucket));
       }
     }
   }
@@ -83,15 +92,16 @@ bool GradientReducer::is_ready(const Bucket& bucket) const {
 
 void GradientReducer::start(const Bucket& bucket) {
   float* const gradients = parameters_.gradients() + bucket.range.first;
-  if (bucket.shared) device_.scale(gradients, share_, bucket.range.size());
-  device_.synchronize();  // before another party reads the memory
-  const auto begin = TimelineRecorder::Clock::now();
-  if (settings_.sharding == OptimizerSharding::zero1) {
-    bucket.group->reduce_scatter_sum(gradients, bucket.range.size());
-    if (settings_.timeline != nullptr) settings_.timeline->overlapped(Activity::reduce, begin);
-  } else {
-    under_way_.push_back({bucket.group->all_reduce_sum_later(gradients, bucket.range.size()), begin});
-  }
+  if (bucket.shared) device_.main().scale(gradients, share_, bucket.range.size());
+  device_.main().record(*ready_);
+  if (waits(Wait::sums_for_gradients)) stream_->wait(*ready_);
+  const std::size_t shown =
+      settings_.timeline == nullptr ? 0 : settings_.timeline->begin_overlapped(*stream_, Activity::reduce);
+  if (settings_.sharding == OptimizerSharding::zero1)
+    bucket.group->reduce_scatter_sum(*stream_, gradients, bucket.range.size());
+  else
+    bucket.group->all_reduce_sum(*stream_, gradients, bucket.range.size());
+  if (settings_.timeline != nullptr) settings_.timeline->end_overlapped(shown, *stream_);
 }
 
 void GradientReducer::finished(int layer) {
@@ -100,36 +110,53 @@ void GradientReducer::finished(int layer) {
   while (started_ < buckets_.size() && is_ready(buckets_[started_])) start(buckets_[started_++]);
 }
 
-void GradientReducer::progress() {
-  while (!under_way_.empty() && under_way_.front().request->test()) drop_first();
-}
-
 void GradientReducer::finish() {
   while (started_ < buckets_.size()) start(buckets_[started_++]);
-  while (!under_way_.empty()) {
-    under_way_.front().request->wait();
-    drop_first();
-  }
+  stream_->record(*summed_);
+  if (waits(Wait::update_for_sums)) device_.main().wait(*summed_);
   started_ = 0;
   finished_.clear();
 }
 
-void GradientReducer::drop_first() {
-  if (settings_.timeline != nullptr) settings_.timeline->overlapped(Activity::reduce, under_way_.front().begin);
-  under_way_.pop_front();
-}
-
 void GradientReducer::gather_values() {
   if (settings_.sharding != OptimizerSharding::zero1) return;
-  device_.synchronize();
-  for (const Bucket& bucket : buckets_)
-    bucket.group->all_gather(parameters_.values() + bucket.range.first, bucket.range.size());
+  device_.main().record(*ready_);
+  if (waits(Wait::gathers_for_update)) stream_->wait(*ready_);
+  // The first layers come first: they are needed first.
+  for (auto bucket = buckets_.rbegin(); bucket != buckets_.rend(); ++bucket) {
+    const std::size_t shown =
+        settings_.timeline == nullptr ? 0 : settings_.timeline->begin_overlapping_next(*stream_, Activity::reduce);
+    bucket->group->all_gather(*stream_, parameters_.values() + bucket->range.first, bucket->range.size());
+    if (settings_.timeline != nullptr) settings_.timeline->end_overlapped(shown, *stream_);
+    stream_->record(*bucket->gathered);
+    bucket->is_awaited = false;
+  }
 }
 
-double GradientReducer::squared_norm() {
-  double sum = 0.0;
-  for (const Range& range : counted_) sum += device_.squared_sum(parameters_.gradients() + range.first, range.size());
-  return sum;
+void GradientReducer::wait_for_values(int layer) {
+  if (settings_.sharding != OptimizerSharding::zero1) return;
+  for (Bucket& bucket : buckets_) {
+    if (bucket.is_awaited ||
+        std::find(bucket.waits_for.begin(), bucket.waits_for.end(), layer) == bucket.waits_for.end())
+      continue;
+    if (waits(Wait::layer_for_its_values)) device_.main().wait(*bucket.gathered);
+    bucket.is_awaited = true;
+  }
+}
+
+void GradientReducer::wait_for_values() {
+  for (Bucket& bucket : buckets_) {
+    if (bucket.gathered == nullptr || bucket.is_awaited) continue;
+    if (waits(Wait::reader_for_all_values)) device_.main().wait(*bucket.gathered);
+    bucket.is_awaited = true;
+  }
+}
+
+void GradientReducer::add_squares(double* sum) {
+  std::vector<std::span<const float>> gradients;
+  for (const Range& range : counted_)
+    gradients.emplace_back(parameters_.gradients() + range.first, static_cast<std::size_t>(range.size()));
+  device_.main().add_squares(gradients, sum);
 }
 
 Bytes GradientReducer::volume() const {

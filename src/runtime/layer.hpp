@@ -16,10 +16,10 @@
 #include "core/units.hpp"
 #include "model/model.hpp"
 #include "plan/plan.hpp"
-#include "runtime/communicator.hpp"
 #include "runtime/device.hpp"
 #include "runtime/parameters.hpp"
 #include "runtime/tensor.hpp"
+#include "runtime/transport.hpp"
 
 namespace sailor::runtime {
 
@@ -60,8 +60,8 @@ class Slot {
 /// and their gradients are whole on every rank.
 struct TensorParallel {
   Shard shard{};                  ///< this rank's part
-  Communicator* group = nullptr;  ///< rank shard.index of shard.count; may be null where shard.count is 1, and where
-                                  ///< layers are only declared, not run
+  Group* group = nullptr;  ///< rank shard.index of shard.count, used on the main stream; may be null where shard.count is
+                           ///< 1, and where layers are only declared, not run
 };
 
 /// Where a layer is built.
@@ -76,6 +76,13 @@ struct LayerContext {
   Recompute recompute = Recompute::none;
   /// Of activations, of their gradients and of parameters' values.
   DataType type = DataType::float32;
+};
+
+/// What goes along with a linear map, see Stream::linear_forward.
+struct LinearExtras {
+  ConstValues residual = nullptr;
+  PointwiseActivation activation = PointwiseActivation::none;
+  Values pre_activation = nullptr;
 };
 
 class Layer {
@@ -110,6 +117,8 @@ class Layer {
   std::size_t declare_divided_bias(std::string name, std::vector<std::int64_t> segments);
   [[nodiscard]] Parameter& parameter(std::size_t position) { return parameters_[position]; }
   [[nodiscard]] Device& device() { return device_; }
+  /// That all passes run on.
+  [[nodiscard]] Stream& stream() { return device_.main(); }
   [[nodiscard]] const Shard& shard() const { return tensor_parallel_.shard; }
   [[nodiscard]] bool is_divided() const { return shard().count > 1; }
   /// For activations and their gradients. Contents are undefined.
@@ -117,17 +126,20 @@ class Layer {
   /// values = sum over the tensor-parallel group; nothing where that is this rank alone.
   void sum_over_group(Tensor& values);
   /// The group, where there is one.
-  [[nodiscard]] Communicator& group() { return *tensor_parallel_.group; }
+  [[nodiscard]] Group& group() { return *tensor_parallel_.group; }
 
   // Linear maps: output = input · weightᵀ + bias with weight (out, in) as in PyTorch, or input · weight + bias where
   // it is stored (in, out). `bias` may be null.
   void linear_forward(ConstValues input, const Parameter& weight, const Parameter* bias, std::int64_t tokens,
-                      Values output, bool accumulate = false);
+                      Values output, const LinearExtras& extras = {});
   /// Gradients of weight and bias from the map's input and the gradient of its output.
   void linear_backward_parameters(ConstValues input, ConstValues output_gradient, Parameter& weight, Parameter* bias,
                                   std::int64_t tokens);
   void linear_backward_input(ConstValues output_gradient, const Parameter& weight, std::int64_t tokens,
                              Values input_gradient);
+  /// Back through the activation before the map, too: see Stream::linear_backward_input.
+  void linear_backward_input(ConstValues output_gradient, const Parameter& weight, std::int64_t tokens,
+                             PointwiseActivation activation, Values kept_to_output, Values input_gradient);
 
  private:
   Device& device_;

@@ -20,13 +20,22 @@ AdamW::AdamW(Device& device, ParameterStorage& parameters, const std::vector<Ran
     }
   for (Tensor* tensor : {&first_moments_, &second_moments_}) {
     *tensor = Tensor(device_, {moments});
-    device_.zero(tensor->data(), tensor->bytes());
+    device_.main().zero(tensor->data(), tensor->bytes());
   }
-  if (parameters.type() == DataType::float32) return;
-  master_values_ = Tensor(device_, {moments});
-  for (const Part& part : parts_)
-    device_.convert(master_values_.floats() + part.moment, parameters.parameters()[part.parameter]->value + part.first,
-                    part.count);
+  const bool has_masters = parameters.type() != DataType::float32;
+  if (has_masters) master_values_ = Tensor(device_, {moments});
+  for (const Part& part : parts_) {
+    const Parameter& parameter = *parameters_.parameters()[part.parameter];
+    const Values value = parameter.value + part.first;
+    segments_.push_back({.value = has_masters ? master_values_.floats() + part.moment : value.floats(),
+                         .gradient = parameter.gradient + part.first,
+                         .first_moment = first_moments_.floats() + part.moment,
+                         .second_moment = second_moments_.floats() + part.moment,
+                         .count = part.count,
+                         .decays = parameter.decays,
+                         .rounded = has_masters ? value : Values(nullptr)});
+    if (has_masters) device_.main().convert(segments_.back().value, value, part.count);
+  }
 }
 
 void AdamW::initialize(std::uint64_t seed) {
@@ -37,22 +46,13 @@ void AdamW::initialize(std::uint64_t seed) {
     const Parameter* const parameter = parameters_.parameters()[part.parameter];
     if (parameter != initialized) values = initial_values(*parameter, seed);
     initialized = parameter;
-    device_.copy_from_host(master_values_.floats() + part.moment, values.data() + part.first,
-                           bytes_of(DataType::float32, part.count));
+    device_.write(master_values_.floats() + part.moment, values.data() + part.first,
+                  bytes_of(DataType::float32, part.count));
   }
 }
 
-void AdamW::step(const AdamWStep& step) {
-  for (const Part& part : parts_) {
-    const Parameter& parameter = *parameters_.parameters()[part.parameter];
-    AdamWStep own = step;
-    if (!parameter.decays) own.weight_decay = 0.0f;
-    const Values value = parameter.value + part.first;
-    const bool is_master = master_values_.empty();
-    device_.adamw(own, is_master ? value.floats() : master_values_.floats() + part.moment,
-                  parameter.gradient + part.first, first_moments_.floats() + part.moment,
-                  second_moments_.floats() + part.moment, part.count, is_master ? Values(nullptr) : value);
-  }
+void AdamW::step(const AdamWStep& step, const float* gradient_factor) {
+  device_.main().adamw(step, segments_, gradient_factor);
 }
 
 }  // namespace sailor::runtime

@@ -22,8 +22,9 @@ class AdamW {
   /// Master values become initial_values(), to the last bit: until then they are the rounded ones. Nothing without.
   void initialize(std::uint64_t seed);
 
-  /// One step; `step.weight_decay` is applied where a parameter decays.
-  void step(const AdamWStep& step);
+  /// One step on the device's main stream; `step.weight_decay` is applied where a parameter decays, `gradient_factor`
+  /// as in Stream::adamw.
+  void step(const AdamWStep& step, const float* gradient_factor = nullptr);
 
   /// Part of one parameter that is stepped.
   struct Part {
@@ -47,6 +48,7 @@ class AdamW {
   Tensor master_values_;
   Tensor first_moments_;
   Tensor second_moments_;
+  std::vector<OptimizerSegment> segments_;  // of the parts
 };
 
 }  // namespace sailor::runtime

@@ -82,7 +82,7 @@ ParameterStorage::ParameterStorage(Device& device, std::vector<Parameter*> param
   const DataType type = parameters_.empty() ? DataType::float32 : parameters_.front()->value.type;
   values_ = Tensor(device_, {offsets_.back()}, type);
   gradients_ = Tensor(device_, {offsets_.back()});
-  for (Tensor* tensor : {&values_, &gradients_}) device_.zero(tensor->data(), tensor->bytes());
+  for (Tensor* tensor : {&values_, &gradients_}) device_.main().zero(tensor->data(), tensor->bytes());
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (parameters_[i]->value.type != type) throw std::logic_error("parameters of one storage have different types");
     parameters_[i]->value = values_.values() + offsets_[i];
@@ -101,15 +101,15 @@ void ParameterStorage::set_values(const Parameter& parameter, std::int64_t first
                                   std::int64_t count) {
   const Values to = parameter.value + first;
   if (to.is_float32()) {
-    device_.copy_from_host(to.data, host, bytes_of(to.type, count));
+    device_.write(to.data, host, bytes_of(to.type, count));
     return;
   }
   std::vector<std::uint16_t> rounded(static_cast<std::size_t>(count));
   std::transform(host, host + count, rounded.begin(), to_bfloat16);
-  device_.copy_from_host(to.data, rounded.data(), bytes_of(to.type, count));
+  device_.write(to.data, rounded.data(), bytes_of(to.type, count));
 }
 
-void ParameterStorage::zero_gradients() { device_.zero(gradients_.data(), gradients_.bytes()); }
+void ParameterStorage::zero_gradients() { device_.main().zero(gradients_.data(), gradients_.bytes()); }
 
 std::int64_t ParameterStorage::elements() const {
   std::int64_t sum = 0;

@@ -12,12 +12,12 @@ sailor::Stage undivided(LayerRange range) {
 
 }  // namespace
 
-StageLayers::StageLayers(const Model& model, LayerRange range, Device& device, DataType type, AfterLayer after_layer)
-    : StageLayers(model, undivided(range), {}, device, type, std::move(after_layer)) {}
+StageLayers::StageLayers(const Model& model, LayerRange range, Device& device, DataType type, StageHooks hooks)
+    : StageLayers(model, undivided(range), {}, device, type, std::move(hooks)) {}
 
 StageLayers::StageLayers(const Model& model, const Stage& stage, const TensorParallel& tensor_parallel, Device& device,
-                         DataType type, AfterLayer after_layer)
-    : model_(model), recompute_(stage.recompute), after_layer_(std::move(after_layer)) {
+                         DataType type, StageHooks hooks)
+    : model_(model), recompute_(stage.recompute), hooks_(std::move(hooks)) {
   LayerContext context{
       .device = device, .tensor_parallel = tensor_parallel, .recompute = stage.recompute, .type = type};
   std::vector<Layer*> layers;
@@ -41,13 +41,14 @@ Tensor StageLayers::forward(int index, const MicroBatch& micro_batch, Tensor inp
   std::vector<Slot>& slots = in_flight_[{chunk, index}];
   slots.resize(layers.size());
   for (std::size_t i = 0; i < layers.size(); ++i) {
+    if (hooks_.before_layer) hooks_.before_layer(layers[i]->index(), Pass::forward);
     input = layers[i]->forward(micro_batch, std::move(input), slots[i]);
     if (recomputes(*layers[i])) {
       Slot only_input;
       only_input.keep(Slot::input, slots[i].take(Slot::input));
       slots[i] = std::move(only_input);
     }
-    if (after_layer_) after_layer_(layers[i]->index(), Pass::forward);
+    if (hooks_.after_layer) hooks_.after_layer(layers[i]->index(), Pass::forward);
   }
   return input;
 }
@@ -56,13 +57,14 @@ Tensor StageLayers::backward(int index, const MicroBatch& micro_batch, Tensor ou
   const auto& layers = chunks_[static_cast<std::size_t>(chunk)];
   std::vector<Slot>& slots = in_flight_.at({chunk, index});
   for (std::size_t i = layers.size(); i-- > 0;) {
+    if (hooks_.before_layer) hooks_.before_layer(layers[i]->index(), Pass::backward);
     if (recomputes(*layers[i])) {
       Tensor input = slots[i].take(Slot::input);
       static_cast<void>(layers[i]->forward(micro_batch, std::move(input), slots[i]));
     }
     output_gradient = layers[i]->backward(micro_batch, std::move(output_gradient), slots[i]);
     slots[i] = Slot();
-    if (after_layer_) after_layer_(layers[i]->index(), Pass::backward);
+    if (hooks_.after_layer) hooks_.after_layer(layers[i]->index(), Pass::backward);
   }
   in_flight_.erase({chunk, index});
   return output_gradient;

@@ -16,18 +16,22 @@
 
 namespace sailor::runtime {
 
+/// Called around each layer of a pass with its index in the model. What a hook asks of a stream comes before or after
+/// what the layer asks of it. (Of layers that are run again in a backward pass only the backward pass is told.)
+struct StageHooks {
+  std::function<void(int layer, Pass pass)> before_layer{};
+  std::function<void(int layer, Pass pass)> after_layer{};
+};
+
 class StageLayers {
  public:
-  /// Called after each layer of a pass with its index in the model.
-  using AfterLayer = std::function<void(int layer, Pass pass)>;
-
   /// All chunks of `stage`. Under full recomputation a block keeps its input only and runs forward again before it runs
   /// backward.
   StageLayers(const Model& model, const Stage& stage, const TensorParallel& tensor_parallel, Device& device,
-              DataType type = DataType::float32, AfterLayer after_layer = {});
+              DataType type = DataType::float32, StageHooks hooks = {});
   /// One chunk of layers that are not divided.
   StageLayers(const Model& model, LayerRange range, Device& device, DataType type = DataType::float32,
-              AfterLayer after_layer = {});
+              StageHooks hooks = {});
 
   /// Runs micro-batch `index` forward through a chunk. `input` is empty for the model's first chunk; returns an empty
   /// tensor for its last.
@@ -44,7 +48,7 @@ class StageLayers {
 
   const Model model_;
   Recompute recompute_;
-  AfterLayer after_layer_;
+  StageHooks hooks_;
   std::vector<std::vector<std::unique_ptr<Layer>>> chunks_;
   std::unique_ptr<ParameterStorage> parameters_;
   std::map<std::pair<int, int>, std::vector<Slot>> in_flight_;  // chunk and micro-batch -> one slot per layer

@@ -21,13 +21,16 @@ inline std::int64_t element_count(const Shape& shape) {
   return count;
 }
 
-/// Movable, not copyable. An empty tensor has no device and no memory. The device must outlive its tensors.
+/// Movable, not copyable. An empty tensor has no memory. Whatever gave the memory must outlive it.
 class Tensor {
  public:
   Tensor() = default;
   /// Contents are undefined.
-  Tensor(Device& device, Shape shape, DataType type = DataType::float32)
-      : device_(&device), shape_(std::move(shape)), type_(type), data_(device.allocate(bytes())) {}
+  Tensor(MemorySource& source, Shape shape, DataType type = DataType::float32)
+      : source_(&source), shape_(std::move(shape)), type_(type), data_(source.allocate(bytes())) {}
+  /// Takes over memory of the source's.
+  Tensor(MemorySource& source, void* memory, Shape shape, DataType type)
+      : source_(&source), shape_(std::move(shape)), type_(type), data_(memory) {}
   ~Tensor() { reset(); }
   Tensor(Tensor&& other) noexcept { swap(other); }
   Tensor& operator=(Tensor&& other) noexcept {
@@ -39,15 +42,15 @@ class Tensor {
 
   /// Frees the memory now.
   void reset() {
-    if (data_ != nullptr) device_->release(std::exchange(data_, nullptr));
-    device_ = nullptr;
+    if (data_ != nullptr) source_->release(std::exchange(data_, nullptr));
+    source_ = nullptr;
     shape_.clear();
   }
 
   [[nodiscard]] bool empty() const { return data_ == nullptr; }
   [[nodiscard]] const Shape& shape() const { return shape_; }
   [[nodiscard]] DataType type() const { return type_; }
-  [[nodiscard]] std::int64_t elements() const { return device_ == nullptr ? 0 : element_count(shape_); }
+  [[nodiscard]] std::int64_t elements() const { return source_ == nullptr ? 0 : element_count(shape_); }
   [[nodiscard]] std::size_t bytes() const { return bytes_of(type_, elements()); }
 
   [[nodiscard]] void* data() { return data_; }
@@ -64,13 +67,13 @@ class Tensor {
 
  private:
   void swap(Tensor& other) noexcept {
-    std::swap(device_, other.device_);
+    std::swap(source_, other.source_);
     std::swap(shape_, other.shape_);
     std::swap(type_, other.type_);
     std::swap(data_, other.data_);
   }
 
-  Device* device_ = nullptr;
+  MemorySource* source_ = nullptr;
   Shape shape_;
   DataType type_ = DataType::float32;
   void* data_ = nullptr;

@@ -13,14 +13,6 @@
 
 namespace sailor::runtime {
 
-namespace {
-
-Seconds between(TimelineRecorder::Clock::time_point begin, TimelineRecorder::Clock::time_point end) {
-  return Seconds(std::chrono::duration<double>(end - begin).count());
-}
-
-}  // namespace
-
 std::string_view to_string(Part part) {
   switch (part) {
     case Part::forward:
@@ -40,9 +32,23 @@ std::string_view to_string(Part part) {
 }
 
 void TimelineRecorder::begin() {
-  origin_ = in_step_ == Clock::time_point{} ? Clock::now() : in_step_;
-  parts_ = {};
+  std::erase_if(recorded_, [](const Recorded& recorded) { return !recorded.is_next; });
+  for (Recorded& recorded : recorded_) recorded.is_next = false;
   events_.clear();
+  parts_ = {};
+  turn_ = 1 - turn_;
+  points_[turn_].used = 0;
+  if (in_step_ != nullptr) {
+    std::swap(origin_, in_step_);
+  } else {
+    if (origin_ == nullptr) origin_ = device_.make_event();
+    device_.main().record(*origin_);
+  }
+}
+
+void TimelineRecorder::in_step() {
+  if (in_step_ == nullptr) in_step_ = device_.make_event();
+  device_.main().record(*in_step_);
 }
 
 TimelineEvent TimelineRecorder::event_of(Activity activity, const ScheduleStep& step, int peer) const {
@@ -55,61 +61,91 @@ TimelineEvent TimelineRecorder::event_of(Activity activity, const ScheduleStep& 
           .rank = role_.rank};
 }
 
+Event* TimelineRecorder::record(Stream& stream) {
+  Points& points = points_[turn_];
+  if (points.used == points.all.size()) points.all.push_back(device_.make_event());
+  Event* const point = points.all[points.used++].get();
+  stream.record(*point);
+  return point;
+}
+
+std::size_t TimelineRecorder::start(Stream& stream, Recorded recorded) {
+  recorded.begin = record(stream);
+  recorded_.push_back(recorded);
+  return recorded_.size() - 1;
+}
+
+void TimelineRecorder::end(std::size_t index, Stream& stream) {
+  if (index != none) recorded_[index].end = record(stream);
+}
+
 TimelineRecorder::Span TimelineRecorder::pass(const ScheduleStep& step) {
   const bool forward = step.pass == Pass::forward;
-  return {*this, forward ? Part::forward : Part::backward,
-          event_of(forward ? Activity::forward : Activity::backward, step, -1), true};
+  return {*this, start(device_.main(), {.event = event_of(forward ? Activity::forward : Activity::backward, step, -1),
+                                        .part = forward ? Part::forward : Part::backward,
+                                        .counts = true,
+                                        .shown = true})};
 }
 
 TimelineRecorder::Span TimelineRecorder::wait(const ScheduleStep& step, int peer) {
-  return {*this, step.pass == Pass::forward ? Part::wait_activation : Part::wait_gradient,
-          event_of(Activity::receive, step, peer), true};
+  return {*this, start(device_.main(),
+                       {.event = event_of(Activity::receive, step, peer),
+                        .part = step.pass == Pass::forward ? Part::wait_activation : Part::wait_gradient,
+                        .counts = true,
+                        .shown = true})};
 }
 
 TimelineRecorder::Span TimelineRecorder::reduction(bool shown) {
-  return {*this, Part::reduction, event_of(Activity::reduce, {.micro_batch = -1}, -1), shown};
+  return {*this, start(device_.main(), {.event = event_of(Activity::reduce, {.micro_batch = -1}, -1),
+                                        .part = Part::reduction,
+                                        .counts = true,
+                                        .shown = shown})};
 }
 
 TimelineRecorder::Span TimelineRecorder::update() {
-  return {*this, Part::update, event_of(Activity::update, {.micro_batch = -1}, -1), true};
+  return {*this, start(device_.main(), {.event = event_of(Activity::update, {.micro_batch = -1}, -1),
+                                        .part = Part::update,
+                                        .counts = true,
+                                        .shown = true})};
 }
 
-void TimelineRecorder::overlapped(Activity activity, Clock::time_point begin, const ScheduleStep& step, int peer) {
-  if (!keep_events_) return;
+std::size_t TimelineRecorder::begin_overlapped(Stream& stream, Activity activity, const ScheduleStep& step, int peer) {
+  if (!keep_events_) return none;
   TimelineEvent event = event_of(activity, step, peer);
   event.overlapped = true;
-  const Clock::time_point end = Clock::now();
-  if (activity == Activity::reduce) begin = std::max(begin, std::exchange(reduced_until_, end));
-  keep(event, begin, end);
+  return start(stream, {.event = event, .shown = true});
 }
 
-void TimelineRecorder::add(Part part, TimelineEvent event, Clock::time_point begin, bool shown) {
-  const Clock::time_point end = Clock::now();
-  parts_[static_cast<std::size_t>(part)] += between(begin, end);
-  if (shown && keep_events_) keep(event, begin, end);
+std::size_t TimelineRecorder::begin_overlapping_next(Stream& stream, Activity activity) {
+  const std::size_t index = begin_overlapped(stream, activity);
+  if (index != none) recorded_[index].is_next = true;
+  return index;
 }
 
-void TimelineRecorder::keep(TimelineEvent event, Clock::time_point begin, Clock::time_point end) {
-  event.start = between(origin_, begin);
-  event.end = between(origin_, end);
-  events_.push_back(event);
-}
-
-std::vector<TimelineEvent> TimelineRecorder::events() const {
-  std::vector<TimelineEvent> sorted = events_;
-  std::stable_sort(sorted.begin(), sorted.end(),
+void TimelineRecorder::finish() {
+  for (const Recorded& recorded : recorded_) {
+    if (recorded.is_next) continue;
+    const Event& begin = *recorded.begin;
+    const Event& end = *recorded.end;
+    if (recorded.counts) parts_[static_cast<std::size_t>(recorded.part)] += device_.elapsed(begin, end);
+    if (!recorded.shown || !keep_events_) continue;
+    TimelineEvent event = recorded.event;
+    event.start = device_.elapsed(*origin_, begin);
+    event.end = device_.elapsed(*origin_, end);
+    events_.push_back(event);
+  }
+  std::stable_sort(events_.begin(), events_.end(),
                    [](const TimelineEvent& a, const TimelineEvent& b) { return a.start < b.start; });
-  return sorted;
 }
 
-Timeline gather_timeline(const TimelineRecorder& recorder, Communicator& world) {
+Timeline gather_timeline(const TimelineRecorder& recorder, Control& control) {
   std::string mine;
   for (const TimelineEvent& event : recorder.events())
     fmt::format_to(std::back_inserter(mine), "{} {} {} {} {} {} {} {} {:.9f} {:.9f}\n", event.pipeline_entry,
                    event.stage, static_cast<int>(event.activity), event.overlapped ? 1 : 0, event.micro_batch,
                    event.chunk, event.peer, event.rank, event.start.value(), event.end.value());
   Timeline timeline;
-  for (const std::string& text : world.gather(mine)) {
+  for (const std::string& text : control.gather(mine)) {
     std::istringstream lines(text);
     TimelineEvent event;
     int activity = 0;
@@ -135,11 +171,11 @@ Timeline gather_timeline(const TimelineRecorder& recorder, Communicator& world) 
   return timeline;
 }
 
-IterationSummary gather_summary(const TimelineRecorder& recorder, const Device& device, Communicator& world) {
+IterationSummary gather_summary(const TimelineRecorder& recorder, const Device& device, Control& control) {
   std::string mine = fmt::format("{} {}", device.memory_use().peak.value(), resident_memory().peak.value());
   for (const Seconds time : recorder.parts()) fmt::format_to(std::back_inserter(mine), " {}", time.value());
   IterationSummary summary;
-  const std::vector<std::string> texts = world.gather(mine);
+  const std::vector<std::string> texts = control.gather(mine);
   for (const std::string& text : texts) {
     std::istringstream values(text);
     const auto next = [&] {

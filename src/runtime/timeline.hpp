@@ -1,12 +1,10 @@
-// What one rank does in an iteration and when: for `sailor-train --metrics` and `--trace`. Times of the passes are
-// always taken (two looks at a clock each); events are kept only when asked for.
-//
-// On a device that computes later than it is told, a part ends when the host goes on.
+// What one rank does in an iteration and when: for `sailor-train --metrics` and `--trace`. Points in time are events of
+// the device's streams: what counts is when the device got there, not when the host asked for it.
 #pragma once
 
 #include <array>
-#include <chrono>
 #include <cstddef>
+#include <memory>
 #include <string_view>
 #include <vector>
 
@@ -14,7 +12,7 @@
 #include "plan/plan.hpp"
 #include "plan/schedule.hpp"
 #include "plan/timeline.hpp"
-#include "runtime/communicator.hpp"
+#include "runtime/control.hpp"
 #include "runtime/device.hpp"
 
 namespace sailor::runtime {
@@ -30,69 +28,89 @@ using PartTimes = std::array<Seconds, part_count>;  // by Part
 
 class TimelineRecorder {
  public:
-  using Clock = std::chrono::steady_clock;
-
-  explicit TimelineRecorder(const RankRole& role) : role_(role) {}
+  TimelineRecorder(Device& device, const RankRole& role) : device_(device), role_(role) {}
 
   /// From the next begin() on.
   void keep_events(bool keep) { keep_events_ = keep; }
 
   /// An iteration begins; what was kept of the last one is dropped.
   void begin();
-  /// All ranks are here at about the same time: events of the next iteration are counted from here, so that those of
-  /// several ranks, also on several hosts, have one origin.
-  void in_step() { in_step_ = Clock::now(); }
+  /// All ranks get here on their main streams at about the same time: events of the next iteration are counted from
+  /// here, so that those of several ranks, also on several hosts, have one origin.
+  void in_step();
+  /// The device has done all that was recorded: parts() and events() can be asked for.
+  void finish();
 
-  /// Measures until it goes out of scope.
+  /// Measures on the main stream until it goes out of scope.
   class Span {
    public:
     Span(const Span&) = delete;
     Span& operator=(const Span&) = delete;
-    ~Span() { recorder_.add(part_, event_, begin_, shown_); }
+    ~Span() { recorder_.end(index_, recorder_.device_.main()); }
 
    private:
     friend class TimelineRecorder;
-    Span(TimelineRecorder& recorder, Part part, const TimelineEvent& event, bool shown)
-        : recorder_(recorder), part_(part), event_(event), shown_(shown), begin_(Clock::now()) {}
+    Span(TimelineRecorder& recorder, std::size_t index) : recorder_(recorder), index_(index) {}
     TimelineRecorder& recorder_;
-    Part part_;
-    TimelineEvent event_;
-    bool shown_;
-    Clock::time_point begin_;
+    std::size_t index_;
   };
 
   [[nodiscard]] Span pass(const ScheduleStep& step);
   /// For the message that the step needs, from stage `peer` of the pipeline.
   [[nodiscard]] Span wait(const ScheduleStep& step, int peer);
-  /// `shown`: as an event too; sums that overlap with the backward passes have their own, see overlapped().
+  /// `shown`: as an event too; sums that overlap with the backward passes have their own, see begin_overlapped().
   [[nodiscard]] Span reduction(bool shown);
   [[nodiscard]] Span update();
-  /// Something beside the computation that began at `begin` and ends now. Of reductions, which are asked for long
-  /// before their turn comes, the time from the end of the one before on; step and peer say nothing of them.
-  void overlapped(Activity activity, Clock::time_point begin, const ScheduleStep& step = {.micro_batch = -1},
-                  int peer = -1);
+  /// Something beside the computation begins on another stream; to be handed to end_overlapped(). Step and peer say
+  /// nothing of reductions.
+  [[nodiscard]] std::size_t begin_overlapped(Stream& stream, Activity activity,
+                                             const ScheduleStep& step = {.micro_batch = -1}, int peer = -1);
+  /// The same of what goes on in the next iteration, of which it is counted an event.
+  [[nodiscard]] std::size_t begin_overlapping_next(Stream& stream, Activity activity);
+  void end_overlapped(std::size_t index, Stream& stream) { end(index, stream); }
 
-  /// Of this iteration so far.
+  /// Of this iteration.
   [[nodiscard]] const PartTimes& parts() const { return parts_; }
   /// The same, counted from the origin of in_step() (before the first: of begin()), by start.
-  [[nodiscard]] std::vector<TimelineEvent> events() const;
+  [[nodiscard]] const std::vector<TimelineEvent>& events() const { return events_; }
 
  private:
-  void add(Part part, TimelineEvent event, Clock::time_point begin, bool shown);
-  void keep(TimelineEvent event, Clock::time_point begin, Clock::time_point end);
+  /// Between two events of a stream.
+  struct Recorded {
+    TimelineEvent event;
+    Part part = Part::forward;
+    bool counts = false;  // in parts_
+    bool shown = false;   // in events_
+    bool is_next = false;  // belongs to the next iteration
+    Event* begin = nullptr;
+    Event* end = nullptr;
+  };
+  static constexpr std::size_t none = static_cast<std::size_t>(-1);
+  /// Events, handed out one after the other and all again.
+  struct Points {
+    std::vector<std::unique_ptr<Event>> all;
+    std::size_t used = 0;
+  };
+
+  std::size_t start(Stream& stream, Recorded recorded);
+  void end(std::size_t index, Stream& stream);
+  [[nodiscard]] Event* record(Stream& stream);
   [[nodiscard]] TimelineEvent event_of(Activity activity, const ScheduleStep& step, int peer) const;
 
+  Device& device_;
   RankRole role_;
   bool keep_events_ = false;
-  Clock::time_point in_step_{};
-  Clock::time_point origin_{};
-  Clock::time_point reduced_until_{};
+  std::unique_ptr<Event> origin_;   // of this iteration
+  std::unique_ptr<Event> in_step_;  // of the next; null: none yet
+  std::array<Points, 2> points_;    // of this iteration and of the last one, in turns
+  std::size_t turn_ = 0;
+  std::vector<Recorded> recorded_;
   PartTimes parts_{};
   std::vector<TimelineEvent> events_;
 };
 
 /// Collective: the events of all ranks, on rank 0; empty elsewhere. Begins with the first event.
-[[nodiscard]] Timeline gather_timeline(const TimelineRecorder& recorder, Communicator& world);
+[[nodiscard]] Timeline gather_timeline(const TimelineRecorder& recorder, Control& control);
 
 /// An iteration over all ranks.
 struct IterationSummary {
@@ -103,7 +121,6 @@ struct IterationSummary {
 };
 
 /// Collective: on rank 0; zero elsewhere.
-[[nodiscard]] IterationSummary gather_summary(const TimelineRecorder& recorder, const Device& device,
-                                              Communicator& world);
+[[nodiscard]] IterationSummary gather_summary(const TimelineRecorder& recorder, const Device& device, Control& control);
 
 }  // namespace sailor::runtime

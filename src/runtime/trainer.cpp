@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstddef>
 #include <numbers>
 #include <numeric>
 #include <sstream>
 
 #include "core/terminal.hpp"
 #include "runtime/process_memory.hpp"
+#include "runtime/waits.hpp"
 
 namespace sailor::runtime {
 
@@ -27,8 +29,6 @@ std::int64_t first_sample(const Plan& plan, int pipeline) {
       sample += std::int64_t{entry.micro_batches} * plan.micro_batch_of(entry);
   return sample;
 }
-
-Range overlap(const Range& a, const Range& b) { return {std::max(a.first, b.first), std::min(a.last, b.last)}; }
 
 }  // namespace
 
@@ -53,38 +53,44 @@ float LearningRate::at(std::int64_t iteration) const {
 }
 
 Trainer::Trainer(const Plan& plan, const Model& model, const TrainerSettings& settings, Device& device,
-                 Communicator& world, const Samples& samples)
+                 const World& world, const Samples& samples)
     : Trainer(plan, model, settings, device, world, &samples) {}
 
 Trainer::Trainer(const Plan& plan, const Model& model, const TrainerSettings& settings, Device& device,
-                 Communicator& world, const Samples* samples)
+                 const World& world, const Samples* samples)
     : plan_(plan),
       model_(model),
       settings_(settings),
       device_(device),
       world_(world),
-      samples_(samples),
       type_(working_type(plan.job.precision)),
       map_(plan, model, device),
       role_(map_.roles()[static_cast<std::size_t>(world.rank())]),
-      timeline_(role_) {
+      timeline_(device, role_),
+      finished_(device.make_event()) {
   const Pipeline& pipeline = plan.pipelines[static_cast<std::size_t>(role_.pipeline_entry)];
   const Stage& stage = stage_of(plan, role_);
-  stages_ = static_cast<int>(pipeline.stages.size());
   micro_batch_ = plan.micro_batch_of(pipeline);
-  first_sample_ = first_sample(plan, role_.pipeline);
-  steps_ = schedule_steps(plan.schedule, role_.stage, stages_, pipeline.chunks(), pipeline.micro_batches);
-  find_neighbours();
+  steps_ = schedule_steps(plan.schedule, role_.stage, static_cast<int>(pipeline.stages.size()), pipeline.chunks(),
+                          pipeline.micro_batches);
   tensor_parallel_.shard = {role_.tensor_parallel_index, stage.tensor_parallel};
-  world.barrier();  // with a timeout, unlike the calls that make communicators
+  world.control.barrier();  // with a timeout, unlike the calls that make groups
   if (stage.tensor_parallel > 1) {
     std::vector<int> ranks(static_cast<std::size_t>(stage.tensor_parallel));
     std::iota(ranks.begin(), ranks.end(), role_.rank - role_.tensor_parallel_index);
-    group_ = world.subgroup(ranks);
+    group_ = world.transport.make_group(ranks);
     tensor_parallel_.group = group_.get();
   }
-  stage_ = std::make_unique<StageLayers>(model, stage, tensor_parallel_, device, type_,
-                                         [this](int layer, Pass pass) { after_layer(layer, pass); });
+  if (world.size() > 1) {
+    std::vector<int> ranks(static_cast<std::size_t>(world.size()));
+    std::iota(ranks.begin(), ranks.end(), 0);
+    all_ = world.transport.make_group(ranks);
+  }
+  make_links();
+  stage_ = std::make_unique<StageLayers>(
+      model, stage, tensor_parallel_, device, type_,
+      StageHooks{.before_layer = [this](int layer, Pass pass) { before_layer(layer, pass); },
+                 .after_layer = [this](int layer, Pass pass) { after_layer(layer, pass); }});
   if (samples != nullptr) stage_->parameters().initialize(settings.seed);
   reducer_ = std::make_unique<GradientReducer>(
       map_,
@@ -93,45 +99,91 @@ Trainer::Trainer(const Plan& plan, const Model& model, const TrainerSettings& se
       world, device, stage_->parameters());
   optimizer_ = std::make_unique<AdamW>(device, stage_->parameters(), reducer_->owned());
   if (samples != nullptr) optimizer_->initialize(settings.seed);
+  if (is_model_start(0) || is_model_end(pipeline.chunks() - 1))
+    feed_ = std::make_unique<TokenFeed>(
+        device, samples,
+        FeedShape{.global_batch = plan.job.global_batch,
+                  .first_sample = first_sample(plan, role_.pipeline),
+                  .samples = std::int64_t{pipeline.micro_batches} * micro_batch_,
+                  .sequence_length = plan.job.sequence_length});
   loss_sum_ = Tensor(device, {1}, DataType::float64);
+  totals_ = Tensor(device, {sizeof(Totals) / sizeof(double)}, DataType::float64);
+  gradient_factor_ = Tensor(device, {1});
+  host_totals_ = static_cast<Totals*>(device.allocate_host(sizeof(Totals)));
+  host_stop_ = static_cast<double*>(device.allocate_host(sizeof(double)));
 }
 
-std::size_t Trainer::communicators() const { return reducer_->communicators() + (group_ != nullptr ? 1 : 0); }
+Trainer::~Trainer() {
+  device_.release_host(host_totals_);
+  device_.release_host(host_stop_);
+}
+
+std::size_t Trainer::communicators() const { return reducer_->groups() + (group_ != nullptr ? 1 : 0); }
 
 // A chunk is followed by the same chunk of the next stage, on the last stage by the next chunk of the first.
-void Trainer::find_neighbours() {
+void Trainer::make_links() {
   const Pipeline& pipeline = plan_.pipelines[static_cast<std::size_t>(role_.pipeline_entry)];
-  std::vector<Neighbour> stages(static_cast<std::size_t>(stages_));
+  const int stages = static_cast<int>(pipeline.stages.size());
+  const int chunks = pipeline.chunks();
+  std::vector<StageRanks> ranks(static_cast<std::size_t>(stages));
   for (const RankRole& role : map_.roles())
     if (role.pipeline == role_.pipeline && role.tensor_parallel_index == 0)
-      stages[static_cast<std::size_t>(role.stage)] = {role.rank, stage_of(plan_, role).tensor_parallel, role.stage};
-  const int chunks = pipeline.chunks();
+      ranks[static_cast<std::size_t>(role.stage)] = {role.rank, stage_of(plan_, role).tensor_parallel, role.stage};
+  const Shape shape{std::int64_t{micro_batch_} * plan_.job.sequence_length, model_.boundary_width()};
+  const Shard& shard = tensor_parallel_.shard;
   for (int chunk = 0; chunk < chunks; ++chunk) {
-    const auto stage_at = [&](int place) -> Neighbour {  // among the stages of all chunks
-      if (place < 0 || place >= chunks * stages_) return {};
-      return stages[static_cast<std::size_t>(place % stages_)];
+    ChunkLinks& links = links_.emplace_back();
+    // Boundary i is behind place i among the stages of all chunks.
+    const auto link = [&](int boundary, bool gradient) -> LinkShape {
+      const StageRanks& upstream = ranks[static_cast<std::size_t>(boundary % stages)];
+      const StageRanks& downstream = ranks[static_cast<std::size_t>((boundary + 1) % stages)];
+      return {.from = gradient ? downstream : upstream,
+              .to = gradient ? upstream : downstream,
+              .name = {.id = 2 * boundary + (gradient ? 1 : 0),
+                       .kind = gradient ? MessageKind::gradient : MessageKind::activation},
+              .values = element_count(shape),
+              .type = type_};
     };
-    const int place = chunk * stages_ + role_.stage;
-    before_.push_back(stage_at(place - 1));
-    behind_.push_back(stage_at(place + 1));
+    const int place = chunk * stages + role_.stage;
+    if (place > 0) {
+      links.activations_in = std::make_unique<IncomingLink>(link(place - 1, false), shape, shard, group_.get(), device_,
+                                                            world_.transport);
+      links.gradients_out = std::make_unique<OutgoingLink>(link(place - 1, true), shard, device_, world_.transport);
+    }
+    if (place + 1 < chunks * stages) {
+      links.activations_out = std::make_unique<OutgoingLink>(link(place, false), shard, device_, world_.transport);
+      links.gradients_in = std::make_unique<IncomingLink>(link(place, true), shape, shard, group_.get(), device_,
+                                                          world_.transport);
+    }
   }
+}
+
+IncomingLink* Trainer::incoming(const ScheduleStep& step) const {
+  const ChunkLinks& links = links_at(step.chunk);
+  return (step.pass == Pass::forward ? links.activations_in : links.gradients_in).get();
 }
 
 IterationResult Trainer::run(std::int64_t iteration, bool stop) {
   const auto start = Clock::now();
   timeline_.begin();
+  Stream& main = device_.main();
   stage_->parameters().zero_gradients();
-  device_.zero(loss_sum_.data(), loss_sum_.bytes());
+  main.zero(loss_sum_.data(), loss_sum_.bytes());
+  main.zero(totals_.data(), totals_.bytes());
 
-  std::vector<int> backward_left(before_.size(), 0);
+  std::vector<int> backward_left(links_.size(), 0);
   for (const ScheduleStep& step : steps_)
     if (step.pass == Pass::backward) ++backward_left[static_cast<std::size_t>(step.chunk)];
-  post_receive(0);
+  const auto expect = [this](std::size_t step) {
+    if (step >= steps_.size()) return;
+    if (IncomingLink* const from = incoming(steps_[step])) from->expect();
+  };
+  expect(0);
   for (std::size_t i = 0; i < steps_.size(); ++i) {
     const auto [pass, micro_batch, chunk] = steps_[i];
     const std::pair key{chunk, micro_batch};
     Tensor input = received(steps_[i]);
-    post_receive(i + 1);
+    expect(i + 1);
     if (pass == Pass::forward) {
       load(iteration, chunk, micro_batch);
       Tensor output;
@@ -139,7 +191,7 @@ IterationResult Trainer::run(std::int64_t iteration, bool stop) {
         const auto span = timeline_.pass(steps_[i]);
         output = stage_->forward(micro_batch, in_flight_.at(key).description, std::move(input), chunk);
       }
-      if (!is_model_end(chunk)) send(std::move(output), behind_[static_cast<std::size_t>(chunk)], steps_[i]);
+      send(links_at(chunk).activations_out.get(), std::move(output), steps_[i]);
     } else {
       is_last_backward_ = --backward_left[static_cast<std::size_t>(chunk)] == 0;
       Tensor gradient;
@@ -148,54 +200,54 @@ IterationResult Trainer::run(std::int64_t iteration, bool stop) {
         gradient = stage_->backward(micro_batch, in_flight_.at(key).description, std::move(input), chunk);
       }
       in_flight_.erase(key);
-      if (!is_model_start(chunk)) send(std::move(gradient), before_[static_cast<std::size_t>(chunk)], steps_[i]);
+      send(links_at(chunk).gradients_out.get(), std::move(gradient), steps_[i]);
     }
   }
-  for (const Transfer& transfer : outgoing_) {
-    for (const auto& request : transfer.requests) request->wait();
-    sent(transfer);
-  }
-  outgoing_.clear();
+  for (const ChunkLinks& links : links_)
+    for (OutgoingLink* link : {links.activations_out.get(), links.gradients_out.get()})
+      if (link != nullptr) link->finish();
 
-  IterationResult result;
+  double* const totals = totals_.doubles();
   {
     const auto span = timeline_.reduction(false);
     reducer_->finish();
-    result.gradient_norm = std::sqrt(world_.sum(reducer_->squared_norm()));
+    reducer_->add_squares(totals + offsetof(Totals, squared_norm) / sizeof(double));
+    // On all ranks of a tensor-parallel group the same: that of index 0 counts.
+    if (role_.tensor_parallel_index == 0)
+      main.copy(totals + offsetof(Totals, loss) / sizeof(double), loss_sum_.data(), sizeof(double));
+    *host_stop_ = stop ? 1.0 : 0.0;
+    main.copy_from_host(totals + offsetof(Totals, stop) / sizeof(double), host_stop_, sizeof(double));
+    if (all_ != nullptr) all_->all_reduce_sum(main, {totals_.data(), DataType::float64}, totals_.elements());
+    main.copy_to_host(host_totals_, totals_.data(), sizeof(Totals));
   }
+  timeline_.in_step();
+  IterationResult result;
   result.learning_rate = settings_.learning_rate.at(iteration);
   AdamWStep step = settings_.optimizer;
   step.step = iteration + 1;
   step.learning_rate = result.learning_rate;
-  if (settings_.clip_norm > 0.0 && result.gradient_norm > settings_.clip_norm)
-    step.gradient_scale = static_cast<float>(settings_.clip_norm / result.gradient_norm);
-  // A step along what is no direction would leave no good value; all ranks know the same norm.
-  result.updated = std::isfinite(result.gradient_norm);
-  if (result.updated) {
+  {
     const auto span = timeline_.update();
-    optimizer_->step(step);
+    main.clip_factor(totals + offsetof(Totals, squared_norm) / sizeof(double), settings_.clip_norm,
+                     gradient_factor_.floats());
+    optimizer_->step(step, gradient_factor_.floats());
     if (settings_.after_update) settings_.after_update();
-    device_.synchronize();
   }
-  if (result.updated && plan_.optimizer_sharding == OptimizerSharding::zero1) {
-    const auto span = timeline_.reduction(true);
-    reducer_->gather_values();
-    device_.synchronize();
-  }
-  const std::chrono::duration<double> time = Clock::now() - start;
-
-  // These three also keep the ranks in step: none starts its clock long before the others.
-  double loss_sum = 0.0;
-  device_.copy_to_host(&loss_sum, loss_sum_.data(), sizeof(loss_sum));
-  if (role_.tensor_parallel_index > 0) loss_sum = 0.0;  // the same as that of index 0
+  main.record(*finished_);
+  reducer_->gather_values();
+  if (waits(Wait::host_for_the_iteration)) device_.wait(*finished_);
+  timeline_.finish();
+  result.time = Seconds(std::chrono::duration<double>(Clock::now() - start).count());
   const double tokens = static_cast<double>(plan_.job.global_batch) * plan_.job.sequence_length;
-  result.loss = world_.sum(loss_sum) / tokens;
+  result.loss = host_totals_->loss / tokens;
+  result.gradient_norm = std::sqrt(host_totals_->squared_norm);
+  result.stop = host_totals_->stop > 0.0;
+  result.updated = std::isfinite(result.gradient_norm);
   result.diverged = !result.updated || !std::isfinite(result.loss);
-  result.time = Seconds(world_.max(time.count()));
-  result.stop = world_.max(stop ? 1.0 : 0.0) > 0.0;
-  timeline_.in_step();
   return result;
 }
+
+void Trainer::settle() { reducer_->wait_for_values(); }
 
 void Trainer::load(std::int64_t iteration, int chunk, int micro_batch) {
   const std::int64_t sequence_length = plan_.job.sequence_length;
@@ -206,114 +258,58 @@ void Trainer::load(std::int64_t iteration, int chunk, int micro_batch) {
       .loss_sum = loss_sum_.doubles(),
       .loss_weight = 1.0f / (static_cast<float>(plan_.job.global_batch) * static_cast<float>(sequence_length))};
   if (!is_model_start(chunk) && !is_model_end(chunk)) return;
-  const auto count = static_cast<std::size_t>(entry.description.token_count());
-  std::vector<std::int32_t> tokens(count);
-  std::vector<std::int32_t> targets(count);
-  const std::int64_t first =
-      iteration * plan_.job.global_batch + first_sample_ + std::int64_t{micro_batch} * micro_batch_;
-  const auto length = static_cast<std::size_t>(sequence_length);
-  for (int sequence = 0; sequence < micro_batch_ && samples_ != nullptr; ++sequence) {
-    const std::size_t offset = static_cast<std::size_t>(sequence) * length;
-    const auto read = samples_->read(first + sequence, std::span(tokens).subspan(offset, length),
-                                     std::span(targets).subspan(offset, length));
-    if (!read) world_.abort(read.error().message());  // the other ranks are in the middle of an iteration
-  }
-  const auto to_device = [&](const std::vector<std::int32_t>& values) {
+  const TokenFeed::View view = feed_->at(iteration, std::int64_t{micro_batch} * micro_batch_, micro_batch_);
+  const auto to_device = [&](std::span<const std::int32_t> values) {
     Tensor tensor(device_, {micro_batch_, sequence_length}, DataType::int32);
-    device_.copy_from_host(tensor.data(), values.data(), tensor.bytes());
+    device_.main().copy_from_host(tensor.data(), values.data(), tensor.bytes());
     return tensor;
   };
   if (is_model_start(chunk)) {
-    entry.tokens = to_device(tokens);
+    entry.tokens = to_device(view.tokens);
     entry.description.tokens = entry.tokens.integers();
   }
   if (is_model_end(chunk)) {
-    entry.targets = to_device(targets);
+    entry.targets = to_device(view.targets);
     entry.description.targets = entry.targets.integers();
   }
 }
 
-// Every value crosses the boundary once: of a sender of degree a and a receiver of degree b each rank of the receiver
-// gets its slice, in parts from the ranks of the sender whose slices overlap it; then the receiver's ranks gather.
-void Trainer::post_receive(std::size_t step) {
-  if (step >= steps_.size()) return;
-  const bool forward = steps_[step].pass == Pass::forward;
-  const Neighbour& from = (forward ? before_ : behind_)[static_cast<std::size_t>(steps_[step].chunk)];
-  if (from.first_rank < 0) return;
-  incoming_.data =
-      Tensor(device_, {std::int64_t{micro_batch_} * plan_.job.sequence_length, model_.boundary_width()}, type_);
-  const std::int64_t count = incoming_.data.elements();
-  const Range mine = cut(count, tensor_parallel_.shard);
-  for (int index = 0; index < from.degree; ++index) {
-    const Range part = overlap(mine, cut(count, {index, from.degree}));
-    if (part.size() <= 0) continue;
-    incoming_.requests.push_back(world_.receive_later((incoming_.data.values() + part.first).data,
-                                                      bytes_of(type_, part.size()), from.first_rank + index,
-                                                      forward ? MessageKind::activation : MessageKind::gradient));
-  }
-  incoming_.gather = tensor_parallel_.shard.count > 1;
-}
-
 Tensor Trainer::received(const ScheduleStep& step) {
-  const Neighbour& from = (step.pass == Pass::forward ? before_ : behind_)[static_cast<std::size_t>(step.chunk)];
-  if (from.first_rank < 0) return {};
-  const auto span = timeline_.wait(step, from.stage);
-  for (const auto& request : incoming_.requests) request->wait();
-  incoming_.requests.clear();
-  if (std::exchange(incoming_.gather, false))
-    tensor_parallel_.group->all_gather(incoming_.data.values(), incoming_.data.elements());
-  return std::move(incoming_.data);
+  IncomingLink* const from = incoming(step);
+  if (from == nullptr) return {};
+  const auto span = timeline_.wait(step, from->stage());
+  return from->take();
 }
 
-void Trainer::send(Tensor data, const Neighbour& to, const ScheduleStep& step) {
-  device_.synchronize();  // before another party reads the memory
-  const std::int64_t count = data.elements();
-  const Range mine = cut(count, tensor_parallel_.shard);
-  Transfer transfer;
-  transfer.step = step;
-  transfer.peer = to.stage;
-  transfer.begin = TimelineRecorder::Clock::now();
-  const MessageKind kind = step.pass == Pass::forward ? MessageKind::activation : MessageKind::gradient;
-  for (int index = 0; index < to.degree; ++index) {
-    const Range part = overlap(mine, cut(count, {index, to.degree}));
-    if (part.size() <= 0) continue;
-    transfer.requests.push_back(world_.send_later((data.values() + part.first).data, bytes_of(type_, part.size()),
-                                                  to.first_rank + index, kind));
-  }
-  transfer.data = std::move(data);
-  outgoing_.push_back(std::move(transfer));
+void Trainer::send(OutgoingLink* to, Tensor data, const ScheduleStep& step) {
+  if (to == nullptr) return;
+  std::size_t shown = 0;
+  to->send(
+      std::move(data),
+      [&](Stream& stream) { shown = timeline_.begin_overlapped(stream, Activity::send, step, to->stage()); },
+      [&](Stream& stream) { timeline_.end_overlapped(shown, stream); });
 }
 
-void Trainer::sent(const Transfer& transfer) {
-  timeline_.overlapped(Activity::send, transfer.begin, transfer.step, transfer.peer);
-}
-
-// Large messages move only while both sides are inside MPI: a look after each layer keeps them moving.
-void Trainer::progress() {
-  for (const auto& request : incoming_.requests) static_cast<void>(request->test());
-  const auto is_sent = [](const Transfer& transfer) {
-    return std::all_of(transfer.requests.begin(), transfer.requests.end(),
-                       [](const auto& request) { return request->test(); });
-  };
-  while (!outgoing_.empty() && is_sent(outgoing_.front())) {
-    sent(outgoing_.front());
-    outgoing_.pop_front();
-  }
-  reducer_->progress();
+void Trainer::before_layer(int layer, Pass pass) {
+  if (pass != Pass::forward) return;
+  reducer_->wait_for_values(layer);
+  // A tied head may work with a copy of the embedding.
+  if (layer + 1 == model_.layers()) reducer_->wait_for_values();
 }
 
 void Trainer::after_layer(int layer, Pass pass) {
   if (settings_.after_layer) settings_.after_layer(layer, pass);
   if (pass == Pass::backward && is_last_backward_) reducer_->finished(layer);
-  progress();
+  // Large messages of the host move only while both sides look after them: a look after each layer keeps them moving.
+  device_.progress();
 }
 
 std::vector<RankRecord> Trainer::rank_records() {
   const auto whole = [](Bytes bytes) { return static_cast<std::int64_t>(bytes.value()); };
   const std::string mine =
-      fmt::format("{} {} {}", world_.host(), whole(device_.memory_use().peak), whole(resident_memory().peak));
+      fmt::format("{} {} {}", world_.control.host(), whole(device_.memory_use().peak), whole(resident_memory().peak));
   std::vector<RankRecord> records;
-  const std::vector<std::string> texts = world_.gather(mine);
+  const std::vector<std::string> texts = world_.control.gather(mine);
   const std::vector<RankRole> roles = rank_roles(plan_);
   for (std::size_t rank = 0; rank < texts.size(); ++rank) {
     std::istringstream text(texts[rank]);

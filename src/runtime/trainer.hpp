@@ -2,13 +2,12 @@
 // optimizer. Every rank of the plan runs one; they stay in step by what they exchange.
 //
 // An iteration: zero gradients; the micro-batches in the order of the schedule, while activations and gradients cross
-// stages; sums of gradients over replicas, which begin in the last backward passes; the norm of all gradients; AdamW,
-// unless the norm is not finite; agreement on the loss. The plan changes how fast that goes, never what comes out (but
-// for the order of sums and where they are rounded).
+// stages; sums of gradients over replicas, which begin in the last backward passes; the norm of all gradients and the
+// loss; AdamW, unless the norm is not finite. All of it is asked of the device's streams at once; then the host waits,
+// once. The plan changes how fast that goes, never what comes out (but for the order of sums and where they are rounded).
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -20,13 +19,15 @@
 #include "plan/plan.hpp"
 #include "plan/schedule.hpp"
 #include "profile/run_file.hpp"
-#include "runtime/communicator.hpp"
 #include "runtime/data/samples.hpp"
 #include "runtime/device.hpp"
 #include "runtime/gradient_reducer.hpp"
+#include "runtime/links.hpp"
 #include "runtime/optimizer.hpp"
 #include "runtime/stage.hpp"
 #include "runtime/timeline.hpp"
+#include "runtime/token_feed.hpp"
+#include "runtime/world.hpp"
 
 namespace sailor::runtime {
 
@@ -59,10 +60,10 @@ struct IterationResult {
   double loss = 0.0;           ///< mean cross-entropy over the tokens of the global batch; the same on all ranks
   double gradient_norm = 0.0;  ///< of all gradients, before clipping; the same on all ranks
   float learning_rate = 0.0f;
-  bool updated = true;    ///< false: the norm is not finite, and values and moments are as they were
-  bool diverged = false;  ///< loss or norm are not finite; the same on all ranks
-  Seconds time{};         ///< slowest rank; the same on all ranks
-  bool stop = false;      ///< some rank was asked to stop
+  bool updated = true;         ///< false: the norm is not finite, and values and moments are as they were
+  bool diverged = false;       ///< loss or norm are not finite; the same on all ranks
+  Seconds time{};              ///< of this rank; all ranks are in step
+  bool stop = false;           ///< some rank was asked to stop
 };
 
 /// The plan must fit the model and this runtime, and have as many ranks as were started.
@@ -71,14 +72,18 @@ Result<void> check_trainable(const Plan& plan, const Model& model, int started_r
 class Trainer {
  public:
   /// Collective. check_trainable() must have succeeded; device, world and samples must outlive the trainer.
-  Trainer(const Plan& plan, const Model& model, const TrainerSettings& settings, Device& device, Communicator& world,
+  Trainer(const Plan& plan, const Model& model, const TrainerSettings& settings, Device& device, const World& world,
           const Samples& samples);
   /// Without samples for a rehearsal, on a device that does not compute: parameters have no values, no tokens are read.
-  Trainer(const Plan& plan, const Model& model, const TrainerSettings& settings, Device& device, Communicator& world,
+  Trainer(const Plan& plan, const Model& model, const TrainerSettings& settings, Device& device, const World& world,
           const Samples* samples);
+  ~Trainer();
 
   /// Collective: runs iteration `iteration`, counted from 0. `stop` asks all ranks to stop after it.
   IterationResult run(std::int64_t iteration, bool stop = false);
+  /// The values of all parameters are here: with ZeRO-1 others may still be on their way after run(). Before they are
+  /// read other than by run().
+  void settle();
 
   /// Collective: what every rank needed so far, on rank 0; empty elsewhere.
   [[nodiscard]] std::vector<RankRecord> rank_records();
@@ -90,71 +95,70 @@ class Trainer {
   /// Of the last run().
   [[nodiscard]] TimelineRecorder& timeline() { return timeline_; }
   /// Collective: of the last run(), over all ranks; on rank 0.
-  [[nodiscard]] Timeline gather_timeline() { return runtime::gather_timeline(timeline_, world_); }
-  [[nodiscard]] IterationSummary summary() { return gather_summary(timeline_, device_, world_); }
-  /// That this rank is in, besides the one of all ranks.
+  [[nodiscard]] Timeline gather_timeline() { return runtime::gather_timeline(timeline_, world_.control); }
+  [[nodiscard]] IterationSummary summary() { return gather_summary(timeline_, device_, world_.control); }
+  /// Groups that this rank is in, besides the one of all ranks.
   [[nodiscard]] std::size_t communicators() const;
 
  private:
-  /// Whom this rank's stage exchanges with on one side of a chunk.
-  struct Neighbour {
-    int first_rank = -1;  ///< of its tensor-parallel group; -1: there is none
-    int degree = 1;
-    int stage = -1;
-  };
   /// A micro-batch between its forward and its backward pass through a chunk.
   struct InFlight {
     Tensor tokens;   // for the embedding
     Tensor targets;  // for the head
     MicroBatch description;
   };
-  struct Transfer {
-    Tensor data;
-    std::vector<std::unique_ptr<Request>> requests;
-    bool gather = false;  // each rank of the tensor-parallel group received its slice
-    // Of what is sent, for the timeline:
-    ScheduleStep step{};
-    int peer = -1;
-    TimelineRecorder::Clock::time_point begin{};
+  /// The links of a chunk of this stage; null at the model's ends.
+  struct ChunkLinks {
+    std::unique_ptr<IncomingLink> activations_in;
+    std::unique_ptr<OutgoingLink> activations_out;
+    std::unique_ptr<IncomingLink> gradients_in;
+    std::unique_ptr<OutgoingLink> gradients_out;
+  };
+  /// What an iteration ends with, summed over all ranks: on the device, and on the host.
+  struct Totals {
+    double squared_norm = 0.0;  ///< of the gradients
+    double loss = 0.0;          ///< over the tokens of the global batch
+    double stop = 0.0;          ///< ranks that are to stop
   };
 
-  void find_neighbours();
-  [[nodiscard]] bool is_model_start(int chunk) const { return before_[static_cast<std::size_t>(chunk)].first_rank < 0; }
-  [[nodiscard]] bool is_model_end(int chunk) const { return behind_[static_cast<std::size_t>(chunk)].first_rank < 0; }
+  void make_links();
+  [[nodiscard]] bool is_model_start(int chunk) const { return links_at(chunk).gradients_out == nullptr; }
+  [[nodiscard]] bool is_model_end(int chunk) const { return links_at(chunk).activations_out == nullptr; }
+  [[nodiscard]] const ChunkLinks& links_at(int chunk) const { return links_[static_cast<std::size_t>(chunk)]; }
+  [[nodiscard]] IncomingLink* incoming(const ScheduleStep& step) const;
   void load(std::int64_t iteration, int chunk, int micro_batch);
-  void post_receive(std::size_t step);
   [[nodiscard]] Tensor received(const ScheduleStep& step);
-  void send(Tensor data, const Neighbour& to, const ScheduleStep& step);
-  void sent(const Transfer& transfer);
-  void progress();
+  void send(OutgoingLink* to, Tensor data, const ScheduleStep& step);
+  void before_layer(int layer, Pass pass);
   void after_layer(int layer, Pass pass);
 
   Plan plan_;
   Model model_;
   TrainerSettings settings_;
   Device& device_;
-  Communicator& world_;
-  const Samples* samples_;
+  World world_;
   DataType type_;  // of what crosses stages
   ParameterMap map_;
   RankRole role_;
   TimelineRecorder timeline_;
-  int stages_ = 1;                 // of this rank's pipeline
-  int micro_batch_ = 1;            // sequences, of this rank's pipeline
-  std::int64_t first_sample_ = 0;  // of this pipeline in the global batch
+  int micro_batch_ = 1;  // sequences, of this rank's pipeline
   std::vector<ScheduleStep> steps_;
-  std::vector<Neighbour> before_;  // by chunk
-  std::vector<Neighbour> behind_;
-  std::unique_ptr<Communicator> group_;  // the tensor-parallel group, if it has several ranks
+  std::unique_ptr<Group> group_;  // the tensor-parallel group, if it has several ranks
+  std::unique_ptr<Group> all_;    // all ranks, if there are several
   TensorParallel tensor_parallel_;
+  std::vector<ChunkLinks> links_;  // by chunk
+  std::unique_ptr<TokenFeed> feed_;  // of a stage that has an end of the model
   std::unique_ptr<StageLayers> stage_;
   std::unique_ptr<GradientReducer> reducer_;
   std::unique_ptr<AdamW> optimizer_;
   Tensor loss_sum_;
+  Tensor totals_;           // Totals
+  Tensor gradient_factor_;  // of clipping
+  Totals* host_totals_ = nullptr;
+  double* host_stop_ = nullptr;
+  std::unique_ptr<Event> finished_;
   std::map<std::pair<int, int>, InFlight> in_flight_;  // by chunk and micro-batch
   bool is_last_backward_ = false;                      // of the running chunk in this iteration
-  Transfer incoming_;                                  // for the next step
-  std::deque<Transfer> outgoing_;
 };
 
 }  // namespace sailor::runtime

@@ -47,7 +47,7 @@ void forward_and_backward(benchmark::State& state) {
     values[i] = static_cast<float>(i * 2654435761u % 2001) / 1000.0f - 1.0f;
   const auto hidden_state = [&] {
     runtime::Tensor tensor(*device, {micro_batch.token_count(), model().hidden});
-    device->copy_from_host(tensor.data(), values.data(), tensor.bytes());
+    device->main().copy_from_host(tensor.data(), values.data(), tensor.bytes());
     return tensor;
   };
   for (auto _ : state) {

@@ -21,7 +21,7 @@
 #include "runtime/checkpoint/folder.hpp"
 #include "runtime/checkpoint/owner.hpp"
 #include "runtime_models.hpp"
-#include "tests/fakes/thread_communicator.hpp"
+#include "tests/fakes/thread_transport.hpp"
 
 namespace sailor::runtime::test {
 namespace {
@@ -162,7 +162,8 @@ CheckpointOutcome write(const fs::path& folder, const Model& model, const PlanOf
   CheckpointOutcome outcome;
   std::mutex mutex;
   std::vector<std::string> texts;
-  run_ranks(static_cast<int>(plan.size()), [&](Communicator& world) {
+  run_ranks(static_cast<int>(plan.size()), [&](const World& all) {
+    Control& world = all.control;
     RankState state(model, plan[static_cast<std::size_t>(world.rank())], type);
     state.fill(iteration);
     if (change) change(world.rank(), state);
@@ -299,7 +300,8 @@ TEST_F(Checkpoint, ParametersLargerThanAPieceAreReadInPartsToo) {
 
 TEST_F(Checkpoint, BeginWaitsForTheOneBefore) {
   const Model model = gpt_model();
-  run_ranks(2, [&](Communicator& world) {
+  run_ranks(2, [&](const World& all) {
+    Control& world = all.control;
     RankState state(model, grid(model, 2, 1, 1, 1)[static_cast<std::size_t>(world.rank())]);
     CheckpointWriter writer(state.device(), folder_, 0);
     const auto begin = [&](std::int64_t iteration) {
@@ -557,7 +559,8 @@ std::unique_ptr<FolderOwner> owner_of(const fs::path& folder, const OwnerFacts& 
 /// In the child: two ranks write checkpoint after checkpoint until they are killed; "<iteration>\n" for each.
 [[noreturn]] void write_forever(const fs::path& folder, const Model& model, std::int64_t first, int report) {
   const PlanOf plan = grid(model, 2, 1, 1, 1);
-  run_ranks(2, [&](Communicator& world) {
+  run_ranks(2, [&](const World& all) {
+    Control& world = all.control;
     RankState state(model, plan[static_cast<std::size_t>(world.rank())]);
     const auto owner = world.rank() == 0 ? owner_of(folder, facts_of_this_process("here")) : nullptr;
     if (world.rank() == 0 && owner == nullptr) ::_exit(1);  // the one before was killed
@@ -642,7 +645,8 @@ TEST_F(Checkpoint, KilledWritersLeaveTheNewestValid) {
   const PlanOf plan = grid(model, 2, 1, 1, 1);
   std::mt19937 random(static_cast<unsigned>(which));  // NOLINT: the same pauses in every run
   for (std::int64_t iteration = which;;) {
-    run_ranks(2, [&](Communicator& world) {
+    run_ranks(2, [&](const World& ranks) {
+      Control& world = ranks.control;
       RankState state(model, plan[static_cast<std::size_t>(world.rank())]);
       std::unique_ptr<FolderOwner> owner;
       if (owned && world.rank() == 0) {

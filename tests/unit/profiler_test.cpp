@@ -1,7 +1,7 @@
 // The layer chain and a batch of measurements on one rank: what too little memory does, and which layers are run.
 #include <gtest/gtest.h>
 
-#include "../fakes/thread_communicator.hpp"
+#include "../fakes/thread_transport.hpp"
 #include "profiler/layer_batch.hpp"
 #include "profiler/layer_chain.hpp"
 #include "runtime/cpu/cpu_device.hpp"
@@ -21,10 +21,10 @@ Batch batch_of(
     const Model& model, const std::vector<int>& sizes, BatchSettings settings, runtime::Device& device,
     const std::function<bool()>& stop = [] { return false; }) {
   // The only rank of a job: what measure_batch() agrees on is what it has.
-  const std::unique_ptr<runtime::Communicator> alone = runtime::test::lone_communicator();
+  const std::unique_ptr<runtime::test::ThreadRank> alone = runtime::test::lone_rank();
   std::map<int, int> passes;
   settings.sequence_length = 16;
-  return measure_batch(model, sizes, settings, passes, device, *alone, stop);
+  return measure_batch(model, sizes, settings, passes, device, alone->world().control, stop);
 }
 
 TEST(CpuDevice, RefusesMemoryAboveItsLimitAndSaysHowMuchThereIs) {
@@ -59,11 +59,11 @@ TEST(CpuDevice, EventsMeasureTheTimeBetweenThem) {
   const auto device = runtime::make_cpu_device();
   const auto first = device->make_event();
   const auto second = device->make_event();
-  device->record(*first);
+  device->main().record(*first);
   device->flush_caches();
-  device->record(*second);
+  device->main().record(*second);
   EXPECT_GT(device->elapsed(*first, *second), Seconds(0));
-  device->record(*first);  // later now
+  device->main().record(*first);  // later now
   EXPECT_LT(device->elapsed(*first, *second), Seconds(0));
   EXPECT_GE(device->clock_hz(), 0.0);
 }
@@ -140,9 +140,10 @@ TEST(LayerChain, GoesOnAfterAPassThatDidNotFit) {
 TEST(LayerChain, OfATensorParallelGroupRunsWarmAndColdAndHoldsItsPart) {
   const Model model = tiny();
   for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full})
-    runtime::test::run_ranks(2, [&](runtime::Communicator& group) {
+    runtime::test::run_ranks(2, [&](const runtime::World& world) {
+      const auto group = world.transport.make_group({0, 1});
       const auto device = runtime::make_cpu_device();
-      LayerChain chain(model, 2, all_kinds, *device, {.shard = {group.rank(), 2}, .group = &group}, recompute);
+      LayerChain chain(model, 2, all_kinds, *device, {.shard = {group->rank(), 2}, .group = group.get()}, recompute);
       const ChainInput input(model, 2, 16, *device);
       for (const Caches caches : {Caches::warm, Caches::cold}) {
         KindTimes forward_times;

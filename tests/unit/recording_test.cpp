@@ -17,7 +17,7 @@
 #include "core/files.hpp"
 #include "runtime/cpu/cpu_device.hpp"
 #include "runtime/timeline.hpp"
-#include "tests/fakes/thread_communicator.hpp"
+#include "tests/fakes/thread_transport.hpp"
 
 namespace sailor {
 namespace {
@@ -123,38 +123,44 @@ TEST_F(MetricsFiles, OtherFilesAreNotTouched) {
 void pause() { std::this_thread::sleep_for(std::chrono::milliseconds(2)); }
 
 /// An iteration of a rank: waits for its only step, runs it, sends, sums beside it, updates.
-void iterate(TimelineRecorder& recorder) {
+void iterate(TimelineRecorder& recorder, runtime::Device& device) {
   const ScheduleStep step{Pass::forward, 3, 0};
+  const auto beside = device.make_stream();
   recorder.begin();
   {
     const auto span = recorder.wait(step, 0);
     pause();
   }
-  const auto begun = TimelineRecorder::Clock::now();
+  const std::size_t sending = recorder.begin_overlapped(*beside, Activity::send, step, 1);
+  const std::size_t summing = recorder.begin_overlapped(*beside, Activity::reduce);
   {
     const auto span = recorder.pass(step);
     pause();
   }
-  recorder.overlapped(Activity::send, begun, step, 1);
-  recorder.overlapped(Activity::reduce, begun);
+  recorder.end_overlapped(sending, *beside);
+  recorder.end_overlapped(summing, *beside);
   {
     const auto span = recorder.reduction(false);
     pause();
   }
-  const auto span = recorder.update();
-  pause();
+  {
+    const auto span = recorder.update();
+    pause();
+  }
+  recorder.finish();
 }
 
 TEST(TimelineRecorder, CountsPartsAndKeepsEventsWhenAsked) {
-  TimelineRecorder recorder({.rank = 5, .pipeline = 1, .stage = 2, .pipeline_entry = 1});
-  iterate(recorder);
+  const auto device = runtime::make_cpu_device();
+  TimelineRecorder recorder(*device, {.rank = 5, .pipeline = 1, .stage = 2, .pipeline_entry = 1});
+  iterate(recorder, *device);
   EXPECT_TRUE(recorder.events().empty());
   for (const Part part : {Part::wait_activation, Part::forward, Part::reduction, Part::update})
     EXPECT_GE(recorder.parts()[static_cast<std::size_t>(part)], Seconds(2e-3)) << to_string(part);
   EXPECT_EQ(recorder.parts()[static_cast<std::size_t>(Part::backward)], Seconds(0));
 
   recorder.keep_events(true);
-  iterate(recorder);
+  iterate(recorder, *device);
   const std::vector<TimelineEvent> events = recorder.events();
   ASSERT_EQ(events.size(), 5U);  // the reduction of `reduction(false)` is not shown
   EXPECT_EQ(events[0].activity, Activity::receive);
@@ -173,30 +179,37 @@ TEST(TimelineRecorder, CountsPartsAndKeepsEventsWhenAsked) {
   EXPECT_EQ(overlapped, 2);
 }
 
-TEST(TimelineRecorder, ReductionsThatWaitTheirTurnDoNotOverlap) {
-  TimelineRecorder recorder({});
+TEST(TimelineRecorder, WhatOverlapsTheNextIterationIsItsEvent) {
+  const auto device = runtime::make_cpu_device();
+  TimelineRecorder recorder(*device, {});
   recorder.keep_events(true);
   recorder.begin();
-  const auto begun = TimelineRecorder::Clock::now();
+  const std::size_t next = recorder.begin_overlapping_next(device->main(), Activity::reduce);
+  recorder.finish();
+  EXPECT_TRUE(recorder.events().empty());
+  recorder.begin();
   pause();
-  recorder.overlapped(Activity::reduce, begun);
-  pause();
-  recorder.overlapped(Activity::reduce, begun);
-  const std::vector<TimelineEvent> events = recorder.events();
-  ASSERT_EQ(events.size(), 2U);
-  EXPECT_EQ(events[0].end, events[1].start);
+  recorder.end_overlapped(next, device->main());
+  recorder.finish();
+  ASSERT_EQ(recorder.events().size(), 1U);
+  EXPECT_EQ(recorder.events()[0].activity, Activity::reduce);
+  EXPECT_LT(recorder.events()[0].start, Seconds(0));  // before the iteration began
+  EXPECT_GT(recorder.events()[0].end, Seconds(0));
+  recorder.begin();
+  recorder.finish();
+  EXPECT_TRUE(recorder.events().empty());
 }
 
 TEST(TimelineRecorder, RanksAreGatheredWithOneOrigin) {
-  runtime::test::run_ranks(3, [](runtime::Communicator& world) {
+  runtime::test::run_ranks(3, [](const runtime::World& world) {
     const auto device = runtime::make_cpu_device();
-    TimelineRecorder recorder({.rank = world.rank(), .stage = world.rank()});
+    TimelineRecorder recorder(*device, {.rank = world.rank(), .stage = world.rank()});
     recorder.keep_events(true);
     recorder.in_step();
     if (world.rank() != 1) pause();  // the first to begin is rank 1
-    iterate(recorder);
-    const Timeline timeline = gather_timeline(recorder, world);
-    const runtime::IterationSummary summary = gather_summary(recorder, *device, world);
+    iterate(recorder, *device);
+    const Timeline timeline = gather_timeline(recorder, world.control);
+    const runtime::IterationSummary summary = gather_summary(recorder, *device, world.control);
     if (world.rank() != 0) {
       EXPECT_TRUE(timeline.events.empty());
       return;

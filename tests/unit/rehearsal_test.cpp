@@ -1,8 +1,8 @@
 // The clocks of rehearsed ranks: when messages and sums end, worked out by hand, and what happens when ranks disagree.
 #include <gtest/gtest.h>
 
-#include "../fakes/thread_communicator.hpp"
-#include "runtime/rehearsal/rehearsal_communicator.hpp"
+#include "../fakes/thread_transport.hpp"
+#include "runtime/rehearsal/rehearsal_transport.hpp"
 #include "runtime/rehearsal/rehearsal_device.hpp"
 #include "runtime/tensor.hpp"
 
@@ -28,21 +28,53 @@ class Times final : public CommunicationTimes {
 };
 
 struct Rank {
-  Communicator& world;
+  World world;
   RehearsalWorld& rehearsal;
   RehearsalClock& clock;
+  Device& device;
   [[nodiscard]] bool is(int rank) const { return world.rank() == rank; }
   [[nodiscard]] double now() const { return clock.now().value(); }
   void compute(double seconds) const { rehearsal.compute(Seconds(seconds)); }
+  /// The main stream waits.
+  void wait(const std::unique_ptr<Event>& event) const { device.main().wait(*event); }
+  [[nodiscard]] bool is_done(const std::unique_ptr<Event>& event) const { return device.is_done(*event); }
+};
+
+/// A channel with a stream of its own.
+class Way {
+ public:
+  Way(const Rank& rank, int from, int to, MessageKind kind)
+      : device_(rank.device),
+        stream_(device_.make_stream()),
+        channel_(rank.world.transport.make_channel(from, to, {.id = static_cast<int>(kind), .kind = kind})) {}
+  [[nodiscard]] std::unique_ptr<Event> send(std::size_t bytes) {
+    channel_->send(*stream_, nullptr, bytes);
+    return point();
+  }
+  [[nodiscard]] std::unique_ptr<Event> receive(std::size_t bytes) {
+    channel_->receive(*stream_, nullptr, bytes);
+    return point();
+  }
+
+ private:
+  std::unique_ptr<Event> point() {
+    auto event = device_.make_event();
+    stream_->record(*event);
+    return event;
+  }
+  Device& device_;
+  std::unique_ptr<Stream> stream_;
+  std::unique_ptr<Channel> channel_;
 };
 
 void rehearse(int ranks, bool blocks, const std::function<void(const Rank&)>& body) {
-  run_ranks(ranks, [&](Communicator& inner) {
+  run_ranks(ranks, [&](const World& inner) {
     const Times times(blocks);
     RehearsalClock clock(0.0);
     RehearsalWorld rehearsal(inner, times, clock);
+    const auto device = make_rehearsal_device("H200-141");
     rehearsal.restart();
-    body({rehearsal.communicator(), rehearsal, clock});
+    body({rehearsal.world(), rehearsal, clock, *device});
   });
 }
 
@@ -51,15 +83,16 @@ constexpr auto gradient = MessageKind::gradient;
 
 TEST(Rehearsal, AMessageThatBlocksHoldsBothSides) {
   rehearse(2, true, [](const Rank& rank) {
+    Way way(rank, 0, 1, activation);
     if (rank.is(0)) {
       rank.compute(1.0);
-      const auto sent = rank.world.send_later(nullptr, 100, 1, activation);
+      const auto sent = way.send(100);
       rank.compute(1.0);
       EXPECT_EQ(rank.now(), 7.0);  // waits for rank 1 from 1 to 4, sends until 6, computes
-      EXPECT_TRUE(sent->test());
+      EXPECT_TRUE(rank.is_done(sent));
     } else {
       rank.compute(4.0);
-      rank.world.receive(nullptr, 100, 0, activation);
+      rank.wait(way.receive(100));
       EXPECT_EQ(rank.now(), 6.0);
     }
   });
@@ -67,13 +100,14 @@ TEST(Rehearsal, AMessageThatBlocksHoldsBothSides) {
 
 TEST(Rehearsal, MessagesThatCrossAndBlockFollowEachOther) {
   rehearse(2, true, [](const Rank& rank) {
-    const int other = 1 - rank.world.rank();
+    Way out(rank, rank.is(0) ? 0 : 1, rank.is(0) ? 1 : 0, rank.is(0) ? activation : gradient);
+    Way in(rank, rank.is(0) ? 1 : 0, rank.is(0) ? 0 : 1, rank.is(0) ? gradient : activation);
     for (int i = 1; i <= 3; ++i) {
       rank.compute(rank.is(0) ? 5.0 : 10.0);
-      const auto sent = rank.world.send_later(nullptr, 100, other, rank.is(0) ? activation : gradient);
-      rank.world.receive(nullptr, 100, other, rank.is(0) ? gradient : activation);
+      const auto sent = out.send(100);
+      rank.wait(in.receive(100));
       EXPECT_EQ(rank.now(), i * 15.0);  // both are there after 10, then 2 + 3
-      sent->wait();
+      rank.wait(sent);
       EXPECT_EQ(rank.now(), i * 15.0);
     }
   });
@@ -82,13 +116,16 @@ TEST(Rehearsal, MessagesThatCrossAndBlockFollowEachOther) {
 TEST(Rehearsal, PartsOfOneMessageGoAtTheSameTime) {
   rehearse(3, true, [](const Rank& rank) {
     if (rank.is(2)) {
-      const auto first = rank.world.receive_later(nullptr, 50, 0, activation);
-      const auto second = rank.world.receive_later(nullptr, 50, 1, activation);
-      first->wait();
-      second->wait();
+      Way one(rank, 0, 2, activation);
+      Way other(rank, 1, 2, activation);
+      const auto first = one.receive(50);
+      const auto second = other.receive(50);
+      rank.wait(first);
+      rank.wait(second);
       EXPECT_EQ(rank.now(), 2.0);
     } else {
-      rank.world.send(nullptr, 50, 2, activation);
+      Way way(rank, rank.world.rank(), 2, activation);
+      rank.wait(way.send(50));
       EXPECT_EQ(rank.now(), 2.0);
     }
   });
@@ -96,19 +133,20 @@ TEST(Rehearsal, PartsOfOneMessageGoAtTheSameTime) {
 
 TEST(Rehearsal, MessagesThatDoNotBlockQueueForTheLink) {
   rehearse(2, false, [](const Rank& rank) {
+    Way way(rank, 0, 1, activation);
     if (rank.is(0)) {
       rank.compute(1.0);
-      const auto first = rank.world.send_later(nullptr, 100, 1, activation);   // from 1 to 3
-      const auto second = rank.world.send_later(nullptr, 100, 1, activation);  // from 3 to 5
+      const auto first = way.send(100);   // from 1 to 3
+      const auto second = way.send(100);  // from 3 to 5
       rank.compute(1.0);
       EXPECT_EQ(rank.now(), 2.0);
-      EXPECT_FALSE(first->test());
-      second->wait();
+      EXPECT_FALSE(rank.is_done(first));
+      rank.wait(second);
       EXPECT_EQ(rank.now(), 5.0);
-      EXPECT_TRUE(first->test());
+      EXPECT_TRUE(rank.is_done(first));
     } else {
       for (const double end : {3.0, 5.0}) {
-        rank.world.receive(nullptr, 100, 0, activation);
+        rank.wait(way.receive(100));
         EXPECT_EQ(rank.now(), end);
       }
     }
@@ -117,31 +155,38 @@ TEST(Rehearsal, MessagesThatDoNotBlockQueueForTheLink) {
 
 TEST(Rehearsal, SumsStartWithTheLastRankAndFollowEachOther) {
   rehearse(3, false, [](const Rank& rank) {
+    const auto all = rank.world.transport.make_group({0, 1, 2});
+    const auto sums = rank.device.make_stream();
+    const auto first = rank.device.make_event();
+    const auto second = rank.device.make_event();
     rank.compute(1.0 + rank.world.rank());
-    const auto first = rank.world.all_reduce_sum_later(nullptr, 100);  // 400 bytes: from 3 to 7
-    const auto second = rank.world.all_reduce_sum_later(nullptr, 50);  // to 9
-    rank.compute(5.0);                                                 // beside them: to 6, 7 and 8
+    all->all_reduce_sum(*sums, nullptr, 100);  // 400 bytes: from 3 to 7
+    sums->record(*first);
+    all->all_reduce_sum(*sums, nullptr, 50);  // to 9
+    sums->record(*second);
+    rank.compute(5.0);  // beside them: to 6, 7 and 8
     EXPECT_EQ(rank.now(), 6.0 + rank.world.rank());
-    first->wait();
+    rank.wait(first);
     EXPECT_EQ(rank.now(), std::max(7.0, 6.0 + rank.world.rank()));
-    second->wait();
+    rank.wait(second);
     EXPECT_EQ(rank.now(), 9.0);
     if (!rank.is(2)) {
-      const auto group = rank.world.subgroup({0, 1});
+      const auto group = rank.world.transport.make_group({0, 1});
       rank.compute(rank.world.rank());
-      group->all_gather(nullptr, 1000);  // in the time of a layer: they only meet
+      group->all_gather(rank.device.main(), nullptr, 1000);  // in the time of a layer: they only meet
       EXPECT_EQ(rank.now(), 10.0);
     }
-    EXPECT_EQ(rank.world.max(rank.world.rank()), 2.0);  // real values, and all clocks at the last one's
+    EXPECT_EQ(rank.world.control.max(rank.world.rank()), 2.0);  // real values, and all clocks at the last one's
     EXPECT_EQ(rank.now(), 10.0);
   });
 }
 
 TEST(Rehearsal, SumsOfBfloat16TakeTwoBytesPerValue) {
   rehearse(3, false, [](const Rank& rank) {
-    rank.world.all_reduce_sum({nullptr, DataType::bfloat16}, 100);  // 200 bytes
+    const auto all = rank.world.transport.make_group({0, 1, 2});
+    all->all_reduce_sum(rank.device.main(), {nullptr, DataType::bfloat16}, 100);  // 200 bytes
     EXPECT_EQ(rank.now(), 2.0);
-    rank.world.all_reduce_sum(nullptr, 100);
+    all->all_reduce_sum(rank.device.main(), nullptr, 100);
     EXPECT_EQ(rank.now(), 6.0);
   });
 }
@@ -157,10 +202,8 @@ std::string failure_of(const std::function<void(const Rank&)>& body) {
 
 TEST(Rehearsal, RanksThatDisagreeAboutAMessageAreNamed) {
   const std::string message = failure_of([](const Rank& rank) {
-    if (rank.is(0))
-      rank.world.send(nullptr, 1024, 1, activation);
-    else
-      rank.world.receive(nullptr, 2048, 0, activation);
+    Way way(rank, 0, 1, activation);
+    rank.wait(rank.is(0) ? way.send(1024) : way.receive(2048));
   });
   EXPECT_EQ(
       message,
@@ -170,12 +213,13 @@ TEST(Rehearsal, RanksThatDisagreeAboutAMessageAreNamed) {
 
 TEST(Rehearsal, MessagesTakenInAnotherOrderThanSentAreNoticed) {
   const std::string message = failure_of([](const Rank& rank) {
+    Way activations(rank, 0, 1, activation);
+    Way gradients(rank, 0, 1, gradient);
     if (rank.is(0)) {
-      const auto first = rank.world.send_later(nullptr, 8, 1, activation);
-      const auto second = rank.world.send_later(nullptr, 8, 1, gradient);
-      second->wait();
+      const auto first = activations.send(8);
+      rank.wait(gradients.send(8));
     } else {
-      rank.world.receive(nullptr, 8, 0, gradient);
+      rank.wait(gradients.receive(8));
     }
   });
   EXPECT_NE(message.find("expected is gradient 1 of 8 B from rank 0, message 1 in all; what came is gradient 1 of 8 B, "
@@ -186,10 +230,11 @@ TEST(Rehearsal, MessagesTakenInAnotherOrderThanSentAreNoticed) {
 
 TEST(Rehearsal, RanksThatDisagreeAboutASumAreNamed) {
   const std::string message = failure_of([](const Rank& rank) {
+    const auto all = rank.world.transport.make_group({0, 1});
     if (rank.is(0))
-      rank.world.all_reduce_sum(nullptr, 3'000'000);
+      all->all_reduce_sum(rank.device.main(), nullptr, 3'000'000);
     else
-      rank.world.all_gather(nullptr, 7);
+      all->all_gather(rank.device.main(), nullptr, 7);
   });
   EXPECT_NE(message.find("the ranks disagree about what they sum"), std::string::npos) << message;
   EXPECT_NE(message.find("all-reduce of 3000000 values"), std::string::npos) << message;

@@ -10,8 +10,9 @@
 
 #include "core/toml_reader.hpp"
 #include "runtime/optimizer.hpp"
+#include "stream_operations.hpp"
 #include "runtime_models.hpp"
-#include "tests/fakes/thread_communicator.hpp"
+#include "tests/fakes/thread_transport.hpp"
 
 namespace sailor::runtime::test {
 namespace {
@@ -54,7 +55,7 @@ TEST(Bfloat16, RoundsToTheNearestAndTiesToEven) {
     }
   EXPECT_EQ(wrong, 0u);
   Bfloats converted(values.size());
-  make_cpu_device()->convert({converted.data(), DataType::bfloat16}, values.data(), std::ssize(values));
+  make_cpu_device()->main().convert({converted.data(), DataType::bfloat16}, values.data(), std::ssize(values));
   EXPECT_EQ(converted, expected);
 }
 
@@ -77,8 +78,8 @@ TEST(Bfloat16, WidensExactlyThereAndBack) {
   Floats wide(all.size());
   Bfloats back(all.size());
   const auto device = make_cpu_device();
-  device->convert(wide.data(), {all.data(), DataType::bfloat16}, std::ssize(all));
-  device->convert({back.data(), DataType::bfloat16}, wide.data(), std::ssize(all));
+  device->main().convert(wide.data(), {all.data(), DataType::bfloat16}, std::ssize(all));
+  device->main().convert({back.data(), DataType::bfloat16}, wide.data(), std::ssize(all));
   for (std::size_t i = 0; i < all.size(); ++i) {
     ASSERT_EQ(std::bit_cast<std::uint32_t>(wide[i]), static_cast<std::uint32_t>(i) << 16);
     ASSERT_TRUE(std::isnan(wide[i]) || back[i] == all[i]) << i;
@@ -143,9 +144,9 @@ TEST_F(Bfloat16Operations, MatrixProductsAddUpInFloat32InAllOrientations) {
           Both b(static_cast<std::size_t>(k * n), 2);
           Both c(static_cast<std::size_t>(m * n), 3);
           Floats sums = c.floats;  // gradients of weights: float32
-          device->matmul(product, a.wide(), b.wide(), c.wide());
-          device->matmul(product, a.narrow(), b.narrow(), c.narrow());
-          device->matmul(product, a.narrow(), b.narrow(), sums.data());
+          device->main().matmul(product, a.wide(), b.wide(), c.wide());
+          device->main().matmul(product, a.narrow(), b.narrow(), c.narrow());
+          device->main().matmul(product, a.narrow(), b.narrow(), sums.data());
           expect_rounded(c, 3e-4);
           expect_near(sums, c.floats, 3e-4);
         }
@@ -156,7 +157,7 @@ TEST_F(Bfloat16Operations, MatrixProductsAddUpInFloat32InAllOrientations) {
 
 TEST_F(Bfloat16Operations, MatrixProductsRefuseFactorsOfTwoTypes) {
   Both a(4, 1);
-  EXPECT_THROW(device->matmul({.m = 2, .n = 2, .k = 2}, a.narrow(), a.wide(), a.wide()), std::logic_error);
+  EXPECT_THROW(device->main().matmul({.m = 2, .n = 2, .k = 2}, a.narrow(), a.wide(), a.wide()), std::logic_error);
 }
 
 TEST_F(Bfloat16Operations, NormsAndTheirGradientsAreRoundedOnce) {
@@ -177,13 +178,13 @@ TEST_F(Bfloat16Operations, NormsAndTheirGradientsAreRoundedOnce) {
     for (const std::size_t i : {0u, 1u}) {
       const auto of = [i](Both& both) { return i == 0 ? both.wide() : both.narrow(); };
       if (rms) {
-        device->rms_norm_forward(shape, of(input), of(weight), of(output), reciprocal[i].data());
-        device->rms_norm_backward(shape, of(input), reciprocal[i].data(), of(weight), of(gradient),
+        device->main().rms_norm_forward(shape, of(input), of(weight), of(output), reciprocal[i].data());
+        device->main().rms_norm_backward(shape, of(input), reciprocal[i].data(), of(weight), of(gradient), nullptr,
                                   weight_gradient[i].data());
       } else {
-        device->layer_norm_forward(shape, of(input), of(weight), of(bias), of(output), mean[i].data(),
+        device->main().layer_norm_forward(shape, of(input), of(weight), of(bias), of(output), mean[i].data(),
                                    reciprocal[i].data());
-        device->layer_norm_backward(shape, of(input), mean[i].data(), reciprocal[i].data(), of(weight), of(gradient),
+        device->main().layer_norm_backward(shape, of(input), mean[i].data(), reciprocal[i].data(), of(weight), of(gradient), nullptr,
                                     weight_gradient[i].data(), bias_gradient[i].data());
       }
     }
@@ -209,15 +210,15 @@ TEST_F(Bfloat16Operations, ActivationFunctionsAndSumsAreRoundedOnce) {
     expect_rounded(x);
     expect_rounded(y);
   };
-  apply("relu_forward", width, [&](Values x, Values) { device->relu_forward(x, count); });
-  apply("relu_backward", width, [&](Values x, Values y) { device->relu_backward(x, y, count); });
-  apply("gelu_forward", width, [&](Values x, Values y) { device->gelu_forward(x, y, count); });
-  apply("gelu_backward", width, [&](Values x, Values y) { device->gelu_backward(x, y, count); });
-  apply("swiglu_forward", 2 * width, [&](Values x, Values y) { device->swiglu_forward(x, y, rows, width); });
-  apply("swiglu_backward", 2 * width, [&](Values x, Values y) { device->swiglu_backward(x, y, rows, width); });
-  apply("add", width, [&](Values x, Values y) { device->add(x, y, count); });
-  apply("add_bias", width, [&](Values x, Values y) { device->add_bias(x, y, rows, width); });
-  apply("add_repeated", width, [&](Values x, Values y) { device->add_repeated(x, y, rows, width); });
+  apply("relu_forward", width, [&](Values x, Values) { test::relu_forward(*device, x, count); });
+  apply("relu_backward", width, [&](Values x, Values y) { test::relu_backward(*device, x, y, count); });
+  apply("gelu_forward", width, [&](Values x, Values y) { test::gelu_forward(*device, x, y, count); });
+  apply("gelu_backward", width, [&](Values x, Values y) { test::gelu_backward(*device, x, y, count); });
+  apply("swiglu_forward", 2 * width, [&](Values x, Values y) { device->main().swiglu_forward(x, y, rows, width); });
+  apply("swiglu_backward", 2 * width, [&](Values x, Values y) { device->main().swiglu_backward(x, y, rows, width); });
+  apply("add", width, [&](Values x, Values y) { device->main().add(x, y, count); });
+  apply("add_bias", width, [&](Values x, Values y) { device->main().add_bias(x, y, rows, width); });
+  apply("add_repeated", width, [&](Values x, Values y) { device->main().add_repeated(x, y, rows, width); });
 }
 
 TEST_F(Bfloat16Operations, GradientsOfParametersAreAddedUpInFloat32) {
@@ -233,15 +234,15 @@ TEST_F(Bfloat16Operations, GradientsOfParametersAreAddedUpInFloat32) {
     operation(narrow.data(), gradient.narrow());
     EXPECT_EQ(wide, narrow);
   };
-  apply([&](float* sums, ConstValues values) { device->add_bias_gradient(sums, values, rows, width); });
-  apply([&](float* sums, ConstValues values) { device->add_repeated_gradient(sums, values, rows / 10, 10 * width); });
+  apply([&](float* sums, ConstValues values) { test::add_bias_gradient(*device, sums, values, rows, width); });
+  apply([&](float* sums, ConstValues values) { device->main().add_repeated_gradient(sums, values, rows / 10, 10 * width); });
   apply([&](float* sums, ConstValues values) {
-    device->scatter_add_rows(sums, {2, 11}, tokens.data(), rows, width, values);
+    device->main().scatter_add_rows(sums, {2, 11}, tokens.data(), rows, width, values);
   });
   Both table(13 * width, 2);
   Both picked(rows * width, 3);
-  device->gather_rows(table.wide(), {2, 11}, tokens.data(), rows, width, picked.wide());
-  device->gather_rows(table.narrow(), {2, 11}, tokens.data(), rows, width, picked.narrow());
+  device->main().gather_rows(table.wide(), {2, 11}, tokens.data(), rows, width, picked.wide());
+  device->main().gather_rows(table.narrow(), {2, 11}, tokens.data(), rows, width, picked.narrow());
   expect_rounded(picked);
 }
 
@@ -257,22 +258,22 @@ TEST_F(Bfloat16Operations, AttentionOfEachGroupOfHeadsIsThatOfAll) {
                                .window = window};
     const auto tokens = static_cast<std::size_t>(shape.tokens());
     Both projected(tokens * static_cast<std::size_t>(shape.projected_width()), 1);
-    device->rotary(shape, 50.0, false, projected.wide());
-    device->rotary(shape, 50.0, false, projected.narrow());
+    device->main().rotary(shape, 50.0, false, projected.wide());
+    device->main().rotary(shape, 50.0, false, projected.narrow());
     expect_rounded(projected);
     for (std::size_t i = 0; i < projected.floats.size(); ++i) projected.floats[i] = from_bfloat16(projected.bfloats[i]);
     Both output(tokens * static_cast<std::size_t>(shape.width()), 2);
     std::array<Floats, 2> log_sum{Floats(tokens * 6), Floats(tokens * 6)};
-    device->attention_forward(shape, projected.wide(), output.wide(), log_sum[0].data());
-    device->attention_forward(shape, projected.narrow(), output.narrow(), log_sum[1].data());
+    device->main().attention_forward(shape, projected.wide(), output.wide(), log_sum[0].data());
+    device->main().attention_forward(shape, projected.narrow(), output.narrow(), log_sum[1].data());
     expect_rounded(output, 1e-6);
     expect_near(log_sum[1], log_sum[0], 1e-5);
     for (std::size_t i = 0; i < output.floats.size(); ++i) output.floats[i] = from_bfloat16(output.bfloats[i]);
     Both output_gradient(output.floats.size(), 3);
     Both gradient(projected.floats.size(), 4);
-    device->attention_backward(shape, projected.wide(), output.wide(), log_sum[0].data(), output_gradient.wide(),
+    device->main().attention_backward(shape, projected.wide(), output.wide(), log_sum[0].data(), output_gradient.wide(),
                                gradient.wide());
-    device->attention_backward(shape, projected.narrow(), output.narrow(), log_sum[1].data(), output_gradient.narrow(),
+    device->main().attention_backward(shape, projected.narrow(), output.narrow(), log_sum[1].data(), output_gradient.narrow(),
                                gradient.narrow());
     expect_rounded(gradient, 1e-5);
   }
@@ -287,8 +288,8 @@ TEST_F(Bfloat16Operations, TheLossIsThatOfFloat32AndItsGradientIsRounded) {
   Both divided = logits;
   double loss = 0.0;
   double narrow_loss = 0.0;
-  device->softmax_cross_entropy(logits.wide(), targets.data(), rows, classes, 0.25f, &loss);
-  device->softmax_cross_entropy(logits.narrow(), targets.data(), rows, classes, 0.25f, &narrow_loss);
+  device->main().softmax_cross_entropy(logits.wide(), targets.data(), rows, classes, 0.25f, &loss);
+  device->main().softmax_cross_entropy(logits.narrow(), targets.data(), rows, classes, 0.25f, &narrow_loss);
   EXPECT_NEAR(narrow_loss, loss, 1e-9 * loss);
   expect_rounded(logits);
   // In three steps, as where logits are divided. Exponentials are rounded on the way: twice half a unit.
@@ -296,10 +297,10 @@ TEST_F(Bfloat16Operations, TheLossIsThatOfFloat32AndItsGradientIsRounded) {
   Floats sums(rows);
   Floats target_logits(rows);
   double divided_loss = 0.0;
-  device->row_maxima(divided.narrow(), rows, classes, maxima.data());
-  device->softmax_sums(divided.narrow(), maxima.data(), {0, classes}, targets.data(), rows, sums.data(),
+  device->main().row_maxima(divided.narrow(), rows, classes, maxima.data());
+  device->main().softmax_sums(divided.narrow(), maxima.data(), {0, classes}, targets.data(), rows, sums.data(),
                        target_logits.data());
-  device->softmax_gradient(divided.narrow(), sums.data(), target_logits.data(), {0, classes}, targets.data(), rows,
+  device->main().softmax_gradient(divided.narrow(), sums.data(), target_logits.data(), {0, classes}, targets.data(), rows,
                            0.25f, &divided_loss);
   EXPECT_NEAR(divided_loss, loss, 1e-6 * loss);
   for (std::size_t i = 0; i < logits.floats.size(); ++i)
@@ -316,8 +317,8 @@ TEST_F(Bfloat16Operations, AdamWStepsTheMasterValuesAndRoundsThem) {
   Floats expected_first(count);
   Floats expected_second(count);
   Bfloats rounded(count);
-  device->adamw({}, expected.data(), gradient.data(), expected_first.data(), expected_second.data(), count);
-  device->adamw({}, value.data(), gradient.data(), first.data(), second.data(), count,
+  test::adamw(*device, {}, expected.data(), gradient.data(), expected_first.data(), expected_second.data(), count);
+  test::adamw(*device, {}, value.data(), gradient.data(), first.data(), second.data(), count,
                 {rounded.data(), DataType::bfloat16});
   EXPECT_EQ(value, expected);
   EXPECT_EQ(first, expected_first);
@@ -435,26 +436,24 @@ TEST(Bfloat16Layers, DividedOverRanksGiveTheLossOfOne) {
     SCOPED_TRACE(model.name);
     WholeModel whole(model, {}, Recompute::none, DataType::bfloat16);
     const double loss = whole.loss();
-    run_ranks(2, [&](Communicator& group) {
-      WholeModel part(model, {{group.rank(), group.size()}, &group}, Recompute::none, DataType::bfloat16);
+    run_ranks(2, [&](const World& world) {
+      const auto group = world.transport.make_group({0, 1});
+      WholeModel part(model, {{group->rank(), group->size()}, group.get()}, Recompute::none, DataType::bfloat16);
       EXPECT_NEAR(part.loss(true), loss, 1e-2);
     });
   }
 }
 
 TEST(Bfloat16Sums, AreRoundedTwoByTwo) {
-  run_ranks(3, [](Communicator& all) {
+  run_ranks(3, [](const World& world) {
+    const auto device = make_cpu_device();
+    const auto all = world.transport.make_group({0, 1, 2});
     // 256 + 1 is half-way between 256 and 258 and goes to the even 256, twice; 1 + 1 + 1 is exact.
-    Bfloats values{to_bfloat16(all.rank() == 0 ? 256.0f : 1.0f), to_bfloat16(1.0f)};
-    all.all_reduce_sum({values.data(), DataType::bfloat16}, 2);
+    Bfloats values{to_bfloat16(all->rank() == 0 ? 256.0f : 1.0f), to_bfloat16(1.0f)};
+    all->all_reduce_sum(device->main(), {values.data(), DataType::bfloat16}, 2);
+    device->synchronize();
     EXPECT_EQ(from_bfloat16(values[0]), 256.0f);
     EXPECT_EQ(from_bfloat16(values[1]), 3.0f);
-    Bfloats slices(5, to_bfloat16(static_cast<float>(all.rank())));
-    all.all_gather({slices.data(), DataType::bfloat16}, 5);  // of 1, 2 and 2 values
-    EXPECT_EQ(slices, (Bfloats{0, to_bfloat16(1.0f), to_bfloat16(1.0f), to_bfloat16(2.0f), to_bfloat16(2.0f)}));
-    Bfloats sums(5, to_bfloat16(2.0f));
-    all.reduce_scatter_sum({sums.data(), DataType::bfloat16}, 5);
-    EXPECT_EQ(from_bfloat16(sums[static_cast<std::size_t>(cut(5, {all.rank(), 3}).first)]), 6.0f);
   });
 }
 

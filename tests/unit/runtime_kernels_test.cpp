@@ -13,6 +13,7 @@
 #include "runtime/cpu/cpu_device.hpp"
 #include "runtime/memory_pool.hpp"
 #include "runtime/parameters.hpp"
+#include "stream_operations.hpp"
 
 namespace sailor::runtime {
 namespace {
@@ -58,7 +59,7 @@ TEST_F(CpuKernels, MatrixProductsWithTransposesAndAccumulationEqualPlainLoops) {
               sum += double{a[transpose_a ? l * m + i : i * k + l]} * b[transpose_b ? j * k + l : l * n + j];
             expected[i * n + j] = sum;
           }
-        device->matmul({transpose_a, transpose_b, m, n, k, accumulate}, a.data(), b.data(), c.data());
+        device->main().matmul({transpose_a, transpose_b, m, n, k, accumulate}, a.data(), b.data(), c.data());
         expect_close(c, expected, 1e-5);
       }
     }
@@ -82,9 +83,9 @@ TEST_F(CpuKernels, GeluEqualsItsFormulaAndSlope) {
     expected.push_back(gelu(v));
     slopes.push_back(2.0 * (gelu(v + 1e-5) - gelu(v - 1e-5)) / 2e-5);
   }
-  device->gelu_forward(x.data(), output.data(), static_cast<std::int64_t>(count));
+  test::gelu_forward(*device, x.data(), output.data(), static_cast<std::int64_t>(count));
   expect_close(output, expected, 2e-6);
-  device->gelu_backward(x.data(), gradient.data(), static_cast<std::int64_t>(count));
+  test::gelu_backward(*device, x.data(), gradient.data(), static_cast<std::int64_t>(count));
   expect_close(x, expected, 2e-6);
   expect_close(gradient, slopes, 5e-6);
 }
@@ -92,19 +93,19 @@ TEST_F(CpuKernels, GeluEqualsItsFormulaAndSlope) {
 TEST_F(CpuKernels, ReluPassesGradientsOnlyWhereItsOutputIsPositive) {
   Floats values{-1.0f, 0.0f, 2.0f, -0.0f, 3.5f};
   Floats gradient(5, 1.0f);
-  device->relu_forward(values.data(), 5);
+  test::relu_forward(*device, values.data(), 5);
   EXPECT_EQ(values, (Floats{0.0f, 0.0f, 2.0f, 0.0f, 3.5f}));
-  device->relu_backward(values.data(), gradient.data(), 5);
+  test::relu_backward(*device, values.data(), gradient.data(), 5);
   EXPECT_EQ(gradient, (Floats{0.0f, 0.0f, 1.0f, 0.0f, 1.0f}));
 }
 
 TEST_F(CpuKernels, BiasesAndRepeatedTablesAddByRows) {
   Floats values{1, 2, 3, 4};
   const Floats bias{10, 20};
-  device->add_bias(values.data(), bias.data(), 2, 2);
+  device->main().add_bias(values.data(), bias.data(), 2, 2);
   EXPECT_EQ(values, (Floats{11, 22, 13, 24}));
   Floats bias_gradient{100, 200};
-  device->add_bias_gradient(bias_gradient.data(), values.data(), 2, 2);
+  test::add_bias_gradient(*device, bias_gradient.data(), values.data(), 2, 2);
   EXPECT_EQ(bias_gradient, (Floats{124, 246}));
 }
 
@@ -112,18 +113,18 @@ TEST_F(CpuKernels, GatheringAndScatteringRowsAreInverse) {
   const Floats table{1, 2, 3, 4, 5, 6};
   const std::vector<std::int32_t> tokens{2, 0, 2};
   Floats rows(6);
-  device->gather_rows(table.data(), {0, 3}, tokens.data(), 3, 2, rows.data());
+  device->main().gather_rows(table.data(), {0, 3}, tokens.data(), 3, 2, rows.data());
   EXPECT_EQ(rows, (Floats{5, 6, 1, 2, 5, 6}));
   Floats gradient(6, 0.0f);
-  device->scatter_add_rows(gradient.data(), {0, 3}, tokens.data(), 3, 2, rows.data());
+  device->main().scatter_add_rows(gradient.data(), {0, 3}, tokens.data(), 3, 2, rows.data());
   EXPECT_EQ(gradient, (Floats{1, 2, 0, 0, 10, 12}));  // row 2 twice
   // The same table as rows 5 to 7 of a larger one.
   const std::vector<std::int32_t> others{7, 4, 5, 8};
   Floats some(8);
-  device->gather_rows(table.data(), {5, 8}, others.data(), 4, 2, some.data());
+  device->main().gather_rows(table.data(), {5, 8}, others.data(), 4, 2, some.data());
   EXPECT_EQ(some, (Floats{5, 6, 0, 0, 1, 2, 0, 0}));
   const Floats ones(8, 1.0f);
-  device->scatter_add_rows(gradient.data(), {5, 8}, others.data(), 4, 2, ones.data());
+  device->main().scatter_add_rows(gradient.data(), {5, 8}, others.data(), 4, 2, ones.data());
   EXPECT_EQ(gradient, (Floats{2, 3, 0, 0, 11, 13}));
 }
 
@@ -166,14 +167,14 @@ TEST_F(CpuKernels, LayerNormEqualsPlainLoopsAlsoFarFromZero) {
   Floats output(rows * width);
   Floats mean(rows);
   Floats reciprocal(rows);
-  device->layer_norm_forward(shape, x.data(), weight.data(), bias.data(), output.data(), mean.data(),
+  device->main().layer_norm_forward(shape, x.data(), weight.data(), bias.data(), output.data(), mean.data(),
                              reciprocal.data());
   expect_close(output, expected, 2e-3);  // 1000 has a float spacing of 6e-5
   Floats gradient = output_gradient;
   Floats got_weight(width, 1.0f);
   Floats got_bias(width, 2.0f);
-  device->layer_norm_backward(shape, x.data(), mean.data(), reciprocal.data(), weight.data(), gradient.data(),
-                              got_weight.data(), got_bias.data());
+  device->main().layer_norm_backward(shape, x.data(), mean.data(), reciprocal.data(), weight.data(), gradient.data(),
+                              nullptr, got_weight.data(), got_bias.data());
   expect_close(gradient, input_gradient, 2e-3);
   expect_close(got_weight, weight_gradient, 2e-3);
   expect_close(got_bias, bias_gradient, 1e-5);
@@ -207,11 +208,12 @@ TEST_F(CpuKernels, RmsNormEqualsPlainLoops) {
   const NormShape shape{static_cast<std::int64_t>(rows), static_cast<std::int64_t>(width), 0.5f};
   Floats output(rows * width);
   Floats reciprocal(rows);
-  device->rms_norm_forward(shape, x.data(), weight.data(), output.data(), reciprocal.data());
+  device->main().rms_norm_forward(shape, x.data(), weight.data(), output.data(), reciprocal.data());
   expect_close(output, expected, 3e-6);
   Floats gradient = output_gradient;
   Floats got_weight(width, 1.0f);
-  device->rms_norm_backward(shape, x.data(), reciprocal.data(), weight.data(), gradient.data(), got_weight.data());
+  device->main().rms_norm_backward(shape, x.data(), reciprocal.data(), weight.data(), gradient.data(), nullptr,
+                            got_weight.data());
   expect_close(gradient, input_gradient, 3e-6);
   expect_close(got_weight, weight_gradient, 1e-5);
 }
@@ -236,10 +238,10 @@ TEST_F(CpuKernels, SwigluEqualsItsFormulaAndSlopes) {
       gradient[r * 2 * width + width + i] = dy * silu(gate);
     }
   Floats output(rows * width);
-  device->swiglu_forward(input.data(), output.data(), rows, width);
+  device->main().swiglu_forward(input.data(), output.data(), rows, width);
   expect_close(output, expected, 1e-5);
   output = output_gradient;
-  device->swiglu_backward(input.data(), output.data(), rows, width);
+  device->main().swiglu_backward(input.data(), output.data(), rows, width);
   expect_close(output, expected, 1e-5);
   expect_close(input, gradient, 1e-5);
 }
@@ -261,9 +263,9 @@ TEST_F(CpuKernels, RotaryTurnsQueriesAndKeysByTheirPositionAndBack) {
         expected[at + 3] = turned.imag();
       }
   Floats values = before;
-  device->rotary(shape, 10.0, false, values.data());
+  device->main().rotary(shape, 10.0, false, values.data());
   expect_close(values, expected, 1e-6);
-  device->rotary(shape, 10.0, true, values.data());
+  device->main().rotary(shape, 10.0, true, values.data());
   expect_close(values, Doubles(before.begin(), before.end()), 1e-6);
 }
 
@@ -282,7 +284,7 @@ TEST_F(CpuKernels, CrossEntropyOverADividedVocabularyEqualsThatOfTheWhole) {
     for (std::size_t r = 0; r < rows; ++r)
       mine.insert(mine.end(), &logits[r * classes] + part.first, &logits[r * classes] + part.last);
     Floats of_part(rows);
-    device->row_maxima(mine.data(), rows, part.size(), of_part.data());
+    device->main().row_maxima(mine.data(), rows, part.size(), of_part.data());
     for (std::size_t r = 0; r < rows; ++r) maxima[r] = std::max(maxima[r], of_part[r]);
   }
   Floats sums(rows, 0.0f);
@@ -290,16 +292,16 @@ TEST_F(CpuKernels, CrossEntropyOverADividedVocabularyEqualsThatOfTheWhole) {
   for (std::size_t p = 0; p < parts.size(); ++p) {
     Floats sums_of_part(rows);
     Floats targets_of_part(rows);
-    device->softmax_sums(divided[p].data(), maxima.data(), parts[p], targets.data(), rows, sums_of_part.data(),
+    device->main().softmax_sums(divided[p].data(), maxima.data(), parts[p], targets.data(), rows, sums_of_part.data(),
                          targets_of_part.data());
-    device->add(sums.data(), sums_of_part.data(), rows);
-    device->add(target_logits.data(), targets_of_part.data(), rows);
+    device->main().add(sums.data(), sums_of_part.data(), rows);
+    device->main().add(target_logits.data(), targets_of_part.data(), rows);
   }
   double expected_loss = 0.0;
-  device->softmax_cross_entropy(logits.data(), targets.data(), rows, classes, 0.5f, &expected_loss);
+  device->main().softmax_cross_entropy(logits.data(), targets.data(), rows, classes, 0.5f, &expected_loss);
   for (std::size_t p = 0; p < parts.size(); ++p) {
     double loss = 1.0;
-    device->softmax_gradient(divided[p].data(), sums.data(), target_logits.data(), parts[p], targets.data(), rows, 0.5f,
+    device->main().softmax_gradient(divided[p].data(), sums.data(), target_logits.data(), parts[p], targets.data(), rows, 0.5f,
                              &loss);
     EXPECT_NEAR(loss, 1.0 + expected_loss, 1e-5);  // whole on each
     for (std::size_t r = 0; r < rows; ++r)
@@ -328,7 +330,7 @@ TEST_F(CpuKernels, CrossEntropyEqualsPlainLoopsAlsoForLargeLogits) {
       gradient[r * classes + i] = 0.5 * (std::exp(logits[r * classes + i] - largest) / sum - (i == target ? 1.0 : 0.0));
   }
   double got = 0.25;  // is added to
-  device->softmax_cross_entropy(logits.data(), targets.data(), rows, classes, 0.5f, &got);
+  device->main().softmax_cross_entropy(logits.data(), targets.data(), rows, classes, 0.5f, &got);
   EXPECT_NEAR(got, loss, 1e-5);
   expect_close(logits, gradient, 1e-6);
 }
@@ -340,7 +342,7 @@ TEST_F(CpuKernels, AdamWEqualsItsDefinition) {
   const Floats gradient{0.5f, 0.0f};
   Floats first{0.2f, 0.0f};
   Floats second{0.3f, 0.0f};
-  device->adamw(step, value.data(), gradient.data(), first.data(), second.data(), 2);
+  test::adamw(*device, step, value.data(), gradient.data(), first.data(), second.data(), 2);
   // m = 0.9*0.2 + 0.1*0.5 = 0.23, v = 0.99*0.3 + 0.01*0.25 = 0.2995; corrected by 1 - 0.9^3 = 0.271, 1 - 0.99^3 =
   // 0.029701
   EXPECT_NEAR(first[0], 0.23, 1e-6);
@@ -414,10 +416,10 @@ void expect_attention(Device& device, const AttentionShape& shape) {
   const NaiveAttention expected = naive_attention(shape, projected, output_gradient);
   Floats output(output_size);
   Floats log_sum(tokens * static_cast<std::size_t>(shape.heads));
-  device.attention_forward(shape, projected.data(), output.data(), log_sum.data());
+  device.main().attention_forward(shape, projected.data(), output.data(), log_sum.data());
   expect_close(output, expected.output, 5e-6);
   Floats gradient(projected_size, 123.0f);  // must be overwritten
-  device.attention_backward(shape, projected.data(), output.data(), log_sum.data(), output_gradient.data(),
+  device.main().attention_backward(shape, projected.data(), output.data(), log_sum.data(), output_gradient.data(),
                             gradient.data());
   expect_close(gradient, expected.gradient, 3e-5);
 }
@@ -451,7 +453,7 @@ TEST_F(CpuKernels, WorkspaceOfAttentionCountsAsTensorMemory) {
   const Floats projected = noise(64 * 24, 1);
   Floats output(64 * 8);
   Floats log_sum(64);
-  device->attention_forward(shape, projected.data(), output.data(), log_sum.data());
+  device->main().attention_forward(shape, projected.data(), output.data(), log_sum.data());
   EXPECT_EQ(device->memory_use().alive.value(), 0.0);
   EXPECT_EQ(device->memory_use().peak.value(), 64.0 * 64 * 4);
 }

@@ -6,7 +6,8 @@
 #include <cstring>
 #include <map>
 
-#include "../fakes/thread_communicator.hpp"
+#include "../fakes/thread_transport.hpp"
+#include "../fakes/transport_checks.hpp"
 #include "runtime_models.hpp"
 
 namespace sailor::runtime::test {
@@ -19,14 +20,12 @@ double norm_of(const Parameter& parameter) {
 }
 
 /// True where all ranks have the bits of rank 0.
-bool equal_on_all_ranks(Communicator& group, const float* values, std::int64_t count) {
-  std::vector<float> first(values, values + count);
-  const std::size_t bytes = first.size() * sizeof(float);
-  group.broadcast(first.data(), bytes, 0);
-  return std::memcmp(first.data(), values, bytes) == 0;
+bool equal_on_all_ranks(Control& control, const float* values, std::int64_t count) {
+  const std::string mine(reinterpret_cast<const char*>(values), static_cast<std::size_t>(count) * sizeof(float));
+  return control.broadcast(mine) == mine;
 }
 
-TensorParallel part_of(Communicator& group) { return {{group.rank(), group.size()}, &group}; }
+TensorParallel part_of(Group& group) { return {{group.rank(), group.size()}, &group}; }
 
 class TensorParallelLayers : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Degree, TensorParallelLayers, ::testing::Values(2, 4));
@@ -43,7 +42,9 @@ TEST_P(TensorParallelLayers, HaveTheLossAndEveryGradientOfOneRank) {
     SCOPED_TRACE(model.name);
     WholeModel whole(model);
     const double loss = whole.loss(true);
-    run_ranks(GetParam(), [&](Communicator& group) {
+    run_ranks(GetParam(), [&](const World& world) {
+      const auto all = world.transport.make_group(all_ranks(world));
+      Group& group = *all;
       SCOPED_TRACE(model.name);
       WholeModel part(model, part_of(group));
       EXPECT_NEAR(part.loss(true), loss, 1e-6);
@@ -69,7 +70,7 @@ TEST_P(TensorParallelLayers, HaveTheLossAndEveryGradientOfOneRank) {
             }
         EXPECT_LE(error, 5e-6 * norm) << "element " << worst;
         if (!mine.is_divided()) {
-          EXPECT_TRUE(equal_on_all_ranks(group, mine.gradient, mine.elements()));
+          EXPECT_TRUE(equal_on_all_ranks(world.control, mine.gradient, mine.elements()));
         }
       }
       EXPECT_LT(held, whole.storage().elements());
@@ -89,6 +90,7 @@ TEST_P(TensorParallelLayers, HandOnTheSameHiddenStateAndGradientOnAllRanks) {
         fill_by_formula(*layers.parameters().parameters()[i], i);
       TestBatch batch(model);
       Tensor output = layers.forward(batch.micro_batch, {});
+      device->synchronize();
       look(output);
       Slot slot;
       // Block 1 alone for its input's gradient: the embedding hands on none.
@@ -96,17 +98,21 @@ TEST_P(TensorParallelLayers, HandOnTheSameHiddenStateAndGradientOnAllRanks) {
       ParameterStorage storage(*device, std::vector<Layer*>{block.get()});
       for (std::size_t i = 0; i < block->parameters().size(); ++i) fill_by_formula(block->parameters()[i], i);
       Tensor copy(*device, output.shape());
-      device->copy(copy.data(), output.data(), output.bytes());
+      device->main().copy(copy.data(), output.data(), output.bytes());
       output = block->forward(batch.micro_batch, std::move(output), slot);
-      look(block->backward(batch.micro_batch, std::move(copy), slot));
+      const Tensor gradient = block->backward(batch.micro_batch, std::move(copy), slot);
+      device->synchronize();
+      look(gradient);
       EXPECT_EQ(slot.bytes().value(), 0.0);
     };
     std::vector<std::vector<float>> expected;
     run({}, [&](const Tensor& values) { expected.emplace_back(values.floats(), values.floats() + count); });
-    run_ranks(GetParam(), [&](Communicator& group) {
+    run_ranks(GetParam(), [&](const World& world) {
+      const auto all = world.transport.make_group(all_ranks(world));
+      Group& group = *all;
       std::size_t number = 0;
       run(part_of(group), [&](const Tensor& values) {
-        EXPECT_TRUE(equal_on_all_ranks(group, values.floats(), count));
+        EXPECT_TRUE(equal_on_all_ranks(world.control, values.floats(), count));
         for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i)
           ASSERT_NEAR(values.floats()[i], expected[number][i], 2e-5) << i;
         ++number;
@@ -120,7 +126,9 @@ TEST_P(TensorParallelLayers, StartFromTheSameModelAsOneRank) {
   WholeModel whole(llama_model());
   whole.storage().initialize(5);
   const double loss = whole.loss();
-  run_ranks(GetParam(), [&](Communicator& group) {
+  run_ranks(GetParam(), [&](const World& world) {
+      const auto all = world.transport.make_group(all_ranks(world));
+      Group& group = *all;
     WholeModel part(llama_model(), part_of(group));
     part.storage().initialize(5);
     EXPECT_NEAR(part.loss(), loss, 1e-6);
@@ -128,7 +136,9 @@ TEST_P(TensorParallelLayers, StartFromTheSameModelAsOneRank) {
 }
 
 TEST_P(TensorParallelLayers, RunAttentionAgainWithTheSameGradients) {
-  run_ranks(GetParam(), [&](Communicator& group) {
+  run_ranks(GetParam(), [&](const World& world) {
+      const auto all = world.transport.make_group(all_ranks(world));
+      Group& group = *all;
     WholeModel kept(llama_model(), part_of(group));
     WholeModel again(llama_model(), part_of(group), Recompute::selective);
     EXPECT_EQ(kept.loss(true), again.loss(true));

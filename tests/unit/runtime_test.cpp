@@ -167,7 +167,7 @@ struct LoneBlock {
                          .initial = InitialValue::normal,
                          .deviation = 1.0f};
     Tensor tensor(*device, like.shape);
-    device->copy_from_host(tensor.data(), initial_values(like, seed).data(), tensor.bytes());
+    device->main().copy_from_host(tensor.data(), initial_values(like, seed).data(), tensor.bytes());
     return tensor;
   }
 

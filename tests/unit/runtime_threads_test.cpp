@@ -9,6 +9,7 @@
 #include "runtime/cpu/threads.hpp"
 #include "runtime/optimizer.hpp"
 #include "runtime/stage.hpp"
+#include "stream_operations.hpp"
 #include "runtime_models.hpp"
 
 namespace sailor::runtime::test {
@@ -50,11 +51,11 @@ Outcome train(Model model, DataType type, int threads) {
   Outcome outcome;
   for (int iteration = 0; iteration < 3; ++iteration) {
     parameters.zero_gradients();
-    device->zero(loss.data(), loss.bytes());
+    device->main().zero(loss.data(), loss.bytes());
     static_cast<void>(stage.forward(0, micro_batch, {}));
     static_cast<void>(stage.backward(0, micro_batch, {}));
     outcome.losses.push_back(*loss.doubles() / static_cast<double>(count));
-    outcome.squared_norm = device->squared_sum(parameters.gradients(), parameters.size());
+    outcome.squared_norm = test::squared_sum(*device, parameters.gradients(), parameters.size());
     optimizer.step({.step = iteration + 1});
   }
   for (std::int64_t i = 0; i < parameters.size(); ++i) outcome.values.push_back(load(parameters.values() + i));

@@ -24,7 +24,6 @@ using preflight::JobSpeed;
 using preflight::LinkKind;
 using preflight::LinkSpeed;
 using preflight::RankSpeed;
-using runtime::Communicator;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
@@ -43,10 +42,10 @@ struct Repeated {
 };
 
 /// Does something over and over for `time`, at least three times, after once that does not count.
-Repeated repeat(Communicator& world, int threads, Seconds time, const std::function<void()>& once) {
+Repeated repeat(runtime::Control& control, int threads, Seconds time, const std::function<void()>& once) {
   constexpr std::size_t fewest = 3;
   once();
-  world.idle_barrier();
+  control.idle_barrier();
   const auto start = Clock::now();
   const double cpu_start = processor_seconds();
   std::vector<double> seconds;
@@ -57,7 +56,7 @@ Repeated repeat(Communicator& world, int threads, Seconds time, const std::funct
   }
   const double wall = seconds_since(start);
   const double cpu = (processor_seconds() - cpu_start) / threads;
-  world.idle_barrier();
+  control.idle_barrier();
   return {.seconds = quantile(seconds, 0.5),
           .cpu_seconds = cpu / static_cast<double>(seconds.size()),
           .core_share = std::min(1.0, cpu / wall)};
@@ -126,10 +125,10 @@ Links links_of(const std::vector<std::string>& nodes, Bytes message) {
 
 }  // namespace
 
-std::optional<double> measure_load(Communicator& world) {
+std::optional<double> measure_load(runtime::Control& control) {
   constexpr auto settle = std::chrono::milliseconds(50);
   constexpr auto window = std::chrono::milliseconds(250);
-  world.idle_barrier();
+  control.idle_barrier();
   std::this_thread::sleep_for(settle);
   std::optional<double> least;  // something that comes and goes is no load
   for (int i = 0; i < 2; ++i) {
@@ -141,11 +140,11 @@ std::optional<double> measure_load(Communicator& world) {
     const double busy = (*after - *before).value() / seconds_since(start);
     least = std::min(least.value_or(busy), busy);
   }
-  world.idle_barrier();
+  control.idle_barrier();
   return least;
 }
 
-RankSpeed measure_rank(Communicator& world, runtime::Device& device, int threads, Seconds time) {
+RankSpeed measure_rank(runtime::Control& control, runtime::Device& device, int threads, Seconds time) {
   constexpr std::int64_t side = 512;  // fills the processor, and takes some milliseconds on a core
   constexpr double largest_copy = 64.0 * 1024 * 1024;
   constexpr double smallest_copy = 1024.0 * 1024;
@@ -154,10 +153,10 @@ RankSpeed measure_rank(Communicator& world, runtime::Device& device, int threads
     runtime::Tensor a(device, {side, side});
     runtime::Tensor b(device, {side, side});
     runtime::Tensor c(device, {side, side});
-    device.zero(a.data(), a.bytes());
-    device.zero(b.data(), b.bytes());
-    const Repeated products = repeat(world, threads, time * 0.5, [&] {
-      device.matmul({.m = side, .n = side, .k = side}, a.floats(), b.floats(), c.floats());
+    device.main().zero(a.data(), a.bytes());
+    device.main().zero(b.data(), b.bytes());
+    const Repeated products = repeat(control, threads, time * 0.5, [&] {
+      device.main().matmul({.m = side, .n = side, .k = side}, a.floats(), b.floats(), c.floats());
       device.synchronize();
     });
     const double flop = 2.0 * side * side * side;
@@ -168,14 +167,14 @@ RankSpeed measure_rank(Communicator& world, runtime::Device& device, int threads
   const Bytes available = runtime::available_memory();
   constexpr double share = 1.0 / 64;
   const double bytes = available.value() > 0.0
-                           ? std::clamp(available.value() * share / world.size(), smallest_copy, largest_copy)
+                           ? std::clamp(available.value() * share / control.size(), smallest_copy, largest_copy)
                            : smallest_copy;
-  const auto floats = static_cast<std::int64_t>(world.min(bytes)) / 4;
+  const auto floats = static_cast<std::int64_t>(control.min(bytes)) / 4;
   runtime::Tensor from(device, {floats});
   runtime::Tensor to(device, {floats});
-  device.zero(from.data(), from.bytes());
-  const Repeated copies = repeat(world, threads, time * 0.5, [&] {
-    device.copy(to.data(), from.data(), from.bytes());
+  device.main().zero(from.data(), from.bytes());
+  const Repeated copies = repeat(control, threads, time * 0.5, [&] {
+    device.main().copy(to.data(), from.data(), from.bytes());
     device.synchronize();
   });
   const double moved = 2.0 * static_cast<double>(from.bytes());  // read and written
@@ -184,7 +183,7 @@ RankSpeed measure_rank(Communicator& world, runtime::Device& device, int threads
   return speed;
 }
 
-JobSpeed measure_links(Communicator& world, runtime::Device& device, const std::vector<std::string>& nodes,
+JobSpeed measure_links(const runtime::World& world, runtime::Device& device, const std::vector<std::string>& nodes,
                        Bytes message, Seconds time) {
   JobSpeed speed;
   if (world.size() < 2) {
@@ -207,13 +206,13 @@ JobSpeed measure_links(Communicator& world, runtime::Device& device, const std::
   return speed;
 }
 
-std::optional<preflight::WriteSpeed> measure_writing(Communicator& world, const std::vector<std::string>& nodes,
+std::optional<preflight::WriteSpeed> measure_writing(runtime::Control& control, const std::vector<std::string>& nodes,
                                                      const std::string& folder, Bytes amount) {
-  const auto rank = static_cast<std::size_t>(world.rank());
+  const auto rank = static_cast<std::size_t>(control.rank());
   const bool writes =
       static_cast<std::size_t>(std::find(nodes.begin(), nodes.end(), nodes[rank]) - nodes.begin()) == rank;
   std::optional<preflight::WriteSpeed> speed;
-  world.idle_barrier();
+  control.idle_barrier();
   if (writes) {
     speed = {.folder = folder, .amount = amount};
     if (const auto time = preflight::write_and_sync(folder, amount))
@@ -221,7 +220,7 @@ std::optional<preflight::WriteSpeed> measure_writing(Communicator& world, const 
     else
       speed->problem = time.error().what;
   }
-  world.idle_barrier();
+  control.idle_barrier();
   return speed;
 }
 

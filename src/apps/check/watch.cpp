@@ -18,7 +18,6 @@ namespace sailor::apps {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using runtime::MessageKind;
 
 std::chrono::duration<double> duration(Seconds time) { return std::chrono::duration<double>(time.value()); }
 
@@ -32,7 +31,7 @@ Seconds grace(Seconds timeout) { return Seconds(std::clamp(timeout.value() / 2.0
 
 }  // namespace
 
-Watch::Watch(runtime::Communicator& world, Seconds timeout) : world_(world), timeout_(timeout) {
+Watch::Watch(const runtime::World& world, Seconds timeout) : world_(world), timeout_(timeout) {
   thread_ = std::thread([this] { run(); });
 }
 
@@ -60,14 +59,14 @@ void Watch::run() {
     const int step = steps_;
     const auto next = [&] { return ended_ || steps_ != step; };
     if (changed_.wait_for(lock, duration(timeout_ + expected_), next)) continue;
-    world_.interrupt();
+    world_.transport.abort();
     // name_missing_ranks() enters a step of its own, and ends the process in it.
     if (!changed_.wait_for(lock, duration(grace(timeout_)), next))
       end_process(
           fmt::format("sailor-check: error: rank {} on {} cannot be got out of a call while {}: it hangs, or a rank "
                       "that MPI waits for "
                       "has died or hangs (srun names tasks that died)",
-                      world_.rank(), world_.host(), step_));
+                      world_.rank(), world_.control.host(), step_));
   }
 }
 
@@ -79,39 +78,13 @@ void Watch::name_missing_ranks(const std::vector<std::string>& nodes) {
   }
   const double waited = (timeout_ + expected_).value();
   enter("reporting to rank 0", Seconds(1e6));
-  world_.resume();
-  const auto deadline = Clock::now() + duration(grace(timeout_));
-  const auto pause = [] { std::this_thread::sleep_for(std::chrono::milliseconds(5)); };
-  int sign_of_life = 1;
-  if (world_.rank() != 0) {
-    const auto report = world_.send_later(&sign_of_life, sizeof(sign_of_life), 0, MessageKind::link_test);
-    // Rank 0 ends the job; if it is rank 0 that hangs, nobody does.
-    while (Clock::now() < deadline + duration(grace(timeout_))) {
-      (void)report->test();
-      pause();
-    }
+  const std::vector<int> missing = world_.control.roll_call(grace(timeout_));
+  // Rank 0 ends the job; if it is rank 0 that hangs, nobody does.
+  if (world_.rank() != 0)
     end_process(fmt::format("sailor-check: error: rank {} on {}: rank 0 has died or hangs while {}", world_.rank(),
-                            world_.host(), step));
-  }
-  std::vector<int> signs(static_cast<std::size_t>(world_.size()));
-  std::vector<std::unique_ptr<runtime::Request>> reports;
-  for (int rank = 1; rank < world_.size(); ++rank)
-    reports.push_back(
-        world_.receive_later(&signs[static_cast<std::size_t>(rank)], sizeof(int), rank, MessageKind::link_test));
-  std::vector<int> missing;
-  do {
-    missing.clear();
-    for (std::size_t i = 0; i < reports.size(); ++i)
-      if (reports[i] != nullptr) {
-        if (reports[i]->test())
-          reports[i].reset();
-        else
-          missing.push_back(static_cast<int>(i) + 1);
-      }
-    pause();
-  } while (!missing.empty() && Clock::now() < deadline);
+                            world_.control.host(), step));
   if (missing.empty())
-    world_.abort(fmt::format("{} took more than {:g} s, though all ranks are alive; raise --timeout", step, waited));
+    world_.control.abort(fmt::format("{} took more than {:g} s, though all ranks are alive; raise --timeout", step, waited));
   std::vector<std::string> names;
   std::vector<std::string> exclude;
   for (const int rank : missing) {
@@ -124,7 +97,7 @@ void Watch::name_missing_ranks(const std::vector<std::string>& nodes) {
     fmt::print("--exclude={}\n", fmt::join(exclude, ","));
     std::fflush(stdout);
   }
-  world_.abort(fmt::format("no sign of life from rank{} {} for {:g} s while {}: died, or hangs",
+  world_.control.abort(fmt::format("no sign of life from rank{} {} for {:g} s while {}: died, or hangs",
                            missing.size() == 1 ? "" : "s", fmt::join(names, ", "), waited, step));
   std::_Exit(1);
 }

@@ -11,14 +11,14 @@
 #include <vector>
 
 #include "core/units.hpp"
-#include "runtime/communicator.hpp"
+#include "runtime/world.hpp"
 
 namespace sailor::apps {
 
 class Watch {
  public:
   /// A step may take `timeout` more than is expected of it.
-  Watch(runtime::Communicator& world, Seconds timeout);
+  Watch(const runtime::World& world, Seconds timeout);
   ~Watch();
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
@@ -33,7 +33,7 @@ class Watch {
  private:
   void run();
 
-  runtime::Communicator& world_;
+  const runtime::World world_;
   Seconds timeout_;
   std::mutex mutex_;  // of what follows
   std::condition_variable changed_;

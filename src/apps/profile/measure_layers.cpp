@@ -142,7 +142,6 @@ CommandLine layers_command_line() {
 
 #ifdef SAILOR_HAVE_MPI
 
-using runtime::Communicator;
 
 std::vector<Recompute> recomputes_of(const std::vector<std::string>& names) {
   std::vector<Recompute> recomputes;
@@ -245,36 +244,36 @@ void warn_of_memory(const ProfileData& data) {
 }
 
 /// Collective; rank 0 warns.
-void warn_of_left_out(const profiler::LayerSettings& settings, Communicator& world) {
+void warn_of_left_out(const profiler::LayerSettings& settings, runtime::Control& control) {
   std::vector<profiler::Combination> left_out;
-  static_cast<void>(profiler::combinations(settings, world, left_out));
-  if (world.rank() != 0) return;
+  static_cast<void>(profiler::combinations(settings, control, left_out));
+  if (control.rank() != 0) return;
   for (const profiler::Combination& combination : left_out)
     spdlog::warn("tensor parallel {} is not measured with {} busy: no multiple of {}", combination.tensor_parallel,
                  plural(static_cast<std::size_t>(combination.busy_ranks), "rank"), combination.tensor_parallel);
 }
 
-Result<void> measure_layers(const Options& options, const Environment& environment, Communicator& world) {
+Result<void> measure_layers(const Options& options, const Environment& environment, const runtime::World& world) {
   catch_stop_requests("sailor-profile", {SIGINT, SIGTERM});  // after MPI, whose start may set handlers of its own
   profiler::LayerSettings settings = settings_of(options);
-  SAILOR_CHECK(same_on_all_ranks(options, world));
+  SAILOR_CHECK(same_on_all_ranks(options, world.control));
   const auto device_name = measured_device(options, environment);
-  SAILOR_CHECK(agree(world, device_name ? Result<void>() : fail(device_name.error())));
+  SAILOR_CHECK(agree(world.control, device_name ? Result<void>() : fail(device_name.error())));
   settings.gpu = *device_name;
   if (!options.has("model"))
-    return agree(world, fail(ErrorCode::usage, "--model is missing", "name a model or a model file"));
+    return agree(world.control, fail(ErrorCode::usage, "--model is missing", "name a model or a model file"));
   auto model = find_model(options.text("model"), models_folder(options, environment));
-  SAILOR_CHECK(agree(world, model ? Result<void>() : fail(model.error())));
+  SAILOR_CHECK(agree(world.control, model ? Result<void>() : fail(model.error())));
   if (settings.sequence_length == 0) settings.sequence_length = model->max_sequence_length;
-  SAILOR_CHECK(agree(world, profiler::check_layers(*model, settings, world)));
-  SAILOR_CHECK(agree(world, world.rank() == 0 ? check_store(options) : Result<void>()));
-  warn_of_left_out(settings, world);
+  SAILOR_CHECK(agree(world.control, profiler::check_layers(*model, settings, world.control)));
+  SAILOR_CHECK(agree(world.control, world.rank() == 0 ? check_store(options) : Result<void>()));
+  warn_of_left_out(settings, world.control);
 
   const int threads = runtime::cpu::compute_threads(environment);
   ProfileData data;
   data.processes =
       profiler::measure_process(settings.gpu, world, [threads] { return runtime::make_cpu_device(threads); });
-  SAILOR_CHECK(agree(world, runtime::cpu::reserve_blas_memory(threads)));
+  SAILOR_CHECK(agree(world.control, runtime::cpu::reserve_blas_memory(threads)));
   const auto device = runtime::make_cpu_device(threads);
   Progress progress(fmt::format("layers of {}", model->name));
   auto layers = profiler::measure_layers(
@@ -282,7 +281,7 @@ Result<void> measure_layers(const Options& options, const Environment& environme
       [&](const profiler::LayerProgress& now) { progress.update(now.share, now.left, now.what); },
       [] { return stop_request() != 0; });
   progress.finish();
-  SAILOR_CHECK(agree(world, layers ? Result<void>() : fail(layers.error())));
+  SAILOR_CHECK(agree(world.control, layers ? Result<void>() : fail(layers.error())));
   data.layer_times = std::move(layers->times);
   data.layer_memory = std::move(layers->memory);
   data.out_of_memory = std::move(layers->out_of_memory);
@@ -291,7 +290,7 @@ Result<void> measure_layers(const Options& options, const Environment& environme
                     .slowdown = layers->slowdown}};
   const std::string summary = world.rank() == 0 ? summary_of(data, settings) : std::string();
   if (world.rank() == 0) warn_of_memory(data);
-  return store_and_print(options, environment, world, *device, std::move(data), summary);
+  return store_and_print(options, environment, world.control, *device, std::move(data), summary);
 }
 
 Result<void> layers(const Options& options, const Environment& environment) {

@@ -60,7 +60,6 @@ CommandLine links_command_line() {
 
 #ifdef SAILOR_HAVE_MPI
 
-using runtime::Communicator;
 
 /// Curves that end early share one line: they have one reason.
 void report_left_out(const std::vector<profiler::LeftOut>& left_out, std::size_t series, Seconds budget) {
@@ -74,21 +73,21 @@ void report_left_out(const std::vector<profiler::LeftOut>& left_out, std::size_t
       format_bytes(first->smallest), format_time(first->expected));
 }
 
-Result<void> measure_links(const Options& options, const Environment& environment, Communicator& world) {
-  SAILOR_CHECK(same_on_all_ranks(options, world));
+Result<void> measure_links(const Options& options, const Environment& environment, const runtime::World& world) {
+  SAILOR_CHECK(same_on_all_ranks(options, world.control));
   const auto device_name = measured_device(options, environment);
-  SAILOR_CHECK(agree(world, device_name ? Result<void>() : fail(device_name.error())));
+  SAILOR_CHECK(agree(world.control, device_name ? Result<void>() : fail(device_name.error())));
   profiler::LinkSettings settings{
-      .rank = {.node = node_name(environment, world), .gpu = *device_name, .zone = options.text("zone")},
+      .rank = {.node = node_name(environment, world.control), .gpu = *device_name, .zone = options.text("zone")},
       .samples = static_cast<int>(options.integer("samples")),
       .warm_up = static_cast<int>(options.integer("warm-up")),
       .time_budget = Seconds(options.number("time-budget"))};
   if (options.has("max-message")) settings.largest_message = Bytes(static_cast<double>(options.integer("max-message")));
   if (options.text("scope") == "intra-node") settings.scope = LinkScope::intra_node;
   if (options.text("scope") == "inter-node") settings.scope = LinkScope::inter_node;
-  SAILOR_CHECK(agree(world, world.rank() == 0 ? check_store(options) : Result<void>()));
-  const auto plan = profiler::plan_links(settings, world);
-  SAILOR_CHECK(agree(world, plan ? Result<void>() : fail(plan.error())));
+  SAILOR_CHECK(agree(world.control, world.rank() == 0 ? check_store(options) : Result<void>()));
+  const auto plan = profiler::plan_links(settings, world.control);
+  SAILOR_CHECK(agree(world.control, plan ? Result<void>() : fail(plan.error())));
   if (world.rank() == 0)
     spdlog::info("links: {}, {} x {} to {}, at most {:g} s", plural(plan->groups.size(), "group"),
                  plural(plan->series(), "curve"), plural(plan->sizes.size(), "size"),
@@ -102,7 +101,7 @@ Result<void> measure_links(const Options& options, const Environment& environmen
   ProfileData data;
   data.links = std::move(measured.links);
   data.fits = std::move(measured.fits);
-  return store_and_print(options, environment, world, *device, std::move(data));
+  return store_and_print(options, environment, world.control, *device, std::move(data));
 }
 
 Result<void> links(const Options& options, const Environment& environment) {

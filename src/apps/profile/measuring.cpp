@@ -74,12 +74,11 @@ Option timeout_option() {
 
 #ifdef SAILOR_HAVE_MPI
 
-using runtime::Communicator;
 using runtime::MpiSession;
 
-std::string node_name(const Environment& environment, const Communicator& world) {
+std::string node_name(const Environment& environment, const runtime::Control& control) {
   const auto node = environment.find("SLURMD_NODENAME");
-  return node == environment.end() ? world.host() : node->second;
+  return node == environment.end() ? control.host() : node->second;
 }
 
 Result<std::string> measured_device(const Options& options, const Environment& environment) {
@@ -116,7 +115,7 @@ Result<void> check_store(const Options& options) {
 }
 
 Result<void> with_mpi(const Options& options, const Environment& environment,
-                      Result<void> (*measure)(const Options&, const Environment&, Communicator&)) {
+                      Result<void> (*measure)(const Options&, const Environment&, const runtime::World&)) {
   auto session =
       MpiSession::start({.program = "sailor-profile", .timeout = Seconds(options.number("timeout"))}, environment);
   Result<void> done;
@@ -126,7 +125,7 @@ Result<void> with_mpi(const Options& options, const Environment& environment,
     try {
       done = measure(options, environment, (*session)->world());
     } catch (const std::exception& error) {
-      (*session)->world().abort(error.what());  // the others wait for this rank
+      (*session)->world().control.abort(error.what());  // the others wait for this rank
     }
     session->reset();
   }
@@ -134,8 +133,8 @@ Result<void> with_mpi(const Options& options, const Environment& environment,
   return done;
 }
 
-Result<void> same_on_all_ranks(const Options& options, Communicator& world) {
-  const std::vector<std::string> all = world.gather(options.print_config());
+Result<void> same_on_all_ranks(const Options& options, runtime::Control& control) {
+  const std::vector<std::string> all = control.gather(options.print_config());
   std::string different;  // on rank 0; empty elsewhere
   for (std::size_t rank = 1; rank < all.size() && different.empty(); ++rank) {
     const std::vector<std::string> here = split(all[0], '\n');
@@ -149,7 +148,7 @@ Result<void> same_on_all_ranks(const Options& options, Communicator& world) {
           fmt::format("rank {} was given other options than rank 0: {} instead of {}", rank, value_there, value_here);
     }
   }
-  return agree(world, different.empty() ? Result<void>()
+  return agree(control, different.empty() ? Result<void>()
                                         : fail(ErrorCode::usage, different, "only --gpu and --zone may differ"));
 }
 
@@ -171,12 +170,12 @@ void warn_of_noise(const ProfileData& data) {
 
 }  // namespace
 
-Result<void> store_and_print(const Options& options, const Environment& environment, Communicator& world,
+Result<void> store_and_print(const Options& options, const Environment& environment, runtime::Control& control,
                              const runtime::Device& device, ProfileData data, const std::string& summary) {
   std::set<std::string> nodes;
-  for (std::string& node : world.gather(node_name(environment, world))) nodes.insert(std::move(node));
+  for (std::string& node : control.gather(node_name(environment, control))) nodes.insert(std::move(node));
   Result<void> done;
-  if (world.rank() == 0) {
+  if (control.rank() == 0) {
     if (data.sessions.empty()) data.sessions.emplace_back();
     data.sessions.front().provenance = {.tool = fmt::format("sailor-profile {}", version()),
                                         .command = profile_command_line(),
@@ -191,7 +190,7 @@ Result<void> store_and_print(const Options& options, const Environment& environm
       done = fail(path.error());
     }
   }
-  return agree(world, done);
+  return agree(control, done);
 }
 
 #else

@@ -11,7 +11,7 @@
 #include "profile/measurements.hpp"
 
 #ifdef SAILOR_HAVE_MPI
-#include "runtime/communicator.hpp"
+#include "runtime/world.hpp"
 #include "runtime/device.hpp"
 #endif
 
@@ -27,7 +27,7 @@ Option timeout_option();
 #ifdef SAILOR_HAVE_MPI
 
 /// The node this rank runs on: Slurm's name, else the host's.
-std::string node_name(const Environment& environment, const runtime::Communicator& world);
+std::string node_name(const Environment& environment, const runtime::Control& control);
 
 /// The catalogue's name of the device that --gpu names. What measures is a core of this host: a time under the name of
 /// another kind of device would be taken for that device's. Errors: usage (another kind), not_found (not in the
@@ -39,14 +39,14 @@ Result<void> check_store(const Options& options);
 
 /// Runs `measure` between the start and the end of MPI. Its error must be agreed on, the same on all ranks.
 Result<void> with_mpi(const Options& options, const Environment& environment,
-                      Result<void> (*measure)(const Options&, const Environment&, runtime::Communicator&));
+                      Result<void> (*measure)(const Options&, const Environment&, const runtime::World&));
 
 /// Collective: an error of code `usage` on all ranks when an option other than --gpu and --zone differs between them.
-Result<void> same_on_all_ranks(const Options& options, runtime::Communicator& world);
+Result<void> same_on_all_ranks(const Options& options, runtime::Control& control);
 
 /// Collective: rank 0 adds the data, as one session, to the store and prints `summary`, else all of it. What the
 /// session (the first of the data, if there is one) says of clocks stays; its provenance is filled in.
-Result<void> store_and_print(const Options& options, const Environment& environment, runtime::Communicator& world,
+Result<void> store_and_print(const Options& options, const Environment& environment, runtime::Control& control,
                              const runtime::Device& device, ProfileData data, const std::string& summary = {});
 
 #else

@@ -73,7 +73,7 @@ bool is_same_data(const std::string& then, const std::string& now) {
 }
 
 Checkpoints::Checkpoints(const Options& options, const Environment& environment, const Plan& plan, const Model& model,
-                         runtime::Device& device, runtime::Communicator& world, runtime::Trainer& trainer)
+                         runtime::Device& device, runtime::Control& world, runtime::Trainer& trainer)
     : device_(device),
       world_(world),
       trainer_(trainer),
@@ -133,11 +133,7 @@ Result<std::string> Checkpoints::find() {
     return {};
   };
   SAILOR_CHECK(runtime::agree(world_, world_.rank() == 0 ? look() : Result<void>()));
-  std::uint64_t length = path.size();
-  world_.broadcast(&length, sizeof(length), 0);
-  path.resize(length);
-  if (length > 0) world_.broadcast(path.data(), path.size(), 0);
-  return path;
+  return world_.broadcast(std::move(path));
 }
 
 Result<std::int64_t> Checkpoints::resume() {
@@ -186,6 +182,7 @@ void Checkpoints::warn_of_changes(const std::optional<runtime::TrainingFacts>& b
 }
 
 void Checkpoints::begin(std::int64_t next_iteration) {
+  trainer_.settle();
   report(writer_->begin(world_, next_iteration, trainer_.parameters(), trainer_.optimizer(),
                         trainer_.reducer().counted(), facts_));
 }

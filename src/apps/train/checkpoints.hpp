@@ -13,7 +13,7 @@
 #include "plan/plan.hpp"
 #include "runtime/checkpoint/checkpoint.hpp"
 #include "runtime/checkpoint/owner.hpp"
-#include "runtime/communicator.hpp"
+#include "runtime/control.hpp"
 #include "runtime/trainer.hpp"
 
 namespace sailor::apps {
@@ -27,7 +27,7 @@ bool is_same_data(const std::string& then, const std::string& now);
 class Checkpoints {
  public:
   Checkpoints(const Options& options, const Environment& environment, const Plan& plan, const Model& model,
-              runtime::Device& device, runtime::Communicator& world, runtime::Trainer& trainer);
+              runtime::Device& device, runtime::Control& world, runtime::Trainer& trainer);
 
   [[nodiscard]] bool are_kept() const { return !folder_.empty(); }
 
@@ -54,7 +54,7 @@ class Checkpoints {
   void warn_of_changes(const std::optional<runtime::TrainingFacts>& before, const std::string& path) const;
 
   runtime::Device& device_;
-  runtime::Communicator& world_;
+  runtime::Control& world_;
   runtime::Trainer& trainer_;
   std::string start_from_;
   std::string folder_;

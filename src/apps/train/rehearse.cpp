@@ -20,7 +20,7 @@
 #include "profile/profile.hpp"
 #include "profile/store.hpp"
 #include "runtime/mpi/mpi_session.hpp"
-#include "runtime/rehearsal/rehearsal_communicator.hpp"
+#include "runtime/rehearsal/rehearsal_transport.hpp"
 #include "runtime/rehearsal/rehearsal_device.hpp"
 #include "runtime/trainer.hpp"
 #include "simulator/costs.hpp"
@@ -32,7 +32,6 @@ namespace sailor::apps {
 namespace {
 
 using runtime::Collective;
-using runtime::Communicator;
 using runtime::MessageKind;
 using runtime::RehearsalClock;
 using runtime::RehearsalWorld;
@@ -244,11 +243,11 @@ double usual_slowdown(const Inputs& inputs, Seconds iteration, int ranks_per_hos
 }
 
 /// Collective: the most ranks that a host has.
-int ranks_per_host(Communicator& world) {
+int ranks_per_host(runtime::Control& control) {
   std::map<std::string, int> ranks;
   int most = 0;
-  for (const std::string& host : world.gather(world.host())) most = std::max(most, ++ranks[host]);
-  return static_cast<int>(world.max(most));
+  for (const std::string& host : control.gather(control.host())) most = std::max(most, ++ranks[host]);
+  return static_cast<int>(control.max(most));
 }
 
 struct IterationTimes {
@@ -270,12 +269,12 @@ struct StageNeed {
 };
 
 /// Collective; on rank 0 the needs by stage, else nothing.
-std::vector<StageNeed> gather_needs(Communicator& world, const PlanTimes& times, std::size_t stages, Bytes tensors,
+std::vector<StageNeed> gather_needs(runtime::Control& control, const PlanTimes& times, std::size_t stages, Bytes tensors,
                                     Bytes profiled, std::size_t communicators) {
   std::vector<StageNeed> needs;
   int rank = 0;
   for (const std::string& text :
-       world.gather(fmt::format("{} {} {}", tensors.value(), profiled.value(), communicators))) {
+       control.gather(fmt::format("{} {} {}", tensors.value(), profiled.value(), communicators))) {
     needs.resize(stages);
     std::istringstream in(text);
     double own = 0.0;
@@ -414,10 +413,10 @@ std::vector<Option> rehearsal_options() {
   return options;
 }
 
-Result<void> rehearse(const Options& options, const Environment& environment, Communicator& world) {
+Result<void> rehearse(const Options& options, const Environment& environment, const runtime::World& world) {
   const bool speaks = world.rank() == 0;
   Inputs inputs;
-  SAILOR_CHECK(agree(world, read_inputs(options, environment, world.size(), inputs)));
+  SAILOR_CHECK(agree(world.control, read_inputs(options, environment, world.size(), inputs)));
   Seconds simulated{};
   const auto simulate = [&]() -> Result<void> {
     auto prediction = simulator::simulate(inputs.plan, inputs.environment());
@@ -425,8 +424,8 @@ Result<void> rehearse(const Options& options, const Environment& environment, Co
     simulated = prediction->iteration_time;
     return {};
   };
-  SAILOR_CHECK(agree(world, speaks ? simulate() : Result<void>()));
-  simulated = Seconds(world.max(simulated.value()));
+  SAILOR_CHECK(agree(world.control, speaks ? simulate() : Result<void>()));
+  simulated = Seconds(world.control.max(simulated.value()));
 
   const PlanTimes times(inputs.plan, inputs.costs);
   RehearsalClock clock(0.0);
@@ -445,10 +444,10 @@ Result<void> rehearse(const Options& options, const Environment& environment, Co
             profiled.after_layer(layer, pass);
           },
       .after_update = [&] { rehearsal.compute(stage.update); }};
-  Trainer trainer(trained_plan(inputs.plan), inputs.model, settings, *device, rehearsal.communicator(), nullptr);
-  const int crowd = ranks_per_host(world);
+  Trainer trainer(trained_plan(inputs.plan), inputs.model, settings, *device, rehearsal.world(), nullptr);
+  const int crowd = ranks_per_host(world.control);
   const bool twice = inputs.plan.optimizer_sharding == OptimizerSharding::zero1;  // scattered, then gathered
-  const int sums = static_cast<int>(world.max(static_cast<double>(trainer.reducer().buckets() * (twice ? 2 : 1))));
+  const int sums = static_cast<int>(world.control.max(static_cast<double>(trainer.reducer().buckets() * (twice ? 2 : 1))));
   const double slowdown = options.given("rehearse-slowdown") ? options.number("rehearse-slowdown")
                                                              : usual_slowdown(inputs, simulated, crowd, sums);
   clock.set_slowdown(slowdown);
@@ -465,6 +464,7 @@ Result<void> rehearse(const Options& options, const Environment& environment, Co
   for (std::int64_t iteration = 0; iteration < count; ++iteration) {
     rehearsal.restart();
     const runtime::IterationResult result = trainer.run(iteration);
+    trainer.settle();
     if (slowdown > 0.0) iterations.waited.push_back(result.time.value() / slowdown);
     iterations.due.push_back(clock.now().value());
     if (!speaks) continue;
@@ -475,7 +475,7 @@ Result<void> rehearse(const Options& options, const Environment& environment, Co
   }
 
   const std::vector<StageNeed> needs =
-      gather_needs(world, times, inputs.costs.stages.size(), stage.memory.base + device->memory_use().peak,
+      gather_needs(world.control, times, inputs.costs.stages.size(), stage.memory.base + device->memory_use().peak,
                    profiled.peak(), trainer.communicators());
   if (speaks) {
     print_report(inputs, iterations, simulated, needs);
@@ -486,7 +486,7 @@ Result<void> rehearse(const Options& options, const Environment& environment, Co
       spdlog::warn("a rank is in {} communicators, more than {} (--max-communicators)", most,
                    options.integer("max-communicators"));
   }
-  return agree(world, speaks ? check_memory(inputs, needs) : Result<void>());
+  return agree(world.control, speaks ? check_memory(inputs, needs) : Result<void>());
 }
 
 }  // namespace sailor::apps

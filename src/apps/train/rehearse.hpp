@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "apps/options.hpp"
-#include "runtime/communicator.hpp"
+#include "runtime/world.hpp"
 
 namespace sailor::apps {
 
@@ -14,6 +14,6 @@ std::vector<Option> rehearsal_options();
 
 /// Collective: rehearses PLAN on all ranks and prints the report on rank 0. `world` should wait idly. Errors are agreed
 /// on (agree()): those of the inputs; infeasible when a rank's memory does not fit, after the report.
-Result<void> rehearse(const Options& options, const Environment& environment, runtime::Communicator& world);
+Result<void> rehearse(const Options& options, const Environment& environment, const runtime::World& world);
 
 }  // namespace sailor::apps

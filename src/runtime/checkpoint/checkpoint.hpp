@@ -27,7 +27,7 @@
 #include "core/units.hpp"
 #include "model/model.hpp"
 #include "runtime/checkpoint/manifest.hpp"
-#include "runtime/communicator.hpp"
+#include "runtime/control.hpp"
 #include "runtime/device.hpp"
 #include "runtime/optimizer.hpp"
 #include "runtime/parameters.hpp"
@@ -71,14 +71,14 @@ class CheckpointWriter {
   /// background. The ranges of all ranks have each element of the model exactly once: else the checkpoint fails.
   /// `iteration` is the one to run next. Waits for a checkpoint that is still under way, and returns its outcome.
   /// Whatever goes wrong with the new one is in its own outcome.
-  std::optional<CheckpointOutcome> begin(Communicator& world, std::int64_t iteration, ParameterStorage& storage,
+  std::optional<CheckpointOutcome> begin(Control& world, std::int64_t iteration, ParameterStorage& storage,
                                          AdamW& optimizer, const std::vector<Range>& written,
                                          const CheckpointFacts& facts);
   /// Collective, to be called now and then (once per iteration): moves on the checkpoint that is under way. Costs
   /// nothing without one, and one sum over the ranks with one. Returns each checkpoint's outcome once.
-  std::optional<CheckpointOutcome> progress(Communicator& world);
+  std::optional<CheckpointOutcome> progress(Control& world);
   /// Collective: waits for the checkpoint that is under way. Nothing when there is none.
-  std::optional<CheckpointOutcome> finish(Communicator& world);
+  std::optional<CheckpointOutcome> finish(Control& world);
   /// Forgets what is under way, after waiting for this rank's part of it: for when the ranks cannot talk any more. When
   /// one of the calls above has thrown (Interrupted), this must come next.
   void abandon() noexcept;

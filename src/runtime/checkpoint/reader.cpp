@@ -213,7 +213,7 @@ Result<LoadedCheckpoint> load(const fs::path& checkpoint, const Model& model, De
     if (float* const masters = optimizer.master_values(); masters != nullptr)
       for_moments(optimizer, piece.parameter, {local, local + count},
                   [&, start = local](std::int64_t first, std::int64_t part, std::int64_t moment) {
-                    device.copy_from_host(masters + moment, buffer.data() + (first - start),
+                    device.write(masters + moment, buffer.data() + (first - start),
                                           bytes_of(DataType::float32, part));
                   });
   }
@@ -230,7 +230,7 @@ Result<LoadedCheckpoint> load(const fs::path& checkpoint, const Model& model, De
                     if (!done) return;
                     const std::int64_t start = whole + first - local;
                     done = read(tensor, array, {start, start + part});
-                    if (done) device.copy_from_host(moments + moment, buffer.data(), buffer.size() * sizeof(float));
+                    if (done) device.write(moments + moment, buffer.data(), buffer.size() * sizeof(float));
                   });
       SAILOR_CHECK(done);
     }

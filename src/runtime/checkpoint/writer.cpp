@@ -86,15 +86,6 @@ bool is_ready(const std::future<T>& future) {
   return future.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
 }
 
-/// The text of rank 0 on all ranks.
-std::string broadcast_text(Communicator& world, std::string text) {
-  std::uint64_t length = text.size();
-  world.broadcast(&length, sizeof(length), 0);
-  text.resize(length);
-  if (length > 0) world.broadcast(text.data(), length, 0);
-  return text;
-}
-
 /// Copies what is written. Errors: elements without moments.
 Result<ShardCopy> take(Device& device, ParameterStorage& storage, AdamW& optimizer, const std::vector<Range>& written) {
   ShardCopy shard;
@@ -102,7 +93,7 @@ Result<ShardCopy> take(Device& device, ParameterStorage& storage, AdamW& optimiz
   for (const OwnPiece& piece : own) shard.elements += piece.piece.count;
   shard.data = std::make_unique_for_overwrite<float[]>(static_cast<std::size_t>(3 * shard.elements));
   const auto copy = [&](std::int64_t to, const float* from, std::int64_t count) {
-    device.copy_to_host(shard.data.get() + to, from, static_cast<std::size_t>(count) * sizeof(float));
+    device.main().copy_to_host(shard.data.get() + to, from, static_cast<std::size_t>(count) * sizeof(float));
   };
   std::int64_t at = 0;
   std::size_t last = storage.parameters().size();
@@ -363,7 +354,7 @@ void CheckpointWriter::abandon() noexcept {
   state_->phase = State::Phase::idle;
 }
 
-std::optional<CheckpointOutcome> CheckpointWriter::begin(Communicator& world, std::int64_t iteration,
+std::optional<CheckpointOutcome> CheckpointWriter::begin(Control& world, std::int64_t iteration,
                                                          ParameterStorage& storage, AdamW& optimizer,
                                                          const std::vector<Range>& written,
                                                          const CheckpointFacts& facts) {
@@ -382,7 +373,7 @@ std::optional<CheckpointOutcome> CheckpointWriter::begin(Communicator& world, st
     state.facts = facts;
   }
   state.iteration = iteration;
-  state.checkpoint = broadcast_text(world, made ? made->native() : std::string());
+  state.checkpoint = world.broadcast(made ? made->native() : std::string());
   state.phase = State::Phase::shards;
   if (state.checkpoint.empty()) {
     state.shard = ready<ShardReport>(made ? Result<ShardReport>(ShardReport()) : fail(made.error()));
@@ -404,7 +395,7 @@ std::optional<CheckpointOutcome> CheckpointWriter::begin(Communicator& world, st
   return before;
 }
 
-std::optional<CheckpointOutcome> CheckpointWriter::progress(Communicator& world) {
+std::optional<CheckpointOutcome> CheckpointWriter::progress(Control& world) {
   State& state = *state_;
   if (state.phase == State::Phase::idle) return std::nullopt;
   const bool mine =
@@ -440,7 +431,7 @@ std::optional<CheckpointOutcome> CheckpointWriter::progress(Communicator& world)
                         {"hint", ended.error().hint}};
     told["taken_over"] = state.owner != nullptr && state.owner->is_lost();
   }
-  told = Json::parse(broadcast_text(world, text_of(told)));
+  told = Json::parse(world.broadcast(text_of(told)));
   state.phase = State::Phase::idle;
   CheckpointOutcome outcome{.iteration = state.iteration,
                             .folder = state.checkpoint,
@@ -456,7 +447,7 @@ std::optional<CheckpointOutcome> CheckpointWriter::progress(Communicator& world)
   return outcome;
 }
 
-std::optional<CheckpointOutcome> CheckpointWriter::finish(Communicator& world) {
+std::optional<CheckpointOutcome> CheckpointWriter::finish(Control& world) {
   while (is_under_way()) {
     if (auto outcome = progress(world)) return outcome;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));

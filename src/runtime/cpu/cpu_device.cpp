@@ -8,8 +8,11 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
+#include <new>
 #include <numeric>
 #include <stdexcept>
 #include <utility>
@@ -20,6 +23,7 @@
 #include "runtime/cpu/kernels.hpp"
 #include "runtime/cpu/matmul.hpp"
 #include "runtime/cpu/threads.hpp"
+#include "runtime/host_stream.hpp"
 #include "runtime/memory_pool.hpp"
 
 // Not every BLAS has these two; any that is linked may be OpenBLAS behind libblas.so.
@@ -31,11 +35,6 @@ char* openblas_get_config() __attribute__((weak));
 namespace sailor::runtime {
 
 namespace {
-
-class CpuEvent final : public Event {
- public:
-  std::chrono::steady_clock::time_point time;
-};
 
 /// Floats of bfloat16 operands that are widened at once, at least one row of each: in the second-level cache.
 constexpr std::int64_t widened_at_once = std::int64_t{1} << 15;
@@ -51,58 +50,29 @@ Operand in(ConstValues values, std::int64_t width) { return {values, nullptr, wi
 Operand out(Values values, std::int64_t width) { return {nullptr, values, width}; }
 Operand in_out(Values values, std::int64_t width) { return {values, values, width}; }
 
-class CpuDevice final : public Device {
+/// Kernels run in the thread that asks for them, once the stream has got past all transfers before them.
+class CpuStream final : public HostStream {
  public:
-  explicit CpuDevice(int threads)
-      : threads_(threads),
-        pool_(
-            "the CPU", [](std::size_t bytes) { return std::aligned_alloc(64, (bytes + 63) / 64 * 64); },
-            [](void* memory) { std::free(memory); }) {
-    if (openblas_set_num_threads != nullptr) openblas_set_num_threads(1);
-  }
+  CpuStream(const cpu::Threads& threads, MemoryPool& pool, HostQueues& queues)
+      : threads_(threads), pool_(pool), queue_(queues) {}
 
-  std::string name() const override { return cpu::processor_name(); }
+  void put(std::unique_ptr<HostOperation> operation) override { queue_.put(std::move(operation)); }
+  void record(Event& event) override { queue_.record(static_cast<HostEvent&>(event)); }
+  void wait(const Event& event) override { queue_.wait(static_cast<const HostEvent&>(event)); }
 
-  std::string versions() const override {
-    if (openblas_get_config == nullptr) return "BLAS";
-    // "OpenBLAS 0.3.21 NO_LAPACKE DYNAMIC_ARCH ...": the first two words
-    const std::string text = openblas_get_config();
-    return text.substr(0, text.find(' ', text.find(' ') + 1));
+  void copy(void* to, const void* from, std::size_t bytes) override {
+    settle();
+    std::memcpy(to, from, bytes);
   }
-
-  void* allocate(std::size_t bytes) override { return pool_.allocate(bytes); }
-  void release(void* memory) override { pool_.release(memory); }
-  MemoryUse memory_use() const override { return pool_.use(); }
-  void reset_peak_memory() override { pool_.reset_peak(); }
-  void set_memory_limit(Bytes limit) override { pool_.set_limit(static_cast<std::size_t>(limit.value())); }
-  void release_unused_memory() override {
-    pool_.give_back_free_segments();
-#ifdef __GLIBC__
-    ::malloc_trim(0);  // free() may keep what it got
-#endif
+  void copy_from_host(void* to, const void* host, std::size_t bytes) override { copy(to, host, bytes); }
+  void copy_to_host(void* host, const void* from, std::size_t bytes) override { copy(host, from, bytes); }
+  void zero(void* memory, std::size_t bytes) override {
+    settle();
+    std::memset(memory, 0, bytes);
   }
-
-  void copy(void* to, const void* from, std::size_t bytes) override { std::memcpy(to, from, bytes); }
-  void copy_from_host(void* to, const void* host, std::size_t bytes) override { std::memcpy(to, host, bytes); }
-  void copy_to_host(void* host, const void* from, std::size_t bytes) override { std::memcpy(host, from, bytes); }
-  void zero(void* memory, std::size_t bytes) override { std::memset(memory, 0, bytes); }
-  void synchronize() override {}
-
-  std::unique_ptr<Event> make_event() override { return std::make_unique<CpuEvent>(); }
-  void record(Event& event) override { static_cast<CpuEvent&>(event).time = std::chrono::steady_clock::now(); }
-  Seconds elapsed(const Event& from, const Event& to) override {
-    const std::chrono::duration<double> time =
-        static_cast<const CpuEvent&>(to).time - static_cast<const CpuEvent&>(from).time;
-    return Seconds(time.count());
-  }
-  void flush_caches() override {
-    // Twice the cache, as its replacement policy may keep some old lines. No part of the pool: not a tensor.
-    if (flush_buffer_.empty()) flush_buffer_.resize(2 * cpu::last_level_cache() / sizeof(std::uint64_t));
-    for (std::size_t i = 0; i < flush_buffer_.size(); ++i) flush_buffer_[i] += i;
-  }
-  double clock_hz() const override { return cpu::clock_hz(); }
 
   void convert(Values to, ConstValues from, std::int64_t count) override {
+    settle();
     if (to.type == from.type)
       std::memmove(to.data, from.data, bytes_of(to.type, count));
     else if (to.is_float32())
@@ -112,39 +82,78 @@ class CpuDevice final : public Device {
   }
 
   void matmul(const MatrixProduct& product, ConstValues a, ConstValues b, Values c) override {
+    settle();
     const Workspace workspace(*this, cpu::matmul_workspace(threads_, product, a, b, c));
     cpu::matmul(threads_, product, a, b, c, workspace.floats);
   }
 
+  void linear_forward(const LinearShape& shape, ConstValues input, ConstValues weight, ConstValues bias,
+                      ConstValues residual, PointwiseActivation activation, Values pre_activation,
+                      Values output) override {
+    settle();
+    const std::int64_t count = shape.rows * shape.out;
+    const Values product = activation == PointwiseActivation::gelu ? pre_activation : output;
+    if (residual.data != nullptr) std::memcpy(product.data, residual.data, bytes_of(product.type, count));
+    matmul({.transpose_b = !shape.rows_are_inputs,
+            .m = shape.rows,
+            .n = shape.out,
+            .k = shape.in,
+            .accumulate = residual.data != nullptr},
+           input, weight, product);
+    if (bias.data != nullptr) add_bias(product, bias, shape.rows, shape.out);
+    if (activation == PointwiseActivation::relu) relu_forward(output, count);
+    if (activation == PointwiseActivation::gelu) gelu_forward(pre_activation, output, count);
+  }
+  void linear_backward_parameters(const LinearShape& shape, ConstValues input, ConstValues output_gradient,
+                                  float* weight_gradient, float* bias_gradient) override {
+    settle();
+    if (shape.rows_are_inputs)
+      matmul({.transpose_a = true, .m = shape.in, .n = shape.out, .k = shape.rows, .accumulate = true}, input,
+             output_gradient, weight_gradient);
+    else
+      matmul({.transpose_a = true, .m = shape.out, .n = shape.in, .k = shape.rows, .accumulate = true},
+             output_gradient, input, weight_gradient);
+    if (bias_gradient != nullptr) add_bias_gradient(bias_gradient, output_gradient, shape.rows, shape.out);
+  }
+  void linear_backward_input(const LinearShape& shape, ConstValues output_gradient, ConstValues weight,
+                             Values input_gradient) override {
+    settle();
+    matmul({.transpose_b = shape.rows_are_inputs, .m = shape.rows, .n = shape.in, .k = shape.out}, output_gradient,
+           weight, input_gradient);
+  }
+  void linear_backward_input(const LinearShape& shape, ConstValues output_gradient, ConstValues weight,
+                             PointwiseActivation activation, Values kept_to_output, Values input_gradient) override {
+    linear_backward_input(shape, output_gradient, weight, input_gradient);
+    const std::int64_t count = shape.rows * shape.in;
+    if (activation == PointwiseActivation::relu) relu_backward(kept_to_output, input_gradient, count);
+    if (activation == PointwiseActivation::gelu) gelu_backward(kept_to_output, input_gradient, count);
+  }
+
   void add_bias(Values values, ConstValues bias, std::int64_t rows, std::int64_t width) override {
+    settle();
     const Widened all_bias(*this, bias, width);
     by_rows<1>(rows, {in_out(values, width)},
                [&](const Rows<1>& part) { cpu::add_bias(part.floats[0], all_bias.floats(), part.count, width); });
   }
-  void add_bias_gradient(float* bias_gradient, ConstValues gradient, std::int64_t rows, std::int64_t width) override {
+  void add_bias_gradient(float* bias_gradient, ConstValues gradient, std::int64_t rows, std::int64_t width) {
     const Sums<1> sums(*this, {bias_gradient}, width, pieces_of(rows, width));
     by_rows<1>(rows, {in(gradient, width)}, [&](const Rows<1>& part) {
       cpu::add_bias_gradient(sums.of(part.piece)[0], part.floats[0], part.count, width);
     });
   }
   void add(Values to, ConstValues from, std::int64_t count) override {
+    settle();
     by_rows<2>(count, {in_out(to, 1), in(from, 1)},
                [&](const Rows<2>& part) { cpu::add(part.floats[0], part.floats[1], part.count); });
   }
   void scale(float* values, float factor, std::int64_t count) override {
+    settle();
     by_rows<1>(count, {in_out(values, 1)},
                [&](const Rows<1>& part) { cpu::scale(part.floats[0], factor, part.count); });
   }
-  double squared_sum(const float* values, std::int64_t count) override {
-    std::vector<double> sums(static_cast<std::size_t>(pieces_of(count, 1)));
-    by_rows<1>(count, {in(values, 1)}, [&](const Rows<1>& part) {
-      sums[static_cast<std::size_t>(part.piece)] = cpu::squared_sum(part.floats[0], part.count);
-    });
-    return std::accumulate(sums.begin(), sums.end(), 0.0);
-  }
-
   void layer_norm_forward(const NormShape& shape, ConstValues input, ConstValues weight, ConstValues bias,
                           Values output, float* mean, float* reciprocal_deviation) override {
+    settle();
     const Widened all_weight(*this, weight, shape.width);
     const Widened all_bias(*this, bias, shape.width);
     by_rows<2>(shape.rows, {in(input, shape.width), out(output, shape.width)}, [&](const Rows<2>& part) {
@@ -153,8 +162,9 @@ class CpuDevice final : public Device {
     });
   }
   void layer_norm_backward(const NormShape& shape, ConstValues input, const float* mean,
-                           const float* reciprocal_deviation, ConstValues weight, Values gradient,
+                           const float* reciprocal_deviation, ConstValues weight, Values gradient, Values sum,
                            float* weight_gradient, float* bias_gradient) override {
+    settle();
     const Widened all_weight(*this, weight, shape.width);
     const Sums<2> sums(*this, {weight_gradient, bias_gradient}, shape.width, pieces_of(shape.rows, 2 * shape.width));
     by_rows<2>(shape.rows, {in(input, shape.width), in_out(gradient, shape.width)}, [&](const Rows<2>& part) {
@@ -163,10 +173,12 @@ class CpuDevice final : public Device {
                                reciprocal_deviation + part.first, all_weight.floats(), part.floats[1], weight_sum,
                                bias_sum);
     });
+    if (sum.data != nullptr) add(sum, gradient, shape.rows * shape.width);
   }
 
   void rms_norm_forward(const NormShape& shape, ConstValues input, ConstValues weight, Values output,
                         float* reciprocal_rms) override {
+    settle();
     const Widened all_weight(*this, weight, shape.width);
     by_rows<2>(shape.rows, {in(input, shape.width), out(output, shape.width)}, [&](const Rows<2>& part) {
       cpu::rms_norm_forward(part_of(shape, part.count), part.floats[0], all_weight.floats(), part.floats[1],
@@ -174,47 +186,53 @@ class CpuDevice final : public Device {
     });
   }
   void rms_norm_backward(const NormShape& shape, ConstValues input, const float* reciprocal_rms, ConstValues weight,
-                         Values gradient, float* weight_gradient) override {
+                         Values gradient, Values sum, float* weight_gradient) override {
+    settle();
     const Widened all_weight(*this, weight, shape.width);
     const Sums<1> sums(*this, {weight_gradient}, shape.width, pieces_of(shape.rows, 2 * shape.width));
     by_rows<2>(shape.rows, {in(input, shape.width), in_out(gradient, shape.width)}, [&](const Rows<2>& part) {
       cpu::rms_norm_backward(part_of(shape, part.count), part.floats[0], reciprocal_rms + part.first,
                              all_weight.floats(), part.floats[1], sums.of(part.piece)[0]);
     });
+    if (sum.data != nullptr) add(sum, gradient, shape.rows * shape.width);
   }
 
-  void relu_forward(Values values, std::int64_t count) override {
+  void relu_forward(Values values, std::int64_t count) {
     by_rows<1>(count, {in_out(values, 1)}, [&](const Rows<1>& part) { cpu::relu_forward(part.floats[0], part.count); });
   }
-  void relu_backward(ConstValues output, Values gradient, std::int64_t count) override {
+  void relu_backward(ConstValues output, Values gradient, std::int64_t count) {
     by_rows<2>(count, {in(output, 1), in_out(gradient, 1)},
                [&](const Rows<2>& part) { cpu::relu_backward(part.floats[0], part.floats[1], part.count); });
   }
-  void gelu_forward(ConstValues input, Values output, std::int64_t count) override {
+  void gelu_forward(ConstValues input, Values output, std::int64_t count) {
     by_rows<2>(count, {in(input, 1), out(output, 1)},
                [&](const Rows<2>& part) { cpu::gelu_forward(part.floats[0], part.floats[1], part.count); });
   }
-  void gelu_backward(Values input_to_output, Values gradient, std::int64_t count) override {
+  void gelu_backward(Values input_to_output, Values gradient, std::int64_t count) {
     by_rows<2>(count, {in_out(input_to_output, 1), in_out(gradient, 1)},
                [&](const Rows<2>& part) { cpu::gelu_backward(part.floats[0], part.floats[1], part.count); });
   }
 
   void swiglu_forward(ConstValues input, Values output, std::int64_t rows, std::int64_t width) override {
+    settle();
     by_rows<2>(rows, {in(input, 2 * width), out(output, width)},
                [&](const Rows<2>& part) { cpu::swiglu_forward(part.floats[0], part.floats[1], part.count, width); });
   }
   void swiglu_backward(Values input_to_gradient, Values gradient_to_output, std::int64_t rows,
                        std::int64_t width) override {
+    settle();
     by_rows<2>(rows, {in_out(input_to_gradient, 2 * width), in_out(gradient_to_output, width)},
                [&](const Rows<2>& part) { cpu::swiglu_backward(part.floats[0], part.floats[1], part.count, width); });
   }
 
   void rotary(const AttentionShape& shape, double base, bool inverse, Values projected) override {
+    settle();
     if (projected.is_float32()) return cpu::rotary(shape, base, inverse, projected.floats());
     const Workspace workspace(*this, cpu::rotary_bfloat16_workspace(shape));
     cpu::rotary_bfloat16(shape, base, inverse, projected.bfloats(), workspace.floats);
   }
   void attention_forward(const AttentionShape& shape, ConstValues projected, Values output, float* log_sum) override {
+    settle();
     const bool widens = !projected.is_float32();
     by_groups(shape, widens ? cpu::attention_bfloat16_workspace(shape, false) : cpu::attention_workspace(shape, false),
               [&](const Range& groups, float* workspace) {
@@ -227,6 +245,7 @@ class CpuDevice final : public Device {
   }
   void attention_backward(const AttentionShape& shape, ConstValues projected, ConstValues output, const float* log_sum,
                           ConstValues output_gradient, Values projected_gradient) override {
+    settle();
     const bool widens = !projected.is_float32();
     by_groups(shape, widens ? cpu::attention_bfloat16_workspace(shape, true) : cpu::attention_workspace(shape, true),
               [&](const Range& groups, float* workspace) {
@@ -241,6 +260,7 @@ class CpuDevice final : public Device {
 
   void gather_rows(ConstValues table, const Range& rows, const std::int32_t* tokens, std::int64_t count,
                    std::int64_t width, Values output) override {
+    settle();
     const std::size_t bytes = bytes_of(table.type, width);
     for (std::int64_t i = 0; i < count; ++i) {
       void* const to = (output + i * width).data;
@@ -252,6 +272,7 @@ class CpuDevice final : public Device {
   }
   void scatter_add_rows(float* table_gradient, const Range& rows, const std::int32_t* tokens, std::int64_t count,
                         std::int64_t width, ConstValues gradient) override {
+    settle();
     const auto add_rows = [&](const Rows<1>& part) {
       for (std::int64_t i = 0; i < part.count; ++i) {
         const std::int32_t token = tokens[part.first + i];
@@ -263,14 +284,17 @@ class CpuDevice final : public Device {
                1);  // one thread, as tokens may be the same
   }
   void add_repeated(Values values, ConstValues table, std::int64_t repeats, std::int64_t count) override {
+    settle();
     for (std::int64_t repeat = 0; repeat < repeats; ++repeat) add(values + repeat * count, table, count);
   }
   void add_repeated_gradient(float* table_gradient, ConstValues gradient, std::int64_t repeats,
                              std::int64_t count) override {
+    settle();
     for (std::int64_t repeat = 0; repeat < repeats; ++repeat) add(table_gradient, gradient + repeat * count, count);
   }
   void softmax_cross_entropy(Values logits_to_gradient, const std::int32_t* targets, std::int64_t rows,
                              std::int64_t classes, float gradient_scale, double* loss_sum) override {
+    settle();
     std::vector<double> losses(static_cast<std::size_t>(pieces_of(rows, classes)));
     by_rows<1>(rows, {in_out(logits_to_gradient, classes)}, [&](const Rows<1>& part) {
       cpu::softmax_cross_entropy(part.floats[0], targets + part.first, part.count, classes, gradient_scale,
@@ -279,11 +303,13 @@ class CpuDevice final : public Device {
     *loss_sum = std::accumulate(losses.begin(), losses.end(), *loss_sum);
   }
   void row_maxima(ConstValues values, std::int64_t rows, std::int64_t width, float* maxima) override {
+    settle();
     by_rows<1>(rows, {in(values, width)},
                [&](const Rows<1>& part) { cpu::row_maxima(part.floats[0], part.count, width, maxima + part.first); });
   }
   void softmax_sums(Values logits_to_exponentials, const float* maxima, const Range& classes,
                     const std::int32_t* targets, std::int64_t rows, float* sums, float* target_logits) override {
+    settle();
     by_rows<1>(rows, {in_out(logits_to_exponentials, classes.size())}, [&](const Rows<1>& part) {
       cpu::softmax_sums(part.floats[0], maxima + part.first, classes, targets + part.first, part.count,
                         sums + part.first, target_logits + part.first);
@@ -292,6 +318,7 @@ class CpuDevice final : public Device {
   void softmax_gradient(Values exponentials_to_gradient, const float* sums, const float* target_logits,
                         const Range& classes, const std::int32_t* targets, std::int64_t rows, float gradient_scale,
                         double* loss_sum) override {
+    settle();
     std::vector<double> losses(static_cast<std::size_t>(pieces_of(rows, classes.size())));
     by_rows<1>(rows, {in_out(exponentials_to_gradient, classes.size())}, [&](const Rows<1>& part) {
       cpu::softmax_gradient(part.floats[0], sums + part.first, target_logits + part.first, classes,
@@ -301,40 +328,47 @@ class CpuDevice final : public Device {
     *loss_sum = std::accumulate(losses.begin(), losses.end(), *loss_sum);
   }
 
-  void adamw(const AdamWStep& step, float* value, const float* gradient, float* first_moment, float* second_moment,
-             std::int64_t count, Values rounded) override {
-    cpu::Threads::run(threads_.pieces(count), count, [&](const Range& piece, int) {
-      // Rounded while the values are in the cache.
-      const std::int64_t at_once = rounded.data == nullptr ? piece.size() : widened_at_once;
-      for (std::int64_t first = piece.first; first < piece.last; first += at_once) {
-        const std::int64_t part = std::min(at_once, piece.last - first);
-        cpu::adamw(step, value + first, gradient + first, first_moment + first, second_moment + first, part);
-        if (rounded.data != nullptr) cpu::round(value + first, (rounded + first).bfloats(), part);
-      }
-    });
+  void add_squares(std::span<const std::span<const float>> values, double* sum) override {
+    settle();
+    for (const std::span<const float> part : values) *sum += squares(part.data(), std::ssize(part));
+  }
+  void clip_factor(const double* squared_norm, double clip_norm, float* factor) override {
+    settle();
+    const double norm = std::sqrt(*squared_norm);
+    *factor = 1.0f;
+    if (!std::isfinite(norm))
+      *factor = std::numeric_limits<float>::quiet_NaN();
+    else if (clip_norm > 0.0 && norm > clip_norm)
+      *factor = static_cast<float>(clip_norm / norm);
+  }
+  void adamw(const AdamWStep& step, std::span<const OptimizerSegment> segments, const float* gradient_factor) override {
+    settle();
+    const float factor = gradient_factor == nullptr ? 1.0f : *gradient_factor;
+    if (std::isnan(factor)) return;
+    for (const OptimizerSegment& segment : segments) adamw(step, segment, factor);
   }
 
  private:
   // From the pool, so that it counts as tensor memory. None for 0 floats.
   struct Workspace {
-    Workspace(CpuDevice& owner, std::int64_t count)
-        : device(owner),
+    Workspace(CpuStream& owner, std::int64_t count)
+        : stream(owner),
           floats(count == 0 ? nullptr
-                            : static_cast<float*>(owner.allocate(static_cast<std::size_t>(count) * sizeof(float)))) {}
+                            : static_cast<float*>(owner.pool_.allocate(static_cast<std::size_t>(count) * sizeof(float)))) {}
     ~Workspace() {
-      if (floats != nullptr) device.release(floats);
+      if (floats != nullptr) stream.pool_.release(floats);
     }
     Workspace(const Workspace&) = delete;
     Workspace& operator=(const Workspace&) = delete;
-    CpuDevice& device;
+    CpuStream& stream;
     float* floats;
   };
 
   /// Values as floats: themselves, or widened.
   class Widened {
    public:
-    Widened(CpuDevice& device, ConstValues values, std::int64_t count)
-        : values_(values), workspace_(device, values.is_float32() ? 0 : count) {
+    Widened(CpuStream& stream, ConstValues values, std::int64_t count)
+        : values_(values), workspace_(stream, values.is_float32() ? 0 : count) {
       if (!values.is_float32()) cpu::widen(values.bfloats(), workspace_.floats, count);
     }
     [[nodiscard]] const float* floats() const {
@@ -351,8 +385,8 @@ class CpuDevice final : public Device {
   template <std::size_t arrays>
   class Sums {
    public:
-    Sums(CpuDevice& device, const std::array<float*, arrays>& all, std::int64_t width, int pieces)
-        : all_(all), width_(width), pieces_(pieces), workspace_(device, (pieces - 1) * size()) {
+    Sums(CpuStream& stream, const std::array<float*, arrays>& all, std::int64_t width, int pieces)
+        : all_(all), width_(width), pieces_(pieces), workspace_(stream, (pieces - 1) * size()) {
       if (pieces > 1) std::fill_n(workspace_.floats, (pieces - 1) * size(), 0.0f);
     }
     ~Sums() {
@@ -452,8 +486,101 @@ class CpuDevice final : public Device {
 
   static NormShape part_of(const NormShape& shape, std::int64_t rows) { return {rows, shape.width, shape.epsilon}; }
 
+  double squares(const float* values, std::int64_t count) {
+    std::vector<double> sums(static_cast<std::size_t>(pieces_of(count, 1)));
+    by_rows<1>(count, {in(values, 1)}, [&](const Rows<1>& part) {
+      sums[static_cast<std::size_t>(part.piece)] = cpu::squared_sum(part.floats[0], part.count);
+    });
+    return std::accumulate(sums.begin(), sums.end(), 0.0);
+  }
+
+  void adamw(const AdamWStep& step, const OptimizerSegment& all, float gradient_factor) {
+    cpu::Threads::run(threads_.pieces(all.count), all.count, [&](const Range& piece, int) {
+      // Rounded while the values are in the cache.
+      const bool rounds = all.rounded.data != nullptr;
+      const std::int64_t at_once = rounds ? widened_at_once : piece.size();
+      for (std::int64_t first = piece.first; first < piece.last; first += at_once) {
+        const std::int64_t part = std::min(at_once, piece.last - first);
+        cpu::adamw(step, all.decays, gradient_factor, all.value + first, all.gradient + first,
+                   all.first_moment + first, all.second_moment + first, part);
+        if (rounds) cpu::round(all.value + first, (all.rounded + first).bfloats(), part);
+      }
+    });
+  }
+
+  void settle() { queue_.settle(); }
+
+  const cpu::Threads& threads_;
+  MemoryPool& pool_;
+  HostQueue queue_;
+};
+
+class CpuDevice final : public Device {
+ public:
+  explicit CpuDevice(int threads)
+      : threads_(threads),
+        pool_("the CPU", allocate_aligned, [](void* memory) { std::free(memory); }),
+        main_(threads_, pool_, queues_) {
+    if (openblas_set_num_threads != nullptr) openblas_set_num_threads(1);
+  }
+
+  std::string name() const override { return cpu::processor_name(); }
+
+  std::string versions() const override {
+    if (openblas_get_config == nullptr) return "BLAS";
+    // "OpenBLAS 0.3.21 NO_LAPACKE DYNAMIC_ARCH ...": the first two words
+    const std::string text = openblas_get_config();
+    return text.substr(0, text.find(' ', text.find(' ') + 1));
+  }
+
+  void* allocate(std::size_t bytes) override { return pool_.allocate(bytes); }
+  void release(void* memory) override { pool_.release(memory); }
+  MemoryUse memory_use() const override { return pool_.use(); }
+  void reset_peak_memory() override { pool_.reset_peak(); }
+  void set_memory_limit(Bytes limit) override { pool_.set_limit(static_cast<std::size_t>(limit.value())); }
+  void release_unused_memory() override {
+    pool_.give_back_free_segments();
+#ifdef __GLIBC__
+    ::malloc_trim(0);  // free() may keep what it got
+#endif
+  }
+  void* allocate_host(std::size_t bytes) override {
+    void* const memory = allocate_aligned(bytes);
+    if (memory == nullptr) throw std::bad_alloc();
+    return memory;
+  }
+  void release_host(void* memory) override { std::free(memory); }
+
+  Stream& main() override { return main_; }
+  std::unique_ptr<Stream> make_stream() override { return std::make_unique<CpuStream>(threads_, pool_, queues_); }
+  std::unique_ptr<Event> make_event() override { return std::make_unique<HostEvent>(); }
+  bool is_done(const Event& event) override { return static_cast<const HostEvent&>(event).reached(); }
+  void progress() override { queues_.advance(); }
+
+  Seconds elapsed(const Event& from, const Event& to) override {
+    const std::chrono::duration<double> time =
+        static_cast<const HostEvent&>(to).mark->time - static_cast<const HostEvent&>(from).mark->time;
+    return Seconds(time.count());
+  }
+  void flush_caches() override {
+    // Twice the cache, as its replacement policy may keep some old lines. No part of the pool: not a tensor.
+    if (flush_buffer_.empty()) flush_buffer_.resize(2 * cpu::last_level_cache() / sizeof(std::uint64_t));
+    for (std::size_t i = 0; i < flush_buffer_.size(); ++i) flush_buffer_[i] += i;
+  }
+  double clock_hz() const override { return cpu::clock_hz(); }
+
+ private:
+  static void* allocate_aligned(std::size_t bytes) { return std::aligned_alloc(64, (bytes + 63) / 64 * 64); }
+
+  void wait_for(const Event& event) override {
+    const auto& waited_for = static_cast<const HostEvent&>(event);
+    queues_.advance_until([&] { return waited_for.reached(); });
+  }
+
   cpu::Threads threads_;
   MemoryPool pool_;
+  HostQueues queues_;
+  CpuStream main_;
   std::vector<std::uint64_t> flush_buffer_;
 };
 

@@ -120,17 +120,17 @@ void swiglu_backward(float* input_to_gradient, float* gradient_to_output, std::i
 }
 
 SAILOR_CPU_VERSIONS
-void adamw(const AdamWStep& step, float* value, const float* gradient, float* first_moment, float* second_moment,
-           std::int64_t count) {
+void adamw(const AdamWStep& step, bool decays, float gradient_factor, float* value, const float* gradient,
+           float* first_moment, float* second_moment, std::int64_t count) {
   const double steps = static_cast<double>(step.step);
   const float first_correction = static_cast<float>(1.0 / (1.0 - std::pow(double{step.beta1}, steps)));
   const float second_correction = static_cast<float>(1.0 / (1.0 - std::pow(double{step.beta2}, steps)));
-  const float keep = 1.0f - step.learning_rate * step.weight_decay;
+  const float keep = 1.0f - step.learning_rate * (decays ? step.weight_decay : 0.0f);
   const float rate = step.learning_rate;
   const float beta1 = step.beta1;
   const float beta2 = step.beta2;
   const float epsilon = step.epsilon;
-  const float scale = step.gradient_scale;
+  const float scale = gradient_factor;
 #pragma omp simd
   for (std::int64_t i = 0; i < count; ++i) {
     const float g = scale * gradient[i];

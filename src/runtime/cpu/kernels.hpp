@@ -1,9 +1,9 @@
-// The CPU's kernels, free functions on host pointers. Semantics are those of Device, which they serve.
+// The CPU's kernels, free functions on host pointers. Semantics are those of Stream, which they serve.
 #pragma once
 
 #include <cstdint>
 
-#include "runtime/device.hpp"
+#include "runtime/stream.hpp"
 
 // On x86-64 a second version of a kernel is compiled for CPUs with AVX2 and FMA, and chosen when the program is loaded;
 // elsewhere the base architecture's vectors (NEON on aarch64) are used. Sanitizers do not run in the loader's
@@ -28,8 +28,8 @@ void gelu_forward(const float* input, float* output, std::int64_t count);
 void gelu_backward(float* input_to_output, float* gradient, std::int64_t count);
 void swiglu_forward(const float* input, float* output, std::int64_t rows, std::int64_t width);
 void swiglu_backward(float* input_to_gradient, float* gradient_to_output, std::int64_t rows, std::int64_t width);
-void adamw(const AdamWStep& step, float* value, const float* gradient, float* first_moment, float* second_moment,
-           std::int64_t count);
+void adamw(const AdamWStep& step, bool decays, float gradient_factor, float* value, const float* gradient,
+           float* first_moment, float* second_moment, std::int64_t count);
 
 void layer_norm_forward(const NormShape& shape, const float* input, const float* weight, const float* bias,
                         float* output, float* mean, float* reciprocal_deviation);

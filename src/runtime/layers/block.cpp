@@ -74,19 +74,16 @@ class Block final : public Layer {
     slot.keep(kept_norm2_statistics, norm(norm2_, tokens).make_statistics(device()));
     Tensor output;
     if (post_norm_) {
-      Tensor sum = start_sum(input);
-      attention_forward(micro_batch, input, slot, sum);
+      Tensor sum = attention_forward(micro_batch, input, input, slot);
       Tensor middle = normalized(norm1_, sum, slot.at(kept_norm1_statistics));
       slot.keep(kept_middle, std::move(sum));
-      Tensor second_sum = start_sum(middle);
-      feed_forward_forward(middle, slot, second_sum);
+      Tensor second_sum = feed_forward_forward(middle, middle, slot);
       output = normalized(norm2_, second_sum, slot.at(kept_norm2_statistics));
       slot.keep(kept_sum, std::move(second_sum));
     } else {
-      Tensor middle = start_sum(input);
-      attention_forward(micro_batch, normalized(norm1_, input, slot.at(kept_norm1_statistics)), slot, middle);
-      output = start_sum(middle);
-      feed_forward_forward(normalized(norm2_, middle, slot.at(kept_norm2_statistics)), slot, output);
+      Tensor middle =
+          attention_forward(micro_batch, normalized(norm1_, input, slot.at(kept_norm1_statistics)), input, slot);
+      output = feed_forward_forward(normalized(norm2_, middle, slot.at(kept_norm2_statistics)), middle, slot);
       slot.keep(kept_middle, std::move(middle));
     }
     slot.keep(kept_input, std::move(input));
@@ -106,11 +103,9 @@ class Block final : public Layer {
       add(gradient, attention_backward(micro_batch, input, gradient, slot));
     } else {
       Tensor branch = feed_forward_backward(normalized(norm2_, middle, statistics2), gradient, slot);
-      normalize_backward(norm2_, middle, statistics2, branch);
-      add(gradient, branch);
+      normalize_backward(norm2_, middle, statistics2, branch, gradient.values());
       branch = attention_backward(micro_batch, normalized(norm1_, input, statistics1), gradient, slot);
-      normalize_backward(norm1_, input, statistics1, branch);
-      add(gradient, branch);
+      normalize_backward(norm1_, input, statistics1, branch, gradient.values());
     }
     return gradient;
   }
@@ -153,33 +148,30 @@ class Block final : public Layer {
     return {.shape = {rows, hidden_, norm_epsilon_}, .weight = &weight(pair), .bias = bias(pair)};
   }
 
-  /// What this rank's partial sum begins with: rank 0's with the residual stream, the others' with nothing yet.
-  Tensor start_sum(const Tensor& residual) {
+  /// residual + the linear map, over the group: rank 0's partial sum has the residual stream in it.
+  Tensor residual_sum(const Tensor& residual, const Tensor& input, const Pair& linear) {
     Tensor sum = make_activation(residual.shape());
-    if (shard().index == 0) device().copy(sum.data(), residual.data(), residual.bytes());
+    const std::int64_t tokens = sum.shape()[0];
+    LinearExtras extras;
+    if (shard().index == 0) extras.residual = residual.values();
+    linear_forward(input.values(), weight(linear), is_divided() ? nullptr : bias(linear), tokens, sum.values(), extras);
+    if (!is_divided()) return sum;
+    sum_over_group(sum);
+    if (linear.has_bias) stream().add_bias(sum.values(), bias(linear)->value, tokens, hidden_);
     return sum;
   }
 
-  /// sum (of start_sum) + the linear map, over the group.
-  void finish_sum(const Tensor& input, const Pair& linear, Tensor& sum) {
-    const std::int64_t tokens = sum.shape()[0];
-    linear_forward(input.values(), weight(linear), is_divided() ? nullptr : bias(linear), tokens, sum.values(),
-                   shard().index == 0);
-    if (!is_divided()) return;
-    sum_over_group(sum);
-    if (linear.has_bias) device().add_bias(sum.values(), bias(linear)->value, tokens, hidden_);
-  }
-
-  void add(Tensor& to, const Tensor& from) { device().add(to.values(), from.values(), to.elements()); }
+  void add(Tensor& to, const Tensor& from) { stream().add(to.values(), from.values(), to.elements()); }
 
   Tensor normalized(const Pair& pair, const Tensor& input, Tensor& statistics) {
     Tensor output = make_activation(input.shape());
-    norm_forward(device(), norm(pair, input.shape()[0]), input, statistics, output);
+    norm_forward(stream(), norm(pair, input.shape()[0]), input, statistics, output);
     return output;
   }
 
-  void normalize_backward(const Pair& pair, const Tensor& input, const Tensor& statistics, Tensor& gradient) {
-    norm_backward(device(), norm(pair, input.shape()[0]), input, statistics, gradient);
+  void normalize_backward(const Pair& pair, const Tensor& input, const Tensor& statistics, Tensor& gradient,
+                          Values sum = nullptr) {
+    norm_backward(stream(), norm(pair, input.shape()[0]), input, statistics, gradient, sum);
   }
 
   [[nodiscard]] AttentionShape attention_shape(const MicroBatch& micro_batch) const {
@@ -194,23 +186,24 @@ class Block final : public Layer {
   std::pair<Tensor, Tensor> attend(const AttentionShape& shape, const Tensor& projected) {
     Tensor attended = make_activation({shape.tokens(), shape.width()});
     Tensor log_sum(device(), {shape.tokens(), shape.heads});
-    device().attention_forward(shape, projected.values(), attended.values(), log_sum.floats());
+    stream().attention_forward(shape, projected.values(), attended.values(), log_sum.floats());
     return {std::move(attended), std::move(log_sum)};
   }
 
-  /// sum (of start_sum) += attention(input)
-  void attention_forward(const MicroBatch& micro_batch, const Tensor& input, Slot& slot, Tensor& sum) {
+  /// residual + attention(input)
+  Tensor attention_forward(const MicroBatch& micro_batch, const Tensor& input, const Tensor& residual, Slot& slot) {
     const AttentionShape shape = attention_shape(micro_batch);
     Tensor projected = make_activation({shape.tokens(), shape.projected_width()});
     linear_forward(input.values(), weight(attention_input_), bias(attention_input_), shape.tokens(),
                    projected.values());
-    if (rotary_base_ > 0.0) device().rotary(shape, rotary_base_, false, projected.values());
+    if (rotary_base_ > 0.0) stream().rotary(shape, rotary_base_, false, projected.values());
     auto [attended, log_sum] = attend(shape, projected);
-    finish_sum(attended, attention_output_, sum);
+    Tensor sum = residual_sum(residual, attended, attention_output_);
     slot.keep(kept_projected, std::move(projected));
-    if (attention_again_) return;
+    if (attention_again_) return sum;
     slot.keep(kept_attended, std::move(attended));
     slot.keep(kept_log_sum, std::move(log_sum));
+    return sum;
   }
 
   /// The gradient of `input`, given that of the sum that the output was added to.
@@ -228,46 +221,53 @@ class Block final : public Layer {
                                  bias(attention_output_), tokens);
       Tensor attended_gradient = make_activation({tokens, shape.width()});
       linear_backward_input(sum_gradient.values(), weight(attention_output_), tokens, attended_gradient.values());
-      device().attention_backward(shape, projected.values(), attended.values(), log_sum.floats(),
+      stream().attention_backward(shape, projected.values(), attended.values(), log_sum.floats(),
                                   attended_gradient.values(), projected_gradient.values());
     }
-    if (rotary_base_ > 0.0) device().rotary(shape, rotary_base_, true, projected_gradient.values());
+    if (rotary_base_ > 0.0) stream().rotary(shape, rotary_base_, true, projected_gradient.values());
     return outputs_divided_backward(attention_input_, input, projected_gradient);
   }
 
-  /// sum (of start_sum) += feed_forward(input)
-  void feed_forward_forward(const Tensor& input, Slot& slot, Tensor& sum) {
+  /// residual + feed_forward(input)
+  Tensor feed_forward_forward(const Tensor& input, const Tensor& residual, Slot& slot) {
     const std::int64_t tokens = input.shape()[0];
     Tensor inner = make_activation({tokens, (is_gated() ? 2 : 1) * feed_forward_});
-    linear_forward(input.values(), weight(inner_), bias(inner_), tokens, inner.values());
-    if (activation_ == Activation::relu) {
-      device().relu_forward(inner.values(), inner.elements());
-      finish_sum(inner, outer_, sum);
-    } else {
-      Tensor activated = make_activation({tokens, feed_forward_});
-      if (is_gated())
-        device().swiglu_forward(inner.values(), activated.values(), tokens, feed_forward_);
-      else
-        device().gelu_forward(inner.values(), activated.values(), inner.elements());
-      finish_sum(activated, outer_, sum);
+    Tensor activated;  // with relu `inner` itself
+    if (activation_ != Activation::relu) activated = make_activation({tokens, feed_forward_});
+    switch (activation_) {
+      case Activation::relu:
+        linear_forward(input.values(), weight(inner_), bias(inner_), tokens, inner.values(),
+                       {.activation = PointwiseActivation::relu});
+        break;
+      case Activation::gelu:
+        linear_forward(input.values(), weight(inner_), bias(inner_), tokens, activated.values(),
+                       {.activation = PointwiseActivation::gelu, .pre_activation = inner.values()});
+        break;
+      case Activation::swiglu:
+        linear_forward(input.values(), weight(inner_), bias(inner_), tokens, inner.values());
+        stream().swiglu_forward(inner.values(), activated.values(), tokens, feed_forward_);
+        break;
     }
+    Tensor sum = residual_sum(residual, activated.empty() ? inner : activated, outer_);
     slot.keep(kept_inner, std::move(inner));
+    return sum;
   }
 
   Tensor feed_forward_backward(const Tensor& input, const Tensor& sum_gradient, Slot& slot) {
     const std::int64_t tokens = input.shape()[0];
     Tensor activated = slot.take(kept_inner);
     Tensor inner_gradient = make_activation({tokens, feed_forward_});
-    linear_backward_input(sum_gradient.values(), weight(outer_), tokens, inner_gradient.values());
     switch (activation_) {  // afterwards the two are what their names say
       case Activation::relu:
-        device().relu_backward(activated.values(), inner_gradient.values(), activated.elements());
-        break;
       case Activation::gelu:
-        device().gelu_backward(activated.values(), inner_gradient.values(), activated.elements());
+        linear_backward_input(
+            sum_gradient.values(), weight(outer_), tokens,
+            activation_ == Activation::relu ? PointwiseActivation::relu : PointwiseActivation::gelu, activated.values(),
+            inner_gradient.values());
         break;
       case Activation::swiglu:
-        device().swiglu_backward(activated.values(), inner_gradient.values(), tokens, feed_forward_);
+        linear_backward_input(sum_gradient.values(), weight(outer_), tokens, inner_gradient.values());
+        stream().swiglu_backward(activated.values(), inner_gradient.values(), tokens, feed_forward_);
         std::swap(activated, inner_gradient);
         break;
     }

@@ -35,7 +35,7 @@ class Embedding final : public Layer {
       linear_forward(embedded.values(), parameter(projection_), nullptr, tokens, output.values());
     }
     if (has_positions_)
-      device().add_repeated(output.values(), parameter(positions_).value, micro_batch.sequences,
+      stream().add_repeated(output.values(), parameter(positions_).value, micro_batch.sequences,
                             micro_batch.sequence_length * hidden_);
     return output;
   }
@@ -43,7 +43,7 @@ class Embedding final : public Layer {
   Tensor backward(const MicroBatch& micro_batch, Tensor output_gradient, Slot&) override {
     const std::int64_t tokens = micro_batch.token_count();
     if (has_positions_)
-      device().add_repeated_gradient(parameter(positions_).gradient, output_gradient.values(), micro_batch.sequences,
+      stream().add_repeated_gradient(parameter(positions_).gradient, output_gradient.values(), micro_batch.sequences,
                                      micro_batch.sequence_length * hidden_);
     if (has_projection()) {
       Tensor embedded = gather(micro_batch);  // again, instead of keeping it: a few rows, and their sum over the group
@@ -51,7 +51,7 @@ class Embedding final : public Layer {
       linear_backward_input(output_gradient.values(), parameter(projection_), tokens, embedded.values());
       output_gradient = std::move(embedded);
     }
-    device().scatter_add_rows(parameter(table_).gradient, rows_, micro_batch.tokens, tokens, embedding_width_,
+    stream().scatter_add_rows(parameter(table_).gradient, rows_, micro_batch.tokens, tokens, embedding_width_,
                               output_gradient.values());
     return {};
   }
@@ -61,7 +61,7 @@ class Embedding final : public Layer {
 
   Tensor gather(const MicroBatch& micro_batch) {
     Tensor embedded = make_activation({micro_batch.token_count(), embedding_width_});
-    device().gather_rows(parameter(table_).value, rows_, micro_batch.tokens, micro_batch.token_count(),
+    stream().gather_rows(parameter(table_).value, rows_, micro_batch.tokens, micro_batch.token_count(),
                          embedding_width_, embedded.values());
     sum_over_group(embedded);  // one rank has a token's row, the others zeros
     return embedded;

@@ -26,14 +26,14 @@ class FinalNormLayer final : public Layer {
     const Norm norm = norm_of(micro_batch);
     slot.keep(kept_statistics, norm.make_statistics(device()));
     Tensor output = make_activation(input.shape());
-    norm_forward(device(), norm, input, slot.at(kept_statistics), output);
+    norm_forward(stream(), norm, input, slot.at(kept_statistics), output);
     slot.keep(kept_input, std::move(input));
     return output;
   }
 
   Tensor backward(const MicroBatch& micro_batch, Tensor gradient, Slot& slot) override {
     const Tensor input = slot.take(kept_input);
-    norm_backward(device(), norm_of(micro_batch), input, slot.take(kept_statistics), gradient);
+    norm_backward(stream(), norm_of(micro_batch), input, slot.take(kept_statistics), gradient);
     return gradient;
   }
 

@@ -88,7 +88,7 @@ class Head final : public Layer {
       linear_backward_input(gradient.values(), parameter(projection_), tokens, hidden_gradient.values());
       gradient = std::move(hidden_gradient);
     }
-    if (has_norm_) norm_backward(device(), norm(tokens), input, slot.take(kept_statistics), gradient);
+    if (has_norm_) norm_backward(stream(), norm(tokens), input, slot.take(kept_statistics), gradient);
     return gradient;
   }
 
@@ -105,7 +105,7 @@ class Head final : public Layer {
   const Tensor& normalize(const Tensor& input, Slot& slot, Tensor& output) {
     if (!has_norm_) return input;
     output = make_activation(input.shape());
-    norm_forward(device(), norm(input.shape()[0]), input, slot.at(kept_statistics), output);
+    norm_forward(stream(), norm(input.shape()[0]), input, slot.at(kept_statistics), output);
     return output;
   }
 
@@ -113,20 +113,19 @@ class Head final : public Layer {
   void cross_entropy(const MicroBatch& micro_batch, Tensor& logits) {
     const std::int64_t tokens = micro_batch.token_count();
     if (!is_divided()) {
-      device().softmax_cross_entropy(logits.values(), micro_batch.targets, tokens, classes_.size(),
+      stream().softmax_cross_entropy(logits.values(), micro_batch.targets, tokens, classes_.size(),
                                      micro_batch.loss_weight, micro_batch.loss_sum);
       return;
     }
     Tensor maxima(device(), {tokens});
-    device().row_maxima(logits.values(), tokens, classes_.size(), maxima.floats());
-    device().synchronize();
-    group().all_reduce_max(maxima.floats(), tokens);
+    stream().row_maxima(logits.values(), tokens, classes_.size(), maxima.floats());
+    group().all_reduce_max(stream(), maxima.floats(), tokens);
     Tensor sums(device(), {2, tokens});
     float* target_logits = sums.floats() + tokens;
-    device().softmax_sums(logits.values(), maxima.floats(), classes_, micro_batch.targets, tokens, sums.floats(),
+    stream().softmax_sums(logits.values(), maxima.floats(), classes_, micro_batch.targets, tokens, sums.floats(),
                           target_logits);
     sum_over_group(sums);
-    device().softmax_gradient(logits.values(), sums.floats(), target_logits, classes_, micro_batch.targets, tokens,
+    stream().softmax_gradient(logits.values(), sums.floats(), target_logits, classes_, micro_batch.targets, tokens,
                               micro_batch.loss_weight, micro_batch.loss_sum);
   }
 

@@ -16,14 +16,11 @@ std::int64_t rows_held(const std::vector<std::int64_t>& segments, const Shard& s
   return rows;
 }
 
-/// Of the linear map that a weight makes.
-struct Extents {
-  std::int64_t in;
-  std::int64_t out;
-};
-
-Extents extents_of(const Parameter& weight) {
-  return weight.rows_are_inputs ? Extents{weight.shape[0], weight.shape[1]} : Extents{weight.shape[1], weight.shape[0]};
+/// The linear map that a weight makes.
+LinearShape shape_of(const Parameter& weight, std::int64_t tokens) {
+  if (weight.rows_are_inputs)
+    return {.rows = tokens, .in = weight.shape[0], .out = weight.shape[1], .rows_are_inputs = true};
+  return {.rows = tokens, .in = weight.shape[1], .out = weight.shape[0]};
 }
 
 }  // namespace
@@ -56,36 +53,31 @@ std::size_t Layer::declare_divided_bias(std::string name, std::vector<std::int64
 }
 
 void Layer::sum_over_group(Tensor& values) {
-  if (!is_divided()) return;
-  device_.synchronize();
-  group().all_reduce_sum(values.values(), values.elements());
+  if (is_divided()) group().all_reduce_sum(stream(), values.values(), values.elements());
 }
 
 void Layer::linear_forward(ConstValues input, const Parameter& weight, const Parameter* bias, std::int64_t tokens,
-                           Values output, bool accumulate) {
-  const auto [in, out] = extents_of(weight);
-  device_.matmul({.transpose_b = !weight.rows_are_inputs, .m = tokens, .n = out, .k = in, .accumulate = accumulate},
-                 input, weight.value, output);
-  if (bias != nullptr) device_.add_bias(output, bias->value, tokens, out);
+                           Values output, const LinearExtras& extras) {
+  stream().linear_forward(shape_of(weight, tokens), input, weight.value,
+                          bias != nullptr ? ConstValues(bias->value) : ConstValues(nullptr), extras.residual,
+                          extras.activation, extras.pre_activation, output);
 }
 
 void Layer::linear_backward_parameters(ConstValues input, ConstValues output_gradient, Parameter& weight,
                                        Parameter* bias, std::int64_t tokens) {
-  const auto [in, out] = extents_of(weight);
-  if (weight.rows_are_inputs)
-    device_.matmul({.transpose_a = true, .m = in, .n = out, .k = tokens, .accumulate = true}, input, output_gradient,
-                   weight.gradient);
-  else
-    device_.matmul({.transpose_a = true, .m = out, .n = in, .k = tokens, .accumulate = true}, output_gradient, input,
-                   weight.gradient);
-  if (bias != nullptr) device_.add_bias_gradient(bias->gradient, output_gradient, tokens, out);
+  stream().linear_backward_parameters(shape_of(weight, tokens), input, output_gradient, weight.gradient,
+                                      bias != nullptr ? bias->gradient : nullptr);
 }
 
 void Layer::linear_backward_input(ConstValues output_gradient, const Parameter& weight, std::int64_t tokens,
                                   Values input_gradient) {
-  const auto [in, out] = extents_of(weight);
-  device_.matmul({.transpose_b = weight.rows_are_inputs, .m = tokens, .n = in, .k = out}, output_gradient, weight.value,
-                 input_gradient);
+  stream().linear_backward_input(shape_of(weight, tokens), output_gradient, weight.value, input_gradient);
+}
+
+void Layer::linear_backward_input(ConstValues output_gradient, const Parameter& weight, std::int64_t tokens,
+                                  PointwiseActivation activation, Values kept_to_output, Values input_gradient) {
+  stream().linear_backward_input(shape_of(weight, tokens), output_gradient, weight.value, activation, kept_to_output,
+                                 input_gradient);
 }
 
 std::unique_ptr<Layer> make_layer(const Model& model, int index, const LayerContext& context) {

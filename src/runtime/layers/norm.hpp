@@ -17,23 +17,24 @@ struct Norm {
 
 /// output = norm(input); writes `statistics`. Also used in backward, where an output is needed again and was not kept:
 /// it then writes the same statistics once more.
-inline void norm_forward(Device& device, const Norm& norm, const Tensor& input, Tensor& statistics, Tensor& output) {
+inline void norm_forward(Stream& stream, const Norm& norm, const Tensor& input, Tensor& statistics, Tensor& output) {
   if (norm.bias == nullptr)
-    device.rms_norm_forward(norm.shape, input.values(), norm.weight->value, output.values(), statistics.floats());
+    stream.rms_norm_forward(norm.shape, input.values(), norm.weight->value, output.values(), statistics.floats());
   else
-    device.layer_norm_forward(norm.shape, input.values(), norm.weight->value, norm.bias->value, output.values(),
+    stream.layer_norm_forward(norm.shape, input.values(), norm.weight->value, norm.bias->value, output.values(),
                               statistics.floats(), statistics.floats() + norm.shape.rows);
 }
 
-/// `gradient` of the output becomes that of the input.
-inline void norm_backward(Device& device, const Norm& norm, const Tensor& input, const Tensor& statistics,
-                          Tensor& gradient) {
+/// `gradient` is that of the output. That of the input is added to `sum`, or where that is empty takes its place.
+inline void norm_backward(Stream& stream, const Norm& norm, const Tensor& input, const Tensor& statistics,
+                          Tensor& gradient, Values sum = nullptr) {
   if (norm.bias == nullptr)
-    device.rms_norm_backward(norm.shape, input.values(), statistics.floats(), norm.weight->value, gradient.values(),
-                             norm.weight->gradient);
+    stream.rms_norm_backward(norm.shape, input.values(), statistics.floats(), norm.weight->value, gradient.values(),
+                             sum, norm.weight->gradient);
   else
-    device.layer_norm_backward(norm.shape, input.values(), statistics.floats(), statistics.floats() + norm.shape.rows,
-                               norm.weight->value, gradient.values(), norm.weight->gradient, norm.bias->gradient);
+    stream.layer_norm_backward(norm.shape, input.values(), statistics.floats(), statistics.floats() + norm.shape.rows,
+                               norm.weight->value, gradient.values(), sum, norm.weight->gradient,
+                               norm.bias->gradient);
 }
 
 }  // namespace sailor::runtime

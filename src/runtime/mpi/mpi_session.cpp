@@ -6,8 +6,8 @@
 #include <array>
 
 #include "core/parse.hpp"
-#include "runtime/mpi/mpi_communicator.hpp"
 #include "runtime/mpi/mpi_start_guard.hpp"
+#include "runtime/mpi/mpi_transport.hpp"
 
 namespace sailor::runtime {
 
@@ -54,12 +54,14 @@ Result<std::unique_ptr<MpiSession>> MpiSession::start(const MpiSettings& setting
     MPI_Comm_rank(MPI_COMM_WORLD, &process);
     return process == 0 ? fail(world.error()) : fail(world.error().code, std::string(reported_elsewhere));
   }
-  session->world_ = *std::move(world);
+  session->control_ = std::move(world->control);
+  session->transport_ = std::move(world->transport);
   return session;
 }
 
 MpiSession::~MpiSession() {
-  world_.reset();
+  transport_.reset();
+  control_.reset();
   MPI_Finalize();
 }
 
@@ -72,11 +74,11 @@ std::string MpiSession::version() {
   return version.substr(0, version.find_first_of(",\n"));
 }
 
-Result<void> agree(Communicator& world, const Result<void>& result) {
+Result<void> agree(Control& control, const Result<void>& result) {
   constexpr int codes = 16;  // more than there are of ErrorCode
-  const double none = static_cast<double>(world.size()) * codes;
-  const double mine = result ? none : world.rank() * codes + static_cast<int>(result.error().code);
-  const double first = world.min(mine);
+  const double none = static_cast<double>(control.size()) * codes;
+  const double mine = result ? none : control.rank() * codes + static_cast<int>(result.error().code);
+  const double first = control.min(mine);
   if (first == none) return {};
   if (!result && first == mine) return result;
   return fail(static_cast<ErrorCode>(static_cast<int>(first) % codes), std::string(reported_elsewhere));

@@ -7,14 +7,14 @@
 
 #include "core/error.hpp"
 #include "core/units.hpp"
-#include "runtime/communicator.hpp"
+#include "runtime/world.hpp"
 
 namespace sailor::runtime {
 
 struct MpiSettings {
   std::string program = "sailor-train";  ///< for messages
   Seconds timeout{600.0};                ///< of every wait for another rank
-  bool idle_waits = false;               ///< all waits leave the core to others, as Communicator::idle_barrier()
+  bool idle_waits = false;               ///< all waits leave the core to others, as Control::idle_barrier()
 };
 
 /// One per process. Its destructor finalizes MPI, so all ranks must get there.
@@ -29,19 +29,20 @@ class MpiSession {
   MpiSession(const MpiSession&) = delete;
   MpiSession& operator=(const MpiSession&) = delete;
 
-  [[nodiscard]] Communicator& world() { return *world_; }
+  [[nodiscard]] World world() { return {*control_, *transport_}; }
   /// "Open MPI 4.1.4".
   [[nodiscard]] static std::string version();
 
  private:
   MpiSession() = default;
-  std::unique_ptr<Communicator> world_;
+  std::unique_ptr<Control> control_;
+  std::unique_ptr<Transport> transport_;
 };
 
 /// Collective. Success if `result` is one on every rank; otherwise the error of the lowest rank that has one, on that
 /// rank, and on the others an error of the same code that is_reported_elsewhere(): a mistake is printed once, and every
 /// rank fails with the same status.
-Result<void> agree(Communicator& world, const Result<void>& result);
+Result<void> agree(Control& control, const Result<void>& result);
 
 /// True for the error that agree() gives to ranks that must fail without a message.
 bool is_reported_elsewhere(const Error& error);

@@ -5,19 +5,22 @@
 // A token says when its sender was ready, so that every rank works out by itself when a transfer ends; its clock
 // (rehearsal_clock.hpp) goes on to there. Tokens also carry what they stand for: ranks that disagree about the order,
 // kind or size of what they exchange end the job with a message that names both. A rank that waits for one that never
-// comes ends by the timeout of the communicator underneath.
+// comes ends by the timeout of the transport underneath.
+//
+// What is put on a rehearsed stream is done when the host, for the main stream or itself, waits for it: then the clock
+// goes on to its end. Computation (RehearsalWorld::compute) happens on the main stream.
 #pragma once
 
 #include <memory>
 #include <vector>
 
 #include "core/units.hpp"
-#include "runtime/communicator.hpp"
 #include "runtime/rehearsal/rehearsal_clock.hpp"
+#include "runtime/world.hpp"
 
 namespace sailor::runtime {
 
-enum class Collective { all_reduce, reduce_scatter, all_gather, broadcast };
+enum class Collective { all_reduce, reduce_scatter, all_gather };
 
 /// How long communication takes on the devices that are rehearsed. Ranks are those of the world.
 class CommunicationTimes {
@@ -37,16 +40,30 @@ class CommunicationTimes {
   [[nodiscard]] virtual bool messages_block() const = 0;
 };
 
+/// Something under way in a rehearsal.
+class RehearsalRequest {
+ public:
+  RehearsalRequest() = default;
+  virtual ~RehearsalRequest() = default;
+  RehearsalRequest(const RehearsalRequest&) = delete;
+  RehearsalRequest& operator=(const RehearsalRequest&) = delete;
+  /// The clock goes on to its end.
+  virtual void wait() = 0;
+  /// Lets communication progress; true when it has ended by the clock.
+  [[nodiscard]] virtual bool test() = 0;
+};
+
 /// All ranks of a rehearsal as one of them sees them.
 class RehearsalWorld {
  public:
-  /// `world` should wait idly (MpiSettings::idle_waits). All references must outlive this and its communicators.
-  RehearsalWorld(Communicator& world, const CommunicationTimes& times, RehearsalClock& clock);
+  /// The transport of `inner` must be one of the host's (host_transport.hpp), and should wait idly. All references must
+  /// outlive this and what is made of it. Streams are those of make_rehearsal_device().
+  RehearsalWorld(const World& inner, const CommunicationTimes& times, RehearsalClock& clock);
   ~RehearsalWorld();
   RehearsalWorld(const RehearsalWorld&) = delete;
   RehearsalWorld& operator=(const RehearsalWorld&) = delete;
 
-  [[nodiscard]] Communicator& communicator();
+  [[nodiscard]] World world() { return {*control_, *transport_}; }
   /// Collective: an iteration begins; the clock starts at 0 on all ranks.
   void restart();
   /// This rank computes for so long, after what it sends has been taken.
@@ -56,7 +73,8 @@ class RehearsalWorld {
 
  private:
   std::shared_ptr<State> state_;
-  std::unique_ptr<Communicator> communicator_;
+  std::unique_ptr<Control> control_;
+  std::unique_ptr<Transport> transport_;
 };
 
 }  // namespace sailor::runtime

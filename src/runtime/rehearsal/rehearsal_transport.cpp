@@ -1,4 +1,4 @@
-#include "runtime/rehearsal/rehearsal_communicator.hpp"
+#include "runtime/rehearsal/rehearsal_transport.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -8,10 +8,10 @@
 #include <cstdlib>
 #include <deque>
 #include <exception>
-#include <map>
-#include <numeric>
 
 #include "core/terminal.hpp"
+#include "runtime/host_transport.hpp"
+#include "runtime/rehearsal/rehearsal_stream.hpp"
 
 namespace sailor::runtime {
 
@@ -19,10 +19,10 @@ namespace {
 
 /// What crosses in place of a message.
 struct Token {
-  std::uint64_t number = 0;  ///< of the messages of this kind from this sender to this receiver
+  std::uint64_t number = 0;  ///< of the messages of this channel
   std::uint64_t bytes = 0;
-  std::uint64_t total = 0;  ///< messages of all kinds from the sender to the receiver, this one included
-  std::uint64_t taken = 0;  ///< messages of all kinds that the sender had received from the receiver by then
+  std::uint64_t total = 0;  ///< messages of all channels from the sender to the receiver, this one included
+  std::uint64_t taken = 0;  ///< messages of all channels that the sender had received from the receiver by then
   /// Transfers that block: when the sender came to it. Others: when it arrives.
   double time = 0.0;
 };
@@ -35,8 +35,6 @@ std::string_view to_string(Collective collective) {
       return "reduce-scatter";
     case Collective::all_gather:
       return "all-gather";
-    case Collective::broadcast:
-      return "broadcast";
   }
   return "?";
 }
@@ -46,56 +44,68 @@ std::string describe(MessageKind kind, const Token& token) {
                      format_bytes(Bytes(static_cast<double>(token.bytes))));
 }
 
-/// A message that its sender may have to wait for.
-struct Outgoing {
+/// One way between two ranks, as the tokens see it.
+struct Way {
+  int from = 0;
   int to = 0;
   MessageKind kind = MessageKind::activation;
+  std::unique_ptr<Channel> tokens;
+  std::unique_ptr<Channel> answers;  // the other way round: when a message that blocks has been taken
+  std::uint64_t count = 0;           // messages so far, on this rank
+  double free = 0.0;                 // transfers that do not block follow each other
+};
+
+HostChannel& host(const std::unique_ptr<Channel>& channel) { return dynamic_cast<HostChannel&>(*channel); }
+
+/// A message that its sender may have to wait for.
+struct Outgoing {
+  std::shared_ptr<Way> way;
   Token token;
-  std::unique_ptr<Request> request;
+  std::unique_ptr<HostOperation> request;
   bool blocks = false;  // until `end` is known
   double end = 0.0;
 };
 
 /// A collective of this rank, under way or waiting for its turn.
 struct Operation {
-  Communicator* group = nullptr;  // of the tokens
+  HostGroup* group = nullptr;     // of the tokens
   std::vector<int> ranks;         // of the world
   Collective kind = Collective::all_reduce;
   std::int64_t count = 0;
   Seconds time{};
   double ready = 0.0;  // when this rank came to it
   std::vector<float> token;
-  std::unique_ptr<Request> request;
+  std::unique_ptr<HostOperation> request;
+  bool is_reached = false;  // by all ranks
   bool done = false;
   double end = 0.0;
 };
 
 }  // namespace
 
-/// What all communicators of a rank share.
+/// What everything of a rank shares.
 struct RehearsalWorld::State {
-  State(Communicator& world_ranks, const CommunicationTimes& model, RehearsalClock& rank_clock)
+  State(const World& world_ranks, const CommunicationTimes& model, RehearsalClock& rank_clock)
       : world(world_ranks), times(model), clock(rank_clock), peers(static_cast<std::size_t>(world.size())) {}
 
   struct Peer {
-    std::map<MessageKind, std::uint64_t> sent;  // by kind
-    std::map<MessageKind, std::uint64_t> received;
-    std::map<MessageKind, double> link_free;  // transfers that do not block follow each other
     std::uint64_t total_sent = 0;
     std::uint64_t total_received = 0;
   };
 
-  Communicator& world;
+  World world;
   const CommunicationTimes& times;
   RehearsalClock& clock;
   std::vector<Peer> peers;                           // by rank of the world
+  std::vector<std::weak_ptr<Way>> ways;              // of all channels
   std::deque<std::shared_ptr<Outgoing>> unanswered;  // messages that block, until their receiver has come to them
   double ready = 0.0;                                // when this rank was last done with anything but messages
   std::deque<std::shared_ptr<Operation>> operations;
   double network_free = 0.0;  // for the next collective
   struct Answer {
+    std::shared_ptr<Way> way;
     std::unique_ptr<double> end;
-    std::unique_ptr<Request> request;
+    std::unique_ptr<HostOperation> request;
   };
   std::deque<Answer> answers;  // on their way
 
@@ -104,13 +114,25 @@ struct RehearsalWorld::State {
 
   Peer& peer(int rank) { return peers[static_cast<std::size_t>(rank)]; }
 
+  std::shared_ptr<Way> make_way(int from, int to, const ChannelName& name) {
+    auto way = std::make_shared<Way>();
+    way->from = from;
+    way->to = to;
+    way->kind = name.kind;
+    way->tokens = world.transport.make_channel(from, to, {2 * name.id, name.kind});
+    way->answers = world.transport.make_channel(to, from, {2 * name.id + 1, MessageKind::other});
+    ways.push_back(way);
+    return way;
+  }
+
   void restart() {
     settle();
-    world.idle_barrier();
+    world.control.idle_barrier();
     clock.restart();
     ready = 0.0;
     network_free = 0.0;
-    for (Peer& other : peers) other.link_free.clear();
+    for (const auto& weak : ways)
+      if (const auto way = weak.lock()) way->free = 0.0;
   }
 
   void compute(Seconds time) {
@@ -121,25 +143,23 @@ struct RehearsalWorld::State {
   }
 
   // ---- Point to point
-  std::shared_ptr<Outgoing> send(std::size_t bytes, int to, MessageKind kind) {
-    Peer& other = peer(to);
+  std::shared_ptr<Outgoing> send(const std::shared_ptr<Way>& way, std::size_t bytes) {
+    Peer& other = peer(way->to);
     auto message = std::make_shared<Outgoing>();
-    message->to = to;
-    message->kind = kind;
+    message->way = way;
     message->blocks = times.messages_block();
-    const double time = times.message(world.rank(), to, kind).value();
-    if (message->blocks) {
+    const double time = times.message(way->from, way->to, way->kind).value();
+    if (message->blocks)
       message->end = now();
-    } else {
-      double& free = other.link_free[kind];
-      message->end = free = std::max(now(), free) + time;
-    }
-    message->token = {.number = ++other.sent[kind],
+    else
+      message->end = way->free = std::max(now(), way->free) + time;
+    message->token = {.number = ++way->count,
                       .bytes = bytes,
                       .total = ++other.total_sent,
                       .taken = other.total_received,
                       .time = message->end};
-    message->request = world.send_later(&message->token, sizeof(Token), to, kind);
+    message->request = host(way->tokens).make_send(&message->token, sizeof(Token));
+    (void)message->request->advance();
     if (message->blocks) unanswered.push_back(message);
     return message;
   }
@@ -149,7 +169,7 @@ struct RehearsalWorld::State {
     double end = now();
     while (!unanswered.empty()) {
       Outgoing& message = *unanswered.front();
-      world.receive(&message.end, sizeof(message.end), message.to, MessageKind::rehearsal);
+      finish(*host(message.way->answers).make_receive(&message.end, sizeof(message.end)));
       end = std::max(end, message.end);
       message.blocks = false;
       unanswered.pop_front();
@@ -159,30 +179,31 @@ struct RehearsalWorld::State {
     ready = now();
   }
 
-  void receive(const Token& token, std::size_t bytes, int from, MessageKind kind) {
-    Peer& other = peer(from);
-    const std::uint64_t number = ++other.received[kind];
+  void receive(const std::shared_ptr<Way>& way, const Token& token, std::size_t bytes) {
+    Peer& other = peer(way->from);
+    const std::uint64_t number = ++way->count;
     ++other.total_received;
     if (token.number != number || token.bytes != bytes || token.total != other.total_received)
-      world.abort(fmt::format(
+      world.control.abort(fmt::format(
           "the ranks disagree about what they exchange: expected is {} from rank {}, message {} in all; what came is "
           "{}, message {}",
-          describe(kind, {.number = number, .bytes = bytes}), from, other.total_received, describe(kind, token),
-          token.total));
+          describe(way->kind, {.number = number, .bytes = bytes}), way->from, other.total_received,
+          describe(way->kind, token), token.total));
     if (!times.messages_block()) {
       reach(token.time);
       return;
     }
-    const double time = times.message(from, world.rank(), kind).value();
+    const double time = times.message(way->from, way->to, way->kind).value();
     // The sender waits for a message from here that it had not taken when it sent this one: they cross, and both sides
     // see it.
     const auto crossing =
         std::find_if(unanswered.begin(), unanswered.end(), [&](const std::shared_ptr<Outgoing>& message) {
-          return message->to == from && token.taken < message->token.total;
+          return message->way->to == way->from && token.taken < message->token.total;
         });
     if (crossing != unanswered.end()) {
       Outgoing& sent = **crossing;
-      sent.end = std::max(sent.token.time, token.time) + times.message(world.rank(), from, sent.kind).value() + time;
+      sent.end =
+          std::max(sent.token.time, token.time) + times.message(way->to, way->from, sent.way->kind).value() + time;
       sent.blocks = false;
       reach(sent.end);
       unanswered.erase(crossing);
@@ -191,8 +212,9 @@ struct RehearsalWorld::State {
     settle();
     auto end = std::make_unique<double>(std::max(ready, token.time) + time);
     const double until = *end;
-    auto request = world.send_later(end.get(), sizeof(double), from, MessageKind::rehearsal);
-    answers.push_back({std::move(end), std::move(request)});
+    auto request = host(way->answers).make_send(end.get(), sizeof(double));
+    (void)request->advance();
+    answers.push_back({way, std::move(end), std::move(request)});
     reach(until);
   }
 
@@ -211,8 +233,9 @@ struct RehearsalWorld::State {
                                            static_cast<float>(operation.count >> 20 & 0xfffff),
                                            static_cast<float>(operation.count >> 40)};
     std::copy(values.begin(), values.end(), operation.token.begin() + static_cast<std::ptrdiff_t>(mine));
-    operation.request = operation.group->all_reduce_sum_later(operation.token.data(),
-                                                              static_cast<std::int64_t>(operation.token.size()));
+    operation.request = operation.group->make_all_reduce_sum(operation.token.data(),
+                                                             static_cast<std::int64_t>(operation.token.size()));
+    operation.is_reached = operation.request->advance();
   }
 
   void complete(Operation& operation) const {
@@ -224,7 +247,7 @@ struct RehearsalWorld::State {
       if (std::equal(values + 2, values + fields, operation.token.data() + mine + 2)) continue;
       const auto count = static_cast<std::int64_t>(values[3]) | static_cast<std::int64_t>(values[4]) << 20 |
                          static_cast<std::int64_t>(values[5]) << 40;
-      world.abort(
+      world.control.abort(
           fmt::format("the ranks disagree about what they sum: {} of {} values over ranks {} here, but {} of "
                       "{} values on rank {}",
                       to_string(operation.kind), operation.count, fmt::join(operation.ranks, ","),
@@ -235,7 +258,7 @@ struct RehearsalWorld::State {
     operation.done = true;
   }
 
-  std::shared_ptr<Operation> start(Communicator& group, const std::vector<int>& ranks, Collective kind,
+  std::shared_ptr<Operation> start(HostGroup& group, const std::vector<int>& ranks, Collective kind,
                                    std::int64_t count, Bytes amount) {
     settle();
     auto operation = std::make_shared<Operation>();
@@ -252,7 +275,7 @@ struct RehearsalWorld::State {
     }
     // Within a stage: does not go over the network that gradients take.
     post(*operation);
-    operation->request->wait();
+    if (!operation->is_reached) finish(*operation->request);
     complete(*operation);
     return operation;
   }
@@ -267,18 +290,17 @@ struct RehearsalWorld::State {
         first.ready = std::max(first.ready, network_free);
         post(first);
       }
-      if (last != nullptr)
-        first.request->wait();
-      else if (!first.request->test())
-        break;
+      if (!first.is_reached) first.is_reached = first.request->advance();
+      if (!first.is_reached && last == nullptr) break;
+      if (!first.is_reached) finish(*first.request);
       complete(first);
       network_free = first.end;
       operations.pop_front();
     }
-    while (!answers.empty() && answers.front().request->test()) answers.pop_front();
+    while (!answers.empty() && answers.front().request->advance()) answers.pop_front();
   }
 
-  void finish(const Operation& operation) {
+  void wait_for(const Operation& operation) {
     advance(&operation);
     reach(operation.end);
     ready = now();
@@ -289,57 +311,64 @@ namespace {
 
 using State = RehearsalWorld::State;
 
-class SendRequest final : public Request {
+class SendRequest final : public RehearsalRequest {
  public:
   SendRequest(std::shared_ptr<State> state, std::shared_ptr<Outgoing> message)
       : state_(std::move(state)), message_(std::move(message)) {}
   void wait() override {
-    message_->request->wait();
+    if (!is_sent()) finish(*message_->request);
     if (message_->blocks) state_->settle();
     state_->reach(message_->end);
   }
-  bool test() override { return message_->request->test() && !message_->blocks && message_->end <= state_->now(); }
+  bool test() override { return is_sent() && !message_->blocks && message_->end <= state_->now(); }
 
  private:
+  bool is_sent() { return sent_ = sent_ || message_->request->advance(); }
   std::shared_ptr<State> state_;
   std::shared_ptr<Outgoing> message_;
+  bool sent_ = false;
 };
 
-class ReceiveRequest final : public Request {
+class ReceiveRequest final : public RehearsalRequest {
  public:
-  ReceiveRequest(std::shared_ptr<State> state, std::size_t bytes, int from, MessageKind kind)
-      : state_(std::move(state)), bytes_(bytes), from_(from), kind_(kind) {
-    request_ = state_->world.receive_later(&token_, sizeof(token_), from, kind);
+  ReceiveRequest(std::shared_ptr<State> state, std::shared_ptr<Way> way, std::size_t bytes)
+      : state_(std::move(state)),
+        way_(std::move(way)),
+        bytes_(bytes),
+        request_(host(way_->tokens).make_receive(&token_, sizeof(token_))) {
+    here_ = request_->advance();
   }
   void wait() override {
     if (done_) return;
-    request_->wait();
-    state_->receive(token_, bytes_, from_, kind_);
+    if (!is_here()) finish(*request_);
+    here_ = true;
+    state_->receive(way_, token_, bytes_);
     done_ = true;
   }
   /// A message that blocks is done only when somebody waits for it.
   bool test() override {
     if (done_) return true;
-    if (!request_->test() || state_->times.messages_block() || token_.time > state_->now()) return false;
+    if (!is_here() || state_->times.messages_block() || token_.time > state_->now()) return false;
     wait();
     return true;
   }
 
  private:
+  bool is_here() { return here_ = here_ || request_->advance(); }
   std::shared_ptr<State> state_;
+  std::shared_ptr<Way> way_;
   std::size_t bytes_;
-  int from_;
-  MessageKind kind_;
   Token token_;
-  std::unique_ptr<Request> request_;
+  std::unique_ptr<HostOperation> request_;
+  bool here_ = false;
   bool done_ = false;
 };
 
-class CollectiveRequest final : public Request {
+class CollectiveRequest final : public RehearsalRequest {
  public:
   CollectiveRequest(std::shared_ptr<State> state, std::shared_ptr<Operation> operation)
       : state_(std::move(state)), operation_(std::move(operation)) {}
-  void wait() override { state_->finish(*operation_); }
+  void wait() override { state_->wait_for(*operation_); }
   bool test() override {
     state_->progress();
     return operation_->done && operation_->end <= state_->now();
@@ -350,124 +379,144 @@ class CollectiveRequest final : public Request {
   std::shared_ptr<Operation> operation_;
 };
 
-class RehearsalCommunicator final : public Communicator {
+void put(Stream& stream, std::unique_ptr<RehearsalRequest> request) {
+  dynamic_cast<RehearsalStream&>(stream).put(std::move(request));
+}
+
+class RehearsalGroup final : public Group {
  public:
-  /// `ranks` of the world that are in it; `owned` may be null for the world itself.
-  RehearsalCommunicator(std::shared_ptr<State> state, Communicator& inner, std::unique_ptr<Communicator> owned,
-                        std::vector<int> ranks)
-      : state_(std::move(state)), owned_(std::move(owned)), inner_(inner), ranks_(std::move(ranks)) {}
+  /// `ranks` are those of the world that are in it.
+  RehearsalGroup(std::shared_ptr<State> state, std::unique_ptr<Group> inner, std::vector<int> ranks)
+      : state_(std::move(state)), inner_(std::move(inner)), ranks_(std::move(ranks)) {}
 
-  int rank() const override { return inner_.rank(); }
-  int size() const override { return inner_.size(); }
+  int rank() const override { return inner_->rank(); }
+  int size() const override { return inner_->size(); }
+  void all_reduce_sum(Stream& stream, Values data, std::int64_t count) override {
+    start(stream, Collective::all_reduce, data, count);
+  }
+  void all_reduce_max(Stream& stream, float* data, std::int64_t count) override {
+    start(stream, Collective::all_reduce, data, count);
+  }
+  void all_gather(Stream& stream, Values data, std::int64_t count) override {
+    start(stream, Collective::all_gather, data, count);
+  }
+  void reduce_scatter_sum(Stream& stream, Values data, std::int64_t count) override {
+    start(stream, Collective::reduce_scatter, data, count);
+  }
 
-  std::unique_ptr<Request> send_later(const void*, std::size_t bytes, int to, MessageKind kind) override {
-    return std::make_unique<SendRequest>(state_, state_->send(bytes, in_world(to), kind));
-  }
-  std::unique_ptr<Request> receive_later(void*, std::size_t bytes, int from, MessageKind kind) override {
-    return std::make_unique<ReceiveRequest>(state_, bytes, in_world(from), kind);
+ private:
+  void start(Stream& stream, Collective kind, ConstValues data, std::int64_t count) {
+    // Numbers in float64 are what ranks agree on, which takes no time on the devices.
+    const Bytes amount(data.type == DataType::float64 ? 0.0 : static_cast<double>(bytes_of(data.type, count)));
+    put(stream, std::make_unique<CollectiveRequest>(
+                    state_, state_->start(dynamic_cast<HostGroup&>(*inner_), ranks_, kind, count, amount)));
   }
 
-  void all_reduce_sum(Values data, std::int64_t count) override {
-    run(Collective::all_reduce, count, amount_of(data, count));
+  std::shared_ptr<State> state_;
+  std::unique_ptr<Group> inner_;
+  std::vector<int> ranks_;
+};
+
+class RehearsalChannel final : public Channel {
+ public:
+  RehearsalChannel(std::shared_ptr<State> state, std::shared_ptr<Way> way)
+      : state_(std::move(state)), way_(std::move(way)) {}
+  void send(Stream& stream, const void*, std::size_t bytes) override {
+    put(stream, std::make_unique<SendRequest>(state_, state_->send(way_, bytes)));
   }
-  std::unique_ptr<Request> all_reduce_sum_later(Values data, std::int64_t count) override {
-    return std::make_unique<CollectiveRequest>(
-        state_, state_->start(inner_, ranks_, Collective::all_reduce, count, amount_of(data, count)));
+  void receive(Stream& stream, void*, std::size_t bytes) override {
+    put(stream, std::make_unique<ReceiveRequest>(state_, way_, bytes));
   }
-  void all_reduce_max(float* data, std::int64_t count) override {
-    run(Collective::all_reduce, count, amount_of(data, count));
+
+ private:
+  std::shared_ptr<State> state_;
+  std::shared_ptr<Way> way_;
+};
+
+class RehearsalTransport final : public Transport {
+ public:
+  explicit RehearsalTransport(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  std::string name() const override { return state_->world.transport.name(); }
+  std::unique_ptr<Group> make_group(const std::vector<int>& ranks) override {
+    return std::make_unique<RehearsalGroup>(state_, state_->world.transport.make_group(ranks), ranks);
   }
-  void all_gather(Values data, std::int64_t count) override {
-    run(Collective::all_gather, count, amount_of(data, count));
+  std::unique_ptr<Channel> make_channel(int from, int to, const ChannelName& name) override {
+    return std::make_unique<RehearsalChannel>(state_, state_->make_way(from, to, name));
   }
-  void reduce_scatter_sum(Values data, std::int64_t count) override {
-    run(Collective::reduce_scatter, count, amount_of(data, count));
-  }
-  void broadcast(void*, std::size_t bytes, int) override {
-    run(Collective::broadcast, static_cast<std::int64_t>(bytes), Bytes(static_cast<double>(bytes)));
-  }
+  void abort() noexcept override { state_->world.transport.abort(); }
+
+ private:
+  std::shared_ptr<State> state_;
+};
+
+/// Values that ranks agree on are real; that takes no time on the devices.
+class RehearsalControl final : public Control {
+ public:
+  explicit RehearsalControl(std::shared_ptr<State> state) : state_(std::move(state)) {}
+
+  int rank() const override { return inner().rank(); }
+  int size() const override { return inner().size(); }
+  std::string host() const override { return inner().host(); }
   void barrier() override { idle_barrier(); }
   void idle_barrier() override {
     meet();
-    inner_.idle_barrier();
+    inner().idle_barrier();
   }
-
-  // Values that ranks agree on are real; that takes no time on the devices.
   double sum(double value) override {
     meet();
-    return inner_.sum(value);
+    return inner().sum(value);
   }
   double max(double value) override {
     meet();
-    return inner_.max(value);
+    return inner().max(value);
   }
   double min(double value) override {
     meet();
-    return inner_.min(value);
+    return inner().min(value);
   }
   std::vector<std::string> gather(const std::string& text) override {
     meet();
-    return inner_.gather(text);
+    return inner().gather(text);
   }
-
-  std::unique_ptr<Communicator> subgroup(const std::vector<int>& ranks) override {
-    std::vector<int> world_ranks;
-    for (const int rank : ranks) world_ranks.push_back(in_world(rank));
-    auto made = inner_.subgroup(ranks);
-    Communicator& inner = *made;
-    return std::make_unique<RehearsalCommunicator>(state_, inner, std::move(made), std::move(world_ranks));
+  std::string broadcast(std::string text) override {
+    meet();
+    return inner().broadcast(std::move(text));
   }
-
-  void interrupt() noexcept override { inner_.interrupt(); }
-  void resume() noexcept override { inner_.resume(); }
-  std::string host() const override { return inner_.host(); }
+  std::unique_ptr<Control> subgroup(const std::vector<int>& ranks) override { return inner().subgroup(ranks); }
+  std::vector<int> roll_call(Seconds patience) override { return inner().roll_call(patience); }
   [[noreturn]] void abort(const std::string& message) override {
-    inner_.abort(message);
+    inner().abort(message);
     std::abort();  // not reached; g++ 12 does not see it where it makes the call direct
   }
 
  private:
-  [[nodiscard]] int in_world(int rank) const { return ranks_[static_cast<std::size_t>(rank)]; }
-  static Bytes amount_of(ConstValues data, std::int64_t count) {
-    return Bytes(static_cast<double>(bytes_of(data.type, count)));
-  }
-
-  void run(Collective kind, std::int64_t count, Bytes amount) {
-    state_->finish(*state_->start(inner_, ranks_, kind, count, amount));
-  }
-
+  [[nodiscard]] Control& inner() const { return state_->world.control; }
   /// All clocks go on to that of the last.
   void meet() {
     state_->settle();
-    state_->reach(inner_.max(state_->now()));
+    state_->reach(inner().max(state_->now()));
     state_->ready = state_->now();
   }
 
   std::shared_ptr<State> state_;
-  std::unique_ptr<Communicator> owned_;
-  Communicator& inner_;
-  std::vector<int> ranks_;
 };
 
 }  // namespace
 
-RehearsalWorld::RehearsalWorld(Communicator& world, const CommunicationTimes& times, RehearsalClock& clock)
-    : state_(std::make_shared<State>(world, times, clock)) {
-  std::vector<int> ranks(static_cast<std::size_t>(world.size()));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  communicator_ = std::make_unique<RehearsalCommunicator>(state_, world, nullptr, std::move(ranks));
-}
+RehearsalWorld::RehearsalWorld(const World& inner, const CommunicationTimes& times, RehearsalClock& clock)
+    : state_(std::make_shared<State>(inner, times, clock)),
+      control_(std::make_unique<RehearsalControl>(state_)),
+      transport_(std::make_unique<RehearsalTransport>(state_)) {}
 
 // Whoever this rank answered last may still wait for it.
 RehearsalWorld::~RehearsalWorld() {
   if (std::uncaught_exceptions() > 0) return;
   try {
-    for (const State::Answer& answer : state_->answers) answer.request->wait();
-  } catch (const Interrupted&) {
+    for (const State::Answer& answer : state_->answers) finish(*answer.request);
+  } catch (const TransportError&) {
   }
 }
 
-Communicator& RehearsalWorld::communicator() { return *communicator_; }
 void RehearsalWorld::restart() { state_->restart(); }
 void RehearsalWorld::compute(Seconds time) { state_->compute(time); }
 

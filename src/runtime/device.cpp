@@ -1,0 +1,21 @@
+#include "runtime/device.hpp"
+
+namespace sailor::runtime {
+
+void Device::synchronize() {
+  if (synchronized_ == nullptr) synchronized_ = make_event();
+  main().record(*synchronized_);
+  wait(*synchronized_);
+}
+
+void Device::write(void* to, const void* host, std::size_t bytes) {
+  main().copy_from_host(to, host, bytes);
+  synchronize();
+}
+
+void Device::read(void* host, const void* from, std::size_t bytes) {
+  main().copy_to_host(host, from, bytes);
+  synchronize();
+}
+
+}  // namespace sailor::runtime

@@ -1,0 +1,342 @@
+#include "runtime/sockets/member.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <chrono>
+#include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <thread>
+#include <utility>
+
+#include "runtime/sockets/control_messages.hpp"
+#include "runtime/sockets/socket_transport.hpp"
+
+namespace sailor::runtime {
+
+using Json = nlohmann::json;
+using Clock = std::chrono::steady_clock;
+
+namespace {
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  ::gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
+
+}  // namespace
+
+struct Member::State {
+  MemberSettings settings;
+  std::string host = host_name();
+  std::unique_ptr<Listener> listener;
+
+  // Guarded by the mutex; a thread reads and writes the connection.
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::unique_ptr<Frames> frames;
+  std::map<std::string, Json> answers;  // by name of the call
+  std::optional<Json> next_epoch;
+  std::string broken;  // why the epoch is; empty: it is not
+  bool is_alone = false;  // the coordinator has gone
+  bool ended = false;
+  Transport* transport = nullptr;  // of the epoch, to be broken off
+
+  Socket wake;
+  Socket woken;
+  std::thread thread;
+
+  std::uint64_t epoch = 0;
+  int rank = -1;
+  std::vector<int> before;
+  std::unique_ptr<Transport> owned_transport;
+  std::unique_ptr<Control> control;
+
+  void tell(const Json& message) {
+    {
+      const std::scoped_lock lock(mutex);
+      frames->send(message.dump());
+    }
+    wake_up();
+  }
+  void wake_up() const {
+    const char byte = 0;
+    (void)!::write(wake.descriptor(), &byte, 1);
+  }
+
+  void run() {
+    auto next_beat = Clock::now();
+    const auto beat = std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(settings.heartbeat.value()));
+    while (true) {
+      std::array<pollfd, 2> looks{};
+      {
+        const std::scoped_lock lock(mutex);
+        if (ended) return;
+        if (Clock::now() >= next_beat) {
+          frames->send(Json{{"what", message_alive}}.dump());
+          next_beat = Clock::now() + beat;
+        }
+        (void)frames->flush();
+        looks[0] = {.fd = woken.descriptor(), .events = POLLIN, .revents = 0};
+        looks[1] = {.fd = frames->socket().descriptor(),
+                    .events = static_cast<short>(frames->has_queued() ? POLLIN | POLLOUT : POLLIN),
+                    .revents = 0};
+      }
+      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(next_beat - Clock::now());
+      (void)::poll(looks.data(), looks.size(), static_cast<int>(std::clamp<std::int64_t>(left.count() + 1, 0, 60'000)));
+      if (looks[0].revents != 0) {
+        std::array<char, 256> bytes{};
+        (void)!::read(woken.descriptor(), bytes.data(), bytes.size());
+      }
+      const std::scoped_lock lock(mutex);
+      while (const auto frame = frames->receive()) hear(*frame);
+      if (frames->is_closed() && !is_alone) {
+        is_alone = true;
+        breaks("the coordinator of the job has gone away");
+      }
+      if (is_alone) return;
+    }
+  }
+
+  /// With the mutex held.
+  void hear(const std::string& frame) {
+    const Json message = Json::parse(frame, nullptr, false);
+    if (!message.is_object()) return;
+    const std::string what = message.value("what", "");
+    if (what == message_answer) {
+      answers[message.value("name", "")] = message.value("value", Json());
+      changed.notify_all();
+    } else if (what == message_epoch) {
+      next_epoch = message;
+      changed.notify_all();
+    } else if (what == message_lost) {
+      breaks(message.value("why", "a rank has gone away"));
+    } else if (what == message_abort) {
+      // Whoever ends the job has said why.
+      std::_Exit(1);
+    }
+  }
+  void breaks(const std::string& why) {
+    if (broken.empty()) broken = why;
+    if (transport != nullptr) transport->abort();
+    changed.notify_all();
+  }
+
+  [[noreturn]] void throw_broken() const { throw TransportError(TransportError::Cause::lost, broken); }
+
+  Json call(const std::string& group, std::int64_t number, const char* kind, const std::vector<int>& ranks, Json value) {
+    const std::string name = fmt::format("{}#{}", group, number);
+    std::unique_lock lock(mutex);
+    if (!broken.empty()) throw_broken();
+    frames->send(Json{{"what", message_call},
+                      {"epoch", epoch},
+                      {"group", group},
+                      {"number", number},
+                      {"kind", kind},
+                      {"ranks", ranks},
+                      {"value", std::move(value)}}
+                     .dump());
+    wake_up();
+    const auto is_over = [&] { return !broken.empty() || answers.contains(name); };
+    if (!changed.wait_for(lock, std::chrono::duration<double>(settings.timeout.value()), is_over))
+      throw TransportError(TransportError::Cause::timeout,
+                           fmt::format("no answer for {:g} s: {} of ranks {}; a rank has died, hangs, or is that slow "
+                                       "(then raise --timeout)",
+                                       settings.timeout.value(), kind, fmt::join(ranks, ",")));
+    if (!answers.contains(name)) throw_broken();
+    Json answer = std::move(answers[name]);
+    answers.erase(name);
+    return answer;
+  }
+};
+
+namespace {
+
+/// Numbers travel as their bits.
+Json to_json(double value) { return std::bit_cast<std::uint64_t>(value); }
+double number_of(const Json& value) { return std::bit_cast<double>(value.get<std::uint64_t>()); }
+
+/// Texts may have any bytes: they travel as numbers of two hexadecimal digits.
+Json to_json(const std::string& text) {
+  std::string digits;
+  digits.reserve(2 * text.size());
+  for (const char letter : text) fmt::format_to(std::back_inserter(digits), "{:02x}", static_cast<unsigned char>(letter));
+  return digits;
+}
+std::string text_of(const Json& value) {
+  const auto& digits = value.get_ref<const std::string&>();
+  const auto digit = [](char letter) { return letter <= '9' ? letter - '0' : letter - 'a' + 10; };
+  std::string text;
+  text.reserve(digits.size() / 2);
+  for (std::size_t i = 0; i + 1 < digits.size(); i += 2)
+    text += static_cast<char>(16 * digit(digits[i]) + digit(digits[i + 1]));
+  return text;
+}
+
+}  // namespace
+
+/// Agreements of some ranks of an epoch. Internal to this file.
+class SocketControl final : public Control {
+ public:
+  /// `ranks` are those of the epoch, in the order of this control plane.
+  SocketControl(Member::State& state, std::vector<int> ranks, std::string name)
+      : state_(state), ranks_(std::move(ranks)), name_(std::move(name)) {
+    rank_ = static_cast<int>(std::find(ranks_.begin(), ranks_.end(), state.rank) - ranks_.begin());
+  }
+
+  int rank() const override { return rank_; }
+  int size() const override { return static_cast<int>(ranks_.size()); }
+  std::string host() const override { return state_.host; }
+  void barrier() override { (void)call(call_gather, {}); }
+  void idle_barrier() override { barrier(); }
+  double sum(double value) override {
+    double sum = 0.0;
+    for (const double one : all(value)) sum += one;
+    return sum;
+  }
+  double max(double value) override {
+    const std::vector<double> values = all(value);
+    return *std::max_element(values.begin(), values.end());
+  }
+  double min(double value) override {
+    const std::vector<double> values = all(value);
+    return *std::min_element(values.begin(), values.end());
+  }
+  std::vector<std::string> gather(const std::string& text) override {
+    std::vector<std::string> texts;
+    const Json answer = call(call_gather, to_json(text));
+    if (rank_ == 0)
+      for (const Json& one : answer) texts.push_back(text_of(one));
+    return texts;
+  }
+  std::string broadcast(std::string text) override {
+    return text_of(call(call_broadcast, rank_ == 0 ? to_json(text) : Json("")));
+  }
+  std::unique_ptr<Control> subgroup(const std::vector<int>& ranks) override {
+    std::vector<int> chosen;
+    for (const int rank : ranks) chosen.push_back(ranks_.at(static_cast<std::size_t>(rank)));
+    const std::string name = fmt::format("{}/{}", name_, fmt::join(ranks, ","));
+    return std::make_unique<SocketControl>(state_, chosen, fmt::format("{}.{}", name, made_[ranks]++));
+  }
+  /// Nobody is missing: the coordinator tells when somebody is.
+  std::vector<int> roll_call(Seconds) override { return {}; }
+  [[noreturn]] void abort(const std::string& message) override {
+    const std::string line = fmt::format("{}: error: rank {} on {}: {}\n", state_.settings.program, rank_, state_.host, message);
+    std::fputs(line.c_str(), stderr);
+    std::fflush(stderr);
+    state_.tell({{"what", message_abort}, {"text", message}});
+    {
+      const std::scoped_lock lock(state_.mutex);
+      (void)state_.frames->flush();
+    }
+    std::_Exit(1);
+  }
+
+ private:
+  Json call(const char* kind, Json value) { return state_.call(name_, number_++, kind, ranks_, std::move(value)); }
+  std::vector<double> all(double value) {
+    std::vector<double> values;
+    for (const Json& one : call(call_all, to_json(value))) values.push_back(number_of(one));
+    return values;
+  }
+
+  Member::State& state_;
+  std::vector<int> ranks_;
+  std::string name_;
+  int rank_ = 0;
+  std::int64_t number_ = 0;  // of calls so far
+  std::map<std::vector<int>, int> made_;
+};
+
+Result<std::unique_ptr<Member>> Member::join(const Addresses& coordinator, const MemberSettings& settings) {
+  auto state = std::make_unique<State>();
+  state->settings = settings;
+  auto listener = Listener::start();
+  if (!listener) return fail(listener.error());
+  state->listener = *std::move(listener);
+  auto socket = connect_to(coordinator, std::min(settings.timeout, Seconds(60.0)));
+  if (!socket) return fail(socket.error(), "the coordinator of the job");
+  std::array<int, 2> ends{};
+  if (::pipe(ends.data()) != 0) return fail(ErrorCode::unavailable, "cannot make a pipe");
+  state->woken = Socket(ends[0]);
+  state->wake = Socket(ends[1]);
+  state->frames = std::make_unique<Frames>(*std::move(socket));
+  state->frames->send(Json{{"what", message_join},
+                           {"host", state->host},
+                           {"data", state->listener->addresses()},
+                           {"rank", settings.rank}}
+                          .dump());
+  return std::unique_ptr<Member>(new Member(std::move(state)));
+}
+
+Member::Member(std::unique_ptr<State> state) : state_(std::move(state)) {
+  state_->thread = std::thread([this] { state_->run(); });
+}
+
+Member::~Member() {
+  {
+    const std::scoped_lock lock(state_->mutex);
+    state_->ended = true;
+    state_->transport = nullptr;
+  }
+  state_->wake_up();
+  state_->thread.join();
+}
+
+Result<void> Member::begin_epoch() {
+  State& state = *state_;
+  {
+    const std::scoped_lock lock(state.mutex);
+    state.transport = nullptr;
+  }
+  state.control.reset();
+  state.owned_transport.reset();
+  state.tell({{"what", message_ready}});
+  Json epoch;
+  {
+    std::unique_lock lock(state.mutex);
+    const auto is_over = [&] { return state.next_epoch.has_value() || state.is_alone; };
+    if (!state.changed.wait_for(lock, std::chrono::duration<double>(state.settings.timeout.value()), is_over))
+      return fail(ErrorCode::unavailable,
+                  fmt::format("no epoch began for {:g} s: ranks are missing", state.settings.timeout.value()),
+                  "raise --timeout if they start that slowly");
+    if (!state.next_epoch) return fail(ErrorCode::unavailable, state.broken);
+    epoch = *std::exchange(state.next_epoch, std::nullopt);
+    state.broken.clear();
+    state.answers.clear();
+  }
+  SocketTransportSettings settings{.job = epoch.value("job", std::uint64_t{0}),
+                                   .epoch = epoch.value("epoch", std::uint64_t{0}),
+                                   .rank = epoch.value("rank", -1),
+                                   .addresses = epoch.value("addresses", std::vector<std::string>{}),
+                                   .hosts = epoch.value("hosts", std::vector<std::string>{}),
+                                   .patience = {.timeout = state.settings.timeout}};
+  state.epoch = settings.epoch;
+  state.rank = settings.rank;
+  state.before = epoch.value("before", std::vector<int>{});
+  std::vector<int> ranks(settings.addresses.size());
+  for (std::size_t i = 0; i < ranks.size(); ++i) ranks[i] = static_cast<int>(i);
+  state.owned_transport = make_socket_transport(settings, *state.listener);
+  state.control = std::make_unique<SocketControl>(state, ranks, fmt::format("epoch {}", state.epoch));
+  const std::scoped_lock lock(state.mutex);
+  state.transport = state.owned_transport.get();
+  if (!state.broken.empty()) state.transport->abort();  // meanwhile
+  return {};
+}
+
+World Member::world() { return {*state_->control, *state_->owned_transport}; }
+int Member::epoch() const { return static_cast<int>(state_->epoch); }
+const std::vector<int>& Member::ranks_before() const { return state_->before; }
+
+}  // namespace sailor::runtime

@@ -1,0 +1,422 @@
+#include "runtime/sockets/socket_transport.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <functional>
+#include <optional>
+#include <utility>
+
+#include "core/text.hpp"
+#include "runtime/bfloat16.hpp"
+#include "runtime/host_transport.hpp"
+
+namespace sailor::runtime {
+
+namespace {
+
+/// What the maker of a connection says first.
+struct Handshake {
+  std::array<char, 8> magic{'s', 'a', 'i', 'l', 'o', 'r', '0', '1'};
+  ConnectionKey key;
+};
+
+/// What everything of a transport shares.
+struct Context {
+  Context(const SocketTransportSettings& all, Listener& own) : settings(all), listener(own) {}
+  SocketTransportSettings settings;
+  Listener& listener;
+  std::atomic<bool> aborted = false;
+
+  [[nodiscard]] std::string name_of(int rank) const {
+    const auto index = static_cast<std::size_t>(rank);
+    return index < settings.hosts.size() && !settings.hosts[index].empty()
+               ? fmt::format("rank {} on {}", rank, settings.hosts[index])
+               : fmt::format("rank {}", rank);
+  }
+  [[noreturn]] void lost(int rank, const std::string& what) const {
+    throw TransportError(TransportError::Cause::lost,
+                         fmt::format("{} has gone away: {} was under way", name_of(rank), what));
+  }
+};
+
+/// One end of a one-way connection, made by the sender when it first sends.
+class Connection {
+ public:
+  Connection(std::shared_ptr<Context> context, const ConnectionKey& key, int peer)
+      : context_(std::move(context)), key_(key), peer_(peer), is_sender_(key.from == context_->settings.rank) {}
+
+  /// Goes on with a transfer of `bytes`, of which `done` are. True when all are. Throws when the other side has gone.
+  bool advance(char* data, std::size_t bytes, std::size_t& done, const std::string& what) {
+    if (!is_ready(what)) return false;
+    while (done < bytes) {
+      std::size_t moved = 0;
+      const Socket::State state = is_sender_ ? socket_.send_some(data + done, bytes - done, moved)
+                                             : socket_.receive_some(data + done, bytes - done, moved);
+      done += moved;
+      if (state == Socket::State::closed) context_->lost(peer_, what);
+      if (state == Socket::State::more) return false;
+    }
+    return true;
+  }
+
+ private:
+  bool is_ready(const std::string& what) {
+    if (ready_) return true;
+    return ready_ = is_sender_ ? connect(what) : accept();
+  }
+
+  bool accept() {
+    std::optional<Socket> made = context_->listener.take(key_);
+    if (!made) return false;
+    socket_ = std::move(*made);
+    return true;
+  }
+
+  bool connect(const std::string& what) {
+    const std::vector<std::string> addresses =
+        split(context_->settings.addresses.at(static_cast<std::size_t>(peer_)), ',');
+    if (!socket_.is_open()) {
+      if (next_address_ >= addresses.size()) context_->lost(peer_, what);
+      auto begun = begin_connecting(addresses[next_address_]);
+      if (!begun) {
+        ++next_address_;
+        return false;
+      }
+      socket_ = *std::move(begun);
+    }
+    switch (finish_connecting(socket_)) {
+      case Socket::State::more:
+        return false;
+      case Socket::State::closed:
+        socket_.close();
+        ++next_address_;
+        return false;
+      case Socket::State::done:
+        break;
+    }
+    const Handshake handshake{.key = key_};
+    std::size_t moved = 0;
+    // A new connection has room for so little.
+    if (socket_.send_some(&handshake, sizeof(handshake), moved) != Socket::State::done || moved != sizeof(handshake))
+      context_->lost(peer_, what);
+    return true;
+  }
+
+  std::shared_ptr<Context> context_;
+  ConnectionKey key_;
+  int peer_;
+  bool is_sender_;
+  bool ready_ = false;
+  std::size_t next_address_ = 0;
+  Socket socket_;
+};
+
+class SocketOperation : public HostOperation {
+ public:
+  SocketOperation(std::shared_ptr<Context> context, std::string what)
+      : context_(std::move(context)), what_(std::move(what)) {}
+  bool advance() final {
+    if (context_->aborted.load(std::memory_order_relaxed))
+      throw TransportError(TransportError::Cause::aborted, fmt::format("{} was broken off", what_));
+    return done_ = done_ || go_on();
+  }
+  std::string what() const final { return what_; }
+  Patience patience() const final { return context_->settings.patience; }
+
+ private:
+  virtual bool go_on() = 0;
+  std::shared_ptr<Context> context_;
+  std::string what_;
+  bool done_ = false;
+};
+
+class Message final : public SocketOperation {
+ public:
+  Message(std::shared_ptr<Context> context, std::shared_ptr<Connection> connection, std::string what, char* data,
+          std::size_t bytes)
+      : SocketOperation(std::move(context), std::move(what)),
+        connection_(std::move(connection)),
+        data_(data),
+        bytes_(bytes) {}
+
+ private:
+  bool go_on() override { return connection_->advance(data_, bytes_, moved_, what()); }
+  std::shared_ptr<Connection> connection_;
+  char* data_;
+  std::size_t bytes_;
+  std::size_t moved_ = 0;
+};
+
+class SocketChannel final : public HostChannel {
+ public:
+  SocketChannel(std::shared_ptr<Context> context, int from, int to, const ChannelName& name)
+      : context_(std::move(context)), from_(from), to_(to), kind_(name.kind) {
+    const bool sends = from == context_->settings.rank;
+    connection_ = std::make_shared<Connection>(context_,
+                                               ConnectionKey{.job = context_->settings.job,
+                                                             .epoch = context_->settings.epoch,
+                                                             .from = from,
+                                                             .to = to,
+                                                             .id = static_cast<std::uint64_t>(name.id)},
+                                               sends ? to : from);
+  }
+  std::unique_ptr<HostOperation> make_send(const void* data, std::size_t bytes) override {
+    // Only read: one type serves both directions.
+    return make(fmt::format("send of {} ({} bytes) to {}", describe(kind_), bytes, context_->name_of(to_)),
+                const_cast<void*>(data), bytes);
+  }
+  std::unique_ptr<HostOperation> make_receive(void* data, std::size_t bytes) override {
+    return make(fmt::format("receive of {} ({} bytes) from {}", describe(kind_), bytes, context_->name_of(from_)), data,
+                bytes);
+  }
+
+ private:
+  std::unique_ptr<HostOperation> make(std::string what, void* data, std::size_t bytes) {
+    return std::make_unique<Message>(context_, connection_, std::move(what), static_cast<char*>(data), bytes);
+  }
+  std::shared_ptr<Context> context_;
+  int from_;
+  int to_;
+  MessageKind kind_;
+  std::shared_ptr<Connection> connection_;
+};
+
+enum class Fold { sum, max };
+
+template <class Value>
+void fold(Fold operation, Value* to, const Value* from, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) to[i] = operation == Fold::sum ? to[i] + from[i] : std::max(to[i], from[i]);
+}
+
+void fold(Fold operation, Values to, const void* from, std::int64_t count) {
+  switch (to.type) {
+    case DataType::float32:
+      return fold(operation, to.floats(), static_cast<const float*>(from), count);
+    case DataType::float64:
+      return fold(operation, static_cast<double*>(to.data), static_cast<const double*>(from), count);
+    case DataType::int32:
+      return fold(operation, static_cast<std::int32_t*>(to.data), static_cast<const std::int32_t*>(from), count);
+    case DataType::bfloat16: {
+      const auto* const more = static_cast<const std::uint16_t*>(from);
+      for (std::int64_t i = 0; i < count; ++i)
+        to.bfloats()[i] = to_bfloat16(from_bfloat16(to.bfloats()[i]) + from_bfloat16(more[i]));
+    }
+  }
+}
+
+/// The two neighbours of a rank in the ring of its group.
+struct Ring {
+  int rank = 0;
+  int size = 1;
+  std::shared_ptr<Connection> to_next;
+  std::shared_ptr<Connection> from_previous;
+};
+
+/// A collective round the ring (Patarasuk & Yuan 2009): n - 1 steps that scatter sums, n - 1 that gather slices, or both.
+/// A slice is summed in the order of the ring, ending at the rank that owns it: all get the same bits.
+class RingOperation final : public SocketOperation {
+ public:
+  struct Work {
+    Values data;
+    std::int64_t count = 0;
+    bool scatters = false;
+    bool gathers = false;
+    Fold fold = Fold::sum;
+  };
+  RingOperation(std::shared_ptr<Context> context, std::shared_ptr<Ring> ring, std::string what, const Work& work)
+      : SocketOperation(std::move(context), std::move(what)), ring_(std::move(ring)), work_(work) {
+    if (work.scatters)
+      incoming_.resize(bytes_of(work.data.type, work.count / ring_->size + 1));
+  }
+
+ private:
+  [[nodiscard]] int scatter_steps() const { return work_.scatters ? ring_->size - 1 : 0; }
+  [[nodiscard]] Range slice(int index) const {
+    const int size = ring_->size;
+    return cut(work_.count, {((index % size) + size) % size, size});
+  }
+
+  bool go_on() override {
+    const int steps = scatter_steps() + (work_.gathers ? ring_->size - 1 : 0);
+    while (step_ < steps) {
+      const bool scatters = step_ < scatter_steps();
+      const int turn = scatters ? step_ + 1 : step_ - scatter_steps();
+      const Range out = slice(ring_->rank - turn);
+      const Range in = slice(ring_->rank - turn - 1);
+      const DataType type = work_.data.type;
+      char* const target =
+          scatters ? incoming_.data() : static_cast<char*>((work_.data + in.first).data);
+      const bool sent = ring_->to_next->advance(static_cast<char*>((work_.data + out.first).data),
+                                                bytes_of(type, out.size()), sent_, what());
+      const bool received =
+          ring_->from_previous->advance(target, bytes_of(type, in.size()), received_, what());
+      if (!sent || !received) return false;
+      if (scatters) fold(work_.fold, work_.data + in.first, incoming_.data(), in.size());
+      sent_ = received_ = 0;
+      ++step_;
+    }
+    return true;
+  }
+
+  std::shared_ptr<Ring> ring_;
+  Work work_;
+  std::vector<char> incoming_;
+  int step_ = 0;
+  std::size_t sent_ = 0;
+  std::size_t received_ = 0;
+};
+
+class SocketGroup final : public HostGroup {
+ public:
+  SocketGroup(std::shared_ptr<Context> context, const std::vector<int>& ranks, std::uint64_t id)
+      : context_(std::move(context)), ring_(std::make_shared<Ring>()), name_(fmt::format("{}", fmt::join(ranks, ","))) {
+    const int own = context_->settings.rank;
+    ring_->size = static_cast<int>(ranks.size());
+    ring_->rank = static_cast<int>(std::find(ranks.begin(), ranks.end(), own) - ranks.begin());
+    if (ring_->size == 1) return;
+    const auto at = [&](int place) { return ranks[static_cast<std::size_t>((place + ring_->size) % ring_->size)]; };
+    const auto connect = [&](int from, int to) {
+      return std::make_shared<Connection>(context_,
+                                          ConnectionKey{.job = context_->settings.job,
+                                                        .epoch = context_->settings.epoch,
+                                                        .from = from,
+                                                        .to = to,
+                                                        .id = id},
+                                          from == own ? to : from);
+    };
+    ring_->to_next = connect(own, at(ring_->rank + 1));
+    ring_->from_previous = connect(at(ring_->rank - 1), own);
+  }
+
+  int rank() const override { return ring_->rank; }
+  int size() const override { return ring_->size; }
+  std::unique_ptr<HostOperation> make_all_reduce_sum(Values data, std::int64_t count) override {
+    return make("sum", {.data = data, .count = count, .scatters = true, .gathers = true});
+  }
+  std::unique_ptr<HostOperation> make_all_reduce_max(float* data, std::int64_t count) override {
+    return make("maximum", {.data = data, .count = count, .scatters = true, .gathers = true, .fold = Fold::max});
+  }
+  std::unique_ptr<HostOperation> make_all_gather(Values data, std::int64_t count) override {
+    return make("all-gather", {.data = data, .count = count, .gathers = true});
+  }
+  std::unique_ptr<HostOperation> make_reduce_scatter_sum(Values data, std::int64_t count) override {
+    return make("reduce-scatter", {.data = data, .count = count, .scatters = true});
+  }
+
+ private:
+  std::unique_ptr<HostOperation> make(const char* what, const RingOperation::Work& work) {
+    return std::make_unique<RingOperation>(context_, ring_,
+                                           fmt::format("{} ({} values) over ranks {}", what, work.count, name_), work);
+  }
+  std::shared_ptr<Context> context_;
+  std::shared_ptr<Ring> ring_;
+  std::string name_;
+};
+
+class SocketTransport final : public Transport {
+ public:
+  SocketTransport(const SocketTransportSettings& settings, Listener& listener)
+      : context_(std::make_shared<Context>(settings, listener)) {
+    listener.forget_before(settings.epoch);
+  }
+  ~SocketTransport() override { context_->aborted = true; }
+  SocketTransport(const SocketTransport&) = delete;
+  SocketTransport& operator=(const SocketTransport&) = delete;
+
+  std::string name() const override { return "TCP"; }
+  std::unique_ptr<Group> make_group(const std::vector<int>& ranks) override {
+    // The same on all its ranks: which ranks, and how many such groups there were before.
+    std::uint64_t id = 0xcbf29ce484222325U;  // FNV-1a
+    const auto mix = [&](std::uint64_t value) { id = (id ^ value) * 0x100000001b3U; };
+    for (const int rank : ranks) mix(static_cast<std::uint64_t>(rank) + 1);
+    mix(made_[ranks]++);
+    return std::make_unique<SocketGroup>(context_, ranks, id | first_group_id);
+  }
+  std::unique_ptr<Channel> make_channel(int from, int to, const ChannelName& name) override {
+    return std::make_unique<SocketChannel>(context_, from, to, name);
+  }
+  void abort() noexcept override { context_->aborted = true; }
+
+ private:
+  static constexpr std::uint64_t first_group_id = std::uint64_t{1} << 63;  // above all channels'
+  std::shared_ptr<Context> context_;
+  std::map<std::vector<int>, std::uint64_t> made_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Listener>> Listener::start() {
+  auto socket = listen_on();
+  if (!socket) return fail(socket.error());
+  return std::unique_ptr<Listener>(new Listener(*std::move(socket)));
+}
+
+Listener::Listener(Socket socket) : socket_(std::move(socket)), addresses_(own_addresses(port_of(socket_))) {
+  std::array<int, 2> ends{};
+  if (::pipe(ends.data()) == 0) {
+    woken_ = Socket(ends[0]);
+    wake_ = Socket(ends[1]);
+  }
+  thread_ = std::thread([this] { run(); });
+}
+
+Listener::~Listener() {
+  wake_.close();
+  thread_.join();
+}
+
+std::optional<Socket> Listener::take(const ConnectionKey& key) {
+  const std::scoped_lock lock(mutex_);
+  const auto made = made_.find(key);
+  if (made == made_.end()) return std::nullopt;
+  Socket socket = std::move(made->second);
+  made_.erase(made);
+  return socket;
+}
+
+void Listener::forget_before(std::uint64_t epoch) {
+  const std::scoped_lock lock(mutex_);
+  std::erase_if(made_, [&](const auto& entry) { return entry.first.epoch < epoch; });
+}
+
+void Listener::run() {
+  struct Guest {
+    Socket socket;
+    Handshake said;
+    std::size_t bytes = 0;
+  };
+  std::vector<Guest> guests;  // that have not said yet who they are
+  while (true) {
+    std::vector<pollfd> looks{{.fd = woken_.descriptor(), .events = POLLIN, .revents = 0},
+                              {.fd = socket_.descriptor(), .events = POLLIN, .revents = 0}};
+    for (const Guest& guest : guests) looks.push_back({.fd = guest.socket.descriptor(), .events = POLLIN, .revents = 0});
+    if (::poll(looks.data(), looks.size(), -1) < 0) continue;
+    if (looks[0].revents != 0) return;
+    while (auto guest = accept_from(socket_)) guests.push_back({.socket = std::move(*guest), .said = {}});
+    std::erase_if(guests, [&](Guest& guest) {
+      std::size_t moved = 0;
+      const Socket::State state = guest.socket.receive_some(reinterpret_cast<char*>(&guest.said) + guest.bytes,
+                                                            sizeof(Handshake) - guest.bytes, moved);
+      guest.bytes += moved;
+      if (guest.bytes < sizeof(Handshake)) return state == Socket::State::closed;
+      if (guest.said.magic == Handshake{}.magic) {
+        const std::scoped_lock lock(mutex_);
+        made_.insert_or_assign(guest.said.key, std::move(guest.socket));
+      }
+      return true;
+    });
+  }
+}
+
+std::unique_ptr<Transport> make_socket_transport(const SocketTransportSettings& settings, Listener& listener) {
+  return std::make_unique<SocketTransport>(settings, listener);
+}
+
+}  // namespace sailor::runtime

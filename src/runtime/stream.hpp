@@ -1,0 +1,236 @@
+// A queue of operations on a device. Operations of one stream run in the order in which they were asked for; those of
+// different streams run in any order that events allow. Every call here may return before its operation has run.
+//
+// Activations, their gradients and weights are Values: float32 or bfloat16, those of one call all of one type unless it
+// says otherwise. All arithmetic is in float32; what is stored as bfloat16 is rounded to the nearest, ties to even.
+// Statistics, losses, gradients of parameters and the optimizer's state are float32.
+//
+// Pointers are device memory unless a name says `host`, and must stay valid until the operation is done. Matrices are
+// row-major and dense. A failing device throws std::runtime_error with the device's name (too little memory:
+// OutOfMemoryError), a failing transfer TransportError (transport.hpp): from the call, from a later one on the stream,
+// or when the host waits. Afterwards what the stream was to write is undefined.
+//
+// One thread at a time asks things of the streams of a device.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "runtime/sharding.hpp"
+#include "runtime/values.hpp"
+
+namespace sailor::runtime {
+
+/// A point in a stream. Owned by whoever had it made; the device must outlive it.
+class Event {
+ public:
+  Event() = default;
+  virtual ~Event() = default;
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+};
+
+/// C (m, n) = op(A) (m, k) · op(B) (k, n), or C += that. A is stored (k, m) when transposed, B (n, k).
+struct MatrixProduct {
+  bool transpose_a = false;
+  bool transpose_b = false;
+  std::int64_t m = 0;
+  std::int64_t n = 0;
+  std::int64_t k = 0;
+  bool accumulate = false;  ///< add to C instead of overwriting it
+};
+
+/// A linear map of rows: output (rows, out) = input (rows, in) · weightᵀ + bias, with weight (out, in) as in PyTorch, or
+/// input · weight where it is stored (in, out).
+struct LinearShape {
+  std::int64_t rows = 0;
+  std::int64_t in = 0;
+  std::int64_t out = 0;
+  bool rows_are_inputs = false;  ///< the weight is stored (in, out)
+};
+
+/// Applied to every value of a linear map's output. gelu is the tanh approximation that GPT-2 and GPT-Neo use
+/// ("gelu_new").
+enum class PointwiseActivation { none, relu, gelu };
+
+/// Rows of `width` values, each normalised by itself.
+struct NormShape {
+  std::int64_t rows = 0;
+  std::int64_t width = 0;
+  float epsilon = 1e-5f;
+};
+
+/// Causal self-attention. Queries, keys and values of a token stand side by side in one row, [query | key | value], of
+/// `heads`, `key_value_heads` and again `key_value_heads` heads of head_width values. Grouped-query attention: query
+/// heads i · g to (i + 1) · g - 1 share key-value head i, with g = heads / key_value_heads.
+struct AttentionShape {
+  std::int64_t sequences = 0;
+  std::int64_t sequence_length = 0;
+  std::int64_t heads = 0;
+  std::int64_t key_value_heads = 0;  ///< divides heads
+  std::int64_t head_width = 0;
+  float score_scale = 1.0f;  ///< scores are multiplied by it
+  std::int64_t window = 0;   ///< a token sees itself and window - 1 tokens before it; 0 = all before it
+
+  [[nodiscard]] std::int64_t tokens() const { return sequences * sequence_length; }
+  [[nodiscard]] std::int64_t width() const { return heads * head_width; }
+  [[nodiscard]] std::int64_t key_value_width() const { return key_value_heads * head_width; }
+  [[nodiscard]] std::int64_t projected_width() const { return width() + 2 * key_value_width(); }
+};
+
+/// One step of AdamW (Loshchilov & Hutter 2019, decoupled weight decay).
+struct AdamWStep {
+  float learning_rate = 1e-3f;
+  float beta1 = 0.9f;
+  float beta2 = 0.95f;
+  float epsilon = 1e-8f;
+  float weight_decay = 0.1f;
+  std::int64_t step = 1;  ///< counted from 1, for the bias correction
+};
+
+/// `count` elements that AdamW steps.
+struct OptimizerSegment {
+  float* value = nullptr;
+  const float* gradient = nullptr;
+  float* first_moment = nullptr;
+  float* second_moment = nullptr;
+  std::int64_t count = 0;
+  bool decays = true;         ///< weight decay applies
+  Values rounded = nullptr;   ///< where it is not null it becomes the new value: bfloat16 weights to work with
+};
+
+class Stream {
+ public:
+  Stream() = default;
+  virtual ~Stream() = default;
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+
+  // ---- Order
+  /// The event becomes the point behind everything asked of this stream so far; it may have been another before.
+  virtual void record(Event& event) = 0;
+  /// What is asked of this stream from now on runs after the event, of whatever stream of the device; nothing where that
+  /// was never recorded.
+  virtual void wait(const Event& event) = 0;
+
+  // ---- Copies
+  virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
+  /// The host's memory is read and written when the operation runs; pinned memory (Device::allocate_host) lets the host
+  /// go on meanwhile.
+  virtual void copy_from_host(void* to, const void* host, std::size_t bytes) = 0;
+  virtual void copy_to_host(void* host, const void* from, std::size_t bytes) = 0;
+  virtual void zero(void* memory, std::size_t bytes) = 0;
+  /// to = from, of any two types.
+  virtual void convert(Values to, ConstValues from, std::int64_t count) = 0;
+
+  // ---- Linear algebra
+  /// A and B have one type, C may have another: gradients of bfloat16 weights are added up in float32.
+  virtual void matmul(const MatrixProduct& product, ConstValues a, ConstValues b, Values c) = 0;
+  /// output (rows, out) = activation(residual + input · weight + bias). `bias` (out) and `residual` (rows, out) may be
+  /// null. With gelu, `pre_activation` (rows, out) becomes what the activation was applied to; else it is null.
+  virtual void linear_forward(const LinearShape& shape, ConstValues input, ConstValues weight, ConstValues bias,
+                              ConstValues residual, PointwiseActivation activation, Values pre_activation,
+                              Values output) = 0;
+  /// weight_gradient += that of the map; bias_gradient (out), if not null, += column sums of output_gradient.
+  virtual void linear_backward_parameters(const LinearShape& shape, ConstValues input, ConstValues output_gradient,
+                                          float* weight_gradient, float* bias_gradient) = 0;
+  /// input_gradient (rows, in) = output_gradient (rows, out) · weight.
+  virtual void linear_backward_input(const LinearShape& shape, ConstValues output_gradient, ConstValues weight,
+                                     Values input_gradient) = 0;
+  /// The same, back through the activation whose output was the map's input: input_gradient is that of what the
+  /// activation was applied to. `kept_to_output` (rows, in) holds, with gelu, what the activation was applied to and
+  /// becomes its output, which is needed for weight gradients; with relu it is the output already.
+  virtual void linear_backward_input(const LinearShape& shape, ConstValues output_gradient, ConstValues weight,
+                                     PointwiseActivation activation, Values kept_to_output, Values input_gradient) = 0;
+  /// values (rows, width) += bias (width)
+  virtual void add_bias(Values values, ConstValues bias, std::int64_t rows, std::int64_t width) = 0;
+  /// to += from
+  virtual void add(Values to, ConstValues from, std::int64_t count) = 0;
+  /// values *= factor
+  virtual void scale(float* values, float factor, std::int64_t count) = 0;
+
+  // ---- Normalisation
+  /// output = (input - mean) · reciprocal_deviation · weight + bias, per row; output may be input.
+  /// mean and reciprocal_deviation (rows) are written for the backward pass.
+  virtual void layer_norm_forward(const NormShape& shape, ConstValues input, ConstValues weight, ConstValues bias,
+                                  Values output, float* mean, float* reciprocal_deviation) = 0;
+  /// `gradient` (rows, width) is the gradient of the output on entry, and spoilt or that of the input on return: that of
+  /// the input is added to `sum` (rows, width), or where that is null takes the place of the output's. weight_gradient
+  /// and bias_gradient (width) are added to.
+  virtual void layer_norm_backward(const NormShape& shape, ConstValues input, const float* mean,
+                                   const float* reciprocal_deviation, ConstValues weight, Values gradient, Values sum,
+                                   float* weight_gradient, float* bias_gradient) = 0;
+  /// RMSNorm (Zhang & Sennrich 2019): output = input · reciprocal_rms · weight per row, with reciprocal_rms =
+  /// 1 / sqrt(mean of squares + epsilon), which is written for the backward pass (rows); output may be input.
+  virtual void rms_norm_forward(const NormShape& shape, ConstValues input, ConstValues weight, Values output,
+                                float* reciprocal_rms) = 0;
+  /// `gradient` and `sum` as in layer_norm_backward; weight_gradient (width) is added to.
+  virtual void rms_norm_backward(const NormShape& shape, ConstValues input, const float* reciprocal_rms,
+                                 ConstValues weight, Values gradient, Values sum, float* weight_gradient) = 0;
+
+  // ---- Gated activation
+  /// output (rows, width) = silu(gate) · up, of input (rows, [gate | up]) with `width` values each (Shazeer 2020).
+  virtual void swiglu_forward(ConstValues input, Values output, std::int64_t rows, std::int64_t width) = 0;
+  /// input (rows, 2 · width) becomes its gradient, and the gradient of the output (rows, width) becomes the output,
+  /// which is needed for weight gradients.
+  virtual void swiglu_backward(Values input_to_gradient, Values gradient_to_output, std::int64_t rows,
+                               std::int64_t width) = 0;
+
+  // ---- Attention
+  /// Rotary position embedding (Su et al. 2021) of the queries and keys in projected (tokens, projected_width), in the
+  /// layout of Hugging Face's LLaMA: values i and i + head_width / 2 of a head are turned by the angle
+  /// position · base^(-2i / head_width). `inverse` turns back: for gradients.
+  virtual void rotary(const AttentionShape& shape, double base, bool inverse, Values projected) = 0;
+  /// projected (tokens, projected_width) -> output (tokens, width). log_sum (tokens, heads) is written for the backward
+  /// pass: the logarithm of each softmax denominator.
+  virtual void attention_forward(const AttentionShape& shape, ConstValues projected, Values output, float* log_sum) = 0;
+  /// Writes projected_gradient (tokens, projected_width).
+  virtual void attention_backward(const AttentionShape& shape, ConstValues projected, ConstValues output,
+                                  const float* log_sum, ConstValues output_gradient, Values projected_gradient) = 0;
+
+  // ---- Embedding and loss
+  /// output (count, width) = rows `tokens` of a table of which `table` is rows [rows.first, rows.last); tokens outside
+  /// get zeros.
+  virtual void gather_rows(ConstValues table, const Range& rows, const std::int32_t* tokens, std::int64_t count,
+                           std::int64_t width, Values output) = 0;
+  /// rows `tokens` of table_gradient += gradient (count, width); those of tokens outside `rows` are left out.
+  virtual void scatter_add_rows(float* table_gradient, const Range& rows, const std::int32_t* tokens,
+                                std::int64_t count, std::int64_t width, ConstValues gradient) = 0;
+  /// values (repeats, count) += table (count); for learned positions count = sequence_length · hidden.
+  virtual void add_repeated(Values values, ConstValues table, std::int64_t repeats, std::int64_t count) = 0;
+  /// table_gradient (count) += sum over repeats of gradient (repeats, count)
+  virtual void add_repeated_gradient(float* table_gradient, ConstValues gradient, std::int64_t repeats,
+                                     std::int64_t count) = 0;
+  /// logits (rows, classes) become their gradient, times `gradient_scale`; *loss_sum += the sum of the rows'
+  /// cross-entropies (natural logarithm, not scaled).
+  virtual void softmax_cross_entropy(Values logits_to_gradient, const std::int32_t* targets, std::int64_t rows,
+                                     std::int64_t classes, float gradient_scale, double* loss_sum) = 0;
+  // The same in three steps where this device has only classes [first, last) of the logits (rows, last - first):
+  // maxima are to be made those of all classes between the first and the second, sums and target_logits summed over
+  // the devices between the second and the third.
+  /// maxima (rows) = largest of each row of values (rows, width)
+  virtual void row_maxima(ConstValues values, std::int64_t rows, std::int64_t width, float* maxima) = 0;
+  /// logits become exp(logit - maximum); sums (rows) = their sums; target_logits (rows) = logit of the target -
+  /// maximum, or 0 where it is on another device.
+  virtual void softmax_sums(Values logits_to_exponentials, const float* maxima, const Range& classes,
+                            const std::int32_t* targets, std::int64_t rows, float* sums, float* target_logits) = 0;
+  /// Exponentials become the gradient of the logits, times `gradient_scale`; *loss_sum += the sum of the rows'
+  /// cross-entropies, whole on every device.
+  virtual void softmax_gradient(Values exponentials_to_gradient, const float* sums, const float* target_logits,
+                                const Range& classes, const std::int32_t* targets, std::int64_t rows,
+                                float gradient_scale, double* loss_sum) = 0;
+
+  // ---- Optimizer
+  /// *sum += the squares of all values, in fp64.
+  virtual void add_squares(std::span<const std::span<const float>> values, double* sum) = 0;
+  /// *factor = what gradients whose squares add up to *squared_norm are multiplied by so that their norm is at most
+  /// `clip_norm` (0: no limit); NaN where *squared_norm is not finite.
+  virtual void clip_factor(const double* squared_norm, double clip_norm, float* factor) = 0;
+  /// Steps all segments. Gradients are multiplied by *gradient_factor first (null: 1); nothing is stepped where that is
+  /// NaN.
+  virtual void adamw(const AdamWStep& step, std::span<const OptimizerSegment> segments,
+                     const float* gradient_factor) = 0;
+};
+
+}  // namespace sailor::runtime

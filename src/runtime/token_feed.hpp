@@ -1,0 +1,57 @@
+// Reads the tokens of an iteration before they are needed: in a thread of its own, into pinned memory, while the
+// iteration before runs.
+#pragma once
+
+#include <cstdint>
+#include <future>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "core/error.hpp"
+#include "runtime/data/samples.hpp"
+#include "runtime/device.hpp"
+
+namespace sailor::runtime {
+
+/// The samples of one pipeline.
+struct FeedShape {
+  std::int64_t global_batch = 0;  ///< samples of an iteration, of all pipelines
+  std::int64_t first_sample = 0;  ///< of this pipeline in them
+  std::int64_t samples = 0;       ///< of this pipeline
+  std::int64_t sequence_length = 0;
+};
+
+class TokenFeed {
+ public:
+  /// Device and samples must outlive it. Without samples all tokens are 0.
+  TokenFeed(Device& device, const Samples* samples, const FeedShape& shape);
+  ~TokenFeed();
+  TokenFeed(const TokenFeed&) = delete;
+  TokenFeed& operator=(const TokenFeed&) = delete;
+
+  struct View {
+    std::span<const std::int32_t> tokens;
+    std::span<const std::int32_t> targets;
+  };
+  /// Host memory of the pipeline's samples [first, first + count) in an iteration. It stays until the device is done with
+  /// the iteration, which it must be before the next but one is asked for. Throws std::runtime_error when they cannot be
+  /// read.
+  [[nodiscard]] View at(std::int64_t iteration, std::int64_t first, std::int64_t count);
+
+ private:
+  struct Buffer {
+    std::int64_t iteration = -1;
+    std::int32_t* tokens = nullptr;  // those of all samples, then the targets
+    std::future<Result<void>> reading;
+  };
+  Result<void> read(std::int64_t iteration, std::int32_t* tokens) const;
+  void begin(Buffer& buffer, std::int64_t iteration);
+
+  Device& device_;
+  const Samples* samples_;
+  FeedShape shape_;
+  std::vector<Buffer> buffers_;
+};
+
+}  // namespace sailor::runtime

@@ -1,0 +1,219 @@
+// Control plane and data plane over TCP: what they leave in memory, and what happens when ranks go away. Ranks are threads,
+// or processes where they are to be killed.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <thread>
+
+#include "../fakes/transport_checks.hpp"
+#include "runtime/sockets/coordinator.hpp"
+#include "runtime/sockets/member.hpp"
+
+namespace sailor::runtime::test {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+std::unique_ptr<Coordinator> coordinator_for(int members, int least = 1, Seconds silence = Seconds(30.0)) {
+  auto started = Coordinator::start({.members = members, .least = least, .silence = silence});
+  if (!started) throw std::runtime_error(started.error().message());
+  return *std::move(started);
+}
+
+std::unique_ptr<Member> member_of(const Addresses& coordinator, MemberSettings settings = {}) {
+  settings.timeout = Seconds(30.0);
+  auto joined = Member::join(coordinator, settings);
+  if (!joined) throw std::runtime_error(joined.error().message());
+  return *std::move(joined);
+}
+
+void begin(Member& member) {
+  if (auto begun = member.begin_epoch(); !begun) throw std::runtime_error(begun.error().message());
+}
+
+/// Runs `body` as so many members, each in a thread.
+void run_members(int count, const std::function<void(Member&)>& body) {
+  const auto coordinator = coordinator_for(count);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < count; ++i)
+    threads.emplace_back([&, i] {
+      try {
+        const auto member = member_of(coordinator->addresses(), {.rank = count - 1 - i});
+        begin(*member);
+        EXPECT_EQ(member->world().rank(), count - 1 - i);
+        body(*member);
+        member->world().control.barrier();
+      } catch (const std::exception& error) {
+        ADD_FAILURE() << error.what();
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(Sockets, CollectivesAndMessagesDoWhatTheySay) {
+  for (const int ranks : {1, 2, 3, 4})
+    run_members(ranks, [](Member& member) {
+      const World world = member.world();
+      const auto all = world.transport.make_group(all_ranks(world));
+      for (const std::int64_t slice : {1, 7, 100'000}) {
+        EXPECT_EQ(check_collectives<float>(*all, slice), "");
+        EXPECT_EQ(check_collectives<std::uint16_t>(*all, slice), "");
+      }
+      for (const std::size_t bytes : {0, 1, 5000, 3'000'000}) EXPECT_EQ(check_messages(world, bytes), "");
+      if (world.size() < 3 || world.rank() == 0) return;
+      std::vector<int> some = all_ranks(world);
+      some.erase(some.begin());
+      EXPECT_EQ(check_collectives<float>(*world.transport.make_group(some), 5), "");
+      const auto control = world.control.subgroup(some);
+      EXPECT_EQ(control->rank(), world.rank() - 1);
+      EXPECT_EQ(control->max(world.rank()), world.size() - 1.0);
+      EXPECT_EQ(control->broadcast(control->rank() == 0 ? std::string("a\0\xff", 3) : ""), std::string("a\0\xff", 3));
+    });
+}
+
+TEST(Sockets, CoordinatorsThatAreNotThereAreAnError) {
+  const auto joined = Member::join("127.0.0.1:1", {.timeout = Seconds(0.2)});
+  ASSERT_FALSE(joined);
+  EXPECT_NE(joined.error().message().find("the coordinator of the job: cannot connect to 127.0.0.1:1"),
+            std::string::npos)
+      << joined.error().message();
+}
+
+/// A rank in a process of its own, which ends when `body` does.
+class Process {
+ public:
+  explicit Process(const std::function<void()>& body) : id_(::fork()) {
+    if (id_ != 0) return;
+    try {
+      body();
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "%s\n", error.what());
+      std::_Exit(2);
+    }
+    std::_Exit(0);
+  }
+  ~Process() {
+    if (id_ > 0) {
+      ::kill(id_, SIGKILL);
+      (void)status();
+    }
+  }
+  Process(const Process&) = delete;
+  Process& operator=(const Process&) = delete;
+  void signal(int number) const { ::kill(id_, number); }
+  int status() {
+    int status = -1;
+    if (id_ > 0) ::waitpid(std::exchange(id_, -1), &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+
+ private:
+  pid_t id_;
+};
+
+/// Exchanges until somebody goes away, and then once more with those that are left.
+void exchange_until_lost(Member& member, int left, const char* wanted) {
+  const auto device = make_cpu_device();
+  try {
+    const World world = member.world();
+    const auto all = world.transport.make_group(all_ranks(world));
+    std::vector<float> values(100'000);
+    const auto done = device->make_event();
+    while (true) {
+      all->all_reduce_sum(device->main(), values.data(), std::ssize(values));
+      device->synchronize();
+      world.control.barrier();
+    }
+  } catch (const TransportError& error) {
+    if (std::string(error.what()).find(wanted) == std::string::npos &&
+        error.cause() != TransportError::Cause::aborted)
+      throw;
+  }
+  begin(member);
+  const World world = member.world();
+  if (world.size() != left || member.epoch() != 2) throw std::runtime_error("the second epoch is not as it should be");
+  const std::string wrong = check_messages(world, 1000);
+  if (!wrong.empty()) throw std::runtime_error(wrong);
+  const auto all = world.transport.make_group(all_ranks(world));
+  const std::string also_wrong = check_collectives<float>(*all, 1000);
+  if (!also_wrong.empty()) throw std::runtime_error(also_wrong);
+  world.control.barrier();
+}
+
+TEST(Sockets, WhenARankIsKilledTheOthersGoOnInANewEpoch) {
+  for (const int killed : {0, 1, 3}) {
+    // The coordinator's thread would not survive a fork: it starts after the ranks, at a port that they know.
+    Result<Socket> port = listen_on();
+    ASSERT_TRUE(port);
+    const int number = port_of(*port);
+    port->close();
+    const Addresses address = "127.0.0.1:" + std::to_string(number);
+    std::vector<std::unique_ptr<Process>> ranks;
+    for (int rank = 0; rank < 4; ++rank)
+      ranks.push_back(std::make_unique<Process>([&, rank] {
+        const auto member = member_of(address, {.rank = rank});
+        begin(*member);
+        exchange_until_lost(*member, 3, "has gone away");
+      }));
+    auto coordinator = Coordinator::start({.port = number, .members = 4});
+    ASSERT_TRUE(coordinator) << coordinator.error().message();
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    const auto start = Clock::now();
+    ranks[static_cast<std::size_t>(killed)]->signal(SIGKILL);
+    for (int rank = 0; rank < 4; ++rank)
+      EXPECT_EQ(ranks[static_cast<std::size_t>(rank)]->status(), rank == killed ? -1 : 0) << rank;
+    EXPECT_LT(seconds_since(start), 20.0);
+  }
+}
+
+TEST(Sockets, ARankThatHangsIsGivenUpAfterTheSilence) {
+  Result<Socket> port = listen_on();
+  ASSERT_TRUE(port);
+  const int number = port_of(*port);
+  port->close();
+  const Addresses address = "127.0.0.1:" + std::to_string(number);
+  std::vector<std::unique_ptr<Process>> ranks;
+  for (int rank = 0; rank < 3; ++rank)
+    ranks.push_back(std::make_unique<Process>([&, rank] {
+      const auto member = member_of(address, {.rank = rank, .heartbeat = Seconds(0.1)});
+      begin(*member);
+      exchange_until_lost(*member, 2, "has not been heard of");
+    }));
+  auto coordinator = Coordinator::start({.port = number, .members = 3, .silence = Seconds(0.8)});
+  ASSERT_TRUE(coordinator) << coordinator.error().message();
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  ranks[1]->signal(SIGSTOP);
+  EXPECT_EQ(ranks[0]->status(), 0);
+  EXPECT_EQ(ranks[2]->status(), 0);
+}
+
+TEST(Sockets, OneMoreRankJoinsInTheNextEpoch) {
+  const auto coordinator = coordinator_for(2);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 3; ++i)
+    threads.emplace_back([&, i] {
+      try {
+        const auto member = member_of(coordinator->addresses());
+        if (i < 2) {
+          begin(*member);
+          EXPECT_EQ(member->world().size(), 2);
+          member->world().control.barrier();
+        }
+        // The two ask for another epoch while the third has joined, or it joins a moment later.
+        while (member->epoch() == 0 || member->world().size() < 3) begin(*member);
+        EXPECT_EQ(check_messages(member->world(), 100), "");
+        member->world().control.barrier();
+      } catch (const std::exception& error) {
+        ADD_FAILURE() << error.what();
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace
+}  // namespace sailor::runtime::test

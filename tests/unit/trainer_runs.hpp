@@ -1,0 +1,212 @@
+// Small trainings of every kind of plan, over ranks that are threads.
+#pragma once
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/files.hpp"
+#include "runtime/cpu/cpu_device.hpp"
+#include "runtime/data/token_file_writer.hpp"
+#include "runtime/trainer.hpp"
+#include "runtime_models.hpp"
+#include "tests/fakes/thread_transport.hpp"
+
+namespace sailor::runtime::test {
+
+namespace fs = std::filesystem;
+
+constexpr int sequence_length = 8;
+
+/// A stage: its layers by chunk, its degree, what it recomputes.
+struct StageSketch {
+  std::vector<LayerRange> chunks;
+  int tensor_parallel = 1;
+  Recompute recompute = Recompute::none;
+};
+
+struct PipelineSketch {
+  int micro_batches = 1;
+  int micro_batch = 1;
+  std::vector<StageSketch> stages;
+  int count = 1;
+};
+
+inline Plan plan_of(const std::vector<PipelineSketch>& sketches, Schedule schedule = Schedule::one_f_one_b,
+             OptimizerSharding sharding = OptimizerSharding::none) {
+  Plan plan;
+  plan.job = {.model = "any", .global_batch = 0, .sequence_length = sequence_length, .precision = {}, .optimizer = {}};
+  plan.schedule = schedule;
+  plan.optimizer_sharding = sharding;
+  for (const PipelineSketch& sketch : sketches) {
+    Pipeline pipeline{
+        .count = sketch.count, .micro_batches = sketch.micro_batches, .micro_batch = sketch.micro_batch, .stages = {}};
+    for (const StageSketch& part : sketch.stages) {
+      sailor::Stage stage;
+      stage.layers = part.chunks.front();
+      stage.later_chunks.assign(part.chunks.begin() + 1, part.chunks.end());
+      stage.gpu = "cpu";
+      stage.tensor_parallel = part.tensor_parallel;
+      stage.recompute = part.recompute;
+      pipeline.stages.push_back(std::move(stage));
+    }
+    plan.pipelines.push_back(std::move(pipeline));
+    plan.job.global_batch += sketch.count * sketch.micro_batches * sketch.micro_batch;
+  }
+  return plan;
+}
+
+/// Four blocks, so that there is something to divide: layers 0 to 5, one more with a separate final norm.
+inline Model deep(Model model) {
+  model.blocks = 4;
+  model.key_value_heads = std::max(model.key_value_heads, 4);  // for tensor parallelism 4
+  return model;
+}
+
+/// A file of tokens that a small model can learn something of.
+class Corpus {
+ public:
+  Corpus() {
+    std::string pattern = (fs::temp_directory_path() / "sailor-trainer-test-XXXXXX").string();
+    if (::mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("no temporary folder");
+    folder_ = pattern;
+    std::string text;
+    for (int i = 0; i < 3000; ++i) text += static_cast<char>((i * 7 + i / 40) % 23);
+    if (!write_file_atomically(folder_ / "text", text) || !write_byte_tokens(prefix(), {folder_ / "text"}))
+      throw std::runtime_error("no corpus");
+  }
+  ~Corpus() { fs::remove_all(folder_); }
+  [[nodiscard]] std::string prefix() const { return (folder_ / "corpus").string(); }
+
+ private:
+  fs::path folder_;
+};
+
+inline const Corpus& corpus() {
+  static const Corpus made;
+  return made;
+}
+
+struct Outcome {
+  std::vector<double> losses;
+  std::vector<double> norms;
+  std::map<std::pair<int, std::string>, std::vector<double>> weights;  // by layer and name, whole; NaN: nobody has it
+  double spread = 0.0;      // largest difference between ranks that hold the same
+  double host_waits = 0.0;  // for its device, per iteration, of the rank with most
+};
+
+struct RunSettings {
+  double clip_norm = 0.5;
+  bool overlap = true;
+  int iterations = 30;
+  /// Of rank `rank`.
+  std::function<std::unique_ptr<Device>(int rank)> make_device = [](int) { return make_cpu_device(); };
+};
+
+inline Outcome train(const Plan& plan, const Model& model, const RunSettings& settings = {}) {
+  Outcome outcome;
+  std::mutex mutex;
+  run_ranks(plan.ranks(), [&](const World& world) {
+    const auto device = settings.make_device(world.rank());
+    const auto samples = Samples::open(corpus().prefix(), sequence_length, model.vocabulary, 5);
+    if (!samples) throw std::runtime_error(samples.error().message());
+    if (auto good = check_trainable(plan, model, world.size()); !good) throw std::runtime_error(good.error().message());
+    Trainer trainer(
+        plan, model,
+        {.seed = 3,
+         .optimizer = {},
+         .learning_rate = {.peak = 0.004f, .least = 0.0005f, .warm_up_iterations = 3, .decay_iterations = 25},
+         .clip_norm = settings.clip_norm,
+         .overlap_reduction = settings.overlap},
+        *device, world, *samples);
+    const std::int64_t waits = device->host_waits();
+    for (int i = 0; i < settings.iterations; ++i) {
+      const IterationResult result = trainer.run(i);
+      if (world.rank() != 0) continue;
+      outcome.losses.push_back(result.loss);
+      outcome.norms.push_back(result.gradient_norm);
+    }
+    const double mine = static_cast<double>(device->host_waits() - waits) / settings.iterations;
+    trainer.settle();
+    device->synchronize();
+    const std::scoped_lock lock(mutex);
+    outcome.host_waits = std::max(outcome.host_waits, mine);
+    for (const Parameter* parameter : trainer.parameters().parameters()) {
+      auto& whole = outcome.weights[{parameter->layer, parameter->name}];
+      whole.resize(static_cast<std::size_t>(parameter->whole_elements()), std::nan(""));
+      for (const Piece& piece : parameter->pieces())
+        for (std::int64_t i = 0; i < piece.count; ++i) {
+          double& value = whole[static_cast<std::size_t>(piece.whole + i)];
+          const double mine_here = load(parameter->value + (piece.local + i));
+          if (!std::isnan(value)) outcome.spread = std::max(outcome.spread, std::abs(value - mine_here));
+          value = mine_here;
+        }
+    }
+  });
+  return outcome;
+}
+
+using Named = std::pair<const char*, Plan>;
+
+/// Batches of 12 in every way that has a name, for models of `last` layers.
+inline std::vector<Named> divisions(int last) {
+  const auto whole = [&](int degree, Recompute recompute = Recompute::none) {
+    return std::vector<StageSketch>{{{{0, last}}, degree, recompute}};
+  };
+  const auto two = [&](int at, int first, int second, Recompute recompute = Recompute::none) {
+    return std::vector<StageSketch>{{{{0, at}}, first, recompute}, {{{at, last}}, second, recompute}};
+  };
+  const auto three = [&](int a, int b, std::vector<int> degrees) {
+    return std::vector<StageSketch>{{{{0, a}}, degrees[0]}, {{{a, b}}, degrees[1]}, {{{b, last}}, degrees[2]}};
+  };
+  const std::vector<StageSketch> interleaved{{{{0, 1}, {3, 4}}}, {{{1, 3}, {4, last}}}};
+  const std::vector<StageSketch> interleaved_tp{{{{0, 2}, {3, 4}}, 2}, {{{2, 3}, {4, last}}, 4, Recompute::full}};
+  using enum Schedule;
+  constexpr auto zero1 = OptimizerSharding::zero1;
+  return {
+      {"accumulation", plan_of({{12, 1, whole(1)}})},
+      {"data parallel", plan_of({{3, 2, whole(1), 2}})},
+      {"data parallel, three", plan_of({{2, 2, whole(1), 3}})},
+      {"unequal micro-batch counts", plan_of({{5, 1, whole(1)}, {7, 1, whole(1)}})},
+      {"unequal micro-batches", plan_of({{1, 4, whole(1)}, {4, 2, whole(1)}})},
+      {"tensor parallel 2", plan_of({{6, 2, whole(2)}})},
+      {"tensor parallel 4", plan_of({{3, 4, whole(4)}})},
+      {"two stages", plan_of({{6, 2, two(3, 1, 1)}})},
+      {"uneven stages", plan_of({{12, 1, two(1, 1, 1)}})},
+      {"three stages", plan_of({{4, 3, three(2, 4, {1, 1, 1})}})},
+      {"gpipe", plan_of({{4, 3, three(1, 3, {1, 1, 1})}}, gpipe)},
+      {"interleaved", plan_of({{6, 2, interleaved}}, interleaved_1f1b)},
+      {"interleaved, several degrees", plan_of({{4, 3, interleaved_tp}}, interleaved_1f1b)},
+      {"stages of rising degree", plan_of({{6, 2, three(2, 3, {1, 2, 4})}})},
+      {"stages of falling degree", plan_of({{6, 2, three(2, 5, {4, 2, 1})}})},
+      {"replicas of other degree", plan_of({{3, 2, whole(2)}, {3, 2, whole(1)}})},
+      {"replicas of three degrees", plan_of({{2, 2, whole(4)}, {2, 2, whole(2)}, {2, 2, whole(1)}})},
+      {"replicas of other depth", plan_of({{2, 2, three(1, 4, {1, 1, 1})}, {4, 2, whole(1)}})},
+      {"other depth and degree", plan_of({{2, 2, two(2, 2, 1)}, {4, 1, three(1, 4, {1, 4, 2})}, {2, 2, whole(1)}})},
+      {"sixteen ranks", plan_of({{2, 2, two(2, 4, 4)}, {4, 1, two(4, 2, 2)}, {1, 2, whole(2), 2}})},
+      {"zero1", plan_of({{3, 2, whole(1), 2}}, one_f_one_b, zero1)},
+      {"zero1 over five", plan_of({{2, 1, whole(1), 4}, {4, 1, whole(1)}}, one_f_one_b, zero1)},
+      {"zero1 of several degrees", plan_of({{3, 2, whole(2)}, {3, 2, two(3, 1, 4)}}, one_f_one_b, zero1)},
+      {"zero1, interleaved", plan_of({{4, 1, interleaved}, {4, 2, interleaved}}, interleaved_1f1b, zero1)},
+      {"zero1, gpipe", plan_of({{2, 3, two(2, 1, 2)}, {2, 3, two(4, 2, 1)}}, gpipe, zero1)},
+      {"full recomputation", plan_of({{6, 2, whole(1, Recompute::full)}})},
+      {"selective recomputation", plan_of({{6, 2, whole(1, Recompute::selective)}})},
+      {"full recomputation, divided", plan_of({{6, 2, two(3, 2, 1, Recompute::full)}})},
+      {"selective recomputation, divided", plan_of({{6, 2, two(2, 1, 2, Recompute::selective)}}, gpipe)},
+      {"everything at once",
+       plan_of({{2, 2, two(3, 2, 4, Recompute::selective)}, {4, 2, three(1, 3, {1, 2, 1})}}, one_f_one_b, zero1)},
+  };
+}
+
+}  // namespace sailor::runtime::test
