@@ -94,6 +94,19 @@ CommandLine command_line() {
                    .help = "scale gradients down when their norm, over all ranks, is larger; 0: never",
                    .default_value = "1",
                    .minimum = 0},
+                  {.name = "loss-scale",
+                   .type = OptionType::number,
+                   .value_name = "FACTOR",
+                   .help = "of plans in fp16: what the loss is multiplied by at first; halved when gradients overflow",
+                   .default_value = "65536",
+                   .minimum = 1,
+                   .maximum = 16777216},
+                  {.name = "loss-scale-window",
+                   .type = OptionType::integer,
+                   .value_name = "N",
+                   .help = "iterations without overflow after which the loss scale is doubled",
+                   .default_value = "1000",
+                   .minimum = 1},
                   {.name = "weight-decay",
                    .type = OptionType::number,
                    .value_name = "RATE",
@@ -267,10 +280,11 @@ Result<bool> check_devices(const Options& options, const Plan& plan, const GpuCa
   return elsewhere;
 }
 
-std::string describe_divergence(std::int64_t iteration, const runtime::IterationResult& result) {
+std::string describe_divergence(std::int64_t iteration, const runtime::IterationResult& result, bool in_fp16) {
   if (!std::isfinite(result.loss)) return fmt::format("the loss of iteration {} is {}", iteration, result.loss);
-  return fmt::format("the gradient norm of iteration {} is {} (its loss is {:.6g}); the weights were not changed",
-                     iteration, result.gradient_norm, result.loss);
+  return fmt::format("the gradient norm of iteration {} is {} (its loss is {:.6g}){}; the weights were not changed",
+                     iteration, result.gradient_norm, result.loss,
+                     in_fp16 ? ", and the loss scale cannot become smaller" : "");
 }
 
 /// A sample that is seen again teaches less.
@@ -344,7 +358,8 @@ Result<void> train(const Options& options, const Environment& environment, const
                         .least = static_cast<float>(options.number("min-learning-rate")),
                         .warm_up_iterations = options.integer("warm-up-iterations"),
                         .decay_iterations = options.integer("decay-iterations")},
-      .clip_norm = options.number("clip-norm")};
+      .clip_norm = options.number("clip-norm"),
+      .loss_scale = {.initial = options.number("loss-scale"), .window = options.integer("loss-scale-window")}};
   Trainer trainer(plan, model, settings, *device, world, *samples);
   Checkpoints checkpoints(options, environment, plan, model, *device, world.control, trainer);
   auto first = checkpoints.resume();
@@ -372,7 +387,10 @@ Result<void> train(const Options& options, const Environment& environment, const
     const runtime::IterationResult result = trainer.run(iteration, stop_request() != 0 || checkpoints.are_taken_over());
     stopped = result.stop;
     diverged = result.diverged;
-    if (diverged) why = describe_divergence(iteration, result);
+    if (diverged) why = describe_divergence(iteration, result, plan.job.precision == Precision::fp16);
+    if (!result.updated && !diverged && speaks)
+      spdlog::info("iteration {}: gradients overflow in fp16; the step is skipped, the loss scale is now {:.0f}", iteration,
+                   trainer.loss_scale().factor);
     run_file.add(iteration, result, recording.after(iteration, result, trainer, run_file.is_wanted()));
     if (speaks &&
         (iteration % options.integer("log-every") == 0 || iteration + 1 == iterations || stopped || diverged)) {

@@ -48,8 +48,6 @@ Result<void> check_supported(const Plan& plan, const Model& model) {
   SAILOR_CHECK(check_supported(model));
   if (plan.job.precision == Precision::tf32)
     return missing("precision tf32, a mode of GPUs' matrix products", "use precision = \"fp32\" or \"bf16\"");
-  if (plan.job.precision == Precision::fp16)
-    return missing("precision fp16, which needs a scaled loss", "use precision = \"fp32\" or \"bf16\"");
   for (std::size_t p = 0; p < plan.pipelines.size(); ++p)
     for (std::size_t s = 0; s < plan.pipelines[p].stages.size(); ++s)
       if (auto divisible = check_divisible(model, plan.pipelines[p].stages[s].tensor_parallel); !divisible)

@@ -31,7 +31,7 @@ struct MicroBatch {
   const std::int32_t* targets = nullptr;  ///< device, the same shape: the token that follows
   /// Device; the head adds the cross-entropies of its tokens, on every rank of a tensor-parallel group the same sum.
   double* loss_sum = nullptr;
-  float loss_weight = 1.0f;  ///< of one token's loss in the gradient: 1 / tokens of the global batch
+  float loss_weight = 1.0f;  ///< of one token's loss in the gradient: loss scale / tokens of the global batch
 
   [[nodiscard]] std::int64_t token_count() const { return sequences * sequence_length; }
 };
@@ -156,6 +156,7 @@ std::unique_ptr<Layer> make_layer(const Model& model, int index, const LayerCont
 
 /// What layers compute with under that precision. (TF32 is how GPUs multiply float32 matrices.)
 constexpr DataType working_type(Precision precision) {
+  if (precision == Precision::fp16) return DataType::float16;
   return precision == Precision::bf16 ? DataType::bfloat16 : DataType::float32;
 }
 

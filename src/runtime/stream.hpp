@@ -224,9 +224,9 @@ class Stream {
   // ---- Optimizer
   /// *sum += the squares of all values, in fp64.
   virtual void add_squares(std::span<const std::span<const float>> values, double* sum) = 0;
-  /// *factor = what gradients whose squares add up to *squared_norm are multiplied by so that their norm is at most
-  /// `clip_norm` (0: no limit); NaN where *squared_norm is not finite.
-  virtual void clip_factor(const double* squared_norm, double clip_norm, float* factor) = 0;
+  /// *factor = what gradients whose squares add up to *squared_norm are multiplied by so that they are `scale` times
+  /// smaller and their norm then is at most `clip_norm` (0: no limit); NaN where *squared_norm is not finite.
+  virtual void clip_factor(const double* squared_norm, double scale, double clip_norm, float* factor) = 0;
   /// Steps all segments. Gradients are multiplied by *gradient_factor first (null: 1); nothing is stepped where that is
   /// NaN.
   virtual void adamw(const AdamWStep& step, std::span<const OptimizerSegment> segments,

@@ -68,6 +68,7 @@ Trainer::Trainer(const Plan& plan, const Model& model, const TrainerSettings& se
       role_(map_.roles()[static_cast<std::size_t>(world.rank())]),
       timeline_(device, role_),
       finished_(device.make_event()) {
+  if (type_ == DataType::float16) loss_scale_.factor = settings.loss_scale.initial;
   const Pipeline& pipeline = plan.pipelines[static_cast<std::size_t>(role_.pipeline_entry)];
   const Stage& stage = stage_of(plan, role_);
   micro_batch_ = plan.micro_batch_of(pipeline);
@@ -224,11 +225,11 @@ IterationResult Trainer::run(std::int64_t iteration, bool stop) {
   IterationResult result;
   result.learning_rate = settings_.learning_rate.at(iteration);
   AdamWStep step = settings_.optimizer;
-  step.step = iteration + 1;
+  step.step = iteration + 1 - loss_scale_.skipped;
   step.learning_rate = result.learning_rate;
   {
     const auto span = timeline_.update();
-    main.clip_factor(totals + offsetof(Totals, squared_norm) / sizeof(double), settings_.clip_norm,
+    main.clip_factor(totals + offsetof(Totals, squared_norm) / sizeof(double), loss_scale_.factor, settings_.clip_norm,
                      gradient_factor_.floats());
     optimizer_->step(step, gradient_factor_.floats());
     if (settings_.after_update) settings_.after_update();
@@ -240,11 +241,22 @@ IterationResult Trainer::run(std::int64_t iteration, bool stop) {
   result.time = Seconds(std::chrono::duration<double>(Clock::now() - start).count());
   const double tokens = static_cast<double>(plan_.job.global_batch) * plan_.job.sequence_length;
   result.loss = host_totals_->loss / tokens;
-  result.gradient_norm = std::sqrt(host_totals_->squared_norm);
+  result.gradient_norm = std::sqrt(host_totals_->squared_norm) / loss_scale_.factor;
   result.stop = host_totals_->stop > 0.0;
   result.updated = std::isfinite(result.gradient_norm);
   result.diverged = !result.updated || !std::isfinite(result.loss);
+  if (type_ == DataType::float16) {
+    const bool can_go_on = loss_scale_.update(settings_.loss_scale, !result.updated);
+    if (!result.updated) result.diverged = !can_go_on;
+  }
   return result;
+}
+
+void Trainer::restore(const LossScale& scale) {
+  if (type_ == DataType::float16)
+    loss_scale_ = scale;
+  else
+    loss_scale_.skipped = scale.skipped;
 }
 
 void Trainer::settle() { reducer_->wait_for_values(); }
@@ -256,7 +268,8 @@ void Trainer::load(std::int64_t iteration, int chunk, int micro_batch) {
       .sequences = micro_batch_,
       .sequence_length = sequence_length,
       .loss_sum = loss_sum_.doubles(),
-      .loss_weight = 1.0f / (static_cast<float>(plan_.job.global_batch) * static_cast<float>(sequence_length))};
+      .loss_weight = static_cast<float>(loss_scale_.factor) /
+                     (static_cast<float>(plan_.job.global_batch) * static_cast<float>(sequence_length))};
   if (!is_model_start(chunk) && !is_model_end(chunk)) return;
   const TokenFeed::View view = feed_->at(iteration, std::int64_t{micro_batch} * micro_batch_, micro_batch_);
   const auto to_device = [&](std::span<const std::int32_t> values) {

@@ -23,6 +23,7 @@
 #include "runtime/device.hpp"
 #include "runtime/gradient_reducer.hpp"
 #include "runtime/links.hpp"
+#include "runtime/loss_scale.hpp"
 #include "runtime/optimizer.hpp"
 #include "runtime/stage.hpp"
 #include "runtime/timeline.hpp"
@@ -50,6 +51,7 @@ struct TrainerSettings {
   /// Gradients are scaled down together so that the norm of all of them is this at most; 0: never (Pascanu et al.
   /// 2013).
   double clip_norm = 0.0;
+  LossScaleSettings loss_scale{};  ///< of plans in fp16
   bool overlap_reduction = true;
   // For a rehearsal, which spends there what they take on the devices that are rehearsed.
   std::function<void(int layer, Pass pass)> after_layer{};  ///< called before anything that follows the layer
@@ -60,8 +62,9 @@ struct IterationResult {
   double loss = 0.0;           ///< mean cross-entropy over the tokens of the global batch; the same on all ranks
   double gradient_norm = 0.0;  ///< of all gradients, before clipping; the same on all ranks
   float learning_rate = 0.0f;
-  bool updated = true;         ///< false: the norm is not finite, and values and moments are as they were
-  bool diverged = false;       ///< loss or norm are not finite; the same on all ranks
+  bool updated = true;  ///< false: the norm is not finite, and values and moments are as they were
+  /// Loss or norm are not finite; in fp16, though the loss scale is the least already. The same on all ranks.
+  bool diverged = false;
   Seconds time{};              ///< of this rank; all ranks are in step
   bool stop = false;           ///< some rank was asked to stop
 };
@@ -90,6 +93,11 @@ class Trainer {
 
   [[nodiscard]] ParameterStorage& parameters() { return stage_->parameters(); }
   [[nodiscard]] AdamW& optimizer() { return *optimizer_; }
+  /// For the next iteration. Other precisions than fp16 have the factor 1.
+  [[nodiscard]] const LossScale& loss_scale() const { return loss_scale_; }
+  /// Goes on from a checkpoint. Of another precision only the skipped iterations count, of which the optimizer knows
+  /// nothing.
+  void restore(const LossScale& scale);
   [[nodiscard]] const GradientReducer& reducer() const { return *reducer_; }
   [[nodiscard]] const RankRole& role() const { return role_; }
   /// Of the last run().
@@ -158,6 +166,7 @@ class Trainer {
   double* host_stop_ = nullptr;
   std::unique_ptr<Event> finished_;
   std::map<std::pair<int, int>, InFlight> in_flight_;  // by chunk and micro-batch
+  LossScale loss_scale_;
   bool is_last_backward_ = false;                      // of the running chunk in this iteration
 };
 

@@ -6,11 +6,12 @@
 
 namespace sailor::runtime {
 
-enum class DataType { float32, bfloat16, float64, int32 };
+enum class DataType { float32, bfloat16, float16, float64, int32 };
 
 constexpr std::size_t size_of(DataType type) {
   switch (type) {
     case DataType::bfloat16:
+    case DataType::float16:
       return 2;
     case DataType::float64:
       return 8;
@@ -26,8 +27,8 @@ constexpr std::size_t bytes_of(DataType type, std::int64_t count) {
   return static_cast<std::size_t>(count) * size_of(type);
 }
 
-// Where float32 or bfloat16 values begin. What takes them reads either type, computes in float32 and rounds what it
-// writes to the nearest (ties to even). A pointer to floats is such a place too.
+// Where float32, bfloat16 or float16 values begin. What takes them reads any of these types, computes in float32 and
+// rounds what it writes to the nearest (ties to even). A pointer to floats is such a place too.
 
 struct ConstValues {
   ConstValues(const float* floats) : data(floats) {}  // NOLINT(google-explicit-constructor)
@@ -36,7 +37,7 @@ struct ConstValues {
   [[nodiscard]] bool is_float32() const { return type == DataType::float32; }
   // The type is the caller's to know; nothing is converted.
   [[nodiscard]] const float* floats() const { return static_cast<const float*>(data); }
-  [[nodiscard]] const std::uint16_t* bfloats() const { return static_cast<const std::uint16_t*>(data); }
+  [[nodiscard]] const std::uint16_t* bits16() const { return static_cast<const std::uint16_t*>(data); }
 
   const void* data;
   DataType type = DataType::float32;
@@ -49,7 +50,7 @@ struct Values {
 
   [[nodiscard]] bool is_float32() const { return type == DataType::float32; }
   [[nodiscard]] float* floats() const { return static_cast<float*>(data); }
-  [[nodiscard]] std::uint16_t* bfloats() const { return static_cast<std::uint16_t*>(data); }
+  [[nodiscard]] std::uint16_t* bits16() const { return static_cast<std::uint16_t*>(data); }
 
   void* data;
   DataType type = DataType::float32;

@@ -264,8 +264,8 @@ class DelayedStream final : public HostStream {
   void softmax_gradient(Values exponentials_to_gradient, const float* sums, const float* target_logits, const Range& classes, const std::int32_t* targets, std::int64_t rows, float gradient_scale, double* loss_sum) override {
     later([=](Stream& inner) { inner.softmax_gradient(exponentials_to_gradient, sums, target_logits, classes, targets, rows, gradient_scale, loss_sum); });
   }
-  void clip_factor(const double* squared_norm, double clip_norm, float* factor) override {
-    later([=](Stream& inner) { inner.clip_factor(squared_norm, clip_norm, factor); });
+  void clip_factor(const double* squared_norm, double scale, double clip_norm, float* factor) override {
+    later([=](Stream& inner) { inner.clip_factor(squared_norm, scale, clip_norm, factor); });
   }
   void add_squares(std::span<const std::span<const float>> values, double* sum) override {
     later([all = std::vector(values.begin(), values.end()), sum](Stream& inner) { inner.add_squares(all, sum); });

@@ -214,6 +214,28 @@ TEST_F(Training, EveryDivisionOfAGptGivesTheSameLosses) { expect_equal_losses("t
 
 TEST_F(Training, EveryDivisionOfAnOptGivesTheSameLosses) { expect_equal_losses("test-opt"); }
 
+TEST_F(Training, Fp16GoesOnFromACheckpointWithItsLossScale) {
+  precision_ = Precision::fp16;
+  write_plan("test-gpt", 1, {{4, {0, 2, 6}, 0, {2, 1}}, {4, {0, 6}}});
+  // Gradients overflow at first, and the scale changes often.
+  const std::string scaled = "--warm-up-iterations 4 --loss-scale 16777216 --loss-scale-window 4 ";
+  ASSERT_EQ(shell(train_command(4, scaled + "--iterations 20")), 0) << errors();
+  EXPECT_NE(errors().find("iteration 0: gradients overflow in fp16; the step is skipped, the loss scale is now 8388608"),
+            std::string::npos)
+      << errors();
+  const auto whole = load_run(folder_ / "run.h5");
+  ASSERT_TRUE(whole);
+  const std::string keep = scaled + fmt::format("--checkpoints {} ", path("checkpoints"));
+  ASSERT_EQ(shell(train_command(4, keep + "--iterations 9")), 0) << errors();
+  ASSERT_EQ(shell(train_command(4, keep + "--iterations 20")), 0) << errors();
+  const auto rest = load_run(folder_ / "run.h5");
+  ASSERT_TRUE(rest);
+  ASSERT_EQ(rest->iterations.size(), 11u);
+  for (const IterationRecord& record : rest->iterations)
+    EXPECT_EQ(record.loss, whole->iterations.at(static_cast<std::size_t>(record.iteration)).loss) << record.iteration;
+  EXPECT_LT(rest->iterations.back().loss, whole->iterations.front().loss);  // it learns
+}
+
 TEST_F(Training, Bfloat16IsHandedOnSummedAndRestartedAsOnOneRank) {
   write_plan("test-gpt", 8, {{1, {0, 6}}});
   const std::vector<double> wide = losses(1);

@@ -151,7 +151,8 @@ CheckpointFacts facts_of(const Model& model) {
                        .sequence_length = 8,
                        .global_batch = 4,
                        .data = "corpus",
-                       .settings = {{"learning_rate", "0.001"}}},
+                       .settings = {{"learning_rate", "0.001"}},
+                       .loss_scale = LossScale{.factor = 4096.0, .good = 17, .skipped = 3}},
           .plan = "schema_version = 1\n"};
 }
 
@@ -285,6 +286,10 @@ TEST_F(Checkpoint, RemembersTheTraining) {
   ASSERT_TRUE(loaded && loaded->training);
   EXPECT_EQ(loaded->training->seed, 0xffffffffffffffffu);
   EXPECT_EQ(loaded->training->settings.at("learning_rate"), "0.001");
+  ASSERT_TRUE(loaded->training->loss_scale);
+  EXPECT_EQ(loaded->training->loss_scale->factor, 4096.0);
+  EXPECT_EQ(loaded->training->loss_scale->good, 17);
+  EXPECT_EQ(loaded->training->loss_scale->skipped, 3);
   EXPECT_EQ(read_all(outcome.folder / "plan.toml"), "schema_version = 1\n");
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "runtime/bfloat16.hpp"
+#include "runtime/float16.hpp"
 #include "runtime/cpu/cpu_device.hpp"
 #include "runtime/layer.hpp"
 
@@ -99,13 +100,16 @@ inline std::vector<Model> all_models() {
   return {gpt_model(), opt_model(), neo_model(), untied_model(), llama_model(), llama_sailor_model(), mixed_model()};
 }
 
-/// A value on the host, of either type.
-inline float load(ConstValues value) { return value.is_float32() ? *value.floats() : from_bfloat16(*value.bfloats()); }
+/// A value on the host, of any type.
+inline float load(ConstValues value) {
+  if (value.is_float32()) return *value.floats();
+  return value.type == DataType::float16 ? from_float16(*value.bits16()) : from_bfloat16(*value.bits16());
+}
 inline void store(float number, Values value) {
   if (value.is_float32())
     *value.floats() = number;
   else
-    *value.bfloats() = to_bfloat16(number);
+    *value.bits16() = value.type == DataType::float16 ? to_float16(number) : to_bfloat16(number);
 }
 
 /// Element `element` of the whole of the model's parameter `number` (in the order of the layers).

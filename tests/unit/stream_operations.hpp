@@ -15,15 +15,15 @@ namespace sailor::runtime::test {
 
 /// A weight of 1 of the type of `values`.
 struct One {
-  explicit One(DataType type) : type_(type) {}
+  explicit One(DataType type) : type_(type), narrow_(type == DataType::float16 ? 0x3c00 : 0x3f80) {}
   operator ConstValues() const {  // NOLINT(google-explicit-constructor)
-    return type_ == DataType::float32 ? ConstValues(&wide_) : ConstValues(&narrow_, DataType::bfloat16);
+    return type_ == DataType::float32 ? ConstValues(&wide_) : ConstValues(&narrow_, type_);
   }
 
  private:
   DataType type_;
   float wide_ = 1.0f;
-  std::uint16_t narrow_ = 0x3f80;
+  std::uint16_t narrow_;
 };
 
 inline std::vector<char> copy_of(ConstValues values, std::int64_t count) {

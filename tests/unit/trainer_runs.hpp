@@ -110,6 +110,7 @@ struct RunSettings {
   double clip_norm = 0.5;
   bool overlap = true;
   int iterations = 30;
+  LossScaleSettings loss_scale{.initial = 256.0};  // of fp16: no gradient of these models overflows
   /// Of rank `rank`.
   std::function<std::unique_ptr<Device>(int rank)> make_device = [](int) { return make_cpu_device(); };
 };
@@ -128,6 +129,7 @@ inline Outcome train(const Plan& plan, const Model& model, const RunSettings& se
          .optimizer = {},
          .learning_rate = {.peak = 0.004f, .least = 0.0005f, .warm_up_iterations = 3, .decay_iterations = 25},
          .clip_norm = settings.clip_norm,
+         .loss_scale = settings.loss_scale,
          .overlap_reduction = settings.overlap},
         *device, world, *samples);
     const std::int64_t waits = device->host_waits();

@@ -51,8 +51,8 @@ void expect_same(const Outcome& one, const Outcome& many, const Model& model) {
   EXPECT_LE(many.spread, 1e-6);  // replicas, and the ranks of a tensor-parallel group, stay alike
 }
 
-Plan in_bfloat16(Plan plan) {
-  plan.job.precision = Precision::bf16;
+Plan in(Precision precision, Plan plan) {
+  plan.job.precision = precision;
   return plan;
 }
 
@@ -68,8 +68,9 @@ const Outcome& alone(const Model& model, Precision precision = Precision::fp32) 
   return entry->second;
 }
 
-/// Losses in bfloat16: what is rounded elsewhere goes on to differ. A loss is a mean over 96 tokens, each with an error
-/// of a few roundings of 2^-8 at most in its logits; 1e-3 is the most that was seen over all divisions and models.
+/// Losses in bfloat16 and float16: what is rounded elsewhere goes on to differ. A loss is a mean over 96 tokens, each with
+/// an error of a few roundings of 2^-8 at most in its logits; 1e-3 is the most that was seen over all divisions and
+/// models.
 void expect_losses_near(const Outcome& one, const Outcome& many) {
   ASSERT_EQ(many.losses.size(), one.losses.size());
   for (std::size_t i = 0; i < one.losses.size(); ++i)
@@ -93,23 +94,26 @@ INSTANTIATE_TEST_SUITE_P(RuntimeTrainer, EveryModel,
                          ::testing::Values(gpt_model(), opt_model(), neo_model(), llama_model(), mixed_model()),
                          [](const auto& model) { return model.param.name; });
 
-TEST_P(EveryModel, TrainsInBfloat16AsInFloat32) {
+TEST_P(EveryModel, TrainsInSixteenBitsAsInFloat32) {
   const Model model = deep(GetParam());
-  const Outcome& narrow = alone(model, Precision::bf16);
-  expect_losses_near(alone(model), narrow);
-  EXPECT_NE(alone(model).losses, narrow.losses);
-  EXPECT_LT(narrow.losses.back(), narrow.losses.front());  // it learns
+  for (const Precision precision : {Precision::bf16, Precision::fp16}) {
+    const Outcome& narrow = alone(model, precision);
+    expect_losses_near(alone(model), narrow);
+    EXPECT_NE(alone(model).losses, narrow.losses);
+    EXPECT_LT(narrow.losses.back(), narrow.losses.front());  // it learns
+  }
 }
 
-TEST(RuntimeTrainer, EveryDivisionTrainsAlikeInBfloat16) {
-  for (const Model& small : {opt_model(), neo_model(), llama_model()}) {
-    const Model model = deep(small);
-    SCOPED_TRACE(model.name);
-    for (const auto& [name, plan] : divisions(model.layers())) {
-      SCOPED_TRACE(name);
-      expect_losses_near(alone(model, Precision::bf16), train(in_bfloat16(plan), model));
+TEST(RuntimeTrainer, EveryDivisionTrainsAlikeInSixteenBits) {
+  for (const Model& small : {opt_model(), neo_model(), llama_model()})
+    for (const Precision precision : {Precision::bf16, Precision::fp16}) {
+      const Model model = deep(small);
+      SCOPED_TRACE(model.name);
+      for (const auto& [name, plan] : divisions(model.layers())) {
+        SCOPED_TRACE(name);
+        expect_losses_near(alone(model, precision), train(in(precision, plan), model));
+      }
     }
-  }
 }
 
 TEST(RuntimeTrainer, RecomputationInBfloat16GivesTheSameBits) {
@@ -117,7 +121,7 @@ TEST(RuntimeTrainer, RecomputationInBfloat16GivesTheSameBits) {
     const Model model = deep(small);
     SCOPED_TRACE(model.name);
     for (const Recompute recompute : {Recompute::selective, Recompute::full}) {
-      const Outcome again = train(in_bfloat16(plan_of({{6, 2, {{{{0, model.layers()}}, 1, recompute}}}})), model);
+      const Outcome again = train(in(Precision::bf16, plan_of({{6, 2, {{{{0, model.layers()}}, 1, recompute}}}})), model);
       EXPECT_EQ(again.losses, alone(model, Precision::bf16).losses);
       EXPECT_EQ(again.weights, alone(model, Precision::bf16).weights);
     }
@@ -127,7 +131,7 @@ TEST(RuntimeTrainer, RecomputationInBfloat16GivesTheSameBits) {
 TEST(RuntimeTrainer, DividedMasterValuesTrainTheSameBits) {
   const Model model = deep(gpt_model());
   const auto plan = [&](OptimizerSharding sharding) {
-    return in_bfloat16(plan_of({{2, 2, {{{{0, 3}}}, {{{3, 6}}, 2}}, 3}}, Schedule::one_f_one_b, sharding));
+    return in(Precision::bf16, plan_of({{2, 2, {{{{0, 3}}}, {{{3, 6}}, 2}}, 3}}, Schedule::one_f_one_b, sharding));
   };
   const Outcome whole = train(plan(OptimizerSharding::none), model, {.clip_norm = 0.0});
   const Outcome divided = train(plan(OptimizerSharding::zero1), model, {.clip_norm = 0.0});
@@ -164,6 +168,7 @@ TEST(RuntimeTrainer, AGradientThatIsNotFiniteChangesNothing) {
         storage = &trainer.parameters();
         const auto state = [&] {
           trainer.settle();
+          device->synchronize();
           std::vector<float> all;
           for (const Parameter* parameter : storage->parameters())
             for (std::int64_t i = 0; i < parameter->elements(); ++i) all.push_back(load(parameter->value + i));
@@ -186,6 +191,59 @@ TEST(RuntimeTrainer, AGradientThatIsNotFiniteChangesNothing) {
         EXPECT_NE(state(), before);
       });
     }
+}
+
+TEST(RuntimeTrainer, GradientsThatOverflowInFp16HalveTheLossScaleAndChangeNothing) {
+  const Model model = deep(gpt_model());
+  const Plan plan = in(Precision::fp16, plan_of({{3, 2, {{{{0, 3}}, 2}, {{{3, 6}}}}}, {6, 1, {{{{0, 6}}}}}}));
+  run_ranks(plan.ranks(), [&](const World& world) {
+    const auto device = make_cpu_device();
+    const auto samples = Samples::open(corpus().prefix(), sequence_length, model.vocabulary, 5);
+    ASSERT_TRUE(samples.has_value());
+    const LossScaleSettings scale{.initial = 16777216.0, .least = 64.0, .window = 5};
+    Trainer trainer(plan, model, {.learning_rate = {.peak = 0.004f}, .loss_scale = scale}, *device, world, *samples);
+    const auto weights = [&] {
+      trainer.settle();
+      device->synchronize();
+      std::vector<float> all;
+      for (const Parameter* parameter : trainer.parameters().parameters())
+        for (std::int64_t i = 0; i < parameter->elements(); ++i) all.push_back(load(parameter->value + i));
+      return all;
+    };
+    LossScale expected{.factor = scale.initial};
+    std::vector<float> before = weights();
+    std::int64_t updates = 0;
+    for (std::int64_t iteration = 0; iteration < 30; ++iteration) {
+      const IterationResult result = trainer.run(iteration);
+      EXPECT_FALSE(result.diverged);
+      const std::vector<float> after = weights();
+      EXPECT_EQ(after != before, result.updated);
+      before = after;
+      if (result.updated) {
+        ++updates;
+        EXPECT_LT(result.gradient_norm, 100.0);  // of the loss, whatever its scale
+      }
+      expected.update(scale, !result.updated);
+      EXPECT_EQ(trainer.loss_scale().factor, expected.factor);
+      EXPECT_EQ(trainer.loss_scale().good, expected.good);
+      EXPECT_EQ(trainer.loss_scale().skipped, expected.skipped);
+    }
+    EXPECT_GT(expected.skipped, 1);  // 2^24 is too much at first, and again when the scale was doubled
+    EXPECT_GT(updates, 10);
+  });
+}
+
+TEST(RuntimeTrainer, WhatOverflowsAtTheLeastLossScaleDiverges) {
+  LossScale scale{.factor = 4.0};
+  const LossScaleSettings settings{.initial = 4.0, .least = 2.0, .window = 3};
+  EXPECT_TRUE(scale.update(settings, true));
+  EXPECT_EQ(scale.factor, 2.0);
+  EXPECT_FALSE(scale.update(settings, true));
+  EXPECT_EQ(scale.factor, 2.0);
+  EXPECT_EQ(scale.skipped, 2);
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(scale.update(settings, false));
+  EXPECT_EQ(scale.factor, 4.0);
+  EXPECT_EQ(scale.good, 0);
 }
 
 TEST(RuntimeTrainer, SumsDuringTheBackwardPassAreThoseAfterIt) {
@@ -246,10 +304,10 @@ RC_GTEST_PROP(RuntimeTrainer, RandomPlansTrainAlike, ()) {
   }
   RC_PRE(ranks <= 16);
   Plan plan = plan_of(pipelines, schedule, *rc::gen::element(OptimizerSharding::none, OptimizerSharding::zero1));
-  plan.job.precision = *rc::gen::element(Precision::fp32, Precision::fp32, Precision::bf16);
+  plan.job.precision = *rc::gen::element(Precision::fp32, Precision::fp32, Precision::bf16, Precision::fp16);
   RC_LOG() << plan_to_toml(plan);
-  if (plan.job.precision == Precision::bf16)
-    expect_losses_near(alone(model, Precision::bf16), train(plan, model));
+  if (plan.job.precision != Precision::fp32)
+    expect_losses_near(alone(model, plan.job.precision), train(plan, model));
   else
     expect_same(alone(model), train(plan, model), model);
   RC_ASSERT(!::testing::Test::HasFailure());

@@ -161,6 +161,7 @@ Result<void> Checkpoints::load(const std::string& path) {
   auto loaded = runtime::load(path, facts_.model, device_, trainer_.parameters(), trainer_.optimizer());
   if (!loaded) return fail(loaded.error());
   first_ = newest_ = loaded->iteration;
+  if (loaded->training && loaded->training->loss_scale) trainer_.restore(*loaded->training->loss_scale);
   if (world_.rank() == 0) warn_of_changes(loaded->training, path);
   return {};
 }
@@ -183,6 +184,8 @@ void Checkpoints::warn_of_changes(const std::optional<runtime::TrainingFacts>& b
 
 void Checkpoints::begin(std::int64_t next_iteration) {
   trainer_.settle();
+  if (const runtime::LossScale& scale = trainer_.loss_scale(); scale.factor != 1.0 || scale.skipped > 0)
+    facts_.training.loss_scale = scale;
   report(writer_->begin(world_, next_iteration, trainer_.parameters(), trainer_.optimizer(),
                         trainer_.reducer().counted(), facts_));
 }

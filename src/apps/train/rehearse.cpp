@@ -62,10 +62,8 @@ struct Inputs {
   }
 };
 
-/// TF32 is a mode of the GPUs' matrix products: to the trainer its tensors are fp32. Nothing is computed, so fp16 is
-/// rehearsed as bf16, which takes as many bytes.
+/// TF32 is a mode of the GPUs' matrix products: to the trainer its tensors are fp32.
 Plan trained_plan(Plan plan) {
-  if (plan.job.precision == Precision::fp16) plan.job.precision = Precision::bf16;
   if (plan.job.precision == Precision::tf32) plan.job.precision = Precision::fp32;
   return plan;
 }
@@ -141,7 +139,7 @@ class PlanTimes final : public runtime::CommunicationTimes {
       one_group = one_group && role.pipeline == first.pipeline && role.stage == first.stage;
       holders.insert(stage_of(rank));
     }
-    if (one_group) return {};
+    if (one_group || amount <= totals) return {};
     const Seconds all_reduce = rate(holders) * amount.value();
     return collective == Collective::all_reduce ? all_reduce : all_reduce * 0.5;
   }
@@ -149,6 +147,10 @@ class PlanTimes final : public runtime::CommunicationTimes {
   [[nodiscard]] bool messages_block() const override { return !costs_.overlaps_transfers; }
 
  private:
+  /// The gradients' norm and the loss of an iteration, at most: some numbers that all ranks sum, which the simulator
+  /// does not know.
+  static constexpr Bytes totals{64.0};
+
   /// Of a byte, as the simulator prices all that these stages hold in common.
   [[nodiscard]] Seconds rate(const std::set<std::size_t>& holders) const {
     const auto [entry, is_new] = rates_.try_emplace(holders);

@@ -111,6 +111,18 @@ class Reader {
   bool failed_ = false;
 };
 
+LossScale read_loss_scale(Reader& reader, const Json& object) {
+  constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
+  LossScale scale;
+  const Json& factor = reader.at(object, "factor");
+  if (!reader.failed() && (!factor.is_number() || !(factor.get<double>() > 0.0)))
+    reader.refuse("loss_scale.factor must be a positive number");
+  if (!reader.failed()) scale.factor = factor.get<double>();
+  scale.good = reader.integer(reader.at(object, "good"), "loss_scale.good", 0, most);
+  scale.skipped = reader.integer(reader.at(object, "skipped"), "loss_scale.skipped", 0, most);
+  return scale;
+}
+
 std::vector<StoredPiece> read_pieces(Reader& reader, const Json& rows, std::string_view what) {
   std::vector<StoredPiece> pieces;
   for (const Json& row : reader.array(rows, what)) {
@@ -283,6 +295,10 @@ std::string manifest_text(const Manifest& manifest) {
                         {"global_batch", facts.global_batch},
                         {"data", valid_utf8(facts.data)},
                         {"settings", std::move(settings)}};
+    if (facts.loss_scale)
+      root["training"]["loss_scale"] = {{"factor", facts.loss_scale->factor},
+                                        {"good", facts.loss_scale->good},
+                                        {"skipped", facts.loss_scale->skipped}};
   }
   root["source"] = valid_utf8(manifest.source);
   if (manifest.write_time_s) root["write_time_s"] = *manifest.write_time_s;
@@ -355,6 +371,8 @@ Result<Manifest> parse_manifest(std::string_view text, std::string_view source_n
     facts.global_batch = reader.integer(reader.at(training, "global_batch"), "global_batch", 0, most);
     facts.data = reader.text(reader.at(training, "data"), "data");
     facts.settings = reader.texts(reader.at(training, "settings"), "settings");
+    if (!reader.failed() && training.contains("loss_scale"))
+      facts.loss_scale = read_loss_scale(reader, training["loss_scale"]);
   }
   if (const std::string type = reader.text(reader.at(root, "element_type"), "element_type");
       !reader.failed() && type != "float32")

@@ -14,6 +14,7 @@
 
 #include "core/error.hpp"
 #include "model/model.hpp"
+#include "runtime/loss_scale.hpp"
 #include "runtime/tensor.hpp"
 
 namespace sailor::runtime {
@@ -37,6 +38,7 @@ struct TrainingFacts {
   std::int64_t global_batch = 0;
   std::string data;                             ///< prefix of the token file
   std::map<std::string, std::string> settings;  ///< learning rate and so on, as the trainer names and writes them
+  std::optional<LossScale> loss_scale{};        ///< of a training in fp16, or that began so
 };
 
 /// Elements [first, first + count) of a whole parameter, as float32, little-endian.

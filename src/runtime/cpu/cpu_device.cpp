@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/cpu/bfloat16.hpp"
+#include "runtime/cpu/reduced.hpp"
 #include "runtime/cpu/host_cpu.hpp"
 #include "runtime/cpu/kernels.hpp"
 #include "runtime/cpu/matmul.hpp"
@@ -36,7 +36,7 @@ namespace sailor::runtime {
 
 namespace {
 
-/// Floats of bfloat16 operands that are widened at once, at least one row of each: in the second-level cache.
+/// Floats of 16-bit operands that are widened at once, at least one row of each: in the second-level cache.
 constexpr std::int64_t widened_at_once = std::int64_t{1} << 15;
 
 /// A matrix that an operation works through row by row.
@@ -76,9 +76,9 @@ class CpuStream final : public HostStream {
     if (to.type == from.type)
       std::memmove(to.data, from.data, bytes_of(to.type, count));
     else if (to.is_float32())
-      cpu::widen(from.bfloats(), to.floats(), count);
+      cpu::widen(from, to.floats(), count);
     else
-      cpu::round(from.floats(), to.bfloats(), count);
+      cpu::round(from.floats(), to, count);
   }
 
   void matmul(const MatrixProduct& product, ConstValues a, ConstValues b, Values c) override {
@@ -228,16 +228,16 @@ class CpuStream final : public HostStream {
   void rotary(const AttentionShape& shape, double base, bool inverse, Values projected) override {
     settle();
     if (projected.is_float32()) return cpu::rotary(shape, base, inverse, projected.floats());
-    const Workspace workspace(*this, cpu::rotary_bfloat16_workspace(shape));
-    cpu::rotary_bfloat16(shape, base, inverse, projected.bfloats(), workspace.floats);
+    const Workspace workspace(*this, cpu::rotary_reduced_workspace(shape));
+    cpu::rotary_reduced(shape, base, inverse, projected, workspace.floats);
   }
   void attention_forward(const AttentionShape& shape, ConstValues projected, Values output, float* log_sum) override {
     settle();
     const bool widens = !projected.is_float32();
-    by_groups(shape, widens ? cpu::attention_bfloat16_workspace(shape, false) : cpu::attention_workspace(shape, false),
+    by_groups(shape, widens ? cpu::attention_reduced_workspace(shape, false) : cpu::attention_workspace(shape, false),
               [&](const Range& groups, float* workspace) {
                 if (widens)
-                  cpu::attention_forward_bfloat16(shape, groups, projected.bfloats(), output.bfloats(), log_sum,
+                  cpu::attention_forward_reduced(shape, groups, projected, output, log_sum,
                                                   workspace);
                 else
                   cpu::attention_forward(shape, groups, projected.floats(), output.floats(), log_sum, workspace);
@@ -247,11 +247,11 @@ class CpuStream final : public HostStream {
                           ConstValues output_gradient, Values projected_gradient) override {
     settle();
     const bool widens = !projected.is_float32();
-    by_groups(shape, widens ? cpu::attention_bfloat16_workspace(shape, true) : cpu::attention_workspace(shape, true),
+    by_groups(shape, widens ? cpu::attention_reduced_workspace(shape, true) : cpu::attention_workspace(shape, true),
               [&](const Range& groups, float* workspace) {
                 if (widens)
-                  cpu::attention_backward_bfloat16(shape, groups, projected.bfloats(), output.bfloats(), log_sum,
-                                                   output_gradient.bfloats(), projected_gradient.bfloats(), workspace);
+                  cpu::attention_backward_reduced(shape, groups, projected, output, log_sum,
+                                                   output_gradient, projected_gradient, workspace);
                 else
                   cpu::attention_backward(shape, groups, projected.floats(), output.floats(), log_sum,
                                           output_gradient.floats(), projected_gradient.floats(), workspace);
@@ -332,14 +332,14 @@ class CpuStream final : public HostStream {
     settle();
     for (const std::span<const float> part : values) *sum += squares(part.data(), std::ssize(part));
   }
-  void clip_factor(const double* squared_norm, double clip_norm, float* factor) override {
+  void clip_factor(const double* squared_norm, double scale, double clip_norm, float* factor) override {
     settle();
-    const double norm = std::sqrt(*squared_norm);
-    *factor = 1.0f;
+    const double norm = std::sqrt(*squared_norm) / scale;
+    *factor = static_cast<float>(1.0 / scale);
     if (!std::isfinite(norm))
       *factor = std::numeric_limits<float>::quiet_NaN();
     else if (clip_norm > 0.0 && norm > clip_norm)
-      *factor = static_cast<float>(clip_norm / norm);
+      *factor = static_cast<float>(clip_norm / norm / scale);
   }
   void adamw(const AdamWStep& step, std::span<const OptimizerSegment> segments, const float* gradient_factor) override {
     settle();
@@ -369,7 +369,7 @@ class CpuStream final : public HostStream {
    public:
     Widened(CpuStream& stream, ConstValues values, std::int64_t count)
         : values_(values), workspace_(stream, values.is_float32() ? 0 : count) {
-      if (!values.is_float32()) cpu::widen(values.bfloats(), workspace_.floats, count);
+      if (!values.is_float32()) cpu::widen(values, workspace_.floats, count);
     }
     [[nodiscard]] const float* floats() const {
       return workspace_.floats != nullptr ? workspace_.floats : values_.floats();
@@ -464,12 +464,12 @@ class CpuStream final : public HostStream {
         }
         part.floats[i] = std::exchange(scratch, scratch + at_once * operand.width);
         if (operand.from.data != nullptr)
-          cpu::widen((operand.from + first).bfloats(), part.floats[i], part.count * operand.width);
+          cpu::widen((operand.from + first), part.floats[i], part.count * operand.width);
       }
       kernel(part);
       for (std::size_t i = 0; i < operands; ++i)
         if (all[i].to.data != nullptr && !all[i].is_float32())
-          cpu::round(part.floats[i], (all[i].to + part.first * all[i].width).bfloats(), part.count * all[i].width);
+          cpu::round(part.floats[i], (all[i].to + part.first * all[i].width), part.count * all[i].width);
     }
   }
 
@@ -503,7 +503,7 @@ class CpuStream final : public HostStream {
         const std::int64_t part = std::min(at_once, piece.last - first);
         cpu::adamw(step, all.decays, gradient_factor, all.value + first, all.gradient + first,
                    all.first_moment + first, all.second_moment + first, part);
-        if (rounds) cpu::round(all.value + first, (all.rounded + first).bfloats(), part);
+        if (rounds) cpu::round(all.value + first, (all.rounded + first), part);
       }
     });
   }

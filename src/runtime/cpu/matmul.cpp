@@ -6,13 +6,13 @@
 #include <limits>
 #include <stdexcept>
 
-#include "runtime/cpu/bfloat16.hpp"
+#include "runtime/cpu/reduced.hpp"
 
 namespace sailor::runtime::cpu {
 
 namespace {
 
-// Parts that bfloat16 matrices are widened in: some MiB of scratch, and large enough for the BLAS to run at full speed
+// Parts that 16-bit matrices are widened in: some MiB of scratch, and large enough for the BLAS to run at full speed
 // and for the widening to take a few per cent of the product.
 constexpr std::int64_t part_m = 512;
 constexpr std::int64_t part_n = 1024;
@@ -39,7 +39,7 @@ Part part_of(ConstValues matrix, bool transposed, std::int64_t stride, std::int6
   }
   const std::int64_t first = row * stride + column;
   if (matrix.is_float32()) return {matrix.floats() + first, stride};
-  widen_rows(matrix.bfloats() + first, stride, rows, columns, scratch);
+  widen_rows(matrix + first, stride, rows, columns, scratch);
   return {scratch, columns};
 }
 
@@ -89,7 +89,7 @@ void multiply_part(const MatrixProduct& product, ConstValues a, ConstValues b, V
       part.m = std::min(sizes.m, rows.last - row);
       const Values c_values = c + (row * product.n + column);
       const bool direct = c.is_float32();
-      if (!direct && product.accumulate) widen_rows(c_values.bfloats(), product.n, part.m, part.n, c_scratch);
+      if (!direct && product.accumulate) widen_rows(c_values, product.n, part.m, part.n, c_scratch);
       for (std::int64_t inner = 0; inner < product.k; inner += sizes.k) {
         part.k = std::min(sizes.k, product.k - inner);
         const Part a_part = part_of(a, product.transpose_a, a_stride, row, part.m, inner, part.k, a_scratch);
@@ -98,7 +98,7 @@ void multiply_part(const MatrixProduct& product, ConstValues a, ConstValues b, V
         multiply(part, product.accumulate || inner > 0, a_part.floats, a_part.stride, b_part.floats, b_part.stride,
                  direct ? c_values.floats() : c_scratch, direct ? product.n : part.n);
       }
-      if (!direct) round_rows(c_scratch, part.m, part.n, c_values.bfloats(), product.n);
+      if (!direct) round_rows(c_scratch, part.m, part.n, c_values, product.n);
     }
   }
 }

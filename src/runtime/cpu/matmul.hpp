@@ -1,4 +1,4 @@
-// Matrix products of float32 and bfloat16 matrices by the BLAS, which knows float32 only. Each thread calls it with a
+// Matrix products of float32, bfloat16 and float16 matrices by the BLAS, which knows float32 only. Each thread calls it with a
 // part of the rows or columns.
 #pragma once
 

@@ -20,6 +20,7 @@
 #include <utility>
 
 #include "runtime/bfloat16.hpp"
+#include "runtime/float16.hpp"
 #include "runtime/host_transport.hpp"
 
 namespace sailor::runtime {
@@ -184,11 +185,18 @@ extern "C" void add_bfloat16(void* from, void* to, int* count, MPI_Datatype*) {
   for (int i = 0; i < *count; ++i) sums[i] = to_bfloat16(from_bfloat16(sums[i]) + from_bfloat16(more[i]));
 }
 
+extern "C" void add_float16(void* from, void* to, int* count, MPI_Datatype*) {
+  const auto* const more = static_cast<const std::uint16_t*>(from);
+  auto* const sums = static_cast<std::uint16_t*>(to);
+  for (int i = 0; i < *count; ++i) sums[i] = to_float16(from_float16(sums[i]) + from_float16(more[i]));
+}
+
 MPI_Datatype mpi_type(DataType type) {
   switch (type) {
     case DataType::float32:
       return MPI_FLOAT;
-    case DataType::bfloat16:  // MPI does not know it: its bits travel as integers
+    case DataType::bfloat16:  // MPI does not know them: their bits travel as integers
+    case DataType::float16:
       return MPI_UINT16_T;
     case DataType::float64:
       return MPI_DOUBLE;
@@ -199,13 +207,15 @@ MPI_Datatype mpi_type(DataType type) {
 }
 
 MPI_Op sum_of(DataType type) {
-  if (type != DataType::bfloat16) return MPI_SUM;
-  static const MPI_Op operation = [] {
+  const auto make = [](MPI_User_function* add) {
     MPI_Op made = MPI_OP_NULL;
-    check(MPI_Op_create(add_bfloat16, 1, &made), "MPI_Op_create");
+    check(MPI_Op_create(add, 1, &made), "MPI_Op_create");
     return made;
-  }();
-  return operation;
+  };
+  static const MPI_Op of_bfloat16 = make(add_bfloat16);
+  static const MPI_Op of_float16 = make(add_float16);
+  if (type == DataType::bfloat16) return of_bfloat16;
+  return type == DataType::float16 ? of_float16 : MPI_SUM;
 }
 
 class MpiGroup final : public HostGroup {

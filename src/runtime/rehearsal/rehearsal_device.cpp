@@ -70,7 +70,7 @@ class NullStream final : public RehearsalStream {
   void softmax_sums(Values, const float*, const Range&, const std::int32_t*, std::int64_t, float*, float*) override {}
   void softmax_gradient(Values, const float*, const float*, const Range&, const std::int32_t*, std::int64_t, float, double*) override {}
   void add_squares(std::span<const std::span<const float>>, double*) override {}
-  void clip_factor(const double*, double, float*) override {}
+  void clip_factor(const double*, double, double, float*) override {}
   void adamw(const AdamWStep&, std::span<const OptimizerSegment>, const float*) override {}
 
  private:

@@ -15,6 +15,7 @@
 
 #include "core/text.hpp"
 #include "runtime/bfloat16.hpp"
+#include "runtime/float16.hpp"
 #include "runtime/host_transport.hpp"
 
 namespace sailor::runtime {
@@ -206,7 +207,13 @@ void fold(Fold operation, Values to, const void* from, std::int64_t count) {
     case DataType::bfloat16: {
       const auto* const more = static_cast<const std::uint16_t*>(from);
       for (std::int64_t i = 0; i < count; ++i)
-        to.bfloats()[i] = to_bfloat16(from_bfloat16(to.bfloats()[i]) + from_bfloat16(more[i]));
+        to.bits16()[i] = to_bfloat16(from_bfloat16(to.bits16()[i]) + from_bfloat16(more[i]));
+      return;
+    }
+    case DataType::float16: {
+      const auto* const more = static_cast<const std::uint16_t*>(from);
+      for (std::int64_t i = 0; i < count; ++i)
+        to.bits16()[i] = to_float16(from_float16(to.bits16()[i]) + from_float16(more[i]));
     }
   }
 }

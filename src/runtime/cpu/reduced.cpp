@@ -1,10 +1,10 @@
-#include "runtime/cpu/bfloat16.hpp"
-
-#include "runtime/bfloat16.hpp"
+#include "runtime/cpu/reduced.hpp"
 
 #include <algorithm>
 
+#include "runtime/bfloat16.hpp"
 #include "runtime/cpu/kernels.hpp"
+#include "runtime/float16.hpp"
 
 namespace sailor::runtime::cpu {
 
@@ -41,32 +41,72 @@ void for_groups(const AttentionShape& shape, const Range& groups, const Use& use
     use(group % shape.key_value_heads, group / shape.key_value_heads * shape.sequence_length);
 }
 
-/// Columns [column, column + width) of rows of floats, to or from columns [at, at + width) of other rows.
+/// Rows of 16-bit values, `stride` apart, to rows of floats, or the other way round.
+struct Rows {
+  std::int64_t rows;
+  std::int64_t width;
+  std::int64_t from_stride;
+  std::int64_t to_stride;
+};
+
+// One function for each type: versions for several CPUs are made of functions, not of templates.
+
 SAILOR_CPU_VERSIONS
-void widen_columns(const std::uint16_t* from, std::int64_t from_stride, float* to, std::int64_t to_stride,
-                   std::int64_t rows, std::int64_t width) {
-  for (std::int64_t row = 0; row < rows; ++row) {
-    const std::uint16_t* const source = from + row * from_stride;
-    float* const target = to + row * to_stride;
+void widen_bfloat16(const std::uint16_t* from, float* to, const Rows& shape) {
+  for (std::int64_t row = 0; row < shape.rows; ++row) {
+    const std::uint16_t* const source = from + row * shape.from_stride;
+    float* const target = to + row * shape.to_stride;
 #pragma omp simd
-    for (std::int64_t i = 0; i < width; ++i) target[i] = from_bfloat16(source[i]);
+    for (std::int64_t i = 0; i < shape.width; ++i) target[i] = from_bfloat16(source[i]);
   }
 }
 
 SAILOR_CPU_VERSIONS
-void round_columns(const float* from, std::int64_t from_stride, std::uint16_t* to, std::int64_t to_stride,
-                   std::int64_t rows, std::int64_t width) {
-  for (std::int64_t row = 0; row < rows; ++row) {
-    const float* const source = from + row * from_stride;
-    std::uint16_t* const target = to + row * to_stride;
+void widen_float16(const std::uint16_t* from, float* to, const Rows& shape) {
+  for (std::int64_t row = 0; row < shape.rows; ++row) {
+    const std::uint16_t* const source = from + row * shape.from_stride;
+    float* const target = to + row * shape.to_stride;
 #pragma omp simd
-    for (std::int64_t i = 0; i < width; ++i) target[i] = to_bfloat16(source[i]);
+    for (std::int64_t i = 0; i < shape.width; ++i) target[i] = from_float16(source[i]);
   }
+}
+
+SAILOR_CPU_VERSIONS
+void round_to_bfloat16(const float* from, std::uint16_t* to, const Rows& shape) {
+  for (std::int64_t row = 0; row < shape.rows; ++row) {
+    const float* const source = from + row * shape.from_stride;
+    std::uint16_t* const target = to + row * shape.to_stride;
+#pragma omp simd
+    for (std::int64_t i = 0; i < shape.width; ++i) target[i] = to_bfloat16(source[i]);
+  }
+}
+
+SAILOR_CPU_VERSIONS
+void round_to_float16(const float* from, std::uint16_t* to, const Rows& shape) {
+  for (std::int64_t row = 0; row < shape.rows; ++row) {
+    const float* const source = from + row * shape.from_stride;
+    std::uint16_t* const target = to + row * shape.to_stride;
+#pragma omp simd
+    for (std::int64_t i = 0; i < shape.width; ++i) target[i] = to_float16(source[i]);
+  }
+}
+
+void widen_columns(ConstValues from, std::int64_t from_stride, float* to, std::int64_t to_stride, std::int64_t rows,
+                   std::int64_t width) {
+  const Rows shape{.rows = rows, .width = width, .from_stride = from_stride, .to_stride = to_stride};
+  from.type == DataType::float16 ? widen_float16(from.bits16(), to, shape) : widen_bfloat16(from.bits16(), to, shape);
+}
+
+void round_columns(const float* from, std::int64_t from_stride, Values to, std::int64_t to_stride, std::int64_t rows,
+                   std::int64_t width) {
+  const Rows shape{.rows = rows, .width = width, .from_stride = from_stride, .to_stride = to_stride};
+  to.type == DataType::float16 ? round_to_float16(from, to.bits16(), shape)
+                               : round_to_bfloat16(from, to.bits16(), shape);
 }
 
 /// A group's queries, keys and values as they lie for a shape of that group alone.
 void widen_group(const AttentionShape& shape, const AttentionShape& group, const GroupColumns& columns,
-                 const std::uint16_t* projected, float* to) {
+                 ConstValues projected, float* to) {
   const auto widen_part = [&](std::int64_t column, std::int64_t at, std::int64_t width) {
     widen_columns(projected + column, shape.projected_width(), to + at, group.projected_width(), shape.sequence_length,
                   width);
@@ -77,7 +117,7 @@ void widen_group(const AttentionShape& shape, const AttentionShape& group, const
 }
 
 void round_group(const AttentionShape& shape, const AttentionShape& group, const GroupColumns& columns,
-                 const float* from, std::uint16_t* projected) {
+                 const float* from, Values projected) {
   const auto round_part = [&](std::int64_t column, std::int64_t at, std::int64_t width) {
     round_columns(from + at, group.projected_width(), projected + column, shape.projected_width(),
                   shape.sequence_length, width);
@@ -89,49 +129,48 @@ void round_group(const AttentionShape& shape, const AttentionShape& group, const
 
 }  // namespace
 
-void widen(const std::uint16_t* from, float* to, std::int64_t count) { widen_columns(from, 0, to, 0, 1, count); }
-void round(const float* from, std::uint16_t* to, std::int64_t count) { round_columns(from, 0, to, 0, 1, count); }
+void widen(ConstValues from, float* to, std::int64_t count) { widen_columns(from, 0, to, 0, 1, count); }
+void round(const float* from, Values to, std::int64_t count) { round_columns(from, 0, to, 0, 1, count); }
 
-void widen_rows(const std::uint16_t* from, std::int64_t stride, std::int64_t rows, std::int64_t width, float* to) {
+void widen_rows(ConstValues from, std::int64_t stride, std::int64_t rows, std::int64_t width, float* to) {
   widen_columns(from, stride, to, width, rows, width);
 }
-void round_rows(const float* from, std::int64_t rows, std::int64_t width, std::uint16_t* to, std::int64_t stride) {
+void round_rows(const float* from, std::int64_t rows, std::int64_t width, Values to, std::int64_t stride) {
   round_columns(from, width, to, stride, rows, width);
 }
 
-std::int64_t rotary_bfloat16_workspace(const AttentionShape& shape) {
+std::int64_t rotary_reduced_workspace(const AttentionShape& shape) {
   const std::int64_t head = shape.sequence_length * shape.head_width;
   const std::int64_t heads = shape.heads + shape.key_value_heads;
   return head * std::clamp<std::int64_t>(turned_at_once / std::max<std::int64_t>(head, 1), 1, heads);
 }
 
-void rotary_bfloat16(const AttentionShape& shape, double base, bool inverse, std::uint16_t* projected,
-                     float* workspace) {
+void rotary_reduced(const AttentionShape& shape, double base, bool inverse, Values projected, float* workspace) {
   const std::int64_t heads = shape.heads + shape.key_value_heads;  // keys follow the queries
   const std::int64_t at_once =
-      rotary_bfloat16_workspace(shape) / std::max<std::int64_t>(shape.sequence_length * shape.head_width, 1);
+      rotary_reduced_workspace(shape) / std::max<std::int64_t>(shape.sequence_length * shape.head_width, 1);
   for (std::int64_t sequence = 0; sequence < shape.sequences; ++sequence)
     for (std::int64_t first = 0; first < heads; first += at_once) {
       AttentionShape part = shape;
       part.sequences = 1;
       part.heads = std::min(at_once, heads - first);
       part.key_value_heads = 0;
-      std::uint16_t* const values =
-          projected + sequence * shape.sequence_length * shape.projected_width() + first * shape.head_width;
+      const Values values =
+          projected + (sequence * shape.sequence_length * shape.projected_width() + first * shape.head_width);
       widen_rows(values, shape.projected_width(), shape.sequence_length, part.width(), workspace);
       rotary(part, base, inverse, workspace);
       round_rows(workspace, shape.sequence_length, part.width(), values, shape.projected_width());
     }
 }
 
-std::int64_t attention_bfloat16_workspace(const AttentionShape& shape, bool backward) {
+std::int64_t attention_reduced_workspace(const AttentionShape& shape, bool backward) {
   const AttentionShape group = group_of(shape);
   const std::int64_t row = group.projected_width() + group.width();
   return shape.sequence_length * (row * (backward ? 2 : 1) + group.heads) + attention_workspace(group, backward);
 }
 
-void attention_forward_bfloat16(const AttentionShape& shape, const Range& groups, const std::uint16_t* projected,
-                                std::uint16_t* output, float* log_sum, float* workspace) {
+void attention_forward_reduced(const AttentionShape& shape, const Range& groups, ConstValues projected, Values output,
+                               float* log_sum, float* workspace) {
   const AttentionShape group = group_of(shape);
   const std::int64_t length = shape.sequence_length;
   float* const group_projected = workspace;
@@ -142,17 +181,16 @@ void attention_forward_bfloat16(const AttentionShape& shape, const Range& groups
     const GroupColumns columns(shape, group, index);
     widen_group(shape, group, columns, projected + token * shape.projected_width(), group_projected);
     attention_forward(group, {0, 1}, group_projected, group_output, group_log_sum, rest);
-    round_rows(group_output, length, group.width(), output + token * shape.width() + columns.query, shape.width());
+    round_rows(group_output, length, group.width(), output + (token * shape.width() + columns.query), shape.width());
     for (std::int64_t row = 0; row < length; ++row)
       std::copy_n(group_log_sum + row * group.heads, group.heads,
                   log_sum + (token + row) * shape.heads + index * group.heads);
   });
 }
 
-void attention_backward_bfloat16(const AttentionShape& shape, const Range& groups, const std::uint16_t* projected,
-                                 const std::uint16_t* output, const float* log_sum,
-                                 const std::uint16_t* output_gradient, std::uint16_t* projected_gradient,
-                                 float* workspace) {
+void attention_backward_reduced(const AttentionShape& shape, const Range& groups, ConstValues projected,
+                                ConstValues output, const float* log_sum, ConstValues output_gradient,
+                                Values projected_gradient, float* workspace) {
   const AttentionShape group = group_of(shape);
   const std::int64_t length = shape.sequence_length;
   float* const group_projected = workspace;

@@ -1,0 +1,77 @@
+#!/bin/bash
+# Trials that take longer than a minute. CI runs a sample of each.
+set -euo pipefail
+# shellcheck source=ae_scripts/common.sh
+source "$(dirname "${BASH_SOURCE[0]}")/../ae_scripts/common.sh"
+
+usage() {
+  cat <<'TEXT'
+tests/long.sh: the tests' trials with many more cases
+
+Usage: tests/long.sh [--write FILE] [TRIAL...]
+
+Needs the default build (cmake --preset default && cmake --build --preset default). Runs all trials, or those named:
+
+  plans        1,000 random plans train as one rank does
+  streams      every kind of plan, model and precision trains to the same bits on a device that is late
+  kills        100 jobs are killed at random moments and go on under another plan
+  folders      two trainings contend for one folder of checkpoints, over 1,000 looks each
+  searches     2,000 random clusters: the planner against brute force
+  builds       every plan of the tests trains to the same bits as at COMMIT ($SAILOR_COMPARE_WITH; default: HEAD~1)
+
+  --write FILE  add the results to a file, with date and processor (experiments/results/DATE-long.txt)
+  -h, --help    this text
+
+Exit status: 0 if all passed.
+TEXT
+}
+
+all=(plans streams kills folders searches builds)
+trials=() results=''
+while (($#)); do
+  case $1 in
+    --write) [[ $# -ge 2 ]] || die "--write needs a value"; results=$2; shift ;;
+    -h | --help) usage; exit 0 ;;
+    -*) die "unknown option '$1' (see tests/long.sh --help)" ;;
+    *) [[ " ${all[*]} " == *" $1 "* ]] || die "there is no trial '$1' (there are: ${all[*]})"; trials+=("$1") ;;
+  esac
+  shift
+done
+((${#trials[@]})) || trials=("${all[@]}")
+tests=$sailor_root/build/tests
+[[ -x $tests/unit_trainer ]] || die "build first: cmake --preset default && cmake --build --preset default"
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
+
+# What a trial runs, without a shell's help: it is printed as it can be typed.
+command_of() {
+  case $1 in
+    plans) echo env RC_PARAMS=max_success=1000 "$tests/unit_trainer" '--gtest_filter=*RandomPlans*' ;;
+    streams) echo env SAILOR_LONG=1 "$tests/unit_streams" ;;
+    kills) echo env SAILOR_KILLS=100 "$tests/mpi_training" '--gtest_filter=*KilledAtAnyMoment*' ;;
+    folders) echo env SAILOR_LOOKS=1000 "$tests/unit_checkpoint" '--gtest_filter=*TwoTrainings*' ;;
+    searches) echo env RC_PARAMS=max_success=2000 "$tests/unit_full_search" ;;
+    builds) echo "$sailor_root/tests/compare_builds.sh" "${SAILOR_COMPARE_WITH:-HEAD~1}" ;;
+  esac
+}
+
+tell() {
+  printf '%s\n' "$*"
+  [[ -z $results ]] || printf '%s\n' "$*" >>"$results"
+}
+tell "# tests/long.sh, $(date -u +%F), $(git -C "$sailor_root" rev-parse --short HEAD), $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1), $(nproc) cores"
+failed=0
+for trial in "${trials[@]}"; do
+  read -ra words <<<"$(command_of "$trial")"
+  step "$trial: ${words[*]}"
+  log=$(mktemp) start=$SECONDS status=0
+  "${words[@]}" >"$log" 2>&1 || status=$?
+  last=$(grep -E '^(OK, passed|\[  (PASSED|FAILED)  \]|[0-9]+ of [0-9]+ plans)' "$log" | head -3 | tr '\n' ';' || true)
+  if ((status)); then
+    failed=1
+    cat "$log"
+  fi
+  command_text=${words[*]}
+  tell "$([[ $status == 0 ]] && echo passed || echo FAILED) $trial ($((SECONDS - start)) s): ${command_text//"$sailor_root"\//}: $last"
+  rm -f "$log"
+done
+exit "$failed"
