@@ -73,7 +73,13 @@ else()
   sailor_found("OpenMP" "not found: a rank computes with one thread")
 endif()
 
-# ---- MPI: sailor-train and sailor-profile need it; the rest does not.
+# What is a letter.
+find_package(ICU QUIET COMPONENTS uc)
+if(NOT ICU_FOUND)
+  sailor_found("ICU" "not found: no sailor-data")
+endif()
+
+# ---- MPI: sailor-train, sailor-check and measuring need it; the rest does not.
 set(SAILOR_HAVE_MPI OFF)
 if(NOT SAILOR_MPI STREQUAL "OFF")
   set(MPI_CXX_SKIP_MPICXX ON)
@@ -82,7 +88,6 @@ if(NOT SAILOR_MPI STREQUAL "OFF")
     set(SAILOR_HAVE_MPI ON)
     list(GET MPI_C_LIBRARIES 0 first_library)
     sailor_found("MPI" "${MPI_C_VERSION} (${first_library})")
-    find_package(ICU REQUIRED COMPONENTS uc)  # what is a letter: sailor-data
   elseif(SAILOR_MPI STREQUAL "ON")
     message(FATAL_ERROR "SAILOR_MPI=ON but no MPI was found. Load an MPI module or set MPI_HOME, or SAILOR_MPI=OFF.")
   else()

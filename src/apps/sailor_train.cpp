@@ -220,7 +220,15 @@ class RunFile {
 
   /// Collective; rank 0 writes.
   [[nodiscard]] Result<void> write(Trainer& trainer) {
-    run_.ranks = trainer.rank_records();
+    run_.ranks.clear();
+    for (const runtime::RankUse& use : trainer.rank_uses())
+      run_.ranks.push_back({.rank = use.role.rank,
+                            .pipeline = use.role.pipeline,
+                            .stage = use.role.stage,
+                            .tensor_parallel_index = use.role.tensor_parallel_index,
+                            .host = use.host,
+                            .peak_tensor_memory = use.peak_tensor_memory,
+                            .peak_resident_memory = use.peak_resident_memory});
     run_.warm_up_iterations =
         static_cast<int>(std::min(statistics_warm_up, static_cast<std::int64_t>(run_.iterations.size()) - 1));
     if (trainer.role().rank != 0 || path_.empty()) return {};
@@ -369,7 +377,8 @@ Result<void> train(const Options& options, const Environment& environment, const
         !warning.empty())
       spdlog::warn("{}", warning);
   // Besides the one of all ranks.
-  const auto communicators = static_cast<std::int64_t>(world.control.max(static_cast<double>(trainer.communicators()))) + 1;
+  const auto communicators =
+      static_cast<std::int64_t>(world.control.max(static_cast<double>(trainer.communicators()))) + 1;
   if (speaks) print_header(plan, options, communicators);
 
   const double tokens = static_cast<double>(plan.job.global_batch) * plan.job.sequence_length;
@@ -389,8 +398,8 @@ Result<void> train(const Options& options, const Environment& environment, const
     diverged = result.diverged;
     if (diverged) why = describe_divergence(iteration, result, plan.job.precision == Precision::fp16);
     if (!result.updated && !diverged && speaks)
-      spdlog::info("iteration {}: gradients overflow in fp16; the step is skipped, the loss scale is now {:.0f}", iteration,
-                   trainer.loss_scale().factor);
+      spdlog::info("iteration {}: gradients overflow in fp16; the step is skipped, the loss scale is now {:.0f}",
+                   iteration, trainer.loss_scale().factor);
     run_file.add(iteration, result, recording.after(iteration, result, trainer, run_file.is_wanted()));
     if (speaks &&
         (iteration % options.integer("log-every") == 0 || iteration + 1 == iterations || stopped || diverged)) {

@@ -376,7 +376,7 @@ std::string Profile::known_links(LinkOperation operation) const {
       present.insert(fmt::format("{} - {} {}{}", from, to, to_string(scope), zones));
     }
   }
-  constexpr std::size_t most = 12;
+  constexpr std::size_t most = 4;
   const std::size_t more = present.size() > most ? present.size() - most : 0;
   while (present.size() > most) present.erase(std::prev(present.end()));
   if (present.empty()) return "none";

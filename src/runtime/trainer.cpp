@@ -101,12 +101,11 @@ Trainer::Trainer(const Plan& plan, const Model& model, const TrainerSettings& se
   optimizer_ = std::make_unique<AdamW>(device, stage_->parameters(), reducer_->owned());
   if (samples != nullptr) optimizer_->initialize(settings.seed);
   if (is_model_start(0) || is_model_end(pipeline.chunks() - 1))
-    feed_ = std::make_unique<TokenFeed>(
-        device, samples,
-        FeedShape{.global_batch = plan.job.global_batch,
-                  .first_sample = first_sample(plan, role_.pipeline),
-                  .samples = std::int64_t{pipeline.micro_batches} * micro_batch_,
-                  .sequence_length = plan.job.sequence_length});
+    feed_ = std::make_unique<TokenFeed>(device, samples,
+                                        FeedShape{.global_batch = plan.job.global_batch,
+                                                  .first_sample = first_sample(plan, role_.pipeline),
+                                                  .samples = std::int64_t{pipeline.micro_batches} * micro_batch_,
+                                                  .sequence_length = plan.job.sequence_length});
   loss_sum_ = Tensor(device, {1}, DataType::float64);
   totals_ = Tensor(device, {sizeof(Totals) / sizeof(double)}, DataType::float64);
   gradient_factor_ = Tensor(device, {1});
@@ -147,14 +146,14 @@ void Trainer::make_links() {
     };
     const int place = chunk * stages + role_.stage;
     if (place > 0) {
-      links.activations_in = std::make_unique<IncomingLink>(link(place - 1, false), shape, shard, group_.get(), device_,
-                                                            world_.transport);
+      links.activations_in =
+          std::make_unique<IncomingLink>(link(place - 1, false), shape, shard, group_.get(), device_, world_.transport);
       links.gradients_out = std::make_unique<OutgoingLink>(link(place - 1, true), shard, device_, world_.transport);
     }
     if (place + 1 < chunks * stages) {
       links.activations_out = std::make_unique<OutgoingLink>(link(place, false), shard, device_, world_.transport);
-      links.gradients_in = std::make_unique<IncomingLink>(link(place, true), shape, shard, group_.get(), device_,
-                                                          world_.transport);
+      links.gradients_in =
+          std::make_unique<IncomingLink>(link(place, true), shape, shard, group_.get(), device_, world_.transport);
     }
   }
 }
@@ -317,11 +316,11 @@ void Trainer::after_layer(int layer, Pass pass) {
   device_.progress();
 }
 
-std::vector<RankRecord> Trainer::rank_records() {
+std::vector<RankUse> Trainer::rank_uses() {
   const auto whole = [](Bytes bytes) { return static_cast<std::int64_t>(bytes.value()); };
   const std::string mine =
       fmt::format("{} {} {}", world_.control.host(), whole(device_.memory_use().peak), whole(resident_memory().peak));
-  std::vector<RankRecord> records;
+  std::vector<RankUse> uses;
   const std::vector<std::string> texts = world_.control.gather(mine);
   const std::vector<RankRole> roles = rank_roles(plan_);
   for (std::size_t rank = 0; rank < texts.size(); ++rank) {
@@ -330,15 +329,12 @@ std::vector<RankRecord> Trainer::rank_records() {
     double tensors = 0.0;
     double resident = 0.0;
     text >> host >> tensors >> resident;
-    records.push_back({.rank = roles[rank].rank,
-                       .pipeline = roles[rank].pipeline,
-                       .stage = roles[rank].stage,
-                       .tensor_parallel_index = roles[rank].tensor_parallel_index,
-                       .host = host,
-                       .peak_tensor_memory = Bytes(tensors),
-                       .peak_resident_memory = Bytes(resident)});
+    uses.push_back({.role = roles[rank],
+                    .host = host,
+                    .peak_tensor_memory = Bytes(tensors),
+                    .peak_resident_memory = Bytes(resident)});
   }
-  return records;
+  return uses;
 }
 
 }  // namespace sailor::runtime

@@ -4,13 +4,15 @@
 // An iteration: zero gradients; the micro-batches in the order of the schedule, while activations and gradients cross
 // stages; sums of gradients over replicas, which begin in the last backward passes; the norm of all gradients and the
 // loss; AdamW, unless the norm is not finite. All of it is asked of the device's streams at once; then the host waits,
-// once. The plan changes how fast that goes, never what comes out (but for the order of sums and where they are rounded).
+// once. The plan changes how fast that goes, never what comes out (but for the order of sums and where they are
+// rounded).
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -18,7 +20,6 @@
 #include "model/model.hpp"
 #include "plan/plan.hpp"
 #include "plan/schedule.hpp"
-#include "profile/run_file.hpp"
 #include "runtime/data/samples.hpp"
 #include "runtime/device.hpp"
 #include "runtime/gradient_reducer.hpp"
@@ -58,6 +59,14 @@ struct TrainerSettings {
   std::function<void()> after_update{};                     ///< and this after the optimizer step
 };
 
+/// What a rank needed.
+struct RankUse {
+  RankRole role;
+  std::string host;
+  Bytes peak_tensor_memory{};    ///< of its device
+  Bytes peak_resident_memory{};  ///< of its process
+};
+
 struct IterationResult {
   double loss = 0.0;           ///< mean cross-entropy over the tokens of the global batch; the same on all ranks
   double gradient_norm = 0.0;  ///< of all gradients, before clipping; the same on all ranks
@@ -65,8 +74,8 @@ struct IterationResult {
   bool updated = true;  ///< false: the norm is not finite, and values and moments are as they were
   /// Loss or norm are not finite; in fp16, though the loss scale is the least already. The same on all ranks.
   bool diverged = false;
-  Seconds time{};              ///< of this rank; all ranks are in step
-  bool stop = false;           ///< some rank was asked to stop
+  Seconds time{};     ///< of this rank; all ranks are in step
+  bool stop = false;  ///< some rank was asked to stop
 };
 
 /// The plan must fit the model and this runtime, and have as many ranks as were started.
@@ -89,7 +98,7 @@ class Trainer {
   void settle();
 
   /// Collective: what every rank needed so far, on rank 0; empty elsewhere.
-  [[nodiscard]] std::vector<RankRecord> rank_records();
+  [[nodiscard]] std::vector<RankUse> rank_uses();
 
   [[nodiscard]] ParameterStorage& parameters() { return stage_->parameters(); }
   [[nodiscard]] AdamW& optimizer() { return *optimizer_; }
@@ -154,7 +163,7 @@ class Trainer {
   std::unique_ptr<Group> group_;  // the tensor-parallel group, if it has several ranks
   std::unique_ptr<Group> all_;    // all ranks, if there are several
   TensorParallel tensor_parallel_;
-  std::vector<ChunkLinks> links_;  // by chunk
+  std::vector<ChunkLinks> links_;    // by chunk
   std::unique_ptr<TokenFeed> feed_;  // of a stage that has an end of the model
   std::unique_ptr<StageLayers> stage_;
   std::unique_ptr<GradientReducer> reducer_;
@@ -167,7 +176,7 @@ class Trainer {
   std::unique_ptr<Event> finished_;
   std::map<std::pair<int, int>, InFlight> in_flight_;  // by chunk and micro-batch
   LossScale loss_scale_;
-  bool is_last_backward_ = false;                      // of the running chunk in this iteration
+  bool is_last_backward_ = false;  // of the running chunk in this iteration
 };
 
 }  // namespace sailor::runtime

@@ -165,7 +165,8 @@ TEST_F(RecordedRun, MetricsHaveALinePerIterationAndResumedRunsAppend) {
       mean += seconds.get<double>();
       EXPECT_LE(seconds.get<double>(), line.at("parts").at("slowest").at(part).get<double>() * (1 + 1e-9)) << part;
     }
-    EXPECT_LE(mean, line.at("time_s").get<double>());  // the parts do not overlap each other
+    // The parts do not overlap each other. The time is that of rank 0; others may begin or end a little apart from it.
+    EXPECT_LE(mean, 1.25 * line.at("time_s").get<double>());
     EXPECT_GT(line.at("parts").at("mean").at("wait_activation_s").get<double>(), 0.0);
     EXPECT_EQ(line.at("parts").at("slowest").at("backward_s").get<double>(), run->parts[i].backward.slowest.value());
   }

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <csignal>
+#include <latch>
 #include <thread>
 
 #include "../fakes/transport_checks.hpp"
@@ -195,12 +196,15 @@ TEST(Sockets, ARankThatHangsIsGivenUpAfterTheSilence) {
 TEST(Sockets, OneMoreRankJoinsInTheNextEpoch) {
   const auto coordinator = coordinator_for(2);
   std::vector<std::thread> threads;
+  std::latch two_are_there(2);
   for (int i = 0; i < 3; ++i)
     threads.emplace_back([&, i] {
       try {
+        if (i == 2) two_are_there.wait();
         const auto member = member_of(coordinator->addresses());
         if (i < 2) {
           begin(*member);
+          two_are_there.count_down();
           EXPECT_EQ(member->world().size(), 2);
           member->world().control.barrier();
         }
