@@ -218,7 +218,7 @@ void add_comparisons(const planner::Request& request, const simulator::Environme
 Result<int> plan_by_simulator(const Options& options, const Environment& environment, const Inputs& inputs,
                               planner::Request request, simulator::Environment simulated) {
   // Several searches ask for the same layers.
-  const LayerCosts costs(simulated.model, simulated.profile, simulated.gpus, simulated.measured_only);
+  const LayerCosts costs = simulator::layer_costs_for(simulated);
   simulated.costs = &costs;
   const auto start = std::chrono::steady_clock::now();
   std::vector<std::string> gpus;

@@ -290,6 +290,22 @@ TEST_F(Planning, ThePlanThatIsNearestToFittingKeepsThePins) {
   expect_failure(outcome, 3, "the nearest is 4 pipelines of ");
 }
 
+TEST_F(Planning, SailorSimulatePredictsWhatSailorPlanPrinted) {
+  write("mixed.toml", cluster_of(nodes_of("A100-40", 4) + nodes_of("V100-16", 4)));
+  for (const char* framework : {"sailor", "megatron-deepspeed"}) {
+    SCOPED_TRACE(framework);
+    // Nobody measured this model: its attention is the framework's.
+    const json answer = json_of("mixed.toml", {"-o", "plan.toml", "--framework", framework});
+    const auto simulated =
+        run("sailor-simulate", {"plan.toml", "--profile", "published", "--cluster", "mixed.toml", "--format", "json"});
+    ASSERT_EQ(simulated.exit_status, 0) << simulated.errors;
+    const json prediction = json::parse(simulated.output);
+    const json& best = answer.at("plans")[0];
+    for (const char* key : {"iteration_time_s", "peak_memory_bytes", "cost_usd_per_iteration"})
+      EXPECT_NEAR(prediction.at(key).get<double>() / best.at(key).get<double>(), 1.0, 1e-9) << key;
+  }
+}
+
 TEST_F(Planning, WhatHardlyPaysIsSaid) {
   write("mixed.toml", cluster_of(nodes_of("A100-40", 16) + nodes_of("V100-16", 16)));
   int fewer_devices = 0;
