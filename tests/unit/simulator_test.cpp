@@ -558,7 +558,9 @@ TEST(Simulator, WhatLeavesAZoneFollowsTheMessages) {
     const double gradients = 4.0 * tied;  // a ring of two, as in the test above
     EXPECT_DOUBLE_EQ(p->egress_costs[0].amount.value(), out * 32768 + gradients);
     EXPECT_DOUBLE_EQ(p->egress_costs[1].amount.value(), back * 32768 + gradients);
-    if (how != How::whole) EXPECT_NEAR(p->stages[0].link.value(), 0.5 * (out + back) + 4 * 0.25 + 0.1 + 0.05, 1e-9);
+    if (how != How::whole) {
+      EXPECT_NEAR(p->stages[0].link.value(), 0.5 * (out + back) + 4 * 0.25 + 0.1 + 0.05, 1e-9);
+    }
   }
 }
 
