@@ -351,6 +351,11 @@ Result<Site> named_site(const std::string& name, const fs::path& folder, const G
       near ? fmt::format("did you mean '{}'?", *near) : fmt::format("use {} NAME, or the path of a site file", option));
 }
 
+Result<Site> choose_site(const std::string& name, std::string_view cluster_name, const fs::path& folder,
+                         const GpuCatalogue& catalogue) {
+  return name.empty() ? find_site(cluster_name, folder, catalogue) : named_site(name, folder, catalogue);
+}
+
 Result<const SoftwareEnvironment*> choose_environment(const Site& site, std::string_view name) {
   const std::string_view wanted = name.empty() ? std::string_view(site.launch.environment) : name;
   if (wanted.empty()) return nullptr;

@@ -143,6 +143,10 @@ Result<Site> find_site(std::string_view cluster_name, const std::filesystem::pat
 Result<Site> named_site(const std::string& name, const std::filesystem::path& folder, const GpuCatalogue& catalogue,
                         std::string_view option = "--site");
 
+/// The site that was asked for by name or path; find_site() of the cluster where `name` is empty.
+Result<Site> choose_site(const std::string& name, std::string_view cluster_name, const std::filesystem::path& folder,
+                         const GpuCatalogue& catalogue);
+
 /// The environment that was asked for, by name; the site's usual one when `name` is empty, null when it has none.
 /// Errors: not_found, with the known names.
 Result<const SoftwareEnvironment*> choose_environment(const Site& site, std::string_view name);

@@ -72,9 +72,7 @@ std::vector<std::string> partitions_of(const Options& options) {
 
 Result<slurm::Site> read_site(const Options& options, const Environment& environment, const GpuCatalogue& gpus,
                               const std::string& cluster_name) {
-  const std::string folder = sites_folder(environment);
-  auto site = options.has("site") ? slurm::named_site(options.text("site"), folder, gpus)
-                                  : slurm::find_site(cluster_name, folder, gpus);
+  auto site = slurm::choose_site(options.text("site"), cluster_name, sites_folder(environment), gpus);
   if (site && !options.has("gpus"))
     for (const std::string& gpu : site->unknown_gpus)
       spdlog::warn("{} speaks of '{}', which is not in the GPU catalogue", site->origin, gpu);
@@ -91,9 +89,7 @@ std::filesystem::path slurm_configuration(const Environment& environment) {
 Result<slurm::ClusterReading> ask_slurm_alone(const Environment& environment, const GpuCatalogue& gpus,
                                               const LiveQuestion& question) {
   const auto rules = [&](const std::string& cluster_name) -> Result<std::vector<slurm::GpuRule>> {
-    const std::string folder = sites_folder(environment);
-    auto site = question.site.empty() ? slurm::find_site(cluster_name, folder, gpus)
-                                      : slurm::named_site(question.site, folder, gpus);
+    auto site = slurm::choose_site(question.site, cluster_name, sites_folder(environment), gpus);
     if (!site) return fail(site.error());
     std::vector<slurm::GpuRule> all = std::move(site->gpu_types);
     all.insert(all.end(), question.rules.begin(), question.rules.end());
@@ -162,9 +158,7 @@ Result<Cluster> ask_slurm(const Environment& environment, const GpuCatalogue& gp
   auto reading = ask_slurm_alone(environment, gpus, question);
   if (!reading) return fail(reading.error());
   for (const std::string& warning : reading->warnings) spdlog::warn("{}", warning);
-  const std::string folder = sites_folder(environment);
-  const auto site = question.site.empty() ? slurm::find_site(reading->cluster.name, folder, gpus)
-                                          : slurm::named_site(question.site, folder, gpus);
+  const auto site = slurm::choose_site(question.site, reading->cluster.name, sites_folder(environment), gpus);
   if (!site) return fail(site.error());
   slurm::add_site(*site, reading->cluster);
   if (!question.any_features)

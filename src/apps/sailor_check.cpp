@@ -140,9 +140,8 @@ Result<Inputs> read_inputs(const Options& options, const Environment& environmen
   auto gpus = GpuCatalogue::load(gpus_file(options, environment));
   if (!gpus) return fail(gpus.error());
   inputs.gpus = *std::move(gpus);
-  const std::string folder = sites_folder(environment);
-  auto site = options.has("site") ? slurm::named_site(options.text("site"), folder, inputs.gpus)
-                                  : slurm::find_site(value_of(environment, "SLURM_CLUSTER_NAME"), folder, inputs.gpus);
+  auto site = slurm::choose_site(options.text("site"), value_of(environment, "SLURM_CLUSTER_NAME"),
+                                 sites_folder(environment), inputs.gpus);
   if (!site) return fail(site.error());
   inputs.site = *std::move(site);
   if (options.has("slower-than-median")) inputs.site.check.slower_than_median = options.number("slower-than-median");
@@ -291,8 +290,8 @@ class Check {
 
     watch_.enter("looking at its node and GPU");
     if (!skip_.contains("load")) load_ = measure_load(world_.control);
-    RankFacts facts = facts_of_this_rank(*inputs, environment_, options_.flag("spare-nodes"), options_.text("node-facts"),
-                                         world_.control);
+    RankFacts facts = facts_of_this_rank(*inputs, environment_, options_.flag("spare-nodes"),
+                                         options_.text("node-facts"), world_.control);
     facts.busy_cores = load_;
     if (fabric_ && *fabric_)
       facts.providers = **fabric_;

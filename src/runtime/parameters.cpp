@@ -6,8 +6,7 @@
 #include <numeric>
 #include <stdexcept>
 
-#include "runtime/bfloat16.hpp"
-#include "runtime/float16.hpp"
+#include "runtime/bits16.hpp"
 #include "runtime/layer.hpp"
 
 namespace sailor::runtime {
@@ -106,7 +105,7 @@ void ParameterStorage::set_values(const Parameter& parameter, std::int64_t first
     return;
   }
   std::vector<std::uint16_t> rounded(static_cast<std::size_t>(count));
-  std::transform(host, host + count, rounded.begin(), to.type == DataType::float16 ? to_float16 : to_bfloat16);
+  std::transform(host, host + count, rounded.begin(), [&](float value) { return to_bits16(to.type, value); });
   device_.write(to.data, rounded.data(), bytes_of(to.type, count));
 }
 

@@ -26,8 +26,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/bfloat16.hpp"
-#include "runtime/float16.hpp"
+#include "runtime/bits16.hpp"
 #include "runtime/host_transport.hpp"
 #include "runtime/world.hpp"
 
@@ -216,16 +215,8 @@ class ThreadGroup final : public HostGroup {
       case Call::min:
       case Call::reduce_scatter:
         for (int rank = 1; rank < ranks; ++rank) {
-          if (collective.type == DataType::bfloat16)
-            for (std::size_t i = 0; i < count; ++i) {
-              std::uint16_t& sum = values(0).bits16()[i];
-              sum = to_bfloat16(from_bfloat16(sum) + from_bfloat16(values(rank).bits16()[i]));
-            }
-          else if (collective.type == DataType::float16)
-            for (std::size_t i = 0; i < count; ++i) {
-              std::uint16_t& sum = values(0).bits16()[i];
-              sum = to_float16(from_float16(sum) + from_float16(values(rank).bits16()[i]));
-            }
+          if (size_of(collective.type) == 2)
+            add_bits16(collective.type, values(0).bits16(), values(rank).bits16(), collective.count);
           else if (collective.type == DataType::float64)
             fold(static_cast<double*>(values(0).data), static_cast<const double*>(values(rank).data));
           else

@@ -7,8 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/bfloat16.hpp"
-#include "runtime/float16.hpp"
+#include "runtime/bits16.hpp"
 #include "runtime/cpu/cpu_device.hpp"
 #include "runtime/layer.hpp"
 
@@ -102,14 +101,13 @@ inline std::vector<Model> all_models() {
 
 /// A value on the host, of any type.
 inline float load(ConstValues value) {
-  if (value.is_float32()) return *value.floats();
-  return value.type == DataType::float16 ? from_float16(*value.bits16()) : from_bfloat16(*value.bits16());
+  return value.is_float32() ? *value.floats() : from_bits16(value.type, *value.bits16());
 }
 inline void store(float number, Values value) {
   if (value.is_float32())
     *value.floats() = number;
   else
-    *value.bits16() = value.type == DataType::float16 ? to_float16(number) : to_bfloat16(number);
+    *value.bits16() = to_bits16(value.type, number);
 }
 
 /// Element `element` of the whole of the model's parameter `number` (in the order of the layers).

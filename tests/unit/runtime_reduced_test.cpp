@@ -10,7 +10,6 @@
 #include <numeric>
 
 #include "core/toml_reader.hpp"
-#include "runtime/float16.hpp"
 #include "runtime/optimizer.hpp"
 #include "stream_operations.hpp"
 #include "runtime_models.hpp"
@@ -152,10 +151,6 @@ TEST(Float16, WidensExactlyThereAndBack) {
 
 // ---- Operations: what they give in 16 bits is what they give in float32 on the same values, rounded once.
 
-std::uint16_t bits_of(DataType type, float value) {
-  return type == DataType::float16 ? to_float16(value) : to_bfloat16(value);
-}
-
 /// The same numbers in float32 and in a type of 16 bits.
 struct Both {
   Both(DataType type_of_bits, std::size_t count, std::uint64_t seed, float deviation = 1.0f)
@@ -166,15 +161,13 @@ struct Both {
                                .deviation = deviation},
                               seed)) {
     for (float& value : floats) {
-      bits.push_back(bits_of(type, value));
+      bits.push_back(to_bits16(type, value));
       value = of_bits(bits.size() - 1);
     }
   }
   Values narrow() { return {bits.data(), type}; }
   Values wide() { return floats.data(); }
-  [[nodiscard]] float of_bits(std::size_t i) const {
-    return type == DataType::float16 ? from_float16(bits[i]) : from_bfloat16(bits[i]);
-  }
+  [[nodiscard]] float of_bits(std::size_t i) const { return from_bits16(type, bits[i]); }
   /// Half a unit in the last place, which rounding makes, relative to the value at most.
   [[nodiscard]] double unit() const { return type == DataType::float16 ? 0x1p-11 : 0x1p-8; }
 
@@ -401,7 +394,7 @@ TEST_P(ReducedOperations, AdamWStepsTheMasterValuesAndRoundsThem) {
   EXPECT_EQ(value, expected);
   EXPECT_EQ(first, expected_first);
   EXPECT_EQ(second, expected_second);
-  for (std::size_t i = 0; i < count; ++i) ASSERT_EQ(rounded[i], bits_of(type, expected[i]));
+  for (std::size_t i = 0; i < count; ++i) ASSERT_EQ(rounded[i], to_bits16(type, expected[i]));
 }
 
 // ---- Optimizer

@@ -117,6 +117,13 @@ class Process {
   pid_t id_;
 };
 
+/// A port of this machine at which nobody listens.
+int free_port() {
+  Result<Socket> port = listen_on();
+  EXPECT_TRUE(port);
+  return port_of(*port);
+}
+
 /// Exchanges until somebody goes away, and then once more with those that are left.
 void exchange_until_lost(Member& member, int left, const char* wanted) {
   const auto device = make_cpu_device();
@@ -149,10 +156,7 @@ void exchange_until_lost(Member& member, int left, const char* wanted) {
 TEST(Sockets, WhenARankIsKilledTheOthersGoOnInANewEpoch) {
   for (const int killed : {0, 1, 3}) {
     // The coordinator's thread would not survive a fork: it starts after the ranks, at a port that they know.
-    Result<Socket> port = listen_on();
-    ASSERT_TRUE(port);
-    const int number = port_of(*port);
-    port->close();
+    const int number = free_port();
     const Addresses address = "127.0.0.1:" + std::to_string(number);
     std::vector<std::unique_ptr<Process>> ranks;
     for (int rank = 0; rank < 4; ++rank)
@@ -173,10 +177,7 @@ TEST(Sockets, WhenARankIsKilledTheOthersGoOnInANewEpoch) {
 }
 
 TEST(Sockets, ARankThatHangsIsGivenUpAfterTheSilence) {
-  Result<Socket> port = listen_on();
-  ASSERT_TRUE(port);
-  const int number = port_of(*port);
-  port->close();
+  const int number = free_port();
   const Addresses address = "127.0.0.1:" + std::to_string(number);
   std::vector<std::unique_ptr<Process>> ranks;
   for (int rank = 0; rank < 3; ++rank)

@@ -49,46 +49,33 @@ struct Rows {
   std::int64_t to_stride;
 };
 
-// One function for each type: versions for several CPUs are made of functions, not of templates.
+/// Every row of `from`, value by value. Versions for several CPUs are made of functions, not of templates: one function
+/// for each conversion, of which this is inlined into every version.
+template <class From, class To, class Convert>
+[[gnu::always_inline]] inline void convert_rows(const From* from, To* to, const Rows& shape, const Convert& convert) {
+  for (std::int64_t row = 0; row < shape.rows; ++row) {
+    const From* const source = from + row * shape.from_stride;
+    To* const target = to + row * shape.to_stride;
+#pragma omp simd
+    for (std::int64_t i = 0; i < shape.width; ++i) target[i] = convert(source[i]);
+  }
+}
 
 SAILOR_CPU_VERSIONS
 void widen_bfloat16(const std::uint16_t* from, float* to, const Rows& shape) {
-  for (std::int64_t row = 0; row < shape.rows; ++row) {
-    const std::uint16_t* const source = from + row * shape.from_stride;
-    float* const target = to + row * shape.to_stride;
-#pragma omp simd
-    for (std::int64_t i = 0; i < shape.width; ++i) target[i] = from_bfloat16(source[i]);
-  }
+  convert_rows(from, to, shape, [](std::uint16_t bits) { return from_bfloat16(bits); });
 }
-
 SAILOR_CPU_VERSIONS
 void widen_float16(const std::uint16_t* from, float* to, const Rows& shape) {
-  for (std::int64_t row = 0; row < shape.rows; ++row) {
-    const std::uint16_t* const source = from + row * shape.from_stride;
-    float* const target = to + row * shape.to_stride;
-#pragma omp simd
-    for (std::int64_t i = 0; i < shape.width; ++i) target[i] = from_float16(source[i]);
-  }
+  convert_rows(from, to, shape, [](std::uint16_t bits) { return from_float16(bits); });
 }
-
 SAILOR_CPU_VERSIONS
 void round_to_bfloat16(const float* from, std::uint16_t* to, const Rows& shape) {
-  for (std::int64_t row = 0; row < shape.rows; ++row) {
-    const float* const source = from + row * shape.from_stride;
-    std::uint16_t* const target = to + row * shape.to_stride;
-#pragma omp simd
-    for (std::int64_t i = 0; i < shape.width; ++i) target[i] = to_bfloat16(source[i]);
-  }
+  convert_rows(from, to, shape, [](float value) { return to_bfloat16(value); });
 }
-
 SAILOR_CPU_VERSIONS
 void round_to_float16(const float* from, std::uint16_t* to, const Rows& shape) {
-  for (std::int64_t row = 0; row < shape.rows; ++row) {
-    const float* const source = from + row * shape.from_stride;
-    std::uint16_t* const target = to + row * shape.to_stride;
-#pragma omp simd
-    for (std::int64_t i = 0; i < shape.width; ++i) target[i] = to_float16(source[i]);
-  }
+  convert_rows(from, to, shape, [](float value) { return to_float16(value); });
 }
 
 void widen_columns(ConstValues from, std::int64_t from_stride, float* to, std::int64_t to_stride, std::int64_t rows,

@@ -19,8 +19,7 @@
 #include <thread>
 #include <utility>
 
-#include "runtime/bfloat16.hpp"
-#include "runtime/float16.hpp"
+#include "runtime/bits16.hpp"
 #include "runtime/host_transport.hpp"
 
 namespace sailor::runtime {
@@ -179,16 +178,9 @@ Message message_of(std::size_t bytes) {
   return {page_type(), static_cast<int>(bytes / page)};
 }
 
-extern "C" void add_bfloat16(void* from, void* to, int* count, MPI_Datatype*) {
-  const auto* const more = static_cast<const std::uint16_t*>(from);
-  auto* const sums = static_cast<std::uint16_t*>(to);
-  for (int i = 0; i < *count; ++i) sums[i] = to_bfloat16(from_bfloat16(sums[i]) + from_bfloat16(more[i]));
-}
-
-extern "C" void add_float16(void* from, void* to, int* count, MPI_Datatype*) {
-  const auto* const more = static_cast<const std::uint16_t*>(from);
-  auto* const sums = static_cast<std::uint16_t*>(to);
-  for (int i = 0; i < *count; ++i) sums[i] = to_float16(from_float16(sums[i]) + from_float16(more[i]));
+template <DataType type>
+void add_of(void* from, void* to, int* count, MPI_Datatype* /*of_the_bits*/) {
+  add_bits16(type, static_cast<std::uint16_t*>(to), static_cast<const std::uint16_t*>(from), *count);
 }
 
 MPI_Datatype mpi_type(DataType type) {
@@ -212,8 +204,8 @@ MPI_Op sum_of(DataType type) {
     check(MPI_Op_create(add, 1, &made), "MPI_Op_create");
     return made;
   };
-  static const MPI_Op of_bfloat16 = make(add_bfloat16);
-  static const MPI_Op of_float16 = make(add_float16);
+  static const MPI_Op of_bfloat16 = make(add_of<DataType::bfloat16>);
+  static const MPI_Op of_float16 = make(add_of<DataType::float16>);
   if (type == DataType::bfloat16) return of_bfloat16;
   return type == DataType::float16 ? of_float16 : MPI_SUM;
 }
@@ -277,8 +269,8 @@ class MpiGroup final : public HostGroup {
   int counted(std::int64_t count, const char* what) const {
     if (count > std::numeric_limits<int>::max())
       throw TransportError(TransportError::Cause::broken,
-                           fmt::format("{} of {} values over {}: MPI counts at most {}; use smaller arrays", what, count,
-                                       handle_->name(), std::numeric_limits<int>::max()));
+                           fmt::format("{} of {} values over {}: MPI counts at most {}; use smaller arrays", what,
+                                       count, handle_->name(), std::numeric_limits<int>::max()));
     return static_cast<int>(count);
   }
 

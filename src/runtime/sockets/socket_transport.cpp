@@ -14,8 +14,7 @@
 #include <utility>
 
 #include "core/text.hpp"
-#include "runtime/bfloat16.hpp"
-#include "runtime/float16.hpp"
+#include "runtime/bits16.hpp"
 #include "runtime/host_transport.hpp"
 
 namespace sailor::runtime {
@@ -204,17 +203,9 @@ void fold(Fold operation, Values to, const void* from, std::int64_t count) {
       return fold(operation, static_cast<double*>(to.data), static_cast<const double*>(from), count);
     case DataType::int32:
       return fold(operation, static_cast<std::int32_t*>(to.data), static_cast<const std::int32_t*>(from), count);
-    case DataType::bfloat16: {
-      const auto* const more = static_cast<const std::uint16_t*>(from);
-      for (std::int64_t i = 0; i < count; ++i)
-        to.bits16()[i] = to_bfloat16(from_bfloat16(to.bits16()[i]) + from_bfloat16(more[i]));
-      return;
-    }
-    case DataType::float16: {
-      const auto* const more = static_cast<const std::uint16_t*>(from);
-      for (std::int64_t i = 0; i < count; ++i)
-        to.bits16()[i] = to_float16(from_float16(to.bits16()[i]) + from_float16(more[i]));
-    }
+    case DataType::bfloat16:
+    case DataType::float16:
+      return add_bits16(to.type, to.bits16(), static_cast<const std::uint16_t*>(from), count);
   }
 }
 
@@ -226,8 +217,8 @@ struct Ring {
   std::shared_ptr<Connection> from_previous;
 };
 
-/// A collective round the ring (Patarasuk & Yuan 2009): n - 1 steps that scatter sums, n - 1 that gather slices, or both.
-/// A slice is summed in the order of the ring, ending at the rank that owns it: all get the same bits.
+/// A collective round the ring (Patarasuk & Yuan 2009): n - 1 steps that scatter sums, n - 1 that gather slices, or
+/// both. A slice is summed in the order of the ring, ending at the rank that owns it: all get the same bits.
 class RingOperation final : public SocketOperation {
  public:
   struct Work {
@@ -239,8 +230,7 @@ class RingOperation final : public SocketOperation {
   };
   RingOperation(std::shared_ptr<Context> context, std::shared_ptr<Ring> ring, std::string what, const Work& work)
       : SocketOperation(std::move(context), std::move(what)), ring_(std::move(ring)), work_(work) {
-    if (work.scatters)
-      incoming_.resize(bytes_of(work.data.type, work.count / ring_->size + 1));
+    if (work.scatters) incoming_.resize(bytes_of(work.data.type, work.count / ring_->size + 1));
   }
 
  private:
@@ -258,12 +248,10 @@ class RingOperation final : public SocketOperation {
       const Range out = slice(ring_->rank - turn);
       const Range in = slice(ring_->rank - turn - 1);
       const DataType type = work_.data.type;
-      char* const target =
-          scatters ? incoming_.data() : static_cast<char*>((work_.data + in.first).data);
+      char* const target = scatters ? incoming_.data() : static_cast<char*>((work_.data + in.first).data);
       const bool sent = ring_->to_next->advance(static_cast<char*>((work_.data + out.first).data),
                                                 bytes_of(type, out.size()), sent_, what());
-      const bool received =
-          ring_->from_previous->advance(target, bytes_of(type, in.size()), received_, what());
+      const bool received = ring_->from_previous->advance(target, bytes_of(type, in.size()), received_, what());
       if (!sent || !received) return false;
       if (scatters) fold(work_.fold, work_.data + in.first, incoming_.data(), in.size());
       sent_ = received_ = 0;
@@ -290,13 +278,11 @@ class SocketGroup final : public HostGroup {
     if (ring_->size == 1) return;
     const auto at = [&](int place) { return ranks[static_cast<std::size_t>((place + ring_->size) % ring_->size)]; };
     const auto connect = [&](int from, int to) {
-      return std::make_shared<Connection>(context_,
-                                          ConnectionKey{.job = context_->settings.job,
-                                                        .epoch = context_->settings.epoch,
-                                                        .from = from,
-                                                        .to = to,
-                                                        .id = id},
-                                          from == own ? to : from);
+      return std::make_shared<Connection>(
+          context_,
+          ConnectionKey{
+              .job = context_->settings.job, .epoch = context_->settings.epoch, .from = from, .to = to, .id = id},
+          from == own ? to : from);
     };
     ring_->to_next = connect(own, at(ring_->rank + 1));
     ring_->from_previous = connect(at(ring_->rank - 1), own);
@@ -403,7 +389,8 @@ void Listener::run() {
   while (true) {
     std::vector<pollfd> looks{{.fd = woken_.descriptor(), .events = POLLIN, .revents = 0},
                               {.fd = socket_.descriptor(), .events = POLLIN, .revents = 0}};
-    for (const Guest& guest : guests) looks.push_back({.fd = guest.socket.descriptor(), .events = POLLIN, .revents = 0});
+    for (const Guest& guest : guests)
+      looks.push_back({.fd = guest.socket.descriptor(), .events = POLLIN, .revents = 0});
     if (::poll(looks.data(), looks.size(), -1) < 0) continue;
     if (looks[0].revents != 0) return;
     while (auto guest = accept_from(socket_)) guests.push_back({.socket = std::move(*guest), .said = {}});
