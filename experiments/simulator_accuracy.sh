@@ -5,7 +5,7 @@
 # Trains 33 plans of tiny-gpt and opt-mini (or those named) on one and two ranks, each for so many iterations (24, of
 # which the first 2 do not count), in so many rounds (4): data and pipeline parallel, layers divided between the ranks,
 # blocks computed again, ZeRO-1, GPipe, interleaved 1F1B, unequal pipelines, and mixtures. Every round first profiles
-# layers and links (a measurement takes at most 30 seconds), so that measurement and runs see the machine in the same
+# layers of the plans' models and links (a measurement takes at most 30 seconds), so that measurement and runs see the machine in the same
 # state; all profiles are merged. Seven minutes a round. Prints for every plan the median over the rounds, its spread, the prediction and its error, then the summary; a box plot and
 # all files stay in ./simulator-accuracy.
 # Programs: $PATH, else build/bin. Needs mpirun and 2 cores.
@@ -75,9 +75,10 @@ $text
 TOML
   plans+=("$name")
   ranks_of[$name]=$ranks
+  models[$model]=yes
 }
 
-declare -A ranks_of
+declare -A ranks_of models
 plans=()
 # tiny-gpt: 6 layers; opt-mini: 8 (embedding, blocks, head).
 plan gpt-1-b1 tiny-gpt 128 1 "1 8 0:6"
@@ -121,13 +122,17 @@ plan opt-unequal-batches opt-mini 256 1 "1 4 0:8" "1 2 micro_batch=2 recompute=f
 sailor-data bytes --output corpus "$here"/README.md "$here"/src/*/*.cpp >data.txt
 
 for ((round = 1; round <= rounds; ++round)); do
-  layers() { mpirun -n 2 sailor-profile layers --busy-ranks 1,2 --tensor-parallel 1,2 --no-cold --store store "$@"; }
+  # layers MODEL OPTION...: nothing where no plan is of this model
+  layers() {
+    [[ -n ${models[$1]-} ]] || return 0
+    mpirun -n 2 sailor-profile layers --busy-ranks 1,2 --tensor-parallel 1,2 --no-cold --store store --model "$@"
+  }
   {
-    layers --model tiny-gpt --micro-batches 1,2,4 --time-budget "$seconds"
-    layers --model tiny-gpt --micro-batches 4 --recompute selective,full --time-budget "$seconds"
-    layers --model opt-mini --micro-batches 1,2 --time-budget "$seconds"
-    layers --model opt-mini --micro-batches 2 --recompute selective,full --time-budget "$seconds"
-    mpirun -n 2 sailor-profile links --max-message 16777216 --time-budget 10 --store store
+    layers tiny-gpt --micro-batches 1,2,4 --time-budget "$seconds"
+    layers tiny-gpt --micro-batches 4 --recompute selective,full --time-budget "$seconds"
+    layers opt-mini --micro-batches 1,2 --time-budget "$seconds"
+    layers opt-mini --micro-batches 2 --recompute selective,full --time-budget "$seconds"
+    mpirun -n 2 sailor-profile links --max-message 16777216 --time-budget $((seconds < 10 ? seconds : 10)) --store store
   } >"profile-$round.txt"
   for name in "${plans[@]}"; do
     mpirun -n "${ranks_of[$name]}" sailor-train "plans/$name.toml" --data corpus --iterations "$iterations" \

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """How fast does sailor-train train on this machine's cores, beside PyTorch, and two ranks beside two processes?
 
-Usage: experiments/training_speed.py [--rounds N] [--threads N,N] [--openblas FOLDER] [--python PROGRAM] [ROW...]
+Usage: experiments/training_speed.py [--rounds N] [--iterations N] [--threads N,N] [--openblas FOLDER]
+                                     [--python PROGRAM] [ROW...]
 
-Two tables, every row in interleaved rounds (5), medians of the rounds and of their ratios; fp32:
+Two tables, every row in interleaved rounds (5), medians of the rounds and of their ratios; fp32,
+so many iterations (7) a run, of which the first 2 do not count:
 
 1. One process, with 1 thread and with 2: blocks of OPT-350M forward and backward (bench_block), and a whole iteration
    with AdamW of a GPT of 12 blocks of width 256 (sailor-train), against PyTorch: as packaged, and tuned as its users
@@ -26,7 +28,7 @@ import subprocess
 import sys
 
 here = pathlib.Path(__file__).resolve().parent
-ITERATIONS = 7
+iterations = 7
 UNCOUNTED = 2
 
 GPT = """schema_version = 1
@@ -152,7 +154,7 @@ def cores_of(threads):
 
 
 def torch_seconds(python, kind, sequences, length, threads, more):
-    return float(output([python, "-c", PEER, kind, *map(str, (sequences, length, threads, ITERATIONS, UNCOUNTED))],
+    return float(output([python, "-c", PEER, kind, *map(str, (sequences, length, threads, iterations, UNCOUNTED))],
                         environment(threads, **more), cores_of(threads))())
 
 
@@ -189,8 +191,8 @@ def training(plan_file, ranks, threads, cores, metrics):
     pathlib.Path(metrics).unlink(missing_ok=True)
     binding = ["--bind-to", "none"] if ranks == 1 else ["--bind-to", "core"]
     wait = output(["mpirun", "-n", str(ranks), *binding, program("sailor-train"), plan_file, "--models", "models", "--data",
-                   "corpus", "--iterations", str(ITERATIONS), "--clip-norm", "1", "--metrics", metrics,
-                   "--log-every", str(ITERATIONS)], environment(threads), cores)
+                   "corpus", "--iterations", str(iterations), "--clip-norm", "1", "--metrics", metrics,
+                   "--log-every", str(iterations)], environment(threads), cores)
 
     def seconds():
         wait()
@@ -244,13 +246,18 @@ def beside_processes(rounds, wanted):
 
 
 def main():
+    global iterations
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", default="1,2")
     parser.add_argument("--openblas", type=pathlib.Path)
     parser.add_argument("--python")
     parser.add_argument("row", nargs="*")
+    parser.add_argument("--iterations", type=int, default=iterations)
     options = parser.parse_args()
+    if options.iterations <= UNCOUNTED:
+        sys.exit(f"training_speed.py: --iterations needs more than {UNCOUNTED}, which do not count")
+    iterations = options.iterations
 
     def wanted(name):
         return not options.row or any(part in name for part in options.row)

@@ -34,6 +34,8 @@ while (($#)); do
 done
 
 passed=0 failed=0 skipped=0
+# One more at a time than there are cores: many tests wait for Slurm.
+at_once=$(($(nproc) + 1))
 # count_ctest LOG STATUS: adds what ctest printed to the counts, and removes it.
 count_ctest() {
   local log=$1 status=$2 total bad off
@@ -53,7 +55,7 @@ run_ctest() {
   local preset=$1 folder=$2 log status=0
   shift 2
   log=$(mktemp)
-  ctest --preset "$preset" -j "$(nproc)" --output-junit "$folder/tests.xml" "$@" | tee "$log" || status=$?
+  ctest --preset "$preset" -j "$at_once" --output-junit "$folder/tests.xml" "$@" | tee "$log" || status=$?
   count_ctest "$log" "$status"
 }
 # start_ctest PRESET BUILD_DIR, finish_ctest: the same beside other work. They run in a process group of their own, which
@@ -62,7 +64,7 @@ beside_pid='' beside_log=''
 start_ctest() {
   beside_log=$(mktemp)
   set -m
-  ctest --preset "$1" -j "$(nproc)" --output-junit "$2/tests.xml" >"$beside_log" 2>&1 </dev/null &
+  ctest --preset "$1" -j "$at_once" --output-junit "$2/tests.xml" >"$beside_log" 2>&1 </dev/null &
   beside_pid=$!
   set +m
 }

@@ -90,7 +90,7 @@ planner_speed() {
 training_speed() {
   needs python3 mpirun taskset
   (($(nproc) >= 2)) || { echo 'skipped: one core'; exit 77; }
-  run python3 "$experiments/training_speed.py" --rounds 1 data-parallel
+  run python3 "$experiments/training_speed.py" --rounds 1 --iterations 3 data-parallel
   prints 'data-parallel '
 }
 

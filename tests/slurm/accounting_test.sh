@@ -66,6 +66,8 @@ layers = [3, 6]
 gpu = "GH200-96"
 tensor_parallel = 2
 PLAN
+printf '#!/bin/bash\nexec sleep 30\n' >"$work/sleeps"
+chmod +x "$work/sleeps"
 
 # said STATUS PART OPTION...: preflight's verdict, and what it says
 said() { # leaves what it says in $output
@@ -78,9 +80,9 @@ said() { # leaves what it says in $output
 slurm_says() { # WORDS OPTION...
   local words=$1 id state
   shift
-  id=$(sbatch --parsable --output=/dev/null -N2 --gres=gpu:gh200:4 "$@" --wrap 'sleep 1') || return 1
+  id=$(sbatch --parsable --output=/dev/null -N2 --gres=gpu:gh200:4 "$@" --wrap 'sleep 30') || return 1
   eventually decided "$id"
-  state=$(squeue -h -j "$id" -o '%T %r')
+  state=$(<state)
   scancel "$id"
   [[ $state == "$words" ]] || { echo "Slurm says '$state', not '$words'"; return 1; }
 }
@@ -90,11 +92,11 @@ job_waits() { # WORDS OPTION...
   shift
   id=$(submit_job "$@") || return 1
   eventually decided "$id"
-  state=$(squeue -h -j "$id" -o '%T %r' | sort -u | paste -sd ,)
+  state=$(sort -u state | paste -sd ,)
   scancel "$id"
   [[ $state == "$words" ]] || { echo "Slurm says '$state', not '$words'"; return 1; }
 }
-submit_job() { "$bin_dir/sailor-submit" "${plan:-two.toml}" --run-directory "run.$RANDOM" --data corpus --remote-data --iterations 1 --mpi none --program /bin/sleep "$@"; }
+submit_job() { "$bin_dir/sailor-submit" "${plan:-two.toml}" --run-directory "run.$RANDOM" --data corpus --remote-data --iterations 1 --mpi none --program ./sleeps "$@"; }
 # Slurm refuses the job; not only our own programs say that it would.
 slurm_refuses() { # WORDS OPTION...
   local words=$1
@@ -102,7 +104,8 @@ slurm_refuses() { # WORDS OPTION...
   expect_failure 1 sbatch --output=/dev/null -N2 --gres=gpu:gh200:4 "$@" --wrap true
   expect_in "$output" "$words"
 }
-decided() { squeue -h -j "$1" -o '%T %r' | grep -qvxE 'PENDING (None|Priority|Resources)'; }
+# Leaves what Slurm says in the file `state`: asked once more, the job might have ended.
+decided() { squeue -h -j "$1" -o '%T %r' >state && grep -qvxE 'PENDING (None|Priority|Resources)' state; }
 
 lets_a_job_within_the_limits_start() {
   said 0 "access         $(id -un) may use normal with account 'everybody'" -p normal --time 30
