@@ -15,8 +15,8 @@ namespace sailor::runtime {
 
 namespace {
 
-constexpr int spins = 200;  // looks before the core is offered to others; about 20 us of MPI_Test
-constexpr int yields = 10;  // before a wait that is to be idle sleeps
+constexpr std::chrono::microseconds spinning{20};  // before the core is offered to others
+constexpr int yields = 10;                         // before a wait that is to be idle sleeps
 constexpr std::chrono::microseconds longest_sleep{1000};
 
 /// Is never waited for by itself: what it stands for is in another queue.
@@ -59,17 +59,17 @@ class WaitForMark final : public HostOperation {
 }  // namespace
 
 void Waiting::pause(const HostOperation& operation) {
+  const auto now = Clock::now();
+  if (start_ == Clock::time_point{}) start_ = now;
   const Patience patience = operation.patience();
-  ++looks_;
-  if (looks_ <= (patience.idle ? 0 : spins)) return;
-  if (start_ == Clock::time_point{}) start_ = Clock::now();
-  if (!patience.idle || looks_ <= yields) {
+  if (!patience.idle && now - start_ < spinning) return;
+  if (!patience.idle || ++yields_ <= yields) {
     sched_yield();
   } else {
     std::this_thread::sleep_for(sleep_);
     sleep_ = std::min(2 * sleep_, longest_sleep);
   }
-  const std::chrono::duration<double> waited = Clock::now() - start_;
+  const std::chrono::duration<double> waited = now - start_;
   if (waited.count() > patience.timeout.value())
     throw TransportError(TransportError::Cause::timeout,
                          fmt::format("no answer for {:g} s: {}; that rank has died, hangs, or is that slow (then raise "
@@ -91,19 +91,25 @@ bool HostQueues::advance() {
 
 void HostQueues::advance_until(const std::function<bool()>& done) {
   Waiting waiting;
+  const HostOperation* least = nullptr;  // until a queue gets past something, its first operation is the same
   while (!done()) {
     if (advance()) {
       waiting.restart();
+      least = nullptr;
       continue;
     }
-    // What everything waits for in the end is the first of some queue, with the least patience.
-    const HostOperation* least = nullptr;
-    for (const HostQueue* queue : queues_)
-      if (const HostOperation* first = queue->first();
-          first != nullptr && (least == nullptr || first->patience().timeout < least->patience().timeout))
-        least = first;
+    if (least == nullptr) least = least_patient();
     if (least != nullptr) waiting.pause(*least);
   }
+}
+
+const HostOperation* HostQueues::least_patient() const {
+  const HostOperation* least = nullptr;
+  for (const HostQueue* queue : queues_)
+    if (const HostOperation* first = queue->first();
+        first != nullptr && (least == nullptr || first->patience().timeout < least->patience().timeout))
+      least = first;
+  return least;
 }
 
 HostQueue::HostQueue(HostQueues& queues) : queues_(queues) { queues_.queues_.push_back(this); }
@@ -111,9 +117,8 @@ HostQueue::HostQueue(HostQueues& queues) : queues_(queues) { queues_.queues_.pus
 HostQueue::~HostQueue() { std::erase(queues_.queues_, this); }
 
 void HostQueue::put(std::unique_ptr<HostOperation> operation) {
-  const bool is_first = under_way_.empty();
   under_way_.push_back(std::move(operation));
-  if (is_first) advance();
+  advance();
 }
 
 void HostQueue::record(HostEvent& event) {
@@ -121,7 +126,7 @@ void HostQueue::record(HostEvent& event) {
   if (under_way_.empty())
     *event.mark = {.reached = true, .time = std::chrono::steady_clock::now()};
   else
-    put(std::make_unique<Mark>(event.mark));
+    under_way_.push_back(std::make_unique<Mark>(event.mark));
 }
 
 void HostQueue::wait(const HostEvent& event) {

@@ -38,7 +38,7 @@ class HostOperation {
   [[nodiscard]] virtual Patience patience() const = 0;
 };
 
-/// The pauses of one wait: some looks in a row, then others get the core between two looks.
+/// The pauses of one wait: looks in a row for some microseconds, then others get the core between two looks.
 class Waiting {
  public:
   /// Between two looks at an operation that is not done. Throws TransportError (timeout).
@@ -48,7 +48,7 @@ class Waiting {
 
  private:
   using Clock = std::chrono::steady_clock;
-  int looks_ = 0;
+  int yields_ = 0;  // of an idle wait
   std::chrono::microseconds sleep_{20};
   Clock::time_point start_{};
 };
@@ -74,6 +74,9 @@ class HostQueues {
 
  private:
   friend class HostQueue;
+  /// What everything waits for in the end is the first operation of some queue: the one with the shortest timeout. Null
+  /// when all queues are empty.
+  [[nodiscard]] const HostOperation* least_patient() const;
   std::vector<HostQueue*> queues_;
 };
 
@@ -97,7 +100,9 @@ class HostQueue {
   HostQueue(const HostQueue&) = delete;
   HostQueue& operator=(const HostQueue&) = delete;
 
+  /// Also looks whether what is in front is done, so that the operation begins now if it can.
   void put(std::unique_ptr<HostOperation> operation);
+  /// Looks at nothing, hence throws no TransportError: tensors record events when they are released.
   void record(HostEvent& event);
   void wait(const HostEvent& event);
   /// Until it is empty.

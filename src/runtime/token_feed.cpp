@@ -34,27 +34,22 @@ Result<void> TokenFeed::read(std::int64_t iteration, std::int32_t* tokens) const
   return {};
 }
 
-void TokenFeed::begin(Buffer& buffer, std::int64_t iteration) {
+void TokenFeed::read_ahead(std::int64_t iteration) {
+  Buffer& buffer = buffer_of(iteration);
+  if (buffer.iteration == iteration) return;
+  if (buffer.reading.valid()) buffer.reading.wait();  // the samples of an iteration that was never asked for
   buffer.iteration = iteration;
-  buffer.reading = std::async(std::launch::async,
-                              [this, iteration, tokens = buffer.tokens] { return read(iteration, tokens); });
+  buffer.reading =
+      std::async(std::launch::async, [this, iteration, tokens = buffer.tokens] { return read(iteration, tokens); });
 }
 
 TokenFeed::View TokenFeed::at(std::int64_t iteration, std::int64_t first, std::int64_t count) {
-  Buffer& buffer = buffers_[static_cast<std::size_t>(iteration % 2)];
-  if (buffer.iteration != iteration) {
-    if (buffer.reading.valid()) buffer.reading.wait();  // of an iteration that was never asked for
-    begin(buffer, iteration);
-  }
+  read_ahead(iteration);
+  Buffer& buffer = buffer_of(iteration);
   if (buffer.reading.valid()) {
     if (const auto done = buffer.reading.get(); !done) {
       buffer.iteration = -1;
       throw std::runtime_error(done.error().message());
-    }
-    Buffer& next = buffers_[static_cast<std::size_t>((iteration + 1) % 2)];
-    if (next.iteration != iteration + 1) {
-      if (next.reading.valid()) next.reading.wait();
-      begin(next, iteration + 1);
     }
   }
   const auto length = static_cast<std::size_t>(shape_.sequence_length);

@@ -34,9 +34,12 @@ class TokenFeed {
     std::span<const std::int32_t> tokens;
     std::span<const std::int32_t> targets;
   };
-  /// Host memory of the pipeline's samples [first, first + count) in an iteration. It stays until the device is done with
-  /// the iteration, which it must be before the next but one is asked for. Throws std::runtime_error when they cannot be
-  /// read.
+  /// Begins to read the samples of an iteration in a thread, unless that was done before. Starting a thread takes time:
+  /// call it where no other rank waits for this one.
+  void read_ahead(std::int64_t iteration);
+  /// Host memory of the pipeline's samples [first, first + count) in an iteration. It stays until the device is done
+  /// with the iteration, which it must be before the next but one is read ahead or asked for. Throws std::runtime_error
+  /// when they cannot be read.
   [[nodiscard]] View at(std::int64_t iteration, std::int64_t first, std::int64_t count);
 
  private:
@@ -46,7 +49,7 @@ class TokenFeed {
     std::future<Result<void>> reading;
   };
   Result<void> read(std::int64_t iteration, std::int32_t* tokens) const;
-  void begin(Buffer& buffer, std::int64_t iteration);
+  Buffer& buffer_of(std::int64_t iteration) { return buffers_[static_cast<std::size_t>(iteration % 2)]; }
 
   Device& device_;
   const Samples* samples_;

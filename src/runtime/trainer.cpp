@@ -206,6 +206,7 @@ IterationResult Trainer::run(std::int64_t iteration, bool stop) {
   for (const ChunkLinks& links : links_)
     for (OutgoingLink* link : {links.activations_out.get(), links.gradients_out.get()})
       if (link != nullptr) link->finish();
+  if (feed_ != nullptr) feed_->read_ahead(iteration + 1);
 
   double* const totals = totals_.doubles();
   {

@@ -2,11 +2,16 @@
 // threads, against one rank.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <limits>
 #include <map>
+#include <span>
+#include <thread>
+#include <vector>
 
+#include "runtime/token_feed.hpp"
 #include "trainer_runs.hpp"
 
 #ifdef SAILOR_HAVE_RAPIDCHECK
@@ -255,6 +260,31 @@ TEST(RuntimeTrainer, SumsDuringTheBackwardPassAreThoseAfterIt) {
   const Outcome during = train(plan, model, {.overlap = true});
   EXPECT_EQ(after.losses, during.losses);
   EXPECT_EQ(after.weights, during.weights);
+}
+
+TEST(RuntimeTokenFeed, ReadsAheadOnlyWhenItIsTold) {
+  const Model model = gpt_model();
+  const auto samples = Samples::open(corpus().prefix(), sequence_length, model.vocabulary, 5);
+  ASSERT_TRUE(samples);
+  const auto device = make_cpu_device(1);
+  TokenFeed feed(*device, &*samples,
+                 {.global_batch = 2, .first_sample = 0, .samples = 2, .sequence_length = sequence_length});
+  const auto values = [](std::span<const std::int32_t> all) { return std::vector(all.begin(), all.end()); };
+  const TokenFeed::View first = feed.at(0, 0, 2);
+  const std::vector<std::int32_t> tokens = values(first.tokens);
+  const TokenFeed::View second = feed.at(1, 1, 1);
+  // The next but one iteration takes the memory of the first: it would be read by now.
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(values(first.tokens), tokens);
+  feed.read_ahead(2);
+  const TokenFeed::View third = feed.at(2, 0, 2);
+  EXPECT_EQ(third.tokens.data(), first.tokens.data());
+  EXPECT_NE(values(third.tokens), tokens);
+  // What is read ahead is what is read when it is asked for.
+  TokenFeed other(*device, &*samples,
+                  {.global_batch = 2, .first_sample = 0, .samples = 2, .sequence_length = sequence_length});
+  EXPECT_EQ(values(other.at(2, 0, 2).tokens), values(third.tokens));
+  EXPECT_EQ(values(other.at(1, 1, 1).targets), values(second.targets));
 }
 
 TEST(RuntimeLearningRate, WarmsUpAndFallsAsACosine) {

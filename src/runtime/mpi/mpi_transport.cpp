@@ -14,7 +14,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <functional>
 #include <limits>
 #include <thread>
 #include <utility>
@@ -44,13 +43,16 @@ struct Context {
 };
 static_assert(std::atomic<bool>::is_always_lock_free);  // set by signal handlers
 
-void check(int code, const std::string& call) {
-  if (code == MPI_SUCCESS) return;
+[[noreturn]] void fail_call(int code, const std::string& call) {
   std::array<char, MPI_MAX_ERROR_STRING> text{};
   int length = 0;
   MPI_Error_string(code, text.data(), &length);
   throw TransportError(TransportError::Cause::broken,
                        fmt::format("{} failed: {}", call, std::string(text.data(), static_cast<std::size_t>(length))));
+}
+
+void check(int code, const char* call) {
+  if (code != MPI_SUCCESS) fail_call(code, call);
 }
 
 /// A communicator of MPI's, freed with its owner.
@@ -96,27 +98,33 @@ class Handle {
   std::string name_;
 };
 
-/// One request of MPI's, which `begin` makes.
+struct OperationKind {
+  bool is_collective = true;
+  bool idle = false;
+};
+
+struct Nothing {
+  void operator()() const {}
+};
+
+/// One request of MPI's. `begin(request)` makes it and returns MPI's error code; `then()` follows when it is done;
+/// `what()` is asked for messages only: "receive of an activation (4096 bytes) from rank 3".
+template <class What, class Begin, class Then = Nothing>
 class MpiOperation final : public HostOperation {
  public:
-  struct Description {
-    std::string what;  ///< "receive of an activation (4096 bytes) from rank 3"
-    bool is_collective = true;
-    bool idle = false;
-  };
-  /// `begin` returns MPI's error code. `then`, if there is one, follows when the request is done.
-  MpiOperation(std::shared_ptr<const Context> context, std::shared_ptr<Handle> handle, Description description,
-               std::function<int(MPI_Request*)> begin, std::function<void()> then = {})
+  MpiOperation(std::shared_ptr<const Context> context, std::shared_ptr<Handle> handle, OperationKind kind, What what,
+               Begin begin, Then then = {})
       : context_(std::move(context)),
         handle_(std::move(handle)),
-        description_(std::move(description)),
+        kind_(kind),
+        what_(std::move(what)),
         begin_(std::move(begin)),
         then_(std::move(then)) {}
   ~MpiOperation() override {
     if (request_ == MPI_REQUEST_NULL) return;
     // After abort(), or when an exception ends the rank. MPI knows no way to give up a collective: its request is left
     // behind.
-    if (description_.is_collective) return;
+    if (kind_.is_collective) return;
     MPI_Cancel(&request_);
     MPI_Request_free(&request_);
   }
@@ -125,25 +133,30 @@ class MpiOperation final : public HostOperation {
 
   bool advance() override {
     if (context_->aborted.load(std::memory_order_relaxed))
-      throw TransportError(TransportError::Cause::aborted, fmt::format("{} was broken off", description_.what));
+      throw TransportError(TransportError::Cause::aborted, fmt::format("{} was broken off", what()));
     if (!begun_) {
-      check(begin_(&request_), description_.what);
+      succeed(begin_(&request_));
       begun_ = true;
     }
     int done = 0;
-    check(MPI_Test(&request_, &done, MPI_STATUS_IGNORE), description_.what);
-    if (done != 0 && then_) then_();
+    succeed(MPI_Test(&request_, &done, MPI_STATUS_IGNORE));
+    if (done != 0) then_();
     return done != 0;
   }
-  std::string what() const override { return description_.what; }
-  Patience patience() const override { return context_->patience(description_.idle); }
+  std::string what() const override { return what_(); }
+  Patience patience() const override { return context_->patience(kind_.idle); }
 
  private:
+  void succeed(int code) const {
+    if (code != MPI_SUCCESS) fail_call(code, what());
+  }
+
   std::shared_ptr<const Context> context_;
   std::shared_ptr<Handle> handle_;
-  Description description_;
-  std::function<int(MPI_Request*)> begin_;
-  std::function<void()> then_;
+  OperationKind kind_;
+  What what_;
+  Begin begin_;
+  Then then_;
   bool begun_ = false;
   MPI_Request request_ = MPI_REQUEST_NULL;
 };
@@ -226,18 +239,17 @@ class MpiGroup final : public HostGroup {
   }
   std::unique_ptr<HostOperation> make_all_gather(Values data, std::int64_t count) override {
     auto slices = std::make_shared<const Slices>(slices_of(count, "all-gather"));
-    return make(fmt::format("all-gather ({} values)", count),
-                [slices, data, comm = handle_->get()](MPI_Request* request) {
-                  const MPI_Datatype type = mpi_type(data.type);
-                  return MPI_Iallgatherv(MPI_IN_PLACE, 0, type, data.data, slices->counts.data(), slices->starts.data(),
-                                         type, comm, request);
-                });
+    return make("all-gather", count, [slices, data, comm = handle_->get()](MPI_Request* request) {
+      const MPI_Datatype type = mpi_type(data.type);
+      return MPI_Iallgatherv(MPI_IN_PLACE, 0, type, data.data, slices->counts.data(), slices->starts.data(), type, comm,
+                             request);
+    });
   }
   std::unique_ptr<HostOperation> make_reduce_scatter_sum(Values data, std::int64_t count) override {
     auto slices = std::make_shared<const Slices>(slices_of(count, "reduce-scatter"));
     const auto mine = static_cast<std::size_t>(rank_);
     return make(
-        fmt::format("reduce-scatter ({} values)", count),
+        "reduce-scatter", count,
         [slices, data, comm = handle_->get()](MPI_Request* request) {
           return MPI_Ireduce_scatter(MPI_IN_PLACE, data.data, slices->counts.data(), mpi_type(data.type),
                                      sum_of(data.type), comm, request);
@@ -276,17 +288,18 @@ class MpiGroup final : public HostGroup {
 
   std::unique_ptr<HostOperation> all_reduce(const char* what, Values data, std::int64_t count, MPI_Op operation) {
     const int values = counted(count, what);
-    return make(fmt::format("{} ({} values)", what, count),
-                [data, values, operation, comm = handle_->get()](MPI_Request* request) {
-                  return MPI_Iallreduce(MPI_IN_PLACE, data.data, values, mpi_type(data.type), operation, comm, request);
-                });
+    return make(what, count, [data, values, operation, comm = handle_->get()](MPI_Request* request) {
+      return MPI_Iallreduce(MPI_IN_PLACE, data.data, values, mpi_type(data.type), operation, comm, request);
+    });
   }
 
-  std::unique_ptr<HostOperation> make(const std::string& what, std::function<int(MPI_Request*)> begin,
-                                      std::function<void()> then = {}) {
-    return std::make_unique<MpiOperation>(
-        context_, handle_, MpiOperation::Description{.what = fmt::format("{} over {}", what, handle_->name())},
-        std::move(begin), std::move(then));
+  template <class Begin, class Then = Nothing>
+  std::unique_ptr<HostOperation> make(const char* what, std::int64_t count, Begin begin, Then then = {}) {
+    const auto text = [what, count, handle = handle_.get()] {
+      return fmt::format("{} ({} values) over {}", what, count, handle->name());
+    };
+    return std::make_unique<MpiOperation<decltype(text), Begin, Then>>(context_, handle_, OperationKind{}, text,
+                                                                       std::move(begin), std::move(then));
   }
 
   std::shared_ptr<const Context> context_;
@@ -302,24 +315,29 @@ class MpiChannel final : public HostChannel {
 
   std::unique_ptr<HostOperation> make_send(const void* data, std::size_t bytes) override {
     const Message message = message_of(bytes);
-    return make(fmt::format("send of {} ({} bytes) to rank {}", describe(name_.kind), bytes, to_),
+    return make([=, kind = name_.kind,
+                 to = to_] { return fmt::format("send of {} ({} bytes) to rank {}", describe(kind), bytes, to); },
                 [=, comm = world_->get(), to = to_, tag = tag()](MPI_Request* request) {
                   return MPI_Isend(data, message.count, message.type, to, tag, comm, request);
                 });
   }
   std::unique_ptr<HostOperation> make_receive(void* data, std::size_t bytes) override {
     const Message message = message_of(bytes);
-    return make(fmt::format("receive of {} ({} bytes) from rank {}", describe(name_.kind), bytes, from_),
-                [=, comm = world_->get(), from = from_, tag = tag()](MPI_Request* request) {
-                  return MPI_Irecv(data, message.count, message.type, from, tag, comm, request);
-                });
+    return make(
+        [=, kind = name_.kind, from = from_] {
+          return fmt::format("receive of {} ({} bytes) from rank {}", describe(kind), bytes, from);
+        },
+        [=, comm = world_->get(), from = from_, tag = tag()](MPI_Request* request) {
+          return MPI_Irecv(data, message.count, message.type, from, tag, comm, request);
+        });
   }
 
  private:
   [[nodiscard]] int tag() const { return first_channel_tag + name_.id; }
-  std::unique_ptr<HostOperation> make(std::string what, std::function<int(MPI_Request*)> begin) {
-    return std::make_unique<MpiOperation>(
-        context_, world_, MpiOperation::Description{.what = std::move(what), .is_collective = false}, std::move(begin));
+  template <class What, class Begin>
+  std::unique_ptr<HostOperation> make(What what, Begin begin) {
+    return std::make_unique<MpiOperation<What, Begin>>(context_, world_, OperationKind{.is_collective = false},
+                                                       std::move(what), std::move(begin));
   }
 
   std::shared_ptr<const Context> context_;
@@ -438,36 +456,44 @@ class MpiControl final : public Control {
   }
 
  private:
-  void run(MpiOperation::Description description, std::function<int(MPI_Request*)> begin) {
-    MpiOperation operation(context_, handle_, std::move(description), std::move(begin));
+  template <class What, class Begin>
+  void run(OperationKind kind, const What& what, const Begin& begin) {
+    MpiOperation<What, Begin> operation(context_, handle_, kind, what, begin);
     finish(operation);
   }
   void meet(bool idle) {
-    run({.what = fmt::format("barrier of {}", handle_->name()), .idle = idle},
+    run(
+        {.idle = idle}, [this] { return fmt::format("barrier of {}", handle_->name()); },
         [comm = handle_->get()](MPI_Request* request) { return MPI_Ibarrier(comm, request); });
   }
   double reduced(double value, MPI_Op operation) {
-    run({.what = fmt::format("agreement of {}", handle_->name())}, [&](MPI_Request* request) {
-      return MPI_Iallreduce(MPI_IN_PLACE, &value, 1, MPI_DOUBLE, operation, handle_->get(), request);
-    });
+    run(
+        {}, [this] { return fmt::format("agreement of {}", handle_->name()); },
+        [&](MPI_Request* request) {
+          return MPI_Iallreduce(MPI_IN_PLACE, &value, 1, MPI_DOUBLE, operation, handle_->get(), request);
+        });
     return value;
   }
   void broadcast(void* data, std::size_t bytes) {
     const Message message = message_of(bytes);
-    run({.what = fmt::format("broadcast ({} bytes) of {}", bytes, handle_->name())}, [&](MPI_Request* request) {
-      return MPI_Ibcast(data, message.count, message.type, 0, handle_->get(), request);
-    });
+    run(
+        {}, [&] { return fmt::format("broadcast ({} bytes) of {}", bytes, handle_->name()); },
+        [&](MPI_Request* request) {
+          return MPI_Ibcast(data, message.count, message.type, 0, handle_->get(), request);
+        });
   }
   void send(const void* data, std::size_t bytes, int to) {
     const Message message = message_of(bytes);
-    run({.what = fmt::format("send of {} bytes to rank {}", bytes, to), .is_collective = false},
+    run(
+        {.is_collective = false}, [&] { return fmt::format("send of {} bytes to rank {}", bytes, to); },
         [&](MPI_Request* request) {
           return MPI_Isend(data, message.count, message.type, to, control_tag, handle_->get(), request);
         });
   }
   void receive(void* data, std::size_t bytes, int from) {
     const Message message = message_of(bytes);
-    run({.what = fmt::format("receive of {} bytes from rank {}", bytes, from), .is_collective = false},
+    run(
+        {.is_collective = false}, [&] { return fmt::format("receive of {} bytes from rank {}", bytes, from); },
         [&](MPI_Request* request) {
           return MPI_Irecv(data, message.count, message.type, from, control_tag, handle_->get(), request);
         });

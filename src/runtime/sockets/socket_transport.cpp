@@ -52,24 +52,25 @@ class Connection {
   Connection(std::shared_ptr<Context> context, const ConnectionKey& key, int peer)
       : context_(std::move(context)), key_(key), peer_(peer), is_sender_(key.from == context_->settings.rank) {}
 
-  /// Goes on with a transfer of `bytes`, of which `done` are. True when all are. Throws when the other side has gone.
-  bool advance(char* data, std::size_t bytes, std::size_t& done, const std::string& what) {
-    if (!is_ready(what)) return false;
+  /// Goes on with a transfer of `bytes`, of which `done` are. True when all are. Throws when the other side has gone:
+  /// the message names `operation`.
+  bool advance(char* data, std::size_t bytes, std::size_t& done, const HostOperation& operation) {
+    if (!is_ready(operation)) return false;
     while (done < bytes) {
       std::size_t moved = 0;
       const Socket::State state = is_sender_ ? socket_.send_some(data + done, bytes - done, moved)
                                              : socket_.receive_some(data + done, bytes - done, moved);
       done += moved;
-      if (state == Socket::State::closed) context_->lost(peer_, what);
+      if (state == Socket::State::closed) context_->lost(peer_, operation.what());
       if (state == Socket::State::more) return false;
     }
     return true;
   }
 
  private:
-  bool is_ready(const std::string& what) {
+  bool is_ready(const HostOperation& operation) {
     if (ready_) return true;
-    return ready_ = is_sender_ ? connect(what) : accept();
+    return ready_ = is_sender_ ? connect(operation) : accept();
   }
 
   bool accept() {
@@ -79,11 +80,11 @@ class Connection {
     return true;
   }
 
-  bool connect(const std::string& what) {
+  bool connect(const HostOperation& operation) {
     const std::vector<std::string> addresses =
         split(context_->settings.addresses.at(static_cast<std::size_t>(peer_)), ',');
     if (!socket_.is_open()) {
-      if (next_address_ >= addresses.size()) context_->lost(peer_, what);
+      if (next_address_ >= addresses.size()) context_->lost(peer_, operation.what());
       auto begun = begin_connecting(addresses[next_address_]);
       if (!begun) {
         ++next_address_;
@@ -105,7 +106,7 @@ class Connection {
     std::size_t moved = 0;
     // A new connection has room for so little.
     if (socket_.send_some(&handshake, sizeof(handshake), moved) != Socket::State::done || moved != sizeof(handshake))
-      context_->lost(peer_, what);
+      context_->lost(peer_, operation.what());
     return true;
   }
 
@@ -120,35 +121,47 @@ class Connection {
 
 class SocketOperation : public HostOperation {
  public:
-  SocketOperation(std::shared_ptr<Context> context, std::string what)
-      : context_(std::move(context)), what_(std::move(what)) {}
+  explicit SocketOperation(std::shared_ptr<Context> context) : context_(std::move(context)) {}
   bool advance() final {
     if (context_->aborted.load(std::memory_order_relaxed))
-      throw TransportError(TransportError::Cause::aborted, fmt::format("{} was broken off", what_));
+      throw TransportError(TransportError::Cause::aborted, fmt::format("{} was broken off", what()));
     return done_ = done_ || go_on();
   }
-  std::string what() const final { return what_; }
   Patience patience() const final { return context_->settings.patience; }
+
+ protected:
+  [[nodiscard]] const Context& context() const { return *context_; }
 
  private:
   virtual bool go_on() = 0;
   std::shared_ptr<Context> context_;
-  std::string what_;
   bool done_ = false;
 };
 
 class Message final : public SocketOperation {
  public:
-  Message(std::shared_ptr<Context> context, std::shared_ptr<Connection> connection, std::string what, char* data,
+  struct Description {
+    MessageKind kind;
+    bool sends;
+    int peer;
+  };
+  Message(std::shared_ptr<Context> context, std::shared_ptr<Connection> connection, Description description, char* data,
           std::size_t bytes)
-      : SocketOperation(std::move(context), std::move(what)),
+      : SocketOperation(std::move(context)),
         connection_(std::move(connection)),
+        description_(description),
         data_(data),
         bytes_(bytes) {}
+  std::string what() const override {
+    return fmt::format("{} of {} ({} bytes) {} {}", description_.sends ? "send" : "receive",
+                       describe(description_.kind), bytes_, description_.sends ? "to" : "from",
+                       context().name_of(description_.peer));
+  }
 
  private:
-  bool go_on() override { return connection_->advance(data_, bytes_, moved_, what()); }
+  bool go_on() override { return connection_->advance(data_, bytes_, moved_, *this); }
   std::shared_ptr<Connection> connection_;
+  Description description_;
   char* data_;
   std::size_t bytes_;
   std::size_t moved_ = 0;
@@ -169,17 +182,15 @@ class SocketChannel final : public HostChannel {
   }
   std::unique_ptr<HostOperation> make_send(const void* data, std::size_t bytes) override {
     // Only read: one type serves both directions.
-    return make(fmt::format("send of {} ({} bytes) to {}", describe(kind_), bytes, context_->name_of(to_)),
-                const_cast<void*>(data), bytes);
+    return make({kind_, true, to_}, const_cast<void*>(data), bytes);
   }
   std::unique_ptr<HostOperation> make_receive(void* data, std::size_t bytes) override {
-    return make(fmt::format("receive of {} ({} bytes) from {}", describe(kind_), bytes, context_->name_of(from_)), data,
-                bytes);
+    return make({kind_, false, from_}, data, bytes);
   }
 
  private:
-  std::unique_ptr<HostOperation> make(std::string what, void* data, std::size_t bytes) {
-    return std::make_unique<Message>(context_, connection_, std::move(what), static_cast<char*>(data), bytes);
+  std::unique_ptr<HostOperation> make(const Message::Description& description, void* data, std::size_t bytes) {
+    return std::make_unique<Message>(context_, connection_, description, static_cast<char*>(data), bytes);
   }
   std::shared_ptr<Context> context_;
   int from_;
@@ -211,6 +222,7 @@ void fold(Fold operation, Values to, const void* from, std::int64_t count) {
 
 /// The two neighbours of a rank in the ring of its group.
 struct Ring {
+  std::string name;  ///< "ranks 0,2"
   int rank = 0;
   int size = 1;
   std::shared_ptr<Connection> to_next;
@@ -222,15 +234,19 @@ struct Ring {
 class RingOperation final : public SocketOperation {
  public:
   struct Work {
+    const char* name;  ///< "all-gather"
     Values data;
     std::int64_t count = 0;
     bool scatters = false;
     bool gathers = false;
     Fold fold = Fold::sum;
   };
-  RingOperation(std::shared_ptr<Context> context, std::shared_ptr<Ring> ring, std::string what, const Work& work)
-      : SocketOperation(std::move(context), std::move(what)), ring_(std::move(ring)), work_(work) {
+  RingOperation(std::shared_ptr<Context> context, std::shared_ptr<Ring> ring, const Work& work)
+      : SocketOperation(std::move(context)), ring_(std::move(ring)), work_(work) {
     if (work.scatters) incoming_.resize(bytes_of(work.data.type, work.count / ring_->size + 1));
+  }
+  std::string what() const override {
+    return fmt::format("{} ({} values) over {}", work_.name, work_.count, ring_->name);
   }
 
  private:
@@ -250,8 +266,8 @@ class RingOperation final : public SocketOperation {
       const DataType type = work_.data.type;
       char* const target = scatters ? incoming_.data() : static_cast<char*>((work_.data + in.first).data);
       const bool sent = ring_->to_next->advance(static_cast<char*>((work_.data + out.first).data),
-                                                bytes_of(type, out.size()), sent_, what());
-      const bool received = ring_->from_previous->advance(target, bytes_of(type, in.size()), received_, what());
+                                                bytes_of(type, out.size()), sent_, *this);
+      const bool received = ring_->from_previous->advance(target, bytes_of(type, in.size()), received_, *this);
       if (!sent || !received) return false;
       if (scatters) fold(work_.fold, work_.data + in.first, incoming_.data(), in.size());
       sent_ = received_ = 0;
@@ -271,7 +287,8 @@ class RingOperation final : public SocketOperation {
 class SocketGroup final : public HostGroup {
  public:
   SocketGroup(std::shared_ptr<Context> context, const std::vector<int>& ranks, std::uint64_t id)
-      : context_(std::move(context)), ring_(std::make_shared<Ring>()), name_(fmt::format("{}", fmt::join(ranks, ","))) {
+      : context_(std::move(context)), ring_(std::make_shared<Ring>()) {
+    ring_->name = fmt::format("ranks {}", fmt::join(ranks, ","));
     const int own = context_->settings.rank;
     ring_->size = static_cast<int>(ranks.size());
     ring_->rank = static_cast<int>(std::find(ranks.begin(), ranks.end(), own) - ranks.begin());
@@ -291,26 +308,25 @@ class SocketGroup final : public HostGroup {
   int rank() const override { return ring_->rank; }
   int size() const override { return ring_->size; }
   std::unique_ptr<HostOperation> make_all_reduce_sum(Values data, std::int64_t count) override {
-    return make("sum", {.data = data, .count = count, .scatters = true, .gathers = true});
+    return make({.name = "sum", .data = data, .count = count, .scatters = true, .gathers = true});
   }
   std::unique_ptr<HostOperation> make_all_reduce_max(float* data, std::int64_t count) override {
-    return make("maximum", {.data = data, .count = count, .scatters = true, .gathers = true, .fold = Fold::max});
+    return make(
+        {.name = "maximum", .data = data, .count = count, .scatters = true, .gathers = true, .fold = Fold::max});
   }
   std::unique_ptr<HostOperation> make_all_gather(Values data, std::int64_t count) override {
-    return make("all-gather", {.data = data, .count = count, .gathers = true});
+    return make({.name = "all-gather", .data = data, .count = count, .gathers = true});
   }
   std::unique_ptr<HostOperation> make_reduce_scatter_sum(Values data, std::int64_t count) override {
-    return make("reduce-scatter", {.data = data, .count = count, .scatters = true});
+    return make({.name = "reduce-scatter", .data = data, .count = count, .scatters = true});
   }
 
  private:
-  std::unique_ptr<HostOperation> make(const char* what, const RingOperation::Work& work) {
-    return std::make_unique<RingOperation>(context_, ring_,
-                                           fmt::format("{} ({} values) over ranks {}", what, work.count, name_), work);
+  std::unique_ptr<HostOperation> make(const RingOperation::Work& work) {
+    return std::make_unique<RingOperation>(context_, ring_, work);
   }
   std::shared_ptr<Context> context_;
   std::shared_ptr<Ring> ring_;
-  std::string name_;
 };
 
 class SocketTransport final : public Transport {
