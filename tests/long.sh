@@ -14,6 +14,7 @@ Needs the default build (cmake --preset default && cmake --build --preset defaul
 
   plans        1,000 random plans train as one rank does
   streams      every kind of plan, model and precision trains to the same bits on a device that is late
+  survivals    200 trainings over sockets, of which ranks are killed at random moments: the survivors go on in their processes
   kills        100 jobs are killed at random moments and go on under another plan
   folders      two trainings contend for one folder of checkpoints, over 1,000 looks each
   searches     2,000 random clusters: the planner against brute force
@@ -26,7 +27,7 @@ Exit status: 0 if all passed.
 TEXT
 }
 
-all=(plans streams kills folders searches builds)
+all=(plans streams survivals kills folders searches builds)
 trials=() results=''
 while (($#)); do
   case $1 in
@@ -47,6 +48,7 @@ command_of() {
   case $1 in
     plans) echo env RC_PARAMS=max_success=1000 "$tests/unit_trainer" '--gtest_filter=*RandomPlans*' ;;
     streams) echo env SAILOR_LONG=1 "$tests/unit_streams" ;;
+    survivals) echo env SAILOR_SURVIVALS=200 "$tests/unit_recovery" '--gtest_filter=*Killed*' ;;
     kills) echo env SAILOR_KILLS=100 "$tests/mpi_training" '--gtest_filter=*KilledAtAnyMoment*' ;;
     folders) echo env SAILOR_LOOKS=1000 "$tests/unit_checkpoint" '--gtest_filter=*TwoTrainings*' ;;
     searches) echo env RC_PARAMS=max_success=2000 "$tests/unit_full_search" ;;
@@ -65,7 +67,7 @@ for trial in "${trials[@]}"; do
   step "$trial: ${words[*]}"
   log=$(mktemp) start=$SECONDS status=0
   "${words[@]}" >"$log" 2>&1 || status=$?
-  last=$(grep -E '^(OK, passed|\[  (PASSED|FAILED)  \]|[0-9]+ of [0-9]+ plans)' "$log" | head -3 | tr '\n' ';' || true)
+  last=$(grep -E '^(OK, passed|\[  (PASSED|FAILED)  \]|[0-9]+ of [0-9]+ plans|[0-9]+ trials)' "$log" | head -3 | tr '\n' ';' || true)
   if ((status)); then
     failed=1
     cat "$log"

@@ -368,10 +368,11 @@ Result<void> train(const Options& options, const Environment& environment, const
                         .decay_iterations = options.integer("decay-iterations")},
       .clip_norm = options.number("clip-norm"),
       .loss_scale = {.initial = options.number("loss-scale"), .window = options.integer("loss-scale-window")}};
-  Trainer trainer(plan, model, settings, *device, world, *samples);
-  Checkpoints checkpoints(options, environment, plan, model, *device, world.control, trainer);
-  auto first = checkpoints.resume();
-  if (!first) return fail(first.error());
+  runtime::TrainingState state(plan, model, world.rank(), *device);
+  state.initialize(settings);
+  Trainer trainer(state, settings, world, &*samples);
+  Checkpoints checkpoints(options, environment, world.control, trainer);
+  SAILOR_CHECK(checkpoints.resume());
   if (speaks && checkpoints.are_kept())
     if (const std::string warning = warning_of_kill(time_before_kill(environment, parameter_files(environment)));
         !warning.empty())
@@ -386,20 +387,20 @@ Result<void> train(const Options& options, const Environment& environment, const
   bool stopped = false;
   bool diverged = false;
   std::string why;  // it diverged
-  std::int64_t iteration = *first;
+  std::int64_t iteration = state.iteration();
   if (iteration >= iterations) {
     if (speaks) spdlog::info("nothing to do: {} of {} iterations are done", iteration, iterations);
     return {};
   }
   for (; iteration < iterations && !stopped && !diverged; ++iteration) {
     recording.before(iteration, trainer);
-    const runtime::IterationResult result = trainer.run(iteration, stop_request() != 0 || checkpoints.are_taken_over());
+    const runtime::IterationResult result = trainer.run(stop_request() != 0 || checkpoints.are_taken_over());
     stopped = result.stop;
     diverged = result.diverged;
     if (diverged) why = describe_divergence(iteration, result, plan.job.precision == Precision::fp16);
     if (!result.updated && !diverged && speaks)
       spdlog::info("iteration {}: gradients overflow in fp16; the step is skipped, the loss scale is now {:.0f}",
-                   iteration, trainer.loss_scale().factor);
+                   iteration, state.loss_scale().factor);
     run_file.add(iteration, result, recording.after(iteration, result, trainer, run_file.is_wanted()));
     if (speaks &&
         (iteration % options.integer("log-every") == 0 || iteration + 1 == iterations || stopped || diverged)) {

@@ -43,7 +43,7 @@ LayerChain::LayerChain(const Model& model, int blocks, std::set<LayerKind> kinds
     : model_(model), device_(device), tensor_parallel_(tensor_parallel), recompute_(recompute), type_(type) {
   model_.blocks = std::min(model.blocks, blocks);
   runtime::LayerContext context{
-      .device = device, .tensor_parallel = tensor_parallel, .recompute = recompute, .type = type};
+      .device = &device, .tensor_parallel = tensor_parallel, .recompute = recompute, .type = type};
   // A tied head shares the matrix, as when embedding and head are on one stage: its time is the same as with a copy,
   // and the matrix is not counted with the head.
   const bool lends_table =

@@ -82,6 +82,9 @@ class Device : public MemorySource {
   void synchronize();
   /// How often the host has waited for this device so far.
   [[nodiscard]] std::int64_t host_waits() const { return host_waits_; }
+  /// After a TransportError, when everything else that was made of its transport is gone: what the main stream has left
+  /// of transfers is given up, and the host waits for the rest. The device can be used on.
+  virtual void give_up_transfers() { synchronize(); }
   /// Lets transfers under way go on where they need the host for it.
   virtual void progress() {}
 

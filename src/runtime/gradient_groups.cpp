@@ -12,9 +12,9 @@ namespace {
 
 /// Declarations of the parameters of some chunks of layers.
 std::vector<Parameter> declared(const Model& model, const std::vector<LayerRange>& chunks, const Shard& shard,
-                                Device& device) {
+                                DataType type) {
   std::vector<Parameter> parameters;
-  LayerContext context{.device = device, .tensor_parallel = {.shard = shard}};
+  LayerContext context{.tensor_parallel = {.shard = shard}, .type = type};
   std::unique_ptr<Layer> embedding;  // outlives the head that uses its table
   for (const LayerRange& chunk : chunks)
     for (int index = chunk.first; index < chunk.last; ++index) {
@@ -28,10 +28,26 @@ std::vector<Parameter> declared(const Model& model, const std::vector<LayerRange
   return parameters;
 }
 
+/// Ascending, neighbours joined.
+std::vector<Range> joined(std::vector<Range> ranges) {
+  std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) { return a.first < b.first; });
+  std::vector<Range> result;
+  for (const Range& range : ranges) {
+    if (range.size() == 0) continue;
+    if (!result.empty() && result.back().last == range.first)
+      result.back().last = range.last;
+    else
+      result.push_back(range);
+  }
+  return result;
+}
+
 }  // namespace
 
-ParameterMap::ParameterMap(const Plan& plan, const Model& model, Device& device) : roles_(rank_roles(plan)) {
-  whole_ = declared(model, {{0, model.layers()}}, {}, device);
+ParameterMap::ParameterMap(const Plan& plan, const Model& model)
+    : sharding_(plan.optimizer_sharding), roles_(rank_roles(plan)) {
+  const DataType type = working_type(plan.job.precision);
+  whole_ = declared(model, {{0, model.layers()}}, {}, type);
   std::map<std::tuple<std::vector<int>, int, int>, std::size_t> known;
   for (const RankRole& role : roles_) {
     const Stage& stage = stage_of(plan, role);
@@ -45,34 +61,36 @@ ParameterMap::ParameterMap(const Plan& plan, const Model& model, Device& device)
     const auto [entry, is_new] =
         known.try_emplace({std::move(bounds), role.tensor_parallel_index, stage.tensor_parallel}, layouts_.size());
     if (is_new) {
-      Layout layout;
+      Layout layout{.parameters = declared(model, chunks, {role.tensor_parallel_index, stage.tensor_parallel}, type)};
       std::int64_t offset = 0;
-      for (Parameter& parameter :
-           declared(model, chunks, {role.tensor_parallel_index, stage.tensor_parallel}, device)) {
-        const std::int64_t elements = padded(parameter.elements());
-        Key key{parameter.layer, parameter.name};
-        layout.parameters.try_emplace(std::move(key), Held{offset, std::move(parameter)});
-        offset += elements;
+      for (std::size_t i = 0; i < layout.parameters.size(); ++i) {
+        const Parameter& parameter = layout.parameters[i];
+        layout.index.try_emplace({parameter.layer, parameter.name}, i);
+        layout.offsets.push_back(offset);
+        offset += padded(parameter.elements());
       }
       layouts_.push_back(std::move(layout));
     }
+    layouts_[entry->second].ranks.push_back(role.rank);
     layout_of_.push_back(entry->second);
   }
 }
 
 Range ParameterMap::local(int rank, const GradientSlice& slice) const {
-  const Held& held = layout(rank).parameters.at({slice.layer, slice.name});
-  for (const Piece& piece : held.parameter.pieces())
+  const Layout& held = layout(rank);
+  const std::size_t index = held.index.at({slice.layer, slice.name});
+  for (const Piece& piece : held.parameters[index].pieces())
     if (piece.whole <= slice.whole.first && slice.whole.last <= piece.whole + piece.count) {
-      const std::int64_t first = held.offset + piece.local + slice.whole.first - piece.whole;
+      const std::int64_t first = held.offsets[index] + piece.local + slice.whole.first - piece.whole;
       return {first, first + slice.whole.size()};
     }
   return {};
 }
 
 bool ParameterMap::ends_parameter(int rank, const GradientSlice& slice) const {
-  const Held& held = layout(rank).parameters.at({slice.layer, slice.name});
-  return local(rank, slice).last == held.offset + held.parameter.elements();
+  const Layout& held = layout(rank);
+  const std::size_t index = held.index.at({slice.layer, slice.name});
+  return local(rank, slice).last == held.offsets[index] + held.parameters[index].elements();
 }
 
 std::vector<GradientGroup> ParameterMap::groups() const {
@@ -87,8 +105,9 @@ std::vector<GradientGroup> ParameterMap::groups() const {
   for (const Parameter& parameter : whole_) {
     const Key key{parameter.layer, parameter.name};
     std::vector<int> holders;
-    for (const RankRole& role : roles_)
-      if (layout(role.rank).parameters.contains(key)) holders.push_back(role.rank);
+    for (const Layout& layout : layouts_)
+      if (layout.index.contains(key)) holders.insert(holders.end(), layout.ranks.begin(), layout.ranks.end());
+    std::sort(holders.begin(), holders.end());
     const auto index_of = [&](int rank) { return roles_[static_cast<std::size_t>(rank)].tensor_parallel_index; };
     if (!parameter.is_divided()) {
       const int first_degree = degree(holders.front());
@@ -127,8 +146,13 @@ std::vector<GradientGroup> ParameterMap::groups() const {
     }
   }
   for (GradientGroup& group : groups) {
+    // Ranks with one layout have it all at the same places.
+    std::vector<int> unlike;
+    std::set<std::size_t> seen;
+    for (const int rank : group.ranks)
+      if (seen.insert(layout_of_[static_cast<std::size_t>(rank)]).second) unlike.push_back(rank);
     const auto adjoins = [&](const GradientSlice& a, const GradientSlice& b) {
-      return std::all_of(group.ranks.begin(), group.ranks.end(), [&](int rank) {
+      return std::all_of(unlike.begin(), unlike.end(), [&](int rank) {
         const std::int64_t end = local(rank, a).last;
         return (ends_parameter(rank, a) ? padded(end) : end) == local(rank, b).first;
       });
@@ -136,8 +160,7 @@ std::vector<GradientGroup> ParameterMap::groups() const {
     // Padding goes along, and so must be there on all ranks or on none.
     const auto alike = [&](const GradientSlice& a) {
       const bool ends = ends_parameter(group.ranks.front(), a);
-      return std::all_of(group.ranks.begin(), group.ranks.end(),
-                         [&](int rank) { return ends_parameter(rank, a) == ends; });
+      return std::all_of(unlike.begin(), unlike.end(), [&](int rank) { return ends_parameter(rank, a) == ends; });
     };
     for (std::size_t i = 0; i < group.slices.size(); ++i) {
       const auto index = static_cast<std::int64_t>(i);
@@ -148,6 +171,52 @@ std::vector<GradientGroup> ParameterMap::groups() const {
     }
   }
   return groups;
+}
+
+RankSums ParameterMap::sums_of(int rank, const std::vector<GradientGroup>& groups) const {
+  RankSums sums;
+  const bool zero1 = sharding_ == OptimizerSharding::zero1;
+  constexpr auto bucket_values = static_cast<std::int64_t>(gradient_bucket.value() / sizeof(float));
+  for (const GradientGroup& group : groups) {
+    const auto place = std::lower_bound(group.ranks.begin(), group.ranks.end(), rank);
+    if (place == group.ranks.end() || *place != rank) continue;
+    const Shard share{static_cast<int>(place - group.ranks.begin()), static_cast<int>(group.ranks.size())};
+    if (share.count > 1) sums.groups.push_back(group.ranks);
+    for (const Range& run : group.runs) {
+      std::int64_t begin = run.first;
+      while (begin < run.last) {
+        GradientBucket bucket{.range = {}, .layers = {}, .shared = group.shared};
+        std::int64_t end = begin;
+        for (std::int64_t values = 0; end < run.last && (end == begin || values < bucket_values); ++end) {
+          const GradientSlice& slice = group.slices[static_cast<std::size_t>(end)];
+          values += slice.whole.size();
+          bucket.layers.push_back(slice.layer);
+        }
+        bucket.range = {local(rank, group.slices[static_cast<std::size_t>(begin)]).first,
+                        local(rank, group.slices[static_cast<std::size_t>(end) - 1]).last};
+        begin = end;
+        Range mine = bucket.range;
+        if (zero1) {
+          const Range part = cut(bucket.range.size(), share);
+          mine = {bucket.range.first + part.first, bucket.range.first + part.last};
+        }
+        sums.owned.push_back(mine);
+        if (group.first && (zero1 || share.index == 0)) sums.counted.push_back(mine);
+        if (share.count == 1) continue;
+        bucket.group = sums.groups.size() - 1;
+        sums.buckets.push_back(std::move(bucket));
+      }
+    }
+  }
+  // In the order in which backward passes complete them, which is the same wherever two of them meet: a group that
+  // reaches down to the first layer must not hold up the others.
+  std::reverse(sums.buckets.begin(), sums.buckets.end());
+  std::stable_sort(sums.buckets.begin(), sums.buckets.end(), [](const GradientBucket& a, const GradientBucket& b) {
+    return *std::min_element(a.layers.begin(), a.layers.end()) > *std::min_element(b.layers.begin(), b.layers.end());
+  });
+  sums.owned = joined(std::move(sums.owned));
+  sums.counted = joined(std::move(sums.counted));
+  return sums;
 }
 
 }  // namespace sailor::runtime

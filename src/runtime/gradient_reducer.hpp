@@ -23,17 +23,14 @@ struct ReducerSettings {
   OptimizerSharding sharding = OptimizerSharding::none;
   /// Start sums in the last backward pass; else after it.
   bool overlap = true;
-  /// Gradients that are summed by one call, at least, as far as they lie one after the other.
-  Bytes bucket{25.0 * (1 << 20)};
-  /// Is told when sums begin and end, if there is one.
-  TimelineRecorder* timeline = nullptr;
+  float share = 1.0f;  ///< of this rank in gradients that its tensor-parallel group holds in common
 };
 
 class GradientReducer {
  public:
   /// Makes this rank's groups; all ranks of `world` must do so at the same time.
-  GradientReducer(const ParameterMap& map, const ReducerSettings& settings, const World& world, Device& device,
-                  ParameterStorage& parameters);
+  GradientReducer(const RankSums& sums, const ReducerSettings& settings, const World& world, Device& device,
+                  ParameterStorage& parameters, TimelineRecorder& timeline);
 
   /// The gradients of a layer are complete for this iteration, on the main stream; sums that only waited for it are
   /// asked for. All ranks finish their layers in descending order.
@@ -48,45 +45,34 @@ class GradientReducer {
   /// For those of all layers.
   void wait_for_values();
 
-  /// Elements of the storage that this rank steps.
-  [[nodiscard]] const std::vector<Range>& owned() const { return owned_; }
-  /// A part of owned(): of all ranks together every element of the model is in it once. Norms are taken of it and
-  /// checkpoints written.
-  [[nodiscard]] const std::vector<Range>& counted() const { return counted_; }
-  /// On the main stream: *sum (fp64, on the device) += the squares of the gradients in counted().
+  /// On the main stream: *sum (fp64, on the device) += the squares of the gradients in RankSums::counted.
   void add_squares(double* sum);
 
-  /// Bytes of gradients that this rank sums with others, per iteration.
-  [[nodiscard]] Bytes volume() const;
   /// Sums that this rank makes with others, per iteration.
   [[nodiscard]] std::size_t buckets() const { return buckets_.size(); }
   /// Groups that this rank is in.
   [[nodiscard]] std::size_t groups() const { return groups_.size(); }
 
  private:
-  /// Contiguous gradients that one call sums.
   struct Bucket {
-    Group* group = nullptr;
-    Range range;                 // of the storage
-    std::vector<int> waits_for;  // layers that are not finished
-    bool shared = false;
+    GradientBucket what;
     std::unique_ptr<Event> gathered;  // with ZeRO-1: all its values are here
     bool is_awaited = false;          // by the main stream, since they were gathered
   };
   [[nodiscard]] bool is_ready(const Bucket& bucket) const;
   void start(const Bucket& bucket);
+  [[nodiscard]] Group& group_of(const Bucket& bucket) { return *groups_[bucket.what.group]; }
 
   Device& device_;
   ParameterStorage& parameters_;
   ReducerSettings settings_;
-  float share_ = 1.0f;  // of this rank in gradients that its tensor-parallel group holds in common
+  TimelineRecorder& timeline_;  // is told when sums begin and end
+  std::vector<Range> counted_;
   std::vector<std::unique_ptr<Group>> groups_;
   std::unique_ptr<Stream> stream_;  // of the sums
   std::unique_ptr<Event> ready_;    // on the main stream: what a sum waits for
   std::unique_ptr<Event> summed_;
-  std::vector<Bucket> buckets_;  // in the order in which they are summed: from the end of the model
-  std::vector<Range> owned_;
-  std::vector<Range> counted_;
+  std::vector<Bucket> buckets_;
   std::set<int> finished_;
   std::size_t started_ = 0;  // buckets
 };

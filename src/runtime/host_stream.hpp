@@ -109,6 +109,7 @@ class HostQueue {
   void settle();
   /// Without waiting; true when it got past something.
   bool advance();
+  void give_up() { under_way_.clear(); }
   [[nodiscard]] bool empty() const { return under_way_.empty(); }
   /// Null when it is empty.
   [[nodiscard]] const HostOperation* first() const { return under_way_.empty() ? nullptr : under_way_.front().get(); }

@@ -66,7 +66,7 @@ struct TensorParallel {
 
 /// Where a layer is built.
 struct LayerContext {
-  Device& device;
+  Device* device = nullptr;  ///< null: layers are only declared, not run
   /// For a tied head on the same rank as the embedding: the embedding's matrix, which the head then uses and adds
   /// its gradients to. Null: a tied head makes its own copy (as on the last of several stages).
   Parameter* token_embedding = nullptr;
@@ -116,13 +116,13 @@ class Layer {
   /// A bias that is divided like the rows of its weight.
   std::size_t declare_divided_bias(std::string name, std::vector<std::int64_t> segments);
   [[nodiscard]] Parameter& parameter(std::size_t position) { return parameters_[position]; }
-  [[nodiscard]] Device& device() { return device_; }
+  [[nodiscard]] Device& device() { return *device_; }
   /// That all passes run on.
-  [[nodiscard]] Stream& stream() { return device_.main(); }
+  [[nodiscard]] Stream& stream() { return device_->main(); }
   [[nodiscard]] const Shard& shard() const { return tensor_parallel_.shard; }
   [[nodiscard]] bool is_divided() const { return shard().count > 1; }
   /// For activations and their gradients. Contents are undefined.
-  [[nodiscard]] Tensor make_activation(Shape shape) { return {device_, std::move(shape), type_}; }
+  [[nodiscard]] Tensor make_activation(Shape shape) { return {*device_, std::move(shape), type_}; }
   /// values = sum over the tensor-parallel group; nothing where that is this rank alone.
   void sum_over_group(Tensor& values);
   /// The group, where there is one.
@@ -142,7 +142,7 @@ class Layer {
                              PointwiseActivation activation, Values kept_to_output, Values input_gradient);
 
  private:
-  Device& device_;
+  Device* device_;
   int index_;
   TensorParallel tensor_parallel_;
   DataType type_;

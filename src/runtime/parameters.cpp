@@ -90,6 +90,20 @@ ParameterStorage::ParameterStorage(Device& device, std::vector<Parameter*> param
   }
 }
 
+void ParameterStorage::lend_to(const std::vector<Layer*>& layers) const {
+  const std::vector<Parameter*> theirs = parameters_of(layers);
+  const auto is_same = [](const Parameter* mine, const Parameter* other) {
+    return mine->layer == other->layer && mine->name == other->name && mine->shape == other->shape &&
+           mine->value.type == other->value.type;
+  };
+  if (!std::equal(parameters_.begin(), parameters_.end(), theirs.begin(), theirs.end(), is_same))
+    throw std::logic_error("a storage is lent to layers with other parameters");
+  for (std::size_t i = 0; i < theirs.size(); ++i) {
+    theirs[i]->value = parameters_[i]->value;
+    theirs[i]->gradient = parameters_[i]->gradient;
+  }
+}
+
 void ParameterStorage::initialize(std::uint64_t seed) {
   for (const Parameter* parameter : parameters_) {
     const std::vector<float> values = initial_values(*parameter, seed);

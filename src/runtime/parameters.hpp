@@ -61,6 +61,9 @@ class ParameterStorage {
   ParameterStorage(Device& device, const std::vector<Layer*>& layers);
   ParameterStorage(Device& device, std::vector<Parameter*> parameters);
 
+  /// Layers that declare the same parameters use this memory, too.
+  void lend_to(const std::vector<Layer*>& layers) const;
+
   /// To initial_values(), rounded to the type.
   void initialize(std::uint64_t seed);
   /// Elements [first, first + count) of a parameter of this storage become those of the host, rounded to the type.

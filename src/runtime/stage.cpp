@@ -16,10 +16,10 @@ StageLayers::StageLayers(const Model& model, LayerRange range, Device& device, D
     : StageLayers(model, undivided(range), {}, device, type, std::move(hooks)) {}
 
 StageLayers::StageLayers(const Model& model, const Stage& stage, const TensorParallel& tensor_parallel, Device& device,
-                         DataType type, StageHooks hooks)
-    : model_(model), recompute_(stage.recompute), hooks_(std::move(hooks)) {
+                         DataType type, StageHooks hooks, ParameterStorage* parameters)
+    : model_(model), recompute_(stage.recompute), hooks_(std::move(hooks)), parameters_(parameters) {
   LayerContext context{
-      .device = device, .tensor_parallel = tensor_parallel, .recompute = stage.recompute, .type = type};
+      .device = &device, .tensor_parallel = tensor_parallel, .recompute = stage.recompute, .type = type};
   std::vector<Layer*> layers;
   for (int chunk = 0; chunk < stage.chunks(); ++chunk) {
     std::vector<std::unique_ptr<Layer>>& held = chunks_.emplace_back();
@@ -29,7 +29,12 @@ StageLayers::StageLayers(const Model& model, const Stage& stage, const TensorPar
       if (model.layer_kind(index) == LayerKind::embedding) context.token_embedding = &token_embedding(*held.back());
     }
   }
-  parameters_ = std::make_unique<ParameterStorage>(device, layers);
+  if (parameters_ != nullptr) {
+    parameters_->lend_to(layers);
+  } else {
+    own_ = std::make_unique<ParameterStorage>(device, layers);
+    parameters_ = own_.get();
+  }
 }
 
 bool StageLayers::recomputes(const Layer& layer) const {

@@ -26,9 +26,9 @@ struct StageHooks {
 class StageLayers {
  public:
   /// All chunks of `stage`. Under full recomputation a block keeps its input only and runs forward again before it runs
-  /// backward.
+  /// backward. Parameters are in `parameters`, which must outlive it; null: in memory of its own.
   StageLayers(const Model& model, const Stage& stage, const TensorParallel& tensor_parallel, Device& device,
-              DataType type = DataType::float32, StageHooks hooks = {});
+              DataType type = DataType::float32, StageHooks hooks = {}, ParameterStorage* parameters = nullptr);
   /// One chunk of layers that are not divided.
   StageLayers(const Model& model, LayerRange range, Device& device, DataType type = DataType::float32,
               StageHooks hooks = {});
@@ -50,7 +50,8 @@ class StageLayers {
   Recompute recompute_;
   StageHooks hooks_;
   std::vector<std::vector<std::unique_ptr<Layer>>> chunks_;
-  std::unique_ptr<ParameterStorage> parameters_;
+  std::unique_ptr<ParameterStorage> own_;
+  ParameterStorage* parameters_;
   std::map<std::pair<int, int>, std::vector<Slot>> in_flight_;  // chunk and micro-batch -> one slot per layer
 };
 

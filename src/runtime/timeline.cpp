@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "runtime/process_memory.hpp"
+#include "runtime/waits.hpp"
 
 namespace sailor::runtime {
 
@@ -34,6 +35,7 @@ std::string_view to_string(Part part) {
 void TimelineRecorder::begin() {
   std::erase_if(recorded_, [](const Recorded& recorded) { return !recorded.is_next; });
   for (Recorded& recorded : recorded_) recorded.is_next = false;
+  end_ = nullptr;
   events_.clear();
   parts_ = {};
   turn_ = 1 - turn_;
@@ -122,7 +124,22 @@ std::size_t TimelineRecorder::begin_overlapping_next(Stream& stream, Activity ac
   return index;
 }
 
-void TimelineRecorder::finish() {
+void TimelineRecorder::end() { end_ = record(device_.main()); }
+
+const PartTimes& TimelineRecorder::parts() {
+  read_times();
+  return parts_;
+}
+
+const std::vector<TimelineEvent>& TimelineRecorder::events() {
+  read_times();
+  return events_;
+}
+
+void TimelineRecorder::read_times() {
+  if (end_ == nullptr) return;
+  if (waits(Wait::host_for_the_timeline)) device_.wait(*end_);
+  end_ = nullptr;
   for (const Recorded& recorded : recorded_) {
     if (recorded.is_next) continue;
     const Event& begin = *recorded.begin;
@@ -138,7 +155,7 @@ void TimelineRecorder::finish() {
                    [](const TimelineEvent& a, const TimelineEvent& b) { return a.start < b.start; });
 }
 
-Timeline gather_timeline(const TimelineRecorder& recorder, Control& control) {
+Timeline gather_timeline(TimelineRecorder& recorder, Control& control) {
   std::string mine;
   for (const TimelineEvent& event : recorder.events())
     fmt::format_to(std::back_inserter(mine), "{} {} {} {} {} {} {} {} {:.9f} {:.9f}\n", event.pipeline_entry,
@@ -171,7 +188,7 @@ Timeline gather_timeline(const TimelineRecorder& recorder, Control& control) {
   return timeline;
 }
 
-IterationSummary gather_summary(const TimelineRecorder& recorder, const Device& device, Control& control) {
+IterationSummary gather_summary(TimelineRecorder& recorder, const Device& device, Control& control) {
   std::string mine = fmt::format("{} {}", device.memory_use().peak.value(), resident_memory().peak.value());
   for (const Seconds time : recorder.parts()) fmt::format_to(std::back_inserter(mine), " {}", time.value());
   IterationSummary summary;

@@ -38,8 +38,8 @@ class TimelineRecorder {
   /// All ranks get here on their main streams at about the same time: events of the next iteration are counted from
   /// here, so that those of several ranks, also on several hosts, have one origin.
   void in_step();
-  /// The device has done all that was recorded: parts() and events() can be asked for.
-  void finish();
+  /// Nothing more of this iteration will be recorded.
+  void end();
 
   /// Measures on the main stream until it goes out of scope.
   class Span {
@@ -69,10 +69,11 @@ class TimelineRecorder {
   [[nodiscard]] std::size_t begin_overlapping_next(Stream& stream, Activity activity);
   void end_overlapped(std::size_t index, Stream& stream) { end(index, stream); }
 
+  // After end(); the first of them waits until the device has done all that was recorded.
   /// Of this iteration.
-  [[nodiscard]] const PartTimes& parts() const { return parts_; }
+  [[nodiscard]] const PartTimes& parts();
   /// The same, counted from the origin of in_step() (before the first: of begin()), by start.
-  [[nodiscard]] const std::vector<TimelineEvent>& events() const { return events_; }
+  [[nodiscard]] const std::vector<TimelineEvent>& events();
 
  private:
   /// Between two events of a stream.
@@ -92,6 +93,7 @@ class TimelineRecorder {
     std::size_t used = 0;
   };
 
+  void read_times();
   std::size_t start(Stream& stream, Recorded recorded);
   void end(std::size_t index, Stream& stream);
   [[nodiscard]] Event* record(Stream& stream);
@@ -105,12 +107,13 @@ class TimelineRecorder {
   std::array<Points, 2> points_;    // of this iteration and of the last one, in turns
   std::size_t turn_ = 0;
   std::vector<Recorded> recorded_;
+  Event* end_ = nullptr;  // on the main stream, behind all that is recorded; null: times are read
   PartTimes parts_{};
   std::vector<TimelineEvent> events_;
 };
 
 /// Collective: the events of all ranks, on rank 0; empty elsewhere. Begins with the first event.
-[[nodiscard]] Timeline gather_timeline(const TimelineRecorder& recorder, Control& control);
+[[nodiscard]] Timeline gather_timeline(TimelineRecorder& recorder, Control& control);
 
 /// An iteration over all ranks.
 struct IterationSummary {
@@ -121,6 +124,6 @@ struct IterationSummary {
 };
 
 /// Collective: on rank 0; zero elsewhere.
-[[nodiscard]] IterationSummary gather_summary(const TimelineRecorder& recorder, const Device& device, Control& control);
+[[nodiscard]] IterationSummary gather_summary(TimelineRecorder& recorder, const Device& device, Control& control);
 
 }  // namespace sailor::runtime

@@ -6,9 +6,9 @@
 #include <chrono>
 #include <cmath>
 #include <cstddef>
-#include <numbers>
 #include <numeric>
 #include <sstream>
+#include <stdexcept>
 
 #include "core/terminal.hpp"
 #include "runtime/process_memory.hpp"
@@ -43,36 +43,22 @@ Result<void> check_trainable(const Plan& plan, const Model& model, int started_r
   return {};
 }
 
-float LearningRate::at(std::int64_t iteration) const {
-  if (iteration < warm_up_iterations)
-    return peak * static_cast<float>(iteration + 1) / static_cast<float>(warm_up_iterations);
-  if (decay_iterations <= warm_up_iterations) return peak;
-  const double done = std::min(1.0, static_cast<double>(iteration - warm_up_iterations) /
-                                        static_cast<double>(decay_iterations - warm_up_iterations));
-  return least + (peak - least) * static_cast<float>(0.5 * (1.0 + std::cos(std::numbers::pi * done)));
-}
-
-Trainer::Trainer(const Plan& plan, const Model& model, const TrainerSettings& settings, Device& device,
-                 const World& world, const Samples& samples)
-    : Trainer(plan, model, settings, device, world, &samples) {}
-
-Trainer::Trainer(const Plan& plan, const Model& model, const TrainerSettings& settings, Device& device,
-                 const World& world, const Samples* samples)
-    : plan_(plan),
-      model_(model),
+Trainer::Trainer(TrainingState& state, const TrainerSettings& settings, const World& world, const Samples* samples)
+    : state_(state),
+      plan_(state.plan()),
+      model_(state.model()),
+      role_(state.role()),
+      device_(state.device()),
       settings_(settings),
-      device_(device),
       world_(world),
-      type_(working_type(plan.job.precision)),
-      map_(plan, model, device),
-      role_(map_.roles()[static_cast<std::size_t>(world.rank())]),
-      timeline_(device, role_),
-      finished_(device.make_event()) {
-  if (type_ == DataType::float16) loss_scale_.factor = settings.loss_scale.initial;
-  const Pipeline& pipeline = plan.pipelines[static_cast<std::size_t>(role_.pipeline_entry)];
-  const Stage& stage = stage_of(plan, role_);
-  micro_batch_ = plan.micro_batch_of(pipeline);
-  steps_ = schedule_steps(plan.schedule, role_.stage, static_cast<int>(pipeline.stages.size()), pipeline.chunks(),
+      timeline_(device_, role_),
+      totals_known_(device_.make_event()) {
+  if (world.size() != plan_.ranks() || world.rank() != role_.rank)
+    throw std::logic_error("a trainer is made for another rank's state");
+  const Pipeline& pipeline = plan_.pipelines[static_cast<std::size_t>(role_.pipeline_entry)];
+  const Stage& stage = stage_of(plan_, role_);
+  micro_batch_ = plan_.micro_batch_of(pipeline);
+  steps_ = schedule_steps(plan_.schedule, role_.stage, static_cast<int>(pipeline.stages.size()), pipeline.chunks(),
                           pipeline.micro_batches);
   tensor_parallel_.shard = {role_.tensor_parallel_index, stage.tensor_parallel};
   world.control.barrier();  // with a timeout, unlike the calls that make groups
@@ -89,34 +75,27 @@ Trainer::Trainer(const Plan& plan, const Model& model, const TrainerSettings& se
   }
   make_links();
   stage_ = std::make_unique<StageLayers>(
-      model, stage, tensor_parallel_, device, type_,
+      model_, stage, tensor_parallel_, device_, state.type(),
       StageHooks{.before_layer = [this](int layer, Pass pass) { before_layer(layer, pass); },
-                 .after_layer = [this](int layer, Pass pass) { after_layer(layer, pass); }});
-  if (samples != nullptr) stage_->parameters().initialize(settings.seed);
+                 .after_layer = [this](int layer, Pass pass) { after_layer(layer, pass); }},
+      &state.parameters());
   reducer_ = std::make_unique<GradientReducer>(
-      map_,
-      ReducerSettings{
-          .sharding = plan.optimizer_sharding, .overlap = settings.overlap_reduction, .timeline = &timeline_},
-      world, device, stage_->parameters());
-  optimizer_ = std::make_unique<AdamW>(device, stage_->parameters(), reducer_->owned());
-  if (samples != nullptr) optimizer_->initialize(settings.seed);
+      state.sums(),
+      ReducerSettings{.sharding = plan_.optimizer_sharding,
+                      .overlap = settings.overlap_reduction,
+                      .share = 1.0f / static_cast<float>(stage.tensor_parallel)},
+      world, device_, state.parameters(), timeline_);
   if (is_model_start(0) || is_model_end(pipeline.chunks() - 1))
-    feed_ = std::make_unique<TokenFeed>(device, samples,
-                                        FeedShape{.global_batch = plan.job.global_batch,
-                                                  .first_sample = first_sample(plan, role_.pipeline),
+    feed_ = std::make_unique<TokenFeed>(device_, samples,
+                                        FeedShape{.global_batch = plan_.job.global_batch,
+                                                  .first_sample = first_sample(plan_, role_.pipeline),
                                                   .samples = std::int64_t{pipeline.micro_batches} * micro_batch_,
-                                                  .sequence_length = plan.job.sequence_length});
-  loss_sum_ = Tensor(device, {1}, DataType::float64);
-  totals_ = Tensor(device, {sizeof(Totals) / sizeof(double)}, DataType::float64);
-  gradient_factor_ = Tensor(device, {1});
-  host_totals_ = static_cast<Totals*>(device.allocate_host(sizeof(Totals)));
-  host_stop_ = static_cast<double*>(device.allocate_host(sizeof(double)));
+                                                  .sequence_length = plan_.job.sequence_length});
+  loss_sum_ = Tensor(device_, {1}, DataType::float64);
+  host_stop_ = static_cast<double*>(device_.allocate_host(sizeof(double)));
 }
 
-Trainer::~Trainer() {
-  device_.release_host(host_totals_);
-  device_.release_host(host_stop_);
-}
+Trainer::~Trainer() { device_.release_host(host_stop_); }
 
 std::size_t Trainer::communicators() const { return reducer_->groups() + (group_ != nullptr ? 1 : 0); }
 
@@ -126,7 +105,7 @@ void Trainer::make_links() {
   const int stages = static_cast<int>(pipeline.stages.size());
   const int chunks = pipeline.chunks();
   std::vector<StageRanks> ranks(static_cast<std::size_t>(stages));
-  for (const RankRole& role : map_.roles())
+  for (const RankRole& role : state_.map().roles())
     if (role.pipeline == role_.pipeline && role.tensor_parallel_index == 0)
       ranks[static_cast<std::size_t>(role.stage)] = {role.rank, stage_of(plan_, role).tensor_parallel, role.stage};
   const Shape shape{std::int64_t{micro_batch_} * plan_.job.sequence_length, model_.boundary_width()};
@@ -142,7 +121,7 @@ void Trainer::make_links() {
               .name = {.id = 2 * boundary + (gradient ? 1 : 0),
                        .kind = gradient ? MessageKind::gradient : MessageKind::activation},
               .values = element_count(shape),
-              .type = type_};
+              .type = state_.type()};
     };
     const int place = chunk * stages + role_.stage;
     if (place > 0) {
@@ -163,13 +142,14 @@ IncomingLink* Trainer::incoming(const ScheduleStep& step) const {
   return (step.pass == Pass::forward ? links.activations_in : links.gradients_in).get();
 }
 
-IterationResult Trainer::run(std::int64_t iteration, bool stop) {
+IterationResult Trainer::run(bool stop) {
   const auto start = Clock::now();
+  const std::int64_t iteration = state_.iteration();
   timeline_.begin();
   Stream& main = device_.main();
   stage_->parameters().zero_gradients();
   main.zero(loss_sum_.data(), loss_sum_.bytes());
-  main.zero(totals_.data(), totals_.bytes());
+  main.zero(state_.totals(), sizeof(IterationTotals));
 
   std::vector<int> backward_left(links_.size(), 0);
   for (const ScheduleStep& step : steps_)
@@ -208,55 +188,40 @@ IterationResult Trainer::run(std::int64_t iteration, bool stop) {
       if (link != nullptr) link->finish();
   if (feed_ != nullptr) feed_->read_ahead(iteration + 1);
 
-  double* const totals = totals_.doubles();
+  double* const totals = state_.totals();
   {
     const auto span = timeline_.reduction(false);
     reducer_->finish();
-    reducer_->add_squares(totals + offsetof(Totals, squared_norm) / sizeof(double));
+    reducer_->add_squares(totals + offsetof(IterationTotals, squared_norm) / sizeof(double));
     // On all ranks of a tensor-parallel group the same: that of index 0 counts.
     if (role_.tensor_parallel_index == 0)
-      main.copy(totals + offsetof(Totals, loss) / sizeof(double), loss_sum_.data(), sizeof(double));
+      main.copy(totals + offsetof(IterationTotals, loss) / sizeof(double), loss_sum_.data(), sizeof(double));
     *host_stop_ = stop ? 1.0 : 0.0;
-    main.copy_from_host(totals + offsetof(Totals, stop) / sizeof(double), host_stop_, sizeof(double));
-    if (all_ != nullptr) all_->all_reduce_sum(main, {totals_.data(), DataType::float64}, totals_.elements());
-    main.copy_to_host(host_totals_, totals_.data(), sizeof(Totals));
+    main.copy_from_host(totals + offsetof(IterationTotals, stop) / sizeof(double), host_stop_, sizeof(double));
+    if (all_ != nullptr) all_->all_reduce_sum(main, {totals, DataType::float64}, sizeof(IterationTotals) / sizeof(double));
+    main.copy_to_host(&state_.host_totals(), totals, sizeof(IterationTotals));
   }
   timeline_.in_step();
-  IterationResult result;
-  result.learning_rate = settings_.learning_rate.at(iteration);
-  AdamWStep step = settings_.optimizer;
-  step.step = iteration + 1 - loss_scale_.skipped;
-  step.learning_rate = result.learning_rate;
+  main.record(*totals_known_);
+  if (waits(Wait::host_for_the_totals)) device_.wait(*totals_known_);
+  const IterationTotals known = state_.host_totals();
+  Update update;
   {
     const auto span = timeline_.update();
-    main.clip_factor(totals + offsetof(Totals, squared_norm) / sizeof(double), loss_scale_.factor, settings_.clip_norm,
-                     gradient_factor_.floats());
-    optimizer_->step(step, gradient_factor_.floats());
+    update = state_.update(settings_, known);
     if (settings_.after_update) settings_.after_update();
   }
-  main.record(*finished_);
   reducer_->gather_values();
-  if (waits(Wait::host_for_the_iteration)) device_.wait(*finished_);
-  timeline_.finish();
-  result.time = Seconds(std::chrono::duration<double>(Clock::now() - start).count());
+  timeline_.end();
   const double tokens = static_cast<double>(plan_.job.global_batch) * plan_.job.sequence_length;
-  result.loss = host_totals_->loss / tokens;
-  result.gradient_norm = std::sqrt(host_totals_->squared_norm) / loss_scale_.factor;
-  result.stop = host_totals_->stop > 0.0;
-  result.updated = std::isfinite(result.gradient_norm);
-  result.diverged = !result.updated || !std::isfinite(result.loss);
-  if (type_ == DataType::float16) {
-    const bool can_go_on = loss_scale_.update(settings_.loss_scale, !result.updated);
-    if (!result.updated) result.diverged = !can_go_on;
-  }
+  IterationResult result{.loss = known.loss / tokens,
+                         .gradient_norm = update.gradient_norm,
+                         .learning_rate = update.learning_rate,
+                         .updated = update.updated,
+                         .stop = known.stop > 0.0};
+  result.diverged = update.updated ? !std::isfinite(result.loss) : update.diverged;
+  result.time = Seconds(std::chrono::duration<double>(Clock::now() - start).count());
   return result;
-}
-
-void Trainer::restore(const LossScale& scale) {
-  if (type_ == DataType::float16)
-    loss_scale_ = scale;
-  else
-    loss_scale_.skipped = scale.skipped;
 }
 
 void Trainer::settle() { reducer_->wait_for_values(); }
@@ -268,7 +233,7 @@ void Trainer::load(std::int64_t iteration, int chunk, int micro_batch) {
       .sequences = micro_batch_,
       .sequence_length = sequence_length,
       .loss_sum = loss_sum_.doubles(),
-      .loss_weight = static_cast<float>(loss_scale_.factor) /
+      .loss_weight = static_cast<float>(state_.loss_scale().factor) /
                      (static_cast<float>(plan_.job.global_batch) * static_cast<float>(sequence_length))};
   if (!is_model_start(chunk) && !is_model_end(chunk)) return;
   const TokenFeed::View view = feed_->at(iteration, std::int64_t{micro_batch} * micro_batch_, micro_batch_);

@@ -3,13 +3,14 @@
 //
 // An iteration: zero gradients; the micro-batches in the order of the schedule, while activations and gradients cross
 // stages; sums of gradients over replicas, which begin in the last backward passes; the norm of all gradients and the
-// loss; AdamW, unless the norm is not finite. All of it is asked of the device's streams at once; then the host waits,
-// once. The plan changes how fast that goes, never what comes out (but for the order of sums and where they are
+// loss. All of it is asked of the device's streams at once; then the host waits, once. Only when all ranks have come so
+// far AdamW is asked for, in which no other rank takes part: so a rank that dies leaves the others with whole states. The
+// plan changes how fast that goes, never what comes out (but for the order of sums and where they are
 // rounded).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -24,40 +25,14 @@
 #include "runtime/device.hpp"
 #include "runtime/gradient_reducer.hpp"
 #include "runtime/links.hpp"
-#include "runtime/loss_scale.hpp"
-#include "runtime/optimizer.hpp"
 #include "runtime/stage.hpp"
 #include "runtime/timeline.hpp"
 #include "runtime/token_feed.hpp"
+#include "runtime/trainer_settings.hpp"
+#include "runtime/training_state.hpp"
 #include "runtime/world.hpp"
 
 namespace sailor::runtime {
-
-/// Linear from 0 to `peak` over the warm-up, then a cosine down to `least` at `decay_iterations` (Radford et al. 2018);
-/// constant after the warm-up when that is 0.
-struct LearningRate {
-  float peak = 1e-3f;
-  float least = 0.0f;
-  std::int64_t warm_up_iterations = 0;
-  std::int64_t decay_iterations = 0;  ///< counted from the start of training; constant from there on
-
-  /// Of iteration `iteration`, counted from 0.
-  [[nodiscard]] float at(std::int64_t iteration) const;
-};
-
-struct TrainerSettings {
-  std::uint64_t seed = 0;  ///< of the initial parameters
-  AdamWStep optimizer;     ///< but its learning rate
-  LearningRate learning_rate;
-  /// Gradients are scaled down together so that the norm of all of them is this at most; 0: never (Pascanu et al.
-  /// 2013).
-  double clip_norm = 0.0;
-  LossScaleSettings loss_scale{};  ///< of plans in fp16
-  bool overlap_reduction = true;
-  // For a rehearsal, which spends there what they take on the devices that are rehearsed.
-  std::function<void(int layer, Pass pass)> after_layer{};  ///< called before anything that follows the layer
-  std::function<void()> after_update{};                     ///< and this after the optimizer step
-};
 
 /// What a rank needed.
 struct RankUse {
@@ -83,16 +58,16 @@ Result<void> check_trainable(const Plan& plan, const Model& model, int started_r
 
 class Trainer {
  public:
-  /// Collective. check_trainable() must have succeeded; device, world and samples must outlive the trainer.
-  Trainer(const Plan& plan, const Model& model, const TrainerSettings& settings, Device& device, const World& world,
-          const Samples& samples);
-  /// Without samples for a rehearsal, on a device that does not compute: parameters have no values, no tokens are read.
-  Trainer(const Plan& plan, const Model& model, const TrainerSettings& settings, Device& device, const World& world,
-          const Samples* samples);
+  /// Collective: of all ranks of the state's plan. State, world and samples must outlive the trainer. `samples` null: of a
+  /// rehearsal, on a device that does not compute; no tokens are read.
+  Trainer(TrainingState& state, const TrainerSettings& settings, const World& world, const Samples* samples);
   ~Trainer();
+  Trainer(const Trainer&) = delete;
+  Trainer& operator=(const Trainer&) = delete;
 
-  /// Collective: runs iteration `iteration`, counted from 0. `stop` asks all ranks to stop after it.
-  IterationResult run(std::int64_t iteration, bool stop = false);
+  /// Collective: runs the state's next iteration. `stop` asks all ranks to stop after it. When it throws TransportError
+  /// the trainer is of no use any more, and the state is as before the iteration, or behind it.
+  IterationResult run(bool stop = false);
   /// The values of all parameters are here: with ZeRO-1 others may still be on their way after run(). Before they are
   /// read other than by run().
   void settle();
@@ -100,13 +75,7 @@ class Trainer {
   /// Collective: what every rank needed so far, on rank 0; empty elsewhere.
   [[nodiscard]] std::vector<RankUse> rank_uses();
 
-  [[nodiscard]] ParameterStorage& parameters() { return stage_->parameters(); }
-  [[nodiscard]] AdamW& optimizer() { return *optimizer_; }
-  /// For the next iteration. Other precisions than fp16 have the factor 1.
-  [[nodiscard]] const LossScale& loss_scale() const { return loss_scale_; }
-  /// Goes on from a checkpoint. Of another precision only the skipped iterations count, of which the optimizer knows
-  /// nothing.
-  void restore(const LossScale& scale);
+  [[nodiscard]] TrainingState& state() { return state_; }
   [[nodiscard]] const GradientReducer& reducer() const { return *reducer_; }
   [[nodiscard]] const RankRole& role() const { return role_; }
   /// Of the last run().
@@ -131,13 +100,6 @@ class Trainer {
     std::unique_ptr<IncomingLink> gradients_in;
     std::unique_ptr<OutgoingLink> gradients_out;
   };
-  /// What an iteration ends with, summed over all ranks: on the device, and on the host.
-  struct Totals {
-    double squared_norm = 0.0;  ///< of the gradients
-    double loss = 0.0;          ///< over the tokens of the global batch
-    double stop = 0.0;          ///< ranks that are to stop
-  };
-
   void make_links();
   [[nodiscard]] bool is_model_start(int chunk) const { return links_at(chunk).gradients_out == nullptr; }
   [[nodiscard]] bool is_model_end(int chunk) const { return links_at(chunk).activations_out == nullptr; }
@@ -149,14 +111,13 @@ class Trainer {
   void before_layer(int layer, Pass pass);
   void after_layer(int layer, Pass pass);
 
-  Plan plan_;
-  Model model_;
-  TrainerSettings settings_;
+  TrainingState& state_;
+  const Plan& plan_;
+  const Model& model_;
+  const RankRole& role_;
   Device& device_;
+  TrainerSettings settings_;
   World world_;
-  DataType type_;  // of what crosses stages
-  ParameterMap map_;
-  RankRole role_;
   TimelineRecorder timeline_;
   int micro_batch_ = 1;  // sequences, of this rank's pipeline
   std::vector<ScheduleStep> steps_;
@@ -167,15 +128,10 @@ class Trainer {
   std::unique_ptr<TokenFeed> feed_;  // of a stage that has an end of the model
   std::unique_ptr<StageLayers> stage_;
   std::unique_ptr<GradientReducer> reducer_;
-  std::unique_ptr<AdamW> optimizer_;
   Tensor loss_sum_;
-  Tensor totals_;           // Totals
-  Tensor gradient_factor_;  // of clipping
-  Totals* host_totals_ = nullptr;
   double* host_stop_ = nullptr;
-  std::unique_ptr<Event> finished_;
+  std::unique_ptr<Event> totals_known_;
   std::map<std::pair<int, int>, InFlight> in_flight_;  // by chunk and micro-batch
-  LossScale loss_scale_;
   bool is_last_backward_ = false;  // of the running chunk in this iteration
 };
 

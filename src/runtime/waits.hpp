@@ -20,7 +20,8 @@ enum class Wait {
   pass_for_its_input,     ///< the main stream: for the message that a pass needs
   send_for_its_data,      ///< a link's stream, before it sends: for the pass that makes the message
   release_for_the_send,   ///< the main stream, before a sent tensor's memory is used again
-  host_for_the_iteration, ///< the host: for the end of an iteration
+  host_for_the_totals,    ///< the host: for norm and loss of an iteration
+  host_for_the_timeline,  ///< the host, before it reads times: for the end of an iteration
   count
 };
 
@@ -44,8 +45,10 @@ constexpr std::string_view to_string(Wait wait) {
       return "send_for_its_data";
     case Wait::release_for_the_send:
       return "release_for_the_send";
-    case Wait::host_for_the_iteration:
-      return "host_for_the_iteration";
+    case Wait::host_for_the_totals:
+      return "host_for_the_totals";
+    case Wait::host_for_the_timeline:
+      return "host_for_the_timeline";
     case Wait::count:
       break;
   }

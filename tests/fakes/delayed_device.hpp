@@ -290,7 +290,7 @@ class DelayedStream final : public HostStream {
   DelayedQueues::Queue queue_;
 };
 
-class DelayedDevice final : public Device {
+class DelayedDevice : public Device {
  public:
   explicit DelayedDevice(unsigned seed)
       : inner_(make_cpu_device()),
@@ -338,10 +338,14 @@ class DelayedDevice final : public Device {
   void flush_caches() override {}
   double clock_hz() const override { return 0.0; }
 
- private:
+  void give_up_transfers() override { synchronize_quietly(); }
+
+ protected:
   void wait_for(const Event& event) override {
     queues_->wait([this, &event] { return is_done(event); });
   }
+
+ private:
   void spoil(void* memory, std::size_t bytes) {
     try {
       main_.spoil(memory, bytes);

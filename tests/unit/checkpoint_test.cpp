@@ -51,7 +51,7 @@ class RankState {
   RankState(const Model& model, const RankOf& rank, DataType type = DataType::float32)
       : rank_(rank), device_(make_cpu_device()) {
     std::vector<Layer*> layers;
-    LayerContext context{.device = *device_, .tensor_parallel = {rank.shard, nullptr}, .type = type};
+    LayerContext context{.device = device_.get(), .tensor_parallel = {rank.shard, nullptr}, .type = type};
     for (int index = rank.layers.first; index < rank.layers.last; ++index) {
       layers.push_back(layers_.emplace_back(make_layer(model, index, context)).get());
       if (index == 0) context.token_embedding = &token_embedding(*layers_.back());

@@ -32,8 +32,7 @@ Plan plan_of(const Model& model, const std::vector<Part>& parts) {
 
 /// Of the rank with most: the groups it sums in, its tensor-parallel group, the world.
 int made_by_runtime(const Plan& plan, const Model& model) {
-  const auto device = runtime::make_cpu_device();
-  const runtime::ParameterMap map(plan, model, *device);
+  const runtime::ParameterMap map(plan, model);
   std::vector<int> of_rank(static_cast<std::size_t>(plan.ranks()), 1);
   for (const runtime::GradientGroup& group : map.groups())
     if (group.ranks.size() > 1)

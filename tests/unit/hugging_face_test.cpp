@@ -369,7 +369,7 @@ TEST_F(HuggingFace, HostileFilesAreRefused) {
 /// Our loss of TestBatch with the values of the checkpoint behind `exported`.
 double own_loss(const Model& model) {
   const auto device = make_cpu_device();
-  LayerSequence layers(model, {0, model.layers()}, {*device, nullptr});
+  LayerSequence layers(model, {0, model.layers()}, {.device = device.get()});
   for (Parameter* parameter : layers.parameters().parameters())
     for (std::int64_t i = 0; i < parameter->elements(); ++i)
       parameter->value.floats()[i] = weight_of(parameter->layer, parameter->name, i);

@@ -147,7 +147,7 @@ void iterate(TimelineRecorder& recorder, runtime::Device& device) {
     const auto span = recorder.update();
     pause();
   }
-  recorder.finish();
+  recorder.end();
 }
 
 TEST(TimelineRecorder, CountsPartsAndKeepsEventsWhenAsked) {
@@ -185,18 +185,18 @@ TEST(TimelineRecorder, WhatOverlapsTheNextIterationIsItsEvent) {
   recorder.keep_events(true);
   recorder.begin();
   const std::size_t next = recorder.begin_overlapping_next(device->main(), Activity::reduce);
-  recorder.finish();
+  recorder.end();
   EXPECT_TRUE(recorder.events().empty());
   recorder.begin();
   pause();
   recorder.end_overlapped(next, device->main());
-  recorder.finish();
+  recorder.end();
   ASSERT_EQ(recorder.events().size(), 1U);
   EXPECT_EQ(recorder.events()[0].activity, Activity::reduce);
   EXPECT_LT(recorder.events()[0].start, Seconds(0));  // before the iteration began
   EXPECT_GT(recorder.events()[0].end, Seconds(0));
   recorder.begin();
-  recorder.finish();
+  recorder.end();
   EXPECT_TRUE(recorder.events().empty());
 }
 

@@ -115,8 +115,8 @@ TEST(RuntimeGradients, ATiedHeadWithItsOwnCopySplitsTheGradientOfTheEmbedding) {
   whole.loss(true);
   const Model& model = whole.model();
   const auto device = make_cpu_device();
-  LayerSequence first(model, {0, 2}, {*device});
-  LayerSequence second(model, {2, model.layers()}, {*device});
+  LayerSequence first(model, {0, 2}, {.device = device.get()});
+  LayerSequence second(model, {2, model.layers()}, {.device = device.get()});
   std::size_t number = 0;
   for (LayerSequence* stage : {&first, &second})
     for (Parameter* parameter : stage->parameters().parameters()) {

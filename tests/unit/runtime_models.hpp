@@ -133,7 +133,7 @@ class LayerSequence {
       layers.push_back(layers_.emplace_back(make_layer(model, index, context)).get());
       if (model.layer_kind(index) == LayerKind::embedding) context.token_embedding = &token_embedding(*layers_.back());
     }
-    parameters_ = std::make_unique<ParameterStorage>(context.device, layers);
+    parameters_ = std::make_unique<ParameterStorage>(*context.device, layers);
     slots_.resize(layers_.size());
   }
 
@@ -198,7 +198,7 @@ class WholeModel {
       : model_(model),
         device_(make_cpu_device()),
         layers_(model, {0, model.layers()},
-                {.device = *device_, .tensor_parallel = tensor_parallel, .recompute = recompute, .type = type}),
+                {.device = device_.get(), .tensor_parallel = tensor_parallel, .recompute = recompute, .type = type}),
         batch_(model) {
     for (std::size_t number = 0; number < parameters().size(); ++number) fill_by_formula(*parameters()[number], number);
   }

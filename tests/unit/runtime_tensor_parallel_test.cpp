@@ -85,7 +85,7 @@ TEST_P(TensorParallelLayers, HandOnTheSameHiddenStateAndGradientOnAllRanks) {
     const std::int64_t count = std::int64_t{TestBatch::tokens} * model.hidden;
     const auto run = [&](const TensorParallel& tensor_parallel, auto&& look) {
       const auto device = make_cpu_device();
-      LayerSequence layers(model, blocks, {.device = *device, .tensor_parallel = tensor_parallel});
+      LayerSequence layers(model, blocks, {.device = device.get(), .tensor_parallel = tensor_parallel});
       for (std::size_t i = 0; i < layers.parameters().parameters().size(); ++i)
         fill_by_formula(*layers.parameters().parameters()[i], i);
       TestBatch batch(model);
@@ -94,7 +94,7 @@ TEST_P(TensorParallelLayers, HandOnTheSameHiddenStateAndGradientOnAllRanks) {
       look(output);
       Slot slot;
       // Block 1 alone for its input's gradient: the embedding hands on none.
-      const auto block = make_layer(model, 1, {.device = *device, .tensor_parallel = tensor_parallel});
+      const auto block = make_layer(model, 1, {.device = device.get(), .tensor_parallel = tensor_parallel});
       ParameterStorage storage(*device, std::vector<Layer*>{block.get()});
       for (std::size_t i = 0; i < block->parameters().size(); ++i) fill_by_formula(block->parameters()[i], i);
       Tensor copy(*device, output.shape());
@@ -178,7 +178,7 @@ TEST(RuntimeDeclaredLayers, TakeNoMemoryAndDivideEveryParameterExactlyOnce) {
     std::map<std::string, std::vector<Piece>> pieces;
     std::map<std::string, std::int64_t> sizes;
     for (int rank = 0; rank < 8; ++rank) {
-      const auto layer = make_layer(model, index, {.device = *device, .tensor_parallel = {{rank, 8}, nullptr}});
+      const auto layer = make_layer(model, index, {.device = device.get(), .tensor_parallel = {{rank, 8}, nullptr}});
       for (const Parameter& parameter : layer->parameters()) {
         sizes[parameter.name] = parameter.whole_elements();
         if (!parameter.is_divided() && rank > 0) continue;

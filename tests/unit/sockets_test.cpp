@@ -1,8 +1,6 @@
 // Control plane and data plane over TCP: what they leave in memory, and what happens when ranks go away. Ranks are threads,
 // or processes where they are to be killed.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <csignal>
@@ -10,32 +8,10 @@
 #include <thread>
 
 #include "../fakes/transport_checks.hpp"
-#include "runtime/sockets/coordinator.hpp"
-#include "runtime/sockets/member.hpp"
+#include "socket_ranks.hpp"
 
 namespace sailor::runtime::test {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
-
-std::unique_ptr<Coordinator> coordinator_for(int members, int least = 1, Seconds silence = Seconds(30.0)) {
-  auto started = Coordinator::start({.members = members, .least = least, .silence = silence});
-  if (!started) throw std::runtime_error(started.error().message());
-  return *std::move(started);
-}
-
-std::unique_ptr<Member> member_of(const Addresses& coordinator, MemberSettings settings = {}) {
-  settings.timeout = Seconds(30.0);
-  auto joined = Member::join(coordinator, settings);
-  if (!joined) throw std::runtime_error(joined.error().message());
-  return *std::move(joined);
-}
-
-void begin(Member& member) {
-  if (auto begun = member.begin_epoch(); !begun) throw std::runtime_error(begun.error().message());
-}
 
 /// Runs `body` as so many members, each in a thread.
 void run_members(int count, const std::function<void(Member&)>& body) {
@@ -83,45 +59,6 @@ TEST(Sockets, CoordinatorsThatAreNotThereAreAnError) {
   EXPECT_NE(joined.error().message().find("the coordinator of the job: cannot connect to 127.0.0.1:1"),
             std::string::npos)
       << joined.error().message();
-}
-
-/// A rank in a process of its own, which ends when `body` does.
-class Process {
- public:
-  explicit Process(const std::function<void()>& body) : id_(::fork()) {
-    if (id_ != 0) return;
-    try {
-      body();
-    } catch (const std::exception& error) {
-      std::fprintf(stderr, "%s\n", error.what());
-      std::_Exit(2);
-    }
-    std::_Exit(0);
-  }
-  ~Process() {
-    if (id_ > 0) {
-      ::kill(id_, SIGKILL);
-      (void)status();
-    }
-  }
-  Process(const Process&) = delete;
-  Process& operator=(const Process&) = delete;
-  void signal(int number) const { ::kill(id_, number); }
-  int status() {
-    int status = -1;
-    if (id_ > 0) ::waitpid(std::exchange(id_, -1), &status, 0);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  }
-
- private:
-  pid_t id_;
-};
-
-/// A port of this machine at which nobody listens.
-int free_port() {
-  Result<Socket> port = listen_on();
-  EXPECT_TRUE(port);
-  return port_of(*port);
 }
 
 /// Exchanges until somebody goes away, and then once more with those that are left.

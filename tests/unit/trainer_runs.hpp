@@ -115,6 +115,15 @@ struct RunSettings {
   std::function<std::unique_ptr<Device>(int rank)> make_device = [](int) { return make_cpu_device(); };
 };
 
+inline TrainerSettings settings_of(const RunSettings& settings) {
+  return {.seed = 3,
+          .optimizer = {},
+          .learning_rate = {.peak = 0.004f, .least = 0.0005f, .warm_up_iterations = 3, .decay_iterations = 25},
+          .clip_norm = settings.clip_norm,
+          .loss_scale = settings.loss_scale,
+          .overlap_reduction = settings.overlap};
+}
+
 inline Outcome train(const Plan& plan, const Model& model, const RunSettings& settings = {}) {
   Outcome outcome;
   std::mutex mutex;
@@ -123,18 +132,13 @@ inline Outcome train(const Plan& plan, const Model& model, const RunSettings& se
     const auto samples = Samples::open(corpus().prefix(), sequence_length, model.vocabulary, 5);
     if (!samples) throw std::runtime_error(samples.error().message());
     if (auto good = check_trainable(plan, model, world.size()); !good) throw std::runtime_error(good.error().message());
-    Trainer trainer(
-        plan, model,
-        {.seed = 3,
-         .optimizer = {},
-         .learning_rate = {.peak = 0.004f, .least = 0.0005f, .warm_up_iterations = 3, .decay_iterations = 25},
-         .clip_norm = settings.clip_norm,
-         .loss_scale = settings.loss_scale,
-         .overlap_reduction = settings.overlap},
-        *device, world, *samples);
+    const TrainerSettings trainer_settings = settings_of(settings);
+    TrainingState state(plan, model, world.rank(), *device);
+    state.initialize(trainer_settings);
+    Trainer trainer(state, trainer_settings, world, &*samples);
     const std::int64_t waits = device->host_waits();
     for (int i = 0; i < settings.iterations; ++i) {
-      const IterationResult result = trainer.run(i);
+      const IterationResult result = trainer.run();
       if (world.rank() != 0) continue;
       outcome.losses.push_back(result.loss);
       outcome.norms.push_back(result.gradient_norm);
@@ -144,7 +148,7 @@ inline Outcome train(const Plan& plan, const Model& model, const RunSettings& se
     device->synchronize();
     const std::scoped_lock lock(mutex);
     outcome.host_waits = std::max(outcome.host_waits, mine);
-    for (const Parameter* parameter : trainer.parameters().parameters()) {
+    for (const Parameter* parameter : state.parameters().parameters()) {
       auto& whole = outcome.weights[{parameter->layer, parameter->name}];
       whole.resize(static_cast<std::size_t>(parameter->whole_elements()), std::nan(""));
       for (const Piece& piece : parameter->pieces())

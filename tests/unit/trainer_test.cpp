@@ -164,37 +164,38 @@ TEST(RuntimeTrainer, AGradientThatIsNotFiniteChangesNothing) {
         ASSERT_TRUE(samples.has_value());
         ParameterStorage* storage = nullptr;
         bool poison = false;
-        Trainer trainer(plan, model,
-                        {.learning_rate = {.peak = 0.004f},
-                         .clip_norm = 1.0,
-                         .after_layer =
-                             [&](int, Pass pass) {
-                               if (poison && pass == Pass::backward && world.control.rank() == 1) storage->gradients()[7] = bad;
-                             }},
-                        *device, world, *samples);
-        storage = &trainer.parameters();
+        const TrainerSettings settings{.learning_rate = {.peak = 0.004f},
+                                       .clip_norm = 1.0,
+                                       .after_layer = [&](int, Pass pass) {
+                                         if (poison && pass == Pass::backward && world.control.rank() == 1)
+                                           storage->gradients()[7] = bad;
+                                       }};
+        TrainingState trained(plan, model, world.rank(), *device);
+        trained.initialize(settings);
+        Trainer trainer(trained, settings, world, &*samples);
+        storage = &trained.parameters();
         const auto state = [&] {
           trainer.settle();
           device->synchronize();
           std::vector<float> all;
           for (const Parameter* parameter : storage->parameters())
             for (std::int64_t i = 0; i < parameter->elements(); ++i) all.push_back(load(parameter->value + i));
-          for (const AdamW::Part& part : trainer.optimizer().parts())
-            for (const float* moments : {trainer.optimizer().first_moments(), trainer.optimizer().second_moments()})
+          for (const AdamW::Part& part : trained.optimizer().parts())
+            for (const float* moments : {trained.optimizer().first_moments(), trained.optimizer().second_moments()})
               all.insert(all.end(), moments + part.moment, moments + part.moment + part.count);
           return all;
         };
-        EXPECT_FALSE(trainer.run(0).diverged);
+        EXPECT_FALSE(trainer.run().diverged);
         const std::vector<float> before = state();
         poison = true;
-        const IterationResult result = trainer.run(1);
+        const IterationResult result = trainer.run();
         EXPECT_TRUE(result.diverged);
         EXPECT_FALSE(result.updated);
         EXPECT_TRUE(std::isfinite(result.loss));
         EXPECT_FALSE(std::isfinite(result.gradient_norm));
         EXPECT_EQ(state(), before);
         poison = false;
-        EXPECT_FALSE(trainer.run(2).diverged);
+        EXPECT_FALSE(trainer.run().diverged);
         EXPECT_NE(state(), before);
       });
     }
@@ -208,12 +209,15 @@ TEST(RuntimeTrainer, GradientsThatOverflowInFp16HalveTheLossScaleAndChangeNothin
     const auto samples = Samples::open(corpus().prefix(), sequence_length, model.vocabulary, 5);
     ASSERT_TRUE(samples.has_value());
     const LossScaleSettings scale{.initial = 16777216.0, .least = 64.0, .window = 5};
-    Trainer trainer(plan, model, {.learning_rate = {.peak = 0.004f}, .loss_scale = scale}, *device, world, *samples);
+    const TrainerSettings settings{.learning_rate = {.peak = 0.004f}, .loss_scale = scale};
+    TrainingState state(plan, model, world.rank(), *device);
+    state.initialize(settings);
+    Trainer trainer(state, settings, world, &*samples);
     const auto weights = [&] {
       trainer.settle();
       device->synchronize();
       std::vector<float> all;
-      for (const Parameter* parameter : trainer.parameters().parameters())
+      for (const Parameter* parameter : state.parameters().parameters())
         for (std::int64_t i = 0; i < parameter->elements(); ++i) all.push_back(load(parameter->value + i));
       return all;
     };
@@ -221,7 +225,7 @@ TEST(RuntimeTrainer, GradientsThatOverflowInFp16HalveTheLossScaleAndChangeNothin
     std::vector<float> before = weights();
     std::int64_t updates = 0;
     for (std::int64_t iteration = 0; iteration < 30; ++iteration) {
-      const IterationResult result = trainer.run(iteration);
+      const IterationResult result = trainer.run();
       EXPECT_FALSE(result.diverged);
       const std::vector<float> after = weights();
       EXPECT_EQ(after != before, result.updated);
@@ -231,9 +235,9 @@ TEST(RuntimeTrainer, GradientsThatOverflowInFp16HalveTheLossScaleAndChangeNothin
         EXPECT_LT(result.gradient_norm, 100.0);  // of the loss, whatever its scale
       }
       expected.update(scale, !result.updated);
-      EXPECT_EQ(trainer.loss_scale().factor, expected.factor);
-      EXPECT_EQ(trainer.loss_scale().good, expected.good);
-      EXPECT_EQ(trainer.loss_scale().skipped, expected.skipped);
+      EXPECT_EQ(state.loss_scale().factor, expected.factor);
+      EXPECT_EQ(state.loss_scale().good, expected.good);
+      EXPECT_EQ(state.loss_scale().skipped, expected.skipped);
     }
     EXPECT_GT(expected.skipped, 1);  // 2^24 is too much at first, and again when the scale was doubled
     EXPECT_GT(updates, 10);

@@ -72,9 +72,9 @@ bool is_same_data(const std::string& then, const std::string& now) {
          whole_path(now).ends_with("/" + typed.string());
 }
 
-Checkpoints::Checkpoints(const Options& options, const Environment& environment, const Plan& plan, const Model& model,
-                         runtime::Device& device, runtime::Control& world, runtime::Trainer& trainer)
-    : device_(device),
+Checkpoints::Checkpoints(const Options& options, const Environment& environment, runtime::Control& world,
+                         runtime::Trainer& trainer)
+    : state_(trainer.state()),
       world_(world),
       trainer_(trainer),
       start_from_(options.text("start-from")),
@@ -82,7 +82,8 @@ Checkpoints::Checkpoints(const Options& options, const Environment& environment,
       every_(options.integer("checkpoint-every")),
       keep_(static_cast<int>(options.integer("keep-checkpoints"))),
       claimant_(facts_of_this_training(environment, world.host())) {
-  facts_.model = model;
+  const Plan& plan = state_.plan();
+  facts_.model = state_.model();
   facts_.plan = plan_to_toml(plan);
   facts_.training = {.seed = static_cast<std::uint64_t>(options.integer("seed")),
                      .sequence_length = plan.job.sequence_length,
@@ -112,7 +113,7 @@ Result<void> Checkpoints::claim() {
       done = fail(owner.error(), "--checkpoints");
   }
   SAILOR_CHECK(runtime::agree(world_, done));
-  writer_ = std::make_unique<runtime::CheckpointWriter>(device_, folder_, keep_, owner_.get());
+  writer_ = std::make_unique<runtime::CheckpointWriter>(state_.device(), folder_, keep_, owner_.get());
   return {};
 }
 
@@ -136,13 +137,13 @@ Result<std::string> Checkpoints::find() {
   return world_.broadcast(std::move(path));
 }
 
-Result<std::int64_t> Checkpoints::resume() {
+Result<void> Checkpoints::resume() {
   if (!folder_.empty()) SAILOR_CHECK(claim());
   std::string before;
   while (true) {
     const auto path = find();
     if (!path) return fail(path.error());
-    if (path->empty()) return 0;
+    if (path->empty()) return {};
     const Result<void> loaded = load(*path);
     // From whom the folder was taken may have removed it a moment ago, since there is a newer one.
     std::error_code code;
@@ -152,16 +153,17 @@ Result<std::int64_t> Checkpoints::resume() {
       continue;
     }
     SAILOR_CHECK(runtime::agree(world_, loaded));
-    if (world_.rank() == 0) spdlog::info("goes on at iteration {} from {}", first_, *path);
-    return first_;
+    if (world_.rank() == 0) spdlog::info("goes on at iteration {} from {}", state_.iteration(), *path);
+    return {};
   }
 }
 
 Result<void> Checkpoints::load(const std::string& path) {
-  auto loaded = runtime::load(path, facts_.model, device_, trainer_.parameters(), trainer_.optimizer());
+  auto loaded = runtime::load(path, state_.model(), state_.device(), state_.parameters(), state_.optimizer());
   if (!loaded) return fail(loaded.error());
-  first_ = newest_ = loaded->iteration;
-  if (loaded->training && loaded->training->loss_scale) trainer_.restore(*loaded->training->loss_scale);
+  newest_ = loaded->iteration;
+  state_.restore(loaded->iteration, loaded->training && loaded->training->loss_scale ? *loaded->training->loss_scale
+                                                                                     : state_.loss_scale());
   if (world_.rank() == 0) warn_of_changes(loaded->training, path);
   return {};
 }
@@ -184,10 +186,10 @@ void Checkpoints::warn_of_changes(const std::optional<runtime::TrainingFacts>& b
 
 void Checkpoints::begin(std::int64_t next_iteration) {
   trainer_.settle();
-  if (const runtime::LossScale& scale = trainer_.loss_scale(); scale.factor != 1.0 || scale.skipped > 0)
+  if (const runtime::LossScale& scale = state_.loss_scale(); scale.factor != 1.0 || scale.skipped > 0)
     facts_.training.loss_scale = scale;
-  report(writer_->begin(world_, next_iteration, trainer_.parameters(), trainer_.optimizer(),
-                        trainer_.reducer().counted(), facts_));
+  report(writer_->begin(world_, next_iteration, state_.parameters(), state_.optimizer(), state_.sums().counted,
+                        facts_));
 }
 
 void Checkpoints::report(const std::optional<runtime::CheckpointOutcome>& outcome) {

@@ -10,7 +10,6 @@
 #include "apps/options.hpp"
 #include "core/error.hpp"
 #include "model/model.hpp"
-#include "plan/plan.hpp"
 #include "runtime/checkpoint/checkpoint.hpp"
 #include "runtime/checkpoint/owner.hpp"
 #include "runtime/control.hpp"
@@ -26,14 +25,14 @@ bool is_same_data(const std::string& then, const std::string& now);
 
 class Checkpoints {
  public:
-  Checkpoints(const Options& options, const Environment& environment, const Plan& plan, const Model& model,
-              runtime::Device& device, runtime::Control& world, runtime::Trainer& trainer);
+  Checkpoints(const Options& options, const Environment& environment, runtime::Control& world,
+              runtime::Trainer& trainer);
 
   [[nodiscard]] bool are_kept() const { return !folder_.empty(); }
 
   /// Collective: makes --checkpoints this training's own, and reads the newest checkpoint in it, else that of
-  /// --start-from, else nothing. Returns the iteration to run first. Errors are agreed on.
-  Result<std::int64_t> resume();
+  /// --start-from, else nothing. Errors are agreed on.
+  Result<void> resume();
   /// Collective, after each iteration: begins a checkpoint when one is due, moves on the one under way. A checkpoint
   /// that fails is reported, and training goes on, unless an error is returned, which is agreed on: another training
   /// has taken the folder over, or values are not finite.
@@ -53,7 +52,7 @@ class Checkpoints {
   void report(const std::optional<runtime::CheckpointOutcome>& outcome);
   void warn_of_changes(const std::optional<runtime::TrainingFacts>& before, const std::string& path) const;
 
-  runtime::Device& device_;
+  runtime::TrainingState& state_;
   runtime::Control& world_;
   runtime::Trainer& trainer_;
   std::string start_from_;
@@ -64,7 +63,6 @@ class Checkpoints {
   runtime::CheckpointFacts facts_;
   std::unique_ptr<runtime::FolderOwner> owner_;  // on rank 0
   std::unique_ptr<runtime::CheckpointWriter> writer_;
-  std::int64_t first_ = 0;    // iteration
   std::int64_t newest_ = -1;  // iteration to run next, of the newest checkpoint that is written
   Result<void> last_outcome_{};
   std::optional<Error> must_end_{};  // why training must not go on; the same on all ranks

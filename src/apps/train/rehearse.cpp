@@ -446,7 +446,8 @@ Result<void> rehearse(const Options& options, const Environment& environment, co
             profiled.after_layer(layer, pass);
           },
       .after_update = [&] { rehearsal.compute(stage.update); }};
-  Trainer trainer(trained_plan(inputs.plan), inputs.model, settings, *device, rehearsal.world(), nullptr);
+  runtime::TrainingState state(trained_plan(inputs.plan), inputs.model, world.rank(), *device);
+  Trainer trainer(state, settings, rehearsal.world(), nullptr);
   const int crowd = ranks_per_host(world.control);
   const bool twice = inputs.plan.optimizer_sharding == OptimizerSharding::zero1;  // scattered, then gathered
   const int sums = static_cast<int>(world.control.max(static_cast<double>(trainer.reducer().buckets() * (twice ? 2 : 1))));
@@ -465,7 +466,7 @@ Result<void> rehearse(const Options& options, const Environment& environment, co
   const std::int64_t count = options.given("iterations") ? options.integer("iterations") : usual_iterations;
   for (std::int64_t iteration = 0; iteration < count; ++iteration) {
     rehearsal.restart();
-    const runtime::IterationResult result = trainer.run(iteration);
+    const runtime::IterationResult result = trainer.run();
     trainer.settle();
     if (slowdown > 0.0) iterations.waited.push_back(result.time.value() / slowdown);
     iterations.due.push_back(clock.now().value());

@@ -13,7 +13,6 @@
 #include "core/text.hpp"
 #include "runtime/checkpoint/json.hpp"
 #include "runtime/checkpoint/safetensors.hpp"
-#include "runtime/cpu/cpu_device.hpp"
 #include "runtime/layer.hpp"
 
 namespace sailor::runtime {
@@ -347,11 +346,10 @@ std::optional<std::string> name_in(const ForeignFiles& files, const std::string&
 }  // namespace
 
 std::vector<WholeTensor> whole_tensors(const Model& model) {
-  const auto device = make_cpu_device();
   Parameter table;  // of a tied head, which then has none of its own
   std::vector<WholeTensor> tensors;
   for (int index = 0; index < model.layers(); ++index) {
-    const auto layer = make_layer(model, index, {.device = *device, .token_embedding = &table});
+    const auto layer = make_layer(model, index, {.token_embedding = &table});
     for (const Parameter& parameter : layer->parameters())
       tensors.push_back({parameter.layer, parameter.name, parameter.shape});
   }

@@ -210,11 +210,6 @@ std::string difference(const Architecture& in_checkpoint, const Architecture& in
   return fmt::format("{}", fmt::join(found, ", "));
 }
 
-std::string_view to_string(StoredArray array) {
-  constexpr std::array<std::string_view, 3> names{"value", "first_moment", "second_moment"};
-  return names[static_cast<std::size_t>(array)];
-}
-
 const StoredTensor* Manifest::find(int layer, std::string_view name) const {
   const auto key = std::pair(layer, name);
   const auto found = std::lower_bound(tensors.begin(), tensors.end(), key, [](const StoredTensor& tensor, auto& other) {

@@ -15,6 +15,7 @@
 #include "core/error.hpp"
 #include "model/model.hpp"
 #include "runtime/loss_scale.hpp"
+#include "runtime/state_pieces.hpp"
 #include "runtime/tensor.hpp"
 
 namespace sailor::runtime {
@@ -22,8 +23,6 @@ namespace sailor::runtime {
 inline constexpr int checkpoint_schema_version = 1;
 inline constexpr const char* manifest_name = "manifest.json";
 inline constexpr const char* plan_name = "plan.toml";
-/// Elements of a piece: what is read and checked at once (16 MiB). Larger pieces are refused.
-inline constexpr std::int64_t largest_piece = std::int64_t{1} << 22;
 
 /// What can change the mathematics of a model, by name: "hidden": "128".
 using Architecture = std::map<std::string, std::string>;
@@ -50,12 +49,6 @@ struct StoredPiece {
   std::uint64_t checksum = 0;
   [[nodiscard]] std::int64_t bytes() const { return count * static_cast<std::int64_t>(sizeof(float)); }
 };
-
-/// The three arrays that a parameter has.
-enum class StoredArray { value, first_moment, second_moment };
-inline constexpr std::array<StoredArray, 3> stored_arrays{StoredArray::value, StoredArray::first_moment,
-                                                          StoredArray::second_moment};
-std::string_view to_string(StoredArray array);
 
 struct StoredTensor {
   int layer = 0;

@@ -10,7 +10,7 @@
 #include "runtime/checkpoint/checkpoint.hpp"
 #include "runtime/checkpoint/checksum.hpp"
 #include "runtime/checkpoint/folder.hpp"
-#include "runtime/checkpoint/pieces.hpp"
+#include "runtime/state_pieces.hpp"
 
 namespace sailor::runtime {
 
@@ -191,13 +191,9 @@ Result<LoadedCheckpoint> load(const fs::path& checkpoint, const Model& model, De
   SAILOR_CHECK(reader->check_model(model));
   const Manifest& manifest = reader->manifest();
   std::vector<float> buffer;
-  const auto read = [&](const StoredTensor& tensor, StoredArray array, const Range& wanted) {
-    buffer.resize(static_cast<std::size_t>(wanted.size()));
-    return reader->read(tensor, array, wanted, buffer.data());
-  };
-  const std::vector<OwnPiece> own = own_pieces(storage, {{0, storage.size()}});
-  for (const OwnPiece& piece : own) {
-    const Parameter& parameter = *storage.parameters()[piece.parameter];
+  StateTarget target(device, storage, optimizer);
+  for (const WantedPiece& wanted : target.pieces()) {
+    const Parameter& parameter = *storage.parameters()[wanted.parameter];
     const StoredTensor* tensor = manifest.find(parameter.layer, parameter.name);
     const std::string where =
         fmt::format("'{}': layer {}, {}", (checkpoint / manifest_name).string(), parameter.layer, parameter.name);
@@ -207,34 +203,12 @@ Result<LoadedCheckpoint> load(const fs::path& checkpoint, const Model& model, De
                   fmt::format("{} has shape ({}) instead of ({})", where, fmt::join(tensor->shape, ", "),
                               fmt::join(shape, ", ")),
                   "use another checkpoint");
-    const auto [whole, local, count] = piece.piece;
-    SAILOR_CHECK(read(*tensor, StoredArray::value, {whole, whole + count}));
-    storage.set_values(parameter, local, buffer.data(), count);
-    if (float* const masters = optimizer.master_values(); masters != nullptr)
-      for_moments(optimizer, piece.parameter, {local, local + count},
-                  [&, start = local](std::int64_t first, std::int64_t part, std::int64_t moment) {
-                    device.write(masters + moment, buffer.data() + (first - start),
-                                          bytes_of(DataType::float32, part));
-                  });
+    const Piece& piece = wanted.piece;
+    buffer.resize(static_cast<std::size_t>(piece.count));
+    SAILOR_CHECK(reader->read(*tensor, wanted.array, {piece.whole, piece.whole + piece.count}, buffer.data()));
+    device.write(target.memory(wanted), buffer.data(), buffer.size() * sizeof(float));
   }
-  // Arrays one after another, as they lie in the files.
-  for (const StoredArray array : {StoredArray::first_moment, StoredArray::second_moment}) {
-    float* const moments = array == StoredArray::first_moment ? optimizer.first_moments() : optimizer.second_moments();
-    for (const OwnPiece& piece : own) {
-      const Parameter& parameter = *storage.parameters()[piece.parameter];
-      const StoredTensor& tensor = *manifest.find(parameter.layer, parameter.name);
-      const auto [whole, local, count] = piece.piece;
-      Result<void> done;
-      for_moments(optimizer, piece.parameter, {local, local + count},
-                  [&, whole = whole, local = local](std::int64_t first, std::int64_t part, std::int64_t moment) {
-                    if (!done) return;
-                    const std::int64_t start = whole + first - local;
-                    done = read(tensor, array, {start, start + part});
-                    if (done) device.write(moments + moment, buffer.data(), buffer.size() * sizeof(float));
-                  });
-      SAILOR_CHECK(done);
-    }
-  }
+  target.finish();
   device.synchronize();
   return LoadedCheckpoint{.iteration = manifest.iteration, .training = manifest.training};
 }

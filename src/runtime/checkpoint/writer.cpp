@@ -19,7 +19,7 @@
 #include "runtime/checkpoint/checksum.hpp"
 #include "runtime/checkpoint/folder.hpp"
 #include "runtime/checkpoint/owner.hpp"
-#include "runtime/checkpoint/pieces.hpp"
+#include "runtime/state_pieces.hpp"
 
 namespace sailor::runtime {
 
@@ -89,7 +89,7 @@ bool is_ready(const std::future<T>& future) {
 /// Copies what is written. Errors: elements without moments.
 Result<ShardCopy> take(Device& device, ParameterStorage& storage, AdamW& optimizer, const std::vector<Range>& written) {
   ShardCopy shard;
-  const std::vector<OwnPiece> own = own_pieces(storage, written);
+  const std::vector<OwnPiece> own = own_pieces(declarations_of(storage), written);
   for (const OwnPiece& piece : own) shard.elements += piece.piece.count;
   shard.data = std::make_unique_for_overwrite<float[]>(static_cast<std::size_t>(3 * shard.elements));
   const auto copy = [&](std::int64_t to, const float* from, std::int64_t count) {

@@ -57,6 +57,7 @@ class CpuStream final : public HostStream {
       : threads_(threads), pool_(pool), queue_(queues) {}
 
   void put(std::unique_ptr<HostOperation> operation) override { queue_.put(std::move(operation)); }
+  void give_up() { queue_.give_up(); }
   void record(Event& event) override { queue_.record(static_cast<HostEvent&>(event)); }
   void wait(const Event& event) override { queue_.wait(static_cast<const HostEvent&>(event)); }
 
@@ -555,6 +556,7 @@ class CpuDevice final : public Device {
   std::unique_ptr<Stream> make_stream() override { return std::make_unique<CpuStream>(threads_, pool_, queues_); }
   std::unique_ptr<Event> make_event() override { return std::make_unique<HostEvent>(); }
   bool is_done(const Event& event) override { return static_cast<const HostEvent&>(event).reached(); }
+  void give_up_transfers() override { main_.give_up(); }
   void progress() override { queues_.advance(); }
 
   Seconds elapsed(const Event& from, const Event& to) override {

@@ -1,0 +1,38 @@
+// Goes on with a training when the ranks have changed: under a new plan, in the same processes, from what they still
+// know.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "core/error.hpp"
+#include "plan/plan.hpp"
+#include "runtime/training_state.hpp"
+#include "runtime/world.hpp"
+
+namespace sailor::runtime {
+
+/// How a training goes on.
+struct Recovery {
+  std::unique_ptr<TrainingState> state;  ///< of this rank, under the new plan
+  /// Some element of the state is known to no rank: the state is as it was made, and has to come from a checkpoint, on
+  /// all ranks.
+  bool needs_checkpoint = false;
+  std::int64_t sent_bytes = 0;  ///< by this rank to others
+};
+
+/// Collective over a world whose ranks have given up everything of the world before. `mine` is what this process has
+/// of the training; null: nothing (it has just joined). `choose` is called on rank 0 with what the ranks were training
+/// (none: nothing) and says how they go on: a plan for as many ranks as there are.
+///
+/// First all that have the newest iteration's gradients, but have not heard of its totals, make up for its update:
+/// after a failure ranks differ by one update at most, since none is asked for before all ranks have summed. Then each
+/// rank takes what it needs from its own memory where it can, else from one of the ranks that have it (under ZeRO-1
+/// what only a lost rank stepped is gone). Errors (the same on all ranks): those of `choose`, a plan that cannot be
+/// trained by these ranks. Throws TransportError when a rank goes away meanwhile; `mine` is whole then, and this may be
+/// called again.
+Result<Recovery> recover(TrainingState* mine, const Model& model, const TrainerSettings& settings, Device& device,
+                         const World& world, const std::function<Result<Plan>(const Plan* before)>& choose);
+
+}  // namespace sailor::runtime

@@ -1,0 +1,95 @@
+// The state of a training in pieces of whole parameters: what checkpoints store, and what ranks of one plan hand to
+// those of another. Values travel as float32, whatever a rank computes with.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "runtime/optimizer.hpp"
+#include "runtime/parameters.hpp"
+
+namespace sailor::runtime {
+
+/// The three arrays that a parameter has.
+enum class StoredArray { value, first_moment, second_moment };
+inline constexpr std::array<StoredArray, 3> stored_arrays{StoredArray::value, StoredArray::first_moment,
+                                                          StoredArray::second_moment};
+std::string_view to_string(StoredArray array);
+
+/// Elements of a piece: what a checkpoint reads and checks at once (16 MiB). Larger pieces are refused.
+inline constexpr std::int64_t largest_piece = std::int64_t{1} << 22;
+
+/// Elements of one parameter that follow each other both in the whole of it and on a rank.
+struct OwnPiece {
+  std::size_t parameter = 0;  ///< index in the storage
+  Piece piece{};              ///< at most largest_piece elements
+};
+
+/// Declarations in the order of a storage, with or without memory.
+using Declarations = std::vector<const Parameter*>;
+Declarations declarations_of(const ParameterStorage& storage);
+Declarations declarations_of(const std::vector<Parameter>& parameters);
+
+/// Pieces of elements `ranges` of a storage of these parameters, without the padding, ascending.
+std::vector<OwnPiece> own_pieces(const Declarations& parameters, const std::vector<Range>& ranges);
+
+/// Calls `use(first, count, moment)` for elements [first, first + count) of storage parameter `parameter` on this rank
+/// and their place in the arrays of moments, for all of `local` that the optimizer steps. Returns how many.
+template <class Use>
+std::int64_t for_moments(const AdamW& optimizer, std::size_t parameter, const Range& local, const Use& use) {
+  std::int64_t found = 0;
+  const auto& parts = optimizer.parts();
+  auto part = std::partition_point(parts.begin(), parts.end(), [&](const AdamW::Part& other) {
+    return other.parameter < parameter || (other.parameter == parameter && other.first + other.count <= local.first);
+  });
+  for (; part != parts.end() && part->parameter == parameter && part->first < local.last; ++part) {
+    const std::int64_t first = std::max(local.first, part->first);
+    const std::int64_t count = std::min(local.last, part->first + part->count) - first;
+    use(first, count, part->moment + first - part->first);
+    found += count;
+  }
+  return found;
+}
+
+/// Shape of the parameter that all shards make together. The rank must hold some of it.
+Shape whole_shape(const Parameter& parameter);
+
+/// A piece of an array that a rank needs.
+struct WantedPiece {
+  StoredArray array{};
+  std::size_t parameter = 0;  ///< index in the storage
+  Piece piece{};
+};
+
+/// All that a rank with these parameters needs, which steps elements `owned` of its storage: the values of all, then
+/// the moments of those, array by array.
+std::vector<WantedPiece> wanted_pieces(const Declarations& parameters, const std::vector<Range>& owned);
+
+/// The state of a rank while it is replaced from elsewhere, from a checkpoint or from other ranks.
+class StateTarget {
+ public:
+  /// Storage and optimizer must outlive it. Gradients become undefined.
+  StateTarget(Device& device, ParameterStorage& storage, AdamW& optimizer);
+  [[nodiscard]] const std::vector<WantedPiece>& pieces() const { return pieces_; }
+  /// Device memory for the float32 elements of a piece.
+  [[nodiscard]] float* memory(const WantedPiece& piece);
+  /// All pieces are there, on the main stream: weights in 16 bits and master values follow from them.
+  void finish();
+
+ private:
+  Device& device_;
+  ParameterStorage& storage_;
+  AdamW& optimizer_;
+  std::vector<WantedPiece> pieces_;
+};
+
+/// Device memory of float32 elements [local.first, local.last) of an array of a storage's parameter, all of which the
+/// optimizer steps in one part; null where it does not.
+const float* stepped_memory(ParameterStorage& storage, AdamW& optimizer, StoredArray array, std::size_t parameter,
+                            const Range& local);
+
+}  // namespace sailor::runtime

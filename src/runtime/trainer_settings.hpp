@@ -1,0 +1,39 @@
+// How a training updates its parameters: the same on all ranks, under every plan.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "plan/schedule.hpp"
+#include "runtime/loss_scale.hpp"
+#include "runtime/stream.hpp"
+
+namespace sailor::runtime {
+
+/// Linear from 0 to `peak` over the warm-up, then a cosine down to `least` at `decay_iterations` (Radford et al. 2018);
+/// constant after the warm-up when that is 0.
+struct LearningRate {
+  float peak = 1e-3f;
+  float least = 0.0f;
+  std::int64_t warm_up_iterations = 0;
+  std::int64_t decay_iterations = 0;  ///< counted from the start of training; constant from there on
+
+  /// Of iteration `iteration`, counted from 0.
+  [[nodiscard]] float at(std::int64_t iteration) const;
+};
+
+struct TrainerSettings {
+  std::uint64_t seed = 0;  ///< of the initial parameters
+  AdamWStep optimizer;     ///< but its learning rate
+  LearningRate learning_rate;
+  /// Gradients are scaled down together so that the norm of all of them is this at most; 0: never (Pascanu et al.
+  /// 2013).
+  double clip_norm = 0.0;
+  LossScaleSettings loss_scale{};  ///< of plans in fp16
+  bool overlap_reduction = true;
+  // For a rehearsal, which spends there what they take on the devices that are rehearsed.
+  std::function<void(int layer, Pass pass)> after_layer{};  ///< called before anything that follows the layer
+  std::function<void()> after_update{};                     ///< and this after the optimizer step
+};
+
+}  // namespace sailor::runtime
