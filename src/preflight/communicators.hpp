@@ -13,9 +13,7 @@ struct Communicators {
   std::int64_t of_job = 0;  ///< all, each once
 };
 
-/// Sets of ranks that sum gradients of the same elements, tensor-parallel groups, and the world. What sailor-train
-/// makes but for parameters whose shares do not begin at the same elements under different tensor-parallel degrees, of
-/// which some need one more.
+/// Sets of ranks that sum gradients of the same elements, tensor-parallel groups, and the world: what sailor-train makes.
 Communicators count_communicators(const Plan& plan, const Model& model);
 
 }  // namespace sailor::preflight
