@@ -23,6 +23,7 @@
 #include "apps/train/launcher.hpp"
 #include "apps/train/recording.hpp"
 #include "apps/train/rehearse.hpp"
+#include "apps/train/socket_world.hpp"
 #include "cluster/gpu_catalogue.hpp"
 #include "core/files.hpp"
 #include "core/log.hpp"
@@ -135,6 +136,11 @@ CommandLine command_line() {
                    .help = "give up when another rank does not answer for so many seconds",
                    .default_value = "600",
                    .minimum = 0.001},
+                  {.name = "transport",
+                   .value_name = "TRANSPORT",
+                   .help = "what moves tensors between ranks: MPI, or TCP connections that MPI only helps to make",
+                   .default_value = "mpi",
+                   .choices = {"mpi", "sockets"}},
                   {.name = "device",
                    .value_name = "DEVICE",
                    .help = "where to compute: on the plan's devices, or on CPUs also by a plan for GPUs, to try it out",
@@ -186,12 +192,13 @@ CommandLine command_line() {
 /// What rank 0 keeps about the run. Collective where it says so.
 class RunFile {
  public:
-  RunFile(const Options& options, const Plan& plan, const runtime::Device& device) : path_(options.text("run-file")) {
+  RunFile(const Options& options, const Plan& plan, const runtime::Device& device, const std::string& transport)
+      : path_(options.text("run-file")) {
     run_.provenance = {
         .tool = fmt::format("sailor-train {}", version()),
         .command = command,
         .device = device.name(),
-        .versions = fmt::format("{}, {}", device.versions(), MpiSession::version()),
+        .versions = fmt::format("{}, {}", device.versions(), transport),
         .date = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}",
                             fmt::gmtime(std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now())))};
     run_.plan_toml = plan_to_toml(plan);
@@ -348,7 +355,7 @@ Result<void> train(const Options& options, const Environment& environment, const
   const int threads = runtime::cpu::compute_threads(environment);
   SAILOR_CHECK(agree(world.control, runtime::cpu::reserve_blas_memory(threads)));
   const auto device = runtime::make_cpu_device(threads);
-  RunFile run_file(options, plan, *device);
+  RunFile run_file(options, plan, *device, world.transport.name());
   if (elsewhere && run_file.is_wanted()) {
     if (speaks) spdlog::warn("no run file is written: these times are not those of the plan's GPUs");
     run_file.forget();
@@ -452,13 +459,31 @@ Result<void> run(const Options& options, const Environment& environment) {
     if (runtime::is_reported_elsewhere(session.error())) std::exit(exit_status(session.error().code));
     return fail(session.error());
   }
-  const runtime::World world = (*session)->world();
+  runtime::World world = (*session)->world();
+  std::unique_ptr<SocketWorld> sockets;
+  if (options.text("transport") == "sockets" && options.flag("rehearse"))
+    return agree(world.control, fail(ErrorCode::usage, "--transport sockets says nothing of a rehearsal",
+                                     "leave it out: links are simulated"));
   Result<void> done;
   try {
-    done = train(options, environment, world);
+    if (options.text("transport") == "sockets") {
+      auto joined = SocketWorld::join(world, "sailor-train", Seconds(options.number("timeout")));
+      if (joined) sockets = *std::move(joined);
+      if (!joined) done = fail(joined.error());
+    }
+    if (done && sockets != nullptr) {
+      // All ranks are here and stay until all are done.
+      done = train(options, environment, sockets->world());
+      sockets->world().control.barrier();
+    } else if (done) {
+      done = train(options, environment, world);
+    }
   } catch (const std::exception& error) {
-    world.control.abort(error.what());  // the others wait for this rank
+    // The others wait for this rank.
+    if (sockets != nullptr) sockets->world().control.abort(error.what());
+    world.control.abort(error.what());
   }
+  sockets.reset();
   session->reset();
   if (!done && runtime::is_reported_elsewhere(done.error())) std::exit(exit_status(done.error().code));
   if (done && end_status != 0) std::exit(end_status);

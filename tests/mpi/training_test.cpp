@@ -226,6 +226,32 @@ TEST_F(Training, EveryDivisionOfAGptGivesTheSameLosses) { expect_equal_losses("t
 
 TEST_F(Training, EveryDivisionOfAnOptGivesTheSameLosses) { expect_equal_losses("test-opt"); }
 
+TEST_F(Training, OverSocketsLossesAreThoseOverMpi) {
+  for (const std::vector<PipelineSketch>& pipelines :
+       {std::vector<PipelineSketch>{{8, {0, 3, 6}}}, {{4, {0, 6}}, {4, {0, 6}}}, {{8, {0, 6}, 0, {2}}}}) {
+    write_plan("test-gpt", 1, pipelines);
+    const std::vector<double> over_mpi = losses(2);
+    ASSERT_EQ(shell(train_command(2, "--iterations 20 --warm-up-iterations 4 --transport sockets")), 0) << errors();
+    const auto run = load_run(folder_ / "run.h5");
+    ASSERT_TRUE(run);
+    EXPECT_NE(run->provenance.versions.find("TCP"), std::string::npos) << run->provenance.versions;
+    std::vector<double> over_sockets;
+    for (const IterationRecord& record : run->iterations) over_sockets.push_back(record.loss);
+    EXPECT_EQ(over_sockets, over_mpi);  // sums of two are the same in any order
+  }
+}
+
+TEST_F(Training, OverSocketsAKilledRankIsNamedAtOnce) {
+  write_plan("test-gpt", 1, {{4, {0, 2, 6}}, {4, {0, 6}}});
+  ASSERT_NO_FATAL_FAILURE(
+      start(3, "--iterations 100000 --transport sockets", "--mca orte_enable_recovery 1"));  // mpirun kills nobody
+  signal(1, SIGKILL);
+  EXPECT_NE(finish(), 124);  // what mpirun makes of it is its business
+  EXPECT_NE(errors().find("sailor-train: error: rank "), std::string::npos) << errors();
+  EXPECT_NE(errors().find("rank 1 on "), std::string::npos) << errors();
+  EXPECT_NE(errors().find("has gone away"), std::string::npos) << errors();
+}
+
 TEST_F(Training, Fp16GoesOnFromACheckpointWithItsLossScale) {
   precision_ = Precision::fp16;
   write_plan("test-gpt", 1, {{4, {0, 2, 6}, 0, {2, 1}}, {4, {0, 6}}});
