@@ -1,6 +1,7 @@
 #!/bin/bash
 # Trains every plan of the tests with two builds over MPI, on this machine, and compares losses, gradient norms and
-# weights to the last bit. Stored hashes would not do: OpenBLAS chooses its kernels by the processor.
+# weights to the last bit; so it does a training that the other build began and this one goes on with from its checkpoint.
+# Stored hashes would not do: OpenBLAS chooses its kernels by the processor.
 set -euo pipefail
 # shellcheck source=ae_scripts/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../ae_scripts/common.sh"
@@ -12,7 +13,8 @@ tests/compare_builds.sh: do two versions train to the same bits?
 Usage: tests/compare_builds.sh [--every N] [--only TEXT] COMMIT
 
 Builds sailor-train at COMMIT in a folder of its own, and trains the small models of the tests under every division of
-the work with it and with the build of this tree (build/bin, which must be there). Exit status: 0 all the same.
+the work with it, with the build of this tree (build/bin, which must be there), and half with the one and half with the
+other. Says, too, how much more memory tensors take. Exit status: 0 all the same.
 
   --every N      only every N-th plan (default: 1, all)
   --only TEXT    only plans whose name contains TEXT
@@ -58,43 +60,57 @@ cmake --build "$sailor_root/build" --target sailor-train sailor-data write_plans
 "$sailor_root/build/bin/sailor-data" bytes --output "$work/corpus" "$work/plans/text" >/dev/null
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_btl=self,vader OMP_NUM_THREADS=1
 
-# train BUILD NAME PLAN: leaves the losses and the checksums of what was learned in $work/NAME.
+# train BUILD NAME PLAN [ITERATIONS]: leaves the losses, the checksums of what was learned and the largest peak of memory
+# in $work/NAME; goes on with what is there after `ITERATIONS` of another build.
 train() {
-  local folder=$work/$2 ranks
+  local folder=$work/$2 iterations=${4:-4} ranks
   ranks=$(python3 - "$3" <<'PY'
 import sys, tomllib
 plan = tomllib.load(open(sys.argv[1], "rb"))
 print(sum(p.get("count", 1) * sum(s.get("tensor_parallel", 1) for s in p["stages"]) for p in plan["pipelines"]))
 PY
   )
-  rm -rf "$folder" && mkdir "$folder"
+  mkdir -p "$folder"
   mpirun --oversubscribe -n "$ranks" "$1/bin/sailor-train" "$3" --models "$work/plans/models" --data "$work/corpus" \
-    --iterations 4 --learning-rate 0.004 --warm-up-iterations 2 --clip-norm 0.5 --metrics "$folder/metrics" \
+    --iterations "$iterations" --learning-rate 0.004 --warm-up-iterations 2 --clip-norm 0.5 --metrics "$folder/metrics" \
     --checkpoints "$folder/checkpoints" >"$folder/log" 2>&1 || { cat "$folder/log"; return 1; }
   python3 - "$folder/metrics" >"$folder/result" <<'PY'
 import json, sys
+peak = 0
 for line in open(sys.argv[1]):
     row = json.loads(line)
+    peak = max(peak, row["peak_tensor_memory_bytes"])
     print(*(repr(row.get(key)) for key in ("iteration", "loss", "gradient_norm", "learning_rate")))
+open(sys.argv[1] + ".peak", "w").write(str(peak))
 PY
-  (cd "$folder"/checkpoints/iteration-* && sha256sum rank-*.bin) >>"$folder/result"
+  newest=$(find "$folder/checkpoints" -maxdepth 1 -name 'iteration-*' | sort | tail -1)
+  (cd "$newest" && sha256sum rank-*.bin) >>"$folder/result"
 }
 
-compared=0 different=0 number=0
+compared=0 different=0 number=0 most=0
 for plan in "$work"/plans/plans/*"$only"*.toml; do
   number=$((number + 1))
   (((number - 1) % every == 0)) || continue
   name=$(basename "$plan" .toml)
-  if ! train "$build" before "$plan" || ! train "$sailor_root/build" after "$plan"; then
+  rm -rf "$work"/{before,after,gone-on}
+  if ! train "$build" before "$plan" || ! train "$sailor_root/build" after "$plan" ||
+    ! train "$build" gone-on "$plan" 2 || ! train "$sailor_root/build" gone-on "$plan"; then
     echo "FAILED: $name"
+    different=$((different + 1))
+  elif ! cmp -s "$work/before/result" "$work/gone-on/result"; then
+    echo "GOES ON DIFFERENTLY: $name"
+    diff "$work/before/result" "$work/gone-on/result" | head -6 || true
     different=$((different + 1))
   elif cmp -s "$work/before/result" "$work/after/result"; then
     compared=$((compared + 1))
+    most=$(python3 -c 'import sys; a, b, most = map(float, sys.argv[1:]); print(max(most, b / a))' \
+      "$(<"$work/before/metrics.peak")" "$(<"$work/after/metrics.peak")" "$most")
   else
     echo "DIFFERENT: $name"
     diff "$work/before/result" "$work/after/result" | head -6 || true
     different=$((different + 1))
   fi
 done
-echo "$compared of $((compared + different)) plans train to the same bits"
+echo "$compared of $((compared + different)) plans train to the same bits, also from a checkpoint of the other build; peak memory of tensors" \
+  "is $(printf '%.3f' "$most") of the other's at most"
 ((different == 0 && compared > 0))

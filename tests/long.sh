@@ -60,7 +60,7 @@ tell() {
   printf '%s\n' "$*"
   [[ -z $results ]] || printf '%s\n' "$*" >>"$results"
 }
-tell "# tests/long.sh, $(date -u +%F), $(git -C "$sailor_root" rev-parse --short HEAD), $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1), $(nproc) cores"
+tell "# tests/long.sh, $(date -u +%F), $(git -C "$sailor_root" rev-parse --short HEAD), $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1), $(nproc --all) cores"
 failed=0
 for trial in "${trials[@]}"; do
   read -ra words <<<"$(command_of "$trial")"

@@ -207,9 +207,16 @@ constexpr int iterations = 40;
 /// A plan for each number of ranks that may be left.
 using Plans = std::map<int, Plan>;
 
+/// Mostly those of several pipelines that hold the same: what one loses another has.
 Plans random_plans(const Model& model, std::mt19937& random) {
   std::vector<Named> all = divisions(model.layers());
   std::shuffle(all.begin(), all.end(), random);
+  if (random() % 4 != 0)
+    std::stable_partition(all.begin(), all.end(), [](const Named& named) {
+      const Plan& plan = named.second;
+      return plan.optimizer_sharding == OptimizerSharding::none &&
+             (plan.pipelines.size() > 1 || plan.pipelines.front().count > 1);
+    });
   Plans plans;
   for (const auto& [name, plan] : all) plans.emplace(plan.ranks(), plan);
   return plans;
