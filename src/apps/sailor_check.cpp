@@ -11,7 +11,6 @@
 #include <optional>
 
 #include "apps/check/measure.hpp"
-#include "apps/check/watch.hpp"
 #include "apps/options.hpp"
 #include "apps/single_blas_thread.hpp"
 #include "apps/termination.hpp"
@@ -28,6 +27,7 @@
 #include "runtime/cpu/cpu_device.hpp"
 #include "runtime/cpu/host_cpu.hpp"
 #include "runtime/mpi/mpi_session.hpp"
+#include "runtime/rank_watch.hpp"
 #include "slurm/node_records.hpp"
 #include "slurm/site.hpp"
 #include "slurm/task_role.hpp"
@@ -262,7 +262,7 @@ class Check {
         environment_(environment),
         fabric_(fabric),
         world_(world),
-        watch_(world, Seconds(options.number("timeout"))) {
+        watch_("sailor-check", world, Seconds(options.number("timeout"))) {
     for (const std::string& name : options.texts("skip")) skip_.insert(name);
   }
 
@@ -359,7 +359,7 @@ class Check {
   const Environment& environment_;
   const Fabric& fabric_;
   runtime::World world_;
-  Watch watch_;
+  runtime::RankWatch watch_;
   std::set<std::string, std::less<>> skip_;
   std::vector<std::string> nodes_;  // by rank
   std::optional<double> load_;
@@ -370,7 +370,7 @@ class Check {
 Result<std::unique_ptr<MpiSession>> start_mpi(const Options& options, const Environment& environment) {
   const double timeout = options.number("timeout");
   const std::string task = value_of(environment, "SLURM_PROCID");
-  const Deadline deadline(Seconds(timeout), task.empty() || task == "0"
+  const runtime::Deadline deadline(Seconds(timeout), task.empty() || task == "0"
                                                 ? fmt::format("sailor-check: error: MPI did not start within {:g} s: a "
                                                               "task did not get that far",
                                                               timeout)

@@ -65,7 +65,6 @@ class IncomingLink {
   /// The message expected: the main stream waits for it.
   [[nodiscard]] Tensor take();
   [[nodiscard]] int stage() const { return shape_.from.stage; }
-  [[nodiscard]] std::size_t channels() const { return parts_.size(); }
 
  private:
   struct Part {
@@ -100,10 +99,7 @@ class OutgoingLink {
   }
   /// The main stream waits for all that was sent.
   void finish();
-  /// Gives up tensors that are sent already, without waiting.
-  void release_sent();
   [[nodiscard]] int stage() const { return shape_.to.stage; }
-  [[nodiscard]] std::size_t channels() const { return parts_.size(); }
 
  private:
   struct Part {
@@ -115,6 +111,8 @@ class OutgoingLink {
     std::unique_ptr<Event> done;
   };
   void put(Tensor data);
+  /// Gives up tensors that are sent already, without waiting.
+  void release_sent();
   void drop_first();
 
   LinkShape shape_;

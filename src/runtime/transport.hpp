@@ -38,7 +38,7 @@ class TransportError : public std::runtime_error {
   Cause cause_;
 };
 
-/// Ranks that make collectives together. Sums of bfloat16 are made two at a time, each rounded to the nearest. All ranks
+/// Ranks that make collectives together. Sums of bfloat16 and float16 are made two at a time, each rounded to the nearest. All ranks
 /// get the same bits.
 class Group {
  public:
@@ -51,7 +51,7 @@ class Group {
   [[nodiscard]] virtual int rank() const = 0;
   [[nodiscard]] virtual int size() const = 0;
 
-  /// data = sum over ranks, in place. float32, bfloat16 or float64.
+  /// data = sum over ranks, in place. float32, bfloat16, float16 or float64.
   virtual void all_reduce_sum(Stream& stream, Values data, std::int64_t count) = 0;
   /// data = largest over ranks, in place.
   virtual void all_reduce_max(Stream& stream, float* data, std::int64_t count) = 0;

@@ -131,6 +131,23 @@ TEST(Sockets, ARankThatHangsIsGivenUpAfterTheSilence) {
   EXPECT_EQ(ranks[2]->status(), 0);
 }
 
+TEST(Sockets, StrangersDoNotDisturbTheCoordinator) {
+  const auto coordinator = coordinator_for(1);
+  std::vector<Frames> strangers;
+  for (const char* text : {"GET / HTTP/1.0", "{}", "[1]", R"({"what":5})", R"({"what":"join","rank":"first"})",
+                           R"({"what":"call","epoch":"one"})", R"({"what":"call","ranks":{}})"}) {
+    auto socket = connect_to(coordinator->addresses(), Seconds(5.0));
+    ASSERT_TRUE(socket) << socket.error().message();
+    strangers.emplace_back(*std::move(socket));
+    strangers.back().send(text);
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  const auto member = member_of(coordinator->addresses());
+  begin(*member);
+  EXPECT_EQ(member->world().size(), 1);
+  EXPECT_EQ(member->world().control.sum(2.0), 2.0);
+}
+
 TEST(Sockets, OneMoreRankJoinsInTheNextEpoch) {
   const auto coordinator = coordinator_for(2);
   std::vector<std::thread> threads;

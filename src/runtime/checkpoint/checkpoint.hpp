@@ -80,7 +80,7 @@ class CheckpointWriter {
   /// Collective: waits for the checkpoint that is under way. Nothing when there is none.
   std::optional<CheckpointOutcome> finish(Control& world);
   /// Forgets what is under way, after waiting for this rank's part of it: for when the ranks cannot talk any more. When
-  /// one of the calls above has thrown (Interrupted), this must come next.
+  /// one of the calls above has thrown (TransportError), this must come next.
   void abandon() noexcept;
 
   [[nodiscard]] bool is_under_way() const;

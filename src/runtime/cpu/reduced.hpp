@@ -15,7 +15,7 @@ void round(const float* from, Values to, std::int64_t count);
 void widen_rows(ConstValues from, std::int64_t stride, std::int64_t rows, std::int64_t width, float* to);
 void round_rows(const float* from, std::int64_t rows, std::int64_t width, Values to, std::int64_t stride);
 
-// The operations of Device that need more than a few rows at a time. They take floats of workspace.
+// The operations of a Stream that need more than a few rows at a time. They take floats of workspace.
 
 std::int64_t rotary_reduced_workspace(const AttentionShape& shape);
 void rotary_reduced(const AttentionShape& shape, double base, bool inverse, Values projected, float* workspace);

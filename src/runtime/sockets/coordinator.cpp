@@ -74,7 +74,11 @@ struct Coordinator::State {
         (void)member->frames.flush();
         while (const auto frame = member->frames.receive()) {
           member->heard = Clock::now();
-          hear(*member, *frame);
+          try {
+            hear(*member, *frame);
+          } catch (const Json::exception&) {
+            member->frames.give_up();
+          }
         }
       }
       bury();

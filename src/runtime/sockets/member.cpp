@@ -100,7 +100,13 @@ struct Member::State {
         (void)!::read(woken.descriptor(), bytes.data(), bytes.size());
       }
       const std::scoped_lock lock(mutex);
-      while (const auto frame = frames->receive()) hear(*frame);
+      while (const auto frame = frames->receive()) {
+        try {
+          hear(*frame);
+        } catch (const Json::exception&) {
+          frames->give_up();
+        }
+      }
       if (frames->is_closed() && !is_alone) {
         is_alone = true;
         breaks("the coordinator of the job has gone away");

@@ -2,14 +2,12 @@
 // what its process keeps.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "core/error.hpp"
 #include "core/units.hpp"
-#include "runtime/host_stream.hpp"
 #include "runtime/sockets/socket.hpp"
 #include "runtime/world.hpp"
 

@@ -265,7 +265,7 @@ std::optional<std::string> Frames::receive() {
       }
     }
     if (closed_) return std::nullopt;
-    std::array<char, 65536> buffer{};
+    std::array<char, 65536> buffer;  // NOLINT(cppcoreguidelines-pro-type-member-init): filled below
     std::size_t moved = 0;
     const Socket::State state = socket_.receive_some(buffer.data(), buffer.size(), moved);
     incoming_.append(buffer.data(), moved);

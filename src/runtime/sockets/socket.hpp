@@ -69,6 +69,8 @@ class Frames {
   /// A whole frame, or nothing yet. After is_closed() there is none.
   std::optional<std::string> receive();
   [[nodiscard]] bool is_closed() const { return closed_; }
+  /// Nothing more is read or sent: what came is not of ours.
+  void give_up() { closed_ = true; }
   [[nodiscard]] bool has_queued() const { return !outgoing_.empty(); }
   [[nodiscard]] const Socket& socket() const { return socket_; }
 

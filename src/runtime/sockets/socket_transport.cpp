@@ -9,7 +9,6 @@
 #include <array>
 #include <atomic>
 #include <cstring>
-#include <functional>
 #include <optional>
 #include <utility>
 

@@ -1,7 +1,7 @@
 // Finds out which rank has died or hangs, for programs in which all ranks go from step to step together.
 //
 // A thread watches the clock. When a step takes too long it breaks off what this rank waits for
-// (runtime::Interrupted), on all ranks that are alive: they then report to rank 0, which names those that do not.
+// (TransportError), on all ranks that are alive: they then report to rank 0, which names those that do not.
 #pragma once
 
 #include <condition_variable>
@@ -13,27 +13,28 @@
 #include "core/units.hpp"
 #include "runtime/world.hpp"
 
-namespace sailor::apps {
+namespace sailor::runtime {
 
-class Watch {
+class RankWatch {
  public:
-  /// A step may take `timeout` more than is expected of it.
-  Watch(const runtime::World& world, Seconds timeout);
-  ~Watch();
-  Watch(const Watch&) = delete;
-  Watch& operator=(const Watch&) = delete;
+  /// A step may take `timeout` more than is expected of it. Messages begin with `program`.
+  RankWatch(std::string program, const World& world, Seconds timeout);
+  ~RankWatch();
+  RankWatch(const RankWatch&) = delete;
+  RankWatch& operator=(const RankWatch&) = delete;
 
   /// All ranks do so at about the same time. `what` goes on "while ...".
   void enter(const std::string& what, Seconds expected = Seconds(0.0));
 
-  /// After Interrupted, on every rank that got it. Rank 0 says who does not answer and ends the job; `nodes` are those
+  /// After a TransportError, on every rank that got it. Rank 0 says who does not answer and ends the job; `nodes` are those
   /// of the ranks as far as it knows them.
   [[noreturn]] void name_missing_ranks(const std::vector<std::string>& nodes);
 
  private:
   void run();
 
-  const runtime::World world_;
+  const std::string program_;
+  const World world_;
   Seconds timeout_;
   std::mutex mutex_;  // of what follows
   std::condition_variable changed_;
@@ -60,4 +61,4 @@ class Deadline {
   std::thread thread_;
 };
 
-}  // namespace sailor::apps
+}  // namespace sailor::runtime

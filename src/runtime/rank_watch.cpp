@@ -1,4 +1,4 @@
-#include "apps/check/watch.hpp"
+#include "runtime/rank_watch.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -9,11 +9,11 @@
 #include <cstdlib>
 #include <memory>
 #include <set>
+#include <utility>
 
 #include "core/log.hpp"
-#include "preflight/gather_facts.hpp"
 
-namespace sailor::apps {
+namespace sailor::runtime {
 
 namespace {
 
@@ -31,11 +31,12 @@ Seconds grace(Seconds timeout) { return Seconds(std::clamp(timeout.value() / 2.0
 
 }  // namespace
 
-Watch::Watch(const runtime::World& world, Seconds timeout) : world_(world), timeout_(timeout) {
+RankWatch::RankWatch(std::string program, const World& world, Seconds timeout)
+    : program_(std::move(program)), world_(world), timeout_(timeout) {
   thread_ = std::thread([this] { run(); });
 }
 
-Watch::~Watch() {
+RankWatch::~RankWatch() {
   {
     const std::lock_guard lock(mutex_);
     ended_ = true;
@@ -44,7 +45,7 @@ Watch::~Watch() {
   thread_.join();
 }
 
-void Watch::enter(const std::string& what, Seconds expected) {
+void RankWatch::enter(const std::string& what, Seconds expected) {
   if (world_.rank() == 0) spdlog::debug("{}", what);
   const std::lock_guard lock(mutex_);
   step_ = what;
@@ -53,7 +54,7 @@ void Watch::enter(const std::string& what, Seconds expected) {
   changed_.notify_all();
 }
 
-void Watch::run() {
+void RankWatch::run() {
   std::unique_lock lock(mutex_);
   while (!ended_) {
     const int step = steps_;
@@ -63,14 +64,13 @@ void Watch::run() {
     // name_missing_ranks() enters a step of its own, and ends the process in it.
     if (!changed_.wait_for(lock, duration(grace(timeout_)), next))
       end_process(
-          fmt::format("sailor-check: error: rank {} on {} cannot be got out of a call while {}: it hangs, or a rank "
-                      "that MPI waits for "
-                      "has died or hangs (srun names tasks that died)",
-                      world_.rank(), world_.control.host(), step_));
+          fmt::format("{}: error: rank {} on {} cannot be got out of a call while {}: it hangs, or a rank that MPI "
+                      "waits for has died or hangs (srun names tasks that died)",
+                      program_, world_.rank(), world_.control.host(), step_));
   }
 }
 
-void Watch::name_missing_ranks(const std::vector<std::string>& nodes) {
+void RankWatch::name_missing_ranks(const std::vector<std::string>& nodes) {
   std::string step;
   {
     const std::lock_guard lock(mutex_);
@@ -81,7 +81,7 @@ void Watch::name_missing_ranks(const std::vector<std::string>& nodes) {
   const std::vector<int> missing = world_.control.roll_call(grace(timeout_));
   // Rank 0 ends the job; if it is rank 0 that hangs, nobody does.
   if (world_.rank() != 0)
-    end_process(fmt::format("sailor-check: error: rank {} on {}: rank 0 has died or hangs while {}", world_.rank(),
+    end_process(fmt::format("{}: error: rank {} on {}: rank 0 has died or hangs while {}", program_, world_.rank(),
                             world_.control.host(), step));
   if (missing.empty())
     world_.control.abort(fmt::format("{} took more than {:g} s, though all ranks are alive; raise --timeout", step, waited));
@@ -118,4 +118,4 @@ Deadline::~Deadline() {
   thread_.join();
 }
 
-}  // namespace sailor::apps
+}  // namespace sailor::runtime

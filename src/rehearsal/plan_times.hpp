@@ -1,0 +1,37 @@
+// What messages and sums of a plan's ranks cost, by the simulator.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <set>
+#include <vector>
+
+#include "core/units.hpp"
+#include "plan/plan.hpp"
+#include "runtime/rehearsal/rehearsal_transport.hpp"
+#include "simulator/costs.hpp"
+
+namespace sailor::rehearsal {
+
+/// The simulator's prices, by rank. The costs must outlive it.
+class PlanTimes final : public runtime::CommunicationTimes {
+ public:
+  PlanTimes(const Plan& plan, const simulator::PlanCosts& costs) : costs_(costs), roles_(rank_roles(plan)) {}
+
+  /// Index among the stages of all pipeline entries.
+  [[nodiscard]] std::size_t stage_of(int rank) const;
+  [[nodiscard]] Seconds message(int from, int to, runtime::MessageKind kind) const override;
+  [[nodiscard]] Seconds collective(runtime::Collective collective, const std::vector<int>& ranks,
+                                   Bytes amount) const override;
+  [[nodiscard]] bool messages_block() const override { return !costs_.overlaps_transfers; }
+
+ private:
+  /// Of a byte, as the simulator prices all that these stages hold in common.
+  [[nodiscard]] Seconds rate(const std::set<std::size_t>& holders) const;
+
+  const simulator::PlanCosts& costs_;
+  std::vector<RankRole> roles_;
+  mutable std::map<std::set<std::size_t>, Seconds> rates_;  // looked up for every bucket
+};
+
+}  // namespace sailor::rehearsal

@@ -1,0 +1,64 @@
+// A plan is run by the real trainer on ranks without its devices: computation, messages and sums take the simulator's
+// times, tensors have addresses but no memory.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "core/units.hpp"
+#include "model/model.hpp"
+#include "plan/plan.hpp"
+#include "runtime/world.hpp"
+#include "simulator/costs.hpp"
+#include "simulator/framework.hpp"
+
+namespace sailor::rehearsal {
+
+/// What is rehearsed; all of it must outlive the rehearsal. `costs` are those of the plan.
+struct Subject {
+  const Plan& plan;
+  const Model& model;
+  const simulator::Framework& framework;
+  const simulator::PlanCosts& costs;
+  Seconds simulated{};  ///< iteration time by the simulator
+};
+
+struct RehearsalSettings {
+  std::int64_t iterations = 3;  ///< the first one connects the ranks
+  /// Time passes so many times slower than on the devices; 0: nobody waits, time is only added up. None: as slow as this
+  /// machine needs for so many ranks.
+  std::optional<double> slowdown{};
+  // On rank 0:
+  std::function<void(double slowdown)> started{};
+  std::function<void(std::int64_t iteration, std::optional<Seconds> waited, Seconds due)> ran{};
+};
+
+/// Of the devices' time, one per iteration.
+struct IterationTimes {
+  std::vector<double> waited;  ///< s; empty where nobody waits
+  std::vector<double> due;     ///< s; with waits that end exactly when they should
+};
+
+/// The worst rank of a stage.
+struct StageNeed {
+  int rank = -1;
+  Bytes tensors{};   ///< of the runtime, with the base of a process
+  Bytes profiled{};  ///< by the profile and the framework
+  int communicators = 0;
+};
+
+struct Rehearsal {
+  IterationTimes times;
+  std::vector<StageNeed> needs;  ///< by stage, on rank 0; empty elsewhere
+};
+
+/// TF32 is a mode of the GPUs' matrix products: to the trainer its tensors are fp32.
+Plan trained_plan(Plan plan);
+
+/// Collective over as many ranks as the plan has, which must have passed check_trainable() as trained_plan(). Throws
+/// TransportError and what else the trainer throws.
+Rehearsal rehearse(const Subject& subject, const RehearsalSettings& settings, const runtime::World& world);
+
+}  // namespace sailor::rehearsal
