@@ -274,7 +274,7 @@ void train_through_failures(const Addresses& coordinator, int rank, const Plans&
       while (state->iteration() < iterations) {
         const std::int64_t iteration = state->iteration();
         const IterationResult result = trainer.run();
-        if (world.rank() == 0) diary.note("loss {} {:.17g}", iteration, result.loss);
+        diary.note("loss {} {:.17g}", iteration, result.loss);
         if ((iteration + 1) % 8 == 0) {
           trainer.settle();
           const auto outcome =
