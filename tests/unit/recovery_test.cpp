@@ -246,6 +246,7 @@ void train_through_failures(const Addresses& coordinator, int rank, const Plans&
   const TrainerSettings settings = settings_of({});
   std::unique_ptr<TrainingState> state;
   Diary diary(folder / fmt::format("diary-{}", rank));
+  std::int64_t noted = 0;  // iterations
   while (true) {
     begin(*member);
     CheckpointWriter writer(*device, folder / "checkpoints", 2);
@@ -254,6 +255,10 @@ void train_through_failures(const Addresses& coordinator, int rank, const Plans&
       auto recovery = recover(state.get(), model, settings, *device, world,
                               [&](const Plan*) -> Result<Plan> { return plans.at(world.size()); });
       if (!recovery) throw std::runtime_error(recovery.error().message());
+      // An iteration counts from its update on, though run() may have thrown afterwards, or recover() made up for it.
+      if (state != nullptr && state->iteration() > noted)
+        diary.note("loss {} {:.17g}", state->iteration() - 1,
+                   state->last_totals()->loss / (12.0 * sequence_length));
       state = std::move(recovery->state);
       if (recovery->needs_checkpoint) {
         std::string path;
@@ -268,6 +273,7 @@ void train_through_failures(const Addresses& coordinator, int rank, const Plans&
           state->restore(loaded->iteration, state->loss_scale());
         }
       }
+      noted = state->iteration();
       diary.note("goes on {} {} {} {}", now(), state->iteration(), world.size(),
                  recovery->needs_checkpoint ? "disk" : "memory");
       Trainer trainer(*state, settings, world, &samples);
@@ -275,6 +281,7 @@ void train_through_failures(const Addresses& coordinator, int rank, const Plans&
         const std::int64_t iteration = state->iteration();
         const IterationResult result = trainer.run();
         diary.note("loss {} {:.17g}", iteration, result.loss);
+        noted = iteration + 1;
         if ((iteration + 1) % 8 == 0) {
           trainer.settle();
           const auto outcome =
