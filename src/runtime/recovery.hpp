@@ -29,9 +29,10 @@ struct Recovery {
 /// First all that have the newest iteration's gradients, but have not heard of its totals, make up for its update:
 /// after a failure ranks differ by one update at most, since none is asked for before all ranks have summed. Then each
 /// rank takes what it needs from its own memory where it can, else from one of the ranks that have it (under ZeRO-1
-/// what only a lost rank stepped is gone). Errors (the same on all ranks): those of `choose`, a plan that cannot be
-/// trained by these ranks. Throws TransportError when a rank goes away meanwhile; `mine` is whole then, and this may be
-/// called again.
+/// what only a lost rank stepped is gone). Of an update that run() did not return from, or that was made up for,
+/// mine->last_totals() has the loss. Errors (the same on all ranks): those of `choose`, a plan that cannot be trained
+/// by these ranks. Throws TransportError when a rank goes away meanwhile; `mine` is whole then, and this may be called
+/// again.
 Result<Recovery> recover(TrainingState* mine, const Model& model, const TrainerSettings& settings, Device& device,
                          const World& world, const std::function<Result<Plan>(const Plan* before)>& choose);
 

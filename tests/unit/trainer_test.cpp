@@ -116,6 +116,9 @@ TEST(RuntimeTrainer, EveryDivisionTrainsAlikeInSixteenBits) {
     SCOPED_TRACE(model.name);
     for (const auto& [name, plan] : divisions(model.layers())) {
       SCOPED_TRACE(name);
+#ifdef __SANITIZE_ADDRESS__
+      if (turn % 4 > 1 && turn++ > 0) continue;  // half of them are enough where each takes ten times as long
+#endif
       const Precision precision = turn++ % 2 == 0 ? Precision::bf16 : Precision::fp16;
       expect_losses_near(alone(model, precision), train(in(precision, plan), model));
     }
