@@ -34,18 +34,38 @@ while (($#)); do
 done
 
 passed=0 failed=0 skipped=0
+# What failed, said again at the end, where it is found in a long log.
+failures=$(mktemp)
+# fail WHAT
+fail() {
+  echo "FAILED: $1" | tee -a "$failures"
+  failed=$((failed + 1))
+}
 # One more at a time than there are cores: many tests wait for Slurm.
 at_once=$(($(nproc) + 1))
-# count_ctest LOG STATUS: adds what ctest printed to the counts, and removes it.
+# count_ctest PRESET LOG STATUS: adds what ctest printed to the counts, and removes it.
 count_ctest() {
-  local log=$1 status=$2 total bad off
+  local preset=$1 log=$2 status=$3 total bad off
   total=$(sed -n 's/.* out of \([0-9]*\)$/\1/p' "$log" | tail -1)
   bad=$(sed -n 's/^[0-9]*% tests passed, \([0-9]*\) tests failed out of.*/\1/p' "$log" | tail -1)
   off=$(grep -c '\*\*\*Skipped' "$log" || true)
+  # Of every test that failed its line and the end of its output, which ctest prints after that line.
+  awk -v preset="$preset" '
+    function show(   i) {
+      if (!count) return
+      printf "\nFAILED (preset %s): %s\n", preset, heading
+      for (i = count > 40 ? count - 40 : 1; i < count; ++i) print line[i]
+      count = 0
+    }
+    /^ *[0-9]+\/[0-9]+ Test +#[0-9]+: / || /^ +Start +[0-9]+: / || /^[0-9]+% tests passed/ {
+      show()
+      if (/\*\*\*/ && !/\*\*\*Skipped/) { heading = $0; count = 1 }
+      next
+    }
+    count { line[count++] = $0 }' "$log" >>"$failures"
   rm -f "$log"
   if [[ -z $total || $total == 0 ]]; then
-    echo "ctest ran no test (status $status)" >&2
-    failed=$((failed + 1))
+    fail "ctest of preset $preset ran no test (status $status)"
     return
   fi
   passed=$((passed + total - bad - off)) failed=$((failed + bad)) skipped=$((skipped + off))
@@ -56,13 +76,13 @@ run_ctest() {
   shift 2
   log=$(mktemp)
   ctest --preset "$preset" -j "$at_once" --output-junit "$folder/tests.xml" "$@" | tee "$log" || status=$?
-  count_ctest "$log" "$status"
+  count_ctest "$preset" "$log" "$status"
 }
 # start_ctest PRESET BUILD_DIR, finish_ctest: the same beside other work. They run in a process group of their own, which
 # is interrupted with this script.
-beside_pid='' beside_log=''
+beside_pid='' beside_preset='' beside_log=''
 start_ctest() {
-  beside_log=$(mktemp)
+  beside_preset=$1 beside_log=$(mktemp)
   set -m
   ctest --preset "$1" -j "$at_once" --output-junit "$2/tests.xml" >"$beside_log" 2>&1 </dev/null &
   beside_pid=$!
@@ -73,9 +93,10 @@ finish_ctest() {
   wait "$beside_pid" || status=$?
   beside_pid=''
   cat "$beside_log"
-  count_ctest "$beside_log" "$status"
+  count_ctest "$beside_preset" "$beside_log" "$status"
 }
 interrupt_ctest() {
+  rm -f "$failures"
   [[ -n $beside_pid ]] || return 0
   kill -INT -- "-$beside_pid" 2>/dev/null || true
   wait "$beside_pid" || true
@@ -93,7 +114,7 @@ build_beside() (
 check() {
   local name=$1
   shift
-  if "$@"; then echo "ok: $name"; passed=$((passed + 1)); else echo "FAILED: $name"; failed=$((failed + 1)); fi
+  if "$@"; then echo "ok: $name"; passed=$((passed + 1)); else fail "$name"; fi
 }
 
 warnings=()
@@ -124,8 +145,7 @@ else
     step "Unit tests under the sanitizers"
     run_ctest asan-unity "$sailor_root/build-asan-unity"
   else
-    echo "FAILED: builds with the sanitizers (see above); their tests did not run" >&2
-    failed=$((failed + 1))
+    fail "builds with the sanitizers (see above); their tests did not run"
   fi
   step "Checking the scripts"
   mapfile -t scripts < <(find "$sailor_root" -name 'build*' -prune -o -name '*.sh' -print)
@@ -133,6 +153,7 @@ else
     "$sailor_root"/{.ci/run,slurm/testcluster/testcluster}
 fi
 
+((failed == 0)) || { step "What failed"; cat "$failures"; }
 printf '\n'
 if ((skipped)); then echo "$passed passed, $failed failed, $skipped skipped"; else echo "$passed passed, $failed failed"; fi
 ((failed == 0))
