@@ -13,12 +13,9 @@
 #include "apps/inputs.hpp"
 #include "apps/plan/cluster_input.hpp"
 #include "apps/plan/command_line.hpp"
-#include "apps/plan/plan_reports.hpp"
 #include "apps/plan/precision_choice.hpp"
 #include "apps/plan/preflight_command.hpp"
 #include "apps/plan/questions.hpp"
-#include "apps/plan/trace_planning.hpp"
-#include "apps/reports.hpp"
 #include "apps/simulate/plan_input.hpp"
 #include "core/files.hpp"
 #include "core/log.hpp"
@@ -28,6 +25,9 @@
 #include "planner/outline.hpp"
 #include "planner/search_space.hpp"
 #include "profile/store.hpp"
+#include "reports/plans.hpp"
+#include "reports/prediction.hpp"
+#include "reports/trace.hpp"
 
 namespace sailor::apps {
 
@@ -94,7 +94,8 @@ Result<std::string> in_original_json(const Plan& plan, const Cluster& cluster, c
 /// below the table and becomes further keys of the JSON.
 template <class Found>
 Result<void> write(const Options& options, const Environment& environment, const Inputs& inputs,
-                   const planner::Request& request, const Heading& heading, Found& found, const Answers& more) {
+                   const planner::Request& request, const reports::Heading& heading, Found& found,
+                   const Answers& more) {
   if constexpr (std::is_same_v<Found, planner::SearchResult>)
     if (!found.not_linked.empty()) spdlog::warn("{}", found.not_linked);
   for (const std::string& what : found.left_out) spdlog::warn("left out: {}", what);
@@ -104,17 +105,17 @@ Result<void> write(const Options& options, const Environment& environment, const
   const Plan& best = found.plans.front().plan;
   std::string text;
   if (const std::string format = options.text("format"); format == "toml") {
-    text = fmt::format("# {}\n", heading_text(heading)) + plan_to_toml(best);
+    text = fmt::format("# {}\n", reports::heading_text(heading)) + plan_to_toml(best);
   } else if (format == "sailor-json") {
     auto json = in_original_json(best, inputs.cluster->cluster, request);
     if (!json) return fail(json.error());
     text = *std::move(json);
   } else if (format == "json") {
-    nlohmann::ordered_json json = plans_to_json(heading, request, found);
+    nlohmann::ordered_json json = reports::plans_to_json(heading, request, found);
     json.update(more.json);
     text = json.dump(2) + "\n";
   } else {
-    text = plans_report(heading, request, found) + more.text;
+    text = reports::plans_report(heading, request, found) + more.text;
   }
   if (options.has("output")) SAILOR_CHECK(save_plan(best, options.text("output")));
   fmt::print("{}", text);
@@ -123,8 +124,8 @@ Result<void> write(const Options& options, const Environment& environment, const
 }
 
 Result<void> plan_for_trace(const Options& options, planner::Request request, const simulator::Environment& simulated) {
-  const TraceTimes times{.reconfiguration = Seconds(options.number("reconfiguration-time")),
-                         .last_step = Seconds(options.number("last-step"))};
+  const planner::TraceTimes times{.reconfiguration = Seconds(options.number("reconfiguration-time")),
+                                  .last_step = Seconds(options.number("last-step"))};
   // One precision for all of the training.
   const auto available = planner::load_trace(options.text("availability-trace"), simulated.gpus, times.last_step);
   if (!available) return fail(available.error());
@@ -138,14 +139,14 @@ Result<void> plan_for_trace(const Options& options, planner::Request request, co
   request.job.precision = usual_precision(
       precision_candidates(*given, simulated.profile, simulated.model.name, &simulated.framework, simulated.gpus, on),
       simulated.gpus, on);
-  const auto steps = plan_trace(options.text("availability-trace"), request, simulated, times);
+  const auto steps = planner::plan_trace(options.text("availability-trace"), request, simulated, times);
   if (!steps) return fail(steps.error());
   if (options.text("format") == "json")
-    fmt::print(
-        "{}\n",
-        trace_to_json(request, simulated.cluster != nullptr ? simulated.cluster->name : "", *steps, times).dump(2));
+    fmt::print("{}\n", reports::trace_to_json(request, simulated.cluster != nullptr ? simulated.cluster->name : "",
+                                              *steps, times)
+                           .dump(2));
   else
-    fmt::print("{}", trace_report(request, *steps, times));
+    fmt::print("{}", reports::trace_report(request, *steps, times));
   if (std::none_of(steps->begin(), steps->end(), [](const auto& step) { return step.plan.has_value(); }))
     return fail(ErrorCode::infeasible, fmt::format("{}: no step has a plan", options.text("availability-trace")),
                 "see what the steps say");
@@ -205,10 +206,10 @@ void add_comparisons(const planner::Request& request, const simulator::Environme
   if (!request.pareto)
     for (const planner::Advice& advice : planner::what_pays(answer.found.plans.front(), request, simulated, left)) {
       text += advice.text + "\n";
-      nlohmann::ordered_json row = prediction_to_json(advice.plan.prediction);
+      nlohmann::ordered_json row = reports::prediction_to_json(advice.plan.prediction);
       row["text"] = advice.text;
       row["description"] = planner::outline(advice.plan.plan);
-      row["plan"] = plan_to_json(advice.plan.plan);
+      row["plan"] = reports::plan_to_json(advice.plan.plan);
       answers.json["what_pays"].push_back(std::move(row));
     }
   if (!text.empty()) answers.text = "\n" + text + answers.text;
@@ -251,7 +252,7 @@ Result<int> plan_by_simulator(const Options& options, const Environment& environ
     left = std::max(Seconds(0.0), *request.effort.time - Seconds(gone.count()));
   }
   if (compare) add_comparisons(request, simulated, *answer, left, answers);
-  Heading heading = heading_of(request, simulated, answer->found.nodes, options.text("profile"));
+  reports::Heading heading = reports::heading_of(request, simulated, answer->found.nodes, options.text("profile"));
   heading.why_precision = answer->why;
   SAILOR_CHECK(write(options, environment, inputs, request, heading, answer->found, answers));
   return *status;
@@ -292,8 +293,8 @@ Result<int> run(const Options& options, const Environment& environment) {
     Answers answers;
     const auto status = add_preflight(options, environment, *inputs, *found, answers);
     if (!status) return fail(status.error());
-    Heading heading = heading_of(*request, simulated, planner::considered_nodes(*request, *part, inputs->gpus).groups,
-                                 options.text("profile"));
+    reports::Heading heading = reports::heading_of(
+        *request, simulated, planner::considered_nodes(*request, *part, inputs->gpus).groups, options.text("profile"));
     heading.why_precision = options.has("precision") ? "as --precision says" : "as the profile has the model";
     SAILOR_CHECK(write(options, environment, *inputs, *request, heading, *found, answers));
     return *status;

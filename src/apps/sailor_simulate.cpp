@@ -6,14 +6,14 @@
 #include <filesystem>
 
 #include "apps/inputs.hpp"
-#include "apps/reports.hpp"
 #include "apps/simulate/against_cases.hpp"
 #include "apps/simulate/plan_input.hpp"
-#include "apps/simulate/timeline_plot.hpp"
 #include "core/files.hpp"
 #include "core/log.hpp"
 #include "core/text.hpp"
 #include "plan/trace.hpp"
+#include "reports/prediction.hpp"
+#include "reports/timeline_plot.hpp"
 
 namespace sailor::apps {
 
@@ -106,7 +106,8 @@ Result<void> write_pictures(const Options& options, const Plan& plan, const simu
     auto saved = save_trace(plan, timeline, options.text("trace"), ranks);
     if (!saved) return fail(saved.error());
   }
-  if (options.has("plot")) SAILOR_CHECK(draw(timeline_plot(plan, prediction, timeline), options.text("plot")));
+  if (options.has("plot"))
+    SAILOR_CHECK(reports::draw(reports::timeline_plot(plan, prediction, timeline), options.text("plot")));
   return {};
 }
 
@@ -118,8 +119,7 @@ Result<void> simulate_plan(const Options& options, const Environment& environmen
   auto cluster = read_cluster(options, environment, gpus, {.rules = rules_of_plan(plan, gpus)});
   if (!cluster) return fail(cluster.error());
   if (*cluster)
-    for (const std::string& missing : what_is_missing(plan, **cluster, partitions_of(options)))
-      spdlog::warn("{}", missing);
+    if (const auto missing = what_is_missing(plan, **cluster, partitions_of(options))) spdlog::warn("{}", *missing);
   auto measured = read_run(options, plan);
   if (!measured) return fail(measured.error());
   const std::string made_for = plan.origin.framework.empty() ? "sailor" : plan.origin.framework;
@@ -143,18 +143,18 @@ Result<void> simulate_plan(const Options& options, const Environment& environmen
         {"model", plan.job.model},
         {"cluster", *cluster ? nlohmann::ordered_json{{"name", (*cluster)->name}} : nlohmann::ordered_json()},
         {"precision", to_string(plan.job.precision)}};
-    json.update(prediction_to_json(*prediction));
+    json.update(reports::prediction_to_json(*prediction));
     if (*measured)
-      json["against"] = comparison_to_json(*prediction, **measured);
+      json["against"] = reports::comparison_to_json(*prediction, **measured);
     else if (file_has_measured)
-      json["against"] = comparison_to_json(*prediction, input->measured_time, input->measured_memory);
+      json["against"] = reports::comparison_to_json(*prediction, input->measured_time, input->measured_memory);
     fmt::print("{}\n", json.dump(2));
   } else {
-    fmt::print("{}", prediction_report(plan, *prediction));
+    fmt::print("{}", reports::prediction_report(plan, *prediction));
     if (*measured)
-      fmt::print("\n{}", comparison_report(*prediction, **measured));
+      fmt::print("\n{}", reports::comparison_report(*prediction, **measured));
     else if (file_has_measured)
-      fmt::print("\n{}", comparison_report(*prediction, input->measured_time, input->measured_memory));
+      fmt::print("\n{}", reports::comparison_report(*prediction, input->measured_time, input->measured_memory));
   }
   if (wants_timeline) SAILOR_CHECK(write_pictures(options, plan, *prediction, timeline));
   if (const auto problem = simulator::memory_problem(plan, *prediction, simulated))
@@ -192,7 +192,7 @@ Result<void> check_outputs(const Options& options) {
 
 Result<void> run(const Options& options, const Environment& environment) {
   SAILOR_CHECK(check_outputs(options));
-  if (options.has("plot")) SAILOR_CHECK(picture_kind(options.text("plot")));
+  if (options.has("plot")) SAILOR_CHECK(reports::picture_kind(options.text("plot")));
   const bool has_plan = !options.positional("PLAN").empty();
   if (!has_plan && !options.has("against"))
     return fail(ErrorCode::usage, "PLAN is missing: plan file (plan.toml)",

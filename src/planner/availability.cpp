@@ -10,8 +10,8 @@
 
 #include "core/files.hpp"
 #include "core/text.hpp"
+#include "plan/cluster_nodes.hpp"
 #include "plan/placement.hpp"
-#include "simulator/node_sizes.hpp"
 
 namespace sailor::planner {
 
@@ -222,34 +222,7 @@ Cluster cluster_at(const AvailabilityStep& step, const Cluster* like, const GpuC
 }
 
 bool holds(const Cluster& cluster, const Plan& plan) {
-  using Kind = std::pair<std::string, std::string>;  // GPU type and zone
-  const std::vector<NodeGroup> usable = cluster.usable("", false);
-  std::map<Kind, std::map<int, std::int64_t>> there;  // nodes by their number of devices
-  for (const NodeGroup& group : usable) there[{group.gpu, group.zone}][group.gpus_per_node] += group.count;
-  std::vector<const Stage*> stages;
-  for (const Pipeline& pipeline : plan.pipelines)
-    for (const Stage& stage : pipeline.stages) {
-      if (!there.contains({stage.gpu, stage.zone})) return false;
-      stages.push_back(&stage);
-    }
-  NodeUse use;
-  if (!use.place(plan, simulator::node_sizes(usable))) return false;
-  std::map<Kind, std::map<int, std::int64_t>> needed;  // nodes by the ranks on them
-  for (const NodeUse::Node& node : use.nodes()) {
-    const Stage& stage = *stages[static_cast<std::size_t>(use.groups_of(node).front().stage)];
-    needed[{stage.gpu, stage.zone}][node.ranks] += node.count;
-  }
-  // Each needed node goes to one that is as large: so it works out when for every size there are as many at least.
-  for (const auto& [kind, nodes] : needed)
-    for (const auto& [ranks, unused] : nodes) {
-      std::int64_t wanted = 0;
-      std::int64_t present = 0;
-      for (auto it = nodes.lower_bound(ranks); it != nodes.end(); ++it) wanted += it->second;
-      const auto& available = there[kind];
-      for (auto it = available.lower_bound(ranks); it != available.end(); ++it) present += it->second;
-      if (wanted > present) return false;
-    }
-  return true;
+  return place_on_nodes(plan, placement_nodes(cluster.usable("", false))).has_value();
 }
 
 StepOutcome outcome(const PricedPlan& plan, Seconds duration, Seconds lost) {

@@ -11,9 +11,9 @@
 #include <string_view>
 
 #include "core/terminal.hpp"
+#include "plan/cluster_nodes.hpp"
 #include "plan/placement.hpp"
 #include "planner/outline.hpp"
-#include "simulator/node_sizes.hpp"
 
 namespace sailor::planner {
 
@@ -80,10 +80,10 @@ struct TimePart {
   Seconds TimeParts::*time;
 };
 constexpr std::array<TimePart, 5> all_parts{{{"computation", &TimeParts::compute},
-                                         {"bubble", &TimeParts::bubble},
-                                         {"messages between stages", &TimeParts::transfers},
-                                         {"reduction of gradients", &TimeParts::synchronization},
-                                         {"optimizer step", &TimeParts::update}}};
+                                             {"bubble", &TimeParts::bubble},
+                                             {"messages between stages", &TimeParts::transfers},
+                                             {"reduction of gradients", &TimeParts::synchronization},
+                                             {"optimizer step", &TimeParts::update}}};
 
 /// What a part of a plan's time comes from; "" where there is nothing to say.
 std::string reason(Seconds TimeParts::*part, const Candidate& candidate) {
@@ -224,7 +224,7 @@ std::string own_parts(const Candidate& candidate) {
 
 std::optional<int> nodes_of(const Plan& plan, const Cluster& cluster) {
   NodeUse use;
-  if (!use.place(plan, simulator::node_sizes(cluster.groups))) return std::nullopt;
+  if (!use.place(plan, node_sizes(cluster.groups))) return std::nullopt;
   std::int64_t nodes = 0;
   for (const NodeUse::Node& node : use.nodes()) nodes += node.count;
   return static_cast<int>(nodes);

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "core/terminal.hpp"
+#include "plan/cluster_nodes.hpp"
 #include "preflight/job_check_parts.hpp"
 #include "preflight/preflight.hpp"
 
@@ -163,24 +164,6 @@ Check device_memory_check(const Subject& subject, const std::vector<Need>& needs
 }
 
 }  // namespace
-
-std::vector<PlacementNode> placement_nodes(const std::vector<NodeGroup>& groups) {
-  std::vector<PlacementNode> nodes;
-  for (std::size_t g = 0; g < groups.size(); ++g) {
-    const NodeGroup& group = groups[g];
-    std::vector<std::string> zones = group.partitions;
-    if (!group.zone.empty()) zones.push_back(group.zone);
-    for (int i = 0; i < group.count; ++i) {
-      const auto index = static_cast<std::size_t>(i);
-      nodes.push_back({.name = group.nodes.empty() ? fmt::format("{}.{}", g, i) : group.nodes[index],
-                       .gpu = group.gpu,
-                       .zones = zones,
-                       .devices = group.gpus_per_node,
-                       .leaf_switch = group.switches.empty() ? "" : group.switches[index]});
-    }
-  }
-  return nodes;
-}
 
 Result<std::vector<Need>> needs_of(const Plan& plan, const Cluster& cluster, const std::vector<std::string>& partitions,
                                    Availability availability) {

@@ -87,9 +87,6 @@ struct Need {
 Result<std::vector<Need>> needs_of(const Plan& plan, const Cluster& cluster, const std::vector<std::string>& partitions,
                                    Availability availability);
 
-/// The nodes of these groups, as plan/node_placement.hpp takes them; those of hypothetical groups get names.
-std::vector<PlacementNode> placement_nodes(const std::vector<NodeGroup>& groups);
-
 /// When the component of a job for a need would start: what slurmctld is asked, and answers.
 slurm::StartQuestion start_question(const Need& need, const Job& job, const slurm::Site& site,
                                     const GpuCatalogue& gpus);

@@ -179,7 +179,9 @@ Result<FileWriter> FileWriter::create(const fs::path& path) {
   auto state = std::make_unique<State>();
   state->path = path.string();
   const Handle access = file_access();  // closing it clears the reason of a failure
-  state->file = Handle(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.get()), H5Fclose);
+  const Handle creation(H5Pcreate(H5P_FILE_CREATE), H5Pclose);
+  H5Pset_obj_track_times(creation.get(), false);  // of the root group: equal content gives equal bytes
+  state->file = Handle(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, creation.get(), access.get()), H5Fclose);
   if (!state->file) return state->failed("creating the file");
   return FileWriter(std::move(state));
 }

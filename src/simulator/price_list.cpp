@@ -7,8 +7,8 @@
 #include <bit>
 
 #include "core/terminal.hpp"
+#include "plan/cluster_nodes.hpp"
 #include "profile/advice.hpp"
-#include "simulator/node_sizes.hpp"
 
 namespace sailor::simulator {
 
@@ -39,7 +39,7 @@ LinkTime unmeasured(bool is_estimated) {
 }  // namespace
 
 PriceList::PriceList(const Environment& environment) : env(environment) {
-  if (env.cluster != nullptr) node_sizes = simulator::node_sizes(env.cluster->groups);
+  if (env.cluster != nullptr) node_sizes = sailor::node_sizes(env.cluster->groups);
   if (env.costs == nullptr) own_costs_.emplace(layer_costs_for(env));
   parameters.push_back(0.0);
   for (int layer = 0; layer < env.model.layers(); ++layer)

@@ -4,10 +4,10 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "apps/plan/plan_reports.hpp"
 #include "core/files.hpp"
 #include "core/process.hpp"
 #include "profile/store.hpp"
+#include "reports/plans.hpp"
 #include "tests/golden/golden.hpp"
 #include "tests/golden/programs.hpp"
 
@@ -343,8 +343,9 @@ TEST_F(Programs, WhyNotNamesThePinsAndNodesThatForbidThePlan) {
   const auto outcome = plan({"--why-not", "mine.toml", "--exclude", "n4", "--pin", "data_parallel=3,micro_batch=1"});
   ASSERT_EQ(outcome.exit_status, 0) << outcome.errors;
   EXPECT_NE(outcome.output.find("Yours cannot be chosen: its data_parallel is "), std::string::npos) << outcome.output;
-  EXPECT_NE(outcome.output.find("Yours cannot be chosen: the plan takes 4 cpu, but the cluster has 3."),
-            std::string::npos)
+  EXPECT_NE(
+      outcome.output.find("Yours cannot be chosen: the plan needs 4 cpu, there are 3 (3 nodes with 1) in the cluster."),
+      std::string::npos)
       << outcome.output;
 }
 
@@ -493,20 +494,20 @@ TEST(PlansReport, PipelinesThatDifferHaveALineEach) {
   result.considered = 12345;
   result.did_not_fit = 67;
   result.bound = {.found = 1.0 / 2.1, .bound = 1.013 / 2.1, .gap = 0.013};
-  const apps::Heading heading{.model = "opt-350m",
-                              .precision = Precision::bf16,
-                              .why_precision = "as --precision says",
-                              .cluster = "two types",
-                              .nodes = 64,
-                              .devices = {{"A100-40", 128}, {"V100-16", 128}},
-                              .zones = 1,
-                              .profile = "published"};
-  EXPECT_TRUE(testing::matches_golden("plans_report.txt", apps::plans_report(heading, request, result)));
+  const reports::Heading heading{.model = "opt-350m",
+                                 .precision = Precision::bf16,
+                                 .why_precision = "as --precision says",
+                                 .cluster = "two types",
+                                 .nodes = 64,
+                                 .devices = {{"A100-40", 128}, {"V100-16", 128}},
+                                 .zones = 1,
+                                 .profile = "published"};
+  EXPECT_TRUE(testing::matches_golden("plans_report.txt", reports::plans_report(heading, request, result)));
   request.objective = planner::Objective::throughput_per_usd;
   request.iterations = 10000;
   result.bound = {};
   result.stop = planner::Stop::time_limit;
-  EXPECT_TRUE(testing::matches_golden("plans_report_per_usd.txt", apps::plans_report(heading, request, result)));
+  EXPECT_TRUE(testing::matches_golden("plans_report_per_usd.txt", reports::plans_report(heading, request, result)));
 }
 
 TEST_F(Programs, ClosedStdoutIsNoCrash) {

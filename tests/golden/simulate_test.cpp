@@ -8,12 +8,12 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "apps/reports.hpp"
-#include "apps/simulate/accuracy.hpp"
-#include "apps/simulate/timeline_plot.hpp"
 #include "core/files.hpp"
 #include "core/process.hpp"
 #include "profile/store.hpp"
+#include "reports/accuracy.hpp"
+#include "reports/prediction.hpp"
+#include "reports/timeline_plot.hpp"
 #include "tests/fakes/round_numbers.hpp"
 #include "tests/golden/golden.hpp"
 
@@ -101,7 +101,7 @@ std::size_t widest_line(const std::string& text) {
 
 TEST(SimulateReport, SaysTimeMoneyAndMemory) {
   const Plan plan = unequal_pipelines(4);
-  const std::string text = apps::prediction_report(plan, prediction_for(plan));
+  const std::string text = reports::prediction_report(plan, prediction_for(plan));
   EXPECT_LE(widest_line(text), 120U);
   EXPECT_TRUE(testing::matches_golden("simulate_report.txt", text));
 }
@@ -113,22 +113,23 @@ TEST(SimulateReport, ManyStagesStayReadable) {
   prediction.straggler_entry = 0;
   // Fewer micro-batches are in flight towards the end, so no two rows of memory are alike.
   for (simulator::StagePrediction& row : prediction.stages) row.memory.activations = (64.0 - row.stage) * mib;
-  const std::string text = apps::prediction_report(plan, prediction);
+  const std::string text = reports::prediction_report(plan, prediction);
   EXPECT_LE(widest_line(text), 120U);
   EXPECT_TRUE(testing::matches_golden("simulate_report_64_stages.txt", text));
 }
 
 TEST(SimulateReport, JsonSaysAllOfIt) {
   const Plan plan = unequal_pipelines(4);
-  EXPECT_TRUE(testing::matches_golden("simulate_report.json", apps::prediction_to_json(prediction_for(plan)).dump(2)));
+  EXPECT_TRUE(
+      testing::matches_golden("simulate_report.json", reports::prediction_to_json(prediction_for(plan)).dump(2)));
 }
 
 TEST(SimulateReport, AccuracyOfCases) {
   // Errors +10%, -20%, 0% and, an artefact, +100%.
-  std::vector<apps::CaseOutcome> cases;
+  std::vector<reports::CaseOutcome> cases;
   int number = 0;
   for (const double predicted : {1.1, 0.8, 1.0, 2.0}) {
-    apps::CaseOutcome outcome{
+    reports::CaseOutcome outcome{
         .name = fmt::format("case {}", ++number), .measured_time = Seconds(1), .predicted_time = Seconds(predicted)};
     if (number < 3) outcome.measured_memory = 2.0 * gib;
     outcome.predicted_memory = predicted * 2.0 * gib;
@@ -136,9 +137,9 @@ TEST(SimulateReport, AccuracyOfCases) {
     if (outcome.artefact) outcome.note = "the first iteration";
     cases.push_back(outcome);
   }
-  const std::string text = apps::accuracy_report("by hand", cases);
+  const std::string text = reports::accuracy_report("by hand", cases);
   EXPECT_TRUE(testing::matches_golden("simulate_accuracy.txt", text));
-  const json all = apps::accuracy_to_json("by hand", cases);
+  const json all = reports::accuracy_to_json("by hand", cases);
   EXPECT_NEAR(all.at("iteration_time").at("mean_absolute_error_percent").get<double>(), (10 + 20 + 0 + 100) / 4.0,
               1e-9);
   const json without = all.at("iteration_time_without_artefacts");
@@ -174,15 +175,15 @@ TEST(TimelinePlot, DrawsARowPerStage) {
   add(0, 1, Activity::reduce, -1, 0.25, 0.35, true);
   // Narrower than a pixel each (0.5 s in 1070): one bar without numbers.
   for (int i = 0; i < 100; ++i) add(1, 0, Activity::forward, i, i * 1e-4, (i + 1) * 1e-4);
-  const apps::Plot plot = apps::timeline_plot(plan, prediction_for(plan), timeline);
-  EXPECT_TRUE(testing::matches_golden("simulate_timeline.gp", apps::gnuplot_script(plot, "svg")));
+  const reports::Plot plot = reports::timeline_plot(plan, prediction_for(plan), timeline);
+  EXPECT_TRUE(testing::matches_golden("simulate_timeline.gp", reports::gnuplot_script(plot, "svg")));
 }
 
 TEST(TimelinePlot, OfVeryManyStagesDrawsTheFirst) {
   const Plan plan = unequal_pipelines(200);
   Timeline timeline{.events = {{.stage = 0, .end = Seconds(1)}, {.stage = 199, .end = Seconds(1)}},
                     .length = Seconds(1)};
-  const apps::Plot plot = apps::timeline_plot(plan, prediction_for(plan), timeline);
+  const reports::Plot plot = reports::timeline_plot(plan, prediction_for(plan), timeline);
   EXPECT_NE(plot.note.find("; the first 160 of 201 stages"), std::string::npos) << plot.note;
   EXPECT_EQ(plot.series.front().points.size(), 160U);
   EXPECT_EQ(plot.series[1].points.size(), 1U);
@@ -297,7 +298,8 @@ TEST_F(Simulate, DrawsTheTimeline) {
 TEST_F(Simulate, WarnsOfWhatTheClusterDoesNotHave) {
   const auto outcome = simulate({"plan.toml", "--cluster", "cluster.toml", "-p", "normal"});
   EXPECT_EQ(outcome.exit_status, 0);
-  EXPECT_EQ(outcome.errors, "sailor-simulate: warning: the plan takes 4 cpu, but partition 'normal' has 2\n");
+  EXPECT_EQ(outcome.errors,
+            "sailor-simulate: warning: the plan needs 4 cpu, there are 2 (2 nodes with 1) in partition 'normal'\n");
 }
 
 TEST_F(Simulate, ComparesCases) {

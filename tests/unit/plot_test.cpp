@@ -1,5 +1,5 @@
 // Pictures: the script that gnuplot reads, and that no text in it can be a command.
-#include "apps/plot.hpp"
+#include "reports/plot.hpp"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -14,7 +14,7 @@
 #include "core/files.hpp"
 #include "core/process.hpp"
 
-namespace sailor::apps {
+namespace sailor::reports {
 namespace {
 
 namespace fs = std::filesystem;
@@ -166,4 +166,4 @@ TEST_F(Pictures, WhatCannotBeDrawnSaysWhy) {
 }
 
 }  // namespace
-}  // namespace sailor::apps
+}  // namespace sailor::reports

@@ -6,13 +6,14 @@
 #include <set>
 #include <vector>
 
-#include "apps/plan/placement_report.hpp"
-#include "apps/reports.hpp"
 #include "apps/simulate/plan_input.hpp"
 #include "cluster/node_filter.hpp"
 #include "core/text.hpp"
+#include "plan/cluster_nodes.hpp"
 #include "planner/explain.hpp"
 #include "planner/outline.hpp"
+#include "reports/placement.hpp"
+#include "reports/prediction.hpp"
 
 namespace sailor::apps {
 
@@ -52,9 +53,8 @@ std::vector<std::string> problems_of(const planner::Candidate& own, const planne
     problems.push_back(fmt::format("it leaves {:.1f}% of a device's memory free, less than --memory-margin {:.1f}%",
                                    own.memory_headroom * 100.0, request.memory_margin * 100.0));
   if (simulated.cluster != nullptr)
-    for (std::string& missing :
-         what_is_missing(own.plan, without_excluded(*simulated.cluster, request), request.partitions))
-      problems.push_back(std::move(missing));
+    if (auto missing = what_is_missing(own.plan, without_excluded(*simulated.cluster, request), request.partitions))
+      problems.push_back(*std::move(missing));
   for (std::string& pin : planner::broken_pins(own.plan, request.pins)) problems.push_back(std::move(pin));
   return problems;
 }
@@ -70,15 +70,16 @@ ordered_json parts_to_json(const planner::Candidate& candidate) {
 
 /// That the nodes do not suffice when it comes to places is an answer too.
 void add_placement(const Plan& plan, const planner::Request& request, const Cluster& cluster, Answers& answers) {
-  const auto nodes = placement_nodes(without_excluded(cluster, request), request.partitions, request.availability);
+  const auto nodes =
+      placement_nodes(without_excluded(cluster, request).usable(request.partitions, request.availability));
   const auto places = place_on_nodes(plan, nodes);
   if (!places) {
     answers.text += fmt::format("\nPlacement: {}\n", places.error().message());
     answers.json["placement"] = {{"error", places.error().message()}};
     return;
   }
-  answers.text += placement_report(plan, nodes, *places);
-  answers.json["placement"] = placement_to_json(plan, nodes, *places);
+  answers.text += reports::placement_report(plan, nodes, *places);
+  answers.json["placement"] = reports::placement_to_json(plan, nodes, *places);
 }
 
 }  // namespace
@@ -122,10 +123,10 @@ Answers answer_questions(const Options& options, const planner::Request& request
   std::vector<std::string> against = problems;
   for (std::string& limit : planner::broken_limits(*own, request, simulated.cluster))
     against.push_back(std::move(limit));
-  ordered_json json = prediction_to_json(own->prediction);
+  ordered_json json = reports::prediction_to_json(own->prediction);
   json["memory_headroom"] = own->memory_headroom;
   json["description"] = planner::outline(own->plan);
-  json["plan"] = plan_to_json(own->plan);
+  json["plan"] = reports::plan_to_json(own->plan);
   json["problems"] = against;
   json["time_ratio"] = own->prediction.iteration_time / winner.prediction.iteration_time;
   json["parts"] = parts_to_json(*own);

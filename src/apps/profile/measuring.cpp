@@ -10,12 +10,12 @@
 #include <set>
 
 #include "apps/profile/commands.hpp"
-#include "apps/profile/profile_tables.hpp"
 #include "cluster/gpu_catalogue.hpp"
 #include "core/log.hpp"
 #include "core/text.hpp"
 #include "profile/advice.hpp"
 #include "profile/store.hpp"
+#include "reports/profile_tables.hpp"
 
 #ifdef SAILOR_HAVE_MPI
 #include "runtime/mpi/mpi_session.hpp"
@@ -149,7 +149,7 @@ Result<void> same_on_all_ranks(const Options& options, runtime::Control& control
     }
   }
   return agree(control, different.empty() ? Result<void>()
-                                        : fail(ErrorCode::usage, different, "only --gpu and --zone may differ"));
+                                          : fail(ErrorCode::usage, different, "only --gpu and --zone may differ"));
 }
 
 namespace {
@@ -184,7 +184,7 @@ Result<void> store_and_print(const Options& options, const Environment& environm
                                         .versions = fmt::format("{}, {}", device.versions(), MpiSession::version())};
     auto path = add_to_store(options.text("store"), data);
     if (path) {
-      fmt::print("{}\nadded {}\n", summary.empty() ? profile_tables(data) : summary, path->string());
+      fmt::print("{}\nadded {}\n", summary.empty() ? reports::profile_tables(data) : summary, path->string());
       warn_of_noise(data);
     } else {
       done = fail(path.error());

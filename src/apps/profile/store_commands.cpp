@@ -9,16 +9,16 @@
 #include <optional>
 
 #include "apps/profile/commands.hpp"
-#include "apps/profile/profile_plots.hpp"
-#include "apps/profile/profile_reports.hpp"
-#include "apps/profile/profile_tables.hpp"
-#include "apps/reports.hpp"
 #include "cluster/cluster.hpp"
 #include "cluster/gpu_catalogue.hpp"
 #include "core/terminal.hpp"
 #include "model/model.hpp"
 #include "profile/profile.hpp"
 #include "profile/store.hpp"
+#include "reports/prediction.hpp"
+#include "reports/profile_plots.hpp"
+#include "reports/profile_reports.hpp"
+#include "reports/profile_tables.hpp"
 
 namespace sailor::apps {
 
@@ -48,10 +48,10 @@ std::vector<Option> row_options() {
            .value_name = "NAME",
            .help = "this table only",
            .repeatable = true,
-           .choices = profile_table_names()}};
+           .choices = reports::profile_table_names()}};
 }
 
-ProfileFilter filter_of(const Options& options) {
+reports::ProfileFilter filter_of(const Options& options) {
   return {.models = options.texts("model"),
           .gpus = options.texts("gpu"),
           .zones = options.texts("zone"),
@@ -94,9 +94,9 @@ Result<void> show_plot(const ProfileData& data, const Options& options) {
   if (!links && !tables.empty() && !names_only(tables, {"layer_times"}))
     return fail(ErrorCode::usage, "--plot draws links or layer_times, not what --table names",
                 "use --table links,link_fits or --table layer_times");
-  const auto plot = links ? link_plot(data) : layer_plot(data);
+  const auto plot = links ? reports::link_plot(data) : reports::layer_plot(data);
   if (!plot) return fail(plot.error());
-  SAILOR_CHECK(draw(*plot, options.text("plot")));
+  SAILOR_CHECK(reports::draw(*plot, options.text("plot")));
   fmt::print("{}: {} ({})\n", options.text("plot"), plot->title, plot->note);
   return {};
 }
@@ -104,17 +104,17 @@ Result<void> show_plot(const ProfileData& data, const Options& options) {
 Result<void> show(const Options& options, const Environment& environment) {
   const auto loaded = load_profile(find_store(options.positional("STORE").front(), environment));
   if (!loaded) return fail(loaded.error());
-  const auto data = select_rows(*loaded, filter_of(options));
+  const auto data = reports::select_rows(*loaded, filter_of(options));
   if (!data) return fail(data.error());
   if (options.has("plot")) return show_plot(*data, options);
   if (options.text("format") == "json") {
-    fmt::print("{}", profile_json(*data));
+    fmt::print("{}", reports::profile_json(*data));
     return {};
   }
   const std::vector<std::string> tables = options.texts("table");
   const bool sessions = tables.empty() || std::find(tables.begin(), tables.end(), "sessions") != tables.end();
-  const std::string above = sessions ? session_table(*data, options.flag("all")) : "";
-  const std::string below = profile_tables(*data, options.flag("all"));
+  const std::string above = sessions ? reports::session_table(*data, options.flag("all")) : "";
+  const std::string below = reports::profile_tables(*data, options.flag("all"));
   fmt::print("{}{}{}", above, above.empty() || below.empty() ? "" : "\n", below);
   return {};
 }
@@ -158,13 +158,13 @@ Result<void> check(const Options& options, const Environment& environment) {
                                       {"failures", failures},
                                       {"warnings", warnings},
                                       {"notes", notes},
-                                      {"findings", findings_to_json(findings)}};
+                                      {"findings", reports::findings_to_json(findings)}};
     fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
   } else if (findings.empty()) {
     fmt::print("nothing suspicious\n");
   } else {
-    fmt::print("{}\n{}, {}, {}\n", findings_report(findings), plural(failures, "failure"), plural(warnings, "warning"),
-               plural(notes, "note"));
+    fmt::print("{}\n{}, {}, {}\n", reports::findings_report(findings), plural(failures, "failure"),
+               plural(warnings, "warning"), plural(notes, "note"));
   }
   if (failures > 0 || (options.flag("strict") && warnings > 0))
     return fail(ErrorCode::failure,
@@ -237,17 +237,17 @@ Result<void> diff_run(const ProfileData& data, const RunRecord& run, const Optio
                                                       .framework = *framework,
                                                       .cluster = cluster ? &*cluster : nullptr});
   if (!prediction) return fail(prediction.error());
-  const auto stages = compare_stage_memory(*plan, *prediction, run);
+  const auto stages = reports::compare_stage_memory(*plan, *prediction, run);
   if (options.text("format") == "json") {
     nlohmann::ordered_json json{{"predicted_iteration_time_s", prediction->iteration_time.value()},
                                 {"predicted_peak_memory_bytes", prediction->peak_memory.value()}};
-    json.update(comparison_to_json(*prediction, run));
-    json["stages"] = stage_memory_to_json(stages);
+    json.update(reports::comparison_to_json(*prediction, run));
+    json["stages"] = reports::stage_memory_to_json(stages);
     fmt::print("{}\n", json.dump(2));
   } else {
     fmt::print("{} in {}: {}\n\n{}", plan->job.model, to_string(plan->job.precision), describe(*plan),
-               comparison_report(*prediction, run));
-    if (!stages.empty()) fmt::print("\n{}", stage_memory_report(stages));
+               reports::comparison_report(*prediction, run));
+    if (!stages.empty()) fmt::print("\n{}", reports::stage_memory_report(stages));
   }
   return {};
 }
@@ -264,13 +264,12 @@ Result<void> diff(const Options& options, const Environment& environment) {
   const auto data_b = load_profile(b);
   if (!data_b) return fail(data_b.error());
   const ProfileDifference difference = diff_profiles(*data_a, *data_b);
-  const DiffView view{.name_a = a, .name_b = b, .threshold = *threshold, .all = options.flag("all")};
+  const reports::DiffView view{.name_a = a, .name_b = b, .threshold = *threshold, .all = options.flag("all")};
   if (options.text("format") == "json")
-    fmt::print(
-        "{}\n",
-        difference_to_json(difference, view).dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+    fmt::print("{}\n", reports::difference_to_json(difference, view)
+                           .dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
   else
-    fmt::print("{}", difference_report(difference, view));
+    fmt::print("{}", reports::difference_report(difference, view));
   return {};
 }
 

@@ -6,9 +6,9 @@
 #include <map>
 
 #include "apps/inputs.hpp"
-#include "apps/simulate/accuracy.hpp"
 #include "apps/simulate/plan_input.hpp"
 #include "core/text.hpp"
+#include "reports/accuracy.hpp"
 #include "simulator/cases.hpp"
 #include "simulator/simulator.hpp"
 
@@ -31,7 +31,7 @@ Result<void> compare_with_cases(const Options& options, const Environment& envir
   if (!framework) return fail(framework.error(), path);
 
   std::map<std::string, Model> models;
-  std::vector<CaseOutcome> outcomes;
+  std::vector<reports::CaseOutcome> outcomes;
   for (simulator::Case& entry : file->cases) {
     const std::string where = fmt::format("{}, case '{}'", path, entry.name);
     auto model = models.find(entry.plan.job.model);
@@ -59,11 +59,12 @@ Result<void> compare_with_cases(const Options& options, const Environment& envir
                         .measured_memory = entry.peak_memory,
                         .predicted_memory = prediction->peak_memory});
   }
-  if (options.has("plot")) SAILOR_CHECK(draw(accuracy_plot(file->title, outcomes), options.text("plot")));
+  if (options.has("plot"))
+    SAILOR_CHECK(reports::draw(reports::accuracy_plot(file->title, outcomes), options.text("plot")));
   if (options.text("format") == "json")
-    fmt::print("{}\n", accuracy_to_json(file->title, outcomes).dump(2));
+    fmt::print("{}\n", reports::accuracy_to_json(file->title, outcomes).dump(2));
   else
-    fmt::print("{}", accuracy_report(file->title, outcomes));
+    fmt::print("{}", reports::accuracy_report(file->title, outcomes));
   return {};
 }
 

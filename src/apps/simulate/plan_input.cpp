@@ -4,18 +4,17 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <map>
 #include <set>
 
 #include "apps/inputs.hpp"
 #include "apps/plan/precision_choice.hpp"
 #include "core/files.hpp"
 #include "core/text.hpp"
+#include "plan/cluster_nodes.hpp"
 #include "plan/original_plan.hpp"
 #include "plan/placement.hpp"
 #include "planner/request.hpp"
 #include "planner/search_space.hpp"
-#include "simulator/node_sizes.hpp"
 
 namespace sailor::apps {
 
@@ -100,41 +99,27 @@ Result<PlanInput> read_plan_input(const std::string& path, const Options& option
                    .measured_memory = std::nullopt};
 }
 
-std::vector<std::string> what_is_missing(const Plan& plan, const Cluster& cluster,
-                                         const std::vector<std::string>& partitions) {
+std::optional<std::string> what_is_missing(const Plan& plan, const Cluster& cluster,
+                                           const std::vector<std::string>& partitions) {
   const std::string where = planner::where_of({.partitions = partitions});
-  std::map<std::string, std::pair<int, int>> there;  // devices and nodes by GPU type
-  const std::vector<NodeGroup> usable = cluster.usable(partitions, Availability::up);
-  for (const NodeGroup& group : usable) {
-    there[group.gpu].first += group.count * group.gpus_per_node;
-    there[group.gpu].second += group.count;
-  }
-  const std::vector<RankRole> roles = rank_roles(plan);
-  const auto nodes = nodes_of_ranks(plan, simulator::node_sizes(usable));
-  std::map<std::string, std::pair<int, std::set<int>>> needed;
-  for (const RankRole& role : roles) {
-    auto& [devices, on_nodes] = needed[stage_of(plan, role).gpu];
-    ++devices;
-    if (nodes) on_nodes.insert((*nodes)[static_cast<std::size_t>(role.rank)]);
-  }
-  std::vector<std::string> missing;
-  int all_nodes = 0;
-  for (const auto& [gpu, need] : needed) {
-    const auto found = there.find(gpu);
-    const auto [devices, on_nodes] = found == there.end() ? std::pair(0, 0) : found->second;
-    all_nodes += static_cast<int>(need.second.size());
-    if (need.first > devices)
-      missing.push_back(fmt::format("the plan takes {} {}, but {} has {}", need.first, gpu, where, devices));
-    else if (static_cast<int>(need.second.size()) > on_nodes)
-      missing.push_back(
-          fmt::format("the plan takes {} nodes of {}, but {} has {}", need.second.size(), gpu, where, on_nodes));
-  }
+  const std::vector<PlacementNode> nodes = placement_nodes(cluster.usable(partitions, Availability::up));
+  Plan here = plan;  // a zone that is not known here: the nodes are taken from wherever they are
+  for (Pipeline& pipeline : here.pipelines)
+    for (Stage& stage : pipeline.stages)
+      if (std::none_of(nodes.begin(), nodes.end(), [&](const PlacementNode& node) {
+            return std::find(node.zones.begin(), node.zones.end(), stage.zone) != node.zones.end();
+          }))
+        stage.zone.clear();
+  const auto places = place_on_nodes(here, nodes);
+  if (!places) return fmt::format("{} in {}", places.error().what, where);
+  std::set<int> in_use;
+  for (const RankPlace& place : *places) in_use.insert(place.node);
   std::vector<const Partition*> named;
   for (const std::string& name : partitions)
     if (const Partition* partition = cluster.find_partition(name)) named.push_back(partition);
-  if (const auto most = planner::most_nodes_of(named); most && all_nodes > *most)
-    missing.push_back(fmt::format("the plan takes {} nodes, but a job in {} may have {}", all_nodes, where, *most));
-  return missing;
+  if (const auto most = planner::most_nodes_of(named); most && static_cast<int>(in_use.size()) > *most)
+    return fmt::format("the plan takes {} nodes, but a job in {} may have {}", in_use.size(), where, *most);
+  return std::nullopt;
 }
 
 }  // namespace sailor::apps

@@ -29,10 +29,10 @@ struct PlanInput {
 Result<PlanInput> read_plan_input(const std::string& path, const Options& options, const Environment& environment,
                                   const GpuCatalogue& gpus, const Profile& profile);
 
-/// What the plan takes and the cluster (or its partitions, if any are named) does not have: "the plan takes 8 GH200-96
-/// ...".
-std::vector<std::string> what_is_missing(const Plan& plan, const Cluster& cluster,
-                                         const std::vector<std::string>& partitions);
+/// What the plan takes and the cluster (or its partitions, if any are named) does not have: "the plan needs 8 GH200-96,
+/// there are 4 (1 node with 4) in partition 'gpu'".
+std::optional<std::string> what_is_missing(const Plan& plan, const Cluster& cluster,
+                                           const std::vector<std::string>& partitions);
 
 /// Other names of GPU types in a plan become those of the catalogue; unknown ones stay, for simulate() to refuse.
 void use_catalogue_names(Plan& plan, const GpuCatalogue& gpus);

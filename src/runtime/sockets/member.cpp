@@ -48,7 +48,7 @@ struct Member::State {
   std::unique_ptr<Frames> frames;
   std::map<std::string, Json> answers;  // by name of the call
   std::optional<Json> next_epoch;
-  std::string broken;  // why the epoch is; empty: it is not
+  std::string broken;     // why the epoch is; empty: it is not
   bool is_alone = false;  // the coordinator has gone
   bool ended = false;
   Transport* transport = nullptr;  // of the epoch, to be broken off
@@ -77,7 +77,8 @@ struct Member::State {
 
   void run() {
     auto next_beat = Clock::now();
-    const auto beat = std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(settings.heartbeat.value()));
+    const auto beat =
+        std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(settings.heartbeat.value()));
     while (true) {
       std::array<pollfd, 2> looks{};
       {
@@ -141,7 +142,8 @@ struct Member::State {
 
   [[noreturn]] void throw_broken() const { throw TransportError(TransportError::Cause::lost, broken); }
 
-  Json call(const std::string& group, std::int64_t number, const char* kind, const std::vector<int>& ranks, Json value) {
+  Json call(const std::string& group, std::int64_t number, const char* kind, const std::vector<int>& ranks,
+            Json value) {
     const std::string name = fmt::format("{}#{}", group, number);
     std::unique_lock lock(mutex);
     if (!broken.empty()) throw_broken();
@@ -177,7 +179,8 @@ double number_of(const Json& value) { return std::bit_cast<double>(value.get<std
 Json to_json(const std::string& text) {
   std::string digits;
   digits.reserve(2 * text.size());
-  for (const char letter : text) fmt::format_to(std::back_inserter(digits), "{:02x}", static_cast<unsigned char>(letter));
+  for (const char letter : text)
+    fmt::format_to(std::back_inserter(digits), "{:02x}", static_cast<unsigned char>(letter));
   return digits;
 }
 std::string text_of(const Json& value) {
@@ -238,7 +241,8 @@ class SocketControl final : public Control {
   /// Nobody is missing: the coordinator tells when somebody is.
   std::vector<int> roll_call(Seconds) override { return {}; }
   [[noreturn]] void abort(const std::string& message) override {
-    const std::string line = fmt::format("{}: error: rank {} on {}: {}\n", state_.settings.program, rank_, state_.host, message);
+    const std::string line =
+        fmt::format("{}: error: rank {} on {}: {}\n", state_.settings.program, rank_, state_.host, message);
     std::fputs(line.c_str(), stderr);
     std::fflush(stderr);
     state_.tell({{"what", message_abort}, {"text", message}});
@@ -278,10 +282,8 @@ Result<std::unique_ptr<Member>> Member::join(const Addresses& coordinator, const
   state->woken = Socket(ends[0]);
   state->wake = Socket(ends[1]);
   state->frames = std::make_unique<Frames>(*std::move(socket));
-  state->frames->send(Json{{"what", message_join},
-                           {"host", state->host},
-                           {"data", state->listener->addresses()},
-                           {"rank", settings.rank}}
+  state->frames->send(Json{
+      {"what", message_join}, {"host", state->host}, {"data", state->listener->addresses()}, {"rank", settings.rank}}
                           .dump());
   return std::unique_ptr<Member>(new Member(std::move(state)));
 }
@@ -327,7 +329,11 @@ Result<void> Member::begin_epoch() {
                                    .rank = epoch.value("rank", -1),
                                    .addresses = epoch.value("addresses", std::vector<std::string>{}),
                                    .hosts = epoch.value("hosts", std::vector<std::string>{}),
-                                   .patience = {.timeout = state.settings.timeout}};
+                                   .patience = {.timeout = state.settings.timeout},
+                                   .why_aborted = [&state] {
+                                     const std::scoped_lock lock(state.mutex);
+                                     return state.broken;
+                                   }};
   state.epoch = settings.epoch;
   state.rank = settings.rank;
   state.before = epoch.value("before", std::vector<int>{});

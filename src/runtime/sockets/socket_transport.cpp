@@ -39,9 +39,22 @@ struct Context {
                ? fmt::format("rank {} on {}", rank, settings.hosts[index])
                : fmt::format("rank {}", rank);
   }
+  /// The other side of a connection has closed it: it has died, or broken off because another one has.
   [[noreturn]] void lost(int rank, const std::string& what) const {
-    throw TransportError(TransportError::Cause::lost,
-                         fmt::format("{} has gone away: {} was under way", name_of(rank), what));
+    const std::string why = why_aborted();
+    throw TransportError(
+        TransportError::Cause::lost,
+        fmt::format("{}: {} was under way", why.empty() ? name_of(rank) + " has gone away" : why, what));
+  }
+  [[noreturn]] void broken_off(const std::string& what) const {
+    const std::string why = why_aborted();
+    if (why.empty()) throw TransportError(TransportError::Cause::aborted, fmt::format("{} was broken off", what));
+    throw TransportError(TransportError::Cause::lost, fmt::format("{}: {} was under way", why, what));
+  }
+
+ private:
+  [[nodiscard]] std::string why_aborted() const {
+    return settings.why_aborted ? settings.why_aborted() : std::string();
   }
 };
 
@@ -122,8 +135,7 @@ class SocketOperation : public HostOperation {
  public:
   explicit SocketOperation(std::shared_ptr<Context> context) : context_(std::move(context)) {}
   bool advance() final {
-    if (context_->aborted.load(std::memory_order_relaxed))
-      throw TransportError(TransportError::Cause::aborted, fmt::format("{} was broken off", what()));
+    if (context_->aborted.load(std::memory_order_relaxed)) context_->broken_off(what());
     return done_ = done_ || go_on();
   }
   Patience patience() const final { return context_->settings.patience; }

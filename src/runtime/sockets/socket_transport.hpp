@@ -1,11 +1,12 @@
-// A data plane over TCP: every channel and every group has connections of its own, so that nothing is told apart by tags
-// and nothing waits for what another sends. It can be broken off and made anew inside a process.
+// A data plane over TCP: every channel and every group has connections of its own, so that nothing is told apart by
+// tags and nothing waits for what another sends. It can be broken off and made anew inside a process.
 //
 // Connections are made by the first transfer. A rank that dies closes them: the transfers of those who talk to it end
 // with TransportError (lost) at once.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -66,6 +67,8 @@ struct SocketTransportSettings {
   std::vector<Addresses> addresses;  ///< of all ranks' listeners
   std::vector<std::string> hosts;    ///< of all ranks, for messages
   Patience patience{};
+  /// After abort(), by any thread: why, if that is known ("rank 1 on node3 has gone away").
+  std::function<std::string()> why_aborted{};
 };
 
 /// The listener must outlive it.

@@ -10,7 +10,7 @@
 #include "profile/run_file.hpp"
 #include "simulator/simulator.hpp"
 
-namespace sailor::apps {
+namespace sailor::reports {
 
 nlohmann::ordered_json plan_to_json(const Plan& plan);
 /// Keys iteration_time_s, peak_memory_bytes, cost_usd_per_iteration, fits, everything else that a prediction says, and
@@ -35,4 +35,4 @@ std::string comparison_report(const simulator::Prediction& prediction, std::opti
 nlohmann::ordered_json comparison_to_json(const simulator::Prediction& prediction, std::optional<Seconds> time,
                                           std::optional<Bytes> memory);
 
-}  // namespace sailor::apps
+}  // namespace sailor::reports

@@ -17,7 +17,7 @@
 
 #include "core/error.hpp"
 
-namespace sailor::apps {
+namespace sailor::reports {
 
 struct PlotPoint {
   double x = 0.0;
@@ -102,4 +102,4 @@ Result<std::string> picture_kind(const std::filesystem::path& path);
 /// (what gnuplot said; nothing to draw).
 Result<void> draw(const Plot& plot, const std::filesystem::path& path);
 
-}  // namespace sailor::apps
+}  // namespace sailor::reports

@@ -12,7 +12,7 @@
 #include "planner/planner.hpp"
 #include "planner/request.hpp"
 
-namespace sailor::apps {
+namespace sailor::reports {
 
 /// What every answer of sailor-plan begins with.
 struct Heading {
@@ -46,4 +46,4 @@ nlohmann::ordered_json plans_to_json(const Heading& heading, const planner::Requ
 nlohmann::ordered_json plans_to_json(const Heading& heading, const planner::Request& request,
                                      const planner::ArtifactResult& result);
 
-}  // namespace sailor::apps
+}  // namespace sailor::reports

@@ -1,4 +1,4 @@
-#include "apps/plot.hpp"
+#include "reports/plot.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -16,7 +16,7 @@
 #include "core/statistics.hpp"
 #include "core/text.hpp"
 
-namespace sailor::apps {
+namespace sailor::reports {
 
 namespace {
 
@@ -317,4 +317,4 @@ Result<void> draw(const Plot& plot, const std::filesystem::path& path) {
   return write_file_atomically(path, drawn->output);
 }
 
-}  // namespace sailor::apps
+}  // namespace sailor::reports

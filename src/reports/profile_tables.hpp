@@ -8,7 +8,7 @@
 #include "core/error.hpp"
 #include "profile/measurements.hpp"
 
-namespace sailor::apps {
+namespace sailor::reports {
 
 /// The names of a store's tables (profiles/README.md), in the order in which they are shown.
 const std::vector<std::string>& profile_table_names();
@@ -27,7 +27,7 @@ struct ProfileFilter {
 Result<ProfileData> select_rows(const ProfileData& data, const ProfileFilter& filter);
 
 /// Tables with more rows are summarised, unless `all`.
-inline constexpr std::size_t most_rows = 40;
+inline constexpr std::size_t most_table_rows = 40;
 
 /// Tables of everything but the sessions; parts without rows are left out.
 std::string profile_tables(const ProfileData& data, bool all = false);
@@ -38,4 +38,4 @@ std::string provenance_text(const Provenance& provenance);
 /// Everything, with the table and field names of the store's schema (profiles/README.md).
 std::string profile_json(const ProfileData& data);
 
-}  // namespace sailor::apps
+}  // namespace sailor::reports

@@ -1,4 +1,4 @@
-#include "apps/plan/placement_report.hpp"
+#include "reports/placement.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -7,9 +7,8 @@
 #include <map>
 
 #include "core/terminal.hpp"
-#include "preflight/preflight.hpp"
 
-namespace sailor::apps {
+namespace sailor::reports {
 
 using nlohmann::ordered_json;
 
@@ -51,11 +50,6 @@ std::string what_is_held(const Plan& plan, const std::vector<RankRole>& roles, c
 }
 
 }  // namespace
-
-std::vector<PlacementNode> placement_nodes(const Cluster& cluster, std::span<const std::string> partitions,
-                                           Availability availability) {
-  return preflight::placement_nodes(cluster.usable(partitions, availability));
-}
 
 std::string placement_report(const Plan& plan, std::span<const PlacementNode> nodes,
                              std::span<const RankPlace> places) {
@@ -102,4 +96,4 @@ ordered_json placement_to_json(const Plan& plan, std::span<const PlacementNode> 
   return rows;
 }
 
-}  // namespace sailor::apps
+}  // namespace sailor::reports

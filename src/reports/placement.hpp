@@ -1,4 +1,4 @@
-// sailor-plan --placement: which node and device every rank of a plan would get.
+// Which node and device every rank of a plan would get.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -6,15 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "cluster/cluster.hpp"
 #include "plan/node_placement.hpp"
 #include "plan/plan.hpp"
 
-namespace sailor::apps {
-
-/// The nodes that a plan may use, as place_on_nodes() takes them; those of a hypothetical cluster get names.
-std::vector<PlacementNode> placement_nodes(const Cluster& cluster, std::span<const std::string> partitions,
-                                           Availability availability);
+namespace sailor::reports {
 
 /// A row per node that has ranks: its devices in use, its switch where that is known, its ranks and what they hold.
 /// `places`: by rank, from place_on_nodes().
@@ -23,4 +18,4 @@ std::string placement_report(const Plan& plan, std::span<const PlacementNode> no
 nlohmann::ordered_json placement_to_json(const Plan& plan, std::span<const PlacementNode> nodes,
                                          std::span<const RankPlace> places);
 
-}  // namespace sailor::apps
+}  // namespace sailor::reports

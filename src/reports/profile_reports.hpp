@@ -11,7 +11,7 @@
 #include "profile/run_file.hpp"
 #include "simulator/simulator.hpp"
 
-namespace sailor::apps {
+namespace sailor::reports {
 
 /// Findings by problem: why it matters and what to do, then a line for each.
 std::string findings_report(const std::vector<Finding>& findings);
@@ -40,4 +40,4 @@ std::vector<StageMemory> compare_stage_memory(const Plan& plan, const simulator:
 std::string stage_memory_report(const std::vector<StageMemory>& stages);
 nlohmann::ordered_json stage_memory_to_json(const std::vector<StageMemory>& stages);
 
-}  // namespace sailor::apps
+}  // namespace sailor::reports

@@ -7,10 +7,10 @@
 #include <optional>
 #include <utility>
 
-#include "apps/reports.hpp"
 #include "core/terminal.hpp"
+#include "reports/prediction.hpp"
 
-namespace sailor::apps {
+namespace sailor::reports {
 
 using nlohmann::ordered_json;
 using simulator::Bound;
@@ -328,4 +328,4 @@ std::string prediction_report(const Plan& plan, const Prediction& prediction) {
   return text + memory_table(plan, prediction);
 }
 
-}  // namespace sailor::apps
+}  // namespace sailor::reports

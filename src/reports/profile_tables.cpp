@@ -1,4 +1,4 @@
-#include "apps/profile/profile_tables.hpp"
+#include "reports/profile_tables.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -13,7 +13,7 @@
 #include "core/terminal.hpp"
 #include "profile/describe.hpp"
 
-namespace sailor::apps {
+namespace sailor::reports {
 
 namespace {
 
@@ -414,7 +414,7 @@ std::string profile_tables(const ProfileData& unsorted, bool all) {
   auto add = [&](const std::string& title, const std::string& table) {
     text += fmt::format("{}{}\n{}", text.empty() ? "" : "\n", title, table);
   };
-  auto few = [&](const auto& rows) { return all || rows.size() <= most_rows; };
+  auto few = [&](const auto& rows) { return all || rows.size() <= most_table_rows; };
   bool left_out = false;
   /// Every row, or their summary.
   auto add_rows = [&](const auto& rows, const std::string& title, auto list, const std::string& summary_title,
@@ -435,7 +435,7 @@ std::string profile_tables(const ProfileData& unsorted, bool all) {
            "Layer memory (of one micro-batch on one rank; largest over the layers of a kind)", layer_memory_summary);
   add_rows(data.out_of_memory, "Out of memory (did not fit when it was tried)", out_of_memory_rows,
            "Out of memory (did not fit when it was tried)", [&](const auto& rows) {
-             return data.layer_times.size() > most_rows
+             return data.layer_times.size() > most_table_rows
                         ? fmt::format("{} of the grids above\n", plural(rows.size(), "row"))
                         : out_of_memory_rows(rows);
            });
@@ -515,4 +515,4 @@ std::string provenance_text(const Provenance& provenance) {
   return text;
 }
 
-}  // namespace sailor::apps
+}  // namespace sailor::reports

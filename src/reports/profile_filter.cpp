@@ -6,10 +6,10 @@
 #include <set>
 #include <utility>
 
-#include "apps/profile/profile_tables.hpp"
 #include "core/text.hpp"
+#include "reports/profile_tables.hpp"
 
-namespace sailor::apps {
+namespace sailor::reports {
 
 namespace {
 
@@ -135,4 +135,4 @@ Result<ProfileData> select_rows(const ProfileData& data, const ProfileFilter& fi
   return kept;
 }
 
-}  // namespace sailor::apps
+}  // namespace sailor::reports

@@ -1,4 +1,4 @@
-#include "apps/profile/profile_plots.hpp"
+#include "reports/profile_plots.hpp"
 
 #include <fmt/format.h>
 
@@ -13,7 +13,7 @@
 #include "core/terminal.hpp"
 #include "profile/describe.hpp"
 
-namespace sailor::apps {
+namespace sailor::reports {
 
 namespace {
 
@@ -208,4 +208,4 @@ Result<Plot> layer_plot(const ProfileData& data) {
   return plot;
 }
 
-}  // namespace sailor::apps
+}  // namespace sailor::reports

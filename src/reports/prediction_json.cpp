@@ -1,4 +1,4 @@
-#include "apps/reports.hpp"
+#include "reports/prediction.hpp"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 
 #include "core/terminal.hpp"
 
-namespace sailor::apps {
+namespace sailor::reports {
 
 using nlohmann::ordered_json;
 
@@ -136,4 +136,4 @@ ordered_json comparison_to_json(const simulator::Prediction& prediction, std::op
   return json;
 }
 
-}  // namespace sailor::apps
+}  // namespace sailor::reports

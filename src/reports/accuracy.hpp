@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "apps/plot.hpp"
 #include "core/units.hpp"
+#include "reports/plot.hpp"
 
-namespace sailor::apps {
+namespace sailor::reports {
 
 /// A measured run and its prediction.
 struct CaseOutcome {
@@ -35,4 +35,4 @@ nlohmann::ordered_json accuracy_to_json(const std::string& title, std::span<cons
 /// Signed errors of time and memory as box plots, the single cases beside them.
 Plot accuracy_plot(const std::string& title, std::span<const CaseOutcome> cases);
 
-}  // namespace sailor::apps
+}  // namespace sailor::reports

@@ -1,4 +1,4 @@
-#include "apps/plan/trace_planning.hpp"
+#include "reports/trace.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -7,24 +7,17 @@
 #include <optional>
 #include <set>
 
-#include "apps/reports.hpp"
 #include "core/log.hpp"
 #include "core/terminal.hpp"
 #include "planner/outline.hpp"
 #include "planner/planner.hpp"
+#include "reports/prediction.hpp"
 
-namespace sailor::apps {
+namespace sailor::reports {
 
 using nlohmann::ordered_json;
 
 namespace {
-
-planner::PricedPlan priced(Plan plan, const simulator::Prediction& prediction) {
-  plan.prediction = simulator::summary(prediction);
-  return {.plan = std::move(plan),
-          .iteration_time = prediction.iteration_time,
-          .cost_per_iteration = prediction.cost_per_iteration};
-}
 
 /// "160 A100-40 in 5 zones, 32 V100-16".
 std::string gpus_text(const planner::AvailabilityStep& step) {
@@ -56,45 +49,8 @@ planner::StepOutcome sum_of(const std::vector<planner::TraceStep>& steps) {
 
 }  // namespace
 
-Result<std::vector<planner::TraceStep>> plan_trace(const std::string& path, const planner::Request& request,
-                                                   const simulator::Environment& environment, const TraceTimes& times) {
-  const auto steps = planner::load_trace(path, environment.gpus, times.last_step);
-  if (!steps) return fail(steps.error());
-  const LayerCosts costs = simulator::layer_costs_for(environment);
-  const auto on = [&](const Cluster& cluster) {
-    return simulator::Environment{.model = environment.model,
-                                  .profile = environment.profile,
-                                  .gpus = environment.gpus,
-                                  .framework = environment.framework,
-                                  .cluster = &cluster,
-                                  .measured_only = environment.measured_only,
-                                  .costs = &costs};
-  };
-  std::set<std::string> left_out;  // said once, not for every step
-  planner::Request best_only = request;
-  best_only.most_plans = 1;
-  const planner::TracePlanner trace_planner{
-      .find = [&](const Cluster& cluster) -> Result<planner::PricedPlan> {
-        auto found = planner::find_plans(best_only, on(cluster));
-        if (!found) return fail(found.error());
-        if (!found->not_linked.empty() && left_out.insert(found->not_linked).second)
-          spdlog::warn("{}", found->not_linked);
-        for (const std::string& what : found->left_out)
-          if (left_out.insert(what).second) spdlog::warn("left out: {}", what);
-        planner::Candidate& best = found->plans.front();
-        return priced(std::move(best.plan), best.prediction);
-      },
-      .price = [&](const Plan& plan, const Cluster& cluster) -> Result<planner::PricedPlan> {
-        const auto prediction = simulator::simulate(plan, on(cluster));
-        if (!prediction) return fail(prediction.error());
-        return priced(plan, *prediction);
-      }};
-  return planner::replan(*steps, environment.cluster, environment.gpus, request.objective, times.reconfiguration,
-                         trace_planner);
-}
-
 std::string trace_report(const planner::Request& request, const std::vector<planner::TraceStep>& steps,
-                         const TraceTimes& times) {
+                         const planner::TraceTimes& times) {
   Table table({{"start"},
                {"lasts"},
                {"GPUs there", Align::left},
@@ -135,7 +91,7 @@ std::string trace_report(const planner::Request& request, const std::vector<plan
 }
 
 ordered_json trace_to_json(const planner::Request& request, const std::string& cluster,
-                           const std::vector<planner::TraceStep>& steps, const TraceTimes& times) {
+                           const std::vector<planner::TraceStep>& steps, const planner::TraceTimes& times) {
   ordered_json rows = ordered_json::array();
   for (const planner::TraceStep& step : steps) {
     ordered_json gpus = ordered_json::array();
@@ -174,4 +130,4 @@ ordered_json trace_to_json(const planner::Request& request, const std::string& c
           {"steps", std::move(rows)}};
 }
 
-}  // namespace sailor::apps
+}  // namespace sailor::reports

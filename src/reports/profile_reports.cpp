@@ -1,4 +1,4 @@
-#include "apps/profile/profile_reports.hpp"
+#include "reports/profile_reports.hpp"
 
 #include <fmt/format.h>
 
@@ -10,7 +10,7 @@
 
 #include "core/terminal.hpp"
 
-namespace sailor::apps {
+namespace sailor::reports {
 
 using nlohmann::ordered_json;
 
@@ -227,4 +227,4 @@ ordered_json stage_memory_to_json(const std::vector<StageMemory>& stages) {
   return array;
 }
 
-}  // namespace sailor::apps
+}  // namespace sailor::reports

@@ -2,9 +2,9 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "apps/profile/profile_tables.hpp"
+#include "reports/profile_tables.hpp"
 
-namespace sailor::apps {
+namespace sailor::reports {
 
 namespace {
 
@@ -135,4 +135,4 @@ std::string profile_json(const ProfileData& data) {
   return root.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }
 
-}  // namespace sailor::apps
+}  // namespace sailor::reports

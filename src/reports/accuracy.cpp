@@ -1,4 +1,4 @@
-#include "apps/simulate/accuracy.hpp"
+#include "reports/accuracy.hpp"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 #include "core/terminal.hpp"
 #include "simulator/cases.hpp"
 
-namespace sailor::apps {
+namespace sailor::reports {
 
 using nlohmann::ordered_json;
 
@@ -145,4 +145,4 @@ Plot accuracy_plot(const std::string& title, std::span<const CaseOutcome> cases)
   return plot;
 }
 
-}  // namespace sailor::apps
+}  // namespace sailor::reports

@@ -3,11 +3,11 @@
 
 #include <cstddef>
 
-#include "apps/plot.hpp"
 #include "core/error.hpp"
 #include "profile/measurements.hpp"
+#include "reports/plot.hpp"
 
-namespace sailor::apps {
+namespace sailor::reports {
 
 /// More curves than this nobody tells apart.
 inline constexpr std::size_t most_curves = 8;
@@ -19,4 +19,4 @@ Result<Plot> link_plot(const ProfileData& data);
 /// when the data have no times of blocks.
 Result<Plot> layer_plot(const ProfileData& data);
 
-}  // namespace sailor::apps
+}  // namespace sailor::reports

@@ -1,4 +1,4 @@
-#include "apps/simulate/timeline_plot.hpp"
+#include "reports/timeline_plot.hpp"
 
 #include <fmt/format.h>
 
@@ -12,7 +12,7 @@
 
 #include "core/terminal.hpp"
 
-namespace sailor::apps {
+namespace sailor::reports {
 
 namespace {
 
@@ -161,12 +161,13 @@ Plot timeline_plot(const Plan& plan, const simulator::Prediction& prediction, co
 
   std::size_t stages = 0;
   for (const Pipeline& pipeline : plan.pipelines) stages += pipeline.stages.size();
-  if (stages > most_rows) plot.note += fmt::format("; the first {} of {} stages", most_rows, stages);
-  const auto count = static_cast<int>(std::min(stages, most_rows));
+  if (stages > most_drawn_rows) plot.note += fmt::format("; the first {} of {} stages", most_drawn_rows, stages);
+  const auto count = static_cast<int>(std::min(stages, most_drawn_rows));
   std::map<std::pair<int, int>, int> rows;  // by pipeline entry and stage: y, from the top
   std::vector<std::string> labels;
   for (std::size_t entry = 0; entry < plan.pipelines.size(); ++entry)
-    for (std::size_t stage = 0; stage < plan.pipelines[entry].stages.size() && labels.size() < most_rows; ++stage) {
+    for (std::size_t stage = 0; stage < plan.pipelines[entry].stages.size() && labels.size() < most_drawn_rows;
+         ++stage) {
       rows.emplace(std::pair(static_cast<int>(entry), static_cast<int>(stage)),
                    count - static_cast<int>(labels.size()));
       labels.push_back(
@@ -219,4 +220,4 @@ Plot timeline_plot(const Plan& plan, const simulator::Prediction& prediction, co
   return plot;
 }
 
-}  // namespace sailor::apps
+}  // namespace sailor::reports

@@ -1,4 +1,4 @@
-#include "apps/plan/plan_reports.hpp"
+#include "reports/plans.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -8,13 +8,13 @@
 #include <optional>
 #include <set>
 
-#include "apps/reports.hpp"
 #include "core/terminal.hpp"
 #include "planner/explain.hpp"
 #include "planner/outline.hpp"
 #include "planner/search_space.hpp"
+#include "reports/prediction.hpp"
 
-namespace sailor::apps {
+namespace sailor::reports {
 
 using nlohmann::ordered_json;
 
@@ -300,4 +300,4 @@ ordered_json plans_to_json(const Heading& heading, const planner::Request& reque
   return head(heading, request, "artifact", result, std::move(plans));
 }
 
-}  // namespace sailor::apps
+}  // namespace sailor::reports
