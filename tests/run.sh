@@ -117,17 +117,17 @@ check() {
   if "$@"; then echo "ok: $name"; passed=$((passed + 1)); else fail "$name"; fi
 }
 
-warnings=() once=(-DSAILOR_TESTS_ONCE=OFF)
-[[ ${CI:-} == true ]] && warnings=(-DSAILOR_WERROR=ON)
+# Without sanitizers all unit tests are in the default build; else most are in theirs only.
+options=(-DSAILOR_TESTS_ONCE=ON)
+[[ $quick == yes ]] && options=(-DSAILOR_TESTS_ONCE=OFF)
+[[ ${CI:-} == true ]] && options+=(-DSAILOR_WERROR=ON)
 
 groups=(build run)
 [[ $quick == yes ]] || groups+=(test)
 ensure_packages "${groups[@]}"
 
-# Without sanitizers all unit tests are in the default build; else most are in theirs only.
-[[ $quick == yes ]] || once=(-DSAILOR_TESTS_ONCE=ON)
 step "Building (preset default)"
-build_preset default all "${warnings[@]}" "${once[@]}"
+build_preset default all "${options[@]}"
 if [[ $quick == yes ]]; then
   step "Testing"
   run_ctest default "$sailor_root/build" "${label[@]}"
@@ -136,11 +136,11 @@ else
   start_ctest default "$sailor_root/build"
   step "Building with address and undefined-behaviour sanitizers (preset asan-unity)"
   sanitized=yes
-  build_beside asan-unity unit_tests "${warnings[@]}" "${once[@]}" || sanitized=no
+  build_beside asan-unity unit_tests "${options[@]}" || sanitized=no
   step "Checking that every header compiles alone"
-  check "every header compiles alone" build_beside default headers_compile_alone "${warnings[@]}" "${once[@]}"
+  check "every header compiles alone" build_beside default headers_compile_alone "${options[@]}"
   step "Cross-compiling for aarch64 (preset aarch64)"
-  check "cross-compiles for aarch64" build_beside aarch64 all "${warnings[@]}"
+  check "cross-compiles for aarch64" build_beside aarch64 all "${options[@]}"
   step "Results of the tests"
   finish_ctest
   if [[ $sanitized == yes ]]; then

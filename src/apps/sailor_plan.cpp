@@ -24,6 +24,7 @@
 #include "planner/advice.hpp"
 #include "planner/outline.hpp"
 #include "planner/search_space.hpp"
+#include "planner/trace_planning.hpp"
 #include "profile/store.hpp"
 #include "reports/plans.hpp"
 #include "reports/prediction.hpp"
@@ -124,7 +125,7 @@ Result<void> write(const Options& options, const Environment& environment, const
 }
 
 Result<void> plan_for_trace(const Options& options, planner::Request request, const simulator::Environment& simulated) {
-  const planner::TraceTimes times{.reconfiguration = Seconds(options.number("reconfiguration-time")),
+  const reports::TraceTimes times{.reconfiguration = Seconds(options.number("reconfiguration-time")),
                                   .last_step = Seconds(options.number("last-step"))};
   // One precision for all of the training.
   const auto available = planner::load_trace(options.text("availability-trace"), simulated.gpus, times.last_step);
@@ -139,7 +140,7 @@ Result<void> plan_for_trace(const Options& options, planner::Request request, co
   request.job.precision = usual_precision(
       precision_candidates(*given, simulated.profile, simulated.model.name, &simulated.framework, simulated.gpus, on),
       simulated.gpus, on);
-  const auto steps = planner::plan_trace(options.text("availability-trace"), request, simulated, times);
+  const auto steps = planner::plan_trace(*available, request, simulated, times.reconfiguration);
   if (!steps) return fail(steps.error());
   if (options.text("format") == "json")
     fmt::print("{}\n", reports::trace_to_json(request, simulated.cluster != nullptr ? simulated.cluster->name : "",

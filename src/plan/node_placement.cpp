@@ -50,21 +50,25 @@ struct Pool {
   std::vector<int> real;            // by slot: the node that takes the place of nodes[slot], which is as large
 };
 
+/// How many devices the groups of a pool need, and how many its nodes have.
+struct Devices {
+  int needed = 0;
+  int there = 0;
+};
+Devices devices_of(const Pool& pool, const std::vector<Group>& groups, std::span<const PlacementNode> nodes) {
+  Devices devices;
+  for (const std::size_t group : pool.groups) devices.needed += groups[group].size;
+  for (const int node : pool.nodes) devices.there += nodes[static_cast<std::size_t>(node)].devices;
+  return devices;
+}
+
 tl::unexpected<Error> too_few(const Pool& pool, const std::vector<Group>& groups,
                               std::span<const PlacementNode> nodes) {
-  int needed = 0;
+  const auto [needed, there] = devices_of(pool, groups, nodes);
   int largest = 0;
-  for (const std::size_t group : pool.groups) {
-    needed += groups[group].size;
-    largest = std::max(largest, groups[group].size);
-  }
+  for (const std::size_t group : pool.groups) largest = std::max(largest, groups[group].size);
   std::map<int, int, std::greater<>> sizes;
-  int there = 0;
-  for (const int node : pool.nodes) {
-    const int devices = nodes[static_cast<std::size_t>(node)].devices;
-    ++sizes[devices];
-    there += devices;
-  }
+  for (const int node : pool.nodes) ++sizes[nodes[static_cast<std::size_t>(node)].devices];
   std::string list;
   for (const auto& [devices, count] : sizes)
     list += fmt::format("{}{} {} with {}", list.empty() ? "" : ", ", count, count == 1 ? "node" : "nodes", devices);
@@ -292,6 +296,8 @@ Result<std::vector<RankPlace>> place_on_nodes(const Plan& plan, std::span<const 
   std::vector<bool> taken(nodes.size(), false);
   for (Pool& pool : all.pools) {
     std::erase_if(pool.nodes, [&](int node) { return taken[static_cast<std::size_t>(node)]; });
+    const auto [needed, there] = devices_of(pool, all.groups, nodes);
+    if (needed > there) return too_few(pool, all.groups, nodes);
     if (!first_fit(pool, all.groups, nodes) && !best_fit(pool, all.groups, nodes) &&
         !FitSearch(pool, all.groups, nodes).run())
       return too_few(pool, all.groups, nodes);

@@ -11,7 +11,6 @@
 #include "core/files.hpp"
 #include "core/text.hpp"
 #include "plan/cluster_nodes.hpp"
-#include "plan/placement.hpp"
 
 namespace sailor::planner {
 

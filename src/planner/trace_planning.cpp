@@ -1,6 +1,8 @@
 #include "planner/trace_planning.hpp"
 
 #include <set>
+#include <string>
+#include <utility>
 
 #include "core/log.hpp"
 #include "planner/planner.hpp"
@@ -18,10 +20,8 @@ PricedPlan priced(Plan plan, const simulator::Prediction& prediction) {
 
 }  // namespace
 
-Result<std::vector<TraceStep>> plan_trace(const std::string& path, const Request& request,
-                                          const simulator::Environment& environment, const TraceTimes& times) {
-  const auto steps = load_trace(path, environment.gpus, times.last_step);
-  if (!steps) return fail(steps.error());
+Result<std::vector<TraceStep>> plan_trace(const std::vector<AvailabilityStep>& steps, const Request& request,
+                                          const simulator::Environment& environment, Seconds reconfiguration) {
   const LayerCosts costs = simulator::layer_costs_for(environment);
   const auto on = [&](const Cluster& cluster) {
     return simulator::Environment{.model = environment.model,
@@ -50,7 +50,7 @@ Result<std::vector<TraceStep>> plan_trace(const std::string& path, const Request
                                      if (!prediction) return fail(prediction.error());
                                      return priced(plan, *prediction);
                                    }};
-  return replan(*steps, environment.cluster, environment.gpus, request.objective, times.reconfiguration, trace_planner);
+  return replan(steps, environment.cluster, environment.gpus, request.objective, reconfiguration, trace_planner);
 }
 
 }  // namespace sailor::planner

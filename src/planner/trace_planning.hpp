@@ -1,7 +1,6 @@
 // A plan for every step of a trace of availability.
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "core/error.hpp"
@@ -12,15 +11,9 @@
 
 namespace sailor::planner {
 
-/// How a trace is planned.
-struct TraceTimes {
-  Seconds reconfiguration{};
-  Seconds last_step{};
-};
-
-/// Plans the trace; `environment.cluster`, which may be null, says what nodes, prices and links are like. Errors:
-/// those of the file, of the planner and the simulator.
-Result<std::vector<TraceStep>> plan_trace(const std::string& path, const Request& request,
-                                          const simulator::Environment& environment, const TraceTimes& times);
+/// Plans the steps of a trace; `environment.cluster`, which may be null, says what nodes, prices and links are like.
+/// `reconfiguration`: what a change of plan takes. Errors: those of the planner and the simulator.
+Result<std::vector<TraceStep>> plan_trace(const std::vector<AvailabilityStep>& steps, const Request& request,
+                                          const simulator::Environment& environment, Seconds reconfiguration);
 
 }  // namespace sailor::planner

@@ -4,13 +4,9 @@
 #include <fmt/ranges.h>
 
 #include <map>
-#include <optional>
-#include <set>
 
-#include "core/log.hpp"
 #include "core/terminal.hpp"
 #include "planner/outline.hpp"
-#include "planner/planner.hpp"
 #include "reports/prediction.hpp"
 
 namespace sailor::reports {
@@ -50,7 +46,7 @@ planner::StepOutcome sum_of(const std::vector<planner::TraceStep>& steps) {
 }  // namespace
 
 std::string trace_report(const planner::Request& request, const std::vector<planner::TraceStep>& steps,
-                         const planner::TraceTimes& times) {
+                         const TraceTimes& times) {
   Table table({{"start"},
                {"lasts"},
                {"GPUs there", Align::left},
@@ -91,7 +87,7 @@ std::string trace_report(const planner::Request& request, const std::vector<plan
 }
 
 ordered_json trace_to_json(const planner::Request& request, const std::string& cluster,
-                           const std::vector<planner::TraceStep>& steps, const planner::TraceTimes& times) {
+                           const std::vector<planner::TraceStep>& steps, const TraceTimes& times) {
   ordered_json rows = ordered_json::array();
   for (const planner::TraceStep& step : steps) {
     ordered_json gpus = ordered_json::array();

@@ -5,18 +5,23 @@
 #include <string>
 #include <vector>
 
-#include "core/error.hpp"
 #include "core/units.hpp"
+#include "planner/availability.hpp"
 #include "planner/request.hpp"
-#include "planner/trace_planning.hpp"
 
 namespace sailor::reports {
 
+/// How a trace was planned.
+struct TraceTimes {
+  Seconds reconfiguration{};
+  Seconds last_step{};
+};
+
 /// A row per step, and the sums.
 std::string trace_report(const planner::Request& request, const std::vector<planner::TraceStep>& steps,
-                         const planner::TraceTimes& times);
+                         const TraceTimes& times);
 /// `cluster`: the name of the one that says what nodes are like; may be empty.
 nlohmann::ordered_json trace_to_json(const planner::Request& request, const std::string& cluster,
-                                     const std::vector<planner::TraceStep>& steps, const planner::TraceTimes& times);
+                                     const std::vector<planner::TraceStep>& steps, const TraceTimes& times);
 
 }  // namespace sailor::reports

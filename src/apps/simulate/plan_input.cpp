@@ -12,7 +12,6 @@
 #include "core/text.hpp"
 #include "plan/cluster_nodes.hpp"
 #include "plan/original_plan.hpp"
-#include "plan/placement.hpp"
 #include "planner/request.hpp"
 #include "planner/search_space.hpp"
 
@@ -103,13 +102,12 @@ std::optional<std::string> what_is_missing(const Plan& plan, const Cluster& clus
                                            const std::vector<std::string>& partitions) {
   const std::string where = planner::where_of({.partitions = partitions});
   const std::vector<PlacementNode> nodes = placement_nodes(cluster.usable(partitions, Availability::up));
-  Plan here = plan;  // a zone that is not known here: the nodes are taken from wherever they are
+  std::set<std::string_view> zones;
+  for (const PlacementNode& node : nodes) zones.insert(node.zones.begin(), node.zones.end());
+  Plan here = plan;
   for (Pipeline& pipeline : here.pipelines)
     for (Stage& stage : pipeline.stages)
-      if (std::none_of(nodes.begin(), nodes.end(), [&](const PlacementNode& node) {
-            return std::find(node.zones.begin(), node.zones.end(), stage.zone) != node.zones.end();
-          }))
-        stage.zone.clear();
+      if (!zones.contains(stage.zone)) stage.zone.clear();  // not known here: nodes are taken from wherever they are
   const auto places = place_on_nodes(here, nodes);
   if (!places) return fmt::format("{} in {}", places.error().what, where);
   std::set<int> in_use;

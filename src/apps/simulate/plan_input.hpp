@@ -29,8 +29,8 @@ struct PlanInput {
 Result<PlanInput> read_plan_input(const std::string& path, const Options& options, const Environment& environment,
                                   const GpuCatalogue& gpus, const Profile& profile);
 
-/// What the plan takes and the cluster (or its partitions, if any are named) does not have: "the plan needs 8 GH200-96,
-/// there are 4 (1 node with 4) in partition 'gpu'".
+/// Why the nodes of the cluster (or of its partitions, if any are named) do not suffice: "the plan needs 8 GH200-96,
+/// there are 4 (1 node with 4) in partition 'gpu'". Nothing when they do.
 std::optional<std::string> what_is_missing(const Plan& plan, const Cluster& cluster,
                                            const std::vector<std::string>& partitions);
 
