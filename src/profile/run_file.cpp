@@ -15,9 +15,8 @@ namespace {
 using hdf5::Column;
 using hdf5::FileReader;
 using hdf5::FileWriter;
-using hdf5::Table;
 
-const Table<IterationRecord>& iteration_table() {
+const hdf5::Table<IterationRecord>& iteration_table() {
   using Row = IterationRecord;
   // A run that diverged has losses that are not finite; they are its result.
   const Column<Row> loss{.info = {"loss", hdf5::ColumnType::number, "nat/token"},
@@ -26,14 +25,14 @@ const Table<IterationRecord>& iteration_table() {
                            row.loss = std::get<double>(cell);
                            return std::nullopt;
                          }};
-  static const Table<Row> table("iterations", {hdf5::integer<Row>("iteration", SAILOR_MEMBER(iteration), {}), loss,
-                                               hdf5::quantity<Row>("time_s", "s", SAILOR_MEMBER(time))});
+  static const hdf5::Table<Row> table("iterations", {hdf5::integer<Row>("iteration", SAILOR_MEMBER(iteration), {}),
+                                                     loss, hdf5::quantity<Row>("time_s", "s", SAILOR_MEMBER(time))});
   return table;
 }
 
-const Table<PartsRecord>& parts_table() {
+const hdf5::Table<PartsRecord>& parts_table() {
   using Row = PartsRecord;
-  static const Table<Row> table(
+  static const hdf5::Table<Row> table(
       "iteration_parts", {hdf5::integer<Row>("iteration", SAILOR_MEMBER(iteration), {}),
                           hdf5::quantity<Row>("forward_mean_s", "s", SAILOR_MEMBER(forward.mean)),
                           hdf5::quantity<Row>("forward_slowest_s", "s", SAILOR_MEMBER(forward.slowest)),
@@ -50,9 +49,9 @@ const Table<PartsRecord>& parts_table() {
   return table;
 }
 
-const Table<RankRecord>& rank_table() {
+const hdf5::Table<RankRecord>& rank_table() {
   using Row = RankRecord;
-  static const Table<Row> table(
+  static const hdf5::Table<Row> table(
       "ranks",
       {hdf5::integer<Row>("rank", SAILOR_MEMBER(rank), {}), hdf5::integer<Row>("pipeline", SAILOR_MEMBER(pipeline), {}),
        hdf5::integer<Row>("stage", SAILOR_MEMBER(stage), {}),

@@ -10,7 +10,6 @@ namespace {
 using hdf5::Column;
 using hdf5::IntegerLimits;
 using hdf5::optional;
-using hdf5::Table;
 
 constexpr IntegerLimits count{.minimum = 1, .maximum = std::numeric_limits<int>::max()};
 
@@ -65,9 +64,9 @@ std::vector<Column<Row>> link_key_columns() {
 
 }  // namespace
 
-const Table<Session>& session_table() {
+const hdf5::Table<Session>& session_table() {
   using Row = Session;
-  static const Table<Row> table(
+  static const hdf5::Table<Row> table(
       "sessions",
       {hdf5::text<Row>("id", SAILOR_MEMBER(id)), optional(hdf5::free_text<Row>("tool", SAILOR_MEMBER(provenance.tool))),
        optional(hdf5::free_text<Row>("command", SAILOR_MEMBER(provenance.command))),
@@ -82,8 +81,8 @@ const Table<Session>& session_table() {
   return table;
 }
 
-const Table<LayerTime>& layer_time_table() {
-  static const Table<LayerTime> table = [] {
+const hdf5::Table<LayerTime>& layer_time_table() {
+  static const hdf5::Table<LayerTime> table = [] {
     using Row = LayerTime;
     std::vector<Column<Row>> columns = layer_key_columns<Row>();
     add_times<Row>(columns, "forward", SAILOR_MEMBER(forward));
@@ -94,13 +93,13 @@ const Table<LayerTime>& layer_time_table() {
     add_times<Row>(columns, "cold_forward", SAILOR_MEMBER(cold_forward), true);
     add_times<Row>(columns, "cold_backward", SAILOR_MEMBER(cold_backward), true);
     columns.push_back(session_column<Row>());
-    return Table<Row>("layer_times", std::move(columns));
+    return hdf5::Table<Row>("layer_times", std::move(columns));
   }();
   return table;
 }
 
-const Table<LayerMemory>& layer_memory_table() {
-  static const Table<LayerMemory> table = [] {
+const hdf5::Table<LayerMemory>& layer_memory_table() {
+  static const hdf5::Table<LayerMemory> table = [] {
     using Row = LayerMemory;
     std::vector<Column<Row>> columns = layer_key_columns<Row>();
     columns.push_back(hdf5::integer<Row>("parameters", SAILOR_MEMBER(parameters), {}));
@@ -109,37 +108,37 @@ const Table<LayerMemory>& layer_memory_table() {
     columns.push_back(hdf5::quantity<Row>("input_bytes", "byte", SAILOR_MEMBER(input)));
     columns.push_back(optional(hdf5::quantity<Row>("workspace_bytes", "byte", SAILOR_MEMBER(workspace))));
     columns.push_back(session_column<Row>());
-    return Table<Row>("layer_memory", std::move(columns));
+    return hdf5::Table<Row>("layer_memory", std::move(columns));
   }();
   return table;
 }
 
-const Table<OutOfMemory>& out_of_memory_table() {
-  static const Table<OutOfMemory> table = [] {
+const hdf5::Table<OutOfMemory>& out_of_memory_table() {
+  static const hdf5::Table<OutOfMemory> table = [] {
     using Row = OutOfMemory;
     std::vector<Column<Row>> columns = layer_key_columns<Row>();
     columns.push_back(hdf5::quantity<Row>("needed_bytes", "byte", SAILOR_MEMBER(needed)));
     columns.push_back(hdf5::quantity<Row>("available_bytes", "byte", SAILOR_MEMBER(available)));
     columns.push_back(session_column<Row>());
-    return Table<Row>("out_of_memory", std::move(columns));
+    return hdf5::Table<Row>("out_of_memory", std::move(columns));
   }();
   return table;
 }
 
-const Table<LinkMeasurement>& link_table() {
-  static const Table<LinkMeasurement> table = [] {
+const hdf5::Table<LinkMeasurement>& link_table() {
+  static const hdf5::Table<LinkMeasurement> table = [] {
     using Row = LinkMeasurement;
     std::vector<Column<Row>> columns = link_key_columns<Row>();
     columns.push_back(hdf5::quantity<Row>("message_bytes", "byte", SAILOR_MEMBER(message)));
     add_times<Row>(columns, "time", SAILOR_MEMBER(time));
     columns.push_back(session_column<Row>());
-    return Table<Row>("links", std::move(columns));
+    return hdf5::Table<Row>("links", std::move(columns));
   }();
   return table;
 }
 
-const Table<LinkFit>& link_fit_table() {
-  static const Table<LinkFit> table = [] {
+const hdf5::Table<LinkFit>& link_fit_table() {
+  static const hdf5::Table<LinkFit> table = [] {
     using Row = LinkFit;
     std::vector<Column<Row>> columns = link_key_columns<Row>();
     columns.push_back(hdf5::number<Row>("quadratic_gb_per_s", "GB/s", SAILOR_MEMBER(curve.quadratic)));
@@ -154,14 +153,14 @@ const Table<LinkFit>& link_fit_table() {
     columns.push_back(optional(hdf5::amount<Row>("largest_error", "1", SAILOR_MEMBER(largest_error))));
     columns.push_back(optional(hdf5::integer<Row>("points", SAILOR_MEMBER(points), {})));
     columns.push_back(session_column<Row>());
-    return Table<Row>("link_fits", std::move(columns));
+    return hdf5::Table<Row>("link_fits", std::move(columns));
   }();
   return table;
 }
 
-const Table<ProcessMeasurement>& process_table() {
+const hdf5::Table<ProcessMeasurement>& process_table() {
   using Row = ProcessMeasurement;
-  static const Table<Row> table(
+  static const hdf5::Table<Row> table(
       "processes",
       {hdf5::text<Row>("gpu", SAILOR_MEMBER(gpu)), hdf5::text<Row>("framework", SAILOR_MEMBER(framework)),
        hdf5::quantity<Row>("base_memory_bytes", "byte", SAILOR_MEMBER(base_memory)), session_column<Row>()});
