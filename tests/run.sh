@@ -137,22 +137,26 @@ else
   step "Building with address and undefined-behaviour sanitizers (preset asan-unity)"
   sanitized=yes
   build_beside asan-unity unit_tests "${options[@]}" || sanitized=no
+  step "Results of the tests"
+  finish_ctest
+  if [[ $sanitized == yes ]]; then
+    step "Unit tests under the sanitizers, beside the next builds (results follow them)"
+    start_ctest asan-unity "$sailor_root/build-asan-unity"
+  else
+    fail "builds with the sanitizers (see above); their tests did not run"
+  fi
   step "Checking that every header compiles alone"
   check "every header compiles alone" build_beside default headers_compile_alone "${options[@]}"
   step "Cross-compiling for aarch64 (preset aarch64)"
   check "cross-compiles for aarch64" build_beside aarch64 all "${options[@]}"
-  step "Results of the tests"
-  finish_ctest
-  if [[ $sanitized == yes ]]; then
-    step "Unit tests under the sanitizers"
-    run_ctest asan-unity "$sailor_root/build-asan-unity"
-  else
-    fail "builds with the sanitizers (see above); their tests did not run"
-  fi
   step "Checking the scripts"
   mapfile -t scripts < <(find "$sailor_root" -name 'build*' -prune -o -name '*.sh' -print)
   check "shellcheck finds nothing" shellcheck -x -P "SCRIPTDIR:$sailor_root" "${scripts[@]}" \
     "$sailor_root"/{.ci/run,slurm/testcluster/testcluster}
+  if [[ $sanitized == yes ]]; then
+    step "Results of the unit tests under the sanitizers"
+    finish_ctest
+  fi
 fi
 
 ((failed == 0)) || { step "What failed"; cat "$failures"; }
