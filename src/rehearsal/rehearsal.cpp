@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <map>
 #include <set>
@@ -101,8 +102,8 @@ int ranks_per_host(runtime::Control& control) {
 }
 
 /// Collective; on rank 0 the needs by stage, else nothing.
-std::vector<StageNeed> gather_needs(runtime::Control& control, const PlanTimes& times, std::size_t stages, Bytes tensors,
-                                    Bytes profiled, std::size_t communicators) {
+std::vector<StageNeed> gather_needs(runtime::Control& control, const PlanTimes& times, std::size_t stages,
+                                    Bytes tensors, Bytes profiled, std::size_t communicators) {
   std::vector<StageNeed> needs;
   int rank = 0;
   for (const std::string& text :
@@ -163,10 +164,13 @@ Rehearsal rehearse(const Subject& subject, const RehearsalSettings& settings, co
   Rehearsal done;
   for (std::int64_t iteration = 0; iteration < settings.iterations; ++iteration) {
     rehearsal.restart();
-    const runtime::IterationResult result = trainer.run();
-    trainer.settle();
+    const auto start = std::chrono::steady_clock::now();
+    static_cast<void>(trainer.run());
+    trainer.settle();  // gathers that go on behind the update, too
+    const std::chrono::duration<double> here = std::chrono::steady_clock::now() - start;
+    const Seconds passed(world.control.max(here.count()));
     std::optional<Seconds> waited;
-    if (slowdown > 0.0) waited = result.time / slowdown;
+    if (slowdown > 0.0) waited = passed / slowdown;
     if (waited) done.times.waited.push_back(waited->value());
     done.times.due.push_back(clock.now().value());
     if (speaks && settings.ran) settings.ran(iteration, waited, clock.now());

@@ -45,8 +45,9 @@ class Rehearsal : public MpiTest {
   [[nodiscard]] std::string errors() const { return *read_text_file(folder_ / "err"); }
 
   void write_plan(std::vector<Pipeline> pipelines, int micro_batch = 1, const std::string& model = "opt-350m-sailor",
-                  Precision precision = Precision::tf32) const {
+                  Precision precision = Precision::tf32, OptimizerSharding sharding = OptimizerSharding::none) const {
     Plan plan;
+    plan.optimizer_sharding = sharding;
     plan.job = {.model = model, .global_batch = 0, .sequence_length = 2048, .precision = precision, .optimizer = {}};
     plan.micro_batch = micro_batch;
     plan.pipelines = std::move(pipelines);
@@ -169,6 +170,25 @@ TEST_F(Rehearsal, WarnsWhenTensorsAndPredictionDifferByMoreThanAQuarter) {
   EXPECT_EQ(errors().find("the tensors of sailor-train take"), std::string::npos) << errors();
   ASSERT_EQ(memory().size(), 4u) << output();
   for (const Row& row : memory()) EXPECT_NEAR(row.tensors / row.simulated, 1.0, 0.1) << "stage " << row.stage;
+}
+
+// ZeRO-1's gathers of weights go on behind the update: they are of the iteration, too.
+TEST_F(Rehearsal, WaitsAsLongAsWhatItRehearsesTakes) {
+  write_plan({{.count = 4, .micro_batches = 1, .stages = {stage(0, 26, 1)}}}, 1, "opt-350m-sailor", Precision::tf32,
+             OptimizerSharding::zero1);
+  ASSERT_EQ(rehearse(4, "--rehearse-slowdown 1 --iterations 2", "sailor"), 0) << errors();
+  int iterations = 0;
+  std::istringstream text(output());
+  for (std::string line; std::getline(text, line);) {
+    std::istringstream words(line);
+    int iteration = 0;
+    double waited = 0.0;  // ms
+    double exact = 0.0;
+    if (!(words >> iteration >> waited >> exact)) continue;
+    EXPECT_GT(waited, 0.999 * exact) << line;
+    ++iterations;
+  }
+  EXPECT_EQ(iterations, 2) << output();
 }
 
 TEST_F(Rehearsal, SaysWhatIsMissing) {
