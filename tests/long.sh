@@ -16,6 +16,7 @@ Needs the default build (cmake --preset default && cmake --build --preset defaul
   streams      every kind of plan, model and precision trains to the same bits on a device that is late
   survivals    200 trainings over sockets, of which ranks are killed at random moments: the survivors go on in their processes
   kills        100 jobs are killed at random moments and go on under another plan
+  writers      500 writers of a profile store are killed at random moments: what was acknowledged is there
   folders      two trainings contend for one folder of checkpoints, over 1,000 looks each
   searches     2,000 random clusters: the planner against brute force
   builds       every plan of the tests trains to the same bits as at COMMIT ($SAILOR_COMPARE_WITH; default: HEAD~1)
@@ -27,7 +28,7 @@ Exit status: 0 if all passed.
 TEXT
 }
 
-all=(plans streams survivals kills folders searches builds)
+all=(plans streams survivals kills writers folders searches builds)
 trials=() results=''
 while (($#)); do
   case $1 in
@@ -50,6 +51,7 @@ command_of() {
     streams) echo env SAILOR_LONG=1 "$tests/unit_streams" ;;
     survivals) echo env SAILOR_SURVIVALS=200 "$tests/unit_recovery" '--gtest_filter=*Killed*' ;;
     kills) echo env SAILOR_KILLS=100 "$tests/mpi_training" '--gtest_filter=*KilledAtAnyMoment*' ;;
+    writers) echo env SAILOR_KILLED_WRITERS=500 "$tests/unit_profile_durability" '--gtest_filter=*KilledWriters*' ;;
     folders) echo env SAILOR_LOOKS=1000 "$tests/unit_checkpoint" '--gtest_filter=*TwoTrainings*' ;;
     searches) echo env RC_PARAMS=max_success=2000 "$tests/unit_full_search" ;;
     builds) echo "$sailor_root/tests/compare_builds.sh" "${SAILOR_COMPARE_WITH:-HEAD~1}" ;;
