@@ -9,6 +9,8 @@
 // worth more than the devices that they take, and improves the best by exchanging parts (refine.hpp).
 #pragma once
 
+#include <vector>
+
 #include "planner/archive.hpp"
 #include "planner/bound/bound.hpp"
 

@@ -2,10 +2,12 @@
 // No rank is asked, and nothing is measured but how busy the node is.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 

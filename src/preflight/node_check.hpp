@@ -2,6 +2,7 @@
 // and measured, against the plan, the site and one another. Pure: no rank is asked. For sailor-check.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <set>
 #include <string>

@@ -1,6 +1,7 @@
 // What the preflight asks of the system that it runs on. The checks themselves ask nothing.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>

@@ -1,6 +1,7 @@
 // The attributes that every file of ours carries: schema version, kind, and where it came from. Private to this folder.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "core/error.hpp"

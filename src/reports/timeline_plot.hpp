@@ -1,6 +1,8 @@
 // The Gantt picture of an iteration: a row per stage, time from left to right, what is blank is idle.
 #pragma once
 
+#include <cstddef>
+
 #include "plan/plan.hpp"
 #include "plan/timeline.hpp"
 #include "reports/plot.hpp"

@@ -1,8 +1,10 @@
-// What transports between hosts' memories have in common: their transfers are operations of host streams, and can be made
-// without a stream, too.
+// What transports between hosts' memories have in common: their transfers are operations of host streams, and can be
+// made without a stream, too.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <utility>
 
 #include "runtime/host_stream.hpp"
 #include "runtime/transport.hpp"

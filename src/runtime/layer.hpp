@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -59,9 +60,9 @@ class Slot {
 /// (Shoeybi et al. 2019, section 3), attention by heads, token embedding and logits by the vocabulary. Hidden states
 /// and their gradients are whole on every rank.
 struct TensorParallel {
-  Shard shard{};                  ///< this rank's part
-  Group* group = nullptr;  ///< rank shard.index of shard.count, used on the main stream; may be null where shard.count is
-                           ///< 1, and where layers are only declared, not run
+  Shard shard{};           ///< this rank's part
+  Group* group = nullptr;  ///< rank shard.index of shard.count, used on the main stream; may be null where shard.count
+                           ///< is 1, and where layers are only declared, not run
 };
 
 /// Where a layer is built.

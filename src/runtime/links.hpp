@@ -1,11 +1,13 @@
-// How activations and gradients cross from stage to stage: every value once. Of a sender of tensor-parallel degree a and
-// a receiver of degree b each rank of the receiver gets its slice, in parts from the ranks of the sender whose slices
-// overlap it; then the receiver's ranks gather.
+// How activations and gradients cross from stage to stage: every value once. Of a sender of tensor-parallel degree a
+// and a receiver of degree b each rank of the receiver gets its slice, in parts from the ranks of the sender whose
+// slices overlap it; then the receiver's ranks gather.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "runtime/device.hpp"
@@ -81,8 +83,8 @@ class IncomingLink {
   Tensor expected_;
 };
 
-/// What this rank sends to one neighbouring stage. Tensors are kept until they are sent: `most` of them, after which the
-/// main stream waits for the first.
+/// What this rank sends to one neighbouring stage. Tensors are kept until they are sent: `most` of them, after which
+/// the main stream waits for the first.
 class OutgoingLink {
  public:
   static constexpr std::size_t most = 2;

@@ -2,6 +2,7 @@
 // know.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>

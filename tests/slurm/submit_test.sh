@@ -57,16 +57,18 @@ echo "rank 1: layer 3 is missing" >&2
 exit 7
 STAND_IN
 printf '#!/bin/bash\nexec sleep 60\n' >"$work/sleeps"
-# As sailor-train would: writes a checkpoint, and ends as the file of the iteration says; 0 where there is none.
+# As sailor-train would: writes a checkpoint, and ends as the file of the iteration says; 0 where there is none. The rank
+# that ends first has Slurm terminate the others, which end as they were about to.
 cat >"$work/stepwise" <<'STAND_IN'
 #!/bin/bash
 [[ $1 != --version ]] || exit 0
+trap '' TERM
 shopt -s nullglob
 done=(kept/iteration-*)
 ((SLURM_PROCID == 0)) && echo "start ${#done[@]} on $SLURM_STEP_NODELIST as $SLURM_JOB_NAME"
 sleep 0.5 # until all have seen what there is
 case $(cat "end-${#done[@]}" 2>/dev/null) in
-sleep) exec sleep 60 ;;
+sleep) trap - TERM; exec sleep 60 ;;
 on:*) bad=$(cat "end-${#done[@]}"); [[ $SLURMD_NODENAME != "${bad#on:}" ]] || exit 7 ;;
 7) exit 7 ;;
 75) ((SLURM_PROCID == 0)) && mkdir -p "kept/iteration-0000000${#done[@]}" && touch "kept/iteration-0000000${#done[@]}/manifest.json"; exit 75 ;;

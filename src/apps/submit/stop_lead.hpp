@@ -2,6 +2,7 @@
 // checkpoint.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>

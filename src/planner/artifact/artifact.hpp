@@ -3,6 +3,8 @@
 // known faults, which are kept (see evaluator.hpp).
 #pragma once
 
+#include <cstdint>
+#include <string>
 #include <vector>
 
 #include "cluster/cluster.hpp"

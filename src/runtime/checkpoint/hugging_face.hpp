@@ -2,6 +2,7 @@
 // OPTForCausalLM, GPTNeoForCausalLM, GPT2LMHeadModel and LlamaForCausalLM.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <string>

@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "core/error.hpp"
 #include "runtime/data/token_file.hpp"

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <utility>
 
 #include "runtime/rehearsal/rehearsal_transport.hpp"
 #include "runtime/stream.hpp"

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/error.hpp"
@@ -38,8 +39,8 @@ class Socket {
   int descriptor_ = -1;
 };
 
-/// "10.0.0.7:41234" or "[fe80::1]:41234": where somebody listens. Several are separated by commas: the first that can be
-/// reached counts.
+/// "10.0.0.7:41234" or "[fe80::1]:41234": where somebody listens. Several are separated by commas: the first that can
+/// be reached counts.
 using Addresses = std::string;
 
 /// Listens on all interfaces, on a port of the system's choice (`port` 0) or that one.

@@ -1,0 +1,56 @@
+#!/bin/bash
+# tests/check_includes.sh FILE...: every FILE includes the standard header of each name of the standard library that it
+# uses. (That it includes what it needs of the project, the target headers_compile_alone shows.)
+set -euo pipefail
+exec awk '
+  BEGIN {
+    count = split("\
+      algorithm:all_of,any_of,clamp,fill,find,find_if,is_sorted,max,max_element,min,min_element,partition_point,reverse,sort \
+      array:array atomic:atomic,memory_order_relaxed bit:bit_cast chrono:chrono cmath:abs,ceil,floor,isfinite,isnan,nan,sin,sqrt \
+      condition_variable:condition_variable csignal:sig_atomic_t,signal cstddef:byte,ptrdiff_t \
+      cstdint:int8_t,int16_t,int32_t,int64_t,uint8_t,uint16_t,uint32_t,uint64_t cstdio:fprintf \
+      cstdlib:aligned_alloc,free,getenv,malloc cstring:memcmp,memcpy,memset,strcmp deque:deque \
+      exception:current_exception,exception,exception_ptr,rethrow_exception filesystem:filesystem fstream:ifstream,ofstream \
+      functional:function,greater,hash,less future:future initializer_list:initializer_list limits:numeric_limits list:list \
+      map:map,multimap memory:make_shared,make_unique,shared_ptr,unique_ptr,weak_ptr mutex:lock_guard,mutex,scoped_lock,unique_lock \
+      new:bad_alloc numeric:accumulate,iota optional:nullopt,optional random:minstd_rand,mt19937 set:multiset,set span:span \
+      stdexcept:invalid_argument,length_error,logic_error,out_of_range,runtime_error \
+      string:getline,string,to_string string_view:string_view thread:this_thread,thread tuple:tie,tuple \
+      type_traits:is_same_v,remove_reference_t unordered_map:unordered_map unordered_set:unordered_set \
+      utility:exchange,forward,move,pair,swap variant:get_if,holds_alternative,variant,visit vector:vector", groups)
+    for (i = 1; i <= count; ++i) {
+      split(groups[i], parts, ":")
+      names = split(parts[2], list, ",")
+      for (k = 1; k <= names; ++k) homes[list[k]] = parts[1]
+    }
+    # In several of them.
+    homes["size_t"] = "cstddef|cstdio|cstdlib|cstring|array|functional|map|memory|set|span|string|string_view|vector"
+    homes["get"] = "array|tuple|utility|variant"
+    homes["erase"] = homes["erase_if"] = "deque|map|set|string|vector"
+    homes["ostream"] = homes["ios"] = homes["streamsize"] = "fstream|iosfwd|iostream|istream|ostream|sstream"
+  }
+  FNR == 1 { split("", included) }
+  /^ *#include </ { header = $2; gsub(/[<>]/, "", header); included[header] = 1; sub("/.*", "", header); included[header "/"] = 1 }
+  {
+    line = $0
+    gsub(/"([^"\\]|\\.)*"/, "\"\"", line)
+    sub(/\/\/.*/, "", line)
+    while (match(line, /(std|fmt|nlohmann)::[a-z][a-z_0-9]*/)) {
+      full = substr(line, RSTART, RLENGTH)
+      line = substr(line, RSTART + RLENGTH)
+      if ((FILENAME, full) in told) continue
+      name = full
+      space = sub(/^std::/, "", name) ? "std" : substr(full, 1, index(full, ":") - 1)
+      if (space != "std") homes[name] = space "/"
+      if (!(name in homes)) what = "is in no list of tests/check_includes.sh: add it there"
+      else {
+        choices = split(homes[name], choice, "|")
+        what = "needs #include <" choice[1] ">"
+        for (k = 1; k <= choices; ++k) if (choice[k] in included) what = ""
+      }
+      if (what == "") continue
+      told[FILENAME, full] = failed = 1
+      printf "%s:%d: %s %s\n", FILENAME, FNR, full, what
+    }
+  }
+  END { exit failed }' "$@"
