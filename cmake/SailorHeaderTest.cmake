@@ -4,6 +4,9 @@
 # edits includes configures again, as tests/run.sh does).
 file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE "${PROJECT_SOURCE_DIR}"
      "${PROJECT_SOURCE_DIR}/src/*.hpp" "${PROJECT_SOURCE_DIR}/slurm/*.hpp" "${PROJECT_SOURCE_DIR}/spank_plugin/*.hpp")
+if(NOT SAILOR_HAVE_CUDA)
+  list(FILTER headers EXCLUDE REGEX "^src/runtime/cuda/(gemm|kernels)")  # CUDA's own headers
+endif()
 set(names "")
 foreach(header ${headers})
   string(REGEX REPLACE "^src/" "" included "${header}")
@@ -49,6 +52,9 @@ endforeach()
 add_library(headers_compile_alone OBJECT EXCLUDE_FROM_ALL ${units})
 target_include_directories(headers_compile_alone PRIVATE "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}")
 target_link_libraries(headers_compile_alone PRIVATE sailor_text sailor_options)
+if(SAILOR_HAVE_CUDA)
+  target_include_directories(headers_compile_alone SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
+endif()
 if(TARGET nlohmann_json::nlohmann_json)
   target_link_libraries(headers_compile_alone PRIVATE nlohmann_json::nlohmann_json)
 endif()

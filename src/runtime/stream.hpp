@@ -73,10 +73,10 @@ struct AttentionShape {
   float score_scale = 1.0f;  ///< scores are multiplied by it
   std::int64_t window = 0;   ///< a token sees itself and window - 1 tokens before it; 0 = all before it
 
-  [[nodiscard]] std::int64_t tokens() const { return sequences * sequence_length; }
-  [[nodiscard]] std::int64_t width() const { return heads * head_width; }
-  [[nodiscard]] std::int64_t key_value_width() const { return key_value_heads * head_width; }
-  [[nodiscard]] std::int64_t projected_width() const { return width() + 2 * key_value_width(); }
+  [[nodiscard]] constexpr std::int64_t tokens() const { return sequences * sequence_length; }
+  [[nodiscard]] constexpr std::int64_t width() const { return heads * head_width; }
+  [[nodiscard]] constexpr std::int64_t key_value_width() const { return key_value_heads * head_width; }
+  [[nodiscard]] constexpr std::int64_t projected_width() const { return width() + 2 * key_value_width(); }
 };
 
 /// One step of AdamW (Loshchilov & Hutter 2019, decoupled weight decay).

@@ -151,10 +151,13 @@ inline Outcome train(const Plan& plan, const Model& model, const RunSettings& se
     for (const Parameter* parameter : state.parameters().parameters()) {
       auto& whole = outcome.weights[{parameter->layer, parameter->name}];
       whole.resize(static_cast<std::size_t>(parameter->whole_elements()), std::nan(""));
+      std::vector<char> bytes(bytes_of(parameter->value.type, parameter->elements()));
+      device->read(bytes.data(), parameter->value.data, bytes.size());
+      const ConstValues values(bytes.data(), parameter->value.type);
       for (const Piece& piece : parameter->pieces())
         for (std::int64_t i = 0; i < piece.count; ++i) {
           double& value = whole[static_cast<std::size_t>(piece.whole + i)];
-          const double mine_here = load(parameter->value + (piece.local + i));
+          const double mine_here = load(values + (piece.local + i));
           if (!std::isnan(value)) outcome.spread = std::max(outcome.spread, std::abs(value - mine_here));
           value = mine_here;
         }

@@ -18,10 +18,10 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/cpu/reduced.hpp"
 #include "runtime/cpu/host_cpu.hpp"
 #include "runtime/cpu/kernels.hpp"
 #include "runtime/cpu/matmul.hpp"
+#include "runtime/cpu/reduced.hpp"
 #include "runtime/cpu/threads.hpp"
 #include "runtime/host_stream.hpp"
 #include "runtime/memory_pool.hpp"
@@ -78,8 +78,11 @@ class CpuStream final : public HostStream {
       std::memmove(to.data, from.data, bytes_of(to.type, count));
     else if (to.is_float32())
       cpu::widen(from, to.floats(), count);
-    else
+    else if (from.is_float32())
       cpu::round(from.floats(), to, count);
+    else
+      by_rows<2>(count, {in(from, 1), out(to, 1)},
+                 [](const Rows<2>& part) { std::copy_n(part.floats[0], part.count, part.floats[1]); });
   }
 
   void matmul(const MatrixProduct& product, ConstValues a, ConstValues b, Values c) override {
@@ -112,8 +115,8 @@ class CpuStream final : public HostStream {
       matmul({.transpose_a = true, .m = shape.in, .n = shape.out, .k = shape.rows, .accumulate = true}, input,
              output_gradient, weight_gradient);
     else
-      matmul({.transpose_a = true, .m = shape.out, .n = shape.in, .k = shape.rows, .accumulate = true},
-             output_gradient, input, weight_gradient);
+      matmul({.transpose_a = true, .m = shape.out, .n = shape.in, .k = shape.rows, .accumulate = true}, output_gradient,
+             input, weight_gradient);
     if (bias_gradient != nullptr) add_bias_gradient(bias_gradient, output_gradient, shape.rows, shape.out);
   }
   void linear_backward_input(const LinearShape& shape, ConstValues output_gradient, ConstValues weight,
@@ -238,8 +241,7 @@ class CpuStream final : public HostStream {
     by_groups(shape, widens ? cpu::attention_reduced_workspace(shape, false) : cpu::attention_workspace(shape, false),
               [&](const Range& groups, float* workspace) {
                 if (widens)
-                  cpu::attention_forward_reduced(shape, groups, projected, output, log_sum,
-                                                  workspace);
+                  cpu::attention_forward_reduced(shape, groups, projected, output, log_sum, workspace);
                 else
                   cpu::attention_forward(shape, groups, projected.floats(), output.floats(), log_sum, workspace);
               });
@@ -251,8 +253,8 @@ class CpuStream final : public HostStream {
     by_groups(shape, widens ? cpu::attention_reduced_workspace(shape, true) : cpu::attention_workspace(shape, true),
               [&](const Range& groups, float* workspace) {
                 if (widens)
-                  cpu::attention_backward_reduced(shape, groups, projected, output, log_sum,
-                                                   output_gradient, projected_gradient, workspace);
+                  cpu::attention_backward_reduced(shape, groups, projected, output, log_sum, output_gradient,
+                                                  projected_gradient, workspace);
                 else
                   cpu::attention_backward(shape, groups, projected.floats(), output.floats(), log_sum,
                                           output_gradient.floats(), projected_gradient.floats(), workspace);
@@ -354,8 +356,9 @@ class CpuStream final : public HostStream {
   struct Workspace {
     Workspace(CpuStream& owner, std::int64_t count)
         : stream(owner),
-          floats(count == 0 ? nullptr
-                            : static_cast<float*>(owner.pool_.allocate(static_cast<std::size_t>(count) * sizeof(float)))) {}
+          floats(count == 0
+                     ? nullptr
+                     : static_cast<float*>(owner.pool_.allocate(static_cast<std::size_t>(count) * sizeof(float)))) {}
     ~Workspace() {
       if (floats != nullptr) stream.pool_.release(floats);
     }
@@ -502,8 +505,8 @@ class CpuStream final : public HostStream {
       const std::int64_t at_once = rounds ? widened_at_once : piece.size();
       for (std::int64_t first = piece.first; first < piece.last; first += at_once) {
         const std::int64_t part = std::min(at_once, piece.last - first);
-        cpu::adamw(step, all.decays, gradient_factor, all.value + first, all.gradient + first,
-                   all.first_moment + first, all.second_moment + first, part);
+        cpu::adamw(step, all.decays, gradient_factor, all.value + first, all.gradient + first, all.first_moment + first,
+                   all.second_moment + first, part);
         if (rounds) cpu::round(all.value + first, (all.rounded + first), part);
       }
     });

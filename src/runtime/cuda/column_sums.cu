@@ -1,0 +1,91 @@
+#include "runtime/cuda/column_sums.cuh"
+
+namespace sailor::runtime::cuda {
+
+namespace {
+
+// A block sums some rows of 32 packs of columns: warp w every eighth row from the w-th on, lane l pack l.
+constexpr int warps = 8;
+constexpr int threads = warps * warp_size;
+constexpr std::int64_t most_slices = 64;
+
+template <class T, int N>
+__global__ void __launch_bounds__(threads)
+    sum_slices(const T* values, std::int64_t rows, std::int64_t width, std::int64_t rows_per_slice, float* slices) {
+  float* const shared = reinterpret_cast<float*>(shared_bytes);  // (warps, 32 · N)
+  const std::int64_t column = (std::int64_t{blockIdx.x} * warp_size + lane_index()) * N;
+  const std::int64_t first = blockIdx.y * rows_per_slice;
+  const std::int64_t last = first + rows_per_slice < rows ? first + rows_per_slice : rows;
+  float sums[N] = {};
+  if (column < width)
+    for (std::int64_t row = first + warp_index(); row < last; row += warps) {
+      float more[N];
+      load(values + row * width + column, more);
+#pragma unroll
+      for (int k = 0; k < N; ++k) sums[k] += more[k];
+    }
+#pragma unroll
+  for (int k = 0; k < N; ++k) shared[(warp_index() * N + k) * warp_size + lane_index()] = sums[k];
+  __syncthreads();
+  for (int k = warp_index(); k < N; k += warps) {
+    float sum = 0.0f;
+#pragma unroll
+    for (int warp = 0; warp < warps; ++warp) sum += shared[(warp * N + k) * warp_size + lane_index()];
+    if (column < width) slices[blockIdx.y * width + column + k] = sum;
+  }
+}
+
+template <int N>
+__global__ void __launch_bounds__(256)
+    sum_of_slices(float* sums, const float* slices, std::int64_t slice_count, std::int64_t count) {
+  const std::int64_t step = std::int64_t{gridDim.x} * blockDim.x * N;
+  for (std::int64_t i = (std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x) * N; i < count; i += step) {
+    float sum[N];
+    load(sums + i, sum);
+    for (std::int64_t slice = 0; slice < slice_count; ++slice) {
+      float more[N];
+      load(slices + slice * count + i, more);
+#pragma unroll
+      for (int k = 0; k < N; ++k) sum[k] += more[k];
+    }
+    store(sum, sums + i);
+  }
+}
+
+/// As many as keep the device busy, with at least 16 rows each.
+std::int64_t slices_of(const Queue& queue, std::int64_t rows, std::int64_t width) {
+  const std::int64_t columns = rounds_up(width, std::int64_t{8} * warp_size);
+  const std::int64_t wanted = rounds_up(std::int64_t{queue.multiprocessors} * 4, columns);
+  return std::max<std::int64_t>(1, std::min({wanted, most_slices, rows / 16}));
+}
+
+}  // namespace
+
+void add_slices(const Queue& queue, float* sums, const float* slices, std::int64_t slice_count, std::int64_t count) {
+  with_packs<float>(count, {sums, slices}, [&]<int N>(Packed<N>) {
+    launch(queue, {.grid = looping_grid(queue, rounds_up(count / N, 256), 8), .block = 256}, sum_of_slices<N>, sums,
+           slices, slice_count, count);
+  });
+}
+
+std::int64_t column_sums_workspace(const Queue& queue, std::int64_t rows, std::int64_t width) {
+  return slices_of(queue, rows, width) * width;
+}
+
+void add_column_sums(const Queue& queue, float* sums, ConstValues values, std::int64_t rows, std::int64_t width,
+                     float* workspace) {
+  const std::int64_t slices = slices_of(queue, rows, width);
+  const std::int64_t rows_per_slice = rounds_up(rows, slices);
+  with_type(values.type, [&]<class T>(T) {
+    with_packs<T>(width, {values.data}, [&]<int N>(Packed<N>) {
+      const Launch shape{.grid = dim3(static_cast<unsigned>(rounds_up(width, std::int64_t{N} * warp_size)),
+                                      static_cast<unsigned>(slices)),
+                         .block = threads,
+                         .shared = sizeof(float) * threads * N};
+      launch(queue, shape, sum_slices<T, N>, pointer<T>(values), rows, width, rows_per_slice, workspace);
+    });
+  });
+  add_slices(queue, sums, workspace, slices, width);
+}
+
+}  // namespace sailor::runtime::cuda

@@ -1,0 +1,166 @@
+// cuBLASLt. It thinks in columns: our row-major (m, n) matrix is its (n, m), so that C = A · B is computed as
+// Cᵀ = Bᵀ · Aᵀ without moving anything.
+#include "runtime/cuda/gemm.hpp"
+
+#include <cublasLt.h>
+
+#include <array>
+#include <map>
+#include <stdexcept>
+#include <string>
+
+namespace sailor::runtime::cuda {
+
+namespace {
+
+constexpr std::size_t workspace_bytes = std::size_t{32} << 20;  // what cuBLAS recommends for Hopper
+
+void check(cublasStatus_t status, const char* what) {
+  if (status != CUBLAS_STATUS_SUCCESS)
+    throw std::runtime_error(std::string("cuBLAS: ") + what + ": " + cublasLtGetStatusString(status));
+}
+
+cudaDataType_t cuda_type(DataType type) {
+  switch (type) {
+    case DataType::float32:
+      return CUDA_R_32F;
+    case DataType::bfloat16:
+      return CUDA_R_16BF;
+    case DataType::float16:
+      return CUDA_R_16F;
+    case DataType::float64:
+    case DataType::int32:
+      break;
+  }
+  throw std::runtime_error("cuBLAS: a matrix that is neither float32 nor bfloat16 nor float16");
+}
+
+/// Of two to the power of four up, what a pointer is a multiple of, at most 256: cuBLASLt chooses by it.
+std::uint32_t alignment_of(const void* pointer) {
+  const auto address = reinterpret_cast<std::uintptr_t>(pointer);
+  std::uint32_t alignment = 256;
+  while (address % alignment != 0) alignment /= 2;
+  return alignment;
+}
+
+template <class Handle, cublasStatus_t (*destroy)(Handle)>
+struct Destroyer {
+  using pointer = Handle;
+  void operator()(Handle handle) const { destroy(handle); }
+};
+using Descriptor =
+    std::unique_ptr<cublasLtMatmulDescOpaque_t, Destroyer<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>>;
+using Layout =
+    std::unique_ptr<cublasLtMatrixLayoutOpaque_t, Destroyer<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>>;
+using Preference = std::unique_ptr<cublasLtMatmulPreferenceOpaque_t,
+                                   Destroyer<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>>;
+using Handle = std::unique_ptr<cublasLtContext, Destroyer<cublasLtHandle_t, cublasLtDestroy>>;
+
+Layout make_layout(cudaDataType_t type, std::int64_t rows, std::int64_t columns) {
+  cublasLtMatrixLayout_t layout = nullptr;
+  check(cublasLtMatrixLayoutCreate(&layout, type, static_cast<std::uint64_t>(rows), static_cast<std::uint64_t>(columns),
+                                   rows),
+        "layout of a matrix");
+  return Layout(layout);
+}
+
+}  // namespace
+
+/// What was found for a product once, by its shape, types and alignments.
+struct Gemm::Plans {
+  struct Plan {
+    Descriptor descriptor;
+    Layout first;
+    Layout second;
+    Layout output;
+    cublasLtMatmulAlgo_t algorithm{};
+  };
+  using Key = std::array<std::int64_t, 12>;
+
+  Handle handle;
+  std::map<Key, Plan> plans;
+
+  const Plan& plan_for(const MatrixProduct& product, ConstValues a, ConstValues b, ConstValues addend, Values output,
+                       bool tf32) {
+    const Key key{product.m,
+                  product.n,
+                  product.k,
+                  product.transpose_a,
+                  product.transpose_b,
+                  static_cast<std::int64_t>(a.type),
+                  static_cast<std::int64_t>(output.type),
+                  alignment_of(a.data),
+                  alignment_of(b.data),
+                  alignment_of(output.data),
+                  addend.data != nullptr ? alignment_of(addend.data) : 0,
+                  tf32};
+    const auto found = plans.find(key);
+    if (found != plans.end()) return found->second;
+
+    Plan plan;
+    const bool single = a.type == DataType::float32;
+    cublasLtMatmulDesc_t descriptor = nullptr;
+    check(cublasLtMatmulDescCreate(&descriptor, single && tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
+                                   CUDA_R_32F),
+          "descriptor of a product");
+    plan.descriptor.reset(descriptor);
+    const auto set = [&](cublasLtMatmulDescAttributes_t attribute, auto value, const char* what) {
+      check(cublasLtMatmulDescSetAttribute(descriptor, attribute, &value, sizeof(value)), what);
+    };
+    // In columns: the first factor is b (its rows are n long as stored), the second a.
+    set(CUBLASLT_MATMUL_DESC_TRANSA, product.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N, "transposition");
+    set(CUBLASLT_MATMUL_DESC_TRANSB, product.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N, "transposition");
+    plan.first = product.transpose_b ? make_layout(cuda_type(b.type), product.k, product.n)
+                                     : make_layout(cuda_type(b.type), product.n, product.k);
+    plan.second = product.transpose_a ? make_layout(cuda_type(a.type), product.m, product.k)
+                                      : make_layout(cuda_type(a.type), product.k, product.m);
+    plan.output = make_layout(cuda_type(output.type), product.n, product.m);
+
+    cublasLtMatmulPreference_t preference = nullptr;
+    check(cublasLtMatmulPreferenceCreate(&preference), "preferences");
+    const Preference owned(preference);
+    const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
+      check(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof(value)), "preferences");
+    };
+    prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace_bytes);
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(b.data));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(a.data));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
+           alignment_of(addend.data != nullptr ? addend.data : output.data));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of(output.data));
+    cublasLtMatmulHeuristicResult_t result{};
+    int count = 0;
+    check(cublasLtMatmulAlgoGetHeuristic(handle.get(), descriptor, plan.first.get(), plan.second.get(),
+                                         plan.output.get(), plan.output.get(), preference, 1, &result, &count),
+          "choice of an algorithm");
+    if (count == 0)
+      throw std::runtime_error("cuBLAS: no algorithm for a product of " + std::to_string(product.m) + " x " +
+                               std::to_string(product.k) + " and " + std::to_string(product.k) + " x " +
+                               std::to_string(product.n) + " matrices");
+    plan.algorithm = result.algo;
+    return plans.emplace(key, std::move(plan)).first->second;
+  }
+};
+
+Gemm::Gemm() : plans_(std::make_unique<Plans>()) {
+  cublasLtHandle_t handle = nullptr;
+  check(cublasLtCreate(&handle), "start");
+  plans_->handle.reset(handle);
+}
+Gemm::~Gemm() = default;
+
+std::size_t Gemm::workspace() const { return workspace_bytes; }
+
+void Gemm::multiply(const Queue& queue, const MatrixProduct& product, ConstValues a, ConstValues b, ConstValues addend,
+                    Values output, bool tf32, void* workspace_memory) {
+  const Plans::Plan& plan = plans_->plan_for(product, a, b, addend, output, tf32);
+  const float one = 1.0f;
+  const float addend_factor = addend.data != nullptr ? 1.0f : 0.0f;
+  check(cublasLtMatmul(plans_->handle.get(), plan.descriptor.get(), &one, b.data, plan.first.get(), a.data,
+                       plan.second.get(), &addend_factor, addend.data != nullptr ? addend.data : output.data,
+                       plan.output.get(), output.data, plan.output.get(), &plan.algorithm, workspace_memory,
+                       workspace_bytes, queue.stream),
+        "matrix product");
+}
+
+}  // namespace sailor::runtime::cuda

@@ -1,0 +1,105 @@
+// The GPU's kernels: functions that put them on a CUDA stream. Semantics are those of runtime::Stream, which they
+// serve; matrix products are cuBLASLt's. All sums are made in an order that depends on nothing but the shape and the
+// device, so that a run gives the same bits again.
+//
+// Values are float32, bfloat16 or float16, those of one call all of one type unless it says otherwise. What is wrong
+// with a launch throws std::runtime_error with CUDA's words.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <span>
+
+#include "runtime/stream.hpp"
+
+namespace sailor::runtime::cuda {
+
+/// Where kernels are put.
+struct Queue {
+  cudaStream_t stream = nullptr;
+  int multiprocessors = 1;  ///< of the device: grids that loop are sized by it
+};
+
+/// Throws std::runtime_error: "CUDA: <what>: <CUDA's words>". Nothing where it is cudaSuccess.
+void check(cudaError_t error, const char* what);
+
+// ---- Elementwise
+void convert(const Queue& queue, Values to, ConstValues from, std::int64_t count);
+void add(const Queue& queue, Values to, ConstValues from, std::int64_t count);
+void scale(const Queue& queue, float* values, float factor, std::int64_t count);
+/// values (rows, width) += row (width)
+void add_row(const Queue& queue, Values values, ConstValues row, std::int64_t rows, std::int64_t width);
+/// What a linear map does to its product (rows, width), where cuBLASLt does not: pre_activation = product + bias;
+/// output = activation(pre_activation). `bias` may be null, as pre_activation may unless the activation is gelu; output
+/// may be product.
+void finish_linear(const Queue& queue, ConstValues product, ConstValues bias, PointwiseActivation activation,
+                   Values pre_activation, Values output, std::int64_t rows, std::int64_t width);
+/// As Stream::linear_backward_input: the gradient of an activation's output becomes that of its input.
+void activation_backward(const Queue& queue, PointwiseActivation activation, Values kept_to_output, Values gradient,
+                         std::int64_t count);
+void swiglu_forward(const Queue& queue, ConstValues input, Values output, std::int64_t rows, std::int64_t width);
+void swiglu_backward(const Queue& queue, Values input_to_gradient, Values gradient_to_output, std::int64_t rows,
+                     std::int64_t width);
+
+// ---- Sums over rows
+/// Floats of workspace for add_column_sums.
+std::int64_t column_sums_workspace(const Queue& queue, std::int64_t rows, std::int64_t width);
+/// sums (width) += column sums of values (rows, width)
+void add_column_sums(const Queue& queue, float* sums, ConstValues values, std::int64_t rows, std::int64_t width,
+                     float* workspace);
+
+// ---- Norms
+void layer_norm_forward(const Queue& queue, const NormShape& shape, ConstValues input, ConstValues weight,
+                        ConstValues bias, Values output, float* mean, float* reciprocal_deviation);
+void rms_norm_forward(const Queue& queue, const NormShape& shape, ConstValues input, ConstValues weight, Values output,
+                      float* reciprocal_rms);
+/// Floats of workspace for either backward pass.
+std::int64_t norm_workspace(const Queue& queue, const NormShape& shape);
+void layer_norm_backward(const Queue& queue, const NormShape& shape, ConstValues input, const float* mean,
+                         const float* reciprocal_deviation, ConstValues weight, Values gradient, Values sum,
+                         float* weight_gradient, float* bias_gradient, float* workspace);
+void rms_norm_backward(const Queue& queue, const NormShape& shape, ConstValues input, const float* reciprocal_rms,
+                       ConstValues weight, Values gradient, Values sum, float* weight_gradient, float* workspace);
+
+// ---- Attention
+/// Cosines and sines (sequence_length, head_width / 2) of rotary positions, which rotary() reads.
+void rotary_table(const Queue& queue, std::int64_t sequence_length, std::int64_t head_width, double base,
+                  float* cosines, float* sines);
+void rotary(const Queue& queue, const AttentionShape& shape, const float* cosines, const float* sines, bool inverse,
+            Values projected);
+/// The widest head that attention_forward() and attention_backward() take.
+inline constexpr std::int64_t widest_head = 256;
+/// Fused attention without tensor cores: what cuDNN is checked against, and what runs where it cannot.
+void attention_forward(const Queue& queue, const AttentionShape& shape, ConstValues projected, Values output,
+                       float* log_sum);
+/// Floats of workspace.
+std::int64_t attention_backward_workspace(const AttentionShape& shape);
+void attention_backward(const Queue& queue, const AttentionShape& shape, ConstValues projected, ConstValues output,
+                        const float* log_sum, ConstValues output_gradient, Values projected_gradient, float* workspace);
+
+// ---- Embedding and loss
+void gather_rows(const Queue& queue, ConstValues table, const Range& rows, const std::int32_t* tokens,
+                 std::int64_t count, std::int64_t width, Values output);
+void scatter_add_rows(const Queue& queue, float* table_gradient, const Range& rows, const std::int32_t* tokens,
+                      std::int64_t count, std::int64_t width, ConstValues gradient);
+/// `row_losses` (rows) is workspace, here and below.
+void softmax_cross_entropy(const Queue& queue, Values logits_to_gradient, const std::int32_t* targets,
+                           std::int64_t rows, std::int64_t classes, float gradient_scale, double* loss_sum,
+                           double* row_losses);
+void row_maxima(const Queue& queue, ConstValues values, std::int64_t rows, std::int64_t width, float* maxima);
+void softmax_sums(const Queue& queue, Values logits_to_exponentials, const float* maxima, const Range& classes,
+                  const std::int32_t* targets, std::int64_t rows, float* sums, float* target_logits);
+void softmax_gradient(const Queue& queue, Values exponentials_to_gradient, const float* sums,
+                      const float* target_logits, const Range& classes, const std::int32_t* targets, std::int64_t rows,
+                      float gradient_scale, double* loss_sum, double* row_losses);
+
+// ---- Optimizer
+/// Doubles of workspace for add_squares.
+std::int64_t squares_workspace(std::span<const std::span<const float>> values);
+void add_squares(const Queue& queue, std::span<const std::span<const float>> values, double* sum, double* workspace);
+void clip_factor(const Queue& queue, const double* squared_norm, double scale, double clip_norm, float* factor);
+void adamw(const Queue& queue, const AdamWStep& step, std::span<const OptimizerSegment> segments,
+           const float* gradient_factor);
+
+}  // namespace sailor::runtime::cuda

@@ -1,0 +1,212 @@
+// Layer norm and RMSNorm. A block holds a row in its threads' registers: `parts` packs of N values each. Backward
+// passes loop over rows, so that a block's sums for the weights' gradients stay in registers, too, until it has seen
+// its last row; these partial sums are added up in a fixed order (column_sums.cuh).
+#include "runtime/cuda/column_sums.cuh"
+
+namespace sailor::runtime::cuda {
+
+namespace {
+
+enum class Kind { layer, rms };
+
+constexpr int most_threads = 512;
+constexpr int most_parts = 8;
+
+/// Packs of the row that thread threadIdx.x has: threadIdx.x, threadIdx.x + blockDim.x, ...
+template <int N>
+__device__ __forceinline__ std::int64_t column_of(int part) {
+  return (std::int64_t{part} * blockDim.x + threadIdx.x) * N;
+}
+
+template <class T, int N, int parts, Kind kind>
+__global__ void __launch_bounds__(most_threads)
+    norm_forward(const T* input, const T* weight, const T* bias, T* output, float* mean, float* reciprocal,
+                 std::int64_t width, float epsilon) {
+  float* const scratch = reinterpret_cast<float*>(shared_bytes);  // (2, 32)
+  const std::int64_t row = blockIdx.x;
+  float x[parts][N];
+  float average = 0.0f;
+  if constexpr (kind == Kind::layer) {
+    float sum[1] = {};
+#pragma unroll
+    for (int part = 0; part < parts; ++part) {
+      const std::int64_t column = column_of<N>(part);
+      if (column >= width) break;
+      load(input + row * width + column, x[part]);
+#pragma unroll
+      for (int k = 0; k < N; ++k) sum[0] += x[part][k];
+    }
+    block_sums(sum, scratch);
+    average = sum[0] / static_cast<float>(width);
+  }
+  float squares[1] = {};  // about the mean: in one pass the difference of squares would cancel
+#pragma unroll
+  for (int part = 0; part < parts; ++part) {
+    const std::int64_t column = column_of<N>(part);
+    if (column >= width) break;
+    if constexpr (kind == Kind::rms) load(input + row * width + column, x[part]);
+#pragma unroll
+    for (int k = 0; k < N; ++k) squares[0] += (x[part][k] - average) * (x[part][k] - average);
+  }
+  block_sums(squares, scratch + warp_size);
+  const float factor = rsqrtf(squares[0] / static_cast<float>(width) + epsilon);
+#pragma unroll
+  for (int part = 0; part < parts; ++part) {
+    const std::int64_t column = column_of<N>(part);
+    if (column >= width) break;
+    float w[N];
+    load(weight + column, w);
+    if constexpr (kind == Kind::layer) {
+      float b[N];
+      load(bias + column, b);
+#pragma unroll
+      for (int k = 0; k < N; ++k) x[part][k] = (x[part][k] - average) * factor * w[k] + b[k];
+    } else {
+#pragma unroll
+      for (int k = 0; k < N; ++k) x[part][k] = x[part][k] * factor * w[k];
+    }
+    store(x[part], output + row * width + column);
+  }
+  if (threadIdx.x == 0) {
+    if constexpr (kind == Kind::layer) mean[row] = average;
+    reciprocal[row] = factor;
+  }
+}
+
+// With n = (x - mean) r, y = n w + b and g = dy w:  dx = r (g - average(g) - n average(g n)); RMSNorm has neither mean
+// nor average(g).
+template <class T, int N, int parts, Kind kind>
+__global__ void __launch_bounds__(most_threads)
+    norm_backward(const T* input, const float* mean, const float* reciprocal, const T* weight, T* gradient, T* sum,
+                  float* weight_slices, float* bias_slices, std::int64_t rows, std::int64_t width) {
+  float* const scratch = reinterpret_cast<float*>(shared_bytes);  // (2, 2, 32)
+  float weight_sums[parts][N] = {};
+  float bias_sums[kind == Kind::layer ? parts : 1][N] = {};
+  int turn = 0;  // rows take turns with two scratches, so that one barrier a row is enough
+  for (std::int64_t row = blockIdx.x; row < rows; row += gridDim.x, turn = 1 - turn) {
+    const float average = kind == Kind::layer ? mean[row] : 0.0f;
+    const float factor = reciprocal[row];
+    float x[parts][N];  // normalised
+    float g[parts][N];
+    float sums[2] = {};  // of g, and of g times x
+#pragma unroll
+    for (int part = 0; part < parts; ++part) {
+      const std::int64_t column = column_of<N>(part);
+      if (column >= width) break;
+      float w[N];
+      load(weight + column, w);
+      load(input + row * width + column, x[part]);
+      load(gradient + row * width + column, g[part]);
+#pragma unroll
+      for (int k = 0; k < N; ++k) {
+        x[part][k] = (x[part][k] - average) * factor;
+        weight_sums[part][k] += g[part][k] * x[part][k];
+        if constexpr (kind == Kind::layer) bias_sums[part][k] += g[part][k];
+        g[part][k] *= w[k];
+        sums[0] += g[part][k];
+        sums[1] += g[part][k] * x[part][k];
+      }
+    }
+    block_sums(sums, scratch + turn * 2 * warp_size);
+    const float average_gradient = kind == Kind::layer ? sums[0] / static_cast<float>(width) : 0.0f;
+    const float average_product = sums[1] / static_cast<float>(width);
+#pragma unroll
+    for (int part = 0; part < parts; ++part) {
+      const std::int64_t column = column_of<N>(part);
+      if (column >= width) break;
+      float d[N] = {};
+      if (sum != nullptr) load(sum + row * width + column, d);
+#pragma unroll
+      for (int k = 0; k < N; ++k) d[k] += factor * (g[part][k] - average_gradient - x[part][k] * average_product);
+      store(d, (sum != nullptr ? sum : gradient) + row * width + column);
+    }
+  }
+#pragma unroll
+  for (int part = 0; part < parts; ++part) {
+    const std::int64_t column = column_of<N>(part);
+    if (column >= width) break;
+    store(weight_sums[part], weight_slices + blockIdx.x * width + column);
+    if constexpr (kind == Kind::layer) store(bias_sums[part], bias_slices + blockIdx.x * width + column);
+  }
+}
+
+/// Calls with how many packs a thread has, and how many threads.
+template <int N, class Call>
+void with_parts(std::int64_t width, int wanted_threads, const Call& call) {
+  const std::int64_t packs = width / N;
+  const auto threads = [&](int parts) { return static_cast<unsigned>(rounds_up(rounds_up(packs, parts), 32) * 32); };
+  if (packs <= wanted_threads) return call.template operator()<1>(threads(1));
+  if (packs <= std::int64_t{2} * wanted_threads) return call.template operator()<2>(threads(2));
+  if (packs <= std::int64_t{4} * most_threads) return call.template operator()<4>(threads(4));
+  if (packs <= std::int64_t{most_parts} * most_threads)
+    return call.template operator()<most_parts>(threads(most_parts));
+  throw std::runtime_error("CUDA: norms of rows of " + std::to_string(width) + " values (at most " +
+                           std::to_string(most_parts * most_threads * N) + " of this type and alignment)");
+}
+
+/// Blocks of a backward pass, whose partial sums are as many rows.
+unsigned backward_blocks(const Queue& queue, std::int64_t rows) { return looping_grid(queue, rows, 2); }
+
+template <Kind kind>
+void forward(const Queue& queue, const NormShape& shape, ConstValues input, ConstValues weight, ConstValues bias,
+             Values output, float* mean, float* reciprocal) {
+  with_type(output.type, [&]<class T>(T) {
+    with_packs<T>(shape.width, {input.data, weight.data, bias.data, output.data}, [&]<int N>(Packed<N>) {
+      with_parts<N>(shape.width, 256, [&]<int parts>(unsigned threads) {
+        launch(queue,
+               {.grid = static_cast<unsigned>(shape.rows), .block = threads, .shared = 2 * warp_size * sizeof(float)},
+               norm_forward<T, N, parts, kind>, pointer<T>(input), pointer<T>(weight), pointer<T>(bias),
+               pointer<T>(output), mean, reciprocal, shape.width, shape.epsilon);
+      });
+    });
+  });
+}
+
+template <Kind kind>
+void backward(const Queue& queue, const NormShape& shape, ConstValues input, const float* mean, const float* reciprocal,
+              ConstValues weight, Values gradient, Values sum, float* weight_gradient, float* bias_gradient,
+              float* workspace) {
+  const unsigned blocks = backward_blocks(queue, shape.rows);
+  float* const bias_slices = workspace + blocks * shape.width;
+  with_type(gradient.type, [&]<class T>(T) {
+    with_packs<T>(shape.width, {input.data, weight.data, gradient.data, sum.data, workspace, bias_slices},
+                  [&]<int N>(Packed<N>) {
+                    with_parts<N>(shape.width, 512, [&]<int parts>(unsigned threads) {
+                      launch(queue, {.grid = blocks, .block = threads, .shared = 4 * warp_size * sizeof(float)},
+                             norm_backward<T, N, parts, kind>, pointer<T>(input), mean, reciprocal, pointer<T>(weight),
+                             pointer<T>(gradient), pointer<T>(sum), workspace, bias_slices, shape.rows, shape.width);
+                    });
+                  });
+  });
+  add_slices(queue, weight_gradient, workspace, blocks, shape.width);
+  if (kind == Kind::layer) add_slices(queue, bias_gradient, bias_slices, blocks, shape.width);
+}
+
+}  // namespace
+
+void layer_norm_forward(const Queue& queue, const NormShape& shape, ConstValues input, ConstValues weight,
+                        ConstValues bias, Values output, float* mean, float* reciprocal_deviation) {
+  forward<Kind::layer>(queue, shape, input, weight, bias, output, mean, reciprocal_deviation);
+}
+void rms_norm_forward(const Queue& queue, const NormShape& shape, ConstValues input, ConstValues weight, Values output,
+                      float* reciprocal_rms) {
+  forward<Kind::rms>(queue, shape, input, weight, {nullptr, weight.type}, output, nullptr, reciprocal_rms);
+}
+
+std::int64_t norm_workspace(const Queue& queue, const NormShape& shape) {
+  return std::int64_t{2} * backward_blocks(queue, shape.rows) * shape.width;
+}
+
+void layer_norm_backward(const Queue& queue, const NormShape& shape, ConstValues input, const float* mean,
+                         const float* reciprocal_deviation, ConstValues weight, Values gradient, Values sum,
+                         float* weight_gradient, float* bias_gradient, float* workspace) {
+  backward<Kind::layer>(queue, shape, input, mean, reciprocal_deviation, weight, gradient, sum, weight_gradient,
+                        bias_gradient, workspace);
+}
+void rms_norm_backward(const Queue& queue, const NormShape& shape, ConstValues input, const float* reciprocal_rms,
+                       ConstValues weight, Values gradient, Values sum, float* weight_gradient, float* workspace) {
+  backward<Kind::rms>(queue, shape, input, nullptr, reciprocal_rms, weight, gradient, sum, weight_gradient, nullptr,
+                      workspace);
+}
+
+}  // namespace sailor::runtime::cuda

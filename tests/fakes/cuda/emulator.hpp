@@ -1,0 +1,382 @@
+// Runs CUDA kernels on the CPU, to test their own code where no GPU is. Every thread of a block is a fiber; between two
+// points where threads wait for one another they run in an order shuffled by a seed, so that a missing barrier or a
+// wrong mask shows. Blocks run one after the other. Dynamic shared memory begins as NaNs, and what a kernel writes
+// behind what it asked for is noticed.
+//
+// Not there: inline assembly, tensor cores, asynchronous copies, atomics, static shared memory, cooperative grids, and
+// what the memory model allows between blocks.
+#pragma once
+
+#include <boost/context/fiber.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <random>
+#include <set>
+#include <source_location>
+#include <stdexcept>
+#include <string_view>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+// ---- What nvcc knows
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __restrict__
+#define __launch_bounds__(...)
+#define __align__(bytes) __attribute__((aligned(bytes)))
+#define __shared__
+
+struct dim3 {
+  constexpr dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}  // NOLINT
+  unsigned x, y, z;
+};
+
+/// Of the thread that runs.
+inline dim3 threadIdx, blockIdx, blockDim, gridDim;
+
+enum cudaError_t {
+  cudaSuccess = 0,
+  cudaErrorInvalidValue = 1,
+  cudaErrorMemoryAllocation = 2,
+  cudaErrorInvalidConfiguration = 9,
+  cudaErrorNotReady = 600
+};
+inline const char* cudaGetErrorString(cudaError_t error) {
+  switch (error) {
+    case cudaSuccess:
+      return "no error";
+    case cudaErrorInvalidValue:
+      return "invalid argument";
+    case cudaErrorMemoryAllocation:
+      return "out of memory";
+    case cudaErrorInvalidConfiguration:
+      return "invalid configuration argument";
+    case cudaErrorNotReady:
+      return "device not ready";
+  }
+  return "unrecognized error code";
+}
+struct CUstream_st;
+using cudaStream_t = CUstream_st*;
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
+
+namespace sailor::runtime::cuda {
+/// The kernels' `extern __shared__` array: as much as a block of an H100 can ask for, and guards behind.
+inline constexpr std::size_t most_shared_bytes = 227 * 1024;
+alignas(16) extern unsigned char shared_bytes[];
+}  // namespace sailor::runtime::cuda
+
+namespace emulator {
+
+namespace fibers = boost::context;
+
+enum class Waits { no, block, warp, done };
+
+struct Thread {
+  dim3 index{0, 0, 0};
+  unsigned linear = 0;
+  Waits waits = Waits::no;
+  bool started = false;
+  unsigned mask = 0;       ///< with which it waits in a warp
+  std::uint64_t slot = 0;  ///< what it shows to other lanes
+  int predicate = 0;
+  fibers::fiber fiber;   ///< to go on with
+  fibers::fiber caller;  ///< to go back to
+};
+
+/// A barrier, by its line in the source.
+using Site = std::pair<std::string_view, unsigned>;
+
+struct State {
+  std::uint64_t seed = 0;  ///< of the orders of threads; set by tests
+  std::vector<Thread> threads;
+  Thread* current = nullptr;
+  std::set<Site> sites;  ///< all barriers that were waited for so far
+  Site left_out;         ///< the one that no thread waits for: tests look whether that shows
+};
+inline State state;
+
+[[noreturn]] inline void fail(const char* what) { throw std::runtime_error(what); }
+
+/// Suspends the running thread.
+inline void pause(Waits why, unsigned mask = 0) {
+  Thread& me = *state.current;
+  me.waits = why;
+  me.mask = mask;
+  me.caller = std::move(me.caller).resume();
+}
+
+/// Lets threads go on whose partners have all arrived. False: there are none.
+inline bool release() {
+  std::vector<Thread>& threads = state.threads;
+  bool all = true;
+  for (const Thread& thread : threads) all = all && (thread.waits == Waits::block || thread.waits == Waits::done);
+  if (all) {
+    for (Thread& thread : threads) {
+      if (thread.waits == Waits::done) fail("a thread left the kernel while others wait at a barrier");
+      thread.waits = Waits::no;
+    }
+    return true;
+  }
+  bool freed = false;
+  for (std::size_t warp = 0; warp < threads.size(); warp += 32) {
+    const std::size_t lanes = std::min<std::size_t>(32, threads.size() - warp);
+    for (std::size_t i = 0; i < lanes; ++i) {
+      const Thread& thread = threads[warp + i];
+      if (thread.waits != Waits::warp) continue;
+      const unsigned mask = thread.mask;
+      if ((mask >> i & 1u) == 0) fail("a lane waits with a mask that it is not in");
+      bool ready = true;
+      for (std::size_t k = 0; k < lanes; ++k)
+        if (mask >> k & 1u) {
+          const Thread& other = threads[warp + k];
+          if (other.waits == Waits::done) fail("a lane of the mask has left the kernel");
+          ready = ready && other.waits == Waits::warp && other.mask == mask;
+        }
+      if (!ready) continue;
+      for (std::size_t k = 0; k < lanes; ++k)
+        if (mask >> k & 1u) threads[warp + k].waits = Waits::no;
+      freed = true;
+    }
+  }
+  return freed;
+}
+
+/// Stacks that finished threads have left.
+class Stacks {
+ public:
+  using traits_type = fibers::stack_traits;
+  fibers::stack_context allocate() {
+    if (free().empty()) return fibers::fixedsize_stack(64 * 1024).allocate();
+    const fibers::stack_context stack = free().back();
+    free().pop_back();
+    return stack;
+  }
+  void deallocate(fibers::stack_context& stack) noexcept { free().push_back(stack); }
+
+ private:
+  static std::vector<fibers::stack_context>& free() {
+    static std::vector<fibers::stack_context> stacks;
+    return stacks;
+  }
+};
+
+/// Runs the threads of one block to their end.
+template <class Body>
+void run_block(const Body& body, std::mt19937_64& random) {
+  std::vector<Thread*> ready;
+  for (;;) {
+    ready.clear();
+    bool finished = true;
+    for (Thread& thread : state.threads) {
+      if (thread.waits == Waits::no) ready.push_back(&thread);
+      finished = finished && thread.waits == Waits::done;
+    }
+    if (finished) return;
+    if (ready.empty()) {
+      if (!release()) fail("threads of a block wait for one another");
+      continue;
+    }
+    std::shuffle(ready.begin(), ready.end(), random);
+    for (Thread* const thread : ready) {
+      state.current = thread;
+      threadIdx = thread->index;
+      if (!thread->started) {
+        thread->started = true;
+        thread->fiber = fibers::fiber(std::allocator_arg, Stacks(), [&body, thread](fibers::fiber&& caller) {
+          thread->caller = std::move(caller);
+          body();
+          thread->waits = Waits::done;
+          return std::move(thread->caller);
+        });
+      }
+      thread->fiber = std::move(thread->fiber).resume();
+    }
+  }
+}
+
+inline constexpr std::size_t guard_bytes = 1024;
+inline constexpr unsigned char guard = 0xa5;
+
+template <class Body>
+void run_grid(dim3 grid, dim3 block_size, std::size_t shared_size, const Body& body) {
+  using runtime_shared = unsigned char;
+  runtime_shared* const shared = sailor::runtime::cuda::shared_bytes;
+  const std::size_t count = std::size_t{block_size.x} * block_size.y * block_size.z;
+  std::mt19937_64 random(state.seed);
+  gridDim = grid;
+  blockDim = block_size;
+  for (unsigned z = 0; z < grid.z; ++z)
+    for (unsigned y = 0; y < grid.y; ++y)
+      for (unsigned x = 0; x < grid.x; ++x) {
+        blockIdx = dim3(x, y, z);
+        std::memset(shared, 0xff, shared_size);  // NaNs
+        std::memset(shared + shared_size, guard, guard_bytes);
+        state.threads.clear();
+        state.threads.resize(count);
+        for (unsigned i = 0; i < count; ++i) {
+          state.threads[i].linear = i;
+          state.threads[i].index =
+              dim3(i % block_size.x, i / block_size.x % block_size.y, i / block_size.x / block_size.y);
+        }
+        run_block(body, random);
+        for (std::size_t i = 0; i < guard_bytes; ++i)
+          if (shared[shared_size + i] != guard) fail("a kernel wrote behind its shared memory");
+      }
+}
+
+/// Whether the threads wait there.
+inline bool is_kept(const std::source_location& where) {
+  const Site site(where.file_name(), where.line());
+  state.sites.insert(site);
+  return site != state.left_out;
+}
+
+/// What lane `from` of this warp shows.
+template <class T>
+T exchange(unsigned mask, T value, unsigned from) {
+  static_assert(sizeof(T) <= 8);
+  Thread& me = *state.current;
+  std::memcpy(&me.slot, &value, sizeof(T));
+  pause(Waits::warp, mask);
+  const unsigned lane = me.linear / 32 * 32 + from % 32;
+  if ((mask >> from % 32 & 1u) == 0) fail("a shuffle reads a lane that is not in its mask");
+  const std::uint64_t slot = state.threads.at(lane).slot;
+  pause(Waits::warp, mask);  // nobody shows something else before all have read
+  std::memcpy(&value, &slot, sizeof(T));
+  return value;
+}
+
+}  // namespace emulator
+
+inline void __syncthreads(const std::source_location& where = std::source_location::current()) {
+  if (emulator::is_kept(where)) emulator::pause(emulator::Waits::block);
+}
+inline int __syncthreads_or(int predicate, const std::source_location& where = std::source_location::current()) {
+  if (!emulator::is_kept(where)) return predicate;
+  emulator::state.current->predicate = predicate;
+  emulator::pause(emulator::Waits::block);
+  int any = 0;
+  for (const emulator::Thread& thread : emulator::state.threads) any |= thread.predicate != 0;
+  emulator::pause(emulator::Waits::block);
+  return any;
+}
+inline void __syncwarp(unsigned mask = 0xffffffffu,
+                       const std::source_location& where = std::source_location::current()) {
+  if (emulator::is_kept(where)) emulator::pause(emulator::Waits::warp, mask);
+}
+template <class T>
+T __shfl_xor_sync(unsigned mask, T value, int lanes) {
+  return emulator::exchange(mask, value, emulator::state.current->linear % 32 ^ static_cast<unsigned>(lanes));
+}
+
+inline float __expf(float x) { return std::exp(x); }
+inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
+using std::isfinite;
+using std::isnan;
+
+// ---- The runtime's calls for kernels
+
+template <class... Parameters>
+cudaError_t cudaFuncSetAttribute(void (*)(Parameters...), cudaFuncAttribute, int bytes) {
+  return bytes <= static_cast<int>(sailor::runtime::cuda::most_shared_bytes) ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+struct cudaLaunchConfig_t {
+  dim3 gridDim, blockDim;
+  std::size_t dynamicSmemBytes = 0;
+  cudaStream_t stream = nullptr;
+};
+template <class... Parameters, class... Arguments>
+cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
+                               Arguments&&... arguments) {
+  const dim3 size = config->blockDim;
+  if (std::size_t{size.x} * size.y * size.z > 1024 || config->gridDim.y > 65535 || config->gridDim.z > 65535 ||
+      config->dynamicSmemBytes > sailor::runtime::cuda::most_shared_bytes)
+    return cudaErrorInvalidConfiguration;
+  const std::tuple<Parameters...> kept(std::forward<Arguments>(arguments)...);
+  emulator::run_grid(config->gridDim, size, config->dynamicSmemBytes, [&] { std::apply(kernel, kept); });
+  return cudaSuccess;
+}
+
+// ---- A device whose operations are done when they are asked for
+
+enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2, cudaMemcpyDeviceToDevice = 3 };
+inline constexpr unsigned cudaStreamNonBlocking = 1;
+inline constexpr unsigned cudaEventDefault = 0;
+struct CUstream_st {};
+struct CUevent_st {};
+using cudaEvent_t = CUevent_st*;
+struct cudaDeviceProp {
+  char name[256];
+  int multiProcessorCount;
+  int l2CacheSize;
+};
+
+inline cudaError_t cudaSetDevice(int index) { return index == 0 ? cudaSuccess : cudaErrorInvalidValue; }
+inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
+  *properties = {"emulated GPU", 3, 1 << 16};
+  return cudaSuccess;
+}
+inline cudaError_t cudaRuntimeGetVersion(int* version) { return *version = 13000, cudaSuccess; }
+inline cudaError_t cudaDriverGetVersion(int* version) { return *version = 13000, cudaSuccess; }
+inline cudaError_t cudaGetLastError() { return cudaSuccess; }
+inline cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
+
+inline cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
+  *memory = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+  if (*memory == nullptr) return cudaErrorMemoryAllocation;
+  std::memset(*memory, 0xff, bytes);  // NaNs
+  return cudaSuccess;
+}
+inline cudaError_t cudaFree(void* memory) {
+  std::free(memory);
+  return cudaSuccess;
+}
+inline cudaError_t cudaMallocHost(void** memory, std::size_t bytes) { return cudaMalloc(memory, bytes); }
+inline cudaError_t cudaFreeHost(void* memory) { return cudaFree(memory); }
+inline cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind, cudaStream_t) {
+  std::memmove(to, from, bytes);
+  return cudaSuccess;
+}
+inline cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes, cudaStream_t) {
+  std::memset(memory, value, bytes);
+  return cudaSuccess;
+}
+inline cudaError_t cudaMemset(void* memory, int value, std::size_t bytes) {
+  return cudaMemsetAsync(memory, value, bytes, nullptr);
+}
+
+inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  *stream = new CUstream_st;
+  return cudaSuccess;
+}
+inline cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  delete stream;
+  return cudaSuccess;
+}
+inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
+inline cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) { return cudaSuccess; }
+inline cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  *event = new CUevent_st;
+  return cudaSuccess;
+}
+inline cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  delete event;
+  return cudaSuccess;
+}
+inline cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) { return cudaSuccess; }
+inline cudaError_t cudaEventQuery(cudaEvent_t) { return cudaSuccess; }
+inline cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
+inline cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t, cudaEvent_t) {
+  return *milliseconds = 0.0f, cudaSuccess;
+}

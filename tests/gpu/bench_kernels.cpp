@@ -1,0 +1,192 @@
+// Rates of the GPU's operations at the shapes of the models: TFLOP/s of matrix products and attention, TB/s of what is
+// bound by memory. Best of five rounds. Exit status 3: no usable GPU.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "runtime/cuda/cuda_device.hpp"
+#include "runtime/tensor.hpp"
+
+using namespace sailor;
+using namespace sailor::runtime;
+
+namespace {
+
+constexpr DataType bf16 = DataType::bfloat16;
+
+class Bench {
+ public:
+  explicit Bench(Device& device) : device_(device) {}
+
+  /// Seconds of one call, the best of five rounds of many.
+  double time(const std::function<void(Stream&)>& operation) {
+    const auto start = device_.make_event();
+    const auto end = device_.make_event();
+    operation(device_.main());
+    device_.synchronize();
+    double best = 1e9;
+    int calls = 1;
+    for (int round = 0; round < 6; ++round) {
+      device_.main().record(*start);
+      for (int i = 0; i < calls; ++i) operation(device_.main());
+      device_.main().record(*end);
+      device_.wait(*end);
+      const double each = device_.elapsed(*start, *end).value() / calls;
+      if (round > 0) best = std::min(best, each);
+      calls = std::clamp(static_cast<int>(0.02 / each), 1, 1000);
+    }
+    return best;
+  }
+  void flops(const std::string& name, double flop, const std::function<void(Stream&)>& operation) {
+    const double seconds = time(operation);
+    fmt::print("{:<52} {:>10.1f} us {:>8.1f} TFLOP/s\n", name, seconds * 1e6, flop / seconds * 1e-12);
+  }
+  void bytes(const std::string& name, double moved, const std::function<void(Stream&)>& operation) {
+    const double seconds = time(operation);
+    fmt::print("{:<52} {:>10.1f} us {:>8.2f} TB/s\n", name, seconds * 1e6, moved / seconds * 1e-12);
+  }
+  Tensor make(std::int64_t count, DataType type = bf16) {
+    Tensor tensor(device_, {count}, type);
+    device_.main().zero(tensor.data(), tensor.bytes());
+    return tensor;
+  }
+  Device& device() { return device_; }
+
+ private:
+  Device& device_;
+};
+
+void matrix_products(Bench& bench, std::int64_t rows, std::int64_t in, std::int64_t out) {
+  Tensor input = bench.make(rows * in);
+  Tensor weight = bench.make(in * out);
+  Tensor output = bench.make(rows * out);
+  Tensor gradient = bench.make(in * out, DataType::float32);
+  const LinearShape shape{rows, in, out};
+  const double flop = 2.0 * static_cast<double>(rows) * static_cast<double>(in) * static_cast<double>(out);
+  const std::string name = fmt::format("linear {} x {} -> {}", rows, in, out);
+  bench.flops(name + ", forward", flop, [&](Stream& stream) {
+    stream.linear_forward(shape, input.values(), weight.values(), {nullptr, bf16}, {nullptr, bf16},
+                          PointwiseActivation::none, {nullptr, bf16}, output.values());
+  });
+  bench.flops(name + ", input gradient", flop, [&](Stream& stream) {
+    stream.linear_backward_input(shape, output.values(), weight.values(), input.values());
+  });
+  bench.flops(name + ", weight gradient", flop, [&](Stream& stream) {
+    stream.linear_backward_parameters(shape, input.values(), output.values(), gradient.floats(), nullptr);
+  });
+}
+
+void attention(Bench& bench, const AttentionShape& shape) {
+  Tensor projected = bench.make(shape.tokens() * shape.projected_width());
+  Tensor projected_gradient = bench.make(shape.tokens() * shape.projected_width());
+  Tensor output = bench.make(shape.tokens() * shape.width());
+  Tensor gradient = bench.make(shape.tokens() * shape.width());
+  Tensor log_sum = bench.make(shape.tokens() * shape.heads, DataType::float32);
+  // The causal half of two products.
+  const double flop = 2.0 * static_cast<double>(shape.tokens()) * static_cast<double>(shape.sequence_length) *
+                      static_cast<double>(shape.width());
+  const std::string name = fmt::format("attention {} x {}, {} heads of {}", shape.sequences, shape.sequence_length,
+                                       shape.heads, shape.head_width);
+  bench.flops(name + ", forward", flop, [&](Stream& stream) {
+    stream.attention_forward(shape, projected.values(), output.values(), log_sum.floats());
+  });
+  bench.flops(name + ", backward", 2.5 * flop, [&](Stream& stream) {
+    stream.attention_backward(shape, projected.values(), output.values(), log_sum.floats(), gradient.values(),
+                              projected_gradient.values());
+  });
+}
+
+void memory_bound(Bench& bench, std::int64_t rows, std::int64_t width) {
+  const NormShape shape{rows, width};
+  Tensor input = bench.make(rows * width);
+  Tensor output = bench.make(rows * width);
+  Tensor sum = bench.make(rows * width);
+  Tensor weight = bench.make(width);
+  Tensor bias = bench.make(width);
+  Tensor statistics = bench.make(2 * rows, DataType::float32);
+  Tensor weight_gradient = bench.make(width, DataType::float32);
+  Tensor bias_gradient = bench.make(width, DataType::float32);
+  float* const second = statistics.floats() + rows;
+  const double all = 2.0 * static_cast<double>(rows) * static_cast<double>(width);
+  const std::string at = fmt::format(" {} x {}", rows, width);
+  bench.bytes("layer norm" + at + ", forward", 2.0 * all, [&](Stream& stream) {
+    stream.layer_norm_forward(shape, input.values(), weight.values(), bias.values(), output.values(),
+                              statistics.floats(), second);
+  });
+  bench.bytes("layer norm" + at + ", backward + residual", 4.0 * all, [&](Stream& stream) {
+    stream.layer_norm_backward(shape, input.values(), statistics.floats(), second, weight.values(), output.values(),
+                               sum.values(), weight_gradient.floats(), bias_gradient.floats());
+  });
+  bench.bytes("RMSNorm" + at + ", forward", 2.0 * all, [&](Stream& stream) {
+    stream.rms_norm_forward(shape, input.values(), weight.values(), output.values(), statistics.floats());
+  });
+  bench.bytes("RMSNorm" + at + ", backward + residual", 4.0 * all, [&](Stream& stream) {
+    stream.rms_norm_backward(shape, input.values(), statistics.floats(), weight.values(), output.values(), sum.values(),
+                             weight_gradient.floats());
+  });
+  bench.bytes("add" + at, 3.0 * all,
+              [&](Stream& stream) { stream.add(output.values(), input.values(), rows * width); });
+}
+
+void loss_and_optimizer(Bench& bench, std::int64_t rows, std::int64_t classes) {
+  {
+    Tensor logits = bench.make(rows * classes);
+    Tensor targets = bench.make(rows, DataType::int32);
+    Tensor loss = bench.make(1, DataType::float64);
+    bench.bytes(fmt::format("cross-entropy {} x {}", rows, classes),
+                6.0 * static_cast<double>(rows) * static_cast<double>(classes), [&](Stream& stream) {
+                  stream.softmax_cross_entropy(logits.values(), targets.integers(), rows, classes, 1.0f,
+                                               loss.doubles());
+                });
+  }
+  constexpr std::int64_t count = std::int64_t{1} << 28;
+  std::array<Tensor, 4> floats;
+  for (Tensor& tensor : floats) tensor = bench.make(count, DataType::float32);
+  Tensor rounded = bench.make(count);
+  const OptimizerSegment segment{.value = floats[0].floats(),
+                                 .gradient = floats[1].floats(),
+                                 .first_moment = floats[2].floats(),
+                                 .second_moment = floats[3].floats(),
+                                 .count = count,
+                                 .rounded = rounded.values()};
+  bench.bytes("AdamW of 268 million parameters", 30.0 * static_cast<double>(count), [&](Stream& stream) {
+    stream.adamw({}, {&segment, 1}, nullptr);
+  });
+  Tensor sum = bench.make(1, DataType::float64);
+  const std::span<const float> values(floats[1].floats(), static_cast<std::size_t>(count));
+  bench.bytes("squares of 268 million gradients", 4.0 * static_cast<double>(count), [&](Stream& stream) {
+    stream.add_squares({&values, 1}, sum.doubles());
+  });
+}
+
+}  // namespace
+
+int main() {
+  try {
+    const auto device = make_cuda_device();
+    Bench bench(*device);
+    fmt::print("# {} ({}), bfloat16\n", device->name(), device->versions());
+    for (const auto& [hidden, feed_forward, classes] :
+         {std::array<std::int64_t, 3>{1024, 4096, 50272}, {2560, 10240, 50257}, {4096, 14336, 128256}}) {
+      matrix_products(bench, 8192, hidden, 3 * hidden);
+      matrix_products(bench, 8192, hidden, hidden);
+      matrix_products(bench, 8192, hidden, feed_forward);
+      matrix_products(bench, 8192, feed_forward, hidden);
+      matrix_products(bench, 8192, hidden, classes);
+      memory_bound(bench, 16384, hidden);
+    }
+    loss_and_optimizer(bench, 8192, 50272);
+    attention(bench, {.sequences = 4, .sequence_length = 2048, .heads = 16, .key_value_heads = 16, .head_width = 64});
+    attention(bench, {.sequences = 4, .sequence_length = 2048, .heads = 20, .key_value_heads = 20, .head_width = 128});
+  } catch (const std::exception& error) {
+    fmt::print("no usable GPU: {}\n", error.what());
+    return 3;
+  }
+}
