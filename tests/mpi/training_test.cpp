@@ -90,8 +90,8 @@ class Training : public MpiTest {
   void write(const std::string& name, std::string_view text) const {
     ASSERT_TRUE(write_file_atomically(folder_ / name, text));
   }
-  [[nodiscard]] std::string output() const { return *read_text_file(folder_ / "out"); }
-  [[nodiscard]] std::string errors() const { return *read_text_file(folder_ / "err"); }
+  [[nodiscard]] std::string output() const { return read_text_file(folder_ / "out").value(); }
+  [[nodiscard]] std::string errors() const { return read_text_file(folder_ / "err").value(); }
 
   /// Exit status of a shell command; 124 after 60 s. What it prints is in the files out and err, with `suffix`.
   [[nodiscard]] int shell(const std::string& command, const std::string& suffix = {}) const {
@@ -195,15 +195,15 @@ class Training : public MpiTest {
     const std::string command = fmt::format("sh -c 'echo $$ >{}; exec \"$0\" \"$@\"' {}", path("pid.mpirun"),
                                             train_command(ranks, arguments, mpi_options));
     job_ = std::jthread([this, command] { status_ = shell(command); });
-    for (int i = 0; i < 300; ++i) {
+    for (int i = 0; i < 500; ++i) {
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
       const auto printed = read_text_file(folder_ / "out");
       if (printed && std::count(printed->begin(), printed->end(), '\n') > 4) return;  // two lines of header
     }
-    FAIL() << "training did not start: " << errors();
+    throw std::runtime_error("training did not start: " + errors());
   }
   void signal(int rank, int number) const {
-    ASSERT_EQ(::kill(std::stoi(*read_text_file(path(fmt::format("pid.{}", rank)))), number), 0);
+    ASSERT_EQ(::kill(std::stoi(read_text_file(path(fmt::format("pid.{}", rank))).value()), number), 0);
   }
   /// Exit status of what start() started.
   int finish() {
@@ -509,7 +509,7 @@ TEST_F(Training, TwoTrainingsDoNotShareAFolderOfCheckpoints) {
   }
   signal(0, SIGUSR2);
   requeued.join();
-  EXPECT_EQ(status, 75) << *read_text_file(path("err.requeued"));
+  EXPECT_EQ(status, 75) << read_text_file(path("err.requeued")).value();
   EXPECT_NE(read_text_file(path("err.requeued"))->find("goes on at iteration "), std::string::npos);
   EXPECT_FALSE(fs::exists(path("checkpoints/owner.json")));
   look();
@@ -540,7 +540,7 @@ TEST_F(Training, CtrlCOfMpirunEndsItWithACheckpointAlsoOfASlowDisk) {
   // Open MPI tells its ranks 10 s after Ctrl-C, and kills them 10 s after that.
   start(3, "--iterations 1000000 " + keep, "--mca odls_base_sigkill_timeout 10");
   ::unsetenv("LD_PRELOAD");
-  ASSERT_EQ(::kill(std::stoi(*read_text_file(path("pid.mpirun"))), SIGINT), 0);
+  ASSERT_EQ(::kill(std::stoi(read_text_file(path("pid.mpirun")).value()), SIGINT), 0);
   EXPECT_NE(finish(), 0);
   EXPECT_NE(status_, 124) << "the job hung";
   EXPECT_EQ(errors().find("mpirun kills its ranks"), std::string::npos) << errors();

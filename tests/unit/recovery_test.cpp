@@ -257,8 +257,7 @@ void train_through_failures(const Addresses& coordinator, int rank, const Plans&
       if (!recovery) throw std::runtime_error(recovery.error().message());
       // An iteration counts from its update on, though run() may have thrown afterwards, or recover() made up for it.
       if (state != nullptr && state->iteration() > noted)
-        diary.note("loss {} {:.17g}", state->iteration() - 1,
-                   state->last_totals()->loss / (12.0 * sequence_length));
+        diary.note("loss {} {:.17g}", state->iteration() - 1, state->last_totals()->loss / (12.0 * sequence_length));
       state = std::move(recovery->state);
       if (recovery->needs_checkpoint) {
         std::string path;
@@ -326,13 +325,9 @@ void run_trial(unsigned seed, Trial& trial) {
   ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
   const fs::path folder = pattern;
   static_cast<void>(corpus());  // before ranks are forked, all of which use it
-  const int port = free_port();
-  std::vector<std::unique_ptr<Process>> ranks;
-  for (int rank = 0; rank < count; ++rank)
-    ranks.push_back(std::make_unique<Process>(
-        [&, rank] { train_through_failures("127.0.0.1:" + std::to_string(port), rank, plans, model, folder); }));
-  auto coordinator = Coordinator::start({.port = port, .members = count});
-  ASSERT_TRUE(coordinator) << coordinator.error().message();
+  ForkedRanks ranks(count, {.members = count}, [&](int rank, const Addresses& address) {
+    train_through_failures(address, rank, plans, model, folder);
+  });
   for (int rank = 0; rank < count; ++rank)
     while (!fs::exists(folder / fmt::format("diary-{}", rank)) || fs::is_empty(folder / fmt::format("diary-{}", rank)))
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -344,11 +339,10 @@ void run_trial(unsigned seed, Trial& trial) {
     std::this_thread::sleep_for(std::chrono::microseconds(random() % (i == 0 ? 400'000 : 100'000)));
     const std::size_t victim = random() % alive.size();
     kills.push_back(now());
-    ranks[static_cast<std::size_t>(alive[victim])]->signal(SIGKILL);
+    ranks[alive[victim]].signal(SIGKILL);
     alive.erase(alive.begin() + static_cast<std::ptrdiff_t>(victim));
   }
-  for (const int rank : alive) EXPECT_EQ(ranks[static_cast<std::size_t>(rank)]->status(), 0) << "rank " << rank;
-  ranks.clear();
+  for (const int rank : alive) EXPECT_EQ(ranks[rank].status(), 0) << "rank " << rank;
 
   std::map<std::int64_t, std::vector<double>> losses;
   for (int rank = 0; rank < count; ++rank) {

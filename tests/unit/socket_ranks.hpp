@@ -5,6 +5,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -12,7 +14,10 @@
 #include <functional>
 #include <memory>
 #include <stdexcept>
+#include <string>
+#include <system_error>
 #include <utility>
+#include <vector>
 
 #include "runtime/sockets/coordinator.hpp"
 #include "runtime/sockets/member.hpp"
@@ -74,11 +79,55 @@ class Process {
   pid_t id_;
 };
 
-/// A port of this machine at which nobody listens.
-inline int free_port() {
-  Result<Socket> port = listen_on();
-  EXPECT_TRUE(port);
-  return port_of(*port);
-}
+/// A pipe between this process and those that it forks: short texts, each received once.
+class Pipe {
+ public:
+  Pipe() {
+    if (::pipe(ends_) != 0) throw std::system_error(errno, std::generic_category(), "pipe");
+  }
+  ~Pipe() {
+    ::close(ends_[0]);
+    ::close(ends_[1]);
+  }
+  Pipe(const Pipe&) = delete;
+  Pipe& operator=(const Pipe&) = delete;
+  void send(const std::string& text) const {
+    Message message{};
+    text.copy(message.data(), message.size() - 1);
+    if (::write(ends_[1], message.data(), message.size()) != std::ssize(message))
+      throw std::system_error(errno, std::generic_category(), "write to a pipe");
+  }
+  [[nodiscard]] std::string receive() const {
+    Message message{};
+    if (::read(ends_[0], message.data(), message.size()) != std::ssize(message))
+      throw std::system_error(errno, std::generic_category(), "read from a pipe");
+    return message.data();
+  }
+
+ private:
+  using Message = std::array<char, 512>;  // shorter than PIPE_BUF: written and read whole
+  int ends_[2] = {-1, -1};
+};
+
+/// Ranks in processes of their own, and their coordinator in this one: its thread would not survive a fork, so it
+/// starts after them and they are told where it is.
+class ForkedRanks {
+ public:
+  /// `body` gets the rank and the coordinator's address.
+  ForkedRanks(int count, CoordinatorSettings settings, const std::function<void(int, const Addresses&)>& body) {
+    const Pipe address;
+    for (int rank = 0; rank < count; ++rank)
+      ranks_.push_back(std::make_unique<Process>([&, rank] { body(rank, address.receive()); }));
+    auto started = Coordinator::start(settings);
+    if (!started) throw std::runtime_error(started.error().message());
+    coordinator_ = *std::move(started);
+    for (int rank = 0; rank < count; ++rank) address.send(coordinator_->addresses());
+  }
+  Process& operator[](int rank) { return *ranks_[static_cast<std::size_t>(rank)]; }
+
+ private:
+  std::unique_ptr<Coordinator> coordinator_;
+  std::vector<std::unique_ptr<Process>> ranks_;
+};
 
 }  // namespace sailor::runtime::test

@@ -61,18 +61,18 @@ TEST(Sockets, CoordinatorsThatAreNotThereAreAnError) {
       << joined.error().message();
 }
 
-/// Exchanges until somebody goes away, and then once more with those that are left.
-void exchange_until_lost(Member& member, int left, const char* wanted) {
+/// Exchanges until somebody goes away, and then once more with those that are left; `begun` hears of the first time.
+void exchange_until_lost(Member& member, int left, const char* wanted, const Pipe& begun) {
   const auto device = make_cpu_device();
   try {
     const World world = member.world();
     const auto all = world.transport.make_group(all_ranks(world));
     std::vector<float> values(100'000);
-    const auto done = device->make_event();
-    while (true) {
+    for (bool told = false;; told = true) {
       all->all_reduce_sum(device->main(), values.data(), std::ssize(values));
       device->synchronize();
       world.control.barrier();
+      if (!told) begun.send("begun");
     }
   } catch (const TransportError& error) {
     // Whoever hears of it from the coordinator, in the middle of a sum with others, says who has gone, too.
@@ -93,43 +93,29 @@ void exchange_until_lost(Member& member, int left, const char* wanted) {
 
 TEST(Sockets, WhenARankIsKilledTheOthersGoOnInANewEpoch) {
   for (const int killed : {0, 1, 3}) {
-    // The coordinator's thread would not survive a fork: it starts after the ranks, at a port that they know.
-    const int number = free_port();
-    const Addresses address = "127.0.0.1:" + std::to_string(number);
-    std::vector<std::unique_ptr<Process>> ranks;
-    for (int rank = 0; rank < 4; ++rank)
-      ranks.push_back(std::make_unique<Process>([&, rank] {
-        const auto member = member_of(address, {.rank = rank});
-        begin(*member);
-        exchange_until_lost(*member, 3, "has gone away");
-      }));
-    auto coordinator = Coordinator::start({.port = number, .members = 4});
-    ASSERT_TRUE(coordinator) << coordinator.error().message();
-    std::this_thread::sleep_for(std::chrono::milliseconds(300));
-    const auto start = Clock::now();
-    ranks[static_cast<std::size_t>(killed)]->signal(SIGKILL);
-    for (int rank = 0; rank < 4; ++rank)
-      EXPECT_EQ(ranks[static_cast<std::size_t>(rank)]->status(), rank == killed ? -1 : 0) << rank;
-    EXPECT_LT(seconds_since(start), 20.0);
+    const Pipe begun;
+    ForkedRanks ranks(4, {.members = 4, .silence = Seconds(600.0)}, [&](int rank, const Addresses& address) {
+      const auto member = member_of(address, {.rank = rank});
+      begin(*member);
+      exchange_until_lost(*member, 3, "has gone away", begun);
+    });
+    for (int rank = 0; rank < 4; ++rank) EXPECT_EQ(begun.receive(), "begun");
+    ranks[killed].signal(SIGKILL);
+    for (int rank = 0; rank < 4; ++rank) EXPECT_EQ(ranks[rank].status(), rank == killed ? -1 : 0) << rank;
   }
 }
 
 TEST(Sockets, ARankThatHangsIsGivenUpAfterTheSilence) {
-  const int number = free_port();
-  const Addresses address = "127.0.0.1:" + std::to_string(number);
-  std::vector<std::unique_ptr<Process>> ranks;
-  for (int rank = 0; rank < 3; ++rank)
-    ranks.push_back(std::make_unique<Process>([&, rank] {
-      const auto member = member_of(address, {.rank = rank, .heartbeat = Seconds(0.1)});
-      begin(*member);
-      exchange_until_lost(*member, 2, "has not been heard of");
-    }));
-  auto coordinator = Coordinator::start({.port = number, .members = 3, .silence = Seconds(0.8)});
-  ASSERT_TRUE(coordinator) << coordinator.error().message();
-  std::this_thread::sleep_for(std::chrono::milliseconds(300));
-  ranks[1]->signal(SIGSTOP);
-  EXPECT_EQ(ranks[0]->status(), 0);
-  EXPECT_EQ(ranks[2]->status(), 0);
+  const Pipe begun;
+  ForkedRanks ranks(3, {.members = 3, .silence = Seconds(2.0)}, [&](int rank, const Addresses& address) {
+    const auto member = member_of(address, {.rank = rank, .heartbeat = Seconds(0.1)});
+    begin(*member);
+    exchange_until_lost(*member, 2, "has not been heard of", begun);
+  });
+  for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(begun.receive(), "begun");
+  ranks[1].signal(SIGSTOP);
+  EXPECT_EQ(ranks[0].status(), 0);
+  EXPECT_EQ(ranks[2].status(), 0);
 }
 
 TEST(Sockets, StrangersDoNotDisturbTheCoordinator) {
