@@ -126,6 +126,19 @@ class Mover {
     device_.main().record(*ready_);
   }
 
+  /// Collective: of all ranks. Before the moves are made.
+  void connect(const std::vector<Move>& moves) {
+    for (const Move& move : moves) {
+      if (move.from == move.to || (move.to != world_.rank() && move.from != world_.rank())) continue;
+      Way& way = ways_[{move.from, move.to}];
+      if (way.stream != nullptr) continue;
+      way.stream = device_.make_stream();
+      way.channel = world_.transport.make_channel(move.from, move.to, {.id = state_channel});
+      way.stream->wait(*ready_);
+    }
+    world_.transport.connect();
+  }
+
   void make(const Move& move) {
     const Piece& piece = move.piece.piece;
     const auto size = bytes_of(DataType::float32, piece.count);
@@ -135,12 +148,7 @@ class Mover {
       return;
     }
     if (!receives && move.from != world_.rank()) return;
-    Way& way = ways_[{move.from, move.to}];
-    if (way.stream == nullptr) {
-      way.stream = device_.make_stream();
-      way.channel = world_.transport.make_channel(move.from, move.to, {.id = state_channel});
-      way.stream->wait(*ready_);
-    }
+    const Way& way = ways_.at({move.from, move.to});
     if (receives) {
       way.channel->receive(*way.stream, target_.memory(move.piece), size);
     } else {
@@ -271,6 +279,7 @@ Result<Recovery> recover(TrainingState* mine, const Model& model, const TrainerS
   }
   if (!recovery.needs_checkpoint) {
     Mover mover(mine, *recovery.state, device, world);
+    mover.connect(moves);
     for (const Move& move : moves) mover.make(move);
     recovery.sent_bytes = mover.finish();
     const Json& scale = newest->at("loss_scale");

@@ -79,12 +79,12 @@ Trainer::Trainer(TrainingState& state, const TrainerSettings& settings, const Wo
       StageHooks{.before_layer = [this](int layer, Pass pass) { before_layer(layer, pass); },
                  .after_layer = [this](int layer, Pass pass) { after_layer(layer, pass); }},
       &state.parameters());
-  reducer_ = std::make_unique<GradientReducer>(
-      state.sums(),
-      ReducerSettings{.sharding = plan_.optimizer_sharding,
-                      .overlap = settings.overlap_reduction,
-                      .share = 1.0f / static_cast<float>(stage.tensor_parallel)},
-      world, device_, state.parameters(), timeline_);
+  reducer_ =
+      std::make_unique<GradientReducer>(state.sums(),
+                                        ReducerSettings{.sharding = plan_.optimizer_sharding,
+                                                        .overlap = settings.overlap_reduction,
+                                                        .share = 1.0f / static_cast<float>(stage.tensor_parallel)},
+                                        world, device_, state.parameters(), timeline_);
   if (is_model_start(0) || is_model_end(pipeline.chunks() - 1))
     feed_ = std::make_unique<TokenFeed>(device_, samples,
                                         FeedShape{.global_batch = plan_.job.global_batch,
@@ -92,6 +92,7 @@ Trainer::Trainer(TrainingState& state, const TrainerSettings& settings, const Wo
                                                   .samples = std::int64_t{pipeline.micro_batches} * micro_batch_,
                                                   .sequence_length = plan_.job.sequence_length});
   loss_sum_ = Tensor(device_, {1}, DataType::float64);
+  world_.transport.connect();
   host_stop_ = static_cast<double*>(device_.allocate_host(sizeof(double)));
 }
 
@@ -198,7 +199,8 @@ IterationResult Trainer::run(bool stop) {
       main.copy(totals + offsetof(IterationTotals, loss) / sizeof(double), loss_sum_.data(), sizeof(double));
     *host_stop_ = stop ? 1.0 : 0.0;
     main.copy_from_host(totals + offsetof(IterationTotals, stop) / sizeof(double), host_stop_, sizeof(double));
-    if (all_ != nullptr) all_->all_reduce_sum(main, {totals, DataType::float64}, sizeof(IterationTotals) / sizeof(double));
+    if (all_ != nullptr)
+      all_->all_reduce_sum(main, {totals, DataType::float64}, sizeof(IterationTotals) / sizeof(double));
     main.copy_to_host(&state_.host_totals(), totals, sizeof(IterationTotals));
   }
   timeline_.in_step();

@@ -38,8 +38,8 @@ class TransportError : public std::runtime_error {
   Cause cause_;
 };
 
-/// Ranks that make collectives together. Sums of bfloat16 and float16 are made two at a time, each rounded to the nearest. All ranks
-/// get the same bits.
+/// Ranks that make collectives together. Sums of bfloat16 and float16 are made two at a time, each rounded to the
+/// nearest. All ranks get the same bits.
 class Group {
  public:
   Group() = default;
@@ -95,11 +95,13 @@ class Transport {
 
   /// "Open MPI v4.1.4".
   [[nodiscard]] virtual std::string name() const = 0;
-  /// A group of `ranks` (ascending), which must all call this with the same list, in an order of calls that no two ranks
-  /// reverse; others do not. Rank i of it is ranks[i].
+  /// A group of `ranks` (ascending), which must all call this with the same list, in an order of calls that no two
+  /// ranks reverse; others do not. Rank i of it is ranks[i].
   [[nodiscard]] virtual std::unique_ptr<Group> make_group(const std::vector<int>& ranks) = 0;
   /// A channel between two ranks, of which this is one; both call this with the same name.
   [[nodiscard]] virtual std::unique_ptr<Channel> make_channel(int from, int to, const ChannelName& name) = 0;
+  /// Collective: of all ranks, when their groups and channels are made and before a channel is used.
+  virtual void connect() {}
   /// Breaks off what is under way, and all that is asked for afterwards. May be called by any thread, and from a signal
   /// handler.
   virtual void abort() noexcept = 0;

@@ -8,7 +8,7 @@
 
 #include "runtime/cpu/cpu_device.hpp"
 #include "runtime/cuda/cuda_device.hpp"
-#include "tests/fakes/cuda/emulator.hpp"
+#include "tests/fakes/cuda/fake_runtime.hpp"
 #include "tests/fakes/device_cases.hpp"
 
 namespace sailor::runtime {
@@ -44,6 +44,7 @@ class GuardedMemory final : public MemorySource {
     return memory;
   }
   void release(void* memory) override {
+    cudaDeviceSynchronize();  // it may still be in use
     const auto [start, bytes] = mapped_.at(memory);
     ::munmap(start, bytes);
     mapped_.erase(memory);
@@ -62,7 +63,7 @@ Results results_of(Device& device, const DeviceCase& test_case, DataType type) {
 
 class CudaKernels : public ::testing::Test {
  protected:
-  ~CudaKernels() override { emulator::state.left_out = {}; }
+  ~CudaKernels() override { emulator::settings.left_out = {}; }
   std::unique_ptr<Device> cpu_ = make_cpu_device();
   std::unique_ptr<Device> gpu_ = make_cuda_device();
 };
@@ -72,7 +73,7 @@ TEST_F(CudaKernels, ComputeWhatTheCpuComputesInAnyOrderOfThreads) {
     for (const DataType type : types) {
       const Results expected = results_of(*cpu_, test_case, type);
       for (const std::uint64_t seed : {1, 2}) {
-        emulator::state.seed = seed;
+        emulator::settings.seed = seed;
         const Results results = results_of(*gpu_, test_case, type);
         EXPECT_LE(difference(results, expected), tolerance(type))
             << test_case.name << ", type " << static_cast<int>(type) << ", seed " << seed;
@@ -82,40 +83,41 @@ TEST_F(CudaKernels, ComputeWhatTheCpuComputesInAnyOrderOfThreads) {
 
 TEST_F(CudaKernels, GiveTheSameBitsInAnyOrderOfThreads) {
   for (const DeviceCase& test_case : test::device_cases()) {
-    emulator::state.seed = 3;
+    emulator::settings.seed = 3;
     const Results first = results_of(*gpu_, test_case, DataType::float32);
-    emulator::state.seed = 4;
+    emulator::settings.seed = 4;
     EXPECT_EQ(difference(results_of(*gpu_, test_case, DataType::float32), first), 0.0) << test_case.name;
   }
 }
 
 // With any barrier left out something is wrong: results, or threads that wait for one another.
 TEST_F(CudaKernels, EveryBarrierIsNeeded) {
-  emulator::state.seed = 5;
+  emulator::settings.seed = 5;
   std::map<std::string, Results> expected;
   std::map<std::string, std::set<emulator::Site>> sites_of;
   std::set<emulator::Site> all;
   const std::vector<DeviceCase> cases = test::device_cases();
   for (const DeviceCase& test_case : cases) {
-    emulator::state.sites.clear();
+    emulator::settings.sites.clear();
     expected[test_case.name] = results_of(*gpu_, test_case, DataType::float32);
-    sites_of[test_case.name] = emulator::state.sites;
-    all.insert(emulator::state.sites.begin(), emulator::state.sites.end());
+    sites_of[test_case.name] = emulator::settings.sites;
+    all.insert(emulator::settings.sites.begin(), emulator::settings.sites.end());
   }
   EXPECT_GE(all.size(), 10u);
   for (const emulator::Site& site : all) {
     bool shows = false;
-    emulator::state.left_out = site;
+    emulator::settings.left_out = site;
     for (const DeviceCase& test_case : cases) {
       if (shows) break;
       if (!sites_of[test_case.name].contains(site)) continue;
       for (const std::uint64_t seed : {6, 7, 8, 9}) {
-        emulator::state.seed = seed;
+        emulator::settings.seed = seed;
         try {
           const Results results = results_of(*gpu_, test_case, DataType::float32);
           shows = shows || difference(results, expected[test_case.name]) > tolerance(DataType::float32);
         } catch (const std::runtime_error&) {
           shows = true;
+          emulator::failure.clear();
         }
       }
     }

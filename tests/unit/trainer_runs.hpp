@@ -44,7 +44,7 @@ struct PipelineSketch {
 };
 
 inline Plan plan_of(const std::vector<PipelineSketch>& sketches, Schedule schedule = Schedule::one_f_one_b,
-             OptimizerSharding sharding = OptimizerSharding::none) {
+                    OptimizerSharding sharding = OptimizerSharding::none) {
   Plan plan;
   plan.job = {.model = "any", .global_batch = 0, .sequence_length = sequence_length, .precision = {}, .optimizer = {}};
   plan.schedule = schedule;
@@ -113,6 +113,8 @@ struct RunSettings {
   LossScaleSettings loss_scale{.initial = 256.0};  // of fp16: no gradient of these models overflows
   /// Of rank `rank`.
   std::function<std::unique_ptr<Device>(int rank)> make_device = [](int) { return make_cpu_device(); };
+  /// Null: that between threads.
+  std::function<std::unique_ptr<Transport>(Control& control, Device& device)> make_transport{};
 };
 
 inline TrainerSettings settings_of(const RunSettings& settings) {
@@ -127,8 +129,10 @@ inline TrainerSettings settings_of(const RunSettings& settings) {
 inline Outcome train(const Plan& plan, const Model& model, const RunSettings& settings = {}) {
   Outcome outcome;
   std::mutex mutex;
-  run_ranks(plan.ranks(), [&](const World& world) {
-    const auto device = settings.make_device(world.rank());
+  run_ranks(plan.ranks(), [&](const World& threads) {
+    const auto device = settings.make_device(threads.rank());
+    const auto transport = settings.make_transport ? settings.make_transport(threads.control, *device) : nullptr;
+    const World world{threads.control, transport != nullptr ? *transport : threads.transport};
     const auto samples = Samples::open(corpus().prefix(), sequence_length, model.vocabulary, 5);
     if (!samples) throw std::runtime_error(samples.error().message());
     if (auto good = check_trainable(plan, model, world.size()); !good) throw std::runtime_error(good.error().message());

@@ -3,11 +3,14 @@
 #include <cuda_runtime.h>
 #include <fmt/format.h>
 
+#include <chrono>
 #include <map>
 #include <new>
 #include <stdexcept>
+#include <thread>
 #include <utility>
 
+#include "runtime/cuda/cuda_stream.hpp"
 #include "runtime/cuda/gemm.hpp"
 #include "runtime/cuda/kernels.hpp"
 #include "runtime/memory_pool.hpp"
@@ -57,16 +60,18 @@ struct Shared {
 };
 
 /// Workspace is memory of the device, which is the main stream's: operations that need some run on that stream only.
-class CudaStream final : public Stream {
+class ComputingStream final : public CudaStream {
  public:
-  CudaStream(Shared& shared, Device& device, bool is_main) : shared_(shared), device_(device), is_main_(is_main) {
+  ComputingStream(Shared& shared, Device& device, bool is_main) : shared_(shared), device_(device), is_main_(is_main) {
     check(cudaStreamCreateWithFlags(&queue_.stream, cudaStreamNonBlocking), "making a stream");
     queue_.multiprocessors = shared.multiprocessors;
   }
-  ~CudaStream() override {
+  ~ComputingStream() override {
     cudaStreamSynchronize(queue_.stream);
     cudaStreamDestroy(queue_.stream);
   }
+
+  cudaStream_t handle() const override { return queue_.stream; }
 
   void record(Event& event) override {
     auto& recorded = static_cast<CudaEvent&>(event);
@@ -233,7 +238,7 @@ class CudaStream final : public Stream {
   /// Memory until the operations that were asked for so far are done.
   template <class T>
   struct Workspace {
-    Workspace(CudaStream& stream, std::int64_t count)
+    Workspace(ComputingStream& stream, std::int64_t count)
         : pool(stream.workspace_pool()),
           data(static_cast<T*>(pool.allocate(static_cast<std::size_t>(count) * sizeof(T)))) {}
     ~Workspace() { pool.release(data); }
@@ -263,9 +268,9 @@ class CudaStream final : public Stream {
   cuda::Queue queue_;
 };
 
-class CudaDevice final : public Device {
+class Gpu final : public CudaDevice {
  public:
-  explicit CudaDevice(const CudaSettings& settings) : index_(settings.index) {
+  explicit Gpu(const CudaSettings& settings) : index_(settings.index) {
     check(cudaSetDevice(index_), "choosing a GPU");
     cudaDeviceProp properties{};
     check(cudaGetDeviceProperties(&properties, index_), "properties of a GPU");
@@ -274,9 +279,9 @@ class CudaDevice final : public Device {
     shared_ = std::make_unique<Shared>(name_);
     shared_->multiprocessors = properties.multiProcessorCount;
     shared_->tf32 = settings.tf32;
-    main_ = std::make_unique<CudaStream>(*shared_, *this, true);
+    main_ = std::make_unique<ComputingStream>(*shared_, *this, true);
   }
-  ~CudaDevice() override {
+  ~Gpu() override {
     cudaDeviceSynchronize();
     shared_->rotary_tables.clear();
     if (flush_buffer_ != nullptr) cudaFree(flush_buffer_);
@@ -312,7 +317,7 @@ class CudaDevice final : public Device {
   void release_host(void* memory) override { cudaFreeHost(memory); }
 
   Stream& main() override { return *main_; }
-  std::unique_ptr<Stream> make_stream() override { return std::make_unique<CudaStream>(*shared_, *this, false); }
+  std::unique_ptr<Stream> make_stream() override { return std::make_unique<ComputingStream>(*shared_, *this, false); }
   std::unique_ptr<Event> make_event() override { return std::make_unique<CudaEvent>(); }
   bool is_done(const Event& event) override {
     const auto& asked = static_cast<const CudaEvent&>(event);
@@ -336,25 +341,31 @@ class CudaDevice final : public Device {
     check(cudaDeviceSynchronize(), "flushing caches");
   }
   double clock_hz() const override { return 0.0; }
+  void set_watch(TransferWatch* watch) override { watch_ = watch; }
 
  private:
   void wait_for(const Event& event) override {
     const auto& awaited = static_cast<const CudaEvent&>(event);
-    if (awaited.recorded) check(cudaEventSynchronize(awaited.event), "waiting for an event");
+    if (!awaited.recorded) return;
+    if (watch_ == nullptr) return check(cudaEventSynchronize(awaited.event), "waiting for an event");
+    watch_->begin();
+    for (int looks = 0; !is_done(event); ++looks) {
+      watch_->look();
+      if (looks > 1000) std::this_thread::sleep_for(std::chrono::microseconds(20));
+    }
   }
 
   int index_;
   std::string name_;
   std::size_t cache_bytes_ = 0;
   std::unique_ptr<Shared> shared_;
-  std::unique_ptr<CudaStream> main_;
+  std::unique_ptr<ComputingStream> main_;
   void* flush_buffer_ = nullptr;
+  TransferWatch* watch_ = nullptr;
 };
 
 }  // namespace
 
-std::unique_ptr<Device> make_cuda_device(const CudaSettings& settings) {
-  return std::make_unique<CudaDevice>(settings);
-}
+std::unique_ptr<CudaDevice> make_cuda_device(const CudaSettings& settings) { return std::make_unique<Gpu>(settings); }
 
 }  // namespace sailor::runtime

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "runtime/device.hpp"
+#include "runtime/cuda/cuda_stream.hpp"
 
 namespace sailor::runtime {
 
@@ -13,6 +13,6 @@ struct CudaSettings {
 };
 
 /// Throws std::runtime_error where that GPU cannot be used, with CUDA's words.
-std::unique_ptr<Device> make_cuda_device(const CudaSettings& settings = {});
+std::unique_ptr<CudaDevice> make_cuda_device(const CudaSettings& settings = {});
 
 }  // namespace sailor::runtime

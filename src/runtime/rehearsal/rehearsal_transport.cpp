@@ -68,8 +68,8 @@ struct Outgoing {
 
 /// A collective of this rank, under way or waiting for its turn.
 struct Operation {
-  HostGroup* group = nullptr;     // of the tokens
-  std::vector<int> ranks;         // of the world
+  HostGroup* group = nullptr;  // of the tokens
+  std::vector<int> ranks;      // of the world
   Collective kind = Collective::all_reduce;
   std::int64_t count = 0;
   Seconds time{};
@@ -233,8 +233,8 @@ struct RehearsalWorld::State {
                                            static_cast<float>(operation.count >> 20 & 0xfffff),
                                            static_cast<float>(operation.count >> 40)};
     std::copy(values.begin(), values.end(), operation.token.begin() + static_cast<std::ptrdiff_t>(mine));
-    operation.request = operation.group->make_all_reduce_sum(operation.token.data(),
-                                                             static_cast<std::int64_t>(operation.token.size()));
+    operation.request =
+        operation.group->make_all_reduce_sum(operation.token.data(), static_cast<std::int64_t>(operation.token.size()));
     operation.is_reached = operation.request->advance();
   }
 
@@ -258,8 +258,8 @@ struct RehearsalWorld::State {
     operation.done = true;
   }
 
-  std::shared_ptr<Operation> start(HostGroup& group, const std::vector<int>& ranks, Collective kind,
-                                   std::int64_t count, Bytes amount) {
+  std::shared_ptr<Operation> start(HostGroup& group, const std::vector<int>& ranks, Collective kind, std::int64_t count,
+                                   Bytes amount) {
     settle();
     auto operation = std::make_shared<Operation>();
     operation->group = &group;
@@ -443,6 +443,7 @@ class RehearsalTransport final : public Transport {
   std::unique_ptr<Channel> make_channel(int from, int to, const ChannelName& name) override {
     return std::make_unique<RehearsalChannel>(state_, state_->make_way(from, to, name));
   }
+  void connect() override { state_->world.transport.connect(); }
   void abort() noexcept override { state_->world.transport.abort(); }
 
  private:

@@ -1,3 +1,3 @@
-// Stands in for CUDA's header where kernels are compiled for the CPU (emulator.hpp).
+// Stands in for CUDA's header where kernels are compiled for the CPU.
 #pragma once
-#include "tests/fakes/cuda/emulator.hpp"
+#include "tests/fakes/cuda/fake_runtime.hpp"

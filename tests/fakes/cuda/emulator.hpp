@@ -16,6 +16,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <mutex>
 #include <random>
 #include <set>
 #include <source_location>
@@ -33,7 +34,7 @@
 #define __restrict__
 #define __launch_bounds__(...)
 #define __align__(bytes) __attribute__((aligned(bytes)))
-#define __shared__
+#define __shared__ thread_local
 
 struct dim3 {
   constexpr dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}  // NOLINT
@@ -41,38 +42,12 @@ struct dim3 {
 };
 
 /// Of the thread that runs.
-inline dim3 threadIdx, blockIdx, blockDim, gridDim;
-
-enum cudaError_t {
-  cudaSuccess = 0,
-  cudaErrorInvalidValue = 1,
-  cudaErrorMemoryAllocation = 2,
-  cudaErrorInvalidConfiguration = 9,
-  cudaErrorNotReady = 600
-};
-inline const char* cudaGetErrorString(cudaError_t error) {
-  switch (error) {
-    case cudaSuccess:
-      return "no error";
-    case cudaErrorInvalidValue:
-      return "invalid argument";
-    case cudaErrorMemoryAllocation:
-      return "out of memory";
-    case cudaErrorInvalidConfiguration:
-      return "invalid configuration argument";
-    case cudaErrorNotReady:
-      return "device not ready";
-  }
-  return "unrecognized error code";
-}
-struct CUstream_st;
-using cudaStream_t = CUstream_st*;
-enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
+inline thread_local dim3 threadIdx, blockIdx, blockDim, gridDim;
 
 namespace sailor::runtime::cuda {
 /// The kernels' `extern __shared__` array: as much as a block of an H100 can ask for, and guards behind.
 inline constexpr std::size_t most_shared_bytes = 227 * 1024;
-alignas(16) extern unsigned char shared_bytes[];
+extern thread_local __attribute__((aligned(16))) unsigned char shared_bytes[];
 }  // namespace sailor::runtime::cuda
 
 namespace emulator {
@@ -96,14 +71,32 @@ struct Thread {
 /// A barrier, by its line in the source.
 using Site = std::pair<std::string_view, unsigned>;
 
+/// Of all streams; set by tests while none runs anything.
+struct Settings {
+  std::uint64_t seed = 0;  ///< of the orders of threads
+  Site left_out;           ///< the barrier that no thread waits for: tests look whether that shows
+  std::mutex mutex;
+  std::set<Site> sites;  ///< all barriers that were waited for so far
+};
+inline Settings settings;
+
+/// Stacks that finished threads have left.
+struct FreeStacks {
+  std::vector<fibers::stack_context> stacks;
+  ~FreeStacks() {
+    for (fibers::stack_context& stack : stacks) fibers::fixedsize_stack(stack_bytes).deallocate(stack);
+  }
+  static constexpr std::size_t stack_bytes = 64 * 1024;
+};
+
+/// The block that a thread of the host runs.
 struct State {
-  std::uint64_t seed = 0;  ///< of the orders of threads; set by tests
+  FreeStacks free;  // outlives the threads, which leave theirs there
   std::vector<Thread> threads;
   Thread* current = nullptr;
-  std::set<Site> sites;  ///< all barriers that were waited for so far
-  Site left_out;         ///< the one that no thread waits for: tests look whether that shows
+  std::set<Site> sites;
 };
-inline State state;
+inline thread_local State state;
 
 [[noreturn]] inline void fail(const char* what) { throw std::runtime_error(what); }
 
@@ -151,23 +144,17 @@ inline bool release() {
   return freed;
 }
 
-/// Stacks that finished threads have left.
-class Stacks {
- public:
+/// Where fibers get their stacks from.
+struct Stacks {
   using traits_type = fibers::stack_traits;
   fibers::stack_context allocate() {
-    if (free().empty()) return fibers::fixedsize_stack(64 * 1024).allocate();
-    const fibers::stack_context stack = free().back();
-    free().pop_back();
+    std::vector<fibers::stack_context>& free = state.free.stacks;
+    if (free.empty()) return fibers::fixedsize_stack(FreeStacks::stack_bytes).allocate();
+    const fibers::stack_context stack = free.back();
+    free.pop_back();
     return stack;
   }
-  void deallocate(fibers::stack_context& stack) noexcept { free().push_back(stack); }
-
- private:
-  static std::vector<fibers::stack_context>& free() {
-    static std::vector<fibers::stack_context> stacks;
-    return stacks;
-  }
+  void deallocate(fibers::stack_context& stack) noexcept { state.free.stacks.push_back(stack); }
 };
 
 /// Runs the threads of one block to their end.
@@ -212,7 +199,7 @@ void run_grid(dim3 grid, dim3 block_size, std::size_t shared_size, const Body& b
   using runtime_shared = unsigned char;
   runtime_shared* const shared = sailor::runtime::cuda::shared_bytes;
   const std::size_t count = std::size_t{block_size.x} * block_size.y * block_size.z;
-  std::mt19937_64 random(state.seed);
+  std::mt19937_64 random(settings.seed);
   gridDim = grid;
   blockDim = block_size;
   for (unsigned z = 0; z < grid.z; ++z)
@@ -228,17 +215,24 @@ void run_grid(dim3 grid, dim3 block_size, std::size_t shared_size, const Body& b
           state.threads[i].index =
               dim3(i % block_size.x, i / block_size.x % block_size.y, i / block_size.x / block_size.y);
         }
-        run_block(body, random);
+        try {
+          run_block(body, random);
+        } catch (...) {
+          state.threads.clear();
+          throw;
+        }
         for (std::size_t i = 0; i < guard_bytes; ++i)
           if (shared[shared_size + i] != guard) fail("a kernel wrote behind its shared memory");
       }
+  const std::scoped_lock lock(settings.mutex);
+  settings.sites.insert(state.sites.begin(), state.sites.end());
 }
 
 /// Whether the threads wait there.
 inline bool is_kept(const std::source_location& where) {
   const Site site(where.file_name(), where.line());
   state.sites.insert(site);
-  return site != state.left_out;
+  return site != settings.left_out;
 }
 
 /// What lane `from` of this warp shows.
@@ -283,100 +277,3 @@ inline float __expf(float x) { return std::exp(x); }
 inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
 using std::isfinite;
 using std::isnan;
-
-// ---- The runtime's calls for kernels
-
-template <class... Parameters>
-cudaError_t cudaFuncSetAttribute(void (*)(Parameters...), cudaFuncAttribute, int bytes) {
-  return bytes <= static_cast<int>(sailor::runtime::cuda::most_shared_bytes) ? cudaSuccess : cudaErrorInvalidValue;
-}
-
-struct cudaLaunchConfig_t {
-  dim3 gridDim, blockDim;
-  std::size_t dynamicSmemBytes = 0;
-  cudaStream_t stream = nullptr;
-};
-template <class... Parameters, class... Arguments>
-cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
-                               Arguments&&... arguments) {
-  const dim3 size = config->blockDim;
-  if (std::size_t{size.x} * size.y * size.z > 1024 || config->gridDim.y > 65535 || config->gridDim.z > 65535 ||
-      config->dynamicSmemBytes > sailor::runtime::cuda::most_shared_bytes)
-    return cudaErrorInvalidConfiguration;
-  const std::tuple<Parameters...> kept(std::forward<Arguments>(arguments)...);
-  emulator::run_grid(config->gridDim, size, config->dynamicSmemBytes, [&] { std::apply(kernel, kept); });
-  return cudaSuccess;
-}
-
-// ---- A device whose operations are done when they are asked for
-
-enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2, cudaMemcpyDeviceToDevice = 3 };
-inline constexpr unsigned cudaStreamNonBlocking = 1;
-inline constexpr unsigned cudaEventDefault = 0;
-struct CUstream_st {};
-struct CUevent_st {};
-using cudaEvent_t = CUevent_st*;
-struct cudaDeviceProp {
-  char name[256];
-  int multiProcessorCount;
-  int l2CacheSize;
-};
-
-inline cudaError_t cudaSetDevice(int index) { return index == 0 ? cudaSuccess : cudaErrorInvalidValue; }
-inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
-  *properties = {"emulated GPU", 3, 1 << 16};
-  return cudaSuccess;
-}
-inline cudaError_t cudaRuntimeGetVersion(int* version) { return *version = 13000, cudaSuccess; }
-inline cudaError_t cudaDriverGetVersion(int* version) { return *version = 13000, cudaSuccess; }
-inline cudaError_t cudaGetLastError() { return cudaSuccess; }
-inline cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
-
-inline cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
-  *memory = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
-  if (*memory == nullptr) return cudaErrorMemoryAllocation;
-  std::memset(*memory, 0xff, bytes);  // NaNs
-  return cudaSuccess;
-}
-inline cudaError_t cudaFree(void* memory) {
-  std::free(memory);
-  return cudaSuccess;
-}
-inline cudaError_t cudaMallocHost(void** memory, std::size_t bytes) { return cudaMalloc(memory, bytes); }
-inline cudaError_t cudaFreeHost(void* memory) { return cudaFree(memory); }
-inline cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind, cudaStream_t) {
-  std::memmove(to, from, bytes);
-  return cudaSuccess;
-}
-inline cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes, cudaStream_t) {
-  std::memset(memory, value, bytes);
-  return cudaSuccess;
-}
-inline cudaError_t cudaMemset(void* memory, int value, std::size_t bytes) {
-  return cudaMemsetAsync(memory, value, bytes, nullptr);
-}
-
-inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
-  *stream = new CUstream_st;
-  return cudaSuccess;
-}
-inline cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-  delete stream;
-  return cudaSuccess;
-}
-inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
-inline cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) { return cudaSuccess; }
-inline cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
-  *event = new CUevent_st;
-  return cudaSuccess;
-}
-inline cudaError_t cudaEventDestroy(cudaEvent_t event) {
-  delete event;
-  return cudaSuccess;
-}
-inline cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) { return cudaSuccess; }
-inline cudaError_t cudaEventQuery(cudaEvent_t) { return cudaSuccess; }
-inline cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
-inline cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t, cudaEvent_t) {
-  return *milliseconds = 0.0f, cudaSuccess;
-}

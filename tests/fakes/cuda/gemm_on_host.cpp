@@ -7,7 +7,7 @@
 
 namespace sailor::runtime::cuda {
 
-alignas(16) unsigned char shared_bytes[most_shared_bytes + emulator::guard_bytes];
+thread_local __attribute__((aligned(16))) unsigned char shared_bytes[most_shared_bytes + emulator::guard_bytes];
 
 namespace {
 
@@ -15,15 +15,7 @@ double value_at(ConstValues values, std::int64_t i) {
   return values.is_float32() ? values.floats()[i] : from_bits16(values.type, values.bits16()[i]);
 }
 
-}  // namespace
-
-struct Gemm::Plans {};
-Gemm::Gemm() = default;
-Gemm::~Gemm() = default;
-std::size_t Gemm::workspace() const { return 64; }
-
-void Gemm::multiply(const Queue&, const MatrixProduct& product, ConstValues a, ConstValues b, ConstValues addend,
-                    Values output, bool, void*) {
+void multiply(const MatrixProduct& product, ConstValues a, ConstValues b, ConstValues addend, Values output) {
   const std::int64_t m = product.m;
   const std::int64_t n = product.n;
   const std::int64_t k = product.k;
@@ -38,6 +30,18 @@ void Gemm::multiply(const Queue&, const MatrixProduct& product, ConstValues a, C
       else
         output.bits16()[i * n + j] = to_bits16(output.type, static_cast<float>(sum));
     }
+}
+
+}  // namespace
+
+struct Gemm::Plans {};
+Gemm::Gemm() = default;
+Gemm::~Gemm() = default;
+std::size_t Gemm::workspace() const { return 64; }
+
+void Gemm::multiply(const Queue& queue, const MatrixProduct& product, ConstValues a, ConstValues b, ConstValues addend,
+                    Values output, bool, void*) {
+  queue.stream->queue.put([=] { cuda::multiply(product, a, b, addend, output); });
 }
 
 }  // namespace sailor::runtime::cuda
