@@ -20,6 +20,7 @@
 #include "apps/stop_requests.hpp"
 #include "apps/train/abilities.hpp"
 #include "apps/train/checkpoints.hpp"
+#include "apps/train/device_choice.hpp"
 #include "apps/train/launcher.hpp"
 #include "apps/train/recording.hpp"
 #include "apps/train/rehearse.hpp"
@@ -30,9 +31,6 @@
 #include "core/stop_status.hpp"
 #include "core/terminal.hpp"
 #include "profile/run_file.hpp"
-#include "runtime/cpu/blas_memory.hpp"
-#include "runtime/cpu/cpu_device.hpp"
-#include "runtime/cpu/host_cpu.hpp"
 #include "runtime/mpi/mpi_session.hpp"
 #include "runtime/trainer.hpp"
 
@@ -138,14 +136,11 @@ CommandLine command_line() {
                    .minimum = 0.001},
                   {.name = "transport",
                    .value_name = "TRANSPORT",
-                   .help = "what moves tensors between ranks: MPI, or TCP connections that MPI only helps to make",
+                   .help = "what moves tensors between CPUs: MPI, or TCP connections that MPI only helps to make; "
+                           "between GPUs, NCCL",
                    .default_value = "mpi",
                    .choices = {"mpi", "sockets"}},
-                  {.name = "device",
-                   .value_name = "DEVICE",
-                   .help = "where to compute: on the plan's devices, or on CPUs also by a plan for GPUs, to try it out",
-                   .default_value = "plan",
-                   .choices = {"plan", "cpu"}},
+                  device_option(),
                   shared::models_folder(),
                   shared::gpus_file()},
       .examples =
@@ -254,11 +249,12 @@ class RunFile {
 };
 
 /// `communicators`: that the rank with most of them is in.
-void print_header(const Plan& plan, const Options& options, std::int64_t communicators) {
+void print_header(const Plan& plan, const Options& options, const std::string& devices, std::int64_t communicators) {
   fmt::print("# {}: {} in {}, {}; {}, {} x {} tokens per iteration; up to {} per rank\n",
              options.positional("PLAN").front(), plan.job.model, to_string(plan.job.precision), describe(plan),
              plural(static_cast<std::size_t>(plan.ranks()), "rank"), plan.job.global_batch, plan.job.sequence_length,
              plural(static_cast<std::size_t>(communicators), "communicator"));
+  fmt::print("# on {}\n", devices);
   if (communicators > options.integer("max-communicators"))
     spdlog::warn("a rank is in {} communicators, more than {} (--max-communicators)", communicators,
                  options.integer("max-communicators"));
@@ -274,25 +270,6 @@ void print_summary(const RunRecord& run) {
              run.warm_up_iterations);
   fmt::print("# peak memory of a rank: {} in tensors, {} resident\n", format_bytes(tensors),
              format_bytes(run.peak_resident_memory()));
-}
-
-/// A plan for GPUs must not train on the CPU unnoticed: its times would be taken for the GPUs'. True if it does, since
-/// the user wants it.
-Result<bool> check_devices(const Options& options, const Plan& plan, const GpuCatalogue& gpus) {
-  bool elsewhere = false;
-  for (std::size_t p = 0; p < plan.pipelines.size(); ++p)
-    for (std::size_t s = 0; s < plan.pipelines[p].stages.size(); ++s) {
-      const auto type = gpus.find(plan.pipelines[p].stages[s].gpu);
-      const std::string where = fmt::format("pipeline {}, stage {}", p, s);
-      if (!type) return fail(type.error(), where);
-      if (type->kind == DeviceKind::cpu) continue;
-      elsewhere = true;
-      if (options.text("device") != "cpu")
-        return fail(ErrorCode::unavailable,
-                    fmt::format("{}: gpu = \"{}\": GPUs are not there yet in sailor-train", where, type->name),
-                    "use a plan on CPUs, or --device cpu to train there all the same");
-    }
-  return elsewhere;
 }
 
 std::string describe_divergence(std::int64_t iteration, const runtime::IterationResult& result, bool in_fp16) {
@@ -313,17 +290,17 @@ void warn_of_little_data(const Plan& plan, const runtime::Samples& samples, cons
 }
 
 /// The rank's main loop. Errors are agreed on: the same on all ranks, with a message on one of them.
-Result<void> train(const Options& options, const Environment& environment, const runtime::World& world) {
-  const bool speaks = world.rank() == 0;
-  if (options.flag("rehearse")) return rehearse(options, environment, world);
+Result<void> train(const Options& options, const Environment& environment, const runtime::World& started) {
+  const bool speaks = started.rank() == 0;
+  if (options.flag("rehearse")) return rehearse(options, environment, started);
   if (options.text("data").empty())
-    return agree(world.control, fail(ErrorCode::usage, "--data is missing", "make a token file with sailor-data"));
+    return agree(started.control, fail(ErrorCode::usage, "--data is missing", "make a token file with sailor-data"));
 
   // Every rank reads the plan, the model and the data itself, so that each finds out what it cannot read.
   Plan plan;
   Model model;
   GpuCatalogue catalogue;
-  bool elsewhere = false;  // on other devices than the plan's
+  DeviceChoice choice;
   const auto read_inputs = [&]() -> Result<void> {
     auto read_plan = load_plan(options.positional("PLAN").front());
     if (!read_plan) return fail(read_plan.error());
@@ -336,28 +313,33 @@ Result<void> train(const Options& options, const Environment& environment, const
     auto found = find_model(plan.job.model, models_folder(options, environment));
     if (!found) return fail(found.error(), options.positional("PLAN").front());
     model = std::move(*found);
-    if (auto checked = runtime::check_trainable(plan, model, world.size()); !checked)
+    if (auto checked = runtime::check_trainable(plan, model, started.size()); !checked)
       return fail(checked.error(), options.positional("PLAN").front());
     auto gpus = GpuCatalogue::load(gpus_file(options, environment));
     if (!gpus) return fail(gpus.error());
     catalogue = std::move(*gpus);
-    auto checked = check_devices(options, plan, catalogue);
-    if (!checked) return fail(checked.error(), options.positional("PLAN").front());
-    elsewhere = *checked;
+    auto chosen = choose_devices(options, plan, catalogue);
+    if (!chosen) return fail(chosen.error(), options.positional("PLAN").front());
+    choice = *chosen;
     return {};
   };
-  SAILOR_CHECK(agree(world.control, read_inputs()));
+  SAILOR_CHECK(agree(started.control, read_inputs()));
   const auto seed = static_cast<std::uint64_t>(options.integer("seed"));
   auto samples = runtime::Samples::open(options.text("data"), plan.job.sequence_length, model.vocabulary, seed);
-  SAILOR_CHECK(agree(world.control, samples ? Result<void>() : fail(samples.error())));
+  SAILOR_CHECK(agree(started.control, samples ? Result<void>() : fail(samples.error())));
 
   if (speaks) warn_of_little_data(plan, *samples, options);
-  const int threads = runtime::cpu::compute_threads(environment);
-  SAILOR_CHECK(agree(world.control, runtime::cpu::reserve_blas_memory(threads)));
-  const auto device = runtime::make_cpu_device(threads);
-  RunFile run_file(options, plan, *device, world.transport.name());
-  if (elsewhere && run_file.is_wanted()) {
-    if (speaks) spdlog::warn("no run file is written: these times are not those of the plan's GPUs");
+  const auto opened =
+      open_device(choice.on_gpus, plan.job.precision, environment, started.control, Seconds(options.number("timeout")));
+  if (!opened) return fail(opened.error());  // agreed on
+  runtime::Device& device = *opened->device;
+  const runtime::World world = opened->world(started);
+  if (choice.on_gpus && choice.is_the_plans) warn_of_other_gpus(*opened, plan, catalogue, world.control);
+  const std::string devices =
+      fmt::format("{}, as {} says", describe(*opened, world.control), choice.is_the_plans ? "the plan" : "--device");
+  RunFile run_file(options, plan, device, world.transport.name());
+  if (!choice.is_the_plans && run_file.is_wanted()) {
+    if (speaks) spdlog::warn("no run file is written: these times are not those of the plan's devices");
     run_file.forget();
   }
   const std::string& prefix = options.text("data");
@@ -375,7 +357,7 @@ Result<void> train(const Options& options, const Environment& environment, const
                         .decay_iterations = options.integer("decay-iterations")},
       .clip_norm = options.number("clip-norm"),
       .loss_scale = {.initial = options.number("loss-scale"), .window = options.integer("loss-scale-window")}};
-  runtime::TrainingState state(plan, model, world.rank(), *device);
+  runtime::TrainingState state(plan, model, world.rank(), device);
   state.initialize(settings);
   Trainer trainer(state, settings, world, &*samples);
   Checkpoints checkpoints(options, environment, world.control, trainer);
@@ -387,7 +369,7 @@ Result<void> train(const Options& options, const Environment& environment, const
   // Besides the one of all ranks.
   const auto communicators =
       static_cast<std::int64_t>(world.control.max(static_cast<double>(trainer.communicators()))) + 1;
-  if (speaks) print_header(plan, options, communicators);
+  if (speaks) print_header(plan, options, devices, communicators);
 
   const double tokens = static_cast<double>(plan.job.global_batch) * plan.job.sequence_length;
   const std::int64_t iterations = options.integer("iterations");

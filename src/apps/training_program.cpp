@@ -47,9 +47,10 @@ preflight::TrainingProgram training_program(const Options& options, const Enviro
   // A bare name is looked up in PATH by srun.
   if (program.path.has_parent_path()) program.path = fs::absolute(program.path).lexically_normal();
   if (const auto device = environment.find("SAILOR_DEVICE"); device != environment.end())
-    program.on_cpus = device->second == "cpu";
+    program.device = device->second;
   for (const std::string& argument : passed_on(options, "train-option"))
-    if (argument.starts_with("--device=")) program.on_cpus = argument == "--device=cpu";
+    if (constexpr std::string_view option = "--device="; argument.starts_with(option))
+      program.device = argument.substr(option.size());
   return program;
 }
 

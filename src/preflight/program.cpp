@@ -44,8 +44,14 @@ std::string last_line(std::string_view text) {
 /// The kind of device that a stage computes on, as the program names it.
 std::string device_of(const TrainingProgram& program, const std::string& gpu, const GpuCatalogue& gpus) {
   const auto type = gpus.find(gpu);
-  if (program.on_cpus) return "cpu";
+  if (program.device == "cpu") return "cpu";
+  if (program.device == "gpu") return "cuda";
   return type ? type->backend : "";
+}
+
+/// "CPUs (--device=cpu)"
+std::string asked_for(const TrainingProgram& program) {
+  return fmt::format("{} (--device={})", program.device == "cpu" ? "CPUs" : "GPUs", slurm::printable(program.device));
 }
 
 std::string name_of(const TrainingProgram& program, const ProgramAbilities& abilities) {
@@ -117,7 +123,7 @@ Result<void> check_can_run(const TrainingProgram& program, const ProgramAbilitie
         return fail(ErrorCode::unavailable,
                     fmt::format("{} computes on {} only, and the plan is for {}", name,
                                 there.empty() ? "nothing" : fmt::format("{}", fmt::join(there, ", ")),
-                                wanted == "cpu" && program.on_cpus ? "CPUs (--device=cpu)" : stage.gpu),
+                                program.device == "plan" ? stage.gpu : asked_for(program)),
                     wanted == "cpu"
                         ? "name a program that computes there with --program FILE"
                         : "try the plan out on the nodes' CPUs with --train-option=--device=cpu, name a program "
@@ -165,7 +171,7 @@ std::vector<Check> check_program(const Subject& subject) {
   }
   check.outcome = Outcome::ok;
   check.what = fmt::format("{} can run the plan{}", name_of(program, abilities),
-                           program.on_cpus ? " on CPUs (--device=cpu)" : "");
+                           program.device == "plan" ? "" : " on " + asked_for(program));
   return {check};
 }
 

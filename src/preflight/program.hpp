@@ -26,9 +26,9 @@ struct ProgramAbilities {
 
 /// How the program of a job is started, as far as it matters to what it can run.
 struct TrainingProgram {
-  std::filesystem::path path;  ///< a bare name: srun looks for it in PATH
-  bool on_cpus = false;        ///< --device=cpu: by a plan for GPUs, too
-  std::string inside{};        ///< image that it is started in, where it may be another program; empty: none
+  std::filesystem::path path;   ///< a bare name: srun looks for it in PATH
+  std::string device = "plan";  ///< --device: "cpu" and "gpu" compute there whatever the plan says
+  std::string inside{};         ///< image that it is started in, where it may be another program; empty: none
 };
 
 /// Whether the program is one that can be asked: another than sailor-train is the user's own affair.

@@ -1,5 +1,5 @@
-// What a user can do about measurements that are not there: sailor-profile measures what Sailor computes on, which is
-// CPUs; what is known of other devices is imported.
+// What a user can do about measurements that are not there: sailor-profile measures what Sailor computes on, CPUs and
+// NVIDIA's GPUs; what is known of other devices is imported.
 #pragma once
 
 #include <optional>
@@ -10,8 +10,8 @@
 
 namespace sailor {
 
-/// Whether sailor-profile measures devices of this kind.
-constexpr bool can_be_measured(DeviceKind kind) { return kind == DeviceKind::cpu; }
+/// Whether sailor-profile measures devices of this type.
+inline bool can_be_measured(const GpuType& type) { return type.backend == "cpu" || type.backend == "cuda"; }
 
 /// For layers of a device of this kind (none: not known); `options` are those of sailor-profile layers that would
 /// measure them, with a blank before.

@@ -346,7 +346,7 @@ class CombinationRun {
     device.release_unused_memory();
     control.barrier();
     // Reads what is there before any rank takes some of it.
-    const double available = runtime::available_memory().value() / combination_.busy_ranks;
+    const double available = device.available_memory(combination_.busy_ranks).value();
     control.barrier();
     if (group_.empty()) return sleep();
     const std::unique_ptr<runtime::Control> workers = control.subgroup(ranks_);
@@ -494,16 +494,15 @@ bool meets(const LayerTime& row, double interval) {
 }
 
 std::vector<ProcessMeasurement> measure_process(const std::string& gpu, const runtime::World& world,
-                                                const std::function<std::unique_ptr<runtime::Device>()>& make_device) {
+                                                runtime::Device& device) {
   {
     // The BLAS allocates its buffers in the first product, and MPI its own with the first messages.
     constexpr std::int64_t rows = 1024;
     constexpr std::int64_t inner = 512;
-    const std::unique_ptr<runtime::Device> device = make_device();
-    runtime::Tensor a(*device, {rows, inner});
-    runtime::Tensor b(*device, {inner, rows});
-    runtime::Tensor c(*device, {rows, rows});
-    runtime::Stream& stream = device->main();
+    runtime::Tensor a(device, {rows, inner});
+    runtime::Tensor b(device, {inner, rows});
+    runtime::Tensor c(device, {rows, rows});
+    runtime::Stream& stream = device.main();
     stream.zero(a.data(), a.bytes());
     stream.zero(b.data(), b.bytes());
     stream.matmul({.m = rows, .n = rows, .k = inner}, a.floats(), b.floats(), c.floats());
@@ -511,8 +510,9 @@ std::vector<ProcessMeasurement> measure_process(const std::string& gpu, const ru
     std::iota(ranks.begin(), ranks.end(), 0);
     const std::unique_ptr<runtime::Group> all = world.transport.make_group(ranks);
     all->all_reduce_sum(stream, c.floats(), c.elements());
-    device->synchronize();
+    device.synchronize();
   }
+  device.release_unused_memory();
   // HDF5 stays in memory after the first file: rank 0 of a training writes one.
   std::error_code code;
   const auto scratch =
@@ -520,7 +520,7 @@ std::vector<ProcessMeasurement> measure_process(const std::string& gpu, const ru
   if (save_profile(ProfileData{}, scratch)) std::filesystem::remove(scratch, code);
   world.control.barrier();
   const std::vector<std::string> gpus = all_texts(world.control, gpu);
-  const auto memory = gather_numbers(world.control, {runtime::resident_memory().now.value()});
+  const auto memory = gather_numbers(world.control, {device.memory_of_process().value()});
   std::map<std::string, double> largest;
   for (std::size_t rank = 0; rank < memory.size(); ++rank)
     largest[gpus[rank]] = std::max(largest[gpus[rank]], memory[rank].front());

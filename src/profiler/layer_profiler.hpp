@@ -86,9 +86,9 @@ Result<MeasuredLayers> measure_layers(const Model& model, const LayerSettings& s
 /// Whether a row is as precise as was asked for: both passes with warm caches.
 bool meets(const LayerTime& row, double interval);
 
-/// Resident bytes of a process that has computed and communicated but holds no tensors: the largest over ranks, for
-/// each `gpu`, on rank 0. `make_device` makes a device that is given up again.
+/// Bytes, of the memory that tensors are in, of a process that has computed and communicated but holds no tensors: the
+/// largest over ranks, for each `gpu`, on rank 0.
 std::vector<ProcessMeasurement> measure_process(const std::string& gpu, const runtime::World& world,
-                                                const std::function<std::unique_ptr<runtime::Device>()>& make_device);
+                                                runtime::Device& device);
 
 }  // namespace sailor::profiler

@@ -42,9 +42,9 @@ class Ends {
         const auto connect = [&](int from, int to) {
           auto& way = ways_[{from, to}];
           if (way != nullptr) return;
-          way = world.transport.make_channel(group.ranks[static_cast<std::size_t>(from)],
-                                             group.ranks[static_cast<std::size_t>(to)],
-                                             {.id = static_cast<int>(number)});
+          way =
+              world.transport.make_channel(group.ranks[static_cast<std::size_t>(from)],
+                                           group.ranks[static_cast<std::size_t>(to)], {.id = static_cast<int>(number)});
         };
         connect(sender, receiver);
         connect(receiver, sender);
@@ -352,9 +352,12 @@ MeasuredLinks measure_links(const LinkPlan& plan, const LinkSettings& settings, 
   const std::vector<bool> meet = meetings(plan, settings.groups_at_once);
   for (const LinkGroup& group : plan.groups) {
     const bool member = std::binary_search(group.ranks.begin(), group.ranks.end(), world.rank());
-    if (meet[mine.size()]) world.control.idle_barrier();
     mine.push_back(member ? std::make_unique<GroupMeasurement>(group, mine.size(), device, world) : nullptr);
-    if (member) mine.back()->choose_sizes(plan.sizes, buffer, share, settings.warm_up + fewest_samples + 1);
+  }
+  world.transport.connect();
+  for (std::size_t i = 0; i < mine.size(); ++i) {
+    if (meet[i]) world.control.idle_barrier();
+    if (mine[i] != nullptr) mine[i]->choose_sizes(plan.sizes, buffer, share, settings.warm_up + fewest_samples + 1);
   }
   world.control.idle_barrier();
   if (world.rank() == 0) round_done(1, steps);

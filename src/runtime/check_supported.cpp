@@ -1,17 +1,9 @@
-// What this runtime cannot train yet, said before anything is allocated.
+// What this runtime cannot train, said before anything is allocated.
 #include <fmt/format.h>
 
 #include "runtime/layer.hpp"
 
 namespace sailor::runtime {
-
-namespace {
-
-tl::unexpected<Error> missing(const std::string& what, const std::string& hint) {
-  return fail(ErrorCode::unavailable, what + ": not there yet in sailor-train", hint);
-}
-
-}  // namespace
 
 Result<void> check_supported(const Model& model) {
   if (model.position == PositionKind::rotary && model.head_width() % 2 != 0)
@@ -46,8 +38,6 @@ Result<void> check_divisible(const Model& model, int tensor_parallel) {
 
 Result<void> check_supported(const Plan& plan, const Model& model) {
   SAILOR_CHECK(check_supported(model));
-  if (plan.job.precision == Precision::tf32)
-    return missing("precision tf32, a mode of GPUs' matrix products", "use precision = \"fp32\" or \"bf16\"");
   for (std::size_t p = 0; p < plan.pipelines.size(); ++p)
     for (std::size_t s = 0; s < plan.pipelines[p].stages.size(); ++s)
       if (auto divisible = check_divisible(model, plan.pipelines[p].stages[s].tensor_parallel); !divisible)

@@ -1,6 +1,12 @@
 #include "runtime/device.hpp"
 
+#include "runtime/process_memory.hpp"
+
 namespace sailor::runtime {
+
+Bytes Device::available_memory(int ranks_of_host) const { return runtime::available_memory() / ranks_of_host; }
+
+Bytes Device::memory_of_process() const { return resident_memory().now; }
 
 void Device::synchronize() {
   if (synchronized_ == nullptr) synchronized_ = make_event();

@@ -44,8 +44,9 @@ class MemorySource {
 };
 
 /// Memory of a device itself belongs to its main stream: what was released may be handed out again at once, since
-/// operations of that stream run one after the other. Another stream may touch it after an event of the main stream that
-/// was recorded after it was allocated; and before it is released, the main stream must wait for the other's last use.
+/// operations of that stream run one after the other. Another stream may touch it after an event of the main stream
+/// that was recorded after it was allocated; and before it is released, the main stream must wait for the other's last
+/// use.
 class Device : public MemorySource {
  public:
   /// "AMD EPYC 7763", "NVIDIA H200".
@@ -60,6 +61,13 @@ class Device : public MemorySource {
   virtual void set_memory_limit(Bytes limit) = 0;
   /// Returns to the system what the pool keeps for reuse, so that what is allocated next lies elsewhere.
   virtual void release_unused_memory() = 0;
+  // Of the memory that tensors are in, which is the host's unless a device says otherwise.
+  /// What this rank may still take where so many ranks of its host compute. 0: the
+  /// system does not say.
+  [[nodiscard]] virtual Bytes available_memory(int ranks_of_host) const;
+  /// What this process has taken, without what the pool has reserved on a GPU. On the host all that is
+  /// resident. 0: the system does not say.
+  [[nodiscard]] virtual Bytes memory_of_process() const;
   /// Memory of the host that the device copies from and to without the host waiting. Throws std::bad_alloc.
   [[nodiscard]] virtual void* allocate_host(std::size_t bytes) = 0;
   virtual void release_host(void* memory) = 0;

@@ -104,6 +104,7 @@ gpu = "GH200-96"
     arguments.insert(arguments.end(), more.begin(), more.end());
     return run("sailor-submit", std::move(arguments));
   };
+  ::setenv("SAILOR_GPU_MODULE", "/none", 1);  // as in a build without CUDA
   const std::string why =
       "computes on CPUs only, and the plan is for GH200-96; try the plan out on the nodes' CPUs "
       "with --train-option=--device=cpu";

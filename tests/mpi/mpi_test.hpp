@@ -10,6 +10,15 @@
 
 namespace sailor {
 
+/// GPUs that are emulated on the CPU (tests/fakes/cuda), for the programs that a test starts; false: they were not
+/// built.
+inline bool use_emulated_gpus(int gpus) {
+  const char* const module = SAILOR_TESTS_DIR "/libsailor_cuda_emulated.so";
+  ::setenv("SAILOR_GPU_MODULE", module, 1);
+  ::setenv("SAILOR_EMULATED_GPUS", std::to_string(gpus).c_str(), 1);
+  return std::filesystem::exists(module);
+}
+
 class MpiTest : public ::testing::Test {
  protected:
   void SetUp() override {

@@ -12,6 +12,7 @@
 
 #include "core/files.hpp"
 #include "model/model.hpp"
+#include "mpi_test.hpp"
 #include "profile/profile.hpp"
 #include "profile/store.hpp"
 #include "runtime/mpi/mpi_session.hpp"
@@ -33,6 +34,7 @@ class ProfilerOnTwoRanks : public testing::Test {
     ::setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
   }
   void TearDown() override {
+    for (const char* name : {"SAILOR_GPU_MODULE", "SAILOR_EMULATED_GPUS", "SAILOR_EMULATED_NAME"}) ::unsetenv(name);
     if (!folder_.empty()) fs::remove_all(folder_);
   }
 
@@ -341,18 +343,52 @@ TEST_F(ProfilerOnTwoRanks, StoreThatCannotBeWrittenIsRefusedBeforeMeasuring) {
       << err();
 }
 
-TEST_F(ProfilerOnTwoRanks, StoresNoCoresTimesAsThoseOfAGpu) {
+TEST_F(ProfilerOnTwoRanks, StoresTimesOfNoOtherDeviceThanItWasTold) {
   for (const std::string program : {"layers --model tiny-gpt", "links"}) {
-    EXPECT_EQ(run(2, program + " --gpu gh200 --store " + store()), 2);
-    EXPECT_NE(
-        err().find("sailor-profile: error: --gpu gh200: this is a GPU, but what measures is a core of the host; its "
-                   "times would be taken for the GPU's; leave out --gpu to measure the cores"),
-        std::string::npos)
+    const auto expect_error = [&](const std::string& gpu, int status, const std::string& message) {
+      EXPECT_EQ(run(2, program + " --gpu " + gpu + " --store " + store()), status);
+      EXPECT_NE(err().find("sailor-profile: error: " + message), std::string::npos) << err();
+    };
+    ::setenv("SAILOR_GPU_MODULE", "/none", 1);
+    expect_error("gh200", 1, "no usable GPU: /none: cannot open shared object file");
+    expect_error("MI300X", 2, "--gpu MI300X: Sailor computes on CPUs and NVIDIA's GPUs only");
+    if (!use_emulated_gpus(2)) GTEST_SKIP() << "built without Boost.Context, which GPUs are emulated with";
+    ::setenv("SAILOR_EMULATED_NAME", "NVIDIA H200", 1);
+    expect_error("gh200", 2, "--gpu GH200-96: the GPU of rank 0 on ");
+    EXPECT_NE(err().find(" is NVIDIA H200, in the catalogue H200-141; measure it as --gpu H200-141"), std::string::npos)
         << err();
     EXPECT_EQ(run(2, program + " --gpu abacus --store " + store()), 1);
     EXPECT_NE(err().find("sailor-profile: error: --gpu 'abacus' is not in the catalogue "), std::string::npos) << err();
     EXPECT_FALSE(fs::exists(store()));
   }
+}
+
+TEST_F(ProfilerOnTwoRanks, MeasuresGpus) {
+  if (!use_emulated_gpus(2)) GTEST_SKIP() << "built without Boost.Context, which GPUs are emulated with";
+  const std::string common = " --gpu h200 --samples 3 --warm-up 0 --time-budget 1 --store " + store();
+  ASSERT_EQ(run(2,
+                "layers --model tiny-gpt --precision bf16 --sequence-length 4 --blocks 1 --micro-batches 1 "
+                "--tensor-parallel 1,2" +
+                    common),
+            0)
+      << err();
+  ASSERT_EQ(run(2, "links --max-message 16384" + common), 0) << err();
+  const auto data = load_profile(store());
+  ASSERT_TRUE(data) << data.error().message();
+  std::set<int> degrees;
+  for (const LayerTime& row : data->layer_times) {
+    EXPECT_EQ(row.key.gpu, "H200-141");
+    EXPECT_EQ(row.key.precision, Precision::bf16);
+    EXPECT_GT(row.forward.median.value(), 0.0);
+    degrees.insert(row.key.tensor_parallel);
+  }
+  EXPECT_EQ(degrees, (std::set<int>{1, 2}));
+  ASSERT_EQ(data->processes.size(), 1u);
+  EXPECT_EQ(data->processes.front().base_memory, Bytes(1 << 20));  // that an emulated GPU says is in use
+  std::set<LinkOperation> operations;
+  for (const LinkMeasurement& row : data->links) operations.insert(row.key.operation);
+  EXPECT_EQ(operations.size(), 4u);
+  EXPECT_EQ(data->sessions.back().provenance.device, "emulated GPU");
 }
 
 TEST_F(ProfilerOnTwoRanks, AnotherNameOfTheDeviceIsStoredAsTheCatalogues) {

@@ -112,7 +112,7 @@ class Training : public MpiTest {
       for (std::size_t i = 0; i + 1 < sketch.bounds.size(); ++i) {
         Stage stage;
         stage.layers = {sketch.bounds[i], sketch.bounds[i + 1]};
-        stage.gpu = "cpu";
+        stage.gpu = gpu_;
         if (!sketch.degrees.empty()) stage.tensor_parallel = sketch.degrees[i];
         pipeline.stages.push_back(stage);
       }
@@ -133,8 +133,9 @@ class Training : public MpiTest {
   }
 
   /// Losses of 20 iterations of the plan that was written last.
-  [[nodiscard]] std::vector<double> losses(int ranks) {
-    EXPECT_EQ(shell(train_command(ranks, "--iterations 20 --warm-up-iterations 4")), 0) << errors();
+  [[nodiscard]] std::vector<double> losses(int ranks, int iterations = 20) {
+    EXPECT_EQ(shell(train_command(ranks, fmt::format("--iterations {} --warm-up-iterations 4", iterations))), 0)
+        << errors();
     const auto run = load_run(folder_ / "run.h5");
     EXPECT_TRUE(run) << run.error().message();
     std::vector<double> values;
@@ -212,6 +213,7 @@ class Training : public MpiTest {
   }
 
   Precision precision_ = Precision::fp32;  // of plans that are written
+  std::string gpu_ = "cpu";
   int status_ = -1;
   std::jthread job_;
 };
@@ -567,6 +569,97 @@ TEST_F(Training, ACrashInMpiInitIsSaidToBeThatOfMpi) {
       << errors();
   EXPECT_EQ(shell(train_command(2, "--iterations 2")), 0) << errors();
   ::unsetenv("LD_PRELOAD");
+}
+
+/// The same programs on emulated GPUs, over an emulated NCCL (tests/fakes/cuda).
+class GpuTraining : public Training {
+ protected:
+  void SetUp() override {
+    ASSERT_NO_FATAL_FAILURE(Training::SetUp());
+    if (!use_emulated_gpus(4)) GTEST_SKIP() << "built without Boost.Context, which GPUs are emulated with";
+  }
+  void TearDown() override {
+    ::unsetenv("SAILOR_GPU_MODULE");
+    ::unsetenv("SAILOR_EMULATED_GPUS");
+    Training::TearDown();
+  }
+};
+
+TEST_F(GpuTraining, LossesAreThoseOfTheCpu) {
+  constexpr int iterations = 3;
+  const std::vector<std::pair<int, std::vector<PipelineSketch>>> plans{{1, {{8, {0, 6}}}},
+                                                                       {4, {{4, {0, 2, 6}, 0, {2, 1}}, {4, {0, 6}}}}};
+  for (const auto& [ranks, pipelines] : plans) {
+    gpu_ = "cpu";
+    write_plan("test-gpt", 1, pipelines);
+    const std::vector<double> expected = losses(ranks, iterations);
+    gpu_ = "H200-141";
+    write_plan("test-gpt", 1, pipelines);
+    const std::vector<double> found = losses(ranks, iterations);
+    EXPECT_NE(output().find(fmt::format("# on {} x emulated GPU, as the plan says\n", ranks)), std::string::npos)
+        << output();
+    ASSERT_EQ(found.size(), expected.size()) << errors();
+    for (std::size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i] / expected[i], 1.0, 1e-5) << i;
+    const auto run = load_run(folder_ / "run.h5");
+    ASSERT_TRUE(run);
+    EXPECT_EQ(run->provenance.device, "emulated GPU");
+    if (ranks > 1) {
+      EXPECT_NE(run->provenance.versions.find("NCCL 2.28.9"), std::string::npos) << run->provenance.versions;
+    }
+  }
+}
+
+TEST_F(GpuTraining, ACheckpointOfGpusGoesOnOnCpusAndBack) {
+  write_plan("test-gpt", 1, {{8, {0, 6}}});
+  const std::vector<double> undisturbed = losses(1, 9);
+  const std::string keep = fmt::format("--warm-up-iterations 4 --checkpoints {} ", path("checkpoints"));
+  ASSERT_EQ(shell(train_command(2, keep + "--iterations 3 --device gpu")), 1) << "two ranks, and the plan is for one";
+  write_plan("test-gpt", 1, {{4, {0, 3, 6}}, {4, {0, 6}}});
+  ASSERT_EQ(shell(train_command(3, keep + "--iterations 3 --device gpu")), 0) << errors();
+  EXPECT_NE(output().find("# on 3 x emulated GPU, as --device says\n"), std::string::npos) << output();
+  EXPECT_NE(errors().find("no run file is written"), std::string::npos) << errors();
+  write_plan("test-gpt", 1, {{8, {0, 6}, 0, {2}}});
+  ASSERT_EQ(shell(train_command(2, keep + "--iterations 6")), 0) << errors();
+  EXPECT_NE(output().find("# on CPUs ("), std::string::npos) << output();
+  gpu_ = "H200-141";
+  write_plan("test-gpt", 1, {{8, {0, 4, 6}}});
+  ASSERT_EQ(shell(train_command(2, keep + "--iterations 9")), 0) << errors();
+  const auto rest = load_run(folder_ / "run.h5");
+  ASSERT_TRUE(rest);
+  ASSERT_EQ(rest->iterations.size(), 3u);
+  for (const IterationRecord& record : rest->iterations)
+    EXPECT_NEAR(record.loss / undisturbed.at(static_cast<std::size_t>(record.iteration)), 1.0, 1e-5);
+}
+
+TEST_F(GpuTraining, WhatGpusCannotDoIsSaidBeforeTraining) {
+  gpu_ = "H200-141";
+  write_plan("test-gpt", 1, {{4, {0, 6}}, {4, {0, 6}}});
+  const auto expect_error = [&](const std::string& message, const std::string& more = {}) {
+    EXPECT_EQ(shell(train_command(2, "--iterations 2 " + more)), 1);
+    EXPECT_EQ(occurrences(errors(), message), 1u) << errors();
+  };
+  ::setenv("SAILOR_EMULATED_GPUS", "0", 1);
+  expect_error("no usable GPU: CUDA says: no CUDA-capable device is detected (on ");
+  EXPECT_EQ(shell(train_command(2, "--iterations 2 --device cpu")), 0) << errors();
+  ::setenv("SAILOR_EMULATED_GPUS", "1", 1);
+  expect_error("ranks 0 and 1 have the same GPU, 0000:00:00.0 of ");
+  ::setenv("SAILOR_GPU_MODULE", "/none", 1);
+  expect_error("no usable GPU: /none: cannot open shared object file: No such file or directory (on ");
+  ::setenv("SAILOR_GPU_MODULE", SAILOR_TESTS_DIR "/slow_fsync.so", 1);
+  expect_error("slow_fsync.so is not Sailor's module for GPUs");
+  gpu_ = "cpu";
+  precision_ = Precision::tf32;
+  write_plan("test-gpt", 1, {{4, {0, 6}}, {4, {0, 6}}});
+  expect_error("precision tf32 is a mode of GPUs' matrix products, which CPUs do not have");
+}
+
+TEST_F(GpuTraining, AKilledRankEndsTheJob) {
+  gpu_ = "H200-141";
+  write_plan("test-gpt", 2, {{4, {0, 3, 6}}});
+  start(2, "--iterations 1000000 --timeout 5", "--mca orte_enable_recovery 1");  // mpirun kills nobody
+  signal(1, SIGKILL);
+  EXPECT_NE(finish(), 124) << "the job hung";  // what mpirun makes of it is its business
+  EXPECT_NE(errors().find("sailor-train: error: rank 0 on "), std::string::npos) << errors();
 }
 
 TEST_F(Training, AKilledRankEndsTheJob) {

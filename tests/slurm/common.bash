@@ -10,6 +10,7 @@ bin_dir=${SAILOR_BIN_DIR:-$source_dir/build/bin}
 tests_dir=${SAILOR_TESTS_DIR:-$source_dir/build/tests}
 testcluster=$source_dir/slurm/testcluster/testcluster
 export PATH=$PATH:/usr/sbin:/sbin
+export SAILOR_GPU_MODULE=/none # programs are as of a build without CUDA, whatever this one has
 for program in slurmctld slurmd munged sbatch; do
   command -v "$program" >/dev/null || { echo "skipped: $program is not installed"; exit 77; }
 done

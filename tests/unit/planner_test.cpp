@@ -247,8 +247,9 @@ TEST(Planner, ADeviceWithoutAnyProfileIsEstimatedAndMarked) {
   const auto refused = world.search(request(8));
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().message(),
-            "the profile has no fp32 measurement of model tiny-gpt on H200-141 at sequence length 64; import times "
-            "of it with sailor-profile import: sailor-profile layers measures CPUs only");
+            "the profile has no fp32 measurement of model tiny-gpt on H200-141 at sequence length 64; measure it with "
+            "sailor-profile layers --gpu NAME, "
+            "or import it with sailor-profile import");
 }
 
 TEST(Planner, ATypeWithoutProfileIsLeftOutAndNamed) {

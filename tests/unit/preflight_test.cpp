@@ -123,8 +123,13 @@ TEST_F(Preflight, RefusesAPlanThatTheJobsProgramCannotRun) {
       "program for these devices with --program FILE, or plan for nodes without GPUs");
   expect_text(check_program(subject()),
               "fail: /opt/sailor-train (0.1.0) computes on CPUs only, and the plan is for GH200-96" + remedy);
-  job.program.on_cpus = true;
+  job.program.device = "cpu";
   expect_text(check_program(subject()), "ok: /opt/sailor-train (0.1.0) can run the plan on CPUs (--device=cpu)");
+  job.program.device = "gpu";
+  expect_text(
+      check_program(subject()),
+      "fail: /opt/sailor-train (0.1.0) computes on CPUs only, and the plan is for GPUs (--device=gpu)" + remedy);
+  job.program.device = "cpu";
   plan.job.precision = Precision::tf32;
   expect_text(check_program(subject()),
               "fail: /opt/sailor-train (0.1.0) computes in fp32, bf16 on CPUs, and the plan is for tf32 -> plan with "
@@ -145,7 +150,7 @@ TEST_F(Preflight, RefusesAPlanThatTheJobsProgramCannotRun) {
 }
 
 TEST_F(Preflight, WarnsOfAProgramThatCannotBeAskedFromHere) {
-  job.program = {.path = "/opt/sailor-train", .on_cpus = false, .inside = "train.toml"};
+  job.program = {.path = "/opt/sailor-train", .device = "plan", .inside = "train.toml"};
   answers.program = ask_program(job.program, Seconds(1));
   const std::string remedy =
       " -> make sure that it can run the plan: sailor-train --version --format json, where the job will run";
@@ -697,7 +702,8 @@ TEST_F(Preflight, SaysHowOldTheProfileIs) {
   answers.profile = std::vector<ProfileFacts>{
       {.gpu = "GH200-96", .measured = true, .age_days = 400.0}, {.gpu = "A100-40", .published = true}, {.gpu = "cpu"}};
   const std::string import_them =
-      "import times of it with sailor-profile import: sailor-profile layers measures CPUs only";
+      "measure it with sailor-profile layers --gpu NAME, "
+      "or import it with sailor-profile import";
   expect_text(check_profile(subject()),
               "warn: GH200-96: measured, 400 days ago -> drivers and clocks have changed since: " + import_them +
                   "\nwarn: A100-40: published figures, not measured here -> " + import_them +

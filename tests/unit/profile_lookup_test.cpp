@@ -55,18 +55,20 @@ TEST(ProfileLookup, MissingLayerSaysWhatIsThere) {
   };
   EXPECT_EQ(message([](LayerKey& key) { key.micro_batch = 3; }),
             "the profile has no layers of micro-batch 3 for model tiny-gpt, GPU cpu, precision fp32, recompute none, "
-            "tensor parallel 1, sequence length 64 (micro-batches there: 1, 2); measure CPUs with sailor-profile "
-            "layers, import times of GPUs with sailor-profile import");
-  EXPECT_EQ(message([](LayerKey& key) { key.model = "opt-30b"; }),
-            "the profile has no layers of model opt-30b (models there: tiny-gpt); measure CPUs with sailor-profile "
-            "layers, import times of GPUs with sailor-profile import");
+            "tensor parallel 1, sequence length 64 (micro-batches there: 1, 2); measure it with sailor-profile layers, "
+            "or import it with sailor-profile import");
+  EXPECT_EQ(
+      message([](LayerKey& key) { key.model = "opt-30b"; }),
+      "the profile has no layers of model opt-30b (models there: tiny-gpt); measure it with sailor-profile layers, "
+      "or import it with sailor-profile import");
   EXPECT_EQ(message([](LayerKey& key) { key.kind = LayerKind::embedding; }),
             "the profile has no layers of layer kind embedding for model tiny-gpt, GPU cpu, precision fp32, recompute "
-            "none, tensor parallel 1, sequence length 64, micro-batch 1 (layer kinds there: block, head); measure CPUs "
-            "with sailor-profile layers, import times of GPUs with sailor-profile import");
+            "none, tensor parallel 1, sequence length 64, micro-batch 1 (layer kinds there: block, head); measure it "
+            "with sailor-profile layers, "
+            "or import it with sailor-profile import");
   EXPECT_EQ(Profile(ProfileData{}).layer(block_key(1)).error().message(),
-            "the profile has no measurements of layers; measure CPUs with sailor-profile layers, import times of GPUs "
-            "with sailor-profile import");
+            "the profile has no measurements of layers; measure it with sailor-profile layers, "
+            "or import it with sailor-profile import");
 }
 
 TEST(ProfileLookup, MessageTimeIsInterpolatedInLogarithms) {
@@ -99,7 +101,8 @@ TEST(ProfileLookup, LinkIsUsedInBothDirections) {
   EXPECT_TRUE(profile.send_time(end("A100-40"), end("cpu"), LinkScope::intra_node, kib));
   EXPECT_EQ(profile.send_time(end("cpu"), end("cpu"), LinkScope::inter_node, kib).error().message(),
             "the profile has no send_receive between cpu and cpu, inter_node (there: cpu - A100-40 intra_node); "
-            "measure links of CPUs with sailor-profile links, import those of GPUs with sailor-profile import");
+            "measure it with sailor-profile links, "
+            "or import it with sailor-profile import");
 }
 
 TEST(ProfileLookup, AllReduceOverOtherRankCountsFollowsTheRing) {
@@ -115,8 +118,8 @@ TEST(ProfileLookup, AllReduceOverOtherRankCountsFollowsTheRing) {
   EXPECT_EQ(
       profile.all_reduce_time(end("cpu"), end("cpu"), LinkScope::inter_node, 2, kib).error().message(),
       "the profile has no all_reduce or send_receive between cpu and cpu, inter_node (there: cpu - cpu intra_node; "
-      "cpu - cpu intra_node, cpu - cpu intra_node a - b); measure links of CPUs with sailor-profile links, import "
-      "those of GPUs with sailor-profile import");
+      "cpu - cpu intra_node, cpu - cpu intra_node a - b); measure it with sailor-profile links, "
+      "or import it with sailor-profile import");
 }
 
 TEST(ProfileLookup, MeasuredValuesAreListedAscending) {

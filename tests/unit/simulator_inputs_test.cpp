@@ -26,8 +26,8 @@ TEST(Simulator, MissingMeasurementIsRefusedWithMeasuredOnlyAndNamesWhatIsThere) 
   EXPECT_EQ(p.error().code, ErrorCode::not_found);
   EXPECT_EQ(p.error().message(),
             "the profile has no layers of micro-batch 4 for model tiny-gpt, GPU cpu, precision fp32, recompute none, "
-            "tensor parallel 1, sequence length 64 (micro-batches there: 1, 2); measure CPUs with sailor-profile "
-            "layers, import times of GPUs with sailor-profile import");
+            "tensor parallel 1, sequence length 64 (micro-batches there: 1, 2); measure it with sailor-profile layers, "
+            "or import it with sailor-profile import");
 }
 
 TEST(Simulator, EstimatedLayersAreUsedAndMarked) {
@@ -127,12 +127,14 @@ TEST(Simulator, AMissingLinkIsNeverEstimated) {
   EXPECT_EQ(replicas.error().code, ErrorCode::not_found);
   EXPECT_EQ(replicas.error().message(),
             "the profile has no all_reduce or send_receive between cpu and cpu, inter_node (there: none; none); "
-            "measure links of CPUs with sailor-profile links, import those of GPUs with sailor-profile import");
+            "measure it with sailor-profile links, "
+            "or import it with sailor-profile import");
   const auto stages = world.predict(World::plan(1, {{0, 3}, {3, 6}}, 1));
   ASSERT_FALSE(stages.has_value());
   EXPECT_EQ(stages.error().message(),
-            "the profile has no send_receive between cpu and cpu, inter_node (there: none); measure links "
-            "of CPUs with sailor-profile links, import those of GPUs with sailor-profile import");
+            "the profile has no send_receive between cpu and cpu, inter_node (there: none); measure it with "
+            "sailor-profile links, "
+            "or import it with sailor-profile import");
 }
 
 TEST(Simulator, AProcessWhoseMemoryNobodyKnowsIsRefused) {

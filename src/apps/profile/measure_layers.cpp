@@ -13,9 +13,6 @@
 
 #ifdef SAILOR_HAVE_MPI
 #include "profiler/layer_profiler.hpp"
-#include "runtime/cpu/blas_memory.hpp"
-#include "runtime/cpu/cpu_device.hpp"
-#include "runtime/cpu/host_cpu.hpp"
 #include "runtime/mpi/mpi_session.hpp"
 #endif
 
@@ -24,124 +21,125 @@ namespace sailor::apps {
 namespace {
 
 CommandLine layers_command_line() {
-  return {.program = "sailor-profile layers",
-          .purpose = "measures the layers of a model on all ranks at once and adds them to a profile store",
-          .positionals = {},
-          .options = {shared::model(),
-                      {.name = "micro-batches",
-                       .type = OptionType::integer,
-                       .value_name = "N",
-                       .help = "micro-batch sizes to measure, sequences; those that do not fit are recorded as such",
-                       .default_value = "1,2,4",
-                       .repeatable = true,
-                       .minimum = 1,
-                       .maximum = 1 << 20},
-                      {.name = "sequence-length",
-                       .type = OptionType::integer,
-                       .value_name = "N",
-                       .help = "length of a sequence, tokens [default: the longest that the model allows]",
-                       .minimum = 1,
-                       .maximum = 1 << 24},
-                      {.name = "layers",
-                       .value_name = "KIND",
-                       .help = "kinds of layers to measure [default: all that the model has]",
-                       .repeatable = true,
-                       .choices = {"embedding", "block", "final_norm", "head"}},
-                      {.name = "blocks",
-                       .type = OptionType::integer,
-                       .value_name = "N",
-                       .help = "different blocks in a row, at most; one stands for all",
-                       .default_value = "4",
-                       .minimum = 1,
-                       .maximum = 1 << 20},
-                      {.name = "tensor-parallel",
-                       .type = OptionType::integer,
-                       .value_name = "N",
-                       .help = "ranks of a host that share a layer: neighbours, of one GPU type; one measurement each",
-                       .default_value = "1",
-                       .repeatable = true,
-                       .minimum = 1,
-                       .maximum = 1 << 20},
-                      {.name = "recompute",
-                       .value_name = "WHAT",
-                       .help = "what the backward pass of a block computes again; one measurement each",
-                       .default_value = "none",
-                       .repeatable = true,
-                       .choices = {"none", "selective", "full"}},
-                      {.name = "precision",
-                       .value_name = "NAME",
-                       .help = "number format of weights and activations; bf16 with fp32 master weights",
-                       .default_value = "fp32",
-                       .choices = {"fp32", "bf16"}},
-                      gpu_option(),
-                      store_option(),
-                      {.name = "interval",
-                       .type = OptionType::number,
-                       .value_name = "PERCENT",
-                       .help = "measure until a repetition has each median within so much of this one's (95%)",
-                       .default_value = "5",
-                       .minimum = 0},
-                      {.name = "time-budget",
-                       .type = OptionType::number,
-                       .value_name = "SECONDS",
-                       .help = "begin no further batch that would end later, seconds, all measurements together; of "
-                               "each at least 3 are measured",
-                       .default_value = "60",
-                       .minimum = 0},
-                      {.name = "samples",
-                       .type = OptionType::integer,
-                       .value_name = "N",
-                       .help = "rounds of a batch that count, at most; each batch has new memory",
-                       .default_value = "8",
-                       .minimum = 2,
-                       .maximum = 1e6},
-                      {.name = "warm-up",
-                       .type = OptionType::integer,
-                       .value_name = "N",
-                       .help = "rounds of a batch before them that do not count",
-                       .default_value = "2",
-                       .minimum = 0,
-                       .maximum = 1e6},
-                      {.name = "no-cold",
-                       .type = OptionType::flag,
-                       .help = "skip the passes with cold caches; rows that have such times lose them when replaced"},
-                      {.name = "busy-ranks",
-                       .type = OptionType::integer,
-                       .value_name = "N",
-                       .help = "ranks that compute on a host at the same time, the others sleep; one measurement each "
-                               "[default: all]",
-                       .repeatable = true,
-                       .minimum = 1,
-                       .maximum = 1 << 20},
-                      {.name = "memory-limit",
-                       .type = OptionType::number,
-                       .value_name = "BYTES",
-                       .help = "memory of a rank for tensors [default: its share of what the host has available]",
-                       .minimum = 1},
-                      timeout_option(),
-                      shared::models_folder(),
-                      shared::gpus_file()},
-          .examples = {{"srun --mpi=pmix -n 4 sailor-profile layers --model tiny-gpt --store store",
-                        "measure a model with 4 ranks busy"},
-                       {"mpirun -n 2 sailor-profile layers --model tiny-gpt --micro-batches 1,8 --busy-ranks 1,2",
-                        "chosen sizes, alone and beside another rank, without Slurm"},
-                       {"mpirun -n 2 sailor-profile layers --model tiny-gpt --micro-batches 1 --tensor-parallel 1,2 "
-                        "--recompute none,full",
-                        "for plans that divide layers between two ranks, or compute blocks again"},
-                       {"sailor-profile layers --model my-model.toml --layers block --blocks 1 --time-budget 30",
-                        "one rank, one block of a model of your own, half a minute"}},
-          .notes =
-              "Measure with as many ranks busy on a node as the plan will run there: they share caches and memory.\n"
-              "Times are of one layer and one micro-batch; update is AdamW over the layer's parameters and setting\n"
-              "its gradients to zero. Precision fp32. Warm: the caches hold what the layers before left there, as in\n"
-              "training; cold: nothing. Those of a tensor-parallel group contain its sums; numbers of busy ranks that "
-              "groups\n"
-              "of a degree do not fill are left out. Ctrl-C and SIGTERM stop it, and nothing is stored.",
-          .one_per_rank = true};
+  return {
+      .program = "sailor-profile layers",
+      .purpose = "measures the layers of a model on all ranks at once and adds them to a profile store",
+      .positionals = {},
+      .options = {shared::model(),
+                  {.name = "micro-batches",
+                   .type = OptionType::integer,
+                   .value_name = "N",
+                   .help = "micro-batch sizes to measure, sequences; those that do not fit are recorded as such",
+                   .default_value = "1,2,4",
+                   .repeatable = true,
+                   .minimum = 1,
+                   .maximum = 1 << 20},
+                  {.name = "sequence-length",
+                   .type = OptionType::integer,
+                   .value_name = "N",
+                   .help = "length of a sequence, tokens [default: the longest that the model allows]",
+                   .minimum = 1,
+                   .maximum = 1 << 24},
+                  {.name = "layers",
+                   .value_name = "KIND",
+                   .help = "kinds of layers to measure [default: all that the model has]",
+                   .repeatable = true,
+                   .choices = {"embedding", "block", "final_norm", "head"}},
+                  {.name = "blocks",
+                   .type = OptionType::integer,
+                   .value_name = "N",
+                   .help = "different blocks in a row, at most; one stands for all",
+                   .default_value = "4",
+                   .minimum = 1,
+                   .maximum = 1 << 20},
+                  {.name = "tensor-parallel",
+                   .type = OptionType::integer,
+                   .value_name = "N",
+                   .help = "ranks of a host that share a layer: neighbours, of one GPU type; one measurement each",
+                   .default_value = "1",
+                   .repeatable = true,
+                   .minimum = 1,
+                   .maximum = 1 << 20},
+                  {.name = "recompute",
+                   .value_name = "WHAT",
+                   .help = "what the backward pass of a block computes again; one measurement each",
+                   .default_value = "none",
+                   .repeatable = true,
+                   .choices = {"none", "selective", "full"}},
+                  {.name = "precision",
+                   .value_name = "NAME",
+                   .help =
+                       "number format of weights and activations; bf16 and fp16 with fp32 master weights, tf32 on GPUs",
+                   .default_value = "fp32",
+                   .choices = {"fp32", "tf32", "bf16", "fp16"}},
+                  gpu_option(),
+                  store_option(),
+                  {.name = "interval",
+                   .type = OptionType::number,
+                   .value_name = "PERCENT",
+                   .help = "measure until a repetition has each median within so much of this one's (95%)",
+                   .default_value = "5",
+                   .minimum = 0},
+                  {.name = "time-budget",
+                   .type = OptionType::number,
+                   .value_name = "SECONDS",
+                   .help = "begin no further batch that would end later, seconds, all measurements together; of "
+                           "each at least 3 are measured",
+                   .default_value = "60",
+                   .minimum = 0},
+                  {.name = "samples",
+                   .type = OptionType::integer,
+                   .value_name = "N",
+                   .help = "rounds of a batch that count, at most; each batch has new memory",
+                   .default_value = "8",
+                   .minimum = 2,
+                   .maximum = 1e6},
+                  {.name = "warm-up",
+                   .type = OptionType::integer,
+                   .value_name = "N",
+                   .help = "rounds of a batch before them that do not count",
+                   .default_value = "2",
+                   .minimum = 0,
+                   .maximum = 1e6},
+                  {.name = "no-cold",
+                   .type = OptionType::flag,
+                   .help = "skip the passes with cold caches; rows that have such times lose them when replaced"},
+                  {.name = "busy-ranks",
+                   .type = OptionType::integer,
+                   .value_name = "N",
+                   .help = "ranks that compute on a host at the same time, the others sleep; one measurement each "
+                           "[default: all]",
+                   .repeatable = true,
+                   .minimum = 1,
+                   .maximum = 1 << 20},
+                  {.name = "memory-limit",
+                   .type = OptionType::number,
+                   .value_name = "BYTES",
+                   .help = "memory of a rank for tensors [default: its share of what the host has available]",
+                   .minimum = 1},
+                  timeout_option(),
+                  shared::models_folder(),
+                  shared::gpus_file()},
+      .examples = {{"srun --mpi=pmix -n 4 sailor-profile layers --model tiny-gpt --store store",
+                    "measure a model with 4 ranks busy"},
+                   {"mpirun -n 2 sailor-profile layers --model tiny-gpt --micro-batches 1,8 --busy-ranks 1,2",
+                    "chosen sizes, alone and beside another rank, without Slurm"},
+                   {"mpirun -n 2 sailor-profile layers --model tiny-gpt --micro-batches 1 --tensor-parallel 1,2 "
+                    "--recompute none,full",
+                    "for plans that divide layers between two ranks, or compute blocks again"},
+                   {"sailor-profile layers --model my-model.toml --layers block --blocks 1 --time-budget 30",
+                    "one rank, one block of a model of your own, half a minute"}},
+      .notes =
+          "Measure with as many ranks busy on a node as the plan will run there: they share caches and memory.\n"
+          "Times are of one layer and one micro-batch; update is AdamW over the layer's parameters and setting\n"
+          "its gradients to zero. Precision fp32. Warm: the caches hold what the layers before left there, as in\n"
+          "training; cold: nothing. Those of a tensor-parallel group contain its sums; numbers of busy ranks that "
+          "groups\n"
+          "of a degree do not fill are left out. Ctrl-C and SIGTERM stop it, and nothing is stored.",
+      .one_per_rank = true};
 }
 
 #ifdef SAILOR_HAVE_MPI
-
 
 std::vector<Recompute> recomputes_of(const std::vector<std::string>& names) {
   std::vector<Recompute> recomputes;
@@ -157,7 +155,7 @@ profiler::LayerSettings settings_of(const Options& options) {
                                    .blocks = static_cast<int>(options.integer("blocks")),
                                    .tensor_parallel = options.integers("tensor-parallel"),
                                    .recompute = recomputes_of(options.texts("recompute")),
-                                   .precision = options.text("precision") == "bf16" ? Precision::bf16 : Precision::fp32,
+                                   .precision = parse_precision(options.text("precision")).value(),
                                    .samples = static_cast<int>(options.integer("samples")),
                                    .warm_up = static_cast<int>(options.integer("warm-up")),
                                    .cold = !options.flag("no-cold"),
@@ -253,31 +251,31 @@ void warn_of_left_out(const profiler::LayerSettings& settings, runtime::Control&
                  plural(static_cast<std::size_t>(combination.busy_ranks), "rank"), combination.tensor_parallel);
 }
 
-Result<void> measure_layers(const Options& options, const Environment& environment, const runtime::World& world) {
+Result<void> measure_layers(const Options& options, const Environment& environment, const runtime::World& started) {
   catch_stop_requests("sailor-profile", {SIGINT, SIGTERM});  // after MPI, whose start may set handlers of its own
   profiler::LayerSettings settings = settings_of(options);
-  SAILOR_CHECK(same_on_all_ranks(options, world.control));
-  const auto device_name = measured_device(options, environment);
-  SAILOR_CHECK(agree(world.control, device_name ? Result<void>() : fail(device_name.error())));
-  settings.gpu = *device_name;
+  SAILOR_CHECK(same_on_all_ranks(options, started.control));
+  const auto type = measured_device(options, environment);
+  SAILOR_CHECK(agree(started.control, type ? Result<void>() : fail(type.error())));
+  settings.gpu = type->name;
+  SAILOR_CHECK(agree(started.control, check_precision(settings.precision, type->kind == DeviceKind::gpu)));
   if (!options.has("model"))
-    return agree(world.control, fail(ErrorCode::usage, "--model is missing", "name a model or a model file"));
+    return agree(started.control, fail(ErrorCode::usage, "--model is missing", "name a model or a model file"));
   auto model = find_model(options.text("model"), models_folder(options, environment));
-  SAILOR_CHECK(agree(world.control, model ? Result<void>() : fail(model.error())));
+  SAILOR_CHECK(agree(started.control, model ? Result<void>() : fail(model.error())));
   if (settings.sequence_length == 0) settings.sequence_length = model->max_sequence_length;
-  SAILOR_CHECK(agree(world.control, profiler::check_layers(*model, settings, world.control)));
-  SAILOR_CHECK(agree(world.control, world.rank() == 0 ? check_store(options) : Result<void>()));
-  warn_of_left_out(settings, world.control);
+  SAILOR_CHECK(agree(started.control, profiler::check_layers(*model, settings, started.control)));
+  SAILOR_CHECK(agree(started.control, started.rank() == 0 ? check_store(options) : Result<void>()));
+  warn_of_left_out(settings, started.control);
 
-  const int threads = runtime::cpu::compute_threads(environment);
+  const auto opened = open_measured(options, environment, settings.precision, *type, started.control);
+  if (!opened) return fail(opened.error());  // agreed on
+  const runtime::World world = opened->world(started);
   ProfileData data;
-  data.processes =
-      profiler::measure_process(settings.gpu, world, [threads] { return runtime::make_cpu_device(threads); });
-  SAILOR_CHECK(agree(world.control, runtime::cpu::reserve_blas_memory(threads)));
-  const auto device = runtime::make_cpu_device(threads);
+  data.processes = profiler::measure_process(settings.gpu, world, *opened->device);
   Progress progress(fmt::format("layers of {}", model->name));
   auto layers = profiler::measure_layers(
-      *model, settings, *device, world,
+      *model, settings, *opened->device, world,
       [&](const profiler::LayerProgress& now) { progress.update(now.share, now.left, now.what); },
       [] { return stop_request() != 0; });
   progress.finish();
@@ -290,7 +288,7 @@ Result<void> measure_layers(const Options& options, const Environment& environme
                     .slowdown = layers->slowdown}};
   const std::string summary = world.rank() == 0 ? summary_of(data, settings) : std::string();
   if (world.rank() == 0) warn_of_memory(data);
-  return store_and_print(options, environment, world.control, *device, std::move(data), summary);
+  return store_and_print(options, environment, world.control, *opened->device, std::move(data), summary);
 }
 
 Result<void> layers(const Options& options, const Environment& environment) {

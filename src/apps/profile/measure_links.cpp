@@ -10,7 +10,6 @@
 
 #ifdef SAILOR_HAVE_MPI
 #include "profiler/link_profiler.hpp"
-#include "runtime/cpu/cpu_device.hpp"
 #include "runtime/mpi/mpi_session.hpp"
 #endif
 
@@ -60,7 +59,6 @@ CommandLine links_command_line() {
 
 #ifdef SAILOR_HAVE_MPI
 
-
 /// Curves that end early share one line: they have one reason.
 void report_left_out(const std::vector<profiler::LeftOut>& left_out, std::size_t series, Seconds budget) {
   if (left_out.empty()) return;
@@ -73,12 +71,15 @@ void report_left_out(const std::vector<profiler::LeftOut>& left_out, std::size_t
       format_bytes(first->smallest), format_time(first->expected));
 }
 
-Result<void> measure_links(const Options& options, const Environment& environment, const runtime::World& world) {
-  SAILOR_CHECK(same_on_all_ranks(options, world.control));
-  const auto device_name = measured_device(options, environment);
-  SAILOR_CHECK(agree(world.control, device_name ? Result<void>() : fail(device_name.error())));
+Result<void> measure_links(const Options& options, const Environment& environment, const runtime::World& started) {
+  SAILOR_CHECK(same_on_all_ranks(options, started.control));
+  const auto type = measured_device(options, environment);
+  SAILOR_CHECK(agree(started.control, type ? Result<void>() : fail(type.error())));
+  const auto opened = open_measured(options, environment, Precision::fp32, *type, started.control);
+  if (!opened) return fail(opened.error());  // agreed on
+  const runtime::World world = opened->world(started);
   profiler::LinkSettings settings{
-      .rank = {.node = node_name(environment, world.control), .gpu = *device_name, .zone = options.text("zone")},
+      .rank = {.node = node_name(environment, world.control), .gpu = type->name, .zone = options.text("zone")},
       .samples = static_cast<int>(options.integer("samples")),
       .warm_up = static_cast<int>(options.integer("warm-up")),
       .time_budget = Seconds(options.number("time-budget"))};
@@ -92,16 +93,15 @@ Result<void> measure_links(const Options& options, const Environment& environmen
     spdlog::info("links: {}, {} x {} to {}, at most {:g} s", plural(plan->groups.size(), "group"),
                  plural(plan->series(), "curve"), plural(plan->sizes.size(), "size"),
                  format_bytes(Bytes(static_cast<double>(plan->sizes.back()))), settings.time_budget.value());
-  const auto device = runtime::make_cpu_device();
   Progress progress("links", world.rank() == 0 ? static_cast<std::size_t>(settings.warm_up + settings.samples) + 1 : 1);
   profiler::MeasuredLinks measured = profiler::measure_links(
-      *plan, settings, *device, world, [&](std::size_t done, std::size_t) { progress.update(done); });
+      *plan, settings, *opened->device, world, [&](std::size_t done, std::size_t) { progress.update(done); });
   progress.finish();
   report_left_out(measured.left_out, plan->series(), settings.time_budget);
   ProfileData data;
   data.links = std::move(measured.links);
   data.fits = std::move(measured.fits);
-  return store_and_print(options, environment, world.control, *device, std::move(data));
+  return store_and_print(options, environment, world.control, *opened->device, std::move(data));
 }
 
 Result<void> links(const Options& options, const Environment& environment) {

@@ -10,7 +10,7 @@
 #include <set>
 
 #include "apps/profile/commands.hpp"
-#include "cluster/gpu_catalogue.hpp"
+#include "cluster/gpu_match.hpp"
 #include "core/log.hpp"
 #include "core/text.hpp"
 #include "profile/advice.hpp"
@@ -27,8 +27,8 @@ Option gpu_option() {
   return {.name = "gpu",
           .value_name = "NAME",
           .help =
-              "name of this rank's device in the catalogue, which must be a CPU: cores measure; ranks may differ "
-              "(SAILOR_GPU)",
+              "name of this rank's device in the catalogue: of its cores, or of the GPU that measures; ranks may "
+              "differ (SAILOR_GPU), but not some be CPUs and others GPUs",
           .default_value = "cpu"};
 }
 Option store_option() {
@@ -81,7 +81,7 @@ std::string node_name(const Environment& environment, const runtime::Control& co
   return node == environment.end() ? control.host() : node->second;
 }
 
-Result<std::string> measured_device(const Options& options, const Environment& environment) {
+Result<GpuType> measured_device(const Options& options, const Environment& environment) {
   const std::string file = gpus_file(options, environment);
   const auto catalogue = GpuCatalogue::load(file);
   if (!catalogue) return fail(catalogue.error());
@@ -89,15 +89,39 @@ Result<std::string> measured_device(const Options& options, const Environment& e
   const auto type = catalogue->find(name);
   if (!type)
     return fail(ErrorCode::not_found, fmt::format("--gpu '{}' is not in the catalogue {}", name, file),
-                "describe the kind of cores there (kind = \"cpu\"), or name another catalogue with --gpus FILE");
-  if (!can_be_measured(type->kind))
-    return fail(
-        ErrorCode::usage,
-        fmt::format("--gpu {}: this is a GPU, but what measures is a core of the host; its times would be taken "
-                    "for the GPU's",
-                    name),
-        "leave out --gpu to measure the cores; times of GPUs are estimated, or come from sailor-profile import");
-  return type->name;
+                "describe it there, or name another catalogue with --gpus FILE");
+  if (!can_be_measured(*type))
+    return fail(ErrorCode::usage, fmt::format("--gpu {}: Sailor computes on CPUs and NVIDIA's GPUs only", name),
+                "times of others are estimated, or come from sailor-profile import");
+  return *type;
+}
+
+Result<RankDevice> open_measured(const Options& options, const Environment& environment, Precision precision,
+                                 const GpuType& type, runtime::Control& control) {
+  const bool on_gpus = type.kind == DeviceKind::gpu;
+  const double gpus = control.sum(on_gpus ? 1.0 : 0.0);
+  if (gpus != 0.0 && gpus != control.size())
+    return fail(agree(control, fail(ErrorCode::usage, "--gpu: some ranks are on CPUs and some on GPUs",
+                                    "measure the one kind, and then the other, into one store"))
+                    .error());
+  auto opened = open_device(on_gpus, precision, environment, control, Seconds(options.number("timeout")));
+  if (!opened || !on_gpus) return opened;
+  // Times of one type must not be taken for those of another.
+  const auto check_type = [&]() -> Result<void> {
+    const auto catalogue = GpuCatalogue::load(gpus_file(options, environment));
+    if (!catalogue) return fail(catalogue.error());
+    const GpuType* const here = match_device(*catalogue, opened->gpu.name, opened->gpu.memory);
+    if (here == nullptr)
+      spdlog::warn("rank {} on {}: the catalogue does not know '{}': its times are stored as those of {}",
+                   control.rank(), control.host(), opened->gpu.name, type.name);
+    if (here == nullptr || here->name == type.name) return {};
+    return fail(ErrorCode::usage,
+                fmt::format("--gpu {}: the GPU of rank {} on {} is {}, in the catalogue {}", type.name, control.rank(),
+                            control.host(), opened->gpu.name, here->name),
+                fmt::format("measure it as --gpu {}", here->name));
+  };
+  if (auto agreed = agree(control, check_type()); !agreed) return fail(agreed.error());
+  return opened;
 }
 
 Result<void> check_store(const Options& options) {

@@ -11,8 +11,10 @@
 #include "profile/measurements.hpp"
 
 #ifdef SAILOR_HAVE_MPI
-#include "runtime/world.hpp"
+#include "apps/devices.hpp"
+#include "cluster/gpu_catalogue.hpp"
 #include "runtime/device.hpp"
+#include "runtime/world.hpp"
 #endif
 
 namespace sailor::apps {
@@ -29,10 +31,13 @@ Option timeout_option();
 /// The node this rank runs on: Slurm's name, else the host's.
 std::string node_name(const Environment& environment, const runtime::Control& control);
 
-/// The catalogue's name of the device that --gpu names. What measures is a core of this host: a time under the name of
-/// another kind of device would be taken for that device's. Errors: usage (another kind), not_found (not in the
-/// catalogue).
-Result<std::string> measured_device(const Options& options, const Environment& environment);
+/// The device that --gpu names. Errors: usage (Sailor does not compute on such), not_found (not in the catalogue).
+Result<GpuType> measured_device(const Options& options, const Environment& environment);
+
+/// Collective: opens it; errors are agreed on (those of open_device(); usage: GPUs beside CPUs, or a GPU that the
+/// catalogue knows as another type).
+Result<RankDevice> open_measured(const Options& options, const Environment& environment, Precision precision,
+                                 const GpuType& type, runtime::Control& control);
 
 /// Before minutes are spent on measuring: can rank 0 add a file to the store, or make it?
 Result<void> check_store(const Options& options);

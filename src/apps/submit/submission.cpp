@@ -93,8 +93,7 @@ void warn_of_prediction(const Submission& submission) {
         "{}: edited after its prediction was made: its memory is not known; see sailor-simulate, and --memory-per-cpu",
         submission.path);
   if (plan.prediction && plan.prediction->origin == to_string(Origin::estimated)) {
-    const bool measurable = std::all_of(submission.devices.begin(), submission.devices.end(),
-                                        [](const GpuType& device) { return can_be_measured(device.kind); });
+    const bool measurable = std::all_of(submission.devices.begin(), submission.devices.end(), can_be_measured);
     spdlog::warn("{}: its time and memory are estimates, not from measurements of its devices; {}check --time{}",
                  submission.path, measurable ? "measure them with sailor-profile layers, or " : "",
                  measurable ? " and --memory-per-cpu" : "");

@@ -2,23 +2,21 @@
 
 #include <nlohmann/json.hpp>
 
+#include "apps/devices.hpp"
 #include "plan/plan.hpp"
-#include "runtime/layer.hpp"
+#include "runtime/gpu_backend.hpp"
 #include "runtime/mpi/mpi_session.hpp"
 
 namespace sailor::apps {
 
 namespace {
 
-/// Those that the trainer does not refuse.
-std::vector<std::string> precisions() {
-  std::vector<std::string> names;
-  for (const Precision precision : all_precisions) {
-    Plan plan;
-    plan.job.precision = precision;
-    if (runtime::check_supported(plan, Model{})) names.emplace_back(to_string(precision));
-  }
-  return names;
+/// Of CPUs or GPUs.
+nlohmann::ordered_json device(const char* kind, bool on_gpus) {
+  std::vector<std::string> precisions;
+  for (const Precision precision : all_precisions)
+    if (check_precision(precision, on_gpus)) precisions.emplace_back(to_string(precision));
+  return {{"kind", kind}, {"precisions", precisions}};
 }
 
 template <class... Values>
@@ -29,9 +27,11 @@ std::vector<std::string> names_of(Values... values) {
 }  // namespace
 
 std::string train_abilities() {
-  const nlohmann::ordered_json cpu = {{"kind", "cpu"}, {"precisions", precisions()}};
+  auto devices = nlohmann::ordered_json::array({device("cpu", false)});
+  // Whether there are GPUs is known on the nodes only.
+  if (runtime::gpu_module_is_there()) devices.push_back(device("cuda", true));
   return nlohmann::ordered_json(
-             {{"devices", nlohmann::ordered_json::array({cpu})},
+             {{"devices", devices},
               {"schedules", names_of(Schedule::one_f_one_b, Schedule::gpipe, Schedule::interleaved_1f1b)},
               {"optimizer_sharding", names_of(OptimizerSharding::none, OptimizerSharding::zero1)},
               {"recompute", names_of(Recompute::none, Recompute::selective, Recompute::full)},

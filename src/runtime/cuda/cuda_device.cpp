@@ -270,7 +270,7 @@ class ComputingStream final : public CudaStream {
 
 class Gpu final : public CudaDevice {
  public:
-  explicit Gpu(const CudaSettings& settings) : index_(settings.index) {
+  explicit Gpu(const GpuSettings& settings) : index_(settings.index) {
     check(cudaSetDevice(index_), "choosing a GPU");
     cudaDeviceProp properties{};
     check(cudaGetDeviceProperties(&properties, index_), "properties of a GPU");
@@ -305,6 +305,12 @@ class Gpu final : public CudaDevice {
   void release_unused_memory() override {
     check(cudaDeviceSynchronize(), "synchronising");
     shared_->pool.give_back_free_segments();
+  }
+  Bytes available_memory(int) const override { return free_and_total().first; }
+  Bytes memory_of_process() const override {
+    // Of this process alone only where no other one uses the GPU.
+    const auto [free, total] = free_and_total();
+    return total - free - shared_->pool.use().reserved;
   }
   void* allocate_host(std::size_t bytes) override {
     void* memory = nullptr;
@@ -344,6 +350,12 @@ class Gpu final : public CudaDevice {
   void set_watch(TransferWatch* watch) override { watch_ = watch; }
 
  private:
+  static std::pair<Bytes, Bytes> free_and_total() {
+    std::size_t free = 0;
+    std::size_t total = 0;
+    check(cudaMemGetInfo(&free, &total), "free memory");
+    return {Bytes(static_cast<double>(free)), Bytes(static_cast<double>(total))};
+  }
   void wait_for(const Event& event) override {
     const auto& awaited = static_cast<const CudaEvent&>(event);
     if (!awaited.recorded) return;
@@ -366,6 +378,6 @@ class Gpu final : public CudaDevice {
 
 }  // namespace
 
-std::unique_ptr<CudaDevice> make_cuda_device(const CudaSettings& settings) { return std::make_unique<Gpu>(settings); }
+std::unique_ptr<CudaDevice> make_cuda_device(const GpuSettings& settings) { return std::make_unique<Gpu>(settings); }
 
 }  // namespace sailor::runtime

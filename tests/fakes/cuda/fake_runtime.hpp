@@ -125,6 +125,7 @@ enum cudaError_t {
   cudaErrorInvalidValue = 1,
   cudaErrorMemoryAllocation = 2,
   cudaErrorInvalidConfiguration = 9,
+  cudaErrorNoDevice = 100,
   cudaErrorNotReady = 600,
   cudaErrorLaunchFailure = 719
 };
@@ -138,6 +139,8 @@ inline const char* cudaGetErrorString(cudaError_t error) {
       return "out of memory";
     case cudaErrorInvalidConfiguration:
       return "invalid configuration argument";
+    case cudaErrorNoDevice:
+      return "no CUDA-capable device is detected";
     case cudaErrorLaunchFailure:
       return emulator::failure.empty() ? "unspecified launch failure" : emulator::failure.c_str();
     case cudaErrorNotReady:
@@ -185,6 +188,9 @@ struct cudaDeviceProp {
   char name[256];
   int multiProcessorCount;
   int l2CacheSize;
+  int major;
+  int minor;
+  std::size_t totalGlobalMem;
 };
 
 namespace emulator {
@@ -192,9 +198,26 @@ namespace emulator {
 inline thread_local std::set<cudaStream_t> streams;
 }  // namespace emulator
 
-inline cudaError_t cudaSetDevice(int index) { return index == 0 ? cudaSuccess : cudaErrorInvalidValue; }
+/// SAILOR_EMULATED_GPUS of the environment.
+inline int number_of_gpus() {
+  const char* const said = std::getenv("SAILOR_EMULATED_GPUS");
+  return said == nullptr ? 1 : std::atoi(said);
+}
+inline cudaError_t cudaGetDeviceCount(int* count) {
+  *count = number_of_gpus();
+  return *count > 0 ? cudaSuccess : cudaErrorNoDevice;
+}
+inline cudaError_t cudaSetDevice(int index) {
+  return index >= 0 && index < number_of_gpus() ? cudaSuccess : cudaErrorInvalidValue;
+}
 inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
-  *properties = {"emulated GPU", 3, 1 << 16};
+  *properties = {"emulated GPU", 3, 1 << 16, 9, 0, std::size_t{140} << 30};
+  if (const char* const said = std::getenv("SAILOR_EMULATED_NAME"); said != nullptr)
+    std::strncpy(properties->name, said, sizeof(properties->name) - 1);
+  return cudaSuccess;
+}
+inline cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int index) {
+  std::snprintf(text, static_cast<std::size_t>(length), "0000:%02d:00.0", index);
   return cudaSuccess;
 }
 inline cudaError_t cudaRuntimeGetVersion(int* version) { return *version = 13000, cudaSuccess; }
@@ -205,6 +228,11 @@ inline cudaError_t cudaDeviceSynchronize() {
   return state_of_device();
 }
 
+inline cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
+  *total = std::size_t{1} << 30;
+  *free = *total - (std::size_t{1} << 20);
+  return cudaSuccess;
+}
 inline cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
   *memory = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
   if (*memory == nullptr) return cudaErrorMemoryAllocation;

@@ -1,9 +1,17 @@
-// Stands in for NCCL between emulated GPUs, whose ranks are threads of one process: what is asked for runs on the
-// streams, one operation of a communicator after the other, when all its ranks have got there. An aborted communicator
-// ends its own operations only, as NCCL's does.
+// Stands in for NCCL between emulated GPUs, whose ranks are threads or processes of one machine: what is asked for runs
+// on the streams. Who mints a communicator's id begins a thread, the hub, which gets every rank's part of an operation
+// over a socket, computes, and sends each rank what is its own. An aborted communicator ends its own operations only,
+// as NCCL's does; where the hub has died, the others' state says so.
 #pragma once
 
-#include <map>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <string>
 #include <utility>
 
 #include "runtime/bits16.hpp"
@@ -32,60 +40,63 @@ struct ncclConfig_t {
 
 namespace emulator {
 
-/// What one rank brings to an operation.
-struct Part {
-  const char* what;
-  std::size_t count;
-  ncclDataType_t type;
-  const void* from;
-  void* to;
-};
-using Parts = std::vector<Part>;
-
-/// The ranks of a communicator.
-struct Ring {
-  struct Slot {
-    Parts parts;
-    int arrived = 0;
-    int left = 0;
-    bool done = false;
-  };
-  std::mutex mutex;
-  std::condition_variable changed;
-  int size = 0;
-  int joined = 0;
-  std::map<std::int64_t, Slot> slots;
-};
-
-inline std::mutex rings_mutex;
-inline std::map<std::string, std::shared_ptr<Ring>> rings;
-
-struct Member {
-  std::shared_ptr<Ring> ring;
-  int rank = 0;
-  std::atomic<std::int64_t> next = 0;
-  std::atomic<bool> aborted = false;
-};
-
-/// Brings a part; the last rank computes for all. Runs on a stream.
-template <class Compute>
-void arrive(Member& member, std::int64_t number, const Part& part, const Compute& compute) {
-  Ring& ring = *member.ring;
-  std::unique_lock lock(ring.mutex);
-  Ring::Slot& slot = ring.slots[number];
-  slot.parts.resize(static_cast<std::size_t>(ring.size));
-  slot.parts[static_cast<std::size_t>(member.rank)] = part;
-  if (++slot.arrived == ring.size) {
-    for (const Part& other : slot.parts)
-      if (std::string_view(other.what) != part.what || other.count != part.count || other.type != part.type)
-        fail("the ranks of a communicator ask for different operations");
-    compute(slot.parts);
-    slot.done = true;
-    ring.changed.notify_all();
+class Connection {
+ public:
+  explicit Connection(int descriptor = -1) : descriptor_(descriptor) {}
+  Connection(Connection&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+  Connection& operator=(Connection&& other) noexcept { return std::swap(descriptor_, other.descriptor_), *this; }
+  ~Connection() {
+    if (descriptor_ >= 0) ::close(descriptor_);
   }
-  ring.changed.wait(lock, [&] { return slot.done || member.aborted; });
-  if (slot.done && ++slot.left == ring.size) ring.slots.erase(number);
+  [[nodiscard]] int descriptor() const { return descriptor_; }
+  /// False: the other end is gone.
+  [[nodiscard]] bool send(const void* data, std::size_t bytes) const {
+    for (const char* at = static_cast<const char*>(data); bytes > 0;) {
+      const ssize_t sent = ::send(descriptor_, at, bytes, MSG_NOSIGNAL);
+      if (sent <= 0 && errno != EINTR) return false;
+      at += std::max<ssize_t>(sent, 0), bytes -= static_cast<std::size_t>(std::max<ssize_t>(sent, 0));
+    }
+    return true;
+  }
+  [[nodiscard]] bool receive(void* data, std::size_t bytes) const {
+    for (char* at = static_cast<char*>(data); bytes > 0;) {
+      const ssize_t received = ::recv(descriptor_, at, bytes, 0);
+      if (received == 0 || (received < 0 && errno != EINTR)) return false;
+      at += std::max<ssize_t>(received, 0), bytes -= static_cast<std::size_t>(std::max<ssize_t>(received, 0));
+    }
+    return true;
+  }
+  /// Ends what another thread sends or receives.
+  void shut() const { ::shutdown(descriptor_, SHUT_RDWR); }
+
+ private:
+  int descriptor_;
+};
+
+inline sockaddr_un address_of(const char* name) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path + 1, name, std::min(std::strlen(name), sizeof(address.sun_path) - 2));  // in no folder
+  return address;
 }
+
+enum class Collective : int { all_reduce, reduce, reduce_scatter, all_gather, broadcast, message };
+
+/// What a rank asks for. Its part of the data follows.
+struct Request {
+  Collective collective;
+  ncclDataType_t type;
+  ncclRedOp_t reduction;
+  int root;
+  std::size_t count;
+  std::size_t brings;  ///< bytes
+  std::size_t takes;   ///< bytes of the answer
+
+  [[nodiscard]] bool is_the_same(const Request& other) const {
+    return collective == other.collective && type == other.type && reduction == other.reduction && root == other.root &&
+           count == other.count;
+  }
+};
 
 inline std::size_t size_of(ncclDataType_t type) {
   switch (type) {
@@ -129,18 +140,113 @@ inline void set_value(ncclDataType_t type, void* to, std::size_t i, double value
   if (type == ncclFloat32) static_cast<float*>(to)[i] = single;
 }
 
-/// Values [first, first + count) of all ranks' `from`, into each of `to`, which begin at `first`.
-inline void reduce(const Parts& parts, ncclRedOp_t operation, std::size_t first, std::size_t count,
-                   const std::vector<void*>& to) {
-  for (std::size_t i = 0; i < count; ++i) {
-    double result = value_at(parts[0].type, parts[0].from, first + i);
-    for (std::size_t rank = 1; rank < parts.size(); ++rank) {
-      const double more = value_at(parts[rank].type, parts[rank].from, first + i);
-      result = operation == ncclSum ? result + more : std::max(result, more);
+using Data = std::vector<char>;
+
+/// Of the values that all ranks brought.
+inline Data reduced(const std::vector<Data>& brought, const Request& request) {
+  Data result(brought[0].size());
+  for (std::size_t i = 0; i < result.size() / size_of(request.type); ++i) {
+    double value = value_at(request.type, brought[0].data(), i);
+    for (std::size_t rank = 1; rank < brought.size(); ++rank) {
+      const double more = value_at(request.type, brought[rank].data(), i);
+      value = request.reduction == ncclSum ? value + more : std::max(value, more);
     }
-    for (void* const one : to) set_value(parts[0].type, one, i, result);
+    set_value(request.type, result.data(), i, value);
+  }
+  return result;
+}
+
+/// What the ranks take among them: all of it each, or a slice each.
+inline Data result_of(const std::vector<Data>& brought, const Request& request) {
+  switch (request.collective) {
+    case Collective::all_reduce:
+    case Collective::reduce:
+    case Collective::reduce_scatter:
+      return reduced(brought, request);
+    case Collective::all_gather:
+    case Collective::broadcast:
+    case Collective::message:
+      break;
+  }
+  Data all;
+  for (const Data& part : brought) all.insert(all.end(), part.begin(), part.end());
+  return all;
+}
+
+/// Serves the ranks of a communicator until all have gone. One that has gone leaves the others waiting.
+inline void serve(const Connection& listener) {
+  std::vector<Connection> ranks;
+  const auto gone = [&] {
+    char byte = 0;
+    for (const Connection& rank : ranks)
+      while (rank.descriptor() >= 0 && ::recv(rank.descriptor(), &byte, 1, 0) > 0) continue;
+  };
+  for (std::size_t joined = 0; joined == 0 || joined < ranks.size(); ++joined) {
+    Connection one(::accept(listener.descriptor(), nullptr, nullptr));
+    int rank_and_size[2];
+    if (!one.receive(rank_and_size, sizeof(rank_and_size))) return gone();
+    ranks.resize(static_cast<std::size_t>(rank_and_size[1]));
+    ranks[static_cast<std::size_t>(rank_and_size[0])] = std::move(one);
+  }
+  for (const Connection& rank : ranks)
+    if (!rank.send("+", 1)) return gone();
+  for (;;) {
+    std::vector<Request> requests(ranks.size());
+    std::vector<Data> brought(ranks.size());
+    for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+      if (!ranks[rank].receive(&requests[rank], sizeof(Request))) return gone();
+      brought[rank].resize(requests[rank].brings);
+      if (!ranks[rank].receive(brought[rank].data(), brought[rank].size())) return gone();
+    }
+    for (const Request& request : requests)
+      if (!request.is_the_same(requests[0])) {
+        std::fprintf(stderr, "the ranks of a communicator ask for different operations\n");
+        std::abort();
+      }
+    const Data result = result_of(brought, requests[0]);
+    const bool in_slices = requests[0].collective == Collective::reduce_scatter;
+    for (std::size_t rank = 0; rank < ranks.size(); ++rank)
+      if (!ranks[rank].send(result.data() + (in_slices ? rank * requests[rank].takes : 0), requests[rank].takes))
+        return gone();
   }
 }
+
+/// A rank of a communicator.
+struct Member {
+  Connection connection;
+  int rank = 0;
+  int size = 0;
+  std::atomic<bool> joined = false;
+  std::atomic<bool> aborted = false;
+  std::atomic<bool> lost = false;  ///< the hub
+  std::int64_t asked = 0;          ///< operations, by the thread of the host
+  std::int64_t done = 0;
+  std::mutex mutex;
+  std::condition_variable changed;
+
+  /// One operation after the other, in the order in which they were asked for. Runs on a stream. Where the others have
+  /// gone, it lasts until it is aborted.
+  void exchange(std::int64_t number, const Request& request, const void* from, void* to) {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return aborted || number == done; });
+    lock.unlock();
+    const bool answered = connection.send(&request, sizeof(request)) && connection.send(from, request.brings) &&
+                          connection.receive(to, request.takes);
+    lock.lock();
+    if (!answered && !aborted) lost = true;
+    changed.wait(lock, [&] { return aborted || answered; });
+    ++done;
+    changed.notify_all();
+  }
+  void abort() {
+    {
+      const std::scoped_lock lock(mutex);
+      aborted = true;
+    }
+    connection.shut();
+    changed.notify_all();
+  }
+};
 
 }  // namespace emulator
 
@@ -151,56 +257,77 @@ using ncclComm_t = ncclComm*;
 
 namespace emulator {
 
-template <class Compute>
-ncclResult_t put(ncclComm_t communicator, cudaStream_t stream, const Part& part, const Compute& compute) {
-  const std::int64_t number = communicator->member->next++;
-  stream->queue.put([member = communicator->member, number, part, compute] { arrive(*member, number, part, compute); });
+/// `from` and `to` are null where this rank brings or takes nothing; `brought` and `taken` count values.
+inline ncclResult_t put(ncclComm_t communicator, cudaStream_t stream, Request request, const void* from,
+                        std::size_t brought, void* to, std::size_t taken) {
+  request.brings = from == nullptr ? 0 : brought * size_of(request.type);
+  request.takes = to == nullptr ? 0 : taken * size_of(request.type);
+  const std::shared_ptr<Member> member = communicator->member;
+  stream->queue.put(
+      [member, number = member->asked++, request, from, to] { member->exchange(number, request, from, to); });
   return ncclSuccess;
 }
 
 }  // namespace emulator
 
 inline const char* ncclGetErrorString(ncclResult_t result) {
-  return result == ncclSuccess ? "no error" : result == ncclInProgress ? "in progress" : "some error";
+  switch (result) {
+    case ncclSuccess:
+      return "no error";
+    case ncclInProgress:
+      return "in progress";
+    case ncclRemoteError:
+      return "remote process exited or there was a network error";
+    default:
+      return "some error";
+  }
 }
 inline const char* ncclGetLastError(ncclComm_t) { return ""; }
 inline ncclResult_t ncclGetVersion(int* version) { return *version = 22809, ncclSuccess; }
 inline ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   static std::atomic<int> made = 0;
-  const std::string name = std::to_string(++made);
+  const std::string name = "sailor-emulated-nccl-" + std::to_string(::getpid()) + "-" + std::to_string(++made);
   std::memset(id->internal, 0, sizeof(id->internal));
   std::memcpy(id->internal, name.data(), name.size());
+  emulator::Connection listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const sockaddr_un address = emulator::address_of(id->internal);
+  if (::bind(listener.descriptor(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 ||
+      ::listen(listener.descriptor(), 64) != 0)
+    return ncclSystemError;
+  std::thread([listener = std::move(listener)] { emulator::serve(listener); }).detach();
   return ncclSuccess;
 }
 inline ncclResult_t ncclCommInitRankConfig(ncclComm_t* communicator, int size, ncclUniqueId id, int rank,
                                            ncclConfig_t*) {
   auto member = std::make_shared<emulator::Member>();
   member->rank = rank;
-  {
-    const std::scoped_lock lock(emulator::rings_mutex);
-    std::shared_ptr<emulator::Ring>& ring = emulator::rings[id.internal];
-    if (ring == nullptr) ring = std::make_shared<emulator::Ring>();
-    member->ring = ring;
-  }
-  const std::scoped_lock lock(member->ring->mutex);
-  member->ring->size = size;
-  ++member->ring->joined;
+  member->size = size;
+  member->connection = emulator::Connection(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const sockaddr_un address = emulator::address_of(id.internal);
+  const int rank_and_size[2] = {rank, size};
+  if (::connect(member->connection.descriptor(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 ||
+      !member->connection.send(rank_and_size, sizeof(rank_and_size)))
+    return ncclRemoteError;
   *communicator = new ncclComm{std::move(member)};
   return ncclInProgress;
 }
 inline ncclResult_t ncclCommGetAsyncError(ncclComm_t communicator, ncclResult_t* state) {
-  emulator::Ring& ring = *communicator->member->ring;
-  const std::scoped_lock lock(ring.mutex);
-  *state = ring.joined < ring.size ? ncclInProgress : ncclSuccess;
+  emulator::Member& member = *communicator->member;
+  if (!member.joined) {
+    pollfd look{member.connection.descriptor(), POLLIN, 0};
+    char byte = 0;
+    if (::poll(&look, 1, 0) == 1) {
+      if (member.connection.receive(&byte, 1))
+        member.joined = true;
+      else
+        member.lost = true;
+    }
+  }
+  *state = member.lost ? ncclRemoteError : member.joined ? ncclSuccess : ncclInProgress;
   return ncclSuccess;
 }
 inline ncclResult_t ncclCommAbort(ncclComm_t communicator) {
-  emulator::Ring& ring = *communicator->member->ring;
-  {
-    const std::scoped_lock lock(ring.mutex);
-    communicator->member->aborted = true;
-  }
-  ring.changed.notify_all();
+  communicator->member->abort();
   delete communicator;
   return ncclSuccess;
 }
@@ -212,62 +339,40 @@ inline ncclResult_t ncclGroupStart() { return ncclSuccess; }
 inline ncclResult_t ncclGroupEnd() { return ncclSuccess; }
 
 inline ncclResult_t ncclAllReduce(const void* from, void* to, std::size_t count, ncclDataType_t type,
-                                  ncclRedOp_t operation, ncclComm_t communicator, cudaStream_t stream) {
-  return emulator::put(communicator, stream, {"all-reduce", count, type, from, to},
-                       [operation](const emulator::Parts& parts) {
-                         std::vector<void*> all;
-                         for (const emulator::Part& part : parts) all.push_back(part.to);
-                         emulator::reduce(parts, operation, 0, parts[0].count, all);
-                       });
+                                  ncclRedOp_t reduction, ncclComm_t communicator, cudaStream_t stream) {
+  return emulator::put(communicator, stream, {emulator::Collective::all_reduce, type, reduction, 0, count}, from, count,
+                       to, count);
 }
 inline ncclResult_t ncclReduce(const void* from, void* to, std::size_t count, ncclDataType_t type,
-                               ncclRedOp_t operation, int root, ncclComm_t communicator, cudaStream_t stream) {
-  return emulator::put(
-      communicator, stream, {"reduce", count, type, from, to}, [operation, root](const emulator::Parts& parts) {
-        emulator::reduce(parts, operation, 0, parts[0].count, {parts[static_cast<std::size_t>(root)].to});
-      });
+                               ncclRedOp_t reduction, int root, ncclComm_t communicator, cudaStream_t stream) {
+  return emulator::put(communicator, stream, {emulator::Collective::reduce, type, reduction, root, count}, from, count,
+                       communicator->member->rank == root ? to : nullptr, count);
 }
 inline ncclResult_t ncclReduceScatter(const void* from, void* to, std::size_t count, ncclDataType_t type,
-                                      ncclRedOp_t operation, ncclComm_t communicator, cudaStream_t stream) {
-  return emulator::put(communicator, stream, {"reduce-scatter", count, type, from, to},
-                       [operation](const emulator::Parts& parts) {
-                         // In place: what a rank gets lies where it brought its own part of the sum.
-                         for (std::size_t rank = 0; rank < parts.size(); ++rank)
-                           emulator::reduce(parts, operation, rank * parts[0].count, parts[0].count, {parts[rank].to});
-                       });
+                                      ncclRedOp_t reduction, ncclComm_t communicator, cudaStream_t stream) {
+  const auto size = static_cast<std::size_t>(communicator->member->size);
+  return emulator::put(communicator, stream, {emulator::Collective::reduce_scatter, type, reduction, 0, count}, from,
+                       count * size, to, count);
 }
 inline ncclResult_t ncclAllGather(const void* from, void* to, std::size_t count, ncclDataType_t type,
                                   ncclComm_t communicator, cudaStream_t stream) {
-  return emulator::put(communicator, stream, {"all-gather", count, type, from, to}, [](const emulator::Parts& parts) {
-    const std::size_t bytes = parts[0].count * emulator::size_of(parts[0].type);
-    for (const emulator::Part& part : parts)
-      for (std::size_t rank = 0; rank < parts.size(); ++rank)
-        std::memmove(static_cast<char*>(part.to) + rank * bytes, parts[rank].from, bytes);
-  });
+  const auto size = static_cast<std::size_t>(communicator->member->size);
+  return emulator::put(communicator, stream, {emulator::Collective::all_gather, type, ncclSum, 0, count}, from, count,
+                       to, count * size);
 }
 inline ncclResult_t ncclBroadcast(const void* from, void* to, std::size_t count, ncclDataType_t type, int root,
                                   ncclComm_t communicator, cudaStream_t stream) {
-  return emulator::put(communicator, stream, {"broadcast", count, type, from, to},
-                       [root](const emulator::Parts& parts) {
-                         const emulator::Part& source = parts[static_cast<std::size_t>(root)];
-                         for (const emulator::Part& part : parts)
-                           std::memmove(part.to, source.from, source.count * emulator::size_of(source.type));
-                       });
+  return emulator::put(communicator, stream, {emulator::Collective::broadcast, type, ncclSum, root, count},
+                       communicator->member->rank == root ? from : nullptr, count, to, count);
 }
-
-namespace emulator {
-inline void copy_message(const Parts& parts) {
-  const bool first_sends = parts[0].from != nullptr;
-  const Part& sender = parts[first_sends ? 0 : 1];
-  std::memcpy(parts[first_sends ? 1 : 0].to, sender.from, sender.count * size_of(sender.type));
-}
-}  // namespace emulator
 /// Between two ranks.
 inline ncclResult_t ncclSend(const void* from, std::size_t count, ncclDataType_t type, int, ncclComm_t communicator,
                              cudaStream_t stream) {
-  return emulator::put(communicator, stream, {"message", count, type, from, nullptr}, emulator::copy_message);
+  return emulator::put(communicator, stream, {emulator::Collective::message, type, ncclSum, 0, count}, from, count,
+                       nullptr, 0);
 }
 inline ncclResult_t ncclRecv(void* to, std::size_t count, ncclDataType_t type, int, ncclComm_t communicator,
                              cudaStream_t stream) {
-  return emulator::put(communicator, stream, {"message", count, type, nullptr, to}, emulator::copy_message);
+  return emulator::put(communicator, stream, {emulator::Collective::message, type, ncclSum, 0, count}, nullptr, 0, to,
+                       count);
 }

@@ -1,0 +1,122 @@
+#include "apps/devices.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <stdexcept>
+
+#include "core/terminal.hpp"
+#include "core/text.hpp"
+#include "runtime/cpu/blas_memory.hpp"
+#include "runtime/cpu/cpu_device.hpp"
+#include "runtime/cpu/host_cpu.hpp"
+#include "runtime/mpi/mpi_session.hpp"
+
+namespace sailor::apps {
+
+namespace {
+
+using runtime::GpuBackend;
+using runtime::GpuDescription;
+
+/// What a rank has found: the module, and which of the GPUs is its own.
+struct OwnGpu {
+  const GpuBackend* backend = nullptr;
+  GpuDescription gpu;
+  int index = 0;
+};
+
+/// `before`: ranks of this node with lower numbers.
+Result<OwnGpu> find_gpu(std::size_t before, const std::string& host, Precision precision) {
+  const auto no_gpu = [&](const Error& error) {
+    return fail(error.code, fmt::format("no usable GPU: {} (on {})", error.what, host), error.hint);
+  };
+  auto backend = runtime::load_gpu_backend();
+  if (!backend) return no_gpu(backend.error());
+  const auto gpus = (*backend)->gpus();
+  if (!gpus) return no_gpu(gpus.error());
+  // A launcher that binds tasks to GPUs shows each its own; otherwise all see all.
+  const std::size_t index = gpus->size() == 1 ? 0 : before;
+  if (index >= gpus->size())
+    return fail(ErrorCode::unavailable,
+                fmt::format("{} has {} for more than {}", host, plural(gpus->size(), "GPU"), plural(index, "rank")),
+                "start one rank per GPU");
+  const GpuDescription& gpu = (*gpus)[index];
+  constexpr int first_with_bf16 = 80;
+  if (precision == Precision::bf16 && gpu.compute_capability < first_with_bf16)
+    return fail(ErrorCode::unavailable,
+                fmt::format("{} of {} multiplies no bfloat16 matrices (compute capability {}.{})", gpu.name, host,
+                            gpu.compute_capability / 10, gpu.compute_capability % 10),
+                "use precision fp16");
+  return OwnGpu{.backend = *backend, .gpu = gpu, .index = static_cast<int>(index)};
+}
+
+/// NCCL refuses two ranks on one GPU, unless they say that they are of different hosts.
+Result<void> check_not_shared(const std::vector<std::string>& places, int rank, const Environment& environment) {
+  const auto first = std::find(places.begin(), places.end(), places[static_cast<std::size_t>(rank)]);
+  if (first - places.begin() == rank || environment.contains("NCCL_HOSTID")) return {};
+  return fail(ErrorCode::unavailable,
+              fmt::format("ranks {} and {} have the same GPU, {}", first - places.begin(), rank, *first),
+              "start one rank per GPU (srun --gpus-per-task=1)");
+}
+
+}  // namespace
+
+std::vector<std::string> share(runtime::Control& control, const std::string& text) {
+  return split(control.broadcast(fmt::format("{}", fmt::join(control.gather(text), "\n"))), '\n');
+}
+
+Result<void> check_precision(Precision precision, bool on_gpus) {
+  if (precision != Precision::tf32 || on_gpus) return {};
+  return fail(ErrorCode::unavailable, "precision tf32 is a mode of GPUs' matrix products, which CPUs do not have",
+              "use precision fp32 or bf16");
+}
+
+Result<RankDevice> open_device(bool on_gpus, Precision precision, const Environment& environment,
+                               runtime::Control& control, Seconds timeout) {
+  RankDevice opened;
+  if (!on_gpus) {
+    const int threads = runtime::cpu::compute_threads(environment);
+    SAILOR_CHECK(agree(control, runtime::cpu::reserve_blas_memory(threads)));
+    opened.device = runtime::make_cpu_device(threads);
+    return opened;
+  }
+  const std::string host = control.host();
+  const std::vector<std::string> hosts = share(control, host);
+  const auto here = hosts.begin() + control.rank();
+  const auto own = find_gpu(static_cast<std::size_t>(std::count(hosts.begin(), here, host)), host, precision);
+  SAILOR_CHECK(agree(control, own ? Result<void>() : fail(own.error())));
+  const auto places = share(control, fmt::format("{} of {}", own->gpu.bus_id, host));
+  SAILOR_CHECK(agree(control, check_not_shared(places, control.rank(), environment)));
+  const auto open = [&]() -> Result<void> {
+    try {
+      opened.device = own->backend->make_device({.index = own->index, .tf32 = precision == Precision::tf32});
+    } catch (const std::runtime_error& error) {
+      return fail(ErrorCode::unavailable, fmt::format("no usable GPU: {} (on {})", error.what(), host),
+                  "nvidia-smi says what else runs there");
+    }
+    return {};
+  };
+  SAILOR_CHECK(agree(control, open()));
+  opened.gpu = own->gpu;
+  if (control.size() == 1) return opened;
+  opened.transport = own->backend->make_transport(control, *opened.device, timeout);
+  if (opened.transport == nullptr)
+    return fail(agree(control, fail(ErrorCode::unavailable, "this build has no NCCL, which moves tensors between GPUs",
+                                    "build it where NCCL is (see README.md), or use one GPU"))
+                    .error());
+  return opened;
+}
+
+std::string describe(const RankDevice& own, runtime::Control& control) {
+  std::map<std::string, int> counts;
+  for (const std::string& name : share(control, own.device->name())) ++counts[name];
+  std::vector<std::string> parts;
+  for (const auto& [name, count] : counts)
+    parts.push_back(own.gpu.name.empty() ? name : fmt::format("{} x {}", count, name));
+  return fmt::format(fmt::runtime(own.gpu.name.empty() ? "CPUs ({})" : "{}"), fmt::join(parts, ", "));
+}
+
+}  // namespace sailor::apps

@@ -1,0 +1,63 @@
+#include "runtime/gpu_backend.hpp"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <string_view>
+#include <system_error>
+
+namespace sailor::runtime {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* file_name = "libsailor_cuda.so";
+
+/// Empty: it is not there.
+fs::path module_file() {
+  if (const char* named = std::getenv("SAILOR_GPU_MODULE"); named != nullptr && *named != '\0') return named;
+  std::error_code code;
+  const fs::path here = fs::read_symlink("/proc/self/exe", code).parent_path();
+  for (const fs::path& folder : {here, here / SAILOR_MODULE_FOLDER})
+    if (fs::path file = folder / file_name; fs::exists(file, code)) return file.lexically_normal();
+  return {};
+}
+
+Result<const GpuBackend*> load() {
+  const fs::path file = module_file();
+  if (file.empty())
+    return fail(ErrorCode::unavailable, "this build of Sailor has no CUDA",
+                "build it where the CUDA toolkit is (see README.md), or train on CPUs");
+  void* const library = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    const char* const why = ::dlerror();
+    return fail(ErrorCode::unavailable, why != nullptr ? why : fmt::format("{} does not load", file.string()),
+                "load the CUDA module that Sailor was built with (module load cuda), or set LD_LIBRARY_PATH");
+  }
+  const auto* const module = static_cast<const GpuModule*>(::dlsym(library, "sailor_gpu_module"));
+  if (module == nullptr)
+    return fail(ErrorCode::unavailable, fmt::format("{} is not Sailor's module for GPUs", file.string()),
+                "unset SAILOR_GPU_MODULE");
+  if (module->version != std::string_view(SAILOR_VERSION))
+    return fail(ErrorCode::unavailable,
+                fmt::format("{} is of Sailor {}, and this is {}", file.string(), module->version, SAILOR_VERSION),
+                "install both from the same build");
+  return module->backend;
+}
+
+}  // namespace
+
+bool gpu_module_is_there() {
+  std::error_code code;
+  return fs::is_regular_file(module_file(), code);
+}
+
+Result<const GpuBackend*> load_gpu_backend() {
+  static const Result<const GpuBackend*> loaded = load();
+  return loaded;
+}
+
+}  // namespace sailor::runtime
