@@ -15,6 +15,7 @@ Needs the default build (cmake --preset default && cmake --build --preset defaul
   plans        1,000 random plans train as one rank does
   streams      every kind of plan, model and precision trains to the same bits on a device that is late
   gpus         every kind of plan trains on emulated GPUs over a fake NCCL
+  kernels      every kernel compiles for every architecture; its registers and spills against tests/gpu/kernel_limits.txt
   survivals    200 trainings over sockets, of which ranks are killed at random moments: the survivors go on in their processes
   kills        100 jobs are killed at random moments and go on under another plan
   writers      500 writers of a profile store are killed at random moments: what was acknowledged is there
@@ -29,7 +30,7 @@ Exit status: 0 if all passed.
 TEXT
 }
 
-all=(plans streams gpus survivals kills writers folders searches builds)
+all=(plans streams gpus kernels survivals kills writers folders searches builds)
 trials=() results=''
 while (($#)); do
   case $1 in
@@ -51,6 +52,7 @@ command_of() {
     plans) echo env RC_PARAMS=max_success=1000 "$tests/unit_trainer" '--gtest_filter=*RandomPlans*' ;;
     streams) echo env SAILOR_LONG=1 "$tests/unit_streams" ;;
     gpus) echo env SAILOR_LONG=1 "$tests/unit_cuda_kernels" ;;
+    kernels) echo "$sailor_root/tests/gpu/kernel_limits.sh" ;;
     survivals) echo env SAILOR_SURVIVALS=200 "$tests/unit_recovery" '--gtest_filter=*Killed*' ;;
     kills) echo env SAILOR_KILLS=100 "$tests/mpi_training" '--gtest_filter=*KilledAtAnyMoment*' ;;
     writers) echo env SAILOR_KILLED_WRITERS=500 "$tests/unit_profile_durability" '--gtest_filter=*KilledWriters*' ;;

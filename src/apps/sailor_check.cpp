@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "apps/check/measure.hpp"
+#include "apps/devices.hpp"
 #include "apps/options.hpp"
 #include "apps/single_blas_thread.hpp"
 #include "apps/termination.hpp"
@@ -23,8 +24,6 @@
 #include "preflight/node_check.hpp"
 #include "preflight/write_test.hpp"
 #include "profiler/pooling.hpp"
-#include "runtime/cpu/blas_memory.hpp"
-#include "runtime/cpu/cpu_device.hpp"
 #include "runtime/cpu/host_cpu.hpp"
 #include "runtime/mpi/mpi_session.hpp"
 #include "runtime/rank_watch.hpp"
@@ -107,6 +106,11 @@ CommandLine command_line() {
                    .default_value = "60",
                    .minimum = 0.1,
                    .maximum = 86400},
+                  {.name = "device",
+                   .value_name = "DEVICE",
+                   .help = "what computes and exchanges messages; auto: GPUs if every rank has one, else CPUs",
+                   .default_value = "auto",
+                   .choices = {"auto", "cpu", "gpu"}},
                   shared::gpus_file()},
       .examples = {{"srun --mpi=pmix -N 2 --ntasks-per-node=1 sailor-check", "are the nodes fit?"},
                    {"srun --mpi=pmix -n 2 sailor-check --plan plan.toml", "and are they what a plan needs?"},
@@ -114,10 +118,11 @@ CommandLine command_line() {
                     "how fast can they write here? for another program"}},
       .notes =
           "Measured are matrix products and copies of every rank, messages around the ring of nodes, and all-reduces\n"
-          "within nodes, between them and over all ranks, on CPU cores from host memory; with --write-to also files\n"
-          "of one rank of each node. What is not there (a driver, fi_info, a card) is not checked, and named. The\n"
-          "last line of the table is the option with which sbatch and srun leave out the nodes that failed:\n"
-          "--exclude=gh3,gh7.\n"
+          "within nodes, between them and over all ranks, on GPUs (float16, over NCCL) or on CPU cores (float32, over\n"
+          "MPI); with --write-to also files of one rank of each node. What is not there (a driver, fi_info, a card) "
+          "is\n"
+          "not checked, and named. The last line of the table is the option with which sbatch and srun leave out the\n"
+          "nodes that failed: --exclude=gh3,gh7.\n"
           "Exit status: 0 fit, 4 warnings only, 5 a node must be excluded or the job cannot run like this; 1 the\n"
           "check could not be made (a rank that died or hangs is named), 2 wrong usage.",
       .one_per_rank = true};
@@ -285,9 +290,6 @@ class Check {
     auto inputs = read_inputs(options_, environment_);
     SAILOR_CHECK(runtime::agree(world_.control, inputs ? Result<void>() : fail(inputs.error())));
 
-    SAILOR_CHECK(
-        runtime::agree(world_.control, runtime::cpu::reserve_blas_memory(runtime::cpu::compute_threads(environment_))));
-
     watch_.enter("looking at its node and GPU");
     if (!skip_.contains("load")) load_ = measure_load(world_.control);
     RankFacts facts = facts_of_this_rank(*inputs, environment_, options_.flag("spare-nodes"),
@@ -297,6 +299,7 @@ class Check {
       facts.providers = **fabric_;
     else if (fabric_)
       facts.unknown.push_back({"fabric", fabric_->error().what});
+    SAILOR_CHECK(open(facts));
     if (!options_.has("write-to")) facts.unknown.push_back({"writing", "no folder is named (--write-to DIR)"});
     measure(facts);
     watch_.enter("sending what it found out to rank 0");
@@ -317,21 +320,56 @@ class Check {
     return static_cast<int>(world_.control.max(status));
   }
 
+  /// Collective: what is measured. Where only some ranks have a GPU it is the CPU, which the others' facts say.
+  Result<void> open(RankFacts& facts) {
+    constexpr Seconds longest_start{30.0};  // of CUDA and NCCL
+    watch_.enter("looking for a GPU to compute on", longest_start);
+    const std::string wanted = options_.text("device");
+    on_gpus_ = wanted == "gpu";
+    if (wanted == "auto") {
+      // A module for GPUs is large: it is not loaded where there is nothing for it.
+      const auto usable = [&]() -> Result<void> {
+        if (!facts.has_driver && value_of(environment_, "SAILOR_GPU_MODULE").empty())
+          return fail(ErrorCode::unavailable, "there is no driver of NVIDIA's");
+        const auto backend = runtime::load_gpu_backend();
+        if (!backend) return fail(backend.error());
+        const auto gpus = (*backend)->gpus();
+        return gpus ? Result<void>() : fail(gpus.error());
+      }();
+      const double with_gpu = world_.control.sum(usable ? 1.0 : 0.0);
+      on_gpus_ = with_gpu == world_.size();
+      if (!usable && (with_gpu > 0.0 || facts.has_driver))
+        facts.unknown.push_back({"speed", "of GPUs: no usable GPU: " + usable.error().what});
+    }
+    auto opened =
+        open_device(on_gpus_, Precision::fp16, environment_, world_.control, Seconds(options_.number("timeout")));
+    if (!opened && on_gpus_ && wanted == "auto") {
+      if (!runtime::is_reported_elsewhere(opened.error()))
+        facts.unknown.push_back({"speed", "of GPUs: " + opened.error().what});
+      on_gpus_ = false;
+      opened = open_device(false, Precision::fp32, environment_, world_.control, Seconds(0.0));
+    }
+    if (!opened) return fail(opened.error());  // agreed on
+    opened_ = *std::move(opened);
+    return {};
+  }
+
   /// Adds the better of this measurement and those before.
   void measure(RankFacts& facts) {
     const Seconds budget(options_.number("time-budget"));
-    const int threads = runtime::cpu::compute_threads(environment_);
-    if (device_ == nullptr) device_ = runtime::make_cpu_device(threads);
+    const int threads = on_gpus_ ? 0 : runtime::cpu::compute_threads(environment_);
+    runtime::Device& device = *opened_.device;
     const auto throttles = preflight::thermal_throttles(facts.cores);
     if (!skip_.contains("speed")) {
       watch_.enter("multiplying matrices", budget * 0.3);
-      const preflight::RankSpeed speed = measure_rank(world_.control, *device_, threads, budget * 0.3);
+      const preflight::RankSpeed speed = measure_rank(world_.control, device, threads, budget * 0.3);
       facts.speed = facts.speed ? better(*facts.speed, speed) : speed;
     }
     if (!skip_.contains("links")) {
       watch_.enter("exchanging messages with other ranks", budget);
       const Bytes message(static_cast<double>(options_.integer("message")));
-      const preflight::JobSpeed speed = measure_links(world_, *device_, nodes_, message, budget * 0.7);
+      const preflight::JobSpeed speed =
+          measure_links(opened_.world(world_), device, on_gpus_, nodes_, message, budget * 0.7);
       speed_ = speed_.links.empty() ? speed : better(std::move(speed_), speed);
     }
     if (options_.has("write-to") && !skip_.contains("writing")) {
@@ -363,18 +401,20 @@ class Check {
   std::set<std::string, std::less<>> skip_;
   std::vector<std::string> nodes_;  // by rank
   std::optional<double> load_;
-  std::unique_ptr<runtime::Device> device_;
+  bool on_gpus_ = false;
+  RankDevice opened_;
   preflight::JobSpeed speed_;
 };
 
 Result<std::unique_ptr<MpiSession>> start_mpi(const Options& options, const Environment& environment) {
   const double timeout = options.number("timeout");
   const std::string task = value_of(environment, "SLURM_PROCID");
-  const runtime::Deadline deadline(Seconds(timeout), task.empty() || task == "0"
-                                                ? fmt::format("sailor-check: error: MPI did not start within {:g} s: a "
-                                                              "task did not get that far",
-                                                              timeout)
-                                                : "");
+  const runtime::Deadline deadline(Seconds(timeout),
+                                   task.empty() || task == "0"
+                                       ? fmt::format("sailor-check: error: MPI did not start within {:g} s: a "
+                                                     "task did not get that far",
+                                                     timeout)
+                                       : "");
   // The watch is to notice first.
   return MpiSession::start({.program = "sailor-check", .timeout = Seconds(1e6), .idle_waits = false}, environment);
 }

@@ -15,8 +15,10 @@ struct Size {
   std::int64_t rows;
   std::int64_t width;
 };
-// One that all loads of 16 bytes fit; odd ones; rows that need several packs a thread, and more than one slice.
-constexpr std::array sizes{Size{3, 64}, Size{5, 7}, Size{1, 1}, Size{2, 33}, Size{70, 264}, Size{2, 4104}};
+// One that all loads of 16 bytes fit; odd ones; more than one slice; rows that need several packs a thread, and that
+// its registers do not keep.
+constexpr std::array sizes{Size{3, 64},   Size{5, 7},    Size{1, 1},   Size{2, 33},
+                           Size{70, 264}, Size{2, 4104}, Size{2, 8208}};
 
 void add_elementwise(std::vector<DeviceCase>& cases) {
   for (const auto [rows, width] : sizes) {

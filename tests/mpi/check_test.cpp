@@ -56,6 +56,27 @@ TEST_F(NodeCheckOnRanks, MeasuresTheRingOfNodesAndTheirSums) {
   EXPECT_EQ(json.at("nodes")[0].at("ranks"), nlohmann::json({0, 3}));
 }
 
+TEST_F(NodeCheckOnRanks, MeasuresGpusWhereEveryRankHasOne) {
+  if (!use_emulated_gpus(2)) GTEST_SKIP() << "built without Boost.Context, which GPUs are emulated with";
+  const auto measured = [&](const std::vector<std::string>& nodes, const std::string& options = {}) {
+    const nlohmann::json json = check(nodes, options);
+    std::vector<bool> on_gpus;
+    for (const auto& rank : json.value("ranks", nlohmann::json::array())) {
+      EXPECT_GT(rank.at("speed").at("flop_per_s").get<double>(), 0.0);
+      on_gpus.push_back(rank.at("speed").at("flop_per_cpu_s").get<double>() == 0.0);
+    }
+    for (const auto& link : json.value("links", nlohmann::json::array()))
+      EXPECT_GT(link.at("bandwidth_bytes_per_s").get<double>(), 0.0);
+    return on_gpus;
+  };
+  EXPECT_EQ(measured({"n1", "n2"}), (std::vector<bool>{true, true}));
+  EXPECT_EQ(measured({"n1", "n2"}, "--device cpu"), (std::vector<bool>{false, false}));
+  EXPECT_EQ(measured({"n1", "n2", "n3"}), (std::vector<bool>{false, false, false}));  // fewer GPUs than ranks
+  EXPECT_NE(read_text_file(path("out")).value_or("").find("has 2 GPUs for more than 2 ranks"), std::string::npos);
+  ::unsetenv("SAILOR_GPU_MODULE");
+  ::unsetenv("SAILOR_EMULATED_GPUS");
+}
+
 TEST_F(NodeCheckOnRanks, OneRankOfEachNodeWritesAndNothingStays) {
   const std::filesystem::path folder = path("scratch");
   std::filesystem::create_directory(folder);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <functional>
 #include <map>
 #include <thread>
@@ -12,7 +13,6 @@
 #include "preflight/gather_facts.hpp"
 #include "preflight/write_test.hpp"
 #include "profiler/link_profiler.hpp"
-#include "runtime/process_memory.hpp"
 #include "runtime/tensor.hpp"
 
 namespace sailor::apps {
@@ -41,7 +41,8 @@ struct Repeated {
   double core_share = 1.0;
 };
 
-/// Does something over and over for `time`, at least three times, after once that does not count.
+/// Does something over and over for `time`, at least three times, after once that does not count. `threads` of the CPU,
+/// of whose time is kept account; 0: it computes elsewhere.
 Repeated repeat(runtime::Control& control, int threads, Seconds time, const std::function<void()>& once) {
   constexpr std::size_t fewest = 3;
   once();
@@ -55,8 +56,10 @@ Repeated repeat(runtime::Control& control, int threads, Seconds time, const std:
     seconds.push_back(seconds_since(begin));
   }
   const double wall = seconds_since(start);
-  const double cpu = (processor_seconds() - cpu_start) / threads;
+  const double cpu_end = processor_seconds();
   control.idle_barrier();
+  if (threads == 0) return {.seconds = quantile(seconds, 0.5)};
+  const double cpu = (cpu_end - cpu_start) / threads;
   return {.seconds = quantile(seconds, 0.5),
           .cpu_seconds = cpu / static_cast<double>(seconds.size()),
           .core_share = std::min(1.0, cpu / wall)};
@@ -123,6 +126,49 @@ Links links_of(const std::vector<std::string>& nodes, Bytes message) {
   return links;
 }
 
+/// The product of two square matrices of zeros.
+class SquareProduct {
+ public:
+  SquareProduct(runtime::Device& device, std::int64_t side, runtime::DataType type)
+      : device_(device),
+        side_(side),
+        a_(device, {side, side}, type),
+        b_(device, {side, side}, type),
+        c_(device, {side, side}, type) {
+    device.main().zero(a_.data(), a_.bytes());
+    device.main().zero(b_.data(), b_.bytes());
+  }
+  void run() {
+    device_.main().matmul({.m = side_, .n = side_, .k = side_}, a_.values(), b_.values(), c_.values());
+    device_.synchronize();
+  }
+  [[nodiscard]] double flop() const { return 2.0 * std::pow(static_cast<double>(side_), 3.0); }
+
+ private:
+  runtime::Device& device_;
+  std::int64_t side_;
+  runtime::Tensor a_;
+  runtime::Tensor b_;
+  runtime::Tensor c_;
+};
+
+/// Of matrices whose product keeps the slowest GPU busy for a millisecond or more.
+std::int64_t side_for_gpu(runtime::Control& control, runtime::Device& device) {
+  constexpr std::int64_t smallest = 128;
+  constexpr std::int64_t largest = 8192;
+  constexpr double long_enough = 1e-3;  // seconds
+  std::int64_t side = smallest;
+  for (bool enough = false; side < largest && !enough;) {
+    SquareProduct product(device, side, runtime::DataType::float16);
+    product.run();
+    const auto start = Clock::now();
+    product.run();
+    enough = control.max(seconds_since(start)) >= long_enough;
+    if (!enough) side *= 2;
+  }
+  return side;
+}
+
 }  // namespace
 
 std::optional<double> measure_load(runtime::Control& control) {
@@ -145,30 +191,22 @@ std::optional<double> measure_load(runtime::Control& control) {
 }
 
 RankSpeed measure_rank(runtime::Control& control, runtime::Device& device, int threads, Seconds time) {
-  constexpr std::int64_t side = 512;  // fills the processor, and takes some milliseconds on a core
-  constexpr double largest_copy = 64.0 * 1024 * 1024;
+  const bool on_gpu = threads == 0;
+  const double largest_copy = (on_gpu ? 1024.0 : 64.0) * 1024 * 1024;
   constexpr double smallest_copy = 1024.0 * 1024;
   RankSpeed speed;
   {
-    runtime::Tensor a(device, {side, side});
-    runtime::Tensor b(device, {side, side});
-    runtime::Tensor c(device, {side, side});
-    device.main().zero(a.data(), a.bytes());
-    device.main().zero(b.data(), b.bytes());
-    const Repeated products = repeat(control, threads, time * 0.5, [&] {
-      device.main().matmul({.m = side, .n = side, .k = side}, a.floats(), b.floats(), c.floats());
-      device.synchronize();
-    });
-    const double flop = 2.0 * side * side * side;
-    speed.flop_per_s = flop / products.seconds;
-    speed.flop_per_cpu_s = flop / products.cpu_seconds;
+    SquareProduct product(device, on_gpu ? side_for_gpu(control, device) : 512,  // milliseconds on a core
+                          on_gpu ? runtime::DataType::float16 : runtime::DataType::float32);
+    const Repeated products = repeat(control, threads, time * 0.5, [&] { product.run(); });
+    speed.flop_per_s = product.flop() / products.seconds;
+    speed.flop_per_cpu_s = on_gpu ? 0.0 : product.flop() / products.cpu_seconds;
     speed.core_share = products.core_share;
   }
-  const Bytes available = runtime::available_memory();
+  const Bytes available = device.available_memory(on_gpu ? 1 : control.size());
   constexpr double share = 1.0 / 64;
-  const double bytes = available.value() > 0.0
-                           ? std::clamp(available.value() * share / control.size(), smallest_copy, largest_copy)
-                           : smallest_copy;
+  const double bytes =
+      available.value() > 0.0 ? std::clamp(available.value() * share, smallest_copy, largest_copy) : smallest_copy;
   const auto floats = static_cast<std::int64_t>(control.min(bytes)) / 4;
   runtime::Tensor from(device, {floats});
   runtime::Tensor to(device, {floats});
@@ -179,13 +217,13 @@ RankSpeed measure_rank(runtime::Control& control, runtime::Device& device, int t
   });
   const double moved = 2.0 * static_cast<double>(from.bytes());  // read and written
   speed.bytes_per_s = moved / copies.seconds;
-  speed.bytes_per_cpu_s = moved / (copies.cpu_seconds * threads);  // one thread copies
+  if (!on_gpu) speed.bytes_per_cpu_s = moved / (copies.cpu_seconds * threads);  // one thread copies
   return speed;
 }
 
-JobSpeed measure_links(const runtime::World& world, runtime::Device& device, const std::vector<std::string>& nodes,
-                       Bytes message, Seconds time) {
-  JobSpeed speed;
+JobSpeed measure_links(const runtime::World& world, runtime::Device& device, bool on_gpus,
+                       const std::vector<std::string>& nodes, Bytes message, Seconds time) {
+  JobSpeed speed{.on_gpu = on_gpus};
   if (world.size() < 2) {
     speed.unknown.push_back({"links", "there is one rank only"});
     return speed;

@@ -1,6 +1,9 @@
 // Layer norm and RMSNorm. A block holds a row in its threads' registers: `parts` packs of N values each. Backward
 // passes loop over rows, so that a block's sums for the weights' gradients stay in registers, too, until it has seen
-// its last row; these partial sums are added up in a fixed order (column_sums.cuh).
+// its last row; these partial sums are added up in a fixed order (column_sums.cuh). There the row itself is read twice
+// where registers do not hold both.
+#include <algorithm>
+
 #include "runtime/cuda/column_sums.cuh"
 
 namespace sailor::runtime::cuda {
@@ -11,6 +14,8 @@ enum class Kind { layer, rms };
 
 constexpr int most_threads = 512;
 constexpr int most_parts = 8;
+constexpr int most_values = 32;       // of a row, that a thread has
+constexpr int most_kept_values = 16;  // beside the sums of a backward pass
 
 /// Packs of the row that thread threadIdx.x has: threadIdx.x, threadIdx.x + blockDim.x, ...
 template <int N>
@@ -86,25 +91,27 @@ __global__ void __launch_bounds__(most_threads)
   for (std::int64_t row = blockIdx.x; row < rows; row += gridDim.x, turn = 1 - turn) {
     const float average = kind == Kind::layer ? mean[row] : 0.0f;
     const float factor = reciprocal[row];
-    float x[parts][N];  // normalised
-    float g[parts][N];
+    constexpr bool kept = parts * N <= most_kept_values;
+    float x[kept ? parts : 1][N];  // normalised
+    float g[kept ? parts : 1][N];
     float sums[2] = {};  // of g, and of g times x
 #pragma unroll
     for (int part = 0; part < parts; ++part) {
       const std::int64_t column = column_of<N>(part);
       if (column >= width) break;
+      const int i = kept ? part : 0;
       float w[N];
       load(weight + column, w);
-      load(input + row * width + column, x[part]);
-      load(gradient + row * width + column, g[part]);
+      load(input + row * width + column, x[i]);
+      load(gradient + row * width + column, g[i]);
 #pragma unroll
       for (int k = 0; k < N; ++k) {
-        x[part][k] = (x[part][k] - average) * factor;
-        weight_sums[part][k] += g[part][k] * x[part][k];
-        if constexpr (kind == Kind::layer) bias_sums[part][k] += g[part][k];
-        g[part][k] *= w[k];
-        sums[0] += g[part][k];
-        sums[1] += g[part][k] * x[part][k];
+        x[i][k] = (x[i][k] - average) * factor;
+        weight_sums[part][k] += g[i][k] * x[i][k];
+        if constexpr (kind == Kind::layer) bias_sums[part][k] += g[i][k];
+        g[i][k] *= w[k];
+        sums[0] += g[i][k];
+        sums[1] += g[i][k] * x[i][k];
       }
     }
     block_sums(sums, scratch + turn * 2 * warp_size);
@@ -114,10 +121,22 @@ __global__ void __launch_bounds__(most_threads)
     for (int part = 0; part < parts; ++part) {
       const std::int64_t column = column_of<N>(part);
       if (column >= width) break;
+      const int i = kept ? part : 0;
+      if constexpr (!kept) {
+        float w[N];
+        load(weight + column, w);
+        load(input + row * width + column, x[i]);
+        load(gradient + row * width + column, g[i]);
+#pragma unroll
+        for (int k = 0; k < N; ++k) {
+          x[i][k] = (x[i][k] - average) * factor;
+          g[i][k] *= w[k];
+        }
+      }
       float d[N] = {};
       if (sum != nullptr) load(sum + row * width + column, d);
 #pragma unroll
-      for (int k = 0; k < N; ++k) d[k] += factor * (g[part][k] - average_gradient - x[part][k] * average_product);
+      for (int k = 0; k < N; ++k) d[k] += factor * (g[i][k] - average_gradient - x[i][k] * average_product);
       store(d, (sum != nullptr ? sum : gradient) + row * width + column);
     }
   }
@@ -138,10 +157,12 @@ void with_parts(std::int64_t width, int wanted_threads, const Call& call) {
   if (packs <= wanted_threads) return call.template operator()<1>(threads(1));
   if (packs <= std::int64_t{2} * wanted_threads) return call.template operator()<2>(threads(2));
   if (packs <= std::int64_t{4} * most_threads) return call.template operator()<4>(threads(4));
-  if (packs <= std::int64_t{most_parts} * most_threads)
-    return call.template operator()<most_parts>(threads(most_parts));
+  if constexpr (most_parts * N <= most_values)
+    if (packs <= std::int64_t{most_parts} * most_threads)
+      return call.template operator()<most_parts>(threads(most_parts));
   throw std::runtime_error("CUDA: norms of rows of " + std::to_string(width) + " values (at most " +
-                           std::to_string(most_parts * most_threads * N) + " of this type and alignment)");
+                           std::to_string(std::min(most_parts * N, most_values) * most_threads) +
+                           " of this type and alignment)");
 }
 
 /// Blocks of a backward pass, whose partial sums are as many rows.
