@@ -8,49 +8,45 @@
 #include <stdexcept>
 
 #include "core/terminal.hpp"
-#include "core/text.hpp"
 #include "runtime/cpu/blas_memory.hpp"
 #include "runtime/cpu/cpu_device.hpp"
 #include "runtime/cpu/host_cpu.hpp"
-#include "runtime/mpi/mpi_session.hpp"
 
 namespace sailor::apps {
 
 namespace {
 
-using runtime::GpuBackend;
 using runtime::GpuDescription;
 
-/// What a rank has found: the module, and which of the GPUs is its own.
+/// One of the GPUs that this process sees.
 struct OwnGpu {
-  const GpuBackend* backend = nullptr;
+  const runtime::GpuBackend* backend = nullptr;
   GpuDescription gpu;
   int index = 0;
 };
 
 /// `before`: ranks of this node with lower numbers.
-Result<OwnGpu> find_gpu(std::size_t before, const std::string& host, Precision precision) {
-  const auto no_gpu = [&](const Error& error) {
-    return fail(error.code, fmt::format("no usable GPU: {} (on {})", error.what, host), error.hint);
-  };
-  auto backend = runtime::load_gpu_backend();
-  if (!backend) return no_gpu(backend.error());
-  const auto gpus = (*backend)->gpus();
-  if (!gpus) return no_gpu(gpus.error());
+Result<OwnGpu> find_gpu(std::size_t before, const std::string& host, Precision precision,
+                        const Environment& environment) {
+  const auto visible = visible_gpus(environment);
+  if (!visible)
+    return fail(visible.error().code, fmt::format("no usable GPU: {} (on {})", visible.error().what, host),
+                visible.error().hint);
+  const std::vector<GpuDescription>& gpus = visible->gpus;
   // A launcher that binds tasks to GPUs shows each its own; otherwise all see all.
-  const std::size_t index = gpus->size() == 1 ? 0 : before;
-  if (index >= gpus->size())
+  const std::size_t index = gpus.size() == 1 ? 0 : before;
+  if (index >= gpus.size())
     return fail(ErrorCode::unavailable,
-                fmt::format("{} has {} for more than {}", host, plural(gpus->size(), "GPU"), plural(index, "rank")),
+                fmt::format("{} has {} for more than {}", host, plural(gpus.size(), "GPU"), plural(index, "rank")),
                 "start one rank per GPU");
-  const GpuDescription& gpu = (*gpus)[index];
+  const GpuDescription& gpu = gpus[index];
   constexpr int first_with_bf16 = 80;
   if (precision == Precision::bf16 && gpu.compute_capability < first_with_bf16)
     return fail(ErrorCode::unavailable,
                 fmt::format("{} of {} multiplies no bfloat16 matrices (compute capability {}.{})", gpu.name, host,
                             gpu.compute_capability / 10, gpu.compute_capability % 10),
                 "use precision fp16");
-  return OwnGpu{.backend = *backend, .gpu = gpu, .index = static_cast<int>(index)};
+  return OwnGpu{.backend = visible->backend, .gpu = gpu, .index = static_cast<int>(index)};
 }
 
 /// NCCL refuses two ranks on one GPU, unless they say that they are of different hosts.
@@ -64,8 +60,18 @@ Result<void> check_not_shared(const std::vector<std::string>& places, int rank, 
 
 }  // namespace
 
-std::vector<std::string> share(runtime::Control& control, const std::string& text) {
-  return split(control.broadcast(fmt::format("{}", fmt::join(control.gather(text), "\n"))), '\n');
+std::filesystem::path gpu_module(const Environment& environment) {
+  const auto named = environment.find("SAILOR_GPU_MODULE");
+  if (named != environment.end() && !named->second.empty()) return named->second;
+  return runtime::installed_gpu_module();
+}
+
+Result<VisibleGpus> visible_gpus(const Environment& environment) {
+  const auto backend = runtime::load_gpu_backend(gpu_module(environment));
+  if (!backend) return fail(backend.error());
+  auto gpus = (*backend)->gpus();
+  if (!gpus) return fail(gpus.error());
+  return VisibleGpus{.backend = *backend, .gpus = *std::move(gpus)};
 }
 
 Result<void> check_precision(Precision precision, bool on_gpus) {
@@ -84,11 +90,12 @@ Result<RankDevice> open_device(bool on_gpus, Precision precision, const Environm
     return opened;
   }
   const std::string host = control.host();
-  const std::vector<std::string> hosts = share(control, host);
+  const std::vector<std::string> hosts = runtime::all_texts(control, host);
   const auto here = hosts.begin() + control.rank();
-  const auto own = find_gpu(static_cast<std::size_t>(std::count(hosts.begin(), here, host)), host, precision);
+  const auto own =
+      find_gpu(static_cast<std::size_t>(std::count(hosts.begin(), here, host)), host, precision, environment);
   SAILOR_CHECK(agree(control, own ? Result<void>() : fail(own.error())));
-  const auto places = share(control, fmt::format("{} of {}", own->gpu.bus_id, host));
+  const auto places = runtime::all_texts(control, fmt::format("{} of {}", own->gpu.bus_id, host));
   SAILOR_CHECK(agree(control, check_not_shared(places, control.rank(), environment)));
   const auto open = [&]() -> Result<void> {
     try {
@@ -103,20 +110,21 @@ Result<RankDevice> open_device(bool on_gpus, Precision precision, const Environm
   opened.gpu = own->gpu;
   if (control.size() == 1) return opened;
   opened.transport = own->backend->make_transport(control, *opened.device, timeout);
-  if (opened.transport == nullptr)
-    return fail(agree(control, fail(ErrorCode::unavailable, "this build has no NCCL, which moves tensors between GPUs",
-                                    "build it where NCCL is (see README.md), or use one GPU"))
-                    .error());
+  SAILOR_CHECK(
+      agree(control, opened.transport != nullptr
+                         ? Result<void>()
+                         : fail(ErrorCode::unavailable, "this build has no NCCL, which moves tensors between GPUs",
+                                "build it where NCCL is (see README.md), or use one GPU")));
   return opened;
 }
 
 std::string describe(const RankDevice& own, runtime::Control& control) {
   std::map<std::string, int> counts;
-  for (const std::string& name : share(control, own.device->name())) ++counts[name];
+  for (const std::string& name : runtime::all_texts(control, own.device->name())) ++counts[name];
   std::vector<std::string> parts;
-  for (const auto& [name, count] : counts)
-    parts.push_back(own.gpu.name.empty() ? name : fmt::format("{} x {}", count, name));
-  return fmt::format(fmt::runtime(own.gpu.name.empty() ? "CPUs ({})" : "{}"), fmt::join(parts, ", "));
+  for (const auto& [name, count] : counts) parts.push_back(own.gpu ? fmt::format("{} x {}", count, name) : name);
+  const std::string devices = fmt::format("{}", fmt::join(parts, ", "));
+  return own.gpu ? devices : fmt::format("CPUs ({})", devices);
 }
 
 }  // namespace sailor::apps

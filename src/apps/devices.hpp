@@ -1,7 +1,9 @@
-// What each rank computes on: cores of the CPU, or one of the node's GPUs.
+// The device that a rank computes on: cores of the CPU, or one of the node's GPUs.
 #pragma once
 
+#include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,12 +18,24 @@ namespace sailor::apps {
 /// The precisions that Sailor computes in, there.
 Result<void> check_precision(Precision precision, bool on_gpus);
 
+/// The GPUs that this process sees, and the module that computes on them.
+struct VisibleGpus {
+  const runtime::GpuBackend* backend = nullptr;
+  std::vector<runtime::GpuDescription> gpus;  ///< at least one
+};
+
+/// The module for GPUs: `SAILOR_GPU_MODULE`, else the one installed with this program; empty: there is none.
+std::filesystem::path gpu_module(const Environment& environment);
+
+/// Errors (unavailable): no module, or no GPU.
+Result<VisibleGpus> visible_gpus(const Environment& environment);
+
 struct RankDevice {
   std::unique_ptr<runtime::Device> device;
   std::unique_ptr<runtime::Transport> transport;  ///< between GPUs; null: the job's own
-  runtime::GpuDescription gpu;                    ///< where it is one
+  std::optional<runtime::GpuDescription> gpu;     ///< nothing: it is the CPU
 
-  /// Of the job's ranks `started`, with what moves tensors between these devices.
+  /// The ranks of `started`, with what moves tensors between their devices.
   [[nodiscard]] runtime::World world(const runtime::World& started) const {
     return {started.control, transport == nullptr ? started.transport : *transport};
   }
@@ -32,9 +46,6 @@ struct RankDevice {
 /// `timeout`.
 Result<RankDevice> open_device(bool on_gpus, Precision precision, const Environment& environment,
                                runtime::Control& control, Seconds timeout);
-
-/// Collective: the texts of all ranks on all ranks. They have no line breaks.
-std::vector<std::string> share(runtime::Control& control, const std::string& text);
 
 /// Collective: "4 x NVIDIA H200", "CPUs (AMD EPYC 7763)".
 std::string describe(const RankDevice& own, runtime::Control& control);

@@ -429,7 +429,8 @@ Result<std::optional<Options>> parse_options(const CommandLine& line, const std:
       return std::nullopt;
     }
     if (argument == "--version" || argument == "-V") {
-      fmt::print("{}", version_text(line.program.substr(0, line.program.find(' ')), arguments, line.abilities));
+      fmt::print("{}",
+                 version_text(line.program.substr(0, line.program.find(' ')), arguments, environment, line.abilities));
       return std::nullopt;
     }
   }

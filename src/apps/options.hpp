@@ -48,6 +48,8 @@ struct Example {
   std::string comment{};
 };
 
+using Environment = std::map<std::string, std::string>;
+
 /// A program's (or sub-command's) command line.
 struct CommandLine {
   std::string program{};  ///< "sailor-plan" or "sailor-profile layers"
@@ -58,7 +60,7 @@ struct CommandLine {
   std::string notes{};        ///< printed last; may be empty
   bool one_per_rank = false;  ///< started by srun or mpirun: only rank 0 complains about the command line
   /// A JSON object for `--version --format json`: what this build can do; null: it says nothing of that.
-  std::function<std::string()> abilities{};
+  std::function<std::string(const Environment&)> abilities{};
 };
 
 enum class ValueSource { default_value, config_file, environment, command_line };
@@ -91,7 +93,6 @@ class Options {
   std::map<std::string, std::vector<std::string>, std::less<>> positionals_;
 };
 
-using Environment = std::map<std::string, std::string>;
 /// The process environment. Call in main only.
 Environment capture_environment();
 
@@ -99,9 +100,10 @@ Environment capture_environment();
 std::string_view version();
 
 /// What --version prints: "sailor-train 0.1.0"; with `--format json` among the arguments an object with program,
-/// version and architecture, and the members of `abilities` (may be null).
+/// version and architecture, and the members of the object that `abilities` (may be null) returns.
 std::string version_text(const std::string& program, const std::vector<std::string>& arguments,
-                         const std::function<std::string()>& abilities);
+                         const Environment& environment,
+                         const std::function<std::string(const Environment&)>& abilities = {});
 
 /// The text of --help.
 std::string help_text(const CommandLine& line);

@@ -23,7 +23,6 @@
 #include "preflight/gather_facts.hpp"
 #include "preflight/node_check.hpp"
 #include "preflight/write_test.hpp"
-#include "profiler/pooling.hpp"
 #include "runtime/cpu/host_cpu.hpp"
 #include "runtime/mpi/mpi_session.hpp"
 #include "runtime/rank_watch.hpp"
@@ -285,7 +284,7 @@ class Check {
   Result<int> run_steps() {
     watch_.enter("saying who it is");
     const std::string node = value_of(environment_, "SLURMD_NODENAME");
-    nodes_ = profiler::all_texts(world_.control, node.empty() ? world_.control.host() : node);
+    nodes_ = runtime::all_texts(world_.control, node.empty() ? world_.control.host() : node);
     watch_.enter("reading the plan and the site file");
     auto inputs = read_inputs(options_, environment_);
     SAILOR_CHECK(runtime::agree(world_.control, inputs ? Result<void>() : fail(inputs.error())));
@@ -325,28 +324,25 @@ class Check {
     constexpr Seconds longest_start{30.0};  // of CUDA and NCCL
     watch_.enter("looking for a GPU to compute on", longest_start);
     const std::string wanted = options_.text("device");
-    on_gpus_ = wanted == "gpu";
+    bool on_gpus = wanted == "gpu";
     if (wanted == "auto") {
       // A module for GPUs is large: it is not loaded where there is nothing for it.
       const auto usable = [&]() -> Result<void> {
         if (!facts.has_driver && value_of(environment_, "SAILOR_GPU_MODULE").empty())
           return fail(ErrorCode::unavailable, "there is no driver of NVIDIA's");
-        const auto backend = runtime::load_gpu_backend();
-        if (!backend) return fail(backend.error());
-        const auto gpus = (*backend)->gpus();
-        return gpus ? Result<void>() : fail(gpus.error());
+        SAILOR_CHECK(visible_gpus(environment_));
+        return {};
       }();
       const double with_gpu = world_.control.sum(usable ? 1.0 : 0.0);
-      on_gpus_ = with_gpu == world_.size();
+      on_gpus = with_gpu == world_.size();
       if (!usable && (with_gpu > 0.0 || facts.has_driver))
         facts.unknown.push_back({"speed", "of GPUs: no usable GPU: " + usable.error().what});
     }
     auto opened =
-        open_device(on_gpus_, Precision::fp16, environment_, world_.control, Seconds(options_.number("timeout")));
-    if (!opened && on_gpus_ && wanted == "auto") {
+        open_device(on_gpus, Precision::fp16, environment_, world_.control, Seconds(options_.number("timeout")));
+    if (!opened && on_gpus && wanted == "auto") {
       if (!runtime::is_reported_elsewhere(opened.error()))
         facts.unknown.push_back({"speed", "of GPUs: " + opened.error().what});
-      on_gpus_ = false;
       opened = open_device(false, Precision::fp32, environment_, world_.control, Seconds(0.0));
     }
     if (!opened) return fail(opened.error());  // agreed on
@@ -357,7 +353,7 @@ class Check {
   /// Adds the better of this measurement and those before.
   void measure(RankFacts& facts) {
     const Seconds budget(options_.number("time-budget"));
-    const int threads = on_gpus_ ? 0 : runtime::cpu::compute_threads(environment_);
+    const int threads = opened_.gpu ? 0 : runtime::cpu::compute_threads(environment_);
     runtime::Device& device = *opened_.device;
     const auto throttles = preflight::thermal_throttles(facts.cores);
     if (!skip_.contains("speed")) {
@@ -369,7 +365,7 @@ class Check {
       watch_.enter("exchanging messages with other ranks", budget);
       const Bytes message(static_cast<double>(options_.integer("message")));
       const preflight::JobSpeed speed =
-          measure_links(opened_.world(world_), device, on_gpus_, nodes_, message, budget * 0.7);
+          measure_links(opened_.world(world_), device, opened_.gpu.has_value(), nodes_, message, budget * 0.7);
       speed_ = speed_.links.empty() ? speed : better(std::move(speed_), speed);
     }
     if (options_.has("write-to") && !skip_.contains("writing")) {
@@ -401,7 +397,6 @@ class Check {
   std::set<std::string, std::less<>> skip_;
   std::vector<std::string> nodes_;  // by rank
   std::optional<double> load_;
-  bool on_gpus_ = false;
   RankDevice opened_;
   preflight::JobSpeed speed_;
 };

@@ -22,10 +22,11 @@ bool asks_for_json(const std::vector<std::string>& arguments) {
 std::string_view version() { return SAILOR_VERSION; }
 
 std::string version_text(const std::string& program, const std::vector<std::string>& arguments,
-                         const std::function<std::string()>& abilities) {
+                         const Environment& environment,
+                         const std::function<std::string(const Environment&)>& abilities) {
   if (!asks_for_json(arguments)) return fmt::format("{} {}\n", program, version());
   nlohmann::ordered_json json = {{"program", program}, {"version", version()}, {"architecture", SAILOR_ARCHITECTURE}};
-  if (abilities) json.update(nlohmann::ordered_json::parse(abilities()));
+  if (abilities) json.update(nlohmann::ordered_json::parse(abilities(environment)));
   return json.dump(2) + "\n";
 }
 

@@ -43,7 +43,7 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 std::vector<std::vector<int>> ranks_by_host(runtime::Control& control) {
   std::vector<std::vector<int>> hosts;
   std::map<std::string, std::size_t> index;
-  const std::vector<std::string> names = all_texts(control, control.host());
+  const std::vector<std::string> names = runtime::all_texts(control, control.host());
   for (std::size_t rank = 0; rank < names.size(); ++rank) {
     const auto [host, is_new] = index.emplace(names[rank], hosts.size());
     if (is_new) hosts.emplace_back();
@@ -288,7 +288,7 @@ Result<void> check_layers(const Model& model, const LayerSettings& settings, run
                            "busy rank")),
           fmt::format("use --busy-ranks {}, or another multiple of {}", degree, degree));
   }
-  const std::vector<std::string> gpus = all_texts(control, settings.gpu);
+  const std::vector<std::string> gpus = runtime::all_texts(control, settings.gpu);
   for (const Combination& combination : measured)
     for (const auto& host : hosts)
       for (const auto& group : groups_of(host, combination))
@@ -449,7 +449,7 @@ Result<MeasuredLayers> measure_layers(const Model& model, const LayerSettings& s
                                       const std::function<void(const LayerProgress&)>& show,
                                       const std::function<bool()>& stop_asked) {
   const std::vector<std::vector<int>> hosts = ranks_by_host(world.control);
-  const std::vector<std::string> gpus = all_texts(world.control, settings.gpu);
+  const std::vector<std::string> gpus = runtime::all_texts(world.control, settings.gpu);
   std::vector<Combination> left_out;
   const std::vector<Combination> all = combinations_of(settings, most_ranks_of_a_host(hosts), left_out);
   const CombinationRun::Context context{model, settings, device, world, hosts, gpus, stop_asked};
@@ -519,7 +519,7 @@ std::vector<ProcessMeasurement> measure_process(const std::string& gpu, const ru
       std::filesystem::temp_directory_path(code) / fmt::format("sailor-{}-{}.h5", world.control.host(), ::getpid());
   if (save_profile(ProfileData{}, scratch)) std::filesystem::remove(scratch, code);
   world.control.barrier();
-  const std::vector<std::string> gpus = all_texts(world.control, gpu);
+  const std::vector<std::string> gpus = runtime::all_texts(world.control, gpu);
   const auto memory = gather_numbers(world.control, {device.memory_of_process().value()});
   std::map<std::string, double> largest;
   for (std::size_t rank = 0; rank < memory.size(); ++rank)

@@ -316,13 +316,13 @@ std::vector<std::size_t> message_sizes(Bytes largest) {
   return sizes;
 }
 
-Result<LinkPlan> plan_links(const LinkSettings& settings, runtime::Control& control) {
+Result<LinkPlan> plan_links(const LinkSettings& settings, const runtime::Device& device, runtime::Control& control) {
   if (control.size() < 2)
     return fail(ErrorCode::usage, "links need at least 2 ranks but there is 1",
                 "start it with srun -n 2 (one task per node for the network), or mpirun -n 2");
-  const std::vector<std::string> nodes = all_texts(control, settings.rank.node);
-  const std::vector<std::string> gpus = all_texts(control, settings.rank.gpu);
-  const std::vector<std::string> zones = all_texts(control, settings.rank.zone);
+  const std::vector<std::string> nodes = runtime::all_texts(control, settings.rank.node);
+  const std::vector<std::string> gpus = runtime::all_texts(control, settings.rank.gpu);
+  const std::vector<std::string> zones = runtime::all_texts(control, settings.rank.zone);
   std::vector<LinkRank> ranks;
   for (std::size_t i = 0; i < nodes.size(); ++i) ranks.push_back({nodes[i], gpus[i], zones[i]});
 
@@ -331,9 +331,9 @@ Result<LinkPlan> plan_links(const LinkSettings& settings, runtime::Control& cont
     // Beside the array, collectives keep up to two copies of it; and something is left for others.
     constexpr double copies = 4.0;
     constexpr Bytes unknown = 64.0 * mib;
-    const auto neighbours = std::count(nodes.begin(), nodes.end(), settings.rank.node);
-    const Bytes available = runtime::available_memory();
-    const Bytes mine = available.value() > 0.0 ? available / (copies * static_cast<double>(neighbours)) : unknown;
+    const auto neighbours = static_cast<int>(std::count(nodes.begin(), nodes.end(), settings.rank.node));
+    const Bytes available = device.available_memory(neighbours);
+    const Bytes mine = available.value() > 0.0 ? available / copies : unknown;
     largest = Bytes(control.min(std::clamp(mine.value(), static_cast<double>(smallest_message), gib.value())));
   }
   return LinkPlan{plan_link_groups(std::move(ranks), settings.scope), message_sizes(largest)};

@@ -40,8 +40,8 @@ struct LinkPlan {
 /// 1 KiB, 4 KiB, 16 KiB, ... up to `largest`.
 std::vector<std::size_t> message_sizes(Bytes largest);
 
-/// Collective. Errors (usage): fewer than two ranks.
-Result<LinkPlan> plan_links(const LinkSettings& settings, runtime::Control& control);
+/// Collective; messages will lie on `device`. Errors (usage): fewer than two ranks.
+Result<LinkPlan> plan_links(const LinkSettings& settings, const runtime::Device& device, runtime::Control& control);
 
 /// Messages of a curve that would have taken too long.
 struct LeftOut {

@@ -11,8 +11,7 @@
 namespace sailor::profiler {
 
 /// The numbers of every rank by rank, on rank 0; empty elsewhere. Ranks may have different counts.
-inline std::vector<std::vector<double>> gather_numbers(runtime::Control& control,
-                                                       const std::vector<double>& numbers) {
+inline std::vector<std::vector<double>> gather_numbers(runtime::Control& control, const std::vector<double>& numbers) {
   std::string bytes(numbers.size() * sizeof(double), '\0');
   if (!numbers.empty()) std::memcpy(bytes.data(), numbers.data(), bytes.size());
   std::vector<std::vector<double>> all;
@@ -21,20 +20,6 @@ inline std::vector<std::vector<double>> gather_numbers(runtime::Control& control
     if (!values.empty()) std::memcpy(values.data(), text.data(), text.size());
   }
   return all;
-}
-
-/// The texts of all ranks, by rank, on every rank. None may contain a line break.
-inline std::vector<std::string> all_texts(runtime::Control& control, const std::string& text) {
-  std::string joined;
-  for (const std::string& one : control.gather(text)) joined += one + "\n";
-  joined = control.broadcast(std::move(joined));
-  std::vector<std::string> texts;
-  for (std::size_t begin = 0; begin < joined.size();) {
-    const std::size_t end = joined.find('\n', begin);
-    texts.push_back(joined.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return texts;
 }
 
 }  // namespace sailor::profiler

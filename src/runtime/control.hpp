@@ -1,11 +1,12 @@
-// The control plane: what the ranks of a job tell each other as processes. Everything here is on the host, waits, and is
-// collective unless it says otherwise; tensors go over the data plane (transport.hpp).
+// The control plane: what the ranks of a job tell each other as processes. Everything here is on the host, waits, and
+// is collective unless it says otherwise; tensors go over the data plane (transport.hpp).
 #pragma once
 
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "core/error.hpp"
 #include "core/units.hpp"
 
 namespace sailor::runtime {
@@ -43,5 +44,17 @@ class Control {
   /// Not collective: prints the message with host and rank, and ends the job on all ranks.
   [[noreturn]] virtual void abort(const std::string& message) = 0;
 };
+
+/// Collective. Success if `result` is one on every rank; otherwise the error of the lowest rank that has one, on that
+/// rank, and on the others an error of the same code that is_reported_elsewhere(): a mistake is printed once, and every
+/// rank fails with the same status.
+Result<void> agree(Control& control, const Result<void>& result);
+
+/// The error of a rank that must fail without a message.
+Error reported_elsewhere(ErrorCode code);
+bool is_reported_elsewhere(const Error& error);
+
+/// Collective: the texts of all ranks, by rank, on every rank. None may contain a line break.
+std::vector<std::string> all_texts(Control& control, const std::string& text);
 
 }  // namespace sailor::runtime

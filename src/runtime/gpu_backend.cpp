@@ -3,8 +3,6 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
-#include <cstdlib>
-#include <filesystem>
 #include <string_view>
 #include <system_error>
 
@@ -16,9 +14,9 @@ namespace fs = std::filesystem;
 
 constexpr const char* file_name = "libsailor_cuda.so";
 
-/// Empty: it is not there.
-fs::path module_file() {
-  if (const char* named = std::getenv("SAILOR_GPU_MODULE"); named != nullptr && *named != '\0') return named;
+}  // namespace
+
+fs::path installed_gpu_module() {
   std::error_code code;
   const fs::path here = fs::read_symlink("/proc/self/exe", code).parent_path();
   for (const fs::path& folder : {here, here / SAILOR_MODULE_FOLDER})
@@ -26,8 +24,7 @@ fs::path module_file() {
   return {};
 }
 
-Result<const GpuBackend*> load() {
-  const fs::path file = module_file();
+Result<const GpuBackend*> load_gpu_backend(const fs::path& file) {
   if (file.empty())
     return fail(ErrorCode::unavailable, "this build of Sailor has no CUDA",
                 "build it where the CUDA toolkit is (see README.md), or train on CPUs");
@@ -46,18 +43,6 @@ Result<const GpuBackend*> load() {
                 fmt::format("{} is of Sailor {}, and this is {}", file.string(), module->version, SAILOR_VERSION),
                 "install both from the same build");
   return module->backend;
-}
-
-}  // namespace
-
-bool gpu_module_is_there() {
-  std::error_code code;
-  return fs::is_regular_file(module_file(), code);
-}
-
-Result<const GpuBackend*> load_gpu_backend() {
-  static const Result<const GpuBackend*> loaded = load();
-  return loaded;
 }
 
 }  // namespace sailor::runtime

@@ -2,6 +2,7 @@
 // nodes that have none of it.
 #pragma once
 
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -44,12 +45,13 @@ class GpuBackend {
                                                                   Seconds timeout) const = 0;
 };
 
-/// Whether this build has the module; what it needs of the system, and a GPU, may still be missing.
-bool gpu_module_is_there();
+/// The module that is installed with this program; empty: this build has none. What it needs of the system, and a GPU,
+/// may still be missing.
+std::filesystem::path installed_gpu_module();
 
-/// Loads the module once: `SAILOR_GPU_MODULE` of the environment, else the one installed with this program. It stays
-/// loaded. Errors (unavailable): it is not there, does not load, or is of another version.
-Result<const GpuBackend*> load_gpu_backend();
+/// Loads the module, which stays loaded. Errors (unavailable): `file` is empty, is not there, does
+/// not load, or is of another version.
+Result<const GpuBackend*> load_gpu_backend(const std::filesystem::path& file);
 
 /// What the module exports as `sailor_gpu_module`.
 struct GpuModule {

@@ -73,8 +73,6 @@ TEST_F(NodeCheckOnRanks, MeasuresGpusWhereEveryRankHasOne) {
   EXPECT_EQ(measured({"n1", "n2"}, "--device cpu"), (std::vector<bool>{false, false}));
   EXPECT_EQ(measured({"n1", "n2", "n3"}), (std::vector<bool>{false, false, false}));  // fewer GPUs than ranks
   EXPECT_NE(read_text_file(path("out")).value_or("").find("has 2 GPUs for more than 2 ranks"), std::string::npos);
-  ::unsetenv("SAILOR_GPU_MODULE");
-  ::unsetenv("SAILOR_EMULATED_GPUS");
 }
 
 TEST_F(NodeCheckOnRanks, OneRankOfEachNodeWritesAndNothingStays) {

@@ -19,6 +19,10 @@ inline bool use_emulated_gpus(int gpus) {
   return std::filesystem::exists(module);
 }
 
+inline void use_no_emulated_gpus() {
+  for (const char* const name : {"SAILOR_GPU_MODULE", "SAILOR_EMULATED_GPUS", "SAILOR_EMULATED_NAME"}) ::unsetenv(name);
+}
+
 class MpiTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -32,6 +36,7 @@ class MpiTest : public ::testing::Test {
     ::setenv("OMPI_MCA_hwloc_base_binding_policy", "none", 1);
   }
   void TearDown() override {
+    use_no_emulated_gpus();
     if (!folder_.empty()) std::filesystem::remove_all(folder_);
   }
 

@@ -22,38 +22,24 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class ProfilerOnTwoRanks : public testing::Test {
+class ProfilerOnTwoRanks : public MpiTest {
  protected:
   void SetUp() override {
     if (std::string(SAILOR_MPIEXEC).empty()) GTEST_SKIP() << "there is no mpiexec";
-    std::string pattern = (fs::temp_directory_path() / "sailor-profiler-test-XXXXXX").string();
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
-    // Containers run tests as root.
-    ::setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
-    ::setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
-  }
-  void TearDown() override {
-    for (const char* name : {"SAILOR_GPU_MODULE", "SAILOR_EMULATED_GPUS", "SAILOR_EMULATED_NAME"}) ::unsetenv(name);
-    if (!folder_.empty()) fs::remove_all(folder_);
+    ASSERT_NO_FATAL_FAILURE(MpiTest::SetUp());
   }
 
   /// Exit status of sailor-profile on `ranks` ranks; what it prints is in out() and err().
   int run(int ranks, const std::string& arguments) {
-    // Open MPI counts cores; others do not know the option.
-    const bool is_open_mpi = runtime::MpiSession::version().starts_with("Open MPI");
-    const std::string oversubscribe = is_open_mpi ? " --oversubscribe" : "";
-    const std::string line = std::string(SAILOR_MPIEXEC) + oversubscribe + " -n " + std::to_string(ranks) + " " +
-                             SAILOR_BIN_DIR + "/sailor-profile " + arguments + " >" + (folder_ / "out").string() +
-                             " 2>" + (folder_ / "err").string();
+    const std::string line = std::string(SAILOR_MPIEXEC) + " -n " + std::to_string(ranks) + " " + SAILOR_BIN_DIR +
+                             "/sailor-profile " + arguments + " >" + (folder_ / "out").string() + " 2>" +
+                             (folder_ / "err").string();
     const int status = std::system(line.c_str());
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   }
   [[nodiscard]] std::string out() const { return *read_text_file(folder_ / "out"); }
   [[nodiscard]] std::string err() const { return *read_text_file(folder_ / "err"); }
   [[nodiscard]] std::string store() const { return (folder_ / "store").string(); }
-
-  fs::path folder_;
 };
 
 TEST_F(ProfilerOnTwoRanks, LayersOfATinyModelAreStored) {

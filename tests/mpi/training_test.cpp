@@ -578,11 +578,6 @@ class GpuTraining : public Training {
     ASSERT_NO_FATAL_FAILURE(Training::SetUp());
     if (!use_emulated_gpus(4)) GTEST_SKIP() << "built without Boost.Context, which GPUs are emulated with";
   }
-  void TearDown() override {
-    ::unsetenv("SAILOR_GPU_MODULE");
-    ::unsetenv("SAILOR_EMULATED_GPUS");
-    Training::TearDown();
-  }
 };
 
 TEST_F(GpuTraining, LossesAreThoseOfTheCpu) {

@@ -152,7 +152,7 @@ class SquareProduct {
   runtime::Tensor c_;
 };
 
-/// Of matrices whose product keeps the slowest GPU busy for a millisecond or more.
+/// The side of square matrices whose product keeps the slowest GPU busy for a millisecond or more.
 std::int64_t side_for_gpu(runtime::Control& control, runtime::Device& device) {
   constexpr std::int64_t smallest = 128;
   constexpr std::int64_t largest = 8192;

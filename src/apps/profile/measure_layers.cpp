@@ -255,10 +255,10 @@ Result<void> measure_layers(const Options& options, const Environment& environme
   catch_stop_requests("sailor-profile", {SIGINT, SIGTERM});  // after MPI, whose start may set handlers of its own
   profiler::LayerSettings settings = settings_of(options);
   SAILOR_CHECK(same_on_all_ranks(options, started.control));
-  const auto type = measured_device(options, environment);
-  SAILOR_CHECK(agree(started.control, type ? Result<void>() : fail(type.error())));
-  settings.gpu = type->name;
-  SAILOR_CHECK(agree(started.control, check_precision(settings.precision, type->kind == DeviceKind::gpu)));
+  const auto named = measured_device(options, environment);
+  SAILOR_CHECK(agree(started.control, named ? Result<void>() : fail(named.error())));
+  settings.gpu = named->type.name;
+  SAILOR_CHECK(agree(started.control, check_precision(settings.precision, named->type.kind == DeviceKind::gpu)));
   if (!options.has("model"))
     return agree(started.control, fail(ErrorCode::usage, "--model is missing", "name a model or a model file"));
   auto model = find_model(options.text("model"), models_folder(options, environment));
@@ -268,7 +268,7 @@ Result<void> measure_layers(const Options& options, const Environment& environme
   SAILOR_CHECK(agree(started.control, started.rank() == 0 ? check_store(options) : Result<void>()));
   warn_of_left_out(settings, started.control);
 
-  const auto opened = open_measured(options, environment, settings.precision, *type, started.control);
+  const auto opened = open_measured(options, environment, settings.precision, *named, started.control);
   if (!opened) return fail(opened.error());  // agreed on
   const runtime::World world = opened->world(started);
   ProfileData data;

@@ -73,21 +73,21 @@ void report_left_out(const std::vector<profiler::LeftOut>& left_out, std::size_t
 
 Result<void> measure_links(const Options& options, const Environment& environment, const runtime::World& started) {
   SAILOR_CHECK(same_on_all_ranks(options, started.control));
-  const auto type = measured_device(options, environment);
-  SAILOR_CHECK(agree(started.control, type ? Result<void>() : fail(type.error())));
-  const auto opened = open_measured(options, environment, Precision::fp32, *type, started.control);
+  const auto named = measured_device(options, environment);
+  SAILOR_CHECK(agree(started.control, named ? Result<void>() : fail(named.error())));
+  SAILOR_CHECK(agree(started.control, started.rank() == 0 ? check_store(options) : Result<void>()));
+  const auto opened = open_measured(options, environment, Precision::fp32, *named, started.control);
   if (!opened) return fail(opened.error());  // agreed on
   const runtime::World world = opened->world(started);
   profiler::LinkSettings settings{
-      .rank = {.node = node_name(environment, world.control), .gpu = type->name, .zone = options.text("zone")},
+      .rank = {.node = node_name(environment, world.control), .gpu = named->type.name, .zone = options.text("zone")},
       .samples = static_cast<int>(options.integer("samples")),
       .warm_up = static_cast<int>(options.integer("warm-up")),
       .time_budget = Seconds(options.number("time-budget"))};
   if (options.has("max-message")) settings.largest_message = Bytes(static_cast<double>(options.integer("max-message")));
   if (options.text("scope") == "intra-node") settings.scope = LinkScope::intra_node;
   if (options.text("scope") == "inter-node") settings.scope = LinkScope::inter_node;
-  SAILOR_CHECK(agree(world.control, world.rank() == 0 ? check_store(options) : Result<void>()));
-  const auto plan = profiler::plan_links(settings, world.control);
+  const auto plan = profiler::plan_links(settings, *opened->device, world.control);
   SAILOR_CHECK(agree(world.control, plan ? Result<void>() : fail(plan.error())));
   if (world.rank() == 0)
     spdlog::info("links: {}, {} x {} to {}, at most {:g} s", plural(plan->groups.size(), "group"),

@@ -81,46 +81,46 @@ std::string node_name(const Environment& environment, const runtime::Control& co
   return node == environment.end() ? control.host() : node->second;
 }
 
-Result<GpuType> measured_device(const Options& options, const Environment& environment) {
+Result<MeasuredDevice> measured_device(const Options& options, const Environment& environment) {
   const std::string file = gpus_file(options, environment);
-  const auto catalogue = GpuCatalogue::load(file);
+  auto catalogue = GpuCatalogue::load(file);
   if (!catalogue) return fail(catalogue.error());
   const std::string name = options.text("gpu");
-  const auto type = catalogue->find(name);
+  auto type = catalogue->find(name);
   if (!type)
     return fail(ErrorCode::not_found, fmt::format("--gpu '{}' is not in the catalogue {}", name, file),
                 "describe it there, or name another catalogue with --gpus FILE");
   if (!can_be_measured(*type))
     return fail(ErrorCode::usage, fmt::format("--gpu {}: Sailor computes on CPUs and NVIDIA's GPUs only", name),
                 "times of others are estimated, or come from sailor-profile import");
-  return *type;
+  return MeasuredDevice{.catalogue = *std::move(catalogue), .type = *std::move(type)};
 }
 
 Result<RankDevice> open_measured(const Options& options, const Environment& environment, Precision precision,
-                                 const GpuType& type, runtime::Control& control) {
+                                 const MeasuredDevice& measured, runtime::Control& control) {
+  const GpuType& type = measured.type;
   const bool on_gpus = type.kind == DeviceKind::gpu;
   const double gpus = control.sum(on_gpus ? 1.0 : 0.0);
-  if (gpus != 0.0 && gpus != control.size())
-    return fail(agree(control, fail(ErrorCode::usage, "--gpu: some ranks are on CPUs and some on GPUs",
-                                    "measure the one kind, and then the other, into one store"))
-                    .error());
+  SAILOR_CHECK(agree(control, gpus == 0.0 || gpus == control.size()
+                                  ? Result<void>()
+                                  : fail(ErrorCode::usage, "--gpu: some ranks are on CPUs and some on GPUs",
+                                         "measure the one kind, and then the other, into one store")));
   auto opened = open_device(on_gpus, precision, environment, control, Seconds(options.number("timeout")));
   if (!opened || !on_gpus) return opened;
   // Times of one type must not be taken for those of another.
   const auto check_type = [&]() -> Result<void> {
-    const auto catalogue = GpuCatalogue::load(gpus_file(options, environment));
-    if (!catalogue) return fail(catalogue.error());
-    const GpuType* const here = match_device(*catalogue, opened->gpu.name, opened->gpu.memory);
+    const runtime::GpuDescription& gpu = *opened->gpu;
+    const GpuType* const here = match_device(measured.catalogue, gpu.name, gpu.memory);
     if (here == nullptr)
       spdlog::warn("rank {} on {}: the catalogue does not know '{}': its times are stored as those of {}",
-                   control.rank(), control.host(), opened->gpu.name, type.name);
+                   control.rank(), control.host(), gpu.name, type.name);
     if (here == nullptr || here->name == type.name) return {};
     return fail(ErrorCode::usage,
                 fmt::format("--gpu {}: the GPU of rank {} on {} is {}, in the catalogue {}", type.name, control.rank(),
-                            control.host(), opened->gpu.name, here->name),
+                            control.host(), gpu.name, here->name),
                 fmt::format("measure it as --gpu {}", here->name));
   };
-  if (auto agreed = agree(control, check_type()); !agreed) return fail(agreed.error());
+  SAILOR_CHECK(agree(control, check_type()));
   return opened;
 }
 

@@ -31,13 +31,19 @@ Option timeout_option();
 /// The node this rank runs on: Slurm's name, else the host's.
 std::string node_name(const Environment& environment, const runtime::Control& control);
 
-/// The device that --gpu names. Errors: usage (Sailor does not compute on such), not_found (not in the catalogue).
-Result<GpuType> measured_device(const Options& options, const Environment& environment);
+/// What --gpu names, and the catalogue that has it.
+struct MeasuredDevice {
+  GpuCatalogue catalogue;
+  GpuType type;
+};
+
+/// Errors: usage (Sailor does not compute on such), not_found (not in the catalogue).
+Result<MeasuredDevice> measured_device(const Options& options, const Environment& environment);
 
 /// Collective: opens it; errors are agreed on (those of open_device(); usage: GPUs beside CPUs, or a GPU that the
 /// catalogue knows as another type).
 Result<RankDevice> open_measured(const Options& options, const Environment& environment, Precision precision,
-                                 const GpuType& type, runtime::Control& control);
+                                 const MeasuredDevice& measured, runtime::Control& control);
 
 /// Before minutes are spent on measuring: can rank 0 add a file to the store, or make it?
 Result<void> check_store(const Options& options);

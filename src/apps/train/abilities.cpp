@@ -1,17 +1,18 @@
 #include "apps/train/abilities.hpp"
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <system_error>
 
 #include "apps/devices.hpp"
 #include "plan/plan.hpp"
-#include "runtime/gpu_backend.hpp"
 #include "runtime/mpi/mpi_session.hpp"
 
 namespace sailor::apps {
 
 namespace {
 
-/// Of CPUs or GPUs.
+/// The precisions of one kind of device.
 nlohmann::ordered_json device(const char* kind, bool on_gpus) {
   std::vector<std::string> precisions;
   for (const Precision precision : all_precisions)
@@ -26,10 +27,11 @@ std::vector<std::string> names_of(Values... values) {
 
 }  // namespace
 
-std::string train_abilities() {
+std::string train_abilities(const Environment& environment) {
   auto devices = nlohmann::ordered_json::array({device("cpu", false)});
   // Whether there are GPUs is known on the nodes only.
-  if (runtime::gpu_module_is_there()) devices.push_back(device("cuda", true));
+  std::error_code code;
+  if (std::filesystem::is_regular_file(gpu_module(environment), code)) devices.push_back(device("cuda", true));
   return nlohmann::ordered_json(
              {{"devices", devices},
               {"schedules", names_of(Schedule::one_f_one_b, Schedule::gpipe, Schedule::interleaved_1f1b)},

@@ -3,9 +3,11 @@
 
 #include <string>
 
+#include "apps/options.hpp"
+
 namespace sailor::apps {
 
 /// A JSON object: `devices` (kind and precisions of each), `schedules`, `optimizer_sharding`, `recompute`, `mpi`.
-std::string train_abilities();
+std::string train_abilities(const Environment& environment);
 
 }  // namespace sailor::apps

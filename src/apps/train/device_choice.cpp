@@ -43,8 +43,8 @@ Result<DeviceChoice> choose_devices(const Options& options, const Plan& plan, co
 
 void warn_of_other_gpus(const RankDevice& own, const Plan& plan, const GpuCatalogue& catalogue,
                         runtime::Control& control) {
-  const GpuType* const type = match_device(catalogue, own.gpu.name, own.gpu.memory);
-  const std::vector<std::string> types = share(control, type == nullptr ? "" : type->name);
+  const GpuType* const type = match_device(catalogue, own.gpu->name, own.gpu->memory);
+  const std::vector<std::string> types = runtime::all_texts(control, type == nullptr ? "" : type->name);
   const std::vector<RankRole> roles = rank_roles(plan);
   for (std::size_t rank = 0; rank < types.size() && control.rank() == 0; ++rank) {
     const auto planned = catalogue.find(stage_of(plan, roles[rank]).gpu);

@@ -95,21 +95,29 @@ __global__ void __launch_bounds__(most_threads)
     float x[kept ? parts : 1][N];  // normalised
     float g[kept ? parts : 1][N];
     float sums[2] = {};  // of g, and of g times x
+    const auto load_normalised = [&](std::int64_t column, float(&n)[N], float(&weighted)[N], auto&& each) {
+      float w[N];
+      load(weight + column, w);
+      load(input + row * width + column, n);
+      load(gradient + row * width + column, weighted);
+#pragma unroll
+      for (int k = 0; k < N; ++k) {
+        n[k] = (n[k] - average) * factor;
+        each(k, weighted[k]);
+        weighted[k] *= w[k];
+      }
+    };
 #pragma unroll
     for (int part = 0; part < parts; ++part) {
       const std::int64_t column = column_of<N>(part);
       if (column >= width) break;
       const int i = kept ? part : 0;
-      float w[N];
-      load(weight + column, w);
-      load(input + row * width + column, x[i]);
-      load(gradient + row * width + column, g[i]);
+      load_normalised(column, x[i], g[i], [&](int k, float gradient_of_output) {
+        weight_sums[part][k] += gradient_of_output * x[i][k];
+        if constexpr (kind == Kind::layer) bias_sums[part][k] += gradient_of_output;
+      });
 #pragma unroll
       for (int k = 0; k < N; ++k) {
-        x[i][k] = (x[i][k] - average) * factor;
-        weight_sums[part][k] += g[i][k] * x[i][k];
-        if constexpr (kind == Kind::layer) bias_sums[part][k] += g[i][k];
-        g[i][k] *= w[k];
         sums[0] += g[i][k];
         sums[1] += g[i][k] * x[i][k];
       }
@@ -122,17 +130,7 @@ __global__ void __launch_bounds__(most_threads)
       const std::int64_t column = column_of<N>(part);
       if (column >= width) break;
       const int i = kept ? part : 0;
-      if constexpr (!kept) {
-        float w[N];
-        load(weight + column, w);
-        load(input + row * width + column, x[i]);
-        load(gradient + row * width + column, g[i]);
-#pragma unroll
-        for (int k = 0; k < N; ++k) {
-          x[i][k] = (x[i][k] - average) * factor;
-          g[i][k] *= w[k];
-        }
-      }
+      if constexpr (!kept) load_normalised(column, x[i], g[i], [](int, float) {});
       float d[N] = {};
       if (sum != nullptr) load(sum + row * width + column, d);
 #pragma unroll

@@ -13,8 +13,6 @@ namespace sailor::runtime {
 
 namespace {
 
-constexpr std::string_view reported_elsewhere = "reported by another rank";
-
 /// The number of tasks that Slurm started, where Slurm started this process itself. (Under mpirun inside an allocation
 /// SLURM_NTASKS is the allocation's, and mpirun's own -n counts.)
 std::string slurm_tasks(const std::map<std::string, std::string>& environment) {
@@ -40,7 +38,7 @@ Result<std::unique_ptr<MpiSession>> MpiSession::start(const MpiSettings& setting
     // Each singleton would complain: one of them is enough.
     const auto process = environment.find("SLURM_PROCID");
     if (size == 1 && process != environment.end() && process->second != "0")
-      return fail(ErrorCode::unavailable, std::string(reported_elsewhere));
+      return fail(reported_elsewhere(ErrorCode::unavailable));
     return fail(
         ErrorCode::unavailable,
         fmt::format("Slurm started {} tasks (SLURM_NTASKS) but MPI sees {} rank{}", tasks, size, size == 1 ? "" : "s"),
@@ -52,7 +50,7 @@ Result<std::unique_ptr<MpiSession>> MpiSession::start(const MpiSettings& setting
     // The same on all ranks: one of them tells it.
     int process = 0;
     MPI_Comm_rank(MPI_COMM_WORLD, &process);
-    return process == 0 ? fail(world.error()) : fail(world.error().code, std::string(reported_elsewhere));
+    return process == 0 ? fail(world.error()) : fail(reported_elsewhere(world.error().code));
   }
   session->control_ = std::move(world->control);
   session->transport_ = std::move(world->transport);
@@ -73,17 +71,5 @@ std::string MpiSession::version() {
   // "Open MPI v4.1.4, package: ..." or several lines
   return version.substr(0, version.find_first_of(",\n"));
 }
-
-Result<void> agree(Control& control, const Result<void>& result) {
-  constexpr int codes = 16;  // more than there are of ErrorCode
-  const double none = static_cast<double>(control.size()) * codes;
-  const double mine = result ? none : control.rank() * codes + static_cast<int>(result.error().code);
-  const double first = control.min(mine);
-  if (first == none) return {};
-  if (!result && first == mine) return result;
-  return fail(static_cast<ErrorCode>(static_cast<int>(first) % codes), std::string(reported_elsewhere));
-}
-
-bool is_reported_elsewhere(const Error& error) { return error.what == reported_elsewhere; }
 
 }  // namespace sailor::runtime

@@ -39,12 +39,4 @@ class MpiSession {
   std::unique_ptr<Transport> transport_;
 };
 
-/// Collective. Success if `result` is one on every rank; otherwise the error of the lowest rank that has one, on that
-/// rank, and on the others an error of the same code that is_reported_elsewhere(): a mistake is printed once, and every
-/// rank fails with the same status.
-Result<void> agree(Control& control, const Result<void>& result);
-
-/// True for the error that agree() gives to ranks that must fail without a message.
-bool is_reported_elsewhere(const Error& error);
-
 }  // namespace sailor::runtime
