@@ -48,6 +48,18 @@ or provide what they hold through CMAKE_PREFIX_PATH (modules, Spack, a uenv) and
   done
 }
 
+# ensure_cudnn_frontend: the headers of cuDNN's C++ frontend from PyPI, where there is a CUDA toolkit. Without them attention
+# on GPUs is compiled without tensor cores.
+ensure_cudnn_frontend() {
+  local folder="$sailor_root/build/cudnn-frontend"
+  [[ -z ${CUDNN_FRONTEND_HOME:-} ]] && command -v nvcc >/dev/null || return 0
+  if [[ ! -e $folder/include/cudnn_frontend.h ]]; then
+    step "Fetching the headers of cuDNN's frontend"
+    python3 -m pip install --quiet --no-deps --target "$folder" 'nvidia-cudnn-frontend>=1.8' || return 0
+  fi
+  export CUDNN_FRONTEND_HOME=$folder
+}
+
 # build_preset PRESET TARGET [CMAKE_OPTION...]: configures and builds, showing progress. A lock keeps two builds of one
 # preset apart; the kernel releases it when a build is killed.
 build_preset() {

@@ -5,7 +5,7 @@
 file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE "${PROJECT_SOURCE_DIR}"
      "${PROJECT_SOURCE_DIR}/src/*.hpp" "${PROJECT_SOURCE_DIR}/slurm/*.hpp" "${PROJECT_SOURCE_DIR}/spank_plugin/*.hpp")
 if(NOT SAILOR_HAVE_CUDA)
-  list(FILTER headers EXCLUDE REGEX "^src/runtime/cuda/(gemm|kernels)")  # CUDA's own headers
+  list(FILTER headers EXCLUDE REGEX "^src/runtime/cuda/(fused_attention|gemm|kernels)")  # CUDA's own headers
 endif()
 set(names "")
 foreach(header ${headers})

@@ -127,6 +127,7 @@ options+=(-DSAILOR_CUDA_ARCHITECTURES=90-real)
 groups=(build run)
 [[ $quick == yes ]] || groups+=(test)
 ensure_packages "${groups[@]}"
+ensure_cudnn_frontend
 
 step "Building (preset default)"
 build_preset default all "${options[@]}"

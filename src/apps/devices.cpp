@@ -80,10 +80,10 @@ Result<void> check_precision(Precision precision, bool on_gpus) {
               "use precision fp32 or bf16");
 }
 
-Result<RankDevice> open_device(bool on_gpus, Precision precision, const Environment& environment,
-                               runtime::Control& control, Seconds timeout) {
+Result<RankDevice> open_device(const DeviceRequest& request, const Environment& environment,
+                               runtime::Control& control) {
   RankDevice opened;
-  if (!on_gpus) {
+  if (!request.on_gpus) {
     const int threads = runtime::cpu::compute_threads(environment);
     SAILOR_CHECK(agree(control, runtime::cpu::reserve_blas_memory(threads)));
     opened.device = runtime::make_cpu_device(threads);
@@ -93,13 +93,14 @@ Result<RankDevice> open_device(bool on_gpus, Precision precision, const Environm
   const std::vector<std::string> hosts = runtime::all_texts(control, host);
   const auto here = hosts.begin() + control.rank();
   const auto own =
-      find_gpu(static_cast<std::size_t>(std::count(hosts.begin(), here, host)), host, precision, environment);
+      find_gpu(static_cast<std::size_t>(std::count(hosts.begin(), here, host)), host, request.precision, environment);
   SAILOR_CHECK(agree(control, own ? Result<void>() : fail(own.error())));
   const auto places = runtime::all_texts(control, fmt::format("{} of {}", own->gpu.bus_id, host));
   SAILOR_CHECK(agree(control, check_not_shared(places, control.rank(), environment)));
   const auto open = [&]() -> Result<void> {
     try {
-      opened.device = own->backend->make_device({.index = own->index, .tf32 = precision == Precision::tf32});
+      opened.device = own->backend->make_device(
+          {.index = own->index, .tf32 = request.precision == Precision::tf32, .deterministic = request.deterministic});
     } catch (const std::runtime_error& error) {
       return fail(ErrorCode::unavailable, fmt::format("no usable GPU: {} (on {})", error.what(), host),
                   "nvidia-smi says what else runs there");
@@ -109,7 +110,7 @@ Result<RankDevice> open_device(bool on_gpus, Precision precision, const Environm
   SAILOR_CHECK(agree(control, open()));
   opened.gpu = own->gpu;
   if (control.size() == 1) return opened;
-  opened.transport = own->backend->make_transport(control, *opened.device, timeout);
+  opened.transport = own->backend->make_transport(control, *opened.device, request.timeout);
   SAILOR_CHECK(
       agree(control, opened.transport != nullptr
                          ? Result<void>()

@@ -41,11 +41,16 @@ struct RankDevice {
   }
 };
 
+struct DeviceRequest {
+  bool on_gpus = false;
+  Precision precision = Precision::fp32;
+  bool deterministic = false;  ///< GPUs give the same bits in every run, at some cost; CPUs always do
+  Seconds timeout{600.0};      ///< data planes between GPUs give up when nothing gets on for so long
+};
+
 /// Collective; errors are agreed on (unavailable: no memory for the BLAS, no usable GPU, fewer GPUs on a node than
-/// ranks). The control plane must outlive the result. Data planes between GPUs give up when nothing gets on for
-/// `timeout`.
-Result<RankDevice> open_device(bool on_gpus, Precision precision, const Environment& environment,
-                               runtime::Control& control, Seconds timeout);
+/// ranks). The control plane must outlive the result.
+Result<RankDevice> open_device(const DeviceRequest& request, const Environment& environment, runtime::Control& control);
 
 /// Collective: "4 x NVIDIA H200", "CPUs (AMD EPYC 7763)".
 std::string describe(const RankDevice& own, runtime::Control& control);

@@ -26,6 +26,8 @@
 #include "runtime/cpu/host_cpu.hpp"
 #include "runtime/mpi/mpi_session.hpp"
 #include "runtime/rank_watch.hpp"
+#include "runtime/sockets/coordinator.hpp"
+#include "runtime/sockets/member.hpp"
 #include "slurm/node_records.hpp"
 #include "slurm/site.hpp"
 #include "slurm/task_role.hpp"
@@ -110,11 +112,16 @@ CommandLine command_line() {
                    .help = "what computes and exchanges messages; auto: GPUs if every rank has one, else CPUs",
                    .default_value = "auto",
                    .choices = {"auto", "cpu", "gpu"}},
+                  {.name = "nhc",
+                   .type = OptionType::flag,
+                   .help = "check this node alone, without MPI, and say so in one line: for administrators' health "
+                           "checks (exit status 0 fit or warnings only, 5 to be drained)"},
                   shared::gpus_file()},
       .examples = {{"srun --mpi=pmix -N 2 --ntasks-per-node=1 sailor-check", "are the nodes fit?"},
                    {"srun --mpi=pmix -n 2 sailor-check --plan plan.toml", "and are they what a plan needs?"},
                    {"srun --mpi=pmix -n 2 sailor-check --write-to . --format json >check.json",
-                    "how fast can they write here? for another program"}},
+                    "how fast can they write here? for another program"},
+                   {"sailor-check --nhc", "is this node fit? for HealthCheckProgram of slurm.conf and alike"}},
       .notes =
           "Measured are matrix products and copies of every rank, messages around the ring of nodes, and all-reduces\n"
           "within nodes, between them and over all ranks, on GPUs (float16, over NCCL) or on CPU cores (float32, over\n"
@@ -122,6 +129,9 @@ CommandLine command_line() {
           "is\n"
           "not checked, and named. The last line of the table is the option with which sbatch and srun leave out the\n"
           "nodes that failed: --exclude=gh3,gh7.\n"
+          "With --nhc one process looks at all GPUs of its node, and multiplies matrices on those that nobody uses, "
+          "if\n"
+          "there are several to compare.\n"
           "Exit status: 0 fit, 4 warnings only, 5 a node must be excluded or the job cannot run like this; 1 the\n"
           "check could not be made (a rank that died or hangs is named), 2 wrong usage.",
       .one_per_rank = true};
@@ -258,6 +268,13 @@ Fabric ask_fabric(const Options& options, const Environment& environment) {
   return preflight::ask_fabric(Seconds(std::min(10.0, options.number("timeout") / 2.0)));
 }
 
+void add_fabric(const Result<std::vector<preflight::FabricProvider>>& found, RankFacts& facts) {
+  if (found)
+    facts.providers = *found;
+  else
+    facts.unknown.push_back({"fabric", found.error().what});
+}
+
 /// The check from the first question to the verdict.
 class Check {
  public:
@@ -294,10 +311,7 @@ class Check {
     RankFacts facts = facts_of_this_rank(*inputs, environment_, options_.flag("spare-nodes"),
                                          options_.text("node-facts"), world_.control);
     facts.busy_cores = load_;
-    if (fabric_ && *fabric_)
-      facts.providers = **fabric_;
-    else if (fabric_)
-      facts.unknown.push_back({"fabric", fabric_->error().what});
+    if (fabric_) add_fabric(*fabric_, facts);
     SAILOR_CHECK(open(facts));
     if (!options_.has("write-to")) facts.unknown.push_back({"writing", "no folder is named (--write-to DIR)"});
     measure(facts);
@@ -339,11 +353,12 @@ class Check {
         facts.unknown.push_back({"speed", "of GPUs: no usable GPU: " + usable.error().what});
     }
     auto opened =
-        open_device(on_gpus, Precision::fp16, environment_, world_.control, Seconds(options_.number("timeout")));
+        open_device({.on_gpus = on_gpus, .precision = Precision::fp16, .timeout = Seconds(options_.number("timeout"))},
+                    environment_, world_.control);
     if (!opened && on_gpus && wanted == "auto") {
       if (!runtime::is_reported_elsewhere(opened.error()))
         facts.unknown.push_back({"speed", "of GPUs: " + opened.error().what});
-      opened = open_device(false, Precision::fp32, environment_, world_.control, Seconds(0.0));
+      opened = open_device({}, environment_, world_.control);
     }
     if (!opened) return fail(opened.error());  // agreed on
     opened_ = *std::move(opened);
@@ -414,7 +429,91 @@ Result<std::unique_ptr<MpiSession>> start_mpi(const Options& options, const Envi
   return MpiSession::start({.program = "sailor-check", .timeout = Seconds(1e6), .idle_waits = false}, environment);
 }
 
+/// sailor-check --nhc: a rank for each GPU of this node, all of which this process is.
+class NodeHealth {
+ public:
+  NodeHealth(const Options& options, const Environment& environment) : options_(options), environment_(environment) {}
+
+  /// The exit status.
+  Result<int> run() {
+    for (const char* const name : {"plan", "spare-nodes", "write-to"})
+      if (options_.given(name))
+        return fail(ErrorCode::usage, fmt::format("--nhc and --{} exclude each other", name),
+                    "start it without --nhc, with srun");
+    const Fabric fabric = ask_fabric(options_, environment_);
+    const auto inputs = read_inputs(options_, environment_);
+    if (!inputs) return fail(inputs.error());
+    // The control plane of one rank.
+    const auto coordinator = runtime::Coordinator::start({.members = 1});
+    if (!coordinator) return fail(coordinator.error());
+    const auto member = runtime::Member::join((*coordinator)->addresses(), {.program = "sailor-check"});
+    if (!member) return fail(member.error());
+    SAILOR_CHECK((*member)->begin_epoch());
+    runtime::Control& control = (*member)->world().control;
+
+    std::set<std::string, std::less<>> skip{"plan",  "gpu-type", "gpu-visibility", "gpu-sharing",
+                                            "cores", "numa",     "links",          "writing"};
+    for (const std::string& name : options_.texts("skip")) skip.insert(name);
+    RankFacts facts = facts_of_this_rank(*inputs, environment_, false, options_.text("node-facts"), control);
+    if (!skip.contains("load")) facts.busy_cores = measure_load(control);
+    if (fabric) add_fabric(*fabric, facts);
+    const std::vector<RankFacts> ranks = by_gpu(facts, skip.contains("speed") ? nullptr : &control);
+    const preflight::JobSpeed no_links;
+    const preflight::Allocation allocation{
+        .ranks = ranks, .speed = no_links, .site = inputs->site, .gpus = inputs->gpus, .skip = skip};
+    const preflight::Verdict verdict = preflight::judge(allocation);
+    fmt::print(
+        "{}{}",
+        options_.text("format") == "json" ? preflight::report_json(verdict, allocation) : preflight::one_line(verdict),
+        options_.text("format") == "json" ? "" : "\n");
+    const Outcome outcome = verdict.outcome();
+    const bool good = outcome != Outcome::fail && !(options_.flag("strict") && outcome == Outcome::warn);
+    return preflight::exit_status(good ? Outcome::ok : Outcome::fail);
+  }
+
+ private:
+  /// A rank for each GPU, or one where there is none. `control` measures; null: nothing is measured.
+  [[nodiscard]] std::vector<RankFacts> by_gpu(RankFacts facts, runtime::Control* control) const {
+    if (facts.gpus.empty()) return {std::move(facts)};
+    std::vector<std::string> numbers;
+    for (std::size_t i = 0; i < facts.gpus.size(); ++i) numbers.push_back(fmt::to_string(i));
+    facts.visible_gpus = fmt::format("{}", fmt::join(numbers, ","));
+    std::vector<RankFacts> ranks(facts.gpus.size(), facts);
+    for (std::size_t i = 0; i < ranks.size(); ++i) ranks[i].rank = ranks[i].local_rank = static_cast<int>(i);
+    if (control == nullptr || ranks.size() < 2) return ranks;  // one has none to be compared with
+    const auto visible = visible_gpus(environment_);
+    if (!visible) {
+      ranks.front().unknown.push_back({"speed", "of GPUs: no usable GPU: " + visible.error().what});
+      return ranks;
+    }
+    const Seconds each = Seconds(options_.number("time-budget")) / static_cast<double>(ranks.size());
+    for (std::size_t i = 0; i < visible->gpus.size(); ++i)
+      for (RankFacts& rank : ranks) {
+        const preflight::GpuFacts& gpu = rank.gpus[static_cast<std::size_t>(rank.local_rank)];
+        if (gpu.bus_id != visible->gpus[i].bus_id) continue;
+        if (gpu.processes.value_or(0) > 0)
+          rank.unknown.push_back({"speed", "of GPUs that are in use"});
+        else
+          measure_gpu(*visible->backend, static_cast<int>(i), each, *control, rank);
+      }
+    return ranks;
+  }
+  static void measure_gpu(const runtime::GpuBackend& backend, int index, Seconds time, runtime::Control& control,
+                          RankFacts& rank) {
+    try {
+      const auto device = backend.make_device({.index = index, .tf32 = false});
+      rank.speed = measure_rank(control, *device, 0, time);
+    } catch (const std::runtime_error& error) {
+      rank.unknown.push_back({"speed", fmt::format("of a GPU: {}", error.what())});
+    }
+  }
+
+  const Options& options_;
+  const Environment& environment_;
+};
+
 Result<int> run(const Options& options, const Environment& environment) {
+  if (options.flag("nhc")) return NodeHealth(options, environment).run();
   const Fabric fabric = ask_fabric(options, environment);
   auto session = start_mpi(options, environment);
   if (!session) {

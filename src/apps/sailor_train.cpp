@@ -141,6 +141,11 @@ CommandLine command_line() {
                    .default_value = "mpi",
                    .choices = {"mpi", "sockets"}},
                   device_option(),
+                  {.name = "deterministic",
+                   .type = OptionType::flag,
+                   .help =
+                       "on GPUs: the same losses, bit for bit, in every run of a plan, with a slower attention; CPUs "
+                       "always give them"},
                   shared::models_folder(),
                   shared::gpus_file()},
       .examples =
@@ -329,8 +334,11 @@ Result<void> train(const Options& options, const Environment& environment, const
   SAILOR_CHECK(agree(started.control, samples ? Result<void>() : fail(samples.error())));
 
   if (speaks) warn_of_little_data(plan, *samples, options);
-  const auto opened =
-      open_device(choice.on_gpus, plan.job.precision, environment, started.control, Seconds(options.number("timeout")));
+  const auto opened = open_device({.on_gpus = choice.on_gpus,
+                                   .precision = plan.job.precision,
+                                   .deterministic = options.flag("deterministic"),
+                                   .timeout = Seconds(options.number("timeout"))},
+                                  environment, started.control);
   if (!opened) return fail(opened.error());  // agreed on
   runtime::Device& device = *opened->device;
   const runtime::World world = opened->world(started);

@@ -109,11 +109,12 @@ Verdict judge(const Allocation& allocation) {
 
 const std::vector<std::string>& check_names() {
   static const std::vector<std::string> names{
-      "plan",  "gpu-type",      "gpu-sharing", "gpu-visibility", "gpu-state", "gpu-memory",
-      "mig",   "power",         "temperature", "throttling",     "ecc",       "xid",
-      "cores", "numa",          "cpu-clock",   "cpu-throttling", "memory",    "memory-errors",
-      "load",  "network-cards", "fabric",      "space",          "versions",  "variables",
-      "speed", "links",         "writing"};
+      "plan",          "gpu-type",  "gpu-sharing",   "gpu-visibility", "gpu-state",
+      "gpu-memory",    "mig",       "power",         "temperature",    "throttling",
+      "ecc",           "xid",       "nvlink",        "pcie",           "peer-access",
+      "cores",         "numa",      "cpu-clock",     "cpu-throttling", "memory",
+      "memory-errors", "load",      "network-cards", "fabric",         "space",
+      "versions",      "variables", "speed",         "links",          "writing"};
   return names;
 }
 

@@ -93,6 +93,10 @@ std::string report(const Verdict& verdict, const Allocation& allocation);
 /// The same with all facts.
 std::string report_json(const Verdict& verdict, const Allocation& allocation);
 
+/// The worst finding, and how many others there are: "fail: gh1: ecc: ...; and 2 more (throttling, xid)". For verdicts
+/// on one node.
+std::string one_line(const Verdict& verdict);
+
 /// "gh[1-4,7]"; names without a number, or with different padding, stand for themselves.
 std::string fold_names(const std::vector<std::string>& names);
 

@@ -99,6 +99,9 @@ struct Limits {
   std::optional<double> used_share;
   std::optional<double> usual_clock_hz{};
   std::optional<double> usual_power_watts{};
+  std::optional<double> usual_nvlinks{};
+  std::optional<double> usual_pcie_generation{};
+  std::optional<double> usual_unreadable_peers{};
 };
 
 std::vector<Finding> findings_of(const RankFacts& facts, const GpuFacts& gpu, const Limits& limits) {
@@ -129,6 +132,24 @@ std::vector<Finding> findings_of(const RankFacts& facts, const GpuFacts& gpu, co
       *gpu.power_limit_watts < *limits.usual_power_watts - rounding)
     add(Outcome::warn, "power",
         fmt::format("may draw {:.0f} W, GPUs alike {:.0f} W", *gpu.power_limit_watts, *limits.usual_power_watts));
+  const auto below = [](const std::optional<std::int64_t>& value, const std::optional<double>& usual) {
+    return value && usual && static_cast<double>(*value) < *usual;
+  };
+  if (below(gpu.nvlinks_up, limits.usual_nvlinks))
+    add(Outcome::fail, "nvlink",
+        fmt::format("has {} NVLinks up, GPUs alike {:.0f}", *gpu.nvlinks_up, *limits.usual_nvlinks));
+  if (gpu.unreadable_peers && limits.usual_unreadable_peers &&
+      static_cast<double>(*gpu.unreadable_peers) > *limits.usual_unreadable_peers)
+    add(Outcome::fail, "peer-access",
+        fmt::format("cannot read the memory of {} of its node, GPUs alike of {:.0f}",
+                    plural(static_cast<std::size_t>(*gpu.unreadable_peers), "other GPU"),
+                    *limits.usual_unreadable_peers));
+  if (gpu.pcie_lanes && gpu.highest_pcie_lanes && *gpu.pcie_lanes < *gpu.highest_pcie_lanes)
+    add(Outcome::fail, "pcie", fmt::format("has {} of {} PCIe lanes", *gpu.pcie_lanes, *gpu.highest_pcie_lanes));
+  if (below(gpu.highest_pcie_generation, limits.usual_pcie_generation))
+    add(Outcome::fail, "pcie",
+        fmt::format("has PCIe generation {}, GPUs alike {:.0f}", *gpu.highest_pcie_generation,
+                    *limits.usual_pcie_generation));
   if (gpu.mig.value_or(false))
     add(facts.planned ? Outcome::fail : Outcome::warn, "mig", "is divided into instances (MIG)",
         "the administrator undivides it (nvidia-smi -mig 0)");
@@ -353,11 +374,10 @@ void judge_gpu_health(Judge& judge) {
   std::map<std::string, std::vector<const GpuFacts*>> by_name;  // of the ranks' GPUs
   for (const RankFacts& facts : judge.ranks())
     if (const auto own = own_gpu(facts)) by_name[facts.gpus[*own].name].push_back(&facts.gpus[*own]);
-  const auto usual = [](const std::vector<const GpuFacts*>& gpus,
-                        std::optional<double> GpuFacts::*value) -> std::optional<double> {
+  const auto usual = [](const std::vector<const GpuFacts*>& gpus, auto value) -> std::optional<double> {
     std::vector<std::string> values;
     for (const GpuFacts* gpu : gpus)
-      if (gpu->*value) values.push_back(fmt::format("{:.0f}", *(gpu->*value)));
+      if (gpu->*value) values.push_back(fmt::format("{:.0f}", static_cast<double>(*(gpu->*value))));
     return values.empty() ? std::nullopt : std::optional(std::stod(commonest(values)));
   };
   std::map<std::string, Limits> limits;  // by name
@@ -365,7 +385,10 @@ void judge_gpu_health(Judge& judge) {
     limits[name] = {.temperature_celsius = thresholds.idle_temperature_celsius,
                     .used_share = thresholds.used_memory_share,
                     .usual_clock_hz = usual(gpus, &GpuFacts::highest_clock_hz),
-                    .usual_power_watts = usual(gpus, &GpuFacts::power_limit_watts)};
+                    .usual_power_watts = usual(gpus, &GpuFacts::power_limit_watts),
+                    .usual_nvlinks = usual(gpus, &GpuFacts::nvlinks_up),
+                    .usual_pcie_generation = usual(gpus, &GpuFacts::highest_pcie_generation),
+                    .usual_unreadable_peers = usual(gpus, &GpuFacts::unreadable_peers)};
   bool some = false;
   for (const auto& ranks : judge.nodes()) {
     std::vector<std::string> seen;

@@ -6,6 +6,7 @@
 #include <array>
 #include <charconv>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <tuple>
 
 #include "core/statistics.hpp"
@@ -196,6 +197,24 @@ std::string report(const Verdict& verdict, const Allocation& allocation) {
   const std::vector<std::string> exclude = verdict.exclude();
   if (!exclude.empty()) text += fmt::format("--exclude={}\n", fmt::join(exclude, ","));
   return text;
+}
+
+std::string one_line(const Verdict& verdict) {
+  std::vector<Finding> findings = verdict.job;
+  std::vector<std::string> nodes;
+  for (const NodeVerdict& node : verdict.nodes) {
+    nodes.push_back(node.node);
+    findings.insert(findings.end(), node.findings.begin(), node.findings.end());
+  }
+  std::stable_sort(findings.begin(), findings.end(),
+                   [](const Finding& a, const Finding& b) { return a.outcome > b.outcome; });
+  std::string line = fmt::format("{}: {}", to_string(verdict.outcome()), fold_names(nodes));
+  if (findings.empty()) return line;
+  line += fmt::format(": {}: {}", findings.front().check, slurm::printable(findings.front().what));
+  std::set<std::string> others;
+  for (std::size_t i = 1; i < findings.size(); ++i) others.insert(findings[i].check);
+  if (!others.empty()) line += fmt::format("; and {} more ({})", findings.size() - 1, fmt::join(others, ", "));
+  return line;
 }
 
 std::string report_json(const Verdict& verdict, const Allocation& allocation) {

@@ -123,7 +123,24 @@ void add_errors(const Library& nvml, Device device, GpuFacts& gpu) {
   }
 }
 
-GpuFacts describe(const Library& nvml, Device device) {
+/// What connects the GPU with the node and with its other GPUs.
+void add_links(const Library& nvml, Device device, const std::vector<Device>& all, GpuFacts& gpu) {
+  constexpr unsigned int most_nvlinks = 18;  // NVML_NVLINK_MAX_LINKS
+  for (unsigned int link = 0; link < most_nvlinks; ++link)
+    if (const auto is_up = number<int, Device, unsigned int>(nvml, "nvmlDeviceGetNvLinkState", device, link))
+      gpu.nvlinks_up = gpu.nvlinks_up.value_or(0) + (*is_up != 0 ? 1 : 0);
+  gpu.pcie_lanes = number<unsigned int, Device>(nvml, "nvmlDeviceGetCurrPcieLinkWidth", device);
+  gpu.highest_pcie_lanes = number<unsigned int, Device>(nvml, "nvmlDeviceGetMaxPcieLinkWidth", device);
+  gpu.highest_pcie_generation = number<unsigned int, Device>(nvml, "nvmlDeviceGetMaxPcieLinkGeneration", device);
+  constexpr int reading = 0;  // NVML_P2P_CAPS_INDEX_READ
+  constexpr int works = 0;    // NVML_P2P_STATUS_OK
+  for (const Device peer : all)
+    if (peer != device)
+      if (const auto status = number<int, Device, Device, int>(nvml, "nvmlDeviceGetP2PStatus", device, peer, reading))
+        gpu.unreadable_peers = gpu.unreadable_peers.value_or(0) + (*status == works ? 0 : 1);
+}
+
+GpuFacts describe(const Library& nvml, Device device, const std::vector<Device>& all) {
   constexpr int of_the_chip = 0;    // NVML_TEMPERATURE_GPU
   constexpr int of_processors = 1;  // NVML_CLOCK_SM
   GpuFacts gpu{.name = text(nvml, "nvmlDeviceGetName", device), .uuid = text(nvml, "nvmlDeviceGetUUID", device)};
@@ -158,6 +175,7 @@ GpuFacts describe(const Library& nvml, Device device) {
   gpu.default_power_limit_watts = watts("nvmlDeviceGetPowerManagementDefaultLimit");
   gpu.processes = count<Device>(nvml, "nvmlDeviceGetComputeRunningProcesses_v3", device);
   add_errors(nvml, device, gpu);
+  add_links(nvml, device, all, gpu);
   return gpu;
 }
 
@@ -181,9 +199,11 @@ Result<Nvml> ask_nvml(const char* library) {
   if (const auto cuda = number<int>(nvml, "nvmlSystemGetCudaDriverVersion_v2"))
     found.cuda = fmt::format("{}.{}", *cuda / 1000, *cuda % 1000 / 10);
   const unsigned int gpus = number<unsigned int>(nvml, "nvmlDeviceGetCount_v2").value_or(0);
+  std::vector<Device> devices;
   for (unsigned int i = 0; i < gpus; ++i)
     if (const auto device = number<Device, unsigned int>(nvml, "nvmlDeviceGetHandleByIndex_v2", i))
-      found.gpus.push_back(describe(nvml, *device));
+      devices.push_back(*device);
+  for (const Device device : devices) found.gpus.push_back(describe(nvml, device, devices));
   nvml.call("nvmlShutdown");
   return found;
 }

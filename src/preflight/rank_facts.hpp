@@ -35,8 +35,13 @@ struct GpuFacts {
   std::optional<bool> mig_pending{};           ///< the same after the next reset
   std::optional<double> power_limit_watts{};   ///< that holds now, whoever set it
   std::optional<double> default_power_limit_watts{};
-  std::vector<int> cores{};         ///< beside it; empty: the system does not say
-  std::vector<std::string> xids{};  ///< lines of the kernel log: "Xid (PCI:0000:01:00): 79, ..."
+  std::optional<std::int64_t> nvlinks_up{};
+  std::optional<std::int64_t> pcie_lanes{};               ///< that its link has now
+  std::optional<std::int64_t> highest_pcie_lanes{};       ///< that GPU and node have together
+  std::optional<std::int64_t> highest_pcie_generation{};  ///< the same; idle links are slower
+  std::optional<std::int64_t> unreadable_peers{};         ///< other GPUs of the node whose memory it cannot read
+  std::vector<int> cores{};                               ///< beside it; empty: the system does not say
+  std::vector<std::string> xids{};                        ///< lines of the kernel log: "Xid (PCI:0000:01:00): 79, ..."
 };
 
 /// A network card, or a port of one.

@@ -38,6 +38,11 @@ void fields(Visit&& visit, Facts& gpu) {
   visit("mig_pending", gpu.mig_pending);
   visit("power_limit_watts", gpu.power_limit_watts);
   visit("default_power_limit_watts", gpu.default_power_limit_watts);
+  visit("nvlinks_up", gpu.nvlinks_up);
+  visit("pcie_lanes", gpu.pcie_lanes);
+  visit("highest_pcie_lanes", gpu.highest_pcie_lanes);
+  visit("highest_pcie_generation", gpu.highest_pcie_generation);
+  visit("unreadable_peers", gpu.unreadable_peers);
   visit("cores", gpu.cores);
   visit("xids", gpu.xids);
 }

@@ -72,6 +72,10 @@ class Device : public MemorySource {
   [[nodiscard]] virtual void* allocate_host(std::size_t bytes) = 0;
   virtual void release_host(void* memory) = 0;
 
+  /// Values from a row to the next one of a matrix (rows, `width`) of 16-bit numbers or float32, so that products with
+  /// it are fast: at least `width`.
+  [[nodiscard]] virtual std::int64_t row_stride(std::int64_t width) const { return width; }
+
   // ---- Streams
   /// The one that computes.
   [[nodiscard]] virtual Stream& main() = 0;

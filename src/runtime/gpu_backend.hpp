@@ -26,6 +26,9 @@ struct GpuDescription {
 struct GpuSettings {
   int index = 0;     ///< among the GPUs that this process sees
   bool tf32 = true;  ///< tensor cores multiply float32 as TF32
+  /// The same bits in every run, at some cost.
+  bool deterministic = false;
+  bool fused_attention = true;  ///< cuDNN's, where it is there; false: our own kernels, which are slow
 };
 
 class GpuBackend {

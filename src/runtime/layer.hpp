@@ -129,6 +129,8 @@ class Layer {
   /// The group, where there is one.
   [[nodiscard]] Group& group() { return *tensor_parallel_.group; }
 
+  /// The map that a weight makes.
+  static LinearShape linear_shape(const Parameter& weight, std::int64_t tokens);
   // Linear maps: output = input · weightᵀ + bias with weight (out, in) as in PyTorch, or input · weight + bias where
   // it is stored (in, out). `bias` may be null.
   void linear_forward(ConstValues input, const Parameter& weight, const Parameter* bias, std::int64_t tokens,

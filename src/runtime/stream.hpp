@@ -39,15 +39,48 @@ struct MatrixProduct {
   std::int64_t n = 0;
   std::int64_t k = 0;
   bool accumulate = false;  ///< add to C instead of overwriting it
+  // Values from a row to the next one as stored; 0: as many as a row has.
+  std::int64_t a_stride = 0;
+  std::int64_t b_stride = 0;
+  std::int64_t c_stride = 0;
+
+  [[nodiscard]] constexpr std::int64_t a_row() const { return a_stride != 0 ? a_stride : transpose_a ? m : k; }
+  [[nodiscard]] constexpr std::int64_t b_row() const { return b_stride != 0 ? b_stride : transpose_b ? k : n; }
+  [[nodiscard]] constexpr std::int64_t c_row() const { return c_stride != 0 ? c_stride : n; }
 };
 
-/// A linear map of rows: output (rows, out) = input (rows, in) · weightᵀ + bias, with weight (out, in) as in PyTorch, or
-/// input · weight where it is stored (in, out).
+/// A linear map of rows: output (rows, out) = input (rows, in) · weightᵀ + bias, with weight (out, in) as in PyTorch,
+/// or input · weight where it is stored (in, out).
 struct LinearShape {
   std::int64_t rows = 0;
   std::int64_t in = 0;
   std::int64_t out = 0;
   bool rows_are_inputs = false;  ///< the weight is stored (in, out)
+  /// Values from a row of the output, or of its gradient, to the next one; 0: `out`. Else there is neither bias nor
+  /// residual nor activation.
+  std::int64_t out_stride = 0;
+
+  /// output = input · op(weight)
+  [[nodiscard]] constexpr MatrixProduct forward() const {
+    return {.transpose_b = !rows_are_inputs, .m = rows, .n = out, .k = in, .c_stride = out_stride};
+  }
+  /// weight_gradient += output_gradientᵀ · input, or inputᵀ · output_gradient where the weight is stored (in, out)
+  [[nodiscard]] constexpr MatrixProduct backward_weight() const {
+    if (rows_are_inputs)
+      return {.transpose_a = true, .m = in, .n = out, .k = rows, .accumulate = true, .b_stride = out_stride};
+    return {.transpose_a = true, .m = out, .n = in, .k = rows, .accumulate = true, .a_stride = out_stride};
+  }
+  /// input_gradient = output_gradient · op(weight)
+  [[nodiscard]] constexpr MatrixProduct backward_input() const {
+    return {.transpose_b = rows_are_inputs, .m = rows, .n = in, .k = out, .a_stride = out_stride};
+  }
+};
+
+/// Logits (rows, classes.size()) of classes [first, last); the others are on other devices.
+struct LogitsShape {
+  std::int64_t rows = 0;
+  Range classes{};
+  std::int64_t stride = 0;  ///< values from a row to the next one
 };
 
 /// Applied to every value of a linear map's output. gelu is the tanh approximation that GPT-2 and GPT-Neo use
@@ -96,8 +129,8 @@ struct OptimizerSegment {
   float* first_moment = nullptr;
   float* second_moment = nullptr;
   std::int64_t count = 0;
-  bool decays = true;         ///< weight decay applies
-  Values rounded = nullptr;   ///< where it is not null it becomes the new value: bfloat16 weights to work with
+  bool decays = true;        ///< weight decay applies
+  Values rounded = nullptr;  ///< where it is not null it becomes the new value: bfloat16 weights to work with
 };
 
 class Stream {
@@ -110,8 +143,8 @@ class Stream {
   // ---- Order
   /// The event becomes the point behind everything asked of this stream so far; it may have been another before.
   virtual void record(Event& event) = 0;
-  /// What is asked of this stream from now on runs after the event, of whatever stream of the device; nothing where that
-  /// was never recorded.
+  /// What is asked of this stream from now on runs after the event, of whatever stream of the device; nothing where
+  /// that was never recorded.
   virtual void wait(const Event& event) = 0;
 
   // ---- Copies
@@ -155,9 +188,9 @@ class Stream {
   /// mean and reciprocal_deviation (rows) are written for the backward pass.
   virtual void layer_norm_forward(const NormShape& shape, ConstValues input, ConstValues weight, ConstValues bias,
                                   Values output, float* mean, float* reciprocal_deviation) = 0;
-  /// `gradient` (rows, width) is the gradient of the output on entry, and spoilt or that of the input on return: that of
-  /// the input is added to `sum` (rows, width), or where that is null takes the place of the output's. weight_gradient
-  /// and bias_gradient (width) are added to.
+  /// `gradient` (rows, width) is the gradient of the output on entry, and spoilt or that of the input on return: that
+  /// of the input is added to `sum` (rows, width), or where that is null takes the place of the output's.
+  /// weight_gradient and bias_gradient (width) are added to.
   virtual void layer_norm_backward(const NormShape& shape, ConstValues input, const float* mean,
                                    const float* reciprocal_deviation, ConstValues weight, Values gradient, Values sum,
                                    float* weight_gradient, float* bias_gradient) = 0;
@@ -182,8 +215,8 @@ class Stream {
   /// layout of Hugging Face's LLaMA: values i and i + head_width / 2 of a head are turned by the angle
   /// position · base^(-2i / head_width). `inverse` turns back: for gradients.
   virtual void rotary(const AttentionShape& shape, double base, bool inverse, Values projected) = 0;
-  /// projected (tokens, projected_width) -> output (tokens, width). log_sum (tokens, heads) is written for the backward
-  /// pass: the logarithm of each softmax denominator.
+  /// projected (tokens, projected_width) -> output (tokens, width). log_sum (tokens times heads) is written for the
+  /// backward pass: the logarithm of each softmax denominator, in an order of the device's own.
   virtual void attention_forward(const AttentionShape& shape, ConstValues projected, Values output, float* log_sum) = 0;
   /// Writes projected_gradient (tokens, projected_width).
   virtual void attention_backward(const AttentionShape& shape, ConstValues projected, ConstValues output,
@@ -202,24 +235,23 @@ class Stream {
   /// table_gradient (count) += sum over repeats of gradient (repeats, count)
   virtual void add_repeated_gradient(float* table_gradient, ConstValues gradient, std::int64_t repeats,
                                      std::int64_t count) = 0;
-  /// logits (rows, classes) become their gradient, times `gradient_scale`; *loss_sum += the sum of the rows'
-  /// cross-entropies (natural logarithm, not scaled).
-  virtual void softmax_cross_entropy(Values logits_to_gradient, const std::int32_t* targets, std::int64_t rows,
-                                     std::int64_t classes, float gradient_scale, double* loss_sum) = 0;
-  // The same in three steps where this device has only classes [first, last) of the logits (rows, last - first):
-  // maxima are to be made those of all classes between the first and the second, sums and target_logits summed over
-  // the devices between the second and the third.
-  /// maxima (rows) = largest of each row of values (rows, width)
-  virtual void row_maxima(ConstValues values, std::int64_t rows, std::int64_t width, float* maxima) = 0;
+  /// Logits of all classes become their gradient, times `gradient_scale`; *loss_sum += the sum of the rows'
+  /// cross-entropies (natural logarithm, not scaled). What lies between two rows is left alone, here and below.
+  virtual void softmax_cross_entropy(const LogitsShape& shape, Values logits_to_gradient, const std::int32_t* targets,
+                                     float gradient_scale, double* loss_sum) = 0;
+  // The same in three steps where this device has some of the classes only: maxima are to be made those of all classes
+  // between the first and the second, sums and target_logits summed over the devices between the second and the third.
+  /// maxima (rows) = largest logit of each row
+  virtual void row_maxima(const LogitsShape& shape, ConstValues logits, float* maxima) = 0;
   /// logits become exp(logit - maximum); sums (rows) = their sums; target_logits (rows) = logit of the target -
   /// maximum, or 0 where it is on another device.
-  virtual void softmax_sums(Values logits_to_exponentials, const float* maxima, const Range& classes,
-                            const std::int32_t* targets, std::int64_t rows, float* sums, float* target_logits) = 0;
+  virtual void softmax_sums(const LogitsShape& shape, Values logits_to_exponentials, const float* maxima,
+                            const std::int32_t* targets, float* sums, float* target_logits) = 0;
   /// Exponentials become the gradient of the logits, times `gradient_scale`; *loss_sum += the sum of the rows'
   /// cross-entropies, whole on every device.
-  virtual void softmax_gradient(Values exponentials_to_gradient, const float* sums, const float* target_logits,
-                                const Range& classes, const std::int32_t* targets, std::int64_t rows,
-                                float gradient_scale, double* loss_sum) = 0;
+  virtual void softmax_gradient(const LogitsShape& shape, Values exponentials_to_gradient, const float* sums,
+                                const float* target_logits, const std::int32_t* targets, float gradient_scale,
+                                double* loss_sum) = 0;
 
   // ---- Optimizer
   /// *sum += the squares of all values, in fp64.

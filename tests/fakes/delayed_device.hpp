@@ -252,17 +252,17 @@ class DelayedStream final : public HostStream {
   void add_repeated_gradient(float* table_gradient, ConstValues gradient, std::int64_t repeats, std::int64_t count) override {
     later([=](Stream& inner) { inner.add_repeated_gradient(table_gradient, gradient, repeats, count); });
   }
-  void softmax_cross_entropy(Values logits_to_gradient, const std::int32_t* targets, std::int64_t rows, std::int64_t classes, float gradient_scale, double* loss_sum) override {
-    later([=](Stream& inner) { inner.softmax_cross_entropy(logits_to_gradient, targets, rows, classes, gradient_scale, loss_sum); });
+  void softmax_cross_entropy(const LogitsShape& shape, Values logits_to_gradient, const std::int32_t* targets, float gradient_scale, double* loss_sum) override {
+    later([=](Stream& inner) { inner.softmax_cross_entropy(shape, logits_to_gradient, targets, gradient_scale, loss_sum); });
   }
-  void row_maxima(ConstValues values, std::int64_t rows, std::int64_t width, float* maxima) override {
-    later([=](Stream& inner) { inner.row_maxima(values, rows, width, maxima); });
+  void row_maxima(const LogitsShape& shape, ConstValues logits, float* maxima) override {
+    later([=](Stream& inner) { inner.row_maxima(shape, logits, maxima); });
   }
-  void softmax_sums(Values logits_to_exponentials, const float* maxima, const Range& classes, const std::int32_t* targets, std::int64_t rows, float* sums, float* target_logits) override {
-    later([=](Stream& inner) { inner.softmax_sums(logits_to_exponentials, maxima, classes, targets, rows, sums, target_logits); });
+  void softmax_sums(const LogitsShape& shape, Values logits_to_exponentials, const float* maxima, const std::int32_t* targets, float* sums, float* target_logits) override {
+    later([=](Stream& inner) { inner.softmax_sums(shape, logits_to_exponentials, maxima, targets, sums, target_logits); });
   }
-  void softmax_gradient(Values exponentials_to_gradient, const float* sums, const float* target_logits, const Range& classes, const std::int32_t* targets, std::int64_t rows, float gradient_scale, double* loss_sum) override {
-    later([=](Stream& inner) { inner.softmax_gradient(exponentials_to_gradient, sums, target_logits, classes, targets, rows, gradient_scale, loss_sum); });
+  void softmax_gradient(const LogitsShape& shape, Values exponentials_to_gradient, const float* sums, const float* target_logits, const std::int32_t* targets, float gradient_scale, double* loss_sum) override {
+    later([=](Stream& inner) { inner.softmax_gradient(shape, exponentials_to_gradient, sums, target_logits, targets, gradient_scale, loss_sum); });
   }
   void clip_factor(const double* squared_norm, double scale, double clip_norm, float* factor) override {
     later([=](Stream& inner) { inner.clip_factor(squared_norm, scale, clip_norm, factor); });
@@ -316,6 +316,7 @@ class DelayedDevice : public Device {
   MemoryUse memory_use() const override { return pool_.use(); }
   void reset_peak_memory() override { pool_.reset_peak(); }
   void set_memory_limit(Bytes limit) override { pool_.set_limit(static_cast<std::size_t>(limit.value())); }
+  std::int64_t row_stride(std::int64_t width) const override { return inner_->row_stride(width) + 3; }
   void release_unused_memory() override {}  // the device may be about to spoil it
   void* allocate_host(std::size_t bytes) override { return std::malloc(bytes); }
   void release_host(void* memory) override {

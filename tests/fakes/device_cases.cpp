@@ -22,7 +22,7 @@ constexpr std::array sizes{Size{3, 64},   Size{5, 7},    Size{1, 1},   Size{2, 3
 
 void add_elementwise(std::vector<DeviceCase>& cases) {
   for (const auto [rows, width] : sizes) {
-    const auto name = [&](const char* what) { return fmt::format("{} {} x {}", what, rows, width); };
+    const auto name = [&](const std::string& what) { return fmt::format("{} {} x {}", what, rows, width); };
     const std::int64_t count = rows * width;
     cases.push_back({name("convert"), [=](Bench& bench) {
                        const Tensor from = bench.noise(count);
@@ -111,35 +111,39 @@ void add_elementwise(std::vector<DeviceCase>& cases) {
                          bench.keep(weight_gradient);
                        }
                      }});
-    cases.push_back({name("cross-entropy"), [=](Bench& bench) {
-                       const Tensor targets = bench.integers(rows, static_cast<std::int32_t>(width));
-                       Tensor logits = bench.noise(count, 4.0f);
-                       Tensor loss = bench.zeros(1, DataType::float64);
-                       bench.stream().softmax_cross_entropy(logits.values(), targets.integers(), rows, width, 0.7f,
-                                                            loss.doubles());
-                       bench.keep(logits);
-                       bench.keep(loss);
-                     }});
-    cases.push_back({name("cross-entropy in parts"), [=](Bench& bench) {
-                       const Range classes{11, 11 + width};
-                       const Tensor targets = bench.integers(rows, static_cast<std::int32_t>(width + 22));
-                       Tensor logits = bench.noise(count, 4.0f);
-                       Tensor loss = bench.zeros(1, DataType::float64);
-                       Tensor maxima = bench.poisoned(rows, DataType::float32);
-                       Tensor sums = bench.poisoned(rows, DataType::float32);
-                       Tensor target_logits = bench.poisoned(rows, DataType::float32);
-                       bench.stream().row_maxima(logits.values(), rows, width, maxima.floats());
-                       bench.keep(maxima);
-                       bench.stream().softmax_sums(logits.values(), maxima.floats(), classes, targets.integers(), rows,
-                                                   sums.floats(), target_logits.floats());
-                       bench.keep(logits);
-                       bench.keep(sums);
-                       bench.keep(target_logits);
-                       bench.stream().softmax_gradient(logits.values(), sums.floats(), target_logits.floats(), classes,
-                                                       targets.integers(), rows, 0.7f, loss.doubles());
-                       bench.keep(logits);
-                       bench.keep(loss);
-                     }});
+    for (const std::int64_t gap : {0, 5}) {
+      const std::string with_gap = gap == 0 ? "" : fmt::format(", rows {} apart", width + gap);
+      cases.push_back({name("cross-entropy" + with_gap), [=](Bench& bench) {
+                         const LogitsShape shape{rows, {0, width}, width + gap};
+                         const Tensor targets = bench.integers(rows, static_cast<std::int32_t>(width));
+                         Tensor logits = bench.noise(rows * shape.stride, 4.0f);
+                         Tensor loss = bench.zeros(1, DataType::float64);
+                         bench.stream().softmax_cross_entropy(shape, logits.values(), targets.integers(), 0.7f,
+                                                              loss.doubles());
+                         bench.keep(logits);
+                         bench.keep(loss);
+                       }});
+      cases.push_back({name("cross-entropy in parts" + with_gap), [=](Bench& bench) {
+                         const LogitsShape shape{rows, {11, 11 + width}, width + gap};
+                         const Tensor targets = bench.integers(rows, static_cast<std::int32_t>(width + 22));
+                         Tensor logits = bench.noise(rows * shape.stride, 4.0f);
+                         Tensor loss = bench.zeros(1, DataType::float64);
+                         Tensor maxima = bench.poisoned(rows, DataType::float32);
+                         Tensor sums = bench.poisoned(rows, DataType::float32);
+                         Tensor target_logits = bench.poisoned(rows, DataType::float32);
+                         bench.stream().row_maxima(shape, logits.values(), maxima.floats());
+                         bench.keep(maxima);
+                         bench.stream().softmax_sums(shape, logits.values(), maxima.floats(), targets.integers(),
+                                                     sums.floats(), target_logits.floats());
+                         bench.keep(logits);
+                         bench.keep(sums);
+                         bench.keep(target_logits);
+                         bench.stream().softmax_gradient(shape, logits.values(), sums.floats(), target_logits.floats(),
+                                                         targets.integers(), 0.7f, loss.doubles());
+                         bench.keep(logits);
+                         bench.keep(loss);
+                       }});
+    }
     cases.push_back({name("embedding"), [=](Bench& bench) {
                        const Range part{4, 40};
                        const std::int64_t tokens = 3 * rows;
@@ -199,6 +203,29 @@ void add_linear(std::vector<DeviceCase>& cases) {
         }
 }
 
+/// Logits: rows are further apart than they are long.
+void add_linear_with_gaps(std::vector<DeviceCase>& cases) {
+  for (const bool rows_are_inputs : {false, true})
+    cases.push_back(
+        {fmt::format("linear with rows apart{}", rows_are_inputs ? ", weight (in, out)" : ""), [=](Bench& bench) {
+           const LinearShape shape{6, 10, 17, rows_are_inputs, 24};
+           const ConstValues nothing(nullptr, bench.type());
+           const Tensor input = bench.noise(shape.rows * shape.in);
+           const Tensor weight = bench.noise(shape.in * shape.out, 0.3f);
+           Tensor output = bench.noise(shape.rows * shape.out_stride);  // between rows it stays
+           bench.stream().linear_forward(shape, input.values(), weight.values(), nothing, nothing,
+                                         PointwiseActivation::none, {nullptr, bench.type()}, output.values());
+           bench.keep(output);
+           Tensor weight_gradient = bench.floats(shape.in * shape.out);
+           bench.stream().linear_backward_parameters(shape, input.values(), output.values(), weight_gradient.floats(),
+                                                     nullptr);
+           bench.keep(weight_gradient);
+           Tensor input_gradient = bench.poisoned(shape.rows * shape.in);
+           bench.stream().linear_backward_input(shape, output.values(), weight.values(), input_gradient.values());
+           bench.keep(input_gradient);
+         }});
+}
+
 void add_attention(std::vector<DeviceCase>& cases) {
   const std::vector<AttentionShape> shapes{
       {.sequences = 1, .sequence_length = 1, .heads = 1, .key_value_heads = 1, .head_width = 2},
@@ -223,7 +250,6 @@ void add_attention(std::vector<DeviceCase>& cases) {
                        Tensor log_sum = bench.poisoned(shape.tokens() * shape.heads, DataType::float32);
                        bench.stream().attention_forward(shape, projected.values(), output.values(), log_sum.floats());
                        bench.keep(output);
-                       bench.keep(log_sum);
                        Tensor gradient = bench.poisoned(shape.tokens() * shape.projected_width());
                        bench.stream().attention_backward(shape, projected.values(), output.values(), log_sum.floats(),
                                                          bench.noise(shape.tokens() * shape.width()).values(),
@@ -302,6 +328,7 @@ std::vector<DeviceCase> device_cases() {
   std::vector<DeviceCase> cases;
   add_elementwise(cases);
   add_linear(cases);
+  add_linear_with_gaps(cases);
   add_attention(cases);
   add_optimizer(cases);
   return cases;

@@ -1,7 +1,8 @@
 // A libnvidia-ml.so.1 for machines without NVIDIA's driver: its GPUs are those of the file that FAKE_NVML names, a line
 // for each:
 //   NAME|UUID|BUS-ID|MEMORY-MIB|USED-MIB|CELSIUS|MHZ|HIGHEST-MHZ|THROTTLE-REASONS|UNCORRECTED-ERRORS|PENDING
-//   |MIG|PENDING-MIG|MILLIWATTS|DEFAULT-MILLIWATTS
+//   |MIG|PENDING-MIG|MILLIWATTS|DEFAULT-MILLIWATTS|NVLINKS-UP|LANES|HIGHEST-LANES|HIGHEST-PCIE-GENERATION|READABLE-PEERS
+// It has 18 NVLinks, and reads the memory of the first READABLE-PEERS others.
 // A field that is "-" or not there makes its function answer "not supported". Declared as NVIDIA's nvml.h does.
 #include <array>
 #include <cstdio>
@@ -34,6 +35,11 @@ enum Field {
   pending_mig,
   milliwatts,
   default_milliwatts,
+  nvlinks_up,
+  lanes,
+  highest_lanes,
+  highest_generation,
+  peers,
   fields
 };
 using Gpu = std::array<std::string, fields>;
@@ -99,6 +105,16 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned int index, void** device) {
   *device = &gpus()[index];
   return success;
 }
+/// Both ids may have the eight digits of a domain that the library writes, or the four of /sys.
+int nvmlDeviceGetHandleByPciBusId_v2(const char* wanted, void** device) {
+  const auto short_id = [](const std::string& id) { return id.substr(id.find(':') - 4); };
+  for (Gpu& gpu : gpus())
+    if (short_id(gpu[bus_id]) == short_id(wanted)) {
+      *device = &gpu;
+      return success;
+    }
+  return not_supported;
+}
 int nvmlDeviceGetName(void* device, char* text, unsigned int length) { return answer(device, name, text, length); }
 int nvmlDeviceGetUUID(void* device, char* text, unsigned int length) { return answer(device, uuid, text, length); }
 int nvmlDeviceGetPciInfo_v3(void* device, FakePci* pci) {
@@ -125,6 +141,28 @@ int nvmlDeviceGetMigMode(void* device, unsigned int* now, unsigned int* after_re
 int nvmlDeviceGetEnforcedPowerLimit(void* device, unsigned int* value) { return answer(device, milliwatts, value); }
 int nvmlDeviceGetPowerManagementDefaultLimit(void* device, unsigned int* value) {
   return answer(device, default_milliwatts, value);
+}
+int nvmlDeviceGetNvLinkState(void* device, unsigned int link, int* is_up) {
+  unsigned int up = 0;
+  const int status = answer(device, nvlinks_up, &up);
+  *is_up = link < up ? 1 : 0;
+  return status;
+}
+int nvmlDeviceGetCurrPcieLinkWidth(void* device, unsigned int* value) { return answer(device, lanes, value); }
+int nvmlDeviceGetMaxPcieLinkWidth(void* device, unsigned int* value) { return answer(device, highest_lanes, value); }
+int nvmlDeviceGetMaxPcieLinkGeneration(void* device, unsigned int* value) {
+  return answer(device, highest_generation, value);
+}
+int nvmlDeviceGetP2PStatus(void* device, void* peer, int index, int* status) {
+  int readable = 0;
+  if (answer(device, peers, &readable) != success || index != 0) return not_supported;
+  int number = 0;  // of the peer among the others
+  for (Gpu& gpu : gpus()) {
+    if (&gpu == peer) break;
+    if (&gpu != device) ++number;
+  }
+  *status = number < readable ? 0 : 1;  // chipset not supported
+  return success;
 }
 int nvmlDeviceGetTotalEccErrors(void* device, int type, int, unsigned long long* value) {
   return type == 1 ? answer(device, errors, value) : not_supported;

@@ -12,49 +12,65 @@ namespace {
 
 using namespace sailor::runtime;
 
+struct Kind {
+  DataType type;
+  const char* name;
+  double tolerance;
+};
+
+/// Counts what agrees with the CPU, and prints what does not.
+struct Comparison {
+  Device& cpu;
+  int passed = 0;
+  int failed = 0;
+
+  void compare(Device& gpu, const Kind& kind, const test::DeviceCase& test_case);
+};
+
 std::vector<std::vector<double>> results_of(Device& device, const test::DeviceCase& test_case, DataType type) {
   test::Bench bench(device, type);
   test_case.run(bench);
   return std::move(bench.results);
 }
 
+void Comparison::compare(Device& gpu, const Kind& kind, const test::DeviceCase& test_case) {
+  try {
+    const auto expected = results_of(cpu, test_case, kind.type);
+    const auto results = results_of(gpu, test_case, kind.type);
+    const double difference = test::difference(results, expected);
+    const bool same = test::difference(results_of(gpu, test_case, kind.type), results) == 0.0;
+    const bool good = difference <= kind.tolerance && same;
+    if (!good)
+      fmt::print("FAILED {} {}: {:.3g}{}\n", kind.name, test_case.name, difference, same ? "" : ", other bits again");
+    (good ? passed : failed) += 1;
+  } catch (const std::exception& error) {
+    fmt::print("FAILED {} {}: {}\n", kind.name, test_case.name, error.what());
+    failed += 1;
+  }
+}
+
 }  // namespace
 
 int main() {
   std::unique_ptr<Device> gpu;
+  std::unique_ptr<Device> with_own_attention;
   try {
-    gpu = make_cuda_device({.tf32 = false});
+    gpu = make_cuda_device({.tf32 = false, .deterministic = true});
+    with_own_attention = make_cuda_device({.tf32 = false, .fused_attention = false});
   } catch (const std::exception& error) {
     fmt::print("no usable GPU: {}\n", error.what());
     return 3;
   }
   const auto cpu = make_cpu_device();
   fmt::print("# every operation on {} ({}) against the CPU: largest difference\n", gpu->name(), gpu->versions());
-  int failed = 0;
-  int passed = 0;
-  struct Kind {
-    DataType type;
-    const char* name;
-    double tolerance;
-  };
-  for (const auto& [type, name, tolerance] :
-       {Kind{DataType::float32, "float32", 2e-5}, Kind{DataType::bfloat16, "bfloat16", 2.4e-2},
-        Kind{DataType::float16, "float16", 3e-3}})
+  Comparison comparison{*cpu};
+  for (const Kind& kind : {Kind{DataType::float32, "float32", 2e-5}, Kind{DataType::bfloat16, "bfloat16", 2.4e-2},
+                           Kind{DataType::float16, "float16", 3e-3}})
     for (const test::DeviceCase& test_case : test::device_cases()) {
-      try {
-        const auto expected = results_of(*cpu, test_case, type);
-        const auto results = results_of(*gpu, test_case, type);
-        const double difference = test::difference(results, expected);
-        const bool same = test::difference(results_of(*gpu, test_case, type), results) == 0.0;
-        const bool good = difference <= tolerance && same;
-        if (!good)
-          fmt::print("FAILED {} {}: {:.3g}{}\n", name, test_case.name, difference, same ? "" : ", other bits again");
-        (good ? passed : failed) += 1;
-      } catch (const std::exception& error) {
-        fmt::print("FAILED {} {}: {}\n", name, test_case.name, error.what());
-        failed += 1;
-      }
+      comparison.compare(*gpu, kind, test_case);
+      if (test_case.name.starts_with("attention ") && gpu->versions() != with_own_attention->versions())
+        comparison.compare(*with_own_attention, kind, {test_case.name + ", by our kernels", test_case.run});
     }
-  fmt::print("{} passed, {} failed\n", passed, failed);
-  return failed == 0 ? 0 : 1;
+  fmt::print("{} passed, {} failed\n", comparison.passed, comparison.failed);
+  return comparison.failed == 0 ? 0 : 1;
 }

@@ -9,11 +9,13 @@ tests/gpu/run.sh: checks and measures Sailor's GPU code on a machine with one GP
 
 Usage: tests/gpu/run.sh [--results FOLDER] [--headers FOLDER] [--build FOLDER] [PART...]
 
-Needs CMake, a C++20 compiler and the CUDA toolkit, and the headers of fmt, spdlog, tl-expected, toml++ and nlohmann-json.
+Needs CMake, a C++20 compiler and the CUDA toolkit, and the headers of fmt, spdlog, tl-expected, toml++ and nlohmann-json;
+for attention on tensor cores cuDNN and the headers of its C++ frontend, too; for part nccl NCCL.
 Each part ends within ten minutes and writes FOLDER/PART.txt before the next one begins:
 
   kernels     every operation against the CPU, all types
   training    small models of every kind against the CPU
+  nccl        processes that share the GPU train over NCCL, in all divisions, and after one is killed
   rates       TFLOP/s and TB/s of every operation at the shapes of the models
   models      iterations of whole models: tokens/s, model FLOP utilisation, memory
   sanitizer   every operation under compute-sanitizer (memcheck, racecheck, synccheck)
@@ -32,7 +34,7 @@ die() {
   exit 2
 }
 
-all=(kernels training rates models sanitizer)
+all=(kernels training nccl rates models sanitizer)
 results=$PWD/gpu-results headers='' build='' parts=()
 while (($#)); do
   case $1 in
@@ -87,6 +89,11 @@ for name in "${parts[@]}"; do
   case $name in
     kernels) part kernels timeout 300 "$build/check_kernels" ;;
     training) part training timeout 300 "$build/check_training" ;;
+    nccl)
+      if [[ -x $build/check_nccl ]]; then part nccl timeout 420 "$build/check_nccl"; else
+        echo "NCCL was not found when this was built: not run" >>"$results/nccl.txt"
+      fi
+      ;;
     rates) part rates timeout 300 "$build/bench_kernels" ;;
     models)
       part models timeout 200 "$build/bench_models" opt-350m 8 2048 2

@@ -24,11 +24,12 @@ class NodeCheckOnRanks : public MpiTest {
     for (std::size_t rank = 0; rank < nodes.size(); ++rank)
       line += fmt::format(
           "{} -n 1 env SLURMD_NODENAME={} {}/sailor-check --format json --skip load,memory,space --message 65536 "
-          "--time-budget 0.5 {}",
+          "--time-budget 0.5 --slower-than-median 1 {}",
           rank == 0 ? "" : " :", nodes[rank], SAILOR_BIN_DIR, options);
     line += fmt::format(" >{} 2>{}", path("out"), path("err"));
     const int status = std::system(line.c_str());
-    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << read_text_file(path("err")).value_or("");
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0)
+        << read_text_file(path("err")).value_or("") << read_text_file(path("out")).value_or("").substr(0, 2000);
     const auto json = nlohmann::json::parse(read_text_file(path("out")).value_or(""), nullptr, false);
     EXPECT_FALSE(json.is_discarded());
     return json.is_discarded() ? nlohmann::json::object() : json;
@@ -73,6 +74,39 @@ TEST_F(NodeCheckOnRanks, MeasuresGpusWhereEveryRankHasOne) {
   EXPECT_EQ(measured({"n1", "n2"}, "--device cpu"), (std::vector<bool>{false, false}));
   EXPECT_EQ(measured({"n1", "n2", "n3"}), (std::vector<bool>{false, false, false}));  // fewer GPUs than ranks
   EXPECT_NE(read_text_file(path("out")).value_or("").find("has 2 GPUs for more than 2 ranks"), std::string::npos);
+}
+
+TEST_F(NodeCheckOnRanks, OneNodeIsCheckedWithoutMpiInOneLine) {
+  // The driver's library and CUDA's GPUs are both fakes, which agree on where the GPUs are.
+  const auto check_node = [&](const std::string& errors_of_second, const std::string& options) {
+    std::string gpus;
+    for (int i = 0; i < 2; ++i)
+      gpus += fmt::format("NVIDIA H200|GPU-{0}|00000000:0{0}:00.0|143771|0|27|1980|1980|1|{1}|0|0|0|700000|700000\n", i,
+                          i == 0 ? "0" : errors_of_second);
+    EXPECT_TRUE(write_file_atomically(path("gpus"), gpus));
+    const int status =
+        std::system(fmt::format("SLURMD_NODENAME=n1 LD_LIBRARY_PATH={}/nvml FAKE_NVML={} "
+                                "{}/sailor-check --nhc --skip load,memory,space,network-cards,fabric "
+                                "--time-budget 0.2 --slower-than-median 1 {} >{} 2>{}",
+                                SAILOR_TESTS_DIR, path("gpus"), SAILOR_BIN_DIR, options, path("out"), path("err"))
+                        .c_str());
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  };
+  const auto out = [&] { return read_text_file(path("out")).value_or(""); };
+  const bool emulated = use_emulated_gpus(2);
+  EXPECT_EQ(check_node("0", ""), 0) << read_text_file(path("err")).value_or("");
+  EXPECT_EQ(out(), "ok: n1\n");
+  EXPECT_EQ(check_node("3", ""), 5);
+  const std::string line = out();
+  EXPECT_TRUE(line.starts_with("fail: n1: ecc: rank 1 (GPU-1): 3 memory errors that could not be corrected")) << line;
+  EXPECT_EQ(line.find('\n'), line.size() - 1);
+  EXPECT_EQ(check_node("0", "--plan plan.toml"), 2);
+  if (!emulated) GTEST_SKIP() << "built without Boost.Context, which GPUs are emulated with";
+  EXPECT_EQ(check_node("0", "--format json"), 0);
+  const auto json = nlohmann::json::parse(out(), nullptr, false);
+  ASSERT_FALSE(json.is_discarded()) << out();
+  ASSERT_EQ(json.at("ranks").size(), 2U);
+  for (const auto& rank : json.at("ranks")) EXPECT_GT(rank.at("speed").at("flop_per_s").get<double>(), 0.0);
 }
 
 TEST_F(NodeCheckOnRanks, OneRankOfEachNodeWritesAndNothingStays) {

@@ -351,6 +351,13 @@ TEST_F(ProfilerOnTwoRanks, StoresTimesOfNoOtherDeviceThanItWasTold) {
 
 TEST_F(ProfilerOnTwoRanks, MeasuresGpus) {
   if (!use_emulated_gpus(2)) GTEST_SKIP() << "built without Boost.Context, which GPUs are emulated with";
+  // NVIDIA's management library, which knows the clock.
+  std::string gpus;
+  for (int i = 0; i < 2; ++i)
+    gpus += "NVIDIA H200|GPU-" + std::to_string(i) + "|00000000:0" + std::to_string(i) + ":00.0|143771|0|27|1755\n";
+  ASSERT_TRUE(write_file_atomically(folder_ / "gpus", gpus));
+  ::setenv("FAKE_NVML", path("gpus").c_str(), 1);
+  ::setenv("LD_LIBRARY_PATH", SAILOR_TESTS_DIR "/nvml", 1);
   const std::string common = " --gpu h200 --samples 3 --warm-up 0 --time-budget 1 --store " + store();
   ASSERT_EQ(run(2,
                 "layers --model tiny-gpt --precision bf16 --sequence-length 4 --blocks 1 --micro-batches 1 "
@@ -358,6 +365,7 @@ TEST_F(ProfilerOnTwoRanks, MeasuresGpus) {
                     common),
             0)
       << err();
+  ::unsetenv("LD_LIBRARY_PATH");
   ASSERT_EQ(run(2, "links --max-message 16384" + common), 0) << err();
   const auto data = load_profile(store());
   ASSERT_TRUE(data) << data.error().message();
@@ -375,6 +383,7 @@ TEST_F(ProfilerOnTwoRanks, MeasuresGpus) {
   for (const LinkMeasurement& row : data->links) operations.insert(row.key.operation);
   EXPECT_EQ(operations.size(), 4u);
   EXPECT_EQ(data->sessions.back().provenance.device, "emulated GPU");
+  EXPECT_EQ(data->sessions.front().lowest_clock_hz, 1.755e9);
 }
 
 TEST_F(ProfilerOnTwoRanks, AnotherNameOfTheDeviceIsStoredAsTheCatalogues) {

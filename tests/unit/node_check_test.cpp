@@ -63,7 +63,12 @@ std::vector<RankFacts> healthy(int nodes, int per_node) {
                             .mig = false,
                             .mig_pending = false,
                             .power_limit_watts = 700.0,
-                            .default_power_limit_watts = 700.0});
+                            .default_power_limit_watts = 700.0,
+                            .nvlinks_up = 18,
+                            .pcie_lanes = 16,
+                            .highest_pcie_lanes = 16,
+                            .highest_pcie_generation = 5,
+                            .unreadable_peers = 0});
     if (facts.local_rank == 0) facts.providers = {{"cxi", {"cxi0", "cxi1"}}, {"tcp", {"hsn0"}}};
     facts.ports = {{.name = "hsn0", .kind = "ethernet", .is_up = true, .bits_per_s = 200e9},
                    {.name = "hsn1", .kind = "ethernet", .is_up = true, .bits_per_s = 200e9}};
@@ -125,6 +130,21 @@ TEST(NodeCheck, FindsNothingWrongWithHealthyNodesAndFoldsThem) {
   EXPECT_NE(judged.table.find("4 nodes: 4 fit, 0 to look at, 0 to exclude\n"), std::string::npos) << judged.table;
   EXPECT_EQ(judged.table.find("--exclude"), std::string::npos);
   EXPECT_EQ(exit_status(judged.verdict.outcome()), 0);
+}
+
+TEST(NodeCheck, SaysInOneLineWhatIsWorst) {
+  std::vector<RankFacts> ranks = healthy(1, 4);
+  EXPECT_EQ(one_line(judge(ranks).verdict), "ok: gh1");
+  ranks[1].gpus[1].highest_clock_hz = 1.2e9;
+  EXPECT_EQ(one_line(judge(ranks).verdict),
+            "warn: gh1: throttling: rank 1 (GPU-gh1-1): reaches at most 1200 MHz, GPUs alike 1980 MHz");
+  ranks[2].gpus[2].uncorrected_errors = 3;
+  ranks[3].gpus[3].xids = {"Xid\n(PCI:0002:01:00): 79"};
+  const std::string line = one_line(judge(ranks).verdict);
+  EXPECT_TRUE(line.starts_with("fail: gh1: ecc: rank 2 (GPU-gh1-2): 3 memory errors that could not be corrected"))
+      << line;
+  EXPECT_TRUE(line.ends_with("; and 2 more (throttling, xid)")) << line;
+  EXPECT_EQ(line.find('\n'), std::string::npos);
 }
 
 TEST(NodeCheck, JudgesThousandsOfRanks) {
@@ -408,51 +428,57 @@ TEST_P(GpuIllness, IsNamedWithTheRank) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, GpuIllness,
-    ::testing::Values(Illness{"used",
-                              [](GpuFacts& gpu) {
-                                gpu.memory_used = 24.0 * gib;
-                                gpu.processes = 1;
-                              },
-                              Outcome::fail, "gpu-memory",
-                              "24.0 GiB of 96.0 GiB are in use (1 process on it) before any work"},
-                      Illness{"hot", [](GpuFacts& gpu) { gpu.temperature_celsius = 61.0; }, Outcome::warn,
-                              "temperature", "is 61 degrees Celsius warm before any work, the site expects at most 30"},
-                      Illness{"hardware_thermal", [](GpuFacts& gpu) { gpu.throttle_reasons = 0x40 | 0x8; },
-                              Outcome::fail, "throttling", "is throttled by the hardware for its temperature"},
-                      Illness{"power_brake", [](GpuFacts& gpu) { gpu.throttle_reasons = 0x80; }, Outcome::fail,
-                              "throttling", "is throttled by the power supply (power brake)"},
-                      Illness{"slowdown", [](GpuFacts& gpu) { gpu.throttle_reasons = 0x8; }, Outcome::fail,
-                              "throttling", "is slowed down by the hardware"},
-                      Illness{"software_thermal", [](GpuFacts& gpu) { gpu.throttle_reasons = 0x20; }, Outcome::warn,
-                              "throttling", "is throttled by the driver for its temperature"},
-                      Illness{"capped", [](GpuFacts& gpu) { gpu.highest_clock_hz = 1.2e9; }, Outcome::warn,
-                              "throttling", "reaches at most 1200 MHz, GPUs alike 1980 MHz"},
-                      Illness{"power", [](GpuFacts& gpu) { gpu.power_limit_watts = 450.0; }, Outcome::warn, "power",
-                              "may draw 450 W, GPUs alike 700 W"},
-                      Illness{"mig", [](GpuFacts& gpu) { gpu.mig = gpu.mig_pending = true; }, Outcome::fail, "mig",
-                              "is divided into instances (MIG)"},
-                      Illness{"mig_pending", [](GpuFacts& gpu) { gpu.mig_pending = true; }, Outcome::warn, "mig",
-                              "is to be divided into instances at the next reset (MIG)"},
-                      Illness{"prohibited", [](GpuFacts& gpu) { gpu.compute_mode = 2; }, Outcome::fail, "gpu-state",
-                              "computing is prohibited (compute mode)"},
-                      Illness{"ecc",
-                              [](GpuFacts& gpu) {
-                                gpu.uncorrected_errors = 3;
-                                gpu.uncorrected_errors_ever = 9;
-                              },
-                              Outcome::fail, "ecc",
-                              "3 memory errors that could not be corrected, since the driver was loaded"},
-                      Illness{"ecc_ever", [](GpuFacts& gpu) { gpu.uncorrected_errors_ever = 9; }, Outcome::warn, "ecc",
-                              "9 memory errors in its life that could not be corrected"},
-                      Illness{"pending", [](GpuFacts& gpu) { gpu.repair_pending = true; }, Outcome::fail, "ecc",
-                              "bad memory is to be replaced at the next reset"},
-                      Illness{"failed", [](GpuFacts& gpu) { gpu.repair_failed = true; }, Outcome::fail, "ecc",
-                              "a bad row of memory could not be replaced: no spare is left"},
-                      Illness{"xid",
-                              [](GpuFacts& gpu) {
-                                gpu.xids = {"Xid (PCI:0002:01:00): 13", "Xid (PCI:0002:01:00): 79"};
-                              },
-                              Outcome::warn, "xid", "2 errors in the kernel log, the last: Xid (PCI:0002:01:00): 79"}),
+    ::testing::Values(
+        Illness{"used",
+                [](GpuFacts& gpu) {
+                  gpu.memory_used = 24.0 * gib;
+                  gpu.processes = 1;
+                },
+                Outcome::fail, "gpu-memory", "24.0 GiB of 96.0 GiB are in use (1 process on it) before any work"},
+        Illness{"hot", [](GpuFacts& gpu) { gpu.temperature_celsius = 61.0; }, Outcome::warn, "temperature",
+                "is 61 degrees Celsius warm before any work, the site expects at most 30"},
+        Illness{"hardware_thermal", [](GpuFacts& gpu) { gpu.throttle_reasons = 0x40 | 0x8; }, Outcome::fail,
+                "throttling", "is throttled by the hardware for its temperature"},
+        Illness{"power_brake", [](GpuFacts& gpu) { gpu.throttle_reasons = 0x80; }, Outcome::fail, "throttling",
+                "is throttled by the power supply (power brake)"},
+        Illness{"slowdown", [](GpuFacts& gpu) { gpu.throttle_reasons = 0x8; }, Outcome::fail, "throttling",
+                "is slowed down by the hardware"},
+        Illness{"software_thermal", [](GpuFacts& gpu) { gpu.throttle_reasons = 0x20; }, Outcome::warn, "throttling",
+                "is throttled by the driver for its temperature"},
+        Illness{"capped", [](GpuFacts& gpu) { gpu.highest_clock_hz = 1.2e9; }, Outcome::warn, "throttling",
+                "reaches at most 1200 MHz, GPUs alike 1980 MHz"},
+        Illness{"power", [](GpuFacts& gpu) { gpu.power_limit_watts = 450.0; }, Outcome::warn, "power",
+                "may draw 450 W, GPUs alike 700 W"},
+        Illness{"nvlink", [](GpuFacts& gpu) { gpu.nvlinks_up = 17; }, Outcome::fail, "nvlink",
+                "has 17 NVLinks up, GPUs alike 18"},
+        Illness{"lanes", [](GpuFacts& gpu) { gpu.pcie_lanes = 8; }, Outcome::fail, "pcie", "has 8 of 16 PCIe lanes"},
+        Illness{"generation", [](GpuFacts& gpu) { gpu.highest_pcie_generation = 4; }, Outcome::fail, "pcie",
+                "has PCIe generation 4, GPUs alike 5"},
+        Illness{"peers", [](GpuFacts& gpu) { gpu.unreadable_peers = 2; }, Outcome::fail, "peer-access",
+                "cannot read the memory of 2 other GPUs of its node, GPUs alike of 0"},
+        Illness{"mig", [](GpuFacts& gpu) { gpu.mig = gpu.mig_pending = true; }, Outcome::fail, "mig",
+                "is divided into instances (MIG)"},
+        Illness{"mig_pending", [](GpuFacts& gpu) { gpu.mig_pending = true; }, Outcome::warn, "mig",
+                "is to be divided into instances at the next reset (MIG)"},
+        Illness{"prohibited", [](GpuFacts& gpu) { gpu.compute_mode = 2; }, Outcome::fail, "gpu-state",
+                "computing is prohibited (compute mode)"},
+        Illness{"ecc",
+                [](GpuFacts& gpu) {
+                  gpu.uncorrected_errors = 3;
+                  gpu.uncorrected_errors_ever = 9;
+                },
+                Outcome::fail, "ecc", "3 memory errors that could not be corrected, since the driver was loaded"},
+        Illness{"ecc_ever", [](GpuFacts& gpu) { gpu.uncorrected_errors_ever = 9; }, Outcome::warn, "ecc",
+                "9 memory errors in its life that could not be corrected"},
+        Illness{"pending", [](GpuFacts& gpu) { gpu.repair_pending = true; }, Outcome::fail, "ecc",
+                "bad memory is to be replaced at the next reset"},
+        Illness{"failed", [](GpuFacts& gpu) { gpu.repair_failed = true; }, Outcome::fail, "ecc",
+                "a bad row of memory could not be replaced: no spare is left"},
+        Illness{"xid",
+                [](GpuFacts& gpu) {
+                  gpu.xids = {"Xid (PCI:0002:01:00): 13", "Xid (PCI:0002:01:00): 79"};
+                },
+                Outcome::warn, "xid", "2 errors in the kernel log, the last: Xid (PCI:0002:01:00): 79"}),
     [](const auto& test) { return std::string(test.param.name); });
 
 TEST(NodeCheckGpus, TellsOncePerTypeThatAllAreLimited) {
@@ -978,7 +1004,7 @@ TEST(CoreLists, AreReadAndWritten) {
 #ifdef FAKE_NVML_LIBRARY
 TEST_F(SystemFolder, NvidiasLibraryIsAsked) {
   write("gpus",
-        "NVIDIA GH200 120GB|GPU-1|00000009:01:00.0|97871|400|27|1980|1980|1|0|0|0|1|624000|700000\n"
+        "NVIDIA GH200 120GB|GPU-1|00000009:01:00.0|97871|400|27|1980|1980|1|0|0|0|1|624000|700000|17|8|16|5|0\n"
         "Tesla V100-SXM2-16GB|GPU-2|00000000:AF:00.0|16160|0|40|135|1530|64|5|-\n");
   ::setenv("FAKE_NVML", (root_ / "gpus").c_str(), 1);
   const auto nvml = ask_nvml(FAKE_NVML_LIBRARY);
@@ -1002,9 +1028,16 @@ TEST_F(SystemFolder, NvidiasLibraryIsAsked) {
   EXPECT_EQ(first.mig_pending, true);
   EXPECT_EQ(first.power_limit_watts, 624.0);
   EXPECT_EQ(first.default_power_limit_watts, 700.0);
+  EXPECT_EQ(first.nvlinks_up, 17);
+  EXPECT_EQ(first.pcie_lanes, 8);
+  EXPECT_EQ(first.highest_pcie_lanes, 16);
+  EXPECT_EQ(first.highest_pcie_generation, 5);
+  EXPECT_EQ(first.unreadable_peers, 1);
   const GpuFacts& second = nvml->gpus[1];
   EXPECT_EQ(second.mig, std::nullopt);  // it knows no instances
   EXPECT_EQ(second.power_limit_watts, std::nullopt);
+  EXPECT_EQ(second.nvlinks_up, std::nullopt);
+  EXPECT_EQ(second.unreadable_peers, std::nullopt);
   EXPECT_EQ(second.bus_id, "0000:af:00.0");
   EXPECT_EQ(second.throttle_reasons, 0x40);
   EXPECT_EQ(second.uncorrected_errors, 5);

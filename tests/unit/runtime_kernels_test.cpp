@@ -168,13 +168,13 @@ TEST_F(CpuKernels, LayerNormEqualsPlainLoopsAlsoFarFromZero) {
   Floats mean(rows);
   Floats reciprocal(rows);
   device->main().layer_norm_forward(shape, x.data(), weight.data(), bias.data(), output.data(), mean.data(),
-                             reciprocal.data());
+                                    reciprocal.data());
   expect_close(output, expected, 2e-3);  // 1000 has a float spacing of 6e-5
   Floats gradient = output_gradient;
   Floats got_weight(width, 1.0f);
   Floats got_bias(width, 2.0f);
   device->main().layer_norm_backward(shape, x.data(), mean.data(), reciprocal.data(), weight.data(), gradient.data(),
-                              nullptr, got_weight.data(), got_bias.data());
+                                     nullptr, got_weight.data(), got_bias.data());
   expect_close(gradient, input_gradient, 2e-3);
   expect_close(got_weight, weight_gradient, 2e-3);
   expect_close(got_bias, bias_gradient, 1e-5);
@@ -213,7 +213,7 @@ TEST_F(CpuKernels, RmsNormEqualsPlainLoops) {
   Floats gradient = output_gradient;
   Floats got_weight(width, 1.0f);
   device->main().rms_norm_backward(shape, x.data(), reciprocal.data(), weight.data(), gradient.data(), nullptr,
-                            got_weight.data());
+                                   got_weight.data());
   expect_close(gradient, input_gradient, 3e-6);
   expect_close(got_weight, weight_gradient, 1e-5);
 }
@@ -284,7 +284,7 @@ TEST_F(CpuKernels, CrossEntropyOverADividedVocabularyEqualsThatOfTheWhole) {
     for (std::size_t r = 0; r < rows; ++r)
       mine.insert(mine.end(), &logits[r * classes] + part.first, &logits[r * classes] + part.last);
     Floats of_part(rows);
-    device->main().row_maxima(mine.data(), rows, part.size(), of_part.data());
+    device->main().row_maxima({rows, part, part.size()}, mine.data(), of_part.data());
     for (std::size_t r = 0; r < rows; ++r) maxima[r] = std::max(maxima[r], of_part[r]);
   }
   Floats sums(rows, 0.0f);
@@ -292,17 +292,18 @@ TEST_F(CpuKernels, CrossEntropyOverADividedVocabularyEqualsThatOfTheWhole) {
   for (std::size_t p = 0; p < parts.size(); ++p) {
     Floats sums_of_part(rows);
     Floats targets_of_part(rows);
-    device->main().softmax_sums(divided[p].data(), maxima.data(), parts[p], targets.data(), rows, sums_of_part.data(),
-                         targets_of_part.data());
+    device->main().softmax_sums({rows, parts[p], parts[p].size()}, divided[p].data(), maxima.data(), targets.data(),
+                                sums_of_part.data(), targets_of_part.data());
     device->main().add(sums.data(), sums_of_part.data(), rows);
     device->main().add(target_logits.data(), targets_of_part.data(), rows);
   }
   double expected_loss = 0.0;
-  device->main().softmax_cross_entropy(logits.data(), targets.data(), rows, classes, 0.5f, &expected_loss);
+  device->main().softmax_cross_entropy({rows, {0, classes}, classes}, logits.data(), targets.data(), 0.5f,
+                                       &expected_loss);
   for (std::size_t p = 0; p < parts.size(); ++p) {
     double loss = 1.0;
-    device->main().softmax_gradient(divided[p].data(), sums.data(), target_logits.data(), parts[p], targets.data(), rows, 0.5f,
-                             &loss);
+    device->main().softmax_gradient({rows, parts[p], parts[p].size()}, divided[p].data(), sums.data(),
+                                    target_logits.data(), targets.data(), 0.5f, &loss);
     EXPECT_NEAR(loss, 1.0 + expected_loss, 1e-5);  // whole on each
     for (std::size_t r = 0; r < rows; ++r)
       for (std::int64_t c = parts[p].first; c < parts[p].last; ++c)
@@ -330,7 +331,7 @@ TEST_F(CpuKernels, CrossEntropyEqualsPlainLoopsAlsoForLargeLogits) {
       gradient[r * classes + i] = 0.5 * (std::exp(logits[r * classes + i] - largest) / sum - (i == target ? 1.0 : 0.0));
   }
   double got = 0.25;  // is added to
-  device->main().softmax_cross_entropy(logits.data(), targets.data(), rows, classes, 0.5f, &got);
+  device->main().softmax_cross_entropy({rows, {0, classes}, classes}, logits.data(), targets.data(), 0.5f, &got);
   EXPECT_NEAR(got, loss, 1e-5);
   expect_close(logits, gradient, 1e-6);
 }
@@ -420,7 +421,7 @@ void expect_attention(Device& device, const AttentionShape& shape) {
   expect_close(output, expected.output, 5e-6);
   Floats gradient(projected_size, 123.0f);  // must be overwritten
   device.main().attention_backward(shape, projected.data(), output.data(), log_sum.data(), output_gradient.data(),
-                            gradient.data());
+                                   gradient.data());
   expect_close(gradient, expected.gradient, 3e-5);
 }
 

@@ -11,8 +11,8 @@
 
 #include "core/toml_reader.hpp"
 #include "runtime/optimizer.hpp"
-#include "stream_operations.hpp"
 #include "runtime_models.hpp"
+#include "stream_operations.hpp"
 #include "tests/fakes/thread_transport.hpp"
 
 namespace sailor::runtime::test {
@@ -115,7 +115,8 @@ TEST(Float16, RoundsToTheNearestAndTiesToEven) {
   Floats values;
   Bfloats expected;
   for (std::uint32_t upper = 0; upper < 0x10000u; ++upper)
-    for (const std::uint32_t lower : {0x0000u, 0x0001u, 0x0fffu, 0x1000u, 0x1001u, 0x3000u, 0x7fffu, 0x8000u, 0xf000u}) {
+    for (const std::uint32_t lower :
+         {0x0000u, 0x0001u, 0x0fffu, 0x1000u, 0x1001u, 0x3000u, 0x7fffu, 0x8000u, 0xf000u}) {
       const auto value = std::bit_cast<float>(upper << 16 | lower);
       if (!std::isfinite(value)) continue;
       values.push_back(value);
@@ -251,12 +252,12 @@ TEST_P(ReducedOperations, NormsAndTheirGradientsAreRoundedOnce) {
       if (rms) {
         device->main().rms_norm_forward(shape, of(input), of(weight), of(output), reciprocal[i].data());
         device->main().rms_norm_backward(shape, of(input), reciprocal[i].data(), of(weight), of(gradient), nullptr,
-                                  weight_gradient[i].data());
+                                         weight_gradient[i].data());
       } else {
         device->main().layer_norm_forward(shape, of(input), of(weight), of(bias), of(output), mean[i].data(),
-                                   reciprocal[i].data());
-        device->main().layer_norm_backward(shape, of(input), mean[i].data(), reciprocal[i].data(), of(weight), of(gradient), nullptr,
-                                    weight_gradient[i].data(), bias_gradient[i].data());
+                                          reciprocal[i].data());
+        device->main().layer_norm_backward(shape, of(input), mean[i].data(), reciprocal[i].data(), of(weight),
+                                           of(gradient), nullptr, weight_gradient[i].data(), bias_gradient[i].data());
       }
     }
     expect_rounded(output);
@@ -306,7 +307,9 @@ TEST_P(ReducedOperations, GradientsOfParametersAreAddedUpInFloat32) {
     EXPECT_EQ(wide, narrow);
   };
   apply([&](float* sums, ConstValues values) { test::add_bias_gradient(*device, sums, values, rows, width); });
-  apply([&](float* sums, ConstValues values) { device->main().add_repeated_gradient(sums, values, rows / 10, 10 * width); });
+  apply([&](float* sums, ConstValues values) {
+    device->main().add_repeated_gradient(sums, values, rows / 10, 10 * width);
+  });
   apply([&](float* sums, ConstValues values) {
     device->main().scatter_add_rows(sums, {2, 11}, tokens.data(), rows, width, values);
   });
@@ -343,9 +346,9 @@ TEST_P(ReducedOperations, AttentionOfEachGroupOfHeadsIsThatOfAll) {
     Both output_gradient(type, output.floats.size(), 3);
     Both gradient(type, projected.floats.size(), 4);
     device->main().attention_backward(shape, projected.wide(), output.wide(), log_sum[0].data(), output_gradient.wide(),
-                               gradient.wide());
-    device->main().attention_backward(shape, projected.narrow(), output.narrow(), log_sum[1].data(), output_gradient.narrow(),
-                               gradient.narrow());
+                                      gradient.wide());
+    device->main().attention_backward(shape, projected.narrow(), output.narrow(), log_sum[1].data(),
+                                      output_gradient.narrow(), gradient.narrow());
     expect_rounded(gradient, 1e-5);
   }
 }
@@ -359,8 +362,9 @@ TEST_P(ReducedOperations, TheLossIsThatOfFloat32AndItsGradientIsRounded) {
   Both divided = logits;
   double loss = 0.0;
   double narrow_loss = 0.0;
-  device->main().softmax_cross_entropy(logits.wide(), targets.data(), rows, classes, 0.25f, &loss);
-  device->main().softmax_cross_entropy(logits.narrow(), targets.data(), rows, classes, 0.25f, &narrow_loss);
+  device->main().softmax_cross_entropy({rows, {0, classes}, classes}, logits.wide(), targets.data(), 0.25f, &loss);
+  device->main().softmax_cross_entropy({rows, {0, classes}, classes}, logits.narrow(), targets.data(), 0.25f,
+                                       &narrow_loss);
   EXPECT_NEAR(narrow_loss, loss, 1e-9 * loss);
   expect_rounded(logits);
   // In three steps, as where logits are divided. Exponentials are rounded on the way: twice half a unit.
@@ -368,11 +372,11 @@ TEST_P(ReducedOperations, TheLossIsThatOfFloat32AndItsGradientIsRounded) {
   Floats sums(rows);
   Floats target_logits(rows);
   double divided_loss = 0.0;
-  device->main().row_maxima(divided.narrow(), rows, classes, maxima.data());
-  device->main().softmax_sums(divided.narrow(), maxima.data(), {0, classes}, targets.data(), rows, sums.data(),
-                       target_logits.data());
-  device->main().softmax_gradient(divided.narrow(), sums.data(), target_logits.data(), {0, classes}, targets.data(), rows,
-                           0.25f, &divided_loss);
+  device->main().row_maxima({rows, {0, classes}, classes}, divided.narrow(), maxima.data());
+  device->main().softmax_sums({rows, {0, classes}, classes}, divided.narrow(), maxima.data(), targets.data(),
+                              sums.data(), target_logits.data());
+  device->main().softmax_gradient({rows, {0, classes}, classes}, divided.narrow(), sums.data(), target_logits.data(),
+                                  targets.data(), 0.25f, &divided_loss);
   EXPECT_NEAR(divided_loss, loss, 1e-6 * loss);
   for (std::size_t i = 0; i < logits.floats.size(); ++i)
     ASSERT_NEAR(divided.of_bits(i), logits.floats[i], 2.02 * logits.unit() * 0.25);
@@ -389,8 +393,7 @@ TEST_P(ReducedOperations, AdamWStepsTheMasterValuesAndRoundsThem) {
   Floats expected_second(count);
   Bfloats rounded(count);
   test::adamw(*device, {}, expected.data(), gradient.data(), expected_first.data(), expected_second.data(), count);
-  test::adamw(*device, {}, value.data(), gradient.data(), first.data(), second.data(), count,
-                {rounded.data(), type});
+  test::adamw(*device, {}, value.data(), gradient.data(), first.data(), second.data(), count, {rounded.data(), type});
   EXPECT_EQ(value, expected);
   EXPECT_EQ(first, expected_first);
   EXPECT_EQ(second, expected_second);

@@ -1,7 +1,7 @@
 // Ranks that find each other over sockets, as threads or as processes that can be killed.
 #pragma once
 
-#include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -74,6 +74,10 @@ class Process {
     if (id_ > 0) ::waitpid(std::exchange(id_, -1), &status, 0);
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   }
+  [[nodiscard]] bool has_ended() const {
+    siginfo_t info{};
+    return ::waitid(P_PID, static_cast<id_t>(id_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == id_;
+  }
 
  private:
   pid_t id_;
@@ -96,6 +100,11 @@ class Pipe {
     text.copy(message.data(), message.size() - 1);
     if (::write(ends_[1], message.data(), message.size()) != std::ssize(message))
       throw std::system_error(errno, std::generic_category(), "write to a pipe");
+  }
+  /// Waits for a text so long.
+  [[nodiscard]] bool is_readable(Seconds patience) const {
+    pollfd end{.fd = ends_[0], .events = POLLIN, .revents = 0};
+    return ::poll(&end, 1, static_cast<int>(patience.value() * 1e3)) == 1;
   }
   [[nodiscard]] std::string receive() const {
     Message message{};

@@ -105,7 +105,8 @@ Result<RankDevice> open_measured(const Options& options, const Environment& envi
                                   ? Result<void>()
                                   : fail(ErrorCode::usage, "--gpu: some ranks are on CPUs and some on GPUs",
                                          "measure the one kind, and then the other, into one store")));
-  auto opened = open_device(on_gpus, precision, environment, control, Seconds(options.number("timeout")));
+  auto opened = open_device({.on_gpus = on_gpus, .precision = precision, .timeout = Seconds(options.number("timeout"))},
+                            environment, control);
   if (!opened || !on_gpus) return opened;
   // Times of one type must not be taken for those of another.
   const auto check_type = [&]() -> Result<void> {

@@ -98,12 +98,9 @@ class CpuStream final : public HostStream {
     const std::int64_t count = shape.rows * shape.out;
     const Values product = activation == PointwiseActivation::gelu ? pre_activation : output;
     if (residual.data != nullptr) std::memcpy(product.data, residual.data, bytes_of(product.type, count));
-    matmul({.transpose_b = !shape.rows_are_inputs,
-            .m = shape.rows,
-            .n = shape.out,
-            .k = shape.in,
-            .accumulate = residual.data != nullptr},
-           input, weight, product);
+    MatrixProduct map = shape.forward();
+    map.accumulate = residual.data != nullptr;
+    matmul(map, input, weight, product);
     if (bias.data != nullptr) add_bias(product, bias, shape.rows, shape.out);
     if (activation == PointwiseActivation::relu) relu_forward(output, count);
     if (activation == PointwiseActivation::gelu) gelu_forward(pre_activation, output, count);
@@ -111,19 +108,14 @@ class CpuStream final : public HostStream {
   void linear_backward_parameters(const LinearShape& shape, ConstValues input, ConstValues output_gradient,
                                   float* weight_gradient, float* bias_gradient) override {
     settle();
-    if (shape.rows_are_inputs)
-      matmul({.transpose_a = true, .m = shape.in, .n = shape.out, .k = shape.rows, .accumulate = true}, input,
-             output_gradient, weight_gradient);
-    else
-      matmul({.transpose_a = true, .m = shape.out, .n = shape.in, .k = shape.rows, .accumulate = true}, output_gradient,
-             input, weight_gradient);
+    const bool swap = shape.rows_are_inputs;
+    matmul(shape.backward_weight(), swap ? input : output_gradient, swap ? output_gradient : input, weight_gradient);
     if (bias_gradient != nullptr) add_bias_gradient(bias_gradient, output_gradient, shape.rows, shape.out);
   }
   void linear_backward_input(const LinearShape& shape, ConstValues output_gradient, ConstValues weight,
                              Values input_gradient) override {
     settle();
-    matmul({.transpose_b = shape.rows_are_inputs, .m = shape.rows, .n = shape.in, .k = shape.out}, output_gradient,
-           weight, input_gradient);
+    matmul(shape.backward_input(), output_gradient, weight, input_gradient);
   }
   void linear_backward_input(const LinearShape& shape, ConstValues output_gradient, ConstValues weight,
                              PointwiseActivation activation, Values kept_to_output, Values input_gradient) override {
@@ -295,38 +287,38 @@ class CpuStream final : public HostStream {
     settle();
     for (std::int64_t repeat = 0; repeat < repeats; ++repeat) add(table_gradient, gradient + repeat * count, count);
   }
-  void softmax_cross_entropy(Values logits_to_gradient, const std::int32_t* targets, std::int64_t rows,
-                             std::int64_t classes, float gradient_scale, double* loss_sum) override {
+  void softmax_cross_entropy(const LogitsShape& shape, Values logits_to_gradient, const std::int32_t* targets,
+                             float gradient_scale, double* loss_sum) override {
     settle();
-    std::vector<double> losses(static_cast<std::size_t>(pieces_of(rows, classes)));
-    by_rows<1>(rows, {in_out(logits_to_gradient, classes)}, [&](const Rows<1>& part) {
-      cpu::softmax_cross_entropy(part.floats[0], targets + part.first, part.count, classes, gradient_scale,
+    std::vector<double> losses(static_cast<std::size_t>(pieces_of(shape.rows, shape.stride)));
+    by_rows<1>(shape.rows, {in_out(logits_to_gradient, shape.stride)}, [&](const Rows<1>& part) {
+      cpu::softmax_cross_entropy(part_of(shape, part.count), part.floats[0], targets + part.first, gradient_scale,
                                  &losses[static_cast<std::size_t>(part.piece)]);
     });
     *loss_sum = std::accumulate(losses.begin(), losses.end(), *loss_sum);
   }
-  void row_maxima(ConstValues values, std::int64_t rows, std::int64_t width, float* maxima) override {
+  void row_maxima(const LogitsShape& shape, ConstValues logits, float* maxima) override {
     settle();
-    by_rows<1>(rows, {in(values, width)},
-               [&](const Rows<1>& part) { cpu::row_maxima(part.floats[0], part.count, width, maxima + part.first); });
+    by_rows<1>(shape.rows, {in(logits, shape.stride)}, [&](const Rows<1>& part) {
+      cpu::row_maxima(part_of(shape, part.count), part.floats[0], maxima + part.first);
+    });
   }
-  void softmax_sums(Values logits_to_exponentials, const float* maxima, const Range& classes,
-                    const std::int32_t* targets, std::int64_t rows, float* sums, float* target_logits) override {
+  void softmax_sums(const LogitsShape& shape, Values logits_to_exponentials, const float* maxima,
+                    const std::int32_t* targets, float* sums, float* target_logits) override {
     settle();
-    by_rows<1>(rows, {in_out(logits_to_exponentials, classes.size())}, [&](const Rows<1>& part) {
-      cpu::softmax_sums(part.floats[0], maxima + part.first, classes, targets + part.first, part.count,
+    by_rows<1>(shape.rows, {in_out(logits_to_exponentials, shape.stride)}, [&](const Rows<1>& part) {
+      cpu::softmax_sums(part_of(shape, part.count), part.floats[0], maxima + part.first, targets + part.first,
                         sums + part.first, target_logits + part.first);
     });
   }
-  void softmax_gradient(Values exponentials_to_gradient, const float* sums, const float* target_logits,
-                        const Range& classes, const std::int32_t* targets, std::int64_t rows, float gradient_scale,
+  void softmax_gradient(const LogitsShape& shape, Values exponentials_to_gradient, const float* sums,
+                        const float* target_logits, const std::int32_t* targets, float gradient_scale,
                         double* loss_sum) override {
     settle();
-    std::vector<double> losses(static_cast<std::size_t>(pieces_of(rows, classes.size())));
-    by_rows<1>(rows, {in_out(exponentials_to_gradient, classes.size())}, [&](const Rows<1>& part) {
-      cpu::softmax_gradient(part.floats[0], sums + part.first, target_logits + part.first, classes,
-                            targets + part.first, part.count, gradient_scale,
-                            &losses[static_cast<std::size_t>(part.piece)]);
+    std::vector<double> losses(static_cast<std::size_t>(pieces_of(shape.rows, shape.stride)));
+    by_rows<1>(shape.rows, {in_out(exponentials_to_gradient, shape.stride)}, [&](const Rows<1>& part) {
+      cpu::softmax_gradient(part_of(shape, part.count), part.floats[0], sums + part.first, target_logits + part.first,
+                            targets + part.first, gradient_scale, &losses[static_cast<std::size_t>(part.piece)]);
     });
     *loss_sum = std::accumulate(losses.begin(), losses.end(), *loss_sum);
   }
@@ -488,6 +480,9 @@ class CpuStream final : public HostStream {
                       [&](const Range& part, int piece) { work(part, workspace.floats + piece * workspace_each); });
   }
 
+  static LogitsShape part_of(const LogitsShape& shape, std::int64_t rows) {
+    return {rows, shape.classes, shape.stride};
+  }
   static NormShape part_of(const NormShape& shape, std::int64_t rows) { return {rows, shape.width, shape.epsilon}; }
 
   double squares(const float* values, std::int64_t count) {

@@ -40,15 +40,14 @@ void rms_norm_forward(const NormShape& shape, const float* input, const float* w
                       float* reciprocal_rms);
 void rms_norm_backward(const NormShape& shape, const float* input, const float* reciprocal_rms, const float* weight,
                        float* gradient, float* weight_gradient);
-void softmax_cross_entropy(float* logits_to_gradient, const std::int32_t* targets, std::int64_t rows,
-                           std::int64_t classes, float gradient_scale, double* loss_sum);
+void softmax_cross_entropy(const LogitsShape& shape, float* logits_to_gradient, const std::int32_t* targets,
+                           float gradient_scale, double* loss_sum);
 
-void row_maxima(const float* values, std::int64_t rows, std::int64_t width, float* maxima);
-void softmax_sums(float* logits_to_exponentials, const float* maxima, const Range& classes, const std::int32_t* targets,
-                  std::int64_t rows, float* sums, float* target_logits);
-void softmax_gradient(float* exponentials_to_gradient, const float* sums, const float* target_logits,
-                      const Range& classes, const std::int32_t* targets, std::int64_t rows, float gradient_scale,
-                      double* loss_sum);
+void row_maxima(const LogitsShape& shape, const float* logits, float* maxima);
+void softmax_sums(const LogitsShape& shape, float* logits_to_exponentials, const float* maxima,
+                  const std::int32_t* targets, float* sums, float* target_logits);
+void softmax_gradient(const LogitsShape& shape, float* exponentials_to_gradient, const float* sums,
+                      const float* target_logits, const std::int32_t* targets, float gradient_scale, double* loss_sum);
 
 void rotary(const AttentionShape& shape, double base, bool inverse, float* projected);
 // Attention of some groups: a key-value head of one sequence and the query heads that share it. Group sequence ·

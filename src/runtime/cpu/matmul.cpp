@@ -67,15 +67,16 @@ int pieces_of(const Threads& threads, const MatrixProduct& product) {
 /// Rows and columns of C.
 void multiply_part(const MatrixProduct& product, ConstValues a, ConstValues b, Values c, const Range& rows,
                    const Range& columns, float* workspace) {
-  const std::int64_t a_stride = product.transpose_a ? product.m : product.k;
-  const std::int64_t b_stride = product.transpose_b ? product.k : product.n;
+  const std::int64_t a_stride = product.a_row();
+  const std::int64_t b_stride = product.b_row();
+  const std::int64_t c_stride = product.c_row();
   MatrixProduct part = product;
   if (a.is_float32() && c.is_float32()) {
     part.m = rows.size();
     part.n = columns.size();
     multiply(part, product.accumulate, a.floats() + rows.first * (product.transpose_a ? 1 : a_stride), a_stride,
              b.floats() + columns.first * (product.transpose_b ? b_stride : 1), b_stride,
-             c.floats() + rows.first * product.n + columns.first, product.n);
+             c.floats() + rows.first * c_stride + columns.first, c_stride);
     return;
   }
   const Sizes sizes(product);
@@ -87,18 +88,18 @@ void multiply_part(const MatrixProduct& product, ConstValues a, ConstValues b, V
     part.n = std::min(sizes.n, columns.last - column);
     for (std::int64_t row = rows.first; row < rows.last; row += sizes.m) {
       part.m = std::min(sizes.m, rows.last - row);
-      const Values c_values = c + (row * product.n + column);
+      const Values c_values = c + (row * c_stride + column);
       const bool direct = c.is_float32();
-      if (!direct && product.accumulate) widen_rows(c_values, product.n, part.m, part.n, c_scratch);
+      if (!direct && product.accumulate) widen_rows(c_values, c_stride, part.m, part.n, c_scratch);
       for (std::int64_t inner = 0; inner < product.k; inner += sizes.k) {
         part.k = std::min(sizes.k, product.k - inner);
         const Part a_part = part_of(a, product.transpose_a, a_stride, row, part.m, inner, part.k, a_scratch);
         if (row == rows.first || sizes.k < product.k)  // else it is still there
           b_part = part_of(b, product.transpose_b, b_stride, inner, part.k, column, part.n, b_scratch);
         multiply(part, product.accumulate || inner > 0, a_part.floats, a_part.stride, b_part.floats, b_part.stride,
-                 direct ? c_values.floats() : c_scratch, direct ? product.n : part.n);
+                 direct ? c_values.floats() : c_scratch, direct ? c_stride : part.n);
       }
-      if (!direct) round_rows(c_scratch, part.m, part.n, c_values, product.n);
+      if (!direct) round_rows(c_scratch, part.m, part.n, c_values, c_stride);
     }
   }
 }

@@ -105,11 +105,12 @@ void rms_norm_backward(const NormShape& shape, const float* input, const float* 
 }
 
 SAILOR_CPU_VERSIONS
-void softmax_cross_entropy(float* logits_to_gradient, const std::int32_t* targets, std::int64_t rows,
-                           std::int64_t classes, float gradient_scale, double* loss_sum) {
+void softmax_cross_entropy(const LogitsShape& shape, float* logits_to_gradient, const std::int32_t* targets,
+                           float gradient_scale, double* loss_sum) {
+  const std::int64_t classes = shape.classes.size();
   double losses = 0.0;
-  for (std::int64_t row = 0; row < rows; ++row) {
-    float* line = logits_to_gradient + row * classes;
+  for (std::int64_t row = 0; row < shape.rows; ++row) {
+    float* line = logits_to_gradient + row * shape.stride;
     const float target_logit = line[targets[row]];
     float largest = line[0];
 #pragma omp simd reduction(max : largest)
@@ -131,9 +132,10 @@ void softmax_cross_entropy(float* logits_to_gradient, const std::int32_t* target
 }
 
 SAILOR_CPU_VERSIONS
-void row_maxima(const float* values, std::int64_t rows, std::int64_t width, float* maxima) {
-  for (std::int64_t row = 0; row < rows; ++row) {
-    const float* line = values + row * width;
+void row_maxima(const LogitsShape& shape, const float* logits, float* maxima) {
+  const std::int64_t width = shape.classes.size();
+  for (std::int64_t row = 0; row < shape.rows; ++row) {
+    const float* line = logits + row * shape.stride;
     float largest = line[0];
 #pragma omp simd reduction(max : largest)
     for (std::int64_t i = 0; i < width; ++i) largest = line[i] > largest ? line[i] : largest;
@@ -142,11 +144,12 @@ void row_maxima(const float* values, std::int64_t rows, std::int64_t width, floa
 }
 
 SAILOR_CPU_VERSIONS
-void softmax_sums(float* logits_to_exponentials, const float* maxima, const Range& classes, const std::int32_t* targets,
-                  std::int64_t rows, float* sums, float* target_logits) {
+void softmax_sums(const LogitsShape& shape, float* logits_to_exponentials, const float* maxima,
+                  const std::int32_t* targets, float* sums, float* target_logits) {
+  const Range& classes = shape.classes;
   const std::int64_t width = classes.size();
-  for (std::int64_t row = 0; row < rows; ++row) {
-    float* line = logits_to_exponentials + row * width;
+  for (std::int64_t row = 0; row < shape.rows; ++row) {
+    float* line = logits_to_exponentials + row * shape.stride;
     const float largest = maxima[row];
     const bool is_here = classes.first <= targets[row] && targets[row] < classes.last;
     target_logits[row] = is_here ? line[targets[row] - classes.first] - largest : 0.0f;
@@ -162,13 +165,13 @@ void softmax_sums(float* logits_to_exponentials, const float* maxima, const Rang
 }
 
 SAILOR_CPU_VERSIONS
-void softmax_gradient(float* exponentials_to_gradient, const float* sums, const float* target_logits,
-                      const Range& classes, const std::int32_t* targets, std::int64_t rows, float gradient_scale,
-                      double* loss_sum) {
+void softmax_gradient(const LogitsShape& shape, float* exponentials_to_gradient, const float* sums,
+                      const float* target_logits, const std::int32_t* targets, float gradient_scale, double* loss_sum) {
+  const Range& classes = shape.classes;
   const std::int64_t width = classes.size();
   double losses = 0.0;
-  for (std::int64_t row = 0; row < rows; ++row) {
-    float* line = exponentials_to_gradient + row * width;
+  for (std::int64_t row = 0; row < shape.rows; ++row) {
+    float* line = exponentials_to_gradient + row * shape.stride;
     const float scale = gradient_scale / sums[row];
 #pragma omp simd
     for (std::int64_t i = 0; i < width; ++i) line[i] *= scale;

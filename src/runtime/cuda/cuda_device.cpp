@@ -3,6 +3,7 @@
 #include <cuda_runtime.h>
 #include <fmt/format.h>
 
+#include <array>
 #include <chrono>
 #include <map>
 #include <new>
@@ -11,7 +12,9 @@
 #include <utility>
 
 #include "runtime/cuda/cuda_stream.hpp"
+#include "runtime/cuda/fused_attention.hpp"
 #include "runtime/cuda/gemm.hpp"
+#include "runtime/cuda/gpu_clock.hpp"
 #include "runtime/cuda/kernels.hpp"
 #include "runtime/memory_pool.hpp"
 #include "runtime/tensor.hpp"
@@ -56,6 +59,7 @@ struct Shared {
   bool tf32 = true;
   MemoryPool pool;
   cuda::Gemm gemm;
+  std::unique_ptr<cuda::FusedAttention> attention;                       ///< null: there is none
   std::map<std::pair<double, std::int64_t>, RotaryTable> rotary_tables;  ///< by base and width of a head
 };
 
@@ -106,27 +110,32 @@ class ComputingStream final : public CudaStream {
   void linear_forward(const LinearShape& shape, ConstValues input, ConstValues weight, ConstValues bias,
                       ConstValues residual, PointwiseActivation activation, Values pre_activation,
                       Values output) override {
-    multiply({.transpose_b = !shape.rows_are_inputs, .m = shape.rows, .n = shape.out, .k = shape.in}, input, weight,
-             residual, output);
-    if (bias.data != nullptr || activation != PointwiseActivation::none)
-      cuda::finish_linear(queue_, output, bias, activation, pre_activation, output, shape.rows, shape.out);
+    const MatrixProduct product = shape.forward();
+    const cuda::Epilogue epilogue{.bias = bias, .activation = activation, .pre_activation = pre_activation};
+    if (multiply(product, input, weight, residual, output, epilogue)) return;
+    multiply(product, input, weight, residual, output);
+    cuda::finish_linear(queue_, output, bias, activation, pre_activation, output, shape.rows, shape.out);
   }
   void linear_backward_parameters(const LinearShape& shape, ConstValues input, ConstValues output_gradient,
                                   float* weight_gradient, float* bias_gradient) override {
     const bool swap = shape.rows_are_inputs;
-    multiply({.transpose_a = true, .m = swap ? shape.in : shape.out, .n = swap ? shape.out : shape.in, .k = shape.rows},
-             swap ? input : output_gradient, swap ? output_gradient : input, weight_gradient, weight_gradient);
+    multiply(shape.backward_weight(), swap ? input : output_gradient, swap ? output_gradient : input, weight_gradient,
+             weight_gradient);
     if (bias_gradient == nullptr) return;
     const Workspace<float> workspace(*this, cuda::column_sums_workspace(queue_, shape.rows, shape.out));
     cuda::add_column_sums(queue_, bias_gradient, output_gradient, shape.rows, shape.out, workspace.data);
   }
   void linear_backward_input(const LinearShape& shape, ConstValues output_gradient, ConstValues weight,
                              Values input_gradient) override {
-    multiply({.transpose_b = shape.rows_are_inputs, .m = shape.rows, .n = shape.in, .k = shape.out}, output_gradient,
-             weight, {nullptr, input_gradient.type}, input_gradient);
+    multiply(shape.backward_input(), output_gradient, weight, {nullptr, input_gradient.type}, input_gradient);
   }
   void linear_backward_input(const LinearShape& shape, ConstValues output_gradient, ConstValues weight,
                              PointwiseActivation activation, Values kept_to_output, Values input_gradient) override {
+    if (activation == PointwiseActivation::gelu &&
+        multiply(shape.backward_input(), output_gradient, weight, {nullptr, input_gradient.type}, input_gradient,
+                 {.through_gelu = kept_to_output}))
+      return cuda::finish_linear(queue_, kept_to_output, {nullptr, kept_to_output.type}, activation,
+                                 {nullptr, kept_to_output.type}, kept_to_output, shape.rows, shape.in);
     linear_backward_input(shape, output_gradient, weight, input_gradient);
     cuda::activation_backward(queue_, activation, kept_to_output, input_gradient, shape.rows * shape.in);
   }
@@ -177,10 +186,19 @@ class ComputingStream final : public CudaStream {
     cuda::rotary(queue_, shape, table.cosines.floats(), table.sines.floats(), inverse, projected);
   }
   void attention_forward(const AttentionShape& shape, ConstValues projected, Values output, float* log_sum) override {
+    if (const auto* const plan = fused_attention(shape, projected.type)) {
+      const Workspace<char> workspace(*this, static_cast<std::int64_t>(plan->forward_workspace));
+      return shared_.attention->forward(queue_, *plan, shape, projected, output, log_sum, workspace.data);
+    }
     cuda::attention_forward(queue_, shape, projected, output, log_sum);
   }
   void attention_backward(const AttentionShape& shape, ConstValues projected, ConstValues output, const float* log_sum,
                           ConstValues output_gradient, Values projected_gradient) override {
+    if (const auto* const plan = fused_attention(shape, projected.type)) {
+      const Workspace<char> workspace(*this, static_cast<std::int64_t>(plan->backward_workspace));
+      return shared_.attention->backward(queue_, *plan, shape, projected, output, log_sum, output_gradient,
+                                         projected_gradient, workspace.data);
+    }
     const Workspace<float> workspace(*this, cuda::attention_backward_workspace(shape));
     cuda::attention_backward(queue_, shape, projected, output, log_sum, output_gradient, projected_gradient,
                              workspace.data);
@@ -202,25 +220,24 @@ class ComputingStream final : public CudaStream {
     const Workspace<float> workspace(*this, cuda::column_sums_workspace(queue_, repeats, count));
     cuda::add_column_sums(queue_, table_gradient, gradient, repeats, count, workspace.data);
   }
-  void softmax_cross_entropy(Values logits_to_gradient, const std::int32_t* targets, std::int64_t rows,
-                             std::int64_t classes, float gradient_scale, double* loss_sum) override {
-    const Workspace<double> losses(*this, rows);
-    cuda::softmax_cross_entropy(queue_, logits_to_gradient, targets, rows, classes, gradient_scale, loss_sum,
-                                losses.data);
+  void softmax_cross_entropy(const LogitsShape& shape, Values logits_to_gradient, const std::int32_t* targets,
+                             float gradient_scale, double* loss_sum) override {
+    const Workspace<double> losses(*this, shape.rows);
+    cuda::softmax_cross_entropy(queue_, shape, logits_to_gradient, targets, gradient_scale, loss_sum, losses.data);
   }
-  void row_maxima(ConstValues values, std::int64_t rows, std::int64_t width, float* maxima) override {
-    cuda::row_maxima(queue_, values, rows, width, maxima);
+  void row_maxima(const LogitsShape& shape, ConstValues logits, float* maxima) override {
+    cuda::row_maxima(queue_, shape, logits, maxima);
   }
-  void softmax_sums(Values logits_to_exponentials, const float* maxima, const Range& classes,
-                    const std::int32_t* targets, std::int64_t rows, float* sums, float* target_logits) override {
-    cuda::softmax_sums(queue_, logits_to_exponentials, maxima, classes, targets, rows, sums, target_logits);
+  void softmax_sums(const LogitsShape& shape, Values logits_to_exponentials, const float* maxima,
+                    const std::int32_t* targets, float* sums, float* target_logits) override {
+    cuda::softmax_sums(queue_, shape, logits_to_exponentials, maxima, targets, sums, target_logits);
   }
-  void softmax_gradient(Values exponentials_to_gradient, const float* sums, const float* target_logits,
-                        const Range& classes, const std::int32_t* targets, std::int64_t rows, float gradient_scale,
+  void softmax_gradient(const LogitsShape& shape, Values exponentials_to_gradient, const float* sums,
+                        const float* target_logits, const std::int32_t* targets, float gradient_scale,
                         double* loss_sum) override {
-    const Workspace<double> losses(*this, rows);
-    cuda::softmax_gradient(queue_, exponentials_to_gradient, sums, target_logits, classes, targets, rows,
-                           gradient_scale, loss_sum, losses.data);
+    const Workspace<double> losses(*this, shape.rows);
+    cuda::softmax_gradient(queue_, shape, exponentials_to_gradient, sums, target_logits, targets, gradient_scale,
+                           loss_sum, losses.data);
   }
 
   void add_squares(std::span<const std::span<const float>> values, double* sum) override {
@@ -257,9 +274,15 @@ class ComputingStream final : public CudaStream {
     if (bytes > 0) check(cudaMemcpyAsync(to, from, bytes, kind, queue_.stream), "copying memory");
   }
 
-  void multiply(const MatrixProduct& product, ConstValues a, ConstValues b, ConstValues addend, Values output) {
+  const cuda::FusedAttention::Plan* fused_attention(const AttentionShape& shape, DataType type) {
+    return shared_.attention == nullptr ? nullptr : shared_.attention->plan_for(shape, type);
+  }
+
+  /// False: there is no such epilogue.
+  bool multiply(const MatrixProduct& product, ConstValues a, ConstValues b, ConstValues addend, Values output,
+                const cuda::Epilogue& epilogue = {}) {
     const Workspace<char> workspace(*this, static_cast<std::int64_t>(shared_.gemm.workspace()));
-    shared_.gemm.multiply(queue_, product, a, b, addend, output, shared_.tf32, workspace.data);
+    return shared_.gemm.multiply(queue_, product, a, b, addend, output, epilogue, shared_.tf32, workspace.data);
   }
 
   Shared& shared_;
@@ -275,10 +298,17 @@ class Gpu final : public CudaDevice {
     cudaDeviceProp properties{};
     check(cudaGetDeviceProperties(&properties, index_), "properties of a GPU");
     name_ = properties.name;
+    std::array<char, 32> bus{};
+    check(cudaDeviceGetPCIBusId(bus.data(), static_cast<int>(bus.size()), index_), "place of a GPU");
+    clock_ = std::make_unique<cuda::GpuClock>(bus.data());
     cache_bytes_ = static_cast<std::size_t>(properties.l2CacheSize);
     shared_ = std::make_unique<Shared>(name_);
     shared_->multiprocessors = properties.multiProcessorCount;
     shared_->tf32 = settings.tf32;
+#if SAILOR_HAVE_CUDNN
+    if (settings.fused_attention && properties.major >= 8)
+      shared_->attention = cuda::make_cudnn_attention(settings.deterministic);
+#endif
     main_ = std::make_unique<ComputingStream>(*shared_, *this, true);
   }
   ~Gpu() override {
@@ -293,8 +323,9 @@ class Gpu final : public CudaDevice {
     int driver = 0;
     check(cudaRuntimeGetVersion(&runtime), "version");
     check(cudaDriverGetVersion(&driver), "version");
-    return fmt::format("CUDA {}.{} (driver for {}.{})", runtime / 1000, runtime % 1000 / 10, driver / 1000,
-                       driver % 1000 / 10);
+    return fmt::format("CUDA {}.{} (driver for {}.{}){}{}", runtime / 1000, runtime % 1000 / 10, driver / 1000,
+                       driver % 1000 / 10, shared_->attention == nullptr ? "" : ", ",
+                       shared_->attention == nullptr ? "" : shared_->attention->version());
   }
 
   void* allocate(std::size_t bytes) override { return shared_->pool.allocate(bytes); }
@@ -305,6 +336,12 @@ class Gpu final : public CudaDevice {
   void release_unused_memory() override {
     check(cudaDeviceSynchronize(), "synchronising");
     shared_->pool.give_back_free_segments();
+  }
+  /// Rows of 16-bit numbers begin at 128 bytes: with less, a vocabulary of 50,257 has cuBLAS take kernels that load
+  /// single numbers.
+  std::int64_t row_stride(std::int64_t width) const override {
+    constexpr std::int64_t multiple = 64;
+    return (width + multiple - 1) / multiple * multiple;
   }
   Bytes available_memory(int) const override { return free_and_total().first; }
   Bytes memory_of_process() const override {
@@ -346,7 +383,7 @@ class Gpu final : public CudaDevice {
     check(cudaMemset(flush_buffer_, 0, 2 * cache_bytes_), "flushing caches");
     check(cudaDeviceSynchronize(), "flushing caches");
   }
-  double clock_hz() const override { return 0.0; }
+  double clock_hz() const override { return clock_->hz(); }
   void set_watch(TransferWatch* watch) override { watch_ = watch; }
 
  private:
@@ -372,6 +409,7 @@ class Gpu final : public CudaDevice {
   std::size_t cache_bytes_ = 0;
   std::unique_ptr<Shared> shared_;
   std::unique_ptr<ComputingStream> main_;
+  std::unique_ptr<cuda::GpuClock> clock_;
   void* flush_buffer_ = nullptr;
   TransferWatch* watch_ = nullptr;
 };

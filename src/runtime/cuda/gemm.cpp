@@ -56,35 +56,70 @@ using Preference = std::unique_ptr<cublasLtMatmulPreferenceOpaque_t,
                                    Destroyer<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>>;
 using Handle = std::unique_ptr<cublasLtContext, Destroyer<cublasLtHandle_t, cublasLtDestroy>>;
 
-Layout make_layout(cudaDataType_t type, std::int64_t rows, std::int64_t columns) {
+/// Columns are `stride` values apart.
+Layout make_layout(cudaDataType_t type, std::int64_t rows, std::int64_t columns, std::int64_t stride) {
   cublasLtMatrixLayout_t layout = nullptr;
   check(cublasLtMatrixLayoutCreate(&layout, type, static_cast<std::uint64_t>(rows), static_cast<std::uint64_t>(columns),
-                                   rows),
+                                   stride),
         "layout of a matrix");
   return Layout(layout);
 }
 
+/// What of the epilogue has the shape of the output, and is neither: null without gelu.
+const void* auxiliary_of(const Epilogue& epilogue) {
+  return epilogue.through_gelu.data != nullptr ? epilogue.through_gelu.data : epilogue.pre_activation.data;
+}
+
+cublasLtEpilogue_t epilogue_of(const Epilogue& epilogue) {
+  if (epilogue.through_gelu.data != nullptr) return CUBLASLT_EPILOGUE_DGELU;
+  const bool has_bias = epilogue.bias.data != nullptr;
+  switch (epilogue.activation) {
+    case PointwiseActivation::none:
+      return has_bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+    case PointwiseActivation::relu:
+      return has_bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
+    case PointwiseActivation::gelu:
+      return has_bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+  }
+  return CUBLASLT_EPILOGUE_DEFAULT;
+}
+
 }  // namespace
 
-/// What was found for a product once, by its shape, types and alignments.
+/// What was found for a product once, by its shape, types, alignments and epilogue.
 struct Gemm::Plans {
   struct Plan {
+    bool exists = true;  ///< else cuBLAS has no algorithm with that epilogue
     Descriptor descriptor;
     Layout first;
     Layout second;
     Layout output;
     cublasLtMatmulAlgo_t algorithm{};
+
+    /// The descriptor names the epilogue's arrays.
+    void point_to(const Epilogue& epilogue) const {
+      const auto set = [&](cublasLtMatmulDescAttributes_t attribute, const void* array) {
+        if (array != nullptr)
+          check(cublasLtMatmulDescSetAttribute(descriptor.get(), attribute, &array, sizeof(array)), "epilogue");
+      };
+      set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, epilogue.bias.data);
+      set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, auxiliary_of(epilogue));
+    }
   };
-  using Key = std::array<std::int64_t, 12>;
+  using Key = std::array<std::int64_t, 17>;
 
   Handle handle;
   std::map<Key, Plan> plans;
 
   const Plan& plan_for(const MatrixProduct& product, ConstValues a, ConstValues b, ConstValues addend, Values output,
-                       bool tf32) {
+                       const Epilogue& epilogue, bool tf32) {
+    const void* const auxiliary = auxiliary_of(epilogue);
     const Key key{product.m,
                   product.n,
                   product.k,
+                  product.a_row(),
+                  product.b_row(),
+                  product.c_row(),
                   product.transpose_a,
                   product.transpose_b,
                   static_cast<std::int64_t>(a.type),
@@ -93,6 +128,8 @@ struct Gemm::Plans {
                   alignment_of(b.data),
                   alignment_of(output.data),
                   addend.data != nullptr ? alignment_of(addend.data) : 0,
+                  epilogue_of(epilogue),
+                  auxiliary != nullptr ? alignment_of(auxiliary) : 0,
                   tf32};
     const auto found = plans.find(key);
     if (found != plans.end()) return found->second;
@@ -110,11 +147,18 @@ struct Gemm::Plans {
     // In columns: the first factor is b (its rows are n long as stored), the second a.
     set(CUBLASLT_MATMUL_DESC_TRANSA, product.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N, "transposition");
     set(CUBLASLT_MATMUL_DESC_TRANSB, product.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N, "transposition");
-    plan.first = product.transpose_b ? make_layout(cuda_type(b.type), product.k, product.n)
-                                     : make_layout(cuda_type(b.type), product.n, product.k);
-    plan.second = product.transpose_a ? make_layout(cuda_type(a.type), product.m, product.k)
-                                      : make_layout(cuda_type(a.type), product.k, product.m);
-    plan.output = make_layout(cuda_type(output.type), product.n, product.m);
+    plan.first = product.transpose_b ? make_layout(cuda_type(b.type), product.k, product.n, product.b_row())
+                                     : make_layout(cuda_type(b.type), product.n, product.k, product.b_row());
+    plan.second = product.transpose_a ? make_layout(cuda_type(a.type), product.m, product.k, product.a_row())
+                                      : make_layout(cuda_type(a.type), product.k, product.m, product.a_row());
+    plan.output = make_layout(cuda_type(output.type), product.n, product.m, product.c_row());
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(epilogue), "epilogue");
+    if (auxiliary != nullptr) {
+      set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE, cuda_type(output.type), "epilogue");
+      set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, product.n, "epilogue");
+    }
+    if (epilogue.bias.data != nullptr) set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, cuda_type(output.type), "epilogue");
+    plan.point_to(epilogue);
 
     cublasLtMatmulPreference_t preference = nullptr;
     check(cublasLtMatmulPreferenceCreate(&preference), "preferences");
@@ -130,10 +174,13 @@ struct Gemm::Plans {
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of(output.data));
     cublasLtMatmulHeuristicResult_t result{};
     int count = 0;
-    check(cublasLtMatmulAlgoGetHeuristic(handle.get(), descriptor, plan.first.get(), plan.second.get(),
-                                         plan.output.get(), plan.output.get(), preference, 1, &result, &count),
-          "choice of an algorithm");
-    if (count == 0)
+    const cublasStatus_t status =
+        cublasLtMatmulAlgoGetHeuristic(handle.get(), descriptor, plan.first.get(), plan.second.get(), plan.output.get(),
+                                       plan.output.get(), preference, 1, &result, &count);
+    plan.exists = status == CUBLAS_STATUS_SUCCESS && count > 0;
+    if (!plan.exists && !epilogue.is_empty()) return plans.emplace(key, std::move(plan)).first->second;
+    if (status != CUBLAS_STATUS_NOT_SUPPORTED) check(status, "choice of an algorithm");
+    if (!plan.exists)
       throw std::runtime_error("cuBLAS: no algorithm for a product of " + std::to_string(product.m) + " x " +
                                std::to_string(product.k) + " and " + std::to_string(product.k) + " x " +
                                std::to_string(product.n) + " matrices");
@@ -151,9 +198,11 @@ Gemm::~Gemm() = default;
 
 std::size_t Gemm::workspace() const { return workspace_bytes; }
 
-void Gemm::multiply(const Queue& queue, const MatrixProduct& product, ConstValues a, ConstValues b, ConstValues addend,
-                    Values output, bool tf32, void* workspace_memory) {
-  const Plans::Plan& plan = plans_->plan_for(product, a, b, addend, output, tf32);
+bool Gemm::multiply(const Queue& queue, const MatrixProduct& product, ConstValues a, ConstValues b, ConstValues addend,
+                    Values output, const Epilogue& epilogue, bool tf32, void* workspace_memory) {
+  const Plans::Plan& plan = plans_->plan_for(product, a, b, addend, output, epilogue, tf32);
+  if (!plan.exists) return false;
+  plan.point_to(epilogue);
   const float one = 1.0f;
   const float addend_factor = addend.data != nullptr ? 1.0f : 0.0f;
   check(cublasLtMatmul(plans_->handle.get(), plan.descriptor.get(), &one, b.data, plan.first.get(), a.data,
@@ -161,6 +210,7 @@ void Gemm::multiply(const Queue& queue, const MatrixProduct& product, ConstValue
                        plan.output.get(), output.data, plan.output.get(), &plan.algorithm, workspace_memory,
                        workspace_bytes, queue.stream),
         "matrix product");
+  return true;
 }
 
 }  // namespace sailor::runtime::cuda

@@ -84,15 +84,14 @@ void gather_rows(const Queue& queue, ConstValues table, const Range& rows, const
 void scatter_add_rows(const Queue& queue, float* table_gradient, const Range& rows, const std::int32_t* tokens,
                       std::int64_t count, std::int64_t width, ConstValues gradient);
 /// `row_losses` (rows) is workspace, here and below.
-void softmax_cross_entropy(const Queue& queue, Values logits_to_gradient, const std::int32_t* targets,
-                           std::int64_t rows, std::int64_t classes, float gradient_scale, double* loss_sum,
-                           double* row_losses);
-void row_maxima(const Queue& queue, ConstValues values, std::int64_t rows, std::int64_t width, float* maxima);
-void softmax_sums(const Queue& queue, Values logits_to_exponentials, const float* maxima, const Range& classes,
-                  const std::int32_t* targets, std::int64_t rows, float* sums, float* target_logits);
-void softmax_gradient(const Queue& queue, Values exponentials_to_gradient, const float* sums,
-                      const float* target_logits, const Range& classes, const std::int32_t* targets, std::int64_t rows,
-                      float gradient_scale, double* loss_sum, double* row_losses);
+void softmax_cross_entropy(const Queue& queue, const LogitsShape& shape, Values logits_to_gradient,
+                           const std::int32_t* targets, float gradient_scale, double* loss_sum, double* row_losses);
+void row_maxima(const Queue& queue, const LogitsShape& shape, ConstValues logits, float* maxima);
+void softmax_sums(const Queue& queue, const LogitsShape& shape, Values logits_to_exponentials, const float* maxima,
+                  const std::int32_t* targets, float* sums, float* target_logits);
+void softmax_gradient(const Queue& queue, const LogitsShape& shape, Values exponentials_to_gradient, const float* sums,
+                      const float* target_logits, const std::int32_t* targets, float gradient_scale, double* loss_sum,
+                      double* row_losses);
 
 // ---- Optimizer
 /// Doubles of workspace for add_squares.

@@ -93,11 +93,12 @@ __device__ __forceinline__ float block_max(float value, float* scratch) {
 }
 
 template <class T>
-__global__ void __launch_bounds__(threads) cross_entropy(T* logits, const std::int32_t* targets, std::int64_t classes,
-                                                         float gradient_scale, double* row_losses) {
+__global__ void __launch_bounds__(threads)
+    cross_entropy(LogitsShape shape, T* logits, const std::int32_t* targets, float gradient_scale, double* row_losses) {
   float* const scratch = reinterpret_cast<float*>(shared_bytes);  // (2, 32)
   const std::int64_t row = blockIdx.x;
-  T* const line = logits + row * classes;
+  T* const line = logits + row * shape.stride;
+  const std::int64_t classes = shape.classes.last - shape.classes.first;
   const std::int64_t target = targets[row];
   const float target_logit = to_float(line[target]);
   float largest = -INFINITY;
@@ -127,9 +128,10 @@ __global__ void __launch_bounds__(threads) cross_entropy(T* logits, const std::i
 }
 
 template <class T>
-__global__ void __launch_bounds__(threads) maxima_of_rows(const T* values, std::int64_t width, float* maxima) {
+__global__ void __launch_bounds__(threads) maxima_of_rows(LogitsShape shape, const T* logits, float* maxima) {
+  const std::int64_t width = shape.classes.last - shape.classes.first;
   float largest = -INFINITY;
-  for_row<false>(values + blockIdx.x * width, width, [&]<int N>(const float(&more)[N], std::int64_t) {
+  for_row<false>(logits + blockIdx.x * shape.stride, width, [&]<int N>(const float(&more)[N], std::int64_t) {
 #pragma unroll
     for (int k = 0; k < N; ++k) largest = fmaxf(largest, more[k]);
   });
@@ -139,11 +141,12 @@ __global__ void __launch_bounds__(threads) maxima_of_rows(const T* values, std::
 
 template <class T>
 __global__ void __launch_bounds__(threads)
-    exponentials(T* logits, const float* maxima, Range classes, const std::int32_t* targets, float* sums,
+    exponentials(LogitsShape shape, T* logits, const float* maxima, const std::int32_t* targets, float* sums,
                  float* target_logits) {
   const std::int64_t row = blockIdx.x;
+  const Range classes = shape.classes;
   const std::int64_t width = classes.last - classes.first;
-  T* const line = logits + row * width;
+  T* const line = logits + row * shape.stride;
   const float largest = maxima[row];
   const std::int64_t target = targets[row];
   if (threadIdx.x == 0)
@@ -164,13 +167,14 @@ __global__ void __launch_bounds__(threads)
 
 template <class T>
 __global__ void __launch_bounds__(threads)
-    gradient_of_exponentials(T* values, const float* sums, const float* target_logits, Range classes,
+    gradient_of_exponentials(LogitsShape shape, T* values, const float* sums, const float* target_logits,
                              const std::int32_t* targets, float gradient_scale, double* row_losses) {
   const std::int64_t row = blockIdx.x;
+  const Range classes = shape.classes;
   const std::int64_t width = classes.last - classes.first;
   const float scale = gradient_scale / sums[row];
   const std::int64_t target = targets[row] - classes.first;
-  for_row<true>(values + row * width, width, [&]<int N>(float(&exponentials)[N], std::int64_t column) {
+  for_row<true>(values + row * shape.stride, width, [&]<int N>(float(&exponentials)[N], std::int64_t column) {
 #pragma unroll
     for (int k = 0; k < N; ++k)
       exponentials[k] = exponentials[k] * scale - (column + k == target ? gradient_scale : 0.0f);
@@ -217,37 +221,37 @@ void scatter_add_rows(const Queue& queue, float* table_gradient, const Range& ro
   });
 }
 
-void softmax_cross_entropy(const Queue& queue, Values logits_to_gradient, const std::int32_t* targets,
-                           std::int64_t rows, std::int64_t classes, float gradient_scale, double* loss_sum,
-                           double* row_losses) {
+void softmax_cross_entropy(const Queue& queue, const LogitsShape& shape, Values logits_to_gradient,
+                           const std::int32_t* targets, float gradient_scale, double* loss_sum, double* row_losses) {
   with_type(logits_to_gradient.type, [&]<class T>(T) {
-    launch(queue, row_blocks(rows), cross_entropy<T>, pointer<T>(logits_to_gradient), targets, classes, gradient_scale,
-           row_losses);
+    launch(queue, row_blocks(shape.rows), cross_entropy<T>, shape, pointer<T>(logits_to_gradient), targets,
+           gradient_scale, row_losses);
   });
-  add_losses(queue, row_losses, rows, loss_sum);
+  add_losses(queue, row_losses, shape.rows, loss_sum);
 }
 
-void row_maxima(const Queue& queue, ConstValues values, std::int64_t rows, std::int64_t width, float* maxima) {
-  with_type(values.type,
-            [&]<class T>(T) { launch(queue, row_blocks(rows), maxima_of_rows<T>, pointer<T>(values), width, maxima); });
+void row_maxima(const Queue& queue, const LogitsShape& shape, ConstValues logits, float* maxima) {
+  with_type(logits.type, [&]<class T>(T) {
+    launch(queue, row_blocks(shape.rows), maxima_of_rows<T>, shape, pointer<T>(logits), maxima);
+  });
 }
 
-void softmax_sums(const Queue& queue, Values logits_to_exponentials, const float* maxima, const Range& classes,
-                  const std::int32_t* targets, std::int64_t rows, float* sums, float* target_logits) {
+void softmax_sums(const Queue& queue, const LogitsShape& shape, Values logits_to_exponentials, const float* maxima,
+                  const std::int32_t* targets, float* sums, float* target_logits) {
   with_type(logits_to_exponentials.type, [&]<class T>(T) {
-    launch(queue, row_blocks(rows), exponentials<T>, pointer<T>(logits_to_exponentials), maxima, classes, targets, sums,
-           target_logits);
+    launch(queue, row_blocks(shape.rows), exponentials<T>, shape, pointer<T>(logits_to_exponentials), maxima, targets,
+           sums, target_logits);
   });
 }
 
-void softmax_gradient(const Queue& queue, Values exponentials_to_gradient, const float* sums,
-                      const float* target_logits, const Range& classes, const std::int32_t* targets, std::int64_t rows,
-                      float gradient_scale, double* loss_sum, double* row_losses) {
+void softmax_gradient(const Queue& queue, const LogitsShape& shape, Values exponentials_to_gradient, const float* sums,
+                      const float* target_logits, const std::int32_t* targets, float gradient_scale, double* loss_sum,
+                      double* row_losses) {
   with_type(exponentials_to_gradient.type, [&]<class T>(T) {
-    launch(queue, row_blocks(rows), gradient_of_exponentials<T>, pointer<T>(exponentials_to_gradient), sums,
-           target_logits, classes, targets, gradient_scale, row_losses);
+    launch(queue, row_blocks(shape.rows), gradient_of_exponentials<T>, shape, pointer<T>(exponentials_to_gradient),
+           sums, target_logits, targets, gradient_scale, row_losses);
   });
-  add_losses(queue, row_losses, rows, loss_sum);
+  add_losses(queue, row_losses, shape.rows, loss_sum);
 }
 
 }  // namespace sailor::runtime::cuda

@@ -18,7 +18,7 @@ enum Kept : std::size_t {
   kept_input,           // (tokens, hidden)
   kept_statistics,      // of the final norm
   kept_projected,       // (tokens, embedding_width), with a projection only
-  kept_logit_gradient,  // (tokens, vocabulary), of this rank
+  kept_logit_gradient,  // (tokens, vocabulary) of this rank, rows stride() apart
 };
 
 class Head final : public Layer {
@@ -49,17 +49,17 @@ class Head final : public Layer {
   Tensor forward(const MicroBatch& micro_batch, Tensor input, Slot& slot) override {
     const std::int64_t tokens = micro_batch.token_count();
     if (has_norm_) slot.keep(kept_statistics, norm(tokens).make_statistics(device()));
-    Tensor logits = make_activation({tokens, classes_.size()});
+    Tensor logits = make_activation({tokens, stride()});
     {
       Tensor norm_output;
       const Tensor& normalized = normalize(input, slot, norm_output);
       if (has_projection()) {
         Tensor projected = make_activation({tokens, embedding_width_});
         linear_forward(normalized.values(), parameter(projection_), nullptr, tokens, projected.values());
-        linear_forward(projected.values(), table(), nullptr, tokens, logits.values());
+        make_logits(projected, logits);
         slot.keep(kept_projected, std::move(projected));
       } else {
-        linear_forward(normalized.values(), table(), nullptr, tokens, logits.values());
+        make_logits(normalized, logits);
       }
     }
     cross_entropy(micro_batch, logits);
@@ -77,8 +77,9 @@ class Head final : public Layer {
     {
       const Tensor logit_gradient = slot.take(kept_logit_gradient);
       const Tensor& table_input = has_projection() ? slot.at(kept_projected) : normalized;
-      linear_backward_parameters(table_input.values(), logit_gradient.values(), table(), nullptr, tokens);
-      linear_backward_input(logit_gradient.values(), table(), tokens, gradient.values());
+      stream().linear_backward_parameters(map(tokens), table_input.values(), logit_gradient.values(), table().gradient,
+                                          nullptr);
+      stream().linear_backward_input(map(tokens), logit_gradient.values(), table().value, gradient.values());
       sum_over_group(gradient);
     }
     if (has_projection()) {
@@ -99,6 +100,18 @@ class Head final : public Layer {
             .weight = &parameter(norm_),
             .bias = norm_has_bias_ ? &parameter(norm_ + 1) : nullptr};
   }
+  /// Values from a row of logits to the next one.
+  [[nodiscard]] std::int64_t stride() { return device().row_stride(classes_.size()); }
+  /// From the table's width to logits.
+  LinearShape map(std::int64_t tokens) {
+    LinearShape shape = linear_shape(table(), tokens);
+    shape.out_stride = stride();
+    return shape;
+  }
+  void make_logits(const Tensor& from, Tensor& logits) {
+    stream().linear_forward(map(logits.shape()[0]), from.values(), table().value, nullptr, nullptr,
+                            PointwiseActivation::none, nullptr, logits.values());
+  }
   Parameter& table() { return shared_table_ != nullptr ? *shared_table_ : parameter(table_); }
 
   /// The input itself without a final norm; else its norm, held by `output`.
@@ -112,20 +125,20 @@ class Head final : public Layer {
   /// Logits become their gradient; adds to the loss.
   void cross_entropy(const MicroBatch& micro_batch, Tensor& logits) {
     const std::int64_t tokens = micro_batch.token_count();
+    const LogitsShape shape{tokens, classes_, stride()};
     if (!is_divided()) {
-      stream().softmax_cross_entropy(logits.values(), micro_batch.targets, tokens, classes_.size(),
-                                     micro_batch.loss_weight, micro_batch.loss_sum);
+      stream().softmax_cross_entropy(shape, logits.values(), micro_batch.targets, micro_batch.loss_weight,
+                                     micro_batch.loss_sum);
       return;
     }
     Tensor maxima(device(), {tokens});
-    stream().row_maxima(logits.values(), tokens, classes_.size(), maxima.floats());
+    stream().row_maxima(shape, logits.values(), maxima.floats());
     group().all_reduce_max(stream(), maxima.floats(), tokens);
     Tensor sums(device(), {2, tokens});
     float* target_logits = sums.floats() + tokens;
-    stream().softmax_sums(logits.values(), maxima.floats(), classes_, micro_batch.targets, tokens, sums.floats(),
-                          target_logits);
+    stream().softmax_sums(shape, logits.values(), maxima.floats(), micro_batch.targets, sums.floats(), target_logits);
     sum_over_group(sums);
-    stream().softmax_gradient(logits.values(), sums.floats(), target_logits, classes_, micro_batch.targets, tokens,
+    stream().softmax_gradient(shape, logits.values(), sums.floats(), target_logits, micro_batch.targets,
                               micro_batch.loss_weight, micro_batch.loss_sum);
   }
 

@@ -16,13 +16,6 @@ std::int64_t rows_held(const std::vector<std::int64_t>& segments, const Shard& s
   return rows;
 }
 
-/// The linear map that a weight makes.
-LinearShape shape_of(const Parameter& weight, std::int64_t tokens) {
-  if (weight.rows_are_inputs)
-    return {.rows = tokens, .in = weight.shape[0], .out = weight.shape[1], .rows_are_inputs = true};
-  return {.rows = tokens, .in = weight.shape[1], .out = weight.shape[0]};
-}
-
 }  // namespace
 
 std::size_t Layer::declare(std::string name, Shape shape, InitialValue initial, float deviation) {
@@ -56,28 +49,34 @@ void Layer::sum_over_group(Tensor& values) {
   if (is_divided()) group().all_reduce_sum(stream(), values.values(), values.elements());
 }
 
+LinearShape Layer::linear_shape(const Parameter& weight, std::int64_t tokens) {
+  if (weight.rows_are_inputs)
+    return {.rows = tokens, .in = weight.shape[0], .out = weight.shape[1], .rows_are_inputs = true};
+  return {.rows = tokens, .in = weight.shape[1], .out = weight.shape[0]};
+}
+
 void Layer::linear_forward(ConstValues input, const Parameter& weight, const Parameter* bias, std::int64_t tokens,
                            Values output, const LinearExtras& extras) {
-  stream().linear_forward(shape_of(weight, tokens), input, weight.value,
+  stream().linear_forward(linear_shape(weight, tokens), input, weight.value,
                           bias != nullptr ? ConstValues(bias->value) : ConstValues(nullptr), extras.residual,
                           extras.activation, extras.pre_activation, output);
 }
 
 void Layer::linear_backward_parameters(ConstValues input, ConstValues output_gradient, Parameter& weight,
                                        Parameter* bias, std::int64_t tokens) {
-  stream().linear_backward_parameters(shape_of(weight, tokens), input, output_gradient, weight.gradient,
+  stream().linear_backward_parameters(linear_shape(weight, tokens), input, output_gradient, weight.gradient,
                                       bias != nullptr ? bias->gradient : nullptr);
 }
 
 void Layer::linear_backward_input(ConstValues output_gradient, const Parameter& weight, std::int64_t tokens,
                                   Values input_gradient) {
-  stream().linear_backward_input(shape_of(weight, tokens), output_gradient, weight.value, input_gradient);
+  stream().linear_backward_input(linear_shape(weight, tokens), output_gradient, weight.value, input_gradient);
 }
 
 void Layer::linear_backward_input(ConstValues output_gradient, const Parameter& weight, std::int64_t tokens,
                                   PointwiseActivation activation, Values kept_to_output, Values input_gradient) {
-  stream().linear_backward_input(shape_of(weight, tokens), output_gradient, weight.value, activation, kept_to_output,
-                                 input_gradient);
+  stream().linear_backward_input(linear_shape(weight, tokens), output_gradient, weight.value, activation,
+                                 kept_to_output, input_gradient);
 }
 
 std::unique_ptr<Layer> make_layer(const Model& model, int index, const LayerContext& context) {

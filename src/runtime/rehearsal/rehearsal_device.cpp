@@ -45,30 +45,35 @@ class NullStream final : public RehearsalStream {
   void zero(void*, std::size_t) override {}
   void convert(Values, ConstValues, std::int64_t) override {}
   void matmul(const MatrixProduct&, ConstValues, ConstValues, Values) override {}
-  void linear_forward(const LinearShape&, ConstValues, ConstValues, ConstValues, ConstValues, PointwiseActivation, Values, Values) override {}
+  void linear_forward(const LinearShape&, ConstValues, ConstValues, ConstValues, ConstValues, PointwiseActivation,
+                      Values, Values) override {}
   void linear_backward_parameters(const LinearShape&, ConstValues, ConstValues, float*, float*) override {}
   void linear_backward_input(const LinearShape&, ConstValues, ConstValues, Values) override {}
-  void linear_backward_input(const LinearShape&, ConstValues, ConstValues, PointwiseActivation, Values, Values) override {}
+  void linear_backward_input(const LinearShape&, ConstValues, ConstValues, PointwiseActivation, Values,
+                             Values) override {}
   void add_bias(Values, ConstValues, std::int64_t, std::int64_t) override {}
   void add(Values, ConstValues, std::int64_t) override {}
   void scale(float*, float, std::int64_t) override {}
   void layer_norm_forward(const NormShape&, ConstValues, ConstValues, ConstValues, Values, float*, float*) override {}
-  void layer_norm_backward(const NormShape&, ConstValues, const float*, const float*, ConstValues, Values, Values, float*, float*) override {}
+  void layer_norm_backward(const NormShape&, ConstValues, const float*, const float*, ConstValues, Values, Values,
+                           float*, float*) override {}
   void rms_norm_forward(const NormShape&, ConstValues, ConstValues, Values, float*) override {}
   void rms_norm_backward(const NormShape&, ConstValues, const float*, ConstValues, Values, Values, float*) override {}
   void swiglu_forward(ConstValues, Values, std::int64_t, std::int64_t) override {}
   void swiglu_backward(Values, Values, std::int64_t, std::int64_t) override {}
   void rotary(const AttentionShape&, double, bool, Values) override {}
   void attention_forward(const AttentionShape&, ConstValues, Values, float*) override {}
-  void attention_backward(const AttentionShape&, ConstValues, ConstValues, const float*, ConstValues, Values) override {}
+  void attention_backward(const AttentionShape&, ConstValues, ConstValues, const float*, ConstValues, Values) override {
+  }
   void gather_rows(ConstValues, const Range&, const std::int32_t*, std::int64_t, std::int64_t, Values) override {}
   void scatter_add_rows(float*, const Range&, const std::int32_t*, std::int64_t, std::int64_t, ConstValues) override {}
   void add_repeated(Values, ConstValues, std::int64_t, std::int64_t) override {}
   void add_repeated_gradient(float*, ConstValues, std::int64_t, std::int64_t) override {}
-  void softmax_cross_entropy(Values, const std::int32_t*, std::int64_t, std::int64_t, float, double*) override {}
-  void row_maxima(ConstValues, std::int64_t, std::int64_t, float*) override {}
-  void softmax_sums(Values, const float*, const Range&, const std::int32_t*, std::int64_t, float*, float*) override {}
-  void softmax_gradient(Values, const float*, const float*, const Range&, const std::int32_t*, std::int64_t, float, double*) override {}
+  void softmax_cross_entropy(const LogitsShape&, Values, const std::int32_t*, float, double*) override {}
+  void row_maxima(const LogitsShape&, ConstValues, float*) override {}
+  void softmax_sums(const LogitsShape&, Values, const float*, const std::int32_t*, float*, float*) override {}
+  void softmax_gradient(const LogitsShape&, Values, const float*, const float*, const std::int32_t*, float,
+                        double*) override {}
   void add_squares(std::span<const std::span<const float>>, double*) override {}
   void clip_factor(const double*, double, double, float*) override {}
   void adamw(const AdamWStep&, std::span<const OptimizerSegment>, const float*) override {}

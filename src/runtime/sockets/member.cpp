@@ -51,7 +51,8 @@ struct Member::State {
   std::string broken;     // why the epoch is; empty: it is not
   bool is_alone = false;  // the coordinator has gone
   bool ended = false;
-  Transport* transport = nullptr;  // of the epoch, to be broken off
+  Transport* transport = nullptr;        // of the epoch, to be broken off
+  Transport* other_transport = nullptr;  // the same, not ours
 
   Socket wake;
   Socket woken;
@@ -137,6 +138,7 @@ struct Member::State {
   void breaks(const std::string& why) {
     if (broken.empty()) broken = why;
     if (transport != nullptr) transport->abort();
+    if (other_transport != nullptr) other_transport->abort();
     changed.notify_all();
   }
 
@@ -297,9 +299,16 @@ Member::~Member() {
     const std::scoped_lock lock(state_->mutex);
     state_->ended = true;
     state_->transport = nullptr;
+    state_->other_transport = nullptr;
   }
   state_->wake_up();
   state_->thread.join();
+}
+
+void Member::abort_with_epoch(Transport* transport) {
+  const std::scoped_lock lock(state_->mutex);
+  state_->other_transport = transport;
+  if (transport != nullptr && !state_->broken.empty()) transport->abort();
 }
 
 Result<void> Member::begin_epoch() {
@@ -307,6 +316,7 @@ Result<void> Member::begin_epoch() {
   {
     const std::scoped_lock lock(state.mutex);
     state.transport = nullptr;
+    state.other_transport = nullptr;
   }
   state.control.reset();
   state.owned_transport.reset();

@@ -1,5 +1,5 @@
-// A process that belongs to a job, through all of its epochs. Between two epochs nothing of the job's planes is left but
-// what its process keeps.
+// A process that belongs to a job, through all of its epochs. Between two epochs nothing of the job's planes is left
+// but what its process keeps.
 #pragma once
 
 #include <memory>
@@ -32,6 +32,10 @@ class Member {
   /// Collective over all that are there: waits until the next epoch begins. Everything made of the one before must have
   /// been given up. Errors (unavailable): the coordinator is lost, or there are too few for longer than the timeout.
   Result<void> begin_epoch();
+
+  /// A data plane (null: none) that was made over the control plane of this epoch: it is aborted, too, when the epoch
+  /// breaks. Before it is destroyed another one, or none, must be named.
+  void abort_with_epoch(Transport* transport);
 
   /// Of the epoch that began last. All waits of both planes throw TransportError (lost), here and on the other ranks,
   /// as soon as one of its ranks has gone; the message says which.
