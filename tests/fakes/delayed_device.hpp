@@ -26,6 +26,7 @@
 #include "runtime/host_stream.hpp"
 #include "runtime/memory_pool.hpp"
 #include "runtime/transport.hpp"
+#include "tests/fakes/wrapped_stream.hpp"
 
 namespace sailor::runtime::test {
 
@@ -142,7 +143,7 @@ class DelayedEvent final : public Event {
   std::shared_ptr<Point> point;  ///< null: never recorded
 };
 
-class DelayedStream final : public HostStream {
+class DelayedStream final : public WrappedStream<HostStream> {
  public:
   /// `inner` is used by the thread of `queues` alone.
   DelayedStream(std::shared_ptr<DelayedQueues> queues, Stream& inner) : queues_(std::move(queues)), inner_(inner) {
@@ -174,111 +175,10 @@ class DelayedStream final : public HostStream {
     queues_->put(queue_, [point = other.point] { return point->reached.load(); });
   }
 
-  void copy(void* to, const void* from, std::size_t bytes) override {
-    later([=](Stream& inner) { inner.copy(to, from, bytes); });
-  }
-  void copy_from_host(void* to, const void* host, std::size_t bytes) override {
-    later([=](Stream& inner) { inner.copy_from_host(to, host, bytes); });
-  }
-  void copy_to_host(void* host, const void* from, std::size_t bytes) override {
-    later([=](Stream& inner) { inner.copy_to_host(host, from, bytes); });
-  }
-  void zero(void* memory, std::size_t bytes) override {
-    later([=](Stream& inner) { inner.zero(memory, bytes); });
-  }
-  void convert(Values to, ConstValues from, std::int64_t count) override {
-    later([=](Stream& inner) { inner.convert(to, from, count); });
-  }
-  void matmul(const MatrixProduct& product, ConstValues a, ConstValues b, Values c) override {
-    later([=](Stream& inner) { inner.matmul(product, a, b, c); });
-  }
-  void linear_forward(const LinearShape& shape, ConstValues input, ConstValues weight, ConstValues bias, ConstValues residual, PointwiseActivation activation, Values pre_activation, Values output) override {
-    later([=](Stream& inner) { inner.linear_forward(shape, input, weight, bias, residual, activation, pre_activation, output); });
-  }
-  void linear_backward_parameters(const LinearShape& shape, ConstValues input, ConstValues output_gradient, float* weight_gradient, float* bias_gradient) override {
-    later([=](Stream& inner) { inner.linear_backward_parameters(shape, input, output_gradient, weight_gradient, bias_gradient); });
-  }
-  void linear_backward_input(const LinearShape& shape, ConstValues output_gradient, ConstValues weight, Values input_gradient) override {
-    later([=](Stream& inner) { inner.linear_backward_input(shape, output_gradient, weight, input_gradient); });
-  }
-  void linear_backward_input(const LinearShape& shape, ConstValues output_gradient, ConstValues weight, PointwiseActivation activation, Values kept_to_output, Values input_gradient) override {
-    later([=](Stream& inner) { inner.linear_backward_input(shape, output_gradient, weight, activation, kept_to_output, input_gradient); });
-  }
-  void add_bias(Values values, ConstValues bias, std::int64_t rows, std::int64_t width) override {
-    later([=](Stream& inner) { inner.add_bias(values, bias, rows, width); });
-  }
-  void add(Values to, ConstValues from, std::int64_t count) override {
-    later([=](Stream& inner) { inner.add(to, from, count); });
-  }
-  void scale(float* values, float factor, std::int64_t count) override {
-    later([=](Stream& inner) { inner.scale(values, factor, count); });
-  }
-  void layer_norm_forward(const NormShape& shape, ConstValues input, ConstValues weight, ConstValues bias, Values output, float* mean, float* reciprocal_deviation) override {
-    later([=](Stream& inner) { inner.layer_norm_forward(shape, input, weight, bias, output, mean, reciprocal_deviation); });
-  }
-  void layer_norm_backward(const NormShape& shape, ConstValues input, const float* mean, const float* reciprocal_deviation, ConstValues weight, Values gradient, Values sum, float* weight_gradient, float* bias_gradient) override {
-    later([=](Stream& inner) { inner.layer_norm_backward(shape, input, mean, reciprocal_deviation, weight, gradient, sum, weight_gradient, bias_gradient); });
-  }
-  void rms_norm_forward(const NormShape& shape, ConstValues input, ConstValues weight, Values output, float* reciprocal_rms) override {
-    later([=](Stream& inner) { inner.rms_norm_forward(shape, input, weight, output, reciprocal_rms); });
-  }
-  void rms_norm_backward(const NormShape& shape, ConstValues input, const float* reciprocal_rms, ConstValues weight, Values gradient, Values sum, float* weight_gradient) override {
-    later([=](Stream& inner) { inner.rms_norm_backward(shape, input, reciprocal_rms, weight, gradient, sum, weight_gradient); });
-  }
-  void swiglu_forward(ConstValues input, Values output, std::int64_t rows, std::int64_t width) override {
-    later([=](Stream& inner) { inner.swiglu_forward(input, output, rows, width); });
-  }
-  void swiglu_backward(Values input_to_gradient, Values gradient_to_output, std::int64_t rows, std::int64_t width) override {
-    later([=](Stream& inner) { inner.swiglu_backward(input_to_gradient, gradient_to_output, rows, width); });
-  }
-  void rotary(const AttentionShape& shape, double base, bool inverse, Values projected) override {
-    later([=](Stream& inner) { inner.rotary(shape, base, inverse, projected); });
-  }
-  void attention_forward(const AttentionShape& shape, ConstValues projected, Values output, float* log_sum) override {
-    later([=](Stream& inner) { inner.attention_forward(shape, projected, output, log_sum); });
-  }
-  void attention_backward(const AttentionShape& shape, ConstValues projected, ConstValues output, const float* log_sum, ConstValues output_gradient, Values projected_gradient) override {
-    later([=](Stream& inner) { inner.attention_backward(shape, projected, output, log_sum, output_gradient, projected_gradient); });
-  }
-  void gather_rows(ConstValues table, const Range& rows, const std::int32_t* tokens, std::int64_t count, std::int64_t width, Values output) override {
-    later([=](Stream& inner) { inner.gather_rows(table, rows, tokens, count, width, output); });
-  }
-  void scatter_add_rows(float* table_gradient, const Range& rows, const std::int32_t* tokens, std::int64_t count, std::int64_t width, ConstValues gradient) override {
-    later([=](Stream& inner) { inner.scatter_add_rows(table_gradient, rows, tokens, count, width, gradient); });
-  }
-  void add_repeated(Values values, ConstValues table, std::int64_t repeats, std::int64_t count) override {
-    later([=](Stream& inner) { inner.add_repeated(values, table, repeats, count); });
-  }
-  void add_repeated_gradient(float* table_gradient, ConstValues gradient, std::int64_t repeats, std::int64_t count) override {
-    later([=](Stream& inner) { inner.add_repeated_gradient(table_gradient, gradient, repeats, count); });
-  }
-  void softmax_cross_entropy(const LogitsShape& shape, Values logits_to_gradient, const std::int32_t* targets, float gradient_scale, double* loss_sum) override {
-    later([=](Stream& inner) { inner.softmax_cross_entropy(shape, logits_to_gradient, targets, gradient_scale, loss_sum); });
-  }
-  void row_maxima(const LogitsShape& shape, ConstValues logits, float* maxima) override {
-    later([=](Stream& inner) { inner.row_maxima(shape, logits, maxima); });
-  }
-  void softmax_sums(const LogitsShape& shape, Values logits_to_exponentials, const float* maxima, const std::int32_t* targets, float* sums, float* target_logits) override {
-    later([=](Stream& inner) { inner.softmax_sums(shape, logits_to_exponentials, maxima, targets, sums, target_logits); });
-  }
-  void softmax_gradient(const LogitsShape& shape, Values exponentials_to_gradient, const float* sums, const float* target_logits, const std::int32_t* targets, float gradient_scale, double* loss_sum) override {
-    later([=](Stream& inner) { inner.softmax_gradient(shape, exponentials_to_gradient, sums, target_logits, targets, gradient_scale, loss_sum); });
-  }
-  void clip_factor(const double* squared_norm, double scale, double clip_norm, float* factor) override {
-    later([=](Stream& inner) { inner.clip_factor(squared_norm, scale, clip_norm, factor); });
-  }
-  void add_squares(std::span<const std::span<const float>> values, double* sum) override {
-    later([all = std::vector(values.begin(), values.end()), sum](Stream& inner) { inner.add_squares(all, sum); });
-  }
-  void adamw(const AdamWStep& step, std::span<const OptimizerSegment> segments, const float* gradient_factor) override {
-    later([=, all = std::vector(segments.begin(), segments.end())](Stream& inner) {
-      inner.adamw(step, all, gradient_factor);
-    });
-  }
-
  private:
-  template <class Operation>
-  void later(Operation operation) {
+  void operate(const Operation&, std::function<void(Stream&)> call) override { later(std::move(call)); }
+  template <class Call>
+  void later(Call operation) {
     queues_->put(queue_, [&inner = inner_, operation = std::move(operation)] {
       operation(inner);
       return true;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <exception>
@@ -184,6 +185,32 @@ void loss_and_optimizer(Bench& bench, std::int64_t rows, std::int64_t classes) {
   });
 }
 
+/// How long the host takes to ask for an operation. Where the GPU needs longer for it, CUDA graphs would gain nothing.
+void host_times(Bench& bench) {
+  Device& device = bench.device();
+  constexpr std::int64_t n = 64;
+  Tensor a = bench.make(n * n);
+  Tensor b = bench.make(n * n);
+  Tensor c = bench.make(n * n);
+  const auto report = [&](const char* name, const std::function<void(Stream&)>& operation) {
+    constexpr int calls = 500;  // fewer than a stream holds
+    double best = 1e9;
+    for (int round = 0; round < 6; ++round) {
+      const auto start = std::chrono::steady_clock::now();
+      for (int i = 0; i < calls; ++i) operation(device.main());
+      const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
+      device.synchronize();
+      if (round > 0) best = std::min(best, time.count() / calls);
+    }
+    fmt::print("{:<52} {:>10.1f} us of the host\n", name, best * 1e6);
+  };
+  report("add 64 x 64", [&](Stream& stream) { stream.add(c.values(), a.values(), n * n); });
+  report("linear 64 x 64 -> 64, forward", [&](Stream& stream) {
+    stream.linear_forward({n, n, n}, a.values(), b.values(), {nullptr, bf16}, {nullptr, bf16},
+                          PointwiseActivation::none, {nullptr, bf16}, c.values());
+  });
+}
+
 }  // namespace
 
 int main() {
@@ -191,6 +218,7 @@ int main() {
     const auto device = make_cuda_device();
     Bench bench(*device);
     fmt::print("# {} ({}), bfloat16\n", device->name(), device->versions());
+    host_times(bench);
     for (const auto& [hidden, feed_forward, classes] :
          {std::array<std::int64_t, 3>{1024, 4096, 50272}, {2560, 10240, 50257}, {4096, 14336, 128256}}) {
       matrix_products(bench, 8192, hidden, 3 * hidden);

@@ -1,6 +1,7 @@
-// Iterations of whole models on one GPU: tokens/s, model FLOP utilisation, memory, loss.
+// Iterations of whole models on one GPU: tokens/s, model FLOP utilisation, memory, loss; and each operation's share of
+// an iteration beside the rates that this GPU reaches with a large matrix product and a large copy.
 //
-// Usage: bench_models MODEL SEQUENCES LENGTH MICRO_BATCHES [none|selective|full] [ITERATIONS]
+// Usage: bench_models MODEL SEQUENCES LENGTH MICRO_BATCHES [none|selective|full] [ITERATIONS] [BLOCKS]
 // Exit status 3: no usable GPU.
 #include <fmt/format.h>
 #include <unistd.h>
@@ -10,6 +11,8 @@
 #include <exception>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <memory>
 #include <random>
 #include <vector>
 
@@ -17,6 +20,7 @@
 #include "runtime/data/token_file_writer.hpp"
 #include "runtime/trainer.hpp"
 #include "tests/fakes/thread_transport.hpp"
+#include "tests/fakes/timed_device.hpp"
 
 using namespace sailor;
 using namespace sailor::runtime;
@@ -48,21 +52,75 @@ void write_tokens(const std::string& prefix, int vocabulary, std::int64_t count)
   if (!written) throw std::runtime_error(written.error().message());
 }
 
+/// The best of five calls.
+double seconds_of(Device& device, const std::function<void(Stream&)>& operation) {
+  const auto start = device.make_event();
+  const auto end = device.make_event();
+  double best = 1e9;
+  for (int i = 0; i < 6; ++i) {
+    device.main().record(*start);
+    operation(device.main());
+    device.main().record(*end);
+    device.wait(*end);
+    if (i > 0) best = std::min(best, device.elapsed(*start, *end).value());
+  }
+  return best;
+}
+
+/// FLOP/s of a product of two matrices of bfloat16 noise, as large as fill the GPU.
+double measure_flops(Device& device) {
+  constexpr std::int64_t n = 8192;
+  const std::int64_t count = n * n;
+  std::vector<float> noise(static_cast<std::size_t>(n));
+  std::minstd_rand random;
+  for (float& number : noise) number = std::uniform_real_distribution<float>(-1.0f, 1.0f)(random);
+  Tensor floats(device, {n});
+  device.write(floats.data(), noise.data(), floats.bytes());
+  Tensor a(device, {count}, DataType::bfloat16);
+  Tensor b(device, {count}, DataType::bfloat16);
+  Tensor c(device, {count}, DataType::bfloat16);
+  for (Tensor* factor : {&a, &b})
+    for (std::int64_t row = 0; row < n; ++row) device.main().convert(factor->values() + row * n, floats.values(), n);
+  return 2.0 * static_cast<double>(count) * n / seconds_of(device, [&](Stream& stream) {
+           stream.matmul({.m = n, .n = n, .k = n}, a.values(), b.values(), c.values());
+         });
+}
+
+/// Bytes/s, read and written, of a copy of a GiB.
+double measure_bandwidth(Device& device) {
+  constexpr std::size_t bytes = std::size_t{1} << 30;
+  const Tensor from(device, {std::int64_t{bytes} / 4});
+  Tensor to(device, {std::int64_t{bytes} / 4});
+  return 2.0 * bytes / seconds_of(device, [&](Stream& stream) { stream.copy(to.data(), from.data(), bytes); });
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   if (argc < 5) {
-    fmt::print("usage: bench_models MODEL SEQUENCES LENGTH MICRO_BATCHES [none|selective|full] [ITERATIONS]\n");
+    fmt::print(
+        "usage: bench_models MODEL SEQUENCES LENGTH MICRO_BATCHES [none|selective|full] [ITERATIONS] [BLOCKS]\n");
     return 2;
   }
+  std::unique_ptr<Device> gpu;
   try {
-    const auto device = make_cuda_device();
-    const Model model = value_of(find_model(argv[1], fs::path(SAILOR_SOURCE_DIR) / "profiles/models"));
+    gpu = make_cuda_device();
+  } catch (const std::exception& error) {
+    fmt::print("no usable GPU: {}\n", error.what());
+    return 3;
+  }
+  try {
+    Model model = value_of(find_model(argv[1], fs::path(SAILOR_SOURCE_DIR) / "profiles/models"));
     const int sequences = std::atoi(argv[2]);
     const int length = std::atoi(argv[3]);
     const int micro_batches = std::atoi(argv[4]);
     const std::string recompute = argc > 5 ? argv[5] : "none";
     const int iterations = argc > 6 ? std::atoi(argv[6]) : 12;
+    if (argc > 7) model.blocks = std::atoi(argv[7]);
+    const double peak_flops = measure_flops(*gpu);
+    const double peak_bandwidth = measure_bandwidth(*gpu);
+    gpu->release_unused_memory();
+    test::TimedDevice device(*gpu);
     const fs::path folder = fs::temp_directory_path() / fmt::format("sailor-bench-{}", ::getpid());
     fs::create_directories(folder);
     const std::string prefix = (folder / "tokens").string();
@@ -86,14 +144,14 @@ int main(int argc, char** argv) {
     test::run_ranks(1, [&](const World& world) {
       const TrainerSettings settings{
           .seed = 1, .optimizer = {}, .learning_rate = {.peak = 2e-4f, .warm_up_iterations = 2}, .clip_norm = 1.0};
-      TrainingState state(plan, model, 0, *device);
+      TrainingState state(plan, model, 0, device);
       state.initialize(settings);
       Trainer trainer(state, settings, world, &samples);
       std::vector<double> times;
       double first_loss = 0.0;
       double last_loss = 0.0;
       for (int i = 0; i < iterations; ++i) {
-        if (i == 2) device->reset_peak_memory();
+        if (i == 2) device.reset_peak_memory();
         const IterationResult result = trainer.run();
         if (i == 0) first_loss = result.loss;
         last_loss = result.loss;
@@ -104,17 +162,21 @@ int main(int argc, char** argv) {
       const double tokens = static_cast<double>(plan.job.global_batch) * length;
       const double flop_per_token = 6.0 * static_cast<double>(model.total_parameters()) +
                                     12.0 * model.blocks * static_cast<double>(model.hidden) * length;
-      const MemoryUse memory = device->memory_use();
+      const MemoryUse memory = device.memory_use();
+      const double flops = tokens / time * flop_per_token;
       fmt::print(
-          "{}: {} x {} x {} tokens, recompute {}: {:.1f} ms, {:.0f} tokens/s, {:.1f} % of 989 TFLOP/s (6N + 12LhT), "
-          "{:.2f} GiB in tensors, {:.2f} reserved, loss {:.3f} -> {:.3f}\n",
-          model.name, micro_batches, sequences, length, recompute, time * 1e3, tokens / time,
-          tokens / time * flop_per_token / 989e12 * 100.0, memory.peak.value() / 1073741824.0,
+          "{}, {} blocks: {} x {} x {} tokens, recompute {}: {:.1f} ms, {:.0f} tokens/s, {:.1f} % of 989 TFLOP/s (6N + "
+          "12LhT), {:.1f} % of {:.0f} measured, {:.2f} GiB in tensors, {:.2f} reserved, loss {:.3f} -> {:.3f}\n",
+          model.name, model.blocks, micro_batches, sequences, length, recompute, time * 1e3, tokens / time,
+          flops / 989e12 * 100.0, flops / peak_flops * 100.0, peak_flops * 1e-12, memory.peak.value() / 1073741824.0,
           memory.reserved.value() / 1073741824.0, first_loss, last_loss);
+      device.start_recording();
+      const IterationResult last = trainer.run();
+      fmt::print("{}\n", test::operation_table(device.stop_recording(), last.time, peak_flops, peak_bandwidth));
     });
     fs::remove_all(folder);
   } catch (const std::exception& error) {
     fmt::print("{}: {}\n", argv[1], error.what());
-    return 3;
+    return 1;
   }
 }

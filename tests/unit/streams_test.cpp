@@ -1,5 +1,5 @@
-// What the runtime waits for: a device that computes late, in any order that streams and events allow, trains every kind
-// of plan to the bits of one that computes at once; and the host waits for the device once per iteration.
+// What the runtime waits for: a device that computes late, in any order that streams and events allow, trains every
+// kind of plan to the bits of one that computes at once; and the host waits for the device once per iteration.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -7,6 +7,7 @@
 
 #include "runtime/waits.hpp"
 #include "tests/fakes/delayed_device.hpp"
+#include "tests/fakes/timed_device.hpp"
 #include "trainer_runs.hpp"
 
 namespace sailor::runtime::test {
@@ -24,8 +25,8 @@ bool equal(const Outcome& a, const Outcome& b) {
   return a.losses == b.losses && a.norms == b.norms && a.weights == b.weights && a.spread == b.spread;
 }
 
-/// Every kind of plan, each with another model and precision than the one before; all mixtures with SAILOR_LONG=1, which
-/// takes minutes.
+/// Every kind of plan, each with another model and precision than the one before; all mixtures with SAILOR_LONG=1,
+/// which takes minutes.
 TEST(Streams, ADeviceThatIsLateTrainsEveryKindOfPlanToTheSameBits) {
   const bool all = std::getenv("SAILOR_LONG") != nullptr;
   const std::vector<Model> models{gpt_model(), opt_model(), llama_model(), mixed_model()};
@@ -81,6 +82,48 @@ TEST(Streams, TimesAreReadWhenTheDeviceHasDoneWhatTheyAreOf) {
   const Model model = deep(gpt_model());
   for (const auto& [name, plan] : divisions(model.layers()))
     EXPECT_TRUE(plan.ranks() > 4 || times_make_sense(plan, model, 3)) << name;
+}
+
+/// The table of tests/gpu/bench_models: an iteration's operations, their costs, and no more time than the iteration
+/// took.
+TEST(Streams, OperationsOfAnIterationAreTimedAndCounted) {
+  const Model model = deep(gpt_model());
+  const Plan plan = plan_of({{.micro_batches = 2, .micro_batch = 3, .stages = {{.chunks = {{0, model.layers()}}}}}});
+  run_ranks(1, [&](const World& world) {
+    const auto cpu = make_cpu_device();
+    TimedDevice device(*cpu);
+    const auto samples = Samples::open(corpus().prefix(), sequence_length, model.vocabulary, 5);
+    const TrainerSettings settings = settings_of({});
+    TrainingState state(plan, model, world.rank(), device);
+    state.initialize(settings);
+    Trainer trainer(state, settings, world, &*samples);
+    (void)trainer.run();
+    device.start_recording();
+    const IterationResult result = trainer.run();
+    const std::vector<TimedDevice::Total> totals = device.stop_recording();
+
+    std::map<std::string, TimedDevice::Total> by_name;
+    double flop = 0.0;
+    Seconds time{};
+    for (const TimedDevice::Total& total : totals) {
+      flop += total.operation.flop * total.calls;
+      time += total.time;
+      by_name[total.operation.name] = total;
+    }
+    const double tokens = 2.0 * 3.0 * sequence_length;
+    const double hidden = model.hidden;
+    const double block = 4.0 * hidden * hidden + 2.0 * hidden * static_cast<double>(model.feed_forward);
+    const double products = 6.0 * tokens * (model.blocks * block + hidden * static_cast<double>(model.vocabulary));
+    const double attention = 3.5 * model.blocks * 4.0 * 6.0 * hidden * (sequence_length * (sequence_length + 1) / 2);
+    EXPECT_DOUBLE_EQ(flop, products + attention);
+    EXPECT_LE(time, result.time);
+    EXPECT_EQ(by_name.at("attention, forward").calls, 2 * model.blocks);
+    EXPECT_EQ(by_name.at("AdamW").operation.bytes, 28.0 * static_cast<double>(model.total_parameters()));
+    EXPECT_EQ(by_name.at("cross-entropy").operation.bytes, 3.0 * 4.0 * tokens / 2.0 * model.vocabulary);
+    const std::string table = operation_table(totals, result.time, 1e12, 1e12);
+    EXPECT_NE(table.find("attention, backward 3 x 8 x 16"), std::string::npos) << table;
+    EXPECT_NE(table.find("between operations"), std::string::npos) << table;
+  });
 }
 
 #ifdef SAILOR_TEST_WAITS

@@ -99,9 +99,11 @@ __device__ __forceinline__ void multiply_rows(const float* a, const float* b, in
 }
 
 /// sums[i] += row `row` of scores (32, 33) · column (column + 4 i) of b (32, width + 1), as far as b has it.
-template <int columns>
+/// `unrolled`: so many terms stand side by side in the code; with another number some architecture spills registers.
+template <int unrolled, int columns>
 __device__ __forceinline__ void add_products(const float* scores, const float* b, int row, int column, int width,
                                              float (&sums)[columns]) {
+#pragma unroll unrolled
   for (int k = 0; k < tile; ++k) {
     const float value = scores[row * score_stride + k];
 #pragma unroll
@@ -179,7 +181,7 @@ __global__ void __launch_bounds__(threads)
 #pragma unroll
     for (int i = 0; i < columns_each; ++i) scores[row * score_stride + column + lanes_per_row * i] = products[i];
     __syncwarp();  // a row's scores are its warp's
-    add_products(scores, values, row, column, width, outputs);
+    add_products<4>(scores, values, row, column, width, outputs);
   }
   if (first + row >= length) return;
   const float reciprocal = 1.0f / sum;
@@ -247,7 +249,7 @@ __global__ void __launch_bounds__(threads)
       scores[row * score_stride + column + lanes_per_row * i] = probability * (slopes[i] - product) * shape.score_scale;
     }
     __syncwarp();
-    add_products(scores, keys, row, column, width, sums);
+    add_products<1>(scores, keys, row, column, width, sums);
   }
   if (!is_token) return;
   T* const line = projected_gradient + slices.query + (first + row) * stride;
@@ -304,8 +306,8 @@ __global__ void __launch_bounds__(threads)
         scores[row * score_stride + column + lanes_per_row * i] = probability * slope * shape.score_scale;
       }
       __syncwarp();
-      add_products(probabilities, gradients, row, column, width, value_sums);
-      add_products(scores, queries, row, column, width, key_sums);
+      add_products<1>(probabilities, gradients, row, column, width, value_sums);
+      add_products<1>(scores, queries, row, column, width, key_sums);
     }
   }
   if (first + row >= length) return;
