@@ -9,6 +9,11 @@ die() {
   printf '%s: error: %s\n' "$(basename "$0")" "$*" >&2
   exit 1
 }
+# The same of a wrong command line.
+bad_usage() {
+  printf '%s: error: %s\n' "$(basename "$0")" "$*" >&2
+  exit 2
+}
 
 # packages_of GROUP...: the Debian packages of these groups of debian-packages.txt.
 packages_of() {

@@ -71,12 +71,12 @@ fi
 while (($#)); do
   case $1 in
     --iterations)
-      if ! [[ ${2:-} =~ ^[0-9]{2,6}$ ]] || ((10#$2 < 21)); then die "--iterations needs a number of at least 21"; fi
+      if ! [[ ${2:-} =~ ^[0-9]{2,6}$ ]] || ((10#$2 < 21)); then bad_usage "--iterations needs a number of at least 21"; fi
       iterations=$2
       shift
       ;;
     -h | --help) usage; exit 0 ;;
-    *) die "unknown option '$1' (see ae_scripts/quickstart.sh --help)" ;;
+    *) bad_usage "unknown option '$1' (see ae_scripts/quickstart.sh --help)" ;;
   esac
   shift
 done
@@ -84,6 +84,10 @@ done
 ensure_packages build run
 step "Building Sailor"
 build_preset default programs
+# The module for GPUs takes a minute more, and nobody needs it where there is none.
+if [[ -e /dev/nvidiactl ]] && cmake --build --preset default --target help | grep -q '^sailor_cuda:'; then
+  build_preset default sailor_cuda
+fi
 
 # A folder of its own for each run: a killed one is in nobody's way, and old ones are cleared away here.
 runs="$sailor_root/build/quickstart"

@@ -10,6 +10,9 @@
 # the best equal one in each round. All files stay in ./heterogeneous-cpus. Programs: $PATH, else build/bin. Needs Slurm,
 # taskset, 2 cores, and the right to make namespaces; 10 minutes.
 set -euo pipefail
+# shellcheck source=experiments/usage.bash
+source "$(dirname "${BASH_SOURCE[0]}")/usage.bash"
+read_usage 3 "$@"
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 PATH="$PATH:$here/build/bin:$here/slurm/testcluster"
 rounds=${1:-3} iterations=${2:-12} seconds=${3:-40}

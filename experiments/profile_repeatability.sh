@@ -9,6 +9,9 @@
 # the newest intervals to what repetitions really did: the last column counts those.
 # The stores stay in ./repeatability. Programs: $PATH, else build/bin.
 set -euo pipefail
+# shellcheck source=experiments/usage.bash
+source "$(dirname "${BASH_SOURCE[0]}")/usage.bash"
+read_usage 3 "$@"
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 PATH="$PATH:$here/build/bin"
 repetitions=${1:-5} ranks=${2:-2} seconds=${3:-30}

@@ -9,6 +9,9 @@
 # largest relative difference of a rank's memory between rehearsal and simulation. All files stay in ./rehearsal-accuracy.
 # Programs: $PATH, else build/bin. Needs mpirun; takes 10 minutes on 2 cores, and 4 GB of memory.
 set -euo pipefail
+# shellcheck source=experiments/usage.bash
+source "$(dirname "${BASH_SOURCE[0]}")/usage.bash"
+read_usage 1 "$@"
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 PATH="$PATH:$here/build/bin"
 iterations=${1:-3}

@@ -10,6 +10,9 @@
 # all files stay in ./simulator-accuracy.
 # Programs: $PATH, else build/bin. Needs mpirun and 2 cores.
 set -euo pipefail
+# shellcheck source=experiments/usage.bash
+source "$(dirname "${BASH_SOURCE[0]}")/usage.bash"
+read_usage 3 "$@"
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 PATH="$PATH:$here/build/bin"
 rounds=${1:-4} iterations=${2:-24} seconds=${3:-30}

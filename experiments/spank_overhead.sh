@@ -6,6 +6,9 @@
 # and the table of medians. Noise of srun is some tenths of a ms: build/tests/bench_spank has the parts by themselves.
 # Programs: build/, or SAILOR_BUILD_DIR.
 set -euo pipefail
+# shellcheck source=experiments/usage.bash
+source "$(dirname "${BASH_SOURCE[0]}")/usage.bash"
+read_usage 2 "$@"
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 build=${SAILOR_BUILD_DIR:-$here/build}
 pairs=${1:-200} warm_up=${2:-20}

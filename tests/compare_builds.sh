@@ -33,7 +33,7 @@ while (($#)); do
     --only) only=$2; shift ;;
     --build) build=$2; shift ;;
     -h | --help) usage; exit 0 ;;
-    -*) die "unknown option '$1' (see --help)" ;;
+    -*) bad_usage "unknown option '$1' (see --help)" ;;
     *) commit=$1 ;;
   esac
   shift
@@ -87,7 +87,7 @@ PY
   (cd "$newest" && sha256sum rank-*.bin) >>"$folder/result"
 }
 
-compared=0 different=0 number=0 most=0
+compared=0 different=0 number=0 most=0 largest=-
 for plan in "$work"/plans/plans/*"$only"*.toml; do
   number=$((number + 1))
   (((number - 1) % every == 0)) || continue
@@ -103,8 +103,10 @@ for plan in "$work"/plans/plans/*"$only"*.toml; do
     different=$((different + 1))
   elif cmp -s "$work/before/result" "$work/after/result"; then
     compared=$((compared + 1))
-    most=$(python3 -c 'import sys; a, b, most = map(float, sys.argv[1:]); print(max(most, b / a))' \
-      "$(<"$work/before/metrics.peak")" "$(<"$work/after/metrics.peak")" "$most")
+    read -r most largest < <(python3 -c 'import sys
+before, after, most = map(float, sys.argv[1:4])
+print(after / before, sys.argv[5]) if after / before > most else print(most, sys.argv[4])' \
+      "$(<"$work/before/metrics.peak")" "$(<"$work/after/metrics.peak")" "$most" "$largest" "$name")
   else
     echo "DIFFERENT: $name"
     diff "$work/before/result" "$work/after/result" | head -6 || true
@@ -112,5 +114,5 @@ for plan in "$work"/plans/plans/*"$only"*.toml; do
   fi
 done
 echo "$compared of $((compared + different)) plans train to the same bits, also from a checkpoint of the other build; peak memory of tensors" \
-  "is $(printf '%.3f' "$most") of the other's at most"
+  "is $(printf '%.3f' "$most") of the other's at most ($largest)"
 ((different == 0 && compared > 0))

@@ -21,6 +21,7 @@ Needs the default build (cmake --preset default && cmake --build --preset defaul
   writers      500 writers of a profile store are killed at random moments: what was acknowledged is there
   folders      two trainings contend for one folder of checkpoints, over 1,000 looks each
   searches     2,000 random clusters: the planner against brute force
+  threads      what has threads runs under the thread sanitizer
   builds       every plan of the tests trains to the same bits as at COMMIT ($SAILOR_COMPARE_WITH; default: HEAD~1)
 
   --write FILE  add the results to a file, with date and processor (experiments/results/DATE-long.txt)
@@ -30,14 +31,14 @@ Exit status: 0 if all passed.
 TEXT
 }
 
-all=(plans streams gpus kernels survivals kills writers folders searches builds)
+all=(plans streams gpus kernels survivals kills writers folders searches threads builds)
 trials=() results=''
 while (($#)); do
   case $1 in
-    --write) [[ $# -ge 2 ]] || die "--write needs a value"; results=$2; shift ;;
+    --write) [[ $# -ge 2 ]] || bad_usage "--write needs a value"; results=$2; shift ;;
     -h | --help) usage; exit 0 ;;
-    -*) die "unknown option '$1' (see tests/long.sh --help)" ;;
-    *) [[ " ${all[*]} " == *" $1 "* ]] || die "there is no trial '$1' (there are: ${all[*]})"; trials+=("$1") ;;
+    -*) bad_usage "unknown option '$1' (see tests/long.sh --help)" ;;
+    *) [[ " ${all[*]} " == *" $1 "* ]] || bad_usage "there is no trial '$1' (there are: ${all[*]})"; trials+=("$1") ;;
   esac
   shift
 done
@@ -58,6 +59,7 @@ command_of() {
     writers) echo env SAILOR_KILLED_WRITERS=500 "$tests/unit_profile_durability" '--gtest_filter=*KilledWriters*' ;;
     folders) echo env SAILOR_LOOKS=1000 "$tests/unit_checkpoint" '--gtest_filter=*TwoTrainings*' ;;
     searches) echo env RC_PARAMS=max_success=2000 "$tests/unit_full_search" ;;
+    threads) echo "$sailor_root/tests/threads.sh" ;;
     builds) echo "$sailor_root/tests/compare_builds.sh" "${SAILOR_COMPARE_WITH:-HEAD~1}" ;;
   esac
 }

@@ -12,7 +12,7 @@ tests/run.sh: builds Sailor and passes its tests
 Usage: tests/run.sh [--quick] [--label LABEL]
 
   --quick        only the default build's tests: no sanitizers, no cross-compiling
-  --label LABEL  only tests with this CTest label: unit, golden, mpi, slurm, fuzz (implies --quick)
+  --label LABEL  only tests with this CTest label: unit, golden, mpi, slurm, fuzz, experiments or issues (implies --quick)
   -h, --help     this text
 
 Examples:
@@ -22,13 +22,17 @@ Examples:
 TEXT
 }
 
+labels='unit golden mpi slurm fuzz experiments issues'
 quick=no label=()
 while (($#)); do
   case $1 in
     --quick) quick=yes ;;
-    --label) [[ $# -ge 2 ]] || die "--label needs a value"; label=(-L "^$2\$"); quick=yes; shift ;;
+    --label)
+      [[ $# -ge 2 ]] || bad_usage "--label needs a value"
+      [[ " $labels " == *" $2 "* ]] || bad_usage "there is no label '$2' (there are: $labels)"
+      label=(-L "^$2\$"); quick=yes; shift ;;
     -h | --help) usage; exit 0 ;;
-    *) die "unknown option '$1' (see tests/run.sh --help)" ;;
+    *) bad_usage "unknown option '$1' (see tests/run.sh --help)" ;;
   esac
   shift
 done
@@ -120,9 +124,8 @@ check() {
 # Without sanitizers all unit tests are in the default build; else most are in theirs only.
 options=(-DSAILOR_TESTS_ONCE=ON)
 [[ $quick == yes ]] && options=(-DSAILOR_TESTS_ONCE=OFF)
-# One architecture is enough to see that kernels compile.
-options+=(-DSAILOR_CUDA_ARCHITECTURES=90-real)
-[[ ${CI:-} == true ]] && options+=(-DSAILOR_WERROR=ON)
+# In CI one architecture is enough to see that kernels compile; elsewhere the build may be used afterwards.
+[[ ${CI:-} == true ]] && options+=(-DSAILOR_WERROR=ON -DSAILOR_CUDA_ARCHITECTURES=90-real)
 
 groups=(build run)
 [[ $quick == yes ]] || groups+=(test)

@@ -100,10 +100,10 @@ Environment capture_environment();
 std::string_view version();
 
 /// What --version prints: "sailor-train 0.1.0"; with `--format json` among the arguments an object with program,
-/// version and architecture, and the members of the object that `abilities` (may be null) returns.
+/// version and architecture, the names of its options, and the members of the object that CommandLine::abilities (may
+/// be null) returns. `line`: null for a program of several commands.
 std::string version_text(const std::string& program, const std::vector<std::string>& arguments,
-                         const Environment& environment,
-                         const std::function<std::string(const Environment&)>& abilities = {});
+                         const Environment& environment, const CommandLine* line);
 
 /// The text of --help.
 std::string help_text(const CommandLine& line);

@@ -208,7 +208,7 @@ int run_program(int argc, char** argv, const std::string& program, const std::st
       return 0;
     }
     if (name == "--version" || name == "-V") {
-      fmt::print("{}", version_text(program, arguments, {}));
+      fmt::print("{}", version_text(program, arguments, {}, nullptr));
       return 0;
     }
     std::vector<std::string> known;

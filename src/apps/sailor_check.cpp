@@ -112,6 +112,13 @@ CommandLine command_line() {
                    .help = "what computes and exchanges messages; auto: GPUs if every rank has one, else CPUs",
                    .default_value = "auto",
                    .choices = {"auto", "cpu", "gpu"}},
+                  {.name = "gpus-per-node",
+                   .type = OptionType::integer,
+                   .value_name = "N",
+                   .help = "with --nhc: GPUs that the node must have [default: the job's, in a job; 1 with --device "
+                           "gpu; else whatever is there]",
+                   .minimum = 0,
+                   .maximum = 1024},
                   {.name = "nhc",
                    .type = OptionType::flag,
                    .help = "check this node alone, without MPI, and say so in one line: for administrators' health "
@@ -459,8 +466,12 @@ class NodeHealth {
     if (fabric) add_fabric(*fabric, facts);
     const std::vector<RankFacts> ranks = by_gpu(facts, skip.contains("speed") ? nullptr : &control);
     const preflight::JobSpeed no_links;
-    const preflight::Allocation allocation{
-        .ranks = ranks, .speed = no_links, .site = inputs->site, .gpus = inputs->gpus, .skip = skip};
+    const preflight::Allocation allocation{.ranks = ranks,
+                                           .speed = no_links,
+                                           .site = inputs->site,
+                                           .gpus = inputs->gpus,
+                                           .skip = skip,
+                                           .least_gpus = least_gpus(facts)};
     const preflight::Verdict verdict = preflight::judge(allocation);
     fmt::print(
         "{}{}",
@@ -472,6 +483,11 @@ class NodeHealth {
   }
 
  private:
+  [[nodiscard]] std::int64_t least_gpus(const RankFacts& facts) const {
+    if (options_.has("gpus-per-node")) return options_.integer("gpus-per-node");
+    return std::max<std::int64_t>(facts.gpus_of_job.value_or(0), options_.text("device") == "gpu" ? 1 : 0);
+  }
+
   /// A rank for each GPU, or one where there is none. `control` measures; null: nothing is measured.
   [[nodiscard]] std::vector<RankFacts> by_gpu(RankFacts facts, runtime::Control* control) const {
     if (facts.gpus.empty()) return {std::move(facts)};
@@ -514,6 +530,8 @@ class NodeHealth {
 
 Result<int> run(const Options& options, const Environment& environment) {
   if (options.flag("nhc")) return NodeHealth(options, environment).run();
+  if (options.given("gpus-per-node"))
+    return fail(ErrorCode::usage, "--gpus-per-node goes with --nhc only", "compare with a plan (--plan) instead");
   const Fabric fabric = ask_fabric(options, environment);
   auto session = start_mpi(options, environment);
   if (!session) {

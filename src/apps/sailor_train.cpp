@@ -169,8 +169,9 @@ CommandLine command_line() {
           "job, to go on. Without, it is 6 and what was learned is lost. Another Ctrl-C or SIGTERM more than 5 s "
           "later\n"
           "ends it at once. Open MPI's mpirun tells its ranks of Ctrl-C after odls_base_sigkill_timeout seconds, and\n"
-          "kills them after as many again: more than an iteration and a checkpoint take; kill -USR2 of mpirun tells\n"
-          "them at once and kills nobody. Otherwise 0 all iterations are done, 1 failure, 2 wrong usage, with\n"
+          "kills them after as many again: more than an iteration and a checkpoint take. It then ends with status 1,\n"
+          "and after any failure only when that time is over. kill -USR2 of mpirun tells them at once, kills nobody\n"
+          "and leaves the status. Otherwise 0 all iterations are done, 1 failure, 2 wrong usage, with\n"
           "--rehearse 3 it does not fit, 69 MPI crashed before training began. Prints a line per iteration: its loss\n"
           "(mean cross-entropy per token, natural logarithm), its time (slowest rank) and the tokens per second of "
           "all\n"
@@ -284,6 +285,16 @@ std::string describe_divergence(std::int64_t iteration, const runtime::Iteration
                      in_fp16 ? ", and the loss scale cannot become smaller" : "");
 }
 
+void warn_of_learning_rate(const runtime::LearningRate& schedule) {
+  if (schedule.decay_iterations <= 0) return;
+  if (schedule.least > schedule.peak)
+    spdlog::warn("--min-learning-rate {:g} is over --learning-rate {:g}: it rises where it should fall", schedule.least,
+                 schedule.peak);
+  if (schedule.decay_iterations <= schedule.warm_up_iterations)
+    spdlog::warn("--decay-iterations {} ends with the warm-up ({}): the learning rate falls at once",
+                 schedule.decay_iterations, schedule.warm_up_iterations);
+}
+
 /// A sample that is seen again teaches less.
 void warn_of_little_data(const Plan& plan, const runtime::Samples& samples, const Options& options) {
   const std::int64_t iterations = options.integer("iterations");
@@ -365,6 +376,7 @@ Result<void> train(const Options& options, const Environment& environment, const
                         .decay_iterations = options.integer("decay-iterations")},
       .clip_norm = options.number("clip-norm"),
       .loss_scale = {.initial = options.number("loss-scale"), .window = options.integer("loss-scale-window")}};
+  if (speaks) warn_of_learning_rate(settings.learning_rate);
   runtime::TrainingState state(plan, model, world.rank(), device);
   state.initialize(settings);
   Trainer trainer(state, settings, world, &*samples);

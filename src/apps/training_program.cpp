@@ -48,7 +48,8 @@ preflight::TrainingProgram training_program(const Options& options, const Enviro
   if (program.path.has_parent_path()) program.path = fs::absolute(program.path).lexically_normal();
   if (const auto device = environment.find("SAILOR_DEVICE"); device != environment.end())
     program.device = device->second;
-  for (const std::string& argument : passed_on(options, "train-option"))
+  program.options = passed_on(options, "train-option");
+  for (const std::string& argument : program.options)
     if (constexpr std::string_view option = "--device="; argument.starts_with(option))
       program.device = argument.substr(option.size());
   return program;

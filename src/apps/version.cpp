@@ -22,11 +22,14 @@ bool asks_for_json(const std::vector<std::string>& arguments) {
 std::string_view version() { return SAILOR_VERSION; }
 
 std::string version_text(const std::string& program, const std::vector<std::string>& arguments,
-                         const Environment& environment,
-                         const std::function<std::string(const Environment&)>& abilities) {
+                         const Environment& environment, const CommandLine* line) {
   if (!asks_for_json(arguments)) return fmt::format("{} {}\n", program, version());
   nlohmann::ordered_json json = {{"program", program}, {"version", version()}, {"architecture", SAILOR_ARCHITECTURE}};
-  if (abilities) json.update(nlohmann::ordered_json::parse(abilities(environment)));
+  if (line != nullptr) {
+    nlohmann::ordered_json& options = json["options"] = nlohmann::ordered_json::array();
+    for (const Option& option : line->options) options.push_back("--" + option.name);
+    if (line->abilities) json.update(nlohmann::ordered_json::parse(line->abilities(environment)));
+  }
   return json.dump(2) + "\n";
 }
 

@@ -72,7 +72,7 @@ double Archive::add(const Fleet& fleet) {
   }
   auto again = share_batch(times, request_.job.global_batch);
   std::optional<Found> other;
-  if (again && fleet.groups.size() > 1) other = price(fleet, *again);
+  if (again && fleet.groups.size() > 1 && request_.effort.uses(Heuristic::divide_again)) other = price(fleet, *again);
   const double score = keep(std::move(*found));
   return other ? std::min(score, keep(std::move(*other))) : score;
 }

@@ -72,13 +72,14 @@ class FullSearch {
   void search(Schedule schedule, OptimizerSharding sharding) {
     set_rules(schedule, sharding);
     chains_ = pure_chains(prices_, rules_, stop_);
-    if (sharding == OptimizerSharding::none && prices_.env().framework.copies_reduced_gradients) {
+    if (sharding == OptimizerSharding::none && prices_.env().framework.copies_reduced_gradients &&
+        request_.effort.uses(Heuristic::single_pipeline)) {
       // A single pipeline sums no gradients.
       ChainRules alone = rules_;
       alone.copies_gradients = false;
       for (Chain& chain : pure_chains(prices_, alone, stop_)) chains_.push_back(std::move(chain));
     }
-    try_one_kind();
+    if (request_.effort.uses(Heuristic::one_kind)) try_one_kind();
     make_levels();
     for (const auto& places : place_sets_)
       for (const double level : levels_) {
@@ -90,7 +91,7 @@ class FullSearch {
     if (stop_()) return;
     refine(prices_, rules_, chains_, archive_, stop_);
     const double before = archive_.best_score();
-    try_alike();
+    if (request_.effort.uses(Heuristic::alike)) try_alike();
     if (stop_() || archive_.best_score() >= before) return;
     refine(prices_, rules_, chains_, archive_, stop_);
   }
@@ -165,6 +166,10 @@ class FullSearch {
     for (const Chain& chain : chains_) values.insert(chain.gradients);
     const std::vector<double> all(values.begin(), values.end());
     levels_.clear();
+    if (!request_.effort.uses(Heuristic::gradient_levels)) {
+      if (!all.empty()) levels_.push_back(all.back());
+      return;
+    }
     for (std::size_t i = 1; i <= most_levels && !all.empty(); ++i) {
       const double level = all[(all.size() * i - 1) / most_levels];
       if (levels_.empty() || level > levels_.back()) levels_.push_back(level);
@@ -233,6 +238,8 @@ class FullSearch {
           sets.insert(places);
         }
     }
+    if (!request_.effort.uses(Heuristic::place_sets))
+      std::erase_if(sets, [&](const auto& set) { return set.size() > 1 && set.size() < count; });
     place_sets_.assign(sets.begin(), sets.end());
     std::stable_sort(place_sets_.begin(), place_sets_.end(),
                      [](const auto& a, const auto& b) { return a.size() > b.size(); });
@@ -280,7 +287,7 @@ class FullSearch {
       if (request_.pareto) add(maker_.cheapest(wanted, deadline, false));
       if (fleet && fleet->groups.size() == 1 && fleet->groups.front().count == 1) break;  // it gets no smaller
     }
-    if (best > archive_.best_score() * 1.02) return;
+    if (best > archive_.best_score() * 1.02 || !request_.effort.uses(Heuristic::fine_deadlines)) return;
     for (double fine = best_deadline / deadline_step; fine < best_deadline * deadline_step && best < never;
          fine *= 1.004) {
       if (stop_()) return;
@@ -292,9 +299,11 @@ class FullSearch {
   void try_mixed() {
     if (space_.places.size() < 2) return;
     if (archive_.best().empty()) {  // nothing fits into one place, or keeps the limits there
-      for (const Chain& chain : spanning_chains(prices_, rules_, place_sets_, stop_)) try_given(chain);
+      if (request_.effort.uses(Heuristic::spanning))
+        for (const Chain& chain : spanning_chains(prices_, rules_, place_sets_, stop_)) try_given(chain);
       if (archive_.best().empty()) return;
     }
+    if (!request_.effort.uses(Heuristic::mixed)) return;
     const double deadline = longest_pipeline(archive_.best().front());
     FleetRequest all = request_of({}, never);
     std::vector<double> worth;

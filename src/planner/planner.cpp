@@ -92,7 +92,8 @@ class Search {
         space_.layers() <= SearchSpace::most_layers) {  // it takes memory by their square
       const Relaxed relaxed = relax(prices, archive.best_score(), [&] { return out_of_time(); });
       least = relaxed.least_score;
-      if (!stop() && !relaxed.hints.empty()) search_with(prices, archive, relaxed.hints, stop);
+      if (!stop() && !relaxed.hints.empty() && request_.effort.uses(Heuristic::hints))
+        search_with(prices, archive, relaxed.hints, stop);
     }
     result_.considered += archive.considered();
     result_.did_not_fit += archive.did_not_fit();

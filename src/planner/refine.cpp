@@ -47,6 +47,8 @@ class Refiner {
     return score_ < before * (1.0 - 1e-9);
   }
 
+  [[nodiscard]] bool uses(Heuristic heuristic) const { return prices_.request().effort.uses(heuristic); }
+
   void attempt(const Fleet& fleet) {
     if (stop_()) return;
     const double time = least_time(prices_, fleet, prices_.request().job.global_batch);
@@ -95,6 +97,7 @@ class Refiner {
   }
 
   void leave_out(std::size_t g) {
+    if (!uses(Heuristic::leave_out)) return;
     if (best_.groups.size() < 2) return;
     Fleet fleet = best_;
     fleet.groups.erase(fleet.groups.begin() + static_cast<std::ptrdiff_t>(g));
@@ -103,6 +106,7 @@ class Refiner {
   }
 
   void change_sharding() {
+    if (!uses(Heuristic::change_sharding)) return;
     Fleet fleet = best_;
     for (const OptimizerSharding sharding : space_.sharding) {
       if (sharding == best_.sharding) continue;
@@ -113,6 +117,7 @@ class Refiner {
   }
 
   void change_count(std::size_t g) {
+    if (!uses(Heuristic::change_count)) return;
     for (const int step : {-1, 1, -2, 2, -4, 4, -16, 16}) {
       Fleet fleet = best_;
       fleet.groups[g].count += step;
@@ -126,6 +131,7 @@ class Refiner {
   }
 
   void exchange(std::size_t g) {
+    if (!uses(Heuristic::exchange)) return;
     if (!best_.groups[g].chain.in_one_place()) return;
     const std::size_t place = best_.groups[g].chain.stages.front().place;
     const int free = free_devices(place, g);
@@ -150,6 +156,7 @@ class Refiner {
   }
 
   void add_group() {
+    if (!uses(Heuristic::add_group)) return;
     for (std::size_t place = 0; place < space_.places.size(); ++place) {
       const int free = free_devices(place, best_.groups.size());
       if (free < 1) continue;
@@ -171,6 +178,7 @@ class Refiner {
   /// In a group alone, and in all of as many stages, which then divide the layers there alike: gradients that the same
   /// stages hold are summed together.
   void move_layers(std::size_t g) {
+    if (!uses(Heuristic::move_layers)) return;
     const std::size_t stages = best_.groups[g].chain.stages.size();
     for (std::size_t s = 0; s + 1 < stages; ++s)
       for (const int step : {0, -1, 1}) {

@@ -80,6 +80,14 @@ std::string_view to_string(Objective objective) {
 
 std::string_view to_string(Space space) { return space == Space::paper ? "paper" : "full"; }
 
+std::string_view to_string(Heuristic heuristic) {
+  constexpr std::array<std::string_view, static_cast<std::size_t>(Heuristic::count)> names{
+      "one-kind", "gradient-levels", "place-sets",  "fine-deadlines", "single-pipeline", "mixed",
+      "spanning", "alike",           "hints",       "divide-again",   "leave-out",       "change-count",
+      "exchange", "add-group",       "move-layers", "change-sharding"};
+  return names[static_cast<std::size_t>(heuristic)];
+}
+
 std::string_view to_string(Stop stop) {
   switch (stop) {
     case Stop::done:

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -51,6 +52,29 @@ struct Pins {
   std::vector<std::string> excluded_nodes;  ///< names of nodes
 };
 
+/// What the full search does beyond what is proved, by the simulator's cost model. experiments/planner_ablation.py
+/// measures what each is worth.
+enum class Heuristic {
+  one_kind,         ///< plans of one kind of pipeline, in every number
+  gradient_levels,  ///< whole pipelines of small stages only, whose gradients are summed quickly
+  place_sets,       ///< some of the places only, not just all of them or one
+  fine_deadlines,   ///< money: small steps around the best deadline
+  single_pipeline,  ///< stages that fit only where there are no replicas to sum gradients with
+  mixed,            ///< pipelines whose first stages are in one place and the others in another
+  spanning,         ///< pipelines over several places, where nothing fits into one
+  alike,            ///< plans of one kind of pipeline whose stages are anywhere
+  hints,            ///< the pipelines that the bound's relaxation would use
+  divide_again,     ///< the batch by when gradients are ready, not only by when passes end
+  leave_out,        ///< making the best plans better: groups left out,
+  change_count,     ///< a few pipelines more or less,
+  exchange,         ///< other pipelines in their place,
+  add_group,        ///< more pipelines on free devices,
+  move_layers,      ///< layers moved to the next stage,
+  change_sharding,  ///< the optimizer sharded or not
+  count
+};
+std::string_view to_string(Heuristic heuristic);
+
 /// When to stop searching. Without `time` the result depends on the request alone, whatever the number of threads.
 struct Effort {
   std::optional<Seconds> time;        ///< wall clock
@@ -58,6 +82,9 @@ struct Effort {
   int threads = 0;                    ///< 0: as many as the machine has
   /// Only what is likely, and no bound: for a plan that is nearly the best in a fraction of the time.
   bool brief = false;
+  std::set<Heuristic> without;  ///< are left out: to see what they are worth
+
+  [[nodiscard]] bool uses(Heuristic heuristic) const { return !without.contains(heuristic); }
 };
 
 struct Request {

@@ -91,6 +91,7 @@ Verdict Judge::verdict() && {
 Verdict judge(const Allocation& allocation) {
   Judge judge(allocation);
   judge_plan(judge);
+  judge_gpu_count(judge);
   judge_gpu_types(judge);
   judge_gpu_sharing(judge);
   judge_gpu_visibility(judge);
@@ -109,12 +110,13 @@ Verdict judge(const Allocation& allocation) {
 
 const std::vector<std::string>& check_names() {
   static const std::vector<std::string> names{
-      "plan",          "gpu-type",  "gpu-sharing",   "gpu-visibility", "gpu-state",
-      "gpu-memory",    "mig",       "power",         "temperature",    "throttling",
-      "ecc",           "xid",       "nvlink",        "pcie",           "peer-access",
-      "cores",         "numa",      "cpu-clock",     "cpu-throttling", "memory",
-      "memory-errors", "load",      "network-cards", "fabric",         "space",
-      "versions",      "variables", "speed",         "links",          "writing"};
+      "plan",        "gpu-count",     "gpu-type",  "gpu-sharing",   "gpu-visibility",
+      "gpu-state",   "gpu-memory",    "mig",       "power",         "temperature",
+      "throttling",  "ecc",           "xid",       "nvlink",        "pcie",
+      "peer-access", "cores",         "numa",      "cpu-clock",     "cpu-throttling",
+      "memory",      "memory-errors", "load",      "network-cards", "fabric",
+      "space",       "versions",      "variables", "speed",         "links",
+      "writing"};
   return names;
 }
 
@@ -126,6 +128,22 @@ void judge_plan(Judge& judge) {
     judge.job({.outcome = Outcome::fail,
                .check = "plan",
                .what = ranks.size() == judge.ranks().size() ? what : fmt::format("{}: {}", rank_words(ranks), what)});
+}
+
+void judge_gpu_count(Judge& judge) {
+  const std::int64_t least = judge.allocation().least_gpus;
+  for (const auto& ranks : judge.nodes()) {
+    const RankFacts& facts = *ranks.front();
+    const auto found = static_cast<std::int64_t>(facts.by_nvml ? facts.gpus.size() : 0);
+    if (found >= least) continue;
+    judge.node(facts.node,
+               {.outcome = Outcome::fail,
+                .check = "gpu-count",
+                .what = facts.by_nvml ? fmt::format("NVIDIA's driver finds {} of {}", found,
+                                                    plural(static_cast<std::size_t>(least), "GPU"))
+                                      : fmt::format("{} should be there, and NVIDIA's driver does not answer",
+                                                    plural(static_cast<std::size_t>(least), "GPU"))});
+  }
 }
 
 void judge_cores(Judge& judge) {

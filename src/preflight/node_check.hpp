@@ -72,6 +72,7 @@ struct Allocation {
   const slurm::Site& site;
   const GpuCatalogue& gpus;
   std::set<std::string, std::less<>> skip{};  ///< checks that are not wanted
+  std::int64_t least_gpus = 0;                ///< that every node must have
 };
 
 Verdict judge(const Allocation& allocation);

@@ -35,6 +35,7 @@ class Judge {
 };
 
 void judge_plan(Judge& judge);
+void judge_gpu_count(Judge& judge);
 void judge_gpu_types(Judge& judge);
 void judge_gpu_sharing(Judge& judge);
 void judge_gpu_visibility(Judge& judge);

@@ -76,6 +76,7 @@ Result<ProgramAbilities> parse_abilities(std::string_view answer) {
     abilities.schedules = words_of(object, "schedules");
     abilities.optimizer_sharding = words_of(object, "optimizer_sharding");
     abilities.recompute = words_of(object, "recompute");
+    abilities.options = words_of(object, "options");
     return abilities;
   }
   const std::string_view line = trimmed(answer.substr(0, answer.find('\n')));
@@ -84,7 +85,8 @@ Result<ProgramAbilities> parse_abilities(std::string_view answer) {
                             .devices = {{"cpu", {}}},
                             .schedules = {},
                             .optimizer_sharding = {},
-                            .recompute = {}};
+                            .recompute = {},
+                            .options = {}};
   return fail(ErrorCode::invalid_input, "its answer to --version --format json is not that of sailor-train");
 }
 
@@ -112,6 +114,11 @@ Result<void> check_can_run(const TrainingProgram& program, const ProgramAbilitie
   const auto known = [](const std::vector<std::string>& names, std::string_view wanted) {
     return names.empty() || names_it(names, wanted);
   };
+  for (const std::string& option : program.options)
+    if (const std::string_view given = std::string_view(option).substr(0, option.find('='));
+        given.starts_with("-") && given != "-v" && !known(abilities.options, given))
+      return fail(ErrorCode::usage, fmt::format("{} has no option '{}'", name, slurm::printable(std::string(given))),
+                  fmt::format("correct --train-option; {} --help lists them", program_name));
   for (const Pipeline& pipeline : plan.pipelines)
     for (const Stage& stage : pipeline.stages) {
       const std::string wanted = device_of(program, stage.gpu, gpus);

@@ -22,13 +22,15 @@ struct ProgramAbilities {
   std::vector<std::string> schedules;
   std::vector<std::string> optimizer_sharding;
   std::vector<std::string> recompute;
+  std::vector<std::string> options;  ///< "--data" and so on
 };
 
 /// How the program of a job is started, as far as it matters to what it can run.
 struct TrainingProgram {
-  std::filesystem::path path;   ///< a bare name: srun looks for it in PATH
-  std::string device = "plan";  ///< --device: "cpu" and "gpu" compute there whatever the plan says
-  std::string inside{};         ///< image that it is started in, where it may be another program; empty: none
+  std::filesystem::path path;          ///< a bare name: srun looks for it in PATH
+  std::string device = "plan";         ///< --device: "cpu" and "gpu" compute there whatever the plan says
+  std::string inside{};                ///< image that it is started in, where it may be another program; empty: none
+  std::vector<std::string> options{};  ///< further ones that the user wants it to get: "--clip-norm=0.5"
 };
 
 /// Whether the program is one that can be asked: another than sailor-train is the user's own affair.
@@ -42,7 +44,7 @@ Result<ProgramAbilities> parse_abilities(std::string_view answer);
 /// architecture, libraries that only the nodes have, not in PATH, silence until the deadline).
 Result<ProgramAbilities> ask_program(const TrainingProgram& program, Seconds deadline);
 
-/// Errors: unavailable, with what the program lacks and what to do.
+/// Errors: unavailable, with what the program lacks and what to do; usage (an option that it does not have).
 Result<void> check_can_run(const TrainingProgram& program, const ProgramAbilities& abilities, const Plan& plan,
                            const GpuCatalogue& gpus);
 

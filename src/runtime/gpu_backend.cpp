@@ -26,8 +26,11 @@ fs::path installed_gpu_module() {
 
 Result<const GpuBackend*> load_gpu_backend(const fs::path& file) {
   if (file.empty())
-    return fail(ErrorCode::unavailable, "this build of Sailor has no CUDA",
-                "build it where the CUDA toolkit is (see README.md), or train on CPUs");
+    return SAILOR_HAS_CUDA_MODULE
+               ? fail(ErrorCode::unavailable, fmt::format("{} is not beside the programs", file_name),
+                      "build it: cmake --build FOLDER --target sailor_cuda, with the folder that Sailor was built in")
+               : fail(ErrorCode::unavailable, "this build of Sailor has no CUDA",
+                      "build it where the CUDA toolkit is (see README.md), or compute on CPUs");
   void* const library = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     const char* const why = ::dlerror();

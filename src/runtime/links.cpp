@@ -38,20 +38,20 @@ void ReceiveBuffers::release(void* memory) {
   free_.push_back(static_cast<std::size_t>(buffer - all_.begin()));
 }
 
-IncomingLink::IncomingLink(const LinkShape& shape, Shape tensor, const Shard& shard, Group* group, Device& device,
-                           Transport& transport)
+IncomingLink::IncomingLink(const LinkShape& shape, ReceiveBuffers& buffers, const Shard& shard, Group* group,
+                           Device& device, Transport& transport)
     : shape_(shape),
       group_(shard.count > 1 ? group : nullptr),
       device_(device),
       stream_(device.make_stream()),
       arrived_(device.make_event()),
-      buffers_(device, std::move(tensor), shape.type) {
+      buffers_(buffers) {
   const Range mine = cut(shape.values, shard);
   for (int index = 0; index < shape.from.degree; ++index) {
     const Range part = overlap(mine, cut(shape.values, {index, shape.from.degree}));
     if (part.size() > 0)
-      parts_.push_back({part, transport.make_channel(shape.from.first_rank + index, shape.to.first_rank + shard.index,
-                                                     shape.name)});
+      parts_.push_back(
+          {part, transport.make_channel(shape.from.first_rank + index, shape.to.first_rank + shard.index, shape.name)});
   }
 }
 
@@ -75,13 +75,12 @@ OutgoingLink::OutgoingLink(const LinkShape& shape, const Shard& shard, Device& d
   for (int index = 0; index < shape.to.degree; ++index) {
     const Range part = overlap(mine, cut(shape.values, {index, shape.to.degree}));
     if (part.size() > 0)
-      parts_.push_back({part, transport.make_channel(shape.from.first_rank + shard.index, shape.to.first_rank + index,
-                                                     shape.name)});
+      parts_.push_back(
+          {part, transport.make_channel(shape.from.first_rank + shard.index, shape.to.first_rank + index, shape.name)});
   }
 }
 
 void OutgoingLink::put(Tensor data) {
-  release_sent();
   while (under_way_.size() >= most) drop_first();
   for (const Part& part : parts_)
     part.channel->send(*stream_, (data.values() + part.values.first).data, bytes_of(shape_.type, part.values.size()));

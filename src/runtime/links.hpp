@@ -33,8 +33,9 @@ struct LinkShape {
   DataType type = DataType::float32;
 };
 
-/// Buffers of one size that another stream than the main one writes and the main stream reads. What is released is
-/// written again after what the main stream was asked before its release, the longest free first.
+/// Buffers of one size that other streams than the main one write and the main stream reads, for all links of a rank:
+/// what one link has released another may take. What is released is written again after what the main stream was asked
+/// before its release, the longest free first.
 class ReceiveBuffers final : public MemorySource {
  public:
   ReceiveBuffers(Device& device, Shape shape, DataType type);
@@ -59,8 +60,9 @@ class ReceiveBuffers final : public MemorySource {
 /// What arrives at this rank from one neighbouring stage. One message is expected ahead.
 class IncomingLink {
  public:
-  /// `shard` is this rank's part of its group, `group` that group where it has several ranks.
-  IncomingLink(const LinkShape& shape, Shape tensor, const Shard& shard, Group* group, Device& device,
+  /// `shard` is this rank's part of its group, `group` that group where it has several ranks. Messages come into
+  /// `buffers`, whose type is that of the link.
+  IncomingLink(const LinkShape& shape, ReceiveBuffers& buffers, const Shard& shard, Group* group, Device& device,
                Transport& transport);
   /// The next message may come.
   void expect();
@@ -78,7 +80,7 @@ class IncomingLink {
   Device& device_;
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<Event> arrived_;
-  ReceiveBuffers buffers_;
+  ReceiveBuffers& buffers_;
   std::vector<Part> parts_;
   Tensor expected_;
 };
@@ -99,6 +101,8 @@ class OutgoingLink {
     put(std::move(data));
     end(*stream_);
   }
+  /// Gives up tensors that are sent already, without waiting.
+  void release_sent();
   /// The main stream waits for all that was sent.
   void finish();
   [[nodiscard]] int stage() const { return shape_.to.stage; }
@@ -113,8 +117,6 @@ class OutgoingLink {
     std::unique_ptr<Event> done;
   };
   void put(Tensor data);
-  /// Gives up tensors that are sent already, without waiting.
-  void release_sent();
   void drop_first();
 
   LinkShape shape_;

@@ -111,6 +111,7 @@ void Trainer::make_links() {
       ranks[static_cast<std::size_t>(role.stage)] = {role.rank, stage_of(plan_, role).tensor_parallel, role.stage};
   const Shape shape{std::int64_t{micro_batch_} * plan_.job.sequence_length, model_.boundary_width()};
   const Shard& shard = tensor_parallel_.shard;
+  buffers_ = std::make_unique<ReceiveBuffers>(device_, shape, state_.type());
   for (int chunk = 0; chunk < chunks; ++chunk) {
     ChunkLinks& links = links_.emplace_back();
     // Boundary i is behind place i among the stages of all chunks.
@@ -126,14 +127,14 @@ void Trainer::make_links() {
     };
     const int place = chunk * stages + role_.stage;
     if (place > 0) {
-      links.activations_in =
-          std::make_unique<IncomingLink>(link(place - 1, false), shape, shard, group_.get(), device_, world_.transport);
+      links.activations_in = std::make_unique<IncomingLink>(link(place - 1, false), *buffers_, shard, group_.get(),
+                                                            device_, world_.transport);
       links.gradients_out = std::make_unique<OutgoingLink>(link(place - 1, true), shard, device_, world_.transport);
     }
     if (place + 1 < chunks * stages) {
       links.activations_out = std::make_unique<OutgoingLink>(link(place, false), shard, device_, world_.transport);
       links.gradients_in =
-          std::make_unique<IncomingLink>(link(place, true), shape, shard, group_.get(), device_, world_.transport);
+          std::make_unique<IncomingLink>(link(place, true), *buffers_, shard, group_.get(), device_, world_.transport);
     }
   }
 }
@@ -164,6 +165,7 @@ IterationResult Trainer::run(bool stop) {
     const auto [pass, micro_batch, chunk] = steps_[i];
     const std::pair key{chunk, micro_batch};
     Tensor input = received(steps_[i]);
+    release_sent();
     expect(i + 1);
     if (pass == Pass::forward) {
       load(iteration, chunk, micro_batch);
@@ -268,6 +270,13 @@ void Trainer::send(OutgoingLink* to, Tensor data, const ScheduleStep& step) {
       std::move(data),
       [&](Stream& stream) { shown = timeline_.begin_overlapped(stream, Activity::send, step, to->stage()); },
       [&](Stream& stream) { timeline_.end_overlapped(shown, stream); });
+}
+
+/// So that the memory is there for the next pass.
+void Trainer::release_sent() {
+  for (const ChunkLinks& links : links_)
+    for (OutgoingLink* link : {links.activations_out.get(), links.gradients_out.get()})
+      if (link != nullptr) link->release_sent();
 }
 
 void Trainer::before_layer(int layer, Pass pass) {

@@ -4,9 +4,8 @@
 // An iteration: zero gradients; the micro-batches in the order of the schedule, while activations and gradients cross
 // stages; sums of gradients over replicas, which begin in the last backward passes; the norm of all gradients and the
 // loss. All of it is asked of the device's streams at once; then the host waits, once. Only when all ranks have come so
-// far AdamW is asked for, in which no other rank takes part: so a rank that dies leaves the others with whole states. The
-// plan changes how fast that goes, never what comes out (but for the order of sums and where they are
-// rounded).
+// far AdamW is asked for, in which no other rank takes part: so a rank that dies leaves the others with whole states.
+// The plan changes how fast that goes, never what comes out (but for the order of sums and where they are rounded).
 #pragma once
 
 #include <cstddef>
@@ -58,8 +57,8 @@ Result<void> check_trainable(const Plan& plan, const Model& model, int started_r
 
 class Trainer {
  public:
-  /// Collective: of all ranks of the state's plan. State, world and samples must outlive the trainer. `samples` null: of a
-  /// rehearsal, on a device that does not compute; no tokens are read.
+  /// Collective: of all ranks of the state's plan. State, world and samples must outlive the trainer. `samples` null:
+  /// of a rehearsal, on a device that does not compute; no tokens are read.
   Trainer(TrainingState& state, const TrainerSettings& settings, const World& world, const Samples* samples);
   ~Trainer();
   Trainer(const Trainer&) = delete;
@@ -108,6 +107,7 @@ class Trainer {
   void load(std::int64_t iteration, int chunk, int micro_batch);
   [[nodiscard]] Tensor received(const ScheduleStep& step);
   void send(OutgoingLink* to, Tensor data, const ScheduleStep& step);
+  void release_sent();
   void before_layer(int layer, Pass pass);
   void after_layer(int layer, Pass pass);
 
@@ -124,6 +124,7 @@ class Trainer {
   std::unique_ptr<Group> group_;  // the tensor-parallel group, if it has several ranks
   std::unique_ptr<Group> all_;    // all ranks, if there are several
   TensorParallel tensor_parallel_;
+  std::unique_ptr<ReceiveBuffers> buffers_;
   std::vector<ChunkLinks> links_;    // by chunk
   std::unique_ptr<TokenFeed> feed_;  // of a stage that has an end of the model
   std::unique_ptr<StageLayers> stage_;
@@ -132,7 +133,7 @@ class Trainer {
   double* host_stop_ = nullptr;
   std::unique_ptr<Event> totals_known_;
   std::map<std::pair<int, int>, InFlight> in_flight_;  // by chunk and micro-batch
-  bool is_last_backward_ = false;  // of the running chunk in this iteration
+  bool is_last_backward_ = false;                      // of the running chunk in this iteration
 };
 
 }  // namespace sailor::runtime

@@ -76,6 +76,12 @@ fit_framework() {
   run python3 "$experiments/fit_framework.py" --steps 1
   prints 'iteration_time: ' 'peak_memory: ' 'each by the others:' 'over 8 nodes by the rest:'
 }
+planner_ablation() {
+  needs python3
+  run python3 "$experiments/planner_ablation.py" --shipped a100-128 --random 2 --only move-layers,hints
+  prints 'without ' 'hints '
+  [[ $(wc -l <planner-ablation.tsv) -ge 4 ]] || { echo 'planner-ablation.tsv is too short'; exit 1; }
+}
 planner_quality() {
   needs python3
   run python3 "$experiments/planner_quality.py" 'row 0'

@@ -45,6 +45,8 @@ TEST(TrainingHelp, SailorTrainSaysWhatItCanRun) {
   EXPECT_EQ(json.at("schedules").size(), 3U);
   EXPECT_EQ(json.at("optimizer_sharding").size(), 2U);
   EXPECT_EQ(json.at("recompute").size(), 3U);
+  const auto options = json.at("options").get<std::vector<std::string>>();
+  EXPECT_NE(std::find(options.begin(), options.end(), "--clip-norm"), options.end());
 }
 
 }  // namespace

@@ -24,8 +24,8 @@ while (($#)); do
   case $1 in
     --update) update=yes ;;
     -h | --help) usage; exit 0 ;;
-    -*) die "unknown option '$1' (see tests/gpu/kernel_limits.sh --help)" ;;
-    *) [[ $1 =~ ^[0-9]+$ ]] || die "'$1' is no architecture (such as 90)"; architectures+=("$1") ;;
+    -*) bad_usage "unknown option '$1' (see tests/gpu/kernel_limits.sh --help)" ;;
+    *) [[ $1 =~ ^[0-9]+$ ]] || bad_usage "'$1' is no architecture (such as 90)"; architectures+=("$1") ;;
   esac
   shift
 done

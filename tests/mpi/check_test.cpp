@@ -101,6 +101,9 @@ TEST_F(NodeCheckOnRanks, OneNodeIsCheckedWithoutMpiInOneLine) {
   EXPECT_TRUE(line.starts_with("fail: n1: ecc: rank 1 (GPU-1): 3 memory errors that could not be corrected")) << line;
   EXPECT_EQ(line.find('\n'), line.size() - 1);
   EXPECT_EQ(check_node("0", "--plan plan.toml"), 2);
+  EXPECT_EQ(check_node("0", "--gpus-per-node 2"), 0);
+  EXPECT_EQ(check_node("0", "--gpus-per-node 3"), 5);
+  EXPECT_EQ(out(), "fail: n1: gpu-count: NVIDIA's driver finds 2 of 3 GPUs\n");
   if (!emulated) GTEST_SKIP() << "built without Boost.Context, which GPUs are emulated with";
   EXPECT_EQ(check_node("0", "--format json"), 0);
   const auto json = nlohmann::json::parse(out(), nullptr, false);

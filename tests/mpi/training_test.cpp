@@ -387,6 +387,22 @@ TEST_F(Training, GoesOnFromACheckpointOfAnotherPlan) {
   EXPECT_NE(errors().find("nothing to do: 20 of 20 iterations are done"), std::string::npos) << errors();
 }
 
+TEST_F(Training, ADamagedCheckpointIsNotPassedOverInSilence) {
+  write_plan("test-gpt", 2, {{2, {0, 3, 6}}, {2, {0, 6}}});
+  const std::string keep = fmt::format("--checkpoints {} --iterations ", path("checkpoints"));
+  ASSERT_EQ(shell(train_command(3, keep + "2")), 0) << errors();
+  ASSERT_EQ(shell(train_command(3, keep + "4")), 0) << errors();
+  fs::resize_file(path("checkpoints/iteration-00000004/rank-00001.bin"), 100);
+  ASSERT_EQ(shell(train_command(3, keep + "3")), 0) << errors();
+  EXPECT_NE(errors().find("iteration-00000004' is damaged and left aside: "), std::string::npos) << errors();
+  EXPECT_NE(errors().find("goes on at iteration 2 from "), std::string::npos) << errors();
+  for (const char* name : {"checkpoints/iteration-00000002", "checkpoints/iteration-00000003"})
+    fs::remove_all(path(name));
+  EXPECT_EQ(shell(train_command(3, keep + "5")), 1);
+  EXPECT_NE(errors().find("iteration-00000004' is damaged, and there is no other checkpoint: "), std::string::npos)
+      << errors();
+}
+
 TEST_F(Training, ASignalLeavesACheckpointAndAsksToBeStartedAgain) {
   write_plan("test-gpt", 2, {{2, {0, 3, 6}}, {2, {0, 6}}});
   start(3, fmt::format("--iterations 1000000 --checkpoint-every 0 --checkpoints {}", path("checkpoints")));

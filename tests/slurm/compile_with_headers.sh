@@ -6,6 +6,9 @@
 #
 #   tests/slurm/compile_with_headers.sh [--build BUILD_FOLDER] DIR...
 set -euo pipefail
+# shellcheck source=experiments/usage.bash
+source "$(dirname "${BASH_SOURCE[0]}")/../../experiments/usage.bash"
+[[ ${1:-} == --build ]] || read_usage 0 "$@"
 
 source_dir=${SAILOR_SOURCE_DIR:-$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)}
 build_dir=${SAILOR_BUILD_DIR:-$source_dir/build}

@@ -149,6 +149,17 @@ TEST_F(Preflight, RefusesAPlanThatTheJobsProgramCannotRun) {
               "fail: /opt/sailor-train (0.1.0) knows no recompute = \"full\" -> plan with --pin recompute=none");
 }
 
+TEST_F(Preflight, AnOptionThatTheProgramDoesNotHaveFails) {
+  job.program = {.path = "/opt/sailor-train", .options = {"--clip-norm=0.5", "--klip-norm=1"}};
+  answers.program = ProgramAbilities{.version = "0.1.0", .devices = {{"cpu", {}}, {"cuda", {}}}};
+  EXPECT_TRUE(text(check_program(subject())).starts_with("ok: ")) << text(check_program(subject()));  // it does not say
+  answers.program->value().options = {"--data", "--clip-norm"};
+  expect_text(
+      check_program(subject()),
+      "fail: /opt/sailor-train (0.1.0) has no option '--klip-norm' -> correct --train-option; sailor-train --help "
+      "lists them");
+}
+
 TEST_F(Preflight, WarnsOfAProgramThatCannotBeAskedFromHere) {
   job.program = {.path = "/opt/sailor-train", .device = "plan", .inside = "train.toml"};
   answers.program = ask_program(job.program, Seconds(1));

@@ -72,7 +72,8 @@ Result<void> check_training_length(const Options& options) {
 /// What the artifact's evaluator cannot judge.
 Result<void> check_cost_model(const Options& options) {
   if (!by_artifact(options)) return {};
-  for (const char* option : {"explain", "why-not", "placement", "pareto", "availability-trace", "measured-only"})
+  for (const char* option :
+       {"explain", "why-not", "placement", "pareto", "availability-trace", "measured-only", "without"})
     if (options.given(option))
       return conflict(fmt::format("--{} does not go with --cost-model artifact", option),
                       "leave out --cost-model to plan by Sailor's simulator");
@@ -236,6 +237,10 @@ Result<planner::Request> read_request(const Options& options, const Model& model
   if (options.has("time-limit")) request.effort.time = Seconds(options.number("time-limit"));
   if (options.has("work-limit")) request.effort.work = static_cast<std::uint64_t>(options.integer("work-limit"));
   request.effort.threads = static_cast<int>(options.integer("threads"));
+  for (const std::string& name : options.texts("without"))
+    for (int i = 0; i < static_cast<int>(planner::Heuristic::count); ++i)
+      if (const auto heuristic = static_cast<planner::Heuristic>(i); name == to_string(heuristic))
+        request.effort.without.insert(heuristic);
   request.partitions = partitions_of(options);
   request.availability = availability_of(options);
   const bool artifact_rule = by_artifact(options) && !options.given("memory-margin");

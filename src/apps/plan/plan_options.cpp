@@ -170,6 +170,13 @@ std::vector<Option> space_options() {
        .choices = {"simulator", "artifact"}}};
 }
 
+std::vector<std::string> heuristics() {
+  std::vector<std::string> names;
+  for (int i = 0; i < static_cast<int>(planner::Heuristic::count); ++i)
+    names.emplace_back(to_string(static_cast<planner::Heuristic>(i)));
+  return names;
+}
+
 std::vector<Option> effort_options() {
   return {{.name = "time-limit",
            .type = OptionType::number,
@@ -190,13 +197,12 @@ std::vector<Option> effort_options() {
            .default_value = "0",
            .minimum = 0,
            .maximum = 1024},
-          {.name = "seed",
-           .type = OptionType::integer,
-           .value_name = "N",
-           .help = "changes nothing: the search draws nothing at random, every seed gives the same plans",
-           .default_value = "1",
-           .minimum = 0,
-           .maximum = 9e18}};
+          {.name = "without",
+           .value_name = "HEURISTIC",
+           .help = "leave a heuristic of the full search out, to see what it is worth (repeatable; "
+                   "experiments/planner_ablation.py tries all)",
+           .repeatable = true,
+           .choices = heuristics()}};
 }
 
 std::vector<Option> trace_options() {

@@ -151,7 +151,8 @@ Result<std::optional<Cluster>> known_cluster(const Options& options, const Envir
                                        .any_features = says(all.front().request.extra_options, "--constraint")},
                                       &facts)) {
     known = *std::move(cluster);
-  } else if (cluster.error().code == ErrorCode::invalid_input) {  // a site file
+  } else if (cluster.error().code == ErrorCode::invalid_input || cluster.error().code == ErrorCode::not_found) {
+    // Of the site file or the partition.
     return fail(cluster.error());
   } else if (!options.has("devices-per-node") || several) {
     Error error = cluster.error();

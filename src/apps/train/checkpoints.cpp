@@ -122,9 +122,19 @@ Result<std::string> Checkpoints::find() {
   std::string path;
   const auto look = [&]() -> Result<void> {
     if (!folder_.empty()) {
-      auto newest = runtime::find_latest(folder_);
-      if (!newest) return fail(newest.error(), "--checkpoints");
-      if (*newest) path = (*newest)->path.string();
+      const auto entries = runtime::list_checkpoints(folder_);
+      if (!entries) return fail(entries.error(), "--checkpoints");
+      if (!entries->empty() && entries->front().is_valid()) path = entries->front().path.string();
+      // Of a damaged one nobody knows how far it had got: to begin anew, or from an older one, is for the user to say.
+      for (const runtime::CheckpointEntry& entry : *entries) {
+        if (entry.is_valid() || !entry.has_manifest) continue;
+        if (path.empty())
+          return fail(ErrorCode::invalid_input,
+                      fmt::format("--checkpoints: '{}' is damaged, and there is no other checkpoint: {}",
+                                  entry.path.string(), entry.problem),
+                      "bring its files back; or move it away, and the training begins anew");
+        spdlog::warn("'{}' is damaged and left aside: {}", entry.path.string(), entry.problem);
+      }
     }
     if (path.empty() && !start_from_.empty()) {
       auto found = runtime::resolve_checkpoint(start_from_);
@@ -188,8 +198,8 @@ void Checkpoints::begin(std::int64_t next_iteration) {
   trainer_.settle();
   if (const runtime::LossScale& scale = state_.loss_scale(); scale.factor != 1.0 || scale.skipped > 0)
     facts_.training.loss_scale = scale;
-  report(writer_->begin(world_, next_iteration, state_.parameters(), state_.optimizer(), state_.sums().counted,
-                        facts_));
+  report(
+      writer_->begin(world_, next_iteration, state_.parameters(), state_.optimizer(), state_.sums().counted, facts_));
 }
 
 void Checkpoints::report(const std::optional<runtime::CheckpointOutcome>& outcome) {

@@ -99,6 +99,8 @@ struct CheckpointEntry {
   std::string source;
   Bytes bytes{};
   std::string problem{};  ///< why it is none; empty: manifest and files' sizes are right
+  /// It has a manifest: with a problem it was complete once, and is damaged; else it is the rest of an interrupted one.
+  bool has_manifest = false;
   [[nodiscard]] bool is_valid() const { return problem.empty(); }
 };
 

@@ -412,7 +412,9 @@ std::vector<CheckpointEntry> entries_of(const std::vector<fs::path>& folders) {
     if (const auto manifest = read_manifest(path); !manifest) {
       if (!fs::exists(path, code)) continue;
       entry.problem = manifest.error().what;
+      entry.has_manifest = has_manifest(path);
     } else {
+      entry.has_manifest = true;
       entry.iteration = manifest->iteration;
       entry.sequence = manifest->sequence;
       entry.model = manifest->model;

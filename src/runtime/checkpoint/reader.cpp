@@ -32,9 +32,14 @@ tl::unexpected<Error> unusable(Error error, const fs::path& checkpoint, std::opt
     if (!entry.is_valid() || (sequence && entry.sequence >= *sequence) ||
         fs::equivalent(entry.path, checkpoint, ignored))
       continue;
-    error.hint = fmt::format("use '{}', the newest one before it", entry.path.string());
-    break;
+    error.hint = fmt::format(
+        "use '{}', the newest one before it (sailor-train --checkpoints does, when you have moved the damaged one "
+        "away)",
+        entry.path.string());
+    return fail(std::move(error));
   }
+  if (error.hint.empty() && error.code == ErrorCode::invalid_input)
+    error.hint = "bring its files back: there is no older checkpoint beside it";
   return fail(std::move(error));
 }
 

@@ -117,7 +117,9 @@ Result<void> write_token_file(const std::string& prefix, TokenType type, const s
   const auto bin = write_file_atomically(prefix + ".bin", [&](const fs::path& temporary) -> Result<void> {
     std::ofstream out(temporary, std::ios::binary | std::ios::trunc);
     TokenSink sink(out, type);
-    SAILOR_CHECK(fill(sink));
+    const Result<void> filled = fill(sink);
+    if (!out) return failed(".bin");
+    SAILOR_CHECK(filled);
     out.close();
     if (!out) return failed(".bin");
     if (sink.lengths().empty())

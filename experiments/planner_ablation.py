@@ -1,0 +1,155 @@
+#!/usr/bin/env python3
+"""What is every heuristic of the planner's full search worth?
+
+Usage: experiments/planner_ablation.py [--random N] [--seed N] [--jobs N] [--only HEURISTIC,...]
+                                       [--shipped NAME,...] [--output FILE]
+
+Plans for experiments/clusters, figure 8b of the paper and N random clusters (200; one to three GPU types, one to three
+zones, three models, every objective), with all heuristics and with each left out (sailor-plan --without). Prints of each
+the inputs on which the plan gets more than 0.1 % worse, the largest loss and where, and how much time the search takes
+without it. FILE (default: ./planner-ablation.tsv) has a line for each input and heuristic. Programs: $PATH, else
+build/bin; profile: the published figures.
+"""
+import argparse
+import concurrent.futures
+import json
+import os
+import pathlib
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+from planner_quality import CASES, cluster
+
+HERE = pathlib.Path(__file__).resolve().parent
+PROGRAM = shutil.which("sailor-plan") or str(HERE.parent / "build" / "bin" / "sailor-plan")
+OPT, NEO = ("OPT-350", 1024), ("GPT-Neo-2.7", 2048)
+SHIPPED = [("a100-128", OPT), ("a100-128-v100-384", OPT), ("a100-256-v100-256", NEO), ("three-types-32", OPT),
+           ("three-types-256", OPT), ("four-types-five-zones", OPT), ("a100-10000", OPT)]
+ZONES = ["us-central1-a", "us-central1-b", "us-west1-b"]
+TYPES = ["A100-40", "V100-16", "GH200-96"]
+WORSE = 1e-3
+
+
+def random_input(number, seed):
+    """Text of a cluster, and the arguments of a search."""
+    draw = random.Random(f"{seed}.{number}")
+    zones = ZONES[: draw.choice([1, 1, 2, 3])]
+    types = draw.sample(TYPES, draw.choice([1, 2, 2, 3]))
+    text = 'schema_version = 1\nname = "random"\n'
+    for zone in zones:
+        text += f'[[zones]]\nname = "{zone}"\nregion = "{zone[:-2]}"\n'
+    for i, a in enumerate(zones):
+        for b in zones[i + 1:]:
+            text += (f'[[links]]\nfrom = "{a}"\nto = "{b}"\nbandwidth_bytes_per_s = {draw.choice([1.25e9, 5e9, 12.5e9])}\n'
+                     'latency_s = 0.5e-3\negress_usd_per_byte = 0.01e-9\n')
+    nodes = 0
+    for zone in zones:
+        for gpu in types:
+            count = draw.choice([0, 1, 2, 3, 4, 8, 12, 16, 24])
+            nodes += count
+            if count or (zone, gpu) == (zones[0], types[0]):
+                text += (f'[[nodes]]\ncount = {max(count, 1)}\ngpu = "{gpu}"\ngpus_per_node = 4\n'
+                         f'memory_per_node_bytes = 6.8e11\nzone = "{zone}"\n')
+    model, batch = draw.choice([OPT, NEO, ("OPT-350", 256)])
+    arguments = ["--model", model, "--global-batch", str(batch)]
+    framework = draw.choice(["megatron-deepspeed", "sailor"])
+    arguments += ["--framework", framework]
+    objective = draw.choice(["throughput", "throughput", "cost", "throughput-per-usd"])
+    return text, arguments + ["--objective", objective]
+
+
+def inputs(count, seed, folder, shipped):
+    """(name, arguments) of all inputs. `shipped`: names; empty: all."""
+    for name, (model, batch) in SHIPPED:
+        if shipped and name not in shipped:
+            continue
+        yield name, ["--cluster", str(HERE / "clusters" / f"{name}.toml"), "--model", model, "--global-batch", str(batch),
+                     "--framework", "megatron-deepspeed"]
+    for name, model, batch, a100, v100, *_ in CASES:
+        if shipped and name not in shipped:
+            continue
+        where = folder / f"{name.replace(' ', '-')}.toml"
+        where.write_text(cluster(a100, v100))
+        yield name, ["--cluster", str(where), "--model", model, "--global-batch", str(batch), "--framework",
+                     "megatron-deepspeed"]
+    for number in range(count):
+        text, arguments = random_input(number, seed)
+        where = folder / f"random-{number}.toml"
+        where.write_text(text)
+        yield f"random {number}", ["--cluster", str(where), *arguments]
+
+
+def search(arguments, without):
+    """Score of the best plan, greater is better (None: there is no plan), and seconds of the process."""
+    command = [PROGRAM, *arguments, "--profile", "published", "--top", "1", "--format", "json", "--precision", "fp16"]
+    if without:
+        command += ["--without", without]
+    start = time.perf_counter()
+    done = subprocess.run(command, capture_output=True, text=True)
+    seconds = time.perf_counter() - start
+    if done.returncode != 0:
+        if done.returncode in (2, 64) or "usage" in done.stderr:
+            sys.exit(f"{' '.join(command)}: exit {done.returncode}\n{done.stderr}")
+        return None, seconds
+    answer = json.loads(done.stdout)
+    plan = answer["plans"][0]
+    objective = arguments[arguments.index("--objective") + 1] if "--objective" in arguments else "throughput"
+    if objective == "cost":
+        return 1.0 / plan["cost_usd_per_iteration"], seconds
+    if objective == "throughput-per-usd":
+        return plan["throughput_iterations_per_s"] / plan["cost_usd_per_iteration"], seconds
+    return plan["throughput_iterations_per_s"], seconds
+
+
+def heuristics():
+    text = subprocess.run([PROGRAM, "--without", "?"], capture_output=True, text=True).stderr
+    return text.split("is not one of: ")[1].split("\n")[0].split(";")[0].strip().split(", ")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--random", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--only", help="these heuristics")
+    parser.add_argument("--shipped", help="these of experiments/clusters and figure 8b")
+    parser.add_argument("--output", default="planner-ablation.tsv")
+    options = parser.parse_args()
+    names = options.only.split(",") if options.only else heuristics()
+    losses = {name: [] for name in names}
+    times = {name: 0.0 for name in ["", *names]}
+    with tempfile.TemporaryDirectory() as scratch, concurrent.futures.ThreadPoolExecutor(options.jobs) as pool, \
+            open(options.output, "w") as table:
+        print("input\theuristic\tscore\tloss\tseconds", file=table)
+        work = [(name, arguments, [pool.submit(search, arguments, without) for without in ["", *names]])
+                for name, arguments in inputs(options.random, options.seed, pathlib.Path(scratch),
+                                          options.shipped.split(",") if options.shipped else [])]
+        planned = 0
+        for name, arguments, runs in work:
+            best, seconds = runs[0].result()
+            print(f"{name}\t\t{best}\t0\t{seconds:.3f}", file=table, flush=True)
+            if best is None:
+                continue
+            planned += 1
+            times[""] += seconds
+            for without, run in zip(names, runs[1:]):
+                score, seconds = run.result()
+                loss = 1.0 if score is None else 1.0 - score / best
+                times[without] += seconds
+                losses[without].append((loss, name))
+                print(f"{name}\t{without}\t{score}\t{loss:.6f}\t{seconds:.3f}", file=table, flush=True)
+    print(f"{planned} inputs with a plan")
+    print(f"{'without':16} {'worse':>6} {'better':>6} {'largest loss':>12} {'time':>6}  where")
+    for name in names:
+        worst, where = max(losses[name])
+        print(f"{name:16} {sum(loss > WORSE for loss, _ in losses[name]):6} "
+              f"{sum(loss < -WORSE for loss, _ in losses[name]):6} {worst:12.2%} {times[name] / times['']:6.2f}  "
+              f"{where if worst > WORSE else '-'}")
+
+
+if __name__ == "__main__":
+    main()
