@@ -2,7 +2,7 @@
 """What is every heuristic of the planner's full search worth?
 
 Usage: experiments/planner_ablation.py [--random N] [--seed N] [--jobs N] [--only HEURISTIC,...]
-                                       [--shipped NAME,...] [--output FILE]
+                                       [--shipped NAME...] [--output FILE]
 
 Plans for experiments/clusters, figure 8b of the paper and N random clusters (200; one to three GPU types, one to three
 zones, three models, every objective), with all heuristics and with each left out (sailor-plan --without). Prints of each
@@ -116,7 +116,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--only", help="these heuristics")
-    parser.add_argument("--shipped", help="these of experiments/clusters and figure 8b")
+    parser.add_argument("--shipped", nargs="+", default=[], help="these of experiments/clusters and figure 8b")
     parser.add_argument("--output", default="planner-ablation.tsv")
     options = parser.parse_args()
     names = options.only.split(",") if options.only else heuristics()
@@ -127,7 +127,7 @@ def main():
         print("input\theuristic\tscore\tloss\tseconds", file=table)
         work = [(name, arguments, [pool.submit(search, arguments, without) for without in ["", *names]])
                 for name, arguments in inputs(options.random, options.seed, pathlib.Path(scratch),
-                                          options.shipped.split(",") if options.shipped else [])]
+                                          options.shipped)]
         planned = 0
         for name, arguments, runs in work:
             best, seconds = runs[0].result()

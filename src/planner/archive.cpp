@@ -12,6 +12,9 @@ namespace {
 using simulator::most_above_event_driven;
 using simulator::most_below_event_driven;
 
+// So many are known event by event, also when fewer are shown: a search goes on from them (refine.hpp).
+constexpr std::size_t least_printed = 4;
+
 /// Of the devices, stages, degrees and micro-batches of its pipelines.
 std::size_t kind_of(const Plan& plan) {
   const auto mixed = [](std::size_t hash, std::size_t value) {
@@ -49,9 +52,14 @@ double score_of(Objective objective, Seconds time, Usd cost) {
 }
 
 Archive::Archive(const Request& request, const SearchSpace& space, const simulator::Environment& env, std::size_t most)
-    : request_(request), space_(space), simulator_(env), most_(most) {}
+    : request_(request),
+      space_(space),
+      simulator_(env),
+      most_(most),
+      most_printed_(std::max<std::size_t>(request.most_plans, least_printed)) {}
 
 double Archive::add(const Fleet& fleet) {
+  added_printed_score_ = never;
   std::vector<GroupTime> times;
   for (const Group& group : fleet.groups)
     times.push_back({.fixed = group.chain.through,
@@ -78,6 +86,7 @@ double Archive::add(const Fleet& fleet) {
 }
 
 double Archive::add(const Fleet& fleet, const std::vector<Share>& shares) {
+  added_printed_score_ = never;
   auto found = price(fleet, shares);
   return found ? keep(std::move(*found)) : never;
 }
@@ -153,7 +162,7 @@ bool Archive::may_be_printed(Found& found) const {
       return other.printed_time <= found.printed_time && other.printed_cost <= found.printed_cost &&
              other.gpus <= found.gpus;
     });
-  if (printed_.size() >= request_.most_plans && found.printed_score >= printed_.back().printed_score) return false;
+  if (printed_.size() >= most_printed_ && found.printed_score >= printed_.back().printed_score) return false;
   if (found.kind == 0) found.kind = kind_of(found.plan);
   const auto same =
       std::find_if(printed_.begin(), printed_.end(), [&](const Found& other) { return other.kind == found.kind; });
@@ -215,7 +224,7 @@ void Archive::offer(Found& found) {
     if (a.printed_cost != b.printed_cost) return a.printed_cost < b.printed_cost;
     return a.gpus < b.gpus;
   };
-  if (printed_.size() >= request_.most_plans && !before(found, printed_.back())) return;
+  if (printed_.size() >= most_printed_ && !before(found, printed_.back())) return;
   if (!has_room(found) || !allowed(found)) return;
   if (found.kind == 0) found.kind = kind_of(found.plan);
   const auto same =
@@ -225,7 +234,7 @@ void Archive::offer(Found& found) {
     printed_.erase(same);
   }
   printed_.insert(std::lower_bound(printed_.begin(), printed_.end(), found, before), found);
-  if (printed_.size() > request_.most_plans) printed_.pop_back();
+  if (printed_.size() > most_printed_) printed_.pop_back();
 }
 
 double Archive::keep(Found found) {
@@ -234,6 +243,7 @@ double Archive::keep(Found found) {
   if (wanted && !has_room(found)) return never;
   if (wanted && !limits_time(request_)) note_extremes(found);
   if (!allowed(found)) return never;
+  if (found.judged && has_room(found)) added_printed_score_ = std::min(added_printed_score_, found.printed_score);
   const double score = found.score;
   if (!wanted) return score;
   if (found.kind == 0) found.kind = kind_of(found.plan);

@@ -57,6 +57,8 @@ class Archive {
   [[nodiscard]] double bar() const {
     return best_.size() < request_.most_plans ? never : best_[request_.most_plans - 1].score;
   }
+  /// Of the plans of the last call of add() the best score event by event; infinite where none may be printed.
+  [[nodiscard]] double added_printed_score() const { return added_printed_score_; }
   [[nodiscard]] std::uint64_t considered() const { return considered_; }
   [[nodiscard]] std::uint64_t did_not_fit() const { return did_not_fit_; }
   /// Of all that fit into memory, whatever the limits: what a plan can reach at most. Event by event where there are
@@ -94,9 +96,11 @@ class Archive {
   const SearchSpace& space_;
   simulator::QuickSimulator simulator_;
   std::size_t most_;
+  std::size_t most_printed_;
   std::vector<Found> best_;
   std::vector<Found> printed_;
   std::vector<Found> front_;
+  double added_printed_score_ = never;
   std::uint64_t considered_ = 0;
   std::uint64_t did_not_fit_ = 0;
   std::optional<Seconds> fastest_;

@@ -89,11 +89,13 @@ class FullSearch {
     if (request_.effort.brief && !archive_.best().empty()) return;
     try_mixed();
     if (stop_()) return;
-    refine(prices_, rules_, chains_, archive_, stop_);
+    refine(prices_, rules_, chains_, RefineBy::closed_form, archive_, stop_);
     const double before = archive_.best_score();
     if (request_.effort.uses(Heuristic::alike)) try_alike();
-    if (stop_() || archive_.best_score() >= before) return;
-    refine(prices_, rules_, chains_, archive_, stop_);
+    if (stop_()) return;
+    if (archive_.best_score() < before) refine(prices_, rules_, chains_, RefineBy::closed_form, archive_, stop_);
+    if (request_.effort.uses(Heuristic::refine_printed))
+      refine(prices_, rules_, chains_, RefineBy::events, archive_, stop_);
   }
 
   void set_rules(Schedule schedule, OptimizerSharding sharding) {

@@ -206,7 +206,7 @@ class Search {
       const std::string fingerprint = plan_fingerprint(optimum.plan);
       if (std::none_of(found.begin(), found.end(),
                        [&](const Found& other) { return plan_fingerprint(other.plan) == fingerprint; })) {
-        if (found.size() == request_.most_plans) found.pop_back();
+        if (found.size() >= request_.most_plans) found.resize(request_.most_plans - 1);
         found.push_back(optimum);
       }
     }

@@ -8,32 +8,50 @@ namespace {
 
 constexpr std::size_t most_starts = 3;
 constexpr int most_rounds = 24;
+// The closed form is seldom further above the event-driven time (simulator/closed_form.hpp: nine of ten plans).
+constexpr double usual_above_events = 1.1;
 
 class Refiner {
  public:
-  Refiner(StagePrices& prices, const ChainRules& rules, const std::vector<Chain>& chains, Archive& archive,
+  Refiner(StagePrices& prices, const ChainRules& rules, const std::vector<Chain>& chains, RefineBy by, Archive& archive,
           const StopCheck& stop)
-      : prices_(prices), space_(prices.space()), rules_(rules), chains_(chains), archive_(archive), stop_(stop) {}
+      : prices_(prices),
+        space_(prices.space()),
+        rules_(rules),
+        chains_(chains),
+        by_events_(by == RefineBy::events),
+        slack_(by_events_ ? usual_above_events : 1.0),
+        archive_(archive),
+        stop_(stop) {}
 
   void run() {
-    std::vector<Fleet> starts;
-    for (const Found& found : archive_.best()) {
+    std::vector<std::pair<Fleet, double>> starts;
+    for (const Found& found : by_events_ ? archive_.printed() : archive_.best()) {
       if (found.fleet.schedule != rules_.schedule) continue;
-      starts.push_back(found.fleet);
+      starts.emplace_back(found.fleet, by_events_ ? found.printed_score : found.score);
       if (starts.size() == most_starts) break;
     }
-    for (const Fleet& start : starts) {
+    for (const auto& [start, score] : starts) {
       best_ = start;
-      score_ = archive_.add(start);
+      score_ = score;
+      // On the same devices first: what is exchanged for another template is not polished any more.
+      while (polish())
+        if (stop_()) return;
       for (int round = 0; round < most_rounds && improve(); ++round)
         if (stop_()) return;
     }
   }
 
  private:
+  bool polish() {
+    const double before = score_;
+    for (std::size_t g = 0; g < best_.groups.size(); ++g) move_layers(g);
+    return score_ < before * (1.0 - 1e-9);
+  }
+
   bool improve() {
     const double before = score_;
-    for (std::size_t g = 0; g < best_.groups.size(); ++g) move_layers(g);  // on the same devices first
+    (void)polish();
     for (std::size_t g = 0; g < best_.groups.size(); ++g) {
       leave_out(g);
       if (g >= best_.groups.size()) break;
@@ -56,8 +74,10 @@ class Refiner {
     for (const Group& group : fleet.groups)
       for (const ChainStage& stage : group.chain.stages)
         usd_per_hour += space_.places[stage.place].price.value() * stage.tensor_parallel * group.count;
-    if (score_of(prices_.request().objective, Seconds(time), Usd(usd_per_hour * time / 3600.0)) >= score_) return;
-    const double score = archive_.add(fleet);
+    if (score_of(prices_.request().objective, Seconds(time), Usd(usd_per_hour * time / 3600.0)) >= score_ * slack_)
+      return;
+    double score = archive_.add(fleet);
+    if (by_events_) score = archive_.added_printed_score();
     if (score >= score_) return;
     score_ = score;
     next_ = fleet;
@@ -80,7 +100,7 @@ class Refiner {
     const int batch = prices_.request().job.global_batch;
     std::int64_t least = 0;  // too many pipelines for the batch: fewer of them may do
     for (const GroupTime& time : times_) least += std::int64_t{time.micro_batch} * time.count;
-    return least > batch || least_deadline(times_, batch) < score_;
+    return least > batch || least_deadline(times_, batch) < score_ * slack_;
   }
 
   void accept() {
@@ -137,7 +157,7 @@ class Refiner {
     const int free = free_devices(place, g);
     for (const Chain& chain : chains_) {
       if (space_.places[chain.stages.front().place].type != space_.places[place].type) continue;
-      if (prices_.request().objective == Objective::throughput && chain.through >= score_) continue;
+      if (prices_.request().objective == Objective::throughput && chain.through >= score_ * slack_) continue;
       const int most = most_copies(chain, space_.places[place], space_, free);
       if (most < 1 || !promising(g, chain, most)) continue;
       Fleet fleet = best_;
@@ -162,7 +182,7 @@ class Refiner {
       if (free < 1) continue;
       for (const Chain& chain : chains_) {
         if (space_.places[chain.stages.front().place].type != space_.places[place].type) continue;
-        if (prices_.request().objective == Objective::throughput && chain.through >= score_) continue;
+        if (prices_.request().objective == Objective::throughput && chain.through >= score_ * slack_) continue;
         const int most = most_copies(chain, space_.places[place], space_, free);
         if (most < 1 || !promising(best_.groups.size(), chain, most)) continue;
         Fleet fleet = best_;
@@ -214,6 +234,8 @@ class Refiner {
   const SearchSpace& space_;
   const ChainRules& rules_;
   const std::vector<Chain>& chains_;
+  bool by_events_;
+  double slack_;  // of scores by the closed form
   Archive& archive_;
   const StopCheck& stop_;
   Fleet best_;
@@ -225,9 +247,9 @@ class Refiner {
 
 }  // namespace
 
-void refine(StagePrices& prices, const ChainRules& rules, const std::vector<Chain>& chains, Archive& archive,
-            const StopCheck& stop) {
-  Refiner(prices, rules, chains, archive, stop).run();
+void refine(StagePrices& prices, const ChainRules& rules, const std::vector<Chain>& chains, RefineBy by,
+            Archive& archive, const StopCheck& stop) {
+  Refiner(prices, rules, chains, by, archive, stop).run();
 }
 
 }  // namespace sailor::planner

@@ -84,7 +84,7 @@ std::string_view to_string(Heuristic heuristic) {
   constexpr std::array<std::string_view, static_cast<std::size_t>(Heuristic::count)> names{
       "one-kind", "gradient-levels", "place-sets",  "fine-deadlines", "single-pipeline", "mixed",
       "spanning", "alike",           "hints",       "divide-again",   "leave-out",       "change-count",
-      "exchange", "add-group",       "move-layers", "change-sharding"};
+      "exchange", "add-group",       "move-layers", "change-sharding", "refine-printed"};
   return names[static_cast<std::size_t>(heuristic)];
 }
 

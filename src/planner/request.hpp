@@ -71,6 +71,7 @@ enum class Heuristic {
   add_group,        ///< more pipelines on free devices,
   move_layers,      ///< layers moved to the next stage,
   change_sharding,  ///< the optimizer sharded or not
+  refine_printed,   ///< all of that once more, by the event-driven time
   count
 };
 std::string_view to_string(Heuristic heuristic);

@@ -309,6 +309,12 @@ class SpaceMaker {
     std::map<std::string, Refusal> refused;
     const auto leave_out = [&](const Place& place, Refusal why) { refused.emplace(place.gpu, std::move(why)); };
     for (Place& place : space_.places) {
+      if (const auto type = env_.gpus.find(place.gpu);
+          type && type->kind == DeviceKind::cpu && request_.job.precision == Precision::tf32) {
+        leave_out(place, {Refusal::Why::precision,
+                          place.gpu + ": precision tf32 is a mode of GPUs' matrix products, which CPUs do not have"});
+        continue;
+      }
       place.tensor_parallel = degrees_of(place);
       if (place.tensor_parallel.empty()) {
         leave_out(place, why_no_degree(place));
