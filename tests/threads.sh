@@ -11,7 +11,7 @@ tests/threads.sh: data races in what has threads
 Usage: tests/threads.sh [TEST...]
 
 Builds (preset tsan) and runs the unit tests of the socket transport and control plane, recovery, checkpoints, streams of a
-device that is late, the CPU backend's threads and the artifact's search, or those named (unit_sockets). A few minutes.
+device that is late, the CPU backend's threads and the artifact's search, or those named (unit_sockets). A quarter of an hour.
 
   -h, --help  this text
 

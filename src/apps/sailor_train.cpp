@@ -271,8 +271,8 @@ void print_summary(const RunRecord& run) {
   const TimeStatistics time = run.iteration_time();
   Bytes tensors;
   for (const RankRecord& rank : run.ranks) tensors = std::max(tensors, rank.peak_tensor_memory);
-  fmt::print("# iteration time: median {}, p10 {}, p90 {} over {} iterations after {} of warm-up\n",
-             format_time(time.median), format_time(time.p10), format_time(time.p90), time.samples,
+  fmt::print("# iteration time: median {}, p10 {}, p90 {} over {} after {} of warm-up\n", format_time(time.median),
+             format_time(time.p10), format_time(time.p90), plural(static_cast<std::size_t>(time.samples), "iteration"),
              run.warm_up_iterations);
   fmt::print("# peak memory of a rank: {} in tensors, {} resident\n", format_bytes(tensors),
              format_bytes(run.peak_resident_memory()));

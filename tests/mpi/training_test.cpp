@@ -398,7 +398,7 @@ TEST_F(Training, ADamagedCheckpointIsNotPassedOverInSilence) {
   EXPECT_NE(errors().find("goes on at iteration 2 from "), std::string::npos) << errors();
   for (const char* name : {"checkpoints/iteration-00000002", "checkpoints/iteration-00000003"})
     fs::remove_all(path(name));
-  EXPECT_EQ(shell(train_command(3, keep + "5")), 1);
+  EXPECT_EQ(shell(train_command(3, keep + "5")), 1) << errors();
   EXPECT_NE(errors().find("iteration-00000004' is damaged, and there is no other checkpoint: "), std::string::npos)
       << errors();
 }

@@ -215,7 +215,8 @@ void Checkpoints::report(const std::optional<runtime::CheckpointOutcome>& outcom
   if (outcome->written)
     spdlog::debug("checkpoint {} ({})", outcome->folder.string(), format_bytes(outcome->bytes));
   else if (!must_end_)
-    spdlog::warn("no checkpoint before iteration {}: {}", outcome->iteration, outcome->written.error().message());
+    spdlog::warn("no checkpoint after {}: {}", plural(static_cast<std::size_t>(outcome->iteration), "iteration"),
+                 outcome->written.error().message());
   if (!outcome->warning.empty() && !must_end_) spdlog::warn("{}", outcome->warning);
 }
 

@@ -241,7 +241,9 @@ Result<void> rehearse(const Options& options, const Environment& environment, co
                        inputs.plan.job.model, to_string(inputs.plan.job.precision), describe(inputs.plan),
                        plural(static_cast<std::size_t>(inputs.plan.ranks()), "rank"), inputs.framework.name,
                        inputs.store,
-                       slowdown > 0.0 ? fmt::format("{:g} times slower than there", slowdown) : "without waiting");
+                       slowdown == 1.0  ? "as fast as there"
+                       : slowdown > 0.0 ? fmt::format("{:g} times slower than there", slowdown)
+                                        : "without waiting");
             fmt::print("# {:>9} {:>12} {:>12}\n", "iteration", "time_ms", "exact_ms");
           },
       .ran =

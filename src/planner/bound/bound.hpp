@@ -17,9 +17,8 @@
 // - It is done after S + (n - 1) t, S from end to end and back, t the slowest stage, all messages included; those
 //   between two places take as long as their quickest link.
 // - A stage's reductions begin when its passes are done: not before every layer has been passed forward n times and
-// those
-//   from its first on backward. What they take is bounded by the quickest way to sum its gradients over R replicas. So
-//   most stages of many layers are too slow (StageLimits).
+//   those from its first on backward. What they take is bounded by the quickest way to sum its gradients over R
+//   replicas. So most stages of many layers are too slow (StageLimits).
 // - A layer that is held in several zones is summed over a link between them; one that is held in a single zone has all
 //   its stages there. Every pipeline holds every layer, so that this holds for all of them.
 // A target is reported when no part of it is left; how many are tried is limited by work, not by the clock. Everything

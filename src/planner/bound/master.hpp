@@ -7,7 +7,7 @@
 
 namespace sailor::planner {
 
-/// What a second device of each place and being a pipeline are worth, in sequences.
+/// What one more device of each place and being a pipeline are worth, in sequences.
 struct Prices {
   std::vector<double> device;  ///< by place
   double each = 0.0;           ///< of being one of the pipelines; negative where there must be many

@@ -1,7 +1,7 @@
 // The search of the paper's space (search_space.hpp): the best plan by the closed form, and what bounds all others.
 //
 // A plan has P stages, micro-batches of b sequences and D pipelines: a triple. Its pipelines are chains
-// (paper_chains.hpp) of which every (stage, GPU type) has one tensor-parallel degree, and of which B/b mod D get one
+// (paper/chains.hpp) of which every (stage, GPU type) has one tensor-parallel degree, and of which B/b mod D get one
 // micro-batch more. Like pipelines are one entry of the plan; entries come in any order, which decides what shares a
 // node.
 //
