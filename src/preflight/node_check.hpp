@@ -2,8 +2,8 @@
 // and measured, against the plan, the site and one another. Pure: no rank is asked. For sailor-check.
 #pragma once
 
-#include <functional>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <set>
 #include <string>
