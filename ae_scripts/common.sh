@@ -11,8 +11,7 @@ die() {
 }
 # The same of a wrong command line.
 bad_usage() {
-  printf '%s: error: %s\n' "$(basename "$0")" "$*" >&2
-  exit 2
+  (die "$@") || exit 2
 }
 
 # packages_of GROUP...: the Debian packages of these groups of debian-packages.txt.

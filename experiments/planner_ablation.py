@@ -23,12 +23,10 @@ import tempfile
 import time
 
 from planner_quality import CASES, cluster
+from planner_speed import NEO, OPT, TABLE, nodes_text, zones_text
 
 HERE = pathlib.Path(__file__).resolve().parent
 PROGRAM = shutil.which("sailor-plan") or str(HERE.parent / "build" / "bin" / "sailor-plan")
-OPT, NEO = ("OPT-350", 1024), ("GPT-Neo-2.7", 2048)
-SHIPPED = [("a100-128", OPT), ("a100-128-v100-384", OPT), ("a100-256-v100-256", NEO), ("three-types-32", OPT),
-           ("three-types-256", OPT), ("four-types-five-zones", OPT), ("a100-10000", OPT)]
 ZONES = ["us-central1-a", "us-central1-b", "us-west1-b"]
 TYPES = ["A100-40", "V100-16", "GH200-96"]
 WORSE = 1e-3
@@ -39,22 +37,13 @@ def random_input(number, seed):
     draw = random.Random(f"{seed}.{number}")
     zones = ZONES[: draw.choice([1, 1, 2, 3])]
     types = draw.sample(TYPES, draw.choice([1, 2, 2, 3]))
-    text = 'schema_version = 1\nname = "random"\n'
-    for zone in zones:
-        text += f'[[zones]]\nname = "{zone}"\nregion = "{zone[:-2]}"\n'
-    for i, a in enumerate(zones):
-        for b in zones[i + 1:]:
-            text += (f'[[links]]\nfrom = "{a}"\nto = "{b}"\nbandwidth_bytes_per_s = {draw.choice([1.25e9, 5e9, 12.5e9])}\n'
-                     'latency_s = 0.5e-3\negress_usd_per_byte = 0.01e-9\n')
-    nodes = 0
+    text = zones_text("random", {zone: zone[:-2] for zone in zones}, lambda: draw.choice([1.25e9, 5e9, 12.5e9]))
     for zone in zones:
         for gpu in types:
             count = draw.choice([0, 1, 2, 3, 4, 8, 12, 16, 24])
-            nodes += count
             if count or (zone, gpu) == (zones[0], types[0]):
-                text += (f'[[nodes]]\ncount = {max(count, 1)}\ngpu = "{gpu}"\ngpus_per_node = 4\n'
-                         f'memory_per_node_bytes = 6.8e11\nzone = "{zone}"\n')
-    model, batch = draw.choice([OPT, NEO, ("OPT-350", 256)])
+                text += nodes_text(max(count, 1), gpu, zone)
+    model, batch = draw.choice([OPT, NEO, (OPT[0], 256)])
     arguments = ["--model", model, "--global-batch", str(batch)]
     framework = draw.choice(["megatron-deepspeed", "sailor"])
     arguments += ["--framework", framework]
@@ -64,7 +53,7 @@ def random_input(number, seed):
 
 def inputs(count, seed, folder, shipped):
     """(name, arguments) of all inputs. `shipped`: names; empty: all."""
-    for name, (model, batch) in SHIPPED:
+    for name, (model, batch), *_ in TABLE:
         if shipped and name not in shipped:
             continue
         yield name, ["--cluster", str(HERE / "clusters" / f"{name}.toml"), "--model", model, "--global-batch", str(batch),

@@ -58,19 +58,31 @@ def measure(cluster, model, runs, threads):
     return statistics.median(r[0] for r in results), max(r[1] for r in results), results[-1][2]
 
 
-def cluster_text(types, zones, gpus_each):
-    """`gpus_each` GPUs of every type in every zone, in nodes of 4, with the links of four-types-five-zones.toml."""
-    text = 'schema_version = 1\nname = "growth"\n'
+def zones_text(name, regions, bandwidth):
+    """A cluster file without nodes: `regions` by zone, and what `bandwidth()` gives for the link of each two of them."""
+    text = f'schema_version = 1\nname = "{name}"\n'
+    zones = list(regions)
     for zone in zones:
-        text += f'[[zones]]\nname = "{zone}"\nregion = "us-central1"\n'
+        text += f'[[zones]]\nname = "{zone}"\nregion = "{regions[zone]}"\n'
     for i, a in enumerate(zones):
         for b in zones[i + 1:]:
-            text += (f'[[links]]\nfrom = "{a}"\nto = "{b}"\nbandwidth_bytes_per_s = 12.5e9\nlatency_s = 0.5e-3\n'
+            text += (f'[[links]]\nfrom = "{a}"\nto = "{b}"\nbandwidth_bytes_per_s = {bandwidth()}\nlatency_s = 0.5e-3\n'
                      'egress_usd_per_byte = 0.01e-9\n')
+    return text
+
+
+def nodes_text(count, gpu, zone):
+    """`count` nodes of 4 GPUs."""
+    return (f'[[nodes]]\ncount = {count}\ngpu = "{gpu}"\ngpus_per_node = 4\n'
+            f'memory_per_node_bytes = 6.8e11\nzone = "{zone}"\n')
+
+
+def cluster_text(types, zones, gpus_each):
+    """`gpus_each` GPUs of every type in every zone, in nodes of 4, with the links of four-types-five-zones.toml."""
+    text = zones_text("growth", dict.fromkeys(zones, "us-central1"), lambda: 12.5e9)
     for zone in zones:
         for gpu in types:
-            text += (f'[[nodes]]\ncount = {gpus_each // 4}\ngpu = "{gpu}"\ngpus_per_node = 4\n'
-                     f'memory_per_node_bytes = 6.8e11\nzone = "{zone}"\n')
+            text += nodes_text(gpus_each // 4, gpu, zone)
     return text
 
 

@@ -74,12 +74,6 @@ Result<VisibleGpus> visible_gpus(const Environment& environment) {
   return VisibleGpus{.backend = *backend, .gpus = *std::move(gpus)};
 }
 
-Result<void> check_precision(Precision precision, bool on_gpus) {
-  if (precision != Precision::tf32 || on_gpus) return {};
-  return fail(ErrorCode::unavailable, "precision tf32 is a mode of GPUs' matrix products, which CPUs do not have",
-              "use precision fp32 or bf16");
-}
-
 Result<RankDevice> open_device(const DeviceRequest& request, const Environment& environment,
                                runtime::Control& control) {
   RankDevice opened;

@@ -15,9 +15,6 @@
 
 namespace sailor::apps {
 
-/// The precisions that Sailor computes in, there.
-Result<void> check_precision(Precision precision, bool on_gpus);
-
 /// The GPUs that this process sees, and the module that computes on them.
 struct VisibleGpus {
   const runtime::GpuBackend* backend = nullptr;

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
 #include <optional>
 
 #include "apps/check/measure.hpp"
@@ -282,6 +283,16 @@ void add_fabric(const Result<std::vector<preflight::FabricProvider>>& found, Ran
     facts.unknown.push_back({"fabric", found.error().what});
 }
 
+/// Prints the verdict, as JSON or by `text`, and gives what becomes of it under --strict.
+Outcome print_verdict(const Options& options, const preflight::Allocation& allocation,
+                      const std::function<std::string(const preflight::Verdict& verdict)>& text) {
+  const preflight::Verdict verdict = preflight::judge(allocation);
+  fmt::print("{}", options.text("format") == "json" ? preflight::report_json(verdict, allocation) : text(verdict));
+  std::fflush(stdout);  // before another rank leaves: a task that fails may end the step
+  const Outcome outcome = verdict.outcome();
+  return options.flag("strict") && outcome == Outcome::warn ? Outcome::fail : outcome;
+}
+
 /// The check from the first question to the verdict.
 class Check {
  public:
@@ -336,7 +347,9 @@ class Check {
       SAILOR_CHECK(runtime::agree(world_.control, all ? Result<void>() : fail(all.error())));
     }
     int status = 0;
-    if (world_.rank() == 0) status = print(allocation);
+    if (world_.rank() == 0)
+      status = preflight::exit_status(print_verdict(
+          options_, allocation, [&](const auto& verdict) { return preflight::report(verdict, allocation); }));
     return static_cast<int>(world_.control.max(status));
   }
 
@@ -401,16 +414,6 @@ class Check {
       facts.throttles_while_measuring = facts.throttles_while_measuring.value_or(0) + *after - *throttles;
   }
 
-  int print(const preflight::Allocation& allocation) const {
-    const preflight::Verdict verdict = preflight::judge(allocation);
-    fmt::print("{}", options_.text("format") == "json" ? preflight::report_json(verdict, allocation)
-                                                       : preflight::report(verdict, allocation));
-    std::fflush(stdout);  // before another rank leaves: a task that fails may end the step
-    Outcome outcome = verdict.outcome();
-    if (options_.flag("strict") && outcome == Outcome::warn) outcome = Outcome::fail;
-    return preflight::exit_status(outcome);
-  }
-
   const Options& options_;
   const Environment& environment_;
   const Fabric& fabric_;
@@ -472,14 +475,9 @@ class NodeHealth {
                                            .gpus = inputs->gpus,
                                            .skip = skip,
                                            .least_gpus = least_gpus(facts)};
-    const preflight::Verdict verdict = preflight::judge(allocation);
-    fmt::print(
-        "{}{}",
-        options_.text("format") == "json" ? preflight::report_json(verdict, allocation) : preflight::one_line(verdict),
-        options_.text("format") == "json" ? "" : "\n");
-    const Outcome outcome = verdict.outcome();
-    const bool good = outcome != Outcome::fail && !(options_.flag("strict") && outcome == Outcome::warn);
-    return preflight::exit_status(good ? Outcome::ok : Outcome::fail);
+    const Outcome outcome =
+        print_verdict(options_, allocation, [](const auto& verdict) { return preflight::one_line(verdict) + "\n"; });
+    return preflight::exit_status(outcome == Outcome::fail ? outcome : Outcome::ok);
   }
 
  private:

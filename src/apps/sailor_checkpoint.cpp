@@ -12,6 +12,7 @@
 #include "model/model.hpp"
 #include "runtime/checkpoint/checkpoint.hpp"
 #include "runtime/checkpoint/hugging_face.hpp"
+#include "runtime/checkpoint/manifest.hpp"
 
 namespace sailor::apps {
 
@@ -61,10 +62,11 @@ Result<void> list(const Options& options, const Environment&) {
   if (!fs::is_directory(folder, code))
     return fail(ErrorCode::not_found, fmt::format("there is no folder '{}'", folder.string()),
                 "name the folder of the checkpoints");
-  auto entries = runtime::list_checkpoints(folder);
+  const auto entries = runtime::list_checkpoints(folder);
   if (!entries) return fail(entries.error());
-  if (entries->empty() && fs::exists(folder / "manifest.json", code))
-    return fail(ErrorCode::invalid_input, fmt::format("'{}' is a checkpoint, not a folder of checkpoints", folder.string()),
+  if (entries->empty() && fs::exists(folder / runtime::manifest_name, code))
+    return fail(ErrorCode::invalid_input,
+                fmt::format("'{}' is a checkpoint, not a folder of checkpoints", folder.string()),
                 "use sailor-checkpoint verify with it, or name the folder above it");
   if (options.text("format") == "json") {
     auto json = nlohmann::ordered_json::array();

@@ -164,6 +164,12 @@ Result<Precision> parse_precision(std::string_view text) {
 
 std::vector<std::string> precision_choices() { return {precision_names.begin(), precision_names.end()}; }
 
+Result<void> check_precision(Precision precision, bool on_gpus) {
+  if (precision != Precision::tf32 || on_gpus) return {};
+  return fail(ErrorCode::unavailable, "precision tf32 is a mode of GPUs' matrix products, which CPUs do not have",
+              "use precision fp32 or bf16");
+}
+
 Result<Schedule> parse_schedule(std::string_view text) {
   const auto found = std::find(schedule_names.begin(), schedule_names.end(), text);
   if (found == schedule_names.end())

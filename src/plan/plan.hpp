@@ -47,6 +47,8 @@ std::string_view to_string(KeepTogether what);
 Result<Precision> parse_precision(std::string_view text);
 /// The names of all of them, for options.
 std::vector<std::string> precision_choices();
+/// Errors (unavailable): Sailor does not compute in it there.
+Result<void> check_precision(Precision precision, bool on_gpus);
 Result<Schedule> parse_schedule(std::string_view text);
 
 /// What is to be trained, independent of where.

@@ -12,7 +12,6 @@ namespace {
 using simulator::most_above_event_driven;
 using simulator::most_below_event_driven;
 
-// So many are known event by event, also when fewer are shown: a search goes on from them (refine.hpp).
 constexpr std::size_t least_printed = 4;
 
 /// Of the devices, stages, degrees and micro-batches of its pipelines.
@@ -58,8 +57,7 @@ Archive::Archive(const Request& request, const SearchSpace& space, const simulat
       most_(most),
       most_printed_(std::max<std::size_t>(request.most_plans, least_printed)) {}
 
-double Archive::add(const Fleet& fleet) {
-  added_printed_score_ = never;
+Scores Archive::add(const Fleet& fleet) {
   std::vector<GroupTime> times;
   for (const Group& group : fleet.groups)
     times.push_back({.fixed = group.chain.through,
@@ -68,9 +66,9 @@ double Archive::add(const Fleet& fleet) {
                      .most_micro_batches = group.chain.most_micro_batches,
                      .count = group.count});
   auto shares = share_batch(times, request_.job.global_batch);
-  if (!shares) return never;
+  if (!shares) return {};
   auto found = price(fleet, *shares);
-  if (!found) return never;
+  if (!found) return {};
   // Pipelines whose gradients are ready earlier may compute longer.
   for (std::size_t i = 0; i < shares->size(); ++i) {
     const simulator::EntryTimes& entry = simulator_.entries()[i];
@@ -81,14 +79,17 @@ double Archive::add(const Fleet& fleet) {
   auto again = share_batch(times, request_.job.global_batch);
   std::optional<Found> other;
   if (again && fleet.groups.size() > 1 && request_.effort.uses(Heuristic::divide_again)) other = price(fleet, *again);
-  const double score = keep(std::move(*found));
-  return other ? std::min(score, keep(std::move(*other))) : score;
+  Scores scores = keep(std::move(*found));
+  if (other) {
+    const Scores others = keep(std::move(*other));
+    scores = {std::min(scores.closed_form, others.closed_form), std::min(scores.event_driven, others.event_driven)};
+  }
+  return scores;
 }
 
-double Archive::add(const Fleet& fleet, const std::vector<Share>& shares) {
-  added_printed_score_ = never;
+Scores Archive::add(const Fleet& fleet, const std::vector<Share>& shares) {
   auto found = price(fleet, shares);
-  return found ? keep(std::move(*found)) : never;
+  return found ? keep(std::move(*found)) : Scores{};
 }
 
 std::optional<Found> Archive::price(const Fleet& fleet, const std::vector<Share>& shares) {
@@ -237,27 +238,27 @@ void Archive::offer(Found& found) {
   if (printed_.size() > most_printed_) printed_.pop_back();
 }
 
-double Archive::keep(Found found) {
+Scores Archive::keep(Found found) {
   // Packing the nodes is the dearest check: only for what would be kept.
   const bool wanted = best_.size() < most_ || better(found, best_.back());
-  if (wanted && !has_room(found)) return never;
+  if (wanted && !has_room(found)) return {};
   if (wanted && !limits_time(request_)) note_extremes(found);
-  if (!allowed(found)) return never;
-  if (found.judged && has_room(found)) added_printed_score_ = std::min(added_printed_score_, found.printed_score);
-  const double score = found.score;
-  if (!wanted) return score;
+  if (!allowed(found)) return {};
+  const Scores scores{.closed_form = found.score,
+                      .event_driven = found.judged && has_room(found) ? found.printed_score : never};
+  if (!wanted) return scores;
   if (found.kind == 0) found.kind = kind_of(found.plan);
   const auto same =
       std::find_if(best_.begin(), best_.end(), [&](const Found& other) { return other.kind == found.kind; });
   if (same != best_.end()) {
-    if (!better(found, *same)) return score;
+    if (!better(found, *same)) return scores;
     best_.erase(same);
   }
   best_.insert(std::lower_bound(best_.begin(), best_.end(), found,
                                 [&](const Found& one, const Found& other) { return better(one, other); }),
                std::move(found));
   if (best_.size() > most_) best_.pop_back();
-  return score;
+  return scores;
 }
 
 }  // namespace sailor::planner

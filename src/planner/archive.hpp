@@ -29,6 +29,12 @@ struct Found {
   std::size_t kind = 0;  ///< equal for plans that differ in numbers only
 };
 
+/// The scores of a plan that was added; infinite where it is not a plan that one may have.
+struct Scores {
+  double closed_form = never;
+  double event_driven = never;  ///< also infinite where the event-driven time was not asked for
+};
+
 /// Smaller is better, for every objective.
 double score_of(Objective objective, Seconds time, Usd cost);
 
@@ -43,11 +49,11 @@ class Archive {
   Archive(const Request& request, const SearchSpace& space, const simulator::Environment& env, std::size_t most);
 
   /// Divides the batch among a fleet's pipelines, prices the plan, divides again by when every pipeline's gradients can
-  /// be reduced, and keeps it when it fits, keeps the limits and is good enough. Returns its score; infinite when it
+  /// be reduced, and keeps it when it fits, keeps the limits and is good enough. Returns its scores; infinite when it
   /// was not kept for one of the first two reasons.
-  double add(const Fleet& fleet);
+  Scores add(const Fleet& fleet);
   /// The same with the micro-batches given.
-  double add(const Fleet& fleet, const std::vector<Share>& shares);
+  Scores add(const Fleet& fleet, const std::vector<Share>& shares);
 
   [[nodiscard]] const std::vector<Found>& best() const { return best_; }        ///< best first
   [[nodiscard]] const std::vector<Found>& printed() const { return printed_; }  ///< best first
@@ -57,8 +63,6 @@ class Archive {
   [[nodiscard]] double bar() const {
     return best_.size() < request_.most_plans ? never : best_[request_.most_plans - 1].score;
   }
-  /// Of the plans of the last call of add() the best score event by event; infinite where none may be printed.
-  [[nodiscard]] double added_printed_score() const { return added_printed_score_; }
   [[nodiscard]] std::uint64_t considered() const { return considered_; }
   [[nodiscard]] std::uint64_t did_not_fit() const { return did_not_fit_; }
   /// Of all that fit into memory, whatever the limits: what a plan can reach at most. Event by event where there are
@@ -89,18 +93,17 @@ class Archive {
   void note_extremes(Found& found);
   void offer(Found& found);
   void offer_to_front(Found& found);
-  double keep(Found found);
+  Scores keep(Found found);
   [[nodiscard]] static bool better(const Found& a, const Found& b);
 
   const Request& request_;
   const SearchSpace& space_;
   simulator::QuickSimulator simulator_;
-  std::size_t most_;
-  std::size_t most_printed_;
+  const std::size_t most_;
+  const std::size_t most_printed_;  ///< also where fewer are shown: a search goes on from them (refine.hpp)
   std::vector<Found> best_;
   std::vector<Found> printed_;
   std::vector<Found> front_;
-  double added_printed_score_ = never;
   std::uint64_t considered_ = 0;
   std::uint64_t did_not_fit_ = 0;
   std::optional<Seconds> fastest_;

@@ -451,7 +451,7 @@ class Exhaustive {
   /// Neighbours that are alike become copies of one, unless that costs something: the simulator takes what differs
   /// between copies from the worst.
   void add(const Fleet& fleet, const std::vector<Share>& shares) {
-    const double score = archive_.add(fleet, shares);
+    const double score = archive_.add(fleet, shares).closed_form;
     if (score == never || score > archive_.best_score() * slack) return;
     Fleet folded{.schedule = fleet.schedule, .sharding = fleet.sharding, .groups = {}};
     std::vector<Share> counts;

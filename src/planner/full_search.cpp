@@ -259,7 +259,7 @@ class FullSearch {
     if (!fleet || fleet->groups.empty()) return never;
     fleet->schedule = schedule_;
     fleet->sharding = sharding_;
-    return archive_.add(*fleet);
+    return archive_.add(*fleet).closed_form;
   }
 
   void try_fleets(const FleetRequest& wanted) {
@@ -347,7 +347,7 @@ class FullSearch {
     Fleet alone{.schedule = schedule_, .sharding = sharding_, .groups = {}};
     for (int count = most; count >= 1; count = std::min(count - 1, count * 9 / 10)) {
       alone.groups = {{.chain = chain, .count = count}};
-      if (archive_.add(alone) > archive_.best_score() * 1.3 && by_time()) break;
+      if (archive_.add(alone).closed_form > archive_.best_score() * 1.3 && by_time()) break;
     }
   }
 

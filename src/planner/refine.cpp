@@ -37,7 +37,7 @@ class Refiner {
       // On the same devices first: what is exchanged for another template is not polished any more.
       while (polish())
         if (stop_()) return;
-      for (int round = 0; round < most_rounds && improve(); ++round)
+      for (int round = 0; round < most_rounds && improve(round > 0); ++round)
         if (stop_()) return;
     }
   }
@@ -49,9 +49,9 @@ class Refiner {
     return score_ < before * (1.0 - 1e-9);
   }
 
-  bool improve() {
+  bool improve(bool polish_first) {
     const double before = score_;
-    (void)polish();
+    if (polish_first) (void)polish();
     for (std::size_t g = 0; g < best_.groups.size(); ++g) {
       leave_out(g);
       if (g >= best_.groups.size()) break;
@@ -76,8 +76,8 @@ class Refiner {
         usd_per_hour += space_.places[stage.place].price.value() * stage.tensor_parallel * group.count;
     if (score_of(prices_.request().objective, Seconds(time), Usd(usd_per_hour * time / 3600.0)) >= score_ * slack_)
       return;
-    double score = archive_.add(fleet);
-    if (by_events_) score = archive_.added_printed_score();
+    const Scores scores = archive_.add(fleet);
+    const double score = by_events_ ? scores.event_driven : scores.closed_form;
     if (score >= score_) return;
     score_ = score;
     next_ = fleet;

@@ -15,6 +15,12 @@ namespace sailor::planner {
 
 namespace {
 
+// As in Heuristic.
+constexpr std::array<std::string_view, 17> heuristic_names{
+    "one-kind", "gradient-levels", "place-sets",  "fine-deadlines",  "single-pipeline", "mixed",
+    "spanning", "alike",           "hints",       "divide-again",    "leave-out",       "change-count",
+    "exchange", "add-group",       "move-layers", "change-sharding", "refine-printed"};
+
 tl::unexpected<Error> unknown(std::string_view what, std::string_view value, const std::vector<std::string>& known) {
   const auto guess = closest(std::string(value), known);
   return fail(ErrorCode::usage,
@@ -80,12 +86,16 @@ std::string_view to_string(Objective objective) {
 
 std::string_view to_string(Space space) { return space == Space::paper ? "paper" : "full"; }
 
-std::string_view to_string(Heuristic heuristic) {
-  constexpr std::array<std::string_view, static_cast<std::size_t>(Heuristic::count)> names{
-      "one-kind", "gradient-levels", "place-sets",  "fine-deadlines", "single-pipeline", "mixed",
-      "spanning", "alike",           "hints",       "divide-again",   "leave-out",       "change-count",
-      "exchange", "add-group",       "move-layers", "change-sharding", "refine-printed"};
-  return names[static_cast<std::size_t>(heuristic)];
+std::string_view to_string(Heuristic heuristic) { return heuristic_names[static_cast<std::size_t>(heuristic)]; }
+
+std::vector<std::string> heuristic_choices() { return {heuristic_names.begin(), heuristic_names.end()}; }
+
+Result<Heuristic> parse_heuristic(std::string_view text) {
+  const auto found = std::find(heuristic_names.begin(), heuristic_names.end(), text);
+  if (found == heuristic_names.end())
+    return fail(ErrorCode::usage, fmt::format("heuristic '{}' is not known", text),
+                fmt::format("use one of: {}", fmt::join(heuristic_names, ", ")));
+  return static_cast<Heuristic>(found - heuristic_names.begin());
 }
 
 std::string_view to_string(Stop stop) {

@@ -72,9 +72,11 @@ enum class Heuristic {
   move_layers,      ///< layers moved to the next stage,
   change_sharding,  ///< the optimizer sharded or not
   refine_printed,   ///< all of that once more, by the event-driven time
-  count
 };
 std::string_view to_string(Heuristic heuristic);
+/// The names of all of them, for options.
+std::vector<std::string> heuristic_choices();
+Result<Heuristic> parse_heuristic(std::string_view text);
 
 /// When to stop searching. Without `time` the result depends on the request alone, whatever the number of threads.
 struct Effort {

@@ -309,10 +309,9 @@ class SpaceMaker {
     std::map<std::string, Refusal> refused;
     const auto leave_out = [&](const Place& place, Refusal why) { refused.emplace(place.gpu, std::move(why)); };
     for (Place& place : space_.places) {
-      if (const auto type = env_.gpus.find(place.gpu);
-          type && type->kind == DeviceKind::cpu && request_.job.precision == Precision::tf32) {
-        leave_out(place, {Refusal::Why::precision,
-                          place.gpu + ": precision tf32 is a mode of GPUs' matrix products, which CPUs do not have"});
+      const auto known = env_.gpus.find(place.gpu);
+      if (const auto able = check_precision(request_.job.precision, !known || known->kind == DeviceKind::gpu); !able) {
+        leave_out(place, {Refusal::Why::precision, place.gpu + ": " + able.error().what});
         continue;
       }
       place.tensor_parallel = degrees_of(place);

@@ -78,13 +78,14 @@ void Judge::not_checked(std::string check, std::string what) {
         {.outcome = Outcome::not_checked, .check = std::move(check), .what = std::move(what)});
 }
 
+void sort_by_outcome(std::vector<Finding>& findings) {
+  std::stable_sort(findings.begin(), findings.end(),
+                   [](const Finding& a, const Finding& b) { return a.outcome > b.outcome; });
+}
+
 Verdict Judge::verdict() && {
-  const auto sort = [](std::vector<Finding>& findings) {
-    std::stable_sort(findings.begin(), findings.end(),
-                     [](const Finding& a, const Finding& b) { return a.outcome > b.outcome; });
-  };
-  for (NodeVerdict& node : verdict_.nodes) sort(node.findings);
-  sort(verdict_.job);
+  for (NodeVerdict& node : verdict_.nodes) sort_by_outcome(node.findings);
+  sort_by_outcome(verdict_.job);
   return std::move(verdict_);
 }
 

@@ -34,6 +34,9 @@ class Judge {
   Verdict verdict_;
 };
 
+/// The worst first.
+void sort_by_outcome(std::vector<Finding>& findings);
+
 void judge_plan(Judge& judge);
 void judge_gpu_count(Judge& judge);
 void judge_gpu_types(Judge& judge);

@@ -206,8 +206,7 @@ std::string one_line(const Verdict& verdict) {
     nodes.push_back(node.node);
     findings.insert(findings.end(), node.findings.begin(), node.findings.end());
   }
-  std::stable_sort(findings.begin(), findings.end(),
-                   [](const Finding& a, const Finding& b) { return a.outcome > b.outcome; });
+  sort_by_outcome(findings);
   std::string line = fmt::format("{}: {}", to_string(verdict.outcome()), fold_names(nodes));
   if (findings.empty()) return line;
   line += fmt::format(": {}: {}", findings.front().check, slurm::printable(findings.front().what));

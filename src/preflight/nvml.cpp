@@ -2,11 +2,11 @@
 // CUDA toolkit only.
 #include "preflight/nvml.hpp"
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <array>
-#include <memory>
+
+#include "core/shared_library.hpp"
 
 namespace sailor::preflight {
 
@@ -32,38 +32,11 @@ struct PciInfo {
   std::array<char, 32> bus_id;
 };
 
-/// A library that stays loaded: some of them do not survive dlclose.
-class Library {
- public:
-  explicit Library(const char* name) : handle_(::dlopen(name, RTLD_NOW | RTLD_LOCAL)) {
-    if (handle_ == nullptr)
-      if (const char* const why = ::dlerror()) problem_ = why;
-  }
-  [[nodiscard]] bool is_there() const { return handle_ != nullptr; }
-  [[nodiscard]] const std::string& problem() const { return problem_; }
-
-  /// Null if the library has no such function.
-  template <class Function>
-  [[nodiscard]] Function* find(const char* name) const {
-    return handle_ == nullptr ? nullptr : reinterpret_cast<Function*>(::dlsym(handle_, name));
-  }
-  /// True if the function is there and succeeds.
-  template <class... Arguments>
-  bool call(const char* name, Arguments... arguments) const {
-    auto* const function = find<Status(Arguments...)>(name);
-    return function != nullptr && function(arguments...) == success;
-  }
-
- private:
-  void* handle_;
-  std::string problem_;
-};
-
 using Text = std::array<char, 96>;
 
 /// A number that a function writes through its last argument.
 template <class Number, class... Arguments>
-std::optional<Number> number(const Library& nvml, const char* name, Arguments... arguments) {
+std::optional<Number> number(const SharedLibrary& nvml, const char* name, Arguments... arguments) {
   Number value{};
   if (!nvml.call<Arguments..., Number*>(name, arguments..., &value)) return std::nullopt;
   return value;
@@ -73,7 +46,7 @@ std::optional<std::int64_t> wide(const std::optional<unsigned long long>& value)
   return value ? std::optional(static_cast<std::int64_t>(*value)) : std::nullopt;
 }
 
-std::string text(const Library& nvml, const char* name, Device device) {
+std::string text(const SharedLibrary& nvml, const char* name, Device device) {
   Text buffer{};
   if (!nvml.call<Device, char*, unsigned int>(name, device, buffer.data(), buffer.size() - 1)) return {};
   return buffer.data();
@@ -89,7 +62,7 @@ std::string system_bus_id(std::string id) {
 
 /// How many elements a function has for an array that is given no room.
 template <class... Arguments>
-std::optional<std::int64_t> count(const Library& nvml, const char* name, Arguments... arguments) {
+std::optional<std::int64_t> count(const SharedLibrary& nvml, const char* name, Arguments... arguments) {
   auto* const function = nvml.find<Status(Arguments..., unsigned int*, void*)>(name);
   if (function == nullptr) return std::nullopt;
   unsigned int elements = 0;
@@ -98,7 +71,7 @@ std::optional<std::int64_t> count(const Library& nvml, const char* name, Argumen
   return elements;
 }
 
-void add_errors(const Library& nvml, Device device, GpuFacts& gpu) {
+void add_errors(const SharedLibrary& nvml, Device device, GpuFacts& gpu) {
   constexpr int uncorrected = 1;
   constexpr int since_loaded = 0;
   constexpr int ever = 1;
@@ -124,7 +97,7 @@ void add_errors(const Library& nvml, Device device, GpuFacts& gpu) {
 }
 
 /// What connects the GPU with the node and with its other GPUs.
-void add_links(const Library& nvml, Device device, const std::vector<Device>& all, GpuFacts& gpu) {
+void add_links(const SharedLibrary& nvml, Device device, const std::vector<Device>& all, GpuFacts& gpu) {
   constexpr unsigned int most_nvlinks = 18;  // NVML_NVLINK_MAX_LINKS
   for (unsigned int link = 0; link < most_nvlinks; ++link)
     if (const auto is_up = number<int, Device, unsigned int>(nvml, "nvmlDeviceGetNvLinkState", device, link))
@@ -140,7 +113,7 @@ void add_links(const Library& nvml, Device device, const std::vector<Device>& al
         gpu.unreadable_peers = gpu.unreadable_peers.value_or(0) + (*status == works ? 0 : 1);
 }
 
-GpuFacts describe(const Library& nvml, Device device, const std::vector<Device>& all) {
+GpuFacts describe(const SharedLibrary& nvml, Device device, const std::vector<Device>& all) {
   constexpr int of_the_chip = 0;    // NVML_TEMPERATURE_GPU
   constexpr int of_processors = 1;  // NVML_CLOCK_SM
   GpuFacts gpu{.name = text(nvml, "nvmlDeviceGetName", device), .uuid = text(nvml, "nvmlDeviceGetUUID", device)};
@@ -182,7 +155,7 @@ GpuFacts describe(const Library& nvml, Device device, const std::vector<Device>&
 }  // namespace
 
 Result<Nvml> ask_nvml(const char* library) {
-  const Library nvml(library);
+  const SharedLibrary nvml(library);
   if (!nvml.is_there()) return fail(ErrorCode::unavailable, fmt::format("there is no {}", library));
   auto* const start = nvml.find<Status()>("nvmlInit_v2");
   const Status started = start == nullptr ? -1 : start();
@@ -209,7 +182,7 @@ Result<Nvml> ask_nvml(const char* library) {
 }
 
 std::string nccl_version(const char* library) {
-  const auto version = number<int>(Library(library), "ncclGetVersion");
+  const auto version = number<int>(SharedLibrary(library), "ncclGetVersion");
   if (!version) return {};
   // 22304 is 2.23.4; before 2.9 there were two digits less: 2804 is 2.8.4
   const int unit = *version >= 10000 ? 10000 : 1000;
@@ -217,7 +190,7 @@ std::string nccl_version(const char* library) {
 }
 
 std::string libfabric_version(const char* library) {
-  auto* const version = Library(library).find<std::uint32_t()>("fi_version");
+  auto* const version = SharedLibrary(library).find<std::uint32_t()>("fi_version");
   if (version == nullptr) return {};
   const std::uint32_t number = version();
   return fmt::format("{}.{}", number >> 16U, number & 0xFFFFU);

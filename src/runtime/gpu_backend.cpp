@@ -1,10 +1,11 @@
 #include "runtime/gpu_backend.hpp"
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <string_view>
 #include <system_error>
+
+#include "core/shared_library.hpp"
 
 namespace sailor::runtime {
 
@@ -31,13 +32,11 @@ Result<const GpuBackend*> load_gpu_backend(const fs::path& file) {
                       "build it: cmake --build FOLDER --target sailor_cuda, with the folder that Sailor was built in")
                : fail(ErrorCode::unavailable, "this build of Sailor has no CUDA",
                       "build it where the CUDA toolkit is (see README.md), or compute on CPUs");
-  void* const library = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) {
-    const char* const why = ::dlerror();
-    return fail(ErrorCode::unavailable, why != nullptr ? why : fmt::format("{} does not load", file.string()),
+  const SharedLibrary library(file.c_str());
+  if (!library.is_there())
+    return fail(ErrorCode::unavailable, library.problem(),
                 "load the CUDA module that Sailor was built with (module load cuda), or set LD_LIBRARY_PATH");
-  }
-  const auto* const module = static_cast<const GpuModule*>(::dlsym(library, "sailor_gpu_module"));
+  const auto* const module = library.find<const GpuModule>("sailor_gpu_module");
   if (module == nullptr)
     return fail(ErrorCode::unavailable, fmt::format("{} is not Sailor's module for GPUs", file.string()),
                 "unset SAILOR_GPU_MODULE");

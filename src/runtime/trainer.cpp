@@ -136,6 +136,8 @@ void Trainer::make_links() {
       links.gradients_in =
           std::make_unique<IncomingLink>(link(place, true), *buffers_, shard, group_.get(), device_, world_.transport);
     }
+    for (OutgoingLink* const out : {links.activations_out.get(), links.gradients_out.get()})
+      if (out != nullptr) outgoing_.push_back(out);
   }
 }
 
@@ -165,7 +167,7 @@ IterationResult Trainer::run(bool stop) {
     const auto [pass, micro_batch, chunk] = steps_[i];
     const std::pair key{chunk, micro_batch};
     Tensor input = received(steps_[i]);
-    release_sent();
+    for (OutgoingLink* const link : outgoing_) link->release_sent();  // so that the memory is there for the next pass
     expect(i + 1);
     if (pass == Pass::forward) {
       load(iteration, chunk, micro_batch);
@@ -186,9 +188,7 @@ IterationResult Trainer::run(bool stop) {
       send(links_at(chunk).gradients_out.get(), std::move(gradient), steps_[i]);
     }
   }
-  for (const ChunkLinks& links : links_)
-    for (OutgoingLink* link : {links.activations_out.get(), links.gradients_out.get()})
-      if (link != nullptr) link->finish();
+  for (OutgoingLink* const link : outgoing_) link->finish();
   if (feed_ != nullptr) feed_->read_ahead(iteration + 1);
 
   double* const totals = state_.totals();
@@ -270,13 +270,6 @@ void Trainer::send(OutgoingLink* to, Tensor data, const ScheduleStep& step) {
       std::move(data),
       [&](Stream& stream) { shown = timeline_.begin_overlapped(stream, Activity::send, step, to->stage()); },
       [&](Stream& stream) { timeline_.end_overlapped(shown, stream); });
-}
-
-/// So that the memory is there for the next pass.
-void Trainer::release_sent() {
-  for (const ChunkLinks& links : links_)
-    for (OutgoingLink* link : {links.activations_out.get(), links.gradients_out.get()})
-      if (link != nullptr) link->release_sent();
 }
 
 void Trainer::before_layer(int layer, Pass pass) {

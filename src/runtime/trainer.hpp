@@ -107,7 +107,6 @@ class Trainer {
   void load(std::int64_t iteration, int chunk, int micro_batch);
   [[nodiscard]] Tensor received(const ScheduleStep& step);
   void send(OutgoingLink* to, Tensor data, const ScheduleStep& step);
-  void release_sent();
   void before_layer(int layer, Pass pass);
   void after_layer(int layer, Pass pass);
 
@@ -125,7 +124,8 @@ class Trainer {
   std::unique_ptr<Group> all_;    // all ranks, if there are several
   TensorParallel tensor_parallel_;
   std::unique_ptr<ReceiveBuffers> buffers_;
-  std::vector<ChunkLinks> links_;    // by chunk
+  std::vector<ChunkLinks> links_;  // by chunk
+  std::vector<OutgoingLink*> outgoing_;
   std::unique_ptr<TokenFeed> feed_;  // of a stage that has an end of the model
   std::unique_ptr<StageLayers> stage_;
   std::unique_ptr<GradientReducer> reducer_;

@@ -17,37 +17,17 @@
 
 #include "runtime/cuda/cuda_device.hpp"
 #include "runtime/tensor.hpp"
+#include "tests/gpu/bench.hpp"
 
 using namespace sailor;
 using namespace sailor::runtime;
 
 namespace {
 
-constexpr DataType bf16 = DataType::bfloat16;
-
-class Bench {
+class KernelBench : public Bench {
  public:
-  explicit Bench(Device& device) : device_(device) {}
+  using Bench::Bench;
 
-  /// Seconds of one call, the best of five rounds of many.
-  double time(const std::function<void(Stream&)>& operation) {
-    const auto start = device_.make_event();
-    const auto end = device_.make_event();
-    operation(device_.main());
-    device_.synchronize();
-    double best = 1e9;
-    int calls = 1;
-    for (int round = 0; round < 6; ++round) {
-      device_.main().record(*start);
-      for (int i = 0; i < calls; ++i) operation(device_.main());
-      device_.main().record(*end);
-      device_.wait(*end);
-      const double each = device_.elapsed(*start, *end).value() / calls;
-      if (round > 0) best = std::min(best, each);
-      calls = std::clamp(static_cast<int>(0.02 / each), 1, 1000);
-    }
-    return best;
-  }
   void flops(const std::string& name, double flop, const std::function<void(Stream&)>& operation) {
     const double seconds = time(operation);
     fmt::print("{:<52} {:>10.1f} us {:>8.1f} TFLOP/s\n", name, seconds * 1e6, flop / seconds * 1e-12);
@@ -56,32 +36,9 @@ class Bench {
     const double seconds = time(operation);
     fmt::print("{:<52} {:>10.1f} us {:>8.2f} TB/s\n", name, seconds * 1e6, moved / seconds * 1e-12);
   }
-  /// Zeros; of bfloat16 numbers between -1 and 1, since a GPU multiplies zeros with less power, and so faster.
-  Tensor make(std::int64_t count, DataType type = bf16) {
-    Tensor tensor(device_, {count}, type);
-    device_.main().zero(tensor.data(), tensor.bytes());
-    if (type != bf16) return tensor;
-    constexpr std::int64_t period = 1 << 20;
-    if (noise_.empty()) {
-      std::minstd_rand random;
-      std::vector<float> numbers(period);
-      for (float& number : numbers) number = std::uniform_real_distribution<float>(-1.0f, 1.0f)(random);
-      noise_ = Tensor(device_, {period});
-      device_.write(noise_.data(), numbers.data(), noise_.bytes());
-    }
-    auto* const elements = static_cast<std::uint16_t*>(tensor.data());
-    for (std::int64_t first = 0; first < count; first += period)
-      device_.main().convert({elements + first, bf16}, noise_.values(), std::min(period, count - first));
-    return tensor;
-  }
-  Device& device() { return device_; }
-
- private:
-  Device& device_;
-  Tensor noise_;
 };
 
-void matrix_products(Bench& bench, std::int64_t rows, std::int64_t in, std::int64_t out) {
+void matrix_products(KernelBench& bench, std::int64_t rows, std::int64_t in, std::int64_t out) {
   LinearShape shape{rows, in, out};
   shape.out_stride = bench.device().row_stride(out);
   Tensor input = bench.make(rows * in);
@@ -102,7 +59,7 @@ void matrix_products(Bench& bench, std::int64_t rows, std::int64_t in, std::int6
   });
 }
 
-void attention(Bench& bench, const AttentionShape& shape) {
+void attention(KernelBench& bench, const AttentionShape& shape) {
   Tensor projected = bench.make(shape.tokens() * shape.projected_width());
   Tensor projected_gradient = bench.make(shape.tokens() * shape.projected_width());
   Tensor output = bench.make(shape.tokens() * shape.width());
@@ -122,7 +79,7 @@ void attention(Bench& bench, const AttentionShape& shape) {
   });
 }
 
-void memory_bound(Bench& bench, std::int64_t rows, std::int64_t width) {
+void memory_bound(KernelBench& bench, std::int64_t rows, std::int64_t width) {
   const NormShape shape{rows, width};
   Tensor input = bench.make(rows * width);
   Tensor output = bench.make(rows * width);
@@ -154,7 +111,7 @@ void memory_bound(Bench& bench, std::int64_t rows, std::int64_t width) {
               [&](Stream& stream) { stream.add(output.values(), input.values(), rows * width); });
 }
 
-void loss_and_optimizer(Bench& bench, std::int64_t rows, std::int64_t classes) {
+void loss_and_optimizer(KernelBench& bench, std::int64_t rows, std::int64_t classes) {
   {
     const LogitsShape shape{rows, {0, classes}, bench.device().row_stride(classes)};
     Tensor logits = bench.make(rows * shape.stride);
@@ -186,7 +143,7 @@ void loss_and_optimizer(Bench& bench, std::int64_t rows, std::int64_t classes) {
 }
 
 /// How long the host takes to ask for an operation. Where the GPU needs longer for it, CUDA graphs would gain nothing.
-void host_times(Bench& bench) {
+void host_times(KernelBench& bench) {
   Device& device = bench.device();
   constexpr std::int64_t n = 64;
   Tensor a = bench.make(n * n);
@@ -216,7 +173,7 @@ void host_times(Bench& bench) {
 int main() {
   try {
     const auto device = make_cuda_device();
-    Bench bench(*device);
+    KernelBench bench(*device);
     fmt::print("# {} ({}), bfloat16\n", device->name(), device->versions());
     host_times(bench);
     for (const auto& [hidden, feed_forward, classes] :

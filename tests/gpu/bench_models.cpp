@@ -21,6 +21,7 @@
 #include "runtime/trainer.hpp"
 #include "tests/fakes/thread_transport.hpp"
 #include "tests/fakes/timed_device.hpp"
+#include "tests/gpu/bench.hpp"
 
 using namespace sailor;
 using namespace sailor::runtime;
@@ -52,38 +53,16 @@ void write_tokens(const std::string& prefix, int vocabulary, std::int64_t count)
   if (!written) throw std::runtime_error(written.error().message());
 }
 
-/// The best of five calls.
-double seconds_of(Device& device, const std::function<void(Stream&)>& operation) {
-  const auto start = device.make_event();
-  const auto end = device.make_event();
-  double best = 1e9;
-  for (int i = 0; i < 6; ++i) {
-    device.main().record(*start);
-    operation(device.main());
-    device.main().record(*end);
-    device.wait(*end);
-    if (i > 0) best = std::min(best, device.elapsed(*start, *end).value());
-  }
-  return best;
-}
-
-/// FLOP/s of a product of two matrices of bfloat16 noise, as large as fill the GPU.
+/// FLOP/s of a product of two matrices as large as fill the GPU.
 double measure_flops(Device& device) {
+  Bench bench(device);
   constexpr std::int64_t n = 8192;
-  const std::int64_t count = n * n;
-  std::vector<float> noise(static_cast<std::size_t>(n));
-  std::minstd_rand random;
-  for (float& number : noise) number = std::uniform_real_distribution<float>(-1.0f, 1.0f)(random);
-  Tensor floats(device, {n});
-  device.write(floats.data(), noise.data(), floats.bytes());
-  Tensor a(device, {count}, DataType::bfloat16);
-  Tensor b(device, {count}, DataType::bfloat16);
-  Tensor c(device, {count}, DataType::bfloat16);
-  for (Tensor* factor : {&a, &b})
-    for (std::int64_t row = 0; row < n; ++row) device.main().convert(factor->values() + row * n, floats.values(), n);
-  return 2.0 * static_cast<double>(count) * n / seconds_of(device, [&](Stream& stream) {
-           stream.matmul({.m = n, .n = n, .k = n}, a.values(), b.values(), c.values());
-         });
+  const Tensor a = bench.make(n * n);
+  const Tensor b = bench.make(n * n);
+  Tensor c = bench.make(n * n);
+  return 2.0 * n * n * n / bench.time([&](Stream& stream) {
+    stream.matmul({.m = n, .n = n, .k = n}, a.values(), b.values(), c.values());
+  });
 }
 
 /// Bytes/s, read and written, of a copy of a GiB.
@@ -91,7 +70,7 @@ double measure_bandwidth(Device& device) {
   constexpr std::size_t bytes = std::size_t{1} << 30;
   const Tensor from(device, {std::int64_t{bytes} / 4});
   Tensor to(device, {std::int64_t{bytes} / 4});
-  return 2.0 * bytes / seconds_of(device, [&](Stream& stream) { stream.copy(to.data(), from.data(), bytes); });
+  return 2.0 * bytes / Bench(device).time([&](Stream& stream) { stream.copy(to.data(), from.data(), bytes); });
 }
 
 }  // namespace

@@ -237,10 +237,11 @@ Result<planner::Request> read_request(const Options& options, const Model& model
   if (options.has("time-limit")) request.effort.time = Seconds(options.number("time-limit"));
   if (options.has("work-limit")) request.effort.work = static_cast<std::uint64_t>(options.integer("work-limit"));
   request.effort.threads = static_cast<int>(options.integer("threads"));
-  for (const std::string& name : options.texts("without"))
-    for (int i = 0; i < static_cast<int>(planner::Heuristic::count); ++i)
-      if (const auto heuristic = static_cast<planner::Heuristic>(i); name == to_string(heuristic))
-        request.effort.without.insert(heuristic);
+  for (const std::string& name : options.texts("without")) {
+    const auto heuristic = planner::parse_heuristic(name);
+    if (!heuristic) return fail(heuristic.error());
+    request.effort.without.insert(*heuristic);
+  }
   request.partitions = partitions_of(options);
   request.availability = availability_of(options);
   const bool artifact_rule = by_artifact(options) && !options.given("memory-margin");

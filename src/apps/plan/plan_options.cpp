@@ -170,13 +170,6 @@ std::vector<Option> space_options() {
        .choices = {"simulator", "artifact"}}};
 }
 
-std::vector<std::string> heuristics() {
-  std::vector<std::string> names;
-  for (int i = 0; i < static_cast<int>(planner::Heuristic::count); ++i)
-    names.emplace_back(to_string(static_cast<planner::Heuristic>(i)));
-  return names;
-}
-
 std::vector<Option> effort_options() {
   return {{.name = "time-limit",
            .type = OptionType::number,
@@ -202,7 +195,7 @@ std::vector<Option> effort_options() {
            .help = "leave a heuristic of the full search out, to see what it is worth (repeatable; "
                    "experiments/planner_ablation.py tries all)",
            .repeatable = true,
-           .choices = heuristics()}};
+           .choices = planner::heuristic_choices()}};
 }
 
 std::vector<Option> trace_options() {

@@ -152,7 +152,7 @@ Result<std::optional<Cluster>> known_cluster(const Options& options, const Envir
                                       &facts)) {
     known = *std::move(cluster);
   } else if (cluster.error().code == ErrorCode::invalid_input || cluster.error().code == ErrorCode::not_found) {
-    // Of the site file or the partition.
+    // What the user named is wrong: the site file or the partition.
     return fail(cluster.error());
   } else if (!options.has("devices-per-node") || several) {
     Error error = cluster.error();

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <thread>
@@ -124,16 +125,17 @@ Result<std::string> Checkpoints::find() {
     if (!folder_.empty()) {
       const auto entries = runtime::list_checkpoints(folder_);
       if (!entries) return fail(entries.error(), "--checkpoints");
-      if (!entries->empty() && entries->front().is_valid()) path = entries->front().path.string();
-      // Of a damaged one nobody knows how far it had got: to begin anew, or from an older one, is for the user to say.
-      for (const runtime::CheckpointEntry& entry : *entries) {
-        if (entry.is_valid() || !entry.has_manifest) continue;
-        if (path.empty())
-          return fail(ErrorCode::invalid_input,
-                      fmt::format("--checkpoints: '{}' is damaged, and there is no other checkpoint: {}",
-                                  entry.path.string(), entry.problem),
-                      "bring its files back; or move it away, and the training begins anew");
-        spdlog::warn("'{}' is damaged and left aside: {}", entry.path.string(), entry.problem);
+      if (const runtime::CheckpointEntry* const newest = runtime::newest_valid(*entries)) {
+        path = newest->path.string();
+        runtime::warn_of_damaged(*entries);
+      } else if (const auto damaged = std::find_if(entries->begin(), entries->end(),
+                                                   [](const auto& entry) { return entry.is_damaged(); });
+                 damaged != entries->end()) {
+        // Whether to begin anew is for the user to say: nobody knows how far that one had got.
+        return fail(ErrorCode::invalid_input,
+                    fmt::format("--checkpoints: '{}' is damaged, and there is no other checkpoint: {}",
+                                damaged->path.string(), damaged->problem),
+                    "bring its files back; or move it away, and the training begins anew");
       }
     }
     if (path.empty() && !start_from_.empty()) {

@@ -7,9 +7,9 @@
 
 namespace sailor::planner {
 
-/// What one more device of each place and being a pipeline are worth, in sequences.
+/// The dual values of devices and pipelines, in sequences.
 struct Prices {
-  std::vector<double> device;  ///< by place
+  std::vector<double> device;  ///< of one more device, by place
   double each = 0.0;           ///< of being one of the pipelines; negative where there must be many
 };
 

@@ -183,7 +183,7 @@ double TripleSolver::price(const std::vector<Part>& parts) {
     fleet.groups[group].count += part.count;
     shares.push_back({group, part.count, triple_.micro_batches + (item.longer ? 1 : 0)});
   }
-  return archive_.add(fleet, shares);
+  return archive_.add(fleet, shares).closed_form;
 }
 
 bool TripleSolver::try_orders(std::vector<Part> parts, PaperBudget& budget) {

@@ -99,17 +99,23 @@ struct CheckpointEntry {
   std::string source;
   Bytes bytes{};
   std::string problem{};  ///< why it is none; empty: manifest and files' sizes are right
-  /// It has a manifest: with a problem it was complete once, and is damaged; else it is the rest of an interrupted one.
   bool has_manifest = false;
   [[nodiscard]] bool is_valid() const { return problem.empty(); }
+  /// It was complete once. What is neither valid nor damaged is the rest of an interrupted one.
+  [[nodiscard]] bool is_damaged() const { return has_manifest && !is_valid(); }
 };
 
 /// All checkpoints of a folder, the newest first, then what is none. Empty where the folder does not exist.
 Result<std::vector<CheckpointEntry>> list_checkpoints(const std::filesystem::path& folder);
+/// The newest valid one of what list_checkpoints() gives; null: there is none.
+const CheckpointEntry* newest_valid(const std::vector<CheckpointEntry>& entries);
+/// Warns of every damaged one: a reader goes on without it, and nobody knows how far it had got.
+void warn_of_damaged(const std::vector<CheckpointEntry>& entries);
 /// The newest valid checkpoint; nothing where there is none. On a shared file system one rank should look, and tell
 /// the others.
 Result<std::optional<CheckpointEntry>> find_latest(const std::filesystem::path& folder);
-/// `path` itself when it is a checkpoint (it has a manifest), else the newest valid one in it. Errors: not_found.
+/// `path` itself when it is a checkpoint (it has a manifest), else the newest valid one in it, with a warning of every
+/// damaged one. Errors: not_found.
 Result<std::filesystem::path> resolve_checkpoint(const std::filesystem::path& path);
 
 /// What was read.

@@ -14,6 +14,7 @@
 
 #include "core/descriptor.hpp"
 #include "core/files.hpp"
+#include "core/log.hpp"
 
 namespace sailor::runtime {
 
@@ -445,11 +446,20 @@ Result<std::vector<CheckpointEntry>> list_checkpoints(const fs::path& folder) {
   }
 }
 
+const CheckpointEntry* newest_valid(const std::vector<CheckpointEntry>& entries) {
+  return entries.empty() || !entries.front().is_valid() ? nullptr : &entries.front();
+}
+
+void warn_of_damaged(const std::vector<CheckpointEntry>& entries) {
+  for (const CheckpointEntry& entry : entries)
+    if (entry.is_damaged()) spdlog::warn("'{}' is damaged and left aside: {}", entry.path.string(), entry.problem);
+}
+
 Result<std::optional<CheckpointEntry>> find_latest(const fs::path& folder) {
-  auto entries = list_checkpoints(folder);
+  const auto entries = list_checkpoints(folder);
   if (!entries) return fail(entries.error());
-  if (entries->empty() || !entries->front().is_valid()) return std::nullopt;
-  return std::move(entries->front());
+  const CheckpointEntry* const newest = newest_valid(*entries);
+  return newest == nullptr ? std::nullopt : std::optional(*newest);
 }
 
 Result<fs::path> resolve_checkpoint(const fs::path& path) {
@@ -458,12 +468,14 @@ Result<fs::path> resolve_checkpoint(const fs::path& path) {
   if (!fs::is_directory(path, code))
     return fail(ErrorCode::not_found, fmt::format("there is no checkpoint '{}'", path.string()),
                 "name the folder of a checkpoint (it has a manifest.json), or a folder of checkpoints");
-  const auto latest = find_latest(path);
-  if (!latest) return fail(latest.error());
-  if (!*latest)
+  const auto entries = list_checkpoints(path);
+  if (!entries) return fail(entries.error());
+  const CheckpointEntry* const newest = newest_valid(*entries);
+  if (newest == nullptr)
     return fail(ErrorCode::not_found, fmt::format("'{}' has no valid checkpoint", path.string()),
                 "sailor-checkpoint list shows what is there");
-  return (*latest)->path;
+  warn_of_damaged(*entries);
+  return newest->path;
 }
 
 }  // namespace sailor::runtime

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <map>
 #include <new>
+#include <optional>
 #include <stdexcept>
 #include <thread>
 #include <utility>
@@ -298,9 +299,6 @@ class Gpu final : public CudaDevice {
     cudaDeviceProp properties{};
     check(cudaGetDeviceProperties(&properties, index_), "properties of a GPU");
     name_ = properties.name;
-    std::array<char, 32> bus{};
-    check(cudaDeviceGetPCIBusId(bus.data(), static_cast<int>(bus.size()), index_), "place of a GPU");
-    clock_ = std::make_unique<cuda::GpuClock>(bus.data());
     cache_bytes_ = static_cast<std::size_t>(properties.l2CacheSize);
     shared_ = std::make_unique<Shared>(name_);
     shared_->multiprocessors = properties.multiProcessorCount;
@@ -383,7 +381,14 @@ class Gpu final : public CudaDevice {
     check(cudaMemset(flush_buffer_, 0, 2 * cache_bytes_), "flushing caches");
     check(cudaDeviceSynchronize(), "flushing caches");
   }
-  double clock_hz() const override { return clock_->hz(); }
+  double clock_hz() const override {
+    if (!clock_) {
+      std::array<char, 32> bus{};
+      check(cudaDeviceGetPCIBusId(bus.data(), static_cast<int>(bus.size()), index_), "place of a GPU");
+      clock_.emplace(bus.data());
+    }
+    return clock_->hz();
+  }
   void set_watch(TransferWatch* watch) override { watch_ = watch; }
 
  private:
@@ -409,7 +414,7 @@ class Gpu final : public CudaDevice {
   std::size_t cache_bytes_ = 0;
   std::unique_ptr<Shared> shared_;
   std::unique_ptr<ComputingStream> main_;
-  std::unique_ptr<cuda::GpuClock> clock_;
+  mutable std::optional<cuda::GpuClock> clock_;  // once it is asked for
   void* flush_buffer_ = nullptr;
   TransferWatch* watch_ = nullptr;
 };

@@ -1,8 +1,11 @@
 // The clock of a GPU's processors, by NVIDIA's management library where that is there.
 #pragma once
 
-#include <memory>
 #include <string>
+
+#include "core/shared_library.hpp"
+
+struct nvmlDevice;
 
 namespace sailor::runtime::cuda {
 
@@ -18,8 +21,9 @@ class GpuClock {
   [[nodiscard]] double hz() const;
 
  private:
-  struct Library;
-  std::unique_ptr<Library> library_;  // null: it is not there
+  SharedLibrary nvml_;
+  nvmlDevice* device_ = nullptr;
+  bool has_started_ = false;
 };
 
 }  // namespace sailor::runtime::cuda
