@@ -76,14 +76,15 @@ def search(arguments, without):
     """Score of the best plan, greater is better (None: there is no plan), and seconds of the process."""
     command = [PROGRAM, *arguments, "--profile", "published", "--top", "1", "--format", "json", "--precision", "fp16"]
     if without:
-        command += ["--without", without]
+        command += ["--without", without.replace("+", ",")]
     start = time.perf_counter()
     done = subprocess.run(command, capture_output=True, text=True)
     seconds = time.perf_counter() - start
-    if done.returncode != 0:
-        if done.returncode in (2, 64) or "usage" in done.stderr:
-            sys.exit(f"{' '.join(command)}: exit {done.returncode}\n{done.stderr}")
+    infeasible = 3
+    if done.returncode == infeasible:
         return None, seconds
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)}: exit {done.returncode}\n{done.stderr}")
     answer = json.loads(done.stdout)
     plan = answer["plans"][0]
     objective = arguments[arguments.index("--objective") + 1] if "--objective" in arguments else "throughput"
@@ -104,7 +105,7 @@ def main():
     parser.add_argument("--random", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
-    parser.add_argument("--only", help="these heuristics")
+    parser.add_argument("--only", help="these heuristics; those joined by + together")
     parser.add_argument("--shipped", nargs="+", default=[], help="these of experiments/clusters and figure 8b")
     parser.add_argument("--output", default="planner-ablation.tsv")
     options = parser.parse_args()
@@ -134,9 +135,9 @@ def main():
     print(f"{planned} inputs with a plan")
     print(f"{'without':16} {'worse':>6} {'better':>6} {'largest loss':>12} {'time':>6}  where")
     for name in names:
-        worst, where = max(losses[name])
+        worst, where = max(losses[name], default=(0.0, "-"))
         print(f"{name:16} {sum(loss > WORSE for loss, _ in losses[name]):6} "
-              f"{sum(loss < -WORSE for loss, _ in losses[name]):6} {worst:12.2%} {times[name] / times['']:6.2f}  "
+              f"{sum(loss < -WORSE for loss, _ in losses[name]):6} {worst:12.2%} {times[name] / max(times[''], 1e-9):6.2f}  "
               f"{where if worst > WORSE else '-'}")
 
 

@@ -11,7 +11,7 @@ tests/threads.sh: data races in what has threads
 Usage: tests/threads.sh [TEST...]
 
 Builds (preset tsan) and runs the unit tests of the socket transport and control plane, recovery, checkpoints, streams of a
-device that is late, the CPU backend's threads and the artifact's search, or those named (unit_sockets). A quarter of an hour.
+device that is late, the CPU backend's threads and the planners' searches, or those named (unit_sockets). A quarter of an hour.
 
   -h, --help  this text
 
@@ -28,7 +28,7 @@ while (($#)); do
   esac
   shift
 done
-((${#tests[@]})) || tests=(unit_sockets unit_recovery unit_checkpoint unit_streams unit_runtime unit_artifact)
+((${#tests[@]})) || tests=(unit_sockets unit_recovery unit_checkpoint unit_streams unit_runtime unit_core unit_artifact unit_large_search)
 
 build_preset tsan help >/dev/null
 NINJA_STATUS='[%f/%t, %es] ' cmake --build "$sailor_root/build-tsan" --target "${tests[@]}"

@@ -548,11 +548,7 @@ Result<int> run(const Options& options, const Environment& environment) {
     session->reset();
     return status;
   }
-  // The message comes before any rank leaves: a task that fails may end the step.
-  if (!runtime::is_reported_elsewhere(status.error())) report("sailor-check", status.error());
-  keep_status_when_terminated(exit_status(status.error().code));
-  session->reset();
-  std::exit(exit_status(status.error().code));
+  leave_together("sailor-check", status.error(), *session);
 }
 
 }  // namespace

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
+#include <csignal>
 #include <map>
 #include <optional>
 #include <set>
@@ -17,6 +19,7 @@
 #include "apps/plan/preflight_command.hpp"
 #include "apps/plan/questions.hpp"
 #include "apps/simulate/plan_input.hpp"
+#include "apps/stop_requests.hpp"
 #include "core/files.hpp"
 #include "core/log.hpp"
 #include "core/terminal.hpp"
@@ -61,11 +64,26 @@ Result<Inputs> read_inputs(const Options& options, const Environment& environmen
 /// Progress on a terminal while it lives.
 class Watched {
  public:
-  std::function<void(std::size_t, std::size_t)> report() {
-    return [this](std::size_t done, std::size_t of) { progress_.update(done, of, plural(done, "plan")); };
+  explicit Watched(planner::Objective objective) : objective_(objective) {}
+
+  std::function<void(const planner::SearchProgress&)> report() {
+    return [this](const planner::SearchProgress& progress) {
+      if (!progress_.is_due()) return;
+      std::string text = plural(static_cast<std::size_t>(progress.considered), "plan");
+      if (progress.best) {
+        const bool by_cost = objective_ == planner::Objective::cost;
+        text += fmt::format(", the best {}{:.4g}{}", by_cost ? "$" : "", *progress.best,
+                            by_cost                                        ? " per iteration"
+                            : objective_ == planner::Objective::throughput ? " iterations/s"
+                                                                           : " iterations/s per USD");
+      }
+      if (progress.gap) text += fmt::format(", none more than {:.0f}% better", std::ceil(*progress.gap * 100.0));
+      progress_.update(progress.best ? text + " (Ctrl-C shows it)" : text);
+    };
   }
 
  private:
+  planner::Objective objective_;
   Progress progress_{"planning"};
 };
 
@@ -240,7 +258,9 @@ Result<int> plan_by_simulator(const Options& options, const Environment& environ
   if (!own) return fail(own.error());
   const std::string format = options.text("format");
   const bool compare = (format == "table" || format == "json") && request.space == planner::Space::full;
-  Watched watched;
+  catch_stop_requests("sailor-plan", {SIGINT});
+  request.effort.is_interrupted = [] { return stop_request() != 0; };
+  Watched watched(request.objective);
   auto answer = plan_in_best_precision(candidates, request, simulated, compare, watched.report());
   if (!answer) return report_no_plan(options, environment, inputs, answer.error());
   request.job.precision = answer->precision;
@@ -252,7 +272,8 @@ Result<int> plan_by_simulator(const Options& options, const Environment& environ
     const std::chrono::duration<double> gone = std::chrono::steady_clock::now() - start;
     left = std::max(Seconds(0.0), *request.effort.time - Seconds(gone.count()));
   }
-  if (compare) add_comparisons(request, simulated, *answer, left, answers);
+  if (compare && answer->found.stop != planner::Stop::interrupted)
+    add_comparisons(request, simulated, *answer, left, answers);
   reports::Heading heading = reports::heading_of(request, simulated, answer->found.nodes, options.text("profile"));
   heading.why_precision = answer->why;
   SAILOR_CHECK(write(options, environment, inputs, request, heading, answer->found, answers));

@@ -18,6 +18,7 @@
 #include "apps/options.hpp"
 #include "apps/single_blas_thread.hpp"
 #include "apps/stop_requests.hpp"
+#include "apps/termination.hpp"
 #include "apps/train/abilities.hpp"
 #include "apps/train/checkpoints.hpp"
 #include "apps/train/device_choice.hpp"
@@ -463,12 +464,12 @@ Result<void> run(const Options& options, const Environment& environment) {
   }
   runtime::World world = (*session)->world();
   std::unique_ptr<SocketWorld> sockets;
-  if (options.text("transport") == "sockets" && options.flag("rehearse"))
-    return agree(world.control, fail(ErrorCode::usage, "--transport sockets says nothing of a rehearsal",
-                                     "leave it out: links are simulated"));
   Result<void> done;
+  if (options.text("transport") == "sockets" && options.flag("rehearse"))
+    done = agree(world.control, fail(ErrorCode::usage, "--transport sockets says nothing of a rehearsal",
+                                     "leave it out: links are simulated"));
   try {
-    if (options.text("transport") == "sockets") {
+    if (done && options.text("transport") == "sockets") {
       auto joined = SocketWorld::join(world, "sailor-train", Seconds(options.number("timeout")));
       if (joined) sockets = *std::move(joined);
       if (!joined) done = fail(joined.error());
@@ -486,9 +487,9 @@ Result<void> run(const Options& options, const Environment& environment) {
     world.control.abort(error.what());
   }
   sockets.reset();
+  if (!done) leave_together("sailor-train", done.error(), *session);
   session->reset();
-  if (!done && runtime::is_reported_elsewhere(done.error())) std::exit(exit_status(done.error().code));
-  if (done && end_status != 0) std::exit(end_status);
+  if (end_status != 0) std::exit(end_status);
   return done;
 }
 

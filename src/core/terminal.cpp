@@ -121,6 +121,10 @@ Progress::Progress(std::string title, std::size_t steps)
 
 Progress::~Progress() { finish(); }
 
+bool Progress::is_due() const {
+  return active_ && std::chrono::steady_clock::now() - last_shown_ > std::chrono::milliseconds(100);
+}
+
 void Progress::update(std::size_t done, std::size_t steps, std::string_view what) {
   if (!active_) return;
   steps_ = std::max<std::size_t>(steps, 1);
@@ -140,10 +144,19 @@ void Progress::update(double share, Seconds left, std::string_view what) {
 void Progress::show(double share, std::string_view what, std::string_view left) {
   constexpr int cells = 20;
   const int filled = static_cast<int>(share * cells);
-  fmt::print(stderr, "\r\033[K{} [{}{}] {:3.0f}%  {}{}", title_, std::string(static_cast<std::size_t>(filled), '#'),
-             std::string(static_cast<std::size_t>(cells - filled), '.'), share * 100.0, what, left);
+  show(fmt::format("{} [{}{}] {:3.0f}%  {}{}", title_, std::string(static_cast<std::size_t>(filled), '#'),
+                   std::string(static_cast<std::size_t>(cells - filled), '.'), share * 100.0, what, left));
+}
+
+void Progress::update(std::string_view what) {
+  if (active_) show(fmt::format("{}: {}", title_, what));
+}
+
+void Progress::show(std::string_view line) {
+  fmt::print(stderr, "\r\033[K{}", line);
   std::fflush(stderr);
   shown_ = true;
+  last_shown_ = std::chrono::steady_clock::now();
 }
 
 void Progress::finish() {

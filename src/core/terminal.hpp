@@ -54,6 +54,8 @@ class Progress {
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
+  /// Whether the line is shown and was not for a tenth of a second: for callers that have something new all the time.
+  [[nodiscard]] bool is_due() const;
   /// `done` of the steps are finished; `what` is worked on now.
   void update(std::size_t done, std::string_view what = {}) { update(done, steps_, what); }
   /// The same where the number of steps becomes known or changes on the way.
@@ -61,17 +63,21 @@ class Progress {
   /// The same where the caller knows how long the rest takes, which need not follow from the share (0 to 1) that is
   /// done.
   void update(double share, Seconds left, std::string_view what);
+  /// The same where nobody knows how much there is to do.
+  void update(std::string_view what);
   /// Clears the line.
   void finish();
 
  private:
   void show(double share, std::string_view what, std::string_view left);
+  void show(std::string_view line);
 
   std::string title_;
   std::size_t steps_;
   bool active_;
   bool shown_ = false;
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::time_point last_shown_{};
 };
 
 }  // namespace sailor

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "simulator/closed_form.hpp"
 
@@ -191,7 +192,11 @@ std::optional<Chain> finish_chain(StagePrices& prices, const ChainRules& rules, 
   if (!costs) return std::nullopt;
   std::vector<simulator::BoundaryTimes> boundaries;
   for (const BoundaryCost& cost : *costs) boundaries.push_back({Seconds(cost.forward), Seconds(cost.backward)});
-  for (const ChainStage& stage : chain.stages) chain.devices += stage.tensor_parallel;
+  chain.degrees_multiple = 1;
+  for (const ChainStage& stage : chain.stages) {
+    chain.devices += stage.tensor_parallel;
+    chain.degrees_multiple = std::lcm(chain.degrees_multiple, stage.tensor_parallel);
+  }
   for (int i = 0; i < count; ++i) {
     ChainStage& stage = chain.stages[static_cast<std::size_t>(i)];
     const Place& place = space.places[stage.place];

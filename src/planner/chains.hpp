@@ -32,6 +32,7 @@ struct Chain {
   int most_micro_batches = INT_MAX;  ///< that fit into memory at once, where that limits how many it may be given
   double gradients = 0.0;            ///< largest of a stage, bytes per rank: what its reductions take follows from it
   int devices = 0;
+  int degrees_multiple = 0;  ///< the least common multiple of its tensor-parallel degrees; 0: not worked out
 
   /// Sequences that it gets through in `deadline` seconds.
   [[nodiscard]] int sequences_by(double deadline) const;

@@ -248,6 +248,7 @@ Plan make_plan(const Request& request, const SearchSpace& space, const Fleet& fl
 }
 
 int weight_of(const Chain& chain, int node) {
+  if (chain.degrees_multiple > 0 && node % chain.degrees_multiple == 0) return chain.devices;
   int weight = 0;
   for (const ChainStage& stage : chain.stages) {
     const int groups = std::max(1, node / stage.tensor_parallel);
@@ -278,8 +279,8 @@ void Knapsack::fill(std::span<const Chain* const> chains, int devices, int node,
   items_.clear();
   for (const Chain* chain : chains) {
     const int value = chain->sequences_by(deadline);
-    const int weight = weight_of(*chain, node);
-    if (value > 0 && weight <= devices) items_.push_back({chain, weight, value});
+    if (value == 0) continue;
+    if (const int weight = weight_of(*chain, node); weight <= devices) items_.push_back({chain, weight, value});
   }
   // Of equal weight the best only; and none that a lighter one beats.
   std::stable_sort(items_.begin(), items_.end(), [](const Item& a, const Item& b) {

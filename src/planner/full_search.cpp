@@ -51,16 +51,11 @@ class FullSearch {
     make_place_sets();
     for (const OptimizerSharding sharding : space_.sharding) {
       set_rules(space_.schedules.front(), sharding);
-      std::vector<Chain> inside;
-      std::vector<Chain> across;
-      for (const Hint& hint : hints)
-        if (auto chain = finish_chain(prices_, rules_, hint.stages, hint.micro_batch))
-          (chain->in_one_place() ? inside : across).push_back(std::move(*chain));
-      chains_ = std::move(inside);
-      try_one_kind();
-      if (stop_() || space_.places.size() < 2) continue;
       chains_ = pure_chains(prices_, rules_, stop_);
-      for (const Chain& chain : across) try_given(chain);
+      for (const Hint& hint : hints) {
+        if (stop_()) return;
+        if (const auto chain = finish_chain(prices_, rules_, hint.stages, hint.micro_batch)) try_given(*chain);
+      }
     }
   }
 
@@ -255,11 +250,11 @@ class FullSearch {
     return wanted;
   }
 
-  double add(std::optional<Fleet> fleet) {
-    if (!fleet || fleet->groups.empty()) return never;
+  void add(std::optional<Fleet> fleet) {
+    if (!fleet || fleet->groups.empty()) return;
     fleet->schedule = schedule_;
     fleet->sharding = sharding_;
-    return archive_.add(*fleet).closed_form;
+    archive_.add(*fleet);
   }
 
   void try_fleets(const FleetRequest& wanted) {
@@ -274,27 +269,14 @@ class FullSearch {
       return;
     }
     if (least <= latest_) add(maker_.fastest(wanted));
-    double best = never;
-    double best_deadline = least;
     double deadline = least;
     for (int i = 0; i < most_deadlines; ++i, deadline *= deadline_step) {
       if (stop_()) return;
       if (deadline > latest_) break;
       const auto fleet = maker_.cheapest(wanted, deadline, true);
-      const double score = add(fleet);
-      if (score < best) {
-        best = score;
-        best_deadline = deadline;
-      }
+      add(fleet);
       if (request_.pareto) add(maker_.cheapest(wanted, deadline, false));
       if (fleet && fleet->groups.size() == 1 && fleet->groups.front().count == 1) break;  // it gets no smaller
-    }
-    if (best > archive_.best_score() * 1.02 || !request_.effort.uses(Heuristic::fine_deadlines)) return;
-    for (double fine = best_deadline / deadline_step; fine < best_deadline * deadline_step && best < never;
-         fine *= 1.004) {
-      if (stop_()) return;
-      if (fine > latest_) break;
-      add(maker_.cheapest(wanted, fine, true));
     }
   }
 

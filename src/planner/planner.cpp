@@ -55,7 +55,7 @@ Result<void> check_request(const Request& request, const simulator::Environment&
 class Search {
  public:
   Search(const Request& request, const simulator::Environment& env,
-         const std::function<void(std::size_t, std::size_t)>& progress)
+         const std::function<void(const SearchProgress&)>& progress)
       : request_(request), env_(env), progress_(progress) {
     if (request.effort.time)
       end_ = std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
@@ -90,7 +90,14 @@ class Search {
     double least = complete ? archive.best_score() : least_in_paper;
     if (!complete && !in_paper && !request_.effort.brief &&
         space_.layers() <= SearchSpace::most_layers) {  // it takes memory by their square
-      const Relaxed relaxed = relax(prices, archive.best_score(), [&] { return out_of_time(); });
+      const Relaxed relaxed = relax(
+          prices, archive.best_score(), [&] { return is_late(); },
+          [&](double proved) {
+            if (!progress_) return;
+            SearchProgress progress = progress_of(archive);
+            progress.gap = gap_of(archive.best_score(), proved);
+            progress_(progress);
+          });
       least = relaxed.least_score;
       if (!stop() && !relaxed.hints.empty() && request_.effort.uses(Heuristic::hints))
         search_with(prices, archive, relaxed.hints, stop);
@@ -108,17 +115,32 @@ class Search {
  private:
   bool should_stop(const Archive& archive) {
     const std::uint64_t considered = result_.considered + archive.considered();
-    if (progress_) progress_(static_cast<std::size_t>(considered), 0);
+    if (progress_) progress_(progress_of(archive));
     if (result_.stop != Stop::done || out_of_time()) return true;
     if (archive.best().empty() && considered < 1000) return false;  // something, in any case
     if (request_.effort.work && considered >= *request_.effort.work) result_.stop = Stop::work_limit;
     return result_.stop != Stop::done;
   }
 
+  [[nodiscard]] bool is_interrupted() const {
+    return request_.effort.is_interrupted && request_.effort.is_interrupted();
+  }
+  [[nodiscard]] bool is_late() const { return is_interrupted() || (end_ && std::chrono::steady_clock::now() >= *end_); }
+
   bool out_of_time() {
-    if (!end_ || std::chrono::steady_clock::now() < *end_) return false;
-    result_.stop = Stop::time_limit;
+    if (!is_late()) return false;
+    result_.stop = is_interrupted() ? Stop::interrupted : Stop::time_limit;
     return true;
+  }
+
+  [[nodiscard]] SearchProgress progress_of(const Archive& archive) const {
+    SearchProgress progress{.considered = result_.considered + archive.considered(), .best = {}, .gap = {}};
+    if (!archive.best().empty()) progress.best = value_of(archive.best_score());
+    return progress;
+  }
+  /// Of a score: greater is better, but for the cost.
+  [[nodiscard]] double value_of(double score) const {
+    return request_.objective == Objective::cost ? score : 1.0 / score;
   }
 
   /// Adds the plans of a search for another request. The best printed score of it, infinite when there is none.
@@ -256,10 +278,15 @@ class Search {
   void set_bound(double least, const Archive& archive) {
     const double found = archive.best_score();
     least = std::min(least, found);
-    const bool smaller = request_.objective == Objective::cost;
-    result_.bound.found = smaller ? found : 1.0 / found;
-    result_.bound.bound = smaller ? least : 1.0 / least;
-    if (least < found) result_.bound.gap = smaller ? 1.0 - least / found : found / least - 1.0;
+    result_.bound.found = value_of(found);
+    result_.bound.bound = value_of(least);
+    result_.bound.gap = gap_of(found, least);
+  }
+
+  /// Between two scores.
+  [[nodiscard]] double gap_of(double found, double least) const {
+    if (least >= found) return 0.0;
+    return request_.objective == Objective::cost ? 1.0 - least / found : found / least - 1.0;
   }
 
   Error nothing_found(const Archive& archive) const {
@@ -269,6 +296,8 @@ class Search {
               fmt::format("no plan was found within --time-limit {} s, of {} looked at", request_.effort.time->value(),
                           plural(static_cast<std::size_t>(result_.considered + archive.considered()), "plan")),
               "give more time, or pin parts of the plan"};
+    if (result_.stop == Stop::interrupted)
+      return {ErrorCode::infeasible, "no plan was found before the interruption", "let it search longer"};
     if (archive.fastest()) {
       std::vector<std::string> reasons;
       const double fastest = archive.fastest()->value();
@@ -314,7 +343,7 @@ class Search {
 
   const Request& request_;
   const simulator::Environment& env_;
-  const std::function<void(std::size_t, std::size_t)>& progress_;
+  const std::function<void(const SearchProgress&)>& progress_;
   std::optional<std::chrono::steady_clock::time_point> end_;
   SearchSpace space_;
   SearchResult result_;
@@ -323,7 +352,7 @@ class Search {
 }  // namespace
 
 Result<SearchResult> find_plans(const Request& request, const simulator::Environment& given,
-                                const std::function<void(std::size_t, std::size_t)>& progress) {
+                                const std::function<void(const SearchProgress&)>& progress) {
   SAILOR_CHECK(check_request(request, given));
   std::optional<LayerCosts> own_costs;  // one for all plans: they ask for the same layers again and again
   simulator::Environment environment = given;

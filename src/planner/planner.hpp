@@ -40,6 +40,7 @@ enum class Stop {
   done,        ///< the search is complete
   work_limit,  ///< Effort::work, or the search's own
   time_limit,  ///< Effort::time: another run may find something else
+  interrupted  ///< Effort::is_interrupted: the same
 };
 std::string_view to_string(Stop stop);
 
@@ -54,10 +55,17 @@ struct SearchResult {
   std::string not_linked;             ///< "60 of 64 GPUs cannot be used together: ..."; empty: all can
 };
 
+/// How far a search is.
+struct SearchProgress {
+  std::uint64_t considered = 0;  ///< plans that were priced
+  std::optional<double> best;    ///< as Bound::found
+  std::optional<double> gap;     ///< as Bound::gap, while the bound is proved
+};
+
 /// Errors: not_found (partition, no measurement for any GPU of the cluster), infeasible (no plan fits or keeps the
 /// limits; says which limit binds and by how much), usage (pins that contradict the job, the framework or the cluster).
 Result<SearchResult> find_plans(const Request& request, const simulator::Environment& environment,
-                                const std::function<void(std::size_t done, std::size_t of)>& progress = {});
+                                const std::function<void(const SearchProgress& progress)>& progress = {});
 
 /// A plan's value under the objective: greater is better for throughput and throughput_per_usd, smaller for cost.
 double objective_value(Objective objective, const simulator::Prediction& prediction);

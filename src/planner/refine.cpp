@@ -6,7 +6,8 @@ namespace sailor::planner {
 
 namespace {
 
-constexpr std::size_t most_starts = 3;
+constexpr std::size_t most_starts = 12;
+constexpr std::size_t most_starts_in_one_place = 3;  // more found nothing better, and took twice as long
 constexpr int most_rounds = 24;
 // The closed form is seldom further above the event-driven time (simulator/closed_form.hpp: nine of ten plans).
 constexpr double usual_above_events = 1.1;
@@ -29,7 +30,7 @@ class Refiner {
     for (const Found& found : by_events_ ? archive_.printed() : archive_.best()) {
       if (found.fleet.schedule != rules_.schedule) continue;
       starts.emplace_back(found.fleet, by_events_ ? found.printed_score : found.score);
-      if (starts.size() == most_starts) break;
+      if (starts.size() == (space_.places.size() > 1 ? most_starts : most_starts_in_one_place)) break;
     }
     for (const auto& [start, score] : starts) {
       best_ = start;

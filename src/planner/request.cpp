@@ -16,10 +16,10 @@ namespace sailor::planner {
 namespace {
 
 // As in Heuristic.
-constexpr std::array<std::string_view, 17> heuristic_names{
-    "one-kind", "gradient-levels", "place-sets",  "fine-deadlines",  "single-pipeline", "mixed",
-    "spanning", "alike",           "hints",       "divide-again",    "leave-out",       "change-count",
-    "exchange", "add-group",       "move-layers", "change-sharding", "refine-printed"};
+constexpr std::array<std::string_view, 16> heuristic_names{
+    "one-kind",  "gradient-levels", "place-sets",      "single-pipeline", "mixed",        "spanning",
+    "alike",     "hints",           "divide-again",    "leave-out",       "change-count", "exchange",
+    "add-group", "move-layers",     "change-sharding", "refine-printed"};
 
 tl::unexpected<Error> unknown(std::string_view what, std::string_view value, const std::vector<std::string>& known) {
   const auto guess = closest(std::string(value), known);
@@ -106,6 +106,8 @@ std::string_view to_string(Stop stop) {
       return "work limit";
     case Stop::time_limit:
       return "time limit";
+    case Stop::interrupted:
+      return "interruption";
   }
   return "";
 }

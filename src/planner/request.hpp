@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <set>
 #include <string>
@@ -58,12 +59,11 @@ enum class Heuristic {
   one_kind,         ///< plans of one kind of pipeline, in every number
   gradient_levels,  ///< whole pipelines of small stages only, whose gradients are summed quickly
   place_sets,       ///< some of the places only, not just all of them or one
-  fine_deadlines,   ///< money: small steps around the best deadline
   single_pipeline,  ///< stages that fit only where there are no replicas to sum gradients with
   mixed,            ///< pipelines whose first stages are in one place and the others in another
   spanning,         ///< pipelines over several places, where nothing fits into one
   alike,            ///< plans of one kind of pipeline whose stages are anywhere
-  hints,            ///< the pipelines that the bound's relaxation would use
+  hints,            ///< the pipelines across places that the bound's relaxation would use
   divide_again,     ///< the batch by when gradients are ready, not only by when passes end
   leave_out,        ///< making the best plans better: groups left out,
   change_count,     ///< a few pipelines more or less,
@@ -78,7 +78,8 @@ std::string_view to_string(Heuristic heuristic);
 std::vector<std::string> heuristic_choices();
 Result<Heuristic> parse_heuristic(std::string_view text);
 
-/// When to stop searching. Without `time` the result depends on the request alone, whatever the number of threads.
+/// When to stop searching. Without `time` and an interruption the result depends on the request alone, whatever the
+/// number of threads.
 struct Effort {
   std::optional<Seconds> time;        ///< wall clock
   std::optional<std::uint64_t> work;  ///< plans and pipelines looked at
@@ -86,6 +87,8 @@ struct Effort {
   /// Only what is likely, and no bound: for a plan that is nearly the best in a fraction of the time.
   bool brief = false;
   std::set<Heuristic> without;  ///< are left out: to see what they are worth
+  /// Asked now and then, by several threads; once it says so the search ends with what it has.
+  std::function<bool()> is_interrupted{};
 
   [[nodiscard]] bool uses(Heuristic heuristic) const { return !without.contains(heuristic); }
 };

@@ -98,6 +98,8 @@ std::string stop_text(planner::Stop stop) {
       return " The search stopped at its time limit: with more time it may find something better.";
     case planner::Stop::work_limit:
       return " The search stopped at its work limit.";
+    case planner::Stop::interrupted:
+      return " The search was interrupted: with more time it may find something better.";
     case planner::Stop::done:
       break;
   }

@@ -78,8 +78,8 @@ fit_framework() {
 }
 planner_ablation() {
   needs python3
-  run python3 "$experiments/planner_ablation.py" --shipped a100-128 --random 2 --only move-layers,hints
-  prints 'without ' 'hints '
+  run python3 "$experiments/planner_ablation.py" --shipped a100-128 --random 2 --only move-layers,alike+mixed
+  prints 'without ' 'alike+mixed '
   [[ $(wc -l <planner-ablation.tsv) -ge 4 ]] || { echo 'planner-ablation.tsv is too short'; exit 1; }
 }
 planner_quality() {

@@ -6,6 +6,7 @@
 #include <rapidcheck/gtest.h>
 
 #include <cmath>
+#include <cstddef>
 #include <functional>
 #include <limits>
 #include <numeric>
@@ -517,6 +518,7 @@ RC_GTEST_PROP(FullSearch, NumberOfThreadsAndRepetitionMakeNoDifference, ()) {
   RC_ASSERT(first->plans.size() == second->plans.size());
   for (std::size_t i = 0; i < first->plans.size(); ++i)
     RC_ASSERT(plan_fingerprint(first->plans[i].plan) == plan_fingerprint(second->plans[i].plan));
+  RC_ASSERT(first->bound.bound == second->bound.bound);
 }
 
 /// The batch divided in every possible way.

@@ -2,8 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <set>
+#include <string>
+#include <vector>
 
 #include "planner/planner.hpp"
 #include "planner/search_space.hpp"
@@ -146,6 +149,50 @@ TEST(LargeSearch, PlansAreImprovedByTheTimeThatIsPrintedToo) {
   const auto without = question.answer();
   ASSERT_TRUE(without.has_value()) << without.error().message();
   EXPECT_LE(time, without->plans.front().prediction.iteration_time);
+}
+
+TEST(LargeSearch, TheNumberOfThreadsChangesNothing) {
+  Question question("OPT-350", 1024, {{"A100-40", 16}, {"V100-16", 48}, {"A100-40", 8, "us-central1-b"}});
+  question.request.effort.threads = 1;
+  const auto first = question.answer();
+  ASSERT_TRUE(first.has_value()) << first.error().message();
+  EXPECT_GT(first->bound.gap, 0.0);  // else nothing would be searched by threads
+  for (const int threads : {2, 3, 7}) {
+    question.request.effort.threads = threads;
+    const auto found = question.answer();
+    ASSERT_TRUE(found.has_value()) << found.error().message();
+    EXPECT_EQ(found->bound.bound, first->bound.bound) << threads;
+    EXPECT_EQ(found->considered, first->considered) << threads;
+    ASSERT_EQ(found->plans.size(), first->plans.size());
+    for (std::size_t i = 0; i < found->plans.size(); ++i)
+      EXPECT_EQ(plan_fingerprint(found->plans[i].plan), plan_fingerprint(first->plans[i].plan)) << threads;
+  }
+}
+
+TEST(LargeSearch, AnInterruptedSearchAnswersWithWhatItHas) {
+  Question question("OPT-350", 1024, {{"A100-40", 16}, {"V100-16", 48}, {"A100-40", 8, "us-central1-b"}});
+  const auto whole = question.answer();
+  ASSERT_TRUE(whole.has_value()) << whole.error().message();
+  std::atomic<bool> interrupted = true;
+  question.request.effort.is_interrupted = [&] { return interrupted.load(); };
+  const auto nothing = question.answer();
+  ASSERT_FALSE(nothing.has_value());
+  EXPECT_EQ(nothing.error().code, ErrorCode::infeasible);
+  EXPECT_EQ(nothing.error().what, "no plan was found before the interruption");
+  // In the search, and while the bound is proved.
+  for (const bool while_proving : {false, true}) {
+    interrupted = false;
+    const auto found = find_plans(question.request, question.environment(), [&](const SearchProgress& progress) {
+      EXPECT_TRUE(progress.best || !progress.gap);
+      if (progress.best && (!while_proving || progress.gap)) interrupted = true;
+    });
+    ASSERT_TRUE(found.has_value()) << found.error().message();
+    EXPECT_EQ(found->stop, Stop::interrupted);
+    EXPECT_FALSE(found->plans.empty());
+    EXPECT_LE(found->bound.found, whole->bound.found * (1.0 + 1e-12));
+    EXPECT_GE(found->bound.bound, whole->bound.found * (1.0 - 1e-12));  // true, if not as tight
+    EXPECT_LT(found->considered, whole->considered);                    // the bound's hints are not tried any more
+  }
 }
 
 // Gradients that every rank of a tensor-parallel group has a copy of are summed only once: taken for more, pipelines of

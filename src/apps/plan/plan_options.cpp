@@ -171,31 +171,33 @@ std::vector<Option> space_options() {
 }
 
 std::vector<Option> effort_options() {
-  return {{.name = "time-limit",
-           .type = OptionType::number,
-           .value_name = "SECONDS",
-           .help = "stop searching after so long with the best plan so far [default: none]",
-           .minimum = 0.0,
-           .maximum = 1e7},
-          {.name = "work-limit",
-           .type = OptionType::integer,
-           .value_name = "N",
-           .help = "stop after so many plans and pipelines looked at, the same on every machine [default: none]",
-           .minimum = 1,
-           .maximum = 9e18},
-          {.name = "threads",
-           .type = OptionType::integer,
-           .value_name = "N",
-           .help = "threads that search, 0: as many as the machine has; the plans do not depend on it",
-           .default_value = "0",
-           .minimum = 0,
-           .maximum = 1024},
-          {.name = "without",
-           .value_name = "HEURISTIC",
-           .help = "leave a heuristic of the full search out, to see what it is worth (repeatable; "
-                   "experiments/planner_ablation.py tries all)",
-           .repeatable = true,
-           .choices = planner::heuristic_choices()}};
+  return {
+      {.name = "time-limit",
+       .type = OptionType::number,
+       .value_name = "SECONDS",
+       .help = "stop searching after so long with the best plan so far, as Ctrl-C does [default: none]",
+       .minimum = 0.0,
+       .maximum = 1e7},
+      {.name = "work-limit",
+       .type = OptionType::integer,
+       .value_name = "N",
+       .help = "stop after so many plans and pipelines looked at, the same on every machine [default: none]",
+       .minimum = 1,
+       .maximum = 9e18},
+      {.name = "threads",
+       .type = OptionType::integer,
+       .value_name = "N",
+       .help = "threads that prove the bound, or search by --cost-model artifact, 0: as many as this process may run "
+               "on; the answer does not depend on it",
+       .default_value = "0",
+       .minimum = 0,
+       .maximum = 1024},
+      {.name = "without",
+       .value_name = "HEURISTIC",
+       .help = "leave a heuristic of the full search out, to see what it is worth (repeatable; "
+               "experiments/planner_ablation.py tries all)",
+       .repeatable = true,
+       .choices = planner::heuristic_choices()}};
 }
 
 std::vector<Option> trace_options() {

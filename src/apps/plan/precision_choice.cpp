@@ -128,7 +128,7 @@ Precision usual_precision(const PrecisionCandidates& candidates, const GpuCatalo
 
 Result<PrecisionAnswer> plan_in_best_precision(const PrecisionCandidates& candidates, const planner::Request& request,
                                                const simulator::Environment& environment, bool compare,
-                                               const std::function<void(std::size_t, std::size_t)>& progress) {
+                                               const std::function<void(const planner::SearchProgress&)>& progress) {
   const Clock clock(request.effort.time);
   std::optional<PrecisionAnswer> answer;
   std::optional<Error> failure;
@@ -161,7 +161,7 @@ Result<PrecisionAnswer> plan_in_best_precision(const PrecisionCandidates& candid
   if (!answer) return fail(*failure);
   if (!compare) return std::move(*answer);
   for (const Precision precision : others(answer->precision, environment, gpus_of(request, environment))) {
-    if (clock.is_over()) break;
+    if (clock.is_over() || answer->found.stop == planner::Stop::interrupted) break;
     planner::Request brief = request;
     brief.job.precision = precision;
     brief.most_plans = 1;

@@ -47,7 +47,7 @@ struct PrecisionAnswer {
 /// of the first candidate that has a plan for some devices.
 Result<PrecisionAnswer> plan_in_best_precision(const PrecisionCandidates& candidates, const planner::Request& request,
                                                const simulator::Environment& environment, bool compare,
-                                               const std::function<void(std::size_t, std::size_t)>& progress);
+                                               const std::function<void(const planner::SearchProgress&)>& progress);
 
 /// "Next best precision: fp32, 2.61 times the time of an iteration (3.2 s), $0.12, on 96 devices (estimated).", or
 /// "Better precision" where the one that was asked for or measured is not the best: a line; empty without.

@@ -292,12 +292,7 @@ Result<void> measure_layers(const Options& options, const Environment& environme
 }
 
 Result<void> layers(const Options& options, const Environment& environment) {
-  Result<void> done = with_mpi(options, environment, measure_layers);
-  if (!done && stop_request() != 0) {
-    report("sailor-profile", done.error());
-    std::exit(128 + stop_request());  // as shells count it
-  }
-  return done;
+  return with_mpi(options, environment, measure_layers);
 }
 
 #else

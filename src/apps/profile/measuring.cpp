@@ -10,6 +10,8 @@
 #include <set>
 
 #include "apps/profile/commands.hpp"
+#include "apps/stop_requests.hpp"
+#include "apps/termination.hpp"
 #include "cluster/gpu_match.hpp"
 #include "core/log.hpp"
 #include "core/text.hpp"
@@ -143,18 +145,22 @@ Result<void> with_mpi(const Options& options, const Environment& environment,
                       Result<void> (*measure)(const Options&, const Environment&, const runtime::World&)) {
   auto session =
       MpiSession::start({.program = "sailor-profile", .timeout = Seconds(options.number("timeout"))}, environment);
-  Result<void> done;
   if (!session) {
-    done = fail(session.error());
-  } else {
-    try {
-      done = measure(options, environment, (*session)->world());
-    } catch (const std::exception& error) {
-      (*session)->world().control.abort(error.what());  // the others wait for this rank
-    }
-    session->reset();
+    if (runtime::is_reported_elsewhere(session.error())) std::exit(exit_status(session.error().code));
+    return fail(session.error());
   }
-  if (!done && runtime::is_reported_elsewhere(done.error())) std::exit(exit_status(done.error().code));
+  Result<void> done;
+  try {
+    done = measure(options, environment, (*session)->world());
+  } catch (const std::exception& error) {
+    (*session)->world().control.abort(error.what());  // the others wait for this rank
+  }
+  if (!done) {
+    const int stopped = stop_request();
+    leave_together("sailor-profile", done.error(), *session,
+                   stopped != 0 ? 128 + stopped : exit_status(done.error().code));  // as shells count it
+  }
+  session->reset();
   return done;
 }
 

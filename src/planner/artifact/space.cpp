@@ -1,12 +1,12 @@
 #include "planner/artifact/space.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <memory>
 #include <numeric>
-#include <thread>
+
+#include "core/worker_threads.hpp"
 
 namespace sailor::planner::artifact {
 
@@ -233,10 +233,7 @@ std::vector<Task> tasks_of(const Inputs& inputs, const std::vector<int>& micro_b
 class Search {
  public:
   Search(const Inputs& inputs, const SearchLimits& limits, Outcome& outcome)
-      : limits_(limits), outcome_(outcome), best_(inputs) {
-    const unsigned cores = std::max(1U, std::thread::hardware_concurrency());
-    workspaces_.resize(std::min<std::size_t>(round_size, limits.threads > 0 ? limits.threads : cores));
-  }
+      : limits_(limits), outcome_(outcome), best_(inputs), threads_(limits.threads), workspaces_(threads_.size()) {}
 
   [[nodiscard]] const Best& best() const { return best_; }
   [[nodiscard]] bool stopped() const { return outcome_.stop != Stop::done; }
@@ -265,7 +262,7 @@ class Search {
         Stop stop = Stop::done;
       };
       std::vector<Done> done(round.size());
-      const auto run = [&](std::size_t index, Workspace& workspace) {
+      threads_.for_each(round.size(), [&](std::size_t index, std::size_t thread) {
         Done& mine = done[index];
         mine.counters = outcome_.counters;
         double value = best_.value();
@@ -278,19 +275,9 @@ class Search {
         };
         const Interrupt interrupt = [&] { return check(mine.counters, end, last, mine.stop); };
         round[index]->complete =
-            round[index]->search->run(value, width, order, found, interrupt, mine.counters, workspace);
+            round[index]->search->run(value, width, order, found, interrupt, mine.counters, workspaces_[thread]);
         round[index]->order = order;
-      };
-      std::atomic<std::size_t> taken{0};
-      const auto work = [&](std::size_t thread) {
-        for (std::size_t index = taken++; index < round.size(); index = taken++) run(index, workspaces_[thread]);
-      };
-      {
-        std::vector<std::jthread> helpers;
-        for (std::size_t thread = 1; thread < std::min(workspaces_.size(), round.size()); ++thread)
-          helpers.emplace_back(work, thread);
-        work(0);
-      }
+      });
       const Counters before = outcome_.counters;
       for (Done& one : done) {
         outcome_.counters.considered += one.counters.considered - before.considered;
@@ -319,6 +306,7 @@ class Search {
   const SearchLimits& limits_;
   Outcome& outcome_;
   Best best_;
+  WorkerThreads threads_;
   std::vector<Workspace> workspaces_;  // by thread
 };
 

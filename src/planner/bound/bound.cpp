@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <iterator>
+#include <memory>
 #include <optional>
 
+#include "core/worker_threads.hpp"
 #include "planner/bound/master.hpp"
 #include "planner/bound/worth.hpp"
 #include "simulator/closed_form.hpp"
@@ -16,11 +19,9 @@ namespace {
 using simulator::most_above_event_driven;
 
 constexpr std::size_t most_exhaustive_places = 4;  // up to here plans are told apart by where whole pipelines are
-constexpr int rounds_at_first = 4;                 // of prices that are tried for a part that can still be split
-constexpr int rounds_of_zones = 10;                // the same, where a part is split into many
+constexpr int most_rounds = 16;                    // of prices that are tried for a part before it is split
 constexpr double refuting = 1.0 - 1e-9;  // of the batch: a plan that gets just through it must not be lost by rounding
 constexpr double boldness = 0.3;         // of the way from sure prices to the least possible, that is gone at least
-constexpr int rounds_at_last = 16;       // and for one that cannot
 // Targets are tried as shares below the best plan: precision x ratio^i.
 constexpr double precision = 0.001;
 constexpr double target_ratio = 1.25;
@@ -31,6 +32,9 @@ constexpr double narrow_pipelines = 1.01;
 constexpr double narrow_reductions = 0.002;  // of the deadline
 constexpr double narrow_reductions_of_zones = 0.05;
 constexpr std::size_t first_split_layers = 3;  // told apart by who holds them before all else
+// Parts that are looked at together, each by a thread if there are so many: fixed, so that the bound is the same for
+// any number of threads.
+constexpr std::size_t parts_at_once = 4;
 constexpr std::size_t most_hints = 24;
 
 /// So that the bound takes about as long as the search for plans; of many kinds of devices, what the user will wait
@@ -39,9 +43,9 @@ std::uint64_t work_limit(const SearchSpace& space) {
   const auto devices = static_cast<std::uint64_t>(space.devices());
   switch (space.places.size()) {
     case 1:
-      return 8'000'000 + 4'000 * devices;
+      return 32'000'000 + 16'000 * devices;
     case 2:
-      return 2'000'000 + 60'000 * devices;
+      return 8'000'000 + 240'000 * devices;
     case 3:
     case 4:
       return 20'000'000 + 600'000 * devices;
@@ -59,10 +63,31 @@ struct Part {
   Prices prices{};  ///< that were sure for a part that this one belongs to; none: not yet tried
 };
 
+/// What one thread works with.
+struct Workplace {
+  Workplace(StagePrices& prices, const std::function<bool()>& stop) : worth(prices, stop) {}
+  explicit Workplace(const Workplace& first, StagePrices& prices)
+      : own_prices(std::in_place, prices.request(), prices.space(), prices.env()), worth(first.worth, *own_prices) {}
+
+  std::optional<StagePrices> own_prices;
+  PipelineWorth worth;
+  Prices last_prices{};  ///< with which a part was refuted
+};
+
 class Bounder {
  public:
-  Bounder(StagePrices& prices, double best, const std::function<bool()>& stop)
-      : request_(prices.request()), space_(prices.space()), best_(best), stop_(stop), worth_(prices, stop) {
+  Bounder(StagePrices& prices, double best, const std::function<bool()>& stop,
+          const std::function<void(double)>& progress)
+      : request_(prices.request()),
+        space_(prices.space()),
+        best_(best),
+        stop_(stop),
+        progress_(progress),
+        threads_(request_.effort.threads) {
+    workplaces_.push_back(std::make_unique<Workplace>(prices, stop));
+    const PipelineWorth& worth = workplaces_.front()->worth;
+    for (std::size_t i = 1; i < (worth.any_across() ? parts_at_once : 1); ++i)
+      workplaces_.push_back(std::make_unique<Workplace>(*workplaces_.front(), prices));
     most_devices_ = std::min(space_.devices(), space_.most_gpus.value_or(space_.devices()));
     const auto& limits = request_.limits;
     // Limits are judged event by event.
@@ -72,10 +97,10 @@ class Bounder {
     double rate = 0.0;
     double cheapest = never;
     for (std::size_t p = 0; p < space_.places.size(); ++p) {
-      rate += worth_.fluid_rate(p) * space_.places[p].devices();
+      rate += worth.fluid_rate(p) * space_.places[p].devices();
       cheapest = std::min(cheapest, space_.places[p].price.value() / 3600.0);
     }
-    if (worth_.interleaves() || worth_.any_across()) rate = worth_.mixed_rate() * space_.devices();
+    if (worth.interleaves() || worth.any_across()) rate = worth.mixed_rate() * space_.devices();
     earliest_ = rate > 0.0 ? request_.job.global_batch / rate : 0.0;
     cheapest_ = cheapest;
     layers_ = prices.layers();
@@ -87,11 +112,11 @@ class Bounder {
     if (best_ == never || best_ <= 0.0 || stopped()) return 0.0;
     // Without any search: all devices always at the work that they are quickest at.
     const double batch = request_.job.global_batch;
-    const double least_usd = worth_.mixed_rate() > 0.0 ? batch * cheapest_ / worth_.mixed_rate() : 0.0;
+    const double least_usd = worth().mixed_rate() > 0.0 ? batch * cheapest_ / worth().mixed_rate() : 0.0;
     double sure = earliest_;
     if (request_.objective == Objective::cost) sure = least_usd;
     if (request_.objective == Objective::throughput_per_usd) sure = earliest_ * least_usd;
-    sure *= 1.0 - 1e-9;
+    least_ = sure *= 1.0 - 1e-9;
     const std::uint64_t most = work_limit(space_);
     // From targets that are easily refuted to those that are not, then between the two. Nothing below target(proved) is
     // possible; up to target(refused) it was not shown.
@@ -100,7 +125,7 @@ class Bounder {
     int step = space_.places.size() == 1 ? targets * 2 / 3 : targets / 4;
     bool short_of_work = false;
     bool again = false;
-    for (int round = 0; worth_.work() < most && !stopped(); ++round) {
+    for (int round = 0; work() < most && !stopped(); ++round) {
       // Once more, where the work that was left for it was all that was missing.
       if (proved - refused <= 1) {
         if (proved == 0 || !short_of_work || again) break;
@@ -108,18 +133,20 @@ class Bounder {
         refused = proved - 2;
       }
       // A target that takes too long leaves some for others.
-      limit_ = worth_.work() + (most - worth_.work()) / 4 * (again ? 4 : space_.places.size() == 1 ? 3 : 1) + 1;
+      limit_ = work() + (most - work()) / 4 * (again ? 4 : space_.places.size() == 1 ? 3 : 1) + 1;
       const int middle = refused < 0 && round < 4 ? std::max(0, proved - step) : (proved + refused) / 2;
       step = targets / 5;
-      worth_.set_precision(best_ / target(middle) - 1.0);
+      for (const auto& workplace : workplaces_) workplace->worth.set_precision(best_ / target(middle) - 1.0);
       out_of_work_ = false;
       const bool ok = none_below(target(middle));
       (ok ? proved : refused) = middle;
       if (!ok) short_of_work = out_of_work_;
+      if (proved < targets) least_ = std::max(sure, target(proved));
     }
-    return std::max(sure, proved == targets ? 0.0 : target(proved));
+    return least_;
   }
 
+  /// Of the parts at which targets were given up.
   std::vector<Hint> hints() && {
     std::vector<Hint> kept;
     for (Hint& hint : hints_)
@@ -129,6 +156,12 @@ class Bounder {
   }
 
  private:
+  [[nodiscard]] const PipelineWorth& worth() const { return workplaces_.front()->worth; }
+  [[nodiscard]] std::uint64_t work() const {
+    std::uint64_t sum = 0;
+    for (const auto& workplace : workplaces_) sum += workplace->worth.work();
+    return sum;
+  }
   [[nodiscard]] bool stopped() const { return stop_ && stop_(); }
   [[nodiscard]] double target(int index) const { return best_ / (1.0 + precision * std::pow(target_ratio, index)); }
 
@@ -143,23 +176,23 @@ class Bounder {
 
   /// Places that hold every layer.
   std::vector<std::size_t> linked(const Family& family) const {
-    return family.is_any || family.by_holders || worth_.interleaves() ? std::vector<std::size_t>{} : family.pure;
+    return family.is_any || family.by_holders || worth().interleaves() ? std::vector<std::size_t>{} : family.pure;
   }
 
   void make_families() {
     const std::size_t count = space_.places.size();
-    const bool across = worth_.any_across();
+    const bool across = worth().any_across();
     std::vector<std::size_t> all;
     for (std::size_t p = 0; p < count; ++p) all.push_back(p);
-    if (worth_.interleaves()) {
+    if (worth().interleaves()) {
       families_.push_back({.pure = all, .across = across});
       return;
     }
     if (count > most_exhaustive_places) {
-      for (std::size_t zone = 0; zone < worth_.zones(); ++zone) {
+      for (std::size_t zone = 0; zone < worth().zones(); ++zone) {
         std::vector<std::size_t> here;
         for (const std::size_t p : all)
-          if (worth_.zone(p) == zone) here.push_back(p);
+          if (worth().zone(p) == zone) here.push_back(p);
         if (here.size() == 1)
           families_.push_back({.pure = here, .one_place = true});
         else
@@ -203,7 +236,7 @@ class Bounder {
           std::min(longest, request_.objective == Objective::cost ? score / cheapest_ : std::sqrt(score / cheapest_));
     }
     if (longest < earliest_) return true;
-    last_prices_ = {};
+    for (const auto& workplace : workplaces_) workplace->last_prices = {};
     const double shortest = by_money() ? earliest_ : 0.0;
     const int most = std::min(request_.job.global_batch, most_devices_);
     std::vector<Part> open;
@@ -228,38 +261,65 @@ class Bounder {
       Part again = *stubborn_;
       again.longest = std::min(std::max(again.longest, by_money() ? 0.0 : longest), longest);
       if (!by_money()) again.longest = longest;
-      if (again.shortest < again.longest && possible(again, score, rounds_at_last)) return false;
+      if (again.shortest < again.longest && possible(*workplaces_.front(), again, score)) return false;
     }
     while (!open.empty()) {
-      Part part = open.back();
-      open.pop_back();
       if (stopped()) return false;
-      if (worth_.work() >= limit_) {
+      if (progress_) progress_(least_);
+      if (work() >= limit_) {
         out_of_work_ = true;
-        note_hints(part, score);
+        note_hints(open.back(), score);
         return false;
       }
-      if (!possible(part, score, families_[part.family].by_holders ? rounds_of_zones : rounds_at_first)) continue;
-      if (!split(part, open)) {
-        if (!possible(part, score, rounds_at_last)) continue;
-        stubborn_ = part;
-        note_hints(part, score);
-        return false;
+      const std::size_t count = std::min(open.size(), workplaces_.size());
+      std::vector<Look> looks(count);  // the last part first
+      for (Look& look : looks) {
+        look.part = std::move(open.back());
+        open.pop_back();
       }
+      threads_.for_each(count, [&](std::size_t i, std::size_t) { look_at(*workplaces_[i], looks[i], score); });
+      for (const Look& look : looks)
+        if (look.is_stubborn()) {
+          stubborn_ = look.part;
+          note_hints(look.part, score);
+          return false;
+        }
+      // The next parts are much like these: they begin with the prices that refuted the first of them.
+      const auto refuted = std::find_if(looks.begin(), looks.end(), [](const Look& look) { return look.is_refuted; });
+      if (refuted != looks.end()) {
+        const Prices known = workplaces_[static_cast<std::size_t>(refuted - looks.begin())]->last_prices;
+        for (const auto& workplace : workplaces_)
+          if (!known.device.empty()) workplace->last_prices = known;
+      }
+      for (std::size_t i = count; i-- > 0;)
+        std::move(looks[i].parts.begin(), looks[i].parts.end(), std::back_inserter(open));
     }
     return true;
   }
 
+  struct Look {
+    Part part;
+    bool is_refuted = false;
+    std::vector<Part> parts{};  ///< into which it was split
+    [[nodiscard]] bool is_stubborn() const { return !is_refuted && parts.empty(); }
+  };
+
+  void look_at(Workplace& workplace, Look& look, double score) const {
+    look.is_refuted = !possible(workplace, look.part, score);
+    if (!look.is_refuted) split(workplace.worth, look.part, look.parts);
+  }
+
   void note_hints(Part part, double score) {
     if (hints_.size() >= 4 * most_hints) return;
-    worth_.note_hints(&hints_);
-    possible(part, score, rounds_at_last);
-    worth_.note_hints(nullptr);
+    Workplace& workplace = *workplaces_.front();
+    workplace.worth.note_hints(&hints_);
+    possible(workplace, part, score);
+    workplace.worth.note_hints(nullptr);
   }
 
   /// By where the layer is held.
   void split_by_holder(const Part& part, int layer, std::vector<Part>& open) const {
-    for (int holder = PlanPart::several; holder < static_cast<int>(worth_.zones()); ++holder) {
+    for (int holder = PlanPart::several; holder < static_cast<int>(worth().zones()); ++holder) {
       Part child = part;
       child.plans.holders.resize(static_cast<std::size_t>(layers_), PlanPart::unknown);
       child.plans.holders[static_cast<std::size_t>(layer)] = holder;
@@ -282,8 +342,8 @@ class Bounder {
           split_layers_.push_back(layer);
   }
 
-  /// Into two, where it is widest for what that costs the bound. False when it is narrow.
-  bool split(const Part& part, std::vector<Part>& open) {
+  /// Into two, where it is widest for what that costs the bound; into none when it is narrow.
+  void split(PipelineWorth& worth, const Part& part, std::vector<Part>& open) const {
     const PlanPart& plans = part.plans;
     if (families_[part.family].is_any) {
       for (std::size_t f = part.family + 1; f < families_.size(); ++f) {
@@ -293,7 +353,7 @@ class Bounder {
         child.plans.one_place = families_[f].one_place;
         open.push_back(std::move(child));
       }
-      return true;
+      return;
     }
     std::size_t told = 0;
     if (families_[part.family].by_holders) {
@@ -302,14 +362,14 @@ class Bounder {
         ++told;
       if (told < first_split_layers) {
         split_by_holder(part, split_layers_[told], open);
-        return true;
+        return;
       }
     }
     Part low = part;
     Part high = part;
     const double deadlines = by_money() ? part.longest / part.shortest : 1.0;
     const double pipelines = (plans.most_pipelines + 1.0) / plans.least_pipelines;
-    const double largest = worth_.longest_reduction(plans);
+    const double largest = worth.longest_reduction(plans);
     const double up_to = std::min(plans.reduction_up_to, std::max(largest, plans.reduction_over));
     const double reductions =
         plans.most_pipelines < 2 || up_to <= plans.reduction_over ? 0.0 : (up_to - plans.reduction_over) / part.longest;
@@ -319,9 +379,9 @@ class Bounder {
     const double narrow = families_[part.family].by_holders ? narrow_reductions_of_zones : narrow_reductions;
     const double by_reductions = reductions > narrow ? reductions / 1.5 : 0.0;
     if (by_deadlines <= 0.0 && by_pipelines <= 0.0 && by_reductions <= 0.0) {
-      if (!families_[part.family].by_holders || told == split_layers_.size()) return false;
-      split_by_holder(part, split_layers_[told], open);
-      return true;
+      if (families_[part.family].by_holders && told < split_layers_.size())
+        split_by_holder(part, split_layers_[told], open);
+      return;
     }
     if (by_deadlines >= by_pipelines && by_deadlines >= by_reductions) {
       low.longest = high.shortest = std::sqrt(part.longest * part.shortest);
@@ -336,13 +396,13 @@ class Bounder {
     }
     open.push_back(low);
     open.push_back(high);
-    return true;
   }
 
   /// Could the devices get through the batch, for what a plan of this score may cost? Prices are looked for at which
   /// all of them are worth less, but no pipeline is worth more than it takes: between the least that the pipelines seen
   /// so far allow, and some that are sure. The part keeps the latter.
-  bool possible(Part& part, double score, int rounds) {
+  bool possible(Workplace& workplace, Part& part, double score) const {
+    PipelineWorth& worth = workplace.worth;
     const double batch = request_.job.global_batch;
     const std::size_t places = space_.places.size();
     Limits limits{.usd = most_usd(part, score),
@@ -350,8 +410,8 @@ class Bounder {
     if (request_.limits.node_hours && part.shortest > 0.0)
       limits.nodes = std::min(limits.nodes, most_above_event_driven * *request_.limits.node_hours * 3600.0 /
                                                 *request_.iterations / part.shortest);
-    if (worth_.interleaves())
-      return filled(std::vector<double>(places, part.longest * worth_.mixed_rate()), limits) >= batch * refuting;
+    if (worth.interleaves())
+      return filled(std::vector<double>(places, part.longest * worth.mixed_rate()), limits) >= batch * refuting;
     const auto value_of = [&](const Prices& prices) {
       return filled(prices.device, limits) +
              prices.each * (prices.each > 0.0 ? part.plans.most_pipelines : part.plans.least_pipelines);
@@ -377,9 +437,9 @@ class Bounder {
                          4.0 * batch / part.plans.least_pipelines);
 
     Prices tried = part.prices;
-    if (tried.device.empty()) tried = last_prices_;
+    if (tried.device.empty()) tried = workplace.last_prices;
     if (tried.device.empty())
-      for (std::size_t p = 0; p < places; ++p) tried.device.push_back(part.longest * worth_.fluid_rate(p));
+      for (std::size_t p = 0; p < places; ++p) tried.device.push_back(part.longest * worth.fluid_rate(p));
     tried.each = std::clamp(tried.each, -4.0 * batch / part.plans.least_pipelines, batch / part.plans.most_pipelines);
     if (!scale({.device = std::vector<double>(places, 0.0), .each = tried.each}, tried, never, value_of))
       tried.each = 0.0;
@@ -389,12 +449,12 @@ class Bounder {
     for (int round = 0;; ++round) {
       if (stopped()) return true;
       Prices raised = tried;
-      const bool complete = raise(part, raised, value_of, master);
+      const bool complete = raise(worth, part, raised, value_of, master);
       if (stopped()) return true;
       if (complete) {
         const double value = value_of(raised);
         if (value < batch * refuting) {
-          last_prices_ = raised;
+          workplace.last_prices = raised;
           return false;
         }
         if (value < sure_value) {
@@ -405,7 +465,7 @@ class Bounder {
       }
       Prices least;
       master.solve(least);
-      if (value_of(least) >= batch * (1.0 - 1e-7) || round + 1 >= rounds) return true;
+      if (value_of(least) >= batch * (1.0 - 1e-7) || round + 1 >= most_rounds) return true;
       tried = sure ? *sure : raised;
       if (!scale(least, tried, sure ? 1.0 - boldness : never, value_of)) return true;
     }
@@ -413,8 +473,8 @@ class Bounder {
 
   /// Every pipeline has a device at least where a layer is held alone.
   bool has_room(const PlanPart& plans) const {
-    std::vector<int> devices(worth_.zones(), 0);
-    for (std::size_t p = 0; p < space_.places.size(); ++p) devices[worth_.zone(p)] += space_.places[p].devices();
+    std::vector<int> devices(worth().zones(), 0);
+    for (std::size_t p = 0; p < space_.places.size(); ++p) devices[worth().zone(p)] += space_.places[p].devices();
     return std::all_of(plans.holders.begin(), plans.holders.end(), [&](int holder) {
       return holder < 0 || devices[static_cast<std::size_t>(holder)] >= plans.least_pipelines;
     });
@@ -451,19 +511,19 @@ class Bounder {
   /// Raises prices of devices until no pipeline is worth more. False when it stopped before the end, as they are
   /// already too high.
   template <class ValueOf>
-  bool raise(const Part& part, Prices& prices, ValueOf value_of, PriceMaster& master) {
+  bool raise(PipelineWorth& worth, const Part& part, Prices& prices, ValueOf value_of, PriceMaster& master) const {
     const Family& family = families_[part.family];
     const double deadline = part.longest;
     DearPipeline dear;
     for (const std::size_t p : family.pure) {
-      double found = worth_.single(p, deadline, part.plans, prices.each, dear);
+      double found = worth.single(p, deadline, part.plans, prices.each, dear);
       if (found > prices.device[p]) {
         prices.device[p] = found;
         master.add_pipeline(dear.sequences, dear.uses);
       }
     }
     for (const std::size_t p : family.pure) {
-      const double found = worth_.inside(p, deadline, part.plans, prices.each, prices.device[p], dear);
+      const double found = worth.inside(p, deadline, part.plans, prices.each, prices.device[p], dear);
       if (found <= prices.device[p]) continue;
       prices.device[p] = found;
       master.add_pipeline(dear.sequences, dear.uses);
@@ -472,7 +532,7 @@ class Bounder {
     if (value_of(prices) >= request_.job.global_batch) return false;
     const double largest = *std::max_element(prices.device.begin(), prices.device.end());
     for (double& price : prices.device) price = std::max(price, 1e-4 * largest);
-    const double factor = worth_.across(prices.device, deadline, part.plans, prices.each, 1.0, dear);
+    const double factor = worth.across(prices.device, deadline, part.plans, prices.each, 1.0, dear);
     if (factor <= 1.0) return true;
     master.add_pipeline(dear.sequences, dear.uses);
     for (double& price : prices.device) price *= factor;
@@ -517,14 +577,16 @@ class Bounder {
   const SearchSpace& space_;
   double best_;
   const std::function<bool()>& stop_;
-  PipelineWorth worth_;
+  const std::function<void(double)>& progress_;
+  double least_ = 0.0;  // score that is proved so far
+  WorkerThreads threads_;
+  std::vector<std::unique_ptr<Workplace>> workplaces_;
   int most_devices_ = 1;
   int layers_ = 1;
   double latest_ = never;
   double earliest_ = 0.0;          // no plan takes less time
   double cheapest_ = 0.0;          // USD per second of a device
   std::vector<int> split_layers_;  // in this order by where they are held
-  Prices last_prices_;             // with which a part was refuted
   std::uint64_t limit_ = 0;
   bool out_of_work_ = false;  // the last target was given up for that
   std::vector<Family> families_;
@@ -534,8 +596,9 @@ class Bounder {
 
 }  // namespace
 
-Relaxed relax(StagePrices& prices, double best, const std::function<bool()>& stop) {
-  Bounder bounder(prices, best, stop);
+Relaxed relax(StagePrices& prices, double best, const std::function<bool()>& stop,
+              const std::function<void(double)>& progress) {
+  Bounder bounder(prices, best, stop, progress);
   Relaxed relaxed{.least_score = bounder.run(), .hints = std::move(bounder).hints()};
   return relaxed;
 }

@@ -32,7 +32,7 @@
 
 namespace sailor::planner {
 
-/// A pipeline that the relaxation would like to use: where a better plan may be found.
+/// A pipeline across places that the relaxation would like to use: where a better plan may be found.
 struct Hint {
   std::vector<ChainStage> stages;
   int micro_batch = 1;
@@ -44,7 +44,9 @@ struct Relaxed {
   std::vector<Hint> hints;
 };
 
-/// `best`: the score of a plan that was found. When `stop` says so, what was proved so far is all.
-Relaxed relax(StagePrices& prices, double best, const std::function<bool()>& stop = {});
+/// `best`: the score of a plan that was found. When `stop`, which several threads ask, says so, what was proved so far
+/// is all. `progress` is told now and then what score that is.
+Relaxed relax(StagePrices& prices, double best, const std::function<bool()>& stop = {},
+              const std::function<void(double proved)>& progress = {});
 
 }  // namespace sailor::planner

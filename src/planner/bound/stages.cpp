@@ -13,7 +13,7 @@ constexpr int deepest = 4;            // micro-batches in flight that are told a
 constexpr double level_step = 1.004;  // of the limits on the slowest stage
 constexpr double weight_share[StageProgram::weights] = {0.0, 0.6, 1.2, 3.0};
 constexpr std::size_t most_caches = 16;
-constexpr std::size_t most_cached = 16'000'000;  // bytes
+constexpr std::size_t most_cached = 4'000'000;  // bytes, of each program
 
 }  // namespace
 
@@ -88,34 +88,17 @@ void find_boundaries(StagePrices& prices, std::vector<StageOption>& options, int
 
 StageProgram::StageProgram(StagePrices& prices, std::vector<StageOption> options, int micro_batch, bool inside)
     : prices_(prices),
-      options_(std::move(options)),
       micro_batch_(micro_batch),
       inside_(inside),
       blocks_(!prices.env().framework.overlaps_transfers),
       layers_(prices.layers()),
       places_(inside ? 1 : prices.space().places.size()) {
-  if (layers_ < 2) return;
-  if (inside)
-    for (StageOption& option : options_) {
-      option.far = option.far_inside;
-      option.far_to = {{option.far_inside, 0}};
-    }
-  else  // what stays in a node is not told apart: that would take too long
-    for (StageOption& option : options_) {
-      if (option.near < option.far_inside) {
-        std::erase_if(option.far_to, [&](const auto& to) { return to.second == option.place; });
-        option.far_to.emplace_back(option.near, option.place);
-      }
-      std::sort(option.far_to.begin(), option.far_to.end());
-      option.far = std::min(option.far, option.near);
-      option.near = never;
-    }
-  std::erase_if(options_, [](const StageOption& option) { return option.far == never && option.near == never; });
-  if (options_.empty()) return;
+  choose_options(std::move(options));
+  if (layers_ < 2 || options_->empty()) return;
   double slowest_layer = 0.0;
   for (int layer = 0; layer < layers_; ++layer) {
     double quickest = never;
-    for (const StageOption& option : options_) quickest = std::min(quickest, option.layer[at(layer)]);
+    for (const StageOption& option : *options_) quickest = std::min(quickest, option.layer[at(layer)]);
     if (quickest == never) return;
     through_ += quickest;
     slowest_layer = std::max(slowest_layer, quickest);
@@ -123,7 +106,7 @@ StageProgram::StageProgram(StagePrices& prices, std::vector<StageOption> options
   matters_from_.assign(at(deepest), never);
   double longest = 0.0;
   double link = never;
-  for (const StageOption& option : options_) {
+  for (const StageOption& option : *options_) {
     largest_node_ = std::max(largest_node_, option.node);
     const double least = std::min(option.far, option.near);
     const double most = std::max(option.far < never ? option.far : 0.0, option.near < never ? option.near : 0.0);
@@ -151,6 +134,36 @@ StageProgram::StageProgram(StagePrices& prices, std::vector<StageOption> options
   if (inside) set_prices({});
 }
 
+void StageProgram::choose_options(std::vector<StageOption> options) {
+  if (inside_)
+    for (StageOption& option : options) {
+      option.far = option.far_inside;
+      option.far_to = {{option.far_inside, 0}};
+    }
+  else  // what stays in a node is not told apart: that would take too long
+    for (StageOption& option : options) {
+      if (option.near < option.far_inside) {
+        std::erase_if(option.far_to, [&](const auto& to) { return to.second == option.place; });
+        option.far_to.emplace_back(option.near, option.place);
+      }
+      std::sort(option.far_to.begin(), option.far_to.end());
+      option.far = std::min(option.far, option.near);
+      option.near = never;
+    }
+  std::erase_if(options, [](const StageOption& option) { return option.far == never && option.near == never; });
+  options_ = std::make_shared<const std::vector<StageOption>>(std::move(options));
+}
+
+StageProgram StageProgram::another() const {
+  StageProgram other = *this;
+  other.caches_.clear();
+  other.cache_ = nullptr;
+  other.cached_ = 0;
+  other.work_done_ = 0;
+  if (inside_) other.set_prices({});
+  return other;
+}
+
 double StageProgram::level(int index) const { return first_level_ * std::pow(level_step, index); }
 
 int StageProgram::level_below(double time) const {
@@ -162,12 +175,12 @@ int StageProgram::level_below(double time) const {
 void StageProgram::set_prices(const std::vector<double>& device_price) {
   device_price_ = device_price;
   if ((caches_.size() > most_caches && !caches_.contains(device_price)) ||
-      cached_ * options_.size() * at(layers_ + 1) * at(largest_node_ + 1) * sizeof(double) > most_cached) {
+      cached_ * options_->size() * at(layers_ + 1) * at(largest_node_ + 1) * sizeof(double) > most_cached) {
     caches_.clear();
     cached_ = 0;
   }
   cache_ = &caches_[device_price];
-  if (cache_->limits.empty()) remember(StageLimits(options_.size() * at(layers_), layers_));
+  if (cache_->limits.empty()) remember(StageLimits(options_->size() * at(layers_), layers_));
   find_work();
 }
 
@@ -183,7 +196,7 @@ void StageProgram::find_through_to() {
   through_to_.assign(at(layers_), 0.0);
   std::vector<double> forward(at(layers_), never);
   std::vector<double> pass(at(layers_), never);
-  for (const StageOption& option : options_)
+  for (const StageOption& option : *options_)
     for (const Recompute recompute : space.recompute)
       for (const int busy_ranks : {0, option.tensor_parallel})
         if (const StageTable* table = prices_.table(space.places[option.place].type, option.tensor_parallel,
@@ -202,7 +215,7 @@ void StageProgram::find_through_to() {
 void StageProgram::find_backward() {
   const SearchSpace& space = prices_.space();
   const auto each_layer = [&](int begin, int end, auto visit) {
-    for (const StageOption& option : options_)
+    for (const StageOption& option : *options_)
       for (const Recompute recompute : space.recompute)
         if (const StageTable* table =
                 prices_.table(space.places[option.place].type, option.tensor_parallel, micro_batch_, recompute))
@@ -213,8 +226,8 @@ void StageProgram::find_backward() {
   each_layer(1, layers_ - 1, [&](int, double time, double backward) {
     if (time > 0.0) backward_ = std::max(backward_, std::min(1.0, backward / time));
   });
-  for (const StageOption& option : options_)
-    for (const StageOption& other : options_)
+  for (const StageOption& option : *options_)
+    for (const StageOption& other : *options_)
       for (const bool one_node : {false, true}) {
         if (one_node && option.place != other.place) continue;
         const BoundaryCost cost = prices_.boundary(option.place, option.tensor_parallel, other.place,
@@ -235,7 +248,7 @@ void StageProgram::find_work() {
   work_ = 0.0;
   for (int layer = 0; layer < layers_; ++layer) {
     double least = never;
-    for (const StageOption& option : options_)
+    for (const StageOption& option : *options_)
       least = std::min(least, device_price(option.place) * option.tensor_parallel * option.layer[at(layer)]);
     work_ += least;
   }
@@ -257,22 +270,80 @@ void StageProgram::fill(Tables& tables, double level, double weight, int cap, co
   result.weight = weight;
   result.width = width;
   result.ways = devices;
-  result.price.assign(options_.size() * width * devices, never);
+  result.price.assign(options_->size() * width * devices, never);
   tables.far.assign(places_ * width * depths, never);
   tables.near.assign(places_ * width * devices * depths, never);
   const double limit = level * (1.0 + 1e-12);
-  for (int first = layers_ - 1; first >= 0; --first)
-    for (std::size_t o = 0; o < options_.size(); ++o) {
-      const StageOption& option = options_[o];
+  if (inside_)
+    fill_inside(tables, limit, weight, cap, limits);
+  else
+    fill_across(tables, limit, weight, limits);
+  for (const double price : result.price) result.least = std::min(result.least, price);
+}
+
+/// Neither nodes nor micro-batches in flight are told apart.
+void StageProgram::fill_across(Tables& tables, double limit, double weight, const StageLimits& limits) {
+  const auto width = at(layers_ + 1);
+  LeastPrices& result = *tables.result;
+  // Of the first k places behind an option (far_to), element k has the least price.
+  const std::size_t nexts = places_ + 1;
+  behind_.resize(options_->size() * width * nexts);
+  for (int first = layers_ - 1; first >= 0; --first) {
+    for (std::size_t o = 0; o < options_->size(); ++o) {
+      const StageOption& option = (*options_)[o];
       const double cost = device_price(option.place) * option.tensor_parallel;
-      const std::size_t place = inside_ ? 0 : option.place;
+      const double in = first == 0 || !blocks_ ? 0.0 : option.far;
+      double& here = tables.far[option.place * width + at(first)];
+      const int furthest = limits[o * at(layers_) + at(first)];
+      for (int last = first + 1; last <= furthest; ++last) {
+        const double time = option.time[0][at(first) * width + at(last)];
+        if (time == never) continue;
+        const double taken = time + in;
+        if (taken > limit) break;
+        ++work_done_;
+        if (last == layers_) {
+          if (first > 0 && option.far < never) here = std::min(here, cost + weight * time);
+          break;
+        }
+        work_done_ += 1 + option.far_to.size();
+        if (first > 0 && option.far == never) continue;
+        std::size_t next = option.far_to.size();
+        while (next > 0 && (option.far_to[next - 1].first == never ||
+                            taken + (blocks_ ? option.far_to[next - 1].first : 0.0) > limit))
+          --next;
+        const double price = cost + weight * time + behind_[(o * width + at(last)) * nexts + next];
+        double& least = first == 0 ? result.price[o * width + at(last)] : here;
+        least = std::min(least, price);
+      }
+    }
+    if (first == 0) break;
+    for (std::size_t o = 0; o < options_->size(); ++o) {
+      double* const behind = &behind_[(o * width + at(first)) * nexts];
+      behind[0] = never;
+      for (std::size_t k = 0; k < (*options_)[o].far_to.size(); ++k) {
+        const auto& [far, place] = (*options_)[o].far_to[k];
+        behind[k + 1] = std::min(behind[k], weight * far + tables.far[place * width + at(first)]);
+      }
+    }
+  }
+}
+
+void StageProgram::fill_inside(Tables& tables, double limit, double weight, int cap, const StageLimits& limits) {
+  const auto width = at(layers_ + 1);
+  const auto depths = at(cap);
+  const std::size_t devices = at(largest_node_ + 1);
+  LeastPrices& result = *tables.result;
+  for (int first = layers_ - 1; first >= 0; --first)
+    for (std::size_t o = 0; o < options_->size(); ++o) {
+      const StageOption& option = (*options_)[o];
+      const double cost = device_price(option.place) * option.tensor_parallel;
       const double least_in = first == 0 || !blocks_ ? 0.0 : std::min(option.far, option.near);
       const double far_in = first == 0 ? never : option.far;
       const double near_in = first == 0 ? never : option.near;
       const double near_taken = blocks_ ? option.near : 0.0;
       const auto group = at(option.tensor_parallel);
-      double* const near_here = &tables.near[(place * width + at(first)) * devices * depths];
-      double* const far_here = &tables.far[(place * width + at(first)) * depths];
+      double* const near_here = &tables.near[at(first) * devices * depths];
+      double* const far_here = &tables.far[at(first) * depths];
       const int furthest = limits[o * at(layers_) + at(first)];
       for (int last = first + 1; last <= furthest; ++last) {
         const std::size_t range = at(first) * width + at(last);
@@ -289,7 +360,7 @@ void StageProgram::fill(Tables& tables, double level, double weight, int cap, co
               near_here[c * depths] = std::min(near_here[c * depths], price);
           break;
         }
-        const double* const near_next = &tables.near[(place * width + at(last)) * devices * depths];
+        const double* const near_next = &tables.near[at(last) * devices * depths];
         for (std::size_t depth = depths == 1 ? 0 : 1; depth < depths; ++depth) {
           const double time = option.time[depth][range];
           if (time + least_in > limit) break;
@@ -298,13 +369,9 @@ void StageProgram::fill(Tables& tables, double level, double weight, int cap, co
           const bool is_last = depth + 1 == depths;
           const std::size_t low = depth == 0 ? 0 : depth - 1;
           const auto far_behind = [&](double taken) {
-            double least = never;
-            for (const auto& [far, next_place] : option.far_to) {
-              if (far == never || taken + (blocks_ ? far : 0.0) > limit) break;
-              const double* const next = &tables.far[(next_place * width + at(last)) * depths];
-              least = std::min(least, weight * far + std::min(next[low], is_last ? next[depth] : never));
-            }
-            return here + least;
+            if (option.far == never || taken + (blocks_ ? option.far : 0.0) > limit) return never;
+            const double* const next = &tables.far[at(last) * depths];
+            return here + (weight * option.far + std::min(next[low], is_last ? next[depth] : never));
           };
           const auto near_behind = [&](std::size_t c) {
             const double* const next = near_next + c * depths;
@@ -338,7 +405,6 @@ void StageProgram::fill(Tables& tables, double level, double weight, int cap, co
         }
       }
     }
-  for (const double price : result.price) result.least = std::min(result.least, price);
 }
 
 /// Below the least time of a stage for which so many make a difference, fewer are told apart.
@@ -375,12 +441,12 @@ const LeastPrices& StageProgram::estimate(int index, const StageLimits& limits) 
   const double limit = level(index) * (1.0 + 1e-12);
   estimate_.width = width;
   estimate_.least = never;
-  estimate_.price.assign(options_.size() * width, never);
+  estimate_.price.assign(options_->size() * width, never);
   estimates_.assign(width, never);
   for (int first = layers_ - 1; first >= 0; --first) {
     double best = never;
-    for (std::size_t o = 0; o < options_.size(); ++o) {
-      const StageOption& option = options_[o];
+    for (std::size_t o = 0; o < options_->size(); ++o) {
+      const StageOption& option = (*options_)[o];
       const double cost = device_price(option.place) * option.tensor_parallel;
       const double boundary = blocks_ ? std::min(option.far, option.near) : 0.0;
       const double before = first == 0 ? 0.0 : boundary;
@@ -409,97 +475,67 @@ const LeastPrices& StageProgram::estimate(int index, const StageLimits& limits) 
     }
     estimates_[at(first)] = best;
   }
-  work_done_ += 4 * options_.size() * at(layers_);
+  work_done_ += 4 * options_->size() * at(layers_);
   return estimate_;
 }
 
 std::vector<ChainStage> StageProgram::stages_of(int index, std::size_t weight, int in_flight, std::size_t limits,
                                                 std::size_t start, int start_last) {
-  const int cap = in_flight_at(index, in_flight);
   const double seconds = solve(index, weight, in_flight, limits)->weight;
   const StageLimits& furthest = *cache_->limits[limits];
   LeastPrices result;
   Tables tables{.far = {}, .near = {}, .result = &result};
-  fill(tables, level(index), seconds, cap, furthest);
+  fill(tables, level(index), seconds, 1, furthest);
   const auto width = at(layers_ + 1);
-  const auto depths = at(cap);
-  const std::size_t devices = inside_ ? at(largest_node_ + 1) : 1;
   const double limit = level(index) * (1.0 + 1e-12);
+  const auto behind = [&](const StageOption& option, double so_far, int end) {
+    double least = never;
+    for (const auto& [far, next_place] : option.far_to) {
+      if (so_far + (blocks_ ? far : 0.0) > limit) break;
+      least = std::min(least, seconds * far + tables.far[next_place * width + at(end)]);
+    }
+    return least;
+  };
+  const auto between = [&](const StageOption& option, const StageOption& next) {
+    for (const auto& [far, next_place] : option.far_to)
+      if (next_place == next.place) return far;
+    return never;
+  };
+  // Every step takes the choice whose price with what is behind it is least.
   std::vector<ChainStage> stages;
-  const auto add = [&](const StageOption& option, int first, int last) {
+  std::size_t option_at = start;
+  int first = 0;
+  int last = start_last;
+  double taken = (*options_)[start].time[0][at(start_last)];
+  while (true) {
+    const StageOption& option = (*options_)[option_at];
     stages.push_back({.place = option.place,
                       .tensor_parallel = option.tensor_parallel,
                       .recompute = prices_.space().recompute.front(),
                       .first = first,
                       .last = last});
-  };
-  const auto least_of = [&](const double* values) { return *std::min_element(values, values + depths); };
-  const auto far_behind = [&](const StageOption& option, double so_far, int end) {
-    double least = never;
-    for (const auto& [far, next_place] : option.far_to) {
-      if (far == never || so_far + (blocks_ ? far : 0.0) > limit) break;
-      least = std::min(least, seconds * far + least_of(&tables.far[(next_place * width + at(end)) * depths]));
-    }
-    return least;
-  };
-  const auto far_between = [&](const StageOption& option, const StageOption& next) {
-    for (const auto& [far, next_place] : option.far_to)
-      if (inside_ || next_place == next.place) return far;
-    return never;
-  };
-  // Every step takes the choice whose price with what is behind it is least; depths are left to finish_chain().
-  std::size_t option_at = start;
-  int first = 0;
-  int last = start_last;
-  std::size_t left = at(options_[start].node - options_[start].tensor_parallel);  // of the node
-  double taken = options_[start].time[0][at(start_last)];
-  while (true) {
-    const StageOption& option = options_[option_at];
-    add(option, first, last);
     if (last == layers_) return stages;
-    const std::size_t place = inside_ ? 0 : option.place;
-    const double far = far_behind(option, taken, last);
-    const double near =
-        option.near == never || left == 0 || taken + (blocks_ ? option.near : 0.0) > limit
-            ? never
-            : seconds * option.near + least_of(&tables.near[((place * width + at(last)) * devices + left) * depths]);
-    if (std::min(far, near) == never) return {};
-    const bool is_near = near <= far;
     double best = never;
-    std::size_t best_option = 0;
     int best_last = 0;
     double best_taken = 0.0;
-    for (std::size_t o = 0; o < options_.size(); ++o) {
-      const StageOption& next = options_[o];
-      if (is_near && (next.place != option.place || at(next.tensor_parallel) > left)) continue;
-      const double in = is_near ? next.near : next.far;
-      const double out = is_near ? option.near : far_between(option, next);
-      if (in == never || taken + (blocks_ ? out : 0.0) > limit) continue;
-      const std::size_t next_place = inside_ ? 0 : next.place;
-      const std::size_t next_left = (is_near ? left : at(next.node)) - at(next.tensor_parallel);
+    for (std::size_t o = 0; o < options_->size(); ++o) {
+      const StageOption& next = (*options_)[o];
+      const double out = between(option, next);
+      if (next.far == never || taken + (blocks_ ? out : 0.0) > limit) continue;
       for (int end = last + 1; end <= furthest[o * at(layers_) + at(last)]; ++end) {
         const double time = next.time[0][at(last) * width + at(end)];
-        if (time + (blocks_ ? in : 0.0) > limit) break;
-        double price = device_price(next.place) * next.tensor_parallel + seconds * (time + out);
-        if (end < layers_) {
-          const double so_far = time + (blocks_ ? in : 0.0);
-          double behind = far_behind(next, so_far, end);
-          if (next.near < never && next_left > 0 && so_far + (blocks_ ? next.near : 0.0) <= limit)
-            behind = std::min(
-                behind, seconds * next.near +
-                            least_of(&tables.near[((next_place * width + at(end)) * devices + next_left) * depths]));
-          price += behind;
-        }
+        const double so_far = time + (blocks_ ? next.far : 0.0);
+        if (so_far > limit) break;
+        const double price = device_price(next.place) * next.tensor_parallel + seconds * (time + out) +
+                             (end < layers_ ? behind(next, so_far, end) : 0.0);
         if (price >= best) continue;
         best = price;
-        best_option = o;
+        option_at = o;
         best_last = end;
-        best_taken = time + (blocks_ ? in : 0.0);
+        best_taken = so_far;
       }
     }
     if (best == never) return {};
-    left = (is_near ? left : at(options_[best_option].node)) - at(options_[best_option].tensor_parallel);
-    option_at = best_option;
     first = last;
     last = best_last;
     taken = best_taken;

@@ -56,10 +56,12 @@ class StageProgram {
  public:
   /// With `inside`, all options are of one place and boundaries stay inside it.
   StageProgram(StagePrices& prices, std::vector<StageOption> options, int micro_batch, bool inside);
+  /// The same for another thread: with nothing remembered.
+  [[nodiscard]] StageProgram another() const;
 
   [[nodiscard]] bool possible() const { return possible_; }
   [[nodiscard]] int micro_batch() const { return micro_batch_; }
-  [[nodiscard]] const std::vector<StageOption>& options() const { return options_; }
+  [[nodiscard]] const std::vector<StageOption>& options() const { return *options_; }
   [[nodiscard]] int levels() const { return levels_; }  ///< of the limit on the slowest stage
   [[nodiscard]] double level(int index) const;
   [[nodiscard]] int level_below(double time) const;          ///< the last that is no longer; 0 when there is none
@@ -89,7 +91,7 @@ class StageProgram {
   const LeastPrices& estimate(int level, const StageLimits& limits);
   static constexpr std::size_t weights = 4;
 
-  /// The stages of the cheapest pipeline that begins so.
+  /// The stages of the cheapest pipeline across places that begins so.
   std::vector<ChainStage> stages_of(int level, std::size_t weight, int in_flight, std::size_t limits,
                                     std::size_t option, int last);
   [[nodiscard]] std::uint64_t work() const { return work_done_; }
@@ -99,14 +101,19 @@ class StageProgram {
   struct Tables;
   LeastPrices estimate_;
   std::vector<double> estimates_;
+  std::vector<double>
+      behind_;  // fill_across(): by option, last layer and how many of its far_to may be next, the least
   void fill(Tables& tables, double level, double weight, int cap, const StageLimits& limits);
+  void fill_inside(Tables& tables, double limit, double weight, int cap, const StageLimits& limits);
+  void fill_across(Tables& tables, double limit, double weight, const StageLimits& limits);
   [[nodiscard]] int in_flight_at(int index, int in_flight) const;
+  void choose_options(std::vector<StageOption> options);
   void find_work();
   void find_backward();
   void find_through_to();
 
   StagePrices& prices_;
-  std::vector<StageOption> options_;
+  std::shared_ptr<const std::vector<StageOption>> options_;
   int micro_batch_;
   bool inside_;
   bool possible_ = false;

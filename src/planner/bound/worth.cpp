@@ -1,6 +1,7 @@
 #include "planner/bound/worth.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "planner/index.hpp"
@@ -15,6 +16,19 @@ constexpr int most_micro_batches = 1'000'000'000;  // no pipeline has more
 constexpr double slack = 1.0 + 1e-12;              // against rounding
 
 }  // namespace
+
+KnownReductions::Times::Times(std::size_t of_times, std::size_t of_linked) : times(of_times), linked(of_linked) {
+  for (auto* const all : {&times, &linked})
+    for (std::atomic<double>& time : *all) time.store(-1.0, std::memory_order_relaxed);
+}
+
+std::shared_ptr<KnownReductions::Times> KnownReductions::of(const PlanPart& part) {
+  const std::scoped_lock lock(mutex_);
+  if (known_.size() > most_reductions) known_.clear();
+  std::shared_ptr<Times>& times = known_[{part.least_pipelines, part.pure, part.one_place}];
+  if (!times) times = std::make_shared<Times>(times_, linked_);
+  return times;
+}
 
 PipelineWorth::PipelineWorth(StagePrices& prices, const std::function<bool()>& stop)
     : prices_(prices), space_(prices.space()), request_(prices.request()), stop_(stop) {
@@ -35,6 +49,9 @@ PipelineWorth::PipelineWorth(StagePrices& prices, const std::function<bool()>& s
     degrees_.insert(degrees_.end(), place.tensor_parallel.begin(), place.tensor_parallel.end());
   std::sort(degrees_.begin(), degrees_.end());
   degrees_.erase(std::unique(degrees_.begin(), degrees_.end()), degrees_.end());
+  const std::size_t groups = space_.places.size() * degrees_.size();
+  reductions_ = std::make_shared<KnownReductions>(groups * distinct_amounts_.size() * at(largest_node_ + 1),
+                                                  groups * layer_amounts_.size());
 
   std::vector<std::string> zones;
   for (const Place& place : space_.places)
@@ -100,6 +117,30 @@ PipelineWorth::PipelineWorth(StagePrices& prices, const std::function<bool()>& s
   }
 }
 
+PipelineWorth::PipelineWorth(const PipelineWorth& other, StagePrices& prices)
+    : prices_(prices),
+      space_(prices.space()),
+      request_(prices.request()),
+      stop_(other.stop_),
+      zone_(other.zone_),
+      zones_(other.zones_),
+      zero1_(other.zero1_),
+      interleaves_(other.interleaves_),
+      degrees_(other.degrees_),
+      singles_(other.singles_),
+      inside_(other.inside_.size()),
+      fluid_rate_(other.fluid_rate_),
+      mixed_rate_(other.mixed_rate_),
+      reductions_(other.reductions_),
+      layer_amounts_(other.layer_amounts_),
+      amount_numbers_(other.amount_numbers_),
+      distinct_amounts_(other.distinct_amounts_),
+      largest_node_(other.largest_node_) {
+  for (std::size_t p = 0; p < inside_.size(); ++p)
+    for (const StageProgram& program : other.inside_[p]) inside_[p].push_back(program.another());
+  for (const StageProgram& program : other.across_) across_.push_back(program.another());
+}
+
 void PipelineWorth::number_amounts(const std::vector<double>& amounts) {
   const std::size_t width = amounts.size();
   std::vector<std::pair<double, std::size_t>> order;
@@ -118,6 +159,7 @@ void PipelineWorth::number_amounts(const std::vector<double>& amounts) {
 void PipelineWorth::set_precision(double share) {
   narrow_ = std::clamp(share * 0.15, 0.001, 0.1);
   steps_ = std::clamp(std::ceil(8.0 / share), 32.0, 512.0);
+  limits_.clear();
 }
 
 std::uint64_t PipelineWorth::work() const {
@@ -135,6 +177,7 @@ std::uint64_t PipelineWorth::work() const {
 // those from it on backward at w before the end.
 double PipelineWorth::single(std::size_t place, double deadline, const PlanPart& part, double each,
                              DearPipeline& dear) {
+  enter(part, deadline);
   double worth = 0.0;
   ++work_;
   for (const Single& single : singles_[place]) {
@@ -157,6 +200,7 @@ double PipelineWorth::inside(std::size_t place, double deadline, const PlanPart&
   if (std::any_of(part.holders.begin(), part.holders.end(),
                   [&](int holder) { return holder >= 0 && at(holder) != zone_[place]; }))
     return needed;
+  enter(part, deadline);
   for (StageProgram& program : inside_[place]) {
     program.set_prices({});
     needed = longer(program, deadline, part, each, needed, dear);
@@ -166,6 +210,7 @@ double PipelineWorth::inside(std::size_t place, double deadline, const PlanPart&
 
 double PipelineWorth::across(const std::vector<double>& device_price, double deadline, const PlanPart& part,
                              double each, double needed, DearPipeline& dear) {
+  enter(part, deadline);
   for (StageProgram& program : across_) {
     program.set_prices(device_price);
     needed = longer(program, deadline, part, each, needed, dear);
@@ -197,8 +242,8 @@ double PipelineWorth::longer(StageProgram& program, double deadline, const PlanP
     if (is_narrow(program, top, deadline, 1.0)) {
       // What stages may take for their reductions is less for more micro-batches.
       const double quickest = program.level(top.from);
-      if (top.count > top.fewest) find_limits(program, deadline - quickest * (top.count - 1), deadline, part);
-      if (top.count > top.fewest && program.remember(limits_) != top.limits) {
+      if (top.count > top.fewest &&
+          program.remember(limits(program, deadline - quickest * (top.count - 1), deadline, part)) != top.limits) {
         Box low = top;
         Box high = top;
         low.most = top.count - 1;
@@ -210,20 +255,19 @@ double PipelineWorth::longer(StageProgram& program, double deadline, const PlanP
       dear.sequences = static_cast<double>(top.count) * program.micro_batch();
       dear.uses.assign(space_.places.size(), 0.0);
       const double price = std::max(dear.sequences - each, 0.0) / top.worth;
-      std::vector<ChainStage> stages;
-      if (hints_ != nullptr || !program.inside())
-        stages = program.stages_of(top.to, program.weights / 2, top.fewest, top.limits, top.option, top.last);
       if (program.inside()) {
         dear.uses[program.options().front().place] = price;
       } else {
+        std::vector<ChainStage> stages =
+            program.stages_of(top.to, program.weights / 2, top.fewest, top.limits, top.option, top.last);
         double sum = 0.0;
         for (const ChainStage& stage : stages) {
           dear.uses[stage.place] += stage.tensor_parallel;
           sum += stage.tensor_parallel * program.device_price(stage.place);
         }
         for (double& use : dear.uses) use *= sum > 0.0 ? price / sum : 0.0;
+        if (hints_ != nullptr && !stages.empty()) hints_->push_back({std::move(stages), program.micro_batch()});
       }
-      if (hints_ != nullptr && !stages.empty()) hints_->push_back({std::move(stages), program.micro_batch()});
       return top.worth;
     }
     Box low = top;
@@ -290,6 +334,7 @@ void PipelineWorth::find_worth(StageProgram& program, Box& box, double deadline,
   const auto& options = program.options();
   // With the least prices so far known.
   const auto evaluate = [&](const LeastPrices& cheapest, bool with_weights, std::size_t limits) {
+    std::array<std::shared_ptr<const LeastPrices>, StageProgram::weights> by_weight;  // once they are asked for
     Box best = box;
     best.worth = 0.0;
     work_ += options.size();
@@ -306,7 +351,8 @@ void PipelineWorth::find_worth(StageProgram& program, Box& box, double deadline,
             const double through = longest_through(count, taken);
             double least = price;
             for (std::size_t w = 1; w < (with_weights ? StageProgram::weights : 1); ++w) {
-              const auto weighted = program.solve(box.to, w, box.fewest, limits);
+              auto& weighted = by_weight[w];
+              if (!weighted) weighted = program.solve(box.to, w, box.fewest, limits);
               least = std::max(least, weighted->at(o, last, way) - weighted->weight * through);
               if (value <= std::max(best.worth, needed) * least) break;
             }
@@ -331,13 +377,13 @@ void PipelineWorth::find_worth(StageProgram& program, Box& box, double deadline,
   const LeastPrices* quick = nullptr;
   double least = 0.0;
   for (bool is_sure = !exact;;) {
-    find_limits(program, deadline - quickest * (box.fewest - 1), deadline, part);
+    const StageLimits& furthest = limits(program, deadline - quickest * (box.fewest - 1), deadline, part);
     if (is_sure && exact) {
-      box.limits = program.remember(limits_);
+      box.limits = program.remember(furthest);
       solution = program.solve(box.to, 0, box.fewest, box.limits);
       least = solution->least;
     } else {
-      quick = &program.estimate(box.to, limits_);
+      quick = &program.estimate(box.to, furthest);
       least = quick->least;
     }
     if (least == never || most - each <= needed * least) return;
@@ -364,13 +410,14 @@ int PipelineWorth::longest_first_stage(const PlanPart& part) {
 
 double PipelineWorth::longest_reduction(const PlanPart& part) {
   double longest = 0.0;
+  PlanPart any = part;
+  any.holders.clear();
+  enter(any, deadline_);
   const bool known = !part.pure.empty() || !part.holders.empty();
   for (std::size_t p = 0; known && p < space_.places.size(); ++p) {
     if (part.holders.empty() && std::find(part.pure.begin(), part.pure.end(), p) == part.pure.end()) continue;
     if (!part.holders.empty() && part.holders[0] != static_cast<int>(zone_[p])) continue;
     for (const int degree : space_.places[p].tensor_parallel) {
-      PlanPart any = part;
-      any.holders.clear();
       if (const double time = reduction(p, degree, 0, prices_.layers(), 0, any); time < never)
         longest = std::max(longest, time);
     }
@@ -380,11 +427,15 @@ double PipelineWorth::longest_reduction(const PlanPart& part) {
 
 // A stage of layers [first, last) is done with its passes no earlier than its pipeline has got the last micro-batch to
 // the end and back to `first`; its reductions begin then.
-void PipelineWorth::find_limits(StageProgram& program, double left, double deadline, const PlanPart& part) {
+const StageLimits& PipelineWorth::limits(StageProgram& program, double left, double deadline, const PlanPart& part) {
   left = std::ceil(left / deadline * steps_) * deadline / steps_;
   const int layers = prices_.layers();
   const auto& options = program.options();
-  limits_.resize(options.size() * at(layers));
+  work_ += options.size() * at(layers);
+  const auto [entry, is_new] = limits_.try_emplace({&program, left});
+  StageLimits& found = entry->second;
+  if (!is_new) return found;
+  found.resize(options.size() * at(layers));
   for (std::size_t o = 0; o < options.size(); ++o) {
     int furthest = 0;  // never less for stages that begin later
     for (int first = 0; first < layers; ++first) {
@@ -394,28 +445,38 @@ void PipelineWorth::find_limits(StageProgram& program, double left, double deadl
       while (furthest < layers &&
              reduction(options[o].place, options[o].tensor_parallel, first, furthest + 1, 0, part) <= most)
         ++furthest;
-      limits_[o * at(layers) + at(first)] = furthest;
+      found[o * at(layers) + at(first)] = furthest;
     }
   }
-  work_ += options.size() * at(layers);
+  return found;
+}
+
+void PipelineWorth::enter(const PlanPart& part, double deadline) {
+  if (part == part_ && deadline == deadline_ && reductions_here_ != nullptr) return;
+  if (reductions_here_ == nullptr || part.least_pipelines != part_.least_pipelines || part.pure != part_.pure ||
+      part.one_place != part_.one_place)
+    reductions_here_ = reductions_->of(part);
+  part_ = part;
+  deadline_ = deadline;
+  limits_.clear();
+  const int layers = prices_.layers();
+  alone_until_.assign(zones_ * at(layers), layers);
+  for (std::size_t zone = 0; zone < zones_ && !part.holders.empty(); ++zone)
+    for (int layer = layers; layer-- > 0;) {
+      const int holder = part.holders[at(layer)];
+      int& until = alone_until_[zone * at(layers) + at(layer)];
+      if (holder >= 0 && at(holder) != zone)
+        until = layer;
+      else if (layer + 1 < layers)
+        until = alone_until_[zone * at(layers) + at(layer) + 1];
+    }
 }
 
 /// The least that the reductions of a stage can take. `way`: LeastPrices.
 double PipelineWorth::reduction(std::size_t place, int tensor_parallel, int first, int last, std::size_t way,
                                 const PlanPart& part) {
-  const auto is_elsewhere = [&](int holder) { return holder >= 0 && at(holder) != zone_[place]; };
-  if (!part.holders.empty() && std::any_of(part.holders.begin() + first, part.holders.begin() + last, is_elsewhere))
-    return never;
+  if (!part.holders.empty() && alone_until_[zone_[place] * at(prices_.layers()) + at(first)] < last) return never;
   if (part.least_pipelines < 2 || prices_.env().framework.overlaps_reduction || interleaves_) return 0.0;
-  if (reductions_here_ == nullptr || std::get<0>(reductions_of_) != part.least_pipelines ||
-      std::get<1>(reductions_of_) != part.pure || std::get<2>(reductions_of_) != part.one_place) {
-    if (reductions_.size() > most_reductions) reductions_.clear();
-    reductions_of_ = {part.least_pipelines, part.pure, part.one_place};
-    reductions_here_ = &reductions_[reductions_of_];
-    const std::size_t groups = space_.places.size() * degrees_.size();
-    reductions_here_->times.resize(groups * distinct_amounts_.size() * at(largest_node_ + 1), -1.0);
-    reductions_here_->linked.resize(groups * layer_amounts_.size(), -1.0);
-  }
   double linked = 0.0;
   if (!part.holders.empty())
     for (int layer = first; layer < last; ++layer) {
@@ -437,31 +498,38 @@ double PipelineWorth::reduction(std::size_t place, int tensor_parallel, int firs
   const auto degree =
       static_cast<std::size_t>(std::lower_bound(degrees_.begin(), degrees_.end(), tensor_parallel) - degrees_.begin());
   const std::size_t amount = amount_numbers_[at(first) * at(prices_.layers() + 1) + at(last)];
-  double& known =
+  std::atomic<double>& known =
       reductions_here_
           ->times[((place * degrees_.size() + degree) * distinct_amounts_.size() + amount) * at(largest_node_ + 1) +
                   at(rings)];
-  if (known < 0.0) known = reduction_of(place, tensor_parallel, rings, distinct_amounts_[amount], part);
-  return std::max(known, linked);
+  double time = known.load(std::memory_order_relaxed);
+  if (time < 0.0) {
+    time = reduction_of(place, tensor_parallel, rings, distinct_amounts_[amount], part);
+    known.store(time, std::memory_order_relaxed);
+  }
+  return std::max(time, linked);
 }
 
 // A sum over several zones is as slow as over the slowest pair, thus at least as over the quickest with this one.
 double PipelineWorth::linked_reduction(std::size_t place, int tensor_parallel, int layer, const PlanPart& part) {
   const auto index =
       static_cast<std::size_t>(std::lower_bound(degrees_.begin(), degrees_.end(), tensor_parallel) - degrees_.begin());
-  double& known = reductions_here_->linked[(place * degrees_.size() + index) * layer_amounts_.size() + at(layer)];
-  if (known >= 0.0) return known;
+  std::atomic<double>& known =
+      reductions_here_->linked[(place * degrees_.size() + index) * layer_amounts_.size() + at(layer)];
+  double time = known.load(std::memory_order_relaxed);
+  if (time >= 0.0) return time;
   const int node = space_.places[place].largest_node();
-  known = never;
+  time = never;
   for (const int degree : degrees_) {
     if (degree > tensor_parallel) break;
     const double share = layer_amounts_[at(layer)] / degree;
     for (std::size_t other = 0; other < space_.places.size(); ++other)
       if (zone_[other] != zone_[place])
-        known = std::min(known, std::max(over_link(place, other, node, degree, degree, part.least_pipelines, share),
-                                         over_link(other, place, node, degree, degree, part.least_pipelines, share)));
+        time = std::min(time, std::max(over_link(place, other, node, degree, degree, part.least_pipelines, share),
+                                       over_link(other, place, node, degree, degree, part.least_pipelines, share)));
   }
-  return known;
+  known.store(time, std::memory_order_relaxed);
+  return time;
 }
 
 // The ranks of a tensor-parallel group of degree m share the gradients; of a sum over several degrees the least counts.
@@ -505,7 +573,6 @@ double PipelineWorth::over_link(std::size_t a, std::size_t b, int node, int degr
     if (a == b && replicas <= node / degree)
       least = std::min(least, prices_.reduction(a, a, replicas, 1, replicas, true, amount * part) / part);
   }
-  work_ += 8;
   return least;
 }
 

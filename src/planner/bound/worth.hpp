@@ -1,9 +1,12 @@
 // What pipelines are worth at most by a deadline, for the price of their devices, in a part of all plans.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
+#include <mutex>
 #include <tuple>
 #include <vector>
 
@@ -26,6 +29,29 @@ struct PlanPart {
   /// The longest that the reductions of a first stage take, of all pipelines, lies between these.
   double reduction_over = 0.0;
   double reduction_up_to = never;
+
+  bool operator==(const PlanPart&) const = default;
+};
+
+/// Least times of reductions that were worked out, for all threads: any of them finds the same.
+class KnownReductions {
+ public:
+  /// Negative: not yet known.
+  struct Times {
+    Times(std::size_t of_times, std::size_t of_linked);
+    std::vector<std::atomic<double>> times;   ///< of several layers, by place, degree, amount and rings
+    std::vector<std::atomic<double>> linked;  ///< of a layer that is held elsewhere too, by place, degree and layer
+  };
+  KnownReductions(std::size_t times, std::size_t linked) : times_(times), linked_(linked) {}
+  /// By what the times depend on.
+  std::shared_ptr<Times> of(const PlanPart& part);
+
+ private:
+  using Key = std::tuple<int, std::vector<std::size_t>, bool>;  // pipelines, places that hold everything, all in one
+  std::size_t times_;
+  std::size_t linked_;
+  std::mutex mutex_;
+  std::map<Key, std::shared_ptr<Times>> known_;
 };
 
 /// A pipeline that is worth more than its price.
@@ -38,6 +64,10 @@ class PipelineWorth {
  public:
   /// `stop` is asked now and then; once it says so, nothing that is said counts any more.
   PipelineWorth(StagePrices& prices, const std::function<bool()>& stop);
+  /// The same for another thread, with nothing remembered; it asks `prices`, which are of the same request.
+  PipelineWorth(const PipelineWorth& other, StagePrices& prices);
+  PipelineWorth(const PipelineWorth&) = delete;
+  PipelineWorth& operator=(const PipelineWorth&) = delete;
 
   /// The least price of a device of `place` for which no pipeline of one stage there is worth more than its devices and
   /// `each`.
@@ -66,7 +96,7 @@ class PipelineWorth {
   /// Under which a stage may hold several ranges of layers: only fluid_rate() holds.
   [[nodiscard]] bool interleaves() const { return interleaves_; }
   [[nodiscard]] std::uint64_t work() const;
-  /// The best pipelines are noted here from now on; null: no longer.
+  /// The best pipelines across places are noted here from now on; null: no longer.
   void note_hints(std::vector<Hint>* hints) { hints_ = hints; }
 
  private:
@@ -99,8 +129,10 @@ class PipelineWorth {
                 DearPipeline& dear);
   void find_worth(StageProgram& program, Box& box, double deadline, const PlanPart& part, double each, double needed);
   void number_amounts(const std::vector<double>& amounts);
-  /// Into limits_: stages that pipelines may have with `left` seconds besides the rounds of micro-batches.
-  void find_limits(StageProgram& program, double left, double deadline, const PlanPart& part);
+  /// What is looked up for a part holds until the next one.
+  void enter(const PlanPart& part, double deadline);
+  /// Stages that pipelines may have with `left` seconds besides the rounds of micro-batches. Valid until enter().
+  const StageLimits& limits(StageProgram& program, double left, double deadline, const PlanPart& part);
   double reduction(std::size_t place, int tensor_parallel, int first, int last, std::size_t way, const PlanPart& part);
   int longest_first_stage(const PlanPart& part);
   double reduction_of(std::size_t place, int tensor_parallel, int rings, double amount, const PlanPart& part);
@@ -123,16 +155,8 @@ class PipelineWorth {
   std::vector<double> fluid_rate_;
   double mixed_rate_ = 0.0;
   std::vector<Hint>* hints_ = nullptr;
-  /// Least times of reductions by number of pipelines, places that hold everything, and whether all are in one;
-  /// negative: not yet known.
-  using ReductionKey = std::tuple<int, std::vector<std::size_t>, bool>;
-  struct Reductions {
-    std::vector<double> times;   // of several layers, by place, degree, amount and rings
-    std::vector<double> linked;  // of a layer that is held elsewhere too, by place, degree and layer
-  };
-  std::map<ReductionKey, Reductions> reductions_;
-  Reductions* reductions_here_ = nullptr;
-  ReductionKey reductions_of_;
+  std::shared_ptr<KnownReductions> reductions_;  // all threads'
+  std::shared_ptr<KnownReductions::Times> reductions_here_;
   std::vector<double> layer_amounts_;
   std::vector<std::size_t> amount_numbers_;  // of layers [first, last): at first x (layers + 1) + last
   std::vector<double> distinct_amounts_;
@@ -140,7 +164,10 @@ class PipelineWorth {
   double held_up_ = 0.0;   // nothing of a pipeline but its rounds fits in before the end of the deadline
   double narrow_ = 0.001;  // of the deadline, that differences between slowest stages may make
   double steps_ = 64.0;    // of the time that is left for reductions, in a deadline
-  StageLimits limits_;
+  PlanPart part_;          // of the last call of enter()
+  double deadline_ = 0.0;
+  std::vector<int> alone_until_;  // by zone and layer: from there on up to this no layer is held by another zone alone
+  std::map<std::pair<const StageProgram*, double>, StageLimits> limits_;  // by program and time left, of part_
   std::uint64_t work_ = 0;
 };
 
