@@ -12,6 +12,7 @@ build/bin; profile: the published figures.
 """
 import argparse
 import concurrent.futures
+import itertools
 import json
 import os
 import pathlib
@@ -32,23 +33,32 @@ TYPES = ["A100-40", "V100-16", "GH200-96"]
 WORSE = 1e-3
 
 
-def random_input(number, seed):
-    """Text of a cluster, and the arguments of a search."""
+def random_cluster(number, seed):
+    """Bandwidth of the link of each two zones, nodes as [count, GPU type, zone], and the arguments of a search."""
     draw = random.Random(f"{seed}.{number}")
     zones = ZONES[: draw.choice([1, 1, 2, 3])]
     types = draw.sample(TYPES, draw.choice([1, 2, 2, 3]))
-    text = zones_text("random", {zone: zone[:-2] for zone in zones}, lambda: draw.choice([1.25e9, 5e9, 12.5e9]))
+    links = [draw.choice([1.25e9, 5e9, 12.5e9]) for _ in itertools.combinations(zones, 2)]
+    nodes = []
     for zone in zones:
         for gpu in types:
             count = draw.choice([0, 1, 2, 3, 4, 8, 12, 16, 24])
             if count or (zone, gpu) == (zones[0], types[0]):
-                text += nodes_text(max(count, 1), gpu, zone)
+                nodes.append([max(count, 1), gpu, zone])
     model, batch = draw.choice([OPT, NEO, (OPT[0], 256)])
     arguments = ["--model", model, "--global-batch", str(batch)]
     framework = draw.choice(["megatron-deepspeed", "sailor"])
     arguments += ["--framework", framework]
     objective = draw.choice(["throughput", "throughput", "cost", "throughput-per-usd"])
-    return text, arguments + ["--objective", objective]
+    return links, nodes, arguments + ["--objective", objective]
+
+
+def cluster_file(links, nodes):
+    """Text of a cluster.toml. There are links for the first zones of ZONES, whether they have nodes or not."""
+    count = next(n for n in range(1, len(ZONES) + 1) if n * (n - 1) // 2 == len(links))
+    bandwidths = iter(links)
+    text = zones_text("random", {zone: zone[:-2] for zone in ZONES[:count]}, lambda: next(bandwidths))
+    return text + "".join(nodes_text(*group) for group in nodes)
 
 
 def inputs(count, seed, folder, shipped):
@@ -66,9 +76,9 @@ def inputs(count, seed, folder, shipped):
         yield name, ["--cluster", str(where), "--model", model, "--global-batch", str(batch), "--framework",
                      "megatron-deepspeed"]
     for number in range(count):
-        text, arguments = random_input(number, seed)
+        links, nodes, arguments = random_cluster(number, seed)
         where = folder / f"random-{number}.toml"
-        where.write_text(text)
+        where.write_text(cluster_file(links, nodes))
         yield f"random {number}", ["--cluster", str(where), *arguments]
 
 

@@ -10,12 +10,18 @@ namespace sailor::planner {
 
 namespace {
 
-constexpr std::size_t beam = 4;          // labels that go on, of each first layer, kind of devices and number of stages
-constexpr std::size_t most_of_each = 4;  // fleets, of each number of pipelines and micro-batch
+constexpr std::size_t beam = 4;  // labels that go on, of each first layer, kind of devices and number of stages
+// Fleets, of each number of pipelines and micro-batch. More over several places lead local searches elsewhere: as often
+// to worse plans as to better ones.
+constexpr std::size_t most_of_each = 4;
+constexpr std::size_t most_of_each_in_one_place = 16;
 constexpr std::size_t most_fleets = 48;
-constexpr std::uint64_t work_per_cube = 130'000;  // stages tried, times the cube of the number of places
+constexpr std::size_t most_fleets_in_one_place = 200;
+// Stages tried: with an eighth of the least, plans of 2,048 and more devices of two types were up to 15 % slower.
+constexpr std::uint64_t least_work = 8'000'000;
+constexpr std::uint64_t work_per_cube = 130'000;  // of the number of places
 constexpr double level_ratio = 1.2;               // between limits on the slowest stage
-constexpr int most_stages = 8;
+constexpr int most_stages = 12;
 constexpr int deepest = 8;  // micro-batches in flight that are told apart
 
 class AlikePipelines {
@@ -32,7 +38,10 @@ class AlikePipelines {
         bar_(bar),
         stop_(stop),
         layers_(prices.layers()),
-        work_limit_(work_per_cube * space_.places.size() * space_.places.size() * space_.places.size()) {}
+        most_of_each_(space_.places.size() == 1 ? most_of_each_in_one_place : most_of_each),
+        most_fleets_(space_.places.size() == 1 ? most_fleets_in_one_place : most_fleets),
+        work_limit_(
+            std::max(least_work, work_per_cube * space_.places.size() * space_.places.size() * space_.places.size())) {}
 
   std::vector<Group> run() {
     for (const int micro_batch : space_.micro_batches) {
@@ -61,7 +70,7 @@ class AlikePipelines {
     std::stable_sort(found_.begin(), found_.end(), [](const Rated& a, const Rated& b) { return a.score < b.score; });
     std::vector<Group> groups;
     for (Rated& rated : found_) {
-      if (groups.size() == most_fleets) break;
+      if (groups.size() == most_fleets_) break;
       if (auto chain = finish_chain(prices_, rules_, std::move(rated.stages), rated.micro_batch))
         groups.push_back({.chain = std::move(*chain), .count = rated.count});
     }
@@ -99,7 +108,6 @@ class AlikePipelines {
     std::size_t option = 0;
     std::int32_t behind = -1;  ///< label of the next stage
     int devices = 0;
-    bool elsewhere = false;  ///< it is in several places
   };
   struct Rated {
     double score = 0.0;
@@ -244,16 +252,14 @@ class AlikePipelines {
         if (pass == never) break;  // longer ones need more memory
         const auto& times = option.table->times;
         const double forward = (times[at(last)].forward - times[at(first)].forward).value();
-        Label label{
-            .through = pass + link.both() + (behind == nullptr ? 0.0 : behind->through),
-            .head = pass + (blocks_ ? link.both() : 0.0),
-            .usd_per_s = usd_per_s,
-            .stages = stages,
-            .first = first,
-            .option = kind,
-            .behind = index,
-            .devices = option.degree + (behind == nullptr ? 0 : behind->devices),
-            .elsewhere = behind != nullptr && (behind->elsewhere || options_[behind->option].place != option.place)};
+        Label label{.through = pass + link.both() + (behind == nullptr ? 0.0 : behind->through),
+                    .head = pass + (blocks_ ? link.both() : 0.0),
+                    .usd_per_s = usd_per_s,
+                    .stages = stages,
+                    .first = first,
+                    .option = kind,
+                    .behind = index,
+                    .devices = option.degree + (behind == nullptr ? 0 : behind->devices)};
         label.round = std::max({label.head, behind_round, blocks_ ? 0.0 : std::max(link.forward, link.backward)});
         if (label.round > slowest_) break;
         const double rest = (rounds.rounds - 1) * label.round;
@@ -330,8 +336,7 @@ class AlikePipelines {
 
   void finish(const Label& label, const Rounds& rounds) {
     if (request_.pins.pipeline_parallel && label.stages != *request_.pins.pipeline_parallel) return;
-    if (!label.elsewhere) return;  // those are known
-    if (done_.size() == most_of_each && done_.back().score <= label.least) return;
+    if (done_.size() == most_of_each_ && done_.back().score <= label.least) return;
     Rated rated{.score = label.least, .stages = {}, .micro_batch = rounds.micro_batch, .count = rounds.count};
     for (const Label* stage = &label; stage != nullptr;) {
       const Label* behind = stage->behind < 0 ? nullptr : &labels_[static_cast<std::size_t>(stage->behind)];
@@ -346,7 +351,7 @@ class AlikePipelines {
     done_.insert(std::upper_bound(done_.begin(), done_.end(), rated,
                                   [](const Rated& a, const Rated& b) { return a.score < b.score; }),
                  std::move(rated));
-    if (done_.size() > most_of_each) done_.pop_back();
+    if (done_.size() > most_of_each_) done_.pop_back();
   }
 
   StagePrices& prices_;
@@ -359,6 +364,8 @@ class AlikePipelines {
   double bar_;
   const StopCheck& stop_;
   int layers_;
+  std::size_t most_of_each_;
+  std::size_t most_fleets_;
   std::uint64_t work_ = 0;
   std::uint64_t work_limit_;
   int micro_batch_ = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <tuple>
 
 #include "simulator/closed_form.hpp"
 
@@ -34,6 +35,33 @@ std::size_t kind_of(const Plan& plan) {
   std::size_t all = static_cast<std::size_t>(plan.schedule) + 1;
   for (const std::size_t kind : kinds) all = mixed(all, kind);
   return all;
+}
+
+bool better(const Found& a, const Found& b) {
+  return std::tuple(a.score, a.cost, a.gpus) < std::tuple(b.score, b.cost, b.gpus);
+}
+
+bool better_as_printed(const Found& a, const Found& b) {
+  return std::tuple(a.printed_score, a.printed_cost, a.gpus) < std::tuple(b.printed_score, b.printed_cost, b.gpus);
+}
+
+/// In time, money and devices.
+bool beats(const Found& a, const Found& b) {
+  return a.printed_time <= b.printed_time && a.printed_cost <= b.printed_cost && a.gpus <= b.gpus;
+}
+
+/// Into an ordered list that keeps the best of each of the `most` best kinds.
+void add_to(std::vector<Found>& list, Found found, std::size_t most, bool (*before)(const Found&, const Found&)) {
+  if (list.size() >= most && !before(found, list.back())) return;
+  const auto same =
+      std::find_if(list.begin(), list.end(), [&](const Found& other) { return other.kind == found.kind; });
+  if (same != list.end()) {
+    if (!before(found, *same)) return;
+    list.erase(same);
+  }
+  const auto after = std::lower_bound(list.begin(), list.end(), found, before);
+  list.insert(after, std::move(found));
+  if (list.size() > most) list.pop_back();
 }
 
 }  // namespace
@@ -96,17 +124,17 @@ std::optional<Found> Archive::price(const Fleet& fleet, const std::vector<Share>
   Plan plan = make_plan(request_, space_, fleet, shares);
   auto quick = simulator_.predict(plan);
   if (quick && quick->crosses_switches && plan.data_parallel() > 1) choose_together(plan, *quick);
-  ++considered_;
+  ++found_.considered;
   if (!quick) {
-    ++errors_;
-    if (first_error_.empty()) first_error_ = quick.error().message();
+    ++found_.errors;
+    if (found_.first_error.empty()) found_.first_error = quick.error().message();
     return std::nullopt;
   }
   if (quick->memory_headroom < request_.memory_margin) {
-    ++did_not_fit_;
-    if (quick->memory_headroom > nearest_headroom_ && keeps_pins(plan)) {
-      nearest_headroom_ = quick->memory_headroom;
-      nearest_ = std::move(plan);
+    ++found_.did_not_fit;
+    if (quick->memory_headroom > found_.nearest_headroom && keeps_pins(plan)) {
+      found_.nearest_headroom = quick->memory_headroom;
+      found_.nearest = std::move(plan);
     }
     return std::nullopt;
   }
@@ -151,23 +179,14 @@ bool Archive::allowed(const Found& found) const {
   return keeps_pins(found.plan) && keeps_limits(request_, found.printed_time, found.printed_cost, found.nodes);
 }
 
-bool Archive::better(const Found& a, const Found& b) {
-  if (a.score != b.score) return a.score < b.score;
-  if (a.cost != b.cost) return a.cost < b.cost;
-  return a.gpus < b.gpus;
-}
-
 bool Archive::may_be_printed(Found& found) const {
-  if (request_.pareto)
-    return std::none_of(front_.begin(), front_.end(), [&](const Found& other) {
-      return other.printed_time <= found.printed_time && other.printed_cost <= found.printed_cost &&
-             other.gpus <= found.gpus;
-    });
-  if (printed_.size() >= most_printed_ && found.printed_score >= printed_.back().printed_score) return false;
+  if (request_.pareto) return !is_beaten(found);
+  if (found_.printed.size() >= most_printed_ && found.printed_score >= found_.printed.back().printed_score)
+    return false;
   if (found.kind == 0) found.kind = kind_of(found.plan);
-  const auto same =
-      std::find_if(printed_.begin(), printed_.end(), [&](const Found& other) { return other.kind == found.kind; });
-  return same == printed_.end() || found.printed_score < same->printed_score;
+  const auto same = std::find_if(found_.printed.begin(), found_.printed.end(),
+                                 [&](const Found& other) { return other.kind == found.kind; });
+  return same == found_.printed.end() || found.printed_score < same->printed_score;
 }
 
 void Archive::judge(Found& found) {
@@ -183,82 +202,113 @@ void Archive::judge(Found& found) {
   if (request_.limits.node_hours && !has_room(found)) return;
   bool wanted = allowed(found) && may_be_printed(found);
   if (limited && !wanted) {
-    const bool may_be_kept = best_.size() < most_ || better(found, best_.back());
+    const bool may_be_kept = found_.best.size() < most_ || better(found, found_.best.back());
     const bool sure =
         keeps_limits(request_, found.time * most_below_event_driven, found.cost * most_below_event_driven, found.nodes);
     wanted = may_be_kept && allowed(found) && !sure;
     // What could be reached at most, for the message that says that nothing keeps the limits.
-    if (best_.empty())
-      wanted = wanted || !fastest_ || found.printed_time < *fastest_ || !cheapest_ || found.printed_cost < *cheapest_;
+    if (found_.best.empty())
+      wanted = wanted || !found_.fastest || found.printed_time < *found_.fastest || !found_.cheapest ||
+               found.printed_cost < *found_.cheapest;
   }
   if (!wanted) return;
   set_times(simulator_.event_driven_time());
   found.judged = true;
   if (limited) note_extremes(found);
-  if (request_.pareto)
-    offer_to_front(found);
-  else
-    offer(found);
+  offer(found);
 }
 
 void Archive::note_extremes(Found& found) {
-  if (!has_room(found)) return;
-  fastest_ = std::min(fastest_.value_or(found.printed_time), found.printed_time);
-  cheapest_ = std::min(cheapest_.value_or(found.printed_cost), found.printed_cost);
-  const double node_seconds = *found.nodes * found.printed_time.value();
-  least_node_seconds_ = std::min(least_node_seconds_.value_or(node_seconds), node_seconds);
+  if (has_room(found)) note_extremes(found.printed_time, found.printed_cost, *found.nodes * found.printed_time.value());
 }
 
-void Archive::offer_to_front(Found& found) {
-  const auto beats = [](const Found& a, const Found& b) {
-    return a.printed_time <= b.printed_time && a.printed_cost <= b.printed_cost && a.gpus <= b.gpus;
-  };
-  if (std::any_of(front_.begin(), front_.end(), [&](const Found& other) { return beats(other, found); })) return;
-  if (!has_room(found) || !allowed(found)) return;
-  std::erase_if(front_, [&](const Found& other) { return beats(found, other); });
-  front_.push_back(found);
+void Archive::note_extremes(Seconds time, Usd cost, double node_seconds) {
+  found_.fastest = std::min(found_.fastest.value_or(time), time);
+  found_.cheapest = std::min(found_.cheapest.value_or(cost), cost);
+  found_.least_node_seconds = std::min(found_.least_node_seconds.value_or(node_seconds), node_seconds);
+}
+
+bool Archive::is_beaten(const Found& found) const {
+  return std::any_of(found_.front.begin(), found_.front.end(), [&](const Found& other) { return beats(other, found); });
+}
+
+void Archive::add_to_front(Found found) {
+  if (is_beaten(found)) return;
+  std::erase_if(found_.front, [&](const Found& other) { return beats(found, other); });
+  found_.front.push_back(std::move(found));
 }
 
 void Archive::offer(Found& found) {
-  const auto before = [](const Found& a, const Found& b) {
-    if (a.printed_score != b.printed_score) return a.printed_score < b.printed_score;
-    if (a.printed_cost != b.printed_cost) return a.printed_cost < b.printed_cost;
-    return a.gpus < b.gpus;
-  };
-  if (printed_.size() >= most_printed_ && !before(found, printed_.back())) return;
+  const auto& printed = found_.printed;
+  if (request_.pareto ? is_beaten(found) : printed.size() >= most_printed_ && !better_as_printed(found, printed.back()))
+    return;
   if (!has_room(found) || !allowed(found)) return;
   if (found.kind == 0) found.kind = kind_of(found.plan);
-  const auto same =
-      std::find_if(printed_.begin(), printed_.end(), [&](const Found& other) { return other.kind == found.kind; });
-  if (same != printed_.end()) {
-    if (!before(found, *same)) return;
-    printed_.erase(same);
-  }
-  printed_.insert(std::lower_bound(printed_.begin(), printed_.end(), found, before), found);
-  if (printed_.size() > most_printed_) printed_.pop_back();
+  if (request_.pareto)
+    add_to_front(found);
+  else
+    add_to(found_.printed, found, most_printed_, better_as_printed);
 }
 
 Scores Archive::keep(Found found) {
   // Packing the nodes is the dearest check: only for what would be kept.
-  const bool wanted = best_.size() < most_ || better(found, best_.back());
+  const bool wanted = found_.best.size() < most_ || better(found, found_.best.back());
   if (wanted && !has_room(found)) return {};
   if (wanted && !limits_time(request_)) note_extremes(found);
   if (!allowed(found)) return {};
   const Scores scores{.closed_form = found.score,
                       .event_driven = found.judged && has_room(found) ? found.printed_score : never};
+  note_varied(found);
   if (!wanted) return scores;
   if (found.kind == 0) found.kind = kind_of(found.plan);
-  const auto same =
-      std::find_if(best_.begin(), best_.end(), [&](const Found& other) { return other.kind == found.kind; });
-  if (same != best_.end()) {
-    if (!better(found, *same)) return scores;
-    best_.erase(same);
-  }
-  best_.insert(std::lower_bound(best_.begin(), best_.end(), found,
-                                [&](const Found& one, const Found& other) { return better(one, other); }),
-               std::move(found));
-  if (best_.size() > most_) best_.pop_back();
+  add_to(found_.best, std::move(found), most_, better);
   return scores;
+}
+
+void Archive::note_varied(Found& found) {
+  std::vector<int> key{static_cast<int>(found.fleet.sharding), 0};  // and the places in order
+  for (const Group& group : found.fleet.groups)
+    for (const ChainStage& stage : group.chain.stages) {
+      key[1] = std::max(key[1], stage.tensor_parallel);
+      const auto place = static_cast<int>(stage.place);
+      const auto at = std::lower_bound(key.begin() + 2, key.end(), place);
+      if (at == key.end() || *at != place) key.insert(at, place);
+    }
+  Start& best = found_.varied[std::move(key)];
+  if (found.score < best.score && has_room(found)) best = {.fleet = found.fleet, .score = found.score};
+}
+
+std::vector<Start> Archive::varied() const {
+  std::vector<Start> all;
+  for (const auto& [key, start] : found_.varied)
+    if (start.score < never) all.push_back(start);
+  std::stable_sort(all.begin(), all.end(), [](const Start& a, const Start& b) { return a.score < b.score; });
+  return all;
+}
+
+void Archive::begin_from(const Findings& found) {
+  found_ = found;
+  found_.considered = found_.did_not_fit = found_.errors = 0;
+  found_.first_error.clear();
+}
+
+void Archive::merge(const Findings& found) {
+  for (const Found& plan : found.best) add_to(found_.best, plan, most_, better);
+  for (const Found& plan : found.printed) add_to(found_.printed, plan, most_printed_, better_as_printed);
+  for (const Found& plan : found.front) add_to_front(plan);
+  for (const auto& [key, start] : found.varied) {
+    Start& best = found_.varied[key];
+    if (start.score < best.score) best = start;
+  }
+  found_.considered += found.considered;
+  found_.did_not_fit += found.did_not_fit;
+  if (found.fastest) note_extremes(*found.fastest, *found.cheapest, *found.least_node_seconds);
+  if (found.nearest_headroom > found_.nearest_headroom) {
+    found_.nearest = found.nearest;
+    found_.nearest_headroom = found.nearest_headroom;
+  }
+  if (found_.errors == 0) found_.first_error = found.first_error;
+  found_.errors += found.errors;
 }
 
 }  // namespace sailor::planner

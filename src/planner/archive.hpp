@@ -1,7 +1,9 @@
 // The plans that a search has found so far, priced and compared.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -35,6 +37,29 @@ struct Scores {
   double event_driven = never;  ///< also infinite where the event-driven time was not asked for
 };
 
+/// Where a local search may begin.
+struct Start {
+  Fleet fleet;
+  double score = never;  ///< by the closed form
+};
+
+/// All plans that matter, and what is known of the others.
+struct Findings {
+  std::vector<Found> best;                   ///< by the closed form, best first
+  std::vector<Found> printed;                ///< event by event, best first
+  std::vector<Found> front;                  ///< that no other beats in time, money and devices
+  std::map<std::vector<int>, Start> varied;  ///< by sharding, largest degree and places
+  std::uint64_t considered = 0;
+  std::uint64_t did_not_fit = 0;
+  std::optional<Seconds> fastest;
+  std::optional<Usd> cheapest;
+  std::optional<double> least_node_seconds;
+  std::optional<Plan> nearest;  ///< of those that do not fit
+  double nearest_headroom = -never;
+  std::uint64_t errors = 0;
+  std::string first_error;
+};
+
 /// Smaller is better, for every objective.
 double score_of(Objective objective, Seconds time, Usd cost);
 
@@ -55,26 +80,39 @@ class Archive {
   /// The same with the micro-batches given.
   Scores add(const Fleet& fleet, const std::vector<Share>& shares);
 
-  [[nodiscard]] const std::vector<Found>& best() const { return best_; }        ///< best first
-  [[nodiscard]] const std::vector<Found>& printed() const { return printed_; }  ///< best first
-  [[nodiscard]] const std::vector<Found>& front() const { return front_; }
-  [[nodiscard]] double best_score() const { return best_.empty() ? never : best_.front().score; }
+  /// Kinds that best() keeps.
+  [[nodiscard]] std::size_t most() const { return most_; }
+  /// Goes on from what another archive of the same request holds, with nothing considered yet.
+  void begin_from(const Findings& found);
+  /// Adds what another archive of the same request has found and considered since it began.
+  void merge(const Findings& found);
+  [[nodiscard]] const Findings& findings() const { return found_; }
+
+  [[nodiscard]] const std::vector<Found>& best() const { return found_.best; }        ///< best first
+  [[nodiscard]] const std::vector<Found>& printed() const { return found_.printed; }  ///< best first
+  [[nodiscard]] const std::vector<Found>& front() const { return found_.front; }
+  /// The best plan of each set of places with each largest tensor-parallel degree, with and without sharding of the
+  /// optimizer: plans that differ, best first.
+  [[nodiscard]] std::vector<Start> varied() const;
+  [[nodiscard]] double best_score() const { return best().empty() ? never : best().front().score; }
   /// A plan whose score is no better is not asked for: that of the last kind that the request wants to see.
   [[nodiscard]] double bar() const {
-    return best_.size() < request_.most_plans ? never : best_[request_.most_plans - 1].score;
+    return best().size() < request_.most_plans ? never : best()[request_.most_plans - 1].score;
   }
-  [[nodiscard]] std::uint64_t considered() const { return considered_; }
-  [[nodiscard]] std::uint64_t did_not_fit() const { return did_not_fit_; }
+  [[nodiscard]] std::uint64_t considered() const { return found_.considered; }
+  [[nodiscard]] std::uint64_t did_not_fit() const { return found_.did_not_fit; }
   /// Of all that fit into memory, whatever the limits: what a plan can reach at most. Event by event where there are
   /// limits.
-  [[nodiscard]] std::optional<Seconds> fastest() const { return fastest_; }
-  [[nodiscard]] std::optional<Usd> cheapest() const { return cheapest_; }
-  [[nodiscard]] std::optional<double> least_node_seconds() const { return least_node_seconds_; }  ///< per iteration
-  [[nodiscard]] const std::optional<Plan>& nearest_misfit() const { return nearest_; }
-  [[nodiscard]] double nearest_headroom() const { return nearest_headroom_; }
+  [[nodiscard]] std::optional<Seconds> fastest() const { return found_.fastest; }
+  [[nodiscard]] std::optional<Usd> cheapest() const { return found_.cheapest; }
+  [[nodiscard]] std::optional<double> least_node_seconds() const {
+    return found_.least_node_seconds;
+  }  ///< per iteration
+  [[nodiscard]] const std::optional<Plan>& nearest_misfit() const { return found_.nearest; }
+  [[nodiscard]] double nearest_headroom() const { return found_.nearest_headroom; }
   /// Plans that could not be priced, and why the first of them could not.
-  [[nodiscard]] std::uint64_t errors() const { return errors_; }
-  [[nodiscard]] const std::string& first_error() const { return first_error_; }
+  [[nodiscard]] std::uint64_t errors() const { return found_.errors; }
+  [[nodiscard]] const std::string& first_error() const { return found_.first_error; }
 
  private:
   std::optional<Found> price(const Fleet& fleet, const std::vector<Share>& shares);
@@ -92,27 +130,18 @@ class Archive {
   bool may_be_printed(Found& found) const;
   void note_extremes(Found& found);
   void offer(Found& found);
-  void offer_to_front(Found& found);
   Scores keep(Found found);
-  [[nodiscard]] static bool better(const Found& a, const Found& b);
+  void note_varied(Found& found);
+  void add_to_front(Found found);
+  void note_extremes(Seconds time, Usd cost, double node_seconds);
+  [[nodiscard]] bool is_beaten(const Found& found) const;
 
   const Request& request_;
   const SearchSpace& space_;
   simulator::QuickSimulator simulator_;
   const std::size_t most_;
   const std::size_t most_printed_;  ///< also where fewer are shown: a search goes on from them (refine.hpp)
-  std::vector<Found> best_;
-  std::vector<Found> printed_;
-  std::vector<Found> front_;
-  std::uint64_t considered_ = 0;
-  std::uint64_t did_not_fit_ = 0;
-  std::optional<Seconds> fastest_;
-  std::optional<Usd> cheapest_;
-  std::optional<double> least_node_seconds_;
-  std::optional<Plan> nearest_;
-  double nearest_headroom_ = -never;
-  std::uint64_t errors_ = 0;
-  std::string first_error_;
+  Findings found_;
 };
 
 }  // namespace sailor::planner

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <climits>
+#include <cstdint>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -12,8 +14,14 @@
 
 namespace sailor::planner {
 
-/// Is asked now and then; true: stop.
-using StopCheck = std::function<bool()>;
+/// Is asked now and then, by one thread at a time; true: stop.
+struct StopCheck {
+  std::function<bool()> is_over = [] { return false; };
+  /// That may still be looked at.
+  std::function<std::uint64_t()> plans_left = [] { return std::numeric_limits<std::uint64_t>::max(); };
+
+  bool operator()() const { return is_over(); }
+};
 
 struct ChainStage {
   std::size_t place = 0;  ///< of the search space

@@ -29,7 +29,8 @@ class FullSearch {
         space_(prices.space()),
         archive_(archive),
         stop_(stop),
-        maker_(space_) {
+        maker_(space_),
+        refinement_(prices, archive, stop) {
     if (request_.limits.throughput) latest_ = simulator::most_above_event_driven / *request_.limits.throughput;
   }
 
@@ -84,13 +85,12 @@ class FullSearch {
     if (request_.effort.brief && !archive_.best().empty()) return;
     try_mixed();
     if (stop_()) return;
-    refine(prices_, rules_, chains_, RefineBy::closed_form, archive_, stop_);
+    refinement_.run(rules_, chains_, RefineBy::closed_form);
     const double before = archive_.best_score();
     if (request_.effort.uses(Heuristic::alike)) try_alike();
     if (stop_()) return;
-    if (archive_.best_score() < before) refine(prices_, rules_, chains_, RefineBy::closed_form, archive_, stop_);
-    if (request_.effort.uses(Heuristic::refine_printed))
-      refine(prices_, rules_, chains_, RefineBy::events, archive_, stop_);
+    if (archive_.best_score() < before) refinement_.run(rules_, chains_, RefineBy::closed_form);
+    if (request_.effort.uses(Heuristic::refine_printed)) refinement_.run(rules_, chains_, RefineBy::events);
   }
 
   void set_rules(Schedule schedule, OptimizerSharding sharding) {
@@ -298,7 +298,7 @@ class FullSearch {
 
   /// Fleets of one kind of pipeline whose stages are anywhere.
   void try_alike() {
-    if (space_.places.size() < 2 || space_.layers() > SearchSpace::most_layers) return;
+    if (space_.layers() > SearchSpace::most_layers) return;
     for (const Group& group : alike_pipelines(prices_, rules_, sharding_, archive_.best_score(), stop_)) {
       if (stop_()) return;
       archive_.add({.schedule = schedule_, .sharding = sharding_, .groups = {group}});
@@ -348,6 +348,7 @@ class FullSearch {
   Archive& archive_;
   const StopCheck& stop_;
   FleetMaker maker_;
+  Refinement refinement_;
   double latest_ = never;  // no plan that ends later by the closed form keeps the limits
   Schedule schedule_ = Schedule::one_f_one_b;
   OptimizerSharding sharding_ = OptimizerSharding::none;

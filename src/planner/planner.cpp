@@ -70,7 +70,7 @@ class Search {
     StagePrices prices(request_, space_, env_);
     result_.not_linked = not_linked(prices);
     Archive archive(request_, space_, env_, request_.most_plans * kept_each + least_kept);
-    const StopCheck stop = [&] { return should_stop(archive); };
+    const StopCheck stop = stop_check(archive);
     const bool in_paper = request_.space == Space::paper;
     if ((request_.effort.time || request_.effort.brief) && !in_paper) search_coarsely(prices, archive, stop);
     const double least_in_paper = in_paper ? search_paper(prices, archive, stop) : 0.0;
@@ -113,6 +113,15 @@ class Search {
   }
 
  private:
+  StopCheck stop_check(const Archive& archive) {
+    return {.is_over = [&] { return should_stop(archive); },
+            .plans_left =
+                [&] {
+                  const std::uint64_t most = request_.effort.work.value_or(std::numeric_limits<std::uint64_t>::max());
+                  return most - std::min(most, result_.considered + archive.considered());
+                }};
+  }
+
   bool should_stop(const Archive& archive) {
     const std::uint64_t considered = result_.considered + archive.considered();
     if (progress_) progress_(progress_of(archive));
@@ -148,7 +157,7 @@ class Search {
     other.pareto = false;
     StagePrices prices(other, space_, env_);
     Archive found(other, space_, env_, other.most_plans * kept_each + least_kept);
-    search_full(prices, found, [&] { return should_stop(found); });
+    search_full(prices, found, stop_check(found));
     result_.considered += found.considered();
     result_.did_not_fit += found.did_not_fit();
     for (const auto* plans : {&found.printed(), &found.best()})

@@ -1,13 +1,18 @@
 #include "planner/refine.hpp"
 
 #include <algorithm>
+#include <climits>
+#include <cstdint>
+#include <functional>
+#include <mutex>
 
 namespace sailor::planner {
 
 namespace {
 
-constexpr std::size_t most_starts = 12;
-constexpr std::size_t most_starts_in_one_place = 3;  // more found nothing better, and took twice as long
+constexpr std::size_t most_starts = 12;              // from the best plans, and as many from plans that differ
+constexpr std::size_t most_starts_in_one_place = 6;  // twice as many: 0.5 % on one of 108 inputs, in twice the time
+constexpr std::size_t starts_at_once = 8;            // begin from the same archive; how many threads there are or not
 constexpr int most_rounds = 24;
 // The closed form is seldom further above the event-driven time (simulator/closed_form.hpp: nine of ten plans).
 constexpr double usual_above_events = 1.1;
@@ -15,7 +20,7 @@ constexpr double usual_above_events = 1.1;
 class Refiner {
  public:
   Refiner(StagePrices& prices, const ChainRules& rules, const std::vector<Chain>& chains, RefineBy by, Archive& archive,
-          const StopCheck& stop)
+          const std::function<bool()>& stop)
       : prices_(prices),
         space_(prices.space()),
         rules_(rules),
@@ -25,22 +30,14 @@ class Refiner {
         archive_(archive),
         stop_(stop) {}
 
-  void run() {
-    std::vector<std::pair<Fleet, double>> starts;
-    for (const Found& found : by_events_ ? archive_.printed() : archive_.best()) {
-      if (found.fleet.schedule != rules_.schedule) continue;
-      starts.emplace_back(found.fleet, by_events_ ? found.printed_score : found.score);
-      if (starts.size() == (space_.places.size() > 1 ? most_starts : most_starts_in_one_place)) break;
-    }
-    for (const auto& [start, score] : starts) {
-      best_ = start;
-      score_ = score;
-      // On the same devices first: what is exchanged for another template is not polished any more.
-      while (polish())
-        if (stop_()) return;
-      for (int round = 0; round < most_rounds && improve(round > 0); ++round)
-        if (stop_()) return;
-    }
+  void run(const Start& start) {
+    best_ = start.fleet;
+    score_ = start.score;
+    // On the same devices first: what is exchanged for another template is not polished any more.
+    while (polish())
+      if (stop_()) return;
+    for (int round = 0; round < most_rounds && improve(round > 0); ++round)
+      if (stop_()) return;
   }
 
  private:
@@ -123,6 +120,22 @@ class Refiner {
     Fleet fleet = best_;
     fleet.groups.erase(fleet.groups.begin() + static_cast<std::ptrdiff_t>(g));
     attempt(fleet);
+    // More of another group instead: as many as there is room for, or as few as that saves any micro-batch.
+    for (Group& group : fleet.groups) {
+      const Chain& chain = group.chain;
+      const int before = group.count;
+      int more = INT_MAX;
+      for (const ChainStage& stage : chain.stages)
+        more = std::min(more, free_devices(stage.place, g) / chain.uses(stage.place));
+      if (more < 1) continue;
+      group.count = before + more;
+      attempt(fleet);
+      const int all = prices_.request().job.global_batch / chain.micro_batch;
+      const int rounds = (all + group.count - 1) / group.count;
+      group.count = std::max(before, (all + rounds - 1) / rounds);
+      if (group.count < before + more) attempt(fleet);
+      group.count = before;
+    }
     accept();
   }
 
@@ -238,7 +251,7 @@ class Refiner {
   bool by_events_;
   double slack_;  // of scores by the closed form
   Archive& archive_;
-  const StopCheck& stop_;
+  const std::function<bool()>& stop_;
   Fleet best_;
   Fleet next_;
   std::vector<GroupTime> times_;
@@ -248,9 +261,70 @@ class Refiner {
 
 }  // namespace
 
-void refine(StagePrices& prices, const ChainRules& rules, const std::vector<Chain>& chains, RefineBy by,
-            Archive& archive, const StopCheck& stop) {
-  Refiner(prices, rules, chains, by, archive, stop).run();
+struct Refinement::Workplace {
+  explicit Workplace(const Refinement& all)
+      : prices(all.prices_.request(), all.prices_.space(), all.prices_.env()),
+        archive(prices.request(), prices.space(), prices.env(), all.archive_.most()) {}
+  StagePrices prices;
+  Archive archive;
+};
+
+Refinement::Refinement(StagePrices& prices, Archive& archive, const StopCheck& stop)
+    : prices_(prices), archive_(archive), stop_(stop), threads_(prices.request().effort.threads) {
+  workplaces_.resize(threads_.size());
+}
+
+Refinement::~Refinement() = default;
+
+Refinement::Workplace& Refinement::workplace(std::size_t thread) {
+  if (workplaces_[thread] == nullptr) workplaces_[thread] = std::make_unique<Workplace>(*this);
+  return *workplaces_[thread];
+}
+
+std::vector<Start> Refinement::starts(Schedule schedule, RefineBy by) const {
+  std::vector<Start> starts;
+  const bool in_one_place = prices_.space().places.size() == 1;
+  const bool by_events = by == RefineBy::events;
+  const std::size_t most = in_one_place ? most_starts_in_one_place : most_starts;
+  for (const Found& found : by_events ? archive_.printed() : archive_.best()) {
+    if (starts.size() == most) break;
+    if (found.fleet.schedule == schedule)
+      starts.push_back({.fleet = found.fleet, .score = by_events ? found.printed_score : found.score});
+  }
+  if (by_events) return starts;
+  const std::size_t best = starts.size();
+  for (Start& start : archive_.varied()) {
+    if (starts.size() == best + most_starts) break;
+    const auto is_same = [&](const Start& other) { return other.score == start.score; };
+    if (start.fleet.schedule == schedule && std::none_of(starts.begin(), starts.end(), is_same))
+      starts.push_back(std::move(start));
+  }
+  return starts;
+}
+
+void Refinement::run(const ChainRules& rules, const std::vector<Chain>& chains, RefineBy by) {
+  const std::vector<Start> all = starts(rules.schedule, by);
+  for (std::size_t first = 0; first < all.size() && !stop_(); first += starts_at_once) {
+    const std::size_t count = std::min(starts_at_once, all.size() - first);
+    const std::uint64_t share = stop_.plans_left() / count;
+    const Findings known = archive_.findings();
+    std::vector<Findings> found(count);
+    std::mutex asking;
+    bool is_over = false;
+    threads_.for_each(count, [&](std::size_t i, std::size_t thread) {
+      Workplace& place = workplace(thread);
+      place.archive.begin_from(known);
+      const std::function<bool()> stop = [&] {
+        if (place.archive.considered() >= share) return true;
+        const std::lock_guard lock(asking);
+        is_over = is_over || stop_();
+        return is_over;
+      };
+      Refiner(place.prices, rules, chains, by, place.archive, stop).run(all[first + i]);
+      found[i] = place.archive.findings();
+    });
+    for (const Findings& more : found) archive_.merge(more);
+  }
 }
 
 }  // namespace sailor::planner

@@ -62,7 +62,7 @@ enum class Heuristic {
   single_pipeline,  ///< stages that fit only where there are no replicas to sum gradients with
   mixed,            ///< pipelines whose first stages are in one place and the others in another
   spanning,         ///< pipelines over several places, where nothing fits into one
-  alike,            ///< plans of one kind of pipeline whose stages are anywhere
+  alike,            ///< plans of one kind of pipeline, its stages anywhere, by when all gradients are summed
   hints,            ///< the pipelines across places that the bound's relaxation would use
   divide_again,     ///< the batch by when gradients are ready, not only by when passes end
   leave_out,        ///< making the best plans better: groups left out,

@@ -204,6 +204,7 @@ bool LayerCosts::is_measured_on(const std::string& gpu) const {
 }
 
 const Result<LayerPrice>& LayerCosts::find(const LayerKey& key) const {
+  const std::lock_guard lock(*finding_);
   const auto known = found_.find(key);
   if (known != found_.end()) return known->second;
   return found_.emplace(key, price(key)).first->second;

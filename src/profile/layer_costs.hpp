@@ -3,6 +3,8 @@
 #pragma once
 
 #include <map>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -51,6 +53,7 @@ class LayerCosts {
   /// What layer `key.first_layer` costs. Times between measured neighbours are never better than their inputs' origin
   /// and have slightly wider [low, high]; estimates have [low, high] after expected_error(). Errors: not_found, the
   /// look-up's, when measured_only, or when the catalogue does not know the GPU or its rate.
+  /// Several threads may ask at once.
   [[nodiscard]] const Result<LayerPrice>& find(const LayerKey& key) const;
 
   /// Whether the catalogue can price what was not measured.
@@ -90,6 +93,7 @@ class LayerCosts {
   mutable std::optional<TimeTable> times_;  // made when first asked for, as the next: estimates alone need them
   mutable std::optional<SizeTable> sizes_;
   mutable std::map<LayerKey, Result<LayerPrice>> found_;
+  std::unique_ptr<std::mutex> finding_ = std::make_unique<std::mutex>();
 };
 
 }  // namespace sailor

@@ -82,6 +82,11 @@ planner_ablation() {
   prints 'without ' 'alike+mixed '
   [[ $(wc -l <planner-ablation.tsv) -ge 4 ]] || { echo 'planner-ablation.tsv is too short'; exit 1; }
 }
+planner_laws() {
+  needs python3
+  run python3 "$experiments/planner_laws.py" --random 2 --law node link space limit
+  prints 'space ' 'node '
+}
 planner_quality() {
   needs python3
   run python3 "$experiments/planner_quality.py" 'row 0'

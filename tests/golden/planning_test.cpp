@@ -310,7 +310,7 @@ TEST_F(Planning, WhatHardlyPaysIsSaid) {
   write("mixed.toml", cluster_of(nodes_of("A100-40", 16) + nodes_of("V100-16", 16)));
   int fewer_devices = 0;
   int without_a_type = 0;
-  for (const char* batch : {"12", "64", "512"}) {
+  for (const char* batch : {"8", "64", "512"}) {
     const json answer = json_of("mixed.toml", {}, "gpt-neo-2.7b-sailor", batch);
     const json& best = answer.at("plans")[0];
     const auto rate = [](const json& plan) {

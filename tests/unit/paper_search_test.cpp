@@ -7,9 +7,12 @@
 #include <rapidcheck.h>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
+#include <utility>
 
 #include "simulator/quick.hpp"
 #include "tests/fakes/round_numbers.hpp"
@@ -336,7 +339,7 @@ Answer search(const SmallWorld& world) {
   if (!space) return {};
   StagePrices prices(world.request, *space, environment);
   Archive archive(world.request, *space, environment, 3);
-  const double least = search_paper(prices, archive, [] { return false; });
+  const double least = search_paper(prices, archive, {});
   return {archive.best_score(), least};
 }
 

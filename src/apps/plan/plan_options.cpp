@@ -187,8 +187,8 @@ std::vector<Option> effort_options() {
       {.name = "threads",
        .type = OptionType::integer,
        .value_name = "N",
-       .help = "threads that prove the bound, or search by --cost-model artifact, 0: as many as this process may run "
-               "on; the answer does not depend on it",
+       .help = "threads that search and prove the bound, 0: as many as this process may run on; the answer does not "
+               "depend on it",
        .default_value = "0",
        .minimum = 0,
        .maximum = 1024},
