@@ -92,6 +92,11 @@ planner_quality() {
   run python3 "$experiments/planner_quality.py" 'row 0'
   prints 'figure 8b, row 0'
 }
+planner_versions() {
+  needs python3
+  run python3 "$experiments/planner_versions.py" --random 1 --large 2 "$build_dir/bin/sailor-plan" "$build_dir/bin/sailor-plan"
+  prints '3 inputs with a plan, 0 with different ones' 'mean loss 0.000%'
+}
 planner_speed() {
   needs python3
   run python3 "$experiments/planner_speed.py" --runs 1 --largest 64 a100-128
