@@ -5,17 +5,17 @@ set -euo pipefail
 exec awk '
   BEGIN {
     count = split("\
-      algorithm:all_of,any_of,clamp,fill,find,find_if,is_sorted,max,max_element,min,min_element,partition_point,reverse,sort \
-      array:array atomic:atomic,memory_order_relaxed bit:bit_cast chrono:chrono cmath:abs,ceil,floor,isfinite,isnan,nan,sin,sqrt \
-      condition_variable:condition_variable csignal:sig_atomic_t,signal cstddef:byte,ptrdiff_t \
-      cstdint:int8_t,int16_t,int32_t,int64_t,uint8_t,uint16_t,uint32_t,uint64_t cstdio:fprintf \
-      cstdlib:aligned_alloc,free,getenv,malloc cstring:memcmp,memcpy,memset,strcmp deque:deque \
+      algorithm:all_of,any_of,clamp,fill,find,find_if,is_sorted,max,max_element,min,min_element,partition_point,reverse,shuffle,sort \
+      array:array atomic:atomic,memory_order_relaxed bit:bit_cast chrono:chrono,milli cmath:abs,ceil,exp,floor,isfinite,isnan,nan,sin,sqrt \
+      condition_variable:condition_variable csignal:raise,sig_atomic_t,signal cstddef:byte,ptrdiff_t \
+      cstdint:int8_t,int16_t,int32_t,int64_t,uint8_t,uint16_t,uint32_t,uint64_t,uintptr_t cstdio:fflush,fprintf,printf,snprintf \
+      cstdlib:aligned_alloc,atoi,exit,free,getenv,malloc cstring:memcmp,memcpy,memmove,memset,strcmp,strncpy deque:deque \
       exception:current_exception,exception,exception_ptr,rethrow_exception filesystem:filesystem fstream:ifstream,ofstream \
       functional:function,greater,hash,less future:future initializer_list:initializer_list limits:numeric_limits list:list \
-      map:map,multimap memory:make_shared,make_unique,shared_ptr,unique_ptr,weak_ptr mutex:lock_guard,mutex,scoped_lock,unique_lock \
-      new:bad_alloc numeric:accumulate,iota optional:nullopt,optional random:minstd_rand,mt19937 set:multiset,set span:span \
+      map:map,multimap memory:allocator_arg,make_shared,make_unique,shared_ptr,unique_ptr,weak_ptr mutex:lock_guard,mutex,scoped_lock,unique_lock \
+      new:bad_alloc numeric:accumulate,iota optional:nullopt,optional random:minstd_rand,mt19937,mt19937_64,uniform_int_distribution,uniform_real_distribution set:multiset,set source_location:source_location span:span \
       stdexcept:invalid_argument,length_error,logic_error,out_of_range,runtime_error \
-      string:getline,string,to_string string_view:string_view thread:this_thread,thread tuple:tie,tuple \
+      string:getline,string,to_string string_view:string_view system_error:generic_category,system_error thread:jthread,this_thread,thread tuple:apply,tie,tuple \
       type_traits:is_same_v,remove_reference_t unordered_map:unordered_map unordered_set:unordered_set \
       utility:exchange,forward,move,pair,swap variant:get_if,holds_alternative,variant,visit vector:vector", groups)
     for (i = 1; i <= count; ++i) {
@@ -25,6 +25,7 @@ exec awk '
     }
     # In several of them.
     homes["size_t"] = "cstddef|cstdio|cstdlib|cstring|array|functional|map|memory|set|span|string|string_view|vector"
+    homes["ssize"] = "array|iterator|map|set|span|string|string_view|vector"
     homes["get"] = "array|tuple|utility|variant"
     homes["erase"] = homes["erase_if"] = "deque|map|set|string|vector"
     homes["ostream"] = homes["ios"] = homes["streamsize"] = "fstream|iosfwd|iostream|istream|ostream|sstream"

@@ -152,8 +152,6 @@ else
     fail "builds with the sanitizers (see above); their tests did not run"
   fi
   step "Checking that every header compiles alone"
-  mapfile -t headers < <(find "$sailor_root"/{src,slurm,spank_plugin} -name '*.hpp')
-  check "headers include what they use of the standard library" "$sailor_root/tests/check_includes.sh" "${headers[@]}"
   check "every header compiles alone" build_beside default headers_compile_alone "${options[@]}"
   step "Cross-compiling for aarch64 (preset aarch64)"
   check "cross-compiles for aarch64" build_beside aarch64 all "${options[@]}"

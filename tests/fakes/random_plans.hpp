@@ -4,7 +4,9 @@
 
 #include <rapidcheck.h>
 
+#include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "simulator/quick.hpp"

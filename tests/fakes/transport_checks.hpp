@@ -3,10 +3,12 @@
 
 #include <fmt/format.h>
 
+#include <cstdint>
 #include <memory>
 #include <numeric>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "runtime/bfloat16.hpp"

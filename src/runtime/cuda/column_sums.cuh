@@ -2,6 +2,8 @@
 // (slices, width) of floats, then those.
 #pragma once
 
+#include <cstdint>
+
 #include "runtime/cuda/device_code.cuh"
 
 namespace sailor::runtime::cuda {
