@@ -1,0 +1,85 @@
+// Plans as the artifact of the Sailor paper (SOSP'25) writes and scores them: a list of pipelines, each of stages with
+// a number of replicas of their own, each replica a tensor-parallel group over one or more virtual machines.
+//
+// They say more than a Plan can (stages of one pipeline with unequal numbers of replicas, groups over several machines)
+// and less (one micro-batch size, batches divided evenly).
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/error.hpp"
+#include "core/units.hpp"
+#include "planner/baselines/inputs.hpp"
+
+namespace sailor::planner::baselines {
+
+/// GPUs of one virtual machine.
+struct Machine {
+  std::string gpu;
+  int gpus_per_node = 1;  ///< as the planner writes it: of the machine, or those that the group uses
+  std::string zone;
+  bool operator==(const Machine&) const = default;
+};
+
+/// One tensor-parallel group.
+struct Replica {
+  std::vector<Machine> machines;  ///< at least one; more than one: the group spans them
+  int tensor_parallel = 1;
+  bool operator==(const Replica&) const = default;
+};
+
+struct ListStage {
+  LayerRange layers;  ///< may be empty
+  std::vector<Replica> replicas;
+};
+
+struct ListPipeline {
+  std::vector<ListStage> stages;
+};
+
+struct PlanList {
+  std::vector<ListPipeline> pipelines;
+  int micro_batch = 1;  ///< sequences
+  bool grid = false;    ///< given as (P, D, T) of one GPU type: then the memory test looks at one replica of each stage
+
+  /// By GPU type.
+  [[nodiscard]] std::map<std::string, int> gpus() const;
+  /// Replicas of the first stage of the last pipeline, by which the evaluator divides the batch.
+  [[nodiscard]] int data_parallel() const;
+};
+
+/// `stages` stages of partition_uniform(), each with `replicas` groups of `machine`.
+PlanList grid_plan(int layers, int stages, int replicas, int tensor_parallel, int micro_batch, const Machine& machine);
+
+/// "P2 D32 T1 b1" where all stages are alike, else what differs in full: for tables.
+std::string describe(const PlanList& plan);
+
+/// What the authors' evaluator says (simulations/runtime_simulator.py).
+struct EvaluatorScore {
+  Seconds iteration_time{};
+  Seconds pipeline_time{};         ///< of the slowest pipeline
+  Seconds synchronization_time{};  ///< gradients, not overlapped
+  Usd egress_cost{};               ///< per iteration
+  Usd cost{};                      ///< per iteration, devices and egress
+  bool fits = true;                ///< by the rule that the harness and the planner use: 2e9 or 3e9 bytes besides
+  Bytes peak_memory{};             ///< by that rule, the largest of all devices
+  Bytes validation_memory{};       ///< by the rule of figure 5a: 5.06e9 bytes besides
+  double micro_batches = 0.0;
+};
+
+/// Whether what the evaluator gets wrong stays: stages over several machines without compute time, times of zero for
+/// degrees that were not measured.
+enum class Faults { kept, fixed };
+
+/// Errors: not_found (times, sizes or links that the profile does not have); invalid_input (no pipeline, no stage).
+Result<EvaluatorScore> evaluate(const PlanList& plan, const Inputs& inputs, const TrainingJob& job, Faults faults);
+
+/// The plan as this project's runtime would run it: replica i of every stage is a pipeline, the batch divided as evenly
+/// as it can be. Errors: invalid_input with what a Plan cannot say (unequal replicas, groups over several types, zones
+/// or nodes).
+Result<Plan> to_plan(const PlanList& list, const TrainingJob& job);
+
+}  // namespace sailor::planner::baselines
