@@ -307,7 +307,7 @@ TEST(LargeSearch, NoSumIsQuickerThanTheLeast) {
   // or both.
   for (const std::size_t from : {0U, 1U})
     for (const std::size_t to : {0U, 1U}) {
-      const double least = prices.least_reduction(from, to, 2, 32, 4, amount);
+      const double least = prices.min_reduction(from, to, 2, 32, 4, amount);
       for (const int rings : {2, 3, 4}) EXPECT_LE(least, prices.reduction(from, to, 1, rings, 32, false, amount));
       EXPECT_LE(least, prices.reduction(from, to, 2, 2, 32, false, amount));
     }

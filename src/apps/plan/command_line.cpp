@@ -203,11 +203,11 @@ Result<planner::Request> read_request(const Options& options, const Model& model
     name = type->name;
   }
   if (options.has("max-tensor-parallel"))
-    request.pins.most_tensor_parallel = static_cast<int>(options.integer("max-tensor-parallel"));
+    request.pins.max_tensor_parallel = static_cast<int>(options.integer("max-tensor-parallel"));
   if (const planner::Pins& pins = request.pins;
-      pins.tensor_parallel && pins.most_tensor_parallel && *pins.tensor_parallel > *pins.most_tensor_parallel)
+      pins.tensor_parallel && pins.max_tensor_parallel && *pins.tensor_parallel > *pins.max_tensor_parallel)
     return conflict(fmt::format("--pin tensor_parallel={} is over --max-tensor-parallel {}", *pins.tensor_parallel,
-                                *pins.most_tensor_parallel),
+                                *pins.max_tensor_parallel),
                     "leave out one of them");
   if (by_artifact(options)) {
     const auto known = profile.precisions(model.name);
@@ -246,7 +246,7 @@ Result<planner::Request> read_request(const Options& options, const Model& model
   request.availability = availability_of(options);
   const bool artifact_rule = by_artifact(options) && !options.given("memory-margin");
   request.memory_margin = artifact_rule ? 0.0 : options.number("memory-margin");
-  request.most_plans = static_cast<std::size_t>(options.integer("top"));
+  request.max_plans = static_cast<std::size_t>(options.integer("top"));
   request.pareto = options.flag("pareto");
   return request;
 }

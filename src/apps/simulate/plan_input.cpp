@@ -115,7 +115,7 @@ std::optional<std::string> what_is_missing(const Plan& plan, const Cluster& clus
   std::vector<const Partition*> named;
   for (const std::string& name : partitions)
     if (const Partition* partition = cluster.find_partition(name)) named.push_back(partition);
-  if (const auto most = planner::most_nodes_of(named); most && static_cast<int>(in_use.size()) > *most)
+  if (const auto most = planner::max_nodes_of(named); most && static_cast<int>(in_use.size()) > *most)
     return fmt::format("the plan takes {} nodes, but a job in {} may have {}", in_use.size(), where, *most);
   return std::nullopt;
 }

@@ -1,4 +1,4 @@
-#include "planner/fleet.hpp"
+#include "planner/template_mix.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -13,7 +13,7 @@ namespace {
 int rounds_by(const GroupTime& group, double deadline) {
   if (deadline < group.fixed) return 1;
   const double more = group.round > 0.0 ? std::floor((deadline - group.fixed) / group.round * (1.0 + 1e-12)) : 1e9;
-  return static_cast<int>(std::min({more + 1.0, static_cast<double>(group.most_micro_batches), 1e9}));
+  return static_cast<int>(std::min({more + 1.0, static_cast<double>(group.max_micro_batches), 1e9}));
 }
 
 std::int64_t sequences_by(std::span<const GroupTime> groups, double deadline, std::int64_t enough) {
@@ -25,14 +25,15 @@ std::int64_t sequences_by(std::span<const GroupTime> groups, double deadline, st
   return sum;
 }
 
-double given_sequences(const FleetRequest& request, double deadline) {
+double given_sequences(const MixRequest& request, double deadline) {
   double sum = 0.0;
-  for (const Group& group : request.given) sum += static_cast<double>(group.chain.sequences_by(deadline)) * group.count;
+  for (const Group& group : request.given)
+    sum += static_cast<double>(group.column.sequences_by(deadline)) * group.count;
   return std::min(sum, 1e9);
 }
 
 /// Above this size of the table pipelines with micro-batches of several sizes are divided without trying all sums.
-constexpr std::size_t most_sums = std::size_t{1} << 16;
+constexpr std::size_t max_sums = std::size_t{1} << 16;
 
 /// Rounds of each group, all of its copies, with which the batch is done exactly by the deadline: which sums can be
 /// made of a limited number of each size. Nothing when none is the batch.
@@ -72,13 +73,13 @@ std::optional<std::vector<Share>> share_mixed(std::span<const GroupTime> groups,
   auto rounds = exact_rounds(groups, batch, low);
   if (!rounds && !exact_rounds(groups, batch, high)) return std::nullopt;
   for (double deadline = low; !rounds && deadline <= high;) {
-    double next = never;
+    double next = infinity;
     for (const GroupTime& group : groups) {
       const int done = rounds_by(group, deadline);
-      if (done < group.most_micro_batches) next = std::min(next, std::max(group.fixed + group.round * done, deadline));
+      if (done < group.max_micro_batches) next = std::min(next, std::max(group.fixed + group.round * done, deadline));
     }
     deadline = next > deadline ? next : deadline * (1.0 + 1e-12);
-    if (next == never) break;
+    if (next == infinity) break;
     rounds = exact_rounds(groups, batch, deadline);
   }
   if (!rounds) return std::nullopt;
@@ -97,8 +98,8 @@ std::optional<std::vector<Share>> share_mixed(std::span<const GroupTime> groups,
 namespace {
 
 struct Deadlines {
-  double least = never;    ///< before it the groups do not get through the batch
-  double longest = never;  ///< by it each of them alone would
+  double least = infinity;    ///< before it the groups do not get through the batch
+  double longest = infinity;  ///< by it each of them alone would
 };
 
 Deadlines deadlines_of(std::span<const GroupTime> groups, int batch) {
@@ -121,11 +122,11 @@ Deadlines deadlines_of(std::span<const GroupTime> groups, int batch) {
 
 }  // namespace
 
-double least_deadline(std::span<const GroupTime> groups, int batch) { return deadlines_of(groups, batch).least; }
+double min_deadline(std::span<const GroupTime> groups, int batch) { return deadlines_of(groups, batch).least; }
 
 std::optional<std::vector<Share>> share_batch(std::span<const GroupTime> groups, int batch) {
   const auto [high, longest] = deadlines_of(groups, batch);
-  if (high == never) return std::nullopt;
+  if (high == infinity) return std::nullopt;
   const bool mixed = std::any_of(groups.begin(), groups.end(), [&](const GroupTime& group) {
     return group.micro_batch != groups.front().micro_batch;
   });
@@ -162,7 +163,7 @@ std::optional<std::vector<Share>> share_batch(std::span<const GroupTime> groups,
     }
     if (any) continue;
     // Not by taking away: which sums can be made at all?
-    if (!mixed || groups.size() * static_cast<std::size_t>(batch) > most_sums) return std::nullopt;
+    if (!mixed || groups.size() * static_cast<std::size_t>(batch) > max_sums) return std::nullopt;
     return share_mixed(groups, batch, high, longest);
   }
   std::vector<Share> shares;
@@ -193,31 +194,31 @@ void divide_into_chunks(Pipeline& pipeline, int chunks) {
 
 }  // namespace
 
-double least_reduction(StagePrices& prices, const Chain& chain, int pipelines) {
+double min_reduction(StagePrices& prices, const PipelineTemplate& column, int pipelines) {
   if (pipelines < 2 || prices.env().framework.overlaps_reduction) return 0.0;
-  const ChainStage& first = chain.stages.front();
-  const Place& place = prices.space().places[first.place];
+  const TemplateStage& first = column.stages.front();
+  const DevicePool& pool = prices.space().pools[first.pool];
   const double amount = prices.summed(first.first, first.last, first.tensor_parallel);
-  double least = never;
-  for (std::size_t other = 0; other < prices.space().places.size(); ++other) {
-    const int node = std::max(place.largest_node(), prices.space().places[other].largest_node());
+  double least = infinity;
+  for (std::size_t other = 0; other < prices.space().pools.size(); ++other) {
+    const int node = std::max(pool.largest_node(), prices.space().pools[other].largest_node());
     const auto over = [&](std::size_t from, std::size_t to) {
-      return prices.least_reduction(from, to, first.tensor_parallel, pipelines, node, amount);
+      return prices.min_reduction(from, to, first.tensor_parallel, pipelines, node, amount);
     };
-    least = std::min({least, over(first.place, other), over(other, first.place)});
+    least = std::min({least, over(first.pool, other), over(other, first.pool)});
   }
-  return least < never ? least : 0.0;
+  return least < infinity ? least : 0.0;
 }
 
-double least_time(StagePrices& prices, const Fleet& fleet, int batch) {
+double least_time(StagePrices& prices, const TemplateMix& mix, int batch) {
   int pipelines = 0;
-  for (const Group& group : fleet.groups) pipelines += group.count;
+  for (const Group& group : mix.groups) pipelines += group.count;
   std::vector<GroupTime> times;
-  for (const Group& group : fleet.groups)
-    times.push_back({.fixed = group.chain.through + least_reduction(prices, group.chain, pipelines),
-                     .round = group.chain.round,
-                     .micro_batch = group.chain.micro_batch,
-                     .most_micro_batches = group.chain.most_micro_batches,
+  for (const Group& group : mix.groups)
+    times.push_back({.fixed = group.column.through + min_reduction(prices, group.column, pipelines),
+                     .round = group.column.round,
+                     .micro_batch = group.column.micro_batch,
+                     .max_micro_batches = group.column.max_micro_batches,
                      .count = group.count});
   // A pipeline with a single micro-batch may end after the deadline of the others.
   double end = deadlines_of(times, batch).least;
@@ -225,62 +226,63 @@ double least_time(StagePrices& prices, const Fleet& fleet, int batch) {
   return end;
 }
 
-Plan make_plan(const Request& request, const SearchSpace& space, const Fleet& fleet, std::span<const Share> shares) {
+Plan make_plan(const Request& request, const SearchSpace& space, const TemplateMix& mix,
+               std::span<const Share> shares) {
   Plan plan;
   plan.job = request.job;
-  plan.schedule = fleet.schedule;
-  plan.optimizer_sharding = fleet.sharding;
-  plan.micro_batch = fleet.groups.empty() ? 1 : fleet.groups.front().chain.micro_batch;
+  plan.schedule = mix.schedule;
+  plan.optimizer_sharding = mix.sharding;
+  plan.micro_batch = mix.groups.empty() ? 1 : mix.groups.front().column.micro_batch;
   for (const Share& share : shares) {
-    const Chain& chain = fleet.groups[share.group].chain;
+    const PipelineTemplate& column = mix.groups[share.group].column;
     Pipeline pipeline{.count = share.count, .micro_batches = share.micro_batches};
-    pipeline.micro_batch = chain.micro_batch == plan.micro_batch ? 0 : chain.micro_batch;
-    for (const ChainStage& stage : chain.stages)
+    pipeline.micro_batch = column.micro_batch == plan.micro_batch ? 0 : column.micro_batch;
+    for (const TemplateStage& stage : column.stages)
       pipeline.stages.push_back({.layers = {space.cuts[at(stage.first)], space.cuts[at(stage.last)]},
-                                 .gpu = space.places[stage.place].gpu,
+                                 .gpu = space.pools[stage.pool].gpu,
                                  .tensor_parallel = stage.tensor_parallel,
-                                 .zone = space.places[stage.place].zone,
+                                 .zone = space.pools[stage.pool].zone,
                                  .recompute = stage.recompute});
-    if (fleet.chunks > 1) divide_into_chunks(pipeline, fleet.chunks);
+    if (mix.chunks > 1) divide_into_chunks(pipeline, mix.chunks);
     plan.pipelines.push_back(std::move(pipeline));
   }
   return plan;
 }
 
-int weight_of(const Chain& chain, int node) {
-  if (chain.degrees_multiple > 0 && node % chain.degrees_multiple == 0) return chain.devices;
+int weight_of(const PipelineTemplate& column, int node) {
+  if (column.degrees_multiple > 0 && node % column.degrees_multiple == 0) return column.devices;
   int weight = 0;
-  for (const ChainStage& stage : chain.stages) {
+  for (const TemplateStage& stage : column.stages) {
     const int groups = std::max(1, node / stage.tensor_parallel);
     weight += std::max(stage.tensor_parallel, (node + groups - 1) / groups);
   }
   return weight;
 }
 
-int most_copies(const Chain& chain, const Place& place, const SearchSpace& space, int devices) {
-  devices = std::min(devices, space.most_gpus.value_or(devices));
-  int most = devices / chain.devices;
-  const int degree = chain.stages.front().tensor_parallel;
-  const bool one_degree = std::all_of(chain.stages.begin(), chain.stages.end(),
-                                      [&](const ChainStage& stage) { return stage.tensor_parallel == degree; });
-  if (!one_degree) most = std::min(most, devices / weight_of(chain, place.largest_node()));
+int max_copies(const PipelineTemplate& column, const DevicePool& pool, const SearchSpace& space, int devices) {
+  devices = std::min(devices, space.max_gpus.value_or(devices));
+  int most = devices / column.devices;
+  const int degree = column.stages.front().tensor_parallel;
+  const bool one_degree = std::all_of(column.stages.begin(), column.stages.end(),
+                                      [&](const TemplateStage& stage) { return stage.tensor_parallel == degree; });
+  if (!one_degree) most = std::min(most, devices / weight_of(column, pool.largest_node()));
   std::int64_t groups = 0;  // on the nodes that may be used, the largest first
-  int nodes = space.most_nodes.value_or(INT_MAX);
-  for (const NodeSize& size : place.nodes) {
+  int nodes = space.max_nodes.value_or(INT_MAX);
+  for (const NodeSize& size : pool.nodes) {
     const int here = std::min(size.nodes, nodes);
     nodes -= here;
     groups += std::int64_t{here} * (size.devices / degree);
   }
-  if (one_degree) return static_cast<int>(std::min<std::int64_t>(most, groups / std::ssize(chain.stages)));
+  if (one_degree) return static_cast<int>(std::min<std::int64_t>(most, groups / std::ssize(column.stages)));
   return most;
 }
 
-void Knapsack::fill(std::span<const Chain* const> chains, int devices, int node, double deadline) {
+void Knapsack::fill(std::span<const PipelineTemplate* const> columns, int devices, int node, double deadline) {
   items_.clear();
-  for (const Chain* chain : chains) {
-    const int value = chain->sequences_by(deadline);
+  for (const PipelineTemplate* column : columns) {
+    const int value = column->sequences_by(deadline);
     if (value == 0) continue;
-    if (const int weight = weight_of(*chain, node); weight <= devices) items_.push_back({chain, weight, value});
+    if (const int weight = weight_of(*column, node); weight <= devices) items_.push_back({column, weight, value});
   }
   // Of equal weight the best only; and none that a lighter one beats.
   std::stable_sort(items_.begin(), items_.end(), [](const Item& a, const Item& b) {
@@ -317,8 +319,8 @@ int Knapsack::devices_for(int sequences) const {
   return found == value_.end() ? -1 : static_cast<int>(found - value_.begin());
 }
 
-std::vector<std::pair<const Chain*, int>> Knapsack::chains(int devices) const {
-  std::vector<std::pair<const Chain*, int>> list;
+std::vector<std::pair<const PipelineTemplate*, int>> Knapsack::columns(int devices) const {
+  std::vector<std::pair<const PipelineTemplate*, int>> list;
   while (devices > 0) {
     const int pick = pick_[static_cast<std::size_t>(devices)];
     if (pick < 0) {
@@ -326,40 +328,39 @@ std::vector<std::pair<const Chain*, int>> Knapsack::chains(int devices) const {
       continue;
     }
     const Item& item = items_[static_cast<std::size_t>(pick)];
-    const auto known = std::find_if(list.begin(), list.end(), [&](const auto& e) { return e.first == item.chain; });
+    const auto known = std::find_if(list.begin(), list.end(), [&](const auto& e) { return e.first == item.column; });
     if (known != list.end())
       ++known->second;
     else
-      list.emplace_back(item.chain, 1);
+      list.emplace_back(item.column, 1);
     devices -= item.weight;
   }
   return list;
 }
 
-double FleetMaker::best_rate(const FleetRequest& request, std::size_t type, double deadline) const {
+double MixBuilder::best_rate(const MixRequest& request, std::size_t type, double deadline) const {
   double best = 0.0;
-  for (const Chain* chain : request.chains[type])
-    best = std::max(best, static_cast<double>(chain->sequences_by(deadline)) / chain->devices);
+  for (const PipelineTemplate* column : request.columns[type])
+    best = std::max(best, static_cast<double>(column->sequences_by(deadline)) / column->devices);
   return best;
 }
 
-std::vector<int> FleetMaker::free_devices(const FleetRequest& request) const {
+std::vector<int> MixBuilder::free_devices(const MixRequest& request) const {
   std::vector<int> devices;
-  for (const std::size_t p : request.places) {
-    int left = space_.places[p].devices();
-    for (const Group& group : request.given) left -= group.chain.uses(p) * group.count;
+  for (const std::size_t p : request.pools) {
+    int left = space_.pools[p].devices();
+    for (const Group& group : request.given) left -= group.column.uses(p) * group.count;
     devices.push_back(std::max(left, 0));
   }
   return devices;
 }
 
-double FleetMaker::least_deadline(const FleetRequest& request) const {
+double MixBuilder::min_deadline(const MixRequest& request) const {
   std::vector<double> devices(space_.types.size(), 0.0);
   const std::vector<int> available = free_devices(request);
-  for (std::size_t i = 0; i < request.places.size(); ++i)
-    devices[space_.places[request.places[i]].type] += available[i];
-  if (space_.most_gpus) {  // at best all of them of any type
-    for (double& count : devices) count = std::min(count, static_cast<double>(*space_.most_gpus));
+  for (std::size_t i = 0; i < request.pools.size(); ++i) devices[space_.pools[request.pools[i]].type] += available[i];
+  if (space_.max_gpus) {  // at best all of them of any type
+    for (double& count : devices) count = std::min(count, static_cast<double>(*space_.max_gpus));
   }
   const auto sequences = [&](double deadline) {
     double sum = given_sequences(request, deadline);
@@ -367,15 +368,15 @@ double FleetMaker::least_deadline(const FleetRequest& request) const {
       if (devices[type] > 0.0) sum += devices[type] * best_rate(request, type, deadline);
     return sum;
   };
-  double low = never;
-  for (const Group& group : request.given) low = std::min(low, group.chain.through);
+  double low = infinity;
+  for (const Group& group : request.given) low = std::min(low, group.column.through);
   for (std::size_t type = 0; type < devices.size(); ++type)
     if (devices[type] > 0.0)
-      for (const Chain* chain : request.chains[type]) low = std::min(low, chain->through);
-  if (low == never) return never;
+      for (const PipelineTemplate* column : request.columns[type]) low = std::min(low, column->through);
+  if (low == infinity) return infinity;
   double high = low;
   for (int doubling = 0; sequences(high) < request.batch; ++doubling) {
-    if (doubling > 60) return never;
+    if (doubling > 60) return infinity;
     low = high;
     high *= 2.0;
   }
@@ -386,36 +387,36 @@ double FleetMaker::least_deadline(const FleetRequest& request) const {
   return high;
 }
 
-int FleetMaker::fill(const FleetRequest& request, double deadline) {
-  knapsacks_.resize(std::max(knapsacks_.size(), request.places.size()));
+int MixBuilder::fill(const MixRequest& request, double deadline) {
+  knapsacks_.resize(std::max(knapsacks_.size(), request.pools.size()));
   const auto given = static_cast<std::int64_t>(given_sequences(request, deadline));
   std::int64_t sum = 0;
   const std::vector<int> available = free_devices(request);
-  for (std::size_t i = 0; i < request.places.size(); ++i) {
-    const Place& place = space_.places[request.places[i]];
+  for (std::size_t i = 0; i < request.pools.size(); ++i) {
+    const DevicePool& pool = space_.pools[request.pools[i]];
     int devices = available[i];
-    if (space_.most_gpus) devices = std::min(devices, *space_.most_gpus);
-    knapsacks_[i].fill(request.chains[place.type], devices, place.largest_node(), deadline);
+    if (space_.max_gpus) devices = std::min(devices, *space_.max_gpus);
+    knapsacks_[i].fill(request.columns[pool.type], devices, pool.largest_node(), deadline);
     sum += knapsacks_[i].sequences(devices);
   }
-  if (space_.most_gpus || space_.most_nodes) limited(request, sum);
+  if (space_.max_gpus || space_.max_nodes) limited(request, sum);
   return static_cast<int>(std::min<std::int64_t>(sum + given, 1 << 30));
 }
 
-/// Devices of every place under the limits on devices and nodes: places with the best rate first.
-std::vector<int> FleetMaker::limited(const FleetRequest& request, std::int64_t& sequences) const {
-  const std::size_t count = request.places.size();
+/// Devices of every pool under the limits on devices and nodes: pools with the best rate first.
+std::vector<int> MixBuilder::limited(const MixRequest& request, std::int64_t& sequences) const {
+  const std::size_t count = request.pools.size();
   const std::vector<int> most = free_devices(request);
   std::vector<int> best(count, 0);
   std::int64_t best_sequences = -1;
   const auto take = [&](const std::vector<std::size_t>& order) {
-    int gpus = space_.most_gpus.value_or(1 << 30);
-    for (const Group& group : request.given) gpus = std::max(0, gpus - group.chain.devices * group.count);
-    int nodes = space_.most_nodes.value_or(1 << 30);
+    int gpus = space_.max_gpus.value_or(1 << 30);
+    for (const Group& group : request.given) gpus = std::max(0, gpus - group.column.devices * group.count);
+    int nodes = space_.max_nodes.value_or(1 << 30);
     std::vector<int> devices(count, 0);
     std::int64_t sum = 0;
     for (const std::size_t i : order) {
-      const int node = space_.places[request.places[i]].largest_node();
+      const int node = space_.pools[request.pools[i]].largest_node();
       const std::int64_t by_nodes = std::int64_t{nodes} * node;
       devices[i] = static_cast<int>(std::min<std::int64_t>({most[i], gpus, by_nodes}));
       sum += knapsacks_[i].sequences(devices[i]);
@@ -430,7 +431,7 @@ std::vector<int> FleetMaker::limited(const FleetRequest& request, std::int64_t& 
   std::vector<std::size_t> order(count);
   std::iota(order.begin(), order.end(), std::size_t{0});
   const auto rate = [&](std::size_t i) {
-    const int devices = std::min(most[i], space_.most_gpus.value_or(most[i]));
+    const int devices = std::min(most[i], space_.max_gpus.value_or(most[i]));
     return devices > 0 ? static_cast<double>(knapsacks_[i].sequences(devices)) / devices : 0.0;
   };
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return rate(a) > rate(b); });
@@ -445,30 +446,30 @@ std::vector<int> FleetMaker::limited(const FleetRequest& request, std::int64_t& 
   return best;
 }
 
-Fleet FleetMaker::pick(const FleetRequest& request, const std::vector<int>& devices) const {
-  Fleet fleet;
-  fleet.groups = request.given;
-  for (std::size_t i = 0; i < request.places.size(); ++i)
-    for (const auto& [chain, count] : knapsacks_[i].chains(devices[i])) {
-      Group group{.chain = *chain, .count = count};
-      for (ChainStage& stage : group.chain.stages) stage.place = request.places[i];
-      fleet.groups.push_back(std::move(group));
+TemplateMix MixBuilder::pick(const MixRequest& request, const std::vector<int>& devices) const {
+  TemplateMix mix;
+  mix.groups = request.given;
+  for (std::size_t i = 0; i < request.pools.size(); ++i)
+    for (const auto& [column, count] : knapsacks_[i].columns(devices[i])) {
+      Group group{.column = *column, .count = count};
+      for (TemplateStage& stage : group.column.stages) stage.pool = request.pools[i];
+      mix.groups.push_back(std::move(group));
     }
   // Nodes of several sizes are filled in the order of the pipelines: large groups first, where small ones would be in
   // their way.
   const auto largest = [](const Group& group) {
     int degree = 0;
-    for (const ChainStage& stage : group.chain.stages) degree = std::max(degree, stage.tensor_parallel);
+    for (const TemplateStage& stage : group.column.stages) degree = std::max(degree, stage.tensor_parallel);
     return degree;
   };
-  std::stable_sort(fleet.groups.begin(), fleet.groups.end(),
+  std::stable_sort(mix.groups.begin(), mix.groups.end(),
                    [&](const Group& a, const Group& b) { return largest(a) > largest(b); });
-  return fleet;
+  return mix;
 }
 
-std::optional<Fleet> FleetMaker::fastest(const FleetRequest& request) {
-  double low = least_deadline(request) * (1.0 - 1e-5);
-  if (low == never) return std::nullopt;
+std::optional<TemplateMix> MixBuilder::fastest(const MixRequest& request) {
+  double low = min_deadline(request) * (1.0 - 1e-5);
+  if (low == infinity) return std::nullopt;
   double high = low;
   double step = 0.01;
   for (int tries = 0; fill(request, high) < request.batch; ++tries) {
@@ -483,8 +484,8 @@ std::optional<Fleet> FleetMaker::fastest(const FleetRequest& request) {
   }
   fill(request, high);
   std::int64_t sum = 0;
-  std::vector<int> devices = space_.most_gpus || space_.most_nodes ? limited(request, sum) : free_devices(request);
-  // What is not needed is left out, the places of the lowest rate first.
+  std::vector<int> devices = space_.max_gpus || space_.max_nodes ? limited(request, sum) : free_devices(request);
+  // What is not needed is left out, the pools of the lowest rate first.
   sum = static_cast<std::int64_t>(given_sequences(request, high));
   for (std::size_t i = 0; i < devices.size(); ++i) sum += knapsacks_[i].sequences(devices[i]);
   std::vector<std::size_t> order(devices.size());
@@ -504,23 +505,22 @@ std::optional<Fleet> FleetMaker::fastest(const FleetRequest& request) {
   return pick(request, devices);
 }
 
-std::optional<Fleet> FleetMaker::cheapest(const FleetRequest& request, double deadline, bool by_price) {
+std::optional<TemplateMix> MixBuilder::cheapest(const MixRequest& request, double deadline, bool by_price) {
   if (fill(request, deadline) < request.batch) return std::nullopt;
-  const std::size_t count = request.places.size();
+  const std::size_t count = request.pools.size();
   std::int64_t ignored = 0;
-  const std::vector<int> most =
-      space_.most_gpus || space_.most_nodes ? limited(request, ignored) : free_devices(request);
-  const auto price = [&](std::size_t i) { return by_price ? space_.places[request.places[i]].price.value() : 1.0; };
+  const std::vector<int> most = space_.max_gpus || space_.max_nodes ? limited(request, ignored) : free_devices(request);
+  const auto price = [&](std::size_t i) { return by_price ? space_.pools[request.pools[i]].price.value() : 1.0; };
   std::vector<std::size_t> order(count);
   std::iota(order.begin(), order.end(), std::size_t{0});
   const auto per_unit = [&](std::size_t i) {
     const double cost = price(i) * most[i];
-    return cost > 0.0 ? knapsacks_[i].sequences(most[i]) / cost : most[i] > 0 ? never : 0.0;
+    return cost > 0.0 ? knapsacks_[i].sequences(most[i]) / cost : most[i] > 0 ? infinity : 0.0;
   };
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return per_unit(a) > per_unit(b); });
-  // Places in the order of what they give for their price; the last one only as far as needed. Any of them may be that.
+  // Pools in the order of what they give for their price; the last one only as far as needed. Any of them may be that.
   std::vector<int> best;
-  double best_price = never;
+  double best_price = infinity;
   for (std::size_t last = 0; last < count; ++last) {
     std::vector<int> devices(count, 0);
     int missing = request.batch - static_cast<int>(given_sequences(request, deadline));

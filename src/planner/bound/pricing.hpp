@@ -16,22 +16,22 @@
 
 namespace sailor::planner {
 
-/// Plans with so many pipelines. Of two or more places of `pure` each has whole pipelines, so that every layer is held
+/// Plans with so many pipelines. Of two or more pools of `pure` each has whole pipelines, so that every layer is held
 /// in all of them; of fewer nothing is known about where layers are held.
-struct PlanPart {
+struct Branch {
   std::vector<std::size_t> pure;
-  /// By layer, empty where nothing is known: the zone (PipelineWorth::zone()) that alone holds it, or one of these.
+  /// By layer, empty where nothing is known: the zone (PricingProblem::zone()) that alone holds it, or one of these.
   std::vector<int> holders;
   static constexpr int unknown = -2;
   static constexpr int several = -1;  ///< it is held in more than one zone
-  bool one_place = false;             ///< all devices are those of the pure place
-  int least_pipelines = 1;
-  int most_pipelines = 1;
+  bool one_pool = false;              ///< all devices are those of the pure pool
+  int min_pipelines = 1;
+  int max_pipelines = 1;
   /// The longest that the reductions of a first stage take, of all pipelines, lies between these.
   double reduction_over = 0.0;
-  double reduction_up_to = never;
+  double reduction_up_to = infinity;
 
-  bool operator==(const PlanPart&) const = default;
+  bool operator==(const Branch&) const = default;
 };
 
 /// Least times of reductions that were worked out, for all threads: any of them finds the same.
@@ -40,15 +40,15 @@ class KnownReductions {
   /// Negative: not yet known.
   struct Times {
     Times(std::size_t of_times, std::size_t of_linked);
-    std::vector<std::atomic<double>> times;   ///< of several layers, by place, degree, amount and rings
-    std::vector<std::atomic<double>> linked;  ///< of a layer that is held elsewhere too, by place, degree and layer
+    std::vector<std::atomic<double>> times;   ///< of several layers, by pool, degree, amount and rings
+    std::vector<std::atomic<double>> linked;  ///< of a layer that is held elsewhere too, by pool, degree and layer
   };
   KnownReductions(std::size_t times, std::size_t linked) : times_(times), linked_(linked) {}
   /// By what the times depend on.
-  std::shared_ptr<Times> of(const PlanPart& part);
+  std::shared_ptr<Times> of(const Branch& branch);
 
  private:
-  using Key = std::tuple<int, std::vector<std::size_t>, bool>;  // pipelines, places that hold everything, all in one
+  using Key = std::tuple<int, std::vector<std::size_t>, bool>;  // pipelines, pools that hold everything, all in one
   std::size_t times_;
   std::size_t linked_;
   std::mutex mutex_;
@@ -56,48 +56,48 @@ class KnownReductions {
 };
 
 /// A pipeline that is worth more than its price.
-struct DearPipeline {
+struct ViolatedColumn {
   double sequences = 0.0;
-  std::vector<double> uses;  ///< devices by place; no more than it takes, perhaps less
+  std::vector<double> uses;  ///< devices by pool; no more than it takes, perhaps less
 };
 
-class PipelineWorth {
+class PricingProblem {
  public:
   /// `stop` is asked now and then; once it says so, nothing that is said counts any more.
-  PipelineWorth(StagePrices& prices, const std::function<bool()>& stop);
+  PricingProblem(StagePrices& prices, const std::function<bool()>& stop);
   /// The same for another thread, with nothing remembered; it asks `prices`, which are of the same request.
-  PipelineWorth(const PipelineWorth& other, StagePrices& prices);
-  PipelineWorth(const PipelineWorth&) = delete;
-  PipelineWorth& operator=(const PipelineWorth&) = delete;
+  PricingProblem(const PricingProblem& other, StagePrices& prices);
+  PricingProblem(const PricingProblem&) = delete;
+  PricingProblem& operator=(const PricingProblem&) = delete;
 
-  /// The least price of a device of `place` for which no pipeline of one stage there is worth more than its devices and
+  /// The least price of a device of `pool` for which no pipeline of one stage there is worth more than its devices and
   /// `each`.
-  double single(std::size_t place, double deadline, const PlanPart& part, double each, DearPipeline& dear);
-  /// The same for pipelines of more stages inside the place, where it is more than `needed`; else `needed`. `dear`: the
-  /// pipeline that made it so.
-  double inside(std::size_t place, double deadline, const PlanPart& part, double each, double needed,
-                DearPipeline& dear);
-  /// The factor by which the prices of devices must rise so that no pipeline across places is worth more; `needed` when
+  double single(std::size_t pool, double deadline, const Branch& branch, double each, ViolatedColumn& violated);
+  /// The same for pipelines of more stages inside the pool, where it is more than `needed`; else `needed`. `violated`:
+  /// the pipeline that made it so.
+  double inside(std::size_t pool, double deadline, const Branch& branch, double each, double needed,
+                ViolatedColumn& violated);
+  /// The factor by which the prices of devices must rise so that no pipeline across pools is worth more; `needed` when
   /// it is not more than that.
-  double across(const std::vector<double>& device_price, double deadline, const PlanPart& part, double each,
-                double needed, DearPipeline& dear);
+  double across(const std::vector<double>& device_price, double deadline, const Branch& branch, double each,
+                double needed, ViolatedColumn& violated);
   /// Whatever the schedule is and without reductions: sequences per second and device.
-  [[nodiscard]] double fluid_rate(std::size_t place) const { return fluid_rate_[place]; }
-  /// The same for pipelines that may have every layer in another place.
+  [[nodiscard]] double fluid_rate(std::size_t pool) const { return fluid_rate_[pool]; }
+  /// The same for pipelines that may have every layer in another pool.
   [[nodiscard]] double mixed_rate() const { return mixed_rate_; }
-  /// The largest value of PlanPart::reduction_up_to that makes a difference.
-  double longest_reduction(const PlanPart& part);
+  /// The largest value of Branch::reduction_up_to that makes a difference.
+  double longest_reduction(const Branch& branch);
 
   /// What is said from now on may be wrong, to the safe side, by a part of this share.
   void set_precision(double share);
-  /// Of a place: its zone, by number; where all are in one, the place itself.
-  [[nodiscard]] std::size_t zone(std::size_t place) const { return zone_[place]; }
+  /// Of a pool: its zone, by number; where all are in one, the pool itself.
+  [[nodiscard]] std::size_t zone(std::size_t pool) const { return zone_[pool]; }
   [[nodiscard]] std::size_t zones() const { return zones_; }
   [[nodiscard]] bool any_across() const { return !across_.empty(); }
   /// Under which a stage may hold several ranges of layers: only fluid_rate() holds.
   [[nodiscard]] bool interleaves() const { return interleaves_; }
   [[nodiscard]] std::uint64_t work() const;
-  /// The best pipelines across places are noted here from now on; null: no longer.
+  /// The best pipelines across pools are noted here from now on; null: no longer.
   void note_hints(std::vector<Hint>* hints) { hints_ = hints; }
 
  private:
@@ -116,7 +116,7 @@ class PipelineWorth {
     int most = 1;
     int count = 0;           // of the best
     std::size_t limits = 0;  // StageProgram::remember()
-    std::size_t option = 0;
+    std::size_t candidate = 0;
     int last = 0;
     bool operator<(const Box& other) const { return worth < other.worth; }
   };
@@ -126,32 +126,32 @@ class PipelineWorth {
     return box.to - box.from <= 1 ||
            (box.most - 1) * (program.level(box.to) - program.level(box.from)) <= times * narrow_ * deadline;
   }
-  double longer(StageProgram& program, double deadline, const PlanPart& part, double each, double needed,
-                DearPipeline& dear);
-  void find_worth(StageProgram& program, Box& box, double deadline, const PlanPart& part, double each, double needed);
+  double longer(StageProgram& program, double deadline, const Branch& branch, double each, double needed,
+                ViolatedColumn& violated);
+  void find_worth(StageProgram& program, Box& box, double deadline, const Branch& branch, double each, double needed);
   void number_amounts(const std::vector<double>& amounts);
   /// What is looked up for a part holds until the next one.
-  void enter(const PlanPart& part, double deadline);
+  void enter(const Branch& branch, double deadline);
   /// Stages that pipelines may have with `left` seconds besides the rounds of micro-batches. Valid until enter().
-  const StageLimits& limits(StageProgram& program, double left, double deadline, const PlanPart& part);
-  double reduction(std::size_t place, int tensor_parallel, int first, int last, std::size_t way, const PlanPart& part);
-  int longest_first_stage(const PlanPart& part);
-  double reduction_of(std::size_t place, int tensor_parallel, int rings, double amount, const PlanPart& part);
+  const StageLimits& limits(StageProgram& program, double left, double deadline, const Branch& branch);
+  double reduction(std::size_t pool, int tensor_parallel, int first, int last, std::size_t way, const Branch& branch);
+  int longest_first_stage(const Branch& branch);
+  double reduction_of(std::size_t pool, int tensor_parallel, int rings, double amount, const Branch& branch);
   /// Of a layer that is held in other zones too.
-  double linked_reduction(std::size_t place, int tensor_parallel, int layer, const PlanPart& part);
+  double linked_reduction(std::size_t pool, int tensor_parallel, int layer, const Branch& branch);
   double over_link(std::size_t a, std::size_t b, int node, int degree, int rings, int replicas, double amount);
 
   StagePrices& prices_;
   const SearchSpace& space_;
   const Request& request_;
   const std::function<bool()>& stop_;
-  std::vector<std::size_t> zone_;  // by place
+  std::vector<std::size_t> zone_;  // by pool
   std::size_t zones_ = 0;
   bool zero1_ = false;
   bool interleaves_ = false;
-  std::vector<int> degrees_;                       // of all places
-  std::vector<std::vector<Single>> singles_;       // by place
-  std::vector<std::vector<StageProgram>> inside_;  // by place, prices in devices
+  std::vector<int> degrees_;                       // of all pools
+  std::vector<std::vector<Single>> singles_;       // by pool
+  std::vector<std::vector<StageProgram>> inside_;  // by pool, prices in devices
   std::vector<StageProgram> across_;
   std::vector<double> fluid_rate_;
   double mixed_rate_ = 0.0;
@@ -162,10 +162,10 @@ class PipelineWorth {
   std::vector<std::size_t> amount_numbers_;  // of layers [first, last): at first x (layers + 1) + last
   std::vector<double> distinct_amounts_;
   int largest_node_ = 1;
-  double held_up_ = 0.0;   // nothing of a pipeline but its rounds fits in before the end of the deadline
-  double narrow_ = 0.001;  // of the deadline, that differences between slowest stages may make
-  double steps_ = 64.0;    // of the time that is left for reductions, in a deadline
-  PlanPart part_;          // of the last call of enter()
+  double fixed_delay_ = 0.0;  // nothing of a pipeline but its rounds fits in before the end of the deadline
+  double narrow_ = 0.001;     // of the deadline, that differences between slowest stages may make
+  double steps_ = 64.0;       // of the time that is left for reductions, in a deadline
+  Branch branch_;             // of the last call of enter()
   double deadline_ = 0.0;
   std::vector<int> alone_until_;  // by zone and layer: from there on up to this no layer is held by another zone alone
   std::map<std::pair<const StageProgram*, double>, StageLimits> limits_;  // by program and time left, of part_

@@ -1,4 +1,4 @@
-#include "planner/paper/chains.hpp"
+#include "planner/paper/templates.hpp"
 
 #include <algorithm>
 #include <numeric>
@@ -12,7 +12,7 @@ double paper_score(Objective objective, double time, double price) {
   return objective == Objective::cost ? time * price : time * time * price;
 }
 
-/// The front of a chain.
+/// The front of a template.
 struct PaperStages::Label {
   double through = 0.0;
   double closed = 0.0;   // largest round of the stages whose messages are all known
@@ -23,14 +23,14 @@ struct PaperStages::Label {
   int before = -1;
 };
 
-PaperStages::PaperStages(StagePrices& prices, PaperSums& sums, const PaperKind& kind)
+PaperStages::PaperStages(StagePrices& prices, PaperReductions& sums, const PaperKind& kind)
     : prices_(prices),
-      sums_(sums),
+      reductions_of_(sums),
       space_(prices.space()),
       kind_(kind),
       blocks_(!prices.env().framework.overlaps_transfers) {
-  add_options();
-  if (options_.empty()) return;
+  add_candidates();
+  if (candidates_.empty()) return;
   add_boundaries();
   add_rests();
   add_gradients();
@@ -60,30 +60,30 @@ std::pair<int, int> PaperStages::layers_of(int stage) const {
   return {first, first + even + (stage >= longer_from ? 1 : 0)};
 }
 
-void PaperStages::add_options() {
+void PaperStages::add_candidates() {
   const auto stages = at(kind_.stages);
-  std::vector<std::vector<double>> times;  // by option
+  std::vector<std::vector<double>> times;  // by candidate
   std::vector<std::vector<double>> updates;
   std::vector<double> slowest(stages, 0.0);  // backward passes
-  for (std::size_t p = 0; p < space_.places.size(); ++p) {
-    const Place& place = space_.places[p];
-    for (const int degree : place.tensor_parallel) {
-      if (!space_.allows(place.type, degree, kind_.micro_batch)) continue;
-      const StageTable* table = prices_.table(place.type, degree, kind_.micro_batch, Recompute::none);
+  for (std::size_t p = 0; p < space_.pools.size(); ++p) {
+    const DevicePool& pool = space_.pools[p];
+    for (const int degree : pool.tensor_parallel) {
+      if (!space_.allows(pool.type, degree, kind_.micro_batch)) continue;
+      const StageTable* table = prices_.table(pool.type, degree, kind_.micro_batch, Recompute::none);
       if (table == nullptr) continue;
       std::vector<const StageTable*> tables{table};  // with different numbers of busy neighbours
-      for (int busy = degree; busy <= sums_.largest_node(p); ++busy)
-        if (const StageTable* other = prices_.table(place.type, degree, kind_.micro_batch, Recompute::none, busy);
+      for (int busy = degree; busy <= reductions_of_.largest_node(p); ++busy)
+        if (const StageTable* other = prices_.table(pool.type, degree, kind_.micro_batch, Recompute::none, busy);
             other != nullptr && (other->pass != table->pass || other->update != table->update))
           tables.push_back(other);
-      std::vector<double> row(stages, never);
-      std::vector<double> update(stages, never);
+      std::vector<double> row(stages, infinity);
+      std::vector<double> update(stages, infinity);
       bool any = false;
       for (int s = 0; s < kind_.stages; ++s) {
         const auto [first, last] = layers_of(s);
         const int neighbours = (s > 0 ? 1 : 0) + (s + 1 < kind_.stages ? 1 : 0);
         const int wanted = std::min(kind_.in_flight, kind_.stages - s);
-        if (prices_.most_in_flight(*table, place, first, last, kind_.micro_batch, neighbours, 1.0, false, wanted) <
+        if (prices_.max_in_flight(*table, pool, first, last, kind_.micro_batch, neighbours, 1.0, false, wanted) <
             wanted)
           continue;
         any = true;
@@ -94,41 +94,41 @@ void PaperStages::add_options() {
         }
       }
       if (!any) continue;
-      options_.push_back({p, degree, place.price.value() / 3600.0 * degree});
+      candidates_.push_back({p, degree, pool.price.value() / 3600.0 * degree});
       times.push_back(std::move(row));
       updates.push_back(std::move(update));
     }
   }
   early_.assign(stages, 0.0);
   for (std::size_t s = 1; s < stages; ++s) early_[s] = early_[s - 1] + slowest[s - 1];
-  time_.resize(stages * options_.size());
-  update_.resize(stages * options_.size());
+  time_.resize(stages * candidates_.size());
+  update_.resize(stages * candidates_.size());
   for (std::size_t s = 0; s < stages; ++s)
-    for (std::size_t o = 0; o < options_.size(); ++o) {
+    for (std::size_t o = 0; o < candidates_.size(); ++o) {
       time_[cell(s, o)] = times[o][s];
       update_[cell(s, o)] = updates[o][s];
     }
 }
 
 void PaperStages::add_boundaries() {
-  const std::size_t count = options_.size();
-  boundaries_.assign(count * count, {never, never});
+  const std::size_t count = candidates_.size();
+  boundaries_.assign(count * count, {infinity, infinity});
   if (kind_.stages == 1) return;
   double slowest = 0.0;  // gradient over a boundary
   for (std::size_t a = 0; a < count; ++a)
     for (std::size_t b = 0; b < count; ++b) {
-      const PaperOption& from = options_[a];
-      const PaperOption& to = options_[b];
+      const PaperCandidate& from = candidates_[a];
+      const PaperCandidate& to = candidates_[b];
       BoundaryCost& least = boundaries_[a * count + b];
       for (const bool one_node : {false, true}) {
-        if (one_node &&
-            (from.place != to.place || from.tensor_parallel + to.tensor_parallel > sums_.largest_node(from.place)))
+        if (one_node && (from.pool != to.pool ||
+                         from.tensor_parallel + to.tensor_parallel > reductions_of_.largest_node(from.pool)))
           continue;
-        const BoundaryCost cost = prices_.boundary(from.place, from.tensor_parallel, to.place, to.tensor_parallel,
-                                                   kind_.micro_batch, one_node);
+        const BoundaryCost cost =
+            prices_.boundary(from.pool, from.tensor_parallel, to.pool, to.tensor_parallel, kind_.micro_batch, one_node);
         least.forward = std::min(least.forward, cost.forward);
         least.backward = std::min(least.backward, cost.backward);
-        if (cost.backward < never) slowest = std::max(slowest, cost.backward);
+        if (cost.backward < infinity) slowest = std::max(slowest, cost.backward);
       }
     }
   for (std::size_t s = 1; s < early_.size(); ++s) early_[s] += slowest * static_cast<double>(s);
@@ -136,138 +136,139 @@ void PaperStages::add_boundaries() {
 
 void PaperStages::add_rests() {
   const auto stages = at(kind_.stages);
-  const std::size_t count = options_.size();
+  const std::size_t count = candidates_.size();
   links_.assign(stages * count, 0.0);
-  rest_.assign(stages * count, never);
+  rest_.assign(stages * count, infinity);
   rest_round_.assign(stages + 1, 0.0);
   rest_price_.assign(stages + 1, 0.0);
   for (std::size_t s = stages; s-- > 0;) {
-    double round = never;
-    double price = never;
+    double round = infinity;
+    double price = infinity;
     int devices = 1 << 30;
     for (std::size_t o = 0; o < count; ++o) {
-      if (time_[cell(s, o)] == never) continue;
-      double before = s > 0 ? never : 0.0;
+      if (time_[cell(s, o)] == infinity) continue;
+      double before = s > 0 ? infinity : 0.0;
       for (std::size_t a = 0; s > 0 && a < count; ++a)
-        if (time_[cell(s - 1, a)] < never) before = std::min(before, boundaries_[a * count + o].both());
-      double behind = s + 1 < stages ? never : 0.0;
+        if (time_[cell(s - 1, a)] < infinity) before = std::min(before, boundaries_[a * count + o].both());
+      double behind = s + 1 < stages ? infinity : 0.0;
       double rest = behind;
       for (std::size_t b = 0; s + 1 < stages && b < count; ++b) {
         const double link = boundaries_[o * count + b].both();
         const double later = time_[cell(s + 1, b)] + rest_[cell(s + 1, b)];
-        if (later == never || link == never) continue;
+        if (later == infinity || link == infinity) continue;
         behind = std::min(behind, link);
         rest = std::min(rest, link + later);
       }
       rest_[cell(s, o)] = rest;
       links_[cell(s, o)] = blocks_ ? before + behind : 0.0;
-      if (rest == never || before == never) continue;
+      if (rest == infinity || before == infinity) continue;
       round = std::min(round, time_[cell(s, o)] + links_[cell(s, o)]);
-      price = std::min(price, options_[o].price);
-      devices = std::min(devices, options_[o].tensor_parallel);
-      if (s == 0) least_through_ = std::min(least_through_, time_[o] + rest);
+      price = std::min(price, candidates_[o].price);
+      devices = std::min(devices, candidates_[o].tensor_parallel);
+      if (s == 0) min_through_ = std::min(min_through_, time_[o] + rest);
     }
     rest_round_[s] = std::max(rest_round_[s + 1], round);
     rest_price_[s] = rest_price_[s + 1] + price;
-    least_devices_ += devices;
-    if (round == never) {
-      least_through_ = never;
+    min_devices_ += devices;
+    if (round == infinity) {
+      min_through_ = infinity;
       return;
     }
   }
-  least_round_ = rest_round_[0];
-  least_price_ = rest_price_[0];
+  min_round_ = rest_round_[0];
+  min_price_ = rest_price_[0];
 }
 
-std::vector<double> PaperStages::cheapest(std::span<const double> prices, double most_round) const {
-  std::vector<double> devices(space_.places.size() + 1, 0.0);
+std::vector<double> PaperStages::cheapest(std::span<const double> prices, double max_round) const {
+  std::vector<double> devices(space_.pools.size() + 1, 0.0);
   const std::size_t last = devices.size() - 1;
   for (std::size_t s = 0; s < at(kind_.stages); ++s) {
-    double least = never;
-    const PaperOption* best = nullptr;
-    for (std::size_t o = 0; o < options_.size(); ++o) {
-      if (rest_[cell(s, o)] == never || time_[cell(s, o)] + links_[cell(s, o)] > most_round) continue;
-      const double price = (prices[options_[o].place] + prices[last]) * options_[o].tensor_parallel;
+    double least = infinity;
+    const PaperCandidate* best = nullptr;
+    for (std::size_t o = 0; o < candidates_.size(); ++o) {
+      if (rest_[cell(s, o)] == infinity || time_[cell(s, o)] + links_[cell(s, o)] > max_round) continue;
+      const double price = (prices[candidates_[o].pool] + prices[last]) * candidates_[o].tensor_parallel;
       if (price >= least) continue;
       least = price;
-      best = &options_[o];
+      best = &candidates_[o];
     }
     if (best == nullptr) return {};
-    devices[best->place] += best->tensor_parallel;
+    devices[best->pool] += best->tensor_parallel;
     devices[last] += best->tensor_parallel;
   }
   return devices;
 }
 
-double PaperStages::sum_with(std::size_t stage, std::size_t option, int pipelines) {
-  const auto [place, degree, price] = options_[option];
-  return sums_.with(place, degree, pipelines, gradients(stage, degree),
-                    space_.places[place].groups(degree) >= pipelines, kind_.stages == 1);
+double PaperStages::sum_with(std::size_t stage, std::size_t candidate, int pipelines) {
+  const auto [pool, degree, price] = candidates_[candidate];
+  return reductions_of_.with(pool, degree, pipelines, gradients(stage, degree),
+                             space_.pools[pool].groups(degree) >= pipelines, kind_.stages == 1);
 }
 
-double PaperStages::tail(std::size_t stage, std::size_t option, int pipelines) {
-  const auto [entry, is_new] = tails_.try_emplace({stage, option, pipelines}, 0.0);
+double PaperStages::tail(std::size_t stage, std::size_t candidate, int pipelines) {
+  const auto [entry, is_new] = tails_.try_emplace({stage, candidate, pipelines}, 0.0);
   if (!is_new) return entry->second;
-  double tail = update(stage, option) - early_[stage] + sum_with(stage, option, pipelines);
-  const auto [place, degree, price] = options_[option];
+  double tail = update(stage, candidate) - early_[stage] + sum_with(stage, candidate, pipelines);
+  const auto [pool, degree, price] = candidates_[candidate];
   if (stage == 0 || stage + 1 == at(kind_.stages))
-    tail += sums_.with(place, degree, 2 * pipelines, tied_ / degree, true, false);
+    tail += reductions_of_.with(pool, degree, 2 * pipelines, tied_ / degree, true, false);
   return entry->second = tail;
 }
 
-double PaperStages::alike_tail(std::size_t stage, std::size_t option, int pipelines) {
-  const auto [place, degree, price] = options_[option];
-  return update(stage, option) - early_[stage] +
-         sums_.alike(place, degree, pipelines, gradients(stage, degree), kind_.stages == 1);
+double PaperStages::alike_tail(std::size_t stage, std::size_t candidate, int pipelines) {
+  const auto [pool, degree, price] = candidates_[candidate];
+  return update(stage, candidate) - early_[stage] +
+         reductions_of_.alike(pool, degree, pipelines, gradients(stage, degree), kind_.stages == 1);
 }
 
 double PaperStages::mixed_tail(std::size_t stage, std::size_t one, std::size_t other, int pipelines) {
-  const int degree = std::min(options_[one].tensor_parallel, options_[other].tensor_parallel);
+  const int degree = std::min(candidates_[one].tensor_parallel, candidates_[other].tensor_parallel);
   return std::max(update(stage, one), update(stage, other)) - early_[stage] +
-         sums_.mixed(options_[one].place, options_[other].place, degree, pipelines, gradients(stage, degree));
+         reductions_of_.mixed(candidates_[one].pool, candidates_[other].pool, degree, pipelines,
+                              gradients(stage, degree));
 }
 
 double PaperStages::tied_tail(std::size_t first, std::size_t last, int pipelines) {
-  const PaperOption& a = options_[first];
-  const PaperOption& b = options_[last];
+  const PaperCandidate& a = candidates_[first];
+  const PaperCandidate& b = candidates_[last];
   const int degree = std::min(a.tensor_parallel, b.tensor_parallel);
-  const double tied = a.place == b.place ? sums_.with(a.place, degree, 2 * pipelines, tied_ / degree, true, false)
-                                         : sums_.mixed(a.place, b.place, degree, 2 * pipelines, tied_ / degree);
+  const double tied = a.pool == b.pool ? reductions_of_.with(a.pool, degree, 2 * pipelines, tied_ / degree, true, false)
+                                       : reductions_of_.mixed(a.pool, b.pool, degree, 2 * pipelines, tied_ / degree);
   const std::size_t end = at(kind_.stages) - 1;
   return tied + std::max(update(0, first) - early_[0] + sum_with(0, first, pipelines),
                          update(end, last) - early_[end] + sum_with(end, last, pipelines));
 }
 
-double PaperStages::least_tail(int pipelines) {
+double PaperStages::min_tail(int pipelines) {
   double most = 0.0;
   for (std::size_t s = 0; s < at(kind_.stages); ++s) {
-    double least = never;
-    for (std::size_t o = 0; o < options_.size(); ++o)
-      if (rest_[cell(s, o)] < never && time_[cell(s, o)] < never) least = std::min(least, tail(s, o, pipelines));
+    double least = infinity;
+    for (std::size_t o = 0; o < candidates_.size(); ++o)
+      if (rest_[cell(s, o)] < infinity && time_[cell(s, o)] < infinity) least = std::min(least, tail(s, o, pipelines));
     most = std::max(most, least);
   }
   return most;
 }
 
-std::vector<PaperChain> PaperStages::chains(const PaperLimits& limits, bool dominance, std::size_t most,
-                                            std::uint64_t& work, bool& complete) {
+std::vector<PaperTemplate> PaperStages::columns(const PaperLimits& limits, bool dominance, std::size_t most,
+                                                std::uint64_t& work, bool& complete) {
   const auto stages = at(kind_.stages);
-  const std::size_t count = options_.size();
-  const std::size_t width = space_.places.size() + 1;
+  const std::size_t count = candidates_.size();
+  const std::size_t width = space_.pools.size() + 1;
   const Objective objective = prices_.request().objective;
   std::vector<int> room;  // devices of a pipeline
-  for (const Place& place : space_.places) room.push_back(place.devices());
-  room.push_back(std::min(space_.most_gpus.value_or(space_.devices()), space_.devices()) -
-                 (limits.pipelines - 1) * least_devices_);
+  for (const DevicePool& pool : space_.pools) room.push_back(pool.devices());
+  room.push_back(std::min(space_.max_gpus.value_or(space_.devices()), space_.devices()) -
+                 (limits.pipelines - 1) * min_devices_);
   complete = true;
   std::vector<std::vector<double>> stage_tails(stages, std::vector<double>(count, 0.0));
   for (std::size_t s = 0; s < stages; ++s)
     for (std::size_t o = 0; o < count; ++o)
-      if (time_[cell(s, o)] < never) stage_tails[s][o] = std::max(0.0, tail(s, o, limits.pipelines));
+      if (time_[cell(s, o)] < infinity) stage_tails[s][o] = std::max(0.0, tail(s, o, limits.pipelines));
 
   std::vector<std::vector<Label>> labels(stages);
   std::vector<std::vector<int>> devices(stages);  // of the labels, `width` each
-  std::vector<std::vector<std::size_t>> ends(stages, std::vector<std::size_t>(count + 1, 0));  // of options' labels
+  std::vector<std::vector<std::size_t>> ends(stages, std::vector<std::size_t>(count + 1, 0));  // of candidates' labels
   std::vector<int> used(width);
   for (std::size_t s = 0; s < stages; ++s) {
     std::vector<Label>& row = labels[s];
@@ -277,14 +278,14 @@ std::vector<PaperChain> PaperStages::chains(const PaperLimits& limits, bool domi
       ends[s][o] = begin;
       ends[s][o + 1] = begin;
       const double time = time_[cell(s, o)];
-      if (time == never || rest_[cell(s, o)] == never) continue;
+      if (time == infinity || rest_[cell(s, o)] == infinity) continue;
       std::vector<Label> found;
       std::vector<int> found_devices;
       const auto extend = [&](const Label* before, const int* devices_before, int index, const BoundaryCost& link) {
         Label label{.through = time,
                     .closed = 0.0,
                     .pending = time,
-                    .price = options_[o].price,
+                    .price = candidates_[o].price,
                     .tail = stage_tails[s][o],
                     .before = index};
         if (devices_before != nullptr)
@@ -302,8 +303,8 @@ std::vector<PaperChain> PaperStages::chains(const PaperLimits& limits, bool domi
           else
             label.closed = std::max({label.closed, link.forward, link.backward});
         }
-        used[options_[o].place] += options_[o].tensor_parallel;
-        used[width - 1] += options_[o].tensor_parallel;
+        used[candidates_[o].pool] += candidates_[o].tensor_parallel;
+        used[width - 1] += candidates_[o].tensor_parallel;
         if (work == 0) {
           complete = false;
           return;
@@ -327,7 +328,7 @@ std::vector<PaperChain> PaperStages::chains(const PaperLimits& limits, bool domi
       } else {
         for (std::size_t a = 0; a < count; ++a) {
           const BoundaryCost& link = boundaries_[a * count + o];
-          if (link.both() == never) continue;
+          if (link.both() == infinity) continue;
           for (std::size_t i = ends[s - 1][a]; i < ends[s - 1][a + 1]; ++i)
             extend(&labels[s - 1][i], &devices[s - 1][i * width], static_cast<int>(i), link);
         }
@@ -361,30 +362,30 @@ std::vector<PaperChain> PaperStages::chains(const PaperLimits& limits, bool domi
     }
   }
 
-  std::vector<PaperChain> chains;
+  std::vector<PaperTemplate> columns;
   for (std::size_t o = 0; o < count; ++o)
     for (std::size_t i = ends[stages - 1][o]; i < ends[stages - 1][o + 1]; ++i) {
       const Label& label = labels[stages - 1][i];
-      PaperChain chain{.through = label.through,
-                       .round = std::max(label.closed, label.pending),
-                       .tail = label.tail,
-                       .price = label.price};
+      PaperTemplate column{.through = label.through,
+                           .round = std::max(label.closed, label.pending),
+                           .tail = label.tail,
+                           .price = label.price};
       const int* taken = &devices[stages - 1][i * width];
-      chain.devices.assign(taken, taken + width);
-      chain.options.resize(stages);
+      column.devices.assign(taken, taken + width);
+      column.candidates.resize(stages);
       std::size_t index = i;
       for (std::size_t s = stages; s-- > 0;) {
-        std::size_t option = 0;
-        while (ends[s][option + 1] <= index) ++option;
-        chain.options[s] = static_cast<std::uint16_t>(option);
+        std::size_t candidate = 0;
+        while (ends[s][candidate + 1] <= index) ++candidate;
+        column.candidates[s] = static_cast<std::uint16_t>(candidate);
         index = static_cast<std::size_t>(std::max(labels[s][index].before, 0));
       }
-      chains.push_back(std::move(chain));
+      columns.push_back(std::move(column));
     }
-  std::stable_sort(chains.begin(), chains.end(), [&](const PaperChain& a, const PaperChain& b) {
+  std::stable_sort(columns.begin(), columns.end(), [&](const PaperTemplate& a, const PaperTemplate& b) {
     return a.through + a.round * (limits.micro_batches - 1) < b.through + b.round * (limits.micro_batches - 1);
   });
-  return chains;
+  return columns;
 }
 
 }  // namespace sailor::planner
