@@ -86,6 +86,8 @@ struct Effort {
   int threads = 0;                    ///< 0: as many as the machine has
   /// Only what is likely, and no bound: for a plan that is nearly the best in a fraction of the time.
   bool brief = false;
+  /// A hundred times the work on the bound: minutes instead of seconds.
+  bool prove = false;
   std::set<Heuristic> without;  ///< are left out: to see what they are worth
   /// Asked now and then, by several threads; once it says so the search ends with what it has.
   std::function<bool()> is_interrupted{};

@@ -73,7 +73,7 @@ Result<void> check_training_length(const Options& options) {
 Result<void> check_cost_model(const Options& options) {
   if (!by_artifact(options)) return {};
   for (const char* option :
-       {"explain", "why-not", "placement", "pareto", "availability-trace", "measured-only", "without"})
+       {"explain", "why-not", "placement", "pareto", "availability-trace", "measured-only", "without", "prove"})
     if (options.given(option))
       return conflict(fmt::format("--{} does not go with --cost-model artifact", option),
                       "leave out --cost-model to plan by Sailor's simulator");
@@ -237,6 +237,7 @@ Result<planner::Request> read_request(const Options& options, const Model& model
   if (options.has("time-limit")) request.effort.time = Seconds(options.number("time-limit"));
   if (options.has("work-limit")) request.effort.work = static_cast<std::uint64_t>(options.integer("work-limit"));
   request.effort.threads = static_cast<int>(options.integer("threads"));
+  request.effort.prove = options.flag("prove");
   for (const std::string& name : options.texts("without")) {
     const auto heuristic = planner::parse_heuristic(name);
     if (!heuristic) return fail(heuristic.error());

@@ -184,6 +184,11 @@ std::vector<Option> effort_options() {
        .help = "stop after so many plans and pipelines looked at, the same on every machine [default: none]",
        .minimum = 1,
        .maximum = 9e18},
+      {.name = "prove",
+       .type = OptionType::flag,
+       .help =
+           "work on the bound a hundred times as long as usual, minutes instead of seconds: how much better another "
+           "plan could be; --time-limit and Ctrl-C end it with what is proved so far"},
       {.name = "threads",
        .type = OptionType::integer,
        .value_name = "N",

@@ -37,9 +37,11 @@ constexpr std::size_t first_split_layers = 3;  // told apart by who holds them b
 constexpr std::size_t branches_at_once = 4;
 constexpr std::size_t max_hints = 24;
 
+constexpr std::uint64_t prove_factor = 100;
+
 /// So that the bound takes about as long as the search for plans; of many kinds of devices, what the user will wait
 /// for.
-std::uint64_t work_limit(const SearchSpace& space) {
+std::uint64_t usual_work(const SearchSpace& space) {
   const auto devices = static_cast<std::uint64_t>(space.devices());
   switch (space.pools.size()) {
     case 1:
@@ -118,7 +120,7 @@ class Bounder {
     if (request_.objective == Objective::cost) sure = min_usd;
     if (request_.objective == Objective::throughput_per_usd) sure = earliest_ * min_usd;
     min_ = sure *= 1.0 - 1e-9;
-    const std::uint64_t most = work_limit(space_);
+    const std::uint64_t most = usual_work(space_) * (request_.effort.prove ? prove_factor : 1);
     // From targets that are easily refuted to those that are not, then between the two. Nothing below target(proved) is
     // possible; up to target(refused) it was not shown.
     int proved = targets;
