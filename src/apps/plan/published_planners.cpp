@@ -12,6 +12,7 @@
 #include "core/log.hpp"
 #include "planner/baselines/harness.hpp"
 #include "planner/baselines/plan_list_json.hpp"
+#include "planner/search_space.hpp"
 #include "reports/published_plans.hpp"
 
 namespace sailor::apps {
@@ -120,6 +121,9 @@ Result<int> plan_by_published(const Options& options, const planner::Request& re
   using namespace published_planners_detail;
   const auto baseline = baselines::find_baseline(options.text("planner"));
   if (!baseline) return fail(baseline.error());
+  SAILOR_CHECK(planner::check_places(request, *simulated.cluster));
+  const auto partitions = planner::partitions_of(request, *simulated.cluster);
+  if (!partitions) return fail(partitions.error());
   const auto inputs = baselines::Inputs::build(request.job, simulated.model, simulated.profile, simulated.gpus);
   if (!inputs) return fail(inputs.error());
   const LayerCosts costs = simulator::layer_costs_for(simulated);  // many plans ask for the same layers
@@ -141,7 +145,8 @@ Result<int> plan_by_published(const Options& options, const planner::Request& re
   const baselines::Judging judging{.simulated = judging_environment,
                                    .judge = judge,
                                    .memory_margin = options.given("memory-margin") ? request.memory_margin : 0.0,
-                                   .most_plans = request.most_plans};
+                                   .most_plans = request.most_plans,
+                                   .most_nodes = planner::most_nodes_of(*partitions)};
   const auto answer = baselines::ask(**baseline, problem, judging);
   if (!answer) return fail(answer.error(), (*baseline)->name());
   const std::string format = options.text("format");

@@ -7,6 +7,7 @@
 #include <array>
 #include <chrono>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "core/terminal.hpp"
@@ -142,7 +143,12 @@ class Court {
   [[nodiscard]] std::optional<std::string> what_is_missing(const JudgedPlan& judged) const {
     if (auto missing = not_there(judged.proposal.plan, problem_.offers)) return missing;
     if (kept() || !judged.plan || nodes_.empty()) return std::nullopt;
-    if (const auto places = place_on_nodes(*judged.plan, nodes_); !places) return places.error().what;
+    const auto places = place_on_nodes(*judged.plan, nodes_);
+    if (!places) return places.error().what;
+    std::set<int> in_use;
+    for (const RankPlace& place : *places) in_use.insert(place.node);
+    if (judging_.most_nodes && static_cast<int>(in_use.size()) > *judging_.most_nodes)
+      return fmt::format("{} nodes, but a job may have {}", in_use.size(), *judging_.most_nodes);
     return std::nullopt;
   }
 

@@ -50,6 +50,8 @@ struct Judging {
   Judge judge = Judge::simulator;
   double memory_margin = 0.0;   ///< share of each device's memory to leave free, with Judge::simulator
   std::size_t most_plans = 10;  ///< how many to accept
+  /// Nodes that a job may have, which planners do not know.
+  std::optional<int> most_nodes = std::nullopt;
 };
 
 struct JudgedPlan {

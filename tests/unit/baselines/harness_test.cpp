@@ -184,6 +184,19 @@ TEST_F(Harness, PlansThatTakeMoreThanThereIsAreLeftOutUnlessFaultsAreKept) {
   EXPECT_NE(answer.notes.front().find("judged all the same, as published"), std::string::npos);
 }
 
+TEST_F(Harness, NodesMustHoldTheGroupsAndAJobMayHaveSoMany) {
+  // 12 devices on 4 nodes of 3 are 3 groups of 4 by number, but none fits a node.
+  cluster_ = testing::cluster_of({{"A100-40", 12, zone_a, 3}});
+  const Scripted planner("sailor", [](const Problem&) { return proposals({grid(1, 3, 4, 8), grid(1, 8, 1, 2)}); });
+  const std::vector<Offer> offers{{"A100-40", zone_a, 12, 3}};
+  const auto answer = ask_about(planner, problem(offers), Judge::artifact);
+  ASSERT_EQ(answer.plans.size(), 1U);
+  EXPECT_EQ(answer.not_available, 1U);
+  const auto limited = ask(planner, problem(offers), {.simulated = environment_, .most_nodes = 2}).value();
+  EXPECT_TRUE(limited.plans.empty());
+  EXPECT_EQ(limited.not_available, 2U);
+}
+
 TEST_F(Harness, APlannerWithoutAPlanIsNoErrorButItsOtherErrorsAre) {
   ErrorCode code = ErrorCode::infeasible;
   const Scripted planner("piper", [&](const Problem&) -> Result<Proposals> { return fail(code, "no"); });
