@@ -279,11 +279,13 @@ std::vector<Offer> offers_of(const PlanList& list) {
 
 Result<HarnessAnswer> ask(const Baseline& baseline, const Problem& problem, const Judging& judging) {
   using Clock = std::chrono::steady_clock;
+  using Duration = std::chrono::duration<double>;
   const auto start = Clock::now();
   Problem posed = problem;
-  posed.is_over = [&problem, start] {
-    return problem.is_over() || (problem.time_limit && std::chrono::duration<double>(Clock::now() - start).count() >=
-                                                           problem.time_limit->value());
+  // The time that is left is divided among the sets of offers that are left.
+  std::optional<double> end;  // seconds since the start
+  posed.is_over = [&problem, &end, start] {
+    return problem.is_over() || (end && Duration(Clock::now() - start).count() >= *end);
   };
   const std::vector<std::vector<Offer>> sets = offer_sets(scope_of(baseline.name()), problem.offers, problem.faults);
   if (sets.empty())
@@ -292,14 +294,17 @@ Result<HarnessAnswer> ask(const Baseline& baseline, const Problem& problem, cons
   harness_detail::Court court(problem, judging);
   HarnessAnswer best;
   HarnessAnswer none;  // counts of sets without an accepted plan
-  std::chrono::duration<double> searching{};
+  Duration searching{};
   bool out_of_time = false;
   std::size_t asked = 0;
   for (const std::vector<Offer>& set : sets) {
-    if (asked > 0 && posed.is_over()) {
+    const double gone = Duration(Clock::now() - start).count();
+    if (asked > 0 && (problem.is_over() || (problem.time_limit && gone >= problem.time_limit->value()))) {
       out_of_time = true;
       break;
     }
+    if (problem.time_limit)
+      end = gone + (problem.time_limit->value() - gone) / static_cast<double>(sets.size() - asked);
     ++asked;
     posed.offers = set;
     HarnessAnswer answer;

@@ -82,8 +82,9 @@ struct HarnessAnswer {
   std::vector<std::string> notes;
 };
 
-/// Asks a planner and judges what it proposes. Where nothing is accepted there are no plans, but counts and notes;
-/// that the planner has no plan (infeasible) is a note, too. Errors: others of Baseline::plan().
+/// Asks a planner and judges what it proposes. Problem::time_limit is for all sets of offers together. Where nothing is
+/// accepted there are no plans, but counts and notes; that the planner has no plan (infeasible) is a note, too. Errors:
+/// others of Baseline::plan().
 Result<HarnessAnswer> ask(const Baseline& baseline, const Problem& problem, const Judging& judging);
 
 }  // namespace sailor::planner::baselines

@@ -256,6 +256,21 @@ TEST_F(Harness, ListsThatNoPlanCanSayAreJudgedByABoundInTheirFavour) {
   EXPECT_LT(more.iteration_time, fewer.iteration_time);
 }
 
+TEST_F(Harness, AGroupOverTwoNodesIsBoundedByHalfOfWhatOneNodeTakes) {
+  PlanList two_nodes = grid(2, 4, 8, 2);
+  two_nodes.grid = false;
+  for (ListStage& stage : two_nodes.pipelines.front().stages)
+    for (Replica& replica : stage.replicas) replica.machines.push_back(replica.machines.front());
+  const auto spread = predict_list(two_nodes, inputs_job(), environment_, 0.0);
+  ASSERT_TRUE(spread.has_value()) << spread.error().message();
+  EXPECT_TRUE(spread->is_bound);
+  const auto one_node = bound_of_list(grid(2, 4, 4, 2), inputs_job(), environment_, 0.0).value();
+  EXPECT_NEAR(spread->iteration_time / one_node.iteration_time, 0.5, 1e-9);
+  EXPECT_NEAR(spread->cost / one_node.cost, 1.0, 1e-9);
+  EXPECT_LT(spread->peak_memory, one_node.peak_memory);
+  EXPECT_GT(spread->peak_memory, one_node.peak_memory * 0.5) << "a process takes what it takes";
+}
+
 // The bound is one of every plan, so also of those that the simulator can say exactly.
 TEST_F(Harness, TheBoundIsNeverAboveWhatTheSimulatorSays) {
   for (const PlanList& list :
