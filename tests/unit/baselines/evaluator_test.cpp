@@ -225,6 +225,26 @@ TEST(ListEvaluator, FixedAddsTheAllReduceBetweenNodesToTheShareOfEach) {
   EXPECT_NEAR(score_of(spread_plan, Faults::fixed).iteration_time.value() / expected, 1.0, exact);
 }
 
+TEST(ListEvaluator, TheBatchIsDividedByTheReplicasOfTheLastPipelinesFirstStage) {
+  PlanList plan = list_of(1, {{13, {{8, group("A100-40", 1)}}}, {13, {{2, group("A100-40", 1)}}}});
+  EXPECT_EQ(score_of(plan).micro_batches, 128.0);
+  plan.pipelines.push_back(pipeline_of({{26, {{4, group("A100-40", 4)}}}}));
+  EXPECT_EQ(score_of(plan).micro_batches, 128.0) << "1024 / (4 replicas x 2 pipelines)";
+  plan.pipelines.push_back(pipeline_of({{26, {{3, group("A100-40", 4)}}}}));
+  EXPECT_EQ(score_of(plan).micro_batches, 114.0) << "1024 / 9, rounded up";
+}
+
+TEST(ListEvaluator, ReductionsAreDividedByTheSmallestDegreeButAtMostFour) {
+  const auto reduction = [](int degree, int other) {
+    return score_of(
+               list_of(2, {{26, {{1, group("V100-16", degree, zone_a, 8)}, {1, group("V100-16", other, zone_a, 8)}}}}))
+        .synchronization_time.value();
+  };
+  EXPECT_EQ(reduction(8, 8), reduction(4, 4));
+  EXPECT_EQ(reduction(8, 2), reduction(2, 2));
+  EXPECT_GT(reduction(2, 2), reduction(4, 4));
+}
+
 TEST(ListEvaluator, DegreesThatWereNotMeasuredTakeNoTimeAndFixedRefusesThem) {
   // Eight is a measured micro-batch of A100-40, so the original's table has a degree of 8, of zeros.
   const PlanList plan = grid(1, 4, 8, 8, 8);
