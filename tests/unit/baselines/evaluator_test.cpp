@@ -277,6 +277,15 @@ TEST(PlanList, DescriptionsAreShortWhereStagesAreAlike) {
             "P2 D8 T1 b1, layers 7/19");
   EXPECT_EQ(describe(list_of(1, {{7, {{8, group("A100-40", 1)}}}, {19, {{4, group("V100-16", 4)}}}})),
             "P2: 7 layers on 8 A100-40 T1; 19 layers on 4 V100-16 T4, b1");
+  PlanList list = list_of(1, {{7, {{8, group("A100-40", 1)}}}, {19, {{16, group("A100-40", 1)}}}});
+  EXPECT_EQ(describe(list), "P2 T1 A100-40, layers 7/19, D 8/16, b1");
+  list = list_of(1, {{26, {{1, group("A100-40", 4)}}}});
+  list.pipelines.resize(3, list.pipelines.front());
+  list.pipelines.push_back(pipeline_of({{13, {{2, group("A100-40", 1)}}}, {13, {{2, group("A100-40", 1)}}}}));
+  EXPECT_EQ(describe(list), "3 x (P1 D1 T4 A100-40) and P2 D2 T1 A100-40, layers 13/13, b1");
+  Replica mixed = spread("A100-40", 2);
+  mixed.machines[1].gpu = "V100-16";
+  EXPECT_EQ(describe(list_of(1, {{26, {{3, mixed}}}})), "P1: 26 layers on 3 A100-40 + V100-16 T2, b1");
 }
 
 TEST(PlanList, SaysWhatAPlanCannot) {
