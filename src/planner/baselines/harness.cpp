@@ -104,7 +104,7 @@ class Court {
     answer.proposed = proposals.plans.size();
     for (Proposal& proposal : proposals.plans) {
       // Whoever interrupts wants the best so far.
-      if (answer.plans.size() >= judging_.most_plans || (!answer.plans.empty() && problem_.is_over())) break;
+      if (answer.plans.size() >= judging_.max_plans || (!answer.plans.empty() && problem_.is_over())) break;
       const bool counts = answer.plans.empty();
       JudgedPlan judged{.proposal = std::move(proposal), .plan = {}, .why_no_plan = {}};
       auto plan = to_plan(judged.proposal.plan, problem_.job);
@@ -147,8 +147,8 @@ class Court {
     if (!places) return places.error().what;
     std::set<int> in_use;
     for (const RankPlace& place : *places) in_use.insert(place.node);
-    if (judging_.most_nodes && static_cast<int>(in_use.size()) > *judging_.most_nodes)
-      return fmt::format("{} nodes, but a job may have {}", in_use.size(), *judging_.most_nodes);
+    if (judging_.max_nodes && static_cast<int>(in_use.size()) > *judging_.max_nodes)
+      return fmt::format("{} nodes, but a job may have {}", in_use.size(), *judging_.max_nodes);
     return std::nullopt;
   }
 

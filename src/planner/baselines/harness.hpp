@@ -48,10 +48,10 @@ enum class Judge { simulator, artifact };
 struct Judging {
   const simulator::Environment& simulated;
   Judge judge = Judge::simulator;
-  double memory_margin = 0.0;   ///< share of each device's memory to leave free, with Judge::simulator
-  std::size_t most_plans = 10;  ///< how many to accept
+  double memory_margin = 0.0;  ///< share of each device's memory to leave free, with Judge::simulator
+  std::size_t max_plans = 10;  ///< how many to accept
   /// Nodes that a job may have, which planners do not know.
-  std::optional<int> most_nodes = std::nullopt;
+  std::optional<int> max_nodes = std::nullopt;
 };
 
 struct JudgedPlan {

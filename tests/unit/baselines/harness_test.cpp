@@ -78,7 +78,7 @@ class Harness : public ::testing::Test {
   }
   HarnessAnswer ask_about(const Baseline& baseline, const Problem& posed, Judge judge, std::size_t most = 10) {
     const auto answer =
-        ask(baseline, posed, {.simulated = environment_, .judge = judge, .memory_margin = 0.0, .most_plans = most});
+        ask(baseline, posed, {.simulated = environment_, .judge = judge, .memory_margin = 0.0, .max_plans = most});
     EXPECT_TRUE(answer.has_value()) << answer.error().message();
     return answer.value_or(HarnessAnswer{});
   }
@@ -192,7 +192,7 @@ TEST_F(Harness, NodesMustHoldTheGroupsAndAJobMayHaveSoMany) {
   const auto answer = ask_about(planner, problem(offers), Judge::artifact);
   ASSERT_EQ(answer.plans.size(), 1U);
   EXPECT_EQ(answer.not_available, 1U);
-  const auto limited = ask(planner, problem(offers), {.simulated = environment_, .most_nodes = 2}).value();
+  const auto limited = ask(planner, problem(offers), {.simulated = environment_, .max_nodes = 2}).value();
   EXPECT_TRUE(limited.plans.empty());
   EXPECT_EQ(limited.not_available, 2U);
 }
