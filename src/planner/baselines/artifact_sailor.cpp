@@ -155,7 +155,6 @@ std::vector<Found> search_all(const Problem& problem, const Tables& tables, bool
   for (int stages = 1; stages <= tables.layers(); ++stages) {
     const std::vector<LayerRange> layers = partition_sailor(tables.layers(), stages);
     for (const int micro_batch : tables.micro_batches()) {
-      search.forget();
       const auto degrees = tables.tensor_parallel(layers, micro_batch);
       std::vector<int> replicas = tables.data_parallel_degrees(micro_batch);
       if (is_throughput) std::reverse(replicas.begin(), replicas.end());

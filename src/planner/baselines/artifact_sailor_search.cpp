@@ -10,11 +10,11 @@ namespace {
 
 constexpr double no_limit = std::numeric_limits<double>::infinity();
 constexpr double cents_per_usd = 100.0;
+constexpr double budget_steps = 20.0;  // fixed: what is left of a budget is one of so many parts of it
 constexpr std::uint64_t states_between_questions = 256;  // whether the time is up
 
 /// As the original hands a budget on: text with two decimals, read into 32 bits.
 double to_cents(double usd) { return static_cast<float>(std::round(usd * cents_per_usd) / cents_per_usd); }
-double whole_cents(double usd) { return std::floor(usd * cents_per_usd) / cents_per_usd; }
 
 }  // namespace
 
@@ -26,7 +26,12 @@ std::size_t Search::KeyHash::operator()(const Key& key) const {
 
 Search::Search(const Problem& problem, const Tables& tables) : problem_(problem), tables_(tables) {
   longest_time_ = problem.min_throughput && *problem.min_throughput > 0.0 ? 1.0 / *problem.min_throughput : no_limit;
+  budget_step_ =
+      tables.keeps_faults() || !problem.max_cost ? 1.0 / cents_per_usd : problem.max_cost->value() / budget_steps;
 }
+
+/// Upwards: whether a whole plan keeps its budget is seen by what it costs in the end.
+double Search::in_steps(double usd) const { return std::ceil(usd / budget_step_) * budget_step_; }
 
 double Search::money(double usd) const { return tables_.keeps_faults() ? static_cast<float>(usd) : usd; }
 
@@ -43,13 +48,10 @@ int& Search::free_of(std::vector<int>& free, int zone, int gpu) const {
   return free[static_cast<std::size_t>(zone * tables_.supply().types() + gpu)];
 }
 
-void Search::forget() {
-  if (!tables_.keeps_faults()) known_.clear();
-}
-
 const Solution& Search::solve(const Shape& shape) {
   micro_batches_ = tables_.micro_batch_count(shape.micro_batch, shape.replicas);
   message_ = tables_.message_bytes(shape.stages.front(), shape.micro_batch);
+  set_floors(shape);
   State state{.shape = shape, .free = tables_.supply().free, .budget = {}};
   // The harness of the artifact gives a budget with the throughput objective only.
   if (problem_.max_cost && (problem_.objective == Objective::throughput || !tables_.keeps_faults()))
@@ -58,15 +60,19 @@ const Solution& Search::solve(const Shape& shape) {
   return solve(state);
 }
 
-/// Kept: only the present region's devices by type, for whatever zones they are in, regions follow, types may be used
-/// and number of stages there is. Fixed: the devices in each zone of this region and those that may follow.
+/// Kept: only the present region's devices by type, whatever zones they are in, regions follow and types may be used.
+/// Fixed: the devices in each zone of this region and of those that may follow, the types and the message. The number
+/// of stages of the whole plan changes nothing else: degrees go by the stages that follow.
 Search::Key Search::key_of(const State& state) const {
   const Supply& supply = tables_.supply();
   const bool keep = tables_.keeps_faults();
   const Shape& shape = state.shape;
   const LayerRange layers = shape.stages[state.stage];
-  Key key{shape.micro_batch, static_cast<int>(shape.stages.size() - state.stage), layers.first, shape.replicas,
-          state.budget ? static_cast<int>(std::lround(*state.budget * cents_per_usd)) : -1};
+  Key key{shape.micro_batch, static_cast<int>(shape.stages.size() - state.stage), layers.first, shape.replicas};
+  if (!keep) {
+    key.push_back(static_cast<int>(message_ / (float_bytes * shape.micro_batch)));
+    for (const auto& of_gpu : shape.degrees) key.push_back(of_gpu.empty() ? 0 : 1);
+  }
   const std::size_t last =
       keep && state.stage > 0 ? state.region + 1 : shape.regions.size();  // the first stage knows all regions
   for (std::size_t region = state.region; region < last; ++region) {
@@ -87,17 +93,25 @@ Search::Key Search::key_of(const State& state) const {
 
 const Solution& Search::solve(const State& state) {
   if (++states_ % states_between_questions == 0 && problem_.is_over()) is_over_ = true;
-  Key key = key_of(state);
-  if (const auto found = known_.find(key); found != known_.end()) return *found->second;
-  if (!tables_.keeps_faults() && state.budget) {
-    // What is best without a budget is best with one that it keeps.
-    State unlimited = state;
-    unlimited.budget.reset();
-    const Solution& best = solve(unlimited);
-    if (!best.is_feasible || best.cost() <= *state.budget) return best;
+  constexpr int unlimited = std::numeric_limits<int>::max();
+  const int steps = state.budget ? static_cast<int>(std::lround(*state.budget / budget_step_)) : unlimited;
+  std::map<int, std::unique_ptr<Solution>>& by_budget = known_[key_of(state)];
+  if (tables_.keeps_faults()) {
+    if (const auto found = by_budget.find(steps); found != by_budget.end()) return *found->second;
+  } else {
+    if (state.budget && !by_budget.contains(unlimited)) {
+      State free_of_charge = state;
+      free_of_charge.budget.reset();
+      solve(free_of_charge);
+    }
+    // What is best with more money is best with less that it keeps.
+    if (const auto richer = by_budget.lower_bound(steps); richer != by_budget.end()) {
+      const Solution& best = *richer->second;
+      if (richer->first == steps || !best.is_feasible || best.cost() <= *state.budget) return best;
+    }
   }
   auto solution = std::make_unique<Solution>(search(state));
-  return *known_.insert_or_assign(std::move(key), std::move(solution)).first->second;
+  return *by_budget.insert_or_assign(steps, std::move(solution)).first->second;
 }
 
 template <class Visit>
@@ -168,17 +182,39 @@ bool Search::is_better(const Solution& candidate, const Solution& best) const {
 
 Solution Search::search(const State& state) {
   Solution best;
-  const bool is_last = state.stage + 1 == state.shape.stages.size();
+  if (state.stage + 1 == state.shape.stages.size()) {
+    for_numbers(state, [&](const std::vector<int>& numbers) {
+      if (const auto layout = lay_out(state, numbers)) try_last(state, *layout, best);
+    });
+    return best;
+  }
+  // Of layouts in a row that take equally long only the first is followed up; where money counts, the cheapest as well.
+  const bool counts_money = !tables_.keeps_faults() && (state.budget || problem_.objective != Objective::throughput);
   double time_before = -1.0;
-  double cost_before = -1.0;
+  double cheapest_before = 0.0;
+  std::optional<Inner> cheaper;
+  const auto finish_row = [&] {
+    if (cheaper) take_rest(state, *cheaper, best);
+    cheaper.reset();
+  };
   for_numbers(state, [&](const std::vector<int>& numbers) {
     auto layout = lay_out(state, numbers);
     if (!layout) return;
-    if (is_last)
-      try_last(state, *layout, best);
-    else
-      try_inner(state, std::move(*layout), time_before, cost_before, best);
+    auto inner = inner_stage(state, std::move(*layout));
+    if (!inner) return;
+    if (inner->times.iteration == time_before) {
+      if (counts_money && inner->cost < cheapest_before) {
+        cheapest_before = inner->cost;
+        cheaper = std::move(inner);
+      }
+      return;
+    }
+    finish_row();
+    time_before = inner->times.iteration;
+    cheapest_before = inner->cost;
+    take_rest(state, *inner, best);
   });
+  finish_row();
   return best;
 }
 
@@ -196,7 +232,7 @@ void Search::try_last(const State& state, const Layout& layout, Solution& best) 
   if (allows(state.budget, money(candidate.cost())) && is_better(candidate, best)) best = std::move(candidate);
 }
 
-void Search::try_inner(const State& state, Layout layout, double& time_before, double& cost_before, Solution& best) {
+std::optional<Search::Inner> Search::inner_stage(const State& state, Layout layout) const {
   const Supply& supply = tables_.supply();
   const bool keep = tables_.keeps_faults();
   const Shape& shape = state.shape;
@@ -206,61 +242,90 @@ void Search::try_inner(const State& state, Layout layout, double& time_before, d
     for (int gpu = 0; gpu < supply.types(); ++gpu)
       if (const int each = degree(state, gpu, state.stage + 1); each > 0)
         room += free_of(layout.free, zone, gpu) / each;
-  State next{.shape = shape,
-             .stage = state.stage + 1,
-             .region = room < shape.replicas ? state.region + 1 : state.region,
-             .free = layout.free,
-             .budget = {}};
-  if (next.region >= shape.regions.size()) return;
+  Inner inner;
+  inner.next_region = room < shape.replicas ? state.region + 1 : state.region;
+  if (inner.next_region >= shape.regions.size()) return std::nullopt;
 
   std::vector<int> degrees;
-  std::vector<int> zones = layout.zones;
-  if (keep) zones.clear();  // of inner stages, the original notices the first zone of each type only
+  if (keep) layout.zones.clear();  // of inner stages, the original notices the first zone of each type only
   for (int gpu = 0; gpu < supply.types(); ++gpu) {
     degrees.push_back(degree(state, gpu, state.stage));
     const int first = layout.first_zone[static_cast<std::size_t>(gpu)];
-    if (first >= 0 && std::find(zones.begin(), zones.end(), first) == zones.end()) zones.push_back(first);
+    if (first >= 0 && std::find(layout.zones.begin(), layout.zones.end(), first) == layout.zones.end())
+      layout.zones.push_back(first);
   }
-  layout.zones = zones;
-  const StageTimes times =
+  inner.times =
       tables_.stage_times(layers, shape.micro_batch, shape.replicas, degrees, layout.first_zone, layout.zones);
-  const double reduce_cost = money(tables_.all_reduce_cost(layers, shape.replicas, layout.runs, layout.zones));
-  const double cost = money(times.iteration * layout.price + reduce_cost);
+  inner.reduce_cost = money(tables_.all_reduce_cost(layers, shape.replicas, layout.runs, layout.zones));
+  inner.cost = money(inner.times.iteration * layout.price + inner.reduce_cost);
   // With the cost objective, the original drops every plan of several stages here (planner.cpp:656).
-  if (keep && problem_.objective != Objective::throughput) return;
-  if (!allows(state.budget, cost)) return;
-  // Those that take as long as the last are passed over; where money counts, those that cost as much as well.
-  const bool counts_money = !keep && (state.budget || problem_.objective != Objective::throughput);
-  if (times.iteration == time_before && (!counts_money || cost == cost_before)) return;
-  time_before = times.iteration;
-  cost_before = cost;
+  if (keep && problem_.objective != Objective::throughput) return std::nullopt;
+  if (!allows(state.budget, inner.cost)) return std::nullopt;
   if (state.budget) {
-    const double left = std::max(money(*state.budget - cost), 0.0);
-    next.budget = keep ? to_cents(left) : whole_cents(left);
+    const double left = std::max(money(*state.budget - inner.cost), 0.0);
+    inner.budget = keep ? to_cents(left) : in_steps(left);
     // Kept: nothing left means no limit, as the text "0.00" does in the original.
-    if (*next.budget <= 0.0) {
-      if (!keep) return;
-      next.budget.reset();
+    if (*inner.budget <= 0.0) {
+      if (!keep) return std::nullopt;
+      inner.budget.reset();
     }
   }
-  take_rest(state, layout, times, next, best);
+  inner.layout = std::move(layout);
+  return inner;
 }
 
-/// Solves what follows. Fixed: again with less money while the plan is too dear and the stage is not its own straggler,
-/// as the paper has it (section 4.2): what it costs depends on the time of the slowest stage, which is not known
-/// before.
-void Search::take_rest(const State& state, const Layout& layout, const StageTimes& times, State& next, Solution& best) {
+void Search::set_floors(const Shape& shape) {
+  floors_.assign(shape.stages.size() + 1, {});
+  for (std::size_t stage = shape.stages.size(); stage-- > 0;) {
+    const Floor& behind = floors_[stage + 1];
+    double price = no_limit;
+    double compute = no_limit;
+    for (int gpu = 0; gpu < tables_.supply().types(); ++gpu) {
+      const std::vector<int>& degrees = shape.degrees[static_cast<std::size_t>(gpu)];
+      if (degrees.empty()) continue;
+      price = std::min(price, degrees[stage] * tables_.price(gpu));
+      compute = std::min(compute, tables_.compute(gpu, shape.micro_batch, degrees[stage], shape.stages[stage]));
+    }
+    floors_[stage] = {.price = behind.price + shape.replicas * price,
+                      .slowest = std::max(behind.slowest, compute),
+                      .compute = behind.compute + compute};
+  }
+}
+
+/// However fast and cheap the devices of the stages behind are. (Not for kept faults: there it matters what is asked
+/// first, since later questions get the same answers.)
+bool Search::cannot_win(const State& state, const Inner& inner, const Solution& best) const {
+  const StageTimes& times = inner.times;
+  const Floor& behind = floors_[state.stage + 1];
+  const double time = (micro_batches_ - 1.0) * std::max(times.compute, behind.slowest) + times.compute +
+                      behind.compute + times.all_reduce;
+  const double cost = time * (inner.layout.price + behind.price) + inner.reduce_cost;
+  if (time > longest_time_ || !allows(state.budget, cost)) return true;
+  return best.is_feasible &&
+         (problem_.objective == Objective::throughput ? time >= best.times.iteration : cost >= best.cost());
+}
+
+/// Solves what follows. Fixed: again with less money while the plan is too dear, as the paper has it (section 4.2):
+/// what a stage costs depends on the time of the slowest stage, which is not known before.
+void Search::take_rest(const State& state, const Inner& inner, Solution& best) {
   const bool keep = tables_.keeps_faults();
-  const LayerRange layers = state.shape.stages[state.stage];
-  const double reduce_cost = money(tables_.all_reduce_cost(layers, state.shape.replicas, layout.runs, layout.zones));
+  if (!keep && cannot_win(state, inner, best)) return;
+  const Layout& layout = inner.layout;
+  State next{.shape = state.shape,
+             .stage = state.stage + 1,
+             .region = inner.next_region,
+             .free = layout.free,
+             .budget = inner.budget};
   for (;;) {
     const Solution& rest = solve(next);
     if (!rest.is_feasible) return;
-    Solution candidate{.is_feasible = true,
-                       .times = tables_.joined(times, layout.runs, rest.times, rest.runs, message_, micro_batches_),
-                       .runs = layout.runs,
-                       .rest = &rest};
-    const double own_cost = money(tables_.message_cost(layout.runs, rest.runs, message_, micro_batches_) + reduce_cost);
+    Solution candidate{
+        .is_feasible = true,
+        .times = tables_.joined(inner.times, layout.runs, rest.times, rest.runs, message_, micro_batches_),
+        .runs = layout.runs,
+        .rest = &rest};
+    const double own_cost =
+        money(tables_.message_cost(layout.runs, rest.runs, message_, micro_batches_) + inner.reduce_cost);
     candidate.communication_cost = money(own_cost + rest.communication_cost);
     candidate.device_price = money(layout.price + rest.device_price);
     // Kept: the time is still 0 where the original compares with the budget (planner.cpp:721).
@@ -270,9 +335,9 @@ void Search::take_rest(const State& state, const Layout& layout, const StageTime
       return;
     }
     if (keep) return;
-    const double left = whole_cents(*state.budget - own_cost - layout.price * candidate.times.iteration);
-    if (left <= 0.0 || left >= *next.budget) return;
-    next.budget = left;
+    const double left = in_steps(*state.budget - own_cost - layout.price * candidate.times.iteration);
+    next.budget = std::min(left, *next.budget - budget_step_);
+    if (*next.budget < 0.5 * budget_step_) return;
   }
 }
 

@@ -39,11 +39,8 @@ class Search {
  public:
   Search(const Problem& problem, const Tables& tables);
 
-  /// The best plan of a shape. It and its stages live until forget().
+  /// The best plan of a shape. It and its stages live as long as the search.
   const Solution& solve(const Shape& shape);
-  /// Before another number of stages or micro-batch. With faults kept nothing is forgotten: stages solved for other
-  /// numbers of stages are taken again.
-  void forget();
   /// The search was ended before its end; what solve() says then is not complete.
   [[nodiscard]] bool is_over() const { return is_over_; }
 
@@ -71,6 +68,22 @@ class Search {
     double price = 0.0;           ///< USD/s
   };
 
+  /// A stage that is not the last.
+  struct Inner {
+    Layout layout;
+    StageTimes times;
+    double reduce_cost = 0.0;     ///< USD per iteration
+    double cost = 0.0;            ///< USD per iteration, with its devices for its own time
+    std::size_t next_region = 0;  ///< of the next stage
+    Budget budget;                ///< of the next stage
+  };
+  /// The least that all stages from one on take, on the best devices for each.
+  struct Floor {
+    double price = 0.0;    ///< USD/s
+    double slowest = 0.0;  ///< seconds of a micro-batch in the slowest stage
+    double compute = 0.0;  ///< seconds of a micro-batch in all stages
+  };
+
   const Solution& solve(const State& state);
   [[nodiscard]] Solution search(const State& state);
   [[nodiscard]] Key key_of(const State& state) const;
@@ -79,21 +92,27 @@ class Search {
   void for_numbers(const State& state, Visit visit);
   [[nodiscard]] std::optional<Layout> lay_out(const State& state, const std::vector<int>& numbers) const;
   void try_last(const State& state, const Layout& layout, Solution& best) const;
-  void try_inner(const State& state, Layout layout, double& time_before, double& cost_before, Solution& best);
-  void take_rest(const State& state, const Layout& layout, const StageTimes& times, State& next, Solution& best);
+  /// Nothing where the next stage has no room, or the budget does not allow it.
+  [[nodiscard]] std::optional<Inner> inner_stage(const State& state, Layout layout) const;
+  void set_floors(const Shape& shape);
+  [[nodiscard]] bool cannot_win(const State& state, const Inner& inner, const Solution& best) const;
+  void take_rest(const State& state, const Inner& inner, Solution& best);
   [[nodiscard]] const std::vector<int>& zones_of(const State& state) const;
   [[nodiscard]] int degree(const State& state, int gpu, std::size_t stage) const;
   [[nodiscard]] int& free_of(std::vector<int>& free, int zone, int gpu) const;
   [[nodiscard]] double money(double usd) const;
+  [[nodiscard]] double in_steps(double usd) const;
   [[nodiscard]] bool allows(const Budget& budget, double cost) const { return !budget || cost <= *budget; }
   [[nodiscard]] bool is_better(const Solution& candidate, const Solution& best) const;
 
   const Problem& problem_;
   const Tables& tables_;
   double longest_time_ = 0.0;  ///< of an iteration, by the least throughput
+  double budget_step_ = 0.0;   ///< USD between budgets that are told apart
   double message_ = 0.0;       ///< bytes between stages, of the present shape
   double micro_batches_ = 0.0;
-  std::unordered_map<Key, std::unique_ptr<Solution>, KeyHash> known_;
+  std::vector<Floor> floors_;  // of the present shape, by stage; zero behind the last
+  std::unordered_map<Key, std::map<int, std::unique_ptr<Solution>>, KeyHash> known_;  // and by steps of the budget
   std::uint64_t states_ = 0;
   bool is_over_ = false;
 };

@@ -37,8 +37,6 @@ const OriginalGpu* original_gpu(const std::string& name) {
   return found == std::end(original_gpus) ? nullptr : found;
 }
 
-int size(LayerRange layers) { return layers.last - layers.first; }
-
 }  // namespace
 
 Result<Supply> read_supply(const Problem& problem) {
@@ -248,7 +246,7 @@ StageTimes Tables::stage_times(LayerRange layers, int micro_batch, int replicas,
     times.compute = std::max(times.compute, compute(gpu, micro_batch, degrees[at], layers));
     const LayerTimes& measured = *inputs_.times(supply_.gpus[at], micro_batch, degrees[at]);
     // The update of the whole model, once for every layer (planner_utils.cpp:378).
-    update = std::max(update, size(layers) * *std::max_element(measured.update.begin(), measured.update.end()));
+    update = std::max(update, layers.size() * *std::max_element(measured.update.begin(), measured.update.end()));
     const Run here{.gpu = gpu, .zone = first_zone[at], .degree = degrees[at]};
     for (const int zone : zones) {
       Run there = here;

@@ -65,6 +65,8 @@ class Tables {
   [[nodiscard]] std::vector<std::vector<int>> tensor_parallel(const std::vector<LayerRange>& stages,
                                                               int micro_batch) const;
 
+  /// Seconds of a micro-batch; 0 where it was not measured.
+  [[nodiscard]] double compute(int gpu, int micro_batch, int degree, LayerRange layers) const;
   /// One stage by itself. `zones` are those that the original takes notice of; `first_zone` by GPU type, -1: not used.
   [[nodiscard]] StageTimes stage_times(LayerRange layers, int micro_batch, int replicas,
                                        const std::vector<int>& degrees, const std::vector<int>& first_zone,
@@ -89,7 +91,6 @@ class Tables {
   [[nodiscard]] const LinkCoefficients* link(const Run& from, const Run& to) const;
   [[nodiscard]] double transfer(const LinkCoefficients& link, double bytes) const;
   [[nodiscard]] double all_reduce(LayerRange layers, int replicas, const LinkCoefficients& link) const;
-  [[nodiscard]] double compute(int gpu, int micro_batch, int degree, LayerRange layers) const;
   [[nodiscard]] int least_degree(int gpu, int micro_batch, LayerRange layers, int stages_left) const;
   [[nodiscard]] int greatest_degree(int gpu, int micro_batch, LayerRange layers) const;
 
