@@ -56,10 +56,28 @@ TEST(Originals, Scratch) {
     cases.back().problem.max_cost = Usd(1.2);
     cases.push_back({"free12", problem_of(figure_11(), faults)});
   }
+  const auto zones = [&](std::vector<std::string> gpus, std::vector<std::string> zs, int n) { std::vector<Offer> o; for (auto& z : zs) for (auto& g : gpus) o.push_back({g, z, n}); return o; };
+  const std::string a = c1 + "a", b = c1 + "b", c_ = c1 + "c", f = c1 + "f", w = "us-west1-b", A = "A100-40", V = "V100-16", G = "GH200-96";
+  for (Faults faults : {Faults::kept, Faults::fixed}) {
+    cases.push_back({"p memo .18455", problem_of(zones({A}, {a, w}, 32), faults)});
+    cases.push_back({"p 16each .08228", problem_of(zones({A, V}, {a}, 16), faults)});
+    cases.push_back({"p 64each .24861", problem_of(zones({A, V}, {a}, 64), faults)});
+    cases.push_back({"p 256each .64584", problem_of(zones({A, V}, {a}, 256), faults)});
+    cases.push_back({"p homo1024 1.42846", problem_of(zones({A}, {a}, 1024), faults)});
+    cases.push_back({"p zones2 .24656", problem_of(zones({A, V}, {a, b}, 32), faults)});
+    cases.push_back({"p zones2A .69363", problem_of(zones({A}, {a, b}, 128), faults)});
+    cases.push_back({"p zones3A .85446", problem_of(zones({A}, {a, b, c_}, 128), faults)});
+    cases.push_back({"p zones4 .40582", problem_of(zones({A, V}, {a, b, c_, f}, 32), faults)});
+    cases.push_back({"p budget .4 .41528", problem_of(figure_11(), faults)});
+    cases.back().problem.max_cost = Usd(0.4);
+    cases.push_back({"p budget .3 .23499", problem_of(figure_11(), faults)});
+    cases.back().problem.max_cost = Usd(0.3);
+  }
   for (const Case& c : cases) {
     if (const char* only = std::getenv("ONLY"); only != nullptr && c.name.substr(0, std::string(only).size()) != only) continue;
     const auto t0 = std::chrono::steady_clock::now();
-    const auto found = artifact_sailor().plan(c.problem);
+    const Baseline& planner = std::getenv("PLANNER") != nullptr ? *find_baseline(std::getenv("PLANNER")).value() : artifact_sailor();
+    const auto found = planner.plan(c.problem);
     const double s = std::chrono::duration<double>(std::chrono::steady_clock::now() - t0).count();
     if (!found) { fmt::print("{}: {}\n", c.name, found.error().message()); continue; }
     const auto& best = found->plans.front();
