@@ -11,6 +11,7 @@ const std::vector<const Baseline*>& all_baselines() {
   static const std::vector<const Baseline*> all{
       &artifact_sailor(),
       &atlas(),
+      &oobleck(),
   };
   return all;
 }
