@@ -63,11 +63,6 @@ double sum(const std::vector<double>& values, int first, int last) {
   return std::accumulate(values.begin() + first, values.begin() + last, 0.0);
 }
 
-std::string_view region_of(std::string_view zone) {
-  const auto first = zone.find('-');
-  return zone.substr(0, first == std::string_view::npos ? first : zone.find('-', first + 1));
-}
-
 }  // namespace
 
 double LayerTimes::compute(int first, int last) const {
@@ -272,6 +267,11 @@ double Inputs::price(std::string_view gpu) const {
 double Inputs::egress_price(std::string_view from_zone, std::string_view to_zone) {
   if (from_zone == to_zone) return 0.0;
   return region_of(from_zone) == region_of(to_zone) ? 0.01 : 0.02;
+}
+
+std::string_view region_of(std::string_view zone) {
+  const auto first = zone.find('-');
+  return zone.substr(0, first == std::string_view::npos ? first : zone.find('-', first + 1));
 }
 
 std::vector<LayerRange> partition_sailor(int layers, int stages) {

@@ -109,6 +109,9 @@ class Inputs {
   std::map<std::pair<std::string, int>, LinkCoefficients> intra_;
 };
 
+/// A zone's name up to its second dash: "us-central1" of "us-central1-a".
+std::string_view region_of(std::string_view zone);
+
 /// Layers divided as the Sailor planner and Atlas do: n / stages each, the last n mod stages of them one more.
 std::vector<LayerRange> partition_sailor(int layers, int stages);
 /// As DeepSpeed and the evaluator do for grids: the first n mod stages take one more; trailing stages may be empty.

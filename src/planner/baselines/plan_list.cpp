@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <numeric>
 #include <optional>
 #include <set>
 
@@ -191,12 +192,14 @@ Result<Plan> to_plan(const PlanList& list, const TrainingJob& job) {
     return no_plan(fmt::format("the global batch of {} is no multiple of the micro-batch of {}", job.global_batch,
                                list.micro_batch));
   std::vector<std::vector<Stage>> chains;
+  std::vector<int> given;  // micro-batches, by chain
   for (std::size_t p = 0; p < list.pipelines.size(); ++p) {
     const auto& stages = list.pipelines[p].stages;
     if (stages.empty()) return no_plan(fmt::format("pipeline {} has no stages", p));
     const std::size_t replicas = stages.front().replicas.size();
     const std::size_t first = chains.size();
     chains.resize(first + replicas);
+    if (list.pipelines[p].micro_batches > 0) given.resize(chains.size(), list.pipelines[p].micro_batches);
     for (std::size_t i = 0; i < stages.size(); ++i) {
       const ListStage& stage = stages[i];
       if (stage.layers.size() <= 0) return no_plan(fmt::format("stage {} of pipeline {} holds no layer", i, p));
@@ -226,11 +229,14 @@ Result<Plan> to_plan(const PlanList& list, const TrainingJob& job) {
   if (replicas == 0) return no_plan("the list has no pipeline");
   if (batches < replicas)
     return no_plan(fmt::format("the batch has {} micro-batches for {}", batches, plural(chains.size(), "replica")));
+  if (!given.empty() && (given.size() != chains.size() || std::accumulate(given.begin(), given.end(), 0) != batches))
+    return no_plan(fmt::format("its pipelines have {} micro-batches of the {} of a batch",
+                               std::accumulate(given.begin(), given.end(), 0), batches));
   Plan plan;
   plan.job = job;
   plan.micro_batch = list.micro_batch;
   for (int i = 0; i < replicas; ++i) {
-    const int mine = batches / replicas + (i < batches % replicas ? 1 : 0);
+    const int mine = given.empty() ? batches / replicas + (i < batches % replicas ? 1 : 0) : given[i];
     const auto same = std::find_if(plan.pipelines.begin(), plan.pipelines.end(), [&](const Pipeline& pipeline) {
       return pipeline.micro_batches == mine && pipeline.stages == chains[i];
     });

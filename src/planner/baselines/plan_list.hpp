@@ -46,6 +46,8 @@ struct ListStage {
 
 struct ListPipeline {
   std::vector<ListStage> stages;
+  /// Of each replica, per iteration. 0: the batch is divided evenly. The evaluator always divides it evenly.
+  int micro_batches = 0;
 };
 
 struct PlanList {

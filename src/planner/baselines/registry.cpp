@@ -8,7 +8,11 @@
 namespace sailor::planner::baselines {
 
 const std::vector<const Baseline*>& all_baselines() {
-  static const std::vector<const Baseline*> all{};
+  static const std::vector<const Baseline*> all{
+      &artifact_sailor(),
+      &atlas(),
+      &oobleck(),
+  };
   return all;
 }
 
