@@ -10,6 +10,7 @@ namespace sailor::planner::baselines {
 const std::vector<const Baseline*>& all_baselines() {
   static const std::vector<const Baseline*> all{
       &amp(),
+      &galvatron(),
       &piper(),
   };
   return all;

@@ -7,7 +7,7 @@ namespace sailor::planner::baselines {
 namespace {
 
 TEST(Scratch, Amp) {
-  for (const Baseline* b : {&amp(), &piper()}) {
+  for (const Baseline* b : {&galvatron()}) {
     for (int n : {32, 80, 128}) {
       auto r = b->plan(problem_of({offer_of("A100-40", n)}, Faults::kept));
       ASSERT_TRUE(r) << r.error().message();
