@@ -14,7 +14,7 @@ namespace sailor::planner::baselines {
 namespace amp_detail {
 
 constexpr double bytes_per_float = 4.0;
-constexpr double start_bandwidth = 500e9;   // bytes/s; of amp_utils.py, before the minimum is taken
+constexpr double start_bandwidth = 500e9;    // bytes/s; of amp_utils.py, before the minimum is taken
 constexpr double compute_per_forward = 3.0;  // the backward pass is taken for two forward passes
 
 /// Nodes as AMP counts them: all of one size.
@@ -100,8 +100,8 @@ double iteration_time(const Strategy& strategy, const std::vector<double>& forwa
       for (int replica = faults == Faults::kept ? replicas - 1 : 0; replica < replicas; ++replica)
         leaves |= node_of(rank, replica, stage) != node_of(rank, (replica + 1) % replicas, stage);
     if (leaves)
-      gradients = std::max(gradients, 2.0 * (replicas - 1) / (replicas * nodes.floats_per_second) *
-                                          sizes.parameters_of(first, last));
+      gradients = std::max(
+          gradients, 2.0 * (replicas - 1) / (replicas * nodes.floats_per_second) * sizes.parameters_of(first, last));
   }
   const double micro_batches = static_cast<double>(global_batch) / replicas / strategy.micro_batch;
   return (micro_batches - 1.0) * longest + transfers + compute + gradients;
@@ -214,7 +214,8 @@ class Amp final : public Baseline {
   [[nodiscard]] std::string_view title() const override { return "AMP"; }
   [[nodiscard]] std::string_view citation() const override { return "Li et al., NeurIPS 2022"; }
   [[nodiscard]] std::string_view summary() const override {
-    return "every tensor parallel x data parallel x micro-batch with layers divided evenly; ignores memory, differences "
+    return "every tensor parallel x data parallel x micro-batch with layers divided evenly; ignores memory, "
+           "differences "
            "between GPU types, zones and prices";
   }
 
@@ -228,17 +229,18 @@ class Amp final : public Baseline {
     const int offered = nodes->gpus();
     while (nodes->count > 0 && batch % nodes->gpus() != 0) --nodes->count;
     if (nodes->count == 0)
-      return fail(ErrorCode::infeasible,
-                  fmt::format("AMP needs a global batch that is a multiple of the GPUs it uses; {} is not a multiple of "
-                              "the {} GPUs of a node",
-                              batch, nodes->gpus_per_node),
-                  "use another global batch");
+      return fail(
+          ErrorCode::infeasible,
+          fmt::format("AMP needs a global batch that is a multiple of the GPUs it uses; {} is not a multiple of "
+                      "the {} GPUs of a node",
+                      batch, nodes->gpus_per_node),
+          "use another global batch");
     if (nodes->gpus() < offered)
       proposals.notes.push_back(
           fmt::format("AMP uses {} of {} GPUs: those that divide the global batch", nodes->gpus(), offered));
     if (problem.faults == Faults::kept && nodes->groups.size() < problem.offers.size())
-      proposals.notes.push_back(fmt::format("AMP sees one offer of each GPU type, in {}, as in the artifact",
-                                            problem.offers.back().zone));
+      proposals.notes.push_back(
+          fmt::format("AMP sees one offer of each GPU type, in {}, as in the artifact", problem.offers.back().zone));
 
     std::vector<Candidate> candidates = search(problem, *nodes, proposals.out_of_time);
     // By the planner's own order: those of one micro-batch together, by time, equal ones in the order of the search.

@@ -66,8 +66,7 @@ std::vector<Strategy> fill_stage(const Profile& profile, const Group& group, con
         if (needed > static_cast<double>(state)) continue;
         const std::size_t left = state - static_cast<std::size_t>(needed);
         for (std::size_t from = 0; from < count; ++from) {
-          const double change =
-              layer == 0 && is_first ? 0.0 : layout_change(profile, group[from], group[to], batch);
+          const double change = layer == 0 && is_first ? 0.0 : layout_change(profile, group[from], group[to], batch);
           const double total = best[left * count + from] + change + time[to];
           if (total < here[to]) {
             here[to] = total;
@@ -167,7 +166,8 @@ PlanList plan_list_of(const Setting& setting, const Strategy& strategy, int micr
   int first = 0;
   const std::vector<int> blocks = blocks_of_stages(setting.profile.blocks, strategy.pipeline_parallel);
   for (std::size_t stage = 0; stage < blocks.size(); ++stage) {
-    const int last = stage + 1 == blocks.size() ? setting.inputs.layers() : first + blocks[stage] + (stage == 0 ? 1 : 0);
+    const int last =
+        stage + 1 == blocks.size() ? setting.inputs.layers() : first + blocks[stage] + (stage == 0 ? 1 : 0);
     const Replica replica{{{setting.offer.gpu, setting.offer.gpus_per_node, setting.offer.zone}}, tensor};
     pipeline.stages.push_back(
         {{first, last}, std::vector<Replica>(static_cast<std::size_t>(strategy.data_parallel), replica)});
@@ -225,8 +225,7 @@ class Galvatron final : public Baseline {
     const double layers = layer_memory(*profile, strategy, batch, uniform->micro_batch, 0) *
                           (profile->blocks / strategy.pipeline_parallel);
     const std::vector<double> other = other_memory(*profile, strategy, batch, uniform->micro_batch);
-    return Estimate{Seconds(seconds),
-                    Bytes((layers + *std::max_element(other.begin(), other.end())) * bytes_per_mib)};
+    return Estimate{Seconds(seconds), Bytes((layers + *std::max_element(other.begin(), other.end())) * bytes_per_mib)};
   }
 
  private:
@@ -246,8 +245,8 @@ class Galvatron final : public Baseline {
                               batch, offer.gpus_per_node),
                   "use another global batch");
     if (gpus < offered)
-      proposals.notes.push_back(fmt::format("Galvatron uses {} of {} {}: those that divide the global batch", gpus,
-                                            offered, offer.gpu));
+      proposals.notes.push_back(
+          fmt::format("Galvatron uses {} of {} {}: those that divide the global batch", gpus, offered, offer.gpu));
     if (!profile->is_published)
       proposals.notes.push_back(fmt::format(
           "Galvatron's profile of {} is derived from layer times and sizes (20 bytes per parameter)", offer.gpu));
@@ -279,13 +278,14 @@ class Galvatron final : public Baseline {
       Proposal proposal;
       proposal.plan = plan_list_of(setting, found->strategy, micro_batch);
       proposal.throughput = 1.0 / found->seconds;
-      const int used = found->strategy.pipeline_parallel * found->strategy.tensor_parallel * found->strategy.data_parallel;
+      const int used =
+          found->strategy.pipeline_parallel * found->strategy.tensor_parallel * found->strategy.data_parallel;
       proposal.cost = devices_cost(problem.inputs, offer.gpu, used, found->seconds);
       proposals.plans.push_back(std::move(proposal));
     }
     if (not_measured > 0)
-      proposals.notes.push_back(
-          fmt::format("{} plans of Galvatron on {} have micro-batches that were not measured", not_measured, offer.gpu));
+      proposals.notes.push_back(fmt::format("{} plans of Galvatron on {} have micro-batches that were not measured",
+                                            not_measured, offer.gpu));
     return {};
   }
 };

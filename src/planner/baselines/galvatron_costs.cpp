@@ -29,19 +29,34 @@ struct PublishedProfile {
   double states_mib;
   std::array<double, 3> activation;  // tensor parallel 1, 2, 4
   OtherMemory whole, first, last;
+  /// hw_prof.json: GiB/s of all-reduces over 2, 4, ... 128 ranks. That of GH200-96 comes from the common profile's
+  /// links as collective() derives it; those of A100-40 and V100-16 are older. 0: none.
+  std::array<double, 7> collectives{};
 };
+constexpr std::array<double, 7> collectives_of_a100_40{1.1006025245919653, 0.6990995026625999, 0.567914734910003,
+                                                       0.4995609827542335, 0.4530042608714108, 0.41526601402574403,
+                                                       0.38145740145552287};
+constexpr std::array<double, 7> collectives_of_v100_16{0.9307518545108833, 0.5977694261330637, 0.47988441824577466,
+                                                       0.4023776382069341, 0.3311849914750926, 0.25951962266594764,
+                                                       0.1900500215807433};
 constexpr std::array<double, 3> activation_of_a100{1344.0625, 352.03125, 96.5156};
-constexpr PublishedProfile as_a100(const char* gpu, double forward_ms) {
-  return {gpu, forward_ms, 48.0449, activation_of_a100, {557.4658, 0.0}, {362.9023, 0.0}, {729.4429, 0.0}};
+constexpr PublishedProfile as_a100(const char* gpu, double forward_ms, const std::array<double, 7>& collectives = {}) {
+  return {gpu, forward_ms, 48.0449, activation_of_a100, {557.4658, 0.0}, {362.9023, 0.0}, {729.4429, 0.0}, collectives};
 }
-constexpr std::array<PublishedProfile, 7> published_profiles{
-    {as_a100("A100-40", 6.3),
-     as_a100("A100-80", 2.076),
-     as_a100("GH200-96", 1.403),
-     as_a100("Titan-RTX", 0.0),
-     as_a100("RTX-2080", 0.0),
-     as_a100("RTX-3090", 0.0),
-     {"V100-16", 8.0, 240.2539, {344.0156, 184.0156, 104.0156}, {1022.5, 8.0}, {1022.5, 8.0}, {982.539, 796.026}}}};
+constexpr std::array<PublishedProfile, 7> published_profiles{{as_a100("A100-40", 6.3, collectives_of_a100_40),
+                                                              as_a100("A100-80", 2.076),
+                                                              as_a100("GH200-96", 1.403),
+                                                              as_a100("Titan-RTX", 0.0),
+                                                              as_a100("RTX-2080", 0.0),
+                                                              as_a100("RTX-3090", 0.0),
+                                                              {"V100-16",
+                                                               8.0,
+                                                               240.2539,
+                                                               {344.0156, 184.0156, 104.0156},
+                                                               {1022.5, 8.0},
+                                                               {1022.5, 8.0},
+                                                               {982.539, 796.026},
+                                                               collectives_of_v100_16}}};
 
 /// overlap_coe_dicts.json, by GPUs of a node.
 double overlap_of(std::string_view gpu, int gpus_per_node) {
@@ -61,7 +76,8 @@ double overlap_of(std::string_view gpu, int gpus_per_node) {
 /// The share of the samples that is in flight at a stage.
 double in_flight(const std::vector<double>& pieces, int stages_behind) {
   const auto end = std::min<std::ptrdiff_t>(stages_behind, std::ssize(pieces));
-  return std::accumulate(pieces.begin(), pieces.begin() + end, 0.0) / std::accumulate(pieces.begin(), pieces.end(), 0.0);
+  return std::accumulate(pieces.begin(), pieces.begin() + end, 0.0) /
+         std::accumulate(pieces.begin(), pieces.end(), 0.0);
 }
 
 /// Of one rank, as if there were no tensor parallelism.
@@ -88,6 +104,15 @@ double overlapped(double message, double cost, double compute, double slow_down)
 
 double Profile::collective(int ranks, bool consecutive) const {
   if (ranks <= 1) return 0.0;
+  if (!published_collectives.empty()) {
+    // Between powers of two on the line through their neighbours; more than 128 ranks, at which the artifact ends with
+    // a key error, as 128.
+    std::size_t index = 0;
+    while (index + 1 < published_collectives.size() && (4 << index) <= ranks) ++index;
+    const double below = published_collectives[index];
+    const double above = published_collectives[std::min(index + 1, published_collectives.size() - 1)];
+    return 1.0 / (below + (above - below) * std::min(1.0, static_cast<double>(ranks - (2 << index)) / (2 << index)));
+  }
   const bool inside = consecutive && ranks <= gpus_per_node && inside_node != nullptr;
   const LinkCoefficients& link = inside ? *inside_node : *between_nodes;
   double bandwidth = 0.0;  // GiB/s, the mean of messages of 16 to 256 MiB
@@ -105,8 +130,7 @@ Result<Profile> galvatron_profile(const Problem& problem, const Offer& offer) {
   const Faults faults = problem.faults;
   Profile profile;
   profile.blocks = inputs.blocks();
-  profile.summed_mib =
-      layers_summed * bytes_of_float * problem.job.sequence_length * inputs.model().hidden / mebibyte;
+  profile.summed_mib = layers_summed * bytes_of_float * problem.job.sequence_length * inputs.model().hidden / mebibyte;
   const int head = 1 + inputs.blocks();  // and a final norm before it, where the model has one
   const std::vector<int> degrees = inputs.degrees(offer.gpu, 1);
   if (degrees.empty() || inputs.sizes(1) == nullptr)
@@ -129,6 +153,8 @@ Result<Profile> galvatron_profile(const Problem& problem, const Offer& offer) {
     profile.whole = published->whole;
     profile.first = published->first;
     profile.last = published->last;
+    if (published->collectives.front() > 0.0)
+      profile.published_collectives.assign(published->collectives.begin(), published->collectives.end());
   } else {
     const LayerSizes& sizes = *inputs.sizes(1);
     const auto other = [&](int first, int last) {
@@ -209,8 +235,8 @@ double layer_time(const Profile& profile, const Strategy& strategy, double sampl
 
 double layout_change(const Profile& profile, const Strategy& from, const Strategy& to, int batch) {
   const bool other_order = from.consecutive != to.consecutive;
-  const bool is_special = to.tensor_parallel * to.data_parallel == 8 && from.tensor_parallel == 4 &&
-                          to.tensor_parallel == 2 && other_order;
+  const bool is_special =
+      to.tensor_parallel * to.data_parallel == 8 && from.tensor_parallel == 4 && to.tensor_parallel == 2 && other_order;
   const bool changes = to.tensor_parallel > from.tensor_parallel ||
                        (to.tensor_parallel == from.tensor_parallel && other_order) || is_special;
   if (!changes) return 0.0;

@@ -28,13 +28,15 @@ struct Profile {
   OtherMemory last;
   double overlap = 1.0;  ///< slow-down of compute and all-reduces that run at once
   int blocks = 0;
-  double summed_mib = 0.0;  ///< of one sequence, that the tensor parallelism of a block sums
+  double summed_mib = 0.0;    ///< of one sequence, that the tensor parallelism of a block sums
   bool is_published = false;  ///< the artifact's own files, else derived from the layer profile
 
   const LinkCoefficients* between_nodes = nullptr;
   const LinkCoefficients* inside_node = nullptr;  ///< null: as between nodes
   int gpus_per_node = 1;
   bool algorithm_bandwidth = false;  ///< as published: the factor 2 (n - 1) / n is counted twice
+  /// GiB/s of all-reduces over 2, 4, ... 128 ranks, where the artifact has a file of its own; else empty.
+  std::vector<double> published_collectives;
 
   /// ms per MiB that an all-reduce over `ranks` moves. Ranks side by side are in one node where it has so many.
   [[nodiscard]] double collective(int ranks, bool consecutive) const;

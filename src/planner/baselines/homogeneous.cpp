@@ -57,7 +57,8 @@ Result<void> check_problem(const Problem& problem) {
   if (problem.job.global_batch < 1)
     return fail(ErrorCode::invalid_input, fmt::format("global batch {}", problem.job.global_batch),
                 "it must be at least 1 sequence");
-  if (problem.offers.empty()) return fail(ErrorCode::invalid_input, "no devices are offered", "offer at least one node");
+  if (problem.offers.empty())
+    return fail(ErrorCode::invalid_input, "no devices are offered", "offer at least one node");
   for (const Offer& offer : problem.offers)
     if (offer.gpus_per_node < 1 || offer.gpus < offer.gpus_per_node)
       return fail(ErrorCode::invalid_input,

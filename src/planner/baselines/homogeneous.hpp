@@ -37,7 +37,8 @@ Result<UniformPlan> uniform_plan(const PlanList& plan, const Inputs& inputs);
 /// Errors: invalid_input (no batch, no offer, an offer without GPUs).
 Result<void> check_problem(const Problem& problem);
 
-/// What a planner of one GPU type in one zone looks at: as published the first offer, with Faults::fixed each by itself.
+/// What a planner of one GPU type in one zone looks at: as published the first offer, with Faults::fixed each by
+/// itself.
 std::vector<Offer> offers_in_turn(const Problem& problem);
 /// "only A100-40 in us-central1-a of 4 offers is used, ...": for Proposals::notes. Empty for one offer.
 std::string note_of_offers(const Problem& problem, std::string_view title);

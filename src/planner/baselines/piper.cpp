@@ -83,8 +83,7 @@ Result<Degree> degree_of(const Inputs& inputs, std::string_view gpu, int micro_b
                 "Piper needs them; profile the model there");
   Degree degree{tensor_parallel, {}};
   for (int layer = 0; layer < inputs.layers(); ++layer)
-    degree.layers.push_back({times->forward[layer] + times->backward[layer],
-                             bytes_per_float * sizes->parameters[layer],
+    degree.layers.push_back({times->forward[layer] + times->backward[layer], bytes_per_float * sizes->parameters[layer],
                              bytes_per_float * sizes->activation[layer] * micro_batch,
                              state_bytes * sizes->parameters[layer]});
   return degree;
@@ -186,7 +185,8 @@ class Search {
     for (int k = used; k <= devices_; ++k) {
       double* here = &best_[row(size, k)];
       const double* before = &best_[row(rest, k - used)];
-      for (int s = replicas; s <= reach_; ++s) here[s] = std::min(here[s], std::max(before[s - replicas], cost.seconds));
+      for (int s = replicas; s <= reach_; ++s)
+        here[s] = std::min(here[s], std::max(before[s - replicas], cost.seconds));
     }
   }
 
@@ -220,7 +220,8 @@ class Piper final : public Baseline {
   [[nodiscard]] std::string_view title() const override { return "Piper"; }
   [[nodiscard]] std::string_view citation() const override { return "Tarnawski et al., NeurIPS 2021"; }
   [[nodiscard]] std::string_view summary() const override {
-    return "dynamic programming over layers, replicas per stage and tensor parallel under a memory model; one plan with "
+    return "dynamic programming over layers, replicas per stage and tensor parallel under a memory model; one plan "
+           "with "
            "micro-batches of one sequence; ignores zones, several GPU types, message sizes and prices";
   }
 
@@ -251,8 +252,7 @@ class Piper final : public Baseline {
     SAILOR_CHECK(uniform);
     auto degree = degree_of(problem.inputs, uniform->gpu, uniform->micro_batch, uniform->tensor_parallel);
     SAILOR_CHECK(degree);
-    const auto link =
-        node_link(problem.inputs, uniform->gpu, uniform->zone, uniform->gpus_per_node, problem.faults);
+    const auto link = node_link(problem.inputs, uniform->gpu, uniform->zone, uniform->gpus_per_node, problem.faults);
     SAILOR_CHECK(link);
     const int micro_batches = problem.job.global_batch / uniform->micro_batch;
     Instance instance;
@@ -277,7 +277,8 @@ class Piper final : public Baseline {
   static Result<std::optional<Proposal>> plan_offer(const Problem& problem, const Offer& offer, bool& out_of_time) {
     const Inputs& inputs = problem.inputs;
     Instance instance;
-    for (const int tensor_parallel : problem.faults == Faults::kept ? std::vector<int>{1} : inputs.degrees(offer.gpu, 1)) {
+    for (const int tensor_parallel :
+         problem.faults == Faults::kept ? std::vector<int>{1} : inputs.degrees(offer.gpu, 1)) {
       if (problem.faults == Faults::fixed &&
           (offer.gpus_per_node % tensor_parallel != 0 || inputs.sizes(tensor_parallel) == nullptr))
         continue;
@@ -286,10 +287,10 @@ class Piper final : public Baseline {
       instance.degrees.push_back(std::move(*degree));
     }
     if (instance.degrees.empty())
-      return fail(ErrorCode::not_found,
-                  fmt::format("the profile has no layer times of {} on {} with micro-batch 1", inputs.model().name,
-                              offer.gpu),
-                  "Piper needs them; profile the model there");
+      return fail(
+          ErrorCode::not_found,
+          fmt::format("the profile has no layer times of {} on {} with micro-batch 1", inputs.model().name, offer.gpu),
+          "Piper needs them; profile the model there");
     const auto link = node_link(inputs, offer.gpu, offer.zone, offer.gpus_per_node, problem.faults);
     SAILOR_CHECK(link);
     instance.edge_bytes = edges_of(inputs);
