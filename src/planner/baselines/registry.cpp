@@ -12,6 +12,7 @@ const std::vector<const Baseline*>& all_baselines() {
       &amp(),
       &galvatron(),
       &piper(),
+      &varuna(),
   };
   return all;
 }
