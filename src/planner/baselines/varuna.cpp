@@ -213,10 +213,8 @@ class Varuna final : public Baseline {
     const Candidate candidate =
         candidate_of(problem, uniform->pipeline_parallel(), uniform->replicas, uniform->micro_batch);
     Estimate estimate;
-    const std::vector<LayerRange> stages =
-        problem.faults == Faults::kept ? equal_stages(tables->layers(), candidate.stages) : uniform->stages;
     const int workers_per_node = std::max(1, uniform->gpus_per_node / uniform->tensor_parallel);
-    const double seconds = iteration_time(*tables, candidate, stages, workers_per_node, problem.faults);
+    const double seconds = iteration_time(*tables, candidate, uniform->stages, workers_per_node, problem.faults);
     if (seconds > 0.0) estimate.iteration_time = Seconds(seconds);
     double memory = 0.0;
     for (int stage = 0; stage < candidate.stages; ++stage)
