@@ -117,21 +117,21 @@ std::vector<LayerRange> divide(int layers, int stages) {
 
 /// The harness hands on one entry per GPU type (simulations/simulator.py:111): a later zone overwrites an earlier one,
 /// and all nodes are in the last zone. Repaired: all offers, their zones kept.
-std::vector<Group> groups_of(const Problem& problem) {
+std::vector<Group> groups_of(const std::vector<Offer>& offers, Faults faults) {
   std::vector<Group> groups;
-  for (const Offer& offer : problem.offers) {
+  for (const Offer& offer : offers) {
     const Group group{offer.gpu, offer.zone, offer.gpus / offer.gpus_per_node * offer.gpus_per_node,
                       offer.gpus_per_node};
     const auto same = std::find_if(groups.begin(), groups.end(), [&](const Group& known) {
-      return problem.faults == Faults::kept && known.gpu == offer.gpu;
+      return faults == Faults::kept && known.gpu == offer.gpu;
     });
     if (same == groups.end())
       groups.push_back(group);
     else
       *same = group;
   }
-  if (problem.faults == Faults::kept)
-    for (Group& group : groups) group.zone = problem.offers.back().zone;
+  if (faults == Faults::kept)
+    for (Group& group : groups) group.zone = offers.back().zone;
   return groups;
 }
 
@@ -153,7 +153,9 @@ Result<double> slowest_link(const Inputs& inputs, const std::vector<Group>& grou
 
 Result<Nodes> nodes_of(const Problem& problem) {
   Nodes nodes;
-  nodes.groups = groups_of(problem);
+  const auto offers = usable_offers(problem);
+  SAILOR_CHECK(offers);
+  nodes.groups = groups_of(*offers, problem.faults);
   nodes.gpus_per_node = nodes.groups.back().gpus_per_node;
   if (problem.faults == Faults::fixed)
     for (const Group& group : nodes.groups) nodes.gpus_per_node = std::min(nodes.gpus_per_node, group.gpus_per_node);
@@ -220,7 +222,6 @@ class Amp final : public Baseline {
   }
 
   [[nodiscard]] Result<Proposals> plan(const Problem& problem) const override {
-    SAILOR_CHECK(check_problem(problem));
     auto nodes = nodes_of(problem);
     SAILOR_CHECK(nodes);
     const Inputs& inputs = problem.inputs;
@@ -266,7 +267,7 @@ class Amp final : public Baseline {
   }
 
   [[nodiscard]] Result<Estimate> estimate(const PlanList& plan, const Problem& problem) const override {
-    const auto uniform = uniform_plan(plan, problem.inputs);
+    const auto uniform = uniform_plan(plan, problem.inputs, title(), Differences::gpus);
     SAILOR_CHECK(uniform);
     Nodes nodes;
     std::set<std::string> types;

@@ -41,10 +41,10 @@ std::map<int, Group> strategies_of(int gpus, int max_tensor_parallel, int blocks
 
 int divide_up(int number, int divisor) { return (number + divisor - 1) / divisor; }
 
-/// The strategy of each block of a stage, of least time within `budget` MiB. Empty: none fits.
-std::vector<Strategy> fill_stage(const Profile& profile, const Group& group, const std::vector<double>& time,
-                                 const std::vector<double>& memory, int layers, double budget, bool is_first,
-                                 int batch) {
+/// The strategy of each block of a stage, of least time within `budget` MiB. Empty: none fits. `change` is by [from *
+/// group.size() + to]; it does not count before the first block of the model.
+std::vector<Strategy> fill_stage(const Group& group, const std::vector<double>& time, const std::vector<double>& memory,
+                                 const std::vector<double>& change, int layers, double budget, bool is_first) {
   const auto count = group.size();
   if (budget < 0.0) return {};
   // A layout change costs time, so the fastest strategy everywhere is the best that there can be.
@@ -66,8 +66,8 @@ std::vector<Strategy> fill_stage(const Profile& profile, const Group& group, con
         if (needed > static_cast<double>(state)) continue;
         const std::size_t left = state - static_cast<std::size_t>(needed);
         for (std::size_t from = 0; from < count; ++from) {
-          const double change = layer == 0 && is_first ? 0.0 : layout_change(profile, group[from], group[to], batch);
-          const double total = best[left * count + from] + change + time[to];
+          const double changed = layer == 0 && is_first ? 0.0 : change[from * count + to];
+          const double total = best[left * count + from] + changed + time[to];
           if (total < here[to]) {
             here[to] = total;
             previous[layer][state * count + to] = static_cast<signed char>(from);
@@ -104,22 +104,27 @@ struct Setting {
   double memory_mib;
 };
 
-/// All blocks' strategies by stage; empty: they do not fit.
-std::vector<std::vector<Strategy>> fill_pipeline(const Setting& setting, const Group& group, int micro_batch) {
-  const int stages = group.front().pipeline_parallel;
-  const std::vector<double> other = other_memory(setting.profile, group.front(), setting.batch, micro_batch);
+/// All blocks' strategies by stage; empty: they do not fit. `first` is the first strategy of the pipeline degree, from
+/// which the other memory is taken.
+std::vector<std::vector<Strategy>> fill_pipeline(const Setting& setting, const Group& group, const Strategy& first,
+                                                 int micro_batch) {
+  const int stages = first.pipeline_parallel;
+  const std::vector<double> other = other_memory(setting.profile, first, setting.batch, micro_batch);
   const int chunks = divide_up(setting.batch / (setting.gpus / stages), micro_batch);
   std::vector<double> time;
-  for (const Strategy& strategy : group)
+  std::vector<double> change;
+  for (const Strategy& strategy : group) {
     time.push_back(layer_time(setting.profile, strategy, static_cast<double>(setting.batch) / chunks, true));
+    for (const Strategy& to : group) change.push_back(layout_change(setting.profile, strategy, to, setting.batch));
+  }
   const std::vector<int> blocks = blocks_of_stages(setting.profile.blocks, stages);
   std::vector<std::vector<Strategy>> filled;
   for (int stage = 0; stage < stages; ++stage) {
     std::vector<double> memory;
     for (const Strategy& strategy : group)
       memory.push_back(layer_memory(setting.profile, strategy, setting.batch, micro_batch, stage));
-    auto strategies = fill_stage(setting.profile, group, time, memory, blocks[stage],
-                                 setting.memory_mib - std::ceil(other[stage]), stage == 0, setting.batch);
+    auto strategies = fill_stage(group, time, memory, change, blocks[stage],
+                                 setting.memory_mib - std::ceil(other[stage]), stage == 0);
     if (strategies.empty()) return {};
     filled.push_back(std::move(strategies));
   }
@@ -145,11 +150,19 @@ std::optional<Found> plan_of_chunks(const Setting& setting, const std::map<int, 
     if (is_searched && chunks == divide_up(samples, micro_batch)) kept.emplace_back(micro_batch, &group);
   }
   std::optional<Found> best;
-  for (const auto& [micro_batch, group] : kept) {
-    const auto stages = fill_pipeline(setting, *group, micro_batch);
-    if (stages.empty()) continue;
+  const auto consider = [&](const Group& choices, const Strategy& first, int micro_batch) {
+    const auto stages = fill_pipeline(setting, choices, first, micro_batch);
+    if (stages.empty()) return;
     const double seconds = pipeline_time(setting.profile, stages, setting.batch, chunks);
     if (!best || seconds < best->seconds) best = Found{seconds, stages.front().front(), chunks};
+  };
+  for (const auto& [micro_batch, group] : kept) {
+    // The plan has the strategy of the first block in all of them, whatever the others were given. Repaired: only plans
+    // that can be written, with one strategy, are searched.
+    if (setting.faults == Faults::kept)
+      consider(*group, group->front(), micro_batch);
+    else
+      for (const Strategy& strategy : *group) consider({strategy}, group->front(), micro_batch);
   }
   return best;
 }
@@ -188,21 +201,13 @@ class Galvatron final : public Baseline {
   }
 
   [[nodiscard]] Result<Proposals> plan(const Problem& problem) const override {
-    SAILOR_CHECK(check_problem(problem));
-    Proposals proposals;
-    if (std::string note = note_of_offers(problem, title()); !note.empty()) proposals.notes.push_back(std::move(note));
-    for (const Offer& offer : offers_in_turn(problem)) SAILOR_CHECK(plan_offer(problem, offer, proposals));
-    if (proposals.plans.empty() && !proposals.out_of_time)
-      return fail(ErrorCode::infeasible,
-                  fmt::format("Galvatron has no plan of {} that fits into the memory of {}",
-                              problem.inputs.model().name, problem.offers.front().gpu),
-                  "offer more devices, or devices with more memory");
-    sort_proposals(proposals.plans, problem.objective);
-    return proposals;
+    return plan_each_offer(problem, title(), [&](const Offer& offer, Proposals& proposals) {
+      return plan_offer(problem, offer, proposals);
+    });
   }
 
   [[nodiscard]] Result<Estimate> estimate(const PlanList& plan, const Problem& problem) const override {
-    const auto uniform = uniform_plan(plan, problem.inputs);
+    const auto uniform = uniform_plan(plan, problem.inputs, title());
     SAILOR_CHECK(uniform);
     const Offer offer{uniform->gpu, uniform->zone, uniform->gpus_per_node, uniform->gpus_per_node};
     const auto profile = galvatron_profile(problem, offer);
@@ -245,11 +250,12 @@ class Galvatron final : public Baseline {
                               batch, offer.gpus_per_node),
                   "use another global batch");
     if (gpus < offered)
-      proposals.notes.push_back(
-          fmt::format("Galvatron uses {} of {} {}: those that divide the global batch", gpus, offered, offer.gpu));
+      note(proposals,
+           fmt::format("Galvatron uses {} of {} {}: those that divide the global batch", gpus, offered, offer.gpu));
     if (!profile->is_published)
-      proposals.notes.push_back(fmt::format(
-          "Galvatron's profile of {} is derived from layer times and sizes (20 bytes per parameter)", offer.gpu));
+      note(proposals,
+           fmt::format("Galvatron's profile of {} is derived from layer times and sizes (20 bytes per parameter)",
+                       offer.gpu));
     auto memory = std::floor(problem.inputs.configured_memory(offer.gpu) / bytes_per_mib);
     if (std::floor(memory / 1024.0) > cache_from_gib) memory -= std::floor(cache_share * memory);
 
@@ -284,8 +290,8 @@ class Galvatron final : public Baseline {
       proposals.plans.push_back(std::move(proposal));
     }
     if (not_measured > 0)
-      proposals.notes.push_back(fmt::format("{} plans of Galvatron on {} have micro-batches that were not measured",
-                                            not_measured, offer.gpu));
+      note(proposals, fmt::format("{} plans of Galvatron on {} have micro-batches that were not measured", not_measured,
+                                  offer.gpu));
     return {};
   }
 };

@@ -131,6 +131,8 @@ Result<Profile> galvatron_profile(const Problem& problem, const Offer& offer) {
   Profile profile;
   profile.blocks = inputs.blocks();
   profile.summed_mib = layers_summed * bytes_of_float * problem.job.sequence_length * inputs.model().hidden / mebibyte;
+  profile.output_bytes = bytes_of_float * problem.job.sequence_length * inputs.model().hidden;
+  profile.has_transfers = faults == Faults::fixed;
   const int head = 1 + inputs.blocks();  // and a final norm before it, where the model has one
   const std::vector<int> degrees = inputs.degrees(offer.gpu, 1);
   if (degrees.empty() || inputs.sizes(1) == nullptr)
@@ -252,9 +254,13 @@ double pipeline_time(const Profile& profile, const std::vector<std::vector<Strat
   double longest = 0.0;
   double before = 0.0;
   double exposed = 0.0;  // gradients that are not behind later stages' work
+  // Activation and gradient over the link behind a stage, of one micro-batch.
+  const double transfer = profile.has_transfers
+                              ? 2.0 * profile.between_nodes->send(profile.output_bytes * samples / front.data_parallel)
+                              : 0.0;
   for (const std::vector<Strategy>& stage : stages) {
-    double with = 0.0;
-    double without = 0.0;
+    double with = &stage != &stages.back() ? transfer : 0.0;
+    double without = with;
     for (const Strategy& strategy : stage) {
       with += layer_time(profile, strategy, samples, true);
       without += layer_time(profile, strategy, samples, false);

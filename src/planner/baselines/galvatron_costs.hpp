@@ -31,6 +31,11 @@ struct Profile {
   double summed_mib = 0.0;    ///< of one sequence, that the tensor parallelism of a block sums
   bool is_published = false;  ///< the artifact's own files, else derived from the layer profile
 
+  double output_bytes = 0.0;  ///< of one sequence, from stage to stage
+  /// As published transfers between stages are free: the reader looks for other keys than the file has
+  /// (config_utils.py:76).
+  bool has_transfers = false;
+
   const LinkCoefficients* between_nodes = nullptr;
   const LinkCoefficients* inside_node = nullptr;  ///< null: as between nodes
   int gpus_per_node = 1;

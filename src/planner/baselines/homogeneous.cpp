@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 
 namespace sailor::planner::baselines {
 
@@ -23,62 +24,108 @@ Result<const LinkCoefficients*> node_link(const Inputs& inputs, std::string_view
               "measure it with sailor-profile, or import a network that has it");
 }
 
-Result<UniformPlan> uniform_plan(const PlanList& plan, const Inputs& inputs) {
-  if (plan.pipelines.empty() || plan.pipelines.front().stages.empty())
-    return fail(ErrorCode::invalid_input, "the plan has no stage", "give a plan with at least one stage");
+Result<UniformPlan> uniform_plan(const PlanList& plan, const Inputs& inputs, std::string_view title,
+                                 Differences allowed) {
+  if (plan.pipelines.size() != 1 || plan.pipelines.front().stages.empty())
+    return fail(ErrorCode::invalid_input,
+                fmt::format("{}'s cost model knows one pipeline with at least one stage, the plan has {} pipelines",
+                            title, plan.pipelines.size()),
+                "write pipelines with the same layers as replicas of one");
   UniformPlan uniform;
   uniform.micro_batch = plan.micro_batch;
+  const Replica* first = nullptr;
   for (const ListStage& stage : plan.pipelines.front().stages) {
-    if (stage.replicas.empty() || stage.replicas.front().machines.empty())
-      return fail(ErrorCode::invalid_input, "a stage of the plan has no replica", "give every stage a replica");
     if (stage.layers.first < 0 || stage.layers.first > stage.layers.last || stage.layers.last > inputs.layers())
       return fail(ErrorCode::invalid_input,
                   fmt::format("layers [{}, {}) are not layers of {}", stage.layers.first, stage.layers.last,
                               inputs.model().name),
                   fmt::format("the model has layers [0, {})", inputs.layers()));
     uniform.stages.push_back(stage.layers);
-    for (const Replica& replica : stage.replicas) uniform.machines += static_cast<int>(replica.machines.size());
+    uniform.stage_replicas.push_back(static_cast<int>(stage.replicas.size()));
+    for (const Replica& replica : stage.replicas) {
+      if (replica.machines.empty() || replica.machines.front().gpus_per_node < 1 || replica.tensor_parallel < 1)
+        return fail(ErrorCode::invalid_input, "a replica of the plan has no devices", "give each its machines");
+      if (first == nullptr) first = &replica;
+      if (&replica == &stage.replicas.front()) uniform.stage_degrees.push_back(replica.tensor_parallel);
+      const int degree = allowed == Differences::replicas ? uniform.stage_degrees.back() : first->tensor_parallel;
+      uniform.machines += static_cast<int>(replica.machines.size());
+      const Machine& machine = replica.machines.front();
+      if (replica.tensor_parallel != degree ||
+          (allowed != Differences::gpus &&
+           (machine.gpu != first->machines.front().gpu || machine.zone != first->machines.front().zone)))
+        return fail(
+            ErrorCode::invalid_input,
+            fmt::format("{}'s cost model knows one tensor-parallel degree{}; the plan has {} {} in {} and {} {} in "
+                        "{}",
+                        title, allowed == Differences::gpus ? "" : ", one GPU type and one zone", degree,
+                        first->machines.front().gpu, first->machines.front().zone, replica.tensor_parallel, machine.gpu,
+                        machine.zone),
+            "estimate it with another planner's model");
+    }
+    if (stage.replicas.empty() ||
+        (allowed != Differences::replicas && uniform.stage_replicas.front() != uniform.stage_replicas.back()))
+      return fail(ErrorCode::invalid_input,
+                  fmt::format("{}'s cost model knows as many replicas of each stage, the plan has stages of {} and {}",
+                              title, uniform.stage_replicas.front(), uniform.stage_replicas.back()),
+                  "estimate it with another planner's model");
   }
-  const ListStage& first = plan.pipelines.front().stages.front();
-  const Machine& machine = first.replicas.front().machines.front();
+  if (uniform.micro_batch < 1)
+    return fail(ErrorCode::invalid_input, fmt::format("micro-batch {} of the plan", uniform.micro_batch),
+                "it must be at least 1 sequence");
+  const Machine& machine = first->machines.front();
   uniform.gpu = machine.gpu;
   uniform.zone = machine.zone;
   uniform.gpus_per_node = machine.gpus_per_node;
-  uniform.replicas = static_cast<int>(first.replicas.size());
-  uniform.tensor_parallel = first.replicas.front().tensor_parallel;
-  if (uniform.micro_batch < 1 || uniform.gpus_per_node < 1 || uniform.tensor_parallel < 1)
-    return fail(ErrorCode::invalid_input,
-                fmt::format("micro-batch {}, tensor parallel {} and {} GPUs per node must be at least 1",
-                            uniform.micro_batch, uniform.tensor_parallel, uniform.gpus_per_node));
+  uniform.replicas = uniform.stage_replicas.front();
+  uniform.tensor_parallel = first->tensor_parallel;
   return uniform;
 }
 
-Result<void> check_problem(const Problem& problem) {
+Result<std::vector<Offer>> usable_offers(const Problem& problem) {
   if (problem.job.global_batch < 1)
     return fail(ErrorCode::invalid_input, fmt::format("global batch {}", problem.job.global_batch),
                 "it must be at least 1 sequence");
-  if (problem.offers.empty())
-    return fail(ErrorCode::invalid_input, "no devices are offered", "offer at least one node");
+  std::vector<Offer> offers;
   for (const Offer& offer : problem.offers)
-    if (offer.gpus_per_node < 1 || offer.gpus < offer.gpus_per_node)
-      return fail(ErrorCode::invalid_input,
-                  fmt::format("{} GPUs of type {} in {} are no node of {}", offer.gpus, offer.gpu, offer.zone,
-                              offer.gpus_per_node),
-                  "offer whole nodes");
-  return {};
+    if (offer.gpus_per_node > 0 && offer.gpus >= offer.gpus_per_node) offers.push_back(offer);
+  if (offers.empty()) return fail(ErrorCode::infeasible, "no whole node is offered", "offer at least one node");
+  return offers;
 }
 
-std::vector<Offer> offers_in_turn(const Problem& problem) {
-  return problem.faults == Faults::kept ? std::vector<Offer>{problem.offers.front()} : problem.offers;
+Result<Proposals> plan_each_offer(const Problem& problem, std::string_view title,
+                                  const std::function<Result<void>(const Offer&, Proposals&)>& plan_offer) {
+  auto offers = usable_offers(problem);
+  SAILOR_CHECK(offers);
+  Proposals proposals;
+  if (offers->size() > 1 && problem.faults == Faults::kept) {
+    note(proposals, fmt::format("{} is given the first of {} offers only ({} in {}), as in the artifact", title,
+                                offers->size(), offers->front().gpu, offers->front().zone));
+    offers->resize(1);
+  } else if (offers->size() > 1) {
+    note(proposals, fmt::format("{} plans one GPU type in one zone: each of the {} offers was planned by itself", title,
+                                offers->size()));
+  }
+  std::optional<Error> error;
+  for (const Offer& offer : *offers) {
+    const auto planned = plan_offer(offer, proposals);
+    if (planned) continue;
+    if (offers->size() > 1)
+      note(proposals, fmt::format("{} in {}: {}", offer.gpu, offer.zone, planned.error().message()));
+    if (!error) error = planned.error();
+  }
+  if (proposals.plans.empty() && error) return fail(*error);
+  if (proposals.plans.empty() && !proposals.out_of_time)
+    return fail(ErrorCode::infeasible,
+                fmt::format("{} has no plan of {} that fits into the memory of {}", title, problem.inputs.model().name,
+                            offers->front().gpu),
+                "offer more devices, or devices with more memory");
+  sort_proposals(proposals.plans, problem.objective);
+  return proposals;
 }
 
-std::string note_of_offers(const Problem& problem, std::string_view title) {
-  if (problem.offers.size() < 2) return {};
-  if (problem.faults == Faults::kept)
-    return fmt::format("{} is given the first of {} offers only ({} in {}), as in the artifact", title,
-                       problem.offers.size(), problem.offers.front().gpu, problem.offers.front().zone);
-  return fmt::format("{} plans one GPU type in one zone: each of the {} offers was planned by itself", title,
-                     problem.offers.size());
+void note(Proposals& proposals, std::string text) {
+  if (std::find(proposals.notes.begin(), proposals.notes.end(), text) == proposals.notes.end())
+    proposals.notes.push_back(std::move(text));
 }
 
 Usd devices_cost(const Inputs& inputs, std::string_view gpu, int gpus, double iteration_seconds) {

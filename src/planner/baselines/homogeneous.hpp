@@ -1,6 +1,7 @@
 // What planners of clusters of one GPU type share: node links, and plans whose stages are alike.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,30 +19,39 @@ std::vector<int> divisors_of(int number);
 Result<const LinkCoefficients*> node_link(const Inputs& inputs, std::string_view gpu, std::string_view zone,
                                           int gpus_per_node, Faults faults);
 
-/// The only or first pipeline of a plan, as planners read it that know neither unequal replicas nor several types.
+/// A plan as cost models read it that know one pipeline of stages with replicas of one kind.
 struct UniformPlan {
   std::string gpu;
   std::string zone;
   int gpus_per_node = 1;
-  int machines = 0;  ///< entries of virtual machines in the plan
-  int replicas = 1;  ///< of the first stage
-  int tensor_parallel = 1;
+  int machines = 0;         ///< entries of virtual machines in the plan
+  int replicas = 1;         ///< of the first stage
+  int tensor_parallel = 1;  ///< of the first stage
   int micro_batch = 1;
   std::vector<LayerRange> stages;
+  std::vector<int> stage_replicas;
+  std::vector<int> stage_degrees;  ///< tensor parallel
 
   [[nodiscard]] int pipeline_parallel() const { return static_cast<int>(stages.size()); }
 };
-/// Errors: invalid_input (no pipeline, no stage, no replica, layers that the model does not have).
-Result<UniformPlan> uniform_plan(const PlanList& plan, const Inputs& inputs);
+/// What stages may differ in, besides their layers. `replicas`: also in their tensor-parallel degree.
+enum class Differences { none, gpus, replicas };
+/// `title` is the planner's. Errors: invalid_input (several pipelines, no stage or replica, layers that the model does
+/// not have, stages or replicas that differ in more than `allowed`).
+Result<UniformPlan> uniform_plan(const PlanList& plan, const Inputs& inputs, std::string_view title,
+                                 Differences allowed = Differences::none);
 
-/// Errors: invalid_input (no batch, no offer, an offer without GPUs).
-Result<void> check_problem(const Problem& problem);
+/// Offers of at least one node. Errors: invalid_input (no batch), infeasible (there is no such offer).
+Result<std::vector<Offer>> usable_offers(const Problem& problem);
 
-/// What a planner of one GPU type in one zone looks at: as published the first offer, with Faults::fixed each by
-/// itself.
-std::vector<Offer> offers_in_turn(const Problem& problem);
-/// "only A100-40 in us-central1-a of 4 offers is used, ...": for Proposals::notes. Empty for one offer.
-std::string note_of_offers(const Problem& problem, std::string_view title);
+/// Plans of planners that know one GPU type in one zone: as published of the first offer, with Faults::fixed of each
+/// offer by itself. `plan_offer` adds proposals and notes. Sorts them by the planner's estimates. Errors: that of
+/// `plan_offer` where no offer has a plan; infeasible.
+Result<Proposals> plan_each_offer(const Problem& problem, std::string_view title,
+                                  const std::function<Result<void>(const Offer&, Proposals&)>& plan_offer);
+
+/// Adds a note that is not there yet.
+void note(Proposals& proposals, std::string text);
 
 /// USD of one iteration on `gpus` devices.
 Usd devices_cost(const Inputs& inputs, std::string_view gpu, int gpus, double iteration_seconds);

@@ -1,8 +1,9 @@
 // Piper (Tarnawski, Narayanan and Phanishayee, NeurIPS 2021) as the Sailor artifact adapts it (baselines/Piper,
 // BASELINES.md section 6): dynamic programming over the chain of layers, each stage with replicas of its own, under a
-// memory model of synchronous 1F1B. One bandwidth, one GPU type, micro-batches of one sequence.
+// memory model of synchronous 1F1B. One bandwidth and one GPU type.
 //
-// The artifact turned tensor parallelism off (src/algo.cpp:140); with Faults::fixed it is on.
+// The artifact turned tensor parallelism off (src/algo.cpp:140) and knows micro-batches of one sequence; with
+// Faults::fixed it is on, and there is a plan of every measured micro-batch.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -39,7 +40,7 @@ struct Instance {
   double bandwidth = 0.0;          ///< bytes/s between devices
   double device_bytes = 0.0;
   int devices = 0;
-  int micro_batches = 0;  ///< in the global batch
+  int micro_batches = 0;  ///< of the global batch
 
   [[nodiscard]] int layers() const { return static_cast<int>(degrees.front().layers.size()); }
 };
@@ -87,13 +88,6 @@ Result<Degree> degree_of(const Inputs& inputs, std::string_view gpu, int micro_b
                              bytes_per_float * sizes->activation[layer] * micro_batch,
                              state_bytes * sizes->parameters[layer]});
   return degree;
-}
-
-/// The sizes of the artifact's instances are those of one sequence without tensor parallelism, whatever the degree.
-std::vector<double> edges_of(const Inputs& inputs) {
-  std::vector<double> edges;
-  for (const double floats : inputs.sizes(1)->output) edges.push_back(bytes_per_float * floats);
-  return edges;
 }
 
 struct StageChoice {
@@ -177,16 +171,12 @@ class Search {
     const int used = replicas * degree.tensor_parallel;
     if (used > devices_ || replicas > sum_) return;
     const BlockCost cost = block_cost(instance_, degree, layers_ - size, layers_ - rest, replicas);
-    for (int s = replicas; s <= sum_; ++s) {
-      if (cost.memory((s + replicas - 1) / replicas) > instance_.device_bytes) break;
-      reach_ = s;
-    }
-    if (cost.memory(1) > instance_.device_bytes) return;
+    int reach = replicas;  // the first sum at which the stage does not fit any more
+    while (reach <= sum_ && cost.memory((reach + replicas - 1) / replicas) <= instance_.device_bytes) ++reach;
     for (int k = used; k <= devices_; ++k) {
       double* here = &best_[row(size, k)];
       const double* before = &best_[row(rest, k - used)];
-      for (int s = replicas; s <= reach_; ++s)
-        here[s] = std::min(here[s], std::max(before[s - replicas], cost.seconds));
+      for (int s = replicas; s < reach; ++s) here[s] = std::min(here[s], std::max(before[s - replicas], cost.seconds));
     }
   }
 
@@ -209,7 +199,6 @@ class Search {
   int layers_;
   int devices_;
   int sum_;
-  int reach_ = 0;  ///< the greatest sum at which the stage at hand fits
   std::vector<int> replica_counts_;
   std::vector<double> best_;
 };
@@ -220,99 +209,111 @@ class Piper final : public Baseline {
   [[nodiscard]] std::string_view title() const override { return "Piper"; }
   [[nodiscard]] std::string_view citation() const override { return "Tarnawski et al., NeurIPS 2021"; }
   [[nodiscard]] std::string_view summary() const override {
-    return "dynamic programming over layers, replicas per stage and tensor parallel under a memory model; one plan "
-           "with "
-           "micro-batches of one sequence; ignores zones, several GPU types, message sizes and prices";
+    return "layers, replicas and tensor parallel of each stage by dynamic programming under a memory model; ignores "
+           "zones, several GPU types, message sizes and prices";
   }
 
   [[nodiscard]] Result<Proposals> plan(const Problem& problem) const override {
-    SAILOR_CHECK(check_problem(problem));
-    Proposals proposals;
-    if (std::string note = note_of_offers(problem, title()); !note.empty()) proposals.notes.push_back(std::move(note));
-    std::vector<std::string> without;
-    for (const Offer& offer : offers_in_turn(problem)) {
-      auto proposal = plan_offer(problem, offer, proposals.out_of_time);
-      SAILOR_CHECK(proposal);
-      if (*proposal)
-        proposals.plans.push_back(std::move(**proposal));
-      else
-        without.push_back(fmt::format("{} in {}", offer.gpu, offer.zone));
-    }
-    if (proposals.plans.empty() && !proposals.out_of_time)
-      return fail(ErrorCode::infeasible,
-                  fmt::format("Piper has no plan of {} that fits into the memory of {}", problem.inputs.model().name,
-                              without.front()),
-                  "offer more devices, or devices with more memory");
-    sort_proposals(proposals.plans, problem.objective);
-    return proposals;
+    return plan_each_offer(problem, title(), [&](const Offer& offer, Proposals& proposals) {
+      return plan_offer(problem, offer, proposals);
+    });
   }
 
   [[nodiscard]] Result<Estimate> estimate(const PlanList& plan, const Problem& problem) const override {
-    const auto uniform = uniform_plan(plan, problem.inputs);
+    const auto uniform = uniform_plan(plan, problem.inputs, title(), Differences::replicas);
     SAILOR_CHECK(uniform);
-    auto degree = degree_of(problem.inputs, uniform->gpu, uniform->micro_batch, uniform->tensor_parallel);
-    SAILOR_CHECK(degree);
-    const auto link = node_link(problem.inputs, uniform->gpu, uniform->zone, uniform->gpus_per_node, problem.faults);
-    SAILOR_CHECK(link);
-    const int micro_batches = problem.job.global_batch / uniform->micro_batch;
-    Instance instance;
-    instance.degrees.push_back(std::move(*degree));
-    instance.edge_bytes = edges_of(problem.inputs);
-    instance.bandwidth = (*link)->max_bandwidth;
-    instance.micro_batches = micro_batches;
+    auto instance = instance_of(problem, {uniform->gpu, uniform->zone, 0, uniform->gpus_per_node}, uniform->micro_batch,
+                                uniform->stage_degrees);
+    SAILOR_CHECK(instance);
     double bottleneck = 0.0;
     double memory = 0.0;
-    for (int stage = 0; stage < uniform->pipeline_parallel(); ++stage) {
+    int behind = 0;  // replicas of this and later stages
+    for (int stage = uniform->pipeline_parallel() - 1; stage >= 0; --stage) {
       const auto [first, last] = uniform->stages[stage];
+      const int replicas = uniform->stage_replicas[stage];
+      behind += replicas;
       if (first == last) continue;
-      const BlockCost cost = block_cost(instance, instance.degrees.front(), first, last, uniform->replicas);
+      const BlockCost cost = block_cost(*instance, instance->degrees[stage], first, last, replicas);
       bottleneck = std::max(bottleneck, cost.seconds);
-      memory = std::max(memory, cost.memory(uniform->pipeline_parallel() - stage));
+      memory = std::max(memory, cost.memory((behind + replicas - 1) / replicas));
     }
-    return Estimate{Seconds(bottleneck * micro_batches), Bytes(memory)};
+    return Estimate{Seconds(bottleneck * instance->micro_batches), Bytes(memory)};
   }
 
  private:
-  /// Nothing: no plan fits, or the time is over.
-  static Result<std::optional<Proposal>> plan_offer(const Problem& problem, const Offer& offer, bool& out_of_time) {
-    const Inputs& inputs = problem.inputs;
+  /// The sizes on edges of the artifact are those of one sequence, whatever the micro-batch. Never divided by the
+  /// tensor-parallel degree.
+  static Result<Instance> instance_of(const Problem& problem, const Offer& offer, int micro_batch,
+                                      const std::vector<int>& degrees) {
     Instance instance;
-    for (const int tensor_parallel :
-         problem.faults == Faults::kept ? std::vector<int>{1} : inputs.degrees(offer.gpu, 1)) {
-      if (problem.faults == Faults::fixed &&
-          (offer.gpus_per_node % tensor_parallel != 0 || inputs.sizes(tensor_parallel) == nullptr))
-        continue;
-      auto degree = degree_of(inputs, offer.gpu, 1, tensor_parallel);
+    for (const int tensor_parallel : degrees) {
+      auto degree = degree_of(problem.inputs, offer.gpu, micro_batch, tensor_parallel);
       SAILOR_CHECK(degree);
       instance.degrees.push_back(std::move(*degree));
     }
-    if (instance.degrees.empty())
+    const auto link = node_link(problem.inputs, offer.gpu, offer.zone, offer.gpus_per_node, problem.faults);
+    SAILOR_CHECK(link);
+    if (problem.inputs.sizes(1) == nullptr)
       return fail(
           ErrorCode::not_found,
-          fmt::format("the profile has no layer times of {} on {} with micro-batch 1", inputs.model().name, offer.gpu),
+          fmt::format("the profile has no layer sizes of {} with tensor parallel 1", problem.inputs.model().name),
           "Piper needs them; profile the model there");
-    const auto link = node_link(inputs, offer.gpu, offer.zone, offer.gpus_per_node, problem.faults);
-    SAILOR_CHECK(link);
-    instance.edge_bytes = edges_of(inputs);
+    for (const double floats : problem.inputs.sizes(1)->output)
+      instance.edge_bytes.push_back(bytes_per_float * floats * (problem.faults == Faults::kept ? 1 : micro_batch));
     instance.bandwidth = (*link)->max_bandwidth;
-    instance.device_bytes = inputs.memory(offer.gpu);
+    instance.device_bytes = problem.inputs.memory(offer.gpu);
     instance.devices = offer.gpus / offer.gpus_per_node * offer.gpus_per_node;
-    instance.micro_batches = problem.job.global_batch;
+    instance.micro_batches = std::max(1, problem.job.global_batch / micro_batch);
+    return instance;
+  }
 
-    Search search(instance);
+  /// As published only micro-batches of one sequence without tensor parallelism.
+  static std::vector<int> degrees_of(const Problem& problem, const Offer& offer, int micro_batch) {
+    if (problem.faults == Faults::kept) return {1};
+    std::vector<int> degrees;
+    for (const int degree : problem.inputs.degrees(offer.gpu, micro_batch))
+      if (offer.gpus_per_node % degree == 0 && problem.inputs.sizes(degree) != nullptr) degrees.push_back(degree);
+    return degrees;
+  }
+
+  static Result<void> plan_offer(const Problem& problem, const Offer& offer, Proposals& proposals) {
+    std::vector<int> micro_batches{1};
+    if (problem.faults == Faults::fixed) micro_batches = problem.inputs.micro_batches(offer.gpu);
+    bool is_measured = false;
+    for (const int micro_batch : micro_batches) {
+      const std::vector<int> degrees = degrees_of(problem, offer, micro_batch);
+      if (degrees.empty() || problem.job.global_batch % micro_batch != 0) continue;
+      is_measured = true;
+      SAILOR_CHECK(plan_micro_batch(problem, offer, micro_batch, degrees, proposals));
+    }
+    if (!is_measured)
+      return fail(ErrorCode::not_found,
+                  fmt::format("the profile has no layer times of {} on {} with a micro-batch that divides the global "
+                              "batch of {}",
+                              problem.inputs.model().name, offer.gpu, problem.job.global_batch),
+                  "Piper needs them; profile the model there");
+    return {};
+  }
+
+  static Result<void> plan_micro_batch(const Problem& problem, const Offer& offer, int micro_batch,
+                                       const std::vector<int>& degrees, Proposals& proposals) {
+    const auto instance = instance_of(problem, offer, micro_batch, degrees);
+    SAILOR_CHECK(instance);
+    Search search(*instance);
     if (search.table_bytes() > table_bytes_limit)
       return fail(ErrorCode::invalid_input,
-                  fmt::format("Piper's table for {} devices of {} would take {:.1f} GB", instance.devices, offer.gpu,
+                  fmt::format("Piper's table for {} devices of {} would take {:.1f} GB", instance->devices, offer.gpu,
                               search.table_bytes() / gigabyte.value()),
                   "offer fewer devices");
     if (!search.fill(problem)) {
-      out_of_time = true;
-      return std::optional<Proposal>();
+      proposals.out_of_time = true;
+      return {};
     }
     double seconds = 0.0;
     const std::vector<StageChoice> stages = search.stages(seconds);
-    if (stages.empty()) return std::optional<Proposal>();
+    if (stages.empty()) return {};
     Proposal proposal;
+    proposal.plan.micro_batch = micro_batch;
     ListPipeline pipeline;
     int devices = 0;
     for (const StageChoice& stage : stages) {
@@ -323,11 +324,12 @@ class Piper final : public Baseline {
     }
     proposal.plan.pipelines.push_back(std::move(pipeline));
     if (problem.faults == Faults::fixed) {  // the artifact reports none
-      const double iteration = seconds * instance.micro_batches;
+      const double iteration = seconds * instance->micro_batches;
       proposal.throughput = 1.0 / iteration;
-      proposal.cost = devices_cost(inputs, offer.gpu, devices, iteration);
+      proposal.cost = devices_cost(problem.inputs, offer.gpu, devices, iteration);
     }
-    return std::optional<Proposal>(std::move(proposal));
+    proposals.plans.push_back(std::move(proposal));
+    return {};
   }
 };
 

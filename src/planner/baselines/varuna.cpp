@@ -184,21 +184,13 @@ class Varuna final : public Baseline {
   }
 
   [[nodiscard]] Result<Proposals> plan(const Problem& problem) const override {
-    SAILOR_CHECK(check_problem(problem));
-    Proposals proposals;
-    if (std::string note = note_of_offers(problem, title()); !note.empty()) proposals.notes.push_back(std::move(note));
-    for (const Offer& offer : offers_in_turn(problem)) SAILOR_CHECK(plan_offer(problem, offer, proposals));
-    if (proposals.plans.empty() && !proposals.out_of_time)
-      return fail(ErrorCode::infeasible,
-                  fmt::format("Varuna has no plan of {} that fits into the memory of {}", problem.inputs.model().name,
-                              problem.offers.front().gpu),
-                  "offer more devices, or devices with more memory");
-    sort_proposals(proposals.plans, problem.objective);
-    return proposals;
+    return plan_each_offer(problem, title(), [&](const Offer& offer, Proposals& proposals) {
+      return plan_offer(problem, offer, proposals);
+    });
   }
 
   [[nodiscard]] Result<Estimate> estimate(const PlanList& plan, const Problem& problem) const override {
-    const auto uniform = uniform_plan(plan, problem.inputs);
+    const auto uniform = uniform_plan(plan, problem.inputs, title());
     SAILOR_CHECK(uniform);
     const Offer offer{uniform->gpu, uniform->zone, uniform->gpus_per_node, uniform->gpus_per_node};
     const auto tables = tables_of(problem, offer, uniform->tensor_parallel);
@@ -277,7 +269,8 @@ class Varuna final : public Baseline {
                               problem.inputs.model().name, offer.gpu, degree),
                   "Varuna takes a node for one worker and needs them; profile the model at this degree");
     if (!tables->is_measured)
-      proposals.notes.push_back(
+      note(
+          proposals,
           fmt::format("Varuna's memory of {} is a substitute: 24 bytes per parameter, activations and the workspace of "
                       "the backward "
                       "pass; the original measures the peak of each layer",
@@ -294,14 +287,15 @@ class Varuna final : public Baseline {
       if (replicas == 0) continue;
       const auto candidate = fitting(problem, *tables, stages, replicas);
       if (!candidate) {
-        proposals.notes.push_back(fmt::format("Varuna with {} stages on {}: no micro-batch fits", stages, offer.gpu));
+        note(proposals, fmt::format("Varuna with {} stages on {}: no micro-batch fits", stages, offer.gpu));
         continue;
       }
       const double seconds =
           iteration_time(*tables, *candidate, equal_stages(tables->layers(), stages), workers_per_node, problem.faults);
       if (seconds == 0.0) {
-        proposals.notes.push_back(fmt::format(
-            "Varuna with {} stages on {}: its simulator stalls, and the artifact drops the plan", stages, offer.gpu));
+        note(proposals,
+             fmt::format("Varuna with {} stages on {}: its simulator stalls, and the artifact drops the plan", stages,
+                         offer.gpu));
         continue;
       }
       proposals.plans.push_back(proposal_of(problem, offer, *candidate, degree, nodes, seconds));
