@@ -62,7 +62,7 @@ struct Strategy {
 
 /// Iteration time in seconds. Ranks are numbered tensor parallel first, then data parallel, then stages.
 double iteration_time(const Strategy& strategy, const std::vector<double>& forward, const LayerSizes& sizes,
-                      const Nodes& nodes, int global_batch, Faults faults) {
+                      const Nodes& nodes, int global_batch) {
   const int degree = strategy.tensor_parallel;
   const int replicas = strategy.data_parallel;
   const int stages = static_cast<int>(strategy.stages.size());
@@ -94,11 +94,10 @@ double iteration_time(const Strategy& strategy, const std::vector<double>& forwa
       transfers += floats / nodes.floats_per_second * slow / replicas;
     }
 
-    // The slowest link of the ring is meant; the published code keeps what the last one says (cost_amp.py:315).
+    // The published code keeps what the ring's last link says (cost_amp.py:315) where the slowest is meant. That is the
+    // same: a stage's ranks are contiguous, so the first and the last share a node only if all do.
     bool leaves = false;
-    for (int rank = 0; rank < degree; ++rank)
-      for (int replica = faults == Faults::kept ? replicas - 1 : 0; replica < replicas; ++replica)
-        leaves |= node_of(rank, replica, stage) != node_of(rank, (replica + 1) % replicas, stage);
+    for (int rank = 0; rank < degree; ++rank) leaves |= node_of(rank, replicas - 1, stage) != node_of(rank, 0, stage);
     if (leaves)
       gradients = std::max(
           gradients, 2.0 * (replicas - 1) / (replicas * nodes.floats_per_second) * sizes.parameters_of(first, last));
@@ -291,8 +290,7 @@ class Amp final : public Baseline {
                               problem.inputs.model().name, degree),
                   "AMP needs them; profile the model at this degree");
     const Strategy strategy{degree, uniform->replicas, uniform->micro_batch, uniform->stages};
-    return Estimate{Seconds(iteration_time(strategy, forward, *sizes, nodes, problem.job.global_batch, problem.faults)),
-                    std::nullopt};
+    return Estimate{Seconds(iteration_time(strategy, forward, *sizes, nodes, problem.job.global_batch)), std::nullopt};
   }
 
  private:
@@ -317,7 +315,7 @@ class Amp final : public Baseline {
             return candidates;
           }
           Strategy strategy{degree, replicas, micro_batch, divide(inputs.layers(), stages)};
-          const double seconds = iteration_time(strategy, forward, *sizes, nodes, batch, problem.faults);
+          const double seconds = iteration_time(strategy, forward, *sizes, nodes, batch);
           candidates.push_back({seconds, std::move(strategy)});
         }
       }

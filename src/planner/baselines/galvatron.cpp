@@ -17,6 +17,7 @@ namespace galvatron_detail {
 
 constexpr double bytes_per_mib = 1024.0 * 1024.0;
 constexpr int largest_micro_batch = 4;
+constexpr int batch_multiple = 8;
 constexpr int published_max_tensor_parallel = 4;
 constexpr double cache_share = 0.2;  // of large devices, left to PyTorch's allocator
 constexpr int cache_from_gib = 20;
@@ -240,8 +241,12 @@ class Galvatron final : public Baseline {
     const int offered = offer.gpus / offer.gpus_per_node * offer.gpus_per_node;
     int gpus = offered;
     int batch = problem.job.global_batch;
-    const int step = std::min(gpus, 8);
-    batch = divide_up(batch, step) * step;
+    if (problem.faults == Faults::kept) {  // another batch than the job's, where it is not a multiple
+      batch = divide_up(batch, std::min(gpus, batch_multiple)) * std::min(gpus, batch_multiple);
+      if (batch != problem.job.global_batch)
+        note(proposals, fmt::format("Galvatron plans a global batch of {} instead of {}, as in the artifact", batch,
+                                    problem.job.global_batch));
+    }
     while (gpus > 0 && batch % gpus != 0) gpus -= offer.gpus_per_node;
     if (gpus == 0)
       return fail(ErrorCode::infeasible,

@@ -1,43 +1,86 @@
+// AMP against runs of the artifact (annexes A.2 and A.3 of its specification).
 #include <gtest/gtest.h>
-#include <chrono>
+
+#include <algorithm>
+#include <set>
+
 #include "tests/unit/baselines/homogeneous_cases.hpp"
 
 namespace sailor::planner::baselines {
 namespace {
-TEST(Scratch, All) {
-  for (const Baseline* b : {&amp(), &piper(), &galvatron(), &varuna()})
-    for (Faults f : {Faults::kept, Faults::fixed}) {
-      auto show = [&](const char* what, Problem p) {
-        auto t0 = std::chrono::steady_clock::now();
-        auto r = b->plan(p);
-        double dt = std::chrono::duration<double>(std::chrono::steady_clock::now() - t0).count();
-        if (!r) { printf("%s %s %d: %s\n", what, std::string(b->name()).c_str(), f == Faults::kept, r.error().message().c_str()); return; }
-        int oom = 0; int err = 0;
-        bool found = false;
-        for (auto& pr : r->plans) {
-          auto s = evaluate(pr.plan, p.inputs, p.job, f);
-          if (!s) { ++err; if (err == 1) printf("   %s\n", s.error().message().c_str()); continue; }
-          if (!s->fits) { ++oom; continue; }
-          double thr = 1 / s->iteration_time.value();
-          if (p.max_cost && s->cost > *p.max_cost) continue;
-          if (p.min_throughput && thr < *p.min_throughput) continue;
-          printf("%s %s %s thr %.6f est %.6f cost %.5f oom %d err %d plans %zu  %s  %.2fs\n", what, std::string(b->name()).c_str(), f == Faults::kept ? "kept" : "fixed", thr, pr.throughput.value_or(0), s->cost.value(), oom, err, r->plans.size(), describe(pr.plan).c_str(), dt);
-          found = true;
-          break;
-        }
-        if (!found) printf("%s %s %s none oom %d err %d plans %zu %.2fs\n", what, std::string(b->name()).c_str(), f == Faults::kept ? "kept" : "fixed", oom, err, r->plans.size(), dt);
-        for (auto& n : r->notes) printf("      %s\n", n.c_str());
-      };
-      for (int n : {32, 80, 128}) show("7", problem_of({offer_of("A100-40", n)}, f));
-      for (int n : {32, 80, 128}) show("8b", problem_of({offer_of("A100-40", n), offer_of("V100-16", 3 * n)}, f));
-      Problem p = problem_of({offer_of("A100-40", 128), offer_of("A100-40", 128, "us-central1-b"), offer_of("V100-16", 128), offer_of("V100-16", 128, "us-central1-b")}, f);
-      p.objective = Objective::cost; p.min_throughput = 0.2;
-      show("11", p);
-      p.objective = Objective::throughput; p.min_throughput.reset(); p.max_cost = Usd(1.2);
-      show("12", p);
-      show("GH", problem_of({offer_of("GH200-96", 64)}, f));
-      show("RTX", problem_of({{"Titan-RTX", "us-central1-a", 32, 8}}, f));
-    }
+
+TEST(Amp, FindsThePlansOfTheArtifact) {
+  const auto figure7 = [](int gpus) { return problem_of({offer_of("A100-40", gpus)}, Faults::kept); };
+  const auto figure8b = [](int gpus) {
+    return problem_of({offer_of("A100-40", gpus), offer_of("V100-16", 3 * gpus)}, Faults::kept);
+  };
+  expect_outcome(first_accepted(amp(), figure7(32)), 0.116632, 0.156959, 0.27996, 0, "7/32");
+  expect_outcome(first_accepted(amp(), figure7(80)), 0.205001, 0.289963, 0.31856, 0, "7/80");
+  expect_outcome(first_accepted(amp(), figure7(128)), 0.323791, 0.525290, 0.40338, 0, "7/128");
+  expect_outcome(first_accepted(amp(), figure8b(32)), 0.131567, 0.264092, 0.82786, 4, "8b/1");
+  expect_outcome(first_accepted(amp(), figure8b(80)), 0.206207, 0.470902, 1.07394, 3, "8b/2");
+  expect_outcome(first_accepted(amp(), figure8b(128)), 0.312451, 0.800051, 1.39438, 0, "8b/3");
+  for (const Objective objective : {Objective::cost, Objective::throughput})
+    expect_outcome(first_accepted(amp(), four_offers(Faults::kept, objective)), 0.210927, 0.470532, 1.10132, 3,
+                   "11, 12");
 }
+
+TEST(Amp, EstimatesTheRunsOfTheArtifact) {
+  expect_estimates(amp(),
+                   {0.1181, 3.7797, 2.5228, 1.8943, 2.2739, 2.1577, 3.7864, 9.4338, 8.8350, 7.5678, 9.4345, 8.8355,
+                    4.6301, 3.7884, 5.0553},
+                   {});
+}
+
+TEST(Amp, HasNoMemoryModelAndSaysSo) {
+  const auto estimate = amp().estimate(validation_plan(validation_runs()[2]), problem_of({}, Faults::kept, 32));
+  ASSERT_TRUE(estimate) << estimate.error().message();
+  EXPECT_FALSE(estimate->peak_memory);
+}
+
+// As published the later zone of a GPU type overwrites the earlier one.
+TEST(Amp, SeesAllZonesUnlessFaultsAreKept) {
+  for (const Faults faults : {Faults::kept, Faults::fixed}) {
+    const auto proposals = amp().plan(four_offers(faults, Objective::throughput));
+    ASSERT_TRUE(proposals) << proposals.error().message();
+    std::set<std::string> zones;
+    int gpus = 0;
+    for (const auto& [gpu, count] : proposals->plans.front().plan.gpus()) gpus += count;
+    for (const ListStage& stage : proposals->plans.front().plan.pipelines.front().stages)
+      for (const Replica& replica : stage.replicas) zones.insert(replica.machines.front().zone);
+    EXPECT_EQ(gpus, faults == Faults::kept ? 256 : 512);
+    EXPECT_EQ(zones.size(), faults == Faults::kept ? 1U : 2U);
+  }
+}
+
+// At others the artifact's evaluator ends with a key error.
+TEST(Amp, ProposesOnlyMeasuredMicroBatchesUnlessFaultsAreKept) {
+  for (const Faults faults : {Faults::kept, Faults::fixed}) {
+    const auto proposals = amp().plan(problem_of({offer_of("A100-40", 32)}, faults));
+    ASSERT_TRUE(proposals) << proposals.error().message();
+    int largest = 0;
+    for (const Proposal& proposal : proposals->plans) largest = std::max(largest, proposal.plan.micro_batch);
+    EXPECT_EQ(largest, faults == Faults::kept ? 1024 : 8);
+  }
+}
+
+TEST(Amp, RefusesABatchThatItsGpusDoNotDivide) {
+  const auto proposals = amp().plan(problem_of({offer_of("A100-40", 32)}, Faults::fixed, 1022));
+  ASSERT_FALSE(proposals);
+  EXPECT_EQ(proposals.error().code, ErrorCode::infeasible);
+  EXPECT_NE(proposals.error().message().find("1022 is not a multiple of the 4 GPUs of a node"), std::string::npos)
+      << proposals.error().message();
+}
+
+TEST(Amp, StopsWhenTheTimeIsOver) {
+  Problem problem = problem_of({offer_of("A100-40", 32)}, Faults::fixed);
+  int asked = 0;
+  problem.is_over = [&] { return ++asked > 10; };
+  const auto proposals = amp().plan(problem);
+  ASSERT_TRUE(proposals) << proposals.error().message();
+  EXPECT_TRUE(proposals->out_of_time);
+  EXPECT_EQ(proposals->plans.size(), 10U);
+}
+
 }  // namespace
 }  // namespace sailor::planner::baselines
