@@ -114,26 +114,6 @@ std::vector<LayerRange> divide(int layers, int stages) {
   return ranges;
 }
 
-/// The harness hands on one entry per GPU type (simulations/simulator.py:111): a later zone overwrites an earlier one,
-/// and all nodes are in the last zone. Repaired: all offers, their zones kept.
-std::vector<Group> groups_of(const std::vector<Offer>& offers, Faults faults) {
-  std::vector<Group> groups;
-  for (const Offer& offer : offers) {
-    const Group group{offer.gpu, offer.zone, offer.gpus / offer.gpus_per_node * offer.gpus_per_node,
-                      offer.gpus_per_node};
-    const auto same = std::find_if(groups.begin(), groups.end(), [&](const Group& known) {
-      return faults == Faults::kept && known.gpu == offer.gpu;
-    });
-    if (same == groups.end())
-      groups.push_back(group);
-    else
-      *same = group;
-  }
-  if (faults == Faults::kept)
-    for (Group& group : groups) group.zone = offers.back().zone;
-  return groups;
-}
-
 /// The slowest link between nodes, floats/s.
 Result<double> slowest_link(const Inputs& inputs, const std::vector<Group>& groups, Faults faults) {
   double bytes_per_second = start_bandwidth;
@@ -152,9 +132,10 @@ Result<double> slowest_link(const Inputs& inputs, const std::vector<Group>& grou
 
 Result<Nodes> nodes_of(const Problem& problem) {
   Nodes nodes;
-  const auto offers = usable_offers(problem);
-  SAILOR_CHECK(offers);
-  nodes.groups = groups_of(*offers, problem.faults);
+  SAILOR_CHECK(check_offers(problem));
+  for (const Offer& offer : problem.offers)
+    nodes.groups.push_back(
+        {offer.gpu, offer.zone, offer.gpus / offer.gpus_per_node * offer.gpus_per_node, offer.gpus_per_node});
   nodes.gpus_per_node = nodes.groups.back().gpus_per_node;
   if (problem.faults == Faults::fixed)
     for (const Group& group : nodes.groups) nodes.gpus_per_node = std::min(nodes.gpus_per_node, group.gpus_per_node);
@@ -238,9 +219,6 @@ class Amp final : public Baseline {
     if (nodes->gpus() < offered)
       proposals.notes.push_back(
           fmt::format("AMP uses {} of {} GPUs: those that divide the global batch", nodes->gpus(), offered));
-    if (problem.faults == Faults::kept && nodes->groups.size() < problem.offers.size())
-      proposals.notes.push_back(
-          fmt::format("AMP sees one offer of each GPU type, in {}, as in the artifact", problem.offers.back().zone));
 
     std::vector<Candidate> candidates = search(problem, *nodes, proposals.out_of_time);
     // By the planner's own order: those of one micro-batch together, by time, equal ones in the order of the search.

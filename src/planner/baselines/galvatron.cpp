@@ -202,9 +202,11 @@ class Galvatron final : public Baseline {
   }
 
   [[nodiscard]] Result<Proposals> plan(const Problem& problem) const override {
-    return plan_each_offer(problem, title(), [&](const Offer& offer, Proposals& proposals) {
-      return plan_offer(problem, offer, proposals);
-    });
+    const auto offer = only_offer(problem, title());
+    SAILOR_CHECK(offer);
+    Proposals proposals;
+    SAILOR_CHECK(plan_offer(problem, *offer, proposals));
+    return sorted_proposals(std::move(proposals), problem, title());
   }
 
   [[nodiscard]] Result<Estimate> estimate(const PlanList& plan, const Problem& problem) const override {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <optional>
 
 namespace sailor::planner::baselines {
 
@@ -81,43 +80,33 @@ Result<UniformPlan> uniform_plan(const PlanList& plan, const Inputs& inputs, std
   return uniform;
 }
 
-Result<std::vector<Offer>> usable_offers(const Problem& problem) {
+Result<void> check_offers(const Problem& problem) {
   if (problem.job.global_batch < 1)
     return fail(ErrorCode::invalid_input, fmt::format("global batch {}", problem.job.global_batch),
                 "it must be at least 1 sequence");
-  std::vector<Offer> offers;
+  if (problem.offers.empty()) return fail(ErrorCode::infeasible, "no devices are offered", "offer at least one node");
   for (const Offer& offer : problem.offers)
-    if (offer.gpus_per_node > 0 && offer.gpus >= offer.gpus_per_node) offers.push_back(offer);
-  if (offers.empty()) return fail(ErrorCode::infeasible, "no whole node is offered", "offer at least one node");
-  return offers;
+    if (offer.gpus_per_node < 1 || offer.gpus < offer.gpus_per_node)
+      return fail(ErrorCode::infeasible,
+                  fmt::format("{} {} in {} are no node of {}", offer.gpus, offer.gpu, offer.zone, offer.gpus_per_node),
+                  "offer at least one node");
+  return {};
 }
 
-Result<Proposals> plan_each_offer(const Problem& problem, std::string_view title,
-                                  const std::function<Result<void>(const Offer&, Proposals&)>& plan_offer) {
-  auto offers = usable_offers(problem);
-  SAILOR_CHECK(offers);
-  Proposals proposals;
-  if (offers->size() > 1 && problem.faults == Faults::kept) {
-    note(proposals, fmt::format("{} is given the first of {} offers only ({} in {}), as in the artifact", title,
-                                offers->size(), offers->front().gpu, offers->front().zone));
-    offers->resize(1);
-  } else if (offers->size() > 1) {
-    note(proposals, fmt::format("{} plans one GPU type in one zone: each of the {} offers was planned by itself", title,
-                                offers->size()));
-  }
-  std::optional<Error> error;
-  for (const Offer& offer : *offers) {
-    const auto planned = plan_offer(offer, proposals);
-    if (planned) continue;
-    if (offers->size() > 1)
-      note(proposals, fmt::format("{} in {}: {}", offer.gpu, offer.zone, planned.error().message()));
-    if (!error) error = planned.error();
-  }
-  if (proposals.plans.empty() && error) return fail(*error);
+Result<Offer> only_offer(const Problem& problem, std::string_view title) {
+  SAILOR_CHECK(check_offers(problem));
+  if (problem.offers.size() > 1)
+    return fail(ErrorCode::invalid_input,
+                fmt::format("{} plans one GPU type in one zone, {} offers are given", title, problem.offers.size()),
+                "ask it about each by itself");
+  return problem.offers.front();
+}
+
+Result<Proposals> sorted_proposals(Proposals proposals, const Problem& problem, std::string_view title) {
   if (proposals.plans.empty() && !proposals.out_of_time)
     return fail(ErrorCode::infeasible,
                 fmt::format("{} has no plan of {} that fits into the memory of {}", title, problem.inputs.model().name,
-                            offers->front().gpu),
+                            problem.offers.front().gpu),
                 "offer more devices, or devices with more memory");
   sort_proposals(proposals.plans, problem.objective);
   return proposals;

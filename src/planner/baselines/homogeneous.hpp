@@ -1,7 +1,6 @@
 // What planners of clusters of one GPU type share: node links, and plans whose stages are alike.
 #pragma once
 
-#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -41,14 +40,12 @@ enum class Differences { none, gpus, replicas };
 Result<UniformPlan> uniform_plan(const PlanList& plan, const Inputs& inputs, std::string_view title,
                                  Differences allowed = Differences::none);
 
-/// Offers of at least one node. Errors: invalid_input (no batch), infeasible (there is no such offer).
-Result<std::vector<Offer>> usable_offers(const Problem& problem);
-
-/// Plans of planners that know one GPU type in one zone: as published of the first offer, with Faults::fixed of each
-/// offer by itself. `plan_offer` adds proposals and notes. Sorts them by the planner's estimates. Errors: that of
-/// `plan_offer` where no offer has a plan; infeasible.
-Result<Proposals> plan_each_offer(const Problem& problem, std::string_view title,
-                                  const std::function<Result<void>(const Offer&, Proposals&)>& plan_offer);
+/// Errors: invalid_input (no batch), infeasible (an offer of less than a node, or none).
+Result<void> check_offers(const Problem& problem);
+/// What planners of one GPU type in one zone plan. Errors: as check_offers(), and invalid_input (several offers).
+Result<Offer> only_offer(const Problem& problem, std::string_view title);
+/// Sorts them by the planner's own estimates. Errors: infeasible where there is none and time was left.
+Result<Proposals> sorted_proposals(Proposals proposals, const Problem& problem, std::string_view title);
 
 /// Adds a note that is not there yet.
 void note(Proposals& proposals, std::string text);

@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <set>
 
 #include "tests/unit/baselines/homogeneous_cases.hpp"
 
@@ -38,18 +37,17 @@ TEST(Amp, HasNoMemoryModelAndSaysSo) {
   EXPECT_FALSE(estimate->peak_memory);
 }
 
-// As published the later zone of a GPU type overwrites the earlier one.
-TEST(Amp, SeesAllZonesUnlessFaultsAreKept) {
+// Two zones with the same GPUs are one cluster with slower links. As published only links inside a zone are looked up.
+TEST(Amp, TakesTheSlowestLinkOfAllZonesUnlessFaultsAreKept) {
   for (const Faults faults : {Faults::kept, Faults::fixed}) {
-    const auto proposals = amp().plan(four_offers(faults, Objective::throughput));
-    ASSERT_TRUE(proposals) << proposals.error().message();
-    std::set<std::string> zones;
-    int gpus = 0;
-    for (const auto& [gpu, count] : proposals->plans.front().plan.gpus()) gpus += count;
-    for (const ListStage& stage : proposals->plans.front().plan.pipelines.front().stages)
-      for (const Replica& replica : stage.replicas) zones.insert(replica.machines.front().zone);
-    EXPECT_EQ(gpus, faults == Faults::kept ? 256 : 512);
-    EXPECT_EQ(zones.size(), faults == Faults::kept ? 1U : 2U);
+    const auto near = amp().plan(problem_of({offer_of("A100-40", 128)}, faults));
+    const auto far = amp().plan(problem_of({offer_of("A100-40", 64), offer_of("A100-40", 64, "us-west1-b")}, faults));
+    ASSERT_TRUE(near && far);
+    const double slowdown = *near->plans.front().throughput / *far->plans.front().throughput;
+    if (faults == Faults::kept)
+      EXPECT_LT(slowdown, 1.1);
+    else
+      EXPECT_GT(slowdown, 1.2);
   }
 }
 

@@ -64,7 +64,7 @@ TEST(Galvatron, CountsTheRingsFactorOnceUnlessFaultsAreKept) {
 }
 
 TEST(Galvatron, ProposesOnlyMeasuredMicroBatchesAndItsOwnLayersUnlessFaultsAreKept) {
-  const Problem problem = problem_of({offer_of("A100-40", 64), offer_of("V100-16", 64)}, Faults::fixed);
+  const Problem problem = problem_of({offer_of("A100-40", 64)}, Faults::fixed);
   const auto proposals = galvatron().plan(problem);
   ASSERT_TRUE(proposals) << proposals.error().message();
   for (const Proposal& proposal : proposals->plans) {

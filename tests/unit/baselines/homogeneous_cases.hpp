@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "planner/baselines/baseline.hpp"
+#include "planner/baselines/harness.hpp"
 #include "tests/fakes/published_profiles.hpp"
 
 namespace sailor::planner::baselines {
@@ -74,8 +75,9 @@ struct Outcome {
   std::string plan;
 };
 
-inline Outcome first_accepted(const Baseline& planner, const Problem& problem) {
+inline Outcome first_accepted(const Baseline& planner, Problem problem) {
   Outcome outcome;
+  problem.offers = offer_sets(scope_of(planner.name()), problem.offers, problem.faults).front();
   const auto proposals = planner.plan(problem);
   EXPECT_TRUE(proposals) << proposals.error().message();
   if (!proposals) return outcome;
