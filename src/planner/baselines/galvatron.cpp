@@ -198,7 +198,7 @@ class Galvatron final : public Baseline {
   [[nodiscard]] std::string_view citation() const override { return "Miao et al., VLDB 2023"; }
   [[nodiscard]] std::string_view summary() const override {
     return "tensor, data and pipeline parallelism per block by dynamic programming under a memory limit, powers of two "
-           "of one GPU type; ignores zones, prices, transfers between stages and the time of embedding and head";
+           "of one GPU type; ignores zones, prices and the time of embedding and head";
   }
 
   [[nodiscard]] Result<Proposals> plan(const Problem& problem) const override {

@@ -4,114 +4,27 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <optional>
 
 #include "planner/baselines/homogeneous.hpp"
+#include "planner/baselines/varuna_costs.hpp"
 #include "planner/baselines/varuna_simulator.hpp"
 
 namespace sailor::planner::baselines {
 namespace varuna_detail {
 
-constexpr double bytes_per_float = 4.0;
-constexpr double state_bytes = 24.0;  // per parameter: Adam 8, weight, gradient, communication and a copy 4 each
 constexpr double us_per_second = 1e6;
 constexpr int stages_per_node = 4;  // GPUS_PER_VM of the published simulator, although each worker is a node
 
-/// `mem_required` of the artifact's profile_4.json for OPT-350 (baselines/Varuna/profiles): the peak of forward,
-/// backward and optimizer step of one layer alone with tensor parallel 4, in bytes, by micro-batch 1, 2, 4, 8.
-using PeakBytes = std::array<double, 4>;
-constexpr const char* measured_model = "opt-350m-sailor";
-constexpr int measured_degree = 4;
-constexpr int most_measured = 8;
-constexpr PeakBytes embedding_peak{292813004.8, 351132723.2, 450602752.0, 656296960.0};
-constexpr PeakBytes block_peak{390031974.4, 708840038.4, 1346456166.4, 2622514176.0};
-constexpr PeakBytes head_peak{610759270.4, 1030582886.4, 1890706841.6, 3610954752.0};
-
-/// What Varuna reads of one GPU type, one tensor-parallel degree.
-struct Tables {
-  const Inputs& inputs;
-  std::string gpu;
-  int tensor_parallel = 1;
-  const LayerSizes* sizes = nullptr;
-  const LinkCoefficients* link = nullptr;
-  int sequence_length = 0;
-  bool is_measured = false;  ///< peaks are the artifact's; else a substitute
-
-  [[nodiscard]] int layers() const { return inputs.layers(); }
-  [[nodiscard]] const LayerTimes* times(int micro_batch) const {
-    return inputs.times(gpu, micro_batch, tensor_parallel);
-  }
-  /// Bytes that one rank sends on.
-  [[nodiscard]] double output(int layer, int micro_batch) const {
-    return bytes_per_float * sizes->output[layer] * micro_batch / tensor_parallel;
-  }
-  /// Bytes besides states and kept activations while the backward pass of a layer runs. Substitute: the scores of
-  /// attention, their gradient and that of the softmax, and the gradient of the output; other layers two outputs. It is
-  /// within 3 % of what the artifact measured of OPT-350's blocks and head at micro-batch 8.
-  [[nodiscard]] double workspace(int layer, int micro_batch) const {
-    constexpr double score_matrices = 3.0;
-    const double output_floats = sizes->output[layer];
-    if (inputs.model().layer_kind(layer) != LayerKind::block)
-      return bytes_per_float * micro_batch * 2.0 * output_floats;
-    const double scores = static_cast<double>(inputs.model().attention_heads) * sequence_length * sequence_length;
-    return bytes_per_float * micro_batch * (score_matrices * scores / tensor_parallel + output_floats);
-  }
-  /// `mem_required`: of a layer that trains alone.
-  [[nodiscard]] double peak(int layer, int micro_batch) const {
-    if (is_measured) {
-      const auto index = static_cast<std::size_t>(std::log2(micro_batch));
-      return (layer == 0 ? embedding_peak : layer + 1 == layers() ? head_peak : block_peak)[index];
-    }
-    return state_bytes * sizes->parameters[layer] + bytes_per_float * micro_batch * sizes->activation[layer] +
-           workspace(layer, micro_batch);
-  }
-  /// As Varuna adds up a stage: peaks without outputs, but for the last one's.
-  [[nodiscard]] double published_memory(const LayerRange& range, int micro_batch) const {
-    double bytes = range.first < range.last ? output(range.last - 1, micro_batch) : 0.0;
-    for (int layer = range.first; layer < range.last; ++layer)
-      bytes += peak(layer, micro_batch) - output(layer, micro_batch);
-    return bytes;
-  }
-  /// States, the activations of micro-batches in flight, and the largest workspace of a layer.
-  [[nodiscard]] double true_memory(const LayerRange& range, int micro_batch, int in_flight) const {
-    double bytes = 0.0;
-    double largest = 0.0;
-    for (int layer = range.first; layer < range.last; ++layer) {
-      bytes +=
-          state_bytes * sizes->parameters[layer] + bytes_per_float * micro_batch * in_flight * sizes->activation[layer];
-      largest = std::max(largest, workspace(layer, micro_batch));
-    }
-    return bytes + largest;
-  }
-};
-
-Result<Tables> tables_of(const Problem& problem, const Offer& offer, int tensor_parallel) {
-  Tables tables{problem.inputs, offer.gpu, tensor_parallel};
-  tables.sizes = problem.inputs.sizes(tensor_parallel);
-  if (tables.sizes == nullptr)
-    return fail(ErrorCode::not_found,
-                fmt::format("the profile has no layer sizes of {} with tensor parallel {}", problem.inputs.model().name,
-                            tensor_parallel),
-                "Varuna takes a node for one worker and needs them; profile the model at this degree");
-  const auto link = node_link(problem.inputs, offer.gpu, offer.zone, offer.gpus_per_node, problem.faults);
-  SAILOR_CHECK(link);
-  tables.link = *link;
-  tables.sequence_length = problem.job.sequence_length;
-  tables.is_measured = problem.faults == Faults::kept && problem.inputs.model().name == measured_model &&
-                       tensor_parallel == measured_degree;
-  return tables;
-}
-
 /// Micro-batches that Varuna tries, the largest first.
-std::vector<int> micro_batches_of(const Tables& tables) {
+std::vector<int> micro_batches_of(const Costs& costs) {
   std::vector<int> sizes;
-  for (int size : tables.inputs.micro_batches(tables.gpu)) {
-    const std::vector<int> degrees = tables.inputs.degrees(tables.gpu, size);
+  for (int size : costs.inputs.micro_batches(costs.gpu)) {
+    const std::vector<int> degrees = costs.inputs.degrees(costs.gpu, size);
     const bool is_power = (size & (size - 1)) == 0;
-    if (is_power && (!tables.is_measured || size <= most_measured) &&
-        std::find(degrees.begin(), degrees.end(), tables.tensor_parallel) != degrees.end())
+    if (is_power && (!costs.is_measured || size <= Costs::most_measured) &&
+        std::find(degrees.begin(), degrees.end(), costs.tensor_parallel) != degrees.end())
       sizes.push_back(size);
   }
   std::reverse(sizes.begin(), sizes.end());
@@ -126,9 +39,9 @@ struct Candidate {
 };
 
 /// Seconds of an iteration, 0: the published simulator stalls.
-double iteration_time(const Tables& tables, const Candidate& candidate, const std::vector<LayerRange>& stages,
+double iteration_time(const Costs& costs, const Candidate& candidate, const std::vector<LayerRange>& stages,
                       int workers_per_node, Faults faults) {
-  const LayerTimes& times = *tables.times(candidate.micro_batch);
+  const LayerTimes& times = *costs.times(candidate.micro_batch);
   PipelineTimes pipeline;
   pipeline.micro_batches = candidate.micro_batches;
   pipeline.workers_per_node = faults == Faults::kept ? stages_per_node : workers_per_node;
@@ -143,24 +56,24 @@ double iteration_time(const Tables& tables, const Candidate& candidate, const st
     }
     pipeline.forward.push_back(microseconds(forward));
     pipeline.backward.push_back(microseconds(backward));
-    summed = std::max(summed, bytes_per_float * tables.sizes->parameters_of(first, last));
+    summed = std::max(summed, costs.gradient_bytes(first, last));
   }
   if (faults == Faults::kept) {
     // Slices of as many layers as there are stages (auto_config.py:93).
     summed = 0.0;
     for (int stage = 0; stage < candidate.stages; ++stage) {
-      const int first = std::min(stage * candidate.stages, tables.layers());
-      const int last = std::min(first + candidate.stages, tables.layers());
-      summed = std::max(summed, bytes_per_float * tables.sizes->parameters_of(first, last));
+      const int first = std::min(stage * candidate.stages, costs.layers());
+      const int last = std::min(first + candidate.stages, costs.layers());
+      summed = std::max(summed, costs.gradient_bytes(first, last));
     }
   }
   if (candidate.stages > 1) {
-    const int sent = faults == Faults::kept ? tables.layers() / candidate.stages : stages.front().last - 1;
-    pipeline.send = microseconds(tables.link->send(tables.output(std::max(sent, 0), candidate.micro_batch)));
+    const int sent = faults == Faults::kept ? costs.layers() / candidate.stages : stages.front().last - 1;
+    pipeline.send = microseconds(costs.link->send(costs.output(std::max(sent, 0), candidate.micro_batch)));
   }
   const double simulated = simulate_varuna(pipeline, faults);
   if (simulated == 0.0) return 0.0;
-  const int all_reduce = microseconds(tables.link->all_reduce(summed, candidate.replicas));
+  const int all_reduce = microseconds(costs.link->all_reduce(summed, candidate.replicas));
   if (faults == Faults::fixed) return (simulated + all_reduce) / us_per_second;
   return static_cast<double>(static_cast<float>(simulated) + static_cast<float>(all_reduce)) / us_per_second;
 }
@@ -195,9 +108,9 @@ class Varuna final : public Baseline {
     const auto uniform = uniform_plan(plan, problem.inputs, title());
     SAILOR_CHECK(uniform);
     const Offer offer{uniform->gpu, uniform->zone, uniform->gpus_per_node, uniform->gpus_per_node};
-    const auto tables = tables_of(problem, offer, uniform->tensor_parallel);
-    SAILOR_CHECK(tables);
-    const std::vector<int> known = micro_batches_of(*tables);
+    const auto costs = varuna_costs(problem, offer, uniform->tensor_parallel);
+    SAILOR_CHECK(costs);
+    const std::vector<int> known = micro_batches_of(*costs);
     if (std::find(known.begin(), known.end(), uniform->micro_batch) == known.end())
       return fail(
           ErrorCode::not_found,
@@ -208,16 +121,16 @@ class Varuna final : public Baseline {
         candidate_of(problem, uniform->pipeline_parallel(), uniform->replicas, uniform->micro_batch);
     Estimate estimate;
     const int workers_per_node = std::max(1, uniform->gpus_per_node / uniform->tensor_parallel);
-    const double seconds = iteration_time(*tables, candidate, uniform->stages, workers_per_node, problem.faults);
+    const double seconds = iteration_time(*costs, candidate, uniform->stages, workers_per_node, problem.faults);
     if (seconds > 0.0) estimate.iteration_time = Seconds(seconds);
     double memory = 0.0;
     for (int stage = 0; stage < candidate.stages; ++stage)
       memory =
           std::max(memory, problem.faults == Faults::kept
-                               ? std::floor(tables->published_memory(uniform->stages[stage], candidate.micro_batch) /
+                               ? std::floor(costs->published_memory(uniform->stages[stage], candidate.micro_batch) /
                                             uniform->tensor_parallel)
-                               : tables->true_memory(uniform->stages[stage], candidate.micro_batch,
-                                                     std::min(candidate.micro_batches, candidate.stages - stage)));
+                               : costs->true_memory(uniform->stages[stage], candidate.micro_batch,
+                                                    std::min(candidate.micro_batches, candidate.stages - stage)));
     estimate.peak_memory = Bytes(memory);
     return estimate;
   }
@@ -230,21 +143,20 @@ class Varuna final : public Baseline {
   }
 
   /// The largest micro-batch that fits; nothing: none does, at which the artifact ends with a key error.
-  static std::optional<Candidate> fitting(const Problem& problem, const Tables& tables, int stages, int replicas) {
-    for (const int micro_batch : micro_batches_of(tables)) {
+  static std::optional<Candidate> fitting(const Problem& problem, const Costs& costs, int stages, int replicas) {
+    for (const int micro_batch : micro_batches_of(costs)) {
       const Candidate candidate = candidate_of(problem, stages, replicas, micro_batch);
       bool fits = true;
       if (problem.faults == Faults::kept) {
         // The number of stages is taken for the tensor-parallel degree of the whole model (auto_config.py:65).
-        const double bytes =
-            std::floor(std::floor(tables.published_memory({0, tables.layers()}, micro_batch)) / stages);
-        fits = bytes <= problem.inputs.configured_memory(tables.gpu);
+        const double bytes = std::floor(std::floor(costs.published_memory({0, costs.layers()}, micro_batch)) / stages);
+        fits = bytes <= problem.inputs.configured_memory(costs.gpu);
       } else {
-        const auto ranges = equal_stages(tables.layers(), stages);
+        const auto ranges = equal_stages(costs.layers(), stages);
         for (int stage = 0; stage < stages; ++stage)
           fits = fits &&
-                 tables.true_memory(ranges[stage], micro_batch, std::min(candidate.micro_batches, stages - stage)) <=
-                     problem.inputs.memory(tables.gpu);
+                 costs.true_memory(ranges[stage], micro_batch, std::min(candidate.micro_batches, stages - stage)) <=
+                     problem.inputs.memory(costs.gpu);
       }
       if (fits) return candidate;
     }
@@ -263,14 +175,14 @@ class Varuna final : public Baseline {
 
   static Result<void> plan_offer(const Problem& problem, const Offer& offer, Proposals& proposals) {
     const int degree = degree_of(problem, offer);
-    const auto tables = tables_of(problem, offer, degree);
-    SAILOR_CHECK(tables);
-    if (micro_batches_of(*tables).empty())
+    const auto costs = varuna_costs(problem, offer, degree);
+    SAILOR_CHECK(costs);
+    if (micro_batches_of(*costs).empty())
       return fail(ErrorCode::not_found,
                   fmt::format("the profile has no layer times of {} on {} with tensor parallel {}",
                               problem.inputs.model().name, offer.gpu, degree),
                   "Varuna takes a node for one worker and needs them; profile the model at this degree");
-    if (!tables->is_measured)
+    if (!costs->is_measured)
       note(
           proposals,
           fmt::format("Varuna's memory of {} is a substitute: 24 bytes per parameter, activations and the workspace of "
@@ -280,20 +192,20 @@ class Varuna final : public Baseline {
     const int nodes = offer.gpus / offer.gpus_per_node;
     const int workers_per_node = offer.gpus_per_node / degree;
     const int workers = nodes * workers_per_node;
-    for (const int stages : divisors_of(tables->layers())) {
+    for (const int stages : divisors_of(costs->layers())) {
       if (problem.is_over()) {
         proposals.out_of_time = true;
         break;
       }
       const int replicas = stages <= workers ? std::min(workers / stages, problem.job.global_batch) : 0;
       if (replicas == 0) continue;
-      const auto candidate = fitting(problem, *tables, stages, replicas);
+      const auto candidate = fitting(problem, *costs, stages, replicas);
       if (!candidate) {
         note(proposals, fmt::format("Varuna with {} stages on {}: no micro-batch fits", stages, offer.gpu));
         continue;
       }
       const double seconds =
-          iteration_time(*tables, *candidate, equal_stages(tables->layers(), stages), workers_per_node, problem.faults);
+          iteration_time(*costs, *candidate, equal_stages(costs->layers(), stages), workers_per_node, problem.faults);
       if (seconds == 0.0) {
         note(proposals,
              fmt::format("Varuna with {} stages on {}: its simulator stalls, and the artifact drops the plan", stages,

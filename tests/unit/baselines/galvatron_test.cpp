@@ -63,6 +63,21 @@ TEST(Galvatron, CountsTheRingsFactorOnceUnlessFaultsAreKept) {
   EXPECT_NEAR(ms / 1000.0, link->all_reduce(64.0 * mib.value(), 4), 0.02 * ms / 1000.0);
 }
 
+// 4 stages, 8 replicas of tensor parallel 1, 128 chunks of 1 sequence: 128 - 1 + 4 times activation and gradient of
+// 2048 x 1024 floats over the link, at every stage but the last.
+TEST(Galvatron, TransfersBetweenStagesTakeTimeUnlessFaultsAreKept) {
+  const Problem problem = problem_of({}, Faults::fixed);
+  auto profile = galvatron_profile(problem, offer_of("A100-40", 32));
+  ASSERT_TRUE(profile);
+  const std::vector<std::vector<galvatron_detail::Strategy>> stages(4, {6, {4, 1, 8, true}});
+  const double with = pipeline_time(*profile, stages, 1024, 128);
+  profile->has_transfers = false;
+  const double without = pipeline_time(*profile, stages, 1024, 128);
+  const LinkCoefficients* link = problem.inputs.inter("A100-40", "us-central1-a", 4, "A100-40", "us-central1-a", 4);
+  EXPECT_NEAR(with - without, 131 * 2 * link->send(2048.0 * 1024.0 * 4.0), 1e-9);
+  EXPECT_FALSE(galvatron_profile(problem_of({}, Faults::kept), offer_of("A100-40", 32))->has_transfers);
+}
+
 TEST(Galvatron, ProposesOnlyMeasuredMicroBatchesAndItsOwnLayersUnlessFaultsAreKept) {
   const Problem problem = problem_of({offer_of("A100-40", 64)}, Faults::fixed);
   const auto proposals = galvatron().plan(problem);

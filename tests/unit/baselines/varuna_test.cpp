@@ -1,11 +1,11 @@
 // Varuna against runs of the artifact (section 4 and annexes A.2 and A.3 of its specification).
-#include "planner/baselines/varuna_simulator.hpp"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <random>
 
+#include "planner/baselines/varuna_costs.hpp"
+#include "planner/baselines/varuna_simulator.hpp"
 #include "tests/unit/baselines/homogeneous_cases.hpp"
 
 namespace sailor::planner::baselines {
@@ -98,6 +98,22 @@ TEST(Varuna, RunsBackwardPassesOfStagesThatNeverLeaveTheWarmUpUnlessFaultsAreKep
   // One micro-batch through all stages and back, and the other one's last backward pass behind it.
   EXPECT_DOUBLE_EQ(simulate_varuna(times, Faults::fixed), 8 * 300'000.0 + 300'000.0);
   EXPECT_LT(simulate_varuna(times, Faults::kept), 2'000'000.0);
+}
+
+// 24 bytes per parameter, activations and workspace. The artifact's sums of OPT-350 are the original's.
+TEST(Varuna, HasASubstituteOfMeasuredMemoryThatChangesNoPlan) {
+  Problem problem = problem_of({offer_of("A100-40", 32)}, Faults::kept);
+  auto costs = varuna_detail::varuna_costs(problem, problem.offers.front(), 4);
+  ASSERT_TRUE(costs) << costs.error().message();
+  const LayerRange all{0, 26};
+  EXPECT_NEAR(costs->published_memory(all, 8), 66'788'161'536.0, 1.0);
+  EXPECT_NEAR(costs->published_memory(all, 4), 34'446'542'387.2, 1.0);
+  costs->is_measured = false;
+  EXPECT_NEAR(costs->published_memory(all, 8) / 66'788'161'536.0, 1.0, 0.02);
+  EXPECT_NEAR(costs->published_memory(all, 4) / 34'446'542'387.2, 1.0, 0.02);
+  // The whole model on 1 GPU of 42.3e9 bytes: micro-batch 4, not 8.
+  EXPECT_GT(costs->published_memory(all, 8), problem.inputs.configured_memory("A100-40"));
+  EXPECT_LT(costs->published_memory(all, 4), problem.inputs.configured_memory("A100-40"));
 }
 
 TEST(Varuna, ProposesANodeAsOneTensorParallelGroupUnlessFaultsAreKept) {
