@@ -23,7 +23,7 @@ std::vector<int> micro_batches_of(const Costs& costs) {
   for (int size : costs.inputs.micro_batches(costs.gpu)) {
     const std::vector<int> degrees = costs.inputs.degrees(costs.gpu, size);
     const bool is_power = (size & (size - 1)) == 0;
-    if (is_power && (!costs.is_measured || size <= Costs::most_measured) &&
+    if (is_power && (!costs.is_measured || size <= costs.most_measured()) &&
         std::find(degrees.begin(), degrees.end(), costs.tensor_parallel) != degrees.end())
       sizes.push_back(size);
   }

@@ -11,8 +11,6 @@
 namespace sailor::planner::baselines::varuna_detail {
 
 struct Costs {
-  static constexpr int most_measured = 8;  ///< largest micro-batch whose peak the artifact has
-
   const Inputs& inputs;
   std::string gpu;
   int tensor_parallel = 1;
@@ -22,6 +20,8 @@ struct Costs {
   bool is_measured = false;  ///< peaks are the artifact's; else a substitute
 
   [[nodiscard]] int layers() const { return inputs.layers(); }
+  /// The largest micro-batch of the artifact's profile_4.json.
+  [[nodiscard]] int most_measured() const { return gpu == "V100-16" ? 4 : 8; }
   /// Null where not measured.
   [[nodiscard]] const LayerTimes* times(int micro_batch) const {
     return inputs.times(gpu, micro_batch, tensor_parallel);
