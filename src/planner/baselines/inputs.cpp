@@ -161,8 +161,8 @@ Result<Inputs> Inputs::build(const TrainingJob& job, const Model& model, const P
                                 .max_bandwidth = fit.curve.largest_bandwidth.value()};
     const LinkEnd& from = fit.key.from;
     const LinkEnd& to = fit.key.to;
-    if (fit.key.scope == LinkScope::intra_node)
-      inputs.intra_[{from.gpu, from.ranks}] = link;
+    if (fit.key.scope == LinkScope::intra_node)  // half of the GPUs send to the other half
+      inputs.intra_[{from.gpu, from.ranks + to.ranks}] = link;
     else
       inputs.inter_[{{from.gpu, from.zone, from.ranks}, {to.gpu, to.zone, to.ranks}}] = link;
   }

@@ -9,9 +9,13 @@ namespace sailor::planner::baselines {
 
 const std::vector<const Baseline*>& all_baselines() {
   static const std::vector<const Baseline*> all{
+      &amp(),
       &artifact_sailor(),
       &atlas(),
+      &galvatron(),
       &oobleck(),
+      &piper(),
+      &varuna(),
   };
   return all;
 }
