@@ -1,0 +1,38 @@
+// How FlashFlex divides devices among pipelines and stages: graph partitioning by the METIS library (Karypis and Kumar,
+// 1998), the order of parts, the tensor-parallel groups and layers of a part.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "core/error.hpp"
+#include "planner/baselines/flashflex_cost.hpp"
+
+namespace sailor::planner::baselines::flashflex_detail {
+
+/// Whether this program was built with the METIS library.
+bool has_graph_partitioning();
+
+/// A complete graph; weights are rounded to integers.
+struct Graph {
+  std::vector<double> vertices;          ///< weights
+  std::function<double(int, int)> edge;  ///< weight between two vertices
+};
+
+/// The part of each vertex, numbered from 0 without gaps: at most `parts` parts of about equal weight, the weight of
+/// the edges between them small. Errors: unavailable without the METIS library; failure when it fails.
+Result<std::vector<int>> partition(const Graph& graph, int parts);
+
+/// In which order the parts of a pipeline follow each other; `link`: bandwidth between two of them. Faults::kept: by
+/// the artifact's rule, which takes the walk of the least bandwidth and reads it backwards.
+std::vector<int> order_of_parts(int parts, const std::function<double(int, int)>& link, Faults faults);
+
+/// Tensor-parallel groups of the devices of a pipeline: for each node the division that makes its part of the pipeline
+/// the fastest. Errors: invalid_input for nodes of more than 8 GPUs.
+Result<std::vector<std::vector<int>>> groups_of(const std::vector<std::vector<int>>& parts, const Shape& shape,
+                                                const Devices& devices, Faults faults);
+
+/// Numbers of layers, in proportion to the memory of the stages. Empty when a stage does not fit its devices.
+std::vector<int> layers_of(const std::vector<std::vector<int>>& stages, const Shape& shape, const Devices& devices);
+
+}  // namespace sailor::planner::baselines::flashflex_detail
