@@ -178,6 +178,10 @@ Result<Proposals> FlashFlex::plan(const Problem& problem) const {
         fmt::format("{} numbers of pipelines are left out, the first of them {}: a pipeline without devices, a stage "
                     "without layers, or one that does not fit",
                     left_out.size(), left_out.front()));
+  if (problem.faults == Faults::kept && !has_published_partitions())
+    proposals.notes.emplace_back(
+        "the METIS library has integers of 32 bits, with which partitions differ from the artifact's; METIS_HOME may "
+        "name one with 64");
   if (proposals.plans.empty() && !proposals.out_of_time)
     return fail(
         ErrorCode::infeasible,

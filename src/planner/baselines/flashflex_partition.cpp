@@ -63,21 +63,24 @@ const std::vector<std::vector<int>>& divisions(int gpus) {
 }
 
 #ifdef SAILOR_HAVE_METIS
-/// Integers for METIS. Where its integers have 32 bits, weights whose sum could overflow are scaled down.
-std::vector<idx_t> integers(const std::vector<double>& weights) {
+/// Integers for METIS. Where its integers have 32 bits, weights whose sum exceeds `limit` are scaled down.
+std::vector<idx_t> integers(const std::vector<double>& weights, double limit) {
   const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
-  const double limit = std::numeric_limits<idx_t>::max() / 4;
-  const double factor = total > limit ? limit / total : 1.0;
+  const double factor = sizeof(idx_t) == 4 && total > limit ? limit / total : 1.0;
   std::vector<idx_t> result;
   for (const double weight : weights) result.push_back(static_cast<idx_t>(std::llround(weight * factor)));
   return result;
 }
+/// Sums of edges around a part are smaller than this, and METIS multiplies sums of vertices.
+constexpr double max_edge_sum = 1 << 29;
+constexpr double max_vertex_sum = 1 << 20;
 #endif
 
 }  // namespace
 
 #ifdef SAILOR_HAVE_METIS
 bool has_graph_partitioning() { return true; }
+bool has_published_partitions() { return sizeof(idx_t) == 8; }
 
 Result<std::vector<int>> partition(const Graph& graph, int parts) {
   const int vertices = static_cast<int>(graph.vertices.size());
@@ -94,8 +97,8 @@ Result<std::vector<int>> partition(const Graph& graph, int parts) {
     }
     offsets.push_back(static_cast<idx_t>(neighbours.size()));
   }
-  std::vector<idx_t> edge_weights = integers(edges);
-  std::vector<idx_t> vertex_weights = integers(graph.vertices);
+  std::vector<idx_t> edge_weights = integers(edges, max_edge_sum);
+  std::vector<idx_t> vertex_weights = integers(graph.vertices, max_vertex_sum);
   std::vector<idx_t> options(METIS_NOPTIONS);
   METIS_SetDefaultOptions(options.data());
   options[METIS_OPTION_CONTIG] = 1;
@@ -122,6 +125,7 @@ Result<std::vector<int>> partition(const Graph& graph, int parts) {
 }
 #else
 bool has_graph_partitioning() { return false; }
+bool has_published_partitions() { return false; }
 
 Result<std::vector<int>> partition(const Graph&, int) {
   return fail(ErrorCode::unavailable, "FlashFlex divides devices with the METIS library, which this build is without",

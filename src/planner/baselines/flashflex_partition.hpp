@@ -12,6 +12,9 @@ namespace sailor::planner::baselines::flashflex_detail {
 
 /// Whether this program was built with the METIS library.
 bool has_graph_partitioning();
+/// Whether that library draws the random numbers of the artifact's: with integers of 32 bits (Debian's package) it
+/// draws half as many, and other partitions of the same quality come out.
+bool has_published_partitions();
 
 /// A complete graph; weights are rounded to integers.
 struct Graph {

@@ -167,7 +167,7 @@ Result<Inputs> Inputs::build(const TrainingJob& job, const Model& model, const P
     const LinkEnd& from = fit.key.from;
     const LinkEnd& to = fit.key.to;
     if (fit.key.scope == LinkScope::intra_node)
-      inputs.intra_[{from.gpu, from.ranks}] = link;
+      inputs.intra_[{from.gpu, from.ranks + to.ranks}] = link;  // the store has the two halves of the GPUs
     else
       inputs.inter_[{{from.gpu, from.zone, from.ranks}, {to.gpu, to.zone, to.ranks}}] = link;
   }
