@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/golden/programs.hpp"
@@ -344,6 +346,70 @@ TEST_F(Planning, NodeHoursStandBesideUsdAndAssumedPricesAreMarked) {
   const auto stated = plan({"--top", "1"});
   ASSERT_EQ(stated.exit_status, 0) << stated.errors;
   EXPECT_EQ(stated.output.find("assumed prices"), std::string::npos) << stated.output;
+}
+
+TEST_F(Planning, PublishedPlannersAreListedAndUnknownNamesSayWhichThereAre) {
+  const auto list = run("sailor-plan", {"--planner", "help"});
+  EXPECT_EQ(list.exit_status, 0) << list.errors;
+  EXPECT_TRUE(list.output.starts_with("sailor      this project's own: ")) << list.output;
+  write("a100.toml", cluster_of(nodes_of("A100-40", 8)));
+  const auto unknown = plan_opt("a100.toml", {"--planner", "nobody"});
+  expect_failure(unknown, 2, "there is no planner 'nobody'; there are\n" + list.output);
+  expect_failure(plan_opt("a100.toml", {"--judge", "artifact"}), 2,
+                 "--judge is about published planners; name one with --planner NAME");
+  expect_failure(run("sailor-simulate", {"plan.toml", "--estimator", "nobody"}), 2,
+                 "there is no estimator 'nobody'; there are artifact, and those of\n" + list.output);
+  expect_failure(run("sailor-simulate", {"plan.toml", "--planner-faults", "kept"}), 2,
+                 "--planner-faults is about other cost models; name one with --estimator NAME");
+}
+
+// Every planner that there is, on what it needs least: one GPU type in one zone.
+TEST_F(Planning, EveryPublishedPlannerAnswersInTheSameForm) {
+  const auto list = run("sailor-plan", {"--planner", "help"});
+  std::istringstream lines(list.output);
+  std::string line;
+  std::getline(lines, line);  // this project's own
+  write("a100.toml", cluster_of(nodes_of("A100-40", 8)));
+  while (std::getline(lines, line)) {
+    const std::string name = line.substr(0, line.find(' '));
+    SCOPED_TRACE(name);
+    const std::vector<std::string> published{"--planner",    name, "--framework",       "megatron-deepspeed",
+                                             "--time-limit", "2",  "--sequence-length", "2048"};
+    const auto with = [&](std::vector<std::string> more) {
+      more.insert(more.begin(), published.begin(), published.end());
+      return plan_opt("a100.toml", std::move(more), "OPT-350", "1024");
+    };
+    for (const char* option : {"--explain", "--pareto", "--placement"})
+      expect_failure(with({option}), 2, std::string(option) + " does not go with --planner " + name);
+    expect_failure(with({"--pin", "micro_batch=1"}), 2, "a published planner chooses that itself");
+    expect_failure(with({"--objective", "throughput-per-usd"}), 2, "published planners know throughput and cost");
+    for (const char* judge : {"simulator", "artifact"}) {
+      const auto outcome = with({"--judge", judge, "--format", "json"});
+      if (outcome.exit_status == 1) {
+        // Aceso needs figures that the published store does not have.
+        EXPECT_NE(outcome.errors.find("sailor-plan: error: " + name + ": "), std::string::npos) << outcome.errors;
+        continue;
+      }
+      const json answer = json::parse(outcome.output);
+      EXPECT_EQ(answer.at("planner"), name);
+      EXPECT_EQ(answer.at("judge"), judge);
+      EXPECT_EQ(answer.at("faults"), "fixed");
+      EXPECT_EQ(outcome.exit_status, answer.at("plans").empty() ? 3 : 0) << outcome.errors;
+      for (const json& plan : answer.at("plans")) {
+        EXPECT_TRUE(plan.at("fits"));
+        EXPECT_GT(plan.at("iteration_time_s").get<double>(), 0.0);
+        EXPECT_EQ(plan.at("iteration_time_s"), plan.at(judge).at("iteration_time_s"));
+        EXPECT_LE(plan.at("gpus").at("A100-40").get<int>(), 32);
+        EXPECT_EQ(plan.at("plan").is_null(), plan.contains("why_no_plan"));
+        EXPECT_TRUE(plan.at("expected").contains("throughput_iterations_per_s"));
+        EXPECT_GE(plan.at("list").at("pipeline_list").size(), 1U);
+      }
+    }
+    const auto beyond = with({"--min-throughput", "1000", "--format", "json"});
+    if (beyond.exit_status == 1) continue;
+    expect_failure(beyond, 3, "is accepted: ");
+    EXPECT_TRUE(json::parse(beyond.output).at("plans").empty());
+  }
 }
 
 }  // namespace

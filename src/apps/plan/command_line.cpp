@@ -12,6 +12,7 @@
 #include "apps/inputs.hpp"
 #include "apps/plan/plan_options.hpp"
 #include "apps/plan/precision_choice.hpp"
+#include "apps/plan/published_planners.hpp"
 #include "cluster/host_list.hpp"
 #include "core/text.hpp"
 #include "slurm/words.hpp"
@@ -50,6 +51,10 @@ constexpr std::array search_options{"model",
                                     "explain",
                                     "why-not",
                                     "placement",
+                                    "planner",
+                                    "planner-faults",
+                                    "judge",
+                                    "planner-seed",
                                     "output"};
 
 bool by_artifact(const Options& options) { return options.text("cost-model") == "artifact"; }
@@ -145,6 +150,7 @@ Result<void> check_preflight(const Options& options) {
 }  // namespace
 
 Result<void> check_plan_options(const Options& options) {
+  SAILOR_CHECK(check_planner_options(options));
   SAILOR_CHECK(check_preflight(options));
   if (!options.positional("PLAN").empty()) return {};
   SAILOR_CHECK(required(options, "model"));

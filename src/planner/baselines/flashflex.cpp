@@ -6,11 +6,12 @@
 #include <cmath>
 #include <cstdint>
 #include <map>
-#include <random>
 
 #include "planner/baselines/baseline.hpp"
 #include "planner/baselines/flashflex_cost.hpp"
 #include "planner/baselines/flashflex_partition.hpp"
+#include "planner/baselines/harness.hpp"
+#include "planner/baselines/offered_nodes.hpp"
 
 namespace sailor::planner::baselines {
 
@@ -20,22 +21,6 @@ namespace flashflex_detail {
 constexpr std::uint32_t published_seed = 40404;
 /// A pipeline has at least so many devices on average.
 constexpr int devices_per_pipeline = 5;
-
-/// 1 + Binomial(2, 0.2) as numpy's legacy generator draws it (MT19937, inversion): the number of parts of a pipeline.
-class NumbersOfParts {
- public:
-  explicit NumbersOfParts(std::uint32_t seed) : generator_(seed) {}
-  int draw() {
-    const auto high = static_cast<double>(generator_() >> 5);
-    const auto low = static_cast<double>(generator_() >> 6);
-    const double uniform = (high * 67108864.0 + low) / 9007199254740992.0;
-    if (uniform <= 0.64) return 1;
-    return uniform <= 0.96 ? 2 : 3;
-  }
-
- private:
-  std::mt19937 generator_;
-};
 
 struct Candidate {
   std::vector<Pipeline> pipelines;
@@ -129,7 +114,7 @@ class FlashFlex final : public Baseline {
 
 Result<Proposals> FlashFlex::plan(const Problem& problem) const {
   if (!has_graph_partitioning()) return tl::unexpected(partition({}, 0).error());
-  auto nodes = offered_nodes(problem);
+  auto nodes = offered_nodes(problem.offers);
   SAILOR_CHECK(nodes);
   auto devices = list_devices(*nodes, problem.inputs, problem.faults);
   SAILOR_CHECK(devices);
@@ -194,7 +179,7 @@ Result<Proposals> FlashFlex::plan(const Problem& problem) const {
 Result<Estimate> FlashFlex::estimate(const PlanList& plan, const Problem& problem) const {
   auto validated = validated_plan(plan);
   SAILOR_CHECK(validated);
-  auto nodes = nodes_of_plan(plan);
+  auto nodes = offered_nodes(offers_of(plan));
   SAILOR_CHECK(nodes);
   auto devices = list_devices(*nodes, problem.inputs, problem.faults);
   SAILOR_CHECK(devices);

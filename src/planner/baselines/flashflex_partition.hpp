@@ -2,13 +2,31 @@
 // 1998), the order of parts, the tensor-parallel groups and layers of a part.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <random>
 #include <vector>
 
 #include "core/error.hpp"
 #include "planner/baselines/flashflex_cost.hpp"
 
 namespace sailor::planner::baselines::flashflex_detail {
+
+/// 1 + Binomial(2, 0.2) as numpy's legacy generator draws it (MT19937, inversion): the number of parts of a pipeline.
+class NumbersOfParts {
+ public:
+  explicit NumbersOfParts(std::uint32_t seed) : generator_(seed) {}
+  int draw() {
+    const auto high = static_cast<double>(generator_() >> 5);
+    const auto low = static_cast<double>(generator_() >> 6);
+    const double uniform = (high * 67108864.0 + low) / 9007199254740992.0;
+    if (uniform <= 0.64) return 1;
+    return uniform <= 0.96 ? 2 : 3;
+  }
+
+ private:
+  std::mt19937 generator_;
+};
 
 /// Whether this program was built with the METIS library.
 bool has_graph_partitioning();

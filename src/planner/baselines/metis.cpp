@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "planner/baselines/baseline.hpp"
+#include "planner/baselines/harness.hpp"
 #include "planner/baselines/metis_balancer.hpp"
 #include "planner/baselines/metis_groups.hpp"
 #include "planner/baselines/metis_model.hpp"
@@ -274,7 +275,7 @@ class Metis final : public Baseline {
 
 Result<Proposals> Metis::plan(const Problem& problem) const {
   const bool kept = problem.faults == Faults::kept;
-  auto nodes = offered_nodes(problem);
+  auto nodes = offered_nodes(problem.offers);
   SAILOR_CHECK(nodes);
   // "Works only with powers of 2": 20 A100 nodes are those of the second input of figures 7 and 8b.
   const bool is_cut = kept && std::any_of(nodes->begin(), nodes->end(), [](const OfferedNodes& offered) {
@@ -332,7 +333,7 @@ Result<Proposals> Metis::plan(const Problem& problem) const {
 Result<Estimate> Metis::estimate(const PlanList& plan, const Problem& problem) const {
   auto validated = validated_plan(plan);
   SAILOR_CHECK(validated);
-  auto nodes = nodes_of_plan(plan);
+  auto nodes = offered_nodes(offers_of(plan));
   SAILOR_CHECK(nodes);
   const int stages = static_cast<int>(validated->layers.size());
   const Strategy strategy{validated->data_parallel, validated->tensor_parallel};

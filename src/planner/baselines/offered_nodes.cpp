@@ -2,47 +2,20 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
 
 namespace sailor::planner::baselines {
 
-Result<std::vector<OfferedNodes>> offered_nodes(const Problem& problem) {
+Result<std::vector<OfferedNodes>> offered_nodes(const std::vector<Offer>& offers) {
   std::vector<OfferedNodes> nodes;
-  for (const Offer& offer : problem.offers) {
+  for (const Offer& offer : offers) {
     if (offer.gpus < 0 || offer.gpus_per_node < 1)
       return fail(ErrorCode::invalid_input,
                   fmt::format("an offer of {} has {} GPUs in nodes of {}", offer.gpu, offer.gpus, offer.gpus_per_node));
-    const OfferedNodes entry{offer.gpu, offer.zone, offer.gpus / offer.gpus_per_node, offer.gpus_per_node};
-    const auto twin = std::find_if(nodes.begin(), nodes.end(), [&](const OfferedNodes& other) {
-      return problem.faults == Faults::kept && other.gpu == offer.gpu;
-    });
-    if (twin == nodes.end())
-      nodes.push_back(entry);
-    else
-      *twin = entry;
+    if (offer.gpus >= offer.gpus_per_node)
+      nodes.push_back({offer.gpu, offer.zone, offer.gpus / offer.gpus_per_node, offer.gpus_per_node});
   }
-  if (problem.faults == Faults::kept)
-    for (OfferedNodes& entry : nodes) entry.zone = problem.offers.back().zone;
-  std::erase_if(nodes, [](const OfferedNodes& entry) { return entry.nodes == 0; });
   if (nodes.empty()) return fail(ErrorCode::infeasible, "the offers have no whole node");
-  return nodes;
-}
-
-Result<std::vector<OfferedNodes>> nodes_of_plan(const PlanList& plan) {
-  std::vector<OfferedNodes> nodes;
-  for (const ListPipeline& pipeline : plan.pipelines)
-    for (const ListStage& stage : pipeline.stages)
-      for (const Replica& replica : stage.replicas)
-        for (const Machine& machine : replica.machines) {
-          const auto twin = std::find_if(nodes.begin(), nodes.end(),
-                                         [&](const OfferedNodes& other) { return other.gpu == machine.gpu; });
-          if (twin == nodes.end())
-            nodes.push_back({machine.gpu, machine.zone, 1, machine.gpus_per_node});
-          else
-            ++twin->nodes;
-        }
-  if (nodes.empty()) return fail(ErrorCode::invalid_input, "the plan has no stage with a replica");
   return nodes;
 }
 

@@ -1,5 +1,4 @@
-// Offers as the harness of the artifact hands them to planners that know nodes of GPU types in one zone (Metis and
-// FlashFlex; sailor/Planner/simulations/simulator.py).
+// What Metis and FlashFlex, which know nodes of GPU types, make of offers and of given plans.
 #pragma once
 
 #include <string>
@@ -17,14 +16,9 @@ struct OfferedNodes {
   int gpus_per_node = 1;
 };
 
-/// Whole nodes, in the order of the offers. Faults::kept: a later offer of a GPU type replaces an earlier one, whatever
-/// its zone, and all nodes are taken to be in the zone of the last offer. Faults::fixed: every offer counts, in its own
-/// zone. Errors: invalid_input for an offer that cannot be; infeasible when there is no whole node.
-Result<std::vector<OfferedNodes>> offered_nodes(const Problem& problem);
-
-/// The nodes that the artifact's validation thinks a plan has: as many as the plan has entries of virtual machines, by
-/// GPU type in the order of the first pipeline. Errors: invalid_input for a plan without stages or replicas.
-Result<std::vector<OfferedNodes>> nodes_of_plan(const PlanList& plan);
+/// Whole nodes, in the order of the offers. Errors: invalid_input for an offer that cannot be; infeasible when there is
+/// no whole node.
+Result<std::vector<OfferedNodes>> offered_nodes(const std::vector<Offer>& offers);
 
 /// The vocabulary that a planner without profiles multiplies with. Faults::kept: what the artifact's training
 /// configurations say (the measured models have 50304 in place of these); Faults::fixed: the model's.
