@@ -35,8 +35,8 @@ TEST(FlashFlex, NamesWhatIsMissingWithoutTheMetisLibrary) {
   EXPECT_NE(proposals.error().message().find("libmetis-dev"), std::string::npos);
 }
 
-// Figures 7, 8b and 11/12 (one zone of it). METIS with integers of 32 bits, as Debian packages it, draws other random
-// numbers: then the partitions differ, and with them the estimates by some per cent.
+// Figures 7 and 8b, and 11, of which the artifact gives it half of the GPUs. METIS with integers of 32 bits, as Debian
+// packages it, draws other random numbers: then the partitions differ, and with them the estimates by some per cent.
 TEST(FlashFlex, ProposesThePlansOfTheArtifactsFigures) {
   if (!flashflex_detail::has_graph_partitioning()) GTEST_SKIP() << "this build is without METIS";
   struct Golden {
@@ -51,8 +51,9 @@ TEST(FlashFlex, ProposesThePlansOfTheArtifactsFigures) {
        {Golden{32, 0, 0.108653222, 0.084443, 0.38668, 4}, Golden{80, 0, 0.246465676, 0.208297, 0.39190, 13},
         Golden{128, 0, 0.349715606, 0.296255, 0.44087, 20}, Golden{32, 96, 0.204314653, 0.1175, 0.927, 23},
         Golden{128, 128, 0.433650366, 0.2165, 1.073, 51}}) {
-    std::vector<Offer> offers{{"A100-40", first_zone, golden.a100, 4}};
-    if (golden.v100 > 0) offers.push_back({"V100-16", first_zone, golden.v100, 4});
+    const std::string zone = golden.a100 == golden.v100 ? "us-central1-b" : first_zone;
+    std::vector<Offer> offers{{"A100-40", zone, golden.a100, 4}};
+    if (golden.v100 > 0) offers.push_back({"V100-16", zone, golden.v100, 4});
     const auto proposals = flashflex().plan(offered(offers, Faults::kept));
     ASSERT_TRUE(proposals.has_value()) << proposals.error().message();
     const Proposal& best = proposals->plans.front();
@@ -154,15 +155,15 @@ TEST(FlashFlex, GivesLayersInProportionToMemory) {
                   {.gpu = "V100-16", .node = 1, .flop_per_s = 1.0, .memory_gib = 16.0}};
   const flashflex_detail::Shape shape{.hidden = 1024, .sequence = 2048, .vocabulary = 50304, .layers = 24};
   EXPECT_EQ(flashflex_detail::layers_of({{0}, {1}}, shape, devices), (std::vector<int>{18, 6}));
-  devices.list[1].memory_gib = 1.0;  // 1 layer, and the head of 0.8 GiB with gradients and states
+  devices.list[1].memory_gib = 0.5;  // no layer, but the head of 0.8 GiB with gradients and states
   EXPECT_TRUE(flashflex_detail::layers_of({{0}, {1}}, shape, devices).empty());
 }
 
 TEST(FlashFlex, SaysWhichDevicesItDoesNotKnow) {
+  if (!flashflex_detail::has_graph_partitioning()) GTEST_SKIP() << "this build is without METIS";
   const auto proposals = flashflex().plan(offered({{"H200-141", first_zone, 8, 4}}, Faults::fixed));
   ASSERT_FALSE(proposals.has_value());
-  if (flashflex_detail::has_graph_partitioning())
-    EXPECT_EQ(proposals.error().what, "FlashFlex has no figures (FLOP/s, memory, links) of H200-141");
+  EXPECT_EQ(proposals.error().what, "FlashFlex has no figures (FLOP/s, memory, links) of H200-141");
 }
 
 }  // namespace
