@@ -16,8 +16,9 @@ namespace sailor::planner::baselines {
 
 namespace metis_detail {
 
-/// Plans looked at, in place of the artifact's 300 s.
-constexpr std::uint64_t default_work = 100'000;
+/// Sizes of stages with a number of micro-batches, and strategies that layers were balanced for, in place of the
+/// artifact's 300 s. Its figures come out with anything from a hundredth of this.
+constexpr std::uint64_t default_work = 300'000;
 /// Proposals are many and large; the rest is counted.
 constexpr std::size_t max_proposals = 1000;
 constexpr int max_attempts = 3;
@@ -65,7 +66,7 @@ class Search {
   std::vector<Found> found;
   std::size_t uncosted = 0;  ///< plans with times that were not measured
   std::uint64_t work = 0;
-  [[nodiscard]] bool is_over() const { return is_over_; }
+  bool out_of_time = false;
   [[nodiscard]] std::uint64_t work_limit() const { return work_limit_; }
 
  private:
@@ -79,8 +80,9 @@ class Search {
     }
     for (int batches = tables_.global_batch(); batches >= 1; --batches) {
       if (tables_.global_batch() % batches != 0) continue;
-      visit_strategies(groups, batches, counted);
-      is_over_ = is_over_ || problem_.is_over();
+      out_of_time = problem_.is_over();
+      is_over_ = ++work > work_limit_ || out_of_time;
+      if (!is_over_) visit_strategies(groups, batches, counted);
       if (is_over_) return false;
     }
     return true;
@@ -104,7 +106,10 @@ class Search {
         is_valid = is_valid && size > 0;
       }
       if (is_valid) {
-        if (is_over_ || (is_over_ = ++work > work_limit_)) return;
+        if (++work > work_limit_) {
+          is_over_ = true;
+          return;
+        }
         const auto attempts = balance(plan, room);
         if (attempts > 0) {
           const auto ms = tables_.cost(plan, ranks_, counted, false);
@@ -304,7 +309,7 @@ Result<Proposals> Metis::plan(const Problem& problem) const {
   std::stable_sort(search.found.begin(), search.found.end(),
                    [](const Found& a, const Found& b) { return a.ms < b.ms; });
   Proposals proposals;
-  proposals.out_of_time = search.is_over();
+  proposals.out_of_time = search.out_of_time;
   std::vector<Ranks> ranks;
   for (const std::vector<int>& sequence : sequences) ranks.push_back(tables->ranks(sequence));
   for (const Found& found : search.found) {
@@ -318,11 +323,12 @@ Result<Proposals> Metis::plan(const Problem& problem) const {
     proposals.notes.push_back(fmt::format("of {} plans the {} that it expects to be the fastest are listed",
                                           search.found.size(), max_proposals));
   if (search.work > search.work_limit())
-    proposals.notes.push_back(fmt::format("the search ended after {} plans (its work limit)", search.work_limit()));
+    proposals.notes.push_back(
+        fmt::format("the search ended after {} candidates (its work limit)", search.work_limit()));
   if (search.uncosted > 0)
     proposals.notes.push_back(fmt::format("{} plans have times that were not measured", search.uncosted));
   if (is_cut) proposals.notes.emplace_back("16 nodes of every type are used, as the artifact does with 20 A100 nodes");
-  if (proposals.plans.empty() && !search.is_over())
+  if (proposals.plans.empty() && !search.out_of_time)
     return fail(
         ErrorCode::infeasible,
         fmt::format("Metis has no plan for {} GPUs and a batch of {}", ranks.front().size(), problem.job.global_batch),

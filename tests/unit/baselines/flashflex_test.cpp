@@ -99,8 +99,8 @@ TEST(FlashFlex, AnotherSeedGivesOtherPipelines) {
   const auto estimates = [&](std::uint64_t seed) {
     problem.seed = seed;
     std::vector<double> throughputs;
-    for (const Proposal& proposal : flashflex().plan(problem).value().plans)
-      throughputs.push_back(*proposal.throughput);
+    const Proposals proposals = flashflex().plan(problem).value();
+    for (const Proposal& proposal : proposals.plans) throughputs.push_back(*proposal.throughput);
     return throughputs;
   };
   EXPECT_EQ(estimates(1), estimates(1));
