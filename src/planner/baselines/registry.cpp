@@ -8,7 +8,9 @@
 namespace sailor::planner::baselines {
 
 const std::vector<const Baseline*>& all_baselines() {
-  static const std::vector<const Baseline*> all{};
+  static const std::vector<const Baseline*> all{
+      &dtfm(),
+  };
   return all;
 }
 
