@@ -19,18 +19,6 @@ bool Assignment::solve() {
   return true;
 }
 
-void Assignment::lower(int row, int column, double cost) {
-  costs_[index(row, column)] = cost;
-  const auto slack_of = [&](int other) { return costs_[index(row, other)] - column_dual_[other]; };
-  if (slack_of(column) >= row_dual_[row]) return;  // the duals still prove the assignment
-  double least = slack_of(0);
-  for (int other = 1; other < size_; ++other) least = std::min(least, slack_of(other));
-  row_dual_[row] = least;
-  row_of_[column_of_[row]] = -1;
-  column_of_[row] = -1;
-  augment(row);
-}
-
 bool Assignment::augment(int first_row) {
   constexpr double infinity = std::numeric_limits<double>::infinity();
   const auto count = static_cast<std::size_t>(size_);

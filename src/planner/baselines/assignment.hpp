@@ -1,5 +1,5 @@
 // Minimum-cost assignment of rows to columns of a square matrix: shortest augmenting paths with dual variables (Crouse,
-// IEEE Trans. Aerosp. Electron. Syst. 2016), O(n^3), O(n^2) for a row that is assigned again after a cost was lowered.
+// IEEE Trans. Aerosp. Electron. Syst. 2016), O(n^3).
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,6 @@ class Assignment {
 
   /// Whether every row can have a column of its own; then column_of() has the least sum.
   bool solve();
-  /// After solve(): lowers a cost and keeps the assignment of least sum.
-  void lower(int row, int column, double cost);
 
   [[nodiscard]] int size() const { return size_; }
   [[nodiscard]] double cost(int row, int column) const { return costs_[index(row, column)]; }

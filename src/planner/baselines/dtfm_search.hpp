@@ -66,10 +66,13 @@ class Random {
   std::mt19937_64 generator_;
 };
 
-/// Pairs device i of `from` with the device at the answer's place i of `to`, so that the slowest pair is fast; the cost
-/// is that of the slowest link. Faults::kept: see slow_pairing() in the source.
-std::pair<std::vector<int>, double> pair_stages(const Devices& devices, const std::vector<int>& from,
-                                                const std::vector<int>& to, double bytes, Faults faults);
+/// Seconds of the slowest pair when the devices of two stages are paired so that it is fast. Costs are those from the
+/// first to the second.
+double bottleneck(const Devices& devices, const std::vector<int>& from, const std::vector<int>& to, double bytes);
+/// Such pairs: device i of `from` with the device at the answer's place i of `to`. Of those the one of least sum;
+/// Faults::kept: after the step that ends the artifact's search for them, with as few slower pairs as there must be.
+std::vector<int> pair_stages(const Devices& devices, const std::vector<int>& from, const std::vector<int>& to,
+                             Faults faults);
 
 /// The order of stages whose neighbours' messages cost least in sum, and that sum. `costs`: count x count, by rows.
 std::pair<std::vector<int>, double> shortest_path(int count, const std::vector<double>& costs);
