@@ -9,6 +9,7 @@ namespace sailor::planner::baselines {
 
 const std::vector<const Baseline*>& all_baselines() {
   static const std::vector<const Baseline*> all{
+      &aceso(),
       &dtfm(),
   };
   return all;

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <map>
 #include <numeric>
 #include <random>
 #include <set>
@@ -117,29 +119,26 @@ TEST(Dtfm, Figure11IsThatOfTheArtifact) {
   EXPECT_GT(score.cost.value(), 1.2) << "the budget of figure 12, which the artifact's DTFM exceeded too";
 }
 
-TEST(Dtfm, UsesEveryDeviceOnceAndKeepsItsOrder) {
-  for (const Faults faults : {Faults::kept, Faults::fixed}) {
-    const Problem problem = problem_of({{"A100-40", central_a, 12, 4}, {"A100-40", west, 14, 4}}, faults, 7);
-    const auto proposals = dtfm().plan(problem);
-    ASSERT_TRUE(proposals.has_value()) << proposals.error().message();
-    std::set<std::size_t> stages;
-    for (const Proposal& proposal : proposals->plans) {
-      const ListPipeline& pipeline = proposal.plan.pipelines.front();
-      stages.insert(pipeline.stages.size());
-      std::map<std::string, int> used;
-      for (const ListStage& stage : pipeline.stages)
-        for (const Replica& replica : stage.replicas) ++used[replica.machines.front().zone];
-      EXPECT_EQ(used, (std::map<std::string, int>{{central_a, 12}, {west, 14}}));
-      EXPECT_FALSE(proposal.throughput.has_value());
+TEST(Dtfm, UsesEveryDeviceOnceAndAnswersTheSameForASeed) {
+  const Problem problem = problem_of({{"A100-40", central_a, 12, 4}, {"A100-40", west, 14, 4}}, Faults::fixed, 7);
+  const auto proposals = dtfm().plan(problem);
+  const auto again = dtfm().plan(problem);
+  ASSERT_TRUE(proposals.has_value()) << proposals.error().message();
+  ASSERT_TRUE(again.has_value());
+  ASSERT_EQ(again->plans.size(), proposals->plans.size());
+  std::set<std::size_t> numbers;
+  for (std::size_t i = 0; i < proposals->plans.size(); ++i) {
+    const auto& stages = proposals->plans[i].plan.pipelines.front().stages;
+    numbers.insert(stages.size());
+    std::map<std::string, int> used;
+    for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+      for (const Replica& replica : stages[stage].replicas) ++used[replica.machines.front().zone];
+      EXPECT_EQ(again->plans[i].plan.pipelines.front().stages[stage].replicas, stages[stage].replicas);
     }
-    EXPECT_EQ(stages, (std::set<std::size_t>{2, 13}));
-    const auto again = dtfm().plan(problem);
-    ASSERT_TRUE(again.has_value());
-    for (std::size_t i = 0; i < proposals->plans.size(); ++i)
-      for (std::size_t stage = 0; stage < proposals->plans[i].plan.pipelines.front().stages.size(); ++stage)
-        EXPECT_EQ(again->plans[i].plan.pipelines.front().stages[stage].replicas,
-                  proposals->plans[i].plan.pipelines.front().stages[stage].replicas);
+    EXPECT_EQ(used, (std::map<std::string, int>{{central_a, 12}, {west, 14}}));
+    EXPECT_FALSE(proposals->plans[i].throughput.has_value());
   }
+  EXPECT_EQ(numbers, (std::set<std::size_t>{2, 13}));
 }
 
 /// Both parents are compared with, and the last cycle of the local search counts.
@@ -150,7 +149,7 @@ TEST(Dtfm, TheRepairedSearchFindsFasterMessages) {
   const dtfm_detail::Messages messages{.gradients = 8e8, .activation = 8e6};
   double kept = 0.0;
   double fixed = 0.0;
-  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+  for (std::uint64_t seed = 0; seed < 10; ++seed) {
     dtfm_detail::Random one(seed);
     dtfm_detail::Random other(seed);
     kept += arrange(*devices, 2, messages, Faults::kept, one, problem.is_over).cost;
