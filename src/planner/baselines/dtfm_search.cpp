@@ -40,12 +40,18 @@ class Edges {
     std::size_t high = values.size() - 1;
     while (low < high) {
       const std::size_t middle = (low + high) / 2;
-      if (pairs(values[middle], infinity))
+      if (is_enough(values[middle]))
         high = middle;
       else
         low = middle + 1;
     }
     return values[high];
+  }
+  /// Whether edges of at most that cost pair all devices. They cost nothing here, which is found much faster.
+  [[nodiscard]] bool is_enough(double limit) const {
+    std::vector<double> costs = costs_;
+    for (double& cost : costs) cost = cost > limit ? infinity : 0.0;
+    return Assignment(size_, std::move(costs)).solve();
   }
   /// Of least sum when edges of more than `limit` cost `instead`.
   [[nodiscard]] Pairs pairs(double limit, double instead) const {
