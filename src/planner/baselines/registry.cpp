@@ -9,9 +9,11 @@ namespace sailor::planner::baselines {
 
 const std::vector<const Baseline*>& all_baselines() {
   static const std::vector<const Baseline*> all{
+      &aceso(),
       &amp(),
       &artifact_sailor(),
       &atlas(),
+      &dtfm(),
       &flashflex(),
       &galvatron(),
       &metis(),
