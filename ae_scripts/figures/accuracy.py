@@ -94,8 +94,8 @@ def make(cases, sailor_simulate, folder, scratch_name=""):
             ("fig5b", "Figure 5b: estimates of iteration time", "time", 0, 1.0, 4, "s")):
         section = Section(name, f"{title}, {len(cases)} runs" + (" of OPT-350M on GH200" if scratch_name == "published" else ""))
         measured = [case[3 if quantity == "memory" else 2] for case in cases]
-        entries, summary, problems = [], Table("Errors in per cent of the measurement", [
-            "estimator", "runs", "mean", "median", "largest", "bias", "the authors' code, mean", "remark"]), []
+        entries, summary = [], Table("Errors in per cent of the measurement", [
+            "estimator", "runs", "mean", "median", "largest", "bias", "the authors' code, mean", "remark"])
         for planner, _ in ESTIMATORS:
             pairs = [(answer[column], real) for answer, real in zip(answers[planner], measured) if answer[column] is not None and real]
             errors = [abs(estimate / real - 1) * 100 for estimate, real in pairs]
@@ -107,9 +107,8 @@ def make(cases, sailor_simulate, folder, scratch_name=""):
                             f"{max(errors):.2f} %", f"{bias:+.2f} %", their, reason)
             else:
                 summary.add(planner, 0, "-", "-", "-", "-", their, reason)
-            if reason and not errors:
-                problems.append(planner)
-            entries.append((planner, errors))
+            missing = "not modelled" if all(not answer[2] for answer in answers[planner]) else "not run"
+            entries.append((planner, errors, missing))
         path = pathlib.Path(folder) / f"{name}.svg"
         what = "peak memory" if quantity == "memory" else "iteration time"
         plots.boxes(path, section.title, f"|error| of {what} (%)", entries)
