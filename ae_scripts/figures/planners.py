@@ -26,7 +26,7 @@ def seconds(value):
 def difference(ours, theirs):
     if ours is None or not theirs:
         return "-"
-    return f"{(ours / theirs - 1) * 100:+.1f} %"
+    return f"{(ours / theirs - 1) * 100:+.1f} %".replace("-0.0", "+0.0")
 
 
 def remark(point):
