@@ -6,6 +6,7 @@ beside it.
 """
 import pathlib
 
+from accuracy import authors_errors
 from results import Sweep, authors_planners, claims, number, read_csv
 from sections import Table
 
@@ -123,11 +124,10 @@ def text_of(claim, value):
     return f"{value:.3g} {unit}" if unit else f"{value:.2f}"
 
 
-def verdict_of(claim, rebuilt, own):
-    decisive = rebuilt if rebuilt is not None else own if claim["kind"] == "accuracy" else None
-    if decisive is None:
+def verdict_of(claim, rebuilt):
+    if rebuilt is None:
         return "not run"
-    if agrees(claim, decisive):
+    if agrees(claim, rebuilt):
         return "reproduced"
     return "differs, because " + (claim["differs"] or "of other inputs: see the figure's table")
 
@@ -143,7 +143,6 @@ def table(folder, figure=None):
         name = claim["figure"]
         if claim["kind"].startswith("accuracy"):
             quantity = "memory_gb" if claim["quantity"] == "memory" else "time_s"
-            from accuracy import authors_errors
             theirs = {p: e for (p, q), e in authors_errors().items() if q == quantity.split("_")[0]}
             path = folder / f"{name}.csv"
             ours = errors_of(path) if path.exists() else {}
@@ -155,8 +154,8 @@ def table(folder, figure=None):
             results = Ours(Sweep(path.parent, name)) if path.exists() else None
             values = (number_of(claim, Authors(name), REBUILT),
                       number_of(claim, results, REBUILT) if results else None, number_of(claim, results, OWN) if results else None)
-        out.add(name.replace("fig", ""), claim["claim"], text_of(claim, claim["paper"]), *[text_of(claim, v) for v in values],
-                verdict_of(claim, values[1], values[2]))
+        out.add(name.replace("fig", "Fig. "), claim["claim"], text_of(claim, claim["paper"]), *[text_of(claim, v) for v in values],
+                verdict_of(claim, values[1]))
     return out
 
 

@@ -29,6 +29,11 @@ def difference(ours, theirs):
     return f"{(ours / theirs - 1) * 100:+.1f} %".replace("-0.0", "+0.0")
 
 
+def short(gpus):
+    """The GPUs of the figures have one memory size each."""
+    return gpus.replace("A100-40", "A100").replace("V100-16", "V100")
+
+
 def remark(point):
     text = point.why if not point.has_plan else point.notes
     return text if len(text) <= 160 else text[:157] + "..."
@@ -67,9 +72,9 @@ def main_table(sweep, planners, authors):
                       digits(their_throughput) if their_throughput != 0 else "no plan",
                       difference(point.throughput, their_throughput), digits(point.cost), digits(number(theirs.get("cost_usd_per_iteration"))),
                       "-" if oom is None else f"{oom:.0f}", theirs.get("out_of_memory", "-"),
-                      digits(point.value("expected_throughput_iterations_per_s")), point.gpus or "-",
+                      digits(point.value("expected_throughput_iterations_per_s")), short(point.gpus) or "-",
                       seconds(point.value("measured_search_time_s") or point.value("measured_wall_time_s")),
-                      theirs.get("search_time_s") or "-", "; ".join(x for x in (remark(point), theirs.get("remark", "")) if x))
+                      theirs.get("search_time_s") or "-", "; ".join(x for x in (remark(point), theirs.get("remark") and "authors' code: " + theirs["remark"]) if x))
     return table
 
 

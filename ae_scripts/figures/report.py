@@ -11,15 +11,16 @@ ORDER = ["fig5a", "fig5b", "fig7", "fig8b", "fig10", "fig11", "fig12", "scale", 
 
 STYLE = """
 body { font: 15px/1.5 "DejaVu Sans", "Segoe UI", Helvetica, Arial, sans-serif; color: #1c2430; background: #fff; margin: 0 auto;
-  max-width: 1240px; padding: 1.5rem 2rem 4rem; }
+  max-width: 1480px; padding: 1.5rem 2rem 4rem; }
 h1 { font-size: 1.7rem; margin: 0 0 .4rem; } h2 { font-size: 1.25rem; margin: 2.6rem 0 .6rem; border-bottom: 2px solid #16325c;
   padding-bottom: .25rem; }
 nav { margin: 1rem 0 0; } nav a { display: inline-block; margin: 0 1rem .3rem 0; color: #16325c; }
 figure { margin: 1rem 0; text-align: center; } figure img { max-width: 100%; width: 1000px; border: 1px solid #dde2e8; }
 figcaption { font-size: .85rem; color: #4a5563; max-width: 1000px; margin: .3rem auto 0; }
-.table { overflow-x: auto; margin: 1rem 0 1.6rem; } table { border-collapse: collapse; font-size: .8rem; min-width: 60%; }
+.table { overflow-x: auto; margin: 1rem 0 1.6rem; } table { border-collapse: collapse; font-size: .76rem; min-width: 60%; }
 caption { text-align: left; font-weight: 600; padding-bottom: .35rem; font-size: .9rem; }
-th, td { padding: .28rem .6rem; text-align: left; vertical-align: top; border-bottom: 1px solid #e3e7ec; }
+td { white-space: nowrap; } td.long { white-space: normal; min-width: 14rem; }
+th, td { padding: .26rem .45rem; text-align: left; vertical-align: top; border-bottom: 1px solid #e3e7ec; }
 th { background: #eef1f5; border-bottom: 2px solid #c3ccd6; position: sticky; top: 0; }
 tbody tr:nth-child(even) { background: #f8f9fb; } td.number { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
 td.measured { color: #7a5200; font-style: italic; } td.reproduced { color: #14603a; font-weight: 600; }

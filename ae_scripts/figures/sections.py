@@ -8,6 +8,10 @@ import json
 import pathlib
 
 
+# Columns whose cells are sentences.
+LONG = ("remark", "claim", "verdict")
+
+
 class Table:
     def __init__(self, title, columns, measured=()):
         """columns: names; those of `measured` differ from run to run."""
@@ -72,6 +76,7 @@ class Section:
                 cells = []
                 for column, cell in zip(table.columns, row):
                     kinds = ["measured"] if column in table.measured else []
+                    kinds += ["long"] if column in LONG else []
                     kinds += ["number"] if is_number(cell) else []
                     kinds += [cell.split(",")[0].split(":")[0].replace(" ", "-")] if column == "verdict" else []
                     cells.append(f'<td class="{" ".join(kinds)}">{e(cell)}</td>' if kinds else f"<td>{e(cell)}</td>")

@@ -48,7 +48,7 @@ report() {
   run "$scripts/run_all.sh" --opt-only --output second
   run python3 "$scripts/figures" compare first/report.html second/report.html
   has first/report.html 'id="claims"' 'id="fig5a"' 'id="fig12"' 'id="scale"' 'class="reproduced"' 'class="differs"' 'Not made: fig7-gpt-neo'
-  has first/report.md '## The paper' '![Figure 7' '| 8b | 1.39 times the throughput of Metis |'
+  has first/report.md '## The paper' '![Figure 7' '| Fig. 8b | 1.39 times the throughput of Metis |'
   ! grep -qE '(src|href)="(https?:|file:|[^d#"][^"]*\.(svg|png|css|js))' first/report.html || { echo 'the page needs other files'; exit 1; }
   # Not by its reader: what differs must be found.
   sed 's/0\.1316/0.1317/' second/report.html >changed.html
