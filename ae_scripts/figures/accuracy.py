@@ -16,7 +16,7 @@ from sections import Section, Table, write
 
 # Name in the figure, estimator of sailor-simulate; None: its own simulator.
 ESTIMATORS = [("Piper", "piper"), ("Varuna", "varuna"), ("Metis", "metis"), ("FlashFlex", "flashflex"), ("Aceso", "aceso"),
-              ("AMP", "amp"), ("Galvatron", "galvatron"), ("Sailor (authors)", "artifact-sailor"), ("Sailor", None)]
+              ("AMP", "amp"), ("Galvatron", "galvatron"), ("Sailor (authors)", "artifact"), ("Sailor", None)]
 
 
 def toml_value(value):
@@ -71,7 +71,7 @@ def ask(program, case, estimator):
     _, plan, _, _, options = case
     command = [program, str(plan), "--profile", "published", "--format", "json", *options]
     if estimator:
-        command += ["--estimator", estimator]
+        command += ["--estimator", estimator, "--planner-faults", "kept"]
     run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     # Status 3: the plan does not fit, which is an answer.
     try:

@@ -73,6 +73,17 @@ TEST_F(SweepProgram, ListsItsPointsWithoutRunningThem) {
   EXPECT_FALSE(fs::exists("out"));
 }
 
+TEST_F(SweepProgram, DividesCoresAmongItsOwnPlannersOnly) {
+  write_experiment({"sailor", "counted"}, 1);
+  const auto json = nlohmann::json::parse(sweep({"--dry-run", "--format", "json"}).output);
+  const auto has_threads = [&](std::size_t point) {
+    const auto& words = json["points"][point]["command"];
+    return std::find(words.begin(), words.end(), "--threads") != words.end();
+  };
+  EXPECT_TRUE(has_threads(0));
+  EXPECT_FALSE(has_threads(1)) << "sailor-plan refuses --threads with --planner";
+}
+
 TEST_F(SweepProgram, DoesFinishedPointsOnceOnly) {
   write_experiment({"counted"}, 3);
   EXPECT_TRUE(sweep().succeeded());

@@ -151,12 +151,15 @@ Result<SweepRow> run_point(const Sweep& sweep, const Point& point, const RunOpti
 
 std::vector<std::string> command_of(const Sweep& sweep, const Point& point, int threads) {
   std::vector<std::string> command{sweep.program.string()};
-  command.insert(command.end(), point.options.begin(), point.options.end());
-  command.insert(command.end(), sweep.options.begin(), sweep.options.end());
-  for (const std::string& word :
-       {std::string("--cluster"), cluster_file(sweep, point).string(), std::string("--top"), std::string("1"),
-        std::string("--threads"), std::to_string(threads), std::string("--format"), std::string("json")})
-    command.push_back(word);
+  const auto add = [&](const std::vector<std::string>& words) {
+    command.insert(command.end(), words.begin(), words.end());
+  };
+  add(point.options);
+  add(sweep.options);
+  add({"--cluster", cluster_file(sweep, point).string(), "--top", "1", "--format", "json"});
+  // Published planners search by one thread.
+  if (std::find(point.options.begin(), point.options.end(), "--planner") == point.options.end())
+    add({"--threads", std::to_string(threads)});
   return command;
 }
 
