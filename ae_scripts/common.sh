@@ -82,3 +82,108 @@ build_preset() {
     NINJA_STATUS='[%f/%t, %es] ' cmake --build --preset "$preset" --target "$target"
   ) 9>"$lock"
 }
+
+# ---- The figures of the paper. A script of a figure says what it makes (figure_usage) and calls one of the functions below.
+
+# figure_options USAGE_FUNCTION ARGUMENT...: --jobs, --output, --again and --no-build, into the variables below.
+figures_folder="$sailor_root/build/figures"
+jobs=
+again=()
+build=1
+figure_options() {
+  local usage=$1
+  shift
+  while (($#)); do
+    case $1 in
+      -j | --jobs)
+        [[ ${2:-} =~ ^[1-9][0-9]{0,3}$ ]] || bad_usage "$1 needs a number of at least 1"
+        jobs=$2
+        shift
+        ;;
+      -o | --output)
+        [[ -n ${2:-} ]] || bad_usage "$1 needs a folder"
+        figures_folder=$2
+        shift
+        ;;
+      --again) again=(--again) ;;
+      --no-build) build=0 ;;
+      -h | --help) "$usage"; exit 0 ;;
+      *) bad_usage "unknown option '$1' (see ae_scripts/$(basename "$0") --help)" ;;
+    esac
+    shift
+  done
+  mkdir -p "$figures_folder" || die "cannot make the folder '$figures_folder'"
+  figures_folder=$(cd "$figures_folder" && pwd)
+}
+
+# figure_usage NAME PURPOSE TIME: what --help says; more lines for examples come from stdin, if any.
+figure_usage() {
+  cat <<TEXT
+ae_scripts/$1: $2
+
+Usage: ae_scripts/$1 [--jobs N] [--output FOLDER] [--again] [--no-build]
+
+  -j, --jobs N         points at the same time [default: one for each core]
+  -o, --output FOLDER  folder for tables (.md, .csv, .h5) and pictures (.svg, .png) [$figures_folder]
+  --again              do points again that were finished by an earlier call
+  --no-build           use the programs as they are (SAILOR_BIN, default build/bin)
+  -h, --help           this text
+
+Takes about $3 on two cores; an interrupted call goes on where it was.
+
+Examples:
+  ae_scripts/$1
+  ae_scripts/$1 --output /tmp/figures --jobs 8
+TEXT
+}
+
+# figure_programs: builds what figures need, unless --no-build or SAILOR_BIN says that it is there.
+sailor_bin=${SAILOR_BIN:-$sailor_root/build/bin}
+figure_programs() {
+  if ((build)) && [[ -z ${SAILOR_BIN:-} ]]; then
+    ensure_packages build run
+    step "Building sailor-sweep, sailor-plan and sailor-simulate"
+    build_preset default sailor-sweep
+    build_preset default sailor-simulate
+  fi
+  local program
+  for program in sailor-sweep sailor-plan sailor-simulate; do
+    [[ -x $sailor_bin/$program ]] || die "there is no program '$sailor_bin/$program'; leave out --no-build, or set SAILOR_BIN"
+  done
+  command -v gnuplot >/dev/null || die "there is no program 'gnuplot'; install Debian's package gnuplot-nox"
+}
+
+# experiment_title NAME: of experiments/NAME.toml.
+experiment_title() { sed -n 's/^title = "\(.*\)"$/\1/p' "$sailor_root/experiments/$1.toml"; }
+
+# make_figure KIND NAME: runs experiments/NAME.toml and makes its tables and pictures. Points that fail are shown as such,
+# and make the status 1 in the end.
+failed_points=0
+make_figure() {
+  local kind=$1 name=$2 title status=0
+  title=$(experiment_title "$name")
+  step "$title"
+  "$sailor_bin/sailor-sweep" "$sailor_root/experiments/$name.toml" --output "$figures_folder/sweeps/$name" \
+    ${jobs:+--jobs "$jobs"} "${again[@]}" || status=$?
+  # 1: a point failed; 3: no point has a plan. Both leave tables; anything else has said what is wrong.
+  ((status == 0 || status == 1 || status == 3)) || exit "$status"
+  [[ -e $figures_folder/sweeps/$name/$name.csv ]] || die "sailor-sweep left no table of $name"
+  ((status == 0)) || failed_points=1
+  python3 "$sailor_root/ae_scripts/figures" "$kind" "$name" --title "$title" --sweep "$figures_folder/sweeps/$name" \
+    --output "$figures_folder" || die "the figure of $name could not be made"
+  printf 'table %s, pictures beside it\n' "$figures_folder/$name.md"
+}
+
+# make_accuracy FIGURE [OPTION...]: figure 5a or 5b (or "" for both), of the published runs unless the options name others.
+make_accuracy() {
+  local figure=$1
+  shift
+  (($#)) || set -- --cases "$sailor_root/experiments/gh200-opt-350m.toml"
+  step "Estimates of measured runs"
+  python3 "$sailor_root/ae_scripts/figures" accuracy --sailor-simulate "$sailor_bin/sailor-simulate" ${figure:+--figure "$figure"} \
+    "$@" --output "$figures_folder" || die "the figure could not be made"
+  printf 'tables and pictures in %s\n' "$figures_folder"
+}
+
+# figure_end: the status of a script: 1 when a point failed.
+figure_end() { exit "$failed_points"; }

@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <spawn.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -133,9 +134,11 @@ class Child {
 
   [[nodiscard]] pid_t id() const { return id_; }
   [[nodiscard]] int status() const { return status_; }
+  /// Meaningful once it has ended.
+  [[nodiscard]] const rusage& usage() const { return usage_; }
   [[nodiscard]] bool has_ended() {
     if (ended_) return true;
-    const pid_t reaped = ::waitpid(id_, &status_, WNOHANG);
+    const pid_t reaped = ::wait4(id_, &status_, WNOHANG, &usage_);
     ended_ = reaped == id_ || (reaped < 0 && errno != EINTR);
     return ended_;
   }
@@ -143,7 +146,7 @@ class Child {
   void kill() {
     if (ended_) return;
     ::kill(leads_group_ ? -id_ : id_, SIGKILL);
-    while (::waitpid(id_, &status_, 0) < 0 && errno == EINTR) {
+    while (::wait4(id_, &status_, 0, &usage_) < 0 && errno == EINTR) {
     }
     ended_ = true;
   }
@@ -153,12 +156,17 @@ class Child {
   bool leads_group_;
   bool ended_ = false;
   int status_ = 0;
+  rusage usage_{};
 };
 
-/// Feeds and reads a child until it has ended, or kills it: at the deadline, or when one of its streams has more than
-/// `most` bytes. `signals` are for its group; null where it has none.
+double seconds_of(const timeval& time) {
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
+}
+
+/// Feeds and reads a child until it has ended, or kills it: at the deadline, when `is_cancelled` (may be empty) says
+/// so, or when one of its streams has more than `most` bytes. `signals` are for its group; null where it has none.
 ProcessOutcome attend(Child& child, Streams streams, std::string_view input, Seconds limit, std::size_t most,
-                      const SignalsForBoth* signals) {
+                      const SignalsForBoth* signals, const std::function<bool()>& is_cancelled) {
   ProcessOutcome outcome;
   outcome.deadline = limit;
   const auto deadline =
@@ -173,6 +181,10 @@ ProcessOutcome attend(Child& child, Streams streams, std::string_view input, Sec
     const bool ended = child.has_ended();
     if (Clock::now() >= deadline) {
       outcome.timed_out = !ended;
+      child.kill();
+    }
+    if (!ended && !outcome.timed_out && is_cancelled && is_cancelled()) {
+      outcome.cancelled = true;
       child.kill();
     }
     if (!child.has_ended()) {
@@ -197,11 +209,13 @@ ProcessOutcome attend(Child& child, Streams streams, std::string_view input, Sec
       child.kill();
       break;
     }
-    if (outcome.timed_out || (ended && !more)) break;
+    if (outcome.timed_out || outcome.cancelled || (ended && !more)) break;
   }
   const int status = child.status();
   if (WIFSIGNALED(status)) outcome.signal = WTERMSIG(status);
   if (WIFEXITED(status)) outcome.exit_status = WEXITSTATUS(status);
+  outcome.processor_time = Seconds(seconds_of(child.usage().ru_utime) + seconds_of(child.usage().ru_stime));
+  outcome.peak_resident_memory = static_cast<double>(child.usage().ru_maxrss) * kib;
   return outcome;
 }
 
@@ -274,6 +288,7 @@ class SpawnSetup {
 
 std::string ProcessOutcome::how_it_ended() const {
   if (timed_out) return fmt::format("no answer within {:g} s", deadline.value());
+  if (cancelled) return "cancelled";
   if (too_long) return "it says too much";
   if (signal != 0) return fmt::format("signal {} ({})", signal, ::strsignal(signal));
   return fmt::format("exit status {}", exit_status);
@@ -301,7 +316,7 @@ Result<ProcessOutcome> run_command(const Command& command) {
     return fail(ErrorCode::io, fmt::format("cannot run '{}': {}", command.arguments.front(), system_message(problem)));
   constexpr std::size_t most = std::size_t{16} << 20U;
   Child running(child, true);
-  return attend(running, *std::move(streams), command.input, command.deadline, most, &signals);
+  return attend(running, *std::move(streams), command.input, command.deadline, most, &signals, command.is_cancelled);
 }
 
 Result<ProcessOutcome> run_in_child(const std::function<std::string()>& body, Seconds deadline) {
@@ -314,7 +329,7 @@ Result<ProcessOutcome> run_in_child(const std::function<std::string()>& body, Se
   if (child == 0) live_as_child(*streams, parent, body);
   constexpr std::size_t most = std::size_t{1} << 30U;  // the child holds it too
   Child running(child, false);
-  return attend(running, *std::move(streams), {}, deadline, most, nullptr);
+  return attend(running, *std::move(streams), {}, deadline, most, nullptr, {});
 }
 
 }  // namespace sailor

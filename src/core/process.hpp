@@ -12,9 +12,10 @@
 namespace sailor {
 
 struct Command {
-  std::vector<std::string> arguments;  ///< the program (looked up in PATH) and its arguments; no shell sees them
-  std::string input;                   ///< what it reads on stdin
-  Seconds deadline{60};                ///< then it is killed, with what it started
+  std::vector<std::string> arguments;    ///< the program (looked up in PATH) and its arguments; no shell sees them
+  std::string input;                     ///< what it reads on stdin
+  Seconds deadline{60};                  ///< then it is killed, with what it started
+  std::function<bool()> is_cancelled{};  ///< asked many times a second; true: it is killed likewise. Empty: never
 };
 
 /// How a process ended and what it wrote.
@@ -22,14 +23,20 @@ struct ProcessOutcome {
   int exit_status = 0;     ///< meaningful when neither of the two below says otherwise
   int signal = 0;          ///< that ended it; 0: none
   bool timed_out = false;  ///< killed at the deadline
+  bool cancelled = false;  ///< killed because Command::is_cancelled said so
   std::string output;      ///< stdout
   std::string errors;      ///< stderr
   bool too_long = false;   ///< killed for what it says: more than anybody wants to hear
 
-  [[nodiscard]] bool succeeded() const { return exit_status == 0 && signal == 0 && !timed_out && !too_long; }
+  [[nodiscard]] bool succeeded() const {
+    return exit_status == 0 && signal == 0 && !timed_out && !cancelled && !too_long;
+  }
   /// "exit status 1", "signal 9 (Killed)", "no answer within 15 s", "it says too much".
   [[nodiscard]] std::string how_it_ended() const;
   Seconds deadline{};
+  // As the kernel counts them for the process and what it has waited for.
+  Seconds processor_time{};      ///< user and system
+  Bytes peak_resident_memory{};  ///< of the largest of these processes
 };
 
 /// Runs a program to its end, in a process group of its own: signals that would end this process end the program too.

@@ -54,6 +54,8 @@ class Progress {
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
+  /// Whether there is a terminal to show it on.
+  [[nodiscard]] bool is_active() const { return active_; }
   /// Whether the line is shown and was not for a tenth of a second: for callers that have something new all the time.
   [[nodiscard]] bool is_due() const;
   /// `done` of the steps are finished; `what` is worked on now.

@@ -35,7 +35,7 @@ Result<void> write_header(FileWriter& file, const std::string& kind, const Prove
 Result<std::string> read_kind(const FileReader& file) {
   auto kind = file.text_attribute("kind");
   if (!kind) return file.invalid("it is no file of Sailor's: it has no attribute 'kind'");
-  if (*kind != profile_kind && *kind != run_kind)
+  if (*kind != profile_kind && *kind != run_kind && *kind != sweep_kind)
     return file.invalid(fmt::format("it is no file of Sailor's: its kind is '{}'", *kind));
   auto version = file.integer_attribute("schema_version");
   if (!version) return fail(version.error());

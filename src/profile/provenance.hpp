@@ -13,6 +13,7 @@ namespace sailor::hdf5 {
 inline constexpr std::int64_t schema_version = 2;
 inline constexpr const char* profile_kind = "sailor-profile";
 inline constexpr const char* run_kind = "sailor-run";
+inline constexpr const char* sweep_kind = "sailor-sweep";
 
 Result<void> write_header(FileWriter& file, const std::string& kind, const Provenance& provenance);
 /// `kind` of a file with the right schema version. Errors: invalid_input.

@@ -45,7 +45,7 @@ Result<std::optional<ProfileData>> read_profile(const fs::path& path) {
   if (!file) return fail(file.error());
   auto kind = hdf5::read_kind(*file);
   if (!kind) return fail(kind.error());
-  if (*kind == hdf5::run_kind) return std::nullopt;
+  if (*kind != hdf5::profile_kind) return std::nullopt;
   ProfileData data;
   auto sessions = session_table().read(*file);
   if (!sessions) return fail(sessions.error());

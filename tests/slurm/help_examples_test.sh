@@ -14,6 +14,7 @@ export SAILOR_TIME_BUDGET=2 SAILOR_MAX_MESSAGE=65536
 # sailor-check warns of what else this machine does.
 export SAILOR_SKIP=load,memory,space
 export OMPI_MCA_rmaps_base_oversubscribe=1
+export SAILOR_SAILOR_PLAN=$source_dir/tests/fakes/sailor_plan.py
 
 # examples PROGRAM [COMMAND]: the commands under "Examples:", one a line.
 examples() { "$@" --help | sed -n '/^Examples:/,/^$/p' | sed -n 's/^  \([^ #]\)/\1/p'; }
@@ -67,6 +68,8 @@ gpu = "cpu"
 PLAN
   cp two_ranks.toml plan.toml
   srun -n 2 sailor-train plan.toml --data corpus --iterations 5 --run-file run.h5
+  # The experiments of sailor-sweep, with a planner that only pretends.
+  mkdir experiments && cp "$source_dir"/experiments/{fig7,scale}.toml experiments/
   # A model as transformers saves it, with weights of zero.
   mkdir gpt2-tiny
   python3 - <<'PYTHON'
@@ -121,7 +124,7 @@ for words in sailor-data 'sailor-data bytes' 'sailor-data bpe' sailor-checkpoint
   'sailor-checkpoint verify' 'sailor-checkpoint export' 'sailor-checkpoint import' 'sailor-profile layers' 'sailor-profile links' 'sailor-profile show' 'sailor-profile check' 'sailor-profile diff' 'sailor-profile estimate' \
   'sailor-profile list' 'sailor-profile merge' 'sailor-profile remove' 'sailor-profile export' \
   'sailor-profile import' sailor-plan \
-  sailor-simulate sailor-submit sailor-train sailor-check sailor-launch; do
+  sailor-simulate sailor-submit sailor-sweep sailor-train sailor-check sailor-launch; do
   # shellcheck disable=SC2086  # a program and perhaps its command
   mapfile -t commands < <(examples $words)
   enough() { ((${#commands[@]} >= 1)); }

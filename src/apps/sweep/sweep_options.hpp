@@ -1,0 +1,48 @@
+// The option table of sailor-sweep, and what it says, parsed once.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "apps/options.hpp"
+#include "core/error.hpp"
+#include "core/units.hpp"
+
+namespace sailor::apps::sweep {
+
+/// One of so many parts of the points: those with index % of == number.
+struct Part {
+  std::size_t number = 0;
+  std::size_t of = 1;
+};
+
+/// A job array instead of processes of this machine.
+struct SlurmChoice {
+  std::string partition{};
+  std::string account{};
+  std::string qos{};
+  std::optional<Seconds> time_limit{};
+  int tasks = 0;  ///< 0: a task for each point, at most 64
+  int array_limit = 0;
+  int cpus_per_task = 1;
+  bool wait = false;
+};
+
+struct SweepChoices {
+  std::filesystem::path experiment{};
+  std::filesystem::path folder{};   ///< empty: the experiment's name, in the working directory
+  std::filesystem::path program{};  ///< sailor-plan
+  int jobs = 1;
+  Part part{};
+  bool again = false;
+  bool dry_run = false;
+  std::string format{};
+  std::optional<SlurmChoice> slurm{};
+};
+
+CommandLine sweep_command_line();
+/// Errors: usage.
+Result<SweepChoices> read_choices(const Options& options);
+
+}  // namespace sailor::apps::sweep

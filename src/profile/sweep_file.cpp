@@ -1,0 +1,192 @@
+#include "profile/sweep_file.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <limits>
+
+#include "core/files.hpp"
+#include "profile/provenance.hpp"
+#include "profile/table.hpp"
+
+namespace sailor {
+
+namespace {
+
+using hdf5::Cell;
+using hdf5::Column;
+using hdf5::ColumnType;
+using hdf5::FileReader;
+using hdf5::FileWriter;
+using Row = SweepRow;
+
+/// A number that may be unknown, as NaN. `member` returns a reference to an optional of double or of a quantity.
+template <class Member>
+Column<Row> maybe(std::string name, std::string unit, Member member) {
+  using Value = typename std::remove_cvref_t<decltype(member(std::declval<Row&>()))>::value_type;
+  return {.info = {std::move(name), ColumnType::number, std::move(unit)},
+          .get = [member](const Row& row) -> Cell {
+            const auto& value = member(row);
+            if (!value) return std::numeric_limits<double>::quiet_NaN();
+            if constexpr (std::is_same_v<Value, double>)
+              return *value;
+            else
+              return value->value();
+          },
+          .set = [member](Row& row, const Cell& cell) -> std::optional<std::string> {
+            const double value = std::get<double>(cell);
+            member(row).reset();
+            if (std::isinf(value)) return fmt::format("{} is not finite", value);
+            if (!std::isnan(value)) member(row) = Value(value);
+            return std::nullopt;
+          }};
+}
+
+/// A count that may be unknown, or a yes or no: -1 where it is.
+template <class Member>
+Column<Row> maybe_count(std::string name, Member member) {
+  using Value = typename std::remove_cvref_t<decltype(member(std::declval<Row&>()))>::value_type;
+  return {.info = {std::move(name), ColumnType::integer, "1"},
+          .get = [member](const Row& row) -> Cell {
+            const auto& value = member(row);
+            return value ? static_cast<std::int64_t>(*value) : std::int64_t{-1};
+          },
+          .set = [member](Row& row, const Cell& cell) -> std::optional<std::string> {
+            const std::int64_t value = std::get<std::int64_t>(cell);
+            member(row).reset();
+            if (value < -1) return fmt::format("{} is out of range", value);
+            if (value >= 0) member(row) = static_cast<Value>(value);
+            return std::nullopt;
+          }};
+}
+
+template <class Member>
+void add_score(std::vector<Column<Row>>& columns, const std::string& judge, Member member) {
+  const auto part = [member](auto field) {
+    return [ member, field ](auto& row) -> auto& { return member(row).*field; };
+  };
+  columns.push_back(maybe(judge + "iteration_time_s", "s", part(&SweepScore::iteration_time)));
+  columns.push_back(maybe(judge + "throughput_iterations_per_s", "1/s", part(&SweepScore::throughput)));
+  columns.push_back(maybe(judge + "cost_usd_per_iteration", "USD", part(&SweepScore::cost)));
+  columns.push_back(maybe(judge + "egress_cost_usd_per_iteration", "USD", part(&SweepScore::egress_cost)));
+  columns.push_back(maybe(judge + "peak_memory_bytes", "byte", part(&SweepScore::peak_memory)));
+  columns.push_back(maybe_count(judge + "fits", part(&SweepScore::fits)));
+}
+
+const hdf5::Table<Row>& point_table() {
+  static const hdf5::Table<Row> table = [] {
+    std::vector<Column<Row>> columns{hdf5::text<Row>("experiment", SAILOR_MEMBER(experiment)),
+                                     hdf5::text<Row>("planner", SAILOR_MEMBER(planner)),
+                                     hdf5::text<Row>("model", SAILOR_MEMBER(model)),
+                                     hdf5::text<Row>("cluster", SAILOR_MEMBER(cluster)),
+                                     hdf5::text<Row>("constraint", SAILOR_MEMBER(constraint)),
+                                     hdf5::integer<Row>("repetition", SAILOR_MEMBER(repetition), {}),
+                                     hdf5::choice<Row>("status", SAILOR_MEMBER(status), SweepStatus::failed),
+                                     hdf5::free_text<Row>("why", SAILOR_MEMBER(why))};
+    add_score(columns, "", SAILOR_MEMBER(judged));
+    columns.push_back(maybe("expected_throughput_iterations_per_s", "1/s", SAILOR_MEMBER(expected_throughput)));
+    columns.push_back(maybe("expected_cost_usd_per_iteration", "USD", SAILOR_MEMBER(expected_cost)));
+    columns.push_back(maybe_count("gpus", SAILOR_MEMBER(gpus)));
+    columns.push_back(hdf5::free_text<Row>("gpu_types", SAILOR_MEMBER(gpu_types)));
+    columns.push_back(hdf5::free_text<Row>("description", SAILOR_MEMBER(description)));
+    columns.push_back(maybe_count("proposed", SAILOR_MEMBER(proposed)));
+    columns.push_back(maybe_count("did_not_fit", SAILOR_MEMBER(did_not_fit)));
+    columns.push_back(maybe_count("rejected_by_limits", SAILOR_MEMBER(rejected_by_limits)));
+    add_score(columns, "artifact_", SAILOR_MEMBER(artifact));
+    add_score(columns, "simulator_", SAILOR_MEMBER(simulator));
+    columns.push_back(maybe_count("simulator_is_bound", SAILOR_MEMBER(simulator_is_bound)));
+    columns.push_back(hdf5::free_text<Row>("notes", SAILOR_MEMBER(notes)));
+    columns.push_back(maybe("measured_search_time_s", "s", SAILOR_MEMBER(search_time)));
+    columns.push_back(maybe("measured_wall_time_s", "s", SAILOR_MEMBER(wall_time)));
+    columns.push_back(maybe("measured_processor_time_s", "s", SAILOR_MEMBER(processor_time)));
+    columns.push_back(maybe("measured_peak_resident_memory_bytes", "byte", SAILOR_MEMBER(peak_resident_memory)));
+    return hdf5::Table<Row>("points", std::move(columns));
+  }();
+  return table;
+}
+
+Result<void> write_sweep(const SweepRecord& sweep, const std::filesystem::path& path) {
+  auto file = FileWriter::create(path);
+  if (!file) return fail(file.error());
+  Provenance provenance = sweep.provenance;
+  if (provenance.date.empty()) provenance.date = hdf5::current_date();
+  SAILOR_CHECK(hdf5::write_header(*file, hdf5::sweep_kind, provenance));
+  SAILOR_CHECK(file->text("experiment", sweep.experiment_toml));
+  std::vector<Row> rows = sweep.rows;
+  for (Row& row : rows)
+    for (std::string* text : {&row.why, &row.description, &row.notes}) *text = hdf5::cut_text(*text);
+  SAILOR_CHECK(point_table().write(*file, rows));
+  return file->close();
+}
+
+/// As RFC 4180 has it: in quotes where it must be.
+std::string csv_field(std::string text) {
+  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
+  std::string quoted = "\"";
+  for (const char c : text) {
+    if (c == '"') quoted += '"';
+    quoted += c;
+  }
+  return quoted + '"';
+}
+
+std::string csv_cell(const Cell& cell) {
+  if (const auto* text = std::get_if<std::string>(&cell)) return csv_field(*text);
+  if (const auto* count = std::get_if<std::int64_t>(&cell)) return *count < 0 ? "" : fmt::format("{}", *count);
+  const double value = std::get<double>(cell);
+  return std::isnan(value) ? "" : fmt::format("{}", value);
+}
+
+}  // namespace
+
+std::string_view to_string(SweepStatus status) {
+  switch (status) {
+    case SweepStatus::plan:
+      return "plan";
+    case SweepStatus::no_plan:
+      return "no plan";
+    case SweepStatus::failed:
+      break;
+  }
+  return "failed";
+}
+
+Result<void> save_sweep(const SweepRecord& sweep, const std::filesystem::path& path) {
+  return write_file_atomically(path,
+                               [&](const std::filesystem::path& temporary) { return write_sweep(sweep, temporary); });
+}
+
+Result<SweepRecord> load_sweep(const std::filesystem::path& path) {
+  auto file = FileReader::open(path);
+  if (!file) return fail(file.error());
+  auto kind = hdf5::read_kind(*file);
+  if (!kind) return fail(kind.error());
+  if (*kind != hdf5::sweep_kind) return file->invalid(fmt::format("it holds no sweep: its kind is '{}'", *kind));
+  SweepRecord sweep;
+  auto provenance = hdf5::read_provenance(*file);
+  if (!provenance) return fail(provenance.error());
+  sweep.provenance = *std::move(provenance);
+  auto experiment = file->text("experiment");
+  if (!experiment) return fail(experiment.error());
+  sweep.experiment_toml = *std::move(experiment);
+  auto rows = point_table().read(*file);
+  if (!rows) return fail(rows.error());
+  sweep.rows = *std::move(rows);
+  return sweep;
+}
+
+std::string sweep_csv(const std::vector<SweepRow>& rows) {
+  const auto& columns = point_table().columns();
+  std::string text;
+  for (const Column<Row>& column : columns)
+    text += fmt::format("{}{}", &column == &columns.front() ? "" : ",", column.info.name);
+  text += '\n';
+  for (const SweepRow& row : rows) {
+    for (const Column<Row>& column : columns)
+      text += fmt::format("{}{}", &column == &columns.front() ? "" : ",", csv_cell(column.get(row)));
+    text += '\n';
+  }
+  return text;
+}
+
+}  // namespace sailor
