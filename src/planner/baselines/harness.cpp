@@ -102,6 +102,9 @@ class Court {
 
   void judge(Proposals&& proposals, HarnessAnswer& answer) {
     answer.proposed = proposals.plans.size();
+    // Of each kind of trouble the first is told.
+    bool told_missing = false;
+    bool told_not_judged = false;
     for (Proposal& proposal : proposals.plans) {
       // Whoever interrupts wants the best so far.
       if (answer.plans.size() >= judging_.max_plans || (!answer.plans.empty() && problem_.is_over())) break;
@@ -114,7 +117,7 @@ class Court {
         judged.why_no_plan = plan.error().what;
       if (const auto missing = what_is_missing(judged)) {
         answer.not_available += counts ? 1 : 0;
-        if (answer.not_available <= 1)
+        if (!std::exchange(told_missing, true))
           answer.notes.push_back(fmt::format("a plan takes more than there is: {}{}", *missing,
                                              kept() ? "; it is judged all the same, as published" : ""));
         if (!kept()) continue;
@@ -122,7 +125,7 @@ class Court {
       const auto fits = ask_judge(judged);
       if (!fits) {
         answer.not_judged += counts ? 1 : 0;
-        if (answer.not_judged <= 1)
+        if (!std::exchange(told_not_judged, true))
           answer.notes.push_back(fmt::format("{} cannot judge {}: {}", name_of(judging_.judge),
                                              describe(judged.proposal.plan), fits.error().what));
         continue;

@@ -184,6 +184,20 @@ TEST_F(Harness, PlansThatTakeMoreThanThereIsAreLeftOutUnlessFaultsAreKept) {
   EXPECT_NE(answer.notes.front().find("judged all the same, as published"), std::string::npos);
 }
 
+TEST_F(Harness, WhatCannotBeJudgedIsSkippedAndToldOnce) {
+  const Scripted planner("sailor", [](const Problem&) {
+    return proposals({grid(1, 8, 4, 8), grid(1, 8, 1, 16), grid(1, 8, 1, 32), grid(1, 8, 1, 64)});
+  });
+  const auto answer = ask_about(planner, problem({{"A100-40", zone_a, 128, 4}}), Judge::artifact);
+  EXPECT_EQ(answer.plans.size(), 1U);
+  EXPECT_EQ(answer.not_judged, 0U) << "after the first that is accepted";
+  ASSERT_EQ(answer.notes.size(), 1U);
+  EXPECT_EQ(
+      answer.notes.front(),
+      "the artifact's evaluator cannot judge P1 D8 T1 b16: the profile has no times of A100-40 with micro-batch 16 "
+      "and tensor parallel 1");
+}
+
 TEST_F(Harness, NodesMustHoldTheGroupsAndAJobMayHaveSoMany) {
   // 12 devices on 4 nodes of 3 are 3 groups of 4 by number, but none fits a node.
   cluster_ = testing::cluster_of({{"A100-40", 12, zone_a, 3}});
