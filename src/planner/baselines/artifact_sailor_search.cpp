@@ -152,20 +152,19 @@ std::optional<Search::Layout> Search::lay_out(const State& state, const std::vec
     if (number == 0) continue;
     const int each = degree(state, gpu, state.stage);
     layout.price += number * each * tables_.price(gpu);
-    std::size_t at = 0;
-    for (int placed = 0; placed < number; ++placed) {
-      while (free_of(layout.free, zones[at], gpu) < each && at + 1 < zones.size()) {
-        ++at;
-        if (one_step) break;
-      }
-      if (!one_step && free_of(layout.free, zones[at], gpu) < each) return std::nullopt;
-      free_of(layout.free, zones[at], gpu) -= each;
-      if (placed == 0 || layout.runs.back().zone != zones[at])
-        layout.runs.push_back({.gpu = gpu, .zone = zones[at], .degree = each, .count = 0});
-      ++layout.runs.back().count;
+    int left = number;
+    for (std::size_t at = 0; left > 0; ++at) {
+      if (at == zones.size()) return std::nullopt;
+      int& here = free_of(layout.free, zones[at], gpu);
+      const int room = here / each;
+      const int taken = std::min(left, one_step && at > 0 ? std::max(room, 1) : room);
+      if (taken == 0) continue;
+      if (left == number) layout.first_zone[static_cast<std::size_t>(gpu)] = one_step ? zones[0] : zones[at];
+      here -= taken * each;
+      left -= taken;
+      layout.runs.push_back({.gpu = gpu, .zone = zones[at], .degree = each, .count = taken});
       if (std::find(layout.zones.begin(), layout.zones.end(), zones[at]) == layout.zones.end())
         layout.zones.push_back(zones[at]);
-      if (placed == 0) layout.first_zone[static_cast<std::size_t>(gpu)] = one_step ? zones[0] : zones[at];
     }
   }
   layout.price = money(layout.price);
