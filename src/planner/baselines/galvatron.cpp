@@ -230,9 +230,12 @@ class Galvatron final : public Baseline {
                                                       : divide_up(batch, uniform->micro_batch * uniform->replicas);
     const double seconds = pipeline_time(*profile, stages, batch, std::max(1, chunks));
 
-    const double layers = layer_memory(*profile, strategy, batch, uniform->micro_batch, 0) *
-                          (profile->blocks / strategy.pipeline_parallel);
-    const std::vector<double> other = other_memory(*profile, strategy, batch, uniform->micro_batch);
+    // Micro-batches of the memory model are those of a rank as if there were no tensor parallelism.
+    const int of_rank = problem.faults == Faults::kept ? uniform->micro_batch
+                                                       : std::max(1, uniform->micro_batch / strategy.tensor_parallel);
+    const double layers =
+        layer_memory(*profile, strategy, batch, of_rank, 0) * (profile->blocks / strategy.pipeline_parallel);
+    const std::vector<double> other = other_memory(*profile, strategy, batch, of_rank);
     return Estimate{Seconds(seconds), Bytes((layers + *std::max_element(other.begin(), other.end())) * bytes_per_mib)};
   }
 

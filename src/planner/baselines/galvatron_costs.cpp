@@ -21,7 +21,8 @@ constexpr double seconds_per_ms = 0.001;
 constexpr double layers_summed = 4.0;  // activations that a block's tensor parallelism sums, forward and backward
 constexpr const char* published_model_name = "opt-350m-sailor";
 
-/// The profile files of the artifact for OPT-350 (baselines/Galvatron/profiles/OPT-350). Its layer times are older than
+/// The profile files of the artifact for OPT-350 (github.com/eth-easl/sailor, baselines/Galvatron/profiles/OPT-350, MIT
+/// licence). Its layer times are older than
 /// the common profile's, model states are a quarter and activations 4 / T times those measured (section 7).
 struct PublishedProfile {
   const char* gpu;

@@ -183,12 +183,9 @@ class Varuna final : public Baseline {
                               problem.inputs.model().name, offer.gpu, degree),
                   "Varuna takes a node for one worker and needs them; profile the model at this degree");
     if (!costs->is_measured)
-      note(
-          proposals,
-          fmt::format("Varuna's memory of {} is a substitute: 24 bytes per parameter, activations and the workspace of "
-                      "the backward "
-                      "pass; the original measures the peak of each layer",
-                      offer.gpu));
+      note(proposals, fmt::format("Varuna's memory of {} is a substitute for the peaks of layers that it measures: 24 "
+                                  "bytes per parameter, activations, workspace of the backward pass",
+                                  offer.gpu));
     const int nodes = offer.gpus / offer.gpus_per_node;
     const int workers_per_node = offer.gpus_per_node / degree;
     const int workers = nodes * workers_per_node;

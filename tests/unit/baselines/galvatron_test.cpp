@@ -1,6 +1,8 @@
 // Galvatron against runs of the artifact (annexes A.2 and A.3 of its specification).
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "planner/baselines/galvatron_costs.hpp"
 #include "tests/unit/baselines/homogeneous_cases.hpp"
 
@@ -96,6 +98,25 @@ TEST(Galvatron, ProposesOnlyMeasuredMicroBatchesAndItsOwnLayersUnlessFaultsAreKe
     ASSERT_TRUE(estimate) << estimate.error().message();
     EXPECT_NEAR(1.0 / estimate->iteration_time->value(), *proposal.throughput, 1e-9) << describe(proposal.plan);
   }
+}
+
+// With 32 GPUs and c chunks, p stages have micro-batches of ceil(32 p / c), which must be 1, 2 or 4. As published one
+// number of stages that misses this ends the search of c: 16 stages need c >= 128, for which fewer than 4 have too few
+// samples. So only 128, 256 and 512 chunks are left.
+TEST(Galvatron, SearchesFewStagesUnlessFaultsAreKept) {
+  const auto fewest_stages = [](const Proposals& proposals) {
+    std::size_t fewest = 99;
+    for (const Proposal& proposal : proposals.plans)
+      fewest = std::min(fewest, proposal.plan.pipelines.front().stages.size());
+    return fewest;
+  };
+  const auto kept = galvatron().plan(problem_of({offer_of("A100-40", 32)}, Faults::kept));
+  ASSERT_TRUE(kept) << kept.error().message();
+  EXPECT_EQ(kept->plans.size(), 3U);
+  EXPECT_GE(fewest_stages(*kept), 4U);
+  const auto fixed = galvatron().plan(problem_of({offer_of("A100-40", 32)}, Faults::fixed));
+  ASSERT_TRUE(fixed) << fixed.error().message();
+  EXPECT_LT(fewest_stages(*fixed), 4U);
 }
 
 TEST(Galvatron, PlansClustersLargerThanItsPublishedProfile) {
