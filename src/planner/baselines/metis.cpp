@@ -1,5 +1,6 @@
 // Metis: device groups for the stages, then data and tensor parallelism of each, then layers in proportion to speed.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <numeric>
@@ -302,6 +303,11 @@ Result<Proposals> Metis::plan(const Problem& problem) const {
   const auto tables = Tables::build(problem.inputs, problem.job.global_batch, problem.job.sequence_length, *nodes,
                                     measured, measured.front(), problem.faults);
   SAILOR_CHECK(tables);
+  if (tables->max_micro_batch() < 1 || tables->layer_shares().empty())
+    return fail(ErrorCode::not_found,
+                fmt::format("the profile lacks times of {} without tensor parallelism on one of {}",
+                            problem.inputs.model().name, fmt::join(measured, ", ")),
+                "Metis needs them at micro-batch 1");
   const std::vector<std::vector<int>> sequences = sequences_of(*tables, problem);
   Search search(problem, *tables, sequences);
   search.run();
@@ -348,10 +354,12 @@ Result<Estimate> Metis::estimate(const PlanList& plan, const Problem& problem) c
   SAILOR_CHECK(nodes);
   const int stages = static_cast<int>(validated->layers.size());
   const Strategy strategy{validated->data_parallel, validated->tensor_parallel};
+  std::vector<std::string> measured;
+  for (const OfferedNodes& offered : *nodes) measured.push_back(offered.gpu);
   // The artifact's loader takes the optimizer's time of the first folder that it finds.
-  const std::string& gpu = nodes->front().gpu;
+  const std::string& gpu = measured.front();
   const auto tables = Tables::build(problem.inputs, problem.job.global_batch, problem.job.sequence_length, *nodes,
-                                    {gpu}, problem.faults == Faults::kept ? "A100-80" : gpu, problem.faults);
+                                    measured, problem.faults == Faults::kept ? "A100-80" : gpu, problem.faults);
   SAILOR_CHECK(tables);
   std::vector<int> sequence(tables->types().size());
   std::iota(sequence.begin(), sequence.end(), 0);
