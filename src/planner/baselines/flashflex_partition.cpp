@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <limits>
 #include <map>
+#include <mutex>
 #include <numeric>
 
 #ifdef SAILOR_HAVE_METIS
@@ -107,6 +108,9 @@ Result<std::vector<int>> partition(const Graph& graph, int parts) {
   idx_t wanted = parts;
   idx_t cut = 0;
   std::vector<idx_t> result(vertices, 0);
+  // METIS seeds and draws from rand(), which all threads share.
+  static std::mutex one_at_a_time;
+  const std::lock_guard lock(one_at_a_time);
   // As pymetis.part_graph() chooses.
   auto* const method = parts <= 8 ? METIS_PartGraphRecursive : METIS_PartGraphKway;
   const int status = method(&count, &constraints, offsets.data(), neighbours.data(), vertex_weights.data(), nullptr,

@@ -45,21 +45,22 @@ Result<Tables> Tables::build(const Inputs& inputs, int global_batch, int sequenc
       }
     tables.max_micro_batch_ = std::min(tables.max_micro_batch_, largest);
   }
-  const LayerTimes* reference = measured.empty() ? nullptr : inputs.times(measured.front(), 1, 1);
-  if (reference == nullptr || tables.max_micro_batch_ < 1)
-    return fail(ErrorCode::not_found,
-                fmt::format("the profile has no times of {} with tensor parallel 1 and micro-batch 1 on every GPU type",
-                            inputs.model().name),
-                "Metis needs them");
-  const double whole = reference->compute(0, inputs.layers());
-  for (int layer = 0; layer < inputs.layers(); ++layer)
-    tables.layer_shares_.push_back(reference->compute(layer, layer + 1) / whole);
+  const LayerTimes* reference = inputs.times(measured.front(), 1, 1);
+  for (int layer = 0; layer < inputs.layers() && reference != nullptr; ++layer)
+    tables.layer_shares_.push_back(reference->compute(layer, layer + 1) / reference->compute(0, inputs.layers()));
   for (const double count : inputs.sizes(1)->parameters) tables.parameter_bytes_.push_back(4.0 * count);
   for (int degree = 0; degree <= largest_degree; ++degree) tables.sizes_.push_back(inputs.sizes(degree));
 
-  const LayerTimes* optimizer = inputs.times(model_gpu, optimizer_micro_batch, 1);
-  if (optimizer == nullptr) optimizer = inputs.times(model_gpu, 1, 1);
-  if (optimizer == nullptr) optimizer = reference;
+  const LayerTimes* optimizer = nullptr;
+  for (const std::string& gpu : {model_gpu, measured.front()})
+    for (const int micro_batch : {optimizer_micro_batch, 1})
+      for (const int degree : {1, 2, 4})
+        if (optimizer == nullptr) optimizer = inputs.times(gpu, micro_batch, degree);
+  if (optimizer == nullptr)
+    return fail(ErrorCode::not_found,
+                fmt::format("the profile has no times of {} on {} with micro-batch 1 or 2", inputs.model().name,
+                            measured.front()),
+                "Metis needs them");
   // The measured time is that of a whole step; the artifact adds it up for all layers, and doubles it.
   tables.optimizer_ms_ = faults == Faults::kept ? 2.0 * ms_per_s * sum_of(optimizer->update, 0, inputs.layers())
                                                 : ms_per_s * optimizer->update.front();

@@ -50,11 +50,12 @@ class Tables {
                               const std::string& model_gpu, Faults faults);
 
   [[nodiscard]] const std::vector<TypeFigures>& types() const { return types_; }
-  [[nodiscard]] int layers() const { return static_cast<int>(layer_shares_.size()); }
+  [[nodiscard]] int layers() const { return static_cast<int>(parameter_bytes_.size()); }
   [[nodiscard]] int global_batch() const { return global_batch_; }
+  /// With times at tensor parallel 1 on every measured GPU type; 0: none.
   [[nodiscard]] int max_micro_batch() const { return max_micro_batch_; }
   [[nodiscard]] int max_degree() const { return max_degree_; }
-  /// Of the time of all layers; they sum to 1.
+  /// Of the time of all layers; they sum to 1. Empty where micro-batch 1 without tensor parallelism was not measured.
   [[nodiscard]] const std::vector<double>& layer_shares() const { return layer_shares_; }
   [[nodiscard]] Ranks ranks(const std::vector<int>& sequence) const;
 

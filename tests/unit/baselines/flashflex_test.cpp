@@ -148,6 +148,25 @@ TEST(FlashFlex, OrdersPartsByTheirLinks) {
   EXPECT_EQ(order_of_parts(3, link, Faults::kept), (std::vector<int>{2, 1, 0}));
 }
 
+// One GPU of node 7 and two of node 8. A set of Python holds 8 before 7 (8 modulo 8 is 0), so that the artifact takes
+// the first two devices for those of one node.
+TEST(FlashFlex, GroupsAreInsideNodesOnlyWhereFaultsAreFixed) {
+  flashflex_detail::Devices devices;
+  for (const int node : {7, 8, 8})
+    devices.list.push_back(
+        {.gpu = "A100-40", .node = node, .flop_per_s = 1.0, .memory_gib = 40.0, .node_bandwidth = 1e20});
+  devices.bandwidth = 1e20;
+  const flashflex_detail::Shape shape{.hidden = 1024, .sequence = 2048, .vocabulary = 50304, .layers = 24};
+  using Groups = std::vector<std::vector<int>>;
+  EXPECT_EQ(flashflex_detail::groups_of({{0, 1, 2}}, shape, devices, Faults::fixed).value(), (Groups{{0}, {1, 2}}));
+  EXPECT_EQ(flashflex_detail::groups_of({{0, 1, 2}}, shape, devices, Faults::kept).value(), (Groups{{0, 1}, {2}}));
+  for (flashflex_detail::Device& device : devices.list) device.node = 1;
+  devices.list.resize(9, devices.list.front());
+  const auto nine = flashflex_detail::groups_of({{0, 1, 2, 3, 4, 5, 6, 7, 8}}, shape, devices, Faults::fixed);
+  ASSERT_FALSE(nine.has_value());
+  EXPECT_EQ(nine.error().message(), "FlashFlex cannot divide the 9 GPUs of a node; it takes nodes of at most 8");
+}
+
 // Two nodes with 40 and 16 GiB for 24 layers: 17.14 and 6.86 of them; the 24th goes to the larger.
 TEST(FlashFlex, GivesLayersInProportionToMemory) {
   flashflex_detail::Devices devices;

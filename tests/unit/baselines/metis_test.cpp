@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <optional>
 #include <set>
 
 #include "planner/baselines/baseline.hpp"
@@ -32,28 +33,37 @@ Problem problem_of(std::vector<Offer> offers, Faults faults, std::uint64_t work_
           .work_limit = work_limit};
 }
 
-// Figures 7 and 8b: the first plan that fits, by the artifact's planner and evaluator. Scores are printed with 6
-// digits, those of figure 8b's estimates with 12.
+// Figures 7, 8b, 12 and 11: the first plan that fits, by the artifact's planner and evaluator. Of the GPUs of figures
+// 11 and 12 it is given half. The digits are those that were printed.
 TEST(Metis, ProposesThePlansOfTheArtifactsFigures) {
   struct Golden {
+    std::string zone;
     int a100;
     int v100;
-    double estimate;
+    std::uint64_t seed;
+    std::optional<double> estimate;
     double tolerance;
     double throughput;
     double usd;
+    double digits;
     int out_of_memory;
     std::string plan;
   };
-  for (const Golden& golden : {Golden{32, 0, 0.000154, 5e-7, 0.120617, 0.27071, 1, "b2 26"},
-                               Golden{80, 0, 0.000300, 5e-7, 0.187844, 0.34765, 1, "b2 26"},
-                               Golden{128, 0, 0.000572, 5e-7, 0.252139, 0.51801, 1, "b2 26"},
-                               Golden{32, 96, 0.000265701554, 5e-13, 0.124296, 0.87629, 0, "b2 5 8 13"},
-                               Golden{80, 240, 0.000359865463, 5e-13, 0.227318, 0.51095, 0, "b1 7 19"},
-                               Golden{128, 384, 0.000812255641, 5e-13, 0.429228, 1.01502, 0, "b1 5 8 13"}}) {
-    std::vector<Offer> offers{{"A100-40", zone_a, golden.a100, 4}};
-    if (golden.v100 > 0) offers.push_back({"V100-16", zone_a, golden.v100, 4});
-    const auto proposals = metis().plan(problem_of(offers, Faults::kept));
+  const std::string zone_b = "us-central1-b";
+  for (const Golden& golden :
+       {Golden{zone_a, 32, 0, 0, 0.000154, 5e-7, 0.120617, 0.27071, 1e-5, 1, "b2 26"},
+        Golden{zone_a, 80, 0, 0, 0.000300, 5e-7, 0.187844, 0.34765, 1e-5, 1, "b2 26"},
+        Golden{zone_a, 128, 0, 0, 0.000572, 5e-7, 0.252139, 0.51801, 1e-5, 1, "b2 26"},
+        Golden{zone_a, 32, 96, 0, 0.000265701554, 5e-13, 0.124296, 0.87629, 1e-5, 0, "b2 5 8 13"},
+        Golden{zone_a, 80, 240, 0, 0.000359865463, 5e-13, 0.227318, 0.51095, 1e-5, 0, "b1 7 19"},
+        Golden{zone_a, 128, 384, 0, 0.000812255641, 5e-13, 0.429228, 1.01502, 1e-5, 0, "b1 5 8 13"},
+        Golden{zone_b, 128, 128, 0, {}, 0.0, 0.3125, 0.743, 1e-3, 0, "b1 7 19"},
+        Golden{zone_b, 128, 128, 1, {}, 0.0, 0.3876, 0.599, 1e-3, 0, "b1 11 10 5"}}) {
+    std::vector<Offer> offers{{"A100-40", golden.zone, golden.a100, 4}};
+    if (golden.v100 > 0) offers.push_back({"V100-16", golden.zone, golden.v100, 4});
+    Problem problem = problem_of(offers, Faults::kept);
+    problem.seed = golden.seed;
+    const auto proposals = metis().plan(problem);
     ASSERT_TRUE(proposals.has_value()) << proposals.error().message();
     int out_of_memory = 0;
     for (const Proposal& proposal : proposals->plans) {
@@ -63,9 +73,9 @@ TEST(Metis, ProposesThePlansOfTheArtifactsFigures) {
         ++out_of_memory;
         continue;
       }
-      EXPECT_NEAR(*proposal.throughput, golden.estimate, golden.tolerance);
-      EXPECT_NEAR(1.0 / score->iteration_time.value(), golden.throughput, 6e-7);
-      EXPECT_NEAR(score->cost.value(), golden.usd, 6e-6);
+      EXPECT_NEAR(*proposal.throughput, golden.estimate.value_or(*proposal.throughput), golden.tolerance);
+      EXPECT_NEAR(1.0 / score->iteration_time.value(), golden.throughput, 0.06 * golden.digits);
+      EXPECT_NEAR(score->cost.value(), golden.usd, 0.6 * golden.digits);
       std::string plan = "b" + std::to_string(proposal.plan.micro_batch);
       for (const ListStage& stage : proposal.plan.pipelines.front().stages)
         plan += " " + std::to_string(stage.layers.size());
@@ -86,6 +96,19 @@ TEST(Metis, ExpectsOfGh200RunsWhatTheArtifactExpects) {
     EXPECT_NEAR(estimate->iteration_time->value(), run.metis_s, 6e-5);
     EXPECT_NEAR(estimate->peak_memory->value() / 1e9, run.metis_gb, 6e-4);
   }
+}
+
+// With all orders of types gone through, the artifact's second one starts with two stages of which it counts the first.
+TEST(Metis, CountsTwoStagesAsOneOnlyWhereFaultsAreKept) {
+  const auto times_listed = [](Faults faults) {
+    const auto proposals =
+        metis().plan(problem_of({{"A100-40", zone_a, 4, 4}, {"V100-16", zone_a, 4, 4}}, faults)).value();
+    const std::string best = describe(proposals.plans.front().plan);
+    return std::count_if(proposals.plans.begin(), proposals.plans.end(),
+                         [&](const Proposal& proposal) { return describe(proposal.plan) == best; });
+  };
+  EXPECT_EQ(times_listed(Faults::kept), 2);
+  EXPECT_EQ(times_listed(Faults::fixed), 1);
 }
 
 // The repaired one: seconds, 20 nodes of 20, the optimizer's step once, machines by node.
