@@ -77,8 +77,12 @@ def ask(program, case, estimator):
     try:
         answer = json.loads(run.stdout)
     except json.JSONDecodeError:
-        words = run.stderr.strip().splitlines()
-        return None, None, words[-1].split("error: ")[-1] if words else f"exit status {run.returncode}"
+        words = " ".join(run.stderr.split("error: ")[-1].split())
+        return None, None, words[:400] or f"exit status {run.returncode}"
+    if estimator:
+        answer = answer.get("estimate")
+        if answer is None or answer.get("estimator") != estimator:
+            return None, None, f"sailor-simulate has no estimate of {estimator}"
     return answer.get("iteration_time_s"), answer.get("peak_memory_bytes"), ""
 
 

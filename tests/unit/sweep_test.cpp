@@ -214,6 +214,9 @@ TEST(SweepOutcome, SaysWhyThereIsNoPlan) {
 
 TEST(SweepOutcome, IsAFailureWhateverElseHappens) {
   EXPECT_EQ(row(outcome(1, "", "sailor-plan: error: no such model\n")).why, "no such model (exit status 1)");
+  EXPECT_EQ(row(outcome(2, "", "sailor-plan: info: x\nsailor-plan: error: no 'y'; there are\n  a\n  b\n")).why,
+            "no 'y'; there are a b (exit status 2)");
+  EXPECT_EQ(row(outcome(134, "", "one\nterminate called\n")).why, "terminate called (exit status 134)");
   EXPECT_EQ(row(outcome(0, "hello")).why, "sailor-plan wrote no JSON");
   EXPECT_EQ(row(outcome(0, R"({"plans":[]})")).status, SweepStatus::failed);
   EXPECT_EQ(row(outcome(1, baseline_answer)).status, SweepStatus::failed);

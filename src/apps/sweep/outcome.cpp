@@ -101,14 +101,20 @@ void read_answer(const ordered_json& answer, SweepRow& row) {
   }
 }
 
-/// The message of "sailor-plan: error: message", as the last thing that was said on stderr.
+/// What stands behind "sailor-plan: error: " on stderr, in one line; the last line where nothing does.
 std::string last_words(const std::string& errors) {
-  std::string last;
-  for (const std::string& line : split(errors, '\n'))
-    if (line.find_first_not_of(" \t") != std::string::npos) last = line;
   const std::string mark = "error: ";
-  const std::size_t at = last.find(mark);
-  return valid_utf8(at == std::string::npos ? last : last.substr(at + mark.size()));
+  const std::size_t at = errors.rfind(mark);
+  std::string words;
+  for (const std::string& line : split(at == std::string::npos ? errors : errors.substr(at + mark.size()), '\n')) {
+    const std::size_t first = line.find_first_not_of(" \t");
+    if (first == std::string::npos) continue;
+    if (at == std::string::npos) words.clear();
+    words += (words.empty() ? "" : " ") + line.substr(first);
+  }
+  constexpr std::size_t most = 400;
+  if (words.size() > most) words = words.substr(0, most) + "...";
+  return valid_utf8(words);
 }
 
 }  // namespace
