@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <map>
 #include <optional>
@@ -57,9 +58,9 @@ std::vector<Strategy> fill_stage(const Group& group, const std::vector<double>& 
   constexpr double never = std::numeric_limits<double>::infinity();
   const auto states = static_cast<std::size_t>(budget) + 1;
   std::vector<double> best(states * count, 0.0);
-  std::vector<std::vector<signed char>> previous;  // by layer: [state * count + strategy]
+  std::vector<std::vector<std::uint8_t>> previous;  // by layer: [state * count + strategy]
   for (int layer = 0; layer < layers; ++layer) {
-    previous.emplace_back(states * count, static_cast<signed char>(-1));
+    previous.emplace_back(states * count, std::uint8_t{0});
     for (std::size_t state = states; state-- > 0;) {
       std::vector<double> here(count, never);
       for (std::size_t to = 0; to < count; ++to) {
@@ -71,7 +72,7 @@ std::vector<Strategy> fill_stage(const Group& group, const std::vector<double>& 
           const double total = best[left * count + from] + changed + time[to];
           if (total < here[to]) {
             here[to] = total;
-            previous[layer][state * count + to] = static_cast<signed char>(from);
+            previous[layer][state * count + to] = static_cast<std::uint8_t>(from);
           }
         }
       }
@@ -86,7 +87,7 @@ std::vector<Strategy> fill_stage(const Group& group, const std::vector<double>& 
   std::vector<Strategy> chosen;
   for (int layer = layers - 1; layer >= 0; --layer) {
     chosen.push_back(group[strategy]);
-    const auto from = static_cast<std::size_t>(previous[layer][state * count + strategy]);
+    const std::size_t from = previous[layer][state * count + strategy];
     state -= static_cast<std::size_t>(std::ceil(memory[strategy]));
     strategy = from;
   }
@@ -233,8 +234,8 @@ class Galvatron final : public Baseline {
     // Micro-batches of the memory model are those of a rank as if there were no tensor parallelism.
     const int of_rank = problem.faults == Faults::kept ? uniform->micro_batch
                                                        : std::max(1, uniform->micro_batch / strategy.tensor_parallel);
-    const double layers =
-        layer_memory(*profile, strategy, batch, of_rank, 0) * (profile->blocks / strategy.pipeline_parallel);
+    const int blocks_of_stage = profile->blocks / strategy.pipeline_parallel;
+    const double layers = layer_memory(*profile, strategy, batch, of_rank, 0) * blocks_of_stage;
     const std::vector<double> other = other_memory(*profile, strategy, batch, of_rank);
     return Estimate{Seconds(seconds), Bytes((layers + *std::max_element(other.begin(), other.end())) * bytes_per_mib)};
   }

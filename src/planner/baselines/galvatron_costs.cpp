@@ -141,7 +141,9 @@ Result<Profile> galvatron_profile(const Problem& problem, const Offer& offer) {
                 fmt::format("the profile has no layer {} of {} on {} with micro-batch 1",
                             degrees.empty() ? "times" : "sizes", inputs.model().name, offer.gpu),
                 "Galvatron needs them; profile the model there");
+  // As published of the smallest degree, whatever it is.
   profile.forward_ms = inputs.times(offer.gpu, 1, degrees.front())->forward[1] / seconds_per_ms;
+  if (faults == Faults::fixed) profile.forward_ms *= degrees.front();
 
   const auto published =
       std::find_if(published_profiles.begin(), published_profiles.end(), [&](const PublishedProfile& known) {

@@ -9,6 +9,9 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "planner/baselines/homogeneous.hpp"
 
@@ -18,7 +21,7 @@ namespace piper_detail {
 constexpr double bytes_per_float = 4.0;
 constexpr double state_bytes = 20.0;  // per parameter: Adam 8, weight, gradient and communication 4 each
 constexpr double unreachable = 1e30;
-constexpr double table_bytes_limit = 2e9;
+constexpr double table_bytes_limit = 1e9;
 
 /// What a layer costs at one tensor-parallel degree, one replica.
 struct LayerCost {
@@ -97,15 +100,17 @@ struct StageChoice {
 };
 
 /// best(i, k, s): the least bottleneck time of the last i layers on at most k devices whose numbers of replicas add up
-/// to at most s. s bounds the micro-batches in flight.
+/// to at most s. s bounds the micro-batches in flight. With one tensor-parallel degree k is that many times s, and is
+/// left out.
 class Search {
  public:
   explicit Search(const Instance& instance)
       : instance_(instance),
         layers_(instance.layers()),
-        devices_(instance.devices),
-        sum_(std::min(instance.micro_batches, instance.devices)) {
-    for (int replicas = 1; replicas <= devices_; ++replicas)
+        has_one_degree_(instance.degrees.size() == 1),
+        devices_(has_one_degree_ ? 0 : instance.devices),
+        sum_(std::min(instance.micro_batches, instance.devices / instance.degrees.front().tensor_parallel)) {
+    for (int replicas = 1; replicas <= sum_; ++replicas)
       if (instance.micro_batches % replicas == 0) replica_counts_.push_back(replicas);
   }
 
@@ -156,7 +161,7 @@ class Search {
       if (!found) return {};
       stages.push_back(*found);
       size -= found->layers.last - found->layers.first;
-      k -= found->replicas * found->tensor_parallel;
+      k -= devices_of(found->replicas, found->tensor_parallel);
       s -= found->replicas;
     }
     return stages;
@@ -167,8 +172,13 @@ class Search {
     return (static_cast<std::size_t>(size) * (devices_ + 1) + k) * (sum_ + 1);
   }
 
+  /// As the table counts them.
+  [[nodiscard]] int devices_of(int replicas, int tensor_parallel) const {
+    return has_one_degree_ ? 0 : replicas * tensor_parallel;
+  }
+
   void relax(int size, int rest, const Degree& degree, int replicas) {
-    const int used = replicas * degree.tensor_parallel;
+    const int used = devices_of(replicas, degree.tensor_parallel);
     if (used > devices_ || replicas > sum_) return;
     const BlockCost cost = block_cost(instance_, degree, layers_ - size, layers_ - rest, replicas);
     int reach = replicas;  // the first sum at which the stage does not fit any more
@@ -185,7 +195,7 @@ class Search {
     for (int rest = size - 1; rest >= 0; --rest)
       for (const Degree& degree : instance_.degrees)
         for (const int replicas : replica_counts_) {
-          const int used = replicas * degree.tensor_parallel;
+          const int used = devices_of(replicas, degree.tensor_parallel);
           if (used > k || replicas > s) break;
           const BlockCost cost = block_cost(instance_, degree, layers_ - size, layers_ - rest, replicas);
           if (cost.memory((s + replicas - 1) / replicas) > instance_.device_bytes) continue;
@@ -197,6 +207,7 @@ class Search {
 
   const Instance& instance_;
   int layers_;
+  bool has_one_degree_;
   int devices_;
   int sum_;
   std::vector<int> replica_counts_;
@@ -278,16 +289,21 @@ class Piper final : public Baseline {
     return degrees;
   }
 
+  /// With Faults::fixed plans of one tensor-parallel degree come first: they are found quickly.
   static Result<void> plan_offer(const Problem& problem, const Offer& offer, Proposals& proposals) {
     std::vector<int> micro_batches{1};
     if (problem.faults == Faults::fixed) micro_batches = problem.inputs.micro_batches(offer.gpu);
+    std::vector<std::pair<int, std::vector<int>>> several;  // micro-batch, degrees
     bool is_measured = false;
     for (const int micro_batch : micro_batches) {
       const std::vector<int> degrees = degrees_of(problem, offer, micro_batch);
       if (degrees.empty() || problem.job.global_batch % micro_batch != 0) continue;
       is_measured = true;
-      SAILOR_CHECK(plan_micro_batch(problem, offer, micro_batch, degrees, proposals));
+      for (const int degree : degrees) SAILOR_CHECK(plan_micro_batch(problem, offer, micro_batch, {degree}, proposals));
+      if (degrees.size() > 1) several.emplace_back(micro_batch, degrees);
     }
+    for (const auto& [micro_batch, degrees] : several)
+      SAILOR_CHECK(plan_micro_batch(problem, offer, micro_batch, degrees, proposals));
     if (!is_measured)
       return fail(ErrorCode::not_found,
                   fmt::format("the profile has no layer times of {} on {} with a micro-batch that divides the global "
@@ -299,14 +315,17 @@ class Piper final : public Baseline {
 
   static Result<void> plan_micro_batch(const Problem& problem, const Offer& offer, int micro_batch,
                                        const std::vector<int>& degrees, Proposals& proposals) {
+    if (proposals.out_of_time) return {};
     const auto instance = instance_of(problem, offer, micro_batch, degrees);
     SAILOR_CHECK(instance);
     Search search(*instance);
-    if (search.table_bytes() > table_bytes_limit)
-      return fail(ErrorCode::invalid_input,
-                  fmt::format("Piper's table for {} devices of {} would take {:.1f} GB", instance->devices, offer.gpu,
-                              search.table_bytes() / gigabyte.value()),
-                  "offer fewer devices");
+    if (search.table_bytes() > table_bytes_limit) {
+      note(proposals,
+           fmt::format("Piper's stages all have one tensor-parallel degree: with several its table for {} {} "
+                       "would take more than {:.0f} GB",
+                       instance->devices, offer.gpu, table_bytes_limit / gigabyte.value()));
+      return {};
+    }
     if (!search.fill(problem)) {
       proposals.out_of_time = true;
       return {};
@@ -330,6 +349,9 @@ class Piper final : public Baseline {
       proposal.throughput = 1.0 / iteration;
       proposal.cost = devices_cost(problem.inputs, offer.gpu, devices, iteration);
     }
+    const std::string text = describe(proposal.plan);
+    const auto is_same = [&](const Proposal& known) { return describe(known.plan) == text; };
+    if (std::any_of(proposals.plans.begin(), proposals.plans.end(), is_same)) return {};
     proposals.plans.push_back(std::move(proposal));
     return {};
   }
