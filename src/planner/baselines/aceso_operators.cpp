@@ -118,11 +118,6 @@ Result<Operators> Operators::build(const Inputs& inputs, const TrainingJob& job,
   }
   operators.first_of_layer_.push_back(operators.count());
 
-  if (inputs.times(site.gpu, 1, 1) == nullptr)
-    return fail(ErrorCode::not_found,
-                fmt::format("the profile has no times of {} on {} with micro-batch 1 and tensor parallel 1", model.name,
-                            site.gpu),
-                "Aceso's operators are derived from them; import or measure them");
   for (const int batch : micro_batches)
     for (int degree = 1; degree <= site.largest_group(); degree *= 2) {
       const LayerTimes* times = inputs.times(site.gpu, batch, degree);
@@ -153,6 +148,13 @@ Result<Operators> Operators::build(const Inputs& inputs, const TrainingJob& job,
       costs.output.back() = sequence * batch * bytes_per_float;
       operators.costs_[{batch, degree}] = std::move(costs);
     }
+
+  if (std::none_of(operators.costs_.begin(), operators.costs_.end(),
+                   [](const auto& entry) { return entry.second.measured; }))
+    return fail(ErrorCode::not_found,
+                fmt::format("the profile has no times of {} on {} with tensor parallel up to {} inside a node",
+                            model.name, site.gpu, site.largest_group()),
+                "Aceso's operators are derived from them; import or measure them");
 
   const LinkCoefficients* inside = inputs.intra(site.gpu, 2);
   const LinkCoefficients* between = inputs.inter(site.gpu, site.zone, 1, site.gpu, site.zone, 1);

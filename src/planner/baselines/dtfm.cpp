@@ -126,7 +126,7 @@ class Dtfm final : public Baseline {
     static_cast<void>(plan);
     static_cast<void>(problem);
     return fail(ErrorCode::unavailable, "DTFM estimates neither time nor memory: it compares messages only",
-                "use --planner sailor or another planner for estimates");
+                "ask a planner that models them");
   }
 };
 
