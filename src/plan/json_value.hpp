@@ -49,7 +49,7 @@ class JsonValue {
   [[nodiscard]] Result<int> integer(std::int64_t smallest, std::int64_t largest) const {
     // Some of the original's planners write 4.0.
     const bool whole = json_.is_number_integer() ||
-                       (json_.is_number_float() && std::trunc(json_.get<double>()) == json_.get<double>());
+                       (json_.is_number_float() && std::floor(json_.get<double>()) == json_.get<double>());
     if (!whole) return invalid("must be an integer");
     const double value = json_.get<double>();
     if (value < static_cast<double>(smallest) || value > static_cast<double>(largest))

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <csignal>
+#include <cstdint>
 #include <utility>
 #include <vector>
 
@@ -145,8 +146,8 @@ Result<int> plan_by_published(const Options& options, const planner::Request& re
   const baselines::Judging judging{.simulated = judging_environment,
                                    .judge = judge,
                                    .memory_margin = options.given("memory-margin") ? request.memory_margin : 0.0,
-                                   .most_plans = request.most_plans,
-                                   .most_nodes = planner::most_nodes_of(*partitions)};
+                                   .max_plans = request.most_plans,
+                                   .max_nodes = planner::most_nodes_of(*partitions)};
   const auto answer = baselines::ask(**baseline, problem, judging);
   if (!answer) return fail(answer.error(), (*baseline)->name());
   const std::string format = options.text("format");

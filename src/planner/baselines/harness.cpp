@@ -102,9 +102,12 @@ class Court {
 
   void judge(Proposals&& proposals, HarnessAnswer& answer) {
     answer.proposed = proposals.plans.size();
+    // Of each kind of trouble the first is told.
+    bool told_missing = false;
+    bool told_not_judged = false;
     for (Proposal& proposal : proposals.plans) {
       // Whoever interrupts wants the best so far.
-      if (answer.plans.size() >= judging_.most_plans || (!answer.plans.empty() && problem_.is_over())) break;
+      if (answer.plans.size() >= judging_.max_plans || (!answer.plans.empty() && problem_.is_over())) break;
       const bool counts = answer.plans.empty();
       JudgedPlan judged{.proposal = std::move(proposal), .plan = {}, .why_no_plan = {}};
       auto plan = to_plan(judged.proposal.plan, problem_.job);
@@ -114,7 +117,7 @@ class Court {
         judged.why_no_plan = plan.error().what;
       if (const auto missing = what_is_missing(judged)) {
         answer.not_available += counts ? 1 : 0;
-        if (answer.not_available <= 1)
+        if (!std::exchange(told_missing, true))
           answer.notes.push_back(fmt::format("a plan takes more than there is: {}{}", *missing,
                                              kept() ? "; it is judged all the same, as published" : ""));
         if (!kept()) continue;
@@ -122,7 +125,7 @@ class Court {
       const auto fits = ask_judge(judged);
       if (!fits) {
         answer.not_judged += counts ? 1 : 0;
-        if (answer.not_judged <= 1)
+        if (!std::exchange(told_not_judged, true))
           answer.notes.push_back(fmt::format("{} cannot judge {}: {}", name_of(judging_.judge),
                                              describe(judged.proposal.plan), fits.error().what));
         continue;
@@ -147,8 +150,8 @@ class Court {
     if (!places) return places.error().what;
     std::set<int> in_use;
     for (const RankPlace& place : *places) in_use.insert(place.node);
-    if (judging_.most_nodes && static_cast<int>(in_use.size()) > *judging_.most_nodes)
-      return fmt::format("{} nodes, but a job may have {}", in_use.size(), *judging_.most_nodes);
+    if (judging_.max_nodes && static_cast<int>(in_use.size()) > *judging_.max_nodes)
+      return fmt::format("{} nodes, but a job may have {}", in_use.size(), *judging_.max_nodes);
     return std::nullopt;
   }
 
@@ -279,11 +282,13 @@ std::vector<Offer> offers_of(const PlanList& list) {
 
 Result<HarnessAnswer> ask(const Baseline& baseline, const Problem& problem, const Judging& judging) {
   using Clock = std::chrono::steady_clock;
+  using Duration = std::chrono::duration<double>;
   const auto start = Clock::now();
   Problem posed = problem;
-  posed.is_over = [&problem, start] {
-    return problem.is_over() || (problem.time_limit && std::chrono::duration<double>(Clock::now() - start).count() >=
-                                                           problem.time_limit->value());
+  // The time that is left is divided among the sets of offers that are left.
+  std::optional<double> end;  // seconds since the start
+  posed.is_over = [&problem, &end, start] {
+    return problem.is_over() || (end && Duration(Clock::now() - start).count() >= *end);
   };
   const std::vector<std::vector<Offer>> sets = offer_sets(scope_of(baseline.name()), problem.offers, problem.faults);
   if (sets.empty())
@@ -292,14 +297,17 @@ Result<HarnessAnswer> ask(const Baseline& baseline, const Problem& problem, cons
   harness_detail::Court court(problem, judging);
   HarnessAnswer best;
   HarnessAnswer none;  // counts of sets without an accepted plan
-  std::chrono::duration<double> searching{};
+  Duration searching{};
   bool out_of_time = false;
   std::size_t asked = 0;
   for (const std::vector<Offer>& set : sets) {
-    if (asked > 0 && posed.is_over()) {
+    const double gone = Duration(Clock::now() - start).count();
+    if (asked > 0 && (problem.is_over() || (problem.time_limit && gone >= problem.time_limit->value()))) {
       out_of_time = true;
       break;
     }
+    if (problem.time_limit)
+      end = gone + (problem.time_limit->value() - gone) / static_cast<double>(sets.size() - asked);
     ++asked;
     posed.offers = set;
     HarnessAnswer answer;

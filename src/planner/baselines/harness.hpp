@@ -48,10 +48,10 @@ enum class Judge { simulator, artifact };
 struct Judging {
   const simulator::Environment& simulated;
   Judge judge = Judge::simulator;
-  double memory_margin = 0.0;   ///< share of each device's memory to leave free, with Judge::simulator
-  std::size_t most_plans = 10;  ///< how many to accept
+  double memory_margin = 0.0;  ///< share of each device's memory to leave free, with Judge::simulator
+  std::size_t max_plans = 10;  ///< how many to accept
   /// Nodes that a job may have, which planners do not know.
-  std::optional<int> most_nodes = std::nullopt;
+  std::optional<int> max_nodes = std::nullopt;
 };
 
 struct JudgedPlan {
@@ -82,8 +82,9 @@ struct HarnessAnswer {
   std::vector<std::string> notes;
 };
 
-/// Asks a planner and judges what it proposes. Where nothing is accepted there are no plans, but counts and notes;
-/// that the planner has no plan (infeasible) is a note, too. Errors: others of Baseline::plan().
+/// Asks a planner and judges what it proposes. Problem::time_limit is for all sets of offers together. Where nothing is
+/// accepted there are no plans, but counts and notes; that the planner has no plan (infeasible) is a note, too. Errors:
+/// others of Baseline::plan().
 Result<HarnessAnswer> ask(const Baseline& baseline, const Problem& problem, const Judging& judging);
 
 }  // namespace sailor::planner::baselines

@@ -50,13 +50,19 @@ Plan with_equal_replicas(const ListPipeline& pipeline, const TrainingJob& job, i
   return plan;
 }
 
-Result<void> check(const PlanList& list) {
+Result<void> check(const PlanList& list, const TrainingJob& job) {
+  if (list.micro_batch < 1 || list.micro_batch > job.global_batch)
+    return fail(ErrorCode::invalid_input,
+                fmt::format("the list's micro-batch is {}, the batch {}", list.micro_batch, job.global_batch));
   if (list.pipelines.empty()) return fail(ErrorCode::invalid_input, "the list has no pipeline");
   for (const ListPipeline& pipeline : list.pipelines) {
     if (pipeline.stages.empty()) return fail(ErrorCode::invalid_input, "a pipeline of the list has no stages");
     for (const ListStage& stage : pipeline.stages) {
       if (stage.layers.size() <= 0 || stage.replicas.empty())
         return fail(ErrorCode::invalid_input, "a stage of the list has no layers or no replicas");
+      if (stage.replicas.size() > static_cast<std::size_t>(job.global_batch / list.micro_batch))
+        return fail(ErrorCode::invalid_input, fmt::format("a stage of the list has {} replicas for {} micro-batches",
+                                                          stage.replicas.size(), job.global_batch / list.micro_batch));
       for (const Replica& replica : stage.replicas)
         for (const Machine& machine : replica.machines)
           if (machine.gpu != replica.machines.front().gpu)
@@ -75,7 +81,7 @@ class Bounder {
       : list_(list), job_(job), environment_(environment), margin_(margin) {}
 
   Result<SimulatorVerdict> run() {
-    SAILOR_CHECK(check(list_));
+    SAILOR_CHECK(check(list_, job_));
     verdict_.is_bound = true;
     const double batches = static_cast<double>(job_.global_batch) / list_.micro_batch;
     std::vector<std::vector<StagePace>> pipelines;

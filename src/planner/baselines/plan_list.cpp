@@ -4,6 +4,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
+#include <optional>
 #include <set>
 
 #include "core/terminal.hpp"
@@ -50,12 +52,45 @@ std::string replicas_text(const ListStage& stage, bool with_zones) {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
+/// The tensor-parallel group that all replicas of all stages are, on one GPU type in one zone; nothing where they
+/// differ.
+std::optional<Replica> only_replica(const ListPipeline& pipeline) {
+  std::optional<Replica> only;
+  for (const ListStage& stage : pipeline.stages)
+    for (const Replica& replica : stage.replicas) {
+      if (only && !(*only == replica)) return std::nullopt;
+      only = replica;
+    }
+  for (const Machine& machine : only->machines)
+    if (machine.gpu != only->machines.front().gpu || machine.zone != only->machines.front().zone) return std::nullopt;
+  return only;
+}
+
+/// Only what differs between stages is said for each: "P3 T1 A100-40, layers 7/6/13, D 8/8/16".
 std::string pipeline_text(const ListPipeline& pipeline, bool with_zones) {
   std::vector<std::string> stages;
-  for (const ListStage& stage : pipeline.stages)
-    stages.push_back(fmt::format("{} on {}", plural(static_cast<std::size_t>(stage.layers.size()), "layer"),
-                                 replicas_text(stage, with_zones)));
-  return fmt::format("P{}: {}", pipeline.stages.size(), fmt::join(stages, "; "));
+  if (!only_replica(pipeline)) {
+    for (const ListStage& stage : pipeline.stages)
+      stages.push_back(fmt::format("{} on {}", plural(static_cast<std::size_t>(stage.layers.size()), "layer"),
+                                   replicas_text(stage, with_zones)));
+    return fmt::format("P{}: {}", pipeline.stages.size(), fmt::join(stages, "; "));
+  }
+  std::vector<int> layers;
+  std::vector<std::size_t> replicas;
+  for (const ListStage& stage : pipeline.stages) {
+    layers.push_back(stage.layers.size());
+    replicas.push_back(stage.replicas.size());
+  }
+  const Replica only = *only_replica(pipeline);
+  const Machine& machine = only.machines.front();
+  const bool same_number = std::count(replicas.begin(), replicas.end(), replicas.front()) == std::ssize(replicas);
+  std::string text = fmt::format("P{}", pipeline.stages.size());
+  if (same_number) text += fmt::format(" D{}", replicas.front());
+  text += fmt::format(" T{} {}", only.tensor_parallel, machine.gpu);
+  if (with_zones) text += " " + machine.zone;
+  if (pipeline.stages.size() > 1) text += fmt::format(", layers {}", fmt::join(layers, "/"));
+  if (!same_number) text += fmt::format(", D {}", fmt::join(replicas, "/"));
+  return text;
 }
 
 }  // namespace plan_list_detail

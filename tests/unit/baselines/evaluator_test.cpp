@@ -2,7 +2,11 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "planner/artifact/artifact.hpp"
 #include "planner/baselines/plan_list.hpp"
@@ -221,6 +225,26 @@ TEST(ListEvaluator, FixedAddsTheAllReduceBetweenNodesToTheShareOfEach) {
   EXPECT_NEAR(score_of(spread_plan, Faults::fixed).iteration_time.value() / expected, 1.0, exact);
 }
 
+TEST(ListEvaluator, TheBatchIsDividedByTheReplicasOfTheLastPipelinesFirstStage) {
+  PlanList plan = list_of(1, {{13, {{8, group("A100-40", 1)}}}, {13, {{2, group("A100-40", 1)}}}});
+  EXPECT_EQ(score_of(plan).micro_batches, 128.0);
+  plan.pipelines.push_back(pipeline_of({{26, {{4, group("A100-40", 4)}}}}));
+  EXPECT_EQ(score_of(plan).micro_batches, 128.0) << "1024 / (4 replicas x 2 pipelines)";
+  plan.pipelines.push_back(pipeline_of({{26, {{3, group("A100-40", 4)}}}}));
+  EXPECT_EQ(score_of(plan).micro_batches, 114.0) << "1024 / 9, rounded up";
+}
+
+TEST(ListEvaluator, ReductionsAreDividedByTheSmallestDegreeButAtMostFour) {
+  const auto reduction = [](int degree, int other) {
+    return score_of(
+               list_of(2, {{26, {{1, group("V100-16", degree, zone_a, 8)}, {1, group("V100-16", other, zone_a, 8)}}}}))
+        .synchronization_time.value();
+  };
+  EXPECT_EQ(reduction(8, 8), reduction(4, 4));
+  EXPECT_EQ(reduction(8, 2), reduction(2, 2));
+  EXPECT_GT(reduction(2, 2), reduction(4, 4));
+}
+
 TEST(ListEvaluator, DegreesThatWereNotMeasuredTakeNoTimeAndFixedRefusesThem) {
   // Eight is a measured micro-batch of A100-40, so the original's table has a degree of 8, of zeros.
   const PlanList plan = grid(1, 4, 8, 8, 8);
@@ -253,6 +277,15 @@ TEST(PlanList, DescriptionsAreShortWhereStagesAreAlike) {
             "P2 D8 T1 b1, layers 7/19");
   EXPECT_EQ(describe(list_of(1, {{7, {{8, group("A100-40", 1)}}}, {19, {{4, group("V100-16", 4)}}}})),
             "P2: 7 layers on 8 A100-40 T1; 19 layers on 4 V100-16 T4, b1");
+  PlanList list = list_of(1, {{7, {{8, group("A100-40", 1)}}}, {19, {{16, group("A100-40", 1)}}}});
+  EXPECT_EQ(describe(list), "P2 T1 A100-40, layers 7/19, D 8/16, b1");
+  list = list_of(1, {{26, {{1, group("A100-40", 4)}}}});
+  list.pipelines.resize(3, list.pipelines.front());
+  list.pipelines.push_back(pipeline_of({{13, {{2, group("A100-40", 1)}}}, {13, {{2, group("A100-40", 1)}}}}));
+  EXPECT_EQ(describe(list), "3 x (P1 D1 T4 A100-40) and P2 D2 T1 A100-40, layers 13/13, b1");
+  Replica mixed = spread("A100-40", 2);
+  mixed.machines[1].gpu = "V100-16";
+  EXPECT_EQ(describe(list_of(1, {{26, {{3, mixed}}}})), "P1: 26 layers on 3 A100-40 + V100-16 T2, b1");
 }
 
 TEST(PlanList, SaysWhatAPlanCannot) {
