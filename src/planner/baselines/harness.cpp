@@ -156,7 +156,11 @@ class Court {
   }
 
   void ask_artifact(JudgedPlan& judged) const {
-    judged.artifact = evaluate(judged.proposal.plan, problem_.inputs, problem_.job, problem_.faults);
+    // The artifact judges Aceso's plans by an evaluator of operators, all others by that of layers.
+    if (problem_.faults == Faults::kept && judged.proposal.own_score)
+      judged.artifact = *judged.proposal.own_score;
+    else
+      judged.artifact = evaluate(judged.proposal.plan, problem_.inputs, problem_.job, problem_.faults);
   }
   void ask_simulator(JudgedPlan& judged) const {
     judged.simulator = predict_list(judged.proposal.plan, problem_.job, judging_.simulated, judging_.memory_margin);
