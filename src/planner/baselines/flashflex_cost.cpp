@@ -20,8 +20,8 @@ struct Figures {
   double teraflops;
   double memory;
   double node_bandwidth;
-  /// Peak FP32 by NVIDIA's data sheets, in the unit of the others: the artifact's figures of RTX types are integer
-  /// operations, and 1513 TFLOP/s make an RTX 2080 Ti 25 GH200.
+  /// For RTX types the peak FP32 of NVIDIA's data sheets (the 2080 with 11 GB is the Ti). The artifact's figures of
+  /// these are not of the kind of the others: 1513 makes a 2080 Ti worth 25 GH200.
   double fixed_teraflops;
 };
 constexpr std::array<Figures, 7> figures{{{"A100-40", 19.5, 40.0, 248.88, 19.5},

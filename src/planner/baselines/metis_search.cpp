@@ -26,33 +26,37 @@ class Search {
         work_limit_(problem.work_limit > 0 ? problem.work_limit : default_work) {}
 
   void run() {
-    go_through();
-    if (work_ > work_limit_) result.work_limit_hit = work_limit_;
+    for (std::size_t sequence = 0; sequence < sequences_.size() && !result.out_of_time; ++sequence) {
+      // The artifact's clock ends most searches in the first order. The same work for each makes the result independent
+      // of which that is.
+      limit_ = problem_.faults == Faults::kept ? work_limit_ : work_limit_ * (sequence + 1) / sequences_.size();
+      is_over_ = work_ >= limit_;
+      go_through(sequence);
+      if (is_over_ && !result.out_of_time) result.work_limit_hit = work_limit_;
+    }
   }
 
   SearchResult result;
 
  private:
-  void go_through() {
-    for (std::size_t sequence = 0; sequence < sequences_.size() && !is_over_; ++sequence) {
-      sequence_ = sequence;
-      ranks_ = tables_.ranks(sequences_[sequence]);
-      const int max_stages = std::min(ranks_.size(), problem_.inputs.blocks());
-      // From the second sequence on the artifact has the groups of two stages (or the next that there are) where it
-      // means one, and counts the first of them only.
-      if (sequence > 0 && problem_.faults == Faults::kept) {
-        bool has_groups = false;
-        for (int stages = 2; stages <= max_stages && !has_groups && !is_over_; ++stages)
-          visit_device_groups(ranks_.size(), stages, [&](const std::vector<int>& groups) {
-            has_groups = true;
-            return visit_batches(groups, 1);
-          });
-      }
-      for (int stages = sequence > 0 && problem_.faults == Faults::kept ? 2 : 1; stages <= max_stages && !is_over_;
-           ++stages)
-        visit_device_groups(ranks_.size(), stages,
-                            [&](const std::vector<int>& groups) { return visit_batches(groups, stages); });
+  void go_through(std::size_t sequence) {
+    sequence_ = sequence;
+    ranks_ = tables_.ranks(sequences_[sequence]);
+    const int max_stages = std::min(ranks_.size(), problem_.inputs.blocks());
+    // From the second sequence on the artifact has the groups of two stages (or the next that there are) where it means
+    // one, and counts the first of them only.
+    const bool is_miscounted = sequence > 0 && problem_.faults == Faults::kept;
+    if (is_miscounted) {
+      bool has_groups = false;
+      for (int stages = 2; stages <= max_stages && !has_groups && !is_over_; ++stages)
+        visit_device_groups(ranks_.size(), stages, [&](const std::vector<int>& groups) {
+          has_groups = true;
+          return visit_batches(groups, 1);
+        });
     }
+    for (int stages = is_miscounted ? 2 : 1; stages <= max_stages && !is_over_; ++stages)
+      visit_device_groups(ranks_.size(), stages,
+                          [&](const std::vector<int>& groups) { return visit_batches(groups, stages); });
   }
 
   bool visit_batches(const std::vector<int>& groups, int counted) {
@@ -66,9 +70,10 @@ class Search {
     for (int batches = tables_.global_batch(); batches >= 1; --batches) {
       if (tables_.global_batch() % batches != 0) continue;
       result.out_of_time = problem_.is_over();
-      is_over_ = ++work_ > work_limit_ || result.out_of_time;
-      if (!is_over_) visit_strategies(groups, batches, counted);
+      is_over_ = work_ >= limit_ || result.out_of_time;
       if (is_over_) return false;
+      ++work_;
+      visit_strategies(groups, batches, counted);
     }
     return true;
   }
@@ -91,10 +96,8 @@ class Search {
         is_valid = is_valid && size > 0;
       }
       if (is_valid) {
-        if (++work_ > work_limit_) {
-          is_over_ = true;
-          return;
-        }
+        if (work_ >= limit_) return;
+        ++work_;
         const auto attempts = balance(plan, room);
         if (attempts > 0) {
           const auto ms = tables_.cost(plan, ranks_, counted, false);
@@ -199,6 +202,7 @@ class Search {
   Ranks ranks_;
   std::vector<double> capacity_;  // by stage of the groups at hand, 2^20 bytes
   std::uint64_t work_ = 0;
+  std::uint64_t limit_ = 0;  // of work until the sequence at hand ends
   bool is_over_ = false;
 };
 

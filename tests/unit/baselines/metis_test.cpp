@@ -130,6 +130,17 @@ TEST(Metis, UsesAllNodesAndSpeaksOfSecondsWhenFaultsAreFixed) {
   }
 }
 
+// The work limit is shared by the orders of GPU types.
+TEST(Metis, TriesEveryTypeInTheFirstStage) {
+  const auto proposals =
+      metis().plan(problem_of({{"A100-40", zone_a, 32, 4}, {"V100-16", zone_a, 32, 4}}, Faults::fixed, 500));
+  ASSERT_TRUE(proposals.has_value());
+  std::set<std::string> first;
+  for (const Proposal& proposal : proposals->plans)
+    first.insert(proposal.plan.pipelines.front().stages.front().replicas.front().machines.front().gpu);
+  EXPECT_EQ(first, (std::set<std::string>{"A100-40", "V100-16"}));
+}
+
 TEST(Metis, ListsTheCheapestFirstWhenAsked) {
   Problem problem = problem_of({{"A100-40", zone_a, 32, 4}, {"V100-16", zone_a, 32, 4}}, Faults::fixed, 500);
   problem.objective = Objective::cost;
