@@ -213,6 +213,9 @@ Result<Proposals> ArtifactSailor::plan(const Problem& problem) const {
                 "use throughput or cost");
   if (problem.job.global_batch <= 0)
     return fail(ErrorCode::invalid_input, fmt::format("a batch of {} cannot be planned", problem.job.global_batch));
+  if (problem.max_cost && problem.max_cost->value() <= 0.0)
+    return fail(ErrorCode::invalid_input, fmt::format("a limit of {} USD allows no plan", problem.max_cost->value()),
+                "leave the limit out or set it above 0");
   const auto supply = read_supply(problem);
   if (!supply) return fail(supply.error());
   if (static_cast<int>(supply->regions.size()) > most_regions)

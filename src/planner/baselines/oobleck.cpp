@@ -6,8 +6,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
-#include <numeric>
+#include <optional>
 #include <set>
 
 #include "planner/baselines/baseline.hpp"
