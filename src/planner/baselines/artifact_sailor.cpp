@@ -71,7 +71,7 @@ bool has_devices(const Route& route, const std::vector<std::vector<int>>& degree
     int devices = 0;
     for (const int region : route.regions)
       for (const int zone : supply.regions[static_cast<std::size_t>(region)])
-        devices += supply.free[static_cast<std::size_t>(zone * supply.types() + gpu)];
+        devices += supply.free[zone * supply.types() + gpu];
     if (devices >= std::accumulate(of_gpu.begin(), of_gpu.end(), 0)) return true;
   }
   return false;

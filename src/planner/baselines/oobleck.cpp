@@ -89,9 +89,7 @@ class Instantiator {
     if (found.time < best.time) best = std::move(found);
   }
 
-  [[nodiscard]] std::size_t at(int pipelines, int nodes) const {
-    return static_cast<std::size_t>(pipelines * (nodes_ + 1) + nodes);
-  }
+  [[nodiscard]] int at(int pipelines, int nodes) const { return pipelines * (nodes_ + 1) + nodes; }
   [[nodiscard]] int share(std::size_t entry, double seconds) const {
     return std::min(templates_[entry].time.micro_batches_within(seconds), micro_batches_);
   }
