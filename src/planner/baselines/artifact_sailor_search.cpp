@@ -303,8 +303,8 @@ bool Search::cannot_win(const State& state, const Inner& inner, const Solution& 
          (problem_.objective == Objective::throughput ? time >= best.times.iteration : cost >= best.cost());
 }
 
-/// Solves what follows. Fixed: again with less money while the plan is too dear, as the paper has it (section 4.2):
-/// what a stage costs depends on the time of the slowest stage, which is not known before.
+/// Solves what follows. Fixed: again with less money while the plan is too dear, since what a stage costs depends on
+/// the time of the slowest stage, which is not known before. (The original means to, but never does it twice.)
 void Search::take_rest(const State& state, const Inner& inner, Solution& best) {
   const bool keep = tables_.keeps_faults();
   if (!keep && cannot_win(state, inner, best)) return;

@@ -18,11 +18,12 @@ namespace sailor::planner::baselines {
 
 namespace oobleck_detail {
 
-/// Failures at the same time after which a replica of every layer is left: the paper's f, in its experiments.
+/// Failures at the same time after which a replica of every layer is left: f of the paper, which leaves it to the user.
+/// 1 costs the least throughput.
 constexpr int tolerated_failures = 1;
 constexpr int least_pipelines = tolerated_failures + 1;
 
-/// Seconds to sum the gradients of each stage's layers over `replicas`, the largest of all stages (section 4.2).
+/// Seconds to sum the gradients of each stage's layers over `replicas`, the largest of all stages.
 Result<double> reduction_time(const std::vector<TemplateStage>& stages, int replicas, const Inputs& inputs,
                               const std::string& gpu, const std::string& zone) {
   double longest = 0.0;
@@ -221,7 +222,7 @@ Result<Proposals> Oobleck::plan(const Problem& problem) const {
     std::vector<Template> templates =
         make_templates(costs, nodes, static_cast<double>(micro_batches) / std::max(nodes, 1));
     if (templates.empty()) continue;
-    // The largest pipeline leaves nodes for the others that must be there, of the smallest kind (section 4.1.1).
+    // The largest pipeline leaves nodes for the others that must be there, of the smallest kind.
     const int smallest = templates.front().nodes;
     std::erase_if(templates,
                   [&](const Template& entry) { return entry.nodes > nodes - tolerated_failures * smallest; });
