@@ -71,7 +71,7 @@ bool has_devices(const Route& route, const std::vector<std::vector<int>>& degree
     int devices = 0;
     for (const int region : route.regions)
       for (const int zone : supply.regions[static_cast<std::size_t>(region)])
-        devices += supply.free[static_cast<std::size_t>(zone * supply.types() + gpu)];
+        devices += supply.free[zone * supply.types() + gpu];
     if (devices >= std::accumulate(of_gpu.begin(), of_gpu.end(), 0)) return true;
   }
   return false;
@@ -213,6 +213,9 @@ Result<Proposals> ArtifactSailor::plan(const Problem& problem) const {
                 "use throughput or cost");
   if (problem.job.global_batch <= 0)
     return fail(ErrorCode::invalid_input, fmt::format("a batch of {} cannot be planned", problem.job.global_batch));
+  if (problem.max_cost && problem.max_cost->value() <= 0.0)
+    return fail(ErrorCode::invalid_input, fmt::format("a limit of {} USD allows no plan", problem.max_cost->value()),
+                "leave the limit out or set it above 0");
   const auto supply = read_supply(problem);
   if (!supply) return fail(supply.error());
   if (static_cast<int>(supply->regions.size()) > most_regions)

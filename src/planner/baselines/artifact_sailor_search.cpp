@@ -45,7 +45,7 @@ int Search::degree(const State& state, int gpu, std::size_t stage) const {
 }
 
 int& Search::free_of(std::vector<int>& free, int zone, int gpu) const {
-  return free[static_cast<std::size_t>(zone * tables_.supply().types() + gpu)];
+  return free[zone * tables_.supply().types() + gpu];
 }
 
 const Solution& Search::solve(const Shape& shape) {
@@ -81,7 +81,7 @@ Search::Key Search::key_of(const State& state) const {
     for (int gpu = 0; gpu < supply.types(); ++gpu) {
       int devices = 0;
       for (const int zone : zones) {
-        const int here = state.free[static_cast<std::size_t>(zone * supply.types() + gpu)];
+        const int here = state.free[zone * supply.types() + gpu];
         devices += here;
         if (!keep) key.push_back(here);
       }
@@ -121,8 +121,7 @@ void Search::for_numbers(const State& state, Visit visit) {
   for (int gpu = 0; gpu < types; ++gpu)
     if (const int each = degree(state, gpu, state.stage); each > 0)
       for (const int zone : zones_of(state))
-        most[static_cast<std::size_t>(gpu)] +=
-            std::max(state.free[static_cast<std::size_t>(zone * types + gpu)], 0) / each;
+        most[static_cast<std::size_t>(gpu)] += std::max(state.free[zone * types + gpu], 0) / each;
   std::vector<int> numbers(static_cast<std::size_t>(types), 0);
   const auto choose = [&](const auto& self, std::size_t gpu, int left) -> void {
     if (is_over_) return;
@@ -304,8 +303,8 @@ bool Search::cannot_win(const State& state, const Inner& inner, const Solution& 
          (problem_.objective == Objective::throughput ? time >= best.times.iteration : cost >= best.cost());
 }
 
-/// Solves what follows. Fixed: again with less money while the plan is too dear, as the paper has it (section 4.2):
-/// what a stage costs depends on the time of the slowest stage, which is not known before.
+/// Solves what follows. Fixed: again with less money while the plan is too dear, since what a stage costs depends on
+/// the time of the slowest stage, which is not known before. (The original means to, but never does it twice.)
 void Search::take_rest(const State& state, const Inner& inner, Solution& best) {
   const bool keep = tables_.keeps_faults();
   if (!keep && cannot_win(state, inner, best)) return;

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
+#include <numeric>
 #include <set>
 
 namespace sailor::planner::baselines::artifact_sailor_detail {

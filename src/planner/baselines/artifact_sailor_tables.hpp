@@ -1,10 +1,9 @@
-// What the artifact's own planner looks up while it searches (BASELINES: sailor_planner/cpp_src/planner_utils.cpp):
+// What the artifact's own planner looks up while it searches (sailor_planner/cpp_src/planner_utils.cpp):
 // devices by zone and region, tensor-parallel degrees, times of stages and of links. Everything is computed when it is
 // asked for; the original fills tables of 1300 ranks for every stage and pair of zones first.
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>

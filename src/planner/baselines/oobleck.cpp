@@ -6,8 +6,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
-#include <numeric>
+#include <optional>
 #include <set>
 
 #include "planner/baselines/baseline.hpp"
@@ -17,11 +18,12 @@ namespace sailor::planner::baselines {
 
 namespace oobleck_detail {
 
-/// Failures at the same time after which a replica of every layer is left: the paper's f, in its experiments.
+/// Failures at the same time after which a replica of every layer is left: f of the paper, which leaves it to the user.
+/// 1 costs the least throughput.
 constexpr int tolerated_failures = 1;
 constexpr int least_pipelines = tolerated_failures + 1;
 
-/// Seconds to sum the gradients of each stage's layers over `replicas`, the largest of all stages (section 4.2).
+/// Seconds to sum the gradients of each stage's layers over `replicas`, the largest of all stages.
 Result<double> reduction_time(const std::vector<TemplateStage>& stages, int replicas, const Inputs& inputs,
                               const std::string& gpu, const std::string& zone) {
   double longest = 0.0;
@@ -88,9 +90,7 @@ class Instantiator {
     if (found.time < best.time) best = std::move(found);
   }
 
-  [[nodiscard]] std::size_t at(int pipelines, int nodes) const {
-    return static_cast<std::size_t>(pipelines * (nodes_ + 1) + nodes);
-  }
+  [[nodiscard]] int at(int pipelines, int nodes) const { return pipelines * (nodes_ + 1) + nodes; }
   [[nodiscard]] int share(std::size_t entry, double seconds) const {
     return std::min(templates_[entry].time.micro_batches_within(seconds), micro_batches_);
   }
@@ -222,7 +222,7 @@ Result<Proposals> Oobleck::plan(const Problem& problem) const {
     std::vector<Template> templates =
         make_templates(costs, nodes, static_cast<double>(micro_batches) / std::max(nodes, 1));
     if (templates.empty()) continue;
-    // The largest pipeline leaves nodes for the others that must be there, of the smallest kind (section 4.1.1).
+    // The largest pipeline leaves nodes for the others that must be there, of the smallest kind.
     const int smallest = templates.front().nodes;
     std::erase_if(templates,
                   [&](const Template& entry) { return entry.nodes > nodes - tolerated_failures * smallest; });

@@ -64,11 +64,11 @@ class Mapper {
   }
 
  private:
-  [[nodiscard]] std::size_t inside_index(int first, int last, int gpus, int stages) const {
-    return static_cast<std::size_t>(((first * (layers_ + 1) + last) * (gpus_ + 1) + gpus) * (gpus_ + 1) + stages);
+  [[nodiscard]] int inside_index(int first, int last, int gpus, int stages) const {
+    return ((first * (layers_ + 1) + last) * (gpus_ + 1) + gpus) * (gpus_ + 1) + stages;
   }
-  [[nodiscard]] std::size_t chain_index(int nodes, int first, int stages) const {
-    return static_cast<std::size_t>((nodes * (layers_ + 1) + first) * (layers_ + 1) + stages);
+  [[nodiscard]] int chain_index(int nodes, int first, int stages) const {
+    return (nodes * (layers_ + 1) + first) * (layers_ + 1) + stages;
   }
   /// Layers [first, last) on `gpus` devices of one node, in so many stages.
   [[nodiscard]] const Best& inside(int first, int last, int gpus, int stages) const {
@@ -80,7 +80,7 @@ class Mapper {
   }
 
   void map_nodes() {
-    inside_.resize(static_cast<std::size_t>((layers_ + 1) * (layers_ + 1) * (gpus_ + 1) * (gpus_ + 1)));
+    inside_.resize(inside_index(layers_, layers_, gpus_, gpus_) + 1);
     for (int gpus = 1; gpus <= gpus_; ++gpus)
       for (int first = layers_ - 1; first >= 0; --first)
         for (int last = first + 1; last <= layers_; ++last)
@@ -102,7 +102,7 @@ class Mapper {
   }
 
   void map_chains() {
-    chains_.resize(static_cast<std::size_t>((most_nodes_ + 1) * (layers_ + 1) * (layers_ + 1)));
+    chains_.resize(chain_index(most_nodes_, layers_, layers_) + 1);
     for (int nodes = 1; nodes <= most_nodes_; ++nodes)
       for (int first = 0; first < layers_; ++first)
         for (int stages = nodes; stages <= std::min(layers_ - first, nodes * gpus_); ++stages) {

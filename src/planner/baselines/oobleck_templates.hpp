@@ -18,7 +18,8 @@ struct TemplateStage {
 };
 
 /// What iteration time is made of (section 4.1.2): one micro-batch through all stages, the others in the slowest one,
-/// and the stages behind that one at the end.
+/// and the stages behind that one at the end. The numbers of each are those for which stages that are all alike take
+/// the time of 1F1B; the published code counts S - 2 micro-batches less there.
 struct ChainTime {
   int stages = 0;
   int slowest_stage = 0;

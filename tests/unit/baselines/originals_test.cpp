@@ -252,6 +252,9 @@ TEST(ArtifactSailor, SaysWhatItCannotUse) {
   EXPECT_EQ(answer->notes.front(), "not used: Unheard-8 (no times in the profile)");
   problem.offers.erase(problem.offers.begin());
   EXPECT_EQ(artifact_sailor().plan(problem).error().code, ErrorCode::infeasible);
+  problem.max_cost = Usd(0.0);
+  EXPECT_EQ(artifact_sailor().plan(problem).error().message(),
+            "a limit of 0 USD allows no plan; leave the limit out or set it above 0");
   problem.objective = Objective::throughput_per_usd;
   EXPECT_EQ(artifact_sailor().plan(problem).error().code, ErrorCode::invalid_input);
 }
