@@ -17,6 +17,7 @@
 #include "apps/plan/command_line.hpp"
 #include "apps/plan/precision_choice.hpp"
 #include "apps/plan/preflight_command.hpp"
+#include "apps/plan/published_planners.hpp"
 #include "apps/plan/questions.hpp"
 #include "apps/simulate/plan_input.hpp"
 #include "apps/stop_requests.hpp"
@@ -31,6 +32,7 @@
 #include "profile/store.hpp"
 #include "reports/plans.hpp"
 #include "reports/prediction.hpp"
+#include "reports/published_plans.hpp"
 #include "reports/trace.hpp"
 
 namespace sailor::apps {
@@ -281,6 +283,10 @@ Result<int> plan_by_simulator(const Options& options, const Environment& environ
 }
 
 Result<int> run(const Options& options, const Environment& environment) {
+  if (wants_planner_list(options)) {
+    fmt::print("{}", reports::planner_list());
+    return 0;
+  }
   SAILOR_CHECK(check_plan_options(options));
   if (!options.positional("PLAN").empty()) return preflight_of_plan(options, environment);
   for (const char* written : {"output", "save-cluster"})
@@ -309,6 +315,14 @@ Result<int> run(const Options& options, const Environment& environment) {
   }
   SAILOR_CHECK(check_excluded_nodes(*request, inputs->cluster->cluster));
   keep_excluded_nodes_of(*part, *request);
+  if (by_published_planner(options)) {
+    const auto nodes = planner::considered_nodes(*request, *part, inputs->gpus).groups;
+    reports::Heading heading = reports::heading_of(*request, simulated, nodes, options.text("profile"));
+    heading.why_precision = options.has("precision") ? "as --precision says" : "as the profile has the model";
+    const auto origin = origin_of(options, environment, *inputs);
+    if (!origin) return fail(origin.error());
+    return plan_by_published(options, *request, simulated, heading, nodes, *origin);
+  }
   if (options.text("cost-model") == "artifact") {
     auto found = planner::find_artifact_plans(*request, inputs->model, inputs->profile, *part, inputs->gpus);
     if (!found) return report_no_plan(options, environment, *inputs, found.error());

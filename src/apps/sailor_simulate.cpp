@@ -7,6 +7,7 @@
 
 #include "apps/inputs.hpp"
 #include "apps/simulate/against_cases.hpp"
+#include "apps/simulate/estimators.hpp"
 #include "apps/simulate/plan_input.hpp"
 #include "core/files.hpp"
 #include "core/log.hpp"
@@ -31,6 +32,7 @@ CommandLine command_line() {
   Option framework = shared::framework();
   framework.help += " [default: the one that the plan was made for or the cases file names, else sailor]";
   framework.default_value.clear();
+  const std::vector<Option> estimators = estimator_options();
   return {.program = "sailor-simulate",
           .purpose = "predicts the iteration time, the memory of every rank and the cost of a plan",
           .positionals = {{.name = "PLAN",
@@ -63,6 +65,8 @@ CommandLine command_line() {
                                "model, tf32 before fp32; of a model that it does not have bf16 if every device has "
                                "it, else fp16, else fp32]",
                        .choices = precision_choices()},
+                      estimators.front(),
+                      estimators.back(),
                       shared::measured_only(),
                       format,
                       shared::models_folder(),
@@ -114,7 +118,13 @@ Result<void> write_pictures(const Options& options, const Plan& plan, const simu
 Result<void> simulate_plan(const Options& options, const Environment& environment, const GpuCatalogue& gpus,
                            const Profile& profile) {
   auto input = read_plan_input(options.positional("PLAN").front(), options, environment, gpus, profile);
-  if (!input) return fail(input.error());
+  if (!input) {
+    // Lists of pipelines say more than a plan can.
+    if (input.error().code == ErrorCode::invalid_input && options.typed("estimator") &&
+        is_original_plan(options.positional("PLAN").front()).value_or(false))
+      return simulate_list(options, environment, gpus, profile);
+    return fail(input.error());
+  }
   const Plan& plan = input->plan;
   auto cluster = read_cluster(options, environment, gpus, {.rules = rules_of_plan(plan, gpus)});
   if (!cluster) return fail(cluster.error());
@@ -137,6 +147,10 @@ Result<void> simulate_plan(const Options& options, const Environment& environmen
   const bool wants_timeline = options.has("trace") || options.has("plot");
   const auto prediction = simulator::simulate(plan, simulated, wants_timeline ? &timeline : nullptr);
   if (!prediction) return fail(prediction.error());
+  const auto other = other_estimate(options, plan, input->model, profile, gpus, simulated.cluster);
+  if (!other) return fail(other.error());
+  const std::optional<Seconds> measured_time = *measured ? (*measured)->iteration_time().median : input->measured_time;
+  const std::optional<Bytes> measured_memory = *measured ? (*measured)->peak_resident_memory() : input->measured_memory;
   const bool file_has_measured = input->measured_time || input->measured_memory;
   if (options.text("format") == "json") {
     nlohmann::ordered_json json{
@@ -148,6 +162,7 @@ Result<void> simulate_plan(const Options& options, const Environment& environmen
       json["against"] = reports::comparison_to_json(*prediction, **measured);
     else if (file_has_measured)
       json["against"] = reports::comparison_to_json(*prediction, input->measured_time, input->measured_memory);
+    if (*other) json["estimate"] = reports::estimate_to_json(**other, measured_time, measured_memory);
     fmt::print("{}\n", json.dump(2));
   } else {
     fmt::print("{}", reports::prediction_report(plan, *prediction));
@@ -155,6 +170,10 @@ Result<void> simulate_plan(const Options& options, const Environment& environmen
       fmt::print("\n{}", reports::comparison_report(*prediction, **measured));
     else if (file_has_measured)
       fmt::print("\n{}", reports::comparison_report(*prediction, input->measured_time, input->measured_memory));
+    if (*other)
+      fmt::print("\n{}", reports::estimate_report(
+                             {.iteration_time = prediction->iteration_time, .peak_memory = prediction->peak_memory},
+                             **other, measured_time, measured_memory));
   }
   if (wants_timeline) SAILOR_CHECK(write_pictures(options, plan, *prediction, timeline));
   if (const auto problem = simulator::memory_problem(plan, *prediction, simulated))
@@ -191,6 +210,7 @@ Result<void> check_outputs(const Options& options) {
 }
 
 Result<void> run(const Options& options, const Environment& environment) {
+  SAILOR_CHECK(check_estimator(options));
   SAILOR_CHECK(check_outputs(options));
   if (options.has("plot")) SAILOR_CHECK(reports::picture_kind(options.text("plot")));
   const bool has_plan = !options.positional("PLAN").empty();

@@ -46,6 +46,9 @@ Result<OriginalPlan> parse_original_plan(std::string_view text, std::string_view
 /// Errors besides: not_found, io.
 Result<OriginalPlan> load_original_plan(const std::filesystem::path& path, const OriginalPlanOptions& options);
 
+/// A GPU type of the catalogue as the original spells it ("GH-96").
+std::string original_gpu_name(const std::string& gpu);
+
 /// The plan in that JSON, one entry of pipeline_list; parse_original_plan() of it gives the same plan, its origin,
 /// prediction and order of pipelines aside. `devices_per_node` by GPU type; a type that is not there has nodes as large
 /// as the largest tensor-parallel group on it. Errors: invalid_input, with what of the plan the format cannot say.

@@ -13,9 +13,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// Names that the original spells in another way than the catalogue.
-std::string original_gpu_name(const std::string& gpu) { return gpu == "GH200-96" ? "GH-96" : gpu; }
-
 tl::unexpected<Error> cannot_say(const std::string& what) {
   return fail(ErrorCode::invalid_input, fmt::format("the original Sailor's JSON cannot express this plan: {}", what),
               "use plan.toml, or look for plans that it can express with --space paper");
@@ -59,6 +56,8 @@ Result<void> check_expressible(const Plan& plan) {
 }
 
 }  // namespace
+
+std::string original_gpu_name(const std::string& gpu) { return gpu == "GH200-96" ? "GH-96" : gpu; }
 
 Result<std::string> original_plan_to_json(const Plan& plan, const std::map<std::string, int>& devices_per_node) {
   SAILOR_CHECK(check_expressible(plan));

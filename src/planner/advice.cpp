@@ -39,7 +39,7 @@ class Adviser {
   std::optional<Candidate> find(Request request) const {
     const std::chrono::duration<double> gone = std::chrono::steady_clock::now() - start_;
     if (time_ && gone.count() >= time_->value()) return std::nullopt;
-    request.most_plans = 1;
+    request.max_plans = 1;
     request.pareto = false;
     request.effort = {.time = time_ ? std::optional(*time_ - Seconds(gone.count())) : std::nullopt,
                       .work = brief_work,

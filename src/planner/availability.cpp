@@ -17,7 +17,7 @@ namespace sailor::planner {
 namespace {
 
 constexpr int usual_node_size = 4;
-constexpr int most_gpus = 1 << 24;
+constexpr int max_gpus = 1 << 24;
 constexpr double latest_s = 1e12;  // 30,000 years, either way
 
 /// Fields of a line of CSV without quotes.
@@ -123,7 +123,7 @@ class TraceReader {
         step.start = Seconds(*value);
         continue;
       }
-      if (*value < 0.0 || *value > most_gpus || std::trunc(*value) != *value)
+      if (*value < 0.0 || *value > max_gpus || std::trunc(*value) != *value)
         return invalid(fmt::format("'{}' is no number of GPUs", fields[i]), "write a whole number, 0 or more");
       step.gpus[static_cast<std::size_t>(columns_[i])].count = static_cast<int>(*value);
     }

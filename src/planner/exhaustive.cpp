@@ -12,31 +12,31 @@ namespace sailor::planner {
 
 namespace {
 
-constexpr double most_kinds = 4000;
-constexpr std::uint64_t most_visited = 2'000'000;  // parts of plans
-constexpr std::uint64_t most_priced = 60'000;
+constexpr double max_kinds = 4000;
+constexpr std::uint64_t max_visited = 2'000'000;  // parts of plans
+constexpr std::uint64_t max_priced = 60'000;
 constexpr double slack = 1.0 + 1e-12;  // against rounding
 
 /// A kind of pipeline. Times are the least that it can have: beside no other pipeline, over the cheaper of the links
 /// inside and between nodes.
 struct Kind {
-  Chain chain;
-  std::vector<std::size_t> places;   // that it uses, ascending
+  PipelineTemplate column;
+  std::vector<std::size_t> pools;    // that it uses, ascending
   double price = 0.0;                // USD per second
   double egress_per_sequence = 0.0;  // USD
 };
 
-/// Free devices of the nodes of every place, in the order in which they are filled.
+/// Free devices of the nodes of every pool, in the order in which they are filled.
 using Room = std::vector<std::vector<int>>;
 
 class Exhaustive {
  public:
-  Exhaustive(StagePrices& prices, Archive& archive, const StopCheck& stop)
+  Exhaustive(StagePrices& prices, SolutionPool& solutions, const StopCheck& stop)
       : prices_(prices),
         request_(prices.request()),
         space_(prices.space()),
         env_(prices.env()),
-        archive_(archive),
+        solutions_(solutions),
         stop_(stop),
         simulator_(prices.env()) {}
 
@@ -50,12 +50,12 @@ class Exhaustive {
         schedule_ = schedule;
         sharding_ = sharding;
         make_kinds();
-        if (static_cast<double>(kinds_.size()) > most_kinds) return false;
+        if (static_cast<double>(kinds_.size()) > max_kinds) return false;
         rates_.clear();
         Room room;
-        for (const Place& place : space_.places) {
+        for (const DevicePool& pool : space_.pools) {
           auto& nodes = room.emplace_back();
-          for (const NodeSize& size : place.nodes) nodes.insert(nodes.end(), at(size.nodes), size.devices);
+          for (const NodeSize& size : pool.nodes) nodes.insert(nodes.end(), at(size.nodes), size.devices);
         }
         extend(room, 0);
         if (stopped_) return false;
@@ -67,20 +67,20 @@ class Exhaustive {
   /// More kinds than can be listed, whether they fit or not.
   bool too_large() const {
     const int layers = prices_.layers();
-    const int devices = std::min(space_.devices(), space_.most_gpus.value_or(space_.devices()));
+    const int devices = std::min(space_.devices(), space_.max_gpus.value_or(space_.devices()));
     double all = 0.0;
     for (const int micro_batch : space_.micro_batches) {
-      double options = 0.0;
-      for (const Place& place : space_.places)
-        for (const int degree : place.tensor_parallel)
-          if (space_.allows(place.type, degree, micro_batch)) options += 1.0;
+      double candidates = 0.0;
+      for (const DevicePool& pool : space_.pools)
+        for (const int degree : pool.tensor_parallel)
+          if (space_.allows(pool.type, degree, micro_batch)) candidates += 1.0;
       double cuts = 1.0;  // of the layers into so many stages
-      double places = 1.0;
+      double pools = 1.0;
       for (int stages = 1; stages <= std::min(layers, devices); ++stages) {
-        places *= options;
-        if (allows_stages(stages)) all += cuts * places;
+        pools *= candidates;
+        if (allows_stages(stages)) all += cuts * pools;
         cuts *= static_cast<double>(layers - stages) / stages;
-        if (all > most_kinds) return true;
+        if (all > max_kinds) return true;
       }
     }
     return false;
@@ -90,16 +90,16 @@ class Exhaustive {
     return !request_.pins.pipeline_parallel || *request_.pins.pipeline_parallel == stages;
   }
 
-  /// A place with one node, or with nodes of one device, looks the same in whatever order it is filled. So do the sums
+  /// A pool with one node, or with nodes of one device, looks the same in whatever order it is filled. So do the sums
   /// over zones when there are at most three: a ring through them has one shape.
   void find_order() {
     std::set<std::string> zones;
-    for (const Place& place : space_.places) zones.insert(place.zone);
+    for (const DevicePool& pool : space_.pools) zones.insert(pool.zone);
     ordered_.clear();
-    for (const Place& place : space_.places) {
+    for (const DevicePool& pool : space_.pools) {
       int nodes = 0;
-      for (const NodeSize& size : place.nodes) nodes += size.nodes;
-      ordered_.push_back(zones.size() > 3 || (nodes > 1 && place.largest_node() > 1));
+      for (const NodeSize& size : pool.nodes) nodes += size.nodes;
+      ordered_.push_back(zones.size() > 3 || (nodes > 1 && pool.largest_node() > 1));
     }
     any_order_ = zones.size() <= 3;
   }
@@ -109,30 +109,30 @@ class Exhaustive {
     for (const int micro_batch : space_.micro_batches) {
       micro_batch_ = micro_batch;
       stages_.clear();
-      std::vector<int> groups(space_.places.size(), 0);
+      std::vector<int> groups(space_.pools.size(), 0);
       add_stages(0, 0);
     }
   }
 
   void add_stages(int first, int devices) {
-    if (static_cast<double>(kinds_.size()) > most_kinds) return;
+    if (static_cast<double>(kinds_.size()) > max_kinds) return;
     const int layers = prices_.layers();
     if (first == layers) {
       if (allows_stages(static_cast<int>(stages_.size()))) choose_recompute(0);
       return;
     }
-    const auto most_stages = at(request_.pins.pipeline_parallel.value_or(layers));
-    if (stages_.size() == most_stages) return;
-    for (std::size_t place = 0; place < space_.places.size(); ++place)
-      for (const int degree : space_.places[place].tensor_parallel) {
-        if (!space_.allows(space_.places[place].type, degree, micro_batch_)) continue;
-        if (space_.most_gpus && devices + degree > *space_.most_gpus) continue;
+    const auto max_stages = at(request_.pins.pipeline_parallel.value_or(layers));
+    if (stages_.size() == max_stages) return;
+    for (std::size_t pool = 0; pool < space_.pools.size(); ++pool)
+      for (const int degree : space_.pools[pool].tensor_parallel) {
+        if (!space_.allows(space_.pools[pool].type, degree, micro_batch_)) continue;
+        if (space_.max_gpus && devices + degree > *space_.max_gpus) continue;
         int here = degree;
-        for (const ChainStage& stage : stages_)
-          if (stage.place == place) here += stage.tensor_parallel;
-        if (here > space_.places[place].devices()) continue;
+        for (const TemplateStage& stage : stages_)
+          if (stage.pool == pool) here += stage.tensor_parallel;
+        if (here > space_.pools[pool].devices()) continue;
         for (int last = first + 1; last <= layers; ++last) {
-          stages_.push_back({.place = place, .tensor_parallel = degree, .first = first, .last = last});
+          stages_.push_back({.pool = pool, .tensor_parallel = degree, .first = first, .last = last});
           add_stages(last, devices + degree);
           stages_.pop_back();
         }
@@ -145,8 +145,8 @@ class Exhaustive {
       add_kind();
       return;
     }
-    ChainStage& stage = stages_[index];
-    const Place& place = space_.places[stage.place];
+    TemplateStage& stage = stages_[index];
+    const DevicePool& pool = space_.pools[stage.pool];
     const auto count = static_cast<int>(stages_.size());
     const auto number = static_cast<int>(index);
     const int neighbours = (number > 0 ? 1 : 0) + (number + 1 < count ? 1 : 0);
@@ -154,13 +154,13 @@ class Exhaustive {
     const int depth = schedule_ == Schedule::gpipe ? most : std::min(most, count - number);
     const StageTable* quicker = nullptr;  // that fits in any plan
     for (const Recompute recompute : space_.recompute) {
-      const StageTable* table = prices_.table(place.type, stage.tensor_parallel, micro_batch_, recompute);
+      const StageTable* table = prices_.table(pool.type, stage.tensor_parallel, micro_batch_, recompute);
       if (table == nullptr) continue;
       // Less memory than with one micro-batch in flight, no copy of gradients and the optimizer shared by a pipeline on
       // every device is never needed.
       const double sharing = sharding_ == OptimizerSharding::zero1 ? std::max(1, space_.devices()) : 1.0;
-      if (prices_.most_in_flight(*table, with_memory(place, 1e-9, 0.0), stage.first, stage.last, micro_batch_,
-                                 neighbours, sharing, false, 1) < 1)
+      if (prices_.max_in_flight(*table, with_memory(pool, 1e-9, 0.0), stage.first, stage.last, micro_batch_, neighbours,
+                                sharing, false, 1) < 1)
         continue;
       // Recomputation changes nothing but the times and the memory of its stage. A quicker way that always fits is
       // never worse: the end of every stage grows with every pass.
@@ -172,21 +172,20 @@ class Exhaustive {
       const double parameters = table->parameters[at(stage.last)] - table->parameters[at(stage.first)];
       const double copies = parameters > 0.0
                                 ? gradients / parameters * (parameters + table->tied_parameters) * stage.tensor_parallel
-                                : never;
-      if (quicker == nullptr &&
-          prices_.most_in_flight(*table, with_memory(place, -1e-9, copies), stage.first, stage.last, micro_batch_,
-                                 neighbours, 1.0, false, depth) >= depth)
+                                : infinity;
+      if (quicker == nullptr && prices_.max_in_flight(*table, with_memory(pool, -1e-9, copies), stage.first, stage.last,
+                                                      micro_batch_, neighbours, 1.0, false, depth) >= depth)
         quicker = table;
     }
     stage.recompute = Recompute::none;
   }
 
-  static Place with_memory(Place place, double more, double less) {
-    place.memory = place.memory * (1.0 + more) - Bytes(less);
-    return place;
+  static DevicePool with_memory(DevicePool pool, double more, double less) {
+    pool.memory = pool.memory * (1.0 + more) - Bytes(less);
+    return pool;
   }
 
-  bool never_slower(const StageTable& a, const StageTable& b, const ChainStage& stage) const {
+  bool never_slower(const StageTable& a, const StageTable& b, const TemplateStage& stage) const {
     for (int layer = stage.first; layer < stage.last; ++layer) {
       const simulator::PassTimes& a0 = a.times[at(layer)];
       const simulator::PassTimes& a1 = a.times[at(layer + 1)];
@@ -201,17 +200,17 @@ class Exhaustive {
 
   void add_kind() {
     Kind kind;
-    kind.chain.stages = stages_;
-    kind.chain.micro_batch = micro_batch_;
+    kind.column.stages = stages_;
+    kind.column.micro_batch = micro_batch_;
     std::vector<simulator::PassTimes> passes;
     std::vector<simulator::BoundaryTimes> boundaries;
-    std::set<std::size_t> places;
+    std::set<std::size_t> pools;
     for (std::size_t i = 0; i < stages_.size(); ++i) {
-      const ChainStage& stage = stages_[i];
-      const Place& place = space_.places[stage.place];
-      simulator::PassTimes least{Seconds(never), Seconds(never)};
-      for (int busy = 1; busy <= place.largest_node(); ++busy) {
-        const StageTable* table = prices_.table(place.type, stage.tensor_parallel, micro_batch_, stage.recompute, busy);
+      const TemplateStage& stage = stages_[i];
+      const DevicePool& pool = space_.pools[stage.pool];
+      simulator::PassTimes least{Seconds(infinity), Seconds(infinity)};
+      for (int busy = 1; busy <= pool.largest_node(); ++busy) {
+        const StageTable* table = prices_.table(pool.type, stage.tensor_parallel, micro_batch_, stage.recompute, busy);
         if (table == nullptr) continue;
         const auto& first = table->times[at(stage.first)];
         const auto& last = table->times[at(stage.last)];
@@ -219,20 +218,20 @@ class Exhaustive {
         least.backward = std::min(least.backward, last.backward - first.backward);
       }
       passes.push_back(least);
-      places.insert(stage.place);
-      kind.chain.devices += stage.tensor_parallel;
-      kind.price += place.price.value() / 3600.0 * stage.tensor_parallel;
+      pools.insert(stage.pool);
+      kind.column.devices += stage.tensor_parallel;
+      kind.price += pool.price.value() / 3600.0 * stage.tensor_parallel;
       if (i + 1 == stages_.size()) break;
-      const ChainStage& next = stages_[i + 1];
-      simulator::BoundaryTimes boundary{Seconds(never), Seconds(never)};
+      const TemplateStage& next = stages_[i + 1];
+      simulator::BoundaryTimes boundary{Seconds(infinity), Seconds(infinity)};
       for (const bool one_node : {false, true}) {
-        if (one_node && stage.place != next.place) continue;
-        const BoundaryCost cost = prices_.boundary(stage.place, stage.tensor_parallel, next.place, next.tensor_parallel,
+        if (one_node && stage.pool != next.pool) continue;
+        const BoundaryCost cost = prices_.boundary(stage.pool, stage.tensor_parallel, next.pool, next.tensor_parallel,
                                                    micro_batch_, one_node);
         boundary.forward = std::min(boundary.forward, Seconds(cost.forward));
         boundary.backward = std::min(boundary.backward, Seconds(cost.backward));
       }
-      if (boundary.forward.value() == never) return;  // no link
+      if (boundary.forward.value() == infinity) return;  // no link
       boundaries.push_back(boundary);
       kind.egress_per_sequence += egress(stage, next);
     }
@@ -243,17 +242,17 @@ class Exhaustive {
                                    .micro_batches = 1,
                                    .passes = passes,
                                    .boundaries = boundaries};
-    kind.chain.through = simulator::closed_form(times).value();
+    kind.column.through = simulator::closed_form(times).value();
     times.micro_batches = 2;
-    kind.chain.round = simulator::closed_form(times).value() - kind.chain.through;
-    kind.places.assign(places.begin(), places.end());
+    kind.column.round = simulator::closed_form(times).value() - kind.column.through;
+    kind.pools.assign(pools.begin(), pools.end());
     kinds_.push_back(std::move(kind));
   }
 
   /// USD for what one sequence sends over the boundary, up to a factor that all boundaries have in common.
-  double egress(const ChainStage& from, const ChainStage& to) const {
-    const std::string& a = space_.places[from.place].zone;
-    const std::string& b = space_.places[to.place].zone;
+  double egress(const TemplateStage& from, const TemplateStage& to) const {
+    const std::string& a = space_.pools[from.pool].zone;
+    const std::string& b = space_.pools[to.pool].zone;
     if (a == b) return 0.0;
     const simulator::StageMessages how = env_.framework.stage_messages;
     for (const ZoneLink& link : env_.cluster->links)
@@ -267,9 +266,9 @@ class Exhaustive {
   /// grows: devices are paid for the whole iteration, whatever else a plan costs.
   double longest(double price, int nodes) const {
     const Limits& limits = request_.limits;
-    double time = never;
-    const double best = archive_.best_score();
-    if (best < never) {
+    double time = infinity;
+    const double best = solutions_.best_score();
+    if (best < infinity) {
       if (request_.objective == Objective::throughput) time = best;
       if (request_.objective == Objective::cost && price > 0.0) time = best / price;
       if (request_.objective == Objective::throughput_per_usd && price > 0.0) time = std::sqrt(best / price);
@@ -286,27 +285,27 @@ class Exhaustive {
   /// Sequences of a pipeline by a deadline, at most the batch.
   int sequences_by(const Kind& kind, double deadline) const {
     const int batch = request_.job.global_batch;
-    if (deadline == never) return batch;
-    return std::min(batch, kind.chain.sequences_by(deadline));
+    if (deadline == infinity) return batch;
+    return std::min(batch, kind.column.sequences_by(deadline));
   }
 
   /// Most sequences for each device by a deadline, of all kinds; rounded up.
   double rate(double deadline) {
-    if (deadline == never) return request_.job.global_batch;
+    if (deadline == infinity) return request_.job.global_batch;
     const int step = static_cast<int>(std::ceil(std::log(std::max(deadline, 1e-30)) / std::log(1.01)));
     const auto [entry, is_new] = rates_.try_emplace(step, 0.0);
     if (is_new)
       for (const Kind& kind : kinds_)
         entry->second = std::max(
-            entry->second, static_cast<double>(sequences_by(kind, std::pow(1.01, step) * slack)) / kind.chain.devices);
+            entry->second, static_cast<double>(sequences_by(kind, std::pow(1.01, step) * slack)) / kind.column.devices);
     return entry->second;
   }
 
   /// Groups go to the first node that has room, as in plan/placement.hpp. False when there is none: those before stay
   /// where they are, so no longer plan fits either.
-  bool place_chain(const Chain& chain, Room& room) const {
-    for (const ChainStage& stage : chain.stages) {
-      std::vector<int>& nodes = room[stage.place];
+  bool assign_pools(const PipelineTemplate& column, Room& room) const {
+    for (const TemplateStage& stage : column.stages) {
+      std::vector<int>& nodes = room[stage.pool];
       const auto node =
           std::find_if(nodes.begin(), nodes.end(), [&](int free) { return free >= stage.tensor_parallel; });
       if (node == nodes.end()) return false;
@@ -319,7 +318,7 @@ class Exhaustive {
     int used = 0;
     for (std::size_t p = 0; p < room.size(); ++p) {
       std::size_t i = 0;
-      for (const NodeSize& size : space_.places[p].nodes)
+      for (const NodeSize& size : space_.pools[p].nodes)
         for (int n = 0; n < size.nodes; ++n, ++i) used += room[p][i] < size.devices ? 1 : 0;
     }
     return used;
@@ -328,8 +327,8 @@ class Exhaustive {
   /// The same plan whichever of two neighbouring pipelines comes first.
   bool commute(const Kind& a, const Kind& b) const {
     if (!any_order_) return false;
-    for (const std::size_t place : a.places)
-      if (ordered_[place] && std::binary_search(b.places.begin(), b.places.end(), place)) return false;
+    for (const std::size_t pool : a.pools)
+      if (ordered_[pool] && std::binary_search(b.pools.begin(), b.pools.end(), pool)) return false;
     return true;
   }
 
@@ -338,16 +337,16 @@ class Exhaustive {
     const int batch = request_.job.global_batch;
     const auto wanted = request_.pins.data_parallel;
     if (wanted && static_cast<int>(plan_.size()) == *wanted) return;
-    const int all = std::min(space_.devices(), space_.most_gpus.value_or(space_.devices()));
+    const int all = std::min(space_.devices(), space_.max_gpus.value_or(space_.devices()));
     for (std::size_t k = 0; k < kinds_.size() && !stopped_; ++k) {
       // Of the orders that are the same plan the one with the least first difference has no pair of neighbours that
       // could be exchanged to get a smaller one.
       if (!plan_.empty() && k < plan_.back() && commute(kinds_[plan_.back()], kinds_[k])) continue;
       const Kind& kind = kinds_[k];
-      if (devices + kind.chain.devices > all || least_sequences_ + kind.chain.micro_batch > batch) continue;
-      if (++visited_ > most_visited || (visited_ % 1024 == 0 && stop_())) stopped_ = true;
+      if (devices + kind.column.devices > all || min_sequences_ + kind.column.micro_batch > batch) continue;
+      if (++visited_ > max_visited || (visited_ % 1024 == 0 && stop_())) stopped_ = true;
       const double deadline = longest(price_ + kind.price, 0);
-      if (kind.chain.through > deadline) continue;
+      if (kind.column.through > deadline) continue;
       // What the pipelines get through at best by the deadline, and what the devices left could; more pipelines only
       // bring the deadline nearer.
       std::int64_t most = sequences_by(kind, deadline);
@@ -357,18 +356,18 @@ class Exhaustive {
         late = late || here == 0;
         most += here;
       }
-      const int left = all - devices - kind.chain.devices;
+      const int left = all - devices - kind.column.devices;
       if (late || static_cast<double>(most) + rate(deadline) * left < batch) continue;
       Room after = room;
-      if (!place_chain(kind.chain, after)) continue;
+      if (!assign_pools(kind.column, after)) continue;
       const int nodes = nodes_used(after);
-      if (space_.most_nodes && nodes > *space_.most_nodes) continue;
+      if (space_.max_nodes && nodes > *space_.max_nodes) continue;
       plan_.push_back(k);
       price_ += kind.price;
-      least_sequences_ += kind.chain.micro_batch;
+      min_sequences_ += kind.column.micro_batch;
       if (most >= batch && (!wanted || static_cast<int>(plan_.size()) == *wanted)) price(longest(price_, nodes));
-      extend(after, devices + kind.chain.devices);
-      least_sequences_ -= kind.chain.micro_batch;
+      extend(after, devices + kind.column.devices);
+      min_sequences_ -= kind.column.micro_batch;
       price_ -= kind.price;
       plan_.pop_back();
     }
@@ -376,23 +375,23 @@ class Exhaustive {
 
   /// The pipelines of plan_ with the best numbers of micro-batches. No later than `deadline` is of use.
   void price(double deadline) {
-    if (++priced_ > most_priced || (priced_ % 64 == 0 && stop_())) stopped_ = true;
-    Fleet fleet{.schedule = schedule_, .sharding = sharding_, .groups = {}};
+    if (++priced_ > max_priced || (priced_ % 64 == 0 && stop_())) stopped_ = true;
+    TemplateMix mix{.schedule = schedule_, .sharding = sharding_, .groups = {}};
     std::vector<Share> shares;
     for (const std::size_t k : plan_) {
-      shares.push_back({.group = fleet.groups.size(), .count = 1, .micro_batches = 1});
-      fleet.groups.push_back({.chain = kinds_[k].chain, .count = 1});
+      shares.push_back({.group = mix.groups.size(), .count = 1, .micro_batches = 1});
+      mix.groups.push_back({.column = kinds_[k].column, .count = 1});
     }
     // With one micro-batch each a plan takes the least memory, and its prices are those with any other number.
-    Plan plan = make_plan(request_, space_, fleet, shares);
-    plan.job.global_batch = least_sequences_;
+    Plan plan = make_plan(request_, space_, mix, shares);
+    plan.job.global_batch = min_sequences_;
     const auto least = simulator_.predict(plan);
     if (!least || least->memory_headroom < request_.memory_margin) return;
     std::vector<GroupTime> times;
     const bool exact = !env_.framework.overlaps_reduction;
     for (std::size_t i = 0; i < plan_.size(); ++i) {
-      const Chain& chain = fleet.groups[i].chain;
-      GroupTime time{.fixed = chain.through, .round = chain.round, .micro_batch = chain.micro_batch, .count = 1};
+      const PipelineTemplate& column = mix.groups[i].column;
+      GroupTime time{.fixed = column.through, .round = column.round, .micro_batch = column.micro_batch, .count = 1};
       if (exact) {
         const simulator::EntryTimes& entry = simulator_.entries()[i];
         time.fixed = (entry.fixed + entry.per_micro_batch + entry.tail).value();
@@ -408,14 +407,14 @@ class Exhaustive {
       end = std::max(end, times[share.group].fixed + times[share.group].round * (share.micro_batches - 1));
     if (end > deadline) return;
     if (exact && alike_in_egress()) {
-      plan = make_plan(request_, space_, fleet, *quickest);
+      plan = make_plan(request_, space_, mix, *quickest);
       const auto prediction = simulator_.predict(plan);
       if (prediction && prediction->memory_headroom >= request_.memory_margin) {
-        add(fleet, *quickest);
+        add(mix, *quickest);
         return;
       }
     }
-    divide(fleet, times, shares, 0, request_.job.global_batch, deadline);
+    divide(mix, times, shares, 0, request_.job.global_batch, deadline);
   }
 
   /// What a plan pays for what it sends does not depend on who computes which sequence.
@@ -427,8 +426,8 @@ class Exhaustive {
   }
 
   /// Every division of `left` sequences among the pipelines from `index` on that are done by the deadline.
-  void divide(const Fleet& fleet, const std::vector<GroupTime>& times, std::vector<Share>& shares, std::size_t index,
-              int left, double deadline) {
+  void divide(const TemplateMix& mix, const std::vector<GroupTime>& times, std::vector<Share>& shares,
+              std::size_t index, int left, double deadline) {
     if (stopped_) return;
     const GroupTime& time = times[index];
     const auto end = [&](int micro_batches) { return time.fixed + time.round * (micro_batches - 1); };
@@ -436,58 +435,58 @@ class Exhaustive {
       const int rest = left / time.micro_batch;
       if (left % time.micro_batch != 0 || end(rest) > deadline) return;
       shares[index].micro_batches = rest;
-      if (++priced_ > most_priced || (priced_ % 64 == 0 && stop_())) stopped_ = true;
-      add(fleet, shares);
+      if (++priced_ > max_priced || (priced_ % 64 == 0 && stop_())) stopped_ = true;
+      add(mix, shares);
       return;
     }
     int others = 0;
     for (std::size_t i = index + 1; i < times.size(); ++i) others += times[i].micro_batch;
     for (int n = 1; n * time.micro_batch + others <= left && end(n) <= deadline; ++n) {
       shares[index].micro_batches = n;
-      divide(fleet, times, shares, index + 1, left - n * time.micro_batch, deadline);
+      divide(mix, times, shares, index + 1, left - n * time.micro_batch, deadline);
     }
   }
 
   /// Neighbours that are alike become copies of one, unless that costs something: the simulator takes what differs
   /// between copies from the worst.
-  void add(const Fleet& fleet, const std::vector<Share>& shares) {
-    const double score = archive_.add(fleet, shares).closed_form;
-    if (score == never || score > archive_.best_score() * slack) return;
-    Fleet folded{.schedule = fleet.schedule, .sharding = fleet.sharding, .groups = {}};
+  void add(const TemplateMix& mix, const std::vector<Share>& shares) {
+    const double score = solutions_.add(mix, shares).closed_form;
+    if (score == infinity || score > solutions_.best_score() * slack) return;
+    TemplateMix folded{.schedule = mix.schedule, .sharding = mix.sharding, .groups = {}};
     std::vector<Share> counts;
     for (std::size_t i = 0; i < shares.size(); ++i) {
-      const Chain& chain = fleet.groups[i].chain;
+      const PipelineTemplate& column = mix.groups[i].column;
       if (!counts.empty() && counts.back().micro_batches == shares[i].micro_batches &&
-          folded.groups.back().chain.micro_batch == chain.micro_batch &&
-          folded.groups.back().chain.stages == chain.stages) {
+          folded.groups.back().column.micro_batch == column.micro_batch &&
+          folded.groups.back().column.stages == column.stages) {
         ++folded.groups.back().count;
         ++counts.back().count;
         continue;
       }
       counts.push_back({.group = folded.groups.size(), .count = 1, .micro_batches = shares[i].micro_batches});
-      folded.groups.push_back({.chain = chain, .count = 1});
+      folded.groups.push_back({.column = column, .count = 1});
     }
-    if (folded.groups.size() < fleet.groups.size()) archive_.add(folded, counts);
+    if (folded.groups.size() < mix.groups.size()) solutions_.add(folded, counts);
   }
 
   StagePrices& prices_;
   const Request& request_;
   const SearchSpace& space_;
   const simulator::Environment& env_;
-  Archive& archive_;
+  SolutionPool& solutions_;
   const StopCheck& stop_;
   simulator::QuickSimulator simulator_;
   Schedule schedule_ = Schedule::one_f_one_b;
   OptimizerSharding sharding_ = OptimizerSharding::none;
-  std::vector<bool> ordered_;  // by place: the order in which it is filled counts
+  std::vector<bool> ordered_;  // by pool: the order in which it is filled counts
   bool any_order_ = true;
   std::vector<Kind> kinds_;
-  std::vector<ChainStage> stages_;  // of the kind that is being made
+  std::vector<TemplateStage> stages_;  // of the kind that is being made
   int micro_batch_ = 1;
   std::map<int, double> rates_;
   std::vector<std::size_t> plan_;  // kinds, in order
   double price_ = 0.0;             // of plan_, USD per second
-  int least_sequences_ = 0;        // of plan_
+  int min_sequences_ = 0;          // of plan_
   std::uint64_t visited_ = 0;
   std::uint64_t priced_ = 0;
   bool stopped_ = false;
@@ -495,8 +494,8 @@ class Exhaustive {
 
 }  // namespace
 
-bool search_exhaustively(StagePrices& prices, Archive& archive, const StopCheck& stop) {
-  return Exhaustive(prices, archive, stop).run();
+bool search_exhaustively(StagePrices& prices, SolutionPool& solutions, const StopCheck& stop) {
+  return Exhaustive(prices, solutions, stop).run();
 }
 
 }  // namespace sailor::planner

@@ -5,14 +5,14 @@
 // is proven where it is made.
 #pragma once
 
-#include "planner/archive.hpp"
 #include "planner/full_search.hpp"
+#include "planner/solution_pool.hpp"
 
 namespace sailor::planner {
 
-/// True: the best plan of the space is in the archive, or there is none. False: the space is too large (how much is
-/// done depends on the input alone), `stop` said so, the interleaved schedule is among the choices, or a Pareto front
-/// is asked for.
-bool search_exhaustively(StagePrices& prices, Archive& archive, const StopCheck& stop);
+/// True: the best plan of the space is in the solution pool, or there is none. False: the space is too large (how much
+/// is done depends on the input alone), `stop` said so, the interleaved schedule is among the choices, or a Pareto
+/// front is asked for.
+bool search_exhaustively(StagePrices& prices, SolutionPool& solutions, const StopCheck& stop);
 
 }  // namespace sailor::planner

@@ -283,9 +283,9 @@ std::vector<std::string> broken_pins(const Plan& plan, const Pins& pins) {
       largest = std::max(largest, stage.tensor_parallel);
     }
   }
-  if (pins.most_tensor_parallel && largest > *pins.most_tensor_parallel)
+  if (pins.max_tensor_parallel && largest > *pins.max_tensor_parallel)
     broken.push_back(
-        fmt::format("its tensor_parallel is {}, --max-tensor-parallel allows {}", largest, *pins.most_tensor_parallel));
+        fmt::format("its tensor_parallel is {}, --max-tensor-parallel allows {}", largest, *pins.max_tensor_parallel));
   return broken;
 }
 

@@ -8,7 +8,7 @@
 
 #include "planner/alike_pipelines.hpp"
 #include "planner/interleaved.hpp"
-#include "planner/mixed_chains.hpp"
+#include "planner/multi_pool_templates.hpp"
 #include "planner/refine.hpp"
 #include "simulator/closed_form.hpp"
 
@@ -16,31 +16,31 @@ namespace sailor::planner {
 
 namespace {
 
-constexpr std::size_t most_levels = 10;            // of gradients per rank
-constexpr std::size_t most_exhaustive_places = 5;  // up to here every set of places is tried
+constexpr std::size_t max_levels = 10;           // of gradients per rank
+constexpr std::size_t max_exhaustive_pools = 5;  // up to here every set of pools is tried
 constexpr double deadline_step = 1.08;
-constexpr int most_deadlines = 90;
+constexpr int max_deadlines = 90;
 
 class FullSearch {
  public:
-  FullSearch(StagePrices& prices, Archive& archive, const StopCheck& stop)
+  FullSearch(StagePrices& prices, SolutionPool& solutions, const StopCheck& stop)
       : prices_(prices),
         request_(prices.request()),
         space_(prices.space()),
-        archive_(archive),
+        solutions_(solutions),
         stop_(stop),
         maker_(space_),
-        refinement_(prices, archive, stop) {
+        refinement_(prices, solutions, stop) {
     if (request_.limits.throughput) latest_ = simulator::most_above_event_driven / *request_.limits.throughput;
   }
 
   void run() {
-    make_place_sets();
+    make_pool_sets();
     for (const Schedule schedule : space_.schedules)
       for (const OptimizerSharding sharding : space_.sharding) {
         if (schedule == Schedule::interleaved_1f1b) {
           set_rules(Schedule::one_f_one_b, sharding);
-          search_interleaved(prices_, pure_chains(prices_, rules_, stop_), sharding, archive_, stop_);
+          search_interleaved(prices_, single_pool_templates(prices_, rules_, stop_), sharding, solutions_, stop_);
         } else {
           search(schedule, sharding);
         }
@@ -49,13 +49,13 @@ class FullSearch {
 
   void with_hints(const std::vector<Hint>& hints) {
     if (space_.schedules.front() == Schedule::interleaved_1f1b) return;
-    make_place_sets();
+    make_pool_sets();
     for (const OptimizerSharding sharding : space_.sharding) {
       set_rules(space_.schedules.front(), sharding);
-      chains_ = pure_chains(prices_, rules_, stop_);
+      columns_ = single_pool_templates(prices_, rules_, stop_);
       for (const Hint& hint : hints) {
         if (stop_()) return;
-        if (const auto chain = finish_chain(prices_, rules_, hint.stages, hint.micro_batch)) try_given(*chain);
+        if (const auto column = finish_template(prices_, rules_, hint.stages, hint.micro_batch)) try_given(*column);
       }
     }
   }
@@ -67,30 +67,31 @@ class FullSearch {
 
   void search(Schedule schedule, OptimizerSharding sharding) {
     set_rules(schedule, sharding);
-    chains_ = pure_chains(prices_, rules_, stop_);
+    columns_ = single_pool_templates(prices_, rules_, stop_);
     if (sharding == OptimizerSharding::none && prices_.env().framework.copies_reduced_gradients &&
         request_.effort.uses(Heuristic::single_pipeline)) {
       // A single pipeline sums no gradients.
-      ChainRules alone = rules_;
+      TemplateRules alone = rules_;
       alone.copies_gradients = false;
-      for (Chain& chain : pure_chains(prices_, alone, stop_)) chains_.push_back(std::move(chain));
+      for (PipelineTemplate& column : single_pool_templates(prices_, alone, stop_))
+        columns_.push_back(std::move(column));
     }
     if (request_.effort.uses(Heuristic::one_kind)) try_one_kind();
     make_levels();
-    for (const auto& places : place_sets_)
+    for (const auto& pools : pool_sets_)
       for (const double level : levels_) {
         if (stop_()) return;
-        try_fleets(request_of(places, level));
+        try_mixes(request_of(pools, level));
       }
-    if (request_.effort.brief && !archive_.best().empty()) return;
+    if (request_.effort.brief && !solutions_.best().empty()) return;
     try_mixed();
     if (stop_()) return;
-    refinement_.run(rules_, chains_, RefineBy::closed_form);
-    const double before = archive_.best_score();
+    refinement_.run(rules_, columns_, RefineBy::closed_form);
+    const double before = solutions_.best_score();
     if (request_.effort.uses(Heuristic::alike)) try_alike();
     if (stop_()) return;
-    if (archive_.best_score() < before) refinement_.run(rules_, chains_, RefineBy::closed_form);
-    if (request_.effort.uses(Heuristic::refine_printed)) refinement_.run(rules_, chains_, RefineBy::events);
+    if (solutions_.best_score() < before) refinement_.run(rules_, columns_, RefineBy::closed_form);
+    if (request_.effort.uses(Heuristic::refine_printed)) refinement_.run(rules_, columns_, RefineBy::events);
   }
 
   void set_rules(Schedule schedule, OptimizerSharding sharding) {
@@ -101,89 +102,89 @@ class FullSearch {
               .copies_gradients = true};
   }
 
-  /// Every fleet of one kind of pipeline: as few of them as are needed for each number of micro-batches, unless what is
-  /// sure of its time is too long.
+  /// Every template mix of one kind of pipeline: as few of them as are needed for each number of micro-batches, unless
+  /// what is sure of its time is too long.
   void try_one_kind() {
     // The likely best first: the others are then seen to be worse without being priced.
     struct Kind {
-      const Chain* chain;
-      std::size_t place;
+      const PipelineTemplate* column;
+      std::size_t pool;
       int most;
       double likely;
     };
     std::vector<Kind> kinds;
-    for (std::size_t p = 0; p < space_.places.size(); ++p) {
-      const Place& place = space_.places[p];
-      for (const Chain& chain : chains_) {
-        if (space_.places[chain.stages.front().place].type != place.type) continue;
-        const int all = request_.job.global_batch / chain.micro_batch;
-        const int most = std::min(all, most_copies(chain, place, space_));
+    for (std::size_t p = 0; p < space_.pools.size(); ++p) {
+      const DevicePool& pool = space_.pools[p];
+      for (const PipelineTemplate& column : columns_) {
+        if (space_.pools[column.stages.front().pool].type != pool.type) continue;
+        const int all = request_.job.global_batch / column.micro_batch;
+        const int most = std::min(all, max_copies(column, pool, space_));
         if (most < 1 || (request_.pins.data_parallel && most < *request_.pins.data_parallel)) continue;
-        kinds.push_back({&chain, p, most, least_score(chain, p, request_.pins.data_parallel.value_or(most))});
+        kinds.push_back({&column, p, most, min_score(column, p, request_.pins.data_parallel.value_or(most))});
       }
     }
     std::stable_sort(kinds.begin(), kinds.end(), [](const Kind& a, const Kind& b) { return a.likely < b.likely; });
     for (const Kind& kind : kinds) {
       if (stop_()) return;
-      const Chain& chain = *kind.chain;
-      Fleet fleet{.schedule = schedule_, .sharding = sharding_, .groups = {{.chain = chain, .count = 0}}};
-      for (ChainStage& stage : fleet.groups.front().chain.stages) stage.place = kind.place;
-      const int all = request_.job.global_batch / chain.micro_batch;
+      const PipelineTemplate& column = *kind.column;
+      TemplateMix mix{.schedule = schedule_, .sharding = sharding_, .groups = {{.column = column, .count = 0}}};
+      for (TemplateStage& stage : mix.groups.front().column.stages) stage.pool = kind.pool;
+      const int all = request_.job.global_batch / column.micro_batch;
       if (request_.pins.data_parallel) {
-        fleet.groups.front().count = *request_.pins.data_parallel;
-        archive_.add(fleet);
+        mix.groups.front().count = *request_.pins.data_parallel;
+        solutions_.add(mix);
         continue;
       }
       for (int count = kind.most; count >= 1;) {
         if (stop_()) return;
         const int rounds = (all + count - 1) / count;
         const int least = (all + rounds - 1) / rounds;  // pipelines with no more micro-batches than this
-        const bool slow = least_score(chain, kind.place, least) >= archive_.bar();
-        if (by_time() && chain.through + chain.round * (rounds - 1) >= archive_.bar()) break;  // fewer take longer
+        const bool slow = min_score(column, kind.pool, least) >= solutions_.bar();
+        if (by_time() && column.through + column.round * (rounds - 1) >= solutions_.bar()) break;  // fewer take longer
         if (!slow || request_.pareto) {
-          fleet.groups.front().count = least;
-          archive_.add(fleet);
+          mix.groups.front().count = least;
+          solutions_.add(mix);
         }
         count = least - 1;
       }
     }
   }
 
-  /// Of so many of these pipelines in a place, at least: the passes, and the reduction of the first stage.
-  double least_score(const Chain& chain, std::size_t place, int count) {
-    const int all = request_.job.global_batch / chain.micro_batch;
+  /// Of so many of these pipelines in a pool, at least: the passes, and the reduction of the first stage.
+  double min_score(const PipelineTemplate& column, std::size_t pool, int count) {
+    const int all = request_.job.global_batch / column.micro_batch;
     const int rounds = (all + count - 1) / count;
-    const double time = chain.through + chain.round * (rounds - 1) + least_reduction(prices_, chain, count);
-    const double cost = time / 3600.0 * space_.places[place].price.value() * chain.devices * count;
+    const double time = column.through + column.round * (rounds - 1) + min_reduction(prices_, column, count);
+    const double cost = time / 3600.0 * space_.pools[pool].price.value() * column.devices * count;
     return score_of(request_.objective, Seconds(time), Usd(cost));
   }
 
   void make_levels() {
     std::set<double> values;
-    for (const Chain& chain : chains_) values.insert(chain.gradients);
+    for (const PipelineTemplate& column : columns_) values.insert(column.gradients);
     const std::vector<double> all(values.begin(), values.end());
     levels_.clear();
     if (!request_.effort.uses(Heuristic::gradient_levels)) {
       if (!all.empty()) levels_.push_back(all.back());
       return;
     }
-    for (std::size_t i = 1; i <= most_levels && !all.empty(); ++i) {
-      const double level = all[(all.size() * i - 1) / most_levels];
+    for (std::size_t i = 1; i <= max_levels && !all.empty(); ++i) {
+      const double level = all[(all.size() * i - 1) / max_levels];
       if (levels_.empty() || level > levels_.back()) levels_.push_back(level);
     }
     std::reverse(levels_.begin(), levels_.end());
   }
 
-  /// Of few places every set; of many those whose links are all faster than some limit, grown from each place.
-  void make_place_sets() {
-    const std::size_t count = space_.places.size();
+  /// Of few pools every set; of many those whose links are all faster than some limit, grown from each pool.
+  void make_pool_sets() {
+    const std::size_t count = space_.pools.size();
     std::set<std::vector<std::size_t>> sets;
-    if (count <= most_exhaustive_places) {
+    if (count <= max_exhaustive_pools) {
       for (std::size_t bits = 1; bits < std::size_t{1} << count; ++bits) {
-        std::vector<std::size_t> places;
+        std::vector<std::size_t> pools;
         for (std::size_t i = 0; i < count; ++i)
-          if (bits >> i & 1) places.push_back(i);
-        sets.insert(places);
+          if (bits >> i & 1) pools.push_back(i);
+        sets.insert(pools);
       }
     } else {
       const double amount = 64e6;
@@ -192,204 +193,204 @@ class FullSearch {
                         prices_.reduction(b, a, 1, 1, 16, false, amount));
       };
       for (std::size_t seed = 0; seed < count; ++seed) {
-        std::vector<std::size_t> places{seed};
+        std::vector<std::size_t> pools{seed};
         std::vector<bool> used(count, false);
         used[seed] = true;
-        sets.insert(places);
-        while (places.size() < count) {  // the nearest to all of them next
+        sets.insert(pools);
+        while (pools.size() < count) {  // the nearest to all of them next
           std::size_t next = count;
-          double nearest = never;
+          double nearest = infinity;
           for (std::size_t i = 0; i < count; ++i) {
             if (used[i]) continue;
             double farthest = distance(i, i);
-            for (const std::size_t other : places) farthest = std::max(farthest, distance(i, other));
+            for (const std::size_t other : pools) farthest = std::max(farthest, distance(i, other));
             if (farthest < nearest || next == count) {
               nearest = farthest;
               next = i;
             }
           }
-          if (nearest == never) break;
+          if (nearest == infinity) break;
           used[next] = true;
-          places.push_back(next);
-          std::vector<std::size_t> sorted = places;
+          pools.push_back(next);
+          std::vector<std::size_t> sorted = pools;
           std::sort(sorted.begin(), sorted.end());
           sets.insert(std::move(sorted));
         }
       }
-      // The places of one zone, of one type, and both in pairs of types.
+      // The pools of one zone, of one type, and both in pairs of types.
       for (std::size_t type = 0; type < space_.types.size(); ++type)
         for (std::size_t other = type; other < space_.types.size(); ++other) {
-          std::vector<std::size_t> places;
+          std::vector<std::size_t> pools;
           for (std::size_t i = 0; i < count; ++i)
-            if (space_.places[i].type == type || space_.places[i].type == other) places.push_back(i);
-          sets.insert(places);
+            if (space_.pools[i].type == type || space_.pools[i].type == other) pools.push_back(i);
+          sets.insert(pools);
         }
       for (std::size_t seed = 0; seed < count; ++seed)
         for (std::size_t type = 0; type <= space_.types.size(); ++type) {
-          std::vector<std::size_t> places;
+          std::vector<std::size_t> pools;
           for (std::size_t i = 0; i < count; ++i)
-            if (space_.places[i].zone == space_.places[seed].zone &&
-                (type == space_.types.size() || space_.places[i].type == type ||
-                 space_.places[i].type == space_.places[seed].type))
-              places.push_back(i);
-          sets.insert(places);
+            if (space_.pools[i].zone == space_.pools[seed].zone &&
+                (type == space_.types.size() || space_.pools[i].type == type ||
+                 space_.pools[i].type == space_.pools[seed].type))
+              pools.push_back(i);
+          sets.insert(pools);
         }
     }
-    if (!request_.effort.uses(Heuristic::place_sets))
+    if (!request_.effort.uses(Heuristic::pool_sets))
       std::erase_if(sets, [&](const auto& set) { return set.size() > 1 && set.size() < count; });
-    place_sets_.assign(sets.begin(), sets.end());
-    std::stable_sort(place_sets_.begin(), place_sets_.end(),
+    pool_sets_.assign(sets.begin(), sets.end());
+    std::stable_sort(pool_sets_.begin(), pool_sets_.end(),
                      [](const auto& a, const auto& b) { return a.size() > b.size(); });
   }
 
-  FleetRequest request_of(const std::vector<std::size_t>& places, double level) const {
-    FleetRequest wanted{.places = places, .chains = {}, .given = {}, .batch = request_.job.global_batch};
-    wanted.chains.resize(space_.types.size());
-    for (const Chain& chain : chains_)
-      if (chain.gradients <= level) wanted.chains[space_.places[chain.stages.front().place].type].push_back(&chain);
+  MixRequest request_of(const std::vector<std::size_t>& pools, double level) const {
+    MixRequest wanted{.pools = pools, .columns = {}, .given = {}, .batch = request_.job.global_batch};
+    wanted.columns.resize(space_.types.size());
+    for (const PipelineTemplate& column : columns_)
+      if (column.gradients <= level) wanted.columns[space_.pools[column.stages.front().pool].type].push_back(&column);
     return wanted;
   }
 
-  void add(std::optional<Fleet> fleet) {
-    if (!fleet || fleet->groups.empty()) return;
-    fleet->schedule = schedule_;
-    fleet->sharding = sharding_;
-    archive_.add(*fleet);
+  void add(std::optional<TemplateMix> mix) {
+    if (!mix || mix->groups.empty()) return;
+    mix->schedule = schedule_;
+    mix->sharding = sharding_;
+    solutions_.add(*mix);
   }
 
-  void try_fleets(const FleetRequest& wanted) {
-    const double least = maker_.least_deadline(wanted);
-    if (least == never) return;
+  void try_mixes(const MixRequest& wanted) {
+    const double least = maker_.min_deadline(wanted);
+    if (least == infinity) return;
     if (request_.pins.data_parallel) {
-      if (!by_time() || least < archive_.best_score()) add(maker_.of_size(wanted, *request_.pins.data_parallel));
+      if (!by_time() || least < solutions_.best_score()) add(maker_.of_size(wanted, *request_.pins.data_parallel));
       return;
     }
     if (by_time()) {
-      if (least < archive_.best_score()) add(maker_.fastest(wanted));
+      if (least < solutions_.best_score()) add(maker_.fastest(wanted));
       return;
     }
     if (least <= latest_) add(maker_.fastest(wanted));
     double deadline = least;
-    for (int i = 0; i < most_deadlines; ++i, deadline *= deadline_step) {
+    for (int i = 0; i < max_deadlines; ++i, deadline *= deadline_step) {
       if (stop_()) return;
       if (deadline > latest_) break;
-      const auto fleet = maker_.cheapest(wanted, deadline, true);
-      add(fleet);
+      const auto mix = maker_.cheapest(wanted, deadline, true);
+      add(mix);
       if (request_.pareto) add(maker_.cheapest(wanted, deadline, false));
-      if (fleet && fleet->groups.size() == 1 && fleet->groups.front().count == 1) break;  // it gets no smaller
+      if (mix && mix->groups.size() == 1 && mix->groups.front().count == 1) break;  // it gets no smaller
     }
   }
 
   void try_mixed() {
-    if (space_.places.size() < 2) return;
-    if (archive_.best().empty()) {  // nothing fits into one place, or keeps the limits there
+    if (space_.pools.size() < 2) return;
+    if (solutions_.best().empty()) {  // nothing fits into one pool, or keeps the limits there
       if (request_.effort.uses(Heuristic::spanning))
-        for (const Chain& chain : spanning_chains(prices_, rules_, place_sets_, stop_)) try_given(chain);
-      if (archive_.best().empty()) return;
+        for (const PipelineTemplate& column : spanning_templates(prices_, rules_, pool_sets_, stop_)) try_given(column);
+      if (solutions_.best().empty()) return;
     }
     if (!request_.effort.uses(Heuristic::mixed)) return;
-    const double deadline = longest_pipeline(archive_.best().front());
-    FleetRequest all = request_of({}, never);
+    const double deadline = longest_pipeline(solutions_.best().front());
+    MixRequest all = request_of({}, infinity);
     std::vector<double> worth;
-    for (const Place& place : space_.places) worth.push_back(maker_.best_rate(all, place.type, deadline));
-    const std::vector<Chain> mixed = mixed_chains(prices_, rules_, worth, deadline, stop_);
-    for (const Chain& chain : mixed) try_given(chain);
+    for (const DevicePool& pool : space_.pools) worth.push_back(maker_.best_rate(all, pool.type, deadline));
+    const std::vector<PipelineTemplate> mixed = two_pool_templates(prices_, rules_, worth, deadline, stop_);
+    for (const PipelineTemplate& column : mixed) try_given(column);
   }
 
-  /// Fleets of one kind of pipeline whose stages are anywhere.
+  /// Template mixes of one kind of pipeline whose stages are anywhere.
   void try_alike() {
-    if (space_.layers() > SearchSpace::most_layers) return;
-    for (const Group& group : alike_pipelines(prices_, rules_, sharding_, archive_.best_score(), stop_)) {
+    if (space_.layers() > SearchSpace::max_layers) return;
+    for (const Group& group : alike_pipelines(prices_, rules_, sharding_, solutions_.best_score(), stop_)) {
       if (stop_()) return;
-      archive_.add({.schedule = schedule_, .sharding = sharding_, .groups = {group}});
+      solutions_.add({.schedule = schedule_, .sharding = sharding_, .groups = {group}});
     }
   }
 
-  /// Fleets of this kind of pipeline and others in one place each.
-  void try_given(const Chain& chain) {
+  /// Template mixes of this kind of pipeline and others in one pool each.
+  void try_given(const PipelineTemplate& column) {
     int most = INT_MAX;
-    for (const ChainStage& stage : chain.stages)
-      most = std::min(most, space_.places[stage.place].devices() / chain.uses(stage.place));
-    most = std::min(most, request_.job.global_batch / chain.micro_batch);
+    for (const TemplateStage& stage : column.stages)
+      most = std::min(most, space_.pools[stage.pool].devices() / column.uses(stage.pool));
+    most = std::min(most, request_.job.global_batch / column.micro_batch);
     std::set<int> counts;
     for (int part = 1; part <= 4; ++part) counts.insert(most * part / 4);
-    for (const auto& places : place_sets_) {
+    for (const auto& pools : pool_sets_) {
       if (stop_()) return;
-      const bool within = std::all_of(chain.stages.begin(), chain.stages.end(), [&](const ChainStage& stage) {
-        return std::find(places.begin(), places.end(), stage.place) != places.end();
+      const bool within = std::all_of(column.stages.begin(), column.stages.end(), [&](const TemplateStage& stage) {
+        return std::find(pools.begin(), pools.end(), stage.pool) != pools.end();
       });
-      if (!within || (place_sets_.size() > 64 && places.size() > 2 && places.size() < space_.places.size())) continue;
+      if (!within || (pool_sets_.size() > 64 && pools.size() > 2 && pools.size() < space_.pools.size())) continue;
       for (const int count : counts) {
         if (count < 1) continue;
-        FleetRequest wanted = request_of(places, never);
-        wanted.given.push_back({.chain = chain, .count = count});
-        try_fleets(wanted);
+        MixRequest wanted = request_of(pools, infinity);
+        wanted.given.push_back({.column = column, .count = count});
+        try_mixes(wanted);
       }
     }
-    Fleet alone{.schedule = schedule_, .sharding = sharding_, .groups = {}};
+    TemplateMix alone{.schedule = schedule_, .sharding = sharding_, .groups = {}};
     for (int count = most; count >= 1; count = std::min(count - 1, count * 9 / 10)) {
-      alone.groups = {{.chain = chain, .count = count}};
-      if (archive_.add(alone).closed_form > archive_.best_score() * 1.3 && by_time()) break;
+      alone.groups = {{.column = column, .count = count}};
+      if (solutions_.add(alone).closed_form > solutions_.best_score() * 1.3 && by_time()) break;
     }
   }
 
-  static double longest_pipeline(const Found& found) {
+  static double longest_pipeline(const Solution& found) {
     double longest = 0.0;
     for (const Pipeline& pipeline : found.plan.pipelines)
-      for (const Group& group : found.fleet.groups)
-        if (group.chain.stages.size() == pipeline.stages.size())
-          longest = std::max(longest, group.chain.through + group.chain.round * (pipeline.micro_batches - 1));
+      for (const Group& group : found.mix.groups)
+        if (group.column.stages.size() == pipeline.stages.size())
+          longest = std::max(longest, group.column.through + group.column.round * (pipeline.micro_batches - 1));
     return std::min(longest, found.time.value());
   }
 
   StagePrices& prices_;
   const Request& request_;
   const SearchSpace& space_;
-  Archive& archive_;
+  SolutionPool& solutions_;
   const StopCheck& stop_;
-  FleetMaker maker_;
+  MixBuilder maker_;
   Refinement refinement_;
-  double latest_ = never;  // no plan that ends later by the closed form keeps the limits
+  double latest_ = infinity;  // no plan that ends later by the closed form keeps the limits
   Schedule schedule_ = Schedule::one_f_one_b;
   OptimizerSharding sharding_ = OptimizerSharding::none;
-  ChainRules rules_;
-  std::vector<Chain> chains_;
+  TemplateRules rules_;
+  std::vector<PipelineTemplate> columns_;
   std::vector<double> levels_;
-  std::vector<std::vector<std::size_t>> place_sets_;
+  std::vector<std::vector<std::size_t>> pool_sets_;
 };
 
 }  // namespace
 
-void search_with(StagePrices& prices, Archive& archive, const std::vector<Hint>& hints, const StopCheck& stop) {
-  FullSearch(prices, archive, stop).with_hints(hints);
+void search_with(StagePrices& prices, SolutionPool& solutions, const std::vector<Hint>& hints, const StopCheck& stop) {
+  FullSearch(prices, solutions, stop).with_hints(hints);
 }
 
-void search_full(StagePrices& prices, Archive& archive, const StopCheck& stop) {
-  FullSearch(prices, archive, stop).run();
+void search_full(StagePrices& prices, SolutionPool& solutions, const StopCheck& stop) {
+  FullSearch(prices, solutions, stop).run();
 }
 
-void search_coarsely(StagePrices& prices, Archive& archive, const StopCheck& stop) {
+void search_coarsely(StagePrices& prices, SolutionPool& solutions, const StopCheck& stop) {
   const SearchSpace& space = prices.space();
   const Request& request = prices.request();
   const Pins& pins = request.pins;
-  ChainRules rules{.schedule = space.schedules.front(), .sharing = 1.0, .copies_gradients = true};
+  TemplateRules rules{.schedule = space.schedules.front(), .sharing = 1.0, .copies_gradients = true};
   if (rules.schedule == Schedule::interleaved_1f1b) return;
-  for (std::size_t p = 0; p < space.places.size(); ++p) {
-    const Place& place = space.places[p];
-    for (const auto& [degree, sizes] : space.micro_batches_of[place.type]) {
-      const int most_stages = std::min(place.groups(degree), prices.layers());
-      for (int stages = pins.pipeline_parallel.value_or(1); stages <= pins.pipeline_parallel.value_or(most_stages);
+  for (std::size_t p = 0; p < space.pools.size(); ++p) {
+    const DevicePool& pool = space.pools[p];
+    for (const auto& [degree, sizes] : space.micro_batches_of[pool.type]) {
+      const int max_stages = std::min(pool.groups(degree), prices.layers());
+      for (int stages = pins.pipeline_parallel.value_or(1); stages <= pins.pipeline_parallel.value_or(max_stages);
            stages *= 2)
         for (std::size_t i = 0; i < sizes.size(); i = 2 * i + 1) {
           if (stop()) return;
-          auto chain = balanced_chain(prices, rules, {{p, degree, stages}}, sizes[i]);
-          const int most = chain ? std::min(request.job.global_batch / sizes[i], most_copies(*chain, place, space)) : 0;
+          auto column = balanced_template(prices, rules, {{p, degree, stages}}, sizes[i]);
+          const int most = column ? std::min(request.job.global_batch / sizes[i], max_copies(*column, pool, space)) : 0;
           for (const int count : {most, most / 2, 1}) {
             const int copies = pins.data_parallel.value_or(count);
             if (copies < 1 || copies > most) continue;
-            archive.add({.schedule = rules.schedule,
-                         .sharding = space.sharding.front(),
-                         .groups = {{.chain = *chain, .count = copies}}});
+            solutions.add({.schedule = rules.schedule,
+                           .sharding = space.sharding.front(),
+                           .groups = {{.column = *column, .count = copies}}});
           }
         }
     }

@@ -1,16 +1,17 @@
-// Plans under the interleaved schedule: fleets of one kind of pipeline whose stages hold several chunks of layers.
+// Plans under the interleaved schedule: template mixes of one kind of pipeline whose stages hold several chunks of
+// layers.
 #pragma once
 
 #include <vector>
 
-#include "planner/archive.hpp"
 #include "planner/full_search.hpp"
+#include "planner/solution_pool.hpp"
 
 namespace sailor::planner {
 
-/// Every chain of two stages or more in one place, with up to four chunks in each stage, in every number that the batch
-/// allows (micro-batches are a multiple of the stages), unless its passes alone take longer than the best plan.
-void search_interleaved(StagePrices& prices, const std::vector<Chain>& chains, OptimizerSharding sharding,
-                        Archive& archive, const StopCheck& stop);
+/// Every template of two stages or more in one pool, with up to four chunks in each stage, in every number that the
+/// batch allows (micro-batches are a multiple of the stages), unless its passes alone take longer than the best plan.
+void search_interleaved(StagePrices& prices, const std::vector<PipelineTemplate>& columns, OptimizerSharding sharding,
+                        SolutionPool& solutions, const StopCheck& stop);
 
 }  // namespace sailor::planner

@@ -20,41 +20,41 @@ constexpr std::size_t most_named = 3;
 
 bool linked(StagePrices& prices, std::size_t a, std::size_t b) {
   const int micro_batch = prices.space().micro_batches.front();
-  return prices.boundary(a, 1, b, 1, micro_batch, false).forward < never ||
-         prices.reduction(a, b, 1, 1, 2, false, some_bytes) < never;
+  return prices.boundary(a, 1, b, 1, micro_batch, false).forward < infinity ||
+         prices.reduction(a, b, 1, 1, 2, false, some_bytes) < infinity;
 }
 
-std::string place_text(const Place& place) {
-  return place.zone.empty() ? place.gpu : fmt::format("{} in {}", place.gpu, place.zone);
+std::string place_text(const DevicePool& pool) {
+  return pool.zone.empty() ? pool.gpu : fmt::format("{} in {}", pool.gpu, pool.zone);
 }
 
 }  // namespace
 
 std::string not_linked(StagePrices& prices) {
-  const std::vector<Place>& places = prices.space().places;
-  // What a plan can have of each place alone, and which places are joined to that.
+  const std::vector<DevicePool>& pools = prices.space().pools;
+  // What a plan can have of each pool alone, and which pools are joined to that.
   std::vector<int> together;
-  std::vector<std::size_t> component(places.size());
+  std::vector<std::size_t> component(pools.size());
   std::iota(component.begin(), component.end(), std::size_t{0});
   std::vector<std::string> missing;
-  for (std::size_t a = 0; a < places.size(); ++a) {
-    const bool several = places[a].nodes.size() > 1 || places[a].nodes.front().nodes > 1;
+  for (std::size_t a = 0; a < pools.size(); ++a) {
+    const bool several = pools[a].nodes.size() > 1 || pools[a].nodes.front().nodes > 1;
     const bool inside = !several || linked(prices, a, a);
-    together.push_back(inside ? places[a].devices() : places[a].largest_node());
-    if (!inside) missing.push_back(fmt::format("between two nodes of {}", place_text(places[a])));
+    together.push_back(inside ? pools[a].devices() : pools[a].largest_node());
+    if (!inside) missing.push_back(fmt::format("between two nodes of {}", place_text(pools[a])));
     for (std::size_t b = 0; b < a; ++b) {
       if (linked(prices, a, b) || linked(prices, b, a))
         std::replace(component.begin(), component.end(), component[a], component[b]);
       else
-        missing.push_back(fmt::format("between {} and {}", place_text(places[b]), place_text(places[a])));
+        missing.push_back(fmt::format("between {} and {}", place_text(pools[b]), place_text(pools[a])));
     }
   }
   int all = 0;
   int most = 0;
-  for (std::size_t c = 0; c < places.size(); ++c) {
-    all += places[c].devices();
+  for (std::size_t c = 0; c < pools.size(); ++c) {
+    all += pools[c].devices();
     int here = 0;
-    for (std::size_t p = 0; p < places.size(); ++p)
+    for (std::size_t p = 0; p < pools.size(); ++p)
       if (component[p] == c) here += together[p];
     most = std::max(most, here);
   }
@@ -62,8 +62,8 @@ std::string not_linked(StagePrices& prices) {
   const std::size_t more = missing.size() > most_named ? missing.size() - most_named : 0;
   missing.resize(missing.size() - more);
   std::set<DeviceKind> kinds;
-  for (const Place& place : places)
-    if (const auto type = prices.env().gpus.find(place.gpu)) kinds.insert(type->kind);
+  for (const DevicePool& pool : pools)
+    if (const auto type = prices.env().gpus.find(pool.gpu)) kinds.insert(type->kind);
   const std::optional<DeviceKind> kind = kinds.size() == 1 ? std::optional(*kinds.begin()) : std::nullopt;
   return fmt::format(
       "{} of {} {} cannot be used together with the others: no link {}{} was measured or stated; state "

@@ -60,16 +60,16 @@ std::vector<PipelineKind> pipeline_kinds(const Plan& plan) {
     int fewest = 0;  // micro-batches
     int most = 0;
     std::int64_t sequences = 0;
-    std::set<std::vector<std::string>> places;  // zones of the stages
+    std::set<std::vector<std::string>> pools;  // zones of the stages
   };
   std::vector<Alike> all;
   std::map<std::string, std::size_t> known;
   std::set<std::string> zones;
   for (const Pipeline& pipeline : plan.pipelines) {
-    std::vector<std::string> place;
+    std::vector<std::string> pool;
     std::string key = fmt::format("{}", plan.micro_batch_of(pipeline));
     for (const Stage& stage : pipeline.stages) {
-      place.push_back(stage.zone);
+      pool.push_back(stage.zone);
       zones.insert(stage.zone);
       key += fmt::format("|{} {} {}", stage.gpu, stage.tensor_parallel, to_string(stage.recompute));
       for (int c = 0; c < stage.chunks(); ++c) key += fmt::format(" {}", stage.chunk(c).size());
@@ -77,23 +77,23 @@ std::vector<PipelineKind> pipeline_kinds(const Plan& plan) {
     const auto [entry, fresh] = known.emplace(std::move(key), all.size());
     if (fresh)
       all.push_back(
-          {.first = &pipeline, .fewest = pipeline.micro_batches, .most = pipeline.micro_batches, .places = {}});
+          {.first = &pipeline, .fewest = pipeline.micro_batches, .most = pipeline.micro_batches, .pools = {}});
     Alike& alike = all[entry->second];
     alike.count += pipeline.count;
     alike.fewest = std::min(alike.fewest, pipeline.micro_batches);
     alike.most = std::max(alike.most, pipeline.micro_batches);
     alike.sequences += std::int64_t{pipeline.count} * pipeline.micro_batches * plan.micro_batch_of(pipeline);
-    alike.places.insert(std::move(place));
+    alike.pools.insert(std::move(pool));
   }
   std::vector<PipelineKind> kinds;
   for (const Alike& alike : all) {
     std::set<std::string> here;
     bool one_zone_each = true;
-    for (const std::vector<std::string>& place : alike.places) {
-      one_zone_each = one_zone_each && std::set<std::string>(place.begin(), place.end()).size() == 1;
-      here.insert(place.begin(), place.end());
+    for (const std::vector<std::string>& pool : alike.pools) {
+      one_zone_each = one_zone_each && std::set<std::string>(pool.begin(), pool.end()).size() == 1;
+      here.insert(pool.begin(), pool.end());
     }
-    const bool name_stages = zones.size() > 1 && !one_zone_each && alike.places.size() == 1;
+    const bool name_stages = zones.size() > 1 && !one_zone_each && alike.pools.size() == 1;
     std::string text = fmt::format("{} x [{}] b{} n{}", alike.count, stages_text(alike.first->stages, name_stages),
                                    plan.micro_batch_of(*alike.first), alike.most);
     if (alike.fewest != alike.most)

@@ -10,13 +10,13 @@
 #include <tuple>
 
 #include "core/terminal.hpp"
-#include "planner/archive.hpp"
 #include "planner/bound/bound.hpp"
 #include "planner/exhaustive.hpp"
 #include "planner/full_search.hpp"
 #include "planner/linked.hpp"
 #include "planner/paper/search.hpp"
 #include "planner/search_space.hpp"
+#include "planner/solution_pool.hpp"
 #include "planner/stage_prices.hpp"
 
 namespace sailor::planner {
@@ -25,7 +25,7 @@ namespace {
 
 // The search goes on from so many of the best by the closed form, for each plan that is wanted, and some more.
 constexpr std::size_t kept_each = 2;
-constexpr std::size_t least_kept = 10;
+constexpr std::size_t min_kept = 10;
 
 /// "12.3% more than", or "50 times" where a share says little; `ratio`: of what is needed to what is allowed.
 std::string excess(double ratio) {
@@ -46,7 +46,7 @@ Result<void> check_request(const Request& request, const simulator::Environment&
   if ((limits.wall_time || limits.node_hours) && !request.iterations)
     return fail(ErrorCode::invalid_input, "a limit on the whole training needs the number of its iterations",
                 "give --tokens or --iterations");
-  if (request.most_plans < 1) return fail(ErrorCode::invalid_input, "no plan is asked for", "ask for at least one");
+  if (request.max_plans < 1) return fail(ErrorCode::invalid_input, "no plan is asked for", "ask for at least one");
   if ((limits.gpus && *limits.gpus < 1) || (limits.nodes && *limits.nodes < 1))
     return fail(ErrorCode::infeasible, "the limit leaves no device to plan for", "raise --max-gpus or --max-nodes");
   return {};
@@ -69,64 +69,64 @@ class Search {
     result_.nodes = space_.nodes;
     StagePrices prices(request_, space_, env_);
     result_.not_linked = not_linked(prices);
-    Archive archive(request_, space_, env_, request_.most_plans * kept_each + least_kept);
-    const StopCheck stop = stop_check(archive);
+    SolutionPool solutions(request_, space_, env_, request_.max_plans * kept_each + min_kept);
+    const StopCheck stop = stop_check(solutions);
     const bool in_paper = request_.space == Space::paper;
-    if ((request_.effort.time || request_.effort.brief) && !in_paper) search_coarsely(prices, archive, stop);
-    const double least_in_paper = in_paper ? search_paper(prices, archive, stop) : 0.0;
+    if ((request_.effort.time || request_.effort.brief) && !in_paper) search_coarsely(prices, solutions, stop);
+    const double min_in_paper = in_paper ? search_paper(prices, solutions, stop) : 0.0;
     if (!in_paper) {
       // Limits that the best plan of all keeps change nothing.
-      if (!limits_time(request_) || request_.pareto || !keeps_limits_anyway(archive)) {
-        search_full(prices, archive, stop);
-        if (archive.best().empty() && archive.fastest() && !stop()) search_at_limits(prices, archive, stop);
+      if (!limits_time(request_) || request_.pareto || !keeps_limits_anyway(solutions)) {
+        search_full(prices, solutions, stop);
+        if (solutions.best().empty() && solutions.fastest() && !stop()) search_at_limits(prices, solutions, stop);
       }
     }
-    const bool complete = !in_paper && !request_.effort.brief && search_exhaustively(prices, archive, stop);
+    const bool complete = !in_paper && !request_.effort.brief && search_exhaustively(prices, solutions, stop);
     result_.left_out = space_.left_out;
-    if (archive.best().empty()) {
-      if (!archive.fastest()) try_any(prices, archive);
-      return fail(nothing_found(archive));
+    if (solutions.best().empty()) {
+      if (!solutions.fastest()) try_any(prices, solutions);
+      return fail(nothing_found(solutions));
     }
-    double least = complete ? archive.best_score() : least_in_paper;
+    double least = complete ? solutions.best_score() : min_in_paper;
     if (!complete && !in_paper && !request_.effort.brief &&
-        space_.layers() <= SearchSpace::most_layers) {  // it takes memory by their square
+        space_.layers() <= SearchSpace::max_layers) {  // it takes memory by their square
       const Relaxed relaxed = relax(
-          prices, archive.best_score(), [&] { return is_late(); },
+          prices, solutions.best_score(), [&] { return is_late(); },
           [&](double proved) {
             if (!progress_) return;
-            SearchProgress progress = progress_of(archive);
-            progress.gap = gap_of(archive.best_score(), proved);
+            SearchProgress progress = progress_of(solutions);
+            progress.gap = gap_of(solutions.best_score(), proved);
             progress_(progress);
           });
-      least = relaxed.least_score;
+      least = relaxed.min_score;
       if (!stop() && !relaxed.hints.empty() && request_.effort.uses(Heuristic::hints))
-        search_with(prices, archive, relaxed.hints, stop);
+        search_with(prices, solutions, relaxed.hints, stop);
     }
-    result_.considered += archive.considered();
-    result_.did_not_fit += archive.did_not_fit();
-    if (archive.errors() > 0)
+    result_.considered += solutions.considered();
+    result_.did_not_fit += solutions.did_not_fit();
+    if (solutions.errors() > 0)
       result_.left_out.push_back(
-          fmt::format("{}: {}", plural(static_cast<std::size_t>(archive.errors()), "plan"), archive.first_error()));
-    SAILOR_CHECK(rank(archive));
-    set_bound(least, archive);
+          fmt::format("{}: {}", plural(static_cast<std::size_t>(solutions.errors()), "plan"), solutions.first_error()));
+    SAILOR_CHECK(rank(solutions));
+    set_bound(least, solutions);
     return std::move(result_);
   }
 
  private:
-  StopCheck stop_check(const Archive& archive) {
-    return {.is_over = [&] { return should_stop(archive); },
+  StopCheck stop_check(const SolutionPool& solutions) {
+    return {.is_over = [&] { return should_stop(solutions); },
             .plans_left =
                 [&] {
                   const std::uint64_t most = request_.effort.work.value_or(std::numeric_limits<std::uint64_t>::max());
-                  return most - std::min(most, result_.considered + archive.considered());
+                  return most - std::min(most, result_.considered + solutions.considered());
                 }};
   }
 
-  bool should_stop(const Archive& archive) {
-    const std::uint64_t considered = result_.considered + archive.considered();
-    if (progress_) progress_(progress_of(archive));
+  bool should_stop(const SolutionPool& solutions) {
+    const std::uint64_t considered = result_.considered + solutions.considered();
+    if (progress_) progress_(progress_of(solutions));
     if (result_.stop != Stop::done || out_of_time()) return true;
-    if (archive.best().empty() && considered < 1000) return false;  // something, in any case
+    if (solutions.best().empty() && considered < 1000) return false;  // something, in any case
     if (request_.effort.work && considered >= *request_.effort.work) result_.stop = Stop::work_limit;
     return result_.stop != Stop::done;
   }
@@ -142,9 +142,9 @@ class Search {
     return true;
   }
 
-  [[nodiscard]] SearchProgress progress_of(const Archive& archive) const {
-    SearchProgress progress{.considered = result_.considered + archive.considered(), .best = {}, .gap = {}};
-    if (!archive.best().empty()) progress.best = value_of(archive.best_score());
+  [[nodiscard]] SearchProgress progress_of(const SolutionPool& solutions) const {
+    SearchProgress progress{.considered = result_.considered + solutions.considered(), .best = {}, .gap = {}};
+    if (!solutions.best().empty()) progress.best = value_of(solutions.best_score());
     return progress;
   }
   /// Of a score: greater is better, but for the cost.
@@ -153,32 +153,32 @@ class Search {
   }
 
   /// Adds the plans of a search for another request. The best printed score of it, infinite when there is none.
-  double add_plans_of(Request other, Archive& archive) {
+  double add_plans_of(Request other, SolutionPool& solutions) {
     other.pareto = false;
     StagePrices prices(other, space_, env_);
-    Archive found(other, space_, env_, other.most_plans * kept_each + least_kept);
+    SolutionPool found(other, space_, env_, other.max_plans * kept_each + min_kept);
     search_full(prices, found, stop_check(found));
     result_.considered += found.considered();
     result_.did_not_fit += found.did_not_fit();
     for (const auto* plans : {&found.printed(), &found.best()})
-      for (const Found& plan : *plans) archive.add(plan.fleet, plan.shares);
-    return found.printed().empty() ? never : found.printed().front().printed_score;
+      for (const Solution& plan : *plans) solutions.add(plan.mix, plan.shares);
+    return found.printed().empty() ? infinity : found.printed().front().printed_score;
   }
 
-  /// Whether the best plan by the objective keeps the limits on time and money. It is in the archive then.
-  bool keeps_limits_anyway(Archive& archive) {
+  /// Whether the best plan by the objective keeps the limits on time and money. It is in the solution pool then.
+  bool keeps_limits_anyway(SolutionPool& solutions) {
     Request free = request_;
     free.limits.cost.reset();
     free.limits.throughput.reset();
     free.limits.wall_time.reset();
     free.limits.node_hours.reset();
-    const double best = add_plans_of(std::move(free), archive);
-    return best < never && !archive.printed().empty() && archive.printed().front().printed_score <= best;
+    const double best = add_plans_of(std::move(free), solutions);
+    return best < infinity && !solutions.printed().empty() && solutions.printed().front().printed_score <= best;
   }
 
   /// When no plan within the limits was found: the fastest and the cheapest plans regardless of what they break, from
   /// where the search goes on should they be within.
-  void search_at_limits(StagePrices& prices, Archive& archive, const StopCheck& stop) {
+  void search_at_limits(StagePrices& prices, SolutionPool& solutions, const StopCheck& stop) {
     const Limits& limits = request_.limits;
     for (const Objective objective : {Objective::throughput, Objective::cost}) {
       Request free = request_;
@@ -192,56 +192,56 @@ class Search {
         if (!limits.cost) continue;
         free.limits.cost.reset();
       }
-      add_plans_of(std::move(free), archive);
+      add_plans_of(std::move(free), solutions);
     }
-    if (!archive.best().empty()) search_full(prices, archive, stop);
+    if (!solutions.best().empty()) search_full(prices, solutions, stop);
   }
 
   /// Plans of evenly divided layers whether they fit or not, so that it can be said by how much they do not.
-  void try_any(StagePrices& prices, Archive& archive) const {
-    for (std::size_t p = 0; p < space_.places.size(); ++p) {
-      const Place& place = space_.places[p];
-      for (const auto& [degree, sizes] : space_.micro_batches_of[place.type]) {
+  void try_any(StagePrices& prices, SolutionPool& solutions) const {
+    for (std::size_t p = 0; p < space_.pools.size(); ++p) {
+      const DevicePool& pool = space_.pools[p];
+      for (const auto& [degree, sizes] : space_.micro_batches_of[pool.type]) {
         if (sizes.empty()) continue;
-        const int most = std::min(place.groups(degree), prices.layers());
+        const int most = std::min(pool.groups(degree), prices.layers());
         const Pins& pins = request_.pins;
         for (int stages = pins.pipeline_parallel.value_or(most);
              stages == pins.pipeline_parallel.value_or(most) && stages <= most; --stages) {
-          if (prices.table(place.type, degree, sizes.front(), space_.recompute.back()) == nullptr) break;
-          Chain chain{.stages = {}, .micro_batch = sizes.front(), .devices = stages * degree};
+          if (prices.table(pool.type, degree, sizes.front(), space_.recompute.back()) == nullptr) break;
+          PipelineTemplate column{.stages = {}, .micro_batch = sizes.front(), .devices = stages * degree};
           for (int i = 0; i < stages; ++i)
-            chain.stages.push_back({.place = p,
-                                    .tensor_parallel = degree,
-                                    .recompute = space_.recompute.back(),
-                                    .first = prices.layers() * i / stages,
-                                    .last = prices.layers() * (i + 1) / stages});
+            column.stages.push_back({.pool = p,
+                                     .tensor_parallel = degree,
+                                     .recompute = space_.recompute.back(),
+                                     .first = prices.layers() * i / stages,
+                                     .last = prices.layers() * (i + 1) / stages});
           const int count = pins.data_parallel.value_or(1);
-          const int all = request_.job.global_batch / chain.micro_batch;
+          const int all = request_.job.global_batch / column.micro_batch;
           if (all < count) break;
           std::vector<Share> shares{{0, count - all % count, all / count}};
           if (all % count > 0) shares.push_back({0, all % count, all / count + 1});
-          archive.add({.schedule = space_.schedules.front(),
-                       .sharding = count > 1 ? space_.sharding.back() : OptimizerSharding::none,
-                       .groups = {{.chain = chain, .count = count}}},
-                      shares);
+          solutions.add({.schedule = space_.schedules.front(),
+                         .sharding = count > 1 ? space_.sharding.back() : OptimizerSharding::none,
+                         .groups = {{.column = column, .count = count}}},
+                        shares);
         }
       }
     }
   }
 
-  Result<void> rank(const Archive& archive) {
-    std::vector<Found> found = request_.pareto ? archive.front() : archive.printed();
+  Result<void> rank(const SolutionPool& solutions) {
+    std::vector<Solution> found = request_.pareto ? solutions.front() : solutions.printed();
     // The optimum of the paper's space is that of the closed form: it has to be among what is shown.
-    if (request_.space == Space::paper && !request_.pareto && request_.most_plans > 1) {
-      const Found& optimum = archive.best().front();
+    if (request_.space == Space::paper && !request_.pareto && request_.max_plans > 1) {
+      const Solution& optimum = solutions.best().front();
       const std::string fingerprint = plan_fingerprint(optimum.plan);
       if (std::none_of(found.begin(), found.end(),
-                       [&](const Found& other) { return plan_fingerprint(other.plan) == fingerprint; })) {
-        if (found.size() >= request_.most_plans) found.resize(request_.most_plans - 1);
+                       [&](const Solution& other) { return plan_fingerprint(other.plan) == fingerprint; })) {
+        if (found.size() >= request_.max_plans) found.resize(request_.max_plans - 1);
         found.push_back(optimum);
       }
     }
-    for (Found& entry : found) {
+    for (Solution& entry : found) {
       auto prediction = simulator::simulate(entry.plan, env_);
       if (!prediction) return fail(prediction.error());
       entry.plan.prediction = simulator::summary(*prediction);
@@ -262,7 +262,7 @@ class Search {
     std::stable_sort(result_.plans.begin(), result_.plans.end(),
                      [&](const Candidate& a, const Candidate& b) { return key(a) < key(b); });
     if (request_.pareto) thin_out();
-    if (!request_.pareto && result_.plans.size() > request_.most_plans) result_.plans.resize(request_.most_plans);
+    if (!request_.pareto && result_.plans.size() > request_.max_plans) result_.plans.resize(request_.max_plans);
     return {};
   }
 
@@ -275,8 +275,8 @@ class Search {
       return ratio(a.prediction.iteration_time.value(), b.prediction.iteration_time.value()) +
              ratio(a.prediction.cost_per_iteration.value(), b.prediction.cost_per_iteration.value());
     };
-    if (request_.most_plans == 1 && !plans.empty()) plans.resize(1);
-    while (plans.size() > std::max<std::size_t>(request_.most_plans, 2)) {
+    if (request_.max_plans == 1 && !plans.empty()) plans.resize(1);
+    while (plans.size() > std::max<std::size_t>(request_.max_plans, 2)) {
       std::size_t closest = 1;
       for (std::size_t i = 1; i + 1 < plans.size(); ++i)
         if (distance(plans[i - 1], plans[i + 1]) < distance(plans[closest - 1], plans[closest + 1])) closest = i;
@@ -284,8 +284,8 @@ class Search {
     }
   }
 
-  void set_bound(double least, const Archive& archive) {
-    const double found = archive.best_score();
+  void set_bound(double least, const SolutionPool& solutions) {
+    const double found = solutions.best_score();
     least = std::min(least, found);
     result_.bound.found = value_of(found);
     result_.bound.bound = value_of(least);
@@ -298,18 +298,18 @@ class Search {
     return request_.objective == Objective::cost ? 1.0 - least / found : found / least - 1.0;
   }
 
-  Error nothing_found(const Archive& archive) const {
+  Error nothing_found(const SolutionPool& solutions) const {
     const Limits& limits = request_.limits;
     if (result_.stop == Stop::time_limit)
       return {ErrorCode::infeasible,
               fmt::format("no plan was found within --time-limit {} s, of {} looked at", request_.effort.time->value(),
-                          plural(static_cast<std::size_t>(result_.considered + archive.considered()), "plan")),
+                          plural(static_cast<std::size_t>(result_.considered + solutions.considered()), "plan")),
               "give more time, or pin parts of the plan"};
     if (result_.stop == Stop::interrupted)
       return {ErrorCode::infeasible, "no plan was found before the interruption", "let it search longer"};
-    if (archive.fastest()) {
+    if (solutions.fastest()) {
       std::vector<std::string> reasons;
-      const double fastest = archive.fastest()->value();
+      const double fastest = solutions.fastest()->value();
       if (limits.throughput && fastest * *limits.throughput > 1.0)
         reasons.push_back(fmt::format("the fastest plan reaches {:.4g} iterations/s, {} the {:.4g} asked for",
                                       1.0 / fastest, shortfall(fastest * *limits.throughput), *limits.throughput));
@@ -318,12 +318,12 @@ class Search {
                                       format_time(Seconds(fastest * *request_.iterations)), *request_.iterations,
                                       excess(fastest * *request_.iterations / limits.wall_time->value()),
                                       format_time(*limits.wall_time)));
-      if (limits.cost && *archive.cheapest() > *limits.cost)
-        reasons.push_back(
-            fmt::format("the cheapest plan costs {} per iteration, {} the {} allowed", format_usd(*archive.cheapest()),
-                        excess(archive.cheapest()->value() / limits.cost->value()), format_usd(*limits.cost)));
+      if (limits.cost && *solutions.cheapest() > *limits.cost)
+        reasons.push_back(fmt::format(
+            "the cheapest plan costs {} per iteration, {} the {} allowed", format_usd(*solutions.cheapest()),
+            excess(solutions.cheapest()->value() / limits.cost->value()), format_usd(*limits.cost)));
       if (limits.node_hours) {
-        const double least = *archive.least_node_seconds() / 3600.0 * *request_.iterations;
+        const double least = *solutions.min_node_seconds() / 3600.0 * *request_.iterations;
         if (least > *limits.node_hours)
           reasons.push_back(fmt::format("the most frugal plan takes {:.4g} node-hours, {} the {:.4g} allowed", least,
                                         excess(least / *limits.node_hours), *limits.node_hours));
@@ -332,20 +332,20 @@ class Search {
       return {ErrorCode::infeasible, fmt::format("{}", fmt::join(reasons, "; ")),
               "relax that limit, or give more devices"};
     }
-    if (archive.nearest_misfit()) {
-      const Plan& nearest = *archive.nearest_misfit();
+    if (solutions.nearest_misfit()) {
+      const Plan& nearest = *solutions.nearest_misfit();
       const auto prediction = simulator::simulate(nearest, env_);
       const auto problem = prediction ? simulator::memory_problem(nearest, *prediction, env_) : std::nullopt;
       return {ErrorCode::infeasible,
               fmt::format("none of {} fits into memory; the nearest is {}: {}",
-                          plural(static_cast<std::size_t>(result_.considered + archive.considered()), "plan"),
+                          plural(static_cast<std::size_t>(result_.considered + solutions.considered()), "plan"),
                           describe(nearest),
                           problem ? *problem
                                   : fmt::format("it would leave {:.1f}% free but the margin is {:.1f}%",
-                                                archive.nearest_headroom() * 100.0, request_.memory_margin * 100.0)),
+                                                solutions.nearest_headroom() * 100.0, request_.memory_margin * 100.0)),
               "use more or larger devices, a smaller micro-batch, or more pipeline stages"};
     }
-    if (!archive.first_error().empty()) return {ErrorCode::not_found, archive.first_error(), ""};
+    if (!solutions.first_error().empty()) return {ErrorCode::not_found, solutions.first_error(), ""};
     return {ErrorCode::infeasible, "no pipeline fits into the memory of these devices",
             "use more or larger devices, or fewer pins"};
   }

@@ -1,7 +1,7 @@
 // Finds plans for a training job on a cluster.
 //
 // The search works on the simulator's closed form; what it prints, and whether limits are kept, is judged event by
-// event (archive.hpp). Beside what it found it says
+// event (solution_pool.hpp). Beside what it found it says
 // how much better any plan of the space could be (Bound), from a relaxation that is solved exactly (bound/bound.hpp).
 #pragma once
 

@@ -10,33 +10,33 @@ namespace sailor::planner {
 
 namespace {
 
-constexpr std::size_t most_starts = 12;              // from the best plans, and as many from plans that differ
-constexpr std::size_t most_starts_in_one_place = 6;  // twice as many: 0.5 % on one of 108 inputs, in twice the time
-constexpr std::size_t starts_at_once = 8;            // begin from the same archive; how many threads there are or not
-constexpr int most_rounds = 24;
+constexpr std::size_t max_starts = 12;             // from the best plans, and as many from plans that differ
+constexpr std::size_t max_starts_in_one_pool = 6;  // twice as many: 0.5 % on one of 108 inputs, in twice the time
+constexpr std::size_t starts_at_once = 8;  // begin from the same solution pool; how many threads there are or not
+constexpr int max_rounds = 24;
 // The closed form is seldom further above the event-driven time (simulator/closed_form.hpp: nine of ten plans).
 constexpr double usual_above_events = 1.1;
 
 class Refiner {
  public:
-  Refiner(StagePrices& prices, const ChainRules& rules, const std::vector<Chain>& chains, RefineBy by, Archive& archive,
-          const std::function<bool()>& stop)
+  Refiner(StagePrices& prices, const TemplateRules& rules, const std::vector<PipelineTemplate>& columns, RefineBy by,
+          SolutionPool& solutions, const std::function<bool()>& stop)
       : prices_(prices),
         space_(prices.space()),
         rules_(rules),
-        chains_(chains),
+        columns_(columns),
         by_events_(by == RefineBy::events),
         slack_(by_events_ ? usual_above_events : 1.0),
-        archive_(archive),
+        solutions_(solutions),
         stop_(stop) {}
 
   void run(const Start& start) {
-    best_ = start.fleet;
+    best_ = start.mix;
     score_ = start.score;
     // On the same devices first: what is exchanged for another template is not polished any more.
     while (polish())
       if (stop_()) return;
-    for (int round = 0; round < most_rounds && improve(round > 0); ++round)
+    for (int round = 0; round < max_rounds && improve(round > 0); ++round)
       if (stop_()) return;
   }
 
@@ -65,40 +65,40 @@ class Refiner {
 
   [[nodiscard]] bool uses(Heuristic heuristic) const { return prices_.request().effort.uses(heuristic); }
 
-  void attempt(const Fleet& fleet) {
+  void attempt(const TemplateMix& mix) {
     if (stop_()) return;
-    const double time = least_time(prices_, fleet, prices_.request().job.global_batch);
+    const double time = least_time(prices_, mix, prices_.request().job.global_batch);
     double usd_per_hour = 0.0;
-    for (const Group& group : fleet.groups)
-      for (const ChainStage& stage : group.chain.stages)
-        usd_per_hour += space_.places[stage.place].price.value() * stage.tensor_parallel * group.count;
+    for (const Group& group : mix.groups)
+      for (const TemplateStage& stage : group.column.stages)
+        usd_per_hour += space_.pools[stage.pool].price.value() * stage.tensor_parallel * group.count;
     if (score_of(prices_.request().objective, Seconds(time), Usd(usd_per_hour * time / 3600.0)) >= score_ * slack_)
       return;
-    const Scores scores = archive_.add(fleet);
+    const Scores scores = solutions_.add(mix);
     const double score = by_events_ ? scores.event_driven : scores.closed_form;
     if (score >= score_) return;
     score_ = score;
-    next_ = fleet;
+    next_ = mix;
     improved_ = true;
   }
 
   /// Whether the passes alone leave hope when group `g` (one more, past the last) is so many of these pipelines;
   /// cheaper to ask than to price.
-  bool promising(std::size_t g, const Chain& chain, int count) {
+  bool promising(std::size_t g, const PipelineTemplate& column, int count) {
     if (prices_.request().objective != Objective::throughput) return true;
     times_.clear();
     for (std::size_t i = 0; i < std::max(best_.groups.size(), g + 1); ++i) {
-      const Chain& of = i == g ? chain : best_.groups[i].chain;
+      const PipelineTemplate& of = i == g ? column : best_.groups[i].column;
       times_.push_back({.fixed = of.through,
                         .round = of.round,
                         .micro_batch = of.micro_batch,
-                        .most_micro_batches = of.most_micro_batches,
+                        .max_micro_batches = of.max_micro_batches,
                         .count = i == g ? count : best_.groups[i].count});
     }
     const int batch = prices_.request().job.global_batch;
     std::int64_t least = 0;  // too many pipelines for the batch: fewer of them may do
     for (const GroupTime& time : times_) least += std::int64_t{time.micro_batch} * time.count;
-    return least > batch || least_deadline(times_, batch) < score_ * slack_;
+    return least > batch || min_deadline(times_, batch) < score_ * slack_;
   }
 
   void accept() {
@@ -106,34 +106,34 @@ class Refiner {
     improved_ = false;
   }
 
-  /// Devices of a place that no group but `except` takes.
-  int free_devices(std::size_t place, std::size_t except) const {
-    int free = space_.places[place].devices();
+  /// Devices of a pool that no group but `except` takes.
+  int free_devices(std::size_t pool, std::size_t except) const {
+    int free = space_.pools[pool].devices();
     for (std::size_t g = 0; g < best_.groups.size(); ++g)
-      if (g != except) free -= best_.groups[g].chain.uses(place) * best_.groups[g].count;
+      if (g != except) free -= best_.groups[g].column.uses(pool) * best_.groups[g].count;
     return free;
   }
 
   void leave_out(std::size_t g) {
     if (!uses(Heuristic::leave_out)) return;
     if (best_.groups.size() < 2) return;
-    Fleet fleet = best_;
-    fleet.groups.erase(fleet.groups.begin() + static_cast<std::ptrdiff_t>(g));
-    attempt(fleet);
+    TemplateMix mix = best_;
+    mix.groups.erase(mix.groups.begin() + static_cast<std::ptrdiff_t>(g));
+    attempt(mix);
     // More of another group instead: as many as there is room for, or as few as that saves any micro-batch.
-    for (Group& group : fleet.groups) {
-      const Chain& chain = group.chain;
+    for (Group& group : mix.groups) {
+      const PipelineTemplate& column = group.column;
       const int before = group.count;
       int more = INT_MAX;
-      for (const ChainStage& stage : chain.stages)
-        more = std::min(more, free_devices(stage.place, g) / chain.uses(stage.place));
+      for (const TemplateStage& stage : column.stages)
+        more = std::min(more, free_devices(stage.pool, g) / column.uses(stage.pool));
       if (more < 1) continue;
       group.count = before + more;
-      attempt(fleet);
-      const int all = prices_.request().job.global_batch / chain.micro_batch;
+      attempt(mix);
+      const int all = prices_.request().job.global_batch / column.micro_batch;
       const int rounds = (all + group.count - 1) / group.count;
       group.count = std::max(before, (all + rounds - 1) / rounds);
-      if (group.count < before + more) attempt(fleet);
+      if (group.count < before + more) attempt(mix);
       group.count = before;
     }
     accept();
@@ -141,11 +141,11 @@ class Refiner {
 
   void change_sharding() {
     if (!uses(Heuristic::change_sharding)) return;
-    Fleet fleet = best_;
+    TemplateMix mix = best_;
     for (const OptimizerSharding sharding : space_.sharding) {
       if (sharding == best_.sharding) continue;
-      fleet.sharding = sharding;
-      attempt(fleet);
+      mix.sharding = sharding;
+      attempt(mix);
     }
     accept();
   }
@@ -153,37 +153,37 @@ class Refiner {
   void change_count(std::size_t g) {
     if (!uses(Heuristic::change_count)) return;
     for (const int step : {-1, 1, -2, 2, -4, 4, -16, 16}) {
-      Fleet fleet = best_;
-      fleet.groups[g].count += step;
-      if (fleet.groups[g].count < 1) continue;
+      TemplateMix mix = best_;
+      mix.groups[g].count += step;
+      if (mix.groups[g].count < 1) continue;
       bool fits = true;
-      for (const ChainStage& stage : fleet.groups[g].chain.stages)
-        fits = fits && fleet.groups[g].chain.uses(stage.place) * fleet.groups[g].count <= free_devices(stage.place, g);
-      if (fits) attempt(fleet);
+      for (const TemplateStage& stage : mix.groups[g].column.stages)
+        fits = fits && mix.groups[g].column.uses(stage.pool) * mix.groups[g].count <= free_devices(stage.pool, g);
+      if (fits) attempt(mix);
     }
     accept();
   }
 
   void exchange(std::size_t g) {
     if (!uses(Heuristic::exchange)) return;
-    if (!best_.groups[g].chain.in_one_place()) return;
-    const std::size_t place = best_.groups[g].chain.stages.front().place;
-    const int free = free_devices(place, g);
-    for (const Chain& chain : chains_) {
-      if (space_.places[chain.stages.front().place].type != space_.places[place].type) continue;
-      if (prices_.request().objective == Objective::throughput && chain.through >= score_ * slack_) continue;
-      const int most = most_copies(chain, space_.places[place], space_, free);
-      if (most < 1 || !promising(g, chain, most)) continue;
-      Fleet fleet = best_;
-      Group& group = fleet.groups[g];
-      const int devices = group.chain.devices * group.count;
-      group.chain = chain;
-      for (ChainStage& stage : group.chain.stages) stage.place = place;
-      group.count = std::clamp(devices / chain.devices, 1, most);
-      attempt(fleet);
+    if (!best_.groups[g].column.in_one_pool()) return;
+    const std::size_t pool = best_.groups[g].column.stages.front().pool;
+    const int free = free_devices(pool, g);
+    for (const PipelineTemplate& column : columns_) {
+      if (space_.pools[column.stages.front().pool].type != space_.pools[pool].type) continue;
+      if (prices_.request().objective == Objective::throughput && column.through >= score_ * slack_) continue;
+      const int most = max_copies(column, space_.pools[pool], space_, free);
+      if (most < 1 || !promising(g, column, most)) continue;
+      TemplateMix mix = best_;
+      Group& group = mix.groups[g];
+      const int devices = group.column.devices * group.count;
+      group.column = column;
+      for (TemplateStage& stage : group.column.stages) stage.pool = pool;
+      group.count = std::clamp(devices / column.devices, 1, most);
+      attempt(mix);
       if (group.count != most) {
         group.count = most;
-        attempt(fleet);
+        attempt(mix);
       }
     }
     accept();
@@ -191,19 +191,19 @@ class Refiner {
 
   void add_group() {
     if (!uses(Heuristic::add_group)) return;
-    for (std::size_t place = 0; place < space_.places.size(); ++place) {
-      const int free = free_devices(place, best_.groups.size());
+    for (std::size_t pool = 0; pool < space_.pools.size(); ++pool) {
+      const int free = free_devices(pool, best_.groups.size());
       if (free < 1) continue;
-      for (const Chain& chain : chains_) {
-        if (space_.places[chain.stages.front().place].type != space_.places[place].type) continue;
-        if (prices_.request().objective == Objective::throughput && chain.through >= score_ * slack_) continue;
-        const int most = most_copies(chain, space_.places[place], space_, free);
-        if (most < 1 || !promising(best_.groups.size(), chain, most)) continue;
-        Fleet fleet = best_;
-        Group group{.chain = chain, .count = most};
-        for (ChainStage& stage : group.chain.stages) stage.place = place;
-        fleet.groups.push_back(group);
-        attempt(fleet);
+      for (const PipelineTemplate& column : columns_) {
+        if (space_.pools[column.stages.front().pool].type != space_.pools[pool].type) continue;
+        if (prices_.request().objective == Objective::throughput && column.through >= score_ * slack_) continue;
+        const int most = max_copies(column, space_.pools[pool], space_, free);
+        if (most < 1 || !promising(best_.groups.size(), column, most)) continue;
+        TemplateMix mix = best_;
+        Group group{.column = column, .count = most};
+        for (TemplateStage& stage : group.column.stages) stage.pool = pool;
+        mix.groups.push_back(group);
+        attempt(mix);
       }
       accept();
     }
@@ -213,117 +213,117 @@ class Refiner {
   /// stages hold are summed together.
   void move_layers(std::size_t g) {
     if (!uses(Heuristic::move_layers)) return;
-    const std::size_t stages = best_.groups[g].chain.stages.size();
+    const std::size_t stages = best_.groups[g].column.stages.size();
     for (std::size_t s = 0; s + 1 < stages; ++s)
       for (const int step : {0, -1, 1}) {
-        Fleet fleet = best_;
-        const int cut = best_.groups[g].chain.stages[s].last + step;
-        if (!cut_at(fleet.groups[g].chain, s, cut)) continue;
-        attempt(fleet);
+        TemplateMix mix = best_;
+        const int cut = best_.groups[g].column.stages[s].last + step;
+        if (!cut_at(mix.groups[g].column, s, cut)) continue;
+        attempt(mix);
         bool fits = true;
         bool changes = false;
-        for (Group& group : fleet.groups) {
-          if (group.chain.stages.size() != stages || group.chain.stages[s].last == cut) continue;
-          fits = fits && cut_at(group.chain, s, cut);
+        for (Group& group : mix.groups) {
+          if (group.column.stages.size() != stages || group.column.stages[s].last == cut) continue;
+          fits = fits && cut_at(group.column, s, cut);
           changes = true;
         }
-        if (fits && changes) attempt(fleet);
+        if (fits && changes) attempt(mix);
         accept();
       }
   }
 
   /// Lets the stage end before this layer. False when that leaves it or the next one empty, or does not fit.
-  bool cut_at(Chain& chain, std::size_t stage, int layer) {
-    if (chain.stages[stage].last == layer) return true;
-    if (layer <= chain.stages[stage].first || layer >= chain.stages[stage + 1].last) return false;
-    std::vector<ChainStage> stages = chain.stages;
+  bool cut_at(PipelineTemplate& column, std::size_t stage, int layer) {
+    if (column.stages[stage].last == layer) return true;
+    if (layer <= column.stages[stage].first || layer >= column.stages[stage + 1].last) return false;
+    std::vector<TemplateStage> stages = column.stages;
     stages[stage].last = stages[stage + 1].first = layer;
-    auto moved = finish_chain(prices_, rules_, std::move(stages), chain.micro_batch);
+    auto moved = finish_template(prices_, rules_, std::move(stages), column.micro_batch);
     if (!moved) return false;
-    chain = std::move(*moved);
+    column = std::move(*moved);
     return true;
   }
 
   StagePrices& prices_;
   const SearchSpace& space_;
-  const ChainRules& rules_;
-  const std::vector<Chain>& chains_;
+  const TemplateRules& rules_;
+  const std::vector<PipelineTemplate>& columns_;
   bool by_events_;
   double slack_;  // of scores by the closed form
-  Archive& archive_;
+  SolutionPool& solutions_;
   const std::function<bool()>& stop_;
-  Fleet best_;
-  Fleet next_;
+  TemplateMix best_;
+  TemplateMix next_;
   std::vector<GroupTime> times_;
-  double score_ = never;
+  double score_ = infinity;
   bool improved_ = false;
 };
 
 }  // namespace
 
-struct Refinement::Workplace {
-  explicit Workplace(const Refinement& all)
+struct Refinement::Worker {
+  explicit Worker(const Refinement& all)
       : prices(all.prices_.request(), all.prices_.space(), all.prices_.env()),
-        archive(prices.request(), prices.space(), prices.env(), all.archive_.most()) {}
+        solutions(prices.request(), prices.space(), prices.env(), all.solutions_.most()) {}
   StagePrices prices;
-  Archive archive;
+  SolutionPool solutions;
 };
 
-Refinement::Refinement(StagePrices& prices, Archive& archive, const StopCheck& stop)
-    : prices_(prices), archive_(archive), stop_(stop), threads_(prices.request().effort.threads) {
-  workplaces_.resize(threads_.size());
+Refinement::Refinement(StagePrices& prices, SolutionPool& solutions, const StopCheck& stop)
+    : prices_(prices), solutions_(solutions), stop_(stop), threads_(prices.request().effort.threads) {
+  workers_.resize(threads_.size());
 }
 
 Refinement::~Refinement() = default;
 
-Refinement::Workplace& Refinement::workplace(std::size_t thread) {
-  if (workplaces_[thread] == nullptr) workplaces_[thread] = std::make_unique<Workplace>(*this);
-  return *workplaces_[thread];
+Refinement::Worker& Refinement::worker(std::size_t thread) {
+  if (workers_[thread] == nullptr) workers_[thread] = std::make_unique<Worker>(*this);
+  return *workers_[thread];
 }
 
 std::vector<Start> Refinement::starts(Schedule schedule, RefineBy by) const {
   std::vector<Start> starts;
-  const bool in_one_place = prices_.space().places.size() == 1;
+  const bool in_one_pool = prices_.space().pools.size() == 1;
   const bool by_events = by == RefineBy::events;
-  const std::size_t most = in_one_place ? most_starts_in_one_place : most_starts;
-  for (const Found& found : by_events ? archive_.printed() : archive_.best()) {
+  const std::size_t most = in_one_pool ? max_starts_in_one_pool : max_starts;
+  for (const Solution& found : by_events ? solutions_.printed() : solutions_.best()) {
     if (starts.size() == most) break;
-    if (found.fleet.schedule == schedule)
-      starts.push_back({.fleet = found.fleet, .score = by_events ? found.printed_score : found.score});
+    if (found.mix.schedule == schedule)
+      starts.push_back({.mix = found.mix, .score = by_events ? found.printed_score : found.score});
   }
   if (by_events) return starts;
   const std::size_t best = starts.size();
-  for (Start& start : archive_.varied()) {
-    if (starts.size() == best + most_starts) break;
+  for (Start& start : solutions_.varied()) {
+    if (starts.size() == best + max_starts) break;
     const auto is_same = [&](const Start& other) { return other.score == start.score; };
-    if (start.fleet.schedule == schedule && std::none_of(starts.begin(), starts.end(), is_same))
+    if (start.mix.schedule == schedule && std::none_of(starts.begin(), starts.end(), is_same))
       starts.push_back(std::move(start));
   }
   return starts;
 }
 
-void Refinement::run(const ChainRules& rules, const std::vector<Chain>& chains, RefineBy by) {
+void Refinement::run(const TemplateRules& rules, const std::vector<PipelineTemplate>& columns, RefineBy by) {
   const std::vector<Start> all = starts(rules.schedule, by);
   for (std::size_t first = 0; first < all.size() && !stop_(); first += starts_at_once) {
     const std::size_t count = std::min(starts_at_once, all.size() - first);
     const std::uint64_t share = stop_.plans_left() / count;
-    const Findings known = archive_.findings();
+    const Findings known = solutions_.findings();
     std::vector<Findings> found(count);
     std::mutex asking;
     bool is_over = false;
     threads_.for_each(count, [&](std::size_t i, std::size_t thread) {
-      Workplace& place = workplace(thread);
-      place.archive.begin_from(known);
+      Worker& pool = worker(thread);
+      pool.solutions.begin_from(known);
       const std::function<bool()> stop = [&] {
-        if (place.archive.considered() >= share) return true;
+        if (pool.solutions.considered() >= share) return true;
         const std::lock_guard lock(asking);
         is_over = is_over || stop_();
         return is_over;
       };
-      Refiner(place.prices, rules, chains, by, place.archive, stop).run(all[first + i]);
-      found[i] = place.archive.findings();
+      Refiner(pool.prices, rules, columns, by, pool.solutions, stop).run(all[first + i]);
+      found[i] = pool.solutions.findings();
     });
-    for (const Findings& more : found) archive_.merge(more);
+    for (const Findings& more : found) solutions_.merge(more);
   }
 }
 

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "core/worker_threads.hpp"
-#include "planner/archive.hpp"
 #include "planner/full_search.hpp"
+#include "planner/solution_pool.hpp"
 
 namespace sailor::planner {
 
@@ -19,26 +19,26 @@ enum class RefineBy {
 
 /// Local searches from some of the best plans: other kinds of pipelines for a group, one pipeline more or less, groups
 /// left out or added on devices that are free, layers moved to the neighbouring stage; as long as something gets
-/// better. They run at the same time, each with prices and an archive of its own; what they find does not depend on how
-/// many threads there are.
+/// better. They run at the same time, each with prices and a solution pool of its own; what they find does not depend
+/// on how many threads there are.
 class Refinement {
  public:
   /// The arguments must outlive it.
-  Refinement(StagePrices& prices, Archive& archive, const StopCheck& stop);
+  Refinement(StagePrices& prices, SolutionPool& solutions, const StopCheck& stop);
   ~Refinement();
-  /// `chains`: kinds of pipelines in one place.
-  void run(const ChainRules& rules, const std::vector<Chain>& chains, RefineBy by);
+  /// `columns`: kinds of pipelines in one pool.
+  void run(const TemplateRules& rules, const std::vector<PipelineTemplate>& columns, RefineBy by);
 
  private:
-  struct Workplace;
-  Workplace& workplace(std::size_t thread);
+  struct Worker;
+  Worker& worker(std::size_t thread);
   [[nodiscard]] std::vector<Start> starts(Schedule schedule, RefineBy by) const;
 
   StagePrices& prices_;
-  Archive& archive_;
+  SolutionPool& solutions_;
   const StopCheck& stop_;
   WorkerThreads threads_;
-  std::vector<std::unique_ptr<Workplace>> workplaces_;  // by thread, made when it first has something to do
+  std::vector<std::unique_ptr<Worker>> workers_;  // by thread, made when it first has something to do
 };
 
 }  // namespace sailor::planner

@@ -17,7 +17,7 @@ namespace {
 
 // As in Heuristic.
 constexpr std::array<std::string_view, 16> heuristic_names{
-    "one-kind",  "gradient-levels", "place-sets",      "single-pipeline", "mixed",        "spanning",
+    "one-kind",  "gradient-levels", "pool-sets",       "single-pipeline", "mixed",        "spanning",
     "alike",     "hints",           "divide-again",    "leave-out",       "change-count", "exchange",
     "add-group", "move-layers",     "change-sharding", "refine-printed"};
 

@@ -43,7 +43,7 @@ struct Pins {
   std::optional<int> pipeline_parallel;  ///< stages of every pipeline
   std::optional<int> data_parallel;      ///< number of pipelines
   std::optional<int> tensor_parallel;    ///< of every stage
-  std::optional<int> most_tensor_parallel;
+  std::optional<int> max_tensor_parallel;
   std::optional<int> micro_batch;  ///< of every pipeline
   std::optional<Schedule> schedule;
   std::optional<Recompute> recompute;  ///< of every stage
@@ -58,12 +58,12 @@ struct Pins {
 enum class Heuristic {
   one_kind,         ///< plans of one kind of pipeline, in every number
   gradient_levels,  ///< whole pipelines of small stages only, whose gradients are summed quickly
-  place_sets,       ///< some of the places only, not just all of them or one
+  pool_sets,        ///< some of the pools only, not just all of them or one
   single_pipeline,  ///< stages that fit only where there are no replicas to sum gradients with
-  mixed,            ///< pipelines whose first stages are in one place and the others in another
-  spanning,         ///< pipelines over several places, where nothing fits into one
+  mixed,            ///< pipelines whose first stages are in one pool and the others in another
+  spanning,         ///< pipelines over several pools, where nothing fits into one
   alike,            ///< plans of one kind of pipeline, its stages anywhere, by when all gradients are summed
-  hints,            ///< the pipelines across places that the bound's relaxation would use
+  hints,            ///< the pipelines across pools that the bound's relaxation would use
   divide_again,     ///< the batch by when gradients are ready, not only by when passes end
   leave_out,        ///< making the best plans better: groups left out,
   change_count,     ///< a few pipelines more or less,
@@ -86,6 +86,8 @@ struct Effort {
   int threads = 0;                    ///< 0: as many as the machine has
   /// Only what is likely, and no bound: for a plan that is nearly the best in a fraction of the time.
   bool brief = false;
+  /// A hundred times the work on the bound: minutes instead of seconds.
+  bool prove = false;
   std::set<Heuristic> without;  ///< are left out: to see what they are worth
   /// Asked now and then, by several threads; once it says so the search ends with what it has.
   std::function<bool()> is_interrupted{};
@@ -104,9 +106,9 @@ struct Request {
   std::optional<double> iterations;
   std::vector<std::string> partitions;  ///< only nodes of one of them; empty: all nodes
   Availability availability = Availability::up;
-  double memory_margin = 0.0;   ///< share of each device's memory to leave free, 0 to 0.9
-  std::size_t most_plans = 10;  ///< how many to return
-  bool pareto = false;          ///< return the front of time, money and devices instead of the best
+  double memory_margin = 0.0;  ///< share of each device's memory to leave free, 0 to 0.9
+  std::size_t max_plans = 10;  ///< how many to return
+  bool pareto = false;         ///< return the front of time, money and devices instead of the best
 };
 
 /// Whether the limits on time and money allow what a plan takes by the event-driven time, which is the one that is

@@ -19,9 +19,9 @@ namespace sailor::planner {
 
 namespace {
 
-constexpr int most_estimated_tensor_parallel = 8;  // on a device that nobody measured
-constexpr int most_estimated_micro_batch = 128;
-constexpr int most_nodes_of_place = 1 << 20;  // no plan has more ranks
+constexpr int max_estimated_tensor_parallel = 8;  // on a device that nobody measured
+constexpr int max_estimated_micro_batch = 128;
+constexpr int max_nodes_of_pool = 1 << 20;  // no plan has more ranks
 
 bool contains(const std::vector<std::string>& list, const std::string& value) {
   return std::find(list.begin(), list.end(), value) != list.end();
@@ -80,14 +80,14 @@ class SpaceMaker {
     find_cuts();
     SAILOR_CHECK(check_where());
     const ConsideredNodes considered = considered_nodes(request_, *env_.cluster, env_.gpus);
-    SAILOR_CHECK(find_places(considered.groups));
+    SAILOR_CHECK(find_pools(considered.groups));
     auto found = find_degrees();
     if (considered.without_gpus.empty()) {
       SAILOR_CHECK(found);
       return std::move(space_);
     }
     if (!found) {  // better than nothing
-      SAILOR_CHECK(find_places(considered.without_gpus));
+      SAILOR_CHECK(find_pools(considered.without_gpus));
       SAILOR_CHECK(find_degrees());
       return std::move(space_);
     }
@@ -171,7 +171,7 @@ class SpaceMaker {
   /// Time and memory of the search grow with the square of their number.
   void find_cuts() {
     const Model& model = env_.model;
-    const int most = std::max(SearchSpace::most_layers, request_.pins.pipeline_parallel.value_or(1));
+    const int most = std::max(SearchSpace::max_layers, request_.pins.pipeline_parallel.value_or(1));
     const bool whole = model.layers() <= most || request_.space == Space::paper;
     const int groups = whole ? model.blocks : most - (model.layers() - model.blocks);
     if (!whole)
@@ -190,37 +190,37 @@ class SpaceMaker {
     if (!partitions) return fail(partitions.error());
     SAILOR_CHECK(check_pinned_gpus(request_, env_));
     SAILOR_CHECK(check_places(request_, cluster));
-    space_.most_nodes = most_nodes_of(*partitions);
+    space_.max_nodes = max_nodes_of(*partitions);
     if (request_.limits.nodes)
-      space_.most_nodes = std::min(*request_.limits.nodes, space_.most_nodes.value_or(*request_.limits.nodes));
-    space_.most_gpus = request_.limits.gpus;
+      space_.max_nodes = std::min(*request_.limits.nodes, space_.max_nodes.value_or(*request_.limits.nodes));
+    space_.max_gpus = request_.limits.gpus;
     if (cluster.usable(request_.partitions, request_.availability).empty()) return no_nodes(request_, cluster);
     return {};
   }
 
-  Result<void> find_places(const std::vector<NodeGroup>& groups) {
+  Result<void> find_pools(const std::vector<NodeGroup>& groups) {
     space_.nodes = groups;
-    space_.places.clear();
+    space_.pools.clear();
     space_.types.clear();
     space_.micro_batches_of.clear();
     NodesFound found;
     for (const NodeGroup& group : groups) {
       int& nodes = found[{group.gpu, group.zone}][group.gpus_per_node];
-      nodes = std::min(nodes + group.count, most_nodes_of_place / group.gpus_per_node);
+      nodes = std::min(nodes + group.count, max_nodes_of_pool / group.gpus_per_node);
     }
     if (found.empty())
       return fail(ErrorCode::infeasible, "the pins and excluded nodes leave no device to plan for",
                   "leave out a --pin gpu, --pin zone or --exclude");
     SAILOR_CHECK(check_room(found));
     for (auto& [key, sizes] : found) {
-      Place place{.gpu = key.first, .zone = key.second};
-      int left = space_.most_nodes.value_or(most_nodes_of_place);
+      DevicePool pool{.gpu = key.first, .zone = key.second};
+      int left = space_.max_nodes.value_or(max_nodes_of_pool);
       for (const auto& [devices, nodes] : sizes) {  // largest first
         if (left <= 0) break;
-        place.nodes.push_back({.devices = devices, .nodes = std::min(nodes, left)});
-        left -= place.nodes.back().nodes;
+        pool.nodes.push_back({.devices = devices, .nodes = std::min(nodes, left)});
+        left -= pool.nodes.back().nodes;
       }
-      if (!place.nodes.empty()) space_.places.push_back(std::move(place));
+      if (!pool.nodes.empty()) space_.pools.push_back(std::move(pool));
     }
     return {};
   }
@@ -232,16 +232,16 @@ class SpaceMaker {
     const Pins& pins = request_.pins;
     const std::int64_t needed = std::int64_t{pins.tensor_parallel.value_or(1)} * pins.pipeline_parallel.value_or(1) *
                                 pins.data_parallel.value_or(1);
-    std::map<int, std::int64_t, std::greater<>> nodes;  // of all places, by devices
+    std::map<int, std::int64_t, std::greater<>> nodes;  // of all pools, by devices
     for (const auto& [key, sizes] : found)
       for (const auto& [devices, count] : sizes) nodes[devices] += count;
     std::int64_t there = 0;
-    std::int64_t left = space_.most_nodes.value_or(std::numeric_limits<int>::max());
+    std::int64_t left = space_.max_nodes.value_or(std::numeric_limits<int>::max());
     for (const auto& [devices, count] : nodes) {
       there += devices * std::min(count, left);
       left -= std::min(count, left);
     }
-    there = std::min<std::int64_t>(there, space_.most_gpus.value_or(std::numeric_limits<int>::max()));
+    there = std::min<std::int64_t>(there, space_.max_gpus.value_or(std::numeric_limits<int>::max()));
     if (needed <= there) return {};
     std::vector<std::string> factors;
     for (const auto& [name, value] :
@@ -260,21 +260,21 @@ class SpaceMaker {
 
   /// Tensor parallel degrees to consider: those that were measured; where there are none, the usual ones that divide
   /// the attention heads, by estimates.
-  std::vector<int> degrees_of(const Place& place) const {
+  std::vector<int> degrees_of(const DevicePool& pool) const {
     const TrainingJob& job = request_.job;
     const Pins& pins = request_.pins;
     const auto possible = [&](std::vector<int> degrees) {
       std::erase_if(degrees, [&](int degree) {
-        return env_.model.attention_heads % degree != 0 || place.groups(degree) < 1 ||
+        return env_.model.attention_heads % degree != 0 || pool.groups(degree) < 1 ||
                (pins.tensor_parallel && degree != *pins.tensor_parallel) ||
-               (pins.most_tensor_parallel && degree > *pins.most_tensor_parallel);
+               (pins.max_tensor_parallel && degree > *pins.max_tensor_parallel);
       });
       return degrees;
     };
     std::vector<int> measured =
-        possible(env_.profile.tensor_parallel_degrees(env_.model.name, place.gpu, job.precision, job.sequence_length));
-    if (!measured.empty() || !env_.costs->can_estimate(place.gpu, job.precision)) return measured;
-    return possible(powers_of_two(std::min(place.largest_node(), most_estimated_tensor_parallel)));
+        possible(env_.profile.tensor_parallel_degrees(env_.model.name, pool.gpu, job.precision, job.sequence_length));
+    if (!measured.empty() || !env_.costs->can_estimate(pool.gpu, job.precision)) return measured;
+    return possible(powers_of_two(std::min(pool.largest_node(), max_estimated_tensor_parallel)));
   }
 
   /// Micro-batches to consider: what was measured or lies between two that were; where that leaves none, the usual
@@ -298,114 +298,114 @@ class SpaceMaker {
     }
     measured = possible(std::move(measured));
     if (!measured.empty() || !env_.costs->can_estimate(gpu, job.precision)) return measured;
-    if (pins.micro_batch && *pins.micro_batch <= most_estimated_micro_batch) return possible({*pins.micro_batch});
-    return possible(powers_of_two(std::min(job.global_batch, most_estimated_micro_batch)));
+    if (pins.micro_batch && *pins.micro_batch <= max_estimated_micro_batch) return possible({*pins.micro_batch});
+    return possible(powers_of_two(std::min(job.global_batch, max_estimated_micro_batch)));
   }
 
   Result<void> find_degrees() {
     simulator::PriceList prices(env_);
     std::set<int> sizes;
-    std::vector<Place> kept;
+    std::vector<DevicePool> kept;
     std::map<std::string, Refusal> refused;
-    const auto leave_out = [&](const Place& place, Refusal why) { refused.emplace(place.gpu, std::move(why)); };
-    for (Place& place : space_.places) {
-      const auto known = env_.gpus.find(place.gpu);
+    const auto leave_out = [&](const DevicePool& pool, Refusal why) { refused.emplace(pool.gpu, std::move(why)); };
+    for (DevicePool& pool : space_.pools) {
+      const auto known = env_.gpus.find(pool.gpu);
       if (const auto able = check_precision(request_.job.precision, !known || known->kind == DeviceKind::gpu); !able) {
-        leave_out(place, {Refusal::Why::precision, place.gpu + ": " + able.error().what});
+        leave_out(pool, {Refusal::Why::precision, pool.gpu + ": " + able.error().what});
         continue;
       }
-      place.tensor_parallel = degrees_of(place);
-      if (place.tensor_parallel.empty()) {
-        leave_out(place, why_no_degree(place));
+      pool.tensor_parallel = degrees_of(pool);
+      if (pool.tensor_parallel.empty()) {
+        leave_out(pool, why_no_degree(pool));
         continue;
       }
-      const Stage stage{.layers = {0, env_.model.layers()}, .gpu = place.gpu, .zone = place.zone};
+      const Stage stage{.layers = {0, env_.model.layers()}, .gpu = pool.gpu, .zone = pool.zone};
       const auto priced = prices.place_of(stage);
       if (!priced) {
-        leave_out(place, {Refusal::Why::not_measured, priced.error().message()});
+        leave_out(pool, {Refusal::Why::not_measured, priced.error().message()});
         continue;
       }
-      place.price = prices.places[*priced].price;
-      place.base = prices.places[*priced].base;
+      pool.price = prices.places[*priced].price;
+      pool.base = prices.places[*priced].base;
       const auto capacity = prices.places[*priced].capacity;
-      place.memory =
+      pool.memory =
           capacity ? *capacity * (1.0 - request_.memory_margin) : Bytes(std::numeric_limits<double>::infinity());
-      const auto type = std::find(space_.types.begin(), space_.types.end(), place.gpu);
-      place.type = static_cast<std::size_t>(type - space_.types.begin());
+      const auto type = std::find(space_.types.begin(), space_.types.end(), pool.gpu);
+      pool.type = static_cast<std::size_t>(type - space_.types.begin());
       if (type == space_.types.end()) {
-        space_.types.push_back(place.gpu);
+        space_.types.push_back(pool.gpu);
         auto& by_degree = space_.micro_batches_of.emplace_back();
-        for (const Place& other : space_.places) {
-          if (other.gpu != place.gpu) continue;
+        for (const DevicePool& other : space_.pools) {
+          if (other.gpu != pool.gpu) continue;
           for (const int degree : degrees_of(other)) {
             if (std::any_of(by_degree.begin(), by_degree.end(), [&](const auto& e) { return e.first == degree; }))
               continue;
-            by_degree.emplace_back(degree, sizes_of(place.gpu, degree));
+            by_degree.emplace_back(degree, sizes_of(pool.gpu, degree));
           }
         }
       }
       bool any = false;
-      for (const auto& [degree, values] : space_.micro_batches_of[place.type]) {
+      for (const auto& [degree, values] : space_.micro_batches_of[pool.type]) {
         any = any || !values.empty();
         sizes.insert(values.begin(), values.end());
       }
       if (!any) {
-        leave_out(place, why_no_size(place));
+        leave_out(pool, why_no_size(pool));
         continue;
       }
-      kept.push_back(place);
+      kept.push_back(pool);
     }
     for (const auto& [gpu, refusal] : refused)
       space_.left_out.push_back(refusal.text.starts_with(gpu) ? refusal.text
                                                               : fmt::format("{}: {}", gpu, refusal.text));
     if (kept.empty()) return nothing_left(refused);
-    space_.places = std::move(kept);
+    space_.pools = std::move(kept);
     space_.micro_batches.assign(sizes.begin(), sizes.end());
     return {};
   }
 
-  Refusal why_no_size(const Place& place) const {
+  Refusal why_no_size(const DevicePool& pool) const {
     using Why = Refusal::Why;
     if (!request_.pins.micro_batch)
       return {Why::size,
               fmt::format("no measured micro-batch size divides global_batch {}", request_.job.global_batch)};
     const TrainingJob& job = request_.job;
     std::set<int> measured;
-    for (const int degree : place.tensor_parallel) {
+    for (const int degree : pool.tensor_parallel) {
       const auto sizes =
-          env_.profile.micro_batches(env_.model.name, place.gpu, job.precision, degree, job.sequence_length);
+          env_.profile.micro_batches(env_.model.name, pool.gpu, job.precision, degree, job.sequence_length);
       measured.insert(sizes.begin(), sizes.end());
     }
-    if (env_.costs->can_estimate(place.gpu, job.precision))
+    if (env_.costs->can_estimate(pool.gpu, job.precision))
       return {Why::pinned_size, fmt::format("--pin micro_batch={} is over {}, the largest that is estimated",
-                                            *request_.pins.micro_batch, most_estimated_micro_batch)};
+                                            *request_.pins.micro_batch, max_estimated_micro_batch)};
     return {Why::pinned_size,
             fmt::format("--pin micro_batch={}: not measured on {}, and {} (measured: {})", *request_.pins.micro_batch,
-                        place.gpu, env_.costs->measured_only() ? "nothing is estimated" : "not between sizes that were",
+                        pool.gpu, env_.costs->measured_only() ? "nothing is estimated" : "not between sizes that were",
                         fmt::join(measured, ", "))};
   }
 
-  Refusal why_no_degree(const Place& place) const {
+  Refusal why_no_degree(const DevicePool& pool) const {
     using Why = Refusal::Why;
     const TrainingJob& job = request_.job;
     const auto measured =
-        env_.profile.tensor_parallel_degrees(env_.model.name, place.gpu, job.precision, job.sequence_length);
-    const bool estimable = env_.costs->can_estimate(place.gpu, job.precision);
+        env_.profile.tensor_parallel_degrees(env_.model.name, pool.gpu, job.precision, job.sequence_length);
+    const bool estimable = env_.costs->can_estimate(pool.gpu, job.precision);
     if (!measured.empty() || estimable)
       return {Why::degree,
               fmt::format("no tensor-parallel degree is left that {}divides the {} heads and fits into a node of {}",
-                          estimable ? "" : "was measured, ", env_.model.attention_heads, place.largest_node())};
-    if (const auto type = env_.gpus.find(place.gpu); type && !env_.costs->measured_only())
+                          estimable ? "" : "was measured, ", env_.model.attention_heads, pool.largest_node())};
+    if (const auto type = env_.gpus.find(pool.gpu); type && !env_.costs->measured_only())
       if (const auto rate = peak_rate(*type, job.precision); !rate) return {Why::precision, rate.error().what};
     std::vector<std::string> there;
-    for (const int length : env_.profile.sequence_lengths(env_.model.name, place.gpu))
+    for (const int length : env_.profile.sequence_lengths(env_.model.name, pool.gpu))
       there.push_back(fmt::format("{}", length));
     return {
         Why::not_measured,
         fmt::format(
             "the profile has no {} measurement of model {} on {} at sequence length {}{}", to_string(job.precision),
-            env_.model.name, place.gpu, job.sequence_length,
-            there.empty() ? "" : fmt::format("; it has: {} at sequence length {}", place.gpu, fmt::join(there, ", ")))};
+            env_.model.name, pool.gpu, job.sequence_length,
+            there.empty() ? "" : fmt::format("; it has: {} at sequence length {}", pool.gpu, fmt::join(there, ", ")))};
   }
 
   tl::unexpected<Error> nothing_left(const std::map<std::string, Refusal>& refused) const {
@@ -424,7 +424,7 @@ class SpaceMaker {
     if (why.contains(Refusal::Why::size))
       return fail(ErrorCode::infeasible, text,
                   "choose a global batch that is a multiple of one, or " + layers_advice(kind, " --micro-batches"));
-    if (why.contains(Refusal::Why::degree) && (request_.pins.tensor_parallel || request_.pins.most_tensor_parallel))
+    if (why.contains(Refusal::Why::degree) && (request_.pins.tensor_parallel || request_.pins.max_tensor_parallel))
       return fail(ErrorCode::infeasible, text, "pin another degree, or raise --max-tensor-parallel");
     if (why == std::set{Refusal::Why::precision})
       return fail(ErrorCode::infeasible, text, "choose another --precision, or leave it to sailor-plan");
@@ -494,14 +494,14 @@ Result<std::vector<const Partition*>> partitions_of(const Request& request, cons
   return partitions;
 }
 
-std::optional<int> most_nodes_of(const std::vector<const Partition*>& partitions) {
+std::optional<int> max_nodes_of(const std::vector<const Partition*>& partitions) {
   if (partitions.empty()) return std::nullopt;
   std::int64_t sum = 0;
   for (const Partition* partition : partitions) {
     if (!partition->most_nodes) return std::nullopt;
     sum += *partition->most_nodes;
   }
-  return static_cast<int>(std::min<std::int64_t>(sum, most_nodes_of_place));
+  return static_cast<int>(std::min<std::int64_t>(sum, max_nodes_of_pool));
 }
 
 Result<void> check_places(const Request& request, const Cluster& cluster) {
@@ -521,13 +521,13 @@ Result<void> check_places(const Request& request, const Cluster& cluster) {
   return {};
 }
 
-int Place::devices() const {
+int DevicePool::devices() const {
   int sum = 0;
   for (const NodeSize& size : nodes) sum += size.devices * size.nodes;
   return sum;
 }
 
-int Place::groups(int degree) const {
+int DevicePool::groups(int degree) const {
   int sum = 0;
   for (const NodeSize& size : nodes) sum += size.devices / degree * size.nodes;
   return sum;
@@ -535,7 +535,7 @@ int Place::groups(int degree) const {
 
 int SearchSpace::devices() const {
   int sum = 0;
-  for (const Place& place : places) sum += place.devices();
+  for (const DevicePool& pool : pools) sum += pool.devices();
   return sum;
 }
 
@@ -556,8 +556,8 @@ std::optional<int> nodes_needed(const Plan& plan, const SearchSpace& space) {
   for (const Pipeline& pipeline : plan.pipelines)
     all += pipeline.stages.size() * static_cast<std::size_t>(pipeline.count);
   std::vector<int> free;
-  for (const Place& place : space.places) {
-    const auto here = [&](const Stage& stage) { return stage.gpu == place.gpu && stage.zone == place.zone; };
+  for (const DevicePool& pool : space.pools) {
+    const auto here = [&](const Stage& stage) { return stage.gpu == pool.gpu && stage.zone == pool.zone; };
     std::set<int> degrees;
     std::int64_t devices = 0;
     for (const Pipeline& pipeline : plan.pipelines)
@@ -570,20 +570,19 @@ std::optional<int> nodes_needed(const Plan& plan, const SearchSpace& space) {
     if (devices == 0) continue;
     // Where each degree divides the next and the largest the nodes, no order leaves a node open that a group fits into:
     // of two that have less room than the group, the later one's smallest group would have gone to the earlier one.
-    degrees.insert(place.largest_node());
+    degrees.insert(pool.largest_node());
     int before = 1;
     const bool divide = std::all_of(degrees.begin(), degrees.end(),
                                     [&](int degree) { return degree % std::exchange(before, degree) == 0; });
-    if (divide && place.nodes.size() == 1) {
-      const NodeSize& size = place.nodes.front();
+    if (divide && pool.nodes.size() == 1) {
+      const NodeSize& size = pool.nodes.front();
       const std::int64_t nodes = (devices + size.devices - 1) / size.devices;
       if (nodes > size.nodes || *degrees.rbegin() > size.devices) return std::nullopt;
       total += static_cast<int>(nodes);
       continue;
     }
     free.clear();
-    for (const NodeSize& size : place.nodes)
-      free.insert(free.end(), static_cast<std::size_t>(size.nodes), size.devices);
+    for (const NodeSize& size : pool.nodes) free.insert(free.end(), static_cast<std::size_t>(size.nodes), size.devices);
     const std::vector<int> empty = free;
     std::map<int, std::size_t> from;  // by degree: no node before has room
     for (const Pipeline& pipeline : plan.pipelines)

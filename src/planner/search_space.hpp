@@ -1,4 +1,4 @@
-// What plans may be made of: places with their devices, and the values of every choice, limits and pins applied.
+// What plans may be made of: pools with their devices, and the values of every choice, limits and pins applied.
 //
 // Two spaces (Space):
 // - paper: what the planner of Sailor (SOSP'25, section 4) searches. All pipelines have the same number of stages, with
@@ -30,7 +30,7 @@ struct NodeSize {
 };
 
 /// The devices of one GPU type in one zone.
-struct Place {
+struct DevicePool {
   std::string gpu;
   std::string zone;
   std::vector<NodeSize> nodes;  ///< largest first
@@ -47,22 +47,22 @@ struct Place {
 };
 
 struct SearchSpace {
-  std::vector<NodeGroup> nodes;  ///< whose devices the places have
-  std::vector<Place> places;
+  std::vector<NodeGroup> nodes;  ///< whose devices the pools have
+  std::vector<DevicePool> pools;
   /// Where the model may be divided: layer i of the search is made of the model's layers [cuts[i], cuts[i + 1]). All of
   /// them, but in the full space of models with very many blocks, which are taken several at a time.
   std::vector<int> cuts;
-  std::vector<std::string> types;    ///< GPU types of the places
+  std::vector<std::string> types;    ///< GPU types of the pools
   std::vector<int> micro_batches;    ///< ascending
   std::vector<Recompute> recompute;  ///< choices for a stage, quickest first
   std::vector<OptimizerSharding> sharding;
   std::vector<Schedule> schedules;
-  std::optional<int> most_nodes;  ///< of the partitions and the request
-  std::optional<int> most_gpus;
+  std::optional<int> max_nodes;  ///< of the partitions and the request
+  std::optional<int> max_gpus;
   std::vector<std::string> left_out;  ///< GPU types that cannot be planned for, and why
 
   /// Of more layers, a model's blocks are taken several at a time.
-  static constexpr int most_layers = 256;
+  static constexpr int max_layers = 256;
   [[nodiscard]] int layers() const { return static_cast<int>(cuts.size()) - 1; }
   [[nodiscard]] int devices() const;
   /// Micro-batch sizes that were measured (or may be estimated) on a GPU type.
@@ -88,7 +88,7 @@ Result<std::vector<const Partition*>> partitions_of(const Request& request, cons
 
 /// How many nodes jobs may have in all of these partitions, a component of the job in each; nothing when one of them
 /// has no limit, or there are none.
-std::optional<int> most_nodes_of(const std::vector<const Partition*>& partitions);
+std::optional<int> max_nodes_of(const std::vector<const Partition*>& partitions);
 
 /// Errors: usage (a pinned zone without nodes), invalid_input (an excluded node that is not there).
 Result<void> check_places(const Request& request, const Cluster& cluster);

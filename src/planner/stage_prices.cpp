@@ -48,9 +48,9 @@ StagePrices::StagePrices(const Request& request, const SearchSpace& space, const
   summed_.push_back(0.0);
   for (int layer = 0; layer < layers(); ++layer)
     summed_.push_back(summed_.back() + exchanged * parameters(layer, layer + 1));
-  for (const Place& place : space.places) {
-    const auto known = prices_.place_of({.layers = {0, env.model.layers()}, .gpu = place.gpu, .zone = place.zone});
-    places_.push_back(known ? *known : 0);  // make_search_space() keeps only places that are known
+  for (const DevicePool& pool : space.pools) {
+    const auto known = prices_.place_of({.layers = {0, env.model.layers()}, .gpu = pool.gpu, .zone = pool.zone});
+    pools_.push_back(known ? *known : 0);  // make_search_space() keeps only pools that are known
   }
 }
 
@@ -58,8 +58,8 @@ const StageTable* StagePrices::table(std::size_t type, int tensor_parallel, int 
                                      int busy_ranks) {
   if (!space_.allows(type, tensor_parallel, micro_batch)) return nullptr;
   if (busy_ranks == 0)
-    for (const Place& place : space_.places)
-      if (place.type == type) busy_ranks = std::max(busy_ranks, place.largest_node());
+    for (const DevicePool& pool : space_.pools)
+      if (pool.type == type) busy_ranks = std::max(busy_ranks, pool.largest_node());
   const std::uint64_t key = static_cast<std::uint64_t>(type) << 56 | static_cast<std::uint64_t>(tensor_parallel) << 44 |
                             static_cast<std::uint64_t>(micro_batch) << 24 |
                             static_cast<std::uint64_t>(busy_ranks) << 4 | static_cast<std::uint64_t>(recompute);
@@ -90,39 +90,39 @@ BoundaryCost StagePrices::boundary(std::size_t from, int from_tensor_parallel, s
   if (!is_new) return entry->second;
   const Bytes message(value_bytes(request_.job.precision) * micro_batch * request_.job.sequence_length *
                       env_.model.boundary_width());
-  const auto& price = prices_.boundary(places_[from], from_tensor_parallel, places_[to], to_tensor_parallel,
+  const auto& price = prices_.boundary(pools_[from], from_tensor_parallel, pools_[to], to_tensor_parallel,
                                        one_node ? simulator::Reach::node : simulator::Reach::leaf, message);
   if (price)
     entry->second = {price->times.forward.value(), price->times.backward.value()};
   else
-    entry->second = {never, never};
+    entry->second = {infinity, infinity};
   return entry->second;
 }
 
 double StagePrices::reduction(std::size_t from, std::size_t to, int ranks, int rings, int replicas, bool one_node,
                               double amount) {
   if (replicas < 2 || amount <= 0.0) return 0.0;
-  const auto time = prices_.all_reduce_time(places_[from], places_[to], ranks, rings, replicas,
+  const auto time = prices_.all_reduce_time(pools_[from], pools_[to], ranks, rings, replicas,
                                             one_node ? simulator::Reach::node : simulator::Reach::leaf, Bytes(amount));
-  if (!time) return never;
+  if (!time) return infinity;
   const double rate = env_.framework.reduction_rate.value();
   return time->time.value() + (rate > 0.0 ? amount / rate : 0.0);
 }
 
 std::size_t StagePrices::SumKeyHash::operator()(const SumKey& key) const {
-  std::uint64_t mixed = key.places * 0x9e3779b97f4a7c15ULL ^ key.replicas;
+  std::uint64_t mixed = key.pools * 0x9e3779b97f4a7c15ULL ^ key.replicas;
   mixed = (mixed ^ mixed >> 32) * 0xff51afd7ed558ccdULL ^ std::bit_cast<std::uint64_t>(key.amount);
   mixed *= 0xc4ceb9fe1a85ec53ULL;
   return mixed ^ mixed >> 32;
 }
 
-double StagePrices::least_reduction(std::size_t from, std::size_t to, int tensor_parallel, int replicas, int node,
-                                    double amount) {
+double StagePrices::min_reduction(std::size_t from, std::size_t to, int tensor_parallel, int replicas, int node,
+                                  double amount) {
   if (replicas < 2 || amount <= 0.0) return 0.0;
   const auto wide = [](auto value) { return static_cast<std::uint64_t>(value); };
   const SumKey key{wide(from) << 32 | wide(to), wide(replicas) << 32 | wide(tensor_parallel) << 16 | wide(node),
                    amount};
-  const auto [entry, is_new] = least_reductions_.try_emplace(key, never);
+  const auto [entry, is_new] = min_reductions_.try_emplace(key, infinity);
   double& least = entry->second;
   if (!is_new) return least;
   // `ranks` groups on the node that has most of them, where `busy` ranks compute.
@@ -155,9 +155,9 @@ double StagePrices::fixed(const StageTable& table, int first, int last, int micr
   return table.workspace_of(first, last) + 2.0 * neighbours * message + (last == layers() ? table.extra_logits : 0.0);
 }
 
-int StagePrices::most_in_flight(const StageTable& table, const Place& place, int first, int last, int micro_batch,
-                                int neighbours, double replicas, bool copies_gradients, int wanted) const {
-  double free = (place.memory - place.base).value() - states(table, first, last, replicas) -
+int StagePrices::max_in_flight(const StageTable& table, const DevicePool& pool, int first, int last, int micro_batch,
+                               int neighbours, double replicas, bool copies_gradients, int wanted) const {
+  double free = (pool.memory - pool.base).value() - states(table, first, last, replicas) -
                 fixed(table, first, last, micro_batch, neighbours);
   if (copies_gradients && env_.framework.copies_reduced_gradients) free -= gradients(table, first, last);
   const double each = kept(table, first, last);

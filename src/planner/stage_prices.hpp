@@ -15,7 +15,7 @@
 
 namespace sailor::planner {
 
-inline constexpr double never = std::numeric_limits<double>::infinity();
+inline constexpr double infinity = std::numeric_limits<double>::infinity();
 
 /// Layers (of the search: SearchSpace::cuts) at one GPU type, tensor-parallel degree, micro-batch and way of
 /// recomputation. Sums over a range of layers are differences of prefix sums: element i of those is of layers [0, i).
@@ -74,9 +74,9 @@ class StagePrices {
   /// `ranks` of a node take part in one sum of `amount` bytes over `replicas`, while `rings` sums go through its
   /// network. With what the framework itself does with the gradients. Infinite where no link is known.
   double reduction(std::size_t from, std::size_t to, int ranks, int rings, int replicas, bool one_node, double amount);
-  /// The least of those over two places, wherever the replicas (groups of this degree) are on nodes of up to `node`
+  /// The least of those over two pools, wherever the replicas (groups of this degree) are on nodes of up to `node`
   /// devices and whatever else computes there: on published links more sums at once may take less time.
-  double least_reduction(std::size_t from, std::size_t to, int tensor_parallel, int replicas, int node, double amount);
+  double min_reduction(std::size_t from, std::size_t to, int tensor_parallel, int replicas, int node, double amount);
 
   /// Of a stage of layers [first, last) without its activations and the process itself. `replicas` share the
   /// optimizer's state when it is sharded.
@@ -86,8 +86,8 @@ class StagePrices {
   /// Workspace and buffers.
   [[nodiscard]] double fixed(const StageTable& table, int first, int last, int micro_batch, int neighbours) const;
   /// Largest number of micro-batches in flight with which a stage fits; at most `wanted`.
-  [[nodiscard]] int most_in_flight(const StageTable& table, const Place& place, int first, int last, int micro_batch,
-                                   int neighbours, double replicas, bool copies_gradients, int wanted) const;
+  [[nodiscard]] int max_in_flight(const StageTable& table, const DevicePool& pool, int first, int last, int micro_batch,
+                                  int neighbours, double replicas, bool copies_gradients, int wanted) const;
   /// Gradients of a stage's layers, of one rank.
   [[nodiscard]] double gradients(const StageTable& table, int first, int last) const;
   /// What a rank of this tensor-parallel degree sums with its replicas: less than gradients(), as what every rank of a
@@ -108,7 +108,7 @@ class StagePrices {
     std::size_t operator()(std::uint64_t key) const { return std::hash<std::uint64_t>()(key * 0x9e3779b97f4a7c15ULL); }
   };
   struct SumKey {
-    std::uint64_t places = 0;
+    std::uint64_t pools = 0;
     std::uint64_t replicas = 0;
     double amount = 0.0;
     bool operator==(const SumKey&) const = default;
@@ -120,12 +120,12 @@ class StagePrices {
   const SearchSpace& space_;
   const simulator::Environment& env_;
   simulator::PriceList prices_;
-  std::vector<std::uint32_t> places_;  // of prices_, by place
+  std::vector<std::uint32_t> pools_;  // of prices_, by pool
   simulator::StateBytes state_;
   std::vector<double> summed_;  // gradients of layers [0, i), of all ranks of a group together
   std::unordered_map<std::uint64_t, std::unique_ptr<StageTable>, KeyHash> tables_;
   std::unordered_map<std::uint64_t, BoundaryCost, KeyHash> boundaries_;
-  std::unordered_map<SumKey, double, SumKeyHash> least_reductions_;
+  std::unordered_map<SumKey, double, SumKeyHash> min_reductions_;
 };
 
 }  // namespace sailor::planner

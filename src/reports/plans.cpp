@@ -145,7 +145,7 @@ std::string prices_text(const std::vector<planner::Candidate>& plans) {
 
 std::string pareto_text(const planner::Request& request, const planner::SearchResult& result) {
   std::string text = "Pareto front: no plan found is better than any of these in time, money and devices at once.";
-  if (result.plans.size() >= request.most_plans) text += " These are spread over it: --top K shows more.";
+  if (result.plans.size() >= request.max_plans) text += " These are spread over it: --top K shows more.";
   return text + stop_text(result.stop) + "\n";
 }
 

@@ -54,7 +54,7 @@ struct PlannerWorld {
     request.objective = *rc::gen::element(planner::Objective::throughput, planner::Objective::cost,
                                           planner::Objective::throughput_per_usd);
     request.memory_margin = *rc::gen::element(0.0, 0.05, 0.2);
-    request.most_plans = 3;
+    request.max_plans = 3;
   }
 
   [[nodiscard]] simulator::Environment environment(const Profile& profile) const {

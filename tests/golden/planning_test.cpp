@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/golden/programs.hpp"
@@ -344,6 +346,141 @@ TEST_F(Planning, NodeHoursStandBesideUsdAndAssumedPricesAreMarked) {
   const auto stated = plan({"--top", "1"});
   ASSERT_EQ(stated.exit_status, 0) << stated.errors;
   EXPECT_EQ(stated.output.find("assumed prices"), std::string::npos) << stated.output;
+}
+
+TEST_F(Planning, PublishedPlannersAreListedAndUnknownNamesSayWhichThereAre) {
+  const auto list = run("sailor-plan", {"--planner", "help"});
+  EXPECT_EQ(list.exit_status, 0) << list.errors;
+  EXPECT_TRUE(list.output.starts_with("sailor      this project's own: ")) << list.output;
+  write("a100.toml", cluster_of(nodes_of("A100-40", 8)));
+  const auto unknown = plan_opt("a100.toml", {"--planner", "nobody"});
+  expect_failure(unknown, 2, "there is no planner 'nobody'; there are\n" + list.output);
+  expect_failure(plan_opt("a100.toml", {"--judge", "artifact"}), 2,
+                 "--judge is about published planners; name one with --planner NAME");
+  expect_failure(run("sailor-simulate", {"plan.toml", "--estimator", "nobody"}), 2,
+                 "there is no estimator 'nobody'; there are artifact, and those of\n" + list.output);
+  expect_failure(run("sailor-simulate", {"plan.toml", "--planner-faults", "kept"}), 2,
+                 "--planner-faults is about other cost models; name one with --estimator NAME");
+}
+
+// Every planner that there is, on what it needs least: one GPU type in one zone.
+TEST_F(Planning, EveryPublishedPlannerAnswersInTheSameForm) {
+  const auto list = run("sailor-plan", {"--planner", "help"});
+  std::istringstream lines(list.output);
+  std::string line;
+  std::getline(lines, line);  // this project's own
+  write("a100.toml", cluster_of(nodes_of("A100-40", 8)));
+  while (std::getline(lines, line)) {
+    const std::string name = line.substr(0, line.find(' '));
+    SCOPED_TRACE(name);
+    const std::vector<std::string> published{"--planner",    name, "--framework",       "megatron-deepspeed",
+                                             "--time-limit", "2",  "--sequence-length", "2048"};
+    const auto with = [&](std::vector<std::string> more) {
+      more.insert(more.begin(), published.begin(), published.end());
+      return plan_opt("a100.toml", std::move(more), "OPT-350", "1024");
+    };
+    for (const char* option : {"--explain", "--pareto", "--placement"})
+      expect_failure(with({option}), 2, std::string(option) + " does not go with --planner " + name);
+    expect_failure(with({"--pin", "micro_batch=1"}), 2, "a published planner chooses that itself");
+    expect_failure(with({"--objective", "throughput-per-usd"}), 2, "published planners know throughput and cost");
+    for (const char* judge : {"simulator", "artifact"}) {
+      const auto outcome = with({"--judge", judge, "--format", "json"});
+      if (outcome.exit_status == 1) {
+        // Aceso needs figures that the published store does not have.
+        EXPECT_NE(outcome.errors.find("sailor-plan: error: " + name + ": "), std::string::npos) << outcome.errors;
+        continue;
+      }
+      const json answer = json::parse(outcome.output);
+      EXPECT_EQ(answer.at("planner"), name);
+      EXPECT_EQ(answer.at("judge"), judge);
+      EXPECT_EQ(answer.at("faults"), "fixed");
+      EXPECT_EQ(outcome.exit_status, answer.at("plans").empty() ? 3 : 0) << outcome.errors;
+      for (const json& plan : answer.at("plans")) {
+        EXPECT_TRUE(plan.at("fits"));
+        EXPECT_GT(plan.at("iteration_time_s").get<double>(), 0.0);
+        EXPECT_EQ(plan.at("iteration_time_s"), plan.at(judge).at("iteration_time_s"));
+        EXPECT_LE(plan.at("gpus").at("A100-40").get<int>(), 32);
+        EXPECT_EQ(plan.at("plan").is_null(), plan.contains("why_no_plan"));
+        EXPECT_TRUE(plan.at("expected").contains("throughput_iterations_per_s"));
+        EXPECT_GE(plan.at("list").at("pipeline_list").size(), 1U);
+      }
+    }
+    const auto beyond = with({"--min-throughput", "1000", "--format", "json"});
+    if (beyond.exit_status == 1) continue;
+    expect_failure(beyond, 3, "is accepted: ");
+    EXPECT_TRUE(json::parse(beyond.output).at("plans").empty());
+  }
+}
+
+// Figure 11: A100-40 and V100-16 in two zones, 128 each. AMP sees half of them and Galvatron a quarter.
+TEST_F(Planning, WithFaultsKeptPublishedPlannersGiveTheFiguresOfTheArtifact) {
+  std::string nodes;
+  for (const char* gpu : {"A100-40", "V100-16"})
+    for (const char* zone : {"us-central1-a", "us-central1-b"}) nodes += nodes_of(gpu, 32, zone);
+  write("two_zones.toml", cluster_of(nodes, "[[zones]]\nname = \"us-central1-b\"\n"));
+  struct Row {
+    const char* planner;
+    double throughput;
+    double cost;
+    int did_not_fit;
+  };
+  for (const Row& row : {Row{"amp", 0.210927, 1.10132, 3}, Row{"galvatron", 0.287309, 0.45459, 0}}) {
+    SCOPED_TRACE(row.planner);
+    const auto outcome = plan_opt("two_zones.toml",
+                                  {"--planner", row.planner, "--planner-faults", "kept", "--judge", "artifact",
+                                   "--objective", "cost", "--min-throughput", "0.2", "--sequence-length", "2048",
+                                   "--framework", "megatron-deepspeed", "--format", "json"},
+                                  "OPT-350", "1024");
+    ASSERT_EQ(outcome.exit_status, 0) << outcome.errors;
+    const json answer = json::parse(outcome.output);
+    EXPECT_EQ(answer.at("did_not_fit"), row.did_not_fit);
+    EXPECT_NEAR(throughput(answer), row.throughput, 6e-7);
+    EXPECT_NEAR(answer.at("plans")[0].at("cost_usd_per_iteration").get<double>(), row.cost, 6e-6);
+  }
+}
+
+// Two nodes of four GH200, two replicas of one stage, micro-batch 2: the artifact says 0.7271 s and 13.239 GB, and
+// 0.8048 s and 12.54 GB were measured.
+TEST_F(Planning, OtherCostModelsAreShownBesideOurs) {
+  const auto stage = [](const std::string& layers, int replicas) {
+    std::string groups;
+    for (int i = 0; i < replicas; ++i) groups += std::string(i > 0 ? "," : "") + R"([[["GH-96",4,"us-central1-a"]],4])";
+    return std::pair("[" + layers + "]", "[" + groups + "]");
+  };
+  const auto layers = [](int first, int last) {
+    std::string text = std::to_string(first);
+    for (int layer = first + 1; layer < last; ++layer) text += "," + std::to_string(layer);
+    return text;
+  };
+  const auto one = stage(layers(0, 26), 2);
+  const std::string head = R"({"mbs":2,"gbs":32,"real":0.8048,"max_mem":12.54e9,"pipeline_list":[{)";
+  write("plan.json", head + R"("num_stages":1,"layers_per_stage":[)" + one.first + R"(],"tmp_per_stage":[)" +
+                         one.second + R"(],"dp":[2]}]})");
+  const std::vector<std::string> artifact{
+      "plan.json",   "--model",  "OPT-350",          "--framework", "megatron-deepspeed",
+      "--estimator", "artifact", "--planner-faults", "kept"};
+  const auto table = run("sailor-simulate", artifact);
+  EXPECT_EQ(table.exit_status, 0) << table.errors;
+  EXPECT_NE(table.output.find("727 ms (-9.7%)    805 ms"), std::string::npos) << table.output;
+  std::vector<std::string> as_json = artifact;
+  as_json.insert(as_json.end(), {"--format", "json"});
+  const json said = json::parse(run("sailor-simulate", as_json).output).at("estimate");
+  EXPECT_EQ(said.at("estimator"), "artifact");
+  EXPECT_NEAR(said.at("iteration_time_s").get<double>(), 0.7271, 6e-5);
+  EXPECT_NEAR(said.at("peak_memory_bytes").get<double>(), 13.239e9, 6e5);
+  // A list that a plan cannot say.
+  const auto first = stage(layers(0, 13), 2);
+  const auto second = stage(layers(13, 26), 1);
+  write("list.json", head + R"("num_stages":2,"layers_per_stage":[)" + first.first + "," + second.first +
+                         R"(],"tmp_per_stage":[)" + first.second + "," + second.second + R"(],"dp":[2,1]}]})");
+  as_json.front() = "list.json";
+  const auto bounded = run("sailor-simulate", as_json);
+  ASSERT_EQ(bounded.exit_status, 0) << bounded.errors;
+  const json bound = json::parse(bounded.output);
+  EXPECT_TRUE(bound.at("is_bound"));
+  // The artifact divides the batch by the two replicas of the first stage, as if the second had as many.
+  EXPECT_GT(bound.at("iteration_time_s"), bound.at("estimate").at("iteration_time_s"));
+  expect_failure(run("sailor-simulate", {"list.json", "--model", "OPT-350"}), 1, "1 data-parallel replica here but 2");
 }
 
 }  // namespace

@@ -196,7 +196,7 @@ TEST(BrokenPins, AreNamedOnceEach) {
   for (const char* pin : {"pipeline_parallel=4", "data_parallel=1", "tensor_parallel=1", "micro_batch=8",
                           "schedule=gpipe", "recompute=full", "optimizer_sharding=zero1", "gpu=V100-16", "gpu=cpu"})
     ASSERT_TRUE(add_pin(pin, pins).has_value()) << pin;
-  pins.most_tensor_parallel = 2;
+  pins.max_tensor_parallel = 2;
   const std::vector<std::string> expected{"its data_parallel is 2, --pin data_parallel=1",
                                           "its schedule is 1f1b, --pin schedule=gpipe",
                                           "its optimizer_sharding is none, --pin optimizer_sharding=zero1",

@@ -13,9 +13,9 @@
 #include <set>
 
 #include "planner/bound/bound.hpp"
-#include "planner/fleet.hpp"
 #include "planner/search_space.hpp"
 #include "planner/stage_prices.hpp"
+#include "planner/template_mix.hpp"
 #include "simulator/quick.hpp"
 #include "tests/fakes/random_worlds.hpp"
 
@@ -28,7 +28,7 @@ using testing::PlannerWorld;
 using testing::WorldSize;
 
 constexpr double none = std::numeric_limits<double>::infinity();
-constexpr std::uint64_t most_plans = 40'000;  // of a brute force
+constexpr std::uint64_t max_plans = 40'000;  // of a brute force
 
 /// Every plan one after the other: all kinds of pipelines, all sequences of them whose groups find room, each in the
 /// first node that has some, and all divisions of the batch. Shares nothing with the planner but the prices of a plan.
@@ -45,14 +45,14 @@ class BruteForce {
     return best_;
   }
   [[nodiscard]] std::uint64_t count() const { return count_; }
-  /// No more than `most_plans` plans.
+  /// No more than `max_plans` plans.
   bool is_small() {
     go(true);
     return !is_over();
   }
 
  private:
-  struct Place {
+  struct DevicePool {
     std::string gpu;
     std::string zone;
     std::vector<int> nodes;  // devices, largest first
@@ -74,32 +74,32 @@ class BruteForce {
       plan_.optimizer_sharding = sharding;
       find_kinds();
       std::vector<std::vector<int>> room;
-      for (const Place& place : places_) room.push_back(place.nodes);
+      for (const DevicePool& place : pools_) room.push_back(place.nodes);
       add_pipeline(room, 0);
     }
   }
 
-  bool is_over() const { return count_only_ && (count_ > most_plans || tries_ > 2 * most_plans); }
+  bool is_over() const { return count_only_ && (count_ > max_plans || tries_ > 2 * max_plans); }
 
   void find_places() {
-    places_.clear();
+    pools_.clear();
     const planner::Pins& pins = request_.pins;
     const auto allowed = [](const std::vector<std::string>& list, const std::string& name) {
       return list.empty() || std::find(list.begin(), list.end(), name) != list.end();
     };
     for (const NodeGroup& group : world_.cluster.groups) {
       if (!allowed(pins.gpus, group.gpu) || !allowed(pins.zones, group.zone)) continue;
-      auto place = std::find_if(places_.begin(), places_.end(),
-                                [&](const Place& p) { return p.gpu == group.gpu && p.zone == group.zone; });
-      if (place == places_.end()) place = places_.insert(place, {.gpu = group.gpu, .zone = group.zone, .nodes = {}});
+      auto place = std::find_if(pools_.begin(), pools_.end(),
+                                [&](const DevicePool& p) { return p.gpu == group.gpu && p.zone == group.zone; });
+      if (place == pools_.end()) place = pools_.insert(place, {.gpu = group.gpu, .zone = group.zone, .nodes = {}});
       place->nodes.insert(place->nodes.end(), static_cast<std::size_t>(group.count), group.gpus_per_node);
       std::sort(place->nodes.rbegin(), place->nodes.rend());
     }
     devices_ = 0;
-    for (const Place& place : places_) devices_ += std::accumulate(place.nodes.begin(), place.nodes.end(), 0);
+    for (const DevicePool& place : pools_) devices_ += std::accumulate(place.nodes.begin(), place.nodes.end(), 0);
     // On a single node, or on nodes of one device, the order of the pipelines makes no difference.
-    any_order_ = std::all_of(places_.begin(), places_.end(),
-                             [](const Place& p) { return p.nodes.size() == 1 || p.nodes.front() == 1; });
+    any_order_ = std::all_of(pools_.begin(), pools_.end(),
+                             [](const DevicePool& p) { return p.nodes.size() == 1 || p.nodes.front() == 1; });
   }
 
   void find_kinds() {
@@ -118,18 +118,18 @@ class BruteForce {
     if (first == layers) {
       if (!pins.pipeline_parallel || *pins.pipeline_parallel == static_cast<int>(pipeline.stages.size()))
         kinds_.push_back(pipeline);
-      if (count_only_ && kinds_.size() > most_plans / 4) count_ = most_plans + 1;
+      if (count_only_ && kinds_.size() > max_plans / 4) count_ = max_plans + 1;
       return;
     }
     std::vector<Recompute> ways{Recompute::none};
     if (world_.framework.supports_recompute) ways = {Recompute::none, Recompute::selective, Recompute::full};
     if (pins.recompute) ways = {*pins.recompute};
-    for (const Place& place : places_)
+    for (const DevicePool& place : pools_)
       for (const int degree : world_.degrees)
         for (const Recompute how : ways)
           for (int last = first + 1; last <= layers; ++last) {
             if (degree > place.nodes.front() || (pins.tensor_parallel && *pins.tensor_parallel != degree) ||
-                (pins.most_tensor_parallel && degree > *pins.most_tensor_parallel))
+                (pins.max_tensor_parallel && degree > *pins.max_tensor_parallel))
               continue;
             pipeline.stages.push_back({.layers = {first, last},
                                        .gpu = place.gpu,
@@ -142,7 +142,7 @@ class BruteForce {
   }
 
   bool fits(const Pipeline& pipeline) const {
-    for (const Place& place : places_) {
+    for (const DevicePool& place : pools_) {
       int left = std::accumulate(place.nodes.begin(), place.nodes.end(), 0);
       for (const Stage& stage : pipeline.stages)
         if (stage.gpu == place.gpu && stage.zone == place.zone) left -= stage.tensor_parallel;
@@ -163,8 +163,8 @@ class BruteForce {
       plan_.pipelines.push_back(kinds_[k]);
       if (request_.limits.gpus.value_or(plan_.ranks()) >= plan_.ranks()) {
         nodes_ = 0;
-        for (std::size_t p = 0; p < places_.size(); ++p)
-          for (std::size_t i = 0; i < after[p].size(); ++i) nodes_ += after[p][i] < places_[p].nodes[i] ? 1 : 0;
+        for (std::size_t p = 0; p < pools_.size(); ++p)
+          for (std::size_t i = 0; i < after[p].size(); ++i) nodes_ += after[p][i] < pools_[p].nodes[i] ? 1 : 0;
         if (!wanted || *wanted == plan_.data_parallel()) divide(0, request_.job.global_batch);
         add_pipeline(after, any_order_ ? k : 0);
       }
@@ -174,8 +174,8 @@ class BruteForce {
 
   bool place(const Pipeline& pipeline, std::vector<std::vector<int>>& room) const {
     for (const Stage& stage : pipeline.stages)
-      for (std::size_t p = 0; p < places_.size(); ++p) {
-        if (places_[p].gpu != stage.gpu || places_[p].zone != stage.zone) continue;
+      for (std::size_t p = 0; p < pools_.size(); ++p) {
+        if (pools_[p].gpu != stage.gpu || pools_[p].zone != stage.zone) continue;
         const auto node =
             std::find_if(room[p].begin(), room[p].end(), [&](int free) { return free >= stage.tensor_parallel; });
         if (node == room[p].end()) return false;
@@ -223,7 +223,7 @@ class BruteForce {
   Profile profile_;
   simulator::Environment env_;
   simulator::QuickSimulator simulator_;
-  std::vector<Place> places_;
+  std::vector<DevicePool> pools_;
   std::vector<Pipeline> kinds_;
   Plan plan_;
   int nodes_ = 0;
@@ -364,11 +364,11 @@ void check_bound(const PlannerWorld& world, std::size_t least_places) {
   env.costs = &costs;
   const auto space = planner::make_search_space(world.request, env);
   RC_ASSERT(space.has_value());
-  RC_PRE(space->places.size() >= least_places);
+  RC_PRE(space->pools.size() >= least_places);
   planner::StagePrices prices(world.request, *space, env);
   // What is claimed lies below the plan that was found; only with a worse one could it be wrong.
   const double found = best * *rc::gen::element(1.0, 1.003, 1.02, 1.1, 1.5, 3.0);
-  const double bound = planner::relax(prices, found).least_score;
+  const double bound = planner::relax(prices, found).min_score;
   if (bound > best * (1.0 + 1e-9))
     RC_LOG() << text_of(world) << "best: " << best << ", bound: " << bound << "\n" << plan_to_toml(*plan);
   RC_ASSERT(bound <= best * (1.0 + 1e-9));
@@ -529,7 +529,7 @@ void for_each_division(const std::vector<planner::GroupTime>& groups, std::size_
     return;
   }
   const planner::GroupTime& group = groups[index];
-  for (int n = 1; n <= std::min(group.most_micro_batches, left / group.micro_batch); ++n)
+  for (int n = 1; n <= std::min(group.max_micro_batches, left / group.micro_batch); ++n)
     for_each_division(groups, index + 1, left - n * group.micro_batch,
                       std::max(end, group.fixed + group.round * (n - 1)), best);
 }
@@ -541,7 +541,7 @@ RC_GTEST_PROP(ShareBatch, EndsAsEarlyAsPossible, ()) {
     groups.push_back({.fixed = *rc::gen::inRange(1, 30) * 0.1,
                       .round = *rc::gen::inRange(1, 20) * 0.1,
                       .micro_batch = *rc::gen::element(1, 1, 2, 3, 4),
-                      .most_micro_batches = *rc::gen::element(2, 5, 1000, 1000),
+                      .max_micro_batches = *rc::gen::element(2, 5, 1000, 1000),
                       .count = *rc::gen::inRange(1, 3)});
     pipelines.insert(pipelines.end(), static_cast<std::size_t>(groups.back().count), groups.back());
   }
@@ -558,7 +558,7 @@ RC_GTEST_PROP(ShareBatch, EndsAsEarlyAsPossible, ()) {
     const planner::GroupTime& group = groups[share.group];
     RC_ASSERT(share.count > 0);
     RC_ASSERT(share.micro_batches > 0);
-    RC_ASSERT(share.micro_batches <= group.most_micro_batches);
+    RC_ASSERT(share.micro_batches <= group.max_micro_batches);
     counts[share.group] += share.count;
     sequences += share.count * share.micro_batches * group.micro_batch;
     end = std::max(end, group.fixed + group.round * (share.micro_batches - 1));

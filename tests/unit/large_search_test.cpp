@@ -194,6 +194,18 @@ TEST(LargeSearch, FirstStagesOfFewLayersAreFound) {
   }
 }
 
+TEST(LargeSearch, MoreWorkOnTheBoundProvesMoreOfTheSamePlan) {
+  Question question("OPT-350", 256, {{"A100-40", 8}, {"V100-16", 16}});
+  const auto usual = question.answer();
+  question.request.effort.prove = true;
+  const auto proved = question.answer();
+  ASSERT_TRUE(usual.has_value() && proved.has_value());
+  EXPECT_LT(proved->bound.gap, 0.08);
+  EXPECT_GT(usual->bound.gap, 0.1);
+  EXPECT_GE(proved->bound.bound, proved->bound.found);
+  EXPECT_EQ(plan_fingerprint(usual->plans.front().plan), plan_fingerprint(proved->plans.front().plan));
+}
+
 // Two thousand of each type: 12 % slower with an eighth of the work for templates whose stages are anywhere.
 TEST(LargeSearch, ManyDevicesOfTwoTypesAreUsedWell) {
   Question question("GPT-Neo-2.7", 2048, {{"A100-40", 2048}, {"V100-16", 2048}});
@@ -307,7 +319,7 @@ TEST(LargeSearch, NoSumIsQuickerThanTheLeast) {
   // or both.
   for (const std::size_t from : {0U, 1U})
     for (const std::size_t to : {0U, 1U}) {
-      const double least = prices.least_reduction(from, to, 2, 32, 4, amount);
+      const double least = prices.min_reduction(from, to, 2, 32, 4, amount);
       for (const int rings : {2, 3, 4}) EXPECT_LE(least, prices.reduction(from, to, 1, rings, 32, false, amount));
       EXPECT_LE(least, prices.reduction(from, to, 2, 2, 32, false, amount));
     }

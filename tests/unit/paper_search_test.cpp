@@ -20,9 +20,9 @@
 namespace sailor::planner {
 namespace {
 
-constexpr std::size_t most_plans = 20'000;  // of an instance; larger ones are left out
+constexpr std::size_t max_plans = 20'000;  // of an instance; larger ones are left out
 constexpr std::size_t most_steps = 200'000;
-constexpr int most_devices = 12;
+constexpr int max_devices = 12;
 
 /// From [low, high), evenly from the first instance on.
 int pick(int low, int high) { return *rc::gen::resize(rc::kNominalSize, rc::gen::inRange(low, high)); }
@@ -74,7 +74,7 @@ struct SmallWorld {
   static double any(double low, double high) { return low + (high - low) * pick(0, 101) / 100.0; }
 
   void add_nodes() {
-    int left = most_devices;
+    int left = max_devices;
     for (const std::string& zone : zones) {
       Zone row{.name = zone, .region = {}, .prices = {}};
       for (const std::string& gpu : types) {
@@ -146,7 +146,7 @@ struct SmallWorld {
     if (pick(0, 6) == 0) pins.pipeline_parallel = pick(1, 5);
     if (pick(0, 6) == 0) pins.data_parallel = pick(1, 1 + std::min(4, request.job.global_batch));
     if (pick(0, 8) == 0) pins.tensor_parallel = *rc::gen::elementOf(degrees);
-    if (pick(0, 8) == 0) pins.most_tensor_parallel = 2;
+    if (pick(0, 8) == 0) pins.max_tensor_parallel = 2;
     if (pick(0, 8) == 0) pins.micro_batch = 1;
     if (pick(0, 8) == 0) pins.gpus = {types.front()};
     if (pick(0, 6) == 0) request.limits.gpus = pick(1, 9);
@@ -171,7 +171,7 @@ class BruteForce {
   std::optional<std::vector<Priced>> run() {
     for (const NodeGroup& group : world_.cluster.groups) {
       if (!request_.pins.gpus.empty() && group.gpu != request_.pins.gpus.front()) continue;
-      places_.push_back(group);
+      pools_.push_back(group);
     }
     const Pins& pins = request_.pins;
     for (stages_ = 1; stages_ <= world_.model.layers(); ++stages_) {
@@ -181,7 +181,7 @@ class BruteForce {
           continue;
         for (int pipelines = 1; pipelines <= request_.job.global_batch / micro_batch_; ++pipelines) {
           if (pins.data_parallel && pipelines != *pins.data_parallel) continue;
-          if (pipelines * stages_ > most_devices) break;
+          if (pipelines * stages_ > max_devices) break;
           add_triple(pipelines);
           if (too_many_) return std::nullopt;
         }
@@ -205,11 +205,11 @@ class BruteForce {
     const int layers = world_.model.layers();
     const int first = kind.empty() ? 0 : kind.back().layers.last;
     const int size = layers / stages_ + (index >= stages_ - layers % stages_ ? 1 : 0);
-    for (const NodeGroup& place : places_)
+    for (const NodeGroup& place : pools_)
       for (const int degree : world_.degrees) {
         const Pins& pins = request_.pins;
         if (degree > place.gpus_per_node || (pins.tensor_parallel && degree != *pins.tensor_parallel) ||
-            (pins.most_tensor_parallel && degree > *pins.most_tensor_parallel))
+            (pins.max_tensor_parallel && degree > *pins.max_tensor_parallel))
           continue;
         kind.push_back(
             {.layers = {first, first + size}, .gpu = place.gpu, .tensor_parallel = degree, .zone = place.zone});
@@ -265,7 +265,7 @@ class BruteForce {
   std::optional<int> room(const std::vector<std::pair<const Kind*, int>>& list) const {
     int nodes = 0;
     int total = 0;
-    for (const NodeGroup& place : places_) {
+    for (const NodeGroup& place : pools_) {
       int devices = 0;
       for (const auto& [kind, count] : list)
         for (const Stage& stage : *kind)
@@ -293,7 +293,7 @@ class BruteForce {
                                   .micro_batches = micro_batches + static_cast<int>(choice % 2),
                                   .micro_batch = 0,
                                   .stages = kinds_[choice / 2]});
-      too_many_ = too_many_ || ++tried_ > most_plans;
+      too_many_ = too_many_ || ++tried_ > max_plans;
       const auto quick = simulator_.predict(plan);
       if (!quick) continue;  // zones or types without a link
       if (quick->memory_headroom < request_.memory_margin) continue;
@@ -310,7 +310,7 @@ class BruteForce {
   const Request& request_;
   simulator::Environment environment_;
   simulator::QuickSimulator simulator_;
-  std::vector<NodeGroup> places_;
+  std::vector<NodeGroup> pools_;
   int stages_ = 1;
   int micro_batch_ = 1;
   std::vector<Kind> kinds_;
@@ -326,8 +326,8 @@ double value_of(const Request& request, const Priced& plan) {
 }
 
 struct Answer {
-  double score = never;
-  double least = never;
+  double score = infinity;
+  double least = infinity;
 };
 
 Answer search(const SmallWorld& world) {
@@ -338,7 +338,7 @@ Answer search(const SmallWorld& world) {
   const auto space = make_search_space(world.request, environment);
   if (!space) return {};
   StagePrices prices(world.request, *space, environment);
-  Archive archive(world.request, *space, environment, 3);
+  SolutionPool archive(world.request, *space, environment, 3);
   const double least = search_paper(prices, archive, {});
   return {archive.best_score(), least};
 }
@@ -380,16 +380,16 @@ TEST(PaperSearch, FindsTheBestOfAllPlans) {
     const auto plans = BruteForce(world, profile).run();
     RC_PRE(plans.has_value());
     add_limits(world.request, *plans);
-    double best = never;
+    double best = infinity;
     for (const Priced& plan : *plans)
       if (keeps_limits(world.request, Seconds(plan.printed_time), Usd(plan.printed_cost), plan.nodes))
         best = std::min(best, value_of(world.request, plan));
-    RC_TAG(best < never ? "feasible" : "infeasible");
+    RC_TAG(best < infinity ? "feasible" : "infeasible");
     const Answer answer = search(world);
-    if (best == never) {
-      RC_ASSERT(answer.score == never);
+    if (best == infinity) {
+      RC_ASSERT(answer.score == infinity);
     } else {
-      RC_ASSERT(answer.score < never);
+      RC_ASSERT(answer.score < infinity);
       RC_ASSERT(std::abs(answer.score / best - 1.0) < 1e-9);
       RC_ASSERT(answer.least <= best * (1.0 + 1e-9));
       ++found;
@@ -425,7 +425,7 @@ TEST(PaperSearch, MoreDevicesAreNeverWorse) {
         world.cluster.groups[static_cast<std::size_t>(pick(0, static_cast<int>(world.cluster.groups.size())))];
     ++group.count;
     const Answer after = search(world);
-    RC_ASSERT(before.score == never || after.score <= before.score * (1.0 + 1e-9));
+    RC_ASSERT(before.score == infinity || after.score <= before.score * (1.0 + 1e-9));
   }));
 }
 

@@ -12,6 +12,7 @@
 #include "apps/inputs.hpp"
 #include "apps/plan/plan_options.hpp"
 #include "apps/plan/precision_choice.hpp"
+#include "apps/plan/published_planners.hpp"
 #include "cluster/host_list.hpp"
 #include "core/text.hpp"
 #include "slurm/words.hpp"
@@ -50,6 +51,10 @@ constexpr std::array search_options{"model",
                                     "explain",
                                     "why-not",
                                     "placement",
+                                    "planner",
+                                    "planner-faults",
+                                    "judge",
+                                    "planner-seed",
                                     "output"};
 
 bool by_artifact(const Options& options) { return options.text("cost-model") == "artifact"; }
@@ -73,7 +78,7 @@ Result<void> check_training_length(const Options& options) {
 Result<void> check_cost_model(const Options& options) {
   if (!by_artifact(options)) return {};
   for (const char* option :
-       {"explain", "why-not", "placement", "pareto", "availability-trace", "measured-only", "without"})
+       {"explain", "why-not", "placement", "pareto", "availability-trace", "measured-only", "without", "prove"})
     if (options.given(option))
       return conflict(fmt::format("--{} does not go with --cost-model artifact", option),
                       "leave out --cost-model to plan by Sailor's simulator");
@@ -145,6 +150,7 @@ Result<void> check_preflight(const Options& options) {
 }  // namespace
 
 Result<void> check_plan_options(const Options& options) {
+  SAILOR_CHECK(check_planner_options(options));
   SAILOR_CHECK(check_preflight(options));
   if (!options.positional("PLAN").empty()) return {};
   SAILOR_CHECK(required(options, "model"));
@@ -203,11 +209,11 @@ Result<planner::Request> read_request(const Options& options, const Model& model
     name = type->name;
   }
   if (options.has("max-tensor-parallel"))
-    request.pins.most_tensor_parallel = static_cast<int>(options.integer("max-tensor-parallel"));
+    request.pins.max_tensor_parallel = static_cast<int>(options.integer("max-tensor-parallel"));
   if (const planner::Pins& pins = request.pins;
-      pins.tensor_parallel && pins.most_tensor_parallel && *pins.tensor_parallel > *pins.most_tensor_parallel)
+      pins.tensor_parallel && pins.max_tensor_parallel && *pins.tensor_parallel > *pins.max_tensor_parallel)
     return conflict(fmt::format("--pin tensor_parallel={} is over --max-tensor-parallel {}", *pins.tensor_parallel,
-                                *pins.most_tensor_parallel),
+                                *pins.max_tensor_parallel),
                     "leave out one of them");
   if (by_artifact(options)) {
     const auto known = profile.precisions(model.name);
@@ -237,6 +243,7 @@ Result<planner::Request> read_request(const Options& options, const Model& model
   if (options.has("time-limit")) request.effort.time = Seconds(options.number("time-limit"));
   if (options.has("work-limit")) request.effort.work = static_cast<std::uint64_t>(options.integer("work-limit"));
   request.effort.threads = static_cast<int>(options.integer("threads"));
+  request.effort.prove = options.flag("prove");
   for (const std::string& name : options.texts("without")) {
     const auto heuristic = planner::parse_heuristic(name);
     if (!heuristic) return fail(heuristic.error());
@@ -246,7 +253,7 @@ Result<planner::Request> read_request(const Options& options, const Model& model
   request.availability = availability_of(options);
   const bool artifact_rule = by_artifact(options) && !options.given("memory-margin");
   request.memory_margin = artifact_rule ? 0.0 : options.number("memory-margin");
-  request.most_plans = static_cast<std::size_t>(options.integer("top"));
+  request.max_plans = static_cast<std::size_t>(options.integer("top"));
   request.pareto = options.flag("pareto");
   return request;
 }

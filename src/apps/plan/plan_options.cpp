@@ -2,6 +2,7 @@
 
 #include "apps/inputs.hpp"
 #include "apps/plan/command_line.hpp"
+#include "apps/plan/published_planners.hpp"
 #include "apps/training_program.hpp"
 
 namespace sailor::apps {
@@ -184,6 +185,11 @@ std::vector<Option> effort_options() {
        .help = "stop after so many plans and pipelines looked at, the same on every machine [default: none]",
        .minimum = 1,
        .maximum = 9e18},
+      {.name = "prove",
+       .type = OptionType::flag,
+       .help =
+           "work on the bound a hundred times as long as usual, minutes instead of seconds: how much better another "
+           "plan could be; --time-limit and Ctrl-C end it with what is proved so far"},
       {.name = "threads",
        .type = OptionType::integer,
        .value_name = "N",
@@ -255,6 +261,7 @@ std::vector<Option> plan_options() {
   add(options, "Goal and limits", goal_options());
   add(options, "Which plans", space_options());
   add(options, "Search", effort_options());
+  add(options, "Published planners", planner_options());
   add(options, "Answer", answer_options());
   add(options, "Before the queue", preflight_options());
   add(options, "Availability that changes", trace_options());
@@ -279,7 +286,8 @@ std::vector<Example> plan_examples() {
           {"sailor-plan -p normal --preflight plan.toml --profile store --time 30 --iterations 100 --data corpus",
            "what would go wrong with a job for this plan, before it waits in the queue"},
           {"sailor-plan --cluster cluster.toml --model tiny-gpt --global-batch 16 --profile store --format json",
-           "the same for a program to read"}};
+           "the same for a program to read"},
+          {"sailor-plan --planner help", "planners of others that can be asked with the same options"}};
 }
 
 CommandLine plan_command_line() {

@@ -164,7 +164,7 @@ Result<PrecisionAnswer> plan_in_best_precision(const PrecisionCandidates& candid
     if (clock.is_over() || answer->found.stop == planner::Stop::interrupted) break;
     planner::Request brief = request;
     brief.job.precision = precision;
-    brief.most_plans = 1;
+    brief.max_plans = 1;
     brief.pareto = false;
     brief.effort = {.time = clock.part(1.0), .work = brief_work, .threads = request.effort.threads, .brief = true};
     if (auto found = planner::find_plans(brief, environment))

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <set>
 
 #include "apps/inputs.hpp"
@@ -23,6 +24,23 @@ bool is_original_json(const std::string& path, std::string_view text) {
   if (to_lower(std::filesystem::path(path).extension().string()) == ".json") return true;
   const std::size_t first = text.find_first_not_of(" \t\r\n");
   return first != std::string_view::npos && text[first] == '{';  // TOML cannot begin so
+}
+
+/// That format does not say the model.
+Result<Model> model_of_original(const std::string& path, const Options& options, const std::string& models) {
+  if (!options.has("model"))
+    return fail(ErrorCode::usage,
+                fmt::format("'{}' is a plan of the original Sailor, which does not say its model", path),
+                "name it with --model");
+  return find_model(options.text("model"), models);
+}
+
+std::function<Result<std::string>(std::string_view)> names_of(const GpuCatalogue& gpus) {
+  return [&gpus](std::string_view name) -> Result<std::string> {
+    auto gpu = gpus.find(name);
+    if (!gpu) return fail(gpu.error());
+    return gpu->name;
+  };
 }
 
 /// plan.toml says its model and precision; options may say the same.
@@ -58,19 +76,11 @@ Result<PlanInput> read_plan_input(const std::string& path, const Options& option
   if (!text) return fail(text.error());
   const std::string models = models_folder(options, environment);
   if (is_original_json(path, *text)) {
-    if (!options.has("model"))
-      return fail(ErrorCode::usage,
-                  fmt::format("'{}' is a plan of the original Sailor, which does not say its model", path),
-                  "name it with --model");
-    auto model = find_model(options.text("model"), models);
+    auto model = model_of_original(path, options, models);
     if (!model) return fail(model.error());
     const auto precision = read_precision(options);
     if (!precision) return fail(precision.error());
-    const auto gpu_name = [&](std::string_view name) -> Result<std::string> {
-      auto gpu = gpus.find(name);
-      if (!gpu) return fail(gpu.error());
-      return gpu->name;
-    };
+    const auto gpu_name = names_of(gpus);
     auto original = parse_original_plan(*text, path, {.model = *model, .gpu_name = gpu_name});
     if (!original) return fail(original.error());
     std::set<std::string> types;
@@ -98,6 +108,37 @@ Result<PlanInput> read_plan_input(const std::string& path, const Options& option
                    .measured_memory = std::nullopt};
 }
 
+Result<bool> is_original_plan(const std::string& path) {
+  const auto text = read_text_file(path);
+  if (!text) return fail(text.error());
+  return is_original_json(path, *text);
+}
+
+Result<ListInput> read_plan_list_input(const std::string& path, const Options& options, const Environment& environment,
+                                       const GpuCatalogue& gpus, const Profile& profile) {
+  const auto text = read_text_file(path);
+  if (!text) return fail(text.error());
+  auto model = model_of_original(path, options, models_folder(options, environment));
+  if (!model) return fail(model.error());
+  const auto precision = read_precision(options);
+  if (!precision) return fail(precision.error());
+  auto file = planner::baselines::parse_plan_list(*text, path, names_of(gpus));
+  if (!file) return fail(file.error());
+  for (const auto& pipeline : file->list.pipelines)
+    if (const int last = pipeline.stages.back().layers.last; last != model->layers())
+      return fail(ErrorCode::invalid_input,
+                  fmt::format("{}: a pipeline has {} layers, but {} has {}", path, last, model->name, model->layers()),
+                  "name the model that the plan is for");
+  std::vector<std::string> on;
+  for (const auto& [gpu, count] : file->list.gpus()) on.push_back(gpu);
+  const TrainingJob job{.model = model->name,
+                        .global_batch = file->global_batch,
+                        .sequence_length = model->max_sequence_length,
+                        .precision = usual_precision(
+                            precision_candidates(*precision, profile, model->name, nullptr, gpus, on), gpus, on)};
+  return ListInput{.file = *std::move(file), .job = job, .model = *std::move(model)};
+}
+
 std::optional<std::string> what_is_missing(const Plan& plan, const Cluster& cluster,
                                            const std::vector<std::string>& partitions) {
   const std::string where = planner::where_of({.partitions = partitions});
@@ -115,7 +156,7 @@ std::optional<std::string> what_is_missing(const Plan& plan, const Cluster& clus
   std::vector<const Partition*> named;
   for (const std::string& name : partitions)
     if (const Partition* partition = cluster.find_partition(name)) named.push_back(partition);
-  if (const auto most = planner::most_nodes_of(named); most && static_cast<int>(in_use.size()) > *most)
+  if (const auto most = planner::max_nodes_of(named); most && static_cast<int>(in_use.size()) > *most)
     return fmt::format("the plan takes {} nodes, but a job in {} may have {}", in_use.size(), where, *most);
   return std::nullopt;
 }

@@ -11,6 +11,7 @@
 #include "core/error.hpp"
 #include "model/model.hpp"
 #include "plan/plan.hpp"
+#include "planner/baselines/plan_list_json.hpp"
 #include "profile/profile.hpp"
 
 namespace sailor::apps {
@@ -22,6 +23,18 @@ struct PlanInput {
   std::optional<Seconds> measured_time;
   std::optional<Bytes> measured_memory;
 };
+
+/// A list of pipelines in the original's JSON, which a Plan perhaps cannot say.
+struct ListInput {
+  planner::baselines::PlanListFile file;
+  TrainingJob job;
+  Model model;
+};
+/// Whether the file is in the original's JSON: then read_plan_list_input() can read it.
+Result<bool> is_original_plan(const std::string& path);
+/// Options and errors as those of read_plan_input() for such files.
+Result<ListInput> read_plan_list_input(const std::string& path, const Options& options, const Environment& environment,
+                                       const GpuCatalogue& gpus, const Profile& profile);
 
 /// A plan.toml, or the original's JSON (a name that ends in .json, or text that begins with a brace), which needs
 /// --model and takes --precision. Errors: usage (--model is missing, or contradicts a plan.toml as --precision may) and

@@ -84,15 +84,15 @@ Result<Goal> goal_of(const Request& request, const Cluster& cluster) {
   if ((limits.node_hours || limits.wall_time) && !request.iterations)
     return fail(ErrorCode::usage, "limits on node-hours and wall-clock time need the number of iterations",
                 "say how many iterations the training takes");
-  if (limits.cost) goal.most_cost = limits.cost->value();
-  if (limits.throughput && *limits.throughput > 0.0) goal.most_time = 1.0 / *limits.throughput;
-  if (limits.wall_time) goal.most_time = std::min(goal.most_time, limits.wall_time->value() / *request.iterations);
-  if (limits.gpus) goal.most_devices = *limits.gpus;
+  if (limits.cost) goal.max_cost = limits.cost->value();
+  if (limits.throughput && *limits.throughput > 0.0) goal.max_time = 1.0 / *limits.throughput;
+  if (limits.wall_time) goal.max_time = std::min(goal.max_time, limits.wall_time->value() / *request.iterations);
+  if (limits.gpus) goal.max_devices = *limits.gpus;
   if (limits.nodes) goal.most_nodes = *limits.nodes;
   const auto partitions = partitions_of(request, cluster);
   SAILOR_CHECK(partitions);
-  if (const auto most = most_nodes_of(*partitions)) goal.most_nodes = std::min<std::int64_t>(goal.most_nodes, *most);
-  if (limits.node_hours) goal.most_node_time = *limits.node_hours * seconds_per_hour / *request.iterations;
+  if (const auto most = max_nodes_of(*partitions)) goal.most_nodes = std::min<std::int64_t>(goal.most_nodes, *most);
+  if (limits.node_hours) goal.max_node_time = *limits.node_hours * seconds_per_hour / *request.iterations;
   return goal;
 }
 
@@ -175,26 +175,26 @@ Error why_infeasible(const Request& request, const Inputs& inputs, const std::ve
   };
   const Goal& goal = inputs.goal;
   std::vector<std::string> reasons;
-  if (goal.most_time < unlimited)
-    if (const auto fastest = best(Objective::throughput, [](Goal& other) { other.most_time = unlimited; })) {
+  if (goal.max_time < unlimited)
+    if (const auto fastest = best(Objective::throughput, [](Goal& other) { other.max_time = unlimited; })) {
       const double reached = 1.0 / fastest->score.iteration_time.value();
-      const double wanted = 1.0 / goal.most_time;
+      const double wanted = 1.0 / goal.max_time;
       reasons.push_back(fmt::format("the fastest plan {}reaches {:.4g} iterations/s, the limit asks for {:.4g}: {}",
-                                    goal.most_cost < unlimited ? "within the cost " : "", reached, wanted,
+                                    goal.max_cost < unlimited ? "within the cost " : "", reached, wanted,
                                     so_much_more(wanted, reached)));
     }
-  if (goal.most_cost < unlimited)
-    if (const auto cheapest = best(Objective::cost, [](Goal& other) { other.most_cost = unlimited; })) {
+  if (goal.max_cost < unlimited)
+    if (const auto cheapest = best(Objective::cost, [](Goal& other) { other.max_cost = unlimited; })) {
       const double reached = cheapest->score.cost_per_iteration.value();
       reasons.push_back(fmt::format("the cheapest plan {}costs {:.4g} USD per iteration, the limit is {:.4g}: {}",
-                                    goal.most_time < unlimited ? "that is fast enough " : "", reached, goal.most_cost,
-                                    so_much_less(goal.most_cost, reached)));
+                                    goal.max_time < unlimited ? "that is fast enough " : "", reached, goal.max_cost,
+                                    so_much_less(goal.max_cost, reached)));
     }
   if (request.limits.gpus || goal.counts_nodes())
     if (best(goal.objective, [](Goal& other) {
-          other.most_devices = Goal{}.most_devices;
+          other.max_devices = Goal{}.max_devices;
           other.most_nodes = Goal{}.most_nodes;
-          other.most_node_time = unlimited;
+          other.max_node_time = unlimited;
         }))
       reasons.push_back("without the limit on devices, nodes or node-hours there is a plan");
   if (reasons.empty()) {
@@ -298,7 +298,7 @@ Result<ArtifactResult> find_artifact_plans(const Request& request, const Model& 
                       request.pins.pipeline_parallel,
                       request.space == Space::paper,
                       request.pins.tensor_parallel,
-                      request.pins.most_tensor_parallel};
+                      request.pins.max_tensor_parallel};
   artifact::SearchLimits effort{
       .seconds = std::nullopt, .work = request.effort.work, .threads = request.effort.threads};
   if (request.effort.time) effort.seconds = request.effort.time->value();
@@ -319,22 +319,22 @@ Result<ArtifactResult> find_artifact_plans(const Request& request, const Model& 
   std::vector<Ranked> plans = std::move(outcome.plans);
   if (request.pareto) {
     // Between the fastest and the cheapest plan, in equal ratios of cost.
-    const auto more = [&](Objective objective, double most_cost) {
+    const auto more = [&](Objective objective, double max_cost) {
       Inputs other = inputs;
       other.goal.objective = objective;
-      other.goal.most_cost = std::min(other.goal.most_cost, most_cost);
+      other.goal.max_cost = std::min(other.goal.max_cost, max_cost);
       auto found = artifact::search_space(other, micro_batches, replicas, effort);
       plans.insert(plans.end(), found.plans.begin(), found.plans.end());
       return found.plans.empty() ? unlimited : found.plans.front().score.cost_per_iteration.value();
     };
     const double dearest = more(Objective::throughput, unlimited);
     const double cheapest = more(Objective::cost, unlimited);
-    const auto steps = static_cast<double>(std::clamp<std::size_t>(request.most_plans, 2, 20));
+    const auto steps = static_cast<double>(std::clamp<std::size_t>(request.max_plans, 2, 20));
     for (double step = 1.0; step < steps && dearest < unlimited && cheapest < unlimited; ++step)
       more(Objective::throughput, dearest * std::pow(cheapest / dearest, step / steps));
     plans = front_of(std::move(plans));
   }
-  if (plans.size() > request.most_plans) plans.resize(std::max<std::size_t>(1, request.most_plans));
+  if (plans.size() > request.max_plans) plans.resize(std::max<std::size_t>(1, request.max_plans));
   for (const Ranked& ranked : plans)
     result.plans.push_back(
         {plan_of(ranked, request.job, *tables), ranked.score, artifact::memory_headroom(ranked.pipelines, *tables)});

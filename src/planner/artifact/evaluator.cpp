@@ -141,7 +141,7 @@ Result<Tables> Tables::build(const TrainingJob& job, const Model& model, const P
     const bool priced = known != artifact_gpus.end() && known->usd_per_hour > 0.0;
     tables.memory_.push_back(known != artifact_gpus.end() ? known->memory_gib * gib.value() : type->memory.value());
     tables.price_.push_back((priced ? known->usd_per_hour : type->price.value()) / 3600.0);
-    tables.most_senders_.push_back(1);
+    tables.max_senders_.push_back(1);
   }
   const auto gpu_index = [&](const std::string& name) {
     return static_cast<int>(std::find(gpus.begin(), gpus.end(), name) - gpus.begin());
@@ -232,7 +232,7 @@ Result<Tables> Tables::build(const TrainingJob& job, const Model& model, const P
       tables.links_.try_emplace(place, curve);
     else
       tables.links_[place] = curve;
-    tables.most_senders_[from] = std::max(tables.most_senders_[from], key.from.ranks);
+    tables.max_senders_[from] = std::max(tables.max_senders_[from], key.from.ranks);
   }
   for (std::size_t zone = 0; zone < tables.link_zones_.size(); ++zone) {
     const int first = zone_index(tables.link_zones_[zone]);
@@ -303,8 +303,8 @@ std::vector<int> Tables::degrees(int gpu, int micro_batch) const {
 }
 
 const Curve* Tables::link(int from_gpu, int from_zone, int from_degree, int to_gpu, int to_zone, int to_degree) const {
-  const int sending = std::min(from_degree, most_senders_[from_gpu]);
-  const int receiving = std::min(to_degree, most_senders_[to_gpu]);
+  const int sending = std::min(from_degree, max_senders_[from_gpu]);
+  const int receiving = std::min(to_degree, max_senders_[to_gpu]);
   if (std::max(sending, receiving) >= static_cast<int>(senders_.size()) || senders_[sending] < 0 ||
       senders_[receiving] < 0)
     return nullptr;

@@ -115,9 +115,9 @@ class Tables {
   void index_links();
 
   std::map<std::array<int, 6>, Curve> links_;
-  std::vector<int> most_senders_;  // by gpu
-  std::vector<int> regions_;       // by zone
-  std::vector<int> senders_;       // by number: its place among the numbers of senders that are known, or -1
+  std::vector<int> max_senders_;  // by gpu
+  std::vector<int> regions_;      // by zone
+  std::vector<int> senders_;      // by number: its place among the numbers of senders that are known, or -1
   std::size_t kinds_of_senders_ = 0;
   std::vector<const Curve*> links_by_end_;  // sender x receiver
 };

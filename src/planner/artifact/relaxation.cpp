@@ -20,13 +20,13 @@ double product(const std::vector<double>& a, const std::vector<double>& b) {
 
 }  // namespace
 
-Relaxation::Relaxation(std::vector<RelaxedOption> options, std::vector<double> devices, std::vector<double> speed,
-                       std::vector<double> price, int layers, double most_straggler)
-    : options_(std::move(options)), layers_(layers), price_(price) {
+Relaxation::Relaxation(std::vector<RelaxedCandidate> candidates, std::vector<double> devices, std::vector<double> speed,
+                       std::vector<double> price, int layers, double max_straggler)
+    : candidates_(std::move(candidates)), layers_(layers), price_(price) {
   double longest = 0.0;
-  for (const RelaxedOption& option : options_) longest = std::max(longest, stage_time(option, 0, layers));
-  const bool capped = most_straggler < 2.0 * longest;
-  most_straggler_ = std::min(most_straggler, 2.0 * longest);
+  for (const RelaxedCandidate& candidate : candidates_) longest = std::max(longest, stage_time(candidate, 0, layers));
+  const bool capped = max_straggler < 2.0 * longest;
+  max_straggler_ = std::min(max_straggler, 2.0 * longest);
   weights_.push_back(speed);
   if (speed.size() > 1)
     for (std::size_t gpu = 0; gpu < speed.size(); ++gpu)
@@ -35,32 +35,32 @@ Relaxation::Relaxation(std::vector<RelaxedOption> options, std::vector<double> d
         weights_.back()[gpu] *= factor;
       }
   const auto feasible = [&](double straggler, const std::vector<double>& weights) {
-    return least_devices(straggler, weights)[layers_] <= product(weights, devices) * (1.0 + rounding);
+    return min_devices(straggler, weights)[layers_] <= product(weights, devices) * (1.0 + rounding);
   };
   for (const auto& weights : weights_)
-    if (!feasible(most_straggler_, weights)) return;  // stragglers_ stays empty: impossible
+    if (!feasible(max_straggler_, weights)) return;  // stragglers_ stays empty: impossible
   double low = 0.0;
   for (const auto& weights : weights_) {
     if (low > 0.0 && feasible(low * (1.0 + close_enough), weights)) continue;
-    double high = most_straggler_;
+    double high = max_straggler_;
     for (int i = 0; i < 40 && high > low * (1.0 + close_enough); ++i) {
       const double middle = (low + high) / 2.0;
       (feasible(middle, weights) ? high : low) = middle;
     }
   }
-  low = std::max(low, most_straggler_ * 1e-6);
+  low = std::max(low, max_straggler_ * 1e-6);
   for (int i = 0; i <= steps; ++i)
-    stragglers_.push_back(low * std::pow(std::max(1.0, most_straggler_ / low), static_cast<double>(i) / steps));
+    stragglers_.push_back(low * std::pow(std::max(1.0, max_straggler_ / low), static_cast<double>(i) / steps));
   if (!capped) stragglers_.push_back(unlimited);
-  least_.assign(stragglers_.size(), std::vector<std::vector<double>>(weights_.size()));
-  least_price_.resize(stragglers_.size());
+  min_.assign(stragglers_.size(), std::vector<std::vector<double>>(weights_.size()));
+  min_price_.resize(stragglers_.size());
   // Prices for weighted devices: the one that gives the best bound of the whole, and some around it.
-  priced_.push_back({weights_.front(), 0.0, least_sum(0.0, weights_.front())});
+  priced_.push_back({weights_.front(), 0.0, min_sum(0.0, weights_.front())});
   const double all = product(weights_.front(), devices);
   double best = priced_.front().least[layers_];
   double best_price = 0.0;
   for (double one = best / all / 16.0; one < 32.0 * best / all; one *= 2.0) {
-    const double bound = least_sum(one, weights_.front())[layers_] - one * all;
+    const double bound = min_sum(one, weights_.front())[layers_] - one * all;
     if (bound > best) {
       best = bound;
       best_price = one;
@@ -69,28 +69,28 @@ Relaxation::Relaxation(std::vector<RelaxedOption> options, std::vector<double> d
   if (best_price == 0.0) best_price = priced_.front().least[layers_] / all / 4.0;
   for (const double factor : {0.35, 1.0, 3.0}) {
     const double one = best_price * factor;
-    priced_.push_back({weights_.front(), one, least_sum(one, weights_.front())});
+    priced_.push_back({weights_.front(), one, min_sum(one, weights_.front())});
   }
 }
 
-double Relaxation::stage_time(const RelaxedOption& option, int first, int last) const {
-  const double sends = last == layers_ && first == 0 ? 0.0 : first > 0 ? 2.0 * option.send : option.send;
-  return (*option.compute)[last] - (*option.compute)[first] + sends;
+double Relaxation::stage_time(const RelaxedCandidate& candidate, int first, int last) const {
+  const double sends = last == layers_ && first == 0 ? 0.0 : first > 0 ? 2.0 * candidate.send : candidate.send;
+  return (*candidate.compute)[last] - (*candidate.compute)[first] + sends;
 }
 
-std::vector<double> Relaxation::least_devices(double straggler, const std::vector<double>& weights) const {
+std::vector<double> Relaxation::min_devices(double straggler, const std::vector<double>& weights) const {
   std::vector<double> least(layers_ + 1, unlimited);
   least[0] = 0.0;
-  std::vector<int> from(options_.size(), 1);  // least first layer but 0 that is still short enough
+  std::vector<int> from(candidates_.size(), 1);  // least first layer but 0 that is still short enough
   for (int last = 1; last <= layers_; ++last)
-    for (std::size_t o = 0; o < options_.size(); ++o) {
-      const RelaxedOption& option = options_[o];
+    for (std::size_t o = 0; o < candidates_.size(); ++o) {
+      const RelaxedCandidate& candidate = candidates_[o];
       int& first = from[o];
-      while (first < last && stage_time(option, first, last) > straggler) ++first;
-      const double devices = weights[option.gpu] * option.devices;
-      if (option.lowest[last] == 0 && stage_time(option, 0, last) <= straggler)
+      while (first < last && stage_time(candidate, first, last) > straggler) ++first;
+      const double devices = weights[candidate.gpu] * candidate.devices;
+      if (candidate.lowest[last] == 0 && stage_time(candidate, 0, last) <= straggler)
         least[last] = std::min(least[last], devices);
-      const int start = std::max({1, first, option.lowest[last]});
+      const int start = std::max({1, first, candidate.lowest[last]});
       if (start < last) least[last] = std::min(least[last], least[start] + devices);
     }
   // More layers need no fewer devices.
@@ -98,15 +98,15 @@ std::vector<double> Relaxation::least_devices(double straggler, const std::vecto
   return least;
 }
 
-std::vector<double> Relaxation::least_sum(double price, const std::vector<double>& weights) const {
+std::vector<double> Relaxation::min_sum(double price, const std::vector<double>& weights) const {
   std::vector<double> least(layers_ + 1, unlimited);
   least[0] = 0.0;
   for (int last = 1; last <= layers_; ++last)
-    for (const RelaxedOption& option : options_) {
-      const double devices = price * weights[option.gpu] * option.devices;
-      for (int first = last - 1; first >= option.lowest[last]; --first) {
-        const double time = stage_time(option, first, last);
-        if (time > most_straggler_) {
+    for (const RelaxedCandidate& candidate : candidates_) {
+      const double devices = price * weights[candidate.gpu] * candidate.devices;
+      for (int first = last - 1; first >= candidate.lowest[last]; --first) {
+        const double time = stage_time(candidate, first, last);
+        if (time > max_straggler_) {
           if (first > 1) first = 1;  // the first stage sends less
           continue;
         }
@@ -122,8 +122,8 @@ double Relaxation::straggler(int last, const std::vector<double>& left) const {
   for (std::size_t w = 0; w < weights_.size(); ++w) {
     const double devices = product(weights_[w], left) * (1.0 + rounding);
     const auto excluded = [&](std::size_t straggler) {
-      auto& least = least_[straggler][w];
-      if (least.empty()) least = least_devices(stragglers_[straggler], weights_[w]);
+      auto& least = min_[straggler][w];
+      if (least.empty()) least = min_devices(stragglers_[straggler], weights_[w]);
       return least[last] > devices;
     };
     if (!excluded(at)) continue;
@@ -150,10 +150,10 @@ double Relaxation::cost(int last, double price, double straggler, double rounds,
   double least = unlimited;
   for (std::size_t at = 1; at < stragglers_.size(); ++at) {
     if (stragglers_[at] < straggler) continue;
-    if (least_price_[at].empty()) least_price_[at] = least_devices(stragglers_[at], price_);
-    if (least_price_[at][last] == unlimited) continue;
+    if (min_price_[at].empty()) min_price_[at] = min_devices(stragglers_[at], price_);
+    if (min_price_[at][last] == unlimited) continue;
     const double time = rounds * std::max(straggler, stragglers_[at - 1]) + others;
-    least = std::min(least, (price + least_price_[at][last]) * time);
+    least = std::min(least, (price + min_price_[at][last]) * time);
   }
   return least;
 }

@@ -11,7 +11,7 @@ namespace sailor::planner::artifact {
 inline constexpr double unlimited = std::numeric_limits<double>::infinity();
 
 /// A tensor-parallel group that a stage may consist of.
-struct RelaxedOption {
+struct RelaxedCandidate {
   int gpu = 0;
   double devices = 0.0;                ///< of a stage
   double send = 0.0;                   ///< fastest message to any neighbour
@@ -24,8 +24,8 @@ class Relaxation {
   /// `devices` by GPU type; `speed` by GPU type: rough, the weights are made of it. Stages take at most
   /// `most_straggler`.
   /// `price` by GPU type: USD per device-second.
-  Relaxation(std::vector<RelaxedOption> options, std::vector<double> devices, std::vector<double> speed,
-             std::vector<double> price, int layers, double most_straggler);
+  Relaxation(std::vector<RelaxedCandidate> candidates, std::vector<double> devices, std::vector<double> speed,
+             std::vector<double> price, int layers, double max_straggler);
 
   /// Layers [0, last) cannot be done by stages of which none takes longer than this. `left` by GPU type.
   [[nodiscard]] double straggler(int last, const std::vector<double>& left) const;
@@ -37,26 +37,26 @@ class Relaxation {
 
  private:
   /// Least weighted devices for layers [0, l) by l when no stage takes longer than `straggler`.
-  [[nodiscard]] std::vector<double> least_devices(double straggler, const std::vector<double>& weights) const;
+  [[nodiscard]] std::vector<double> min_devices(double straggler, const std::vector<double>& weights) const;
   /// Least sum of times, plus `price` for each weighted device.
-  [[nodiscard]] std::vector<double> least_sum(double price, const std::vector<double>& weights) const;
-  [[nodiscard]] double stage_time(const RelaxedOption& option, int first, int last) const;
+  [[nodiscard]] std::vector<double> min_sum(double price, const std::vector<double>& weights) const;
+  [[nodiscard]] double stage_time(const RelaxedCandidate& candidate, int first, int last) const;
 
   struct Priced {
     std::vector<double> weights;
     double price = 0.0;
     std::vector<double> least;
   };
-  std::vector<RelaxedOption> options_;
+  std::vector<RelaxedCandidate> candidates_;
   int layers_;
-  double most_straggler_;
+  double max_straggler_;
   std::vector<double> stragglers_;            // ascending; the first is a bound of the whole
   std::vector<std::vector<double>> weights_;  // each makes a relaxation of its own
   // By straggler, weights, last layer; empty until needed.
-  mutable std::vector<std::vector<std::vector<double>>> least_;
+  mutable std::vector<std::vector<std::vector<double>>> min_;
   std::vector<Priced> priced_;
   std::vector<double> price_;
-  mutable std::vector<std::vector<double>> least_price_;  // by straggler, last layer: USD per second; as least_
+  mutable std::vector<std::vector<double>> min_price_;  // by straggler, last layer: USD per second; as least_
 };
 
 }  // namespace sailor::planner::artifact

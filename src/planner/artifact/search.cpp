@@ -24,13 +24,13 @@ Kinds::Kinds(const Inputs& inputs, int micro_batch) {
   for (int gpu = 0; gpu < static_cast<int>(tables.gpus().size()); ++gpu)
     for (const int degree : tables.degrees(gpu, micro_batch)) {
       if (inputs.tensor_parallel && degree != *inputs.tensor_parallel) continue;
-      if (inputs.most_tensor_parallel && degree > *inputs.most_tensor_parallel) continue;
+      if (inputs.max_tensor_parallel && degree > *inputs.max_tensor_parallel) continue;
       const int room = power_of_two_above(degree);
       const bool has_pool = std::any_of(inputs.pools.begin(), inputs.pools.end(),
                                         [&](const Pool& pool) { return pool.gpu == gpu && pool.chunk >= room; });
       if (has_pool)
-        options_.push_back({gpu, degree, room, tables.times(gpu, micro_batch, degree), tables.sizes(gpu, degree),
-                            tables.memory(gpu) * inputs.memory_share, tables.price(gpu) * degree});
+        candidates_.push_back({gpu, degree, room, tables.times(gpu, micro_batch, degree), tables.sizes(gpu, degree),
+                               tables.memory(gpu) * inputs.memory_share, tables.price(gpu) * degree});
     }
   std::vector<double> sizes;
   for (int layer = 0; layer < tables.layers(); ++layer) {
@@ -40,12 +40,12 @@ Kinds::Kinds(const Inputs& inputs, int micro_batch) {
     if (known == sizes.end()) sizes.push_back(bytes);
   }
   classes_ = static_cast<int>(sizes.size());
-  place_.assign(options_.size() * zones_, -1);
-  std::vector<std::pair<int, int>> places;  // option, zone
+  place_.assign(candidates_.size() * zones_, -1);
+  std::vector<std::pair<int, int>> places;  // candidate, zone
   std::set<std::pair<int, int>> used;       // type, zone
   for (const Pool& pool : inputs.pools)
-    for (std::size_t o = 0; o < options_.size(); ++o) {
-      if (options_[o].gpu != pool.gpu) continue;
+    for (std::size_t o = 0; o < candidates_.size(); ++o) {
+      if (candidates_[o].gpu != pool.gpu) continue;
       used.insert({pool.gpu, pool.zone});
       int& place = place_[o * zones_ + pool.zone];
       if (place >= 0) continue;
@@ -55,12 +55,12 @@ Kinds::Kinds(const Inputs& inputs, int micro_batch) {
   places_ = static_cast<int>(places.size());
   linked_.assign(places.size() * places.size(), 0);
   messages_.assign(places.size() * places.size() * classes_, 0.0);
-  fastest_send_.assign(options_.size(), unlimited);
+  fastest_send_.assign(candidates_.size(), unlimited);
   std::size_t at = 0;
   for (const auto& [from, from_zone] : places)
     for (const auto& [to, to_zone] : places) {
-      const Option& a = options_[from];
-      const Option& b = options_[to];
+      const StageCandidate& a = candidates_[from];
+      const StageCandidate& b = candidates_[to];
       const Curve* curve = tables.link(a.gpu, from_zone, a.degree, b.gpu, to_zone, b.degree);
       linked_[at] = curve != nullptr;
       double fastest = unlimited;
@@ -84,18 +84,18 @@ StageSearch::StageSearch(const Inputs& inputs, std::shared_ptr<const Kinds> kind
     : inputs_(inputs),
       tables_(inputs.tables),
       kinds_(std::move(kinds)),
-      options_(kinds_->options()),
+      candidates_(kinds_->candidates()),
       micro_batch_(micro_batch),
       replicas_(replicas),
       batches_((inputs.tables.global_batch() + micro_batch * replicas - 1) / (micro_batch * replicas)),
       layers_(inputs.tables.layers()) {
   for (const Pool& pool : inputs.pools) {
     whole_.push_back(pool.devices);
-    most_room_.push_back(1);
-    for (const Option& option : options_)
-      if (option.gpu == pool.gpu) most_room_.back() = std::max<std::int64_t>(most_room_.back(), option.room);
+    max_room_.push_back(1);
+    for (const StageCandidate& candidate : candidates_)
+      if (candidate.gpu == pool.gpu) max_room_.back() = std::max<std::int64_t>(max_room_.back(), candidate.room);
   }
-  if (!options_.empty()) prepare_bounds();
+  if (!candidates_.empty()) prepare_bounds();
 }
 
 std::size_t StageSearch::HashRuns::operator()(const std::vector<Run>& runs) const {
@@ -106,8 +106,8 @@ std::size_t StageSearch::HashRuns::operator()(const std::vector<Run>& runs) cons
   return hash;
 }
 
-std::int64_t StageSearch::groups(const std::int64_t* left, int option) const {
-  const Option& kind = options_[option];
+std::int64_t StageSearch::groups(const std::int64_t* left, int candidate) const {
+  const StageCandidate& kind = candidates_[candidate];
   const int room = kind.room;
   std::int64_t count = 0;
   for (std::size_t p = 0; p < whole_.size(); ++p)
@@ -138,8 +138,8 @@ void StageSearch::take(int pool, std::int64_t devices, const Run& run) {
     runs.push_back(run);
 }
 
-bool StageSearch::fill(std::vector<std::int64_t>& left, int option, int count, std::size_t start) {
-  const Option& kind = options_[option];
+bool StageSearch::fill(std::vector<std::int64_t>& left, int candidate, int count, std::size_t start) {
+  const StageCandidate& kind = candidates_[candidate];
   const int room = kind.room;
   for (std::size_t at = start; at < order_.size() && count > 0; ++at) {
     const int p = order_[at];
@@ -162,15 +162,17 @@ int StageSearch::team_of(const std::vector<Run>& runs) {
   std::pair<std::vector<const Curve*>, int> ring{{}, 4};
   for (std::size_t r = 0; r < runs.size(); ++r) {
     const Run& run = runs[r];
-    const int option = static_cast<int>(
-        std::find_if(options_.begin(), options_.end(),
-                     [&](const Option& kind) { return kind.gpu == run.gpu && kind.degree == run.tensor_parallel; }) -
-        options_.begin());
-    if (std::find(team.options.begin(), team.options.end(), option) == team.options.end())
-      team.options.push_back(option);
-    team.places.push_back(kinds_->place(option, run.zone));
+    const int candidate =
+        static_cast<int>(std::find_if(candidates_.begin(), candidates_.end(),
+                                      [&](const StageCandidate& kind) {
+                                        return kind.gpu == run.gpu && kind.degree == run.tensor_parallel;
+                                      }) -
+                         candidates_.begin());
+    if (std::find(team.candidates.begin(), team.candidates.end(), candidate) == team.candidates.end())
+      team.candidates.push_back(candidate);
+    team.places.push_back(kinds_->place(candidate, run.zone));
     team.mixed = team.mixed || run.gpu != runs.front().gpu;
-    team.price += options_[option].price * run.count;
+    team.price += candidates_[candidate].price * run.count;
     ring.second = std::min(ring.second, run.tensor_parallel);
     const Run& next = runs[(r + 1) % runs.size()];
     team.ring_egress += tables_.egress_price(run.zone, next.zone) / replicas_ * 2.0 * (replicas_ - 1);
@@ -212,9 +214,9 @@ void StageSearch::add_draw() {
   work_->draws.push_back(draw);
 }
 
-void StageSearch::draw_type(const std::int64_t* left, int option) {
-  const Option& kind = options_[option];
-  if (groups(left, option) < replicas_) return;
+void StageSearch::draw_type(const std::int64_t* left, int candidate) {
+  const StageCandidate& kind = candidates_[candidate];
+  if (groups(left, candidate) < replicas_) return;
   const int room = kind.room;
   const auto usable = [&](int p) {
     return inputs_.pools[p].gpu == kind.gpu && inputs_.pools[p].chunk >= room && left[p] >= room;
@@ -241,7 +243,7 @@ void StageSearch::draw_type(const std::int64_t* left, int option) {
     if (!usable(order_[start])) continue;
     work_->filled.assign(left, left + whole_.size());
     start_draw();
-    if (!fill(work_->filled, option, replicas_, start)) break;
+    if (!fill(work_->filled, candidate, replicas_, start)) break;
     if (several()) add_draw();
     if (spread) break;
   }
@@ -262,10 +264,10 @@ void StageSearch::draw_type(const std::int64_t* left, int option) {
 }
 
 void StageSearch::draw_mixed(const std::int64_t* left, int a, int b) {
-  const std::int64_t most_a = groups(left, a);
-  const std::int64_t most_b = groups(left, b);
-  const int least = static_cast<int>(std::max<std::int64_t>(1, replicas_ - most_b));
-  const int most = static_cast<int>(std::min<std::int64_t>(replicas_ - 1, most_a));
+  const std::int64_t max_a = groups(left, a);
+  const std::int64_t max_b = groups(left, b);
+  const int least = static_cast<int>(std::max<std::int64_t>(1, replicas_ - max_b));
+  const int most = static_cast<int>(std::min<std::int64_t>(replicas_ - 1, max_a));
   if (least > most) return;
   // One type is used up in the end, or the stage need not be mixed: what stages of that type alone leave over.
   std::vector<int>& counts = work_->counts;
@@ -273,8 +275,8 @@ void StageSearch::draw_mixed(const std::int64_t* left, int a, int b) {
   if (replicas_ <= try_all) {
     for (int count = least; count <= most; ++count) counts.push_back(count);
   } else {
-    const auto add = [&](int option, std::int64_t groups_left, bool other) {
-      const int room = options_[option].room;
+    const auto add = [&](int candidate, std::int64_t groups_left, bool other) {
+      const int room = candidates_[candidate].room;
       const std::int64_t devices = groups_left * room;
       for (std::int64_t whole = devices / replicas_; whole >= 0 && whole + room >= devices / replicas_; --whole) {
         const std::int64_t count = (devices - whole * replicas_) / room;
@@ -282,8 +284,8 @@ void StageSearch::draw_mixed(const std::int64_t* left, int a, int b) {
         if (count_a >= least && count_a <= most) counts.push_back(static_cast<int>(count_a));
       }
     };
-    add(a, most_a, false);
-    add(b, most_b, true);
+    add(a, max_a, false);
+    add(b, max_b, true);
     counts.push_back(least);
     counts.push_back(most);
     std::sort(counts.begin(), counts.end());
@@ -303,27 +305,27 @@ void StageSearch::draw_mixed(const std::int64_t* left, int a, int b) {
 }
 
 void StageSearch::draw_triple(const std::int64_t* left, int a, int b, int c) {
-  const int most_a = static_cast<int>(std::min<std::int64_t>(replicas_ - 2, groups(left, a)));
-  const int most_b = static_cast<int>(std::min<std::int64_t>(replicas_ - 2, groups(left, b)));
-  const int most_c = static_cast<int>(std::min<std::int64_t>(replicas_ - 2, groups(left, c)));
+  const int max_a = static_cast<int>(std::min<std::int64_t>(replicas_ - 2, groups(left, a)));
+  const int max_b = static_cast<int>(std::min<std::int64_t>(replicas_ - 2, groups(left, b)));
+  const int max_c = static_cast<int>(std::min<std::int64_t>(replicas_ - 2, groups(left, c)));
   const auto draw = [&](int count_a, int count_b) {
     const int count_c = replicas_ - count_a - count_b;
-    if (std::min({count_a, count_b, count_c}) < 1 || count_a > most_a || count_b > most_b || count_c > most_c) return;
+    if (std::min({count_a, count_b, count_c}) < 1 || count_a > max_a || count_b > max_b || count_c > max_c) return;
     work_->filled.assign(left, left + whole_.size());
     start_draw();
     auto& rest = work_->filled;
     if (fill(rest, a, count_a, 0) && fill(rest, b, count_b, 0) && fill(rest, c, count_c, 0)) add_draw();
   };
-  if (std::min({most_a, most_b, most_c}) < 1 || most_a + most_b + most_c < replicas_) return;
+  if (std::min({max_a, max_b, max_c}) < 1 || max_a + max_b + max_c < replicas_) return;
   // Where two types are enough, a third does not make the stage faster.
-  if (most_a + most_b + most_c - std::min({most_a, most_b, most_c}) >= replicas_) return;
+  if (max_a + max_b + max_c - std::min({max_a, max_b, max_c}) >= replicas_) return;
   if (replicas_ <= try_all) {
-    for (int count_a = 1; count_a <= most_a; ++count_a)
-      for (int count_b = 1; count_b <= most_b; ++count_b) draw(count_a, count_b);
+    for (int count_a = 1; count_a <= max_a; ++count_a)
+      for (int count_b = 1; count_b <= max_b; ++count_b) draw(count_a, count_b);
   } else {  // two types are used up
-    draw(most_a, most_b);
-    if (replicas_ - most_a - most_c != most_b) draw(most_a, replicas_ - most_a - most_c);
-    if (replicas_ - most_b - most_c != most_a) draw(replicas_ - most_b - most_c, most_b);
+    draw(max_a, max_b);
+    if (replicas_ - max_a - max_c != max_b) draw(max_a, replicas_ - max_a - max_c);
+    if (replicas_ - max_b - max_c != max_a) draw(replicas_ - max_b - max_c, max_b);
   }
 }
 
@@ -331,13 +333,14 @@ void StageSearch::find_draws(const std::int64_t* left, int layers_left) {
   work_->draws.clear();
   work_->devices.clear();
   if (layers_left == 0) return;
-  for (int option = 0; option < static_cast<int>(options_.size()); ++option) draw_type(left, option);
-  for (int a = 0; a < static_cast<int>(options_.size()); ++a)
-    for (int b = a + 1; b < static_cast<int>(options_.size()); ++b)
-      if (options_[a].gpu != options_[b].gpu) {
+  for (int candidate = 0; candidate < static_cast<int>(candidates_.size()); ++candidate) draw_type(left, candidate);
+  for (int a = 0; a < static_cast<int>(candidates_.size()); ++a)
+    for (int b = a + 1; b < static_cast<int>(candidates_.size()); ++b)
+      if (candidates_[a].gpu != candidates_[b].gpu) {
         draw_mixed(left, a, b);
-        for (int c = b + 1; c < static_cast<int>(options_.size()) && replicas_ > 2; ++c)
-          if (options_[c].gpu != options_[b].gpu && options_[c].gpu != options_[a].gpu) draw_triple(left, a, b, c);
+        for (int c = b + 1; c < static_cast<int>(candidates_.size()) && replicas_ > 2; ++c)
+          if (candidates_[c].gpu != candidates_[b].gpu && candidates_[c].gpu != candidates_[a].gpu)
+            draw_triple(left, a, b, c);
       }
 }
 

@@ -34,15 +34,15 @@ struct Pool {
 /// What a plan is worth, smaller is better, and what it must keep.
 struct Goal {
   Objective objective = Objective::throughput;
-  double most_time = unlimited;  ///< seconds per iteration
-  double most_cost = unlimited;  ///< USD per iteration
-  std::int64_t most_devices = std::numeric_limits<std::int64_t>::max();
+  double max_time = unlimited;  ///< seconds per iteration
+  double max_cost = unlimited;  ///< USD per iteration
+  std::int64_t max_devices = std::numeric_limits<std::int64_t>::max();
   std::int64_t most_nodes = std::numeric_limits<std::int64_t>::max();
-  double most_node_time = unlimited;  ///< nodes x seconds per iteration
+  double max_node_time = unlimited;  ///< nodes x seconds per iteration
 
-  [[nodiscard]] bool counts_money() const { return objective != Objective::throughput || most_cost < unlimited; }
+  [[nodiscard]] bool counts_money() const { return objective != Objective::throughput || max_cost < unlimited; }
   [[nodiscard]] bool counts_nodes() const {
-    return most_nodes < std::numeric_limits<std::int64_t>::max() || most_node_time < unlimited;
+    return most_nodes < std::numeric_limits<std::int64_t>::max() || max_node_time < unlimited;
   }
   /// Seconds, USD, or USD x seconds. `price` is USD per second of all devices.
   [[nodiscard]] double value(double time, double cost) const {
@@ -59,7 +59,7 @@ struct Inputs {
   std::optional<int> stages;  ///< exactly
   bool uniform = false;       ///< layers as partition_sailor(): floor(L/P), the last L mod P stages one more
   std::optional<int> tensor_parallel;
-  std::optional<int> most_tensor_parallel;
+  std::optional<int> max_tensor_parallel;
 };
 
 struct Counters {
@@ -71,7 +71,7 @@ struct Counters {
 /// What all searches of one micro-batch share.
 class Kinds {
  public:
-  struct Option {
+  struct StageCandidate {
     int gpu = 0;
     int degree = 1;
     int room = 1;  ///< devices that a group takes: the next power of two
@@ -82,25 +82,25 @@ class Kinds {
   };
   Kinds(const Inputs& inputs, int micro_batch);
 
-  [[nodiscard]] const std::vector<Option>& options() const { return options_; }
+  [[nodiscard]] const std::vector<StageCandidate>& candidates() const { return candidates_; }
   [[nodiscard]] int zones() const { return zones_; }
   /// Layers whose outputs have the same size have the same class.
   [[nodiscard]] int size_class(int layer) const { return size_class_[layer]; }
   [[nodiscard]] int classes() const { return classes_; }
-  /// An option in a zone where it has devices.
-  [[nodiscard]] int place(int option, int zone) const { return place_[option * zones_ + zone]; }
+  /// A candidate in a zone where it has devices.
+  [[nodiscard]] int place(int candidate, int zone) const { return place_[candidate * zones_ + zone]; }
   /// Seconds of a message by class; null when there is no link.
   [[nodiscard]] const double* message(int from_place, int to_place) const {
     const std::size_t at = static_cast<std::size_t>(from_place) * places_ + to_place;
     return linked_[at] ? &messages_[at * classes_] : nullptr;
   }
-  /// By option: the fastest message to any neighbour.
+  /// By candidate: the fastest message to any neighbour.
   [[nodiscard]] const std::vector<double>& fastest_send() const { return fastest_send_; }
   /// Links over which gradients may go, each once.
   [[nodiscard]] const std::vector<const Curve*>& rings() const { return rings_; }
 
  private:
-  std::vector<Option> options_;
+  std::vector<StageCandidate> candidates_;
   int zones_ = 0;
   int places_ = 0;
   int classes_ = 0;
@@ -113,7 +113,7 @@ class Kinds {
 };
 
 /// Called with a plan that is better than the bound at that time. Returns the value that the next must beat.
-using Found = std::function<double(const Pipelines&)>;
+using Solution = std::function<double(const Pipelines&)>;
 /// True: stop now.
 using Interrupt = std::function<bool()>;
 
@@ -165,16 +165,16 @@ class StageSearch {
   /// Finds plans with values below `to_beat`. At most `width` labels for each number of layers. `order`: of the pools,
   /// in which stages over several zones fill them. True: complete, there is no plan below the last value returned by
   /// `found`, among those that the file comment describes.
-  bool run(double to_beat, std::size_t width, const std::vector<int>& order, const Found& found,
+  bool run(double to_beat, std::size_t width, const std::vector<int>& order, const Solution& found,
            const Interrupt& interrupt, Counters& counters, Workspace& workspace);
 
  private:
-  using Option = Kinds::Option;
-  /// Replicas of a stage: which options, where, in which order.
+  using StageCandidate = Kinds::StageCandidate;
+  /// Replicas of a stage: which candidates, where, in which order.
   struct Team {
     std::vector<Run> runs;
-    std::vector<int> options;  // distinct
-    std::vector<int> places;   // by run
+    std::vector<int> candidates;  // distinct
+    std::vector<int> places;      // by run
     int ring = 0;
     int bucket = 0;  // labels with the same are compared
     double price = 0.0;
@@ -203,11 +203,11 @@ class StageSearch {
   [[nodiscard]] std::vector<double> by_gpu(const std::int64_t* left) const;
   [[nodiscard]] double bound_of(const Label& label, const std::int64_t* left);
   void find_draws(const std::int64_t* left, int layers_left);
-  void draw_type(const std::int64_t* left, int option);
+  void draw_type(const std::int64_t* left, int candidate);
   void draw_mixed(const std::int64_t* left, int a, int b);
   void draw_triple(const std::int64_t* left, int a, int b, int c);
   /// Takes `count` groups in the order of the pools from `start` on; false when there are not enough.
-  bool fill(std::vector<std::int64_t>& left, int option, int count, std::size_t start);
+  bool fill(std::vector<std::int64_t>& left, int candidate, int count, std::size_t start);
   /// Of Workspace::runs, and of what was added to Workspace::devices since.
   void add_draw();
   void take(int pool, std::int64_t devices, const Run& run);
@@ -215,14 +215,15 @@ class StageSearch {
   int team_of(const std::vector<Run>& runs);
   const Link& link(int from, int to);
   double reduction(Ring& ring, const LayerRange& layers);
-  [[nodiscard]] std::int64_t groups(const std::int64_t* left, int option) const;
+  [[nodiscard]] std::int64_t groups(const std::int64_t* left, int candidate) const;
   [[nodiscard]] std::int64_t nodes_used(const std::int64_t* left) const;
   [[nodiscard]] bool dominates(const Label& a, const std::int64_t* left_a, const Label& b,
                                const std::int64_t* left_b) const;
-  void extend(int parent, int fixed_stages, const Found& found, Counters& counters);
+  void extend(int parent, int fixed_stages, const Solution& found, Counters& counters);
   void insert(const Label& label, const std::int64_t* left);
   [[nodiscard]] Pipelines pipelines(const Label& last) const;
-  bool search(int fixed_stages, std::size_t width, const Found& found, const Interrupt& interrupt, Counters& counters);
+  bool search(int fixed_stages, std::size_t width, const Solution& found, const Interrupt& interrupt,
+              Counters& counters);
 
   /// What plans of so many uniform stages need at least; false: none is below to_beat_.
   bool prepare_uniform(int stages);
@@ -230,7 +231,7 @@ class StageSearch {
   const Inputs& inputs_;
   const Tables& tables_;
   std::shared_ptr<const Kinds> kinds_;
-  const std::vector<Option>& options_;
+  const std::vector<StageCandidate>& candidates_;
   int micro_batch_;
   int replicas_;
   int batches_;
@@ -245,14 +246,14 @@ class StageSearch {
   std::unordered_map<std::uint64_t, Link> links_;
   std::vector<double> link_times_;
   // Bounds of the layers [0, l).
-  std::vector<double> least_compute_;
-  std::vector<double> least_work_;   // in units of the middle layer's work
-  std::vector<double> least_money_;  // USD per replica set and micro-batch
-  std::vector<double> speed_;        // by pool: units of work per device and second
-  double least_send_ = 0.0;
-  double least_update_ = 0.0;
-  double least_price_ = 0.0;
-  double least_reduction_ = unlimited;
+  std::vector<double> min_compute_;
+  std::vector<double> min_work_;   // in units of the middle layer's work
+  std::vector<double> min_money_;  // USD per replica set and micro-batch
+  std::vector<double> speed_;      // by pool: units of work per device and second
+  double min_send_ = 0.0;
+  double min_update_ = 0.0;
+  double min_price_ = 0.0;
+  double min_reduction_ = unlimited;
   double root_bound_ = unlimited;
   std::vector<double> gpu_speed_;
   std::optional<Relaxation> relaxation_;
@@ -261,7 +262,7 @@ class StageSearch {
   std::vector<double> uniform_time_;
   std::vector<double> uniform_devices_;  // in units of gpu_speed_
 
-  std::vector<std::int64_t> most_room_;  // by pool: devices of the largest group
+  std::vector<std::int64_t> max_room_;  // by pool: devices of the largest group
 
   double to_beat_ = unlimited;
   Workspace* work_ = nullptr;  // of this run

@@ -20,12 +20,12 @@ constexpr std::size_t wide = 5'000;
 constexpr std::size_t further = 50;
 // Stages priced in the third pass, unless the caller says how much work there may be.
 constexpr std::uint64_t last_pass_work = 600'000;
-constexpr std::uint64_t most_effort = 60'000'000;  // of all passes
+constexpr std::uint64_t max_effort = 60'000'000;  // of all passes
 constexpr std::uint64_t part_work = 300'000;
 constexpr std::size_t many_pools = 8;  // then the first pass keeps fewer labels
-constexpr std::size_t most_orders = 6;
-constexpr std::size_t most_parts = 48;     // parts of the cluster that are searched first
-constexpr std::size_t most_zone_sets = 5;  // zones, of which all sets are tried
+constexpr std::size_t max_orders = 6;
+constexpr std::size_t max_parts = 48;     // parts of the cluster that are searched first
+constexpr std::size_t max_zone_sets = 5;  // zones, of which all sets are tried
 // Searches between which the best plan is made known to all. Not the number of threads: that must not matter.
 constexpr std::size_t round_size = 4;
 
@@ -60,7 +60,7 @@ class Best {
     if (!score) return std::nullopt;
     const double time = score->iteration_time.value();
     const double cost = score->cost_per_iteration.value();
-    if (time > inputs_.goal.most_time || cost > inputs_.goal.most_cost) return std::nullopt;
+    if (time > inputs_.goal.max_time || cost > inputs_.goal.max_cost) return std::nullopt;
     return Ranked{pipelines, *score, inputs_.goal.value(time, cost)};
   }
   void add(Ranked ranked) {
@@ -143,7 +143,7 @@ std::vector<std::vector<int>> pool_orders(const Inputs& inputs) {
       for (std::size_t p = 0; p < pools.size(); ++p)
         if (pools[p].zone == zones[index]) found.back().push_back(static_cast<int>(p));
   }
-  if (found.size() > most_orders) found.resize(most_orders);
+  if (found.size() > max_orders) found.resize(max_orders);
   return found;
 }
 
@@ -153,7 +153,7 @@ std::vector<std::vector<Pool>> parts_of(const Inputs& inputs) {
   const std::vector<Pool>& pools = inputs.pools;
   const std::vector<int> zones = zones_of(pools);
   std::vector<std::set<int>> zone_sets;
-  if (zones.size() <= most_zone_sets) {
+  if (zones.size() <= max_zone_sets) {
     for (unsigned bits = 1; bits < 1U << zones.size(); ++bits) {
       zone_sets.emplace_back();
       for (std::size_t z = 0; z < zones.size(); ++z)
@@ -190,7 +190,7 @@ std::vector<std::vector<Pool>> parts_of(const Inputs& inputs) {
   std::vector<std::vector<double>> seen;
   std::stable_partition(parts.begin(), parts.end(),
                         [&](const std::vector<Pool>& part) { return is_new(signature(inputs.tables, part), seen); });
-  if (parts.size() > most_parts) parts.resize(most_parts);
+  if (parts.size() > max_parts) parts.resize(max_parts);
   return parts;
 }
 
@@ -207,11 +207,11 @@ std::vector<Task> tasks_of(const Inputs& inputs, const std::vector<int>& micro_b
   // stages take no longer, reduce no longer and cost less.
   std::int64_t devices = 0;
   for (const Pool& pool : inputs.pools) devices += pool.devices;
-  devices = std::min(devices, inputs.goal.most_devices);
+  devices = std::min(devices, inputs.goal.max_devices);
   std::vector<Task> tasks;
   for (const int micro_batch : micro_batches) {
     const auto kinds = std::make_shared<const Kinds>(inputs, micro_batch);
-    if (kinds->options().empty()) continue;
+    if (kinds->candidates().empty()) continue;
     const int batches = inputs.tables.global_batch() / micro_batch;
     std::set<int> degrees;
     if (replicas > 0) {
@@ -238,9 +238,9 @@ class Search {
   [[nodiscard]] const Best& best() const { return best_; }
   [[nodiscard]] bool stopped() const { return outcome_.stop != Stop::done; }
   /// `most_work`: stages priced in this pass, unless the caller set a limit.
-  void pass(std::vector<Task>& tasks, std::size_t width, const std::vector<int>& order, std::uint64_t most_work,
+  void pass(std::vector<Task>& tasks, std::size_t width, const std::vector<int>& order, std::uint64_t max_work,
             bool last = false) {
-    const std::uint64_t end = outcome_.counters.considered + most_work;
+    const std::uint64_t end = outcome_.counters.considered + max_work;
     std::vector<Task*> round;
     for (std::size_t next = 0; next < tasks.size();) {
       round.clear();
@@ -266,7 +266,7 @@ class Search {
         Done& mine = done[index];
         mine.counters = outcome_.counters;
         double value = best_.value();
-        const Found found = [&](const Pipelines& pipelines) {
+        const Solution found = [&](const Pipelines& pipelines) {
           if (auto ranked = best_.judge(pipelines)) {
             value = std::min(value, ranked->value);
             mine.plans.push_back(*std::move(ranked));
@@ -292,7 +292,7 @@ class Search {
  private:
   /// True: stop this pass. Sets `stop` when nothing may follow.
   bool check(const Counters& counters, std::uint64_t end, bool last, Stop& stop) const {
-    if (limits_.work ? counters.considered >= *limits_.work : counters.effort >= most_effort) stop = Stop::work_limit;
+    if (limits_.work ? counters.considered >= *limits_.work : counters.effort >= max_effort) stop = Stop::work_limit;
     if (limits_.seconds &&
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count() >= *limits_.seconds)
       stop = Stop::time_limit;
@@ -335,7 +335,7 @@ Outcome search_space(const Inputs& inputs, const std::vector<int>& micro_batches
   }
   std::vector<Task> tasks = tasks_of(inputs, micro_batches, replicas);
   const auto orders = pool_orders(inputs);
-  search.pass(tasks, inputs.pools.size() > many_pools ? 2 : narrow, orders.front(), most_effort);
+  search.pass(tasks, inputs.pools.size() > many_pools ? 2 : narrow, orders.front(), max_effort);
   const std::uint64_t work = last_pass_work * std::clamp<std::size_t>(inputs.pools.size() - 1, 1, 4);
   for (const auto& order : orders)
     search.pass(tasks, medium, order, orders.size() == 1 ? work : 2 * work / orders.size());

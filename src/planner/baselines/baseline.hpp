@@ -49,6 +49,8 @@ struct Proposal {
   PlanList plan;
   std::optional<double> throughput;  ///< iterations/s that the planner itself expects
   std::optional<Usd> cost;           ///< USD per iteration that it expects
+  /// By the evaluator of its own by which the artifact judges the planner; else evaluate() does. Aceso: of operators.
+  std::optional<EvaluatorScore> own_score{};
 };
 
 struct Proposals {

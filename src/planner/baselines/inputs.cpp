@@ -63,11 +63,6 @@ double sum(const std::vector<double>& values, int first, int last) {
   return std::accumulate(values.begin() + first, values.begin() + last, 0.0);
 }
 
-std::string_view region_of(std::string_view zone) {
-  const auto first = zone.find('-');
-  return zone.substr(0, first == std::string_view::npos ? first : zone.find('-', first + 1));
-}
-
 }  // namespace
 
 double LayerTimes::compute(int first, int last) const {
@@ -166,8 +161,8 @@ Result<Inputs> Inputs::build(const TrainingJob& job, const Model& model, const P
                                 .max_bandwidth = fit.curve.largest_bandwidth.value()};
     const LinkEnd& from = fit.key.from;
     const LinkEnd& to = fit.key.to;
-    if (fit.key.scope == LinkScope::intra_node)
-      inputs.intra_[{from.gpu, from.ranks}] = link;
+    if (fit.key.scope == LinkScope::intra_node)  // half of the GPUs send to the other half
+      inputs.intra_[{from.gpu, from.ranks + to.ranks}] = link;
     else
       inputs.inter_[{{from.gpu, from.zone, from.ranks}, {to.gpu, to.zone, to.ranks}}] = link;
   }
@@ -272,6 +267,11 @@ double Inputs::price(std::string_view gpu) const {
 double Inputs::egress_price(std::string_view from_zone, std::string_view to_zone) {
   if (from_zone == to_zone) return 0.0;
   return region_of(from_zone) == region_of(to_zone) ? 0.01 : 0.02;
+}
+
+std::string_view region_of(std::string_view zone) {
+  const auto first = zone.find('-');
+  return zone.substr(0, first == std::string_view::npos ? first : zone.find('-', first + 1));
 }
 
 std::vector<LayerRange> partition_sailor(int layers, int stages) {

@@ -6,10 +6,12 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "cluster/gpu_catalogue.hpp"
@@ -106,6 +108,9 @@ class Inputs {
   std::map<std::pair<Where, Where>, LinkCoefficients> inter_;
   std::map<std::pair<std::string, int>, LinkCoefficients> intra_;
 };
+
+/// A zone's name up to its second dash: "us-central1" of "us-central1-a".
+std::string_view region_of(std::string_view zone);
 
 /// Layers divided as the Sailor planner and Atlas do: n / stages each, the last n mod stages of them one more.
 std::vector<LayerRange> partition_sailor(int layers, int stages);

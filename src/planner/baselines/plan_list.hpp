@@ -31,6 +31,14 @@ struct Replica {
   bool operator==(const Replica&) const = default;
 };
 
+/// Devices that the group has on each of its machines. Metis and FlashFlex write one machine for each device, although
+/// several are on one node: then as many as the node has.
+int devices_per_machine(const Replica& replica);
+/// Nodes that the group is on.
+int nodes_of(const Replica& replica);
+/// Devices of the group by GPU type: as many of each machine.
+std::map<std::string, int> devices_of(const Replica& replica);
+
 struct ListStage {
   LayerRange layers;  ///< may be empty
   std::vector<Replica> replicas;
@@ -38,6 +46,8 @@ struct ListStage {
 
 struct ListPipeline {
   std::vector<ListStage> stages;
+  /// Of each replica, per iteration. 0: the batch is divided evenly. The evaluator always divides it evenly.
+  int micro_batches = 0;
 };
 
 struct PlanList {
@@ -81,5 +91,9 @@ Result<EvaluatorScore> evaluate(const PlanList& plan, const Inputs& inputs, cons
 /// as it can be. Errors: invalid_input with what a Plan cannot say (unequal replicas, groups over several types, zones
 /// or nodes).
 Result<Plan> to_plan(const PlanList& list, const TrainingJob& job);
+/// The reverse: pipelines that divide the layers alike become one of the list. `devices_per_node` by GPU type, as in
+/// original_plan_to_json(). Errors: invalid_input with what a list cannot say (other schedules, recomputation, several
+/// micro-batch sizes, pipelines whose numbers of micro-batches differ by more than one).
+Result<PlanList> from_plan(const Plan& plan, const std::map<std::string, int>& devices_per_node);
 
 }  // namespace sailor::planner::baselines

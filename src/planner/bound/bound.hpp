@@ -1,6 +1,6 @@
-// How good any plan of the full space could be: a relaxation, solved by branch and bound over parts of all plans.
+// How good any plan of the full space could be: a relaxation, solved by branch and bound over branches of all plans.
 //
-// For times up to T a pipeline q that is done with n_q micro-batches of b_q sequences and takes r_qp devices of place p
+// For times up to T a pipeline q that is done with n_q micro-batches of b_q sequences and takes r_qp devices of pool p
 // is worth b_q n_q. With prices y_p >= 0 of devices and e of being a pipeline, such that no pipeline is worth more than
 // sum_p r_qp y_p + e, all together get through sum_p N_p y_p + e R at most (a Lagrangian bound; Gilmore & Gomory 1961
 // for the columns). When that is less than the batch, no plan of R pipelines is done by T. N_p is less where limits on
@@ -8,14 +8,14 @@
 // - Prices: the pipelines that were worth too much are kept, and a linear program says what prices they allow at least
 //   (master.cpp). What is tried next lies between those and prices that are sure. Any prices are valid, better ones
 //   only prove more.
-// - Parts: the places that hold whole pipelines, or, where there are many, in which zones some layers are held; ranges
+// - Parts: the pools that hold whole pipelines, or, where there are many, in which zones some layers are held; ranges
 //   of R, of the longest reduction of a first stage, and of T (bound.cpp).
 // - Pipelines of one stage exactly, all others by ranges of their numbers of micro-batches and slowest stages
 //   (worth.cpp), by a dynamic program over the layers for the least price of stages none of which is slower
 //   (stages.cpp).
 // Why a pipeline cannot be worth more:
 // - It is done after S + (n - 1) t, S from end to end and back, t the slowest stage, all messages included; those
-//   between two places take as long as their quickest link.
+//   between two pools take as long as their quickest link.
 // - A stage's reductions begin when its passes are done: not before every layer has been passed forward n times and
 //   those from its first on backward. What they take is bounded by the quickest way to sum its gradients over R
 //   replicas. So most stages of many layers are too slow (StageLimits).
@@ -28,19 +28,19 @@
 #include <functional>
 #include <vector>
 
-#include "planner/archive.hpp"
+#include "planner/solution_pool.hpp"
 
 namespace sailor::planner {
 
-/// A pipeline across places that the relaxation would like to use: where a better plan may be found.
+/// A pipeline across pools that the relaxation would like to use: where a better plan may be found.
 struct Hint {
-  std::vector<ChainStage> stages;
+  std::vector<TemplateStage> stages;
   int micro_batch = 1;
   bool operator==(const Hint&) const = default;
 };
 
 struct Relaxed {
-  double least_score = 0.0;  ///< score_of() that a plan of the space has at least
+  double min_score = 0.0;  ///< score_of() that a plan of the space has at least
   std::vector<Hint> hints;
 };
 

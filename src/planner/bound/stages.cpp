@@ -12,119 +12,120 @@ namespace {
 constexpr int deepest = 4;            // micro-batches in flight that are told apart at most
 constexpr double level_step = 1.004;  // of the limits on the slowest stage
 constexpr double weight_share[StageProgram::weights] = {0.0, 0.6, 1.2, 3.0};
-constexpr std::size_t most_caches = 16;
-constexpr std::size_t most_cached = 4'000'000;  // bytes, of each program
+constexpr std::size_t max_caches = 16;
+constexpr std::size_t max_cached = 4'000'000;  // bytes, of each program
 
 }  // namespace
 
 // Memory: a stage keeps as many micro-batches in flight as stages follow, itself included, or as its pipeline has when
 // that is less; under GPipe more. ZeRO-1 may share the optimizer's state among any number of replicas, and a pipeline
 // alone copies no gradients. A stage is never slower on a node with fewer busy ranks, of which it is `degree` itself.
-std::vector<StageOption> stage_options(StagePrices& prices, std::size_t p, int micro_batch) {
+std::vector<StageCandidate> stage_candidates(StagePrices& prices, std::size_t p, int micro_batch) {
   const SearchSpace& space = prices.space();
-  const Place& place = space.places[p];
+  const DevicePool& pool = space.pools[p];
   const int layers = prices.layers();
   const auto width = at(layers + 1);
   const bool zero1 =
       std::find(space.sharding.begin(), space.sharding.end(), OptimizerSharding::zero1) != space.sharding.end();
-  std::vector<StageOption> options;
-  for (const int degree : place.tensor_parallel) {
-    if (!space.allows(place.type, degree, micro_batch)) continue;
-    StageOption option{.place = p, .tensor_parallel = degree, .node = place.largest_node()};
+  std::vector<StageCandidate> candidates;
+  for (const int degree : pool.tensor_parallel) {
+    if (!space.allows(pool.type, degree, micro_batch)) continue;
+    StageCandidate candidate{.pool = p, .tensor_parallel = degree, .node = pool.largest_node()};
     int most = 0;
     for (const Recompute recompute : space.recompute) {
-      const StageTable* table = prices.table(place.type, degree, micro_batch, recompute);
+      const StageTable* table = prices.table(pool.type, degree, micro_batch, recompute);
       if (table == nullptr) continue;
-      const StageTable* light = prices.table(place.type, degree, micro_batch, recompute, degree);
-      option.layer.resize(at(layers), never);
-      if (option.time.empty()) option.time.assign(at(deepest), std::vector<double>(width * width, never));
+      const StageTable* light = prices.table(pool.type, degree, micro_batch, recompute, degree);
+      candidate.layer.resize(at(layers), infinity);
+      if (candidate.time.empty()) candidate.time.assign(at(deepest), std::vector<double>(width * width, infinity));
       for (int first = 0; first < layers; ++first)
         for (int last = first + 1; last <= layers; ++last) {
           if (last == first + 1) {
-            double& least = option.layer[at(first)];
+            double& least = candidate.layer[at(first)];
             least = std::min(least, table->time(first, last));
             if (light != nullptr) least = std::min(least, light->time(first, last));
           }
           const int neighbours = (first > 0 ? 1 : 0) + (last < layers ? 1 : 0);
-          const int fit = prices.most_in_flight(*table, place, first, last, micro_batch, neighbours, zero1 ? 1e9 : 1.0,
-                                                false, deepest);
+          const int fit = prices.max_in_flight(*table, pool, first, last, micro_batch, neighbours, zero1 ? 1e9 : 1.0,
+                                               false, deepest);
           if (fit < 1) continue;  // the last stage has one neighbour less, and may fit where a shorter one does not
           most = std::max(most, fit);
           double quickest = table->time(first, last);
           if (light != nullptr) quickest = std::min(quickest, light->time(first, last));
           for (int depth = 0; depth < std::min(fit, deepest); ++depth) {
-            double& time = option.time[at(depth)][at(first) * width + at(last)];
+            double& time = candidate.time[at(depth)][at(first) * width + at(last)];
             time = std::min(time, quickest);
           }
         }
     }
-    if (most > 0) options.push_back(std::move(option));
+    if (most > 0) candidates.push_back(std::move(candidate));
   }
-  return options;
+  return candidates;
 }
 
-void find_boundaries(StagePrices& prices, std::vector<StageOption>& options, int micro_batch) {
-  const auto both = [&](const StageOption& a, const StageOption& b, bool one_node) {
+void find_boundaries(StagePrices& prices, std::vector<StageCandidate>& candidates, int micro_batch) {
+  const auto both = [&](const StageCandidate& a, const StageCandidate& b, bool one_node) {
     return std::min(
-        prices.boundary(a.place, a.tensor_parallel, b.place, b.tensor_parallel, micro_batch, one_node).both(),
-        prices.boundary(b.place, b.tensor_parallel, a.place, a.tensor_parallel, micro_batch, one_node).both());
+        prices.boundary(a.pool, a.tensor_parallel, b.pool, b.tensor_parallel, micro_batch, one_node).both(),
+        prices.boundary(b.pool, b.tensor_parallel, a.pool, a.tensor_parallel, micro_batch, one_node).both());
   };
-  for (StageOption& option : options) {
-    std::vector<double> far_to(prices.space().places.size(), never);
-    for (const StageOption& other : options) {
-      const bool same = option.place == other.place;
-      const double far = both(option, other, false);
-      option.far = std::min(option.far, far);
-      far_to[other.place] = std::min(far_to[other.place], far);
-      if (same) option.far_inside = std::min(option.far_inside, far);
-      if (same && option.tensor_parallel + other.tensor_parallel <= option.node)
-        option.near = std::min(option.near, both(option, other, true));
+  for (StageCandidate& candidate : candidates) {
+    std::vector<double> far_to(prices.space().pools.size(), infinity);
+    for (const StageCandidate& other : candidates) {
+      const bool same = candidate.pool == other.pool;
+      const double far = both(candidate, other, false);
+      candidate.far = std::min(candidate.far, far);
+      far_to[other.pool] = std::min(far_to[other.pool], far);
+      if (same) candidate.far_inside = std::min(candidate.far_inside, far);
+      if (same && candidate.tensor_parallel + other.tensor_parallel <= candidate.node)
+        candidate.near = std::min(candidate.near, both(candidate, other, true));
     }
     for (std::size_t p = 0; p < far_to.size(); ++p)
-      if (far_to[p] < never) option.far_to.emplace_back(far_to[p], p);
-    std::sort(option.far_to.begin(), option.far_to.end());
+      if (far_to[p] < infinity) candidate.far_to.emplace_back(far_to[p], p);
+    std::sort(candidate.far_to.begin(), candidate.far_to.end());
   }
 }
 
-StageProgram::StageProgram(StagePrices& prices, std::vector<StageOption> options, int micro_batch, bool inside)
+StageProgram::StageProgram(StagePrices& prices, std::vector<StageCandidate> candidates, int micro_batch, bool inside)
     : prices_(prices),
       micro_batch_(micro_batch),
       inside_(inside),
       blocks_(!prices.env().framework.overlaps_transfers),
       layers_(prices.layers()),
-      places_(inside ? 1 : prices.space().places.size()) {
-  choose_options(std::move(options));
-  if (layers_ < 2 || options_->empty()) return;
+      pools_(inside ? 1 : prices.space().pools.size()) {
+  choose_candidates(std::move(candidates));
+  if (layers_ < 2 || candidates_->empty()) return;
   double slowest_layer = 0.0;
   for (int layer = 0; layer < layers_; ++layer) {
-    double quickest = never;
-    for (const StageOption& option : *options_) quickest = std::min(quickest, option.layer[at(layer)]);
-    if (quickest == never) return;
+    double quickest = infinity;
+    for (const StageCandidate& candidate : *candidates_) quickest = std::min(quickest, candidate.layer[at(layer)]);
+    if (quickest == infinity) return;
     through_ += quickest;
     slowest_layer = std::max(slowest_layer, quickest);
   }
-  matters_from_.assign(at(deepest), never);
+  matters_from_.assign(at(deepest), infinity);
   double longest = 0.0;
-  double link = never;
-  for (const StageOption& option : *options_) {
-    largest_node_ = std::max(largest_node_, option.node);
-    const double least = std::min(option.far, option.near);
-    const double most = std::max(option.far < never ? option.far : 0.0, option.near < never ? option.near : 0.0);
+  double link = infinity;
+  for (const StageCandidate& candidate : *candidates_) {
+    largest_node_ = std::max(largest_node_, candidate.node);
+    const double least = std::min(candidate.far, candidate.near);
+    const double most =
+        std::max(candidate.far < infinity ? candidate.far : 0.0, candidate.near < infinity ? candidate.near : 0.0);
     link = std::min(link, least);
     double sum = 0.0;
     for (int layer = 0; layer < layers_; ++layer)
-      if (const double time = option.layer[at(layer)]; time < never) sum += time;
+      if (const double time = candidate.layer[at(layer)]; time < infinity) sum += time;
     longest = std::max(longest, sum + 2.0 * most);
     for (std::size_t depth = 1; depth < at(deepest); ++depth)
-      for (std::size_t i = 0; i < option.time[0].size(); ++i)
-        if (option.time[depth][i] != option.time[depth - 1][i]) {
-          matters_from_[depth] = std::min(matters_from_[depth], option.time[0][i]);
-          most_in_flight_ = std::max(most_in_flight_, static_cast<int>(depth) + 1);
+      for (std::size_t i = 0; i < candidate.time[0].size(); ++i)
+        if (candidate.time[depth][i] != candidate.time[depth - 1][i]) {
+          matters_from_[depth] = std::min(matters_from_[depth], candidate.time[0][i]);
+          max_in_flight_ = std::max(max_in_flight_, static_cast<int>(depth) + 1);
         }
   }
   through_ += link;
   find_through_to();
-  if (!inside) most_in_flight_ = 1;  // one is the least that any keeps; more would take too long to tell apart
+  if (!inside) max_in_flight_ = 1;  // one is the least that any keeps; more would take too long to tell apart
   find_backward();
   first_level_ = std::max(slowest_layer, 1e-9);
   levels_ = static_cast<int>(std::ceil(std::log(longest / first_level_) / std::log(level_step))) + 2;
@@ -134,24 +135,26 @@ StageProgram::StageProgram(StagePrices& prices, std::vector<StageOption> options
   if (inside) set_prices({});
 }
 
-void StageProgram::choose_options(std::vector<StageOption> options) {
+void StageProgram::choose_candidates(std::vector<StageCandidate> candidates) {
   if (inside_)
-    for (StageOption& option : options) {
-      option.far = option.far_inside;
-      option.far_to = {{option.far_inside, 0}};
+    for (StageCandidate& candidate : candidates) {
+      candidate.far = candidate.far_inside;
+      candidate.far_to = {{candidate.far_inside, 0}};
     }
   else  // what stays in a node is not told apart: that would take too long
-    for (StageOption& option : options) {
-      if (option.near < option.far_inside) {
-        std::erase_if(option.far_to, [&](const auto& to) { return to.second == option.place; });
-        option.far_to.emplace_back(option.near, option.place);
+    for (StageCandidate& candidate : candidates) {
+      if (candidate.near < candidate.far_inside) {
+        std::erase_if(candidate.far_to, [&](const auto& to) { return to.second == candidate.pool; });
+        candidate.far_to.emplace_back(candidate.near, candidate.pool);
       }
-      std::sort(option.far_to.begin(), option.far_to.end());
-      option.far = std::min(option.far, option.near);
-      option.near = never;
+      std::sort(candidate.far_to.begin(), candidate.far_to.end());
+      candidate.far = std::min(candidate.far, candidate.near);
+      candidate.near = infinity;
     }
-  std::erase_if(options, [](const StageOption& option) { return option.far == never && option.near == never; });
-  options_ = std::make_shared<const std::vector<StageOption>>(std::move(options));
+  std::erase_if(candidates, [](const StageCandidate& candidate) {
+    return candidate.far == infinity && candidate.near == infinity;
+  });
+  candidates_ = std::make_shared<const std::vector<StageCandidate>>(std::move(candidates));
 }
 
 StageProgram StageProgram::another() const {
@@ -174,13 +177,13 @@ int StageProgram::level_below(double time) const {
 
 void StageProgram::set_prices(const std::vector<double>& device_price) {
   device_price_ = device_price;
-  if ((caches_.size() > most_caches && !caches_.contains(device_price)) ||
-      cached_ * options_->size() * at(layers_ + 1) * at(largest_node_ + 1) * sizeof(double) > most_cached) {
+  if ((caches_.size() > max_caches && !caches_.contains(device_price)) ||
+      cached_ * candidates_->size() * at(layers_ + 1) * at(largest_node_ + 1) * sizeof(double) > max_cached) {
     caches_.clear();
     cached_ = 0;
   }
   cache_ = &caches_[device_price];
-  if (cache_->limits.empty()) remember(StageLimits(options_->size() * at(layers_), layers_));
+  if (cache_->limits.empty()) remember(StageLimits(candidates_->size() * at(layers_), layers_));
   find_work();
 }
 
@@ -194,12 +197,12 @@ std::size_t StageProgram::remember(const StageLimits& limits) {
 void StageProgram::find_through_to() {
   const SearchSpace& space = prices_.space();
   through_to_.assign(at(layers_), 0.0);
-  std::vector<double> forward(at(layers_), never);
-  std::vector<double> pass(at(layers_), never);
-  for (const StageOption& option : *options_)
+  std::vector<double> forward(at(layers_), infinity);
+  std::vector<double> pass(at(layers_), infinity);
+  for (const StageCandidate& candidate : *candidates_)
     for (const Recompute recompute : space.recompute)
-      for (const int busy_ranks : {0, option.tensor_parallel})
-        if (const StageTable* table = prices_.table(space.places[option.place].type, option.tensor_parallel,
+      for (const int busy_ranks : {0, candidate.tensor_parallel})
+        if (const StageTable* table = prices_.table(space.pools[candidate.pool].type, candidate.tensor_parallel,
                                                     micro_batch_, recompute, busy_ranks))
           for (int layer = 0; layer < layers_; ++layer) {
             const double both = table->time(layer, layer + 1);
@@ -215,10 +218,10 @@ void StageProgram::find_through_to() {
 void StageProgram::find_backward() {
   const SearchSpace& space = prices_.space();
   const auto each_layer = [&](int begin, int end, auto visit) {
-    for (const StageOption& option : *options_)
+    for (const StageCandidate& candidate : *candidates_)
       for (const Recompute recompute : space.recompute)
         if (const StageTable* table =
-                prices_.table(space.places[option.place].type, option.tensor_parallel, micro_batch_, recompute))
+                prices_.table(space.pools[candidate.pool].type, candidate.tensor_parallel, micro_batch_, recompute))
           for (int layer = begin; layer < end; ++layer)
             visit(layer, table->time(layer, layer + 1), table->backward[at(layer) + 1] - table->backward[at(layer)]);
   };
@@ -226,13 +229,13 @@ void StageProgram::find_backward() {
   each_layer(1, layers_ - 1, [&](int, double time, double backward) {
     if (time > 0.0) backward_ = std::max(backward_, std::min(1.0, backward / time));
   });
-  for (const StageOption& option : *options_)
-    for (const StageOption& other : *options_)
+  for (const StageCandidate& candidate : *candidates_)
+    for (const StageCandidate& other : *candidates_)
       for (const bool one_node : {false, true}) {
-        if (one_node && option.place != other.place) continue;
-        const BoundaryCost cost = prices_.boundary(option.place, option.tensor_parallel, other.place,
+        if (one_node && candidate.pool != other.pool) continue;
+        const BoundaryCost cost = prices_.boundary(candidate.pool, candidate.tensor_parallel, other.pool,
                                                    other.tensor_parallel, micro_batch_, one_node);
-        if (cost.both() < never && cost.both() > 0.0) backward_ = std::max(backward_, cost.backward / cost.both());
+        if (cost.both() < infinity && cost.both() > 0.0) backward_ = std::max(backward_, cost.backward / cost.both());
       }
   double first = 0.0;
   double last = 0.0;
@@ -247,17 +250,17 @@ void StageProgram::find_backward() {
 void StageProgram::find_work() {
   work_ = 0.0;
   for (int layer = 0; layer < layers_; ++layer) {
-    double least = never;
-    for (const StageOption& option : *options_)
-      least = std::min(least, device_price(option.place) * option.tensor_parallel * option.layer[at(layer)]);
+    double least = infinity;
+    for (const StageCandidate& candidate : *candidates_)
+      least = std::min(least, device_price(candidate.pool) * candidate.tensor_parallel * candidate.layer[at(layer)]);
     work_ += least;
   }
 }
 
 /// Of stages from a first layer on, by depth: stages from the end on, the first of them included.
 struct StageProgram::Tables {
-  std::vector<double> far;   // at (place x layers + first) x depths + depth: their first boundary is between nodes
-  std::vector<double> near;  // at ((place x layers + first) x devices + c) x depths + depth: it is inside a node, of
+  std::vector<double> far;   // at (pool x layers + first) x depths + depth: their first boundary is between nodes
+  std::vector<double> near;  // at ((pool x layers + first) x devices + c) x depths + depth: it is inside a node, of
                              // which they may take c devices
   LeastPrices* result = nullptr;
 };
@@ -270,9 +273,9 @@ void StageProgram::fill(Tables& tables, double level, double weight, int cap, co
   result.weight = weight;
   result.width = width;
   result.ways = devices;
-  result.price.assign(options_->size() * width * devices, never);
-  tables.far.assign(places_ * width * depths, never);
-  tables.near.assign(places_ * width * devices * depths, never);
+  result.price.assign(candidates_->size() * width * devices, infinity);
+  tables.far.assign(pools_ * width * depths, infinity);
+  tables.near.assign(pools_ * width * devices * depths, infinity);
   const double limit = level * (1.0 + 1e-12);
   if (inside_)
     fill_inside(tables, limit, weight, cap, limits);
@@ -285,31 +288,31 @@ void StageProgram::fill(Tables& tables, double level, double weight, int cap, co
 void StageProgram::fill_across(Tables& tables, double limit, double weight, const StageLimits& limits) {
   const auto width = at(layers_ + 1);
   LeastPrices& result = *tables.result;
-  // Of the first k places behind an option (far_to), element k has the least price.
-  const std::size_t nexts = places_ + 1;
-  behind_.resize(options_->size() * width * nexts);
+  // Of the first k pools behind a candidate (far_to), element k has the least price.
+  const std::size_t nexts = pools_ + 1;
+  behind_.resize(candidates_->size() * width * nexts);
   for (int first = layers_ - 1; first >= 0; --first) {
-    for (std::size_t o = 0; o < options_->size(); ++o) {
-      const StageOption& option = (*options_)[o];
-      const double cost = device_price(option.place) * option.tensor_parallel;
-      const double in = first == 0 || !blocks_ ? 0.0 : option.far;
-      double& here = tables.far[option.place * width + at(first)];
+    for (std::size_t o = 0; o < candidates_->size(); ++o) {
+      const StageCandidate& candidate = (*candidates_)[o];
+      const double cost = device_price(candidate.pool) * candidate.tensor_parallel;
+      const double in = first == 0 || !blocks_ ? 0.0 : candidate.far;
+      double& here = tables.far[candidate.pool * width + at(first)];
       const int furthest = limits[o * at(layers_) + at(first)];
       for (int last = first + 1; last <= furthest; ++last) {
-        const double time = option.time[0][at(first) * width + at(last)];
-        if (time == never) continue;
+        const double time = candidate.time[0][at(first) * width + at(last)];
+        if (time == infinity) continue;
         const double taken = time + in;
         if (taken > limit) break;
         ++work_done_;
         if (last == layers_) {
-          if (first > 0 && option.far < never) here = std::min(here, cost + weight * time);
+          if (first > 0 && candidate.far < infinity) here = std::min(here, cost + weight * time);
           break;
         }
-        work_done_ += 1 + option.far_to.size();
-        if (first > 0 && option.far == never) continue;
-        std::size_t next = option.far_to.size();
-        while (next > 0 && (option.far_to[next - 1].first == never ||
-                            taken + (blocks_ ? option.far_to[next - 1].first : 0.0) > limit))
+        work_done_ += 1 + candidate.far_to.size();
+        if (first > 0 && candidate.far == infinity) continue;
+        std::size_t next = candidate.far_to.size();
+        while (next > 0 && (candidate.far_to[next - 1].first == infinity ||
+                            taken + (blocks_ ? candidate.far_to[next - 1].first : 0.0) > limit))
           --next;
         const double price = cost + weight * time + behind_[(o * width + at(last)) * nexts + next];
         double& least = first == 0 ? result.price[o * width + at(last)] : here;
@@ -317,12 +320,12 @@ void StageProgram::fill_across(Tables& tables, double limit, double weight, cons
       }
     }
     if (first == 0) break;
-    for (std::size_t o = 0; o < options_->size(); ++o) {
+    for (std::size_t o = 0; o < candidates_->size(); ++o) {
       double* const behind = &behind_[(o * width + at(first)) * nexts];
-      behind[0] = never;
-      for (std::size_t k = 0; k < (*options_)[o].far_to.size(); ++k) {
-        const auto& [far, place] = (*options_)[o].far_to[k];
-        behind[k + 1] = std::min(behind[k], weight * far + tables.far[place * width + at(first)]);
+      behind[0] = infinity;
+      for (std::size_t k = 0; k < (*candidates_)[o].far_to.size(); ++k) {
+        const auto& [far, pool] = (*candidates_)[o].far_to[k];
+        behind[k + 1] = std::min(behind[k], weight * far + tables.far[pool * width + at(first)]);
       }
     }
   }
@@ -334,69 +337,69 @@ void StageProgram::fill_inside(Tables& tables, double limit, double weight, int 
   const std::size_t devices = at(largest_node_ + 1);
   LeastPrices& result = *tables.result;
   for (int first = layers_ - 1; first >= 0; --first)
-    for (std::size_t o = 0; o < options_->size(); ++o) {
-      const StageOption& option = (*options_)[o];
-      const double cost = device_price(option.place) * option.tensor_parallel;
-      const double least_in = first == 0 || !blocks_ ? 0.0 : std::min(option.far, option.near);
-      const double far_in = first == 0 ? never : option.far;
-      const double near_in = first == 0 ? never : option.near;
-      const double near_taken = blocks_ ? option.near : 0.0;
-      const auto group = at(option.tensor_parallel);
+    for (std::size_t o = 0; o < candidates_->size(); ++o) {
+      const StageCandidate& candidate = (*candidates_)[o];
+      const double cost = device_price(candidate.pool) * candidate.tensor_parallel;
+      const double min_in = first == 0 || !blocks_ ? 0.0 : std::min(candidate.far, candidate.near);
+      const double far_in = first == 0 ? infinity : candidate.far;
+      const double near_in = first == 0 ? infinity : candidate.near;
+      const double near_taken = blocks_ ? candidate.near : 0.0;
+      const auto group = at(candidate.tensor_parallel);
       double* const near_here = &tables.near[at(first) * devices * depths];
       double* const far_here = &tables.far[at(first) * depths];
       const int furthest = limits[o * at(layers_) + at(first)];
       for (int last = first + 1; last <= furthest; ++last) {
         const std::size_t range = at(first) * width + at(last);
-        if (option.time[0][range] == never) continue;
-        if (option.time[0][range] + least_in > limit) break;
+        if (candidate.time[0][range] == infinity) continue;
+        if (candidate.time[0][range] + min_in > limit) break;
         ++work_done_;
         if (last == layers_) {
           if (first == 0) break;
-          const double time = option.time[0][range];
+          const double time = candidate.time[0][range];
           const double price = cost + weight * time;
-          if (far_in < never && time + (blocks_ ? far_in : 0.0) <= limit) far_here[0] = std::min(far_here[0], price);
-          if (near_in < never && time + (blocks_ ? near_in : 0.0) <= limit)
+          if (far_in < infinity && time + (blocks_ ? far_in : 0.0) <= limit) far_here[0] = std::min(far_here[0], price);
+          if (near_in < infinity && time + (blocks_ ? near_in : 0.0) <= limit)
             for (std::size_t c = group; c < devices; ++c)
               near_here[c * depths] = std::min(near_here[c * depths], price);
           break;
         }
         const double* const near_next = &tables.near[at(last) * devices * depths];
         for (std::size_t depth = depths == 1 ? 0 : 1; depth < depths; ++depth) {
-          const double time = option.time[depth][range];
-          if (time + least_in > limit) break;
-          work_done_ += devices + option.far_to.size();
+          const double time = candidate.time[depth][range];
+          if (time + min_in > limit) break;
+          work_done_ += devices + candidate.far_to.size();
           const double here = cost + weight * time;
           const bool is_last = depth + 1 == depths;
           const std::size_t low = depth == 0 ? 0 : depth - 1;
           const auto far_behind = [&](double taken) {
-            if (option.far == never || taken + (blocks_ ? option.far : 0.0) > limit) return never;
+            if (candidate.far == infinity || taken + (blocks_ ? candidate.far : 0.0) > limit) return infinity;
             const double* const next = &tables.far[at(last) * depths];
-            return here + (weight * option.far + std::min(next[low], is_last ? next[depth] : never));
+            return here + (weight * candidate.far + std::min(next[low], is_last ? next[depth] : infinity));
           };
           const auto near_behind = [&](std::size_t c) {
             const double* const next = near_next + c * depths;
-            return here + weight * option.near + std::min(next[low], is_last ? next[depth] : never);
+            return here + weight * candidate.near + std::min(next[low], is_last ? next[depth] : infinity);
           };
-          const bool near_ok = option.near < never && at(option.node) > group;
+          const bool near_ok = candidate.near < infinity && at(candidate.node) > group;
           if (first == 0) {
             double* const price = &result.price[(o * width + at(last)) * devices];
             price[0] = std::min(price[0], far_behind(time));
             if (near_ok && time + near_taken <= limit)
-              for (std::size_t c = group + 1; c <= at(option.node); ++c)
+              for (std::size_t c = group + 1; c <= at(candidate.node); ++c)
                 price[c] = std::min(price[c], near_behind(c - group));
             continue;
           }
-          if (far_in < never) {
+          if (far_in < infinity) {
             const double taken = time + (blocks_ ? far_in : 0.0);
             far_here[depth] = std::min(far_here[depth], far_behind(taken));
             if (near_ok && taken + near_taken <= limit)
-              far_here[depth] = std::min(far_here[depth], near_behind(at(option.node) - group));
+              far_here[depth] = std::min(far_here[depth], near_behind(at(candidate.node) - group));
           }
-          if (near_in < never) {
+          if (near_in < infinity) {
             const double taken = time + (blocks_ ? near_in : 0.0);
             const double far = far_behind(taken);
             const bool near_fits = near_ok && taken + near_taken <= limit;
-            for (std::size_t c = group; c <= at(option.node); ++c) {
+            for (std::size_t c = group; c <= at(candidate.node); ++c) {
               double& best = near_here[c * depths + depth];
               best = std::min(best, far);
               if (near_fits && c > group) best = std::min(best, near_behind(c - group));
@@ -410,7 +413,7 @@ void StageProgram::fill_inside(Tables& tables, double limit, double weight, int 
 /// Below the least time of a stage for which so many make a difference, fewer are told apart.
 int StageProgram::in_flight_at(int index, int in_flight) const {
   const double limit = level(index) * (1.0 + 1e-12);
-  int cap = std::clamp(in_flight, 1, most_in_flight_);
+  int cap = std::clamp(in_flight, 1, max_in_flight_);
   while (cap > 1 && matters_from_[at(cap) - 1] > limit) --cap;
   return cap;
 }
@@ -425,7 +428,7 @@ std::shared_ptr<const LeastPrices> StageProgram::solve(int index, std::size_t we
   if (weight > 0) {
     // A weight that makes the way through count about as much as the devices do.
     const double least = solve(index, 0, in_flight, limits)->least;
-    seconds = least < never ? weight_share[weight] * least / std::min(8.0 * level(index), 3.0 * through_) : 0.0;
+    seconds = least < infinity ? weight_share[weight] * least / std::min(8.0 * level(index), 3.0 * through_) : 0.0;
   }
   auto result = std::make_shared<LeastPrices>();
   Tables tables{.far = {}, .near = {}, .result = result.get()};
@@ -440,17 +443,17 @@ const LeastPrices& StageProgram::estimate(int index, const StageLimits& limits) 
   const auto width = at(layers_ + 1);
   const double limit = level(index) * (1.0 + 1e-12);
   estimate_.width = width;
-  estimate_.least = never;
-  estimate_.price.assign(options_->size() * width, never);
-  estimates_.assign(width, never);
+  estimate_.least = infinity;
+  estimate_.price.assign(candidates_->size() * width, infinity);
+  estimates_.assign(width, infinity);
   for (int first = layers_ - 1; first >= 0; --first) {
-    double best = never;
-    for (std::size_t o = 0; o < options_->size(); ++o) {
-      const StageOption& option = (*options_)[o];
-      const double cost = device_price(option.place) * option.tensor_parallel;
-      const double boundary = blocks_ ? std::min(option.far, option.near) : 0.0;
+    double best = infinity;
+    for (std::size_t o = 0; o < candidates_->size(); ++o) {
+      const StageCandidate& candidate = (*candidates_)[o];
+      const double cost = device_price(candidate.pool) * candidate.tensor_parallel;
+      const double boundary = blocks_ ? std::min(candidate.far, candidate.near) : 0.0;
       const double before = first == 0 ? 0.0 : boundary;
-      const double* const time = &option.time[0][at(first) * width];
+      const double* const time = &candidate.time[0][at(first) * width];
       const int furthest = limits[o * at(layers_) + at(first)];
       if (first > 0 && furthest == layers_ && time[layers_] + before <= limit) {
         best = std::min(best, cost);
@@ -475,12 +478,12 @@ const LeastPrices& StageProgram::estimate(int index, const StageLimits& limits) 
     }
     estimates_[at(first)] = best;
   }
-  work_done_ += 4 * options_->size() * at(layers_);
+  work_done_ += 4 * candidates_->size() * at(layers_);
   return estimate_;
 }
 
-std::vector<ChainStage> StageProgram::stages_of(int index, std::size_t weight, int in_flight, std::size_t limits,
-                                                std::size_t start, int start_last) {
+std::vector<TemplateStage> StageProgram::stages_of(int index, std::size_t weight, int in_flight, std::size_t limits,
+                                                   std::size_t start, int start_last) {
   const double seconds = solve(index, weight, in_flight, limits)->weight;
   const StageLimits& furthest = *cache_->limits[limits];
   LeastPrices result;
@@ -488,54 +491,54 @@ std::vector<ChainStage> StageProgram::stages_of(int index, std::size_t weight, i
   fill(tables, level(index), seconds, 1, furthest);
   const auto width = at(layers_ + 1);
   const double limit = level(index) * (1.0 + 1e-12);
-  const auto behind = [&](const StageOption& option, double so_far, int end) {
-    double least = never;
-    for (const auto& [far, next_place] : option.far_to) {
+  const auto behind = [&](const StageCandidate& candidate, double so_far, int end) {
+    double least = infinity;
+    for (const auto& [far, next_pool] : candidate.far_to) {
       if (so_far + (blocks_ ? far : 0.0) > limit) break;
-      least = std::min(least, seconds * far + tables.far[next_place * width + at(end)]);
+      least = std::min(least, seconds * far + tables.far[next_pool * width + at(end)]);
     }
     return least;
   };
-  const auto between = [&](const StageOption& option, const StageOption& next) {
-    for (const auto& [far, next_place] : option.far_to)
-      if (next_place == next.place) return far;
-    return never;
+  const auto between = [&](const StageCandidate& candidate, const StageCandidate& next) {
+    for (const auto& [far, next_pool] : candidate.far_to)
+      if (next_pool == next.pool) return far;
+    return infinity;
   };
   // Every step takes the choice whose price with what is behind it is least.
-  std::vector<ChainStage> stages;
-  std::size_t option_at = start;
+  std::vector<TemplateStage> stages;
+  std::size_t candidate_at = start;
   int first = 0;
   int last = start_last;
-  double taken = (*options_)[start].time[0][at(start_last)];
+  double taken = (*candidates_)[start].time[0][at(start_last)];
   while (true) {
-    const StageOption& option = (*options_)[option_at];
-    stages.push_back({.place = option.place,
-                      .tensor_parallel = option.tensor_parallel,
+    const StageCandidate& candidate = (*candidates_)[candidate_at];
+    stages.push_back({.pool = candidate.pool,
+                      .tensor_parallel = candidate.tensor_parallel,
                       .recompute = prices_.space().recompute.front(),
                       .first = first,
                       .last = last});
     if (last == layers_) return stages;
-    double best = never;
+    double best = infinity;
     int best_last = 0;
     double best_taken = 0.0;
-    for (std::size_t o = 0; o < options_->size(); ++o) {
-      const StageOption& next = (*options_)[o];
-      const double out = between(option, next);
-      if (next.far == never || taken + (blocks_ ? out : 0.0) > limit) continue;
+    for (std::size_t o = 0; o < candidates_->size(); ++o) {
+      const StageCandidate& next = (*candidates_)[o];
+      const double out = between(candidate, next);
+      if (next.far == infinity || taken + (blocks_ ? out : 0.0) > limit) continue;
       for (int end = last + 1; end <= furthest[o * at(layers_) + at(last)]; ++end) {
         const double time = next.time[0][at(last) * width + at(end)];
         const double so_far = time + (blocks_ ? next.far : 0.0);
         if (so_far > limit) break;
-        const double price = device_price(next.place) * next.tensor_parallel + seconds * (time + out) +
+        const double price = device_price(next.pool) * next.tensor_parallel + seconds * (time + out) +
                              (end < layers_ ? behind(next, so_far, end) : 0.0);
         if (price >= best) continue;
         best = price;
-        option_at = o;
+        candidate_at = o;
         best_last = end;
         best_taken = so_far;
       }
     }
-    if (best == never) return {};
+    if (best == infinity) return {};
     first = last;
     last = best_last;
     taken = best_taken;

@@ -14,11 +14,11 @@ namespace {
 
 /// Work on plans that bounds do not rule out.
 struct Thoroughness {
-  std::size_t undominated;     ///< chains that end in the same place and degree
-  std::size_t chains;          ///< the same where all plans are tried
-  std::uint64_t first_fronts;  ///< of chains, of few stages
-  std::uint64_t fronts;        ///< of chains, of any number
-  std::uint64_t all_fronts;    ///< of chains where all plans are tried
+  std::size_t undominated;     ///< templates that end in the same pool and degree
+  std::size_t columns;         ///< the same where all plans are tried
+  std::uint64_t first_fronts;  ///< of templates, of few stages
+  std::uint64_t fronts;        ///< of templates, of any number
+  std::uint64_t all_fronts;    ///< of templates where all plans are tried
   PaperBudget plans;
 };
 constexpr int few_devices = 64;
@@ -26,18 +26,18 @@ constexpr Thoroughness thorough{400, 20'000, 20'000'000, 20'000'000, 100'000'000
 constexpr Thoroughness quick{60, 2'000, 300'000, 300'000, 300'000, {200'000, 500}};
 constexpr int few_stages = 3;
 constexpr int price_steps = 30;
-constexpr std::uint64_t most_of_a_front = 20'000;  // plans for a Pareto front beside those of the search
+constexpr std::uint64_t max_of_a_front = 20'000;  // plans for a Pareto front beside those of the search
 
 class PaperSearch {
  public:
-  PaperSearch(StagePrices& prices, Archive& archive, const StopCheck& stop)
+  PaperSearch(StagePrices& prices, SolutionPool& solutions, const StopCheck& stop)
       : prices_(prices),
         request_(prices.request()),
         space_(prices.space()),
-        archive_(archive),
+        solutions_(solutions),
         stop_(stop),
         effort_(prices.space().devices() <= few_devices ? thorough : quick),
-        sums_(prices) {
+        reductions_of_(prices) {
     const Limits& limits = request_.limits;
     if (limits.throughput) caps_.time = 1.0 / *limits.throughput;
     if (limits.wall_time) caps_.time = std::min(caps_.time, limits.wall_time->value() / *request_.iterations);
@@ -55,7 +55,7 @@ class PaperSearch {
     for (const bool few : {true, false}) {
       std::uint64_t work = few ? effort_.first_fronts : effort_.fronts;
       for (PaperTriple* triple : open)
-        if ((triple->stages->kind().stages <= few_stages) == few && triple->least < archive_.best_score() && !stop_())
+        if ((triple->stages->kind().stages <= few_stages) == few && triple->least < solutions_.best_score() && !stop_())
           search(*triple, work);
     }
     const auto by_least = [](const PaperTriple* a, const PaperTriple* b) { return a->least < b->least; };
@@ -63,21 +63,21 @@ class PaperSearch {
     PaperBudget budget = effort_.plans;
     std::uint64_t work = effort_.all_fronts;
     for (PaperTriple* triple : open) {
-      if (triple->least >= archive_.best_score() || work == 0 || stop_()) break;
-      TripleSolver solver(prices_, archive_, stop_, *triple, caps_, false, effort_.chains, work);
-      if (solver.try_all(budget) && solver.has_all_chains()) triple->least = never;
+      if (triple->least >= solutions_.best_score() || work == 0 || stop_()) break;
+      TripleSolver solver(prices_, solutions_, stop_, *triple, caps_, false, effort_.columns, work);
+      if (solver.try_all(budget) && solver.has_all_templates()) triple->least = infinity;
     }
-    double least = archive_.best_score();
+    double least = solutions_.best_score();
     for (const PaperTriple* triple : open) least = std::min(least, triple->least);
     if (request_.pareto) add_front();
-    if (archive_.best().empty() && !stop_()) explain_failure();
+    if (solutions_.best().empty() && !stop_()) explain_failure();
     return least;
   }
 
  private:
   void make_triples() {
     const Pins& pins = request_.pins;
-    const int devices = std::min(space_.devices(), space_.most_gpus.value_or(space_.devices()));
+    const int devices = std::min(space_.devices(), space_.max_gpus.value_or(space_.devices()));
     for (int stages = pins.pipeline_parallel.value_or(1);
          stages <= std::min(pins.pipeline_parallel.value_or(prices_.layers()), devices); ++stages)
       for (const int micro_batch : space_.micro_batches) {
@@ -87,16 +87,16 @@ class PaperSearch {
              pipelines <= std::min({pins.data_parallel.value_or(all), all, devices / stages}); ++pipelines) {
           const PaperKind kind{stages, micro_batch, std::min(stages, all / pipelines)};
           auto& of_kind = kinds_[kind];
-          if (!of_kind) of_kind = std::make_unique<PaperStages>(prices_, sums_, kind);
-          if (!of_kind->possible() || of_kind->least_devices() > devices / pipelines) continue;
+          if (!of_kind) of_kind = std::make_unique<PaperStages>(prices_, reductions_of_, kind);
+          if (!of_kind->possible() || of_kind->min_devices() > devices / pipelines) continue;
           PaperTriple triple{.stages = of_kind.get(),
                              .pipelines = pipelines,
                              .micro_batches = all / pipelines,
                              .longer = all % pipelines};
-          triple.least = least_of(triple, 0.0);
-          if (triple.least < never && request_.objective == Objective::throughput)
-            triple.least = least_deadline(triple, triple.least, caps_.time, 0.0, 0.02, 8);
-          if (triple.least < never) triples_.push_back(triple);
+          triple.least = min_of(triple, 0.0);
+          if (triple.least < infinity && request_.objective == Objective::throughput)
+            triple.least = min_deadline(triple, triple.least, caps_.time, 0.0, 0.02, 8);
+          if (triple.least < infinity) triples_.push_back(triple);
         }
       }
     std::stable_sort(triples_.begin(), triples_.end(),
@@ -104,53 +104,53 @@ class PaperSearch {
   }
 
   /// From the quickest and cheapest of every stage.
-  double least_of(const PaperTriple& triple, double tail) const {
+  double min_of(const PaperTriple& triple, double tail) const {
     const PaperStages& stages = *triple.stages;
-    const double time = stages.least_through() + stages.least_round() * (triple.most_micro_batches() - 1) + tail;
-    const double price = triple.pipelines * stages.least_price();
-    if (time > caps_.time * (1.0 + 1e-9) || time * price > caps_.money * (1.0 + 1e-9)) return never;
+    const double time = stages.min_through() + stages.min_round() * (triple.max_micro_batches() - 1) + tail;
+    const double price = triple.pipelines * stages.min_price();
+    if (time > caps_.time * (1.0 + 1e-9) || time * price > caps_.money * (1.0 + 1e-9)) return infinity;
     return paper_score(request_.objective, time, price);
   }
 
   void search(PaperTriple& triple, std::uint64_t& work) {
     const bool by_time = request_.objective == Objective::throughput;
-    const double deadline = by_time ? std::min(archive_.best_score(), caps_.time) : caps_.time;
+    const double deadline = by_time ? std::min(solutions_.best_score(), caps_.time) : caps_.time;
     double tail = 0.0;
     for (const bool with_tail : {false, true}) {  // it takes longer to look up than the rest
-      if (with_tail) tail = triple.stages->least_tail(triple.pipelines);
-      triple.least = std::max(triple.least, least_of(triple, tail));
-      if (triple.least >= archive_.best_score()) return;
-      if (deadline == never || enough_devices(triple, deadline, tail)) continue;
-      triple.least = by_time && archive_.best_score() <= caps_.time ? std::max(triple.least, deadline) : never;
+      if (with_tail) tail = triple.stages->min_tail(triple.pipelines);
+      triple.least = std::max(triple.least, min_of(triple, tail));
+      if (triple.least >= solutions_.best_score()) return;
+      if (deadline == infinity || enough_devices(triple, deadline, tail)) continue;
+      triple.least = by_time && solutions_.best_score() <= caps_.time ? std::max(triple.least, deadline) : infinity;
       return;
     }
     if (work == 0) {
       if (by_time)
-        triple.least = std::max(triple.least, least_deadline(triple, triple.least, deadline, tail, 1e-3, price_steps));
+        triple.least = std::max(triple.least, min_deadline(triple, triple.least, deadline, tail, 1e-3, price_steps));
       return;
     }
-    TripleSolver solver(prices_, archive_, stop_, triple, caps_, true, effort_.undominated, work);
-    if (solver.has_all_chains())
-      // Chains that were left out because they are no better than the best plan do not count here.
-      triple.least = std::max(triple.least, std::min(solver.bound(), archive_.best_score()));
+    TripleSolver solver(prices_, solutions_, stop_, triple, caps_, true, effort_.undominated, work);
+    if (solver.has_all_templates())
+      // Templates that were left out because they are no better than the best plan do not count here.
+      triple.least = std::max(triple.least, std::min(solver.bound(), solutions_.best_score()));
     else if (by_time)
-      triple.least = std::max(triple.least, least_deadline(triple, triple.least, deadline, tail, 1e-4, price_steps));
-    if (triple.least < archive_.best_score()) solver.try_some();
+      triple.least = std::max(triple.least, min_deadline(triple, triple.least, deadline, tail, 1e-4, price_steps));
+    if (triple.least < solutions_.best_score()) solver.try_some();
   }
 
   /// Whether D pipelines of which no stage is slower than a deadline allows could be made of fractions of devices: no
   /// prices of devices are known by which the cheapest stages cost more than all devices.
   bool enough_devices(const PaperTriple& triple, double deadline, double tail, int steps = price_steps) const {
-    const std::size_t width = space_.places.size() + 1;
+    const std::size_t width = space_.pools.size() + 1;
     std::vector<double> devices;
-    for (const Place& place : space_.places) devices.push_back(place.devices());
-    devices.push_back(std::min(space_.devices(), space_.most_gpus.value_or(space_.devices())));
+    for (const DevicePool& pool : space_.pools) devices.push_back(pool.devices());
+    devices.push_back(std::min(space_.devices(), space_.max_gpus.value_or(space_.devices())));
     std::vector<double> prices(width);
     for (std::size_t p = 0; p < width; ++p) prices[p] = 1.0 / devices[p] / static_cast<double>(width);
-    const double spare = deadline * (1.0 + 1e-9) - tail - triple.stages->least_through();
+    const double spare = deadline * (1.0 + 1e-9) - tail - triple.stages->min_through();
     if (spare < 0.0) return false;
     const int counts[] = {triple.longer, triple.pipelines - triple.longer};
-    double rounds[] = {spare / triple.micro_batches, never};
+    double rounds[] = {spare / triple.micro_batches, infinity};
     if (triple.micro_batches > 1) rounds[1] = spare / (triple.micro_batches - 1);
     std::vector<double> asked(width);
     for (int step = 0; step < steps; ++step) {
@@ -180,18 +180,18 @@ class PaperSearch {
   }
 
   /// To a precision as a share, with so many steps of the prices.
-  double least_deadline(const PaperTriple& triple, double low, double high, double tail, double precision,
-                        int steps) const {
+  double min_deadline(const PaperTriple& triple, double low, double high, double tail, double precision,
+                      int steps) const {
     if (enough_devices(triple, low, tail, steps)) return low;
     double step = precision;
-    while (high == never || high - low > precision * low) {  // most are near the least that is possible
+    while (high == infinity || high - low > precision * low) {  // most are near the least that is possible
       const double middle = low * (1.0 + step) < high ? low * (1.0 + step) : 0.5 * (low + high);
       if (enough_devices(triple, middle, tail, steps))
         high = middle;
       else
         low = middle;
       step *= 2.0;
-      if (low > 1e3 * least_of(triple, tail)) break;
+      if (low > 1e3 * min_of(triple, tail)) break;
     }
     return low;
   }
@@ -199,18 +199,18 @@ class PaperSearch {
   /// Every kind of pipeline by itself, for each number of micro-batches.
   void add_front() {
     std::uint64_t work = effort_.fronts;
-    const std::uint64_t end = archive_.considered() + most_of_a_front;
+    const std::uint64_t end = solutions_.considered() + max_of_a_front;
     for (const PaperTriple& triple : triples_) {
-      if (archive_.considered() >= end || stop_()) return;
+      if (solutions_.considered() >= end || stop_()) return;
       const int all = request_.job.global_batch / triple.stages->kind().micro_batch;
-      const int rounds = triple.most_micro_batches();
+      const int rounds = triple.max_micro_batches();
       const bool fewest = triple.pipelines == (all + rounds - 1) / rounds;
       if (!fewest && !request_.pins.data_parallel) continue;
-      TripleSolver(prices_, archive_, stop_, triple, caps_, true, 8, work, false).try_singles();
+      TripleSolver(prices_, solutions_, stop_, triple, caps_, true, 8, work, false).try_singles();
     }
   }
 
-  /// Plans that keep no limits, so that the archive knows what could be reached, or what is nearest to fitting.
+  /// Plans that keep no limits, so that the solution pool knows what could be reached, or what is nearest to fitting.
   void explain_failure() {
     caps_ = {};
     triples_.clear();
@@ -219,44 +219,44 @@ class PaperSearch {
     std::uint64_t work = effort_.fronts;
     for (const PaperTriple& triple : triples_) {
       if (++tried > 2000 || stop_()) break;
-      TripleSolver(prices_, archive_, stop_, triple, caps_, true, 8, work, false).try_singles();
+      TripleSolver(prices_, solutions_, stop_, triple, caps_, true, 8, work, false).try_singles();
     }
-    if (archive_.considered() > 0) return;
+    if (solutions_.considered() > 0) return;
     const int stages = request_.pins.pipeline_parallel.value_or(prices_.layers());
     const int micro_batch = space_.micro_batches.front();
-    for (std::size_t p = 0; p < space_.places.size(); ++p) {
-      const Place& place = space_.places[p];
-      const int degree = *std::max_element(place.tensor_parallel.begin(), place.tensor_parallel.end());
-      const int count = std::min(stages, place.groups(degree));
-      if (!space_.allows(place.type, degree, micro_batch) || (request_.pins.pipeline_parallel && count != stages))
+    for (std::size_t p = 0; p < space_.pools.size(); ++p) {
+      const DevicePool& pool = space_.pools[p];
+      const int degree = *std::max_element(pool.tensor_parallel.begin(), pool.tensor_parallel.end());
+      const int count = std::min(stages, pool.groups(degree));
+      if (!space_.allows(pool.type, degree, micro_batch) || (request_.pins.pipeline_parallel && count != stages))
         continue;
-      Chain chain{.stages = {}, .micro_batch = micro_batch};
+      PipelineTemplate column{.stages = {}, .micro_batch = micro_batch};
       const int even = prices_.layers() / count;
       for (int s = 0, first = 0; s < count; ++s) {
         const int last = first + even + (s >= count - prices_.layers() % count ? 1 : 0);
-        chain.stages.push_back({p, degree, Recompute::none, first, last});
+        column.stages.push_back({p, degree, Recompute::none, first, last});
         first = last;
       }
-      archive_.add({.groups = {{.chain = chain, .count = 1}}}, {{0, 1, request_.job.global_batch / micro_batch}});
+      solutions_.add({.groups = {{.column = column, .count = 1}}}, {{0, 1, request_.job.global_batch / micro_batch}});
     }
   }
 
   StagePrices& prices_;
   const Request& request_;
   const SearchSpace& space_;
-  Archive& archive_;
+  SolutionPool& solutions_;
   const StopCheck& stop_;
   PaperCaps caps_;
   Thoroughness effort_;
-  PaperSums sums_;
+  PaperReductions reductions_of_;
   std::map<PaperKind, std::unique_ptr<PaperStages>> kinds_;
   std::vector<PaperTriple> triples_;  // by least score
 };
 
 }  // namespace
 
-double search_paper(StagePrices& prices, Archive& archive, const StopCheck& stop) {
-  return PaperSearch(prices, archive, stop).run();
+double search_paper(StagePrices& prices, SolutionPool& solutions, const StopCheck& stop) {
+  return PaperSearch(prices, solutions, stop).run();
 }
 
 }  // namespace sailor::planner

@@ -10,23 +10,23 @@ namespace sailor::planner {
 
 namespace {
 
-constexpr double slack = 1e-12;            // of times that are added up in another order
-constexpr std::size_t most_singles = 24;   // that are priced
-constexpr std::size_t most_in_pairs = 60;  // chains
-constexpr int most_pairs = 24;             // that are priced
+constexpr double slack = 1e-12;           // of times that are added up in another order
+constexpr std::size_t max_singles = 24;   // that are priced
+constexpr std::size_t max_in_pairs = 60;  // templates
+constexpr int max_pairs = 24;             // that are priced
 constexpr std::uint64_t greedy_nodes = 3000;
 constexpr std::uint64_t greedy_plans = 24;
-constexpr std::size_t most_ordered = 6;  // entries of which every order is tried
+constexpr std::size_t max_ordered = 6;  // entries of which every order is tried
 constexpr int price_steps = 60;
 
 }  // namespace
 
-TripleSolver::TripleSolver(StagePrices& prices, Archive& archive, const StopCheck& stop, const PaperTriple& triple,
-                           const PaperCaps& caps, bool dominance, std::size_t most_chains, std::uint64_t& work,
-                           bool improve)
+TripleSolver::TripleSolver(StagePrices& prices, SolutionPool& solutions, const StopCheck& stop,
+                           const PaperTriple& triple, const PaperCaps& caps, bool dominance, std::size_t max_templates,
+                           std::uint64_t& work, bool improve)
     : prices_(prices),
       space_(prices.space()),
-      archive_(archive),
+      solutions_(solutions),
       stop_(stop),
       triple_(triple),
       caps_(caps),
@@ -37,29 +37,29 @@ TripleSolver::TripleSolver(StagePrices& prices, Archive& archive, const StopChec
                            .micro_batches = triple.micro_batches,
                            .time = caps.time,
                            .money = caps.money,
-                           .score = improve ? archive.best_score() : never,
-                           .price_rest = (triple.pipelines - 1) * stages.least_price(),
-                           .tail = stages.least_tail(triple.pipelines)};
-  chains_ = stages.chains(limits, dominance, most_chains, work, has_all_);
-  for (std::size_t c = 0; c < chains_.size(); ++c) {
-    PaperChain& chain = chains_[c];
-    if (chain.options.size() > 1)
-      chain.tail =
-          std::max(chain.tail, stages.tied_tail(chain.options.front(), chain.options.back(), triple.pipelines));
+                           .score = improve ? solutions.best_score() : infinity,
+                           .price_rest = (triple.pipelines - 1) * stages.min_price(),
+                           .tail = stages.min_tail(triple.pipelines)};
+  columns_ = stages.columns(limits, dominance, max_templates, work, has_all_);
+  for (std::size_t c = 0; c < columns_.size(); ++c) {
+    PaperTemplate& column = columns_[c];
+    if (column.candidates.size() > 1)
+      column.tail = std::max(column.tail,
+                             stages.tied_tail(column.candidates.front(), column.candidates.back(), triple.pipelines));
     for (const bool longer : {false, true}) {
       if (longer ? triple.longer == 0 : triple.longer == triple.pipelines) continue;
-      const double passes = chain.through + chain.round * (triple.micro_batches - (longer ? 0 : 1));
-      items_.push_back({c, longer, passes, passes + chain.tail});
+      const double passes = column.through + column.round * (triple.micro_batches - (longer ? 0 : 1));
+      items_.push_back({c, longer, passes, passes + column.tail});
     }
-    least_price_ = std::min(least_price_, chain.price);
+    min_price_ = std::min(min_price_, column.price);
   }
-  const std::size_t count = stages.options().size();
-  mixed_.assign(at(stages.kind().stages) * count * count, -never);
-  alike_.assign(at(stages.kind().stages) * count, -never);
+  const std::size_t count = stages.candidates().size();
+  mixed_.assign(at(stages.kind().stages) * count * count, -infinity);
+  alike_.assign(at(stages.kind().stages) * count, -infinity);
   std::stable_sort(items_.begin(), items_.end(), [](const Item& a, const Item& b) { return a.time < b.time; });
   for (std::size_t i = 0; i < items_.size(); ++i) all_items_.push_back(i);
-  for (const Place& place : space_.places) devices_.push_back(place.devices());
-  devices_.push_back(std::min(space_.most_gpus.value_or(space_.devices()), space_.devices()));
+  for (const DevicePool& pool : space_.pools) devices_.push_back(pool.devices());
+  devices_.push_back(std::min(space_.max_gpus.value_or(space_.devices()), space_.devices()));
 }
 
 /// Whether fractions of the devices are enough for so many pipelines of these items: no prices of devices are known by
@@ -72,24 +72,25 @@ bool TripleSolver::enough_devices(const Items& items, std::vector<double>* found
   std::vector<double> asked(width);
   bool enough = true;
   for (int step = 0; step < price_steps; ++step) {
-    double least[] = {never, never};
+    double least[] = {infinity, infinity};
     std::size_t best[] = {0, 0};
     for (const std::size_t i : items) {
       const Item& item = items_[i];
-      const std::vector<int>& devices = chains_[item.chain].devices;
+      const std::vector<int>& devices = columns_[item.column].devices;
       double price = 0.0;
       for (std::size_t p = 0; p < width; ++p) price += prices[p] * devices[p];
       if (price >= least[item.longer ? 1 : 0]) continue;
       least[item.longer ? 1 : 0] = price;
-      best[item.longer ? 1 : 0] = item.chain;
+      best[item.longer ? 1 : 0] = item.column;
     }
     std::fill(asked.begin(), asked.end(), 0.0);
     double total = 0.0;
     for (int k = 0; k < 2; ++k) {
       if (missing[k] == 0) continue;
-      if (least[k] == never) return false;
+      if (least[k] == infinity) return false;
       total += least[k] * missing[k];
-      for (std::size_t p = 0; p < width; ++p) asked[p] += static_cast<double>(missing[k]) * chains_[best[k]].devices[p];
+      for (std::size_t p = 0; p < width; ++p)
+        asked[p] += static_cast<double>(missing[k]) * columns_[best[k]].devices[p];
     }
     if (total > 1.0 + 1e-9) return false;
     enough = true;
@@ -118,16 +119,16 @@ double TripleSolver::bound() const {
     else
       low = middle + 1;
   }
-  double least = never;
-  double cheapest[2] = {never, never};
+  double least = infinity;
+  double cheapest[2] = {infinity, infinity};
   for (std::size_t i = 0; i < items_.size(); ++i) {
     const Item& item = items_[i];
-    cheapest[item.longer ? 1 : 0] = std::min(cheapest[item.longer ? 1 : 0], chains_[item.chain].price);
+    cheapest[item.longer ? 1 : 0] = std::min(cheapest[item.longer ? 1 : 0], columns_[item.column].price);
     if (i < low) continue;
     const double price =
         (triple_.longer > 0 ? triple_.longer * cheapest[1] : 0.0) +
         (triple_.longer < triple_.pipelines ? (triple_.pipelines - triple_.longer) * cheapest[0] : 0.0);
-    if (price == never || item.time > caps_.time * (1.0 + 1e-9) || item.time * price > caps_.money * (1.0 + 1e-9))
+    if (price == infinity || item.time > caps_.time * (1.0 + 1e-9) || item.time * price > caps_.money * (1.0 + 1e-9))
       continue;
     least = std::min(least, paper_score(objective_, item.time, price));
     if (objective_ == Objective::throughput) break;
@@ -137,59 +138,58 @@ double TripleSolver::bound() const {
 
 bool TripleSolver::promising(double time, double price) const {
   return time <= caps_.time * (1.0 + 1e-9) && time * price <= caps_.money * (1.0 + 1e-9) &&
-         (!improve_ || paper_score(objective_, time, price) * (1.0 - slack) < archive_.best_score());
+         (!improve_ || paper_score(objective_, time, price) * (1.0 - slack) < solutions_.best_score());
 }
 
-bool TripleSolver::compatible(const PaperChain& a, const PaperChain& b) const {
-  const auto& options = triple_.stages->options();
-  for (std::size_t s = 0; s < a.options.size(); ++s) {
-    const PaperOption& one = options[a.options[s]];
-    const PaperOption& other = options[b.options[s]];
-    if (space_.places[one.place].type == space_.places[other.place].type &&
-        one.tensor_parallel != other.tensor_parallel)
+bool TripleSolver::compatible(const PaperTemplate& a, const PaperTemplate& b) const {
+  const auto& candidates = triple_.stages->candidates();
+  for (std::size_t s = 0; s < a.candidates.size(); ++s) {
+    const PaperCandidate& one = candidates[a.candidates[s]];
+    const PaperCandidate& other = candidates[b.candidates[s]];
+    if (space_.pools[one.pool].type == space_.pools[other.pool].type && one.tensor_parallel != other.tensor_parallel)
       return false;
   }
   return true;
 }
 
-int TripleSolver::most_pipelines(const PaperChain& chain) const {
+int TripleSolver::max_pipelines(const PaperTemplate& column) const {
   int most = triple_.pipelines;
   for (std::size_t p = 0; p < devices_.size(); ++p)
-    if (chain.devices[p] > 0) most = std::min(most, devices_[p] / chain.devices[p]);
+    if (column.devices[p] > 0) most = std::min(most, devices_[p] / column.devices[p]);
   return most;
 }
 
 /// Prices a plan; its score.
 double TripleSolver::price(const std::vector<Part>& parts) {
   const PaperStages& stages = *triple_.stages;
-  Fleet fleet;
+  TemplateMix mix;
   std::vector<Share> shares;
-  std::vector<std::size_t> groups;  // chains of fleet.groups
+  std::vector<std::size_t> groups;  // templates of mix.groups
   for (const Part& part : parts) {
     const Item& item = items_[part.item];
-    auto group = static_cast<std::size_t>(std::find(groups.begin(), groups.end(), item.chain) - groups.begin());
+    auto group = static_cast<std::size_t>(std::find(groups.begin(), groups.end(), item.column) - groups.begin());
     if (group == groups.size()) {
-      groups.push_back(item.chain);
-      const PaperChain& from = chains_[item.chain];
-      Chain chain{.micro_batch = stages.kind().micro_batch, .through = from.through, .round = from.round};
-      chain.devices = from.devices.back();
-      for (std::size_t s = 0; s < from.options.size(); ++s) {
-        const PaperOption& option = stages.options()[from.options[s]];
+      groups.push_back(item.column);
+      const PaperTemplate& from = columns_[item.column];
+      PipelineTemplate column{.micro_batch = stages.kind().micro_batch, .through = from.through, .round = from.round};
+      column.devices = from.devices.back();
+      for (std::size_t s = 0; s < from.candidates.size(); ++s) {
+        const PaperCandidate& candidate = stages.candidates()[from.candidates[s]];
         const auto [first, last] = stages.layers_of(static_cast<int>(s));
-        chain.stages.push_back({option.place, option.tensor_parallel, Recompute::none, first, last});
+        column.stages.push_back({candidate.pool, candidate.tensor_parallel, Recompute::none, first, last});
       }
-      fleet.groups.push_back({.chain = std::move(chain), .count = 0});
+      mix.groups.push_back({.column = std::move(column), .count = 0});
     }
-    fleet.groups[group].count += part.count;
+    mix.groups[group].count += part.count;
     shares.push_back({group, part.count, triple_.micro_batches + (item.longer ? 1 : 0)});
   }
-  return archive_.add(fleet, shares).closed_form;
+  return solutions_.add(mix, shares).closed_form;
 }
 
 bool TripleSolver::try_orders(std::vector<Part> parts, PaperBudget& budget) {
   const bool matters = triple_.stages->kind().stages > 1 && parts.size() > 1;
   bool all = true;
-  if (matters && parts.size() > most_ordered) all = false;
+  if (matters && parts.size() > max_ordered) all = false;
   std::sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.item < b.item; });
   do {
     if (budget.plans == 0 || stop_()) return false;
@@ -201,7 +201,7 @@ bool TripleSolver::try_orders(std::vector<Part> parts, PaperBudget& budget) {
   return all;
 }
 
-void TripleSolver::try_chains(const std::vector<std::pair<std::size_t, int>>& counts) {
+void TripleSolver::try_templates(const std::vector<std::pair<std::size_t, int>>& counts) {
   std::vector<int> of_longer(counts.size(), 0);
   std::vector<int> of_others;
   for (const auto& entry : counts) of_others.push_back(entry.second);
@@ -213,14 +213,14 @@ void TripleSolver::try_chains(const std::vector<std::pair<std::size_t, int>>& co
     for (std::size_t i = 0; i < items_.size(); ++i) {
       if (items_[i].longer != is_longer) continue;
       for (std::size_t k = 0; k < counts.size(); ++k) {
-        if (counts[k].first != items_[i].chain) continue;
+        if (counts[k].first != items_[i].column) continue;
         const int count = is_longer ? std::min(longer, of_others[k]) : of_others[k];
         if (count == 0) continue;
         if (is_longer) longer -= count;
         of_others[k] -= count;
         parts.push_back({i, count});
         time = std::max(time, items_[i].time);
-        price_of_all += chains_[items_[i].chain].price * count;
+        price_of_all += columns_[items_[i].column].price * count;
       }
     }
   if (!promising(time, price_of_all)) return;
@@ -232,22 +232,22 @@ void TripleSolver::try_singles() {
   std::vector<std::pair<double, std::size_t>> singles;
   const bool both = triple_.longer > 0;
   for (const Item& item : items_)
-    if (item.longer == both && most_pipelines(chains_[item.chain]) == triple_.pipelines) {
-      const double price_of_all = chains_[item.chain].price * triple_.pipelines;
+    if (item.longer == both && max_pipelines(columns_[item.column]) == triple_.pipelines) {
+      const double price_of_all = columns_[item.column].price * triple_.pipelines;
       if (promising(item.time, price_of_all))
-        singles.emplace_back(paper_score(objective_, item.time, price_of_all), item.chain);
+        singles.emplace_back(paper_score(objective_, item.time, price_of_all), item.column);
     }
   std::stable_sort(singles.begin(), singles.end());
-  if (singles.size() > most_singles) singles.resize(most_singles);
-  for (const auto& [score, chain] : singles) {
+  if (singles.size() > max_singles) singles.resize(max_singles);
+  for (const auto& [score, column] : singles) {
     if (stop_()) return;
-    try_chains({{chain, triple_.pipelines}});
+    try_templates({{column, triple_.pipelines}});
   }
 }
 
 void TripleSolver::try_some() {
   try_singles();
-  if (space_.places.size() < 2 || triple_.pipelines < 2) return;
+  if (space_.pools.size() < 2 || triple_.pipelines < 2) return;
   try_pairs();
   PaperBudget greedy{.nodes = greedy_nodes, .plans = greedy_plans};
   start(all_items_);
@@ -255,14 +255,14 @@ void TripleSolver::try_some() {
 }
 
 void TripleSolver::try_pairs() {
-  std::vector<std::size_t> order;  // chains, quickest first
+  std::vector<std::size_t> order;  // templates, quickest first
   for (const Item& item : items_)
-    if (item.longer == (triple_.longer > 0) && order.size() < most_in_pairs) order.push_back(item.chain);
+    if (item.longer == (triple_.longer > 0) && order.size() < max_in_pairs) order.push_back(item.column);
   int priced = 0;
   for (std::size_t j = 1; j < order.size(); ++j)
     for (std::size_t i = 0; i < j; ++i) {
-      const PaperChain& a = chains_[order[i]];
-      const PaperChain& b = chains_[order[j]];
+      const PaperTemplate& a = columns_[order[i]];
+      const PaperTemplate& b = columns_[order[j]];
       if (!compatible(a, b)) continue;
       // x of the first, the rest of the second: x a + (D - x) b <= devices.
       int low = 1;
@@ -278,41 +278,41 @@ void TripleSolver::try_pairs() {
           high = 0;
       }
       if (low > high) continue;
-      const std::uint64_t before = archive_.considered();
-      try_chains({{order[i], high}, {order[j], triple_.pipelines - high}});
-      if (low < high) try_chains({{order[i], low}, {order[j], triple_.pipelines - low}});
-      if (archive_.considered() > before && (++priced >= most_pairs || stop_())) return;
+      const std::uint64_t before = solutions_.considered();
+      try_templates({{order[i], high}, {order[j], triple_.pipelines - high}});
+      if (low < high) try_templates({{order[i], low}, {order[j], triple_.pipelines - low}});
+      if (solutions_.considered() > before && (++priced >= max_pairs || stop_())) return;
     }
 }
 
-bool TripleSolver::take(const PaperChain& chain, int count) {
+bool TripleSolver::take(const PaperTemplate& column, int count) {
   for (std::size_t p = 0; p < left_.size(); ++p)
-    if (chain.devices[p] * count > left_[p]) return false;
-  const auto& options = triple_.stages->options();
+    if (column.devices[p] * count > left_[p]) return false;
+  const auto& candidates = triple_.stages->candidates();
   const std::size_t types = space_.types.size();
-  for (std::size_t s = 0; s < chain.options.size(); ++s) {
-    const PaperOption& option = options[chain.options[s]];
-    const int degree = degrees_[s * types + space_.places[option.place].type];
-    if (degree != 0 && degree != option.tensor_parallel) return false;
+  for (std::size_t s = 0; s < column.candidates.size(); ++s) {
+    const PaperCandidate& candidate = candidates[column.candidates[s]];
+    const int degree = degrees_[s * types + space_.pools[candidate.pool].type];
+    if (degree != 0 && degree != candidate.tensor_parallel) return false;
   }
-  for (std::size_t s = 0; s < chain.options.size(); ++s) {
-    const PaperOption& option = options[chain.options[s]];
-    const std::size_t cell = s * types + space_.places[option.place].type;
-    degrees_[cell] = option.tensor_parallel;
+  for (std::size_t s = 0; s < column.candidates.size(); ++s) {
+    const PaperCandidate& candidate = candidates[column.candidates[s]];
+    const std::size_t cell = s * types + space_.pools[candidate.pool].type;
+    degrees_[cell] = candidate.tensor_parallel;
     ++uses_[cell];
   }
-  for (std::size_t p = 0; p < left_.size(); ++p) left_[p] -= chain.devices[p] * count;
+  for (std::size_t p = 0; p < left_.size(); ++p) left_[p] -= column.devices[p] * count;
   return true;
 }
 
-void TripleSolver::give_back(const PaperChain& chain, int count) {
-  const auto& options = triple_.stages->options();
+void TripleSolver::give_back(const PaperTemplate& column, int count) {
+  const auto& candidates = triple_.stages->candidates();
   const std::size_t types = space_.types.size();
-  for (std::size_t s = 0; s < chain.options.size(); ++s) {
-    const std::size_t cell = s * types + space_.places[options[chain.options[s]].place].type;
+  for (std::size_t s = 0; s < column.candidates.size(); ++s) {
+    const std::size_t cell = s * types + space_.pools[candidates[column.candidates[s]].pool].type;
     if (--uses_[cell] == 0) degrees_[cell] = 0;
   }
-  for (std::size_t p = 0; p < left_.size(); ++p) left_[p] += chain.devices[p] * count;
+  for (std::size_t p = 0; p < left_.size(); ++p) left_[p] += column.devices[p] * count;
 }
 
 bool TripleSolver::try_all(PaperBudget& budget) { return branch(all_items_, budget); }

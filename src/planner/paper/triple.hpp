@@ -5,9 +5,9 @@
 #include <utility>
 #include <vector>
 
-#include "planner/archive.hpp"
 #include "planner/full_search.hpp"
-#include "planner/paper/chains.hpp"
+#include "planner/paper/templates.hpp"
+#include "planner/solution_pool.hpp"
 
 namespace sailor::planner {
 
@@ -17,13 +17,13 @@ struct PaperTriple {
   int micro_batches = 1;  ///< of each pipeline
   int longer = 0;         ///< of the pipelines: have one micro-batch more
   double least = 0.0;     ///< no plan of it scores less; infinite: none keeps the limits
-  [[nodiscard]] int most_micro_batches() const { return micro_batches + (longer > 0 ? 1 : 0); }
+  [[nodiscard]] int max_micro_batches() const { return micro_batches + (longer > 0 ? 1 : 0); }
 };
 
 /// Seconds and USD of an iteration, at most.
 struct PaperCaps {
-  double time = never;
-  double money = never;
+  double time = infinity;
+  double money = infinity;
 };
 
 /// How far a search for plans of a triple may go.
@@ -32,33 +32,33 @@ struct PaperBudget {
   std::uint64_t plans = 0;
 };
 
-/// The chains of a triple as plans are made of them: item 2i is chain i, item 2i + 1 the same with one micro-batch
-/// more.
+/// The templates of a triple as plans are made of them: item 2i is template i, item 2i + 1 the same with one
+/// micro-batch more.
 class TripleSolver {
  public:
-  /// `dominance`, `most_chains` and `work`: as for PaperStages::chains(). `improve`: only plans better than the best so
-  /// far.
-  TripleSolver(StagePrices& prices, Archive& archive, const StopCheck& stop, const PaperTriple& triple,
-               const PaperCaps& caps, bool dominance, std::size_t most_chains, std::uint64_t& work,
+  /// `dominance`, `max_templates` and `work`: as for PaperStages::templates(). `improve`: only plans better than the best
+  /// so far.
+  TripleSolver(StagePrices& prices, SolutionPool& solutions, const StopCheck& stop, const PaperTriple& triple,
+               const PaperCaps& caps, bool dominance, std::size_t max_templates, std::uint64_t& work,
                bool improve = true);
 
-  /// All chains that a plan better than the best so far may have are at hand, but for dominated ones.
-  [[nodiscard]] bool has_all_chains() const { return has_all_; }
-  /// The least score of a plan that keeps the caps; infinite when there is none. Only with all chains.
+  /// All templates that a plan better than the best so far may have are at hand, but for dominated ones.
+  [[nodiscard]] bool has_all_templates() const { return has_all_; }
+  /// The least score of a plan that keeps the caps; infinite when there is none. Only with all templates.
   [[nodiscard]] double bound() const;
-  /// Plans of one chain.
+  /// Plans of one template.
   void try_singles();
-  /// Those, plans of two chains, and those that a greedy choice leads to.
+  /// Those, plans of two templates, and those that a greedy choice leads to.
   void try_some();
   /// Every plan that may be better than the best so far. False when the budget is used up before.
   bool try_all(PaperBudget& budget);
 
  private:
   struct Item {
-    std::size_t chain = 0;
+    std::size_t column = 0;
     bool longer = false;
     double passes = 0.0;  ///< seconds until the last pass, at least
-    double time = 0.0;    ///< with the chain's tail
+    double time = 0.0;    ///< with the template's tail
   };
   struct Part {
     std::size_t item = 0;
@@ -68,47 +68,47 @@ class TripleSolver {
   [[nodiscard]] bool enough_devices(const Items& items, std::vector<double>* prices = nullptr) const;
   [[nodiscard]] Items promising_items(const Items& items) const;
   [[nodiscard]] double mixed_tail(std::size_t stage, std::size_t one, std::size_t other) const;
-  [[nodiscard]] double alike_tail(std::size_t stage, std::size_t option) const;
+  [[nodiscard]] double alike_tail(std::size_t stage, std::size_t candidate) const;
   [[nodiscard]] double tail_of_all() const;
   [[nodiscard]] bool branch(const Items& items, PaperBudget& budget);
   void start(const Items& items);
-  [[nodiscard]] bool compatible(const PaperChain& a, const PaperChain& b) const;
-  [[nodiscard]] int most_pipelines(const PaperChain& chain) const;
+  [[nodiscard]] bool compatible(const PaperTemplate& a, const PaperTemplate& b) const;
+  [[nodiscard]] int max_pipelines(const PaperTemplate& column) const;
   [[nodiscard]] bool promising(double time, double price) const;
   void try_pairs();
-  /// `counts` pipelines of these chains, the additional micro-batches where they end first.
-  void try_chains(const std::vector<std::pair<std::size_t, int>>& counts);
+  /// `counts` pipelines of these templates, the additional micro-batches where they end first.
+  void try_templates(const std::vector<std::pair<std::size_t, int>>& counts);
   bool try_orders(std::vector<Part> parts, PaperBudget& budget);
   double price(const std::vector<Part>& parts);
   bool descend(std::size_t from, int longer, int others, double passes, double tail, double price, bool greedy,
                PaperBudget& budget);
-  bool take(const PaperChain& chain, int count);
-  void give_back(const PaperChain& chain, int count);
+  bool take(const PaperTemplate& column, int count);
+  void give_back(const PaperTemplate& column, int count);
 
   StagePrices& prices_;
   const SearchSpace& space_;
-  Archive& archive_;
+  SolutionPool& solutions_;
   const StopCheck& stop_;
   const PaperTriple& triple_;
   PaperCaps caps_;
   bool improve_;
   Objective objective_;
   bool has_all_ = true;
-  std::vector<PaperChain> chains_;
+  std::vector<PaperTemplate> columns_;
   std::vector<Item> items_;  // by time
   Items all_items_;
-  double least_price_ = never;
-  mutable std::vector<double> mixed_;  // by stage, option and option; negative: not known
-  mutable std::vector<double> alike_;  // by stage and option
-  std::vector<int> devices_;           // by place, then how many of all may be used
+  double min_price_ = infinity;
+  mutable std::vector<double> mixed_;  // by stage, candidate and candidate; negative: not known
+  mutable std::vector<double> alike_;  // by stage and candidate
+  std::vector<int> devices_;           // by pool, then how many of all may be used
   // While plans are put together.
   Items used_items_;
-  std::vector<double> weights_;          // of used_items_: their devices at some prices
-  std::vector<double> least_weight_[2];  // of used_items_ from here on, [1]: with one micro-batch more
+  std::vector<double> weights_;        // of used_items_: their devices at some prices
+  std::vector<double> min_weight_[2];  // of used_items_ from here on, [1]: with one micro-batch more
   double weight_left_ = 0.0;
   std::vector<int> left_;
   std::vector<int> degrees_;  // by stage and type; 0: not chosen
-  std::vector<int> uses_;     // how many chains chose it
+  std::vector<int> uses_;     // how many templates chose it
   std::vector<Part> parts_;
 };
 

@@ -1,0 +1,91 @@
+// JSON that people hand us, with the path of keys in every error: "file: pipeline_list[0].dp: must be an integer".
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "core/error.hpp"
+#include "core/text.hpp"
+
+namespace sailor {
+
+/// A value and where it stands: "file: pipeline_list[0].dp".
+class JsonValue {
+ public:
+  JsonValue(const nlohmann::json& json, std::string_view file, std::string path)
+      : json_(json), file_(file), path_(std::move(path)) {}
+
+  [[nodiscard]] tl::unexpected<Error> invalid(const std::string& what, std::string hint = {}) const {
+    return fail(ErrorCode::invalid_input, where() + ": " + what, std::move(hint));
+  }
+  [[nodiscard]] std::string where() const {
+    return path_.empty() ? std::string(file_) : fmt::format("{}: {}", file_, path_);
+  }
+  [[nodiscard]] bool has(const char* key) const { return json_.contains(key); }
+
+  [[nodiscard]] Result<JsonValue> at(const char* key) const {
+    if (!json_.is_object()) return invalid(fmt::format("must be an object, not {}", json_.type_name()));
+    const auto found = json_.find(key);
+    if (found == json_.end()) return invalid(fmt::format("key '{}' is missing", key));
+    return JsonValue(*found, file_, path_.empty() ? key : fmt::format("{}.{}", path_, key));
+  }
+  [[nodiscard]] JsonValue operator[](std::size_t index) const {
+    return {json_[index], file_, fmt::format("{}[{}]", path_, index)};
+  }
+  /// The number of elements of an array that is not empty.
+  [[nodiscard]] Result<std::size_t> size() const {
+    if (!json_.is_array()) return invalid(fmt::format("must be an array, not {}", json_.type_name()));
+    if (json_.empty()) return invalid("is empty");
+    return json_.size();
+  }
+  [[nodiscard]] Result<int> integer(std::int64_t smallest, std::int64_t largest) const {
+    // Some of the original's planners write 4.0.
+    const bool whole = json_.is_number_integer() ||
+                       (json_.is_number_float() && std::floor(json_.get<double>()) == json_.get<double>());
+    if (!whole) return invalid("must be an integer");
+    const double value = json_.get<double>();
+    if (value < static_cast<double>(smallest) || value > static_cast<double>(largest))
+      return invalid(fmt::format("is {} but must be from {} to {}", json_.dump(), smallest, largest));
+    return static_cast<int>(value);
+  }
+  [[nodiscard]] Result<double> positive_number() const {
+    const double value = json_.is_number() ? json_.get<double>() : 0.0;
+    if (!(value > 0.0) || !std::isfinite(value)) return invalid("must be a number above 0");
+    return value;
+  }
+  [[nodiscard]] Result<std::string> text() const {
+    if (!json_.is_string()) return invalid(fmt::format("must be a string, not {}", json_.type_name()));
+    return json_.get<std::string>();
+  }
+
+ private:
+  const nlohmann::json& json_;
+  std::string_view file_;
+  std::string path_;
+};
+
+/// "[json.exception.parse_error.101] parse error at line 1, column 2: ..." without what is in brackets.
+inline std::string reason_of_json_error(const std::exception& error) {
+  const std::string text = error.what();
+  const std::size_t end = text.starts_with('[') ? text.find("] ") : std::string::npos;
+  return valid_utf8(end == std::string::npos ? text : text.substr(end + 2));
+}
+
+/// Errors: invalid_input with line and column.
+inline Result<nlohmann::json> parse_json(std::string_view text, std::string_view source_name) {
+  try {
+    return nlohmann::json::parse(text.begin(), text.end());
+  } catch (const nlohmann::json::exception& error) {
+    return fail(ErrorCode::invalid_input, fmt::format("{}: {}", source_name, reason_of_json_error(error)));
+  }
+}
+
+}  // namespace sailor

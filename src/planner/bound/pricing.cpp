@@ -1,0 +1,581 @@
+#include "planner/bound/pricing.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "planner/index.hpp"
+
+namespace sailor::planner {
+
+namespace {
+
+constexpr std::size_t max_reductions = 400;       // numbers of pipelines for which they are remembered
+constexpr int few = 9;                            // micro-batches of a pipeline
+constexpr int max_micro_batches = 1'000'000'000;  // no pipeline has more
+constexpr double slack = 1.0 + 1e-12;             // against rounding
+
+}  // namespace
+
+KnownReductions::Times::Times(std::size_t of_times, std::size_t of_linked) : times(of_times), linked(of_linked) {
+  for (auto* const all : {&times, &linked})
+    for (std::atomic<double>& time : *all) time.store(-1.0, std::memory_order_relaxed);
+}
+
+std::shared_ptr<KnownReductions::Times> KnownReductions::of(const Branch& branch) {
+  const std::scoped_lock lock(mutex_);
+  if (known_.size() > max_reductions) known_.clear();
+  std::shared_ptr<Times>& times = known_[{branch.min_pipelines, branch.pure, branch.one_pool}];
+  if (!times) times = std::make_shared<Times>(times_, linked_);
+  return times;
+}
+
+PricingProblem::PricingProblem(StagePrices& prices, const std::function<bool()>& stop)
+    : prices_(prices), space_(prices.space()), request_(prices.request()), stop_(stop) {
+  zero1_ = std::find(space_.sharding.begin(), space_.sharding.end(), OptimizerSharding::zero1) != space_.sharding.end();
+  interleaves_ =
+      std::find(space_.schedules.begin(), space_.schedules.end(), Schedule::interleaved_1f1b) != space_.schedules.end();
+  const auto& env = prices_.env();
+  const auto state = env.framework.state_of(request_.job.precision);
+  double exchanged = state ? state->gradient.value() : 0.0;  // bytes per parameter, at least
+  if (state && zero1_) exchanged = std::min(exchanged, state->exchanged(OptimizerSharding::zero1).value());
+  std::vector<double> amounts{0.0};  // that layers [0, i) exchange, of all ranks together
+  for (int layer = 0; layer < prices_.layers(); ++layer)
+    amounts.push_back(amounts.back() + exchanged * prices_.parameters(layer, layer + 1));
+  number_amounts(amounts);
+  for (std::size_t i = 1; i < amounts.size(); ++i) layer_amounts_.push_back(amounts[i] - amounts[i - 1]);
+  for (const DevicePool& pool : space_.pools) largest_node_ = std::max(largest_node_, pool.largest_node());
+  for (const DevicePool& pool : space_.pools)
+    degrees_.insert(degrees_.end(), pool.tensor_parallel.begin(), pool.tensor_parallel.end());
+  std::sort(degrees_.begin(), degrees_.end());
+  degrees_.erase(std::unique(degrees_.begin(), degrees_.end()), degrees_.end());
+  const std::size_t groups = space_.pools.size() * degrees_.size();
+  reductions_ = std::make_shared<KnownReductions>(groups * distinct_amounts_.size() * at(largest_node_ + 1),
+                                                  groups * layer_amounts_.size());
+
+  std::vector<std::string> zones;
+  for (const DevicePool& pool : space_.pools)
+    if (std::find(zones.begin(), zones.end(), pool.zone) == zones.end()) zones.push_back(pool.zone);
+  zones_ = zones.size() > 1 ? zones.size() : space_.pools.size();
+  for (std::size_t p = 0; p < space_.pools.size(); ++p)
+    zone_.push_back(zones.size() > 1 ? static_cast<std::size_t>(
+                                           std::find(zones.begin(), zones.end(), space_.pools[p].zone) - zones.begin())
+                                     : p);
+
+  const auto wanted = request_.pins.pipeline_parallel;
+  const std::size_t pools = space_.pools.size();
+  singles_.resize(pools);
+  inside_.resize(pools);
+  fluid_rate_.assign(pools, 0.0);
+  const int layers = prices_.layers();
+  for (const int micro_batch : space_.micro_batches) {
+    if (stop_ && stop_()) return;
+    std::vector<StageCandidate> all;
+    std::vector<double> quickest(at(layers), infinity);  // by layer, times devices
+    for (std::size_t p = 0; p < pools; ++p) {
+      std::vector<StageCandidate> candidates = stage_candidates(prices_, p, micro_batch);
+      double work = 0.0;
+      for (int layer = 0; layer < layers; ++layer) {
+        double least = infinity;
+        for (const StageCandidate& candidate : candidates)
+          least = std::min(least, candidate.tensor_parallel * candidate.layer[at(layer)]);
+        work += least;
+        quickest[at(layer)] = std::min(quickest[at(layer)], least);
+      }
+      if (work > 0.0 && work < infinity) fluid_rate_[p] = std::max(fluid_rate_[p], micro_batch / work);
+      for (const StageCandidate& candidate : candidates) {
+        const double time = candidate.time[0][at(layers)];
+        if (time == infinity || wanted.value_or(1) != 1) continue;
+        double update = infinity;
+        for (const Recompute recompute : space_.recompute)
+          if (const StageTable* table =
+                  prices_.table(space_.pools[p].type, candidate.tensor_parallel, micro_batch, recompute))
+            update = std::min(update, prices_.update(*table, 0, layers));
+        singles_[p].push_back({.micro_batch = micro_batch,
+                               .devices = candidate.tensor_parallel,
+                               .time = time,
+                               .update = zero1_ || update == infinity ? 0.0 : update});
+      }
+      all.insert(all.end(), candidates.begin(), candidates.end());
+    }
+    double mixed = 0.0;
+    for (const double least : quickest) mixed += least;
+    if (mixed > 0.0 && mixed < infinity) mixed_rate_ = std::max(mixed_rate_, micro_batch / mixed);
+    if (wanted.value_or(2) == 1 || interleaves_) continue;
+    find_boundaries(prices_, all, micro_batch);
+    for (std::size_t p = 0; p < pools; ++p) {
+      std::vector<StageCandidate> here;
+      for (const StageCandidate& candidate : all)
+        if (candidate.pool == p) here.push_back(candidate);
+      StageProgram program(prices_, std::move(here), micro_batch, true);
+      if (program.possible()) inside_[p].push_back(std::move(program));
+    }
+    if (pools > 1) {
+      StageProgram program(prices_, std::move(all), micro_batch, false);
+      if (program.possible()) across_.push_back(std::move(program));
+    }
+  }
+}
+
+PricingProblem::PricingProblem(const PricingProblem& other, StagePrices& prices)
+    : prices_(prices),
+      space_(prices.space()),
+      request_(prices.request()),
+      stop_(other.stop_),
+      zone_(other.zone_),
+      zones_(other.zones_),
+      zero1_(other.zero1_),
+      interleaves_(other.interleaves_),
+      degrees_(other.degrees_),
+      singles_(other.singles_),
+      inside_(other.inside_.size()),
+      fluid_rate_(other.fluid_rate_),
+      mixed_rate_(other.mixed_rate_),
+      reductions_(other.reductions_),
+      layer_amounts_(other.layer_amounts_),
+      amount_numbers_(other.amount_numbers_),
+      distinct_amounts_(other.distinct_amounts_),
+      largest_node_(other.largest_node_) {
+  for (std::size_t p = 0; p < inside_.size(); ++p)
+    for (const StageProgram& program : other.inside_[p]) inside_[p].push_back(program.another());
+  for (const StageProgram& program : other.across_) across_.push_back(program.another());
+}
+
+void PricingProblem::number_amounts(const std::vector<double>& amounts) {
+  const std::size_t width = amounts.size();
+  std::vector<std::pair<double, std::size_t>> order;
+  for (std::size_t first = 0; first < width; ++first)
+    for (std::size_t last = first + 1; last < width; ++last)
+      order.emplace_back(amounts[last] - amounts[first], first * width + last);
+  std::sort(order.begin(), order.end());
+  amount_numbers_.assign(width * width, 0);
+  for (const auto& [amount, range] : order) {
+    if (distinct_amounts_.empty() || amount > distinct_amounts_.back() * (1.0 + 1e-9))
+      distinct_amounts_.push_back(amount);
+    amount_numbers_[range] = distinct_amounts_.size() - 1;
+  }
+}
+
+void PricingProblem::set_precision(double share) {
+  narrow_ = std::clamp(share * 0.15, 0.001, 0.1);
+  steps_ = std::clamp(std::ceil(8.0 / share), 32.0, 512.0);
+  limits_.clear();
+}
+
+std::uint64_t PricingProblem::work() const {
+  std::uint64_t sum = work_;
+  for (const auto& row : inside_)
+    for (const StageProgram& program : row) sum += program.work();
+  for (const StageProgram& program : across_) sum += program.work();
+  return sum;
+}
+
+// All of a stage's gradients are reduced after its passes, one sum after the other. With the longest such time of a
+// first stage in the plan, w, every pipeline q is done at w before the end at least: the first of that stage's sums
+// waits for the stage of q that holds its last layer, which is done before q by backward passes and messages only.
+// Since w is no more than the part says, that layer is not far back: every pipeline has passed all layers forward and
+// those from it on backward at w before the end.
+double PricingProblem::single(std::size_t pool, double deadline, const Branch& branch, double each,
+                              ViolatedColumn& violated) {
+  enter(branch, deadline);
+  double worth = 0.0;
+  ++work_;
+  for (const Single& single : singles_[pool]) {
+    const double taken = reduction(pool, single.devices, 0, prices_.layers(), 0, branch);
+    if (taken > branch.reduction_up_to) continue;
+    const double left = deadline - std::max(taken + single.update, branch.reduction_over);
+    const double count = std::floor(left / single.time * slack);
+    const double sequences = count * single.micro_batch;
+    if (count < 1.0 || sequences - each <= worth * single.devices) continue;
+    worth = (sequences - each) / single.devices;
+    violated.sequences = sequences;
+    violated.uses.assign(space_.pools.size(), 0.0);
+    violated.uses[pool] = single.devices;
+  }
+  return worth;
+}
+
+double PricingProblem::inside(std::size_t pool, double deadline, const Branch& branch, double each, double needed,
+                              ViolatedColumn& violated) {
+  if (std::any_of(branch.holders.begin(), branch.holders.end(),
+                  [&](int holder) { return holder >= 0 && at(holder) != zone_[pool]; }))
+    return needed;
+  enter(branch, deadline);
+  for (StageProgram& program : inside_[pool]) {
+    program.set_prices({});
+    needed = longer(program, deadline, branch, each, needed, violated);
+  }
+  return needed;
+}
+
+double PricingProblem::across(const std::vector<double>& device_price, double deadline, const Branch& branch,
+                              double each, double needed, ViolatedColumn& violated) {
+  enter(branch, deadline);
+  for (StageProgram& program : across_) {
+    program.set_prices(device_price);
+    needed = longer(program, deadline, branch, each, needed, violated);
+  }
+  return needed;
+}
+
+/// The most promising boxes are split until they are narrow.
+double PricingProblem::longer(StageProgram& program, double deadline, const Branch& branch, double each, double needed,
+                              ViolatedColumn& violated) {
+  fixed_delay_ =
+      branch.reduction_over > 0.0 ? program.through_to(longest_first_stage(branch) - 1) + branch.reduction_over : 0.0;
+  std::vector<Box> heap;
+  const auto push = [&](Box box) {
+    find_worth(program, box, deadline, branch, each, needed);
+    if (box.worth <= needed) return;
+    heap.push_back(box);
+    std::push_heap(heap.begin(), heap.end());
+  };
+  // Few micro-batches are told apart at once; of many, the slowest stage says how many there can be.
+  for (int fewest = 1, most = 1; fewest <= few && deadline > program.level(0) * (fewest - 1); fewest = most + 1) {
+    most = fewest < few ? std::max(fewest, fewest * 5 / 4) : max_micro_batches;
+    push({.from = 0, .to = program.levels(), .fewest = fewest, .most = most});
+  }
+  while (!heap.empty()) {
+    if (stop_ && stop_()) break;
+    std::pop_heap(heap.begin(), heap.end());
+    const Box top = heap.back();
+    heap.pop_back();
+    if (is_narrow(program, top, deadline, 1.0)) {
+      // What stages may take for their reductions is less for more micro-batches.
+      const double quickest = program.level(top.from);
+      if (top.count > top.fewest &&
+          program.remember(limits(program, deadline - quickest * (top.count - 1), deadline, branch)) != top.limits) {
+        Box low = top;
+        Box high = top;
+        low.most = top.count - 1;
+        high.fewest = top.count;
+        push(low);
+        push(high);
+        continue;
+      }
+      violated.sequences = static_cast<double>(top.count) * program.micro_batch();
+      violated.uses.assign(space_.pools.size(), 0.0);
+      const double price = std::max(violated.sequences - each, 0.0) / top.worth;
+      if (program.inside()) {
+        violated.uses[program.candidates().front().pool] = price;
+      } else {
+        std::vector<TemplateStage> stages =
+            program.stages_of(top.to, program.weights / 2, top.fewest, top.limits, top.candidate, top.last);
+        double sum = 0.0;
+        for (const TemplateStage& stage : stages) {
+          violated.uses[stage.pool] += stage.tensor_parallel;
+          sum += stage.tensor_parallel * program.device_price(stage.pool);
+        }
+        for (double& use : violated.uses) use *= sum > 0.0 ? price / sum : 0.0;
+        if (hints_ != nullptr && !stages.empty()) hints_->push_back({std::move(stages), program.micro_batch()});
+      }
+      return top.worth;
+    }
+    Box low = top;
+    Box high = top;
+    low.to = high.from = (top.from + top.to) / 2;
+    push(low);
+    push(high);
+  }
+  return needed;
+}
+
+// By the closed form a pipeline of n micro-batches is done after S + (n - 1) t: S from end to end and back for one, t
+// the slowest stage. For any weight w >= 0 its price is at least min(price + w S) - w S.
+void PricingProblem::find_worth(StageProgram& program, Box& box, double deadline, const Branch& branch, double each,
+                                double needed) {
+  box.worth = 0.0;
+  const int micro_batch = program.micro_batch();
+  const double behind = 1.0 - program.backward();  // of S, that no stage is ahead of its pipeline
+  const double over = branch.reduction_over - program.backward_more();
+  double min_taken = infinity;
+  for (const StageCandidate& candidate : program.candidates())
+    min_taken = std::min(min_taken, reduction(candidate.pool, candidate.tensor_parallel, 0, 1, 0, branch));
+  const auto micro_batches_at = [&](double slowest, double through, double taken) {
+    const double left = deadline - std::max({through + taken, through * behind + over, fixed_delay_ / slack});
+    const double count = left < 0.0 ? 0.0 : std::floor(left / slowest * slack) + 1.0;
+    return count < box.fewest ? 0.0 : std::min<double>(count, box.most);
+  };
+  // Slowest stages for which there is time, and for which the devices are not dear for what they do.
+  const double left_over =
+      deadline - std::max({program.through() + min_taken, program.through() * behind + over, fixed_delay_ / slack});
+  if (!(left_over >= 0.0)) return;
+  const double longest = box.fewest > 1 ? left_over / (box.fewest - 1) : deadline;
+  if (longest * slack < program.level(box.from)) return;
+  box.to = std::min(box.to, program.level_below(longest * slack) + 1);
+  box.most = static_cast<int>(
+      micro_batches_at(program.level(box.from), std::max(program.through(), program.level(box.from)), min_taken));
+  if (box.most == 0) return;
+  const double too_dear_below =
+      needed * program.fluid_price(1.0) / (static_cast<double>(box.most) * micro_batch - each);
+  if (!(too_dear_below >= 0.0) || too_dear_below > program.level(box.to) * slack) return;
+  box.from = std::max(box.from, std::min(program.level_below(too_dear_below / slack), box.to - 1));
+  // Of few different levels, so that what is known of them serves again.
+  int step = 1;
+  while (step < (box.to - box.from) / 2) step *= 2;
+  box.from -= box.from % step;
+  box.to = std::min((box.to + step - 1) / step * step, program.levels());
+  const double quickest = program.level(box.from);
+  const double min_through = std::max(program.through(), quickest);
+  const auto micro_batches = [&](double through, double taken) { return micro_batches_at(quickest, through, taken); };
+  const auto longest_through = [&](double count, double taken) {
+    const double left = deadline - quickest * (count - 1.0) * (1.0 - 1e-12);
+    return std::min(left - taken, behind > 0.0 ? (left - over) / behind : infinity);
+  };
+  // For a slowest stage of t seconds n t is at most this, and all devices together take the work / t.
+  const auto fluid = [&](double slowest) {
+    const double through = std::max(program.through(), slowest);
+    const double taken = std::max({through + min_taken, through * behind + over, fixed_delay_ / slack});
+    return (micro_batch * std::max(0.0, deadline - taken + slowest) - each * slowest) / program.fluid_price(1.0);
+  };
+  const double kink = std::clamp(program.through(), quickest, program.level(box.to));
+  if (std::max({fluid(quickest), fluid(kink), fluid(program.level(box.to))}) * slack <= needed) return;
+  const double most = micro_batches(min_through, min_taken) * micro_batch;
+  if (most <= each || most - each <= needed * program.fluid_price(program.level(box.to))) return;
+  const bool exact = is_narrow(program, box, deadline, 4.0);
+  const auto& candidates = program.candidates();
+  // With the least prices so far known.
+  const auto evaluate = [&](const LeastPrices& cheapest, bool with_weights, std::size_t limits) {
+    std::array<std::shared_ptr<const LeastPrices>, StageProgram::weights> by_weight;  // once they are asked for
+    Box best = box;
+    best.worth = 0.0;
+    work_ += candidates.size();
+    for (std::size_t o = 0; o < candidates.size(); ++o)
+      for (int last = prices_.layers() - 1; last > 0; --last)
+        for (std::size_t way = 0; way < cheapest.ways; ++way) {
+          const double price = cheapest.at(o, last, way);
+          if (price == infinity || most - each <= std::max(best.worth, needed) * price) continue;
+          const double taken = reduction(candidates[o].pool, candidates[o].tensor_parallel, 0, last, way, branch);
+          if (taken > branch.reduction_up_to) continue;
+          for (double count = micro_batches(min_through, taken); count >= box.fewest; count -= 1.0) {
+            const double value = count * micro_batch - each;
+            if (value <= std::max(best.worth, needed) * price) break;
+            const double through = longest_through(count, taken);
+            double least = price;
+            for (std::size_t w = 1; w < (with_weights ? StageProgram::weights : 1); ++w) {
+              auto& weighted = by_weight[w];
+              if (!weighted) weighted = program.solve(box.to, w, box.fewest, limits);
+              least = std::max(least, weighted->at(o, last, way) - weighted->weight * through);
+              if (value <= std::max(best.worth, needed) * least) break;
+            }
+            ++work_;
+            if (value <= std::max(best.worth, needed) * least) continue;
+            best.worth = least > 0.0 ? value / least : infinity;
+            best.candidate = o;
+            best.last = last;
+            best.count = static_cast<int>(count);
+          }
+        }
+    return best;
+  };
+  // Without limits first: the same prices serve for every part.
+  if (program.inside()) {
+    const auto unlimited = program.solve(box.to, 0, box.fewest, StageProgram::unlimited);
+    if (unlimited->least == infinity || most - each <= needed * unlimited->least) return;
+    const Box best = evaluate(*unlimited, exact, StageProgram::unlimited);
+    if (best.worth <= needed) return;
+  }
+  std::shared_ptr<const LeastPrices> solution;
+  const LeastPrices* quick = nullptr;
+  double least = 0.0;
+  for (bool is_sure = !exact;;) {
+    const StageLimits& furthest = limits(program, deadline - quickest * (box.fewest - 1), deadline, branch);
+    if (is_sure && exact) {
+      box.limits = program.remember(furthest);
+      solution = program.solve(box.to, 0, box.fewest, box.limits);
+      least = solution->least;
+    } else {
+      quick = &program.estimate(box.to, furthest);
+      least = quick->least;
+    }
+    if (least == infinity || most - each <= needed * least) return;
+    // Pipelines with fewer micro-batches are not worth as much.
+    const double fewest = std::floor((needed * least + each) / micro_batch * (1.0 - 1e-12));
+    if (fewest > box.fewest && box.fewest < box.most) {
+      box.fewest = static_cast<int>(std::min<double>(fewest, box.most));
+      continue;
+    }
+    if (is_sure) break;
+    is_sure = true;
+  }
+  box = evaluate(exact ? *solution : *quick, exact, box.limits);
+}
+
+/// Layers that the first stage of a pipeline of the part may have at most.
+int PricingProblem::longest_first_stage(const Branch& branch) {
+  int most = 1;
+  for (std::size_t p = 0; p < space_.pools.size(); ++p)
+    for (const int degree : space_.pools[p].tensor_parallel)
+      while (most < prices_.layers() && reduction(p, degree, 0, most + 1, 0, branch) <= branch.reduction_up_to) ++most;
+  return most;
+}
+
+double PricingProblem::longest_reduction(const Branch& branch) {
+  double longest = 0.0;
+  Branch any = branch;
+  any.holders.clear();
+  enter(any, deadline_);
+  const bool known = !branch.pure.empty() || !branch.holders.empty();
+  for (std::size_t p = 0; known && p < space_.pools.size(); ++p) {
+    if (branch.holders.empty() && std::find(branch.pure.begin(), branch.pure.end(), p) == branch.pure.end()) continue;
+    if (!branch.holders.empty() && branch.holders[0] != static_cast<int>(zone_[p])) continue;
+    for (const int degree : space_.pools[p].tensor_parallel) {
+      if (const double time = reduction(p, degree, 0, prices_.layers(), 0, any); time < infinity)
+        longest = std::max(longest, time);
+    }
+  }
+  return longest;
+}
+
+// A stage of layers [first, last) is done with its passes no earlier than its pipeline has got the last micro-batch to
+// the end and back to `first`; its reductions begin then.
+const StageLimits& PricingProblem::limits(StageProgram& program, double left, double deadline, const Branch& branch) {
+  left = std::ceil(left / deadline * steps_) * deadline / steps_;
+  const int layers = prices_.layers();
+  const auto& candidates = program.candidates();
+  work_ += candidates.size() * at(layers);
+  const auto [entry, is_new] = limits_.try_emplace({&program, left});
+  StageLimits& found = entry->second;
+  if (!is_new) return found;
+  found.resize(candidates.size() * at(layers));
+  for (std::size_t o = 0; o < candidates.size(); ++o) {
+    int furthest = 0;  // never less for stages that begin later
+    for (int first = 0; first < layers; ++first) {
+      double most = left - program.through_to(first) * (1.0 - 1e-12);
+      if (first == 0) most = std::min(most, branch.reduction_up_to);
+      furthest = std::max(furthest, first);
+      while (furthest < layers &&
+             reduction(candidates[o].pool, candidates[o].tensor_parallel, first, furthest + 1, 0, branch) <= most)
+        ++furthest;
+      found[o * at(layers) + at(first)] = furthest;
+    }
+  }
+  return found;
+}
+
+void PricingProblem::enter(const Branch& branch, double deadline) {
+  if (branch == branch_ && deadline == deadline_ && reductions_here_ != nullptr) return;
+  if (reductions_here_ == nullptr || branch.min_pipelines != branch_.min_pipelines || branch.pure != branch_.pure ||
+      branch.one_pool != branch_.one_pool)
+    reductions_here_ = reductions_->of(branch);
+  branch_ = branch;
+  deadline_ = deadline;
+  limits_.clear();
+  const int layers = prices_.layers();
+  alone_until_.assign(zones_ * at(layers), layers);
+  for (std::size_t zone = 0; zone < zones_ && !branch.holders.empty(); ++zone)
+    for (int layer = layers; layer-- > 0;) {
+      const int holder = branch.holders[at(layer)];
+      int& until = alone_until_[zone * at(layers) + at(layer)];
+      if (holder >= 0 && at(holder) != zone)
+        until = layer;
+      else if (layer + 1 < layers)
+        until = alone_until_[zone * at(layers) + at(layer) + 1];
+    }
+}
+
+/// The least that the reductions of a stage can take. `way`: LeastPrices.
+double PricingProblem::reduction(std::size_t pool, int tensor_parallel, int first, int last, std::size_t way,
+                                 const Branch& branch) {
+  if (!branch.holders.empty() && alone_until_[zone_[pool] * at(prices_.layers()) + at(first)] < last) return infinity;
+  if (branch.min_pipelines < 2 || prices_.env().framework.overlaps_reduction || interleaves_) return 0.0;
+  double linked = 0.0;
+  if (!branch.holders.empty())
+    for (int layer = first; layer < last; ++layer) {
+      if (branch.holders[at(layer)] == Branch::several)
+        linked = std::max(linked, linked_reduction(pool, tensor_parallel, layer, branch));
+    }
+  // On the stage's node so many of its ranks take part in a sum of its layers at most; every other rank makes one more
+  // sum that goes through the network beside it.
+  const int node = space_.pools[pool].largest_node();
+  const int least = degrees_.front();
+  int rings = 1;
+  if (const int taken = static_cast<int>(way); taken > tensor_parallel) {
+    rings = node;
+    for (int busy = taken; busy <= node; ++busy) {
+      const int here = 1 + (busy - taken) / least;
+      rings = std::min(rings, (busy + here - 1) / here);
+    }
+  }
+  const auto degree =
+      static_cast<std::size_t>(std::lower_bound(degrees_.begin(), degrees_.end(), tensor_parallel) - degrees_.begin());
+  const std::size_t amount = amount_numbers_[at(first) * at(prices_.layers() + 1) + at(last)];
+  std::atomic<double>& known =
+      reductions_here_
+          ->times[((pool * degrees_.size() + degree) * distinct_amounts_.size() + amount) * at(largest_node_ + 1) +
+                  at(rings)];
+  double time = known.load(std::memory_order_relaxed);
+  if (time < 0.0) {
+    time = reduction_of(pool, tensor_parallel, rings, distinct_amounts_[amount], branch);
+    known.store(time, std::memory_order_relaxed);
+  }
+  return std::max(time, linked);
+}
+
+// A sum over several zones is as slow as over the slowest pair, thus at least as over the quickest with this one.
+double PricingProblem::linked_reduction(std::size_t pool, int tensor_parallel, int layer, const Branch& branch) {
+  const auto index =
+      static_cast<std::size_t>(std::lower_bound(degrees_.begin(), degrees_.end(), tensor_parallel) - degrees_.begin());
+  std::atomic<double>& known =
+      reductions_here_->linked[(pool * degrees_.size() + index) * layer_amounts_.size() + at(layer)];
+  double time = known.load(std::memory_order_relaxed);
+  if (time >= 0.0) return time;
+  const int node = space_.pools[pool].largest_node();
+  time = infinity;
+  for (const int degree : degrees_) {
+    if (degree > tensor_parallel) break;
+    const double share = layer_amounts_[at(layer)] / degree;
+    for (std::size_t other = 0; other < space_.pools.size(); ++other)
+      if (zone_[other] != zone_[pool])
+        time = std::min(time, std::max(over_link(pool, other, node, degree, degree, branch.min_pipelines, share),
+                                       over_link(other, pool, node, degree, degree, branch.min_pipelines, share)));
+  }
+  known.store(time, std::memory_order_relaxed);
+  return time;
+}
+
+// The ranks of a tensor-parallel group of degree m share the gradients; of a sum over several degrees the least counts.
+// A node with h groups that hold a layer has at least h m busy ranks, so m sums go through its network at once.
+double PricingProblem::reduction_of(std::size_t pool, int tensor_parallel, int rings, double amount,
+                                    const Branch& branch) {
+  const int node = space_.pools[pool].largest_node();
+  const int replicas = branch.min_pipelines;
+  double least = infinity;
+  for (const int degree : degrees_) {
+    if (degree > tensor_parallel) break;
+    const double share = amount / degree;
+    const int together = std::max(rings, degree);
+    double time = 0.0;
+    if (branch.pure.size() > 1) {  // they hold every layer, and a sum is as slow as between the slowest pair
+      for (const std::size_t a : branch.pure)
+        for (const std::size_t b : branch.pure)
+          if (a != b) time = std::max(time, over_link(a, b, node, degree, together, replicas, share));
+    } else if (branch.one_pool) {
+      time = over_link(pool, pool, node, degree, together, replicas, share);
+    } else {
+      time = infinity;
+      for (std::size_t other = 0; other < space_.pools.size(); ++other)
+        time = std::min({time, over_link(pool, other, node, degree, together, replicas, share),
+                         over_link(other, pool, node, degree, together, replicas, share)});
+    }
+    least = std::min(least, time);
+  }
+  return least;
+}
+
+double PricingProblem::over_link(std::size_t a, std::size_t b, int node, int degree, int rings, int replicas,
+                                 double amount) {
+  double least = infinity;
+  for (const double branch : {1.0, 0.05}) {  // several smaller sums take no less
+    const int most = std::max(1, node / degree);
+    for (int ranks = 1; ranks <= most; ranks = ranks < most ? std::min(2 * ranks, most) : most + 1)
+      // On published links more sums at once may take less time.
+      for (int all = rings; all <= std::max(rings, (node + ranks - 1) / ranks); ++all)
+        least = std::min(least, prices_.reduction(a, b, ranks, all, replicas, false, amount * branch) / branch);
+    if (a == b && replicas <= node / degree)
+      least = std::min(least, prices_.reduction(a, a, replicas, 1, replicas, true, amount * branch) / branch);
+  }
+  return least;
+}
+
+}  // namespace sailor::planner

@@ -1,0 +1,46 @@
+// The restricted master problem of the bound: the least dual prices that the columns seen so far allow, a small linear
+// program that is solved again whenever a column is added (column generation; Gilmore & Gomory 1961, Kelley 1960).
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+namespace sailor::planner {
+
+/// The dual values of devices and pipelines, in sequences.
+struct DualPrices {
+  std::vector<double> device;  ///< of one more device, by pool
+  double each = 0.0;           ///< of being one of the pipelines; negative where there must be many
+};
+
+/// The most sequences that a number of pipelines between two gets through with limited resources is, by duality, the
+/// least value of the resources and of being a pipeline for which no pipeline is worth more than it takes. COIN-OR's
+/// CLP solves it, and starts from the last solution when columns were added.
+class RestrictedMaster {
+ public:
+  RestrictedMaster();
+  ~RestrictedMaster();
+  RestrictedMaster(RestrictedMaster&&) noexcept;
+  RestrictedMaster& operator=(RestrictedMaster&&) noexcept;
+
+  /// A resource of which there is so much; a device of each pool takes `per_device` of it. Before the first column.
+  void add_resource(double amount, std::vector<double> per_device);
+  /// `largest_price`: what each pipeline that is missing from the least number costs. Before the first column.
+  void set_pipelines(int least, int most, double largest_price);
+  /// A column. `uses`: devices by pool.
+  void add_pipeline(double sequences, const std::vector<double>& uses);
+  /// The value of everything at the least prices.
+  double solve(DualPrices& prices);
+
+ private:
+  struct Program;
+  std::vector<double> amounts_;
+  std::vector<std::vector<double>> per_device_;
+  int least_ = 1;
+  int most_ = 1;
+  double largest_ = 0.0;
+  std::unique_ptr<Program> program_;  // made with the first column
+};
+
+}  // namespace sailor::planner

@@ -1,0 +1,134 @@
+// From kinds of pipelines to plans: how many of each, and how many micro-batches each gets.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "planner/templates.hpp"
+
+namespace sailor::planner {
+
+/// Pipelines of one kind.
+struct Group {
+  PipelineTemplate column;
+  int count = 0;
+};
+
+/// A plan but for the micro-batches.
+struct TemplateMix {
+  Schedule schedule = Schedule::one_f_one_b;
+  OptimizerSharding sharding = OptimizerSharding::none;
+  int chunks = 1;  ///< of layers in every stage, under the interleaved schedule; then the layers are divided evenly
+  std::vector<Group> groups;
+};
+
+/// `count` pipelines of a group with so many micro-batches each.
+struct Share {
+  std::size_t group = 0;
+  int count = 0;
+  int micro_batches = 0;
+};
+
+/// What a pipeline of a group takes beyond its rounds: in seconds, `fixed` + round x (micro-batches - 1).
+struct GroupTime {
+  double fixed = 0.0;
+  double round = 0.0;
+  int micro_batch = 1;
+  int max_micro_batches = INT_MAX;
+  int count = 0;
+};
+
+/// Divides `batch` sequences so that the last pipeline is done as early as possible; every pipeline gets at least one
+/// micro-batch. Exact when all micro-batches are of one size or there are few groups and sequences, else at most one
+/// micro-batch off. Nothing when the groups are too many, cannot take so much, or no numbers of their micro-batches add
+/// up.
+std::optional<std::vector<Share>> share_batch(std::span<const GroupTime> groups, int batch);
+
+/// The groups do not get through the batch before; infinite when they cannot at all.
+double min_deadline(std::span<const GroupTime> groups, int batch);
+
+/// Seconds that the reduction of a pipeline's first stage over so many pipelines takes at least. 0 where reductions
+/// overlap with passes.
+double min_reduction(StagePrices& prices, const PipelineTemplate& column, int pipelines);
+
+/// An iteration of the template mix takes no less, however the batch is divided; infinite when it cannot be.
+double least_time(StagePrices& prices, const TemplateMix& mix, int batch);
+
+Plan make_plan(const Request& request, const SearchSpace& space, const TemplateMix& mix, std::span<const Share> shares);
+
+/// Most sequences that the devices of a pool can process in a given time, by how many of them are used: an unbounded
+/// knapsack over templates (Gilmore & Gomory 1966), exact when tensor-parallel groups fill their nodes.
+class Knapsack {
+ public:
+  /// Templates of the pool's type; `node` devices in each node.
+  void fill(std::span<const PipelineTemplate* const> columns, int devices, int node, double deadline);
+  [[nodiscard]] int sequences(int devices) const { return value_[static_cast<std::size_t>(devices)]; }
+  /// Least devices that process at least so many; -1: none do.
+  [[nodiscard]] int devices_for(int sequences) const;
+  /// The templates behind sequences(devices), with their numbers.
+  [[nodiscard]] std::vector<std::pair<const PipelineTemplate*, int>> columns(int devices) const;
+
+ private:
+  struct Item {
+    const PipelineTemplate* column;
+    int weight;
+    int value;
+  };
+  std::vector<Item> items_;
+  std::vector<int> value_;
+  std::vector<int> pick_;  // index into items_; -1: as with one device less
+};
+
+/// Devices of a node that a template takes up, those that no other group could use included.
+int weight_of(const PipelineTemplate& column, int node);
+
+/// How many pipelines of this kind, all stages in one pool, its `devices` (at most) hold under the limits on devices
+/// and nodes of the space.
+int max_copies(const PipelineTemplate& column, const DevicePool& pool, const SearchSpace& space, int devices);
+inline int max_copies(const PipelineTemplate& column, const DevicePool& pool, const SearchSpace& space) {
+  return max_copies(column, pool, space, pool.devices());
+}
+
+/// Pools that may be used together, and with which templates.
+struct MixRequest {
+  std::vector<std::size_t> pools;
+  std::vector<std::vector<const PipelineTemplate*>> columns;  ///< by type of GPU
+  std::vector<Group> given;                                   ///< part of the template mix, with pools of their own
+  int batch = 0;
+};
+
+/// Sequences per second and so on of template mixes of templates that each stay in one pool.
+class MixBuilder {
+ public:
+  explicit MixBuilder(const SearchSpace& space) : space_(space) {}
+
+  /// All devices, or as many as the limits allow, as fast as they go; of those as few as are needed.
+  std::optional<TemplateMix> fastest(const MixRequest& request);
+  /// Done by `deadline` at the least total price of devices (`by_price`) or number of devices. Nothing when it cannot
+  /// be done.
+  std::optional<TemplateMix> cheapest(const MixRequest& request, double deadline, bool by_price);
+  /// The fastest of so many pipelines, those in one pool of one kind (mix_of_size.cpp). Nothing when there is none, or
+  /// for more than 128 pipelines.
+  std::optional<TemplateMix> of_size(const MixRequest& request, int pipelines) const;
+  /// Before this, no template mix is done: the best rate of every pool for all its devices.
+  double min_deadline(const MixRequest& request) const;
+  /// Most sequences by a deadline that a device of this type can be good for.
+  [[nodiscard]] double best_rate(const MixRequest& request, std::size_t type, double deadline) const;
+
+ private:
+  int fill(const MixRequest& request, double deadline);
+  TemplateMix pick(const MixRequest& request, const std::vector<int>& devices) const;
+  /// Devices of each pool under the limits on devices and nodes, and what they get through.
+  std::vector<int> limited(const MixRequest& request, std::int64_t& sequences) const;
+  /// Devices of each pool that the given groups leave.
+  [[nodiscard]] std::vector<int> free_devices(const MixRequest& request) const;
+
+  const SearchSpace& space_;
+  std::vector<Knapsack> knapsacks_;  // by position in MixRequest::pools
+};
+
+}  // namespace sailor::planner

@@ -1,0 +1,81 @@
+// Kinds of pipelines: templates of stages with everything decided but how many of them there are and how many
+// micro-batches each gets.
+#pragma once
+
+#include <climits>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "planner/stage_prices.hpp"
+
+namespace sailor::planner {
+
+/// Is asked now and then, by one thread at a time; true: stop.
+struct StopCheck {
+  std::function<bool()> is_over = [] { return false; };
+  /// That may still be looked at.
+  std::function<std::uint64_t()> plans_left = [] { return std::numeric_limits<std::uint64_t>::max(); };
+
+  bool operator()() const { return is_over(); }
+};
+
+struct TemplateStage {
+  std::size_t pool = 0;  ///< of the search space
+  int tensor_parallel = 1;
+  Recompute recompute = Recompute::none;
+  int first = 0;  ///< layers [first, last)
+  int last = 0;
+  bool operator==(const TemplateStage&) const = default;
+};
+
+struct PipelineTemplate {
+  std::vector<TemplateStage> stages;
+  int micro_batch = 1;
+  double through = 0.0;             ///< seconds that one micro-batch takes from end to end and back
+  double round = 0.0;               ///< seconds that each further one adds (closed form, 1F1B and GPipe)
+  int max_micro_batches = INT_MAX;  ///< that fit into memory at once, where that limits how many it may be given
+  double gradients = 0.0;           ///< largest of a stage, bytes per rank: what its reductions take follows from it
+  int devices = 0;
+  int degrees_multiple = 0;  ///< the least common multiple of its tensor-parallel degrees; 0: not worked out
+
+  /// Sequences that it gets through in `deadline` seconds.
+  [[nodiscard]] int sequences_by(double deadline) const;
+  [[nodiscard]] int micro_batches_by(double deadline) const;
+  /// Devices that it takes of a pool.
+  [[nodiscard]] int uses(std::size_t pool) const;
+  [[nodiscard]] bool in_one_pool() const;
+};
+
+/// What the templates of a search have in common.
+struct TemplateRules {
+  Schedule schedule = Schedule::one_f_one_b;
+  double sharing = 1.0;          ///< replicas that share the optimizer's state; 1: not sharded
+  bool copies_gradients = true;  ///< there are replicas to sum gradients with
+};
+
+/// Works out times and memory of a template whose stages are given up to `recompute`, which becomes the quickest that
+/// fits. Nothing when it does not fit with a single micro-batch, or a table or link is missing.
+std::optional<PipelineTemplate> finish_template(StagePrices& prices, const TemplateRules& rules,
+                                                std::vector<TemplateStage> stages, int micro_batch);
+
+/// All pipelines of one GPU type, tensor-parallel degree, micro-batch and number of stages each, with the layers
+/// divided so that the slowest stage is as fast as possible within memory. Their stages name the first pool of the
+/// type.
+std::vector<PipelineTemplate> single_pool_templates(StagePrices& prices, const TemplateRules& rules,
+                                                    const StopCheck& stop);
+
+/// Where to run each of `counts` segments of stages: a template whose stages follow these choices, layers divided so
+/// that the slowest stage is as fast as possible within memory. Nothing when none fits.
+struct Segment {
+  std::size_t pool = 0;
+  int tensor_parallel = 1;
+  int stages = 1;
+};
+std::optional<PipelineTemplate> balanced_template(StagePrices& prices, const TemplateRules& rules,
+                                                  const std::vector<Segment>& segments, int micro_batch);
+
+}  // namespace sailor::planner
