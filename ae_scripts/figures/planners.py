@@ -35,7 +35,8 @@ def short(gpus):
 
 
 def remark(point):
-    text = point.why if not point.has_plan else point.notes
+    # Without sailor-plan's advice to its user.
+    text = point.why.split("; relax the limits")[0] if not point.has_plan else point.notes
     return text if len(text) <= 160 else text[:157] + "..."
 
 
