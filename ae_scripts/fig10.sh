@@ -5,7 +5,7 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 # shellcheck disable=SC2317  # figure_options calls it
-usage() { figure_usage fig10.sh "Figure 10 of the paper: planners on A100 of five zones" "3 minutes"; }
+usage() { figure_usage fig10.sh "Figure 10 of the paper: planners on A100 of five zones" "1 minute"; }
 figure_options usage "$@"
 figure_programs
 make_figure planners fig10

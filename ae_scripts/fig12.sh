@@ -5,7 +5,7 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 # shellcheck disable=SC2317  # figure_options calls it
-usage() { figure_usage fig12.sh "Figure 12 of the paper: the highest throughput within a budget" "2 minutes"; }
+usage() { figure_usage fig12.sh "Figure 12 of the paper: the highest throughput within a budget" "1 minute"; }
 figure_options usage "$@"
 figure_programs
 make_figure planners fig12

@@ -7,7 +7,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 models=(opt neo)
 # shellcheck disable=SC2317  # figure_options calls it
 usage() {
-  figure_usage run_all.sh "every figure of the paper, and one page of all of them (report.html)" "20 minutes" |
+  figure_usage run_all.sh "every figure of the paper, and one page of all of them (report.html)" "10 minutes" |
     sed '/^  --again/i\  --opt-only           without the figures of GPT-Neo-2.7B, which the paper does not have'
 }
 others=()

@@ -4,23 +4,13 @@
   validation.py plans CASES FOLDER       writes a plan.toml of each case, without zones, and prints their paths
   validation.py cases FOLDER FILE.toml   a cases file of the run files below FOLDER, the newest of each plan
 """
-import json
 import pathlib
 import re
 import sys
 import tomllib
 
-
-def toml_value(value):
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return json.dumps(value)
-    if isinstance(value, dict):
-        return "{ " + ", ".join(f"{key} = {toml_value(item)}" for key, item in value.items()) + " }"
-    if isinstance(value, list):
-        return "[" + ", ".join(toml_value(item) for item in value) + "]"
-    return str(value)
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "figures"))
+from toml_text import toml_value  # noqa: E402
 
 
 def name_of(plan):

@@ -13,22 +13,11 @@ import tomllib
 import plots
 from results import DATA, number, read_csv
 from sections import Section, Table, write
+from toml_text import toml_value
 
 # Name in the figure, estimator of sailor-simulate; None: its own simulator.
 ESTIMATORS = [("Piper", "piper"), ("Varuna", "varuna"), ("Metis", "metis"), ("FlashFlex", "flashflex"), ("Aceso", "aceso"),
               ("AMP", "amp"), ("Galvatron", "galvatron"), ("Sailor (authors)", "artifact"), ("Sailor", None)]
-
-
-def toml_value(value):
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return json.dumps(value)
-    if isinstance(value, dict):
-        return "{ " + ", ".join(f"{key} = {toml_value(item)}" for key, item in value.items()) + " }"
-    if isinstance(value, list):
-        return "[" + ", ".join(toml_value(item) for item in value) + "]"
-    return str(value)
 
 
 def cases_of(path, scratch):

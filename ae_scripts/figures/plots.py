@@ -64,6 +64,7 @@ set key outside below center horizontal samplen 2.4 spacing 1.25 maxrows 3 heigh
 set style fill solid 1 border rgb '#222222'
 set boxwidth 0.86
 """
+TEXT_BOX = "set style textbox opaque noborder fillcolor rgb '#ffffff' margins 0.4,0.3\n"
 
 
 def nice_top(value, headroom):
@@ -128,7 +129,7 @@ def bars_and_cost(path, title, entries, limit, limit_on_cost, reference_title):
     top = nice_top(most, 1.25)
     # One planner's plan may cost ten times the others': stars above the axis stand at its end, with their number.
     cost_top = nice_top(sorted(costs)[-2] if len(costs) > 1 else max(costs, default=1), 1.25)
-    script, plots = FRAME + "set style textbox opaque noborder fillcolor rgb '#ffffff' margins 0.4,0.3\n", []
+    script, plots = FRAME + TEXT_BOX, []
     for i, e in enumerate(entries):
         colour = colour_of(e["name"])
         script += f"$bar{i} << EOD\n{i} {e['throughput'] if e['throughput'] else 'NaN'}\nEOD\n"
@@ -174,7 +175,7 @@ def boxes(path, title, y_title, entries):
     """A box from quartile to quartile, whiskers to the 5th and 95th percentile, the mean as a diamond, every value as a
     point. entries: [(name, values, what to write where there are none)]."""
     shown = [percentile(v, 0.95) for _, v, _ in entries if v]
-    script, plots = FRAME, []
+    script, plots = FRAME + TEXT_BOX, []
     # A planner that is off by hundreds of per cent would flatten the others.
     top = nice_top(min(max(shown, default=1), 110), 1.1)
     for i, (name, values, otherwise) in enumerate(entries):
@@ -191,7 +192,7 @@ def boxes(path, title, y_title, entries):
                   f"$box{i} using 1:7 with points pt 13 ps 0.9 lc rgb '#f5c518' notitle",
                   f"$box{i} using 1:7 with points pt 12 ps 0.9 lw 1.2 lc rgb '#111111' {'title ' + quote('mean') if not plots else 'notitle'}"]
         if q[4] > top:
-            script += f"set label {i + 1} {quote(f'mean {sum(values) / len(values):.0f} %')} at {i},{top * 0.93} center font ',9'\n"
+            script += f"set label {i + 1} {quote(f'mean {sum(values) / len(values):.0f} %')} at {i},{top * 0.94} center front boxed font ',9'\n"
     tics = ", ".join(f"{tick(name)} {i}" for i, (name, _, _) in enumerate(entries))
     script += (f"set title {quote(title)} font ',12'\nset xtics ({tics}) scale 0 font ',9.5'\nset xlabel ' '\nset boxwidth 0.5\n"
                f"set ylabel {quote(y_title)}\nset xrange [-0.6:{len(entries) - 0.4}]\nset yrange [0:{top}]\nplot {', '.join(plots)}\n")

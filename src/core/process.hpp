@@ -35,8 +35,9 @@ struct ProcessOutcome {
   [[nodiscard]] std::string how_it_ended() const;
   Seconds deadline{};
   // As the kernel counts them for the process and what it has waited for.
-  Seconds processor_time{};      ///< user and system
-  Bytes peak_resident_memory{};  ///< of the largest of these processes
+  Seconds processor_time{};  ///< user and system
+  /// Of the largest of these processes; at least the peak of this one until then, which the kernel hands on.
+  Bytes peak_resident_memory{};
 };
 
 /// Runs a program to its end, in a process group of its own: signals that would end this process end the program too.

@@ -95,6 +95,7 @@ const hdf5::Table<Row>& point_table() {
     add_score(columns, "artifact_", SAILOR_MEMBER(artifact));
     add_score(columns, "simulator_", SAILOR_MEMBER(simulator));
     columns.push_back(maybe_count("simulator_is_bound", SAILOR_MEMBER(simulator_is_bound)));
+    columns.push_back(maybe_count("out_of_time", SAILOR_MEMBER(out_of_time)));
     columns.push_back(hdf5::free_text<Row>("notes", SAILOR_MEMBER(notes)));
     columns.push_back(maybe("measured_search_time_s", "s", SAILOR_MEMBER(search_time)));
     columns.push_back(maybe("measured_wall_time_s", "s", SAILOR_MEMBER(wall_time)));

@@ -55,6 +55,7 @@ struct SweepRow {
   std::optional<std::int64_t> proposed{};            ///< plans that the planner proposed
   std::optional<std::int64_t> did_not_fit{};         ///< plans before the accepted one that do not fit into memory
   std::optional<std::int64_t> rejected_by_limits{};  ///< plans before it that miss the budget or the throughput
+  std::optional<bool> out_of_time{};                 ///< the search was ended by its time limit
   std::string notes{};
 
   // Measured: another run has others.

@@ -162,7 +162,7 @@ SweepRow row(const Outcome& answer) {
 }
 
 constexpr const char* baseline_answer = R"({"planner":"dtfm","faults":"kept","judge":"artifact","search_time_s":0.25,
-  "proposed":7,"did_not_fit":2,"rejected_by_limits":1,"notes":["64 of 80 GPUs","another"],"plans":[
+  "proposed":7,"did_not_fit":2,"rejected_by_limits":1,"out_of_time":true,"notes":["64 of 80 GPUs","another"],"plans":[
   {"iteration_time_s":4,"throughput_iterations_per_s":0.25,"cost_usd_per_iteration":0.5,"peak_memory_bytes":1e10,
    "fits":true,"plan":null,"list":[],"description":"P2 D4","gpus":{"A100-40":6,"V100-16":2},
    "expected":{"throughput_iterations_per_s":0.3,"cost_usd_per_iteration":null},
@@ -183,6 +183,7 @@ TEST(SweepOutcome, OfAPublishedPlannerHasBothJudgesAndWhatItExpects) {
   EXPECT_EQ(read.expected_throughput, 0.3);
   EXPECT_FALSE(read.expected_cost.has_value());
   EXPECT_EQ(read.did_not_fit, 2);
+  EXPECT_EQ(read.out_of_time, true);
   EXPECT_EQ(read.gpus, 8);
   EXPECT_EQ(read.gpu_types, "6 A100-40 + 2 V100-16");
   EXPECT_EQ(read.notes, "64 of 80 GPUs; another");

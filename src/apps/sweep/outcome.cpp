@@ -68,6 +68,8 @@ void read_answer(const ordered_json& answer, SweepRow& row) {
   // sailor-plan --cost-model counts what does not fit among all that it looked at: these were never proposed.
   if (answer.contains("planner")) row.did_not_fit = maybe<std::int64_t>(answer, "did_not_fit");
   row.rejected_by_limits = maybe<std::int64_t>(answer, "rejected_by_limits");
+  row.out_of_time = maybe<bool>(answer, "out_of_time");
+  if (const auto stop = maybe<std::string>(answer, "stop")) row.out_of_time = *stop == "time limit";
   for (const char* notes : {"notes", "left_out"})
     if (const auto lines = answer.find(notes); lines != answer.end() && lines->is_array())
       row.notes += (row.notes.empty() || lines->empty() ? "" : "; ") + joined(*lines);

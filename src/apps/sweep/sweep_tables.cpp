@@ -68,6 +68,7 @@ ordered_json row_json(const SweepRow& row) {
   json["rejected_by_limits"] = value_of(row.rejected_by_limits);
   json["artifact"] = score_json(row.artifact);
   json["simulator"] = score_json(row.simulator);
+  json["out_of_time"] = value_of(row.out_of_time);
   json["notes"] = row.notes;
   json["measured"] = {{"search_time_s", value_of(row.search_time)},
                       {"wall_time_s", value_of(row.wall_time)},
