@@ -14,6 +14,7 @@
 
 #include "core/error.hpp"
 #include "core/text.hpp"
+#include "model/model.hpp"
 
 namespace sailor {
 
@@ -71,6 +72,24 @@ class JsonValue {
   std::string_view file_;
   std::string path_;
 };
+
+/// Of an array of layers that follow one another: [3, 4, 5].
+inline Result<LayerRange> layer_range_of(const JsonValue& layers) {
+  const auto count = layers.size();
+  if (!count) return fail(count.error());
+  LayerRange range;
+  for (std::size_t i = 0; i < *count; ++i) {
+    const auto layer = layers[i].integer(0, 1 << 24);
+    if (!layer) return fail(layer.error());
+    if (i == 0)
+      range.first = *layer;
+    else if (*layer != range.last)
+      return layers[i].invalid(fmt::format("layer {} follows layer {}", *layer, range.last - 1),
+                               "a stage holds layers that follow one another");
+    range.last = *layer + 1;
+  }
+  return range;
+}
 
 /// "[json.exception.parse_error.101] parse error at line 1, column 2: ..." without what is in brackets.
 inline std::string reason_of_json_error(const std::exception& error) {

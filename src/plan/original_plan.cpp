@@ -98,7 +98,7 @@ class Reader {
 
     const std::size_t first = chains_.size();
     for (std::size_t s = 0; s < count; ++s) {
-      const auto range = read_layers((*layers)[s]);
+      const auto range = layer_range_of((*layers)[s]);
       if (!range) return fail(range.error());
       const Value replicas = (*groups)[s];
       const auto size = replicas.size();
@@ -126,23 +126,6 @@ class Reader {
             fmt::format("is {} but tmp_per_stage has {}", *degree, plural(replicas, "data-parallel replica")));
     }
     return {};
-  }
-
-  static Result<LayerRange> read_layers(const Value& layers) {
-    const auto size = layers.size();
-    if (!size) return fail(size.error());
-    LayerRange range;
-    for (std::size_t i = 0; i < *size; ++i) {
-      const auto layer = layers[i].integer(0, 1 << 24);
-      if (!layer) return fail(layer.error());
-      if (i == 0)
-        range.first = *layer;
-      else if (*layer != range.last)
-        return layers[i].invalid(fmt::format("layer {} follows layer {}", *layer, range.last - 1),
-                                 "a stage holds layers that follow one another");
-      range.last = *layer + 1;
-    }
-    return range;
   }
 
   /// One replica of a stage: [[[gpu, GPUs, zone], ...], tensor parallel degree].

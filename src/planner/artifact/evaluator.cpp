@@ -6,57 +6,17 @@
 #include <cmath>
 #include <set>
 
+#include "planner/artifact/published.hpp"
+
 namespace sailor::planner::artifact {
 
 namespace {
 
 constexpr double bytes_per_gb = 1e9;
 constexpr double bytes_per_mb = 1e6;
-constexpr double bucket_bytes = 500'000'000.0;
-constexpr double bytes_per_float = 4.0;
 constexpr double state_bytes_per_parameter = 24.0;
-constexpr const char* default_zone = "us-central1-a";
-
-/// What the artifact's constants say, by the names of profiles/gpus.toml.
-struct ArtifactGpu {
-  const char* name;
-  double memory_gib;
-  double usd_per_hour;  // 0: it has no price
-};
-constexpr std::array<ArtifactGpu, 7> artifact_gpus{{{"A100-40", 40.0, 3.673385},
-                                                    {"V100-16", 16.0, 2.859998},
-                                                    {"GH200-96", 96.0, 11.06},
-                                                    {"A100-80", 80.0, 0.0},
-                                                    {"Titan-RTX", 24.0, 0.0},
-                                                    {"RTX-2080", 11.0, 0.0},
-                                                    {"RTX-3090", 24.0, 0.0}}};
 
 double base_memory(int tensor_parallel) { return tensor_parallel == 1 ? 2.0e9 : 3.0e9; }
-
-std::string region_of(const std::string& zone) {
-  const auto first = zone.find('-');
-  return zone.substr(0, first == std::string::npos ? first : zone.find('-', first + 1));
-}
-
-/// The row of a layer: of its kind, with the greatest first layer that is not behind it.
-template <class Row>
-const Row* row_of(const std::map<std::pair<LayerKind, int>, const Row*>& rows, LayerKind kind, int layer) {
-  auto next = rows.upper_bound({kind, layer});
-  if (next == rows.begin()) return nullptr;
-  --next;
-  return next->first.first == kind ? next->second : nullptr;
-}
-
-/// Rows of one GPU type, micro-batch and tensor parallel, by kind and first layer.
-template <class Row>
-using LayerRows = std::map<std::pair<LayerKind, int>, const Row*>;
-
-/// The job's precision where there are times of it, else the nearest that there is: the artifact knows no precisions.
-std::optional<Precision> precision_of(const std::set<Precision>& known, Precision wanted) {
-  for (const Precision precision : {wanted, Precision::fp32, Precision::tf32, Precision::bf16, Precision::fp16})
-    if (known.contains(precision)) return precision;
-  return std::nullopt;
-}
 
 /// Replicas of two neighbouring stages with equal numbers, side by side: visit(run, run, how many).
 template <class Visit>
@@ -136,10 +96,9 @@ Result<Tables> Tables::build(const TrainingJob& job, const Model& model, const P
   for (const std::string& gpu : gpus) {
     auto type = catalogue.find(gpu);
     if (!type) return fail(type.error());
-    const auto* known = std::find_if(artifact_gpus.begin(), artifact_gpus.end(),
-                                     [&](const ArtifactGpu& entry) { return gpu == entry.name; });
-    const bool priced = known != artifact_gpus.end() && known->usd_per_hour > 0.0;
-    tables.memory_.push_back(known != artifact_gpus.end() ? known->memory_gib * gib.value() : type->memory.value());
+    const PublishedGpu* known = find_published_gpu(gpu);
+    const bool priced = known != nullptr && known->usd_per_hour > 0.0;
+    tables.memory_.push_back(known != nullptr ? known->memory_gib * gib.value() : type->memory.value());
     tables.price_.push_back((priced ? known->usd_per_hour : type->price.value()) / 3600.0);
     tables.max_senders_.push_back(1);
   }
@@ -258,7 +217,7 @@ std::size_t Tables::end_of(int gpu, int zone, int senders) const {
 }
 
 void Tables::index_links() {
-  std::vector<std::string> known;
+  std::vector<std::string_view> known;
   for (const std::string& zone : zones_) {
     const auto place = std::find(known.begin(), known.end(), region_of(zone));
     regions_.push_back(static_cast<int>(place - known.begin()));

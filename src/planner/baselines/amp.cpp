@@ -1,4 +1,4 @@
-// AMP (Li et al., NeurIPS 2022) as the Sailor artifact adapts it (baselines/AMP, BASELINES.md section 5): every
+// AMP (Li et al., NeurIPS 2022) as the Sailor artifact adapts it (baselines/AMP): every
 // combination of tensor parallel, data parallel and micro-batch, layers divided evenly, no placement and no memory.
 // Compute times are averaged over the GPU types, and every link between nodes is the slowest one.
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// Galvatron (Miao et al., VLDB 2023) as the Sailor artifact adapts it (baselines/Galvatron, BASELINES.md section 7):
+// Galvatron (Miao et al., VLDB 2023) as the Sailor artifact adapts it (baselines/Galvatron):
 // tensor, data and pipeline parallelism per block by dynamic programming under a memory limit, without sharded states
 // and recomputation, for numbers of chunks with micro-batches of 1, 2 or 4.
 #include <fmt/format.h>
@@ -192,7 +192,7 @@ PlanList plan_list_of(const Setting& setting, const Strategy& strategy, int micr
   return plan;
 }
 
-class Galvatron final : public Baseline {
+class Galvatron final : public HomogeneousBaseline {
  public:
   [[nodiscard]] std::string_view name() const override { return "galvatron"; }
   [[nodiscard]] std::string_view title() const override { return "Galvatron"; }
@@ -200,14 +200,6 @@ class Galvatron final : public Baseline {
   [[nodiscard]] std::string_view summary() const override {
     return "tensor, data and pipeline parallelism per block by dynamic programming under a memory limit, powers of two "
            "of one GPU type; ignores zones, prices and the time of embedding and head";
-  }
-
-  [[nodiscard]] Result<Proposals> plan(const Problem& problem) const override {
-    const auto offer = only_offer(problem, title());
-    SAILOR_CHECK(offer);
-    Proposals proposals;
-    SAILOR_CHECK(plan_offer(problem, *offer, proposals));
-    return sorted_proposals(std::move(proposals), problem, title());
   }
 
   [[nodiscard]] Result<Estimate> estimate(const PlanList& plan, const Problem& problem) const override {
@@ -241,7 +233,7 @@ class Galvatron final : public Baseline {
   }
 
  private:
-  static Result<void> plan_offer(const Problem& problem, const Offer& offer, Proposals& proposals) {
+  Result<void> plan_offer(const Problem& problem, const Offer& offer, Proposals& proposals) const override {
     const auto profile = galvatron_profile(problem, offer);
     SAILOR_CHECK(profile);
     const int offered = offer.gpus / offer.gpus_per_node * offer.gpus_per_node;

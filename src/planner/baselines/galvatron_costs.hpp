@@ -1,5 +1,5 @@
 // Galvatron's cost models (Miao et al., VLDB 2023 and TKDE 2024) as the Sailor artifact vendors them
-// (baselines/Galvatron/core/cost_model.py, BASELINES.md section 7): only transformer blocks have times; embedding and
+// (baselines/Galvatron/core/cost_model.py): only transformer blocks have times; embedding and
 // head are "other" memory. Messages and memory are in MiB, times of a layer in ms as the profiles have them.
 #pragma once
 

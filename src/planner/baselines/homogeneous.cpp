@@ -112,6 +112,14 @@ Result<Proposals> sorted_proposals(Proposals proposals, const Problem& problem, 
   return proposals;
 }
 
+Result<Proposals> HomogeneousBaseline::plan(const Problem& problem) const {
+  const auto offer = only_offer(problem, title());
+  SAILOR_CHECK(offer);
+  Proposals proposals;
+  SAILOR_CHECK(plan_offer(problem, *offer, proposals));
+  return sorted_proposals(std::move(proposals), problem, title());
+}
+
 void note(Proposals& proposals, std::string text) {
   if (std::find(proposals.notes.begin(), proposals.notes.end(), text) == proposals.notes.end())
     proposals.notes.push_back(std::move(text));

@@ -47,6 +47,17 @@ Result<Offer> only_offer(const Problem& problem, std::string_view title);
 /// Sorts them by the planner's own estimates. Errors: infeasible where there is none and time was left.
 Result<Proposals> sorted_proposals(Proposals proposals, const Problem& problem, std::string_view title);
 
+/// A planner of one GPU type in one zone.
+class HomogeneousBaseline : public Baseline {
+ public:
+  /// Errors: as only_offer(), plan_offer() and sorted_proposals().
+  [[nodiscard]] Result<Proposals> plan(const Problem& problem) const final;
+
+ private:
+  /// Adds what it proposes for these devices.
+  virtual Result<void> plan_offer(const Problem& problem, const Offer& offer, Proposals& proposals) const = 0;
+};
+
 /// Adds a note that is not there yet.
 void note(Proposals& proposals, std::string text);
 

@@ -8,56 +8,23 @@
 #include <optional>
 #include <set>
 
+#include "planner/artifact/published.hpp"
+
 namespace sailor::planner::baselines {
 
 namespace {
 
-constexpr double bytes_per_float = 4.0;
 constexpr double bytes_per_gb = 1e9;
 constexpr double bytes_per_mb = 1e6;
-constexpr double bucket_bytes = 5e8;
-constexpr const char* default_zone = "us-central1-a";
 
-/// Of the artifact: simulations/constants.py, simulations/configs/basic_cluster_config.json. 0: it has none.
-struct ArtifactGpu {
-  const char* name;
-  double memory_gib;
-  double configured_bytes;
-  double usd_per_hour;
-};
-constexpr std::array<ArtifactGpu, 7> artifact_gpus{{{"A100-40", 40.0, 42'338'615'296.0, 3.673385},
-                                                    {"V100-16", 16.0, 17'179'869'184.0, 2.859998},
-                                                    {"GH200-96", 96.0, 102'625'181'696.0, 11.06},
-                                                    {"A100-80", 80.0, 85'899'345'920.0, 0.0},
-                                                    {"Titan-RTX", 24.0, 0.0, 0.0},
-                                                    {"RTX-2080", 11.0, 0.0, 0.0},
-                                                    {"RTX-3090", 24.0, 0.0, 0.0}}};
-
-const ArtifactGpu* artifact_gpu(std::string_view name) {
-  const auto found = std::find_if(artifact_gpus.begin(), artifact_gpus.end(),
-                                  [&](const ArtifactGpu& entry) { return name == entry.name; });
-  return found == artifact_gpus.end() ? nullptr : found;
-}
-
-/// Rows of one GPU type, micro-batch and tensor parallel, by kind and first layer.
-template <class Row>
-using Rows = std::map<std::pair<LayerKind, int>, const Row*>;
-
-/// The row of a layer: of its kind, with the greatest first layer that is not behind it.
-template <class Row>
-const Row* row_of(const Rows<Row>& rows, LayerKind kind, int layer) {
-  auto next = rows.upper_bound({kind, layer});
-  if (next == rows.begin()) return nullptr;
-  --next;
-  return next->first.first == kind ? next->second : nullptr;
-}
-
-/// The job's precision where there are times of it, else the nearest that there is: the artifact knows no precisions.
-std::optional<Precision> precision_of(const std::set<Precision>& known, Precision wanted) {
-  for (const Precision precision : {wanted, Precision::fp32, Precision::tf32, Precision::bf16, Precision::fp16})
-    if (known.contains(precision)) return precision;
-  return std::nullopt;
-}
+using artifact::bucket_bytes;
+using artifact::bytes_per_float;
+using artifact::default_zone;
+using artifact::find_published_gpu;
+using artifact::LayerRows;
+using artifact::precision_of;
+using artifact::PublishedGpu;
+using artifact::row_of;
 
 double sum(const std::vector<double>& values, int first, int last) {
   return std::accumulate(values.begin() + first, values.begin() + last, 0.0);
@@ -109,7 +76,7 @@ Result<Inputs> Inputs::build(const TrainingJob& job, const Model& model, const P
   std::map<std::string, std::set<Precision>> precisions;
   for (const LayerTime& row : data.layer_times)
     if (of_job(row.key)) precisions[row.key.gpu].insert(row.key.precision);
-  std::map<std::tuple<std::string, int, int>, Rows<LayerTime>> times;
+  std::map<std::tuple<std::string, int, int>, LayerRows<LayerTime>> times;
   for (const LayerTime& row : data.layer_times) {
     const LayerKey& key = row.key;
     if (!of_job(key) || precision_of(precisions[key.gpu], job.precision) != key.precision) continue;
@@ -131,7 +98,7 @@ Result<Inputs> Inputs::build(const TrainingJob& job, const Model& model, const P
   }
 
   // Of any GPU type before those of one.
-  std::map<std::tuple<int, bool, std::string>, Rows<LayerMemory>> sizes;
+  std::map<std::tuple<int, bool, std::string>, LayerRows<LayerMemory>> sizes;
   for (const LayerMemory& row : data.layer_memory)
     if (of_job(row.key) && row.key.micro_batch == 1)
       sizes[{row.key.tensor_parallel, row.key.gpu != any_gpu, row.key.gpu}].try_emplace(
@@ -247,18 +214,18 @@ const LinkCoefficients* Inputs::intra(std::string_view gpu, int ranks) const {
 }
 
 double Inputs::memory(std::string_view gpu) const {
-  if (const ArtifactGpu* known = artifact_gpu(gpu)) return known->memory_gib * gib.value();
+  if (const PublishedGpu* known = find_published_gpu(gpu)) return known->memory_gib * gib.value();
   const auto type = catalogue_->find(gpu);
   return type ? type->memory.value() : 0.0;
 }
 
 double Inputs::configured_memory(std::string_view gpu) const {
-  const ArtifactGpu* known = artifact_gpu(gpu);
+  const PublishedGpu* known = find_published_gpu(gpu);
   return known != nullptr && known->configured_bytes > 0.0 ? known->configured_bytes : memory(gpu);
 }
 
 double Inputs::price(std::string_view gpu) const {
-  const ArtifactGpu* known = artifact_gpu(gpu);
+  const PublishedGpu* known = find_published_gpu(gpu);
   if (known != nullptr && known->usd_per_hour > 0.0) return known->usd_per_hour;
   const auto type = catalogue_->find(gpu);
   return type ? type->price.value() : 0.0;
@@ -267,11 +234,6 @@ double Inputs::price(std::string_view gpu) const {
 double Inputs::egress_price(std::string_view from_zone, std::string_view to_zone) {
   if (from_zone == to_zone) return 0.0;
   return region_of(from_zone) == region_of(to_zone) ? 0.01 : 0.02;
-}
-
-std::string_view region_of(std::string_view zone) {
-  const auto first = zone.find('-');
-  return zone.substr(0, first == std::string_view::npos ? first : zone.find('-', first + 1));
 }
 
 std::vector<LayerRange> partition_sailor(int layers, int stages) {

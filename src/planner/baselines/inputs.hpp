@@ -18,6 +18,7 @@
 #include "core/error.hpp"
 #include "model/model.hpp"
 #include "plan/plan.hpp"
+#include "planner/artifact/published.hpp"
 #include "profile/profile.hpp"
 
 namespace sailor::planner::baselines {
@@ -109,8 +110,7 @@ class Inputs {
   std::map<std::pair<std::string, int>, LinkCoefficients> intra_;
 };
 
-/// A zone's name up to its second dash: "us-central1" of "us-central1-a".
-std::string_view region_of(std::string_view zone);
+using artifact::region_of;
 
 /// Layers divided as the Sailor planner and Atlas do: n / stages each, the last n mod stages of them one more.
 std::vector<LayerRange> partition_sailor(int layers, int stages);

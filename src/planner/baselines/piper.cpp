@@ -1,6 +1,6 @@
-// Piper (Tarnawski, Narayanan and Phanishayee, NeurIPS 2021) as the Sailor artifact adapts it (baselines/Piper,
-// BASELINES.md section 6): dynamic programming over the chain of layers, each stage with replicas of its own, under a
-// memory model of synchronous 1F1B. One bandwidth and one GPU type.
+// Piper (Tarnawski, Narayanan and Phanishayee, NeurIPS 2021) as the Sailor artifact adapts it (baselines/Piper):
+// dynamic programming over the chain of layers, each stage with replicas of its own, under a memory model of
+// synchronous 1F1B. One bandwidth and one GPU type.
 //
 // The artifact turned tensor parallelism off (src/algo.cpp:140) and knows micro-batches of one sequence; with
 // Faults::fixed it is on, and there is a plan of every measured micro-batch.
@@ -214,7 +214,7 @@ class Search {
   std::vector<double> best_;
 };
 
-class Piper final : public Baseline {
+class Piper final : public HomogeneousBaseline {
  public:
   [[nodiscard]] std::string_view name() const override { return "piper"; }
   [[nodiscard]] std::string_view title() const override { return "Piper"; }
@@ -222,14 +222,6 @@ class Piper final : public Baseline {
   [[nodiscard]] std::string_view summary() const override {
     return "layers, replicas and tensor parallel of each stage by dynamic programming under a memory model; ignores "
            "zones, several GPU types, message sizes and prices";
-  }
-
-  [[nodiscard]] Result<Proposals> plan(const Problem& problem) const override {
-    const auto offer = only_offer(problem, title());
-    SAILOR_CHECK(offer);
-    Proposals proposals;
-    SAILOR_CHECK(plan_offer(problem, *offer, proposals));
-    return sorted_proposals(std::move(proposals), problem, title());
   }
 
   [[nodiscard]] Result<Estimate> estimate(const PlanList& plan, const Problem& problem) const override {
@@ -290,7 +282,7 @@ class Piper final : public Baseline {
   }
 
   /// With Faults::fixed plans of one tensor-parallel degree come first: they are found quickly.
-  static Result<void> plan_offer(const Problem& problem, const Offer& offer, Proposals& proposals) {
+  Result<void> plan_offer(const Problem& problem, const Offer& offer, Proposals& proposals) const override {
     std::vector<int> micro_batches{1};
     if (problem.faults == Faults::fixed) micro_batches = problem.inputs.micro_batches(offer.gpu);
     std::vector<std::pair<int, std::vector<int>>> several;  // micro-batch, degrees

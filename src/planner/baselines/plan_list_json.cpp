@@ -26,23 +26,6 @@ Result<int> integer_at(const JsonValue& table, const char* key, std::int64_t sma
   return value->integer(smallest, largest);
 }
 
-Result<LayerRange> read_layers(const JsonValue& layers) {
-  const auto count = layers.size();
-  if (!count) return fail(count.error());
-  LayerRange range;
-  for (std::size_t i = 0; i < *count; ++i) {
-    const auto layer = layers[i].integer(0, 1 << 24);
-    if (!layer) return fail(layer.error());
-    if (i == 0)
-      range.first = *layer;
-    else if (*layer != range.last)
-      return layers[i].invalid(fmt::format("layer {} follows layer {}", *layer, range.last - 1),
-                               "a stage holds layers that follow one another");
-    range.last = *layer + 1;
-  }
-  return range;
-}
-
 /// [[[gpu, GPUs, zone], ...], tensor parallel degree].
 Result<Replica> read_replica(const JsonValue& group, const GpuName& gpu_name) {
   const auto parts = group.size();
@@ -95,7 +78,7 @@ Result<ListPipeline> read_pipeline(const JsonValue& value, const GpuName& gpu_na
   ListPipeline pipeline;
   for (std::size_t i = 0; i < count; ++i) {
     ListStage stage;
-    const auto range = read_layers((*layers)[i]);
+    const auto range = layer_range_of((*layers)[i]);
     if (!range) return fail(range.error());
     stage.layers = *range;
     const int before = i == 0 ? 0 : pipeline.stages.back().layers.last;

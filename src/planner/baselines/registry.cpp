@@ -9,17 +9,8 @@ namespace sailor::planner::baselines {
 
 const std::vector<const Baseline*>& all_baselines() {
   static const std::vector<const Baseline*> all{
-      &aceso(),
-      &amp(),
-      &artifact_sailor(),
-      &atlas(),
-      &dtfm(),
-      &flashflex(),
-      &galvatron(),
-      &metis(),
-      &oobleck(),
-      &piper(),
-      &varuna(),
+      &aceso(),     &amp(),   &artifact_sailor(), &atlas(), &dtfm(),   &flashflex(),
+      &galvatron(), &metis(), &oobleck(),         &piper(), &varuna(),
   };
   return all;
 }

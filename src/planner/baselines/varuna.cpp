@@ -1,4 +1,4 @@
-// Varuna (Athlur et al., EuroSys 2022) as the Sailor artifact adapts it (baselines/Varuna, BASELINES.md section 4): a
+// Varuna (Athlur et al., EuroSys 2022) as the Sailor artifact adapts it (baselines/Varuna): a
 // node is one worker of a pipeline, the layers are divided evenly, the micro-batch is the largest that fits, and an
 // event-driven simulator ranks the numbers of stages.
 #include <fmt/format.h>
@@ -86,7 +86,7 @@ std::vector<LayerRange> equal_stages(int layers, int stages) {
   return ranges;
 }
 
-class Varuna final : public Baseline {
+class Varuna final : public HomogeneousBaseline {
  public:
   [[nodiscard]] std::string_view name() const override { return "varuna"; }
   [[nodiscard]] std::string_view title() const override { return "Varuna"; }
@@ -94,14 +94,6 @@ class Varuna final : public Baseline {
   [[nodiscard]] std::string_view summary() const override {
     return "numbers of stages that divide the layers, each with the largest micro-batch that fits, ranked by an "
            "event-driven simulator; a node is one worker; ignores zones, several GPU types and prices";
-  }
-
-  [[nodiscard]] Result<Proposals> plan(const Problem& problem) const override {
-    const auto offer = only_offer(problem, title());
-    SAILOR_CHECK(offer);
-    Proposals proposals;
-    SAILOR_CHECK(plan_offer(problem, *offer, proposals));
-    return sorted_proposals(std::move(proposals), problem, title());
   }
 
   [[nodiscard]] Result<Estimate> estimate(const PlanList& plan, const Problem& problem) const override {
@@ -173,7 +165,7 @@ class Varuna final : public Baseline {
     return most == 0 ? offer.gpus_per_node : most;
   }
 
-  static Result<void> plan_offer(const Problem& problem, const Offer& offer, Proposals& proposals) {
+  Result<void> plan_offer(const Problem& problem, const Offer& offer, Proposals& proposals) const override {
     const int degree = degree_of(problem, offer);
     const auto costs = varuna_costs(problem, offer, degree);
     SAILOR_CHECK(costs);

@@ -1,5 +1,5 @@
 // Varuna's event-driven simulator of one pipeline (Athlur et al., EuroSys 2022) with the rules of the Sailor artifact
-// (baselines/Varuna/simulator, BASELINES.md section 4): synchronous 1F1B, at most four sends at once, and as published
+// (baselines/Varuna/simulator): synchronous 1F1B, at most four sends at once, and as published
 // random delays from generators with fixed seeds. No global state: the same input gives the same time.
 #pragma once
 

@@ -1,4 +1,4 @@
-// AMP against runs of the artifact (annexes A.2 and A.3 of its specification).
+// AMP against runs of the artifact.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -107,7 +107,7 @@ TEST(FlashFlex, AnotherSeedGivesOtherPipelines) {
   EXPECT_NE(estimates(1), estimates(2));
 }
 
-// Annex of the artifact's validation; times have 4 decimals, memory 3.
+// What the artifact's validation prints: times have 4 decimals, memory 3.
 TEST(FlashFlex, ExpectsOfGh200RunsWhatTheArtifactExpects) {
   for (const testing::Gh200Run& run : testing::gh200_runs) {
     Problem problem = offered({}, Faults::kept);
@@ -129,7 +129,7 @@ TEST(FlashFlex, DividesMemoryByTheTensorParallelismWhenFaultsAreFixed) {
   EXPECT_NEAR(estimate->peak_memory->value(), 16.0 * parameters + 4.0 * 2048 * 1024 * 8, 1.0);
 }
 
-// numpy 1 + binomial(2, 0.2) after seed(40404): annex of the artifact's golden runs.
+// numpy 1 + binomial(2, 0.2) after seed(40404), as in the artifact.
 TEST(FlashFlex, DrawsNumbersOfPartsAsNumpyDoes) {
   flashflex_detail::NumbersOfParts numbers(40404);
   std::string drawn;

@@ -1,4 +1,4 @@
-// Galvatron against runs of the artifact (annexes A.2 and A.3 of its specification).
+// Galvatron against runs of the artifact.
 #include <gtest/gtest.h>
 
 #include <algorithm>

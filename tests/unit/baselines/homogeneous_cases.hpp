@@ -115,7 +115,7 @@ inline Problem four_offers(Faults faults, Objective objective) {
   return problem;
 }
 
-/// Annex A.2 prints six decimals of throughputs, five of USD; float32 sums of the original need 1e-5.
+/// The runs are known to six decimals of throughputs, five of USD; float32 sums of the original need 1e-5.
 inline void expect_outcome(const Outcome& found, double throughput, double expected, double cost, int out_of_memory,
                            const std::string& what) {
   EXPECT_NEAR(found.throughput, throughput, 6e-7) << what << ": " << found.plan;
@@ -124,7 +124,7 @@ inline void expect_outcome(const Outcome& found, double throughput, double expec
   EXPECT_EQ(found.out_of_memory, out_of_memory) << what << ": " << found.plan;
 }
 
-/// Seconds (four decimals) and bytes (three decimals of GB; empty: not modelled) of annex A.3.
+/// Seconds (four decimals) and bytes (three decimals of GB; empty: not modelled).
 inline void expect_estimates(const Baseline& planner, const std::vector<double>& seconds,
                              const std::vector<double>& gigabytes, double tolerance = 5.1e-5) {
   for (std::size_t i = 0; i < validation_runs().size(); ++i) {

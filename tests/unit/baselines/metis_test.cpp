@@ -86,7 +86,7 @@ TEST(Metis, ProposesThePlansOfTheArtifactsFigures) {
   }
 }
 
-// Annex of the artifact's validation; times have 4 decimals, memory 3.
+// What the artifact's validation prints: times have 4 decimals, memory 3.
 TEST(Metis, ExpectsOfGh200RunsWhatTheArtifactExpects) {
   for (const testing::Gh200Run& run : testing::gh200_runs) {
     Problem problem = problem_of({}, Faults::kept);

@@ -1,4 +1,4 @@
-// Piper against runs of the artifact (annexes A.2 and A.3 of its specification) and against brute force.
+// Piper against runs of the artifact and against brute force.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Varuna against runs of the artifact (section 4 and annexes A.2 and A.3 of its specification).
+// Varuna against runs of the artifact.
 #include <gtest/gtest.h>
 
 #include <algorithm>
