@@ -6,8 +6,8 @@
 // - sets of pools that may work together (their gradients are summed over the slowest link among them),
 // - how much gradient a rank may hold at most (what the reductions take),
 // - deadlines, where money counts,
-// prices every template mix exactly by the closed form, adds pipelines that cross pools (multi_pool_templates.hpp) where they
-// are worth more than the devices that they take, and improves the best by exchanging parts (refine.hpp).
+// prices every template mix exactly by the closed form, adds pipelines that cross pools (multi_pool_templates.hpp)
+// where they are worth more than the devices that they take, and improves the best by exchanging parts (refine.hpp).
 #pragma once
 
 #include <vector>

@@ -100,8 +100,9 @@ Result<RunRecord> load_run(const std::filesystem::path& path) {
   if (!file) return fail(file.error());
   auto kind = hdf5::read_kind(*file);
   if (!kind) return fail(kind.error());
-  if (*kind != hdf5::run_kind) return file->invalid(fmt::format("it holds a {}, no run of sailor-train",
-                                                                   *kind == hdf5::sweep_kind ? "sweep" : "profile"));
+  if (*kind != hdf5::run_kind)
+    return file->invalid(
+        fmt::format("it holds a {}, no run of sailor-train", *kind == hdf5::sweep_kind ? "sweep" : "profile"));
   RunRecord run;
   auto provenance = hdf5::read_provenance(*file);
   if (!provenance) return fail(provenance.error());

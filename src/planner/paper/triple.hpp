@@ -36,8 +36,8 @@ struct PaperBudget {
 /// micro-batch more.
 class TripleSolver {
  public:
-  /// `dominance`, `max_templates` and `work`: as for PaperStages::templates(). `improve`: only plans better than the best
-  /// so far.
+  /// `dominance`, `max_templates` and `work`: as for PaperStages::templates(). `improve`: only plans better than the
+  /// best so far.
   TripleSolver(StagePrices& prices, SolutionPool& solutions, const StopCheck& stop, const PaperTriple& triple,
                const PaperCaps& caps, bool dominance, std::size_t max_templates, std::uint64_t& work,
                bool improve = true);
