@@ -84,6 +84,7 @@ class FullSearch {
         try_mixes(request_of(pools, level));
       }
     if (request_.effort.brief && !solutions_.best().empty()) return;
+    try_filled();
     try_mixed();
     if (stop_()) return;
     refinement_.run(rules_, columns_, RefineBy::closed_form);
@@ -279,6 +280,59 @@ class FullSearch {
       if (request_.pareto) add(maker_.cheapest(wanted, deadline, false));
       if (mix && mix->groups.size() == 1 && mix->groups.front().count == 1) break;  // it gets no smaller
     }
+  }
+
+  /// Plans of one kind of pipeline whose stages fill several pools of one type one after the other: all replicas of the
+  /// first stage, then those of the next, so that few of the replicas of a stage are in different pools and few
+  /// messages cross them (as the planner of the paper places them, section 4.2).
+  void try_filled() {
+    if (!request_.effort.uses(Heuristic::mixed) || request_.pins.data_parallel) return;
+    for (const auto& pools : pool_sets_) {
+      const std::size_t type = space_.pools[pools.front()].type;
+      if (pools.size() < 2 ||
+          std::any_of(pools.begin(), pools.end(), [&](std::size_t p) { return space_.pools[p].type != type; }))
+        continue;
+      for (const PipelineTemplate& column : columns_) {
+        if (stop_()) return;
+        if (column.stages.size() < 2 || space_.pools[column.stages.front().pool].type != type) continue;
+        int groups = 0;
+        for (const std::size_t p : pools) groups += space_.pools[p].groups(column.stages.front().tensor_parallel);
+        const int all = request_.job.global_batch / column.micro_batch;
+        for (int count = std::min(all, groups / static_cast<int>(column.stages.size())); count >= 1;) {
+          const int rounds = (all + count - 1) / count;
+          const int least = (all + rounds - 1) / rounds;  // pipelines with no more micro-batches than this
+          const double passes = column.through + column.round * (rounds - 1);
+          if (by_time() && passes >= solutions_.best_score()) break;  // fewer take longer
+          if (min_score(column, pools.front(), least) < solutions_.best_score())
+            if (auto mix = filled(column, pools, least)) solutions_.add(*mix);
+          count = least - 1;
+        }
+      }
+    }
+  }
+
+  std::optional<TemplateMix> filled(const PipelineTemplate& column, const std::vector<std::size_t>& pools, int count) {
+    std::vector<int> left;  // groups, by position in `pools`
+    for (const std::size_t p : pools) left.push_back(space_.pools[p].groups(column.stages.front().tensor_parallel));
+    std::vector<std::vector<std::size_t>> pool_of(static_cast<std::size_t>(count));  // by pipeline and stage
+    std::size_t next = 0;
+    for (std::size_t s = 0; s < column.stages.size(); ++s)
+      for (auto& of_pipeline : pool_of) {
+        while (next < pools.size() && left[next] == 0) ++next;
+        if (next == pools.size()) return std::nullopt;
+        --left[next];
+        of_pipeline.push_back(pools[next]);
+      }
+    TemplateMix mix{.schedule = schedule_, .sharding = sharding_, .groups = {}};
+    for (std::size_t first = 0, last = 0; first < pool_of.size(); first = last) {
+      while (last < pool_of.size() && pool_of[last] == pool_of[first]) ++last;
+      std::vector<TemplateStage> stages = column.stages;
+      for (std::size_t s = 0; s < stages.size(); ++s) stages[s].pool = pool_of[first][s];
+      auto finished = finish_template(prices_, rules_, std::move(stages), column.micro_batch);
+      if (!finished) return std::nullopt;
+      mix.groups.push_back({.column = *std::move(finished), .count = static_cast<int>(last - first)});
+    }
+    return mix;
   }
 
   void try_mixed() {
