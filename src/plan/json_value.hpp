@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "core/terminal.hpp"
 #include "core/text.hpp"
 #include "model/model.hpp"
 
@@ -37,6 +38,12 @@ class JsonValue {
     const auto found = json_.find(key);
     if (found == json_.end()) return invalid(fmt::format("key '{}' is missing", key));
     return JsonValue(*found, file_, path_.empty() ? key : fmt::format("{}.{}", path_, key));
+  }
+  /// Of the key: a whole number between these.
+  [[nodiscard]] Result<int> integer_at(const char* key, std::int64_t smallest, std::int64_t largest) const {
+    const auto value = at(key);
+    if (!value) return fail(value.error());
+    return value->integer(smallest, largest);
   }
   [[nodiscard]] JsonValue operator[](std::size_t index) const {
     return {json_[index], file_, fmt::format("{}[{}]", path_, index)};
@@ -72,6 +79,17 @@ class JsonValue {
   std::string_view file_;
   std::string path_;
 };
+
+/// Of a pipeline's key: an array with one entry for each stage.
+inline Result<JsonValue> per_stage(const JsonValue& pipeline, const char* key, std::size_t stages) {
+  auto array = pipeline.at(key);
+  if (!array) return array;
+  const auto size = array->size();
+  if (!size) return fail(size.error());
+  if (*size != stages)
+    return array->invalid(fmt::format("is of {} but num_stages is {}", plural(*size, "stage"), stages));
+  return array;
+}
 
 /// Of an array of layers that follow one another: [3, 4, 5].
 inline Result<LayerRange> layer_range_of(const JsonValue& layers) {

@@ -31,10 +31,10 @@ class Reader {
     plan.job.sequence_length =
         options_.sequence_length > 0 ? options_.sequence_length : options_.model.max_sequence_length;
     plan.job.precision = options_.precision;
-    const auto micro_batch = integer(root, "mbs", 1, most_ranks);
+    const auto micro_batch = root.integer_at("mbs", 1, most_ranks);
     if (!micro_batch) return fail(micro_batch.error());
     plan.micro_batch = *micro_batch;
-    const auto global_batch = integer(root, "gbs", 1, 1 << 28);
+    const auto global_batch = root.integer_at("gbs", 1, 1 << 28);
     if (!global_batch) return fail(global_batch.error());
     plan.job.global_batch = *global_batch;
     if (*global_batch % *micro_batch != 0)
@@ -70,25 +70,8 @@ class Reader {
   }
 
  private:
-  static Result<int> integer(const Value& table, const char* key, std::int64_t smallest, std::int64_t largest) {
-    const auto value = table.at(key);
-    if (!value) return fail(value.error());
-    return value->integer(smallest, largest);
-  }
-
-  /// An array with one entry for each of `stages` stages.
-  static Result<Value> per_stage(const Value& pipeline, const char* key, std::size_t stages) {
-    auto array = pipeline.at(key);
-    if (!array) return array;
-    const auto size = array->size();
-    if (!size) return fail(size.error());
-    if (*size != stages)
-      return array->invalid(fmt::format("is of {} but num_stages is {}", plural(*size, "stage"), stages));
-    return array;
-  }
-
   Result<void> read_pipeline(const Value& pipeline) {
-    const auto stages = integer(pipeline, "num_stages", 1, most_ranks);
+    const auto stages = pipeline.integer_at("num_stages", 1, most_ranks);
     if (!stages) return fail(stages.error());
     const auto count = static_cast<std::size_t>(*stages);
     const auto layers = per_stage(pipeline, "layers_per_stage", count);

@@ -130,24 +130,31 @@ class FullSearch {
       const PipelineTemplate& column = *kind.column;
       TemplateMix mix{.schedule = schedule_, .sharding = sharding_, .groups = {{.column = column, .count = 0}}};
       for (TemplateStage& stage : mix.groups.front().column.stages) stage.pool = kind.pool;
-      const int all = request_.job.global_batch / column.micro_batch;
       if (request_.pins.data_parallel) {
         mix.groups.front().count = *request_.pins.data_parallel;
         solutions_.add(mix);
         continue;
       }
-      for (int count = kind.most; count >= 1;) {
-        if (stop_()) return;
-        const int rounds = (all + count - 1) / count;
-        const int least = (all + rounds - 1) / rounds;  // pipelines with no more micro-batches than this
-        const bool slow = min_score(column, kind.pool, least) >= solutions_.bar();
-        if (by_time() && column.through + column.round * (rounds - 1) >= solutions_.bar()) break;  // fewer take longer
-        if (!slow || request_.pareto) {
-          mix.groups.front().count = least;
-          solutions_.add(mix);
-        }
-        count = least - 1;
-      }
+      const auto bar = [&] { return solutions_.bar(); };
+      for_each_count(column, kind.most, bar, [&](int count) {
+        if (min_score(column, kind.pool, count) >= bar() && !request_.pareto) return;
+        mix.groups.front().count = count;
+        solutions_.add(mix);
+      });
+    }
+  }
+
+  /// Visits the fewest pipelines for each number of micro-batches, from `most` pipelines on down, as long as their
+  /// passes alone may stay below `bar()`, a score.
+  template <class Bar, class Visit>
+  void for_each_count(const PipelineTemplate& column, int most, Bar bar, Visit visit) {
+    const int all = request_.job.global_batch / column.micro_batch;
+    for (int count = most; count >= 1 && !stop_();) {
+      const int rounds = (all + count - 1) / count;
+      if (by_time() && column.through + column.round * (rounds - 1) >= bar()) return;  // fewer take longer
+      const int least = (all + rounds - 1) / rounds;  // pipelines with no more micro-batches than this
+      visit(least);
+      count = least - 1;
     }
   }
 
@@ -297,16 +304,13 @@ class FullSearch {
         if (column.stages.size() < 2 || space_.pools[column.stages.front().pool].type != type) continue;
         int groups = 0;
         for (const std::size_t p : pools) groups += space_.pools[p].groups(column.stages.front().tensor_parallel);
-        const int all = request_.job.global_batch / column.micro_batch;
-        for (int count = std::min(all, groups / static_cast<int>(column.stages.size())); count >= 1;) {
-          const int rounds = (all + count - 1) / count;
-          const int least = (all + rounds - 1) / rounds;  // pipelines with no more micro-batches than this
-          const double passes = column.through + column.round * (rounds - 1);
-          if (by_time() && passes >= solutions_.best_score()) break;  // fewer take longer
-          if (min_score(column, pools.front(), least) < solutions_.best_score())
-            if (auto mix = filled(column, pools, least)) solutions_.add(*mix);
-          count = least - 1;
-        }
+        const int most =
+            std::min(request_.job.global_batch / column.micro_batch, groups / static_cast<int>(column.stages.size()));
+        const auto bar = [&] { return solutions_.best_score(); };
+        for_each_count(column, most, bar, [&](int count) {
+          if (min_score(column, pools.front(), count) >= bar()) return;
+          if (auto mix = filled(column, pools, count)) solutions_.add(*mix);
+        });
       }
     }
   }

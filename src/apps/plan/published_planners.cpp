@@ -28,7 +28,7 @@ tl::unexpected<Error> conflict(std::string what, std::string hint) {
   return fail(ErrorCode::usage, std::move(what), std::move(hint));
 }
 
-/// What only this project's own planner can do.
+/// Options that only this project's own planner takes.
 constexpr std::array options_of_own_planner{
     "pareto",         "explain", "why-not", "placement",  "preflight",          "availability-trace",
     "without",        "threads", "space",   "cost-model", "max-gpus",           "max-nodes",

@@ -24,7 +24,8 @@ std::vector<Option> estimator_options();
 /// Refuses names that are not known, and --planner-faults without an estimator. Errors: usage.
 Result<void> check_estimator(const Options& options);
 
-/// What the estimator that is named says; nothing where it is this project's own. Errors: those of the estimator.
+/// The estimate of the cost model that --estimator names; nothing where it is this project's own. Errors: those of the
+/// estimator.
 Result<std::optional<reports::OtherEstimate>> other_estimate(const Options& options,
                                                              const planner::baselines::PlanList& list,
                                                              const TrainingJob& job, const Model& model,

@@ -26,7 +26,7 @@ bool is_original_json(const std::string& path, std::string_view text) {
   return first != std::string_view::npos && text[first] == '{';  // TOML cannot begin so
 }
 
-/// That format does not say the model.
+/// The original's format does not say the model: --model does. Errors: usage.
 Result<Model> model_of_original(const std::string& path, const Options& options, const std::string& models) {
   if (!options.has("model"))
     return fail(ErrorCode::usage,

@@ -146,7 +146,7 @@ std::optional<std::string> excluded(const TomlTable& row, const std::string& key
   return name;
 }
 
-/// What may stand in a file name: other characters become one '_'.
+/// The text as part of a file name: runs of characters that may not stand there become one '_'.
 std::string file_word(const std::string& text) {
   std::string word;
   for (const char c : text)
@@ -226,7 +226,7 @@ Result<Experiment> parse_experiment(const std::string& text, const std::string& 
   if (!document) return fail(document.error());
   auto experiment = read_document(*document, folder, gpus);
   if (!experiment) return fail(experiment.error());
-  // What sailor-plan cannot read is better found before the first point runs.
+  // Each cluster is parsed as sailor-plan will do, so that an error in it is found before the first point runs.
   for (const ClusterChoice& cluster : experiment->clusters)
     if (const auto read = parse_cluster(cluster.toml, fmt::format("{}: cluster '{}'", name, cluster.name), gpus); !read)
       return fail(read.error());

@@ -20,12 +20,6 @@ using GpuName = std::function<Result<std::string>(std::string_view)>;
 
 constexpr std::int64_t most_devices = 1 << 20;
 
-Result<int> integer_at(const JsonValue& table, const char* key, std::int64_t smallest, std::int64_t largest) {
-  const auto value = table.at(key);
-  if (!value) return fail(value.error());
-  return value->integer(smallest, largest);
-}
-
 /// [[[gpu, GPUs, zone], ...], tensor parallel degree].
 Result<Replica> read_replica(const JsonValue& group, const GpuName& gpu_name) {
   const auto parts = group.size();
@@ -56,19 +50,8 @@ Result<Replica> read_replica(const JsonValue& group, const GpuName& gpu_name) {
   return replica;
 }
 
-/// An array with one entry for each stage.
-Result<JsonValue> per_stage(const JsonValue& pipeline, const char* key, std::size_t stages) {
-  auto array = pipeline.at(key);
-  if (!array) return array;
-  const auto size = array->size();
-  if (!size) return fail(size.error());
-  if (*size != stages)
-    return array->invalid(fmt::format("is of {} but num_stages is {}", plural(*size, "stage"), stages));
-  return array;
-}
-
 Result<ListPipeline> read_pipeline(const JsonValue& value, const GpuName& gpu_name, std::int64_t& devices) {
-  const auto stages = integer_at(value, "num_stages", 1, most_devices);
+  const auto stages = value.integer_at("num_stages", 1, most_devices);
   if (!stages) return fail(stages.error());
   const auto count = static_cast<std::size_t>(*stages);
   const auto layers = per_stage(value, "layers_per_stage", count);
@@ -149,10 +132,10 @@ Result<PlanListFile> parse_plan_list(std::string_view text, std::string_view sou
   if (!json) return fail(json.error());
   const JsonValue root(*json, source_name, "");
   PlanListFile file;
-  const auto micro_batch = integer_at(root, "mbs", 1, most_devices);
+  const auto micro_batch = root.integer_at("mbs", 1, most_devices);
   if (!micro_batch) return fail(micro_batch.error());
   file.list.micro_batch = *micro_batch;
-  const auto global_batch = integer_at(root, "gbs", 1, 1 << 28);
+  const auto global_batch = root.integer_at("gbs", 1, 1 << 28);
   if (!global_batch) return fail(global_batch.error());
   file.global_batch = *global_batch;
   const auto pipelines = root.at("pipeline_list");
