@@ -20,7 +20,8 @@ namespace sailor::apps {
 /// --checkpoints, --checkpoint-every, --keep-checkpoints, --start-from.
 std::vector<Option> checkpoint_options();
 
-/// Whether two prefixes of --data name the same files, as far as one can tell: `then` may be relative to another folder.
+/// Whether two prefixes of --data name the same files, as far as one can tell: `then` may be relative to another
+/// folder.
 bool is_same_data(const std::string& then, const std::string& now);
 
 class Checkpoints {

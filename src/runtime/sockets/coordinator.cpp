@@ -197,7 +197,9 @@ struct Coordinator::State {
     } else if (what == message_progress) {
       policy.progressed(member.info, {.iteration = message.value("iteration", std::int64_t{0}),
                                       .time = Seconds(message.value("time", 0.0)),
-                                      .waited = Seconds(message.value("waited", 0.0))});
+                                      .of = message.value("of", std::int64_t{0}),
+                                      .redone = message.value("redone", std::int64_t{0}),
+                                      .from_checkpoint = message.value("from_checkpoint", false)});
     } else if (what == message_done) {
       member.done = true;
       policy.done(member.info, message.value("status", 0), message.value("text", ""));

@@ -53,9 +53,9 @@ struct Member::State {
   std::optional<Json> next_epoch;
   std::uint64_t heard_job = 0;    // of the epoch that was told of last
   std::uint64_t heard_epoch = 0;  // the same
-  std::string broken;         // why the epoch is; empty: it is not
-  bool is_alone = false;      // the coordinator has gone, for good
-  bool is_dismissed = false;  // by the coordinator
+  std::string broken;             // why the epoch is; empty: it is not
+  bool is_alone = false;          // the coordinator has gone, for good
+  bool is_dismissed = false;      // by the coordinator
   bool asks_for_epoch = false;
   std::string asks_since;  // why
   bool change_wanted = false;
@@ -65,6 +65,7 @@ struct Member::State {
   Transport* other_transport = nullptr;  // the same, not ours
   std::optional<Json> progress;          // to be told
   Clock::time_point next_progress{};
+  int reports = 0;  // of progress in this epoch
 
   Socket wake;
   Socket woken;
@@ -147,7 +148,18 @@ struct Member::State {
         is_alone = true;
         breaks(is_silent ? "the coordinator of the job is silent" : "the coordinator of the job has gone away");
       }
-      if (is_alone || is_dismissed) return;
+      if (is_alone) return;
+      if (!is_dismissed) continue;
+      if (settings.end_after_dismissal.value() > 0.0 &&
+          !changed.wait_for(lock, std::chrono::duration<double>(settings.end_after_dismissal.value()),
+                            [&] { return ended; })) {
+        std::fputs(fmt::format("{}: error: this process on {} does not get on; ended, since {}\n", settings.program,
+                               host, broken)
+                       .c_str(),
+                   stderr);
+        std::_Exit(1);
+      }
+      return;
     }
   }
 
@@ -373,6 +385,7 @@ Member::~Member() {
     state_->transport = nullptr;
     state_->other_transport = nullptr;
   }
+  state_->changed.notify_all();
   state_->wake_up();
   state_->thread.join();
 }
@@ -399,6 +412,7 @@ Result<void> Member::begin_epoch(const std::string& why) {
     state.last_calls.clear();
     state.waiting.clear();
     state.progress.reset();
+    state.reports = 0;
     state.frames->send(Json{{"what", message_ready}, {"why", why}}.dump());
   }
   state.wake_up();
@@ -469,13 +483,18 @@ void Member::wait_for_news(Seconds patience) {
   });
 }
 
-void Member::report_progress(std::int64_t next_iteration, Seconds time, Seconds waited) {
+void Member::report_progress(const MemberProgress& progress) {
   bool is_due = false;
   {
     const std::scoped_lock lock(state_->mutex);
-    state_->progress = Json{
-        {"what", message_progress}, {"iteration", next_iteration}, {"time", time.value()}, {"waited", waited.value()}};
+    state_->progress = Json{{"what", message_progress},      {"iteration", progress.iteration},
+                            {"time", progress.time.value()}, {"of", progress.of},
+                            {"redone", progress.redone},     {"from_checkpoint", progress.from_checkpoint}};
+    if (state_->reports++ < 2) state_->next_progress = Clock::now();
     is_due = Clock::now() >= state_->next_progress;
+    if (is_due && state_->reports <= 2) {
+      state_->frames->send(std::exchange(state_->progress, std::nullopt)->dump());
+    }
   }
   if (is_due) state_->wake_up();
 }

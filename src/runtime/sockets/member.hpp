@@ -10,6 +10,7 @@
 
 #include "core/error.hpp"
 #include "core/units.hpp"
+#include "runtime/sockets/coordinator.hpp"
 #include "runtime/sockets/socket.hpp"
 #include "runtime/world.hpp"
 
@@ -26,6 +27,9 @@ struct MemberSettings {
   /// have taken the place of the one that died. Null: a coordinator that is lost does not come back.
   std::function<Addresses()> find_coordinator{};
   Seconds search{60.0};  ///< so long a lost coordinator is looked for
+  /// A process that the coordinator has dismissed, and whose main thread does not notice, since it hangs, is ended after
+  /// so long; 0: never.
+  Seconds end_after_dismissal{};
   Seconds silence{0.0};  ///< a coordinator that is not heard of for longer is lost; 0: it may be silent
 };
 
@@ -71,8 +75,9 @@ class Member {
   /// Waits until the epoch is broken, a change is wanted, or it is dismissed or alone, for at most so long.
   void wait_for_news(Seconds patience);
 
-  /// Tells the coordinator how far this rank is; it hears of it twice a second at most.
-  void report_progress(std::int64_t next_iteration, Seconds time, Seconds waited);
+  /// Tells the coordinator how far this rank is; it hears of it twice a second at most, and of the first iteration of
+  /// an epoch at once.
+  void report_progress(const MemberProgress& progress);
   /// Tells the coordinator that this member leaves in order, with its exit status, and waits until that is sent.
   void leave(int status, const std::string& text);
 
