@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/terminal.hpp"
 #include "runtime/state_pieces.hpp"
 #include "runtime/trainer.hpp"
 
@@ -114,12 +115,10 @@ std::optional<std::vector<Move>> moves_to(int to, const Division& division, cons
 /// Makes the moves that this rank has a part in.
 class Mover {
  public:
-  Mover(TrainingState* mine, TrainingState& made, Device& device, const World& world)
-      : mine_(mine),
-        device_(device),
-        world_(world),
-        target_(device, made.parameters(), made.optimizer()),
-        ready_(device.make_event()) {
+  /// `made` is null on a rank that the new plan leaves out: it only gives.
+  Mover(TrainingState* mine, TrainingState* made, Device& device, const World& world)
+      : mine_(mine), device_(device), world_(world), ready_(device.make_event()) {
+    if (made != nullptr) target_.emplace(device, made->parameters(), made->optimizer());
     if (mine_ != nullptr)
       for (std::size_t i = 0; i < mine_->parameters().parameters().size(); ++i)
         index_[key_of(*mine_->parameters().parameters()[i])] = i;
@@ -144,13 +143,13 @@ class Mover {
     const auto size = bytes_of(DataType::float32, piece.count);
     const bool receives = move.to == world_.rank();
     if (move.from == move.to) {
-      if (receives) device_.main().copy(target_.memory(move.piece), memory_of(move), size);
+      if (receives) device_.main().copy(target_->memory(move.piece), memory_of(move), size);
       return;
     }
     if (!receives && move.from != world_.rank()) return;
     const Way& way = ways_.at({move.from, move.to});
     if (receives) {
-      way.channel->receive(*way.stream, target_.memory(move.piece), size);
+      way.channel->receive(*way.stream, target_->memory(move.piece), size);
     } else {
       way.channel->send(*way.stream, memory_of(move), size);
       sent_ += static_cast<std::int64_t>(size);
@@ -164,7 +163,7 @@ class Mover {
       way.stream->record(*way.done);
       device_.main().wait(*way.done);
     }
-    target_.finish();
+    if (target_) target_->finish();
     device_.synchronize();
     return sent_;
   }
@@ -195,7 +194,7 @@ class Mover {
   TrainingState* mine_;
   Device& device_;
   World world_;
-  StateTarget target_;
+  std::optional<StateTarget> target_;
   std::unique_ptr<Event> ready_;
   std::map<Key, std::size_t> index_;  // of parameters that this rank has
   std::map<std::pair<int, int>, Way> ways_;
@@ -232,7 +231,13 @@ Result<Plan> agree_on_plan(const std::vector<Json>& inventories, const Model& mo
     return fail(static_cast<ErrorCode>(choice.at("code").get<int>()), choice.at("error").get<std::string>(),
                 choice.at("hint").get<std::string>());
   auto plan = parse_plan(choice.at("plan").get<std::string>(), "the new plan");
-  if (plan) SAILOR_CHECK(check_trainable(*plan, model, world.size()));
+  if (!plan) return plan;
+  if (plan->ranks() > world.size())
+    return fail(ErrorCode::invalid_input,
+                fmt::format("the new plan has {} but {} there", plural(static_cast<std::size_t>(plan->ranks()), "rank"),
+                            world.size() == 1 ? "1 is" : fmt::format("{} are", world.size())),
+                "plan again for the ranks that are left");
+  SAILOR_CHECK(check_trainable(*plan, model, plan->ranks()));
   return plan;
 }
 
@@ -261,7 +266,9 @@ Result<Recovery> recover(TrainingState* mine, const Model& model, const TrainerS
   }
   const auto plan = agree_on_plan(inventories, model, world, choose);
   if (!plan) return fail(plan.error());
-  Recovery recovery{.state = std::make_unique<TrainingState>(*plan, model, world.rank(), device)};
+  Recovery recovery;
+  if (world.rank() < plan->ranks())
+    recovery.state = std::make_unique<TrainingState>(*plan, model, world.rank(), device);
   if (newest == nullptr) {
     recovery.needs_checkpoint = true;
     return recovery;
@@ -270,7 +277,7 @@ Result<Recovery> recover(TrainingState* mine, const Model& model, const TrainerS
   if (!holdings) return fail(holdings.error());
   const Division division(*plan, model);
   std::vector<Move> moves;
-  for (int rank = 0; rank < world.size() && !recovery.needs_checkpoint; ++rank) {
+  for (int rank = 0; rank < plan->ranks() && !recovery.needs_checkpoint; ++rank) {
     auto more = moves_to(rank, division, *holdings);
     if (!more) recovery.needs_checkpoint = true;
     if (more)
@@ -278,12 +285,13 @@ Result<Recovery> recover(TrainingState* mine, const Model& model, const TrainerS
                    [&](const Move& move) { return move.from == world.rank() || move.to == world.rank(); });
   }
   if (!recovery.needs_checkpoint) {
-    Mover mover(mine, *recovery.state, device, world);
+    Mover mover(mine, recovery.state.get(), device, world);
     mover.connect(moves);
     for (const Move& move : moves) mover.make(move);
     recovery.sent_bytes = mover.finish();
     const Json& scale = newest->at("loss_scale");
-    recovery.state->restore(iteration, {.factor = number(scale[0]), .good = scale[1], .skipped = scale[2]});
+    if (recovery.state != nullptr)
+      recovery.state->restore(iteration, {.factor = number(scale[0]), .good = scale[1], .skipped = scale[2]});
   }
   // Nobody gives up what it had before all have what they need.
   world.control.barrier();

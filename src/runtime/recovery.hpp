@@ -16,7 +16,7 @@ namespace sailor::runtime {
 
 /// How a training goes on.
 struct Recovery {
-  std::unique_ptr<TrainingState> state;  ///< of this rank, under the new plan
+  std::unique_ptr<TrainingState> state;  ///< of this rank, under the new plan; null on a rank that it leaves out
   /// Some element of the state is known to no rank: the state is as it was made, and has to come from a checkpoint, on
   /// all ranks.
   bool needs_checkpoint = false;
@@ -25,7 +25,9 @@ struct Recovery {
 
 /// Collective over a world whose ranks have given up everything of the world before. `mine` is what this process has
 /// of the training; null: nothing (it has just joined). `choose` is called on rank 0 with what the ranks were training
-/// (none: nothing) and says how they go on: a plan for as many ranks as there are.
+/// (none: nothing) and says how they go on: a plan for as many ranks as there are, or for the first of them. Ranks
+/// beyond the plan are spare: they give what they have to the others, get no state, and must give up `mine` too, which
+/// the training leaves behind.
 ///
 /// First all that have the newest iteration's gradients, but have not heard of its totals, make up for its update:
 /// after a failure ranks differ by one update at most, since none is asked for before all ranks have summed. Then each

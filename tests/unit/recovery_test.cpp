@@ -3,6 +3,7 @@
 // training.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <fstream>
 #include <latch>
 #include <random>
@@ -77,6 +78,7 @@ TEST(Recovery, EveryPlanGoesOnBitByBitFromTheStateOfAnother) {
   const std::vector<Precision> precisions{Precision::fp32, Precision::bf16, Precision::fp16};
   int from_memory = 0;
   int lost = 0;
+  std::atomic<int> spares_gave = 0;
   for (std::size_t turn = 0; turn < 30; ++turn) {
     const Model& model = models[turn % models.size()];
     const std::vector<Named> plans = divisions(model.layers());
@@ -92,41 +94,47 @@ TEST(Recovery, EveryPlanGoesOnBitByBitFromTheStateOfAnother) {
       mine.state->initialize(settings);
       train_until(3, *mine.state, settings, world, losses);
     });
-    // Ranks that are not in the plan after, from the middle on, are lost; new ones know nothing.
+    // Ranks that are not in the plan after, from the middle on, are lost, or spare: those give what they have. New ones
+    // know nothing.
+    const int spare = static_cast<int>(turn % 3);
+    const int present = after.ranks() + spare;
     std::rotate(ranks.begin(), ranks.begin() + static_cast<std::ptrdiff_t>(turn % ranks.size()), ranks.end());
-    ranks.resize(static_cast<std::size_t>(after.ranks()));
+    ranks.resize(static_cast<std::size_t>(present));
     WholeState all;
     for (Survivor& rank : ranks) EXPECT_TRUE(rank.state == nullptr || add_state(*rank.state, all));
     const bool is_whole = elements_of(all) == 3 * model.total_parameters();
     WholeState moved;
     std::mutex mutex;
-    run_ranks(after.ranks(), [&](const World& world) {
+    run_ranks(present, [&](const World& world) {
       Survivor& mine = ranks[static_cast<std::size_t>(world.rank())];
       if (mine.device == nullptr) mine.device = make_cpu_device();
+      const bool is_spare = world.rank() >= after.ranks();
       auto recovery = recover(mine.state.get(), model, settings, *mine.device, world,
                               [&](const Plan*) -> Result<Plan> { return after; });
       if (!recovery) throw std::runtime_error(recovery.error().message());
       EXPECT_EQ(recovery->needs_checkpoint, !is_whole);
-      if (recovery->needs_checkpoint) return;
+      EXPECT_EQ(recovery->state == nullptr, is_spare);
+      if (is_spare && mine.state != nullptr && recovery->sent_bytes > 0) ++spares_gave;
       mine.state = std::move(recovery->state);
+      if (recovery->needs_checkpoint || is_spare) return;
       EXPECT_EQ(mine.state->iteration(), 3);
-      {
-        const std::scoped_lock lock(mutex);
-        EXPECT_TRUE(add_state(*mine.state, moved));
-        // What is computed with are the values, rounded.
-        for (const Parameter* parameter : mine.state->parameters().parameters())
-          for (const Piece& piece : parameter->pieces())
-            for (std::int64_t i = 0; i < piece.count; ++i) {
-              float value = all.at({parameter->layer, parameter->name, StoredArray::value}).at(piece.whole + i);
-              if (parameter->value.type != DataType::float32)
-                value = from_bits16(parameter->value.type, to_bits16(parameter->value.type, value));
-              ASSERT_EQ(load(parameter->value + (piece.local + i)), value);
-            }
-      }
-      train_until(6, *mine.state, settings, world, losses);
+      const std::scoped_lock lock(mutex);
+      EXPECT_TRUE(add_state(*mine.state, moved));
+      // What is computed with are the values, rounded.
+      for (const Parameter* parameter : mine.state->parameters().parameters())
+        for (const Piece& piece : parameter->pieces())
+          for (std::int64_t i = 0; i < piece.count; ++i) {
+            float value = all.at({parameter->layer, parameter->name, StoredArray::value}).at(piece.whole + i);
+            if (parameter->value.type != DataType::float32)
+              value = from_bits16(parameter->value.type, to_bits16(parameter->value.type, value));
+            ASSERT_EQ(load(parameter->value + (piece.local + i)), value);
+          }
     });
     ++(is_whole ? from_memory : lost);
     if (!is_whole) continue;
+    run_ranks(after.ranks(), [&](const World& world) {
+      train_until(6, *ranks[static_cast<std::size_t>(world.rank())].state, settings, world, losses);
+    });
     EXPECT_EQ(moved, all);
     const Outcome undisturbed = train(before, model, {.iterations = 6});
     ASSERT_EQ(losses.size(), 6u);
@@ -135,6 +143,20 @@ TEST(Recovery, EveryPlanGoesOnBitByBitFromTheStateOfAnother) {
   }
   EXPECT_GE(from_memory, 10);
   EXPECT_GE(lost, 3);
+  EXPECT_GE(spares_gave, 3);
+}
+
+TEST(Recovery, RefusesAPlanOfMoreRanksThanThereAre) {
+  run_ranks(2, [](const World& world) {
+    const auto device = make_cpu_device();
+    const auto recovery =
+        recover(nullptr, deep(gpt_model()), settings_of({}), *device, world, [](const Plan*) -> Result<Plan> {
+          return plan_of({{4, 1, {{{{0, 6}}}}, 3}});
+        });
+    ASSERT_FALSE(recovery);
+    EXPECT_EQ(recovery.error().message(),
+              "the new plan has 3 ranks but 2 are there; plan again for the ranks that are left");
+  });
 }
 
 /// A device whose host hears of a failure instead of the totals of an iteration, though all ranks have summed.
