@@ -17,6 +17,7 @@
 #include "apps/train/abilities.hpp"
 #include "apps/train/checkpoints.hpp"
 #include "apps/train/device_choice.hpp"
+#include "apps/train/elastic.hpp"
 #include "apps/train/launcher.hpp"
 #include "apps/train/recording.hpp"
 #include "apps/train/rehearse.hpp"
@@ -176,6 +177,8 @@ CommandLine command_line() {
   line.options.insert(place, more.begin(), more.end());
   const std::vector<Option> rehearsal = rehearsal_options();
   line.options.insert(line.options.end(), rehearsal.begin(), rehearsal.end());
+  const std::vector<Option> elastic = elastic_options();
+  line.options.insert(line.options.end(), elastic.begin(), elastic.end());
   return line;
 }
 
@@ -244,6 +247,14 @@ Result<void> train(const Options& options, const Environment& environment, const
 }
 
 Result<void> run(const Options& options, const Environment& environment) {
+  if (options.has("elastic")) {
+    catch_stop_requests("sailor-train", {SIGINT, SIGTERM, SIGUSR2});
+    const auto status = train_elastically(options, environment, command);
+    if (!status && runtime::is_reported_elsewhere(status.error())) std::exit(exit_status(status.error().code));
+    if (!status) return fail(status.error());
+    if (*status != 0) std::exit(*status);
+    return {};
+  }
   // A rehearsal has nothing to save.
   if (!options.flag("rehearse")) catch_stop_requests("sailor-train", {SIGINT, SIGTERM, SIGUSR2});
   auto session = MpiSession::start({.program = "sailor-train",

@@ -133,7 +133,8 @@ class Controller final : public runtime::MembershipPolicy {
       return fail(ErrorCode::unavailable, fmt::format("the training of '{}' has ended", settings_.folder.string()),
                   "name another folder");
     std::optional<runtime::RestoredEpoch> restored;
-    if (auto before = last_epoch(journal_.lines())) {
+    // One that was stopped begins afresh: nobody of it is left, and its checkpoint is taken up.
+    if (auto before = last_epoch(journal_.lines()); before && !was_stopped(journal_.lines())) {
       auto plan = parse_plan(before->plan, "the journal's plan");
       if (!plan) return fail(plan.error(), settings_.folder.string());
       plan_ = *std::move(plan);
@@ -144,6 +145,10 @@ class Controller final : public runtime::MembershipPolicy {
       job_ = restored->job;
       epoch_ = restored->epoch;
       event({{"what", "controller"}, {"epoch", epoch_}}, fmt::format("a new controller goes on with epoch {}", epoch_));
+    } else if (before) {
+      // Numbers of epochs go on: they tell starts of the training apart.
+      restored = runtime::RestoredEpoch{
+          .job = before->members.job, .epoch = before->members.epoch, .members = {}, .patience = Seconds{}};
     }
     auto coordinator = runtime::Coordinator::start({.port = settings_.port,
                                                     .silence = settings_.silence,
@@ -285,7 +290,7 @@ class Controller final : public runtime::MembershipPolicy {
     total_ = std::max(total_, progress.of);
     redone_ = std::max(redone_, progress.redone);
     if (!resumed_) resumed_ = progress.iteration;
-    if (progress.from_checkpoint) from_checkpoint_ = true;
+    if (!progress.from.empty()) from_ = progress.from;
     if (progress.iteration > iteration_) {
       if (iteration_ >= 0) slowest_ = std::max(slowest_, progress.time);
       iteration_ = progress.iteration;
@@ -333,8 +338,8 @@ class Controller final : public runtime::MembershipPolicy {
                fmt::format("{}; nobody came within {:g} s", waits_because_, settings_.patience.value())));
     if (joined_ == 0 && epoch_ == 0 && seconds_since(started_) > settings_.patience.value())
       end(fail(ErrorCode::unavailable, fmt::format("no rank came within {:g} s", settings_.patience.value())));
-    if (settings_.stop_request && settings_.stop_request() != 0 && !in_epoch_)
-      end(fail(ErrorCode::unavailable, "stopped on a signal before training began"));
+    if (settings_.stop_request && settings_.stop_request() != 0 && members.empty())
+      end(fail(ErrorCode::unavailable, "stopped on a signal, and no rank is left"));
     look_ahead(members);
   }
 
@@ -420,17 +425,16 @@ class Controller final : public runtime::MembershipPolicy {
            {"seconds", seconds},
            {"iterations_again", redone_},
            {"tokens_again", static_cast<double>(redone_) * total},
-           {"from", from_checkpoint_ ? "checkpoint" : "memory"},
+           {"from", from_},
            {"ranks", plan_.ranks()},
            {"spares", static_cast<int>(ranks_.size()) - plan_.ranks()},
            {"plan", plan}},
           fmt::format("epoch {}: {} go on at iteration {} from {} after {:.1f} s ({}; {} again): {}", epoch_,
                       plural(static_cast<std::size_t>(plan_.ranks()), "rank"), *resumed_,
-                      from_checkpoint_ ? "the checkpoint" : "memory", seconds, interruption_,
+                      from_ == "memory" ? from_ : "the " + from_, seconds, interruption_,
                       plural(static_cast<std::size_t>(redone_), "iteration"), plan));
     stood_still_ += seconds;
     interrupted_.reset();
-    from_checkpoint_ = false;
     lost_.clear();
   }
 
@@ -519,9 +523,8 @@ class Controller final : public runtime::MembershipPolicy {
                                       *outcome == 0 ? "done" : fmt::format("ended with status {}", *outcome), seconds,
                                       plural(static_cast<std::size_t>(epoch_), "epoch"), stood_still_)
                         : std::string());
-    if (outcome && *outcome == 0)
-      if (const auto written = journal_.add({{"what", "ended"}, {"status", *outcome}}, true); !written)
-        spdlog::warn("{}", written.error().message());
+    if (const auto written = journal_.add({{"what", outcome && *outcome == 0 ? "ended" : "stopped"}}, true); !written)
+      spdlog::warn("{}", written.error().message());
     outcome_ = std::move(outcome);
     ended_ = true;
     changed_.notify_all();
@@ -545,7 +548,7 @@ class Controller final : public runtime::MembershipPolicy {
   std::uint64_t job_ = 0;
   std::uint64_t epoch_ = 0;
   bool in_epoch_ = false;
-  bool fresh_ = true;  // the next epoch is to begin under the plan that was given
+  bool fresh_ = true;               // the next epoch is to begin under the plan that was given
   std::vector<std::string> ranks_;  // hosts, spares included
   Clock::time_point began_ = Clock::now();
   int joined_ = 0;
@@ -566,7 +569,7 @@ class Controller final : public runtime::MembershipPolicy {
   int hangs_ = 0;
   std::optional<std::int64_t> resumed_;
   std::int64_t redone_ = 0;
-  bool from_checkpoint_ = false;
+  std::string from_ = "start";
   bool first_iteration_ended_ = false;
   bool change_asked_ = false;
   int in_advance_ = 0;

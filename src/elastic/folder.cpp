@@ -105,6 +105,10 @@ std::optional<JournalledEpoch> last_epoch(const std::vector<Json>& lines) {
   return std::nullopt;
 }
 
+bool was_stopped(const std::vector<Json>& lines) {
+  return !lines.empty() && lines.back().value("what", "") == "stopped";
+}
+
 bool has_ended(const std::vector<Json>& lines) { return !lines.empty() && lines.back().value("what", "") == "ended"; }
 
 }  // namespace sailor::elastic

@@ -53,6 +53,8 @@ nlohmann::json journal_line(std::uint64_t job, std::uint64_t epoch, const std::v
                             const std::string& plan);
 /// Nothing: no epoch has begun.
 std::optional<JournalledEpoch> last_epoch(const std::vector<nlohmann::json>& lines);
+/// Whether the training was stopped, to be taken up later, since its last epoch began.
+bool was_stopped(const std::vector<nlohmann::json>& lines);
 /// Whether the training has ended.
 bool has_ended(const std::vector<nlohmann::json>& lines);
 

@@ -76,7 +76,7 @@ Result<void> complete_facts(MemberFacts& facts, const Plan& plan) {
       return fail(ErrorCode::invalid_input,
                   fmt::format("a process on {} does not say which type of device it has, and the plan has {}",
                               facts.host, fmt::join(types, ", ")),
-                  "start it with --member-gpu NAME");
+                  "start it with --gpu-type NAME");
   }
   if (facts.zone.empty()) {
     std::set<std::string> zones;
@@ -90,7 +90,7 @@ Result<void> complete_facts(MemberFacts& facts, const Plan& plan) {
       return fail(ErrorCode::invalid_input,
                   fmt::format("a process on {} does not say in which zone it is, and the plan has {} in '{}'",
                               facts.host, facts.gpu, fmt::join(zones, "', '")),
-                  "start it with --member-zone NAME");
+                  "start it with --zone NAME");
   }
   return {};
 }

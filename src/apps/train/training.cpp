@@ -188,8 +188,9 @@ Result<int> finish_training(const TrainingRun& run, const IterationsEnd& end) {
     spdlog::info("the checkpoint of iteration {} is in {}{}", end.next, options.text("checkpoints"),
                  all_done ? "" : ": the same command goes on from there");
   // Twice in a short run: HDF5 stays in memory from its first file on, and the recorded peaks hold what is there
-  // before.
-  if (run.run_file.record().iterations.size() < static_cast<std::size_t>(run_file_interval))
+  // before. Ranks that came late have recorded less.
+  const auto recorded = static_cast<double>(run.run_file.record().iterations.size());
+  if (run.control.max(recorded) < static_cast<double>(run_file_interval))
     SAILOR_CHECK(agree(run.control, run.run_file.write(run.trainer)));
   SAILOR_CHECK(agree(run.control, run.run_file.write(run.trainer)));
   SAILOR_CHECK(agree(run.control, run.recording.finish(run.trainer)));

@@ -5,7 +5,7 @@
 //                         ready {why}               for the next epoch; with a reason: this one is broken
 //                         call {epoch, group, number, kind, ranks, value}
 //                         alive {}                  every quarter of the silence that is allowed
-//                         progress {iteration, time, of, redone, from_checkpoint}
+//                         progress {iteration, time, of, redone, from}
 //                         done {status, text}       it leaves, and that is no failure
 //                         abort {text}              the job is to end
 // Coordinator to member:  alive {}                  the same

@@ -199,7 +199,7 @@ struct Coordinator::State {
                                       .time = Seconds(message.value("time", 0.0)),
                                       .of = message.value("of", std::int64_t{0}),
                                       .redone = message.value("redone", std::int64_t{0}),
-                                      .from_checkpoint = message.value("from_checkpoint", false)});
+                                      .from = message.value("from", "")});
     } else if (what == message_done) {
       member.done = true;
       policy.done(member.info, message.value("status", 0), message.value("text", ""));

@@ -42,11 +42,11 @@ struct MemberInfo {
 
 /// How far a member is.
 struct MemberProgress {
-  std::int64_t iteration = 0;    ///< to run next
-  Seconds time{};                ///< of the last one
-  std::int64_t of = 0;           ///< iterations of the whole training; 0: not said
-  std::int64_t redone = 0;       ///< iterations that this epoch makes once more
-  bool from_checkpoint = false;  ///< the epoch began from a checkpoint
+  std::int64_t iteration = 0;  ///< to run next
+  Seconds time{};              ///< of the last one
+  std::int64_t of = 0;         ///< iterations of the whole training; 0: not said
+  std::int64_t redone = 0;     ///< iterations that this epoch makes once more
+  std::string from;            ///< where the state of this epoch came from: "memory", "checkpoint", "start"
 };
 
 /// Who takes part in an epoch.

@@ -360,10 +360,11 @@ class SocketControl final : public Control {
 Result<std::unique_ptr<Member>> Member::join(const Addresses& coordinator, const MemberSettings& settings) {
   auto state = std::make_unique<State>();
   state->settings = settings;
+  if (!settings.host.empty()) state->host = settings.host;
   auto listener = Listener::start();
   if (!listener) return fail(listener.error());
   state->listener = *std::move(listener);
-  auto socket = connect_to(coordinator, std::min(settings.timeout, Seconds(60.0)));
+  auto socket = connect_to(coordinator, std::min(settings.timeout, settings.connecting));
   if (!socket) return fail(socket.error(), "the coordinator of the job");
   std::array<int, 2> ends{};
   if (::pipe(ends.data()) != 0) return fail(ErrorCode::unavailable, "cannot make a pipe");
@@ -487,9 +488,9 @@ void Member::report_progress(const MemberProgress& progress) {
   bool is_due = false;
   {
     const std::scoped_lock lock(state_->mutex);
-    state_->progress = Json{{"what", message_progress},      {"iteration", progress.iteration},
-                            {"time", progress.time.value()}, {"of", progress.of},
-                            {"redone", progress.redone},     {"from_checkpoint", progress.from_checkpoint}};
+    state_->progress =
+        Json{{"what", message_progress}, {"iteration", progress.iteration}, {"time", progress.time.value()},
+             {"of", progress.of},        {"redone", progress.redone},       {"from", progress.from}};
     if (state_->reports++ < 2) state_->next_progress = Clock::now();
     is_due = Clock::now() >= state_->next_progress;
     if (is_due && state_->reports <= 2) {

@@ -20,15 +20,17 @@ struct MemberSettings {
   std::string program = "sailor-train";  ///< for messages
   int rank = -1;                         ///< in the first epoch; -1: any
   Seconds timeout{600.0};                ///< of every wait for another rank, and for an epoch to begin
+  Seconds connecting{60.0};              ///< so long join() tries, if that is less than the timeout
   Seconds heartbeat{7.5};                ///< says so often that it is alive
+  std::string host{};                    ///< of its node; empty: what the machine calls itself
   std::string gpu{};                     ///< see MemberFacts
   std::string zone{};
   /// Where the coordinator is now; empty: not known. It is asked when the connection is lost: another coordinator may
   /// have taken the place of the one that died. Null: a coordinator that is lost does not come back.
   std::function<Addresses()> find_coordinator{};
   Seconds search{60.0};  ///< so long a lost coordinator is looked for
-  /// A process that the coordinator has dismissed, and whose main thread does not notice, since it hangs, is ended after
-  /// so long; 0: never.
+  /// A process that the coordinator has dismissed, and whose main thread does not notice, since it hangs, is ended
+  /// after so long; 0: never.
   Seconds end_after_dismissal{};
   Seconds silence{0.0};  ///< a coordinator that is not heard of for longer is lost; 0: it may be silent
 };
