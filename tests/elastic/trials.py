@@ -69,8 +69,8 @@ def plan_text(pipelines):
 class Trial:
     """The processes of one training."""
 
-    def __init__(self, programs, folder, plan, iterations, every=20):
-        self.programs, self.folder, self.plan = programs, folder, plan
+    def __init__(self, programs, folder, plan, iterations, every=20, plans_anew=False):
+        self.programs, self.folder, self.plan, self.plans_anew = programs, folder, plan, plans_anew
         self.iterations, self.every = iterations, every
         self.ranks = []
         self.logs = []
@@ -83,8 +83,10 @@ class Trial:
         self.start_controller()
 
     def start_controller(self):
+        more = ["--profile", "published", "--models", os.path.join(os.path.dirname(self.plan), "models")]
         self.controller = subprocess.Popen(
-            [self.programs + "/sailor-controller", os.path.join(self.folder, "run"), "--plan", self.plan, "--wait", "60"],
+            [self.programs + "/sailor-controller", os.path.join(self.folder, "run"), "--plan", self.plan, "--wait", "60"] +
+            (more if self.plans_anew else []),
             stdout=self.controller_log, stderr=self.controller_log, env=self.environment)
 
     def start_rank(self, node, rank=None):
@@ -228,7 +230,8 @@ def run_trial(programs, root, seed, kind, iterations, reference):
     with open(plan, "w", encoding="utf-8") as file:
         file.write(plan_text(pipelines))
     folder = os.path.join(root, f"trial-{seed}")
-    trial = Trial(programs, folder, plan, iterations)
+    # By the planner, or by making the plan's pipelines fewer or more.
+    trial = Trial(programs, folder, plan, iterations, plans_anew=seed % 2 == 0)
     try:
         for rank in range(ranks):
             trial.start_rank(f"n{rank // 2}", rank)
