@@ -43,6 +43,15 @@ class JsonLines {
   std::vector<nlohmann::json> lines_;
 };
 
+/// What the ranks of an epoch are told.
+struct EpochPayload {
+  std::string plan;    ///< plan.toml
+  bool copies = true;  ///< state that one rank alone has is kept in a peer's memory, too (runtime/state_copies.hpp)
+};
+std::string to_text(const EpochPayload& payload);
+/// Errors: invalid_input.
+Result<EpochPayload> parse_payload(const std::string& text);
+
 /// What the journal says of the epoch that was begun last.
 struct JournalledEpoch {
   runtime::RestoredEpoch members;
