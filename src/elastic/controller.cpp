@@ -382,7 +382,10 @@ class Controller final : public runtime::MembershipPolicy {
 
   [[nodiscard]] EpochChoice choice_of(const Plan& plan, const std::vector<MemberInfo>& ready,
                                       const std::vector<std::size_t>& order) const {
-    EpochChoice choice{.ranks = {}, .payload = to_text({.plan = plan_to_toml(plan), .copies = settings_.copies})};
+    EpochChoice choice{.ranks = {},
+                       .payload = to_text({.plan = plan_to_toml(plan),
+                                           .copies = settings_.copies,
+                                           .begun_unix_ms = static_cast<std::int64_t>(unix_time() * 1e3)})};
     for (const std::size_t index : order) choice.ranks.push_back(ready[index].id);
     return choice;
   }

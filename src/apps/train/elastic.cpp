@@ -166,7 +166,7 @@ class ElasticRank {
     if (!recovery->needs_checkpoint) state_ = std::move(recovery->state);
     const int ranks = plan->ranks();
     if (world.rank() >= ranks) return wait_as_spare();
-    return train(*plan, *recovery, told->copies, world, before);
+    return train(*plan, *recovery, *told, world, before);
   }
 
   Result<std::optional<int>> wait_as_spare() {
@@ -175,17 +175,17 @@ class ElasticRank {
     return std::nullopt;
   }
 
-  Result<std::optional<int>> train(const Plan& plan, runtime::Recovery& recovery, bool with_copies, const World& all,
-                                   std::int64_t before) {
+  Result<std::optional<int>> train(const Plan& plan, runtime::Recovery& recovery, const elastic::EpochPayload& told,
+                                   const World& all, std::int64_t before) {
     const World world = part_of(all, plan.ranks());
     std::unique_ptr<runtime::TrainingState>& state = recovery.needs_checkpoint ? recovery.state : state_;
     if (recovery.needs_checkpoint) state->initialize(settings_);
     std::optional<runtime::CopyExchange> exchange;
-    if (with_copies) exchange.emplace(*state, *copies_, world);
+    if (told.copies) exchange.emplace(*state, *copies_, world);
     runtime::Trainer trainer(*state, settings_, world, &samples_, exchange ? &*exchange : nullptr);
     Checkpoints checkpoints(options_, environment_, world.control, trainer);
     std::error_code code;
-    checkpoints.claim_as("elastic " + std::filesystem::weakly_canonical(folder_, code).string(), member_->epoch());
+    checkpoints.claim_as("elastic " + std::filesystem::weakly_canonical(folder_, code).string(), told.begun_unix_ms);
     if (recovery.needs_checkpoint) {
       SAILOR_CHECK(checkpoints.resume());
       // Only now it counts: a state that is read half is none.
