@@ -1,0 +1,20 @@
+// The folder of an elastic training, as programs beside the controller see it: what runs, and how to ask for another
+// plan.
+#pragma once
+
+#include <ctime>
+#include <filesystem>
+#include <string>
+
+#include "core/error.hpp"
+#include "plan/plan.hpp"
+
+namespace sailor::apps {
+
+/// Whether a controller has begun there (FOLDER/controller.json). Errors: not_found.
+Result<void> check_elastic_folder(const std::filesystem::path& folder);
+
+/// Asks the controller for a plan: writes FOLDER/requests/watch-TIME.toml, which it picks up. The file's path.
+Result<std::filesystem::path> request_plan(const std::filesystem::path& folder, const Plan& plan, std::time_t time);
+
+}  // namespace sailor::apps
