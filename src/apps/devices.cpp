@@ -58,6 +58,20 @@ Result<void> check_not_shared(const std::vector<std::string>& places, int rank, 
               "start one rank per GPU (srun --gpus-per-task=1)");
 }
 
+/// The device of a GPU, into `opened`.
+Result<void> make_gpu(const OwnGpu& own, const DeviceRequest& request, const std::string& host, RankDevice& opened) {
+  try {
+    opened.device = own.backend->make_device(
+        {.index = own.index, .tf32 = request.precision == Precision::tf32, .deterministic = request.deterministic});
+  } catch (const std::runtime_error& error) {
+    return fail(ErrorCode::unavailable, fmt::format("no usable GPU: {} (on {})", error.what(), host),
+                "nvidia-smi says what else runs there");
+  }
+  opened.gpu = own.gpu;
+  opened.backend = own.backend;
+  return {};
+}
+
 }  // namespace
 
 std::filesystem::path gpu_module(const Environment& environment) {
@@ -91,26 +105,38 @@ Result<RankDevice> open_device(const DeviceRequest& request, const Environment& 
   SAILOR_CHECK(agree(control, own ? Result<void>() : fail(own.error())));
   const auto places = runtime::all_texts(control, fmt::format("{} of {}", own->gpu.bus_id, host));
   SAILOR_CHECK(agree(control, check_not_shared(places, control.rank(), environment)));
-  const auto open = [&]() -> Result<void> {
-    try {
-      opened.device = own->backend->make_device(
-          {.index = own->index, .tf32 = request.precision == Precision::tf32, .deterministic = request.deterministic});
-    } catch (const std::runtime_error& error) {
-      return fail(ErrorCode::unavailable, fmt::format("no usable GPU: {} (on {})", error.what(), host),
-                  "nvidia-smi says what else runs there");
-    }
-    return {};
-  };
-  SAILOR_CHECK(agree(control, open()));
-  opened.gpu = own->gpu;
-  if (control.size() == 1) return opened;
-  opened.transport = own->backend->make_transport(control, *opened.device, request.timeout);
-  SAILOR_CHECK(
-      agree(control, opened.transport != nullptr
-                         ? Result<void>()
-                         : fail(ErrorCode::unavailable, "this build has no NCCL, which moves tensors between GPUs",
-                                "build it where NCCL is (see README.md), or use one GPU")));
+  const auto made = make_gpu(*own, request, host, opened);
+  SAILOR_CHECK(agree(control, made));
+  auto transport = make_device_transport(opened, request.timeout, control);
+  if (!transport) return fail(transport.error());
+  opened.transport = *std::move(transport);
   return opened;
+}
+
+Result<RankDevice> open_own_device(const DeviceRequest& request, const Environment& environment, int local_rank,
+                                   const std::string& host) {
+  RankDevice opened;
+  if (!request.on_gpus) {
+    const int threads = runtime::cpu::compute_threads(environment);
+    SAILOR_CHECK(runtime::cpu::reserve_blas_memory(threads));
+    opened.device = runtime::make_cpu_device(threads);
+    return opened;
+  }
+  const auto own = find_gpu(static_cast<std::size_t>(local_rank), host, request.precision, environment);
+  if (!own) return fail(own.error());
+  SAILOR_CHECK(make_gpu(*own, request, host, opened));
+  return opened;
+}
+
+Result<std::unique_ptr<runtime::Transport>> make_device_transport(const RankDevice& own, Seconds timeout,
+                                                                  runtime::Control& control) {
+  if (!own.gpu || control.size() == 1) return nullptr;
+  std::unique_ptr<runtime::Transport> transport = own.backend->make_transport(control, *own.device, timeout);
+  SAILOR_CHECK(agree(control, transport != nullptr ? Result<void>()
+                                                   : fail(ErrorCode::unavailable,
+                                                          "this build has no NCCL, which moves tensors between GPUs",
+                                                          "build it where NCCL is (see README.md), or use one GPU")));
+  return transport;
 }
 
 std::string describe(const RankDevice& own, runtime::Control& control) {

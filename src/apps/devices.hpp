@@ -31,6 +31,7 @@ struct RankDevice {
   std::unique_ptr<runtime::Device> device;
   std::unique_ptr<runtime::Transport> transport;  ///< between GPUs; null: the job's own
   std::optional<runtime::GpuDescription> gpu;     ///< nothing: it is the CPU
+  const runtime::GpuBackend* backend = nullptr;   ///< of the GPU
 
   /// The ranks of `started`, with what moves tensors between their devices.
   [[nodiscard]] runtime::World world(const runtime::World& started) const {
@@ -48,6 +49,15 @@ struct DeviceRequest {
 /// Collective; errors are agreed on (unavailable: no memory for the BLAS, no usable GPU, fewer GPUs on a node than
 /// ranks). The control plane must outlive the result.
 Result<RankDevice> open_device(const DeviceRequest& request, const Environment& environment, runtime::Control& control);
+
+/// The same without the others, for a process that joins and leaves ranks: no transport is made. `local_rank`: of the
+/// processes of this node that share its GPUs. Errors: as open_device().
+Result<RankDevice> open_own_device(const DeviceRequest& request, const Environment& environment, int local_rank,
+                                   const std::string& host);
+/// Collective: what moves tensors between the devices of these ranks; null where `control`'s own data plane does.
+/// Errors are agreed on (unavailable: no NCCL).
+Result<std::unique_ptr<runtime::Transport>> make_device_transport(const RankDevice& own, Seconds timeout,
+                                                                  runtime::Control& control);
 
 /// Collective: "4 x NVIDIA H200", "CPUs (AMD EPYC 7763)".
 std::string describe(const RankDevice& own, runtime::Control& control);

@@ -429,8 +429,7 @@ Result<std::optional<Options>> parse_options(const CommandLine& line, const std:
       return std::nullopt;
     }
     if (argument == "--version" || argument == "-V") {
-      fmt::print("{}",
-                 version_text(line.program.substr(0, line.program.find(' ')), arguments, environment, &line));
+      fmt::print("{}", version_text(line.program.substr(0, line.program.find(' ')), arguments, environment, &line));
       return std::nullopt;
     }
   }

@@ -3,17 +3,12 @@
 // A mistake that all ranks see is printed once, by the lowest rank that sees it, and all ranks exit with its status.
 // What only one rank can see in the middle of training (a dead neighbour, a bad token, no memory) ends the whole job
 // with that rank's message.
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
-#include <cmath>
 #include <csignal>
 #include <cstdlib>
-#include <filesystem>
 #include <optional>
-#include <set>
 
 #include "apps/options.hpp"
 #include "apps/single_blas_thread.hpp"
@@ -22,16 +17,13 @@
 #include "apps/train/abilities.hpp"
 #include "apps/train/checkpoints.hpp"
 #include "apps/train/device_choice.hpp"
+#include "apps/train/elastic.hpp"
 #include "apps/train/launcher.hpp"
 #include "apps/train/recording.hpp"
 #include "apps/train/rehearse.hpp"
 #include "apps/train/socket_world.hpp"
-#include "cluster/gpu_catalogue.hpp"
-#include "core/files.hpp"
+#include "apps/train/training.hpp"
 #include "core/log.hpp"
-#include "core/stop_status.hpp"
-#include "core/terminal.hpp"
-#include "profile/run_file.hpp"
 #include "runtime/mpi/mpi_session.hpp"
 #include "runtime/trainer.hpp"
 
@@ -41,9 +33,6 @@ namespace {
 
 using runtime::MpiSession;
 using runtime::Trainer;
-
-constexpr std::int64_t run_file_interval = 20;  // iterations between two writes of the run file
-constexpr std::int64_t statistics_warm_up = 2;  // first iterations connect ranks and touch memory for the first time
 
 std::string command = "sailor-train";  // for provenance; set by main
 int end_status = 0;                    // of a run without errors; the same on all ranks
@@ -188,122 +177,9 @@ CommandLine command_line() {
   line.options.insert(place, more.begin(), more.end());
   const std::vector<Option> rehearsal = rehearsal_options();
   line.options.insert(line.options.end(), rehearsal.begin(), rehearsal.end());
+  const std::vector<Option> elastic = elastic_options();
+  line.options.insert(line.options.end(), elastic.begin(), elastic.end());
   return line;
-}
-
-/// What rank 0 keeps about the run. Collective where it says so.
-class RunFile {
- public:
-  RunFile(const Options& options, const Plan& plan, const runtime::Device& device, const std::string& transport)
-      : path_(options.text("run-file")) {
-    run_.provenance = {
-        .tool = fmt::format("sailor-train {}", version()),
-        .command = command,
-        .device = device.name(),
-        .versions = fmt::format("{}, {}", device.versions(), transport),
-        .date = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}",
-                            fmt::gmtime(std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now())))};
-    run_.plan_toml = plan_to_toml(plan);
-  }
-
-  /// Before anything is computed: can it be written, and does it replace none of the run's inputs?
-  [[nodiscard]] Result<void> check(const std::vector<std::string>& inputs) const {
-    if (path_.empty()) return {};
-    if (auto good = check_can_write(path_); !good) return fail(good.error(), "--run-file");
-    std::error_code code;
-    for (const std::string& input : inputs)
-      if (std::filesystem::equivalent(path_, input, code))
-        return fail(ErrorCode::usage, fmt::format("--run-file '{}' is an input of this run", path_),
-                    "name another file");
-    return {};
-  }
-
-  [[nodiscard]] bool is_wanted() const { return !path_.empty(); }
-  void forget() { path_.clear(); }
-
-  void add(std::int64_t iteration, const runtime::IterationResult& result,
-           const std::optional<runtime::IterationSummary>& summary) {
-    run_.iterations.push_back({.iteration = iteration, .loss = result.loss, .time = result.time});
-    if (summary) run_.parts.push_back(parts_record(iteration, *summary));
-  }
-
-  /// Collective; rank 0 writes.
-  [[nodiscard]] Result<void> write(Trainer& trainer) {
-    run_.ranks.clear();
-    for (const runtime::RankUse& use : trainer.rank_uses())
-      run_.ranks.push_back({.rank = use.role.rank,
-                            .pipeline = use.role.pipeline,
-                            .stage = use.role.stage,
-                            .tensor_parallel_index = use.role.tensor_parallel_index,
-                            .host = use.host,
-                            .peak_tensor_memory = use.peak_tensor_memory,
-                            .peak_resident_memory = use.peak_resident_memory});
-    run_.warm_up_iterations =
-        static_cast<int>(std::min(statistics_warm_up, static_cast<std::int64_t>(run_.iterations.size()) - 1));
-    if (trainer.role().rank != 0 || path_.empty()) return {};
-    std::set<std::string> hosts;
-    for (const RankRecord& rank : run_.ranks) hosts.insert(rank.host);
-    run_.provenance.host.clear();
-    for (const std::string& host : hosts) run_.provenance.host += (run_.provenance.host.empty() ? "" : ",") + host;
-    return save_run(run_, path_);
-  }
-
-  [[nodiscard]] const RunRecord& record() const { return run_; }
-
- private:
-  std::string path_;
-  RunRecord run_;
-};
-
-/// `communicators`: that the rank with most of them is in.
-void print_header(const Plan& plan, const Options& options, const std::string& devices, std::int64_t communicators) {
-  fmt::print("# {}: {} in {}, {}; {}, {} x {} tokens per iteration; up to {} per rank\n",
-             options.positional("PLAN").front(), plan.job.model, to_string(plan.job.precision), describe(plan),
-             plural(static_cast<std::size_t>(plan.ranks()), "rank"), plan.job.global_batch, plan.job.sequence_length,
-             plural(static_cast<std::size_t>(communicators), "communicator"));
-  fmt::print("# on {}\n", devices);
-  if (communicators > options.integer("max-communicators"))
-    spdlog::warn("a rank is in {} communicators, more than {} (--max-communicators)", communicators,
-                 options.integer("max-communicators"));
-  fmt::print("# {:>9} {:>10} {:>10} {:>10}\n", "iteration", "loss", "time_ms", "tokens/s");
-}
-
-void print_summary(const RunRecord& run) {
-  const TimeStatistics time = run.iteration_time();
-  Bytes tensors;
-  for (const RankRecord& rank : run.ranks) tensors = std::max(tensors, rank.peak_tensor_memory);
-  fmt::print("# iteration time: median {}, p10 {}, p90 {} over {} after {} of warm-up\n", format_time(time.median),
-             format_time(time.p10), format_time(time.p90), plural(static_cast<std::size_t>(time.samples), "iteration"),
-             run.warm_up_iterations);
-  fmt::print("# peak memory of a rank: {} in tensors, {} resident\n", format_bytes(tensors),
-             format_bytes(run.peak_resident_memory()));
-}
-
-std::string describe_divergence(std::int64_t iteration, const runtime::IterationResult& result, bool in_fp16) {
-  if (!std::isfinite(result.loss)) return fmt::format("the loss of iteration {} is {}", iteration, result.loss);
-  return fmt::format("the gradient norm of iteration {} is {} (its loss is {:.6g}){}; the weights were not changed",
-                     iteration, result.gradient_norm, result.loss,
-                     in_fp16 ? ", and the loss scale cannot become smaller" : "");
-}
-
-void warn_of_learning_rate(const runtime::LearningRate& schedule) {
-  if (schedule.decay_iterations <= 0) return;
-  if (schedule.least > schedule.peak)
-    spdlog::warn("--min-learning-rate {:g} is over --learning-rate {:g}: it rises where it should fall", schedule.least,
-                 schedule.peak);
-  if (schedule.decay_iterations <= schedule.warm_up_iterations)
-    spdlog::warn("--decay-iterations {} ends with the warm-up ({}): the learning rate falls at once",
-                 schedule.decay_iterations, schedule.warm_up_iterations);
-}
-
-/// A sample that is seen again teaches less.
-void warn_of_little_data(const Plan& plan, const runtime::Samples& samples, const Options& options) {
-  const std::int64_t iterations = options.integer("iterations");
-  const double times = static_cast<double>(iterations) * plan.job.global_batch / static_cast<double>(samples.size());
-  if (times <= 1.0) return;
-  spdlog::warn("--data {} has {} samples of {} tokens: {} iterations of {} see each of them {:.1f} times",
-               options.text("data"), samples.size(), plan.job.sequence_length, iterations, plan.job.global_batch,
-               times);
 }
 
 /// The rank's main loop. Errors are agreed on: the same on all ranks, with a message on one of them.
@@ -312,40 +188,15 @@ Result<void> train(const Options& options, const Environment& environment, const
   if (options.flag("rehearse")) return rehearse(options, environment, started);
   if (options.text("data").empty())
     return agree(started.control, fail(ErrorCode::usage, "--data is missing", "make a token file with sailor-data"));
-
-  // Every rank reads the plan, the model and the data itself, so that each finds out what it cannot read.
-  Plan plan;
-  Model model;
-  GpuCatalogue catalogue;
-  DeviceChoice choice;
-  const auto read_inputs = [&]() -> Result<void> {
-    auto read_plan = load_plan(options.positional("PLAN").front());
-    if (!read_plan) return fail(read_plan.error());
-    plan = std::move(*read_plan);
-    if (const auto placed = environment.find("SAILOR_PLAN_FINGERPRINT");
-        placed != environment.end() && environment.contains("SAILOR_RANK") && placed->second != plan_fingerprint(plan))
-      return fail(ErrorCode::invalid_input,
-                  fmt::format("{}: the ranks have been placed for another plan", options.positional("PLAN").front()),
-                  "give sailor-launch (or --sailor-plan) the same plan");
-    auto found = find_model(plan.job.model, models_folder(options, environment));
-    if (!found) return fail(found.error(), options.positional("PLAN").front());
-    model = std::move(*found);
-    if (auto checked = runtime::check_trainable(plan, model, started.size()); !checked)
-      return fail(checked.error(), options.positional("PLAN").front());
-    auto gpus = GpuCatalogue::load(gpus_file(options, environment));
-    if (!gpus) return fail(gpus.error());
-    catalogue = std::move(*gpus);
-    auto chosen = choose_devices(options, plan, catalogue);
-    if (!chosen) return fail(chosen.error(), options.positional("PLAN").front());
-    choice = *chosen;
-    return {};
-  };
-  SAILOR_CHECK(agree(started.control, read_inputs()));
-  const auto seed = static_cast<std::uint64_t>(options.integer("seed"));
-  auto samples = runtime::Samples::open(options.text("data"), plan.job.sequence_length, model.vocabulary, seed);
+  const auto inputs = read_training_inputs(options, environment, started.size());
+  SAILOR_CHECK(agree(started.control, inputs ? Result<void>() : fail(inputs.error())));
+  const auto& [plan, model, catalogue, choice] = *inputs;
+  const runtime::TrainerSettings settings = trainer_settings(options);
+  auto samples =
+      runtime::Samples::open(options.text("data"), plan.job.sequence_length, model.vocabulary, settings.seed);
   SAILOR_CHECK(agree(started.control, samples ? Result<void>() : fail(samples.error())));
+  if (speaks) warn_of_training_options(options, plan, *samples, settings);
 
-  if (speaks) warn_of_little_data(plan, *samples, options);
   const auto opened = open_device({.on_gpus = choice.on_gpus,
                                    .precision = plan.job.precision,
                                    .deterministic = options.flag("deterministic"),
@@ -357,27 +208,15 @@ Result<void> train(const Options& options, const Environment& environment, const
   if (choice.on_gpus && choice.is_the_plans) warn_of_other_gpus(*opened, plan, catalogue, world.control);
   const std::string devices =
       fmt::format("{}, as {} says", describe(*opened, world.control), choice.is_the_plans ? "the plan" : "--device");
-  RunFile run_file(options, plan, device, world.transport.name());
+  RunFile run_file(options, command, plan, device, world.transport.name());
   if (!choice.is_the_plans && run_file.is_wanted()) {
     if (speaks) spdlog::warn("no run file is written: these times are not those of the plan's devices");
     run_file.forget();
   }
-  const std::string& prefix = options.text("data");
-  const std::vector<std::string> inputs{options.positional("PLAN").front(), prefix + ".bin", prefix + ".idx"};
-  SAILOR_CHECK(agree(world.control, speaks ? run_file.check(inputs) : Result<void>()));
+  SAILOR_CHECK(agree(world.control, speaks ? run_file.check(files_of_run(options)) : Result<void>()));
   Recording recording(options, plan, model, catalogue);
-  SAILOR_CHECK(agree(world.control, speaks ? recording.open(inputs) : Result<void>()));
+  SAILOR_CHECK(agree(world.control, speaks ? recording.open(files_of_run(options)) : Result<void>()));
 
-  const runtime::TrainerSettings settings{
-      .seed = seed,
-      .optimizer = {.weight_decay = static_cast<float>(options.number("weight-decay"))},
-      .learning_rate = {.peak = static_cast<float>(options.number("learning-rate")),
-                        .least = static_cast<float>(options.number("min-learning-rate")),
-                        .warm_up_iterations = options.integer("warm-up-iterations"),
-                        .decay_iterations = options.integer("decay-iterations")},
-      .clip_norm = options.number("clip-norm"),
-      .loss_scale = {.initial = options.number("loss-scale"), .window = options.integer("loss-scale-window")}};
-  if (speaks) warn_of_learning_rate(settings.learning_rate);
   runtime::TrainingState state(plan, model, world.rank(), device);
   state.initialize(settings);
   Trainer trainer(state, settings, world, &*samples);
@@ -387,71 +226,35 @@ Result<void> train(const Options& options, const Environment& environment, const
     if (const std::string warning = warning_of_kill(time_before_kill(environment, parameter_files(environment)));
         !warning.empty())
       spdlog::warn("{}", warning);
-  // Besides the one of all ranks.
-  const auto communicators =
-      static_cast<std::int64_t>(world.control.max(static_cast<double>(trainer.communicators()))) + 1;
-  if (speaks) print_header(plan, options, devices, communicators);
-
-  const double tokens = static_cast<double>(plan.job.global_batch) * plan.job.sequence_length;
-  const std::int64_t iterations = options.integer("iterations");
-  bool stopped = false;
-  bool diverged = false;
-  std::string why;  // it diverged
-  std::int64_t iteration = state.iteration();
-  if (iteration >= iterations) {
-    if (speaks) spdlog::info("nothing to do: {} of {} iterations are done", iteration, iterations);
+  print_training_header(options, plan, devices, trainer, world.control);
+  if (state.iteration() >= options.integer("iterations")) {
+    if (speaks)
+      spdlog::info("nothing to do: {} of {} iterations are done", state.iteration(), options.integer("iterations"));
     return {};
   }
-  for (; iteration < iterations && !stopped && !diverged; ++iteration) {
-    recording.before(iteration, trainer);
-    const runtime::IterationResult result = trainer.run(stop_request() != 0 || checkpoints.are_taken_over());
-    stopped = result.stop;
-    diverged = result.diverged;
-    if (diverged) why = describe_divergence(iteration, result, plan.job.precision == Precision::fp16);
-    if (!result.updated && !diverged && speaks)
-      spdlog::info("iteration {}: gradients overflow in fp16; the step is skipped, the loss scale is now {:.0f}",
-                   iteration, state.loss_scale().factor);
-    run_file.add(iteration, result, recording.after(iteration, result, trainer, run_file.is_wanted()));
-    if (speaks &&
-        (iteration % options.integer("log-every") == 0 || iteration + 1 == iterations || stopped || diverged)) {
-      fmt::print("{:>11} {:>10.5f} {:>10.1f} {:>10.0f}\n", iteration, result.loss, result.time.value() * 1e3,
-                 tokens / result.time.value());
-      std::fflush(stdout);
-    }
-    if (!diverged && !stopped && iteration + 1 < iterations) SAILOR_CHECK(checkpoints.after(iteration));
-    if (stopped && speaks && !checkpoints.are_taken_over())
-      spdlog::info("stopped after iteration {} on a signal ({} of {} iterations done){}", iteration, iteration + 1,
-                   iterations,
-                   checkpoints.are_kept()        ? "; a checkpoint is written now"
-                   : iteration + 1 == iterations ? ""
-                                                 : "; without --checkpoints what was learned is lost");
-    if ((iteration + 1) % run_file_interval == 0 && iteration + 1 < iterations && !stopped && !diverged)
-      if (const auto written = run_file.write(trainer); !written)  // training goes on; the last write counts
-        spdlog::warn("{}", written.error().message());
-  }
-  // Weights that are no numbers would only take the place of good ones; one that was begun before is good.
-  if (diverged)
-    checkpoints.complete();
-  else
-    SAILOR_CHECK(checkpoints.finish(iteration));
-  if (stopped && speaks && !diverged && checkpoints.are_kept())
-    spdlog::info("the checkpoint of iteration {} is in {}{}", iteration, options.text("checkpoints"),
-                 iteration < iterations ? ": the same command goes on from there" : "");
-  // Twice in a short run: HDF5 stays in memory from its first file on, and the recorded peaks hold what is there
-  // before.
-  if (run_file.record().iterations.size() < static_cast<std::size_t>(run_file_interval))
-    SAILOR_CHECK(agree(world.control, run_file.write(trainer)));
-  SAILOR_CHECK(agree(world.control, run_file.write(trainer)));
-  SAILOR_CHECK(agree(world.control, recording.finish(trainer)));
-  if (speaks) print_summary(run_file.record());
-  if (stopped && iteration < iterations)
-    end_status = checkpoints.are_kept() ? stopped_with_checkpoint : stopped_without_checkpoint;
-  if (!diverged) return {};
-  return agree(world.control, fail(ErrorCode::failure, "training diverged: " + why,
-                                   "use a smaller --learning-rate, or --warm-up-iterations"));
+  const TrainingRun run{.options = options,
+                        .control = world.control,
+                        .trainer = trainer,
+                        .checkpoints = checkpoints,
+                        .recording = recording,
+                        .run_file = run_file};
+  const auto end = run_iterations(run);
+  if (!end) return fail(end.error());
+  const auto status = finish_training(run, *end);
+  if (!status) return fail(status.error());
+  end_status = *status;
+  return {};
 }
 
 Result<void> run(const Options& options, const Environment& environment) {
+  if (options.has("elastic")) {
+    catch_stop_requests("sailor-train", {SIGINT, SIGTERM, SIGUSR2});
+    const auto status = train_elastically(options, environment, command);
+    if (!status && runtime::is_reported_elsewhere(status.error())) std::exit(exit_status(status.error().code));
+    if (!status) return fail(status.error());
+    if (*status != 0) std::exit(*status);
+    return {};
+  }
   // A rehearsal has nothing to save.
   if (!options.flag("rehearse")) catch_stop_requests("sailor-train", {SIGINT, SIGTERM, SIGUSR2});
   auto session = MpiSession::start({.program = "sailor-train",

@@ -71,6 +71,8 @@ class Device : public MemorySource {
   /// Memory of the host that the device copies from and to without the host waiting. Throws std::bad_alloc.
   [[nodiscard]] virtual void* allocate_host(std::size_t bytes) = 0;
   virtual void release_host(void* memory) = 0;
+  /// Its own memory is the host's: transfers may be made of memory of allocate_host(), too.
+  [[nodiscard]] virtual bool computes_on_host() const { return false; }
 
   /// Values from a row to the next one of a matrix (rows, `width`) of 16-bit numbers or float32, so that products with
   /// it are fast: at least `width`.

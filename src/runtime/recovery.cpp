@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
+#include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/terminal.hpp"
+#include "runtime/recovery_sources.hpp"
 #include "runtime/state_pieces.hpp"
 #include "runtime/trainer.hpp"
 
@@ -20,139 +22,71 @@ namespace {
 
 using Json = nlohmann::json;
 
-std::uint64_t bits(double value) { return std::bit_cast<std::uint64_t>(value); }
-double number(const Json& value) { return std::bit_cast<double>(value.get<std::uint64_t>()); }
-
-/// What a rank has of the training, as it tells the others. Empty: nothing.
-Json inventory(const TrainingState* state) {
-  if (state == nullptr) return Json::object();
-  const LossScale& scale = state->loss_scale();
-  Json told{{"plan", plan_to_toml(state->plan())},
-            {"rank", state->role().rank},
-            {"iteration", state->iteration()},
-            {"loss_scale", {bits(scale.factor), scale.good, scale.skipped}}};
-  if (const auto& totals = state->last_totals())
-    told["totals"] = {bits(totals->squared_norm), bits(totals->loss), bits(totals->stop)};
-  return told;
-}
-
-/// A plan with what each of its ranks holds and steps.
-struct Division {
-  Division(const Plan& plan, const Model& model) : map(plan, model), groups(map.groups()) {}
-  [[nodiscard]] Declarations parameters(int rank) const { return declarations_of(map.parameters(rank)); }
-  [[nodiscard]] std::vector<Range> owned(int rank) const { return map.sums_of(rank, groups).owned; }
-  ParameterMap map;
-  std::vector<GradientGroup> groups;
-};
-
-/// Elements of a parameter of which a rank of this world has the whole state, since it steps them.
-struct Holding {
-  Range whole;
-  int rank = 0;
-};
-using Key = std::pair<int, std::string>;  // layer and name
-using Holdings = std::map<Key, std::vector<Holding>>;
-
-Key key_of(const Parameter& parameter) { return {parameter.layer, parameter.name}; }
-
-Result<Holdings> holdings_of(const std::vector<Json>& inventories, std::int64_t newest, const Model& model) {
-  Holdings holdings;
-  std::map<std::string, Division> divisions;  // by plan
-  for (std::size_t rank = 0; rank < inventories.size(); ++rank) {
-    const Json& told = inventories[rank];
-    if (told.empty() || told.at("iteration") != newest) continue;
-    const std::string& text = told.at("plan").get_ref<const std::string&>();
-    auto division = divisions.find(text);
-    if (division == divisions.end()) {
-      const auto plan = parse_plan(text, fmt::format("plan of rank {}", rank));
-      if (!plan) return fail(plan.error());
-      division = divisions.try_emplace(text, *plan, model).first;
-    }
-    const int place = told.at("rank");
-    const Declarations parameters = division->second.parameters(place);
-    for (const OwnPiece& own : own_pieces(parameters, division->second.owned(place)))
-      holdings[key_of(*parameters[own.parameter])].push_back(
-          {{own.piece.whole, own.piece.whole + own.piece.count}, static_cast<int>(rank)});
-  }
-  return holdings;
-}
-
-/// A piece of one array that moves from rank to rank, or stays on one.
-struct Move {
-  int from = 0;
-  int to = 0;
-  WantedPiece piece;  ///< of the receiver
-  Key key;
-};
-
-/// All moves to rank `to`, in the order in which they are made; nothing where some elements are nowhere.
-std::optional<std::vector<Move>> moves_to(int to, const Division& division, const Holdings& holdings) {
-  std::vector<Move> moves;
-  const Declarations parameters = division.parameters(to);
-  for (const WantedPiece& wanted : wanted_pieces(parameters, division.owned(to))) {
-    const Key key = key_of(*parameters[wanted.parameter]);
-    const auto held = holdings.find(key);
-    if (held == holdings.end()) return std::nullopt;
-    Piece left = wanted.piece;
-    while (left.count > 0) {
-      std::vector<const Holding*> found;
-      for (const Holding& holding : held->second)
-        if (holding.whole.first <= left.whole && left.whole < holding.whole.last) found.push_back(&holding);
-      if (found.empty()) return std::nullopt;
-      // Its own memory first; else those that have it take turns.
-      const auto own = std::find_if(found.begin(), found.end(), [&](const Holding* one) { return one->rank == to; });
-      const Holding& from =
-          own != found.end() ? **own : *found[(static_cast<std::size_t>(to) + moves.size()) % found.size()];
-      const std::int64_t count = std::min(left.count, from.whole.last - left.whole);
-      moves.push_back({from.rank, to, {wanted.array, wanted.parameter, {left.whole, left.local, count}}, key});
-      left = {left.whole + count, left.local + count, left.count - count};
-    }
-  }
-  return moves;
-}
-
 /// Makes the moves that this rank has a part in.
 class Mover {
  public:
-  Mover(TrainingState* mine, TrainingState& made, Device& device, const World& world)
-      : mine_(mine),
-        device_(device),
-        world_(world),
-        target_(device, made.parameters(), made.optimizer()),
-        ready_(device.make_event()) {
-    if (mine_ != nullptr)
-      for (std::size_t i = 0; i < mine_->parameters().parameters().size(); ++i)
-        index_[key_of(*mine_->parameters().parameters()[i])] = i;
-    device_.main().record(*ready_);
+  /// Where they come from here, and where they go: `made` is null on a rank that the new plan leaves out, `keeps` where
+  /// nothing is kept for others.
+  struct Ends {
+    const std::vector<HeldState>& held;
+    TrainingState* made;
+    KeptGeneration* keeps;
+  };
+  Mover(const Ends& ends, const Inventory& inventory, const Cut& cut, Device& device, const World& world)
+      : ends_(ends), inventory_(inventory), cut_(cut), device_(device), world_(world), ready_(device.make_event()) {
+    if (ends.made != nullptr) target_.emplace(device, ends.made->parameters(), ends.made->optimizer());
+    if (ends.keeps != nullptr)
+      for (const auto& kept : ends.keeps->of_others)
+        keeps_[kept->owner()] = {kept.get(), &kept->begin(cut.version, cut.loss_scale)};
   }
 
   /// Collective: of all ranks. Before the moves are made.
   void connect(const std::vector<Move>& moves) {
     for (const Move& move : moves) {
-      if (move.from == move.to || (move.to != world_.rank() && move.from != world_.rank())) continue;
+      if (move.from == move.to) continue;
       Way& way = ways_[{move.from, move.to}];
-      if (way.stream != nullptr) continue;
-      way.stream = device_.make_stream();
-      way.channel = world_.transport.make_channel(move.from, move.to, {.id = state_channel});
-      way.stream->wait(*ready_);
+      if (way.stream == nullptr) {
+        way.stream = device_.make_stream();
+        way.channel = world_.transport.make_channel(move.from, move.to, {.id = state_channel});
+      }
+      const bool is_in_host_memory =
+          move.to == world_.rank() ? move.owner.has_value() : !inventory_.states[move.state].is_live;
+      if (is_in_host_memory && !device_.computes_on_host()) way.staged = std::max(way.staged, move.piece.piece.count);
     }
+    for (auto& [ends, way] : ways_)
+      if (way.staged > 0) way.staging = Tensor(device_, {way.staged});
+    device_.main().record(*ready_);
+    for (auto& [ends, way] : ways_) way.stream->wait(*ready_);
     world_.transport.connect();
   }
 
   void make(const Move& move) {
-    const Piece& piece = move.piece.piece;
-    const auto size = bytes_of(DataType::float32, piece.count);
-    const bool receives = move.to == world_.rank();
+    const auto size = bytes_of(DataType::float32, move.piece.piece.count);
+    Stream& main = device_.main();
     if (move.from == move.to) {
-      if (receives) device_.main().copy(target_.memory(move.piece), memory_of(move), size);
+      const Place from = source(move);
+      const Place to = destination(move);
+      if (from.is_host && to.is_host)
+        std::memcpy(to.memory, from.memory, size);
+      else if (from.is_host)
+        main.copy_from_host(to.memory, from.memory, size);
+      else if (to.is_host)
+        main.copy_to_host(to.memory, from.memory, size);
+      else
+        main.copy(to.memory, from.memory, size);
       return;
     }
-    if (!receives && move.from != world_.rank()) return;
-    const Way& way = ways_.at({move.from, move.to});
+    Way& way = ways_.at({move.from, move.to});
+    const bool receives = move.to == world_.rank();
+    const Place here = receives ? destination(move) : source(move);
+    const bool is_staged = here.is_host && !device_.computes_on_host();
+    float* const memory = is_staged ? way.staging.floats() : here.memory;
     if (receives) {
-      way.channel->receive(*way.stream, target_.memory(move.piece), size);
+      way.channel->receive(*way.stream, memory, size);
+      if (is_staged) way.stream->copy_to_host(here.memory, memory, size);
     } else {
-      way.channel->send(*way.stream, memory_of(move), size);
+      if (is_staged) way.stream->copy_from_host(memory, here.memory, size);
+      way.channel->send(*way.stream, memory, size);
       sent_ += static_cast<std::int64_t>(size);
     }
   }
@@ -164,26 +98,55 @@ class Mover {
       way.stream->record(*way.done);
       device_.main().wait(*way.done);
     }
-    target_.finish();
+    if (target_) target_->finish();
     device_.synchronize();
+    for (const auto& [owner, kept] : keeps_) *kept.buffer->mark() = KeptState::mark_of(cut_.version);
     return sent_;
   }
 
  private:
   static constexpr int state_channel = 1 << 20;  // a trainer's have lower numbers
 
-  [[nodiscard]] const float* memory_of(const Move& move) {
-    const std::size_t parameter = index_.at(move.key);
+  struct Place {
+    float* memory = nullptr;
+    bool is_host = false;
+  };
+
+  [[nodiscard]] Place destination(const Move& move) {
+    if (!move.owner) return {target_->memory(move.piece), false};
     const Piece& piece = move.piece.piece;
-    for (const Piece& held : mine_->parameters().parameters()[parameter]->pieces())
-      if (held.whole <= piece.whole && piece.whole + piece.count <= held.whole + held.count) {
-        const std::int64_t first = held.local + piece.whole - held.whole;
-        if (const float* const memory = stepped_memory(mine_->parameters(), mine_->optimizer(), move.piece.array,
-                                                       parameter, {first, first + piece.count}))
+    const auto& [kept, buffer] = keeps_.at(*move.owner);
+    return {kept->find(*buffer, move.piece.array, move.key, {piece.whole, piece.whole + piece.count}), true};
+  }
+
+  [[nodiscard]] Place source(const Move& move) {
+    const Piece& piece = move.piece.piece;
+    const HeldState& held = ends_.held[inventory_.states[move.state].index];
+    const Range whole{piece.whole, piece.whole + piece.count};
+    // Only read.
+    float* const memory =
+        const_cast<float*>(held.live != nullptr ? memory_of(*held.live, move.piece.array, move.key, whole)
+                                                : held.kept->find(*held.buffer, move.piece.array, move.key, whole));
+    if (memory == nullptr)
+      throw std::logic_error(fmt::format("rank {} does not have layer {}, {}, elements {} to {}", world_.rank(),
+                                         move.key.first, move.key.second, whole.first, whole.last - 1));
+    return {memory, held.live == nullptr};
+  }
+
+  const float* memory_of(TrainingState& state, StoredArray array, const ParameterKey& key, const Range& whole) {
+    std::map<ParameterKey, std::size_t>& index = indices_[&state];
+    const std::vector<Parameter*>& parameters = state.parameters().parameters();
+    if (index.empty())
+      for (std::size_t i = 0; i < parameters.size(); ++i) index[key_of(*parameters[i])] = i;
+    const std::size_t parameter = index.at(key);
+    for (const Piece& piece : parameters[parameter]->pieces())
+      if (piece.whole <= whole.first && whole.last <= piece.whole + piece.count) {
+        const std::int64_t first = piece.local + whole.first - piece.whole;
+        if (const float* const memory =
+                stepped_memory(state.parameters(), state.optimizer(), array, parameter, {first, first + whole.size()}))
           return memory;
       }
-    throw std::logic_error(fmt::format("rank {} does not have layer {}, {}, elements {} to {}", world_.rank(),
-                                       move.key.first, move.key.second, piece.whole, piece.whole + piece.count - 1));
+    return nullptr;
   }
 
   /// From one rank to another.
@@ -191,35 +154,35 @@ class Mover {
     std::unique_ptr<Stream> stream;
     std::unique_ptr<Channel> channel;
     std::unique_ptr<Event> done;
+    std::int64_t staged = 0;  // elements: the longest message from or to the host's memory that must go through...
+    Tensor staging;           // ...the device's
   };
-  TrainingState* mine_;
+  struct Keeping {
+    KeptState* kept = nullptr;
+    const KeptState::Buffer* buffer = nullptr;
+  };
+  Ends ends_;
+  const Inventory& inventory_;
+  const Cut& cut_;
   Device& device_;
   World world_;
-  StateTarget target_;
+  std::optional<StateTarget> target_;
+  std::map<int, Keeping> keeps_;  // by owner
   std::unique_ptr<Event> ready_;
-  std::map<Key, std::size_t> index_;  // of parameters that this rank has
+  std::map<const TrainingState*, std::map<ParameterKey, std::size_t>> indices_;  // of the parameters that it has
   std::map<std::pair<int, int>, Way> ways_;
   std::int64_t sent_ = 0;
 };
 
-std::vector<Json> gather_inventories(const TrainingState* mine, Control& control) {
-  Json all = Json::array();
-  for (const std::string& text : control.gather(inventory(mine).dump())) all.push_back(Json::parse(text));
-  return Json::parse(control.broadcast(all.dump())).get<std::vector<Json>>();
-}
-
 /// Rank 0's choice, on all ranks.
-Result<Plan> agree_on_plan(const std::vector<Json>& inventories, const Model& model, const World& world,
+Result<Plan> agree_on_plan(const Inventory& inventory, const Model& model, const World& world,
                            const std::function<Result<Plan>(const Plan* before)>& choose) {
   Json choice;
   if (world.rank() == 0) {
-    const auto has_one =
-        std::find_if(inventories.begin(), inventories.end(), [](const Json& told) { return !told.empty(); });
-    std::optional<Plan> before;
-    if (has_one != inventories.end())
-      if (auto parsed = parse_plan(has_one->at("plan").get<std::string>(), "the plan before"))
-        before = *std::move(parsed);
-    const auto chosen = choose(before ? &*before : nullptr);
+    const auto newest = std::max_element(inventory.states.begin(), inventory.states.end(),
+                                         [](const ToldState& a, const ToldState& b) { return a.epoch < b.epoch; });
+    const Plan* const before = newest == inventory.states.end() ? nullptr : &inventory.plans[newest->plan];
+    const auto chosen = choose(before);
     if (chosen)
       choice = {{"plan", plan_to_toml(*chosen)}};
     else
@@ -232,61 +195,69 @@ Result<Plan> agree_on_plan(const std::vector<Json>& inventories, const Model& mo
     return fail(static_cast<ErrorCode>(choice.at("code").get<int>()), choice.at("error").get<std::string>(),
                 choice.at("hint").get<std::string>());
   auto plan = parse_plan(choice.at("plan").get<std::string>(), "the new plan");
-  if (plan) SAILOR_CHECK(check_trainable(*plan, model, world.size()));
+  if (!plan) return plan;
+  if (plan->ranks() > world.size())
+    return fail(ErrorCode::invalid_input,
+                fmt::format("the new plan has {} but {} there", plural(static_cast<std::size_t>(plan->ranks()), "rank"),
+                            world.size() == 1 ? "1 is" : fmt::format("{} are", world.size())),
+                "plan again for the ranks that are left");
+  SAILOR_CHECK(check_trainable(*plan, model, plan->ranks()));
   return plan;
 }
 
 }  // namespace
 
 Result<Recovery> recover(TrainingState* mine, const Model& model, const TrainerSettings& settings, Device& device,
-                         const World& world, const std::function<Result<Plan>(const Plan* before)>& choose) {
+                         const World& world, const std::function<Result<Plan>(const Plan* before)>& choose,
+                         StateCopies* copies) {
   device.give_up_transfers();
-  std::vector<Json> inventories = gather_inventories(mine, world.control);
-  const Json* newest = nullptr;
-  for (const Json& told : inventories)
-    if (!told.empty() && (newest == nullptr || told.at("iteration") > newest->at("iteration"))) newest = &told;
-  const std::int64_t iteration = newest == nullptr ? 0 : newest->at("iteration").get<std::int64_t>();
-  for (Json& told : inventories) {
-    if (told.empty() || &told == newest || told.at("iteration") != iteration - 1 ||
-        told.at("plan") != newest->at("plan"))
-      continue;
-    if (&told == &inventories[static_cast<std::size_t>(world.rank())]) {
-      const Json& known = newest->at("totals");
-      const IterationTotals totals{number(known[0]), number(known[1]), number(known[2])};
-      device.write(mine->totals(), &totals, sizeof(totals));
-      (void)mine->update(settings, totals);
+  const std::vector<HeldState> held = held_states(mine, copies);
+  const auto inventory = gather_inventory(held, copies, world.control);
+  if (!inventory) return fail(inventory.error());
+  const std::optional<Cut> cut = newest_cut(*inventory, model);
+  if (cut)
+    for (const std::size_t late : cut->late) {
+      const ToldState& told = inventory->states[late];
+      if (told.rank != world.rank()) continue;
+      TrainingState& state = *held[told.index].live;
+      device.write(state.totals(), &*cut->totals, sizeof(IterationTotals));
+      (void)state.update(settings, *cut->totals);
       device.synchronize();
     }
-    told["iteration"] = iteration;
-  }
-  const auto plan = agree_on_plan(inventories, model, world, choose);
+  const auto plan = agree_on_plan(*inventory, model, world, choose);
   if (!plan) return fail(plan.error());
-  Recovery recovery{.state = std::make_unique<TrainingState>(*plan, model, world.rank(), device)};
-  if (newest == nullptr) {
-    recovery.needs_checkpoint = true;
-    return recovery;
+  Recovery recovery{.needs_checkpoint = !cut};
+  const std::uint64_t epoch = inventory->newest_epoch + 1;
+  const bool is_spare = world.rank() >= plan->ranks();
+  if (!is_spare) {
+    recovery.state = std::make_unique<TrainingState>(*plan, model, world.rank(), device);
+    recovery.state->set_epoch(epoch);
   }
-  const auto holdings = holdings_of(inventories, iteration, model);
-  if (!holdings) return fail(holdings.error());
-  const Division division(*plan, model);
-  std::vector<Move> moves;
-  for (int rank = 0; rank < world.size() && !recovery.needs_checkpoint; ++rank) {
-    auto more = moves_to(rank, division, *holdings);
-    if (!more) recovery.needs_checkpoint = true;
-    if (more)
-      std::copy_if(more->begin(), more->end(), std::back_inserter(moves),
+  std::unique_ptr<KeptGeneration> keeps;
+  if (copies != nullptr)
+    keeps = std::make_unique<KeptGeneration>(
+        device, *plan, model,
+        std::vector<std::string>(inventory->host_of_rank.begin(), inventory->host_of_rank.begin() + plan->ranks()),
+        is_spare ? -1 : world.rank(), epoch);
+  if (cut) {
+    const Division division(*plan, model);
+    std::vector<Move> moves;
+    for (int rank = 0; rank < plan->ranks(); ++rank) {
+      const std::vector<Move> more =
+          moves_to(rank, division, keeps == nullptr ? nullptr : &keeps->layout, *inventory, cut->holdings);
+      std::copy_if(more.begin(), more.end(), std::back_inserter(moves),
                    [&](const Move& move) { return move.from == world.rank() || move.to == world.rank(); });
-  }
-  if (!recovery.needs_checkpoint) {
-    Mover mover(mine, *recovery.state, device, world);
+    }
+    Mover mover({held, recovery.state.get(), keeps.get()}, *inventory, *cut, device, world);
     mover.connect(moves);
     for (const Move& move : moves) mover.make(move);
     recovery.sent_bytes = mover.finish();
-    const Json& scale = newest->at("loss_scale");
-    recovery.state->restore(iteration, {.factor = number(scale[0]), .good = scale[1], .skipped = scale[2]});
+    if (recovery.state != nullptr) recovery.state->restore(cut->version, cut->loss_scale);
   }
   // Nobody gives up what it had before all have what they need.
+  if (copies != nullptr) copies->begin(std::move(keeps), std::move(recovery.state));
   world.control.barrier();
+  if (copies != nullptr) recovery.state = copies->confirm();
   return recovery;
 }
 

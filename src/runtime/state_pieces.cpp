@@ -4,8 +4,6 @@
 
 namespace sailor::runtime {
 
-namespace {
-
 float* moments_of(AdamW& optimizer, StoredArray array) {
   switch (array) {
     case StoredArray::value:
@@ -17,8 +15,6 @@ float* moments_of(AdamW& optimizer, StoredArray array) {
   }
   return nullptr;
 }
-
-}  // namespace
 
 std::string_view to_string(StoredArray array) {
   constexpr std::array<std::string_view, 3> names{"value", "first_moment", "second_moment"};

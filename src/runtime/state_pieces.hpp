@@ -87,6 +87,9 @@ class StateTarget {
   std::vector<WantedPiece> pieces_;
 };
 
+/// The optimizer's array: for values its master values, which are null where the storage has float32.
+float* moments_of(AdamW& optimizer, StoredArray array);
+
 /// Device memory of float32 elements [local.first, local.last) of an array of a storage's parameter, all of which the
 /// optimizer steps in one part; null where it does not.
 const float* stepped_memory(ParameterStorage& storage, AdamW& optimizer, StoredArray array, std::size_t parameter,

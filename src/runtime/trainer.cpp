@@ -43,7 +43,8 @@ Result<void> check_trainable(const Plan& plan, const Model& model, int started_r
   return {};
 }
 
-Trainer::Trainer(TrainingState& state, const TrainerSettings& settings, const World& world, const Samples* samples)
+Trainer::Trainer(TrainingState& state, const TrainerSettings& settings, const World& world, const Samples* samples,
+                 CopyExchange* copies)
     : state_(state),
       plan_(state.plan()),
       model_(state.model()),
@@ -51,6 +52,7 @@ Trainer::Trainer(TrainingState& state, const TrainerSettings& settings, const Wo
       device_(state.device()),
       settings_(settings),
       world_(world),
+      copies_(copies),
       timeline_(device_, role_),
       totals_known_(device_.make_event()) {
   if (world.size() != plan_.ranks() || world.rank() != role_.rank)
@@ -154,6 +156,7 @@ IterationResult Trainer::run(bool stop) {
   stage_->parameters().zero_gradients();
   main.zero(loss_sum_.data(), loss_sum_.bytes());
   main.zero(state_.totals(), sizeof(IterationTotals));
+  if (copies_ != nullptr) copies_->begin();
 
   std::vector<int> backward_left(links_.size(), 0);
   for (const ScheduleStep& step : steps_)
@@ -201,6 +204,7 @@ IterationResult Trainer::run(bool stop) {
       main.copy(totals + offsetof(IterationTotals, loss) / sizeof(double), loss_sum_.data(), sizeof(double));
     *host_stop_ = stop ? 1.0 : 0.0;
     main.copy_from_host(totals + offsetof(IterationTotals, stop) / sizeof(double), host_stop_, sizeof(double));
+    if (copies_ != nullptr) copies_->finish();
     if (all_ != nullptr)
       all_->all_reduce_sum(main, {totals, DataType::float64}, sizeof(IterationTotals) / sizeof(double));
     main.copy_to_host(&state_.host_totals(), totals, sizeof(IterationTotals));

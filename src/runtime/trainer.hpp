@@ -25,6 +25,7 @@
 #include "runtime/gradient_reducer.hpp"
 #include "runtime/links.hpp"
 #include "runtime/stage.hpp"
+#include "runtime/state_copies.hpp"
 #include "runtime/timeline.hpp"
 #include "runtime/token_feed.hpp"
 #include "runtime/trainer_settings.hpp"
@@ -57,9 +58,11 @@ Result<void> check_trainable(const Plan& plan, const Model& model, int started_r
 
 class Trainer {
  public:
-  /// Collective: of all ranks of the state's plan. State, world and samples must outlive the trainer. `samples` null:
-  /// of a rehearsal, on a device that does not compute; no tokens are read.
-  Trainer(TrainingState& state, const TrainerSettings& settings, const World& world, const Samples* samples);
+  /// Collective: of all ranks of the state's plan. State, world, samples and copies must outlive the trainer. `samples`
+  /// null: of a rehearsal, on a device that does not compute; no tokens are read. `copies` null: no state is kept in
+  /// peers' memory; else all ranks have one.
+  Trainer(TrainingState& state, const TrainerSettings& settings, const World& world, const Samples* samples,
+          CopyExchange* copies = nullptr);
   ~Trainer();
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
@@ -117,6 +120,7 @@ class Trainer {
   Device& device_;
   TrainerSettings settings_;
   World world_;
+  CopyExchange* copies_;  // null: none
   TimelineRecorder timeline_;
   int micro_batch_ = 1;  // sequences, of this rank's pipeline
   std::vector<ScheduleStep> steps_;

@@ -48,10 +48,17 @@ void TrainingState::initialize(const TrainerSettings& settings) {
   parameters_->initialize(settings.seed);
   optimizer_->initialize(settings.seed);
   if (type() == DataType::float16) loss_scale_.factor = settings.loss_scale.initial;
+  is_filled_ = true;
 }
 
 void TrainingState::restore(std::int64_t iteration, const LossScale& scale) {
-  iteration_ = iteration;
+  restore(StateVersion{iteration, epoch_}, scale);
+}
+
+void TrainingState::restore(const StateVersion& version, const LossScale& scale) {
+  iteration_ = version.iteration;
+  updated_in_ = version.epoch;
+  is_filled_ = true;
   if (type() == DataType::float16)
     loss_scale_ = scale;
   else
@@ -72,6 +79,7 @@ Update TrainingState::update(const TrainerSettings& settings, const IterationTot
   optimizer_->step(step, gradient_factor_.floats());
   last_totals_ = totals;
   ++iteration_;
+  updated_in_ = epoch_;
   if (type() == DataType::float16) {
     const bool can_go_on = loss_scale_.update(settings.loss_scale, !update.updated);
     if (!update.updated) update.diverged = !can_go_on;

@@ -4,6 +4,7 @@
 // but gradients.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -26,6 +27,14 @@ struct IterationTotals {
   double squared_norm = 0.0;  ///< of the gradients, times the loss scale's square
   double loss = 0.0;          ///< over the tokens of the global batch
   double stop = 0.0;          ///< ranks that are to stop
+};
+
+/// Names the bits of a training's state: two states of one version are the same, to the last bit. After a recovery an
+/// iteration may be run again, under another plan, with sums in another order.
+struct StateVersion {
+  std::int64_t iteration = 0;  ///< to run next
+  std::uint64_t epoch = 0;     ///< in which the update before it was made
+  auto operator<=>(const StateVersion&) const = default;
 };
 
 /// An update that was asked for.
@@ -62,9 +71,18 @@ class TrainingState {
   [[nodiscard]] std::int64_t iteration() const { return iteration_; }
   /// For the next iteration. Other precisions than fp16 have the factor 1.
   [[nodiscard]] const LossScale& loss_scale() const { return loss_scale_; }
-  /// Goes on from elsewhere. Of a scale of another precision only the skipped iterations count, of which the optimizer
-  /// knows nothing.
+  /// Goes on from elsewhere, values and moments being there. Of a scale of another precision only the skipped
+  /// iterations count, of which the optimizer knows nothing.
   void restore(std::int64_t iteration, const LossScale& scale);
+  /// The same, from a state of that version.
+  void restore(const StateVersion& version, const LossScale& scale);
+  /// Whether it has been initialized or restored.
+  [[nodiscard]] bool is_filled() const { return is_filled_; }
+  [[nodiscard]] StateVersion version() const { return {iteration_, updated_in_}; }
+  /// Counts the recoveries before this state was made: which updates are made together.
+  [[nodiscard]] std::uint64_t epoch() const { return epoch_; }
+  /// Before it is filled.
+  void set_epoch(std::uint64_t epoch) { epoch_ = updated_in_ = epoch; }
 
   /// Device memory of the IterationTotals, as doubles in their order.
   [[nodiscard]] double* totals() { return totals_.doubles(); }
@@ -87,6 +105,9 @@ class TrainingState {
   std::unique_ptr<ParameterStorage> parameters_;
   std::unique_ptr<AdamW> optimizer_;
   std::int64_t iteration_ = 0;
+  std::uint64_t epoch_ = 0;
+  std::uint64_t updated_in_ = 0;  // epoch
+  bool is_filled_ = false;
   LossScale loss_scale_;
   Tensor totals_;
   Tensor gradient_factor_;  // of clipping

@@ -2,6 +2,7 @@
 // threads, or processes where they are to be killed.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <latch>
@@ -159,6 +160,210 @@ TEST(Sockets, OneMoreRankJoinsInTheNextEpoch) {
       }
     });
   for (std::thread& thread : threads) thread.join();
+}
+
+/// Takes everybody, and remembers what it heard.
+class Recorder final : public MembershipPolicy {
+ public:
+  explicit Recorder(std::size_t first, std::size_t later = 0) : needed_(first), later_(later) {}
+  std::optional<EpochChoice> choose(const std::vector<MemberInfo>& members) override {
+    if (members.size() < (restored().epoch == 0 ? needed_ : later_)) return std::nullopt;
+    EpochChoice choice{.ranks = {}, .payload = fmt::format("{} members", members.size())};
+    for (const MemberInfo& member : members) {
+      if (!member.ready) return std::nullopt;
+      choice.ranks.push_back(member.id);
+    }
+    return choice;
+  }
+  void lost(const MemberInfo& /*member*/, const std::string& how) override { note("lost: " + how); }
+  void failed(const MemberInfo& /*member*/, const std::string& why) override { note("failed: " + why); }
+  void done(const MemberInfo& /*member*/, int status, const std::string& text) override {
+    note(fmt::format("done: {} {}", status, text));
+  }
+  void begins(std::uint64_t job, std::uint64_t epoch, const EpochChoice& /*choice*/,
+              const std::vector<MemberInfo>& by_rank) override {
+    const std::scoped_lock lock(mutex_);
+    restored_ = {.job = job, .epoch = epoch, .members = {}, .patience = Seconds(20.0)};
+    for (const MemberInfo& member : by_rank) restored_.members.push_back(member.facts);
+  }
+  [[nodiscard]] RestoredEpoch restored() {
+    const std::scoped_lock lock(mutex_);
+    return restored_;
+  }
+  [[nodiscard]] std::vector<std::string> notes() {
+    const std::scoped_lock lock(mutex_);
+    return notes_;
+  }
+  /// Waits for so many notes.
+  void wait_for(std::size_t count) {
+    for (int i = 0; i < 2000 && notes().size() < count; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+
+ private:
+  void note(const std::string& what) {
+    const std::scoped_lock lock(mutex_);
+    notes_.push_back(what);
+  }
+  std::size_t needed_;  // in the first epoch
+  std::size_t later_;
+  std::mutex mutex_;
+  RestoredEpoch restored_;
+  std::vector<std::string> notes_;
+};
+
+std::unique_ptr<Coordinator> coordinator_with(CoordinatorSettings settings) {
+  auto started = Coordinator::start(settings);
+  if (!started) throw std::runtime_error(started.error().message());
+  return *std::move(started);
+}
+
+/// Where the coordinator is, for members that lose it.
+class Directory {
+ public:
+  void put(const Addresses& addresses) {
+    const std::scoped_lock lock(mutex_);
+    addresses_ = addresses;
+  }
+  [[nodiscard]] Addresses get() {
+    const std::scoped_lock lock(mutex_);
+    return addresses_;
+  }
+
+ private:
+  std::mutex mutex_;
+  Addresses addresses_;
+};
+
+TEST(Sockets, ACoordinatorThatTakesTheDeadOnesPlaceGoesOnWithItsEpochAndItsCalls) {
+  for (int turn = 0; turn < 10; ++turn) {
+    Recorder recorder(3);
+    Directory directory;
+    auto coordinator = coordinator_with({.silence = Seconds(20.0), .policy = &recorder});
+    directory.put(coordinator->addresses());
+    std::latch begun(3);
+    std::atomic<int> calls = 0;
+    std::atomic<bool> enough = false;
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 3; ++i)
+      threads.emplace_back([&] {
+        try {
+          const auto member = member_of(directory.get(), {.find_coordinator = [&] { return directory.get(); }});
+          begin(*member);
+          EXPECT_EQ(member->payload(), "3 members");
+          begun.count_down();
+          // Data go on whatever happens to the coordinator, and every call gets its answer.
+          const World world = member->world();
+          while (world.control.max(enough ? 1.0 : 0.0) < 1.0) {
+            EXPECT_EQ(world.control.sum(world.rank() + 1.0), 6.0);
+            EXPECT_EQ(world.control.gather("x").size(), world.rank() == 0 ? 3u : 0u);
+            ++calls;
+          }
+          EXPECT_EQ(member->epoch(), 1);
+          EXPECT_EQ(check_messages(world, 1000), "");
+          world.control.barrier();
+          member->leave(0, "finished");
+        } catch (const std::exception& error) {
+          ADD_FAILURE() << error.what();
+        }
+      });
+    begun.wait();
+    for (int death = 0; death < 3; ++death) {
+      const int before = calls;
+      while (calls < before + 5) std::this_thread::sleep_for(std::chrono::microseconds(100));
+      coordinator.reset();
+      coordinator = coordinator_with({.silence = Seconds(20.0), .policy = &recorder, .restored = recorder.restored()});
+      directory.put(coordinator->addresses());
+    }
+    enough = true;
+    for (std::thread& thread : threads) thread.join();
+    recorder.wait_for(3);
+    EXPECT_EQ(recorder.notes(), std::vector<std::string>(3, "done: 0 finished"));
+  }
+}
+
+TEST(Sockets, MembersThatDoNotFindTheNewCoordinatorAreLostToIt) {
+  Recorder recorder(1);
+  auto coordinator = coordinator_with({.policy = &recorder});
+  std::thread away([&] { begin(*member_of(coordinator->addresses())); });
+  away.join();
+  recorder.wait_for(1);
+  RestoredEpoch restored = recorder.restored();
+  restored.patience = Seconds(0.2);
+  coordinator = coordinator_with({.policy = &recorder, .restored = restored});
+  recorder.wait_for(2);
+  EXPECT_EQ(recorder.notes(),
+            (std::vector<std::string>{"lost: has gone away", "lost: did not find the new controller"}));
+}
+
+TEST(Sockets, AChangeIsMadeWhenAllHaveAskedForIt) {
+  Recorder recorder(2, 3);
+  const auto coordinator = coordinator_with({.policy = &recorder});
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 3; ++i)
+    threads.emplace_back([&, i] {
+      try {
+        if (i == 2)
+          while (recorder.restored().epoch == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        const auto member = member_of(coordinator->addresses());
+        if (i == 2) coordinator->request_change("one more has joined");
+        if (i < 2) {
+          begin(*member);
+          EXPECT_EQ(member->world().size(), 2);
+          // A rank that asks earlier does not break the epoch of the other.
+          member->wait_for_news(Seconds(20.0));
+          EXPECT_TRUE(member->is_change_wanted());
+          if (member->world().rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+          EXPECT_EQ(member->why_broken(), "");
+        }
+        begin(*member);
+        EXPECT_EQ(member->world().size(), 3);
+        EXPECT_FALSE(member->is_change_wanted());
+        member->world().control.barrier();
+      } catch (const std::exception& error) {
+        ADD_FAILURE() << error.what();
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(Sockets, AMemberThatDoesNotLeaveABrokenEpochIsDismissed) {
+  Recorder recorder(3, 2);
+  const auto coordinator = coordinator_with({.unwinding = Seconds(0.3), .policy = &recorder});
+  std::vector<std::thread> threads;
+  std::latch over(2);
+  for (int i = 0; i < 3; ++i)
+    threads.emplace_back([&] {
+      try {
+        const auto member = member_of(coordinator->addresses());
+        begin(*member);
+        const int rank = member->world().rank();
+        if (rank == 1) {
+          // Its heartbeat goes on, but it does not come.
+          member->wait_for_news(Seconds(20.0));
+          EXPECT_EQ(member->why_broken(), "a message was lost");
+          over.wait();
+          EXPECT_TRUE(member->is_dismissed());
+          const auto begun = member->begin_epoch();
+          ASSERT_FALSE(begun);
+          return;
+        }
+        if (rank == 2) {
+          member->wait_for_news(Seconds(20.0));
+          begin(*member);
+        } else if (const auto begun = member->begin_epoch("a message was lost"); !begun) {
+          throw std::runtime_error(begun.error().message());
+        }
+        EXPECT_EQ(member->world().size(), 2);
+        EXPECT_EQ(member->epoch(), 2);
+        member->world().control.barrier();
+        over.arrive_and_wait();
+      } catch (const std::exception& error) {
+        ADD_FAILURE() << error.what();
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(recorder.notes()[0], "failed: a message was lost");
+  EXPECT_EQ(recorder.notes()[1], "lost: hangs: it did not leave the epoch within 0.3 s");
 }
 
 }  // namespace

@@ -118,6 +118,17 @@ Result<void> Checkpoints::claim() {
   return {};
 }
 
+Result<void> Checkpoints::keep() { return folder_.empty() ? Result<void>() : claim(); }
+
+void Checkpoints::claim_as(std::string job, std::int64_t start) {
+  claimant_.job = std::move(job);
+  claimant_.restart = start;
+}
+
+void Checkpoints::abandon() {
+  if (writer_ != nullptr) writer_->abandon();
+}
+
 /// On all ranks what rank 0 finds, so that all go on from the same; empty: nothing.
 Result<std::string> Checkpoints::find() {
   std::string path;

@@ -20,7 +20,8 @@ namespace sailor::apps {
 /// --checkpoints, --checkpoint-every, --keep-checkpoints, --start-from.
 std::vector<Option> checkpoint_options();
 
-/// Whether two prefixes of --data name the same files, as far as one can tell: `then` may be relative to another folder.
+/// Whether two prefixes of --data name the same files, as far as one can tell: `then` may be relative to another
+/// folder.
 bool is_same_data(const std::string& then, const std::string& now);
 
 class Checkpoints {
@@ -33,6 +34,12 @@ class Checkpoints {
   /// Collective: makes --checkpoints this training's own, and reads the newest checkpoint in it, else that of
   /// --start-from, else nothing. Errors are agreed on.
   Result<void> resume();
+  /// Collective: only makes the folder this training's own; the state is there already. Errors are agreed on.
+  Result<void> keep();
+  /// Before either: this training is `start`-th of `job`, whose earlier starts are over: they own the folder no more.
+  void claim_as(std::string job, std::int64_t start);
+  /// Gives up a checkpoint that is under way: other ranks have gone.
+  void abandon();
   /// Collective, after each iteration: begins a checkpoint when one is due, moves on the one under way. A checkpoint
   /// that fails is reported, and training goes on, unless an error is returned, which is agreed on: another training
   /// has taken the folder over, or values are not finite.

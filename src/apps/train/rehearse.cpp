@@ -61,7 +61,8 @@ Result<void> read_inputs(const Options& options, const Environment& environment,
   auto model = find_model(inputs.plan.job.model, models_folder(options, environment));
   if (!model) return fail(model.error(), path);
   inputs.model = *std::move(model);
-  if (auto checked = runtime::check_trainable(rehearsal::trained_plan(inputs.plan), inputs.model, started_ranks); !checked)
+  if (auto checked = runtime::check_trainable(rehearsal::trained_plan(inputs.plan), inputs.model, started_ranks);
+      !checked)
     return fail(checked.error(), path);
 
   auto gpus = GpuCatalogue::load(gpus_file(options, environment));

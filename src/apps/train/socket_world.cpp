@@ -26,8 +26,7 @@ Result<std::unique_ptr<SocketWorld>> SocketWorld::join(const runtime::World& sta
   SAILOR_CHECK(runtime::agree(control, control.rank() == 0 ? coordinate() : Result<void>()));
   const runtime::Addresses address =
       control.broadcast(state->coordinator == nullptr ? std::string() : state->coordinator->addresses());
-  auto member =
-      runtime::Member::join(address, {.program = program, .rank = control.rank(), .timeout = timeout});
+  auto member = runtime::Member::join(address, {.program = program, .rank = control.rank(), .timeout = timeout});
   SAILOR_CHECK(runtime::agree(control, member ? Result<void>() : fail(member.error())));
   state->member = *std::move(member);
   SAILOR_CHECK(runtime::agree(control, state->member->begin_epoch()));

@@ -13,8 +13,8 @@ namespace sailor::apps {
 /// One per process; until its destructor the others hear at once when it goes away.
 class SocketWorld {
  public:
-  /// Collective over `started`, which is used for nothing but to agree on where the ranks meet. Rank 0 coordinates. Errors
-  /// are agreed on.
+  /// Collective over `started`, which is used for nothing but to agree on where the ranks meet. Rank 0 coordinates.
+  /// Errors are agreed on.
   static Result<std::unique_ptr<SocketWorld>> join(const runtime::World& started, const std::string& program,
                                                    Seconds timeout);
   ~SocketWorld();

@@ -549,6 +549,7 @@ class CpuDevice final : public Device {
     return memory;
   }
   void release_host(void* memory) override { std::free(memory); }
+  bool computes_on_host() const override { return true; }
 
   Stream& main() override { return main_; }
   std::unique_ptr<Stream> make_stream() override { return std::make_unique<CpuStream>(threads_, pool_, queues_); }

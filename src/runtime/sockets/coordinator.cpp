@@ -1,6 +1,7 @@
 #include "runtime/sockets/coordinator.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <poll.h>
 #include <unistd.h>
 
@@ -8,6 +9,7 @@
 #include <array>
 #include <chrono>
 #include <map>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <set>
@@ -23,43 +25,107 @@ using Clock = std::chrono::steady_clock;
 
 namespace {
 
-/// A process that has joined.
+double seconds_from(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+/// A connection, and the process behind it once it has joined.
 struct MemberEntry {
   explicit MemberEntry(Socket socket) : frames(std::move(socket)) {}
   Frames frames;
   Clock::time_point heard = Clock::now();
   bool joined = false;
-  std::string host;
-  Addresses data;    // of its listener
-  int wanted = -1;   // rank that it wants, -1: any
-  bool ready = false;  // for the next epoch
-  int rank = -1;     // in the epoch that is under way; -1: in none
-  std::uint64_t order = 0;  // of joining
+  bool done = false;      // it has left in order
+  std::string dismissed;  // why; empty: it is not
+  MemberInfo info;
 };
 
 /// A call of some ranks that is not complete.
 struct Call {
-  std::set<int> waiting;  // ranks that have called
-  std::map<int, Json> values;
+  std::map<int, Json> values;  // by rank that has called
 };
+
+/// Where nobody says who takes part: all that are there.
+class EveryMember final : public MembershipPolicy {
+ public:
+  EveryMember(int first, int later) : needed_(first), later_(later) {}
+
+  std::optional<EpochChoice> choose(const std::vector<MemberInfo>& members) override {
+    std::vector<const MemberInfo*> all;
+    for (const MemberInfo& member : members) all.push_back(&member);
+    if (static_cast<int>(all.size()) < needed_ || all.empty() ||
+        !std::all_of(all.begin(), all.end(), [](const MemberInfo* member) { return member->ready; }))
+      return std::nullopt;
+    // Those who were there before keep their order; then the ranks that are wanted; then the order of joining.
+    std::stable_sort(all.begin(), all.end(), [](const MemberInfo* a, const MemberInfo* b) {
+      const auto key = [](const MemberInfo* member) {
+        return std::tuple(member->rank < 0, member->rank, member->facts.wanted_rank < 0, member->facts.wanted_rank,
+                          member->id);
+      };
+      return key(a) < key(b);
+    });
+    EpochChoice choice;
+    for (const MemberInfo* member : all) choice.ranks.push_back(member->id);
+    needed_ = later_;
+    return choice;
+  }
+
+ private:
+  int needed_;
+  int later_;
+};
+
+MemberFacts facts_in(const Json& message) {
+  return {.host = message.value("host", ""),
+          .wanted_rank = message.value("rank", -1),
+          .gpu = message.value("gpu", ""),
+          .zone = message.value("zone", ""),
+          .process = message.value("process", std::int64_t{0}),
+          .data = message.value("data", "")};
+}
 
 }  // namespace
 
 struct Coordinator::State {
+  explicit State(const CoordinatorSettings& given)
+      : settings(given),
+        every_member(given.members, given.least),
+        policy(given.policy != nullptr ? *given.policy : every_member) {}
+
   CoordinatorSettings settings;
+  EveryMember every_member;
+  MembershipPolicy& policy;
   Socket listener;
   Socket wake;
   Socket woken;
+  std::mutex mutex;                             // of what follows
+  std::vector<std::function<void()>> requests;  // of other threads
+  bool ended = false;
+
+  // The thread's own.
   std::uint64_t job = 0;
   std::uint64_t epoch = 0;
   std::uint64_t joined = 0;
   bool is_broken = false;  // the epoch under way
+  bool change_wanted = false;
+  Clock::time_point broken_at{};
   std::vector<std::unique_ptr<MemberEntry>> members;
-  std::map<std::string, Call> calls;  // by group and number
+  std::map<std::string, Call> calls;    // by group and number
+  std::map<int, MemberFacts> expected;  // of a restored epoch, those that have not come back, by rank
+  Clock::time_point started = Clock::now();
+
+  void ask(std::function<void()> request) {
+    {
+      const std::scoped_lock lock(mutex);
+      requests.push_back(std::move(request));
+    }
+    const char byte = 0;
+    (void)!::write(wake.descriptor(), &byte, 1);
+  }
 
   void run() {
+    const double often = settings.policy != nullptr ? 0.2 : settings.silence.value() / 4;
     const auto interval = std::chrono::milliseconds(
-        std::max<std::int64_t>(10, static_cast<std::int64_t>(settings.silence.value() * 1e3 / 4)));
+        std::max<std::int64_t>(10, static_cast<std::int64_t>(std::min(often, settings.silence.value() / 4) * 1e3)));
+    auto next_beat = Clock::now();
     while (true) {
       std::vector<pollfd> looks{{.fd = woken.descriptor(), .events = POLLIN, .revents = 0},
                                 {.fd = listener.descriptor(), .events = POLLIN, .revents = 0}};
@@ -68,54 +134,134 @@ struct Coordinator::State {
                          .events = static_cast<short>(member->frames.has_queued() ? POLLIN | POLLOUT : POLLIN),
                          .revents = 0});
       (void)::poll(looks.data(), looks.size(), static_cast<int>(interval.count()));
-      if (looks[0].revents != 0) return;
+      if (looks[0].revents != 0) {
+        std::array<char, 256> bytes{};
+        (void)!::read(woken.descriptor(), bytes.data(), bytes.size());
+      }
+      std::vector<std::function<void()>> asked;
+      {
+        const std::scoped_lock lock(mutex);
+        if (ended) return;
+        asked.swap(requests);
+      }
+      for (const auto& request : asked) request();
       while (auto guest = accept_from(listener)) members.push_back(std::make_unique<MemberEntry>(std::move(*guest)));
-      for (const auto& member : members) {
-        (void)member->frames.flush();
-        while (const auto frame = member->frames.receive()) {
-          member->heard = Clock::now();
+      const bool beats = Clock::now() >= next_beat;
+      if (beats)
+        next_beat = Clock::now() + std::chrono::milliseconds(static_cast<std::int64_t>(settings.silence.value() * 250));
+      for (std::size_t i = 0; i < members.size(); ++i) {  // hear() may take entries' places, but adds none
+        MemberEntry& member = *members[i];
+        if (beats && member.joined) tell(member, {{"what", message_alive}});
+        (void)member.frames.flush();
+        while (const auto frame = member.frames.receive()) {
+          member.heard = Clock::now();
           try {
-            hear(*member, *frame);
+            hear(member, *frame);
           } catch (const Json::exception&) {
-            member->frames.give_up();
+            member.frames.give_up();
           }
         }
       }
       bury();
+      policy.tick(infos());
       begin_epoch();
     }
   }
 
   static void tell(MemberEntry& member, const Json& message) { member.frames.send(message.dump()); }
 
+  [[nodiscard]] std::vector<MemberInfo> infos() const {
+    std::vector<MemberInfo> all;
+    for (const auto& member : members)
+      if (member->joined && !member->done && member->dismissed.empty()) all.push_back(member->info);
+    return all;
+  }
+
   void hear(MemberEntry& member, const std::string& frame) {
     const Json message = Json::parse(frame, nullptr, false);
-    if (!message.is_object()) return;
+    if (!message.is_object() || !member.dismissed.empty()) return;
     const std::string what = message.value("what", "");
-    if (what == message_join) {
-      member.joined = true;
-      member.host = message.value("host", "");
-      member.data = message.value("data", "");
-      member.wanted = message.value("rank", -1);
-      member.order = joined++;
+    if (what == message_join || what == message_rejoin) {
+      join(member, message);
+    } else if (!member.joined) {
+      return;
     } else if (what == message_ready) {
-      member.ready = true;
+      member.info.ready = true;
+      const std::string why = message.value("why", "");
+      if (member.info.rank >= 0 && !is_broken && !why.empty()) {
+        policy.failed(member.info, why);
+        breaks({}, why);
+      }
     } else if (what == message_call) {
       call(member, message);
+    } else if (what == message_progress) {
+      policy.progressed(member.info, {.iteration = message.value("iteration", std::int64_t{0}),
+                                      .time = Seconds(message.value("time", 0.0)),
+                                      .of = message.value("of", std::int64_t{0}),
+                                      .redone = message.value("redone", std::int64_t{0}),
+                                      .from = message.value("from", "")});
+    } else if (what == message_done) {
+      member.done = true;
+      policy.done(member.info, message.value("status", 0), message.value("text", ""));
     } else if (what == message_abort) {
+      policy.aborted(member.info, message.value("text", ""));
       for (const auto& other : members)
-        if (other.get() != &member && other->joined) tell(*other, {{"what", message_abort}, {"text", message.value("text", "")}});
+        if (other.get() != &member && other->joined)
+          tell(*other, {{"what", message_abort}, {"text", message.value("text", "")}});
     }  // message_alive says nothing more
   }
 
+  void join(MemberEntry& member, const Json& message) {
+    MemberFacts facts = facts_in(message);
+    if (message.value("what", "") == message_rejoin) {
+      if (message.value("job", std::uint64_t{0}) != job) {
+        dismiss(member, "the job has ended");
+        return;
+      }
+      const bool in_this_epoch = message.value("epoch", std::uint64_t{0}) == epoch;
+      const auto is_same = [&](const MemberFacts& other) { return other.data == facts.data; };
+      const auto place =
+          std::find_if(expected.begin(), expected.end(), [&](const auto& one) { return is_same(one.second); });
+      const auto entry = std::find_if(members.begin(), members.end(), [&](const std::unique_ptr<MemberEntry>& other) {
+        return other.get() != &member && other->joined && !other->done && other->dismissed.empty() &&
+               is_same(other->info.facts);
+      });
+      if (place != expected.end()) {
+        if (in_this_epoch)
+          member.info.rank = place->first;
+        else if (!is_broken)
+          breaks({}, fmt::format("{} has not heard of this epoch", facts.host));
+        expected.erase(place);
+      } else if (entry != members.end() && in_this_epoch) {
+        // The connection before was lost for the member only.
+        member.info = std::exchange((*entry)->info, {});
+        member.joined = true;
+        (*entry)->joined = false;
+        (*entry)->frames.give_up();
+        return;
+      } else {
+        dismiss(member, "it was given up by the others");
+        return;
+      }
+    }
+    member.joined = true;
+    member.info.facts = std::move(facts);
+    member.info.id = joined++;
+    policy.joined(member.info);
+  }
+
+  void dismiss(MemberEntry& member, const std::string& why) {
+    tell(member, {{"what", message_bye}, {"why", why}});
+    member.dismissed = why;
+  }
+
   void call(MemberEntry& member, const Json& message) {
-    if (is_broken || message.value("epoch", std::uint64_t{0}) != epoch || member.rank < 0) return;  // it was told
+    if (is_broken || message.value("epoch", std::uint64_t{0}) != epoch || member.info.rank < 0) return;  // it was told
     const std::vector<int> ranks = message.value("ranks", std::vector<int>{});
     const std::string name = fmt::format("{}#{}", message.value("group", ""), message.value("number", 0));
     Call& under_way = calls[name];
-    under_way.waiting.insert(member.rank);
-    under_way.values[member.rank] = message.value("value", Json());
-    if (under_way.waiting.size() < ranks.size()) return;
+    under_way.values[member.info.rank] = message.value("value", Json());
+    if (under_way.values.size() < ranks.size()) return;
     const std::string kind = message.value("kind", "");
     Json all = Json::array();
     for (const int rank : ranks) all.push_back(under_way.values[rank]);
@@ -124,83 +270,111 @@ struct Coordinator::State {
       if (kind == call_broadcast) answer["value"] = all.front();
       if (kind == call_all || (kind == call_gather && i == 0)) answer["value"] = all;
       for (const auto& other : members)
-        if (other->rank == ranks[i]) tell(*other, answer);
+        if (other->info.rank == ranks[i] && other->dismissed.empty()) tell(*other, answer);
     }
     calls.erase(name);
+  }
+
+  void breaks(const std::vector<int>& lost, const std::string& why) {
+    if (!is_broken) broken_at = Clock::now();
+    is_broken = true;
+    calls.clear();
+    for (const auto& member : members)
+      if (member->info.rank >= 0 && member->dismissed.empty())
+        tell(*member, {{"what", message_lost}, {"epoch", epoch}, {"ranks", lost}, {"why", why}});
   }
 
   /// Takes out those that have gone, and tells the others.
   void bury() {
     std::vector<int> lost;
-    std::string why;
-    std::erase_if(members, [&](const std::unique_ptr<MemberEntry>& member) {
-      const std::chrono::duration<double> silent = Clock::now() - member->heard;
-      const bool is_silent = silent.count() > settings.silence.value();
-      if (!member->frames.is_closed() && !is_silent) return false;
-      if (member->rank >= 0) {
-        lost.push_back(member->rank);
-        why = fmt::format("rank {} on {} {}", member->rank, member->host,
-                          is_silent ? fmt::format("has not been heard of for {:g} s", settings.silence.value())
-                                    : "has gone away");
+    std::vector<std::string> reasons;
+    const auto is_lost = [&](const MemberInfo& info, const std::string& how) {
+      policy.lost(info, how);
+      if (info.rank < 0) return;
+      lost.push_back(info.rank);
+      reasons.push_back(fmt::format("rank {} on {} {}", info.rank, info.facts.host, how));
+    };
+    std::vector<std::unique_ptr<MemberEntry>> gone;
+    for (auto& member : members) {
+      const bool is_silent = seconds_from(member->heard) > settings.silence.value();
+      const bool hangs = settings.unwinding.value() > 0 && is_broken && member->joined && member->info.rank >= 0 &&
+                         !member->info.ready && seconds_from(broken_at) > settings.unwinding.value();
+      if (!member->frames.is_closed() && !is_silent && !hangs) continue;
+      if (member->joined && !member->done && member->dismissed.empty()) {
+        is_lost(member->info, member->frames.is_closed() ? "has gone away"
+                              : is_silent ? fmt::format("has not been heard of for {:g} s", settings.silence.value())
+                                          : fmt::format("hangs: it did not leave the epoch within {:g} s",
+                                                        settings.unwinding.value()));
+        if (!member->frames.is_closed()) dismiss(*member, "it was given up by the others: it did not answer");
       }
-      return true;
-    });
+      gone.push_back(std::move(member));
+    }
+    std::erase(members, nullptr);
+    if (!expected.empty() && seconds_from(started) > settings.restored->patience.value())
+      for (auto& [rank, facts] : std::exchange(expected, {}))
+        is_lost({.id = joined++, .facts = facts, .rank = rank}, "did not find the new controller");
     if (lost.empty()) return;
-    is_broken = true;
-    calls.clear();
-    for (const auto& member : members)
-      if (member->rank >= 0) tell(*member, {{"what", message_lost}, {"epoch", epoch}, {"ranks", lost}, {"why", why}});
+    breaks(lost, fmt::format("{}", fmt::join(reasons, "; ")));
   }
 
   void begin_epoch() {
-    std::vector<MemberEntry*> all;
-    for (const auto& member : members)
-      if (member->joined) all.push_back(member.get());
-    const int needed = epoch == 0 ? settings.members : settings.least;
-    if (static_cast<int>(all.size()) < needed || all.empty() ||
-        !std::all_of(all.begin(), all.end(), [](const MemberEntry* member) { return member->ready; }))
-      return;
-    // Those who were there before keep their order; then the ranks that are wanted; then the order of joining.
-    std::stable_sort(all.begin(), all.end(), [](const MemberEntry* a, const MemberEntry* b) {
-      const auto key = [](const MemberEntry* member) {
-        return std::tuple(member->rank < 0, member->rank, member->wanted < 0, member->wanted, member->order);
-      };
-      return key(a) < key(b);
-    });
-    ++epoch;
-    is_broken = false;
-    calls.clear();
+    const std::vector<MemberInfo> all = infos();
+    if (all.empty() || !expected.empty()) return;
+    const bool under_way =
+        std::any_of(all.begin(), all.end(), [](const MemberInfo& member) { return member.rank >= 0 && !member.ready; });
+    if (under_way) return;
+    auto choice = policy.choose(all);
+    if (!choice || choice->ranks.empty()) return;
+    std::vector<MemberEntry*> chosen;
+    for (const std::uint64_t id : choice->ranks)
+      for (const auto& member : members)
+        if (member->joined && member->info.id == id && member->info.ready) chosen.push_back(member.get());
+    if (chosen.size() != choice->ranks.size()) return;
     Json addresses = Json::array();
     Json hosts = Json::array();
     Json before = Json::array();
-    for (const MemberEntry* member : all) {
-      addresses.push_back(member->data);
-      hosts.push_back(member->host);
-      before.push_back(member->rank);
+    for (const MemberEntry* member : chosen) {
+      addresses.push_back(member->info.facts.data);
+      hosts.push_back(member->info.facts.host);
+      before.push_back(member->info.rank);
     }
-    for (std::size_t rank = 0; rank < all.size(); ++rank) {
-      all[rank]->ready = false;
-      all[rank]->rank = static_cast<int>(rank);
+    for (const auto& member : members) member->info.rank = -1;
+    std::vector<MemberInfo> by_rank;
+    for (std::size_t rank = 0; rank < chosen.size(); ++rank) {
+      chosen[rank]->info.ready = false;
+      chosen[rank]->info.rank = static_cast<int>(rank);
+      by_rank.push_back(chosen[rank]->info);
     }
-    for (MemberEntry* member : all)
+    ++epoch;
+    is_broken = false;
+    change_wanted = false;
+    calls.clear();
+    policy.begins(job, epoch, *choice, by_rank);
+    for (MemberEntry* member : chosen)
       tell(*member, {{"what", message_epoch},
                      {"job", job},
                      {"epoch", epoch},
-                     {"rank", member->rank},
+                     {"rank", member->info.rank},
                      {"addresses", addresses},
                      {"hosts", hosts},
-                     {"before", before}});
+                     {"before", before},
+                     {"payload", choice->payload}});
   }
 };
 
 Result<std::unique_ptr<Coordinator>> Coordinator::start(const CoordinatorSettings& settings) {
   auto listener = listen_on(settings.port);
   if (!listener) return fail(listener.error());
-  auto state = std::make_unique<State>();
-  state->settings = settings;
+  auto state = std::make_unique<State>(settings);
   state->listener = *std::move(listener);
   std::random_device random;
   state->job = (std::uint64_t{random()} << 32U) ^ random();
+  if (const auto& restored = settings.restored) {
+    state->job = restored->job;
+    state->epoch = restored->epoch;
+    for (std::size_t rank = 0; rank < restored->members.size(); ++rank)
+      state->expected.emplace(static_cast<int>(rank), restored->members[rank]);
+  }
   std::array<int, 2> ends{};
   if (::pipe(ends.data()) != 0) return fail(ErrorCode::unavailable, "cannot make a pipe");
   state->woken = Socket(ends[0]);
@@ -214,8 +388,47 @@ Coordinator::Coordinator(std::unique_ptr<State> state)
 }
 
 Coordinator::~Coordinator() {
-  state_->wake.close();
+  {
+    const std::scoped_lock lock(state_->mutex);
+    state_->ended = true;
+  }
+  wake();
   thread_.join();
+}
+
+void Coordinator::wake() {
+  state_->ask([] {});
+}
+
+void Coordinator::request_change(const std::string& why) {
+  state_->ask([state = state_.get(), why] {
+    if (state->is_broken || state->epoch == 0) return;
+    state->change_wanted = true;
+    for (const auto& member : state->members)
+      if (member->info.rank >= 0) State::tell(*member, {{"what", message_change}, {"why", why}});
+  });
+}
+
+void Coordinator::break_epoch(const std::string& why) {
+  state_->ask([state = state_.get(), why] {
+    if (state->epoch > 0 && !state->is_broken) state->breaks({}, why);
+  });
+}
+
+void Coordinator::dismiss(std::uint64_t id, const std::string& why) {
+  state_->ask([state = state_.get(), id, why] {
+    for (const auto& member : state->members)
+      if (member->joined && member->info.id == id && member->dismissed.empty()) {
+        if (member->info.rank >= 0 && !state->is_broken)
+          state->breaks({member->info.rank}, fmt::format("rank {} on {} was dismissed: {}", member->info.rank,
+                                                         member->info.facts.host, why));
+        state->dismiss(*member, why);
+      }
+  });
+}
+
+void Coordinator::set_unwinding(Seconds unwinding) {
+  state_->ask([state = state_.get(), unwinding] { state->settings.unwinding = unwinding; });
 }
 
 }  // namespace sailor::runtime

@@ -46,21 +46,38 @@ struct Member::State {
   std::mutex mutex;
   std::condition_variable changed;
   std::unique_ptr<Frames> frames;
-  std::map<std::string, Json> answers;  // by name of the call
+  Clock::time_point heard = Clock::now();
+  std::map<std::string, Json> waiting;                 // calls without an answer, by name
+  std::map<std::string, std::deque<Json>> last_calls;  // the last two of each group, for a new coordinator
+  std::map<std::string, Json> answers;                 // by name of the call
   std::optional<Json> next_epoch;
-  std::string broken;     // why the epoch is; empty: it is not
-  bool is_alone = false;  // the coordinator has gone
+  std::uint64_t heard_job = 0;    // of the epoch that was told of last
+  std::uint64_t heard_epoch = 0;  // the same
+  std::string broken;             // why the epoch is; empty: it is not
+  bool is_alone = false;          // the coordinator has gone, for good
+  bool is_dismissed = false;      // by the coordinator
+  bool asks_for_epoch = false;
+  std::string asks_since;  // why
+  bool change_wanted = false;
+  std::optional<Json> farewell;
   bool ended = false;
   Transport* transport = nullptr;        // of the epoch, to be broken off
   Transport* other_transport = nullptr;  // the same, not ours
+  std::optional<Json> progress;          // to be told
+  Clock::time_point next_progress{};
+  int reports = 0;  // of progress in this epoch
 
   Socket wake;
   Socket woken;
   std::thread thread;
 
+  // Written with the mutex held, by the thread that begins epochs.
+  std::uint64_t job = 0;
   std::uint64_t epoch = 0;
   int rank = -1;
   std::vector<int> before;
+  std::vector<std::string> hosts;
+  std::string payload;
   std::unique_ptr<Transport> owned_transport;
   std::unique_ptr<Control> control;
 
@@ -76,6 +93,16 @@ struct Member::State {
     (void)!::write(wake.descriptor(), &byte, 1);
   }
 
+  [[nodiscard]] Json facts(const char* what) const {
+    return {{"what", what},
+            {"host", host},
+            {"data", listener->addresses()},
+            {"rank", settings.rank},
+            {"gpu", settings.gpu},
+            {"zone", settings.zone},
+            {"process", static_cast<std::int64_t>(::getpid())}};
+  }
+
   void run() {
     auto next_beat = Clock::now();
     const auto beat =
@@ -89,32 +116,79 @@ struct Member::State {
           frames->send(Json{{"what", message_alive}}.dump());
           next_beat = Clock::now() + beat;
         }
+        if (progress && Clock::now() >= next_progress) {
+          frames->send(std::exchange(progress, std::nullopt)->dump());
+          next_progress = Clock::now() + std::chrono::milliseconds(500);
+        }
         (void)frames->flush();
         looks[0] = {.fd = woken.descriptor(), .events = POLLIN, .revents = 0};
         looks[1] = {.fd = frames->socket().descriptor(),
                     .events = static_cast<short>(frames->has_queued() ? POLLIN | POLLOUT : POLLIN),
                     .revents = 0};
       }
-      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(next_beat - Clock::now());
+      auto left = std::chrono::duration_cast<std::chrono::milliseconds>(next_beat - Clock::now());
+      if (settings.silence.value() > 0.0) left = std::min(left, std::chrono::milliseconds(500));
       (void)::poll(looks.data(), looks.size(), static_cast<int>(std::clamp<std::int64_t>(left.count() + 1, 0, 60'000)));
       if (looks[0].revents != 0) {
         std::array<char, 256> bytes{};
         (void)!::read(woken.descriptor(), bytes.data(), bytes.size());
       }
-      const std::scoped_lock lock(mutex);
+      std::unique_lock lock(mutex);
       while (const auto frame = frames->receive()) {
+        heard = Clock::now();
         try {
           hear(*frame);
         } catch (const Json::exception&) {
           frames->give_up();
         }
       }
-      if (frames->is_closed() && !is_alone) {
+      const std::chrono::duration<double> silent = Clock::now() - heard;
+      const bool is_silent = settings.silence.value() > 0.0 && silent.count() > settings.silence.value();
+      if ((frames->is_closed() || is_silent) && !is_alone && !is_dismissed && !ended && !come_back(lock) && !ended) {
         is_alone = true;
-        breaks("the coordinator of the job has gone away");
+        breaks(is_silent ? "the coordinator of the job is silent" : "the coordinator of the job has gone away");
       }
       if (is_alone) return;
+      if (!is_dismissed) continue;
+      if (settings.end_after_dismissal.value() > 0.0 &&
+          !changed.wait_for(lock, std::chrono::duration<double>(settings.end_after_dismissal.value()),
+                            [&] { return ended; })) {
+        std::fputs(fmt::format("{}: error: this process on {} does not get on; ended, since {}\n", settings.program,
+                               host, broken)
+                       .c_str(),
+                   stderr);
+        std::_Exit(1);
+      }
+      return;
     }
+  }
+
+  /// Looks for the coordinator that has taken the place of the one that is lost, and tells it what that one knew of
+  /// this member. False: there is none.
+  bool come_back(std::unique_lock<std::mutex>& lock) {
+    if (!settings.find_coordinator) return false;
+    const auto deadline = Clock::now() + std::chrono::duration<double>(settings.search.value());
+    while (Clock::now() < deadline && !ended) {
+      lock.unlock();
+      const Addresses addresses = settings.find_coordinator();
+      auto socket = addresses.empty() ? Result<Socket>(fail(ErrorCode::unavailable, "nobody"))
+                                      : connect_to(addresses, Seconds(0.2));
+      if (!socket) ::poll(nullptr, 0, 50);
+      lock.lock();
+      if (!socket) continue;
+      frames = std::make_unique<Frames>(*std::move(socket));
+      heard = Clock::now();
+      Json greeting = facts(heard_epoch > 0 ? message_rejoin : message_join);
+      greeting["job"] = heard_job;
+      greeting["epoch"] = heard_epoch;
+      frames->send(greeting.dump());
+      for (const auto& [group, calls] : last_calls)
+        for (const Json& call : calls) frames->send(call.dump());
+      if (asks_for_epoch) frames->send(Json{{"what", message_ready}, {"why", asks_since}}.dump());
+      if (farewell) frames->send(farewell->dump());
+      return true;
+    }
+    return false;
   }
 
   /// With the mutex held.
@@ -123,13 +197,25 @@ struct Member::State {
     if (!message.is_object()) return;
     const std::string what = message.value("what", "");
     if (what == message_answer) {
-      answers[message.value("name", "")] = message.value("value", Json());
+      const std::string name = message.value("name", "");
+      if (waiting.erase(name) > 0) answers[name] = message.value("value", Json());
       changed.notify_all();
     } else if (what == message_epoch) {
       next_epoch = message;
+      heard_job = message.value("job", std::uint64_t{0});
+      heard_epoch = message.value("epoch", std::uint64_t{0});
+      broken.clear();
+      change_wanted = false;
+      asks_for_epoch = false;
       changed.notify_all();
     } else if (what == message_lost) {
-      breaks(message.value("why", "a rank has gone away"));
+      if (message.value("epoch", std::uint64_t{0}) == heard_epoch) breaks(message.value("why", "a rank has gone away"));
+    } else if (what == message_change) {
+      change_wanted = true;
+      changed.notify_all();
+    } else if (what == message_bye) {
+      is_dismissed = true;
+      breaks(message.value("why", ""));
     } else if (what == message_abort) {
       // Whoever ends the job has said why.
       std::_Exit(1);
@@ -149,14 +235,13 @@ struct Member::State {
     const std::string name = fmt::format("{}#{}", group, number);
     std::unique_lock lock(mutex);
     if (!broken.empty()) throw_broken();
-    frames->send(Json{{"what", message_call},
-                      {"epoch", epoch},
-                      {"group", group},
-                      {"number", number},
-                      {"kind", kind},
-                      {"ranks", ranks},
-                      {"value", std::move(value)}}
-                     .dump());
+    const Json message{{"what", message_call}, {"epoch", epoch}, {"group", group},           {"number", number},
+                       {"kind", kind},         {"ranks", ranks}, {"value", std::move(value)}};
+    std::deque<Json>& last = last_calls[group];
+    last.push_back(message);
+    if (last.size() > 2) last.pop_front();
+    waiting[name] = message;
+    frames->send(message.dump());
     wake_up();
     const auto is_over = [&] { return !broken.empty() || answers.contains(name); };
     if (!changed.wait_for(lock, std::chrono::duration<double>(settings.timeout.value()), is_over))
@@ -164,6 +249,7 @@ struct Member::State {
                            fmt::format("no answer for {:g} s: {} of ranks {}; a rank has died, hangs, or is that slow "
                                        "(then raise --timeout)",
                                        settings.timeout.value(), kind, fmt::join(ranks, ",")));
+    waiting.erase(name);
     if (!answers.contains(name)) throw_broken();
     Json answer = std::move(answers[name]);
     answers.erase(name);
@@ -274,19 +360,18 @@ class SocketControl final : public Control {
 Result<std::unique_ptr<Member>> Member::join(const Addresses& coordinator, const MemberSettings& settings) {
   auto state = std::make_unique<State>();
   state->settings = settings;
+  if (!settings.host.empty()) state->host = settings.host;
   auto listener = Listener::start();
   if (!listener) return fail(listener.error());
   state->listener = *std::move(listener);
-  auto socket = connect_to(coordinator, std::min(settings.timeout, Seconds(60.0)));
+  auto socket = connect_to(coordinator, std::min(settings.timeout, settings.connecting));
   if (!socket) return fail(socket.error(), "the coordinator of the job");
   std::array<int, 2> ends{};
   if (::pipe(ends.data()) != 0) return fail(ErrorCode::unavailable, "cannot make a pipe");
   state->woken = Socket(ends[0]);
   state->wake = Socket(ends[1]);
   state->frames = std::make_unique<Frames>(*std::move(socket));
-  state->frames->send(Json{
-      {"what", message_join}, {"host", state->host}, {"data", state->listener->addresses()}, {"rank", settings.rank}}
-                          .dump());
+  state->frames->send(state->facts(message_join).dump());
   return std::unique_ptr<Member>(new Member(std::move(state)));
 }
 
@@ -301,6 +386,7 @@ Member::~Member() {
     state_->transport = nullptr;
     state_->other_transport = nullptr;
   }
+  state_->changed.notify_all();
   state_->wake_up();
   state_->thread.join();
 }
@@ -311,7 +397,7 @@ void Member::abort_with_epoch(Transport* transport) {
   if (transport != nullptr && !state_->broken.empty()) transport->abort();
 }
 
-Result<void> Member::begin_epoch() {
+Result<void> Member::begin_epoch(const std::string& why) {
   State& state = *state_;
   {
     const std::scoped_lock lock(state.mutex);
@@ -320,19 +406,34 @@ Result<void> Member::begin_epoch() {
   }
   state.control.reset();
   state.owned_transport.reset();
-  state.tell({{"what", message_ready}});
+  {
+    const std::scoped_lock lock(state.mutex);
+    state.asks_for_epoch = true;
+    state.asks_since = why;
+    state.last_calls.clear();
+    state.waiting.clear();
+    state.progress.reset();
+    state.reports = 0;
+    state.frames->send(Json{{"what", message_ready}, {"why", why}}.dump());
+  }
+  state.wake_up();
   Json epoch;
   {
     std::unique_lock lock(state.mutex);
-    const auto is_over = [&] { return state.next_epoch.has_value() || state.is_alone; };
+    const auto is_over = [&] { return state.next_epoch.has_value() || state.is_alone || state.is_dismissed; };
     if (!state.changed.wait_for(lock, std::chrono::duration<double>(state.settings.timeout.value()), is_over))
       return fail(ErrorCode::unavailable,
                   fmt::format("no epoch began for {:g} s: ranks are missing", state.settings.timeout.value()),
                   "raise --timeout if they start that slowly");
     if (!state.next_epoch) return fail(ErrorCode::unavailable, state.broken);
     epoch = *std::exchange(state.next_epoch, std::nullopt);
-    state.broken.clear();
     state.answers.clear();
+    state.job = epoch.value("job", std::uint64_t{0});
+    state.epoch = epoch.value("epoch", std::uint64_t{0});
+    state.rank = epoch.value("rank", -1);
+    state.hosts = epoch.value("hosts", std::vector<std::string>{});
+    state.before = epoch.value("before", std::vector<int>{});
+    state.payload = epoch.value("payload", "");
   }
   SocketTransportSettings settings{.job = epoch.value("job", std::uint64_t{0}),
                                    .epoch = epoch.value("epoch", std::uint64_t{0}),
@@ -344,9 +445,6 @@ Result<void> Member::begin_epoch() {
                                      const std::scoped_lock lock(state.mutex);
                                      return state.broken;
                                    }};
-  state.epoch = settings.epoch;
-  state.rank = settings.rank;
-  state.before = epoch.value("before", std::vector<int>{});
   std::vector<int> ranks(settings.addresses.size());
   for (std::size_t i = 0; i < ranks.size(); ++i) ranks[i] = static_cast<int>(i);
   state.owned_transport = make_socket_transport(settings, *state.listener);
@@ -359,6 +457,62 @@ Result<void> Member::begin_epoch() {
 
 World Member::world() { return {*state_->control, *state_->owned_transport}; }
 int Member::epoch() const { return static_cast<int>(state_->epoch); }
+std::uint64_t Member::job() const { return state_->job; }
 const std::vector<int>& Member::ranks_before() const { return state_->before; }
+const std::vector<std::string>& Member::hosts() const { return state_->hosts; }
+const std::string& Member::payload() const { return state_->payload; }
+
+bool Member::is_change_wanted() const {
+  const std::scoped_lock lock(state_->mutex);
+  return state_->change_wanted;
+}
+
+bool Member::is_dismissed() const {
+  const std::scoped_lock lock(state_->mutex);
+  return state_->is_dismissed;
+}
+
+std::string Member::why_broken() const {
+  const std::scoped_lock lock(state_->mutex);
+  return state_->broken;
+}
+
+void Member::wait_for_news(Seconds patience) {
+  std::unique_lock lock(state_->mutex);
+  state_->changed.wait_for(lock, std::chrono::duration<double>(patience.value()), [&] {
+    return !state_->broken.empty() || state_->change_wanted || state_->is_alone || state_->is_dismissed;
+  });
+}
+
+void Member::report_progress(const MemberProgress& progress) {
+  bool is_due = false;
+  {
+    const std::scoped_lock lock(state_->mutex);
+    state_->progress =
+        Json{{"what", message_progress}, {"iteration", progress.iteration}, {"time", progress.time.value()},
+             {"of", progress.of},        {"redone", progress.redone},       {"from", progress.from}};
+    if (state_->reports++ < 2) state_->next_progress = Clock::now();
+    is_due = Clock::now() >= state_->next_progress;
+    if (is_due && state_->reports <= 2) {
+      state_->frames->send(std::exchange(state_->progress, std::nullopt)->dump());
+    }
+  }
+  if (is_due) state_->wake_up();
+}
+
+void Member::leave(int status, const std::string& text) {
+  const auto deadline = Clock::now() + std::chrono::duration<double>(state_->settings.search.value());
+  std::unique_lock lock(state_->mutex);
+  state_->farewell = Json{{"what", message_done}, {"status", status}, {"text", text}};
+  state_->frames->send(state_->farewell->dump());
+  while (!state_->is_alone && !state_->is_dismissed && Clock::now() < deadline &&
+         (state_->frames->is_closed() || state_->frames->has_queued())) {
+    lock.unlock();
+    state_->wake_up();
+    ::poll(nullptr, 0, 20);
+    lock.lock();
+    (void)state_->frames->flush();
+  }
+}
 
 }  // namespace sailor::runtime

@@ -217,8 +217,8 @@ Result<Socket> connect_to(const Addresses& addresses, Seconds timeout) {
     if (Clock::now() >= deadline) break;
     ::poll(nullptr, 0, 20);
   }
-  return fail(ErrorCode::unavailable, fmt::format("cannot connect to {} within {:g} s: {}", addresses, timeout.value(),
-                                                  problem));
+  return fail(ErrorCode::unavailable,
+              fmt::format("cannot connect to {} within {:g} s: {}", addresses, timeout.value(), problem));
 }
 
 std::optional<Socket> accept_from(const Socket& listener) {

@@ -1,0 +1,206 @@
+// sailor-controller: who takes part in an elastic training, and under which plan. The job script starts one; it needs
+// no GPU and no MPI, and a supervisor in it starts it anew when it dies or hangs, while the ranks train on.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <optional>
+
+#include "apps/inputs.hpp"
+#include "apps/stop_requests.hpp"
+#include "core/log.hpp"
+#include "core/stop_status.hpp"
+#include "elastic/adapted_plan.hpp"
+#include "elastic/controller.hpp"
+#include "elastic/supervisor.hpp"
+#include "planner/planner.hpp"
+#include "simulator/framework.hpp"
+
+namespace sailor::apps {
+
+namespace {
+
+CommandLine command_line() {
+  return {
+      .program = "sailor-controller",
+      .purpose =
+          "keeps a training going when nodes go and come: one per training, beside the ranks (sailor-train "
+          "--elastic)",
+      .positionals = {{.name = "FOLDER",
+                       .help =
+                           "of the training, on a file system that all nodes see: ranks find the controller by it"}},
+      .options = {{.name = "plan", .value_name = "FILE", .help = "the plan to begin with (plan.toml)"},
+                  {.name = "profile",
+                   .value_name = "STORE",
+                   .help = "plan anew for the devices that are there, with these measurements; without, the plan's own "
+                           "pipelines become fewer or more"},
+                  shared::cluster_file(),
+                  shared::models_folder(),
+                  shared::framework(),
+                  shared::gpus_file(),
+                  {.name = "min-ranks",
+                   .type = OptionType::integer,
+                   .value_name = "N",
+                   .help = "with fewer devices the training waits for more",
+                   .default_value = "1",
+                   .minimum = 1},
+                  {.name = "max-ranks",
+                   .type = OptionType::integer,
+                   .value_name = "N",
+                   .help = "use no more devices than that; 0: all that come",
+                   .default_value = "0",
+                   .minimum = 0},
+                  {.name = "silence",
+                   .type = OptionType::number,
+                   .value_name = "SECONDS",
+                   .help = "a rank that is not heard of for longer is lost; ranks report every second",
+                   .default_value = "5",
+                   .minimum = 2,
+                   .maximum = 3600},
+                  {.name = "wait",
+                   .type = OptionType::number,
+                   .value_name = "SECONDS",
+                   .help = "wait so long for devices that are missing, at the start and later",
+                   .default_value = "600",
+                   .minimum = 1},
+                  {.name = "planning-time",
+                   .type = OptionType::number,
+                   .value_name = "SECONDS",
+                   .help = "with --profile: search for a plan for so long at most",
+                   .default_value = "3",
+                   .minimum = 0.1},
+                  {.name = "min-gain",
+                   .type = OptionType::number,
+                   .value_name = "SHARE",
+                   .help = "of planned changes: so much more throughput must be gained, as a share of today's",
+                   .default_value = "0.02",
+                   .minimum = 0},
+                  {.name = "switch-time",
+                   .type = OptionType::number,
+                   .value_name = "SECONDS",
+                   .help = "of planned changes: what one costs; the training must end sooner all the same",
+                   .default_value = "3",
+                   .minimum = 0},
+                  {.name = "port",
+                   .type = OptionType::integer,
+                   .value_name = "N",
+                   .help = "listen on this TCP port; 0: any",
+                   .default_value = "0",
+                   .minimum = 0,
+                   .maximum = 65535}},
+      .examples = {{"sailor-controller run --plan plan.toml --profile store --cluster cluster.toml",
+                    "in the job script, in the background, before srun starts the ranks"},
+                   {"srun --no-kill --kill-on-bad-exit=0 --mpi=none sailor-train plan.toml --elastic run --data corpus",
+                    "the ranks; those of further jobs that start later take part in the same way"}},
+      .notes =
+          "Exit status: that of the ranks, 0 all iterations are done, 75 stopped on a signal with a checkpoint, 6\n"
+          "without one; 1 failure, 2 wrong usage. What happens is printed, a line per event, and kept in\n"
+          "FOLDER/events.jsonl, an object of JSON per line. A controller that is started again with the same "
+          "FOLDER\n"
+          "goes on where the one before was."};
+}
+
+/// What plans are made with; nothing: without a profile.
+struct Planning {
+  Model model;
+  Profile profile;
+  GpuCatalogue gpus;
+  simulator::Framework framework;
+  Cluster cluster;  ///< prices, zones, links
+  Seconds time;
+};
+
+Result<Plan> plan_anew(const Planning& planning, const Plan& before, std::span<const elastic::MemberFacts> members) {
+  const Cluster cluster = elastic::cluster_of(members, planning.cluster);
+  const simulator::Environment environment{.model = planning.model,
+                                           .profile = planning.profile,
+                                           .gpus = planning.gpus,
+                                           .framework = planning.framework,
+                                           .cluster = &cluster};
+  planner::Request request;
+  request.job = before.job;
+  request.max_plans = 1;
+  request.availability = Availability::all;
+  request.effort.brief = true;
+  request.effort.time = planning.time;
+  auto found = planner::find_plans(request, environment);
+  if (!found) return fail(found.error());
+  Plan plan = std::move(found->plans.front().plan);
+  plan.origin = before.origin;
+  plan.origin.tool = fmt::format("sailor-controller {}", version());
+  return plan;
+}
+
+Result<std::optional<Planning>> read_planning(const Options& options, const Environment& environment,
+                                              const Plan& plan) {
+  if (!options.has("profile")) return std::nullopt;
+  auto gpus = GpuCatalogue::load(gpus_file(options, environment));
+  if (!gpus) return fail(gpus.error());
+  auto model = find_model(plan.job.model, models_folder(options, environment));
+  if (!model) return fail(model.error());
+  auto profile = read_profile(options, environment);
+  if (!profile) return fail(profile.error());
+  auto framework = simulator::find_framework(options.text("framework"), frameworks_folder(environment));
+  if (!framework) return fail(framework.error());
+  Cluster cluster;
+  if (options.has("cluster")) {
+    auto read = load_cluster(options.text("cluster"), *gpus);
+    if (!read) return fail(read.error());
+    cluster = *std::move(read);
+  }
+  return Planning{*std::move(model),     *std::move(profile), *std::move(gpus),
+                  *std::move(framework), std::move(cluster),  Seconds(options.number("planning-time"))};
+}
+
+Result<int> run(const Options& options, const Environment& environment) {
+  if (!options.has("plan")) return fail(ErrorCode::usage, "--plan is missing", "make one with sailor-plan");
+  const std::filesystem::path folder = options.positional("FOLDER").front();
+  auto plan = load_plan(options.text("plan"));
+  if (!plan) return fail(plan.error());
+  std::error_code code;
+  std::filesystem::create_directories(folder, code);
+  if (code) return fail(ErrorCode::io, fmt::format("cannot make '{}': {}", folder.string(), code.message()));
+  // What can be wrong is found out before ranks are waited for.
+  const auto planning = read_planning(options, environment, *plan);
+  if (!planning) return fail(planning.error());
+  elastic::ControllerSettings settings{.folder = folder,
+                                       .plan = *std::move(plan),
+                                       .make_plan =
+                                           [&](const Plan& before, std::span<const elastic::MemberFacts> members) {
+                                             return *planning ? plan_anew(**planning, before, members)
+                                                              : elastic::adapt_plan(before, members);
+                                           },
+                                       .min_ranks = static_cast<int>(options.integer("min-ranks")),
+                                       .max_ranks = static_cast<int>(options.integer("max-ranks")),
+                                       .silence = Seconds(options.number("silence")),
+                                       .patience = Seconds(options.number("wait")),
+                                       .min_gain = options.number("min-gain"),
+                                       .switch_time = Seconds(options.number("switch-time")),
+                                       .port = static_cast<int>(options.integer("port")),
+                                       .say =
+                                           [](const std::string& line) {
+                                             fmt::print("# {}\n", line);
+                                             std::fflush(stdout);
+                                           },
+                                       .beat = {},
+                                       .stop_request = stop_request};
+  return elastic::supervise({.silence = settings.silence}, [&](const std::function<void()>& beat) {
+    catch_stop_requests("sailor-controller", {SIGINT, SIGTERM, SIGUSR2});
+    settings.beat = beat;
+    const auto status = elastic::control(settings);
+    std::fflush(stdout);
+    if (status) return *status;
+    return report("sailor-controller", status.error());
+  });
+}
+
+}  // namespace
+
+}  // namespace sailor::apps
+
+int main(int argc, char** argv) {
+  namespace apps = sailor::apps;
+  return apps::run_program(argc, argv, apps::command_line(), apps::run);
+}

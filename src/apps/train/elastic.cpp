@@ -1,0 +1,308 @@
+#include "apps/train/elastic.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <filesystem>
+#include <numeric>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "apps/devices.hpp"
+#include "apps/stop_requests.hpp"
+#include "apps/train/training.hpp"
+#include "core/log.hpp"
+#include "core/parse.hpp"
+#include "elastic/folder.hpp"
+#include "runtime/recovery.hpp"
+#include "runtime/sockets/member.hpp"
+
+namespace sailor::apps {
+
+namespace {
+
+using runtime::Member;
+using runtime::World;
+
+constexpr double heartbeat_s = 1.0;             // the controller is content with one in five seconds
+constexpr double controller_silence_s = 15.0;   // its supervisor replaces one that hangs earlier
+constexpr double end_after_dismissal_s = 30.0;  // of a process whose main thread hangs
+
+std::optional<int> number_in(const Environment& environment, std::initializer_list<const char*> names) {
+  for (const char* name : names)
+    if (const auto found = environment.find(name); found != environment.end())
+      if (const auto number = parse_count(found->second)) return static_cast<int>(*number);
+  return std::nullopt;
+}
+
+/// What Slurm calls this node, else what it calls itself.
+std::string host_name(const Environment& environment) {
+  if (const auto node = environment.find("SLURMD_NODENAME"); node != environment.end()) return node->second;
+  std::array<char, 256> name{};
+  ::gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
+
+/// This process through all epochs.
+class ElasticRank {
+ public:
+  ElasticRank(const Options& options, const Environment& environment, std::string command, TrainingInputs inputs,
+              runtime::Samples samples, RankDevice device)
+      : options_(options),
+        environment_(environment),
+        inputs_(std::move(inputs)),
+        samples_(std::move(samples)),
+        settings_(trainer_settings(options)),
+        folder_(options.text("elastic")),
+        timeout_(options.number("timeout")),
+        device_(std::move(device)),
+        run_file_(options, std::move(command), inputs_.plan, *device_.device, "sockets") {}
+
+  Result<int> run() {
+    while (true) {
+      auto joined = join();
+      if (!joined) return fail(joined.error());
+      member_ = *std::move(joined);
+      const auto ended = take_part();
+      if (!ended) return fail(ended.error());
+      if (*ended) return **ended;
+      // It was given up, since it was silent for a while: what it knows is of no use any more.
+      spdlog::warn("this process on {} was given up ({}); it joins anew", host_name(environment_),
+                   member_->why_broken());
+      state_.reset();
+    }
+  }
+
+ private:
+  Result<std::unique_ptr<Member>> join() {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(timeout_.value());
+    Error last{ErrorCode::unavailable,
+               fmt::format("no controller has written '{}'", (folder_ / "controller.json").string()),
+               "start sailor-controller with the same folder"};
+    while (std::chrono::steady_clock::now() < deadline) {
+      if (stop_request() != 0) return fail(ErrorCode::unavailable, "stopped on a signal before it took part");
+      if (const runtime::Addresses addresses = elastic::find_controller(folder_); !addresses.empty()) {
+        auto member = Member::join(
+            addresses,
+            {.program = "sailor-train",
+             .rank = number_in(environment_, {"SAILOR_RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK"}).value_or(-1),
+             .timeout = timeout_,
+             .connecting = Seconds(1.0),
+             .heartbeat = Seconds(heartbeat_s),
+             .host = host_name(environment_),
+             .gpu = options_.text("gpu-type"),
+             .zone = options_.text("zone"),
+             .find_coordinator = [this] { return elastic::find_controller(folder_); },
+             .search = timeout_,
+             .end_after_dismissal = Seconds(end_after_dismissal_s),
+             .silence = Seconds(controller_silence_s)});
+        if (member) return member;
+        last = member.error();
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
+    return fail(last);
+  }
+
+  /// Through the epochs of a membership. Nothing: it was dismissed and may join again.
+  Result<std::optional<int>> take_part() {
+    std::string why;
+    while (true) {
+      const auto begun = member_->begin_epoch(why);
+      if (!begun && !member_->is_dismissed()) return fail(begun.error());
+      if (!begun) {
+        const std::string reason = member_->why_broken();
+        if (reason.find("has ended") != std::string::npos) return 0;
+        if (reason.find("given up") == std::string::npos) return fail(ErrorCode::unavailable, reason);
+        return std::nullopt;
+      }
+      Result<std::optional<int>> status = std::nullopt;
+      try {
+        status = live_through_epoch();
+        why.clear();
+      } catch (const runtime::TransportError& error) {
+        // Where the controller has not told it already, it hears of it, and the others through it.
+        why = member_->why_broken().empty() ? error.what() : "";
+        spdlog::debug("epoch {} is over: {}", member_->epoch(), error.what());
+      }
+      member_->abort_with_epoch(nullptr);
+      transport_.reset();
+      part_transport_.reset();
+      part_control_.reset();
+      if (!status) {
+        const std::string text = runtime::is_reported_elsewhere(status.error()) ? "" : status.error().message();
+        member_->leave(exit_status(status.error().code), text);
+        return fail(status.error());
+      }
+      if (!*status) continue;
+      member_->leave(**status, "");
+      return **status;
+    }
+  }
+
+  /// The exit status; nothing: another epoch is to begin. Throws TransportError.
+  Result<std::optional<int>> live_through_epoch() {
+    auto plan = parse_plan(member_->payload(), "the controller's plan");
+    if (!plan) return fail(plan.error());
+    const World all = member_->world();
+    auto transport = make_device_transport(device_, timeout_, all.control);
+    if (!transport) return fail(transport.error());
+    transport_ = *std::move(transport);
+    member_->abort_with_epoch(transport_.get());
+    const World world{all.control, transport_ != nullptr ? *transport_ : all.transport};
+    const std::int64_t before = state_ == nullptr ? 0 : state_->iteration();
+    auto recovery = runtime::recover(state_.get(), inputs_.model, settings_, *device_.device, world,
+                                     [&](const Plan* /*before*/) -> Result<Plan> { return *plan; });
+    if (!recovery) return fail(recovery.error());
+    if (!recovery->needs_checkpoint) state_ = std::move(recovery->state);
+    const int ranks = plan->ranks();
+    if (world.rank() >= ranks) return wait_as_spare();
+    return train(*plan, *recovery, world, before);
+  }
+
+  Result<std::optional<int>> wait_as_spare() {
+    while (member_->why_broken().empty() && !member_->is_change_wanted() && !member_->is_dismissed())
+      member_->wait_for_news(Seconds(1.0));
+    return std::nullopt;
+  }
+
+  Result<std::optional<int>> train(const Plan& plan, runtime::Recovery& recovery, const World& all,
+                                   std::int64_t before) {
+    const World world = part_of(all, plan.ranks());
+    std::unique_ptr<runtime::TrainingState>& state = recovery.needs_checkpoint ? recovery.state : state_;
+    if (recovery.needs_checkpoint) state->initialize(settings_);
+    runtime::Trainer trainer(*state, settings_, world, &samples_);
+    Checkpoints checkpoints(options_, environment_, world.control, trainer);
+    std::error_code code;
+    checkpoints.claim_as("elastic " + std::filesystem::weakly_canonical(folder_, code).string(), member_->epoch());
+    if (recovery.needs_checkpoint) {
+      SAILOR_CHECK(checkpoints.resume());
+      // Only now it counts: a state that is read half is none.
+      world.control.barrier();
+      state_ = std::move(recovery.state);
+    } else {
+      SAILOR_CHECK(checkpoints.keep());
+    }
+    const std::int64_t iterations = options_.integer("iterations");
+    Recording recording(options_, plan, inputs_.model, inputs_.catalogue);
+    const bool speaks = world.rank() == 0;
+    SAILOR_CHECK(agree(world.control, speaks ? recording.open(files_of_run(options_)) : Result<void>()));
+    run_file_.use_plan(plan);
+    print_training_header(options_, plan,
+                          fmt::format("{}, epoch {}", describe(device_, world.control), member_->epoch()), trainer,
+                          world.control);
+    runtime::MemberProgress progress{.iteration = state_->iteration(),
+                                     .of = iterations,
+                                     .redone = std::max<std::int64_t>(0, before - state_->iteration()),
+                                     .from = !recovery.needs_checkpoint ? "memory"
+                                             : state_->iteration() > 0  ? "checkpoint"
+                                                                        : "start"};
+    member_->report_progress(progress);
+    const TrainingRun run{.options = options_,
+                          .control = world.control,
+                          .trainer = trainer,
+                          .checkpoints = checkpoints,
+                          .recording = recording,
+                          .run_file = run_file_,
+                          .wants_end = [this] { return member_->is_change_wanted(); },
+                          .after =
+                              [&](std::int64_t next, const runtime::IterationResult& result) {
+                                progress.iteration = next;
+                                progress.time = result.time;
+                                member_->report_progress(progress);
+                              }};
+    try {
+      const auto end = run_iterations(run);
+      if (!end) return fail(end.error());
+      if (end->by_wish && end->diverged.empty() && end->next < iterations) {
+        trainer.settle();
+        device_.device->synchronize();
+        checkpoints.complete();
+        return std::nullopt;
+      }
+      const auto status = finish_training(run, *end);
+      if (!status) return fail(status.error());
+      world.control.barrier();
+      return *status;
+    } catch (const runtime::TransportError&) {
+      checkpoints.abandon();
+      throw;
+    }
+  }
+
+  /// The first `ranks` of all.
+  World part_of(const World& all, int ranks) {
+    if (ranks == all.size()) return all;
+    std::vector<int> first(static_cast<std::size_t>(ranks));
+    std::iota(first.begin(), first.end(), 0);
+    part_control_ = all.control.subgroup(first);
+    if (transport_ == nullptr) return {*part_control_, all.transport};
+    member_->abort_with_epoch(nullptr);
+    part_transport_ = device_.backend->make_transport(*part_control_, *device_.device, timeout_);
+    member_->abort_with_epoch(part_transport_.get());
+    return {*part_control_, *part_transport_};
+  }
+
+  const Options& options_;
+  const Environment& environment_;
+  TrainingInputs inputs_;
+  runtime::Samples samples_;
+  runtime::TrainerSettings settings_;
+  std::filesystem::path folder_;
+  Seconds timeout_;
+  RankDevice device_;
+  RunFile run_file_;
+  std::unique_ptr<runtime::TrainingState> state_;  // before the member: its transports are gone earlier
+  std::unique_ptr<Member> member_;
+  std::unique_ptr<runtime::Transport> transport_;       // between GPUs
+  std::unique_ptr<runtime::Control> part_control_;      // of the plan's ranks, where there are spares
+  std::unique_ptr<runtime::Transport> part_transport_;  // the same
+};
+
+}  // namespace
+
+std::vector<Option> elastic_options() {
+  return {{.name = "elastic",
+           .value_name = "FOLDER",
+           .help = "take part in the training of the controller of this folder (see sailor-controller), which may lose "
+                   "ranks and get more; no MPI",
+           .group = "Elastic training"},
+          {.name = "gpu-type",
+           .value_name = "NAME",
+           .help = "with --elastic: the type of this process's device in the plans of the controller [default: that of "
+                   "the plan, where it has one]",
+           .group = "Elastic training"},
+          {.name = "zone",
+           .value_name = "NAME",
+           .help = "with --elastic: the zone or partition of its node [default: the same]",
+           .group = "Elastic training"}};
+}
+
+Result<int> train_elastically(const Options& options, const Environment& environment, const std::string& command) {
+  for (const char* other : {"rehearse"})
+    if (options.flag(other))
+      return fail(ErrorCode::usage, fmt::format("--elastic and --{} exclude each other", other), "leave one out");
+  if (options.text("data").empty())
+    return fail(ErrorCode::usage, "--data is missing", "make a token file with sailor-data");
+  auto inputs = read_training_inputs(options, environment, std::nullopt);
+  if (!inputs) return fail(inputs.error());
+  auto samples = runtime::Samples::open(options.text("data"), inputs->plan.job.sequence_length,
+                                        inputs->model.vocabulary, static_cast<std::uint64_t>(options.integer("seed")));
+  if (!samples) return fail(samples.error());
+  auto device =
+      open_own_device({.on_gpus = inputs->choice.on_gpus,
+                       .precision = inputs->plan.job.precision,
+                       .deterministic = options.flag("deterministic"),
+                       .timeout = Seconds(options.number("timeout"))},
+                      environment, number_in(environment, {"SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK"}).value_or(0),
+                      host_name(environment));
+  if (!device) return fail(device.error());
+  ElasticRank rank(options, environment, command, *std::move(inputs), *std::move(samples), *std::move(device));
+  return rank.run();
+}
+
+}  // namespace sailor::apps

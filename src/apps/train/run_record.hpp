@@ -1,0 +1,41 @@
+// What `sailor-train --run-file` keeps. All ranks hold one; rank 0 writes.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "apps/options.hpp"
+#include "core/error.hpp"
+#include "plan/plan.hpp"
+#include "profile/run_file.hpp"
+#include "runtime/trainer.hpp"
+
+namespace sailor::apps {
+
+class RunFile {
+ public:
+  /// `command`: the command line, for provenance. `transport`: its name.
+  RunFile(const Options& options, const std::string& command, const Plan& plan, const runtime::Device& device,
+          const std::string& transport);
+
+  /// Before anything is computed: can it be written, and does it replace none of the run's inputs?
+  [[nodiscard]] Result<void> check(const std::vector<std::string>& inputs) const;
+  [[nodiscard]] bool is_wanted() const { return !path_.empty(); }
+  void forget() { path_.clear(); }
+  /// What follows is trained under another plan.
+  void use_plan(const Plan& plan);
+
+  void add(std::int64_t iteration, const runtime::IterationResult& result,
+           const std::optional<runtime::IterationSummary>& summary);
+  /// Collective; rank 0 writes.
+  [[nodiscard]] Result<void> write(runtime::Trainer& trainer);
+  [[nodiscard]] const RunRecord& record() const { return run_; }
+
+ private:
+  std::string path_;
+  RunRecord run_;
+};
+
+}  // namespace sailor::apps

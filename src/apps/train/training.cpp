@@ -1,0 +1,205 @@
+#include "apps/train/training.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "apps/stop_requests.hpp"
+#include "core/log.hpp"
+#include "core/stop_status.hpp"
+#include "core/terminal.hpp"
+
+namespace sailor::apps {
+
+namespace {
+
+constexpr std::int64_t run_file_interval = 20;  // iterations between two writes of the run file
+
+void print_summary(const RunRecord& run) {
+  const TimeStatistics time = run.iteration_time();
+  Bytes tensors;
+  for (const RankRecord& rank : run.ranks) tensors = std::max(tensors, rank.peak_tensor_memory);
+  fmt::print("# iteration time: median {}, p10 {}, p90 {} over {} after {} of warm-up\n", format_time(time.median),
+             format_time(time.p10), format_time(time.p90), plural(static_cast<std::size_t>(time.samples), "iteration"),
+             run.warm_up_iterations);
+  fmt::print("# peak memory of a rank: {} in tensors, {} resident\n", format_bytes(tensors),
+             format_bytes(run.peak_resident_memory()));
+}
+
+std::string describe_divergence(std::int64_t iteration, const runtime::IterationResult& result, bool in_fp16) {
+  if (!std::isfinite(result.loss)) return fmt::format("the loss of iteration {} is {}", iteration, result.loss);
+  return fmt::format("the gradient norm of iteration {} is {} (its loss is {:.6g}){}; the weights were not changed",
+                     iteration, result.gradient_norm, result.loss,
+                     in_fp16 ? ", and the loss scale cannot become smaller" : "");
+}
+
+void warn_of_learning_rate(const runtime::LearningRate& schedule) {
+  if (schedule.decay_iterations <= 0) return;
+  if (schedule.least > schedule.peak)
+    spdlog::warn("--min-learning-rate {:g} is over --learning-rate {:g}: it rises where it should fall", schedule.least,
+                 schedule.peak);
+  if (schedule.decay_iterations <= schedule.warm_up_iterations)
+    spdlog::warn("--decay-iterations {} ends with the warm-up ({}): the learning rate falls at once",
+                 schedule.decay_iterations, schedule.warm_up_iterations);
+}
+
+/// A sample that is seen again teaches less.
+void warn_of_little_data(const Plan& plan, const runtime::Samples& samples, const Options& options) {
+  const std::int64_t iterations = options.integer("iterations");
+  const double times = static_cast<double>(iterations) * plan.job.global_batch / static_cast<double>(samples.size());
+  if (times <= 1.0) return;
+  spdlog::warn("--data {} has {} samples of {} tokens: {} iterations of {} see each of them {:.1f} times",
+               options.text("data"), samples.size(), plan.job.sequence_length, iterations, plan.job.global_batch,
+               times);
+}
+
+}  // namespace
+
+Result<TrainingInputs> read_training_inputs(const Options& options, const Environment& environment,
+                                            std::optional<int> started_ranks) {
+  TrainingInputs inputs;
+  auto read_plan = load_plan(options.positional("PLAN").front());
+  if (!read_plan) return fail(read_plan.error());
+  inputs.plan = std::move(*read_plan);
+  if (const auto placed = environment.find("SAILOR_PLAN_FINGERPRINT"); placed != environment.end() &&
+                                                                       environment.contains("SAILOR_RANK") &&
+                                                                       placed->second != plan_fingerprint(inputs.plan))
+    return fail(ErrorCode::invalid_input,
+                fmt::format("{}: the ranks have been placed for another plan", options.positional("PLAN").front()),
+                "give sailor-launch (or --sailor-plan) the same plan");
+  auto found = find_model(inputs.plan.job.model, models_folder(options, environment));
+  if (!found) return fail(found.error(), options.positional("PLAN").front());
+  inputs.model = std::move(*found);
+  if (auto checked = runtime::check_trainable(inputs.plan, inputs.model, started_ranks.value_or(inputs.plan.ranks()));
+      !checked)
+    return fail(checked.error(), options.positional("PLAN").front());
+  auto gpus = GpuCatalogue::load(gpus_file(options, environment));
+  if (!gpus) return fail(gpus.error());
+  inputs.catalogue = std::move(*gpus);
+  auto chosen = choose_devices(options, inputs.plan, inputs.catalogue);
+  if (!chosen) return fail(chosen.error(), options.positional("PLAN").front());
+  inputs.choice = *chosen;
+  return inputs;
+}
+
+runtime::TrainerSettings trainer_settings(const Options& options) {
+  return {.seed = static_cast<std::uint64_t>(options.integer("seed")),
+          .optimizer = {.weight_decay = static_cast<float>(options.number("weight-decay"))},
+          .learning_rate = {.peak = static_cast<float>(options.number("learning-rate")),
+                            .least = static_cast<float>(options.number("min-learning-rate")),
+                            .warm_up_iterations = options.integer("warm-up-iterations"),
+                            .decay_iterations = options.integer("decay-iterations")},
+          .clip_norm = options.number("clip-norm"),
+          .loss_scale = {.initial = options.number("loss-scale"), .window = options.integer("loss-scale-window")}};
+}
+
+void warn_of_training_options(const Options& options, const Plan& plan, const runtime::Samples& samples,
+                              const runtime::TrainerSettings& settings) {
+  warn_of_little_data(plan, samples, options);
+  warn_of_learning_rate(settings.learning_rate);
+}
+
+std::vector<std::string> files_of_run(const Options& options) {
+  const std::string& prefix = options.text("data");
+  return {options.positional("PLAN").front(), prefix + ".bin", prefix + ".idx"};
+}
+
+void print_training_header(const Options& options, const Plan& plan, const std::string& devices,
+                           const runtime::Trainer& trainer, runtime::Control& control) {
+  // Besides the one of all ranks.
+  const auto communicators = static_cast<std::int64_t>(control.max(static_cast<double>(trainer.communicators()))) + 1;
+  if (control.rank() != 0) return;
+  fmt::print("# {}: {} in {}, {}; {}, {} x {} tokens per iteration; up to {} per rank\n",
+             options.positional("PLAN").front(), plan.job.model, to_string(plan.job.precision), describe(plan),
+             plural(static_cast<std::size_t>(plan.ranks()), "rank"), plan.job.global_batch, plan.job.sequence_length,
+             plural(static_cast<std::size_t>(communicators), "communicator"));
+  fmt::print("# on {}\n", devices);
+  if (communicators > options.integer("max-communicators"))
+    spdlog::warn("a rank is in {} communicators, more than {} (--max-communicators)", communicators,
+                 options.integer("max-communicators"));
+  fmt::print("# {:>9} {:>10} {:>10} {:>10}\n", "iteration", "loss", "time_ms", "tokens/s");
+}
+
+Result<IterationsEnd> run_iterations(const TrainingRun& run) {
+  const Options& options = run.options;
+  runtime::Trainer& trainer = run.trainer;
+  const runtime::TrainingState& state = trainer.state();
+  const Plan& plan = state.plan();
+  const bool speaks = run.control.rank() == 0;
+  const double tokens = static_cast<double>(plan.job.global_batch) * plan.job.sequence_length;
+  const std::int64_t iterations = options.integer("iterations");
+  IterationsEnd end{.next = state.iteration(), .diverged = {}};
+  std::int64_t& iteration = end.next;
+  bool stopped = false;
+  bool diverged = false;
+  for (; iteration < iterations && !stopped && !diverged; ++iteration) {
+    run.recording.before(iteration, trainer);
+    const bool wishes_end = run.wants_end && run.wants_end();
+    const runtime::IterationResult result =
+        trainer.run(stop_request() != 0 || run.checkpoints.are_taken_over() || wishes_end);
+    stopped = result.stop;
+    diverged = result.diverged;
+    if (stopped && run.wants_end) {
+      end.by_signal = run.control.max(stop_request() != 0 || run.checkpoints.are_taken_over() ? 1.0 : 0.0) > 0.0;
+      end.by_wish = !end.by_signal;
+    } else {
+      end.by_signal = stopped;
+    }
+    if (diverged) end.diverged = describe_divergence(iteration, result, plan.job.precision == Precision::fp16);
+    if (!result.updated && !diverged && speaks)
+      spdlog::info("iteration {}: gradients overflow in fp16; the step is skipped, the loss scale is now {:.0f}",
+                   iteration, state.loss_scale().factor);
+    run.run_file.add(iteration, result, run.recording.after(iteration, result, trainer, run.run_file.is_wanted()));
+    if (speaks &&
+        (iteration % options.integer("log-every") == 0 || iteration + 1 == iterations || stopped || diverged)) {
+      fmt::print("{:>11} {:>10.5f} {:>10.1f} {:>10.0f}\n", iteration, result.loss, result.time.value() * 1e3,
+                 tokens / result.time.value());
+      std::fflush(stdout);
+    }
+    if (run.after) run.after(iteration + 1, result);
+    if (!diverged && !stopped && iteration + 1 < iterations) SAILOR_CHECK(run.checkpoints.after(iteration));
+    if (end.by_signal && speaks && !run.checkpoints.are_taken_over())
+      spdlog::info("stopped after iteration {} on a signal ({} of {} iterations done){}", iteration, iteration + 1,
+                   iterations,
+                   run.checkpoints.are_kept()    ? "; a checkpoint is written now"
+                   : iteration + 1 == iterations ? ""
+                                                 : "; without --checkpoints what was learned is lost");
+    if ((iteration + 1) % run_file_interval == 0 && iteration + 1 < iterations && !stopped && !diverged)
+      if (const auto written = run.run_file.write(trainer); !written)  // training goes on; the last write counts
+        spdlog::warn("{}", written.error().message());
+  }
+  return end;
+}
+
+Result<int> finish_training(const TrainingRun& run, const IterationsEnd& end) {
+  const Options& options = run.options;
+  const bool speaks = run.control.rank() == 0;
+  const bool stopped = end.by_signal;
+  const bool diverged = !end.diverged.empty();
+  const bool all_done = end.next >= options.integer("iterations");
+  // Weights that are no numbers would only take the place of good ones; one that was begun before is good.
+  if (diverged)
+    run.checkpoints.complete();
+  else
+    SAILOR_CHECK(run.checkpoints.finish(end.next));
+  if (stopped && speaks && !diverged && run.checkpoints.are_kept())
+    spdlog::info("the checkpoint of iteration {} is in {}{}", end.next, options.text("checkpoints"),
+                 all_done ? "" : ": the same command goes on from there");
+  // Twice in a short run: HDF5 stays in memory from its first file on, and the recorded peaks hold what is there
+  // before. Ranks that came late have recorded less.
+  const auto recorded = static_cast<double>(run.run_file.record().iterations.size());
+  if (run.control.max(recorded) < static_cast<double>(run_file_interval))
+    SAILOR_CHECK(agree(run.control, run.run_file.write(run.trainer)));
+  SAILOR_CHECK(agree(run.control, run.run_file.write(run.trainer)));
+  SAILOR_CHECK(agree(run.control, run.recording.finish(run.trainer)));
+  if (speaks) print_summary(run.run_file.record());
+  if (diverged)
+    SAILOR_CHECK(agree(run.control, fail(ErrorCode::failure, "training diverged: " + end.diverged,
+                                         "use a smaller --learning-rate, or --warm-up-iterations")));
+  if (!stopped || all_done) return 0;
+  return run.checkpoints.are_kept() ? stopped_with_checkpoint : stopped_without_checkpoint;
+}
+
+}  // namespace sailor::apps

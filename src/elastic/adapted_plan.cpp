@@ -1,0 +1,105 @@
+#include "elastic/adapted_plan.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+namespace sailor::elastic {
+
+namespace {
+
+/// Gives `batch` sequences to the pipelines (counts expanded) in shares like those of `weights`, each a multiple of its
+/// micro-batch and none empty. False: that is not possible.
+bool divide_batch(int batch, std::vector<Pipeline>& pipelines, const std::vector<double>& weights, const Plan& plan) {
+  const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
+  int left = batch;
+  for (std::size_t i = 0; i < pipelines.size(); ++i) {
+    const int size = plan.micro_batch_of(pipelines[i]);
+    pipelines[i].micro_batches = std::max(1, static_cast<int>(batch * weights[i] / total / size));
+    left -= pipelines[i].micro_batches * size;
+  }
+  // What is left over, or missing, goes to those that are furthest from their share.
+  while (left != 0) {
+    std::size_t best = pipelines.size();
+    double best_distance = 0.0;
+    for (std::size_t i = 0; i < pipelines.size(); ++i) {
+      const int size = plan.micro_batch_of(pipelines[i]);
+      if (left > 0 ? size > left : pipelines[i].micro_batches == 1) continue;
+      const double share = batch * weights[i] / total;
+      const double distance = (pipelines[i].micro_batches * size - share) / share * (left > 0 ? 1.0 : -1.0);
+      if (best == pipelines.size() || distance < best_distance) {
+        best = i;
+        best_distance = distance;
+      }
+    }
+    if (best == pipelines.size()) return false;
+    const int step = left > 0 ? 1 : -1;
+    pipelines[best].micro_batches += step;
+    left -= step * plan.micro_batch_of(pipelines[best]);
+  }
+  return true;
+}
+
+/// Alike neighbours are one entry.
+std::vector<Pipeline> folded(const std::vector<Pipeline>& pipelines) {
+  std::vector<Pipeline> entries;
+  for (const Pipeline& pipeline : pipelines) {
+    const auto alike = std::find_if(entries.begin(), entries.end(), [&](const Pipeline& entry) {
+      return entry.micro_batches == pipeline.micro_batches && entry.micro_batch == pipeline.micro_batch &&
+             entry.stages == pipeline.stages;
+    });
+    if (alike != entries.end())
+      ++alike->count;
+    else
+      entries.push_back(pipeline);
+  }
+  return entries;
+}
+
+}  // namespace
+
+Result<Plan> adapt_plan(const Plan& plan, std::span<const MemberFacts> members) {
+  std::vector<Pipeline> chosen;
+  std::vector<double> weights;
+  const auto with = [&](const std::vector<Pipeline>& pipelines) {
+    Plan made = plan;
+    made.pipelines = pipelines;
+    made.prediction.reset();
+    made.prediction_is_stale = false;
+    return made;
+  };
+  const auto try_adding = [&](const Pipeline& entry) {
+    Pipeline one = entry;
+    one.count = 1;
+    std::vector<Pipeline> more = chosen;
+    more.push_back(one);
+    if (!assign_ranks(with(more), members)) return false;
+    const double weight = static_cast<double>(entry.micro_batches) * plan.micro_batch_of(entry);
+    std::vector<double> more_weights = weights;
+    more_weights.push_back(weight);
+    std::vector<Pipeline> divided = more;
+    if (!divide_batch(plan.job.global_batch, divided, more_weights, plan)) return false;
+    chosen = std::move(more);
+    weights = std::move(more_weights);
+    return true;
+  };
+  // First those that the plan has, then more of the same.
+  for (const Pipeline& entry : plan.pipelines)
+    for (int copy = 0; copy < entry.count; ++copy)
+      if (!try_adding(entry)) break;
+  for (const Pipeline& entry : plan.pipelines)
+    while (try_adding(entry)) {
+    }
+  if (chosen.empty())
+    return fail(ErrorCode::infeasible,
+                fmt::format("no pipeline of the plan finds its devices among {}", describe_devices(members)),
+                "with --profile the controller plans anew for any devices");
+  (void)divide_batch(plan.job.global_batch, chosen, weights, plan);
+  Plan made = with(folded(chosen));
+  // Ranks count from 0 in the order of the entries, whatever they were wanted to be before.
+  return made;
+}
+
+}  // namespace sailor::elastic

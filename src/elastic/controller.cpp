@@ -1,0 +1,597 @@
+#include "elastic/controller.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <optional>
+#include <set>
+#include <thread>
+
+#include "core/log.hpp"
+#include "core/terminal.hpp"
+#include "elastic/folder.hpp"
+#include "runtime/sockets/coordinator.hpp"
+
+namespace sailor::elastic {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Json = nlohmann::json;
+using runtime::EpochChoice;
+using runtime::MemberInfo;
+using runtime::MemberProgress;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+double unix_time() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+/// Makes plans in a thread of its own, each set of devices once.
+class PlanDesk {
+ public:
+  PlanDesk(const PlanMaker& make, std::function<void()> done) : make_(make), done_(std::move(done)) {
+    thread_ = std::thread([this] { run(); });
+  }
+  ~PlanDesk() {
+    {
+      const std::scoped_lock lock(mutex_);
+      ended_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+  PlanDesk(const PlanDesk&) = delete;
+  PlanDesk& operator=(const PlanDesk&) = delete;
+
+  /// The plan for these devices, or why there is none; nothing: it is being made. `urgent`: before what was asked for
+  /// in advance.
+  std::optional<Result<Plan>> ask(const Plan& before, const std::vector<MemberFacts>& members, bool urgent) {
+    const std::string devices = describe_devices(members);
+    const std::scoped_lock lock(mutex_);
+    if (const auto known = plans_.find(devices); known != plans_.end()) return known->second;
+    const auto queued =
+        std::find_if(queue_.begin(), queue_.end(), [&](const Order& order) { return order.devices == devices; });
+    if (queued != queue_.end() && !urgent) return std::nullopt;
+    if (queued != queue_.end()) queue_.erase(queued);
+    Order order{devices, before, members};
+    if (urgent && under_way_ != devices)
+      queue_.push_front(std::move(order));
+    else if (under_way_ != devices)
+      queue_.push_back(std::move(order));
+    changed_.notify_all();
+    return std::nullopt;
+  }
+  /// Plans were made from another one.
+  void forget() {
+    const std::scoped_lock lock(mutex_);
+    plans_.clear();
+    queue_.clear();
+    ++generation_;
+  }
+
+ private:
+  struct Order {
+    std::string devices;
+    Plan before;
+    std::vector<MemberFacts> members;
+  };
+
+  void run() {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      changed_.wait(lock, [&] { return ended_ || !queue_.empty(); });
+      if (ended_) return;
+      const Order order = std::move(queue_.front());
+      queue_.pop_front();
+      under_way_ = order.devices;
+      const int generation = generation_;
+      lock.unlock();
+      Result<Plan> plan = make_(order.before, order.members);
+      lock.lock();
+      under_way_.clear();
+      if (generation == generation_) plans_.insert_or_assign(order.devices, std::move(plan));
+      lock.unlock();
+      done_();
+      lock.lock();
+    }
+  }
+
+  const PlanMaker& make_;
+  std::function<void()> done_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::string, Result<Plan>> plans_;  // by devices
+  std::deque<Order> queue_;
+  std::string under_way_;
+  int generation_ = 0;
+  bool ended_ = false;
+  std::thread thread_;
+};
+
+std::vector<MemberFacts> facts_of(const std::vector<MemberInfo>& members) {
+  std::vector<MemberFacts> facts;
+  for (const MemberInfo& member : members) facts.push_back(member.facts);
+  return facts;
+}
+
+class Controller final : public runtime::MembershipPolicy {
+ public:
+  Controller(const ControllerSettings& settings, JsonLines journal, JsonLines events)
+      : settings_(settings), journal_(std::move(journal)), events_(std::move(events)), plan_(settings.plan) {}
+
+  Result<int> run() {
+    if (has_ended(journal_.lines()))
+      return fail(ErrorCode::unavailable, fmt::format("the training of '{}' has ended", settings_.folder.string()),
+                  "name another folder");
+    std::optional<runtime::RestoredEpoch> restored;
+    // One that was stopped begins afresh: nobody of it is left, and its checkpoint is taken up.
+    if (auto before = last_epoch(journal_.lines()); before && !was_stopped(journal_.lines())) {
+      auto plan = parse_plan(before->plan, "the journal's plan");
+      if (!plan) return fail(plan.error(), settings_.folder.string());
+      plan_ = *std::move(plan);
+      fresh_ = false;
+      in_epoch_ = true;
+      restored = std::move(before->members);
+      restored->patience = settings_.silence;
+      job_ = restored->job;
+      epoch_ = restored->epoch;
+      event({{"what", "controller"}, {"epoch", epoch_}}, fmt::format("a new controller goes on with epoch {}", epoch_));
+    } else if (before) {
+      // Numbers of epochs go on: they tell starts of the training apart.
+      restored = runtime::RestoredEpoch{
+          .job = before->members.job, .epoch = before->members.epoch, .members = {}, .patience = Seconds{}};
+    }
+    auto coordinator = runtime::Coordinator::start({.port = settings_.port,
+                                                    .silence = settings_.silence,
+                                                    .unwinding = Seconds(unwinding()),
+                                                    .policy = this,
+                                                    .restored = restored});
+    if (!coordinator) return fail(coordinator.error());
+    {
+      const std::scoped_lock lock(mutex_);
+      coordinator_ = coordinator->get();
+      desk_ = std::make_unique<PlanDesk>(settings_.make_plan, [this] { coordinator_->wake(); });
+    }
+    SAILOR_CHECK(announce_controller(settings_.folder, (*coordinator)->addresses()));
+    Result<int> outcome = 1;
+    {
+      std::unique_lock lock(mutex_);
+      while (!ended_) {
+        changed_.wait_for(lock, std::chrono::milliseconds(100));
+        if (settings_.beat) settings_.beat();
+      }
+      outcome = outcome_;
+    }
+    // Members that are left hear why before the connections close.
+    for (int i = 0; i < 30 && members_left() > 0; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      if (settings_.beat) settings_.beat();
+    }
+    coordinator->reset();
+    desk_.reset();
+    return outcome;
+  }
+
+  // ---- By the coordinator's thread
+
+  std::optional<EpochChoice> choose(const std::vector<MemberInfo>& all) override {
+    const std::scoped_lock lock(mutex_);
+    if (ended_ || desk_ == nullptr || seconds_since(last_loss_) < settle_time) return std::nullopt;
+    std::vector<MemberInfo> ready;
+    for (const MemberInfo& member : all)
+      if (member.ready && !strangers_.contains(member.id)) ready.push_back(member);
+    if (ready.empty()) return std::nullopt;
+    for (MemberInfo& member : ready) (void)complete_facts(member.facts, settings_.plan);
+    if (fresh_) {
+      if (auto order = assign_ranks(plan_, facts_of(ready))) return choice_of(plan_, ready, *order);
+      if (seconds_since(first_joined_) < start_patience()) return std::nullopt;
+    }
+    for (MemberInfo& member : ready) member.facts.wanted_rank = -1;
+    keep_at_most(ready);
+    if (static_cast<int>(ready.size()) < settings_.min_ranks) {
+      waits_for_more(fmt::format("{} are left, fewer than {} (--min-ranks)", describe_devices(facts_of(ready)),
+                                 settings_.min_ranks));
+      return std::nullopt;
+    }
+    const auto plan = desk_->ask(plan_, facts_of(ready), true);
+    if (!plan) return std::nullopt;
+    if (!*plan) {
+      waits_for_more(fmt::format("no plan for {}: {}", describe_devices(facts_of(ready)), plan->error().what));
+      return std::nullopt;
+    }
+    const auto order = assign_ranks(**plan, facts_of(ready));
+    if (!order) {
+      waits_for_more(
+          fmt::format("the plan for {} cannot be placed: {}", describe_devices(facts_of(ready)), order.error().what));
+      return std::nullopt;
+    }
+    return choice_of(**plan, ready, *order);
+  }
+
+  void joined(const MemberInfo& member) override {
+    const std::scoped_lock lock(mutex_);
+    if (joined_ == 0) first_joined_ = Clock::now();
+    ++joined_;
+    waiting_since_.reset();
+    MemberFacts facts = member.facts;
+    if (const auto known = complete_facts(facts, settings_.plan); !known) {
+      spdlog::warn("{}", known.error().message());
+      strangers_.insert(member.id);
+      coordinator_->dismiss(member.id, known.error().message());
+      return;
+    }
+    if (epoch_ > 0 && member.rank < 0)
+      event({{"what", "joined"}, {"host", facts.host}, {"gpu", facts.gpu}, {"zone", facts.zone}},
+            fmt::format("{} on {} has joined", facts.gpu, facts.host));
+  }
+
+  void lost(const MemberInfo& member, const std::string& how) override {
+    const std::scoped_lock lock(mutex_);
+    last_loss_ = Clock::now();
+    progress_.erase(member.id);
+    if (member.rank < 0) {
+      event({{"what", "left"}, {"host", member.facts.host}, {"how", how}},
+            fmt::format("a process on {} that waits to take part {}", member.facts.host, how));
+      return;
+    }
+    note_interruption(fmt::format("rank {} on {} {}", member.rank, member.facts.host, how));
+    lost_.push_back({{"rank", member.rank}, {"host", member.facts.host}, {"how", how}});
+    event({{"what", "lost"}, {"epoch", epoch_}, {"rank", member.rank}, {"host", member.facts.host}, {"how", how}},
+          fmt::format("lost rank {} on {}: it {}", member.rank, member.facts.host, how));
+  }
+
+  void failed(const MemberInfo& member, const std::string& why) override {
+    const std::scoped_lock lock(mutex_);
+    note_interruption(fmt::format("rank {} on {} reports: {}", member.rank, member.facts.host, why));
+    event({{"what", "failed"}, {"epoch", epoch_}, {"rank", member.rank}, {"host", member.facts.host}, {"why", why}},
+          {});
+  }
+
+  void begins(std::uint64_t job, std::uint64_t epoch, const EpochChoice& choice,
+              const std::vector<MemberInfo>& by_rank) override {
+    const std::scoped_lock lock(mutex_);
+    job_ = job;
+    epoch_ = epoch;
+    const std::string before = plan_to_toml(plan_);
+    if (auto plan = parse_plan(choice.payload, "the plan")) plan_ = *std::move(plan);
+    if (before != choice.payload && desk_ != nullptr) desk_->forget();
+    if (const auto written = journal_.add(journal_line(job, epoch, by_rank, choice.payload), true); !written)
+      spdlog::warn("{}: the controller cannot be replaced if it dies", written.error().message());
+    ranks_.clear();
+    for (const MemberInfo& member : by_rank) ranks_.push_back(member.facts.host);
+    progress_.clear();
+    done_.clear();
+    resumed_.reset();
+    redone_ = 0;
+    first_iteration_ended_ = false;
+    advanced_ = Clock::now();
+    iteration_ = -1;
+    slowest_ = Seconds{};
+    in_epoch_ = true;
+    fresh_ = false;
+    change_asked_ = false;
+    began_ = Clock::now();
+    waiting_since_.reset();
+    in_advance_ = 0;
+  }
+
+  void progressed(const MemberInfo& member, const MemberProgress& progress) override {
+    const std::scoped_lock lock(mutex_);
+    progress_[member.id] = progress;
+    total_ = std::max(total_, progress.of);
+    redone_ = std::max(redone_, progress.redone);
+    if (!resumed_) resumed_ = progress.iteration;
+    if (!progress.from.empty()) from_ = progress.from;
+    if (progress.iteration > iteration_) {
+      if (iteration_ >= 0) slowest_ = std::max(slowest_, progress.time);
+      iteration_ = progress.iteration;
+      advanced_ = Clock::now();
+      if (iteration_ > furthest_) hangs_ = 0;
+      furthest_ = std::max(furthest_, iteration_);
+    }
+    if (!first_iteration_ended_ && resumed_ && progress.iteration > *resumed_) {
+      first_iteration_ended_ = true;
+      goes_on();
+    }
+  }
+
+  void done(const MemberInfo& member, int status, const std::string& text) override {
+    const std::scoped_lock lock(mutex_);
+    if (member.rank < 0) return;
+    done_[member.rank] = status;
+    if (!text.empty()) failure_ = text;
+    status_ = std::max(status_, status);
+    if (static_cast<int>(done_.size()) >= plan_.ranks()) end(status_);
+  }
+
+  void aborted(const MemberInfo& member, const std::string& text) override {
+    const std::scoped_lock lock(mutex_);
+    end(fail(ErrorCode::failure, fmt::format("rank {} on {}: {}", member.rank, member.facts.host, text)));
+  }
+
+  void tick(const std::vector<MemberInfo>& members) override {
+    const std::scoped_lock lock(mutex_);
+    left_ = members.size();
+    if (ended_) {
+      for (const MemberInfo& member : members)
+        if (farewells_.insert(member.id).second && !done_.contains(member.rank))
+          coordinator_->dismiss(member.id, "the training has ended");
+      return;
+    }
+    watch_iterations(members);
+    if (in_epoch_ && members.empty()) {
+      in_epoch_ = false;
+      start_afresh();
+      waits_for_more("all ranks are lost");
+    }
+    if (waiting_since_ && seconds_since(*waiting_since_) > settings_.patience.value())
+      end(fail(ErrorCode::unavailable,
+               fmt::format("{}; nobody came within {:g} s", waits_because_, settings_.patience.value())));
+    if (joined_ == 0 && epoch_ == 0 && seconds_since(started_) > settings_.patience.value())
+      end(fail(ErrorCode::unavailable, fmt::format("no rank came within {:g} s", settings_.patience.value())));
+    if (settings_.stop_request && settings_.stop_request() != 0 && members.empty())
+      end(fail(ErrorCode::unavailable, "stopped on a signal, and no rank is left"));
+    look_ahead(members);
+  }
+
+ private:
+  static constexpr double settle_time = 0.05;  // s; ranks of a node that dies go one after the other
+
+  /// Devices of the plan that are slow to come at the start; then the training begins with what is there.
+  [[nodiscard]] double start_patience() const { return std::min(60.0, settings_.patience.value() / 2); }
+
+  [[nodiscard]] double unwinding() const {
+    return 2.0 * settings_.silence.value() + 2.0 * std::max(slowest_.value(), predicted());
+  }
+  /// s
+  [[nodiscard]] double predicted() const { return plan_.prediction ? plan_.prediction->iteration_time.value() : 0.0; }
+
+  std::size_t members_left() {
+    const std::scoped_lock lock(mutex_);
+    return left_;
+  }
+
+  /// Leaves out the youngest of those that are too many.
+  void keep_at_most(std::vector<MemberInfo>& ready) const {
+    if (settings_.max_ranks <= 0 || static_cast<int>(ready.size()) <= settings_.max_ranks) return;
+    std::stable_sort(ready.begin(), ready.end(), [](const MemberInfo& a, const MemberInfo& b) {
+      return std::pair(a.rank < 0, a.id) < std::pair(b.rank < 0, b.id);
+    });
+    ready.resize(static_cast<std::size_t>(settings_.max_ranks));
+  }
+
+  static EpochChoice choice_of(const Plan& plan, const std::vector<MemberInfo>& ready,
+                               const std::vector<std::size_t>& order) {
+    EpochChoice choice{.ranks = {}, .payload = plan_to_toml(plan)};
+    for (const std::size_t index : order) choice.ranks.push_back(ready[index].id);
+    return choice;
+  }
+
+  void event(Json event, const std::string& line) {
+    event["unix_time_s"] = unix_time();
+    if (const auto written = events_.add(event, false); !written) spdlog::warn("{}", written.error().message());
+    if (!line.empty() && settings_.say) settings_.say(line);
+  }
+
+  void note_interruption(const std::string& why) {
+    in_epoch_ = false;
+    if (!interrupted_) {
+      interrupted_ = Clock::now();
+      interruption_ = why;
+    }
+    coordinator_->set_unwinding(Seconds(unwinding()));
+  }
+
+  /// Nobody is left who knows anything: the plan that was given counts again.
+  void start_afresh() {
+    fresh_ = true;
+    plan_ = settings_.plan;
+    joined_ = 0;
+    desk_->forget();
+  }
+
+  void waits_for_more(const std::string& why) {
+    if (waiting_since_ && waits_because_ == why) return;
+    waiting_since_ = waiting_since_.value_or(Clock::now());
+    waits_because_ = why;
+    event({{"what", "waits"}, {"why", why}},
+          fmt::format("{}; waits up to {:g} s for more", why, settings_.patience.value()));
+  }
+
+  /// The first iteration of an epoch has ended.
+  void goes_on() {
+    const double total = plan_.job.sequence_length * static_cast<double>(plan_.job.global_batch);
+    const std::string plan = describe(plan_);
+    if (!interrupted_) {
+      event({{"what", "begins"}, {"epoch", epoch_}, {"iteration", *resumed_}, {"ranks", plan_.ranks()}, {"plan", plan}},
+            fmt::format("epoch {}: {} from iteration {} on, {}", epoch_,
+                        plural(static_cast<std::size_t>(plan_.ranks()), "rank"), *resumed_, plan));
+      return;
+    }
+    const double seconds = seconds_since(*interrupted_);
+    event({{"what", "goes_on"},
+           {"epoch", epoch_},
+           {"why", interruption_},
+           {"iteration", *resumed_},
+           {"seconds", seconds},
+           {"iterations_again", redone_},
+           {"tokens_again", static_cast<double>(redone_) * total},
+           {"from", from_},
+           {"ranks", plan_.ranks()},
+           {"spares", static_cast<int>(ranks_.size()) - plan_.ranks()},
+           {"plan", plan}},
+          fmt::format("epoch {}: {} go on at iteration {} from {} after {:.1f} s ({}; {} again): {}", epoch_,
+                      plural(static_cast<std::size_t>(plan_.ranks()), "rank"), *resumed_,
+                      from_ == "memory" ? from_ : "the " + from_, seconds, interruption_,
+                      plural(static_cast<std::size_t>(redone_), "iteration"), plan));
+    stood_still_ += seconds;
+    interrupted_.reset();
+    lost_.clear();
+  }
+
+  void watch_iterations(const std::vector<MemberInfo>& /*members*/) {
+    if (!in_epoch_ || iteration_ < 0 || (total_ > 0 && iteration_ >= total_)) return;
+    const double usual = std::max(slowest_.value(), predicted());
+    const double limit = 2.0 * settings_.silence.value() + 10.0 * usual + (first_iteration_ended_ ? 0.0 : 60.0);
+    if (seconds_since(advanced_) < limit) return;
+    const std::string why =
+        fmt::format("no iteration ended for {:.0f} s (the slowest took {:.2g} s)", seconds_since(advanced_), usual);
+    note_interruption(why);
+    event({{"what", "hangs"}, {"epoch", epoch_}, {"why", why}}, why);
+    if (++hangs_ >= max_hangs) {
+      end(fail(ErrorCode::failure, fmt::format("the training hangs again and again: {}", why)));
+      return;
+    }
+    coordinator_->break_epoch(why);
+  }
+
+  /// Plans for what may come: devices that wait to take part, and one host less.
+  void look_ahead(const std::vector<MemberInfo>& members) {
+    if (!in_epoch_ || change_asked_ || !first_iteration_ended_ || desk_ == nullptr) return;
+    std::vector<MemberInfo> all;
+    for (MemberInfo member : members) {
+      if (strangers_.contains(member.id) || (member.rank < 0 && !member.ready)) continue;
+      (void)complete_facts(member.facts, settings_.plan);
+      member.facts.wanted_rank = -1;
+      all.push_back(std::move(member));
+    }
+    keep_at_most(all);
+    const auto waiting = std::count_if(all.begin(), all.end(), [](const MemberInfo& one) { return one.rank < 0; });
+    if (waiting > 0 && seconds_since(began_) > settings_.switch_time.value()) {
+      const auto plan = desk_->ask(plan_, facts_of(all), false);
+      if (plan && *plan && pays(**plan)) {
+        change_asked_ = true;
+        const std::string why = fmt::format("{} more", plural(static_cast<std::size_t>(waiting), "device"));
+        interrupted_ = Clock::now();
+        interruption_ = "planned change: " + why;
+        event({{"what", "change"}, {"why", why}, {"ranks", (*plan)->ranks()}, {"plan", describe(**plan)}},
+              fmt::format("planned change: {}, {}", why, describe(**plan)));
+        coordinator_->request_change(why);
+      }
+      return;
+    }
+    // One host less, of each kind; a process less.
+    if (in_advance_ >= max_in_advance) return;
+    std::set<std::string> asked;
+    std::set<std::string> hosts;
+    for (const MemberInfo& member : all) hosts.insert(member.facts.host);
+    for (const std::string& host : hosts) {
+      std::vector<MemberFacts> left;
+      for (const MemberInfo& member : all)
+        if (member.facts.host != host) left.push_back(member.facts);
+      if (static_cast<int>(left.size()) < settings_.min_ranks || left.empty()) continue;
+      if (asked.insert(describe_devices(left)).second) (void)desk_->ask(plan_, left, false);
+    }
+    for (const MemberInfo& gone : all) {
+      std::vector<MemberFacts> left;
+      for (const MemberInfo& member : all)
+        if (member.id != gone.id) left.push_back(member.facts);
+      if (static_cast<int>(left.size()) < settings_.min_ranks || left.empty()) continue;
+      if (static_cast<int>(asked.size()) >= max_in_advance) break;
+      if (asked.insert(describe_devices(left)).second) (void)desk_->ask(plan_, left, false);
+    }
+    in_advance_ = max_in_advance;
+  }
+
+  /// Whether the plan is so much better that the training ends sooner, the standstill counted.
+  [[nodiscard]] bool pays(const Plan& plan) const {
+    if (!plan.prediction || !plan_.prediction) return plan.ranks() > plan_.ranks();
+    const double now = plan_.prediction->iteration_time.value();
+    const double then = plan.prediction->iteration_time.value();
+    if (then <= 0.0 || now / then < 1.0 + settings_.min_gain) return false;
+    if (total_ <= 0) return true;
+    return static_cast<double>(total_ - iteration_) * (now - then) > settings_.switch_time.value();
+  }
+
+  void end(Result<int> outcome) {
+    if (ended_) return;
+    if (outcome && *outcome != 0 && !failure_.empty()) outcome = fail(ErrorCode::failure, failure_);
+    const double seconds = seconds_since(started_);
+    Json told{{"what", "done"}, {"seconds", seconds}, {"seconds_without_training", stood_still_}, {"epochs", epoch_}};
+    if (outcome) told["status"] = *outcome;
+    if (!outcome) told["error"] = outcome.error().message();
+    event(told, outcome ? fmt::format("{} after {:.0f} s in {}, {:.1f} s of them without training",
+                                      *outcome == 0 ? "done" : fmt::format("ended with status {}", *outcome), seconds,
+                                      plural(static_cast<std::size_t>(epoch_), "epoch"), stood_still_)
+                        : std::string());
+    if (const auto written = journal_.add({{"what", outcome && *outcome == 0 ? "ended" : "stopped"}}, true); !written)
+      spdlog::warn("{}", written.error().message());
+    outcome_ = std::move(outcome);
+    ended_ = true;
+    changed_.notify_all();
+  }
+
+  static constexpr int max_hangs = 3;       // in a row, without an iteration between
+  static constexpr int max_in_advance = 8;  // plans for losses that may come
+
+  const ControllerSettings& settings_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  JsonLines journal_;
+  JsonLines events_;
+  runtime::Coordinator* coordinator_ = nullptr;
+  std::unique_ptr<PlanDesk> desk_;
+  Clock::time_point started_ = Clock::now();
+  bool ended_ = false;
+  Result<int> outcome_ = 1;
+
+  Plan plan_;  // of the epoch under way, or of the last one
+  std::uint64_t job_ = 0;
+  std::uint64_t epoch_ = 0;
+  bool in_epoch_ = false;
+  bool fresh_ = true;               // the next epoch is to begin under the plan that was given
+  std::vector<std::string> ranks_;  // hosts, spares included
+  Clock::time_point began_ = Clock::now();
+  int joined_ = 0;
+  Clock::time_point first_joined_{};
+  Clock::time_point last_loss_{};
+  std::set<std::uint64_t> strangers_;  // whose devices are of no known kind
+  std::set<std::uint64_t> farewells_;
+  std::size_t left_ = 0;
+  std::optional<Clock::time_point> waiting_since_;
+  std::string waits_because_;
+
+  std::map<std::uint64_t, MemberProgress> progress_;
+  std::int64_t iteration_ = -1;  // the furthest of the epoch; -1: not known
+  std::int64_t furthest_ = -1;   // of the training
+  std::int64_t total_ = 0;       // of the training; 0: not known
+  Clock::time_point advanced_ = Clock::now();
+  Seconds slowest_{};
+  int hangs_ = 0;
+  std::optional<std::int64_t> resumed_;
+  std::int64_t redone_ = 0;
+  std::string from_ = "start";
+  bool first_iteration_ended_ = false;
+  bool change_asked_ = false;
+  int in_advance_ = 0;
+  std::optional<Clock::time_point> interrupted_;
+  std::string interruption_;
+  std::vector<Json> lost_;
+  double stood_still_ = 0.0;  // s
+
+  std::map<int, int> done_;  // exit statuses by rank
+  int status_ = 0;
+  std::string failure_;
+};
+
+}  // namespace
+
+Result<int> control(const ControllerSettings& settings) {
+  auto journal = JsonLines::open(settings.folder / "journal.jsonl");
+  if (!journal) return fail(journal.error());
+  auto events = JsonLines::open(settings.folder / "events.jsonl");
+  if (!events) return fail(events.error());
+  Controller controller(settings, *std::move(journal), *std::move(events));
+  return controller.run();
+}
+
+}  // namespace sailor::elastic

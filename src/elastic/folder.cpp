@@ -1,0 +1,114 @@
+#include "elastic/folder.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
+
+#include "core/files.hpp"
+
+namespace sailor::elastic {
+
+using Json = nlohmann::json;
+
+namespace {
+
+tl::unexpected<Error> system_failure(const std::string& what) {
+  return fail(ErrorCode::io, fmt::format("{}: {}", what, std::generic_category().message(errno)));
+}
+
+}  // namespace
+
+runtime::Addresses find_controller(const std::filesystem::path& folder) {
+  const auto text = read_text_file(folder / "controller.json");
+  if (!text) return {};
+  const Json told = Json::parse(*text, nullptr, false);
+  if (!told.is_object() || !told.contains("addresses") || !told["addresses"].is_string()) return {};
+  return told["addresses"].get<std::string>();
+}
+
+Result<void> announce_controller(const std::filesystem::path& folder, const runtime::Addresses& addresses) {
+  return write_file_atomically(
+      folder / "controller.json",
+      Json{{"schema_version", 1}, {"addresses", addresses}, {"process", static_cast<std::int64_t>(::getpid())}}.dump(
+          2) +
+          "\n");
+}
+
+Result<JsonLines> JsonLines::open(const std::filesystem::path& path) {
+  Descriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+  if (file.get() < 0) return system_failure(fmt::format("cannot open '{}'", path.string()));
+  const auto text = read_text_file(path);
+  if (!text) return fail(text.error());
+  std::vector<Json> lines;
+  std::size_t good = 0;
+  while (true) {
+    const std::size_t end = text->find('\n', good);
+    if (end == std::string::npos) break;
+    Json line = Json::parse(text->substr(good, end - good), nullptr, false);
+    if (!line.is_object())
+      return fail(ErrorCode::invalid_input,
+                  fmt::format("'{}' has something else than JSON objects, line {}", path.string(), lines.size() + 1),
+                  "name another folder, or move this file away");
+    lines.push_back(std::move(line));
+    good = end + 1;
+  }
+  if (::ftruncate(file.get(), static_cast<off_t>(good)) != 0 || ::lseek(file.get(), 0, SEEK_END) < 0)
+    return system_failure(fmt::format("cannot write '{}'", path.string()));
+  return JsonLines(path, std::move(file), std::move(lines));
+}
+
+Result<void> JsonLines::add(const Json& line, bool durable) {
+  const std::string text = line.dump() + "\n";
+  std::size_t written = 0;
+  while (written < text.size()) {
+    const ssize_t count = ::write(file_.get(), text.data() + written, text.size() - written);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return system_failure(fmt::format("cannot write '{}'", path_.string()));
+    written += static_cast<std::size_t>(count);
+  }
+  if (durable && ::fdatasync(file_.get()) != 0 && errno != EINVAL)
+    return system_failure(fmt::format("cannot write '{}'", path_.string()));
+  return {};
+}
+
+Json journal_line(std::uint64_t job, std::uint64_t epoch, const std::vector<runtime::MemberInfo>& by_rank,
+                  const std::string& plan) {
+  Json members = Json::array();
+  for (const runtime::MemberInfo& member : by_rank)
+    members.push_back({{"host", member.facts.host},
+                       {"gpu", member.facts.gpu},
+                       {"zone", member.facts.zone},
+                       {"process", member.facts.process},
+                       {"data", member.facts.data}});
+  return {{"what", "epoch"}, {"job", job}, {"epoch", epoch}, {"members", members}, {"plan", plan}};
+}
+
+std::optional<JournalledEpoch> last_epoch(const std::vector<Json>& lines) {
+  for (auto line = lines.rbegin(); line != lines.rend(); ++line) {
+    if (line->value("what", "") != "epoch") continue;
+    JournalledEpoch found;
+    found.members.job = line->value("job", std::uint64_t{0});
+    found.members.epoch = line->value("epoch", std::uint64_t{0});
+    found.plan = line->value("plan", "");
+    for (const Json& member : line->at("members"))
+      found.members.members.push_back({.host = member.value("host", ""),
+                                       .wanted_rank = -1,
+                                       .gpu = member.value("gpu", ""),
+                                       .zone = member.value("zone", ""),
+                                       .process = member.value("process", std::int64_t{0}),
+                                       .data = member.value("data", "")});
+    return found;
+  }
+  return std::nullopt;
+}
+
+bool was_stopped(const std::vector<Json>& lines) {
+  return !lines.empty() && lines.back().value("what", "") == "stopped";
+}
+
+bool has_ended(const std::vector<Json>& lines) { return !lines.empty() && lines.back().value("what", "") == "ended"; }
+
+}  // namespace sailor::elastic

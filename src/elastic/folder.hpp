@@ -1,0 +1,61 @@
+// The folder of an elastic training, on a file system that all of its nodes see: where the controller listens, and what
+// it has decided, so that one that dies can be replaced.
+//
+//   controller.json   where the controller listens; replaced in one step
+//   journal.jsonl     what was decided, a JSON object per line: the job and its plan, epochs, plans
+//   events.jsonl      what happened, for people and tools: joined, lost, goes on, planned change, done
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/descriptor.hpp"
+#include "core/error.hpp"
+#include "runtime/sockets/coordinator.hpp"
+
+namespace sailor::elastic {
+
+/// Where the controller of a folder listens; empty: none has written it (yet), or it cannot be read.
+runtime::Addresses find_controller(const std::filesystem::path& folder);
+/// Errors: io.
+Result<void> announce_controller(const std::filesystem::path& folder, const runtime::Addresses& addresses);
+
+/// A file of JSON lines to which one process appends. A line that a killed writer left unfinished is cut off when the
+/// file is opened again.
+class JsonLines {
+ public:
+  /// Makes the file where it is missing. Errors: io.
+  static Result<JsonLines> open(const std::filesystem::path& path);
+  /// What was there.
+  [[nodiscard]] const std::vector<nlohmann::json>& lines() const { return lines_; }
+  /// `durable`: it is on the disk when this returns. Errors: io.
+  Result<void> add(const nlohmann::json& line, bool durable);
+
+ private:
+  JsonLines(std::filesystem::path path, Descriptor file, std::vector<nlohmann::json> lines)
+      : path_(std::move(path)), file_(std::move(file)), lines_(std::move(lines)) {}
+  std::filesystem::path path_;
+  Descriptor file_;
+  std::vector<nlohmann::json> lines_;
+};
+
+/// What the journal says of the epoch that was begun last.
+struct JournalledEpoch {
+  runtime::RestoredEpoch members;
+  std::string plan;  ///< plan.toml
+};
+
+nlohmann::json journal_line(std::uint64_t job, std::uint64_t epoch, const std::vector<runtime::MemberInfo>& by_rank,
+                            const std::string& plan);
+/// Nothing: no epoch has begun.
+std::optional<JournalledEpoch> last_epoch(const std::vector<nlohmann::json>& lines);
+/// Whether the training was stopped, to be taken up later, since its last epoch began.
+bool was_stopped(const std::vector<nlohmann::json>& lines);
+/// Whether the training has ended.
+bool has_ended(const std::vector<nlohmann::json>& lines);
+
+}  // namespace sailor::elastic

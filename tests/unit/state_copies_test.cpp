@@ -1,0 +1,503 @@
+// Copies of state in peers' memory: who keeps what, what it costs, and that training goes on from them bit by bit.
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <map>
+#include <numeric>
+#include <random>
+#include <set>
+
+#include <fmt/ranges.h>
+
+#include "recovery_runs.hpp"
+#include "runtime/recovery.hpp"
+#include "tests/fakes/delayed_device.hpp"
+
+namespace sailor::runtime::test {
+namespace {
+
+using enum Schedule;
+
+Plan two_stages(int pipelines = 1) { return plan_of({{12 / (2 * pipelines), 2, {{{{0, 3}}}, {{{3, 6}}}}, pipelines}}); }
+
+CopyLayout layout_of(const Plan& plan, const Model& model, const std::vector<std::string>& hosts) {
+  return {ParameterMap(plan, model), hosts};
+}
+
+/// From whom to whom.
+std::vector<std::pair<int, int>> ends_of(const CopyLayout& layout) {
+  std::vector<std::pair<int, int>> ends;
+  for (const CopyLayout::Copy& copy : layout.copies()) ends.emplace_back(copy.owner, copy.keeper);
+  return ends;
+}
+
+TEST(CopyLayout, ARankOfTheNextHostKeepsWhatOneHostAloneSteps) {
+  using Ends = std::vector<std::pair<int, int>>;
+  const Model model = deep(gpt_model());
+  EXPECT_EQ(ends_of(layout_of(two_stages(), model, {"a", "b"})), (Ends{{0, 1}, {1, 0}}));
+  // On one host a process can be lost alone.
+  EXPECT_EQ(ends_of(layout_of(two_stages(), model, {"a", "a"})), (Ends{{0, 1}, {1, 0}}));
+  // Replicas on two hosts, or in two processes of one: nothing.
+  EXPECT_EQ(ends_of(layout_of(two_stages(2), model, {"a", "a", "b", "b"})), Ends{});
+  EXPECT_EQ(ends_of(layout_of(two_stages(2), model, {"a", "a", "a", "a"})), Ends{});
+  // Both replicas of a stage are lost with their host: one of them sends.
+  EXPECT_EQ(ends_of(layout_of(two_stages(2), model, {"a", "b", "a", "b"})), (Ends{{0, 1}, {1, 0}}));
+  // The tied embedding is on the first and the last stage, hence safe; a host's ranks are spread over those of the
+  // next.
+  EXPECT_EQ(ends_of(layout_of(plan_of({{3, 4, {{{{0, 6}}, 4}}}}), model, {"a", "a", "b", "b"})),
+            (Ends{{0, 2}, {1, 3}, {2, 0}, {3, 1}}));
+  EXPECT_EQ(ends_of(layout_of(plan_of({{3, 4, {{{{0, 6}}, 4}}}}), model, {"a", "a", "a", "b"})),
+            (Ends{{0, 3}, {1, 3}, {2, 3}, {3, 0}}));
+  EXPECT_EQ(ends_of(layout_of(plan_of({{12, 1, {{{{0, 6}}}}}}), model, {"a"})), Ends{});
+}
+
+TEST(CopyLayout, EveryElementIsSteppedOnTwoHostsOrCopiedOnceToAnotherOne) {
+  std::mt19937 random(5);
+  /// Of an element.
+  struct Holders {
+    std::uint32_t steppers = 0;  // bits of hosts
+    std::uint32_t keepers = 0;
+    int copies = 0;
+  };
+  for (const Model& model : {deep(gpt_model()), deep(llama_model())})
+    for (const auto& [name, plan] : divisions(model.layers())) {
+      SCOPED_TRACE(fmt::format("{}, {}", model.name, name));
+      if (plan.ranks() == 1) continue;
+      std::vector<int> numbers;
+      for (int rank = 0; rank < plan.ranks(); ++rank) numbers.push_back(static_cast<int>(random() % 3));
+      std::vector<std::string> hosts;
+      for (const int number : numbers) hosts.push_back(fmt::format("node{}", number));
+      // On one host every rank counts for itself.
+      if (std::set<int>(numbers.begin(), numbers.end()).size() == 1) std::iota(numbers.begin(), numbers.end(), 0);
+      const ParameterMap map(plan, model);
+      std::map<ParameterKey, std::vector<Holders>> all;
+      for (const Parameter& parameter : map.model_parameters())
+        all[key_of(parameter)].resize(static_cast<std::size_t>(parameter.whole_elements()));
+      const auto visit = [&](const StatePart& part, const auto& use) {
+        for (std::int64_t i = part.whole.first; i < part.whole.last; ++i)
+          use(all.at(part.key).at(static_cast<std::size_t>(i)));
+      };
+      const auto bit = [&](int rank) { return 1U << numbers[static_cast<std::size_t>(rank)]; };
+      const auto groups = map.groups();
+      for (int rank = 0; rank < plan.ranks(); ++rank)
+        for (const StatePart& part : stepped_parts(map, groups, rank))
+          visit(part, [&](Holders& holders) { holders.steppers |= bit(rank); });
+      const CopyLayout layout(map, hosts);
+      for (const CopyLayout::Copy& copy : layout.copies())
+        for (const StatePart& part : copy.parts)
+          visit(part, [&](Holders& holders) {
+            EXPECT_EQ(holders.steppers, bit(copy.owner));
+            holders.keepers |= bit(copy.keeper);
+            ++holders.copies;
+          });
+      for (const auto& [key, elements] : all)
+        for (const Holders& holders : elements) {
+          ASSERT_NE(holders.steppers, 0U);
+          ASSERT_EQ(holders.copies, std::has_single_bit(holders.steppers) ? 1 : 0);
+          ASSERT_EQ(holders.steppers & holders.keepers, 0U);
+        }
+    }
+}
+
+// ---- What goes over the transport
+
+/// Messages and bytes of each channel and group since the start, by what is said of it.
+struct Traffic {
+  std::mutex mutex;
+  std::map<std::string, std::pair<std::int64_t, std::int64_t>> of;
+  void add(const std::string& what, std::int64_t bytes) {
+    const std::scoped_lock lock(mutex);
+    auto& [messages, sum] = of[what];
+    ++messages;
+    sum += bytes;
+  }
+};
+
+class CountedGroup final : public Group {
+ public:
+  CountedGroup(std::unique_ptr<Group> inner, Traffic& traffic, std::string name)
+      : inner_(std::move(inner)), traffic_(traffic), name_(std::move(name)) {}
+  int rank() const override { return inner_->rank(); }
+  int size() const override { return inner_->size(); }
+  void all_reduce_sum(Stream& stream, Values data, std::int64_t count) override {
+    traffic_.add(name_, static_cast<std::int64_t>(bytes_of(data.type, count)));
+    inner_->all_reduce_sum(stream, data, count);
+  }
+  void all_reduce_max(Stream& stream, float* data, std::int64_t count) override {
+    traffic_.add(name_, 4 * count);
+    inner_->all_reduce_max(stream, data, count);
+  }
+  void all_gather(Stream& stream, Values data, std::int64_t count) override {
+    traffic_.add(name_, static_cast<std::int64_t>(bytes_of(data.type, count)));
+    inner_->all_gather(stream, data, count);
+  }
+  void reduce_scatter_sum(Stream& stream, Values data, std::int64_t count) override {
+    traffic_.add(name_, static_cast<std::int64_t>(bytes_of(data.type, count)));
+    inner_->reduce_scatter_sum(stream, data, count);
+  }
+
+ private:
+  std::unique_ptr<Group> inner_;
+  Traffic& traffic_;
+  std::string name_;
+};
+
+class CountedChannel final : public Channel {
+ public:
+  CountedChannel(std::unique_ptr<Channel> inner, Traffic& traffic, std::string name)
+      : inner_(std::move(inner)), traffic_(traffic), name_(std::move(name)) {}
+  void send(Stream& stream, const void* data, std::size_t bytes) override {
+    traffic_.add(name_, static_cast<std::int64_t>(bytes));
+    inner_->send(stream, data, bytes);
+  }
+  void receive(Stream& stream, void* data, std::size_t bytes) override { inner_->receive(stream, data, bytes); }
+
+ private:
+  std::unique_ptr<Channel> inner_;
+  Traffic& traffic_;
+  std::string name_;
+};
+
+class CountedTransport final : public Transport {
+ public:
+  CountedTransport(Transport& inner, Traffic& traffic) : inner_(inner), traffic_(traffic) {}
+  std::string name() const override { return inner_.name(); }
+  std::unique_ptr<Group> make_group(const std::vector<int>& ranks) override {
+    return std::make_unique<CountedGroup>(inner_.make_group(ranks), traffic_,
+                                          fmt::format("group of {}, {} of all", fmt::join(ranks, " "), made_[ranks]++));
+  }
+  std::unique_ptr<Channel> make_channel(int from, int to, const ChannelName& name) override {
+    return std::make_unique<CountedChannel>(inner_.make_channel(from, to, name), traffic_,
+                                            fmt::format("from {} to {}, {}", from, to, name.id));
+  }
+  void connect() override { inner_.connect(); }
+  void abort() noexcept override { inner_.abort(); }
+
+ private:
+  Transport& inner_;
+  Traffic& traffic_;
+  std::map<std::vector<int>, int> made_;
+};
+
+struct Counted {
+  std::map<std::string, std::pair<std::int64_t, std::int64_t>> traffic;
+  std::vector<double> losses;
+  double host_waits = 0.0;
+};
+
+/// Of `iterations` iterations; `exchange`: with a CopyExchange.
+Counted count_traffic(const Plan& plan, const Model& model, int iterations, bool exchange) {
+  Traffic traffic;
+  Counted counted;
+  run_ranks(plan.ranks(), [&](const World& threads) {
+    CountedTransport transport(threads.transport, traffic);
+    const World world{threads.control, transport};
+    Survivor mine;
+    mine.state = std::make_unique<TrainingState>(plan, model, world.rank(), *mine.device);
+    const TrainerSettings settings = settings_of({});
+    mine.state->initialize(settings);
+    StateCopies copies(*mine.device);
+    const std::int64_t waits = mine.device->host_waits();
+    train_until(iterations, *mine.state, settings, world, counted.losses, true, exchange ? &copies : nullptr);
+    if (world.rank() == 0) counted.host_waits = static_cast<double>(mine.device->host_waits() - waits);
+  });
+  counted.traffic = std::move(traffic.of);
+  return counted;
+}
+
+TEST(StateCopies, WhereReplicasHaveTheStateNoMessageAndNoByteIsAdded) {
+  const Model model = deep(opt_model());
+  for (const auto& [name, plan] : divisions(model.layers())) {
+    std::vector<std::string> hosts;
+    for (int rank = 0; rank < plan.ranks(); ++rank) hosts.push_back(fmt::format("thread{}", rank));
+    if (!layout_of(plan, model, hosts).copies().empty()) continue;
+    SCOPED_TRACE(name);
+    const Counted without = count_traffic(plan, model, 3, false);
+    const Counted with = count_traffic(plan, model, 3, true);
+    EXPECT_EQ(with.traffic, without.traffic);
+    EXPECT_EQ(with.host_waits, without.host_waits);
+    EXPECT_EQ(with.losses, without.losses);
+  }
+}
+
+TEST(StateCopies, AddWhatTheirCostSaysAndNothingElse) {
+  const Model model = deep(opt_model());
+  const std::vector<Named> plans = divisions(model.layers());
+  for (const std::size_t index : {5UL, 8UL, 12UL, 20UL, 22UL}) {
+    const auto& [name, plan] = plans[index];
+    SCOPED_TRACE(name);
+    std::vector<std::string> hosts;
+    for (int rank = 0; rank < plan.ranks(); ++rank) hosts.push_back(fmt::format("thread{}", rank));
+    const CopyLayout layout = layout_of(plan, model, hosts);
+    ASSERT_FALSE(layout.copies().empty());
+    const Counted without = count_traffic(plan, model, 3, false);
+    Counted with = count_traffic(plan, model, 3, true);
+    double received = 0.0;
+    for (int rank = 0; rank < plan.ranks(); ++rank) received += layout.cost(rank).received.value();
+    double sent = 0.0;
+    for (const CopyLayout::Copy& copy : layout.copies()) {
+      const auto channel =
+          with.traffic.extract(fmt::format("from {} to {}, {}", copy.owner, copy.keeper, (1 << 20) + 1));
+      ASSERT_FALSE(channel.empty());
+      EXPECT_EQ(static_cast<double>(channel.mapped().second), 3 * layout.cost(copy.owner).sent.value());
+      std::int64_t elements = 0;
+      for (const StatePart& part : copy.parts) elements += part.whole.size();
+      EXPECT_EQ(layout.cost(copy.owner).sent.value(), 12.0 * static_cast<double>(elements) + 8.0);
+      sent += layout.cost(copy.owner).sent.value();
+    }
+    EXPECT_EQ(sent, received);
+    EXPECT_EQ(with.traffic, without.traffic);
+    EXPECT_EQ(with.host_waits, without.host_waits);
+    EXPECT_EQ(with.losses, without.losses);
+  }
+}
+
+/// Counts what is taken of the host's memory.
+class HostCountingDevice final : public DelayedDevice {
+ public:
+  HostCountingDevice() : DelayedDevice(3) {}
+  void* allocate_host(std::size_t bytes) override {
+    host_bytes += static_cast<double>(bytes);
+    return DelayedDevice::allocate_host(bytes);
+  }
+  double host_bytes = 0.0;
+};
+
+TEST(StateCopies, TakeTheMemoryThatTheirCostSays) {
+  const Model model = deep(gpt_model());
+  const std::vector<Named> plans = divisions(model.layers());
+  for (const std::size_t index : {1UL, 5UL, 13UL, 20UL}) {
+    const Plan& plan = plans[index].second;
+    SCOPED_TRACE(plans[index].first);
+    run_ranks(plan.ranks(), [&](const World& world) {
+      HostCountingDevice device;
+      const TrainerSettings settings = settings_of({});
+      std::vector<double> losses;
+      StateCopies copies(device);
+      std::array<double, 2> bytes{};  // without and with copies
+      for (const bool exchange : {false, true}) {
+        const double before = device.host_bytes;
+        TrainingState state(plan, model, world.rank(), device);
+        state.initialize(settings);
+        train_until(3, state, settings, world, losses, true, exchange ? &copies : nullptr);
+        bytes[exchange ? 1 : 0] = device.host_bytes - before;
+      }
+      const CopyCost cost = copies.current()->layout.cost(world.rank());
+      const bool is_copied = !copies.current()->layout.copies().empty();
+      EXPECT_EQ(is_copied, index != 1);
+      EXPECT_EQ(bytes[1] - bytes[0], cost.kept.value() + (is_copied ? 8.0 : 0.0));  // the version's mark
+    });
+  }
+}
+
+TEST(StateCopies, AreOfOneVersionOnADeviceThatRunsLate) {
+  const Model model = deep(gpt_model());
+  int kept = 0;
+  for (const std::size_t index : {5UL, 14UL, 20UL, 23UL})
+    for (unsigned seed = 0; seed < 2; ++seed) {
+      Plan plan = divisions(model.layers())[index].second;
+      plan.job.precision = seed == 1 ? Precision::bf16 : Precision::fp32;
+      const std::vector<WholeState> states = states_until(3, plan, model);
+      run_ranks(plan.ranks(), [&](const World& world) {
+        Survivor mine;
+        mine.device = std::make_unique<DelayedDevice>(seed + 10);
+        mine.state = std::make_unique<TrainingState>(plan, model, world.rank(), *mine.device);
+        const TrainerSettings settings = settings_of({});
+        mine.state->initialize(settings);
+        StateCopies copies(*mine.device);
+        std::vector<double> losses;
+        train_until(3, *mine.state, settings, world, losses, true, &copies);
+        EXPECT_TRUE(keeps(copies, 2, states[2])) << "rank " << world.rank();
+        EXPECT_TRUE(keeps(copies, 1, states[1])) << "rank " << world.rank();
+      });
+      ++kept;
+    }
+  EXPECT_EQ(kept, 8);
+}
+
+// ---- Recoveries
+
+/// A rank with what it keeps for others.
+struct KeepingRank : Survivor {
+  KeepingRank() = default;
+  explicit KeepingRank(std::unique_ptr<Device> other) { device = std::move(other); }
+  std::unique_ptr<StateCopies> copies = std::make_unique<StateCopies>(*device);
+};
+using Ranks = std::vector<std::unique_ptr<KeepingRank>>;
+
+/// Trains all ranks of a plan from the start until `last`.
+Ranks trained(std::int64_t last, const Plan& plan, const Model& model, bool late_devices, std::vector<double>& losses) {
+  Ranks ranks(static_cast<std::size_t>(plan.ranks()));
+  run_ranks(plan.ranks(), [&](const World& world) {
+    auto& mine = ranks[static_cast<std::size_t>(world.rank())];
+    mine = late_devices
+               ? std::make_unique<KeepingRank>(std::make_unique<DelayedDevice>(static_cast<unsigned>(world.rank())))
+               : std::make_unique<KeepingRank>();
+    mine->state = std::make_unique<TrainingState>(plan, model, world.rank(), *mine->device);
+    const TrainerSettings settings = settings_of({});
+    mine->state->initialize(settings);
+    train_until(last, *mine->state, settings, world, losses, true, mine->copies.get());
+  });
+  return ranks;
+}
+
+/// All ranks go on under a plan. Returns false where they need a checkpoint; else all of them have the state, and the
+/// copies, of `states` at the iteration that is returned.
+std::optional<std::int64_t> recovered(Ranks& ranks, const Plan& plan, const Model& model,
+                                      const std::vector<WholeState>& states) {
+  std::optional<std::int64_t> iteration;
+  WholeState moved;
+  std::mutex mutex;
+  run_ranks(static_cast<int>(ranks.size()), [&](const World& world) {
+    KeepingRank& mine = *ranks[static_cast<std::size_t>(world.rank())];
+    auto recovery = recover(
+        mine.state.get(), model, settings_of({}), *mine.device, world,
+        [&](const Plan*) -> Result<Plan> { return plan; }, mine.copies.get());
+    if (!recovery) throw std::runtime_error(recovery.error().message());
+    mine.state = std::move(recovery->state);
+    if (recovery->needs_checkpoint || mine.state == nullptr) return;
+    const std::scoped_lock lock(mutex);
+    iteration = mine.state->iteration();
+    EXPECT_TRUE(add_state(*mine.state, moved));
+    EXPECT_TRUE(keeps_for_others(*mine.copies, *iteration, states[static_cast<std::size_t>(*iteration)]));
+  });
+  if (iteration) {
+    EXPECT_EQ(moved, states[static_cast<std::size_t>(*iteration)]);
+  }
+  return iteration;
+}
+
+/// One of these plans that so many ranks can train.
+Plan plan_for(std::size_t ranks, const std::vector<Named>& plans, std::mt19937& random) {
+  std::vector<Plan> possible;
+  for (const auto& [name, plan] : plans)
+    if (plan.ranks() <= static_cast<int>(ranks)) possible.push_back(plan);
+  return possible[random() % possible.size()];
+}
+
+TEST(StateCopies, BringBackBitByBitWhatOneRankAloneHad) {
+  const std::vector<Model> models{deep(gpt_model()), deep(opt_model()), deep(llama_model())};
+  const std::vector<Precision> precisions{Precision::fp32, Precision::bf16, Precision::fp16};
+  std::map<std::int64_t, int> went_on_at;
+  for (unsigned turn = 0; turn < 12; ++turn) {
+    std::mt19937 random(turn);
+    const Model& model = models[turn % models.size()];
+    std::vector<Named> plans = divisions(model.layers());
+    for (Named& named : plans) named.second.job.precision = precisions[turn / 3 % precisions.size()];
+    auto [name, plan] = plans[(5 + turn) % plans.size()];
+    if (plan.ranks() == 1) continue;
+    SCOPED_TRACE(fmt::format("{}, {}, turn {}", model.name, name, turn));
+    const std::vector<WholeState> states = states_until(3, plan, model);
+    std::vector<double> losses;
+    Ranks ranks = trained(3, plan, model, turn % 6 == 5, losses);
+    // One rank is lost; then another one, before any iteration. Each time the numbers of the ranks change.
+    std::optional<std::int64_t> iteration;
+    Plan after;
+    for (int loss = 0; loss < 2 && ranks.size() > 1; ++loss) {
+      ranks.erase(ranks.begin() + static_cast<std::ptrdiff_t>(random() % ranks.size()));
+      std::shuffle(ranks.begin(), ranks.end(), random);
+      after = plan_for(ranks.size(), plans, random);
+      iteration = recovered(ranks, after, model, states);
+      ASSERT_TRUE(iteration) << "loss " << loss;
+      if (after.ranks() == 1) break;  // nobody to copy to
+    }
+    ++went_on_at[*iteration];
+    const TrainerSettings settings = settings_of({});
+    losses.resize(static_cast<std::size_t>(*iteration));
+    run_ranks(after.ranks(), [&](const World& world) {
+      KeepingRank& mine = *ranks[static_cast<std::size_t>(world.rank())];
+      train_until(6, *mine.state, settings, world, losses, true, mine.copies.get());
+    });
+    const Outcome undisturbed = train(plan, model, {.iterations = 6});
+    ASSERT_EQ(losses.size(), 6u);
+    const double rounding = plan.job.precision == Precision::fp32 ? 1e-4 : 5e-3;
+    for (std::size_t i = 0; i < 6; ++i) EXPECT_NEAR(losses[i] / undisturbed.losses[i], 1.0, rounding) << i;
+  }
+  // One iteration is done again where nobody else had the newest state.
+  EXPECT_GE(went_on_at[2], 4);
+  EXPECT_GE(went_on_at[3], 2);
+  EXPECT_EQ(went_on_at.size(), 2u);
+}
+
+TEST(StateCopies, AreOfNoHelpOnlyWhereBothHoldersAreLost) {
+  const Model model = deep(gpt_model());
+  const Plan plan = plan_of({{6, 2, {{{{0, 1}}}, {{{1, 2}}}, {{{2, 3}}}, {{{3, 4}}}, {{{4, 5}}}, {{{5, 6}}}}}});
+  const std::vector<WholeState> states = states_until(3, plan, model);
+  const Plan after = plan_of({{12, 1, {{{{0, 6}}}}}});
+  for (const auto& [lost, is_lost] : std::vector<std::pair<std::vector<std::size_t>, bool>>{
+           {{1, 3, 5}, false}, {{0, 2, 4}, false}, {{1, 4}, false}, {{1, 2}, true}, {{0, 3, 4}, true}}) {
+    SCOPED_TRACE(fmt::format("without ranks {}", fmt::join(lost, " ")));
+    std::vector<double> losses;
+    Ranks ranks = trained(3, plan, model, false, losses);
+    for (auto rank = lost.rbegin(); rank != lost.rend(); ++rank)
+      ranks.erase(ranks.begin() + static_cast<std::ptrdiff_t>(*rank));
+    const std::optional<std::int64_t> iteration = recovered(ranks, after, model, states);
+    EXPECT_EQ(iteration, is_lost ? std::nullopt : std::optional<std::int64_t>(2));
+  }
+}
+
+/// A control plane whose rank hears of a failure instead of the end of a barrier, though all others get past it.
+class DeafControl final : public Control {
+ public:
+  explicit DeafControl(Control& inner) : inner_(inner) {}
+  int rank() const override { return inner_.rank(); }
+  int size() const override { return inner_.size(); }
+  std::string host() const override { return inner_.host(); }
+  void barrier() override {
+    inner_.barrier();
+    throw TransportError(TransportError::Cause::lost, "a rank has gone away");
+  }
+  void idle_barrier() override { inner_.idle_barrier(); }
+  double sum(double value) override { return inner_.sum(value); }
+  double max(double value) override { return inner_.max(value); }
+  double min(double value) override { return inner_.min(value); }
+  std::vector<std::string> gather(const std::string& text) override { return inner_.gather(text); }
+  std::string broadcast(std::string text) override { return inner_.broadcast(std::move(text)); }
+  std::unique_ptr<Control> subgroup(const std::vector<int>& ranks) override { return inner_.subgroup(ranks); }
+  std::vector<int> roll_call(Seconds patience) override { return inner_.roll_call(patience); }
+  [[noreturn]] void abort(const std::string& message) override {
+    inner_.abort(message);
+    std::terminate();
+  }
+
+ private:
+  Control& inner_;
+};
+
+TEST(StateCopies, SurviveALossWhileARecoveryEnds) {
+  const Model model = deep(gpt_model());
+  const Plan plan = plan_of({{6, 2, {{{{0, 2}}}, {{{2, 4}}}, {{{4, 6}}}}}});
+  const Plan between = plan_of({{6, 2, {{{{0, 3}}, 2}, {{{3, 6}}}}}});
+  const Plan after = plan_of({{6, 2, {{{{0, 4}}}, {{{4, 6}}}}}});
+  const std::vector<WholeState> states = states_until(3, plan, model);
+  for (std::size_t deaf = 0; deaf < 3; ++deaf)
+    for (std::size_t lost = 0; lost < 3; ++lost) {
+      if (lost == deaf) continue;
+      SCOPED_TRACE(fmt::format("rank {} keeps both, rank {} is lost", deaf, lost));
+      std::vector<double> losses;
+      Ranks ranks = trained(3, plan, model, false, losses);
+      run_ranks(3, [&](const World& threads) {
+        KeepingRank& mine = *ranks[static_cast<std::size_t>(threads.rank())];
+        const bool is_deaf = threads.rank() == static_cast<int>(deaf);
+        DeafControl deaf_control(threads.control);
+        const World world{is_deaf ? deaf_control : threads.control, threads.transport};
+        const auto go_on = [&] {
+          return recover(
+              mine.state.get(), model, settings_of({}), *mine.device, world,
+              [&](const Plan*) -> Result<Plan> { return between; }, mine.copies.get());
+        };
+        if (is_deaf) {
+          EXPECT_THROW((void)go_on(), TransportError);
+          return;
+        }
+        auto recovery = go_on();
+        ASSERT_TRUE(recovery);
+        mine.state = std::move(recovery->state);
+      });
+      ranks.erase(ranks.begin() + static_cast<std::ptrdiff_t>(lost));
+      EXPECT_EQ(recovered(ranks, after, model, states), 3);
+    }
+}
+
+}  // namespace
+}  // namespace sailor::runtime::test
