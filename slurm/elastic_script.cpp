@@ -245,7 +245,13 @@ companions="$SLURM_JOB_NAME-$SLURM_JOB_ID"
 
   script.comment("The ranks get these signals, too, and end with a checkpoint; the controller ends after them");
   script.line("signalled='' ending='' status=0");
-  script.line("trap 'signalled=1 ending=1' TERM USR2");
+  script.text(R"bash(# shellcheck disable=SC2317  # the trap calls it
+end() {
+  signalled=1 ending=1
+  scancel --me --name="$companions" --state=PENDING 2>/dev/null || true
+}
+trap end TERM USR2
+)bash");
   if (request.check_nodes) script.line("check_nodes || status=$?");
   script.line("if ((status == 0)); then");
   script.line("  " + start_of_ranks(request, nodes) + " &");
@@ -295,7 +301,14 @@ Result<std::string> companion_script(const Plan& plan, const SbatchRequest& requ
   script.line("set -euo pipefail");
   script.line(fmt::format("cd -- {}", shell_quote(request.run_directory.string())));
   script.line(fmt::format("export elastic={}", shell_quote((request.run_directory / "elastic").string())));
-  script.text(R"bash(if [[ -e $elastic/over || ! -e $elastic/controller.json ]]; then
+  script.text(R"bash(# Whether the training's job runs; also where slurmctld does not answer
+training_runs() {
+  local jobs
+  if [[ -e $elastic/over ]]; then return 1; fi
+  jobs=$(squeue --noheader --me --states=RUNNING --format='%i,') || return 0
+  [[ $jobs == *"${SLURM_JOB_NAME##*-},"* ]]
+}
+if [[ ! -e $elastic/controller.json ]] || ! training_runs; then
   echo '# the training is over'
   exit 0
 fi
@@ -309,9 +322,21 @@ run_file=$(<"$elastic/run-file")
   write_newcomer_check(script, request, nodes);
   script.line("check_nodes");
   script.line("status=0");
-  script.line(start_of_ranks(request, nodes) + " || status=$?");
-  script.text(R"bash(# The job of the training asks no more for a node on which ranks fail again and again
-if ((status != 0)) && [[ ! -e $elastic/over ]]; then
+  script.line(start_of_ranks(request, nodes) + " &");
+  script.text(R"bash(ranks=$!
+(
+  while sleep 30; do
+    if ! training_runs; then
+      sleep 30 # ranks that are told of the end need no help
+      kill "$ranks"
+    fi
+  done
+) &
+guard=$!
+wait "$ranks" || status=$?
+kill "$guard" 2>/dev/null || true
+# The job of the training asks no more for a node on which ranks fail again and again
+if ((status != 0)) && training_runs; then
   echo "its ranks ended with status $status" >"$elastic/left-out/$SLURMD_NODENAME"
 fi
 exit "$status"

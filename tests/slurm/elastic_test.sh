@@ -72,7 +72,7 @@ elastic() {
   id=$(cd "$work" && "$submit" plan.toml --run-directory "$run" --data corpus --iterations 5 --program ./train -t 10 \
     --checkpoints kept --devices-per-node 2 --memory-per-cpu 50 "$@") || exit 1
 }
-members() { (cd "$folder/members" 2>/dev/null && shopt -s nullglob && files=(*) && printf '%s ' "${files[@]}"); }
+members() { (cd "$folder/members" 2>/dev/null && shopt -s nullglob && printf '%s ' *); }
 has_members() { [[ $(members) == "$1 " ]]; }
 training_ends() { echo "$1" >"$folder/finish.new" && mv "$folder/finish.new" "$folder/finish"; }
 state() { scontrol -o show job "$id" | sed -n 's/.*JobState=\([A-Z_]*\).*/\1/p'; }
@@ -97,7 +97,7 @@ grows_when_companions_start_and_ends_with_them() {
   expect_in "$(state)" COMPLETED
   expect_in "$(log grows)" "controller $folder --plan $work/grows/plan.toml --min-ranks 4 --max-ranks 8" \
     'is queued for 2 more nodes' || return 1
-  [[ -z $(members) ]]
+  has_members ''
 }
 goes_on_without_a_node_that_crashes() {
   elastic crash --elastic 2-2

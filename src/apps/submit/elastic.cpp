@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <system_error>
+#include <vector>
 
 #include "apps/training_program.hpp"
 #include "core/parse.hpp"
@@ -59,8 +60,14 @@ Result<void> make_elastic(const Options& options, const Environment& environment
   request.elastic->controller = beside_this_program("sailor-controller");
   // Plans for other devices need times; without the store that the plan was made from only its pipelines change.
   const std::filesystem::path store = find_store(submission.plan.origin.profile_store, environment);
-  if (std::error_code code; !store.empty() && std::filesystem::exists(store, code))
-    request.elastic->controller_arguments.push_back("--profile=" + from_here(store).string());
+  std::vector<std::string>& arguments = request.elastic->controller_arguments;
+  if (std::error_code code; !submission.plan.origin.profile_store.empty() && std::filesystem::exists(store, code)) {
+    arguments.push_back("--profile=" + from_here(store).string());
+    arguments.push_back("--models=" + request.models_folder.string());
+    if (!submission.plan.origin.framework.empty())
+      arguments.push_back("--framework=" + submission.plan.origin.framework);
+    if (!request.gpus_file.empty()) arguments.push_back("--gpus=" + request.gpus_file.string());
+  }
   return {};
 }
 
