@@ -17,6 +17,7 @@ Needs the default build (cmake --preset default && cmake --build --preset defaul
   gpus         every kind of plan trains on emulated GPUs over a fake NCCL
   kernels      every kernel compiles for every architecture; its registers and spills against tests/gpu/kernel_limits.txt
   survivals    200 trainings over sockets, of which ranks are killed at random moments: the survivors go on in their processes
+  elastic      250 elastic trainings whose ranks, nodes and controllers are killed and frozen, or get company
   kills        100 jobs are killed at random moments and go on under another plan
   writers      500 writers of a profile store are killed at random moments: what was acknowledged is there
   folders      two trainings contend for one folder of checkpoints, over 1,000 looks each
@@ -31,7 +32,7 @@ Exit status: 0 if all passed.
 TEXT
 }
 
-all=(plans streams gpus kernels survivals kills writers folders searches threads builds)
+all=(plans streams gpus kernels survivals elastic kills writers folders searches threads builds)
 trials=() results=''
 while (($#)); do
   case $1 in
@@ -55,6 +56,7 @@ command_of() {
     gpus) echo env SAILOR_LONG=1 "$tests/unit_cuda_kernels" ;;
     kernels) echo "$sailor_root/tests/gpu/kernel_limits.sh" ;;
     survivals) echo env SAILOR_SURVIVALS=200 "$tests/unit_recovery" '--gtest_filter=*Killed*' ;;
+    elastic) echo "$sailor_root/tests/elastic/trials.py" --programs "$sailor_root/build/bin" --trials 250 ;;
     kills) echo env SAILOR_KILLS=100 "$tests/mpi_training" '--gtest_filter=*KilledAtAnyMoment*' ;;
     writers) echo env SAILOR_KILLED_WRITERS=500 "$tests/unit_profile_durability" '--gtest_filter=*KilledWriters*' ;;
     folders) echo env SAILOR_LOOKS=1000 "$tests/unit_checkpoint" '--gtest_filter=*TwoTrainings*' ;;
@@ -75,7 +77,7 @@ for trial in "${trials[@]}"; do
   step "$trial: ${words[*]}"
   log=$(mktemp) start=$SECONDS status=0
   "${words[@]}" >"$log" 2>&1 || status=$?
-  last=$(grep -E '^(OK, passed|\[  (PASSED|FAILED)  \]|[0-9]+ of [0-9]+ plans|[0-9]+ trials)' "$log" | head -3 | tr '\n' ';' || true)
+  last=$(grep -E '^(OK, passed|\[  (PASSED|FAILED)  \]|[0-9]+ of [0-9]+ (plans|elastic)|  [a-z -]+: to the first|[0-9]+ trials)' "$log" | head -12 | tr '\n' ';' || true)
   if ((status)); then
     failed=1
     cat "$log"

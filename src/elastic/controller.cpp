@@ -95,7 +95,10 @@ class PlanDesk {
       under_way_ = order.devices;
       const int generation = generation_;
       lock.unlock();
-      Result<Plan> plan = make_(order.before, order.members);
+      Result<Plan> plan = make_(order.before, order.members, [this] {
+        const std::scoped_lock asking(mutex_);
+        return ended_;
+      });
       lock.lock();
       under_way_.clear();
       if (generation == generation_) plans_.insert_or_assign(order.devices, std::move(plan));
@@ -129,9 +132,11 @@ class Controller final : public runtime::MembershipPolicy {
       : settings_(settings), journal_(std::move(journal)), events_(std::move(events)), plan_(settings.plan) {}
 
   Result<int> run() {
-    if (has_ended(journal_.lines()))
-      return fail(ErrorCode::unavailable, fmt::format("the training of '{}' has ended", settings_.folder.string()),
-                  "name another folder");
+    if (has_ended(journal_.lines())) {
+      if (settings_.say)
+        settings_.say(fmt::format("the training of '{}' is done: nothing to do", settings_.folder.string()));
+      return 0;
+    }
     std::optional<runtime::RestoredEpoch> restored;
     // One that was stopped begins afresh: nobody of it is left, and its checkpoint is taken up.
     if (auto before = last_epoch(journal_.lines()); before && !was_stopped(journal_.lines())) {
@@ -176,8 +181,13 @@ class Controller final : public runtime::MembershipPolicy {
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
       if (settings_.beat) settings_.beat();
     }
+    std::unique_ptr<PlanDesk> desk;
+    {
+      const std::scoped_lock lock(mutex_);
+      desk = std::move(desk_);
+    }
+    desk.reset();  // it wakes the coordinator
     coordinator->reset();
-    desk_.reset();
     return outcome;
   }
 
@@ -262,9 +272,10 @@ class Controller final : public runtime::MembershipPolicy {
     job_ = job;
     epoch_ = epoch;
     const std::string before = plan_to_toml(plan_);
-    if (auto plan = parse_plan(choice.payload, "the plan")) plan_ = *std::move(plan);
-    if (before != choice.payload && desk_ != nullptr) desk_->forget();
-    if (const auto written = journal_.add(journal_line(job, epoch, by_rank, choice.payload), true); !written)
+    const std::string chosen = parse_payload(choice.payload)->plan;  // choice_of() made it
+    if (auto plan = parse_plan(chosen, "the plan")) plan_ = *std::move(plan);
+    if (before != chosen && desk_ != nullptr) desk_->forget();
+    if (const auto written = journal_.add(journal_line(job, epoch, by_rank, chosen), true); !written)
       spdlog::warn("{}: the controller cannot be replaced if it dies", written.error().message());
     ranks_.clear();
     for (const MemberInfo& member : by_rank) ranks_.push_back(member.facts.host);
@@ -369,9 +380,12 @@ class Controller final : public runtime::MembershipPolicy {
     ready.resize(static_cast<std::size_t>(settings_.max_ranks));
   }
 
-  static EpochChoice choice_of(const Plan& plan, const std::vector<MemberInfo>& ready,
-                               const std::vector<std::size_t>& order) {
-    EpochChoice choice{.ranks = {}, .payload = plan_to_toml(plan)};
+  [[nodiscard]] EpochChoice choice_of(const Plan& plan, const std::vector<MemberInfo>& ready,
+                                      const std::vector<std::size_t>& order) const {
+    EpochChoice choice{.ranks = {},
+                       .payload = to_text({.plan = plan_to_toml(plan),
+                                           .copies = settings_.copies,
+                                           .begun_unix_ms = static_cast<std::int64_t>(unix_time() * 1e3)})};
     for (const std::size_t index : order) choice.ranks.push_back(ready[index].id);
     return choice;
   }

@@ -21,9 +21,10 @@
 
 namespace sailor::elastic {
 
-/// A plan for the members' devices. Called by a thread of the controller's own, one call at a time. Errors: infeasible,
-/// and whatever else.
-using PlanMaker = std::function<Result<Plan>(const Plan& before, std::span<const MemberFacts> members)>;
+/// A plan for the members' devices. Called by a thread of the controller's own, one call at a time; `is_interrupted`
+/// says when nobody wants it any more. Errors: infeasible, and whatever else.
+using PlanMaker = std::function<Result<Plan>(const Plan& before, std::span<const MemberFacts> members,
+                                             const std::function<bool()>& is_interrupted)>;
 
 struct ControllerSettings {
   std::filesystem::path folder;
@@ -37,6 +38,7 @@ struct ControllerSettings {
   double min_gain = 0.02;  ///< planned changes: so much more throughput, as a share of today's
   /// What a planned change costs: the training stands still for so long.
   Seconds switch_time{3.0};
+  bool copies = true;  ///< see EpochPayload
   int port = 0;
   /// A line for people.
   std::function<void(const std::string& line)> say;

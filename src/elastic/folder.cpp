@@ -74,6 +74,20 @@ Result<void> JsonLines::add(const Json& line, bool durable) {
   return {};
 }
 
+std::string to_text(const EpochPayload& payload) {
+  return Json{{"plan", payload.plan}, {"copies", payload.copies}, {"begun_unix_ms", payload.begun_unix_ms}}.dump();
+}
+
+Result<EpochPayload> parse_payload(const std::string& text) {
+  const Json told = Json::parse(text, nullptr, false);
+  if (!told.is_object() || !told.contains("plan") || !told["plan"].is_string())
+    return fail(ErrorCode::invalid_input, "the controller's words for an epoch have no plan",
+                "start the same version of all programs");
+  return EpochPayload{.plan = told["plan"].get<std::string>(),
+                      .copies = told.value("copies", false),
+                      .begun_unix_ms = told.value("begun_unix_ms", std::int64_t{0})};
+}
+
 Json journal_line(std::uint64_t job, std::uint64_t epoch, const std::vector<runtime::MemberInfo>& by_rank,
                   const std::string& plan) {
   Json members = Json::array();

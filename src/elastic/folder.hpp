@@ -43,6 +43,16 @@ class JsonLines {
   std::vector<nlohmann::json> lines_;
 };
 
+/// What the ranks of an epoch are told.
+struct EpochPayload {
+  std::string plan;    ///< plan.toml
+  bool copies = true;  ///< state that one rank alone has is kept in a peer's memory, too (runtime/state_copies.hpp)
+  std::int64_t begun_unix_ms = 0;  ///< by the controller's clock: tells epochs, and starts of the training, apart
+};
+std::string to_text(const EpochPayload& payload);
+/// Errors: invalid_input.
+Result<EpochPayload> parse_payload(const std::string& text);
+
 /// What the journal says of the epoch that was begun last.
 struct JournalledEpoch {
   runtime::RestoredEpoch members;

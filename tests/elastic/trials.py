@@ -4,7 +4,7 @@ undisturbed training, and leave no process behind.
 
 One trial starts a controller and the ranks of a plan on this machine (on nodes that only their names tell apart), does
 something to them, and compares. --write adds a line per kind with the times from the disturbance to the first new
-iteration, as the controller measured them.
+iteration.
 """
 import argparse
 import collections
@@ -57,6 +57,7 @@ PLANS = [
     ("unequal", 3, pipeline(8, [stage(0, 3), stage(3, 6)]) + pipeline(4, [stage(0, 6)])),
     ("three depths", 6, pipeline(6, [stage(0, 2), stage(2, 4), stage(4, 6)]) +
      pipeline(4, [stage(0, 4), stage(4, 6)]) + pipeline(2, [stage(0, 6)])),
+    ("one pipeline", 4, pipeline(12, [stage(0, 2), stage(2, 3), stage(3, 5), stage(5, 6)])),
     ("tensor parallel", 5, pipeline(8, [stage(0, 3, 2), stage(3, 6, 2)]) + pipeline(4, [stage(0, 6)])),
 ]
 
@@ -231,12 +232,13 @@ def run_trial(programs, root, seed, kind, iterations, reference):
         file.write(plan_text(pipelines))
     folder = os.path.join(root, f"trial-{seed}")
     # By the planner, or by making the plan's pipelines fewer or more.
-    trial = Trial(programs, folder, plan, iterations, plans_anew=seed % 2 == 0)
+    trial = Trial(programs, folder, plan, iterations, plans_anew=seed % 2 == 0 or name == "one pipeline")
     try:
         for rank in range(ranks):
             trial.start_rank(f"n{rank // 2}", rank)
         trial.wait_for(rng.randrange(2, iterations // 2))
         time.sleep(rng.random() * 0.05)
+        disturbed = time.time()
         disturb(trial, kind, rng, ranks)
         deadline = time.time() + 120
         while trial.controller.poll() is None and time.time() < deadline:
@@ -261,6 +263,7 @@ def run_trial(programs, root, seed, kind, iterations, reference):
         # A recovery that is interrupted by the next loss is one with it.
         again = [event for event in events if event["what"] == "goes_on"]
         for event in again:
+            event["after"] = event["unix_time_s"] - disturbed
             if event["from"] == "memory":
                 assert event["iterations_again"] <= 1, event
         left = [file for file in os.listdir(os.path.join(folder, "run")) if file.endswith(".tmp")]
@@ -315,15 +318,20 @@ def main():
                 failed += 1
                 continue
             for event in again:
-                times[kind].append(event["seconds"])
                 sources[event["from"]] += 1
+            losses = [event for event in again if not event["why"].startswith("planned")]
+            if losses:
+                times[kind].append(losses[0]["after"])
+            times["planned change"] += [event["seconds"] for event in again if event["why"].startswith("planned")]
             print(f"trial {seed}: {kind}, {name}: " +
-                  (", ".join(f"{event['seconds']:.1f} s from {event['from']}" for event in again) or "nothing lost"),
+                  (", ".join(f"{event['after']:.1f} s from {event['from']}" for event in again) or "nothing lost"),
                   flush=True)
     finally:
         shutil.rmtree(root, ignore_errors=True)
     lines = [f"{options.trials - failed} of {options.trials} elastic trainings end as undisturbed ones"]
-    for kind, seconds in times.items():
+    for kind, seconds in sorted(times.items()):
+        if not seconds:
+            continue
         lines.append(f"  {kind}: to the first new iteration {statistics.median(seconds):.2f} s "
                      f"(median; longest {max(seconds):.2f} s) over {len(seconds)}")
     lines.append(f"  state came from {dict(sources)}")

@@ -20,6 +20,10 @@ std::string help_of(std::vector<std::string> arguments) {
   return outcome->output;
 }
 
+TEST(TrainingHelp, OfSailorController) {
+  EXPECT_TRUE(testing::matches_golden("controller_help.txt", help_of({"sailor-controller"})));
+}
+
 TEST(TrainingHelp, OfSailorTrain) { EXPECT_TRUE(testing::matches_golden("train_help.txt", help_of({"sailor-train"}))); }
 
 TEST(TrainingHelp, OfSailorCheck) { EXPECT_TRUE(testing::matches_golden("check_help.txt", help_of({"sailor-check"}))); }

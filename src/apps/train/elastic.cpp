@@ -60,6 +60,7 @@ class ElasticRank {
         folder_(options.text("elastic")),
         timeout_(options.number("timeout")),
         device_(std::move(device)),
+        copies_(std::in_place, *device_.device),
         run_file_(options, std::move(command), inputs_.plan, *device_.device, "sockets") {}
 
   Result<int> run() {
@@ -74,6 +75,7 @@ class ElasticRank {
       spdlog::warn("this process on {} was given up ({}); it joins anew", host_name(environment_),
                    member_->why_broken());
       state_.reset();
+      copies_.emplace(*device_.device);
     }
   }
 
@@ -146,7 +148,9 @@ class ElasticRank {
 
   /// The exit status; nothing: another epoch is to begin. Throws TransportError.
   Result<std::optional<int>> live_through_epoch() {
-    auto plan = parse_plan(member_->payload(), "the controller's plan");
+    const auto told = elastic::parse_payload(member_->payload());
+    if (!told) return fail(told.error());
+    auto plan = parse_plan(told->plan, "the controller's plan");
     if (!plan) return fail(plan.error());
     const World all = member_->world();
     auto transport = make_device_transport(device_, timeout_, all.control);
@@ -155,13 +159,14 @@ class ElasticRank {
     member_->abort_with_epoch(transport_.get());
     const World world{all.control, transport_ != nullptr ? *transport_ : all.transport};
     const std::int64_t before = state_ == nullptr ? 0 : state_->iteration();
-    auto recovery = runtime::recover(state_.get(), inputs_.model, settings_, *device_.device, world,
-                                     [&](const Plan* /*before*/) -> Result<Plan> { return *plan; });
+    auto recovery = runtime::recover(
+        state_.get(), inputs_.model, settings_, *device_.device, world,
+        [&](const Plan* /*before*/) -> Result<Plan> { return *plan; }, told->copies ? &*copies_ : nullptr);
     if (!recovery) return fail(recovery.error());
     if (!recovery->needs_checkpoint) state_ = std::move(recovery->state);
     const int ranks = plan->ranks();
     if (world.rank() >= ranks) return wait_as_spare();
-    return train(*plan, *recovery, world, before);
+    return train(*plan, *recovery, *told, world, before);
   }
 
   Result<std::optional<int>> wait_as_spare() {
@@ -170,15 +175,17 @@ class ElasticRank {
     return std::nullopt;
   }
 
-  Result<std::optional<int>> train(const Plan& plan, runtime::Recovery& recovery, const World& all,
-                                   std::int64_t before) {
+  Result<std::optional<int>> train(const Plan& plan, runtime::Recovery& recovery, const elastic::EpochPayload& told,
+                                   const World& all, std::int64_t before) {
     const World world = part_of(all, plan.ranks());
     std::unique_ptr<runtime::TrainingState>& state = recovery.needs_checkpoint ? recovery.state : state_;
     if (recovery.needs_checkpoint) state->initialize(settings_);
-    runtime::Trainer trainer(*state, settings_, world, &samples_);
+    std::optional<runtime::CopyExchange> exchange;
+    if (told.copies) exchange.emplace(*state, *copies_, world);
+    runtime::Trainer trainer(*state, settings_, world, &samples_, exchange ? &*exchange : nullptr);
     Checkpoints checkpoints(options_, environment_, world.control, trainer);
     std::error_code code;
-    checkpoints.claim_as("elastic " + std::filesystem::weakly_canonical(folder_, code).string(), member_->epoch());
+    checkpoints.claim_as("elastic " + std::filesystem::weakly_canonical(folder_, code).string(), told.begun_unix_ms);
     if (recovery.needs_checkpoint) {
       SAILOR_CHECK(checkpoints.resume());
       // Only now it counts: a state that is read half is none.
@@ -255,6 +262,7 @@ class ElasticRank {
   std::filesystem::path folder_;
   Seconds timeout_;
   RankDevice device_;
+  std::optional<runtime::StateCopies> copies_;
   RunFile run_file_;
   std::unique_ptr<runtime::TrainingState> state_;  // before the member: its transports are gone earlier
   std::unique_ptr<Member> member_;

@@ -127,7 +127,8 @@ std::string OwnerFacts::describe() const {
   std::string more;
   if (process > 0) more += fmt::format("process {}", process);
   if (!job.empty()) more += fmt::format("{}job {}", more.empty() ? "" : ", ", job);
-  if (restart > 0) more += fmt::format(", requeued {} time{}", restart, restart == 1 ? "" : "s");
+  if (restart > 0 && !job.starts_with("elastic "))
+    more += fmt::format(", requeued {} time{}", restart, restart == 1 ? "" : "s");
   return more.empty() ? text : fmt::format("{} ({})", text, more);
 }
 
