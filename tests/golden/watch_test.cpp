@@ -122,6 +122,26 @@ TEST_F(Watch, AsksTheControllerOfAnElasticTrainingForWhatPays) {
   EXPECT_EQ(simulated.exit_status, 0) << simulated.errors;
 }
 
+TEST_F(Watch, TheJournalOfAnElasticTrainingSaysWhatRunsAndWhenItIsOver) {
+  write("cluster.toml", cores(R"(["n1"])"));
+  ASSERT_EQ(plan({"-o", "running.toml"}).exit_status, 0);
+  fs::create_directories("job");
+  write("job/controller.json", "{}");
+  const auto epoch = [](const std::string& text) { return nlohmann::json{{"what", "epoch"}, {"plan", text}}.dump(); };
+  const std::string running = epoch(*read_text_file("running.toml"));
+  // The last line is being written.
+  write("job/journal.jsonl", epoch("an older plan") + "\n" + running + "\n{\"what\":");
+  write("cluster.toml", four_cores);
+  const auto lines = watch("--elastic job", {});
+  ASSERT_EQ(lines.size(), 1U);
+  EXPECT_EQ(lines[0].at("decision"), "change");
+  EXPECT_EQ(lines[0].at("running").at("devices"), 1);
+  write("job/journal.jsonl", running + "\n{\"what\":\"ended\",\"status\":0}\n");
+  const auto over = plan({"--watch", "--interval", "1", "--elastic", "job"});  // until it is over
+  EXPECT_EQ(over.exit_status, 0);
+  EXPECT_NE(over.errors.find("the training of 'job' has ended"), std::string::npos) << over.errors;
+}
+
 TEST_F(Watch, AClusterThatDoesNotAnswerIsAskedAgain) {
   const auto lines = watch("", {{"schema_version = 7\n", 1}, {cores(R"(["n1", "n2"])"), 2}});
   ASSERT_EQ(lines.size(), 4U);

@@ -119,6 +119,9 @@ class Watcher {
     SAILOR_CHECK(see(first));
     for (std::int64_t looks = 1; !settings_.looks || looks < *settings_.looks; ++looks) {
       if (!wait_for_next_look(settings_.interval)) break;
+      const auto over = is_over();
+      if (!over) return fail(over.error());
+      if (*over) break;
       const auto input = read_cluster_input(options_, environment_, inputs_.gpus);
       if (stop_request() != 0) break;
       if (!input) {
@@ -140,6 +143,15 @@ class Watcher {
     else
       fmt::print("{}\n", reports::watch_line(event...));
     std::fflush(stdout);
+  }
+
+  /// Whether the elastic training that is watched has ended.
+  Result<bool> is_over() const {
+    if (settings_.elastic.empty()) return false;
+    const auto state = read_elastic_state(settings_.elastic);
+    if (!state) return fail(state.error());
+    if (state->ended) spdlog::info("the training of '{}' has ended", settings_.elastic.string());
+    return state->ended;
   }
 
   void no_answer(const Error& error) {
@@ -205,6 +217,7 @@ class Watcher {
                                      .measured_only = options_.flag("measured-only")};
     const LayerCosts costs = simulator::layer_costs_for(simulated);
     simulated.costs = &costs;
+    SAILOR_CHECK(read_running(event));
     if (event.nodes.empty()) {
       event.problem = "no node can be used";
     } else {
@@ -216,7 +229,6 @@ class Watcher {
       else
         event.problem = answer.error().message();
     }
-    if (event.first || !settings_.against.empty()) SAILOR_CHECK(read_running(event));
     if (running_) SAILOR_CHECK(price_running(event, request, simulated));
     event.decision = decision(event, request.objective, part);
     if (!running_ && event.found) running_ = event.found->plan;
@@ -239,8 +251,10 @@ class Watcher {
     return plan_in_best_precision(candidates, request, simulated, false, {});
   }
 
-  /// --against is read again at each change: whoever switches may write the new plan there.
+  /// Read again at each change: whoever switches may write the new plan to the file of --against, and the controller of
+  /// an elastic training says itself what runs.
   Result<void> read_running(const reports::WatchEvent& event) {
+    if (settings_.against.empty() && !settings_.elastic.empty()) return read_elastic_running();
     if (settings_.against.empty()) return {};
     auto input = read_plan_input(settings_.against, options_, environment_, inputs_.gpus, inputs_.profile);
     if (!input && !event.first) {
@@ -252,6 +266,18 @@ class Watcher {
     asked.precision = input->plan.job.precision;
     SAILOR_CHECK(check_same_job(input->plan.job, asked, "against", settings_.against));
     running_ = std::move(input->plan);
+    return {};
+  }
+
+  Result<void> read_elastic_running() {
+    auto state = read_elastic_state(settings_.elastic);
+    if (!state) return fail(state.error());
+    if (!state->plan) return {};
+    TrainingJob asked = request_.job;
+    asked.precision = state->plan->job.precision;
+    SAILOR_CHECK(check_same_job(state->plan->job, asked, "elastic", settings_.elastic.string()));
+    running_ = *std::move(state->plan);
+    use_catalogue_names(*running_, inputs_.gpus);
     return {};
   }
 
