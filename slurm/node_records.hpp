@@ -59,6 +59,9 @@ struct License {
 /// "matlab:2,disk" or Slurm's newer "matlab=2": names and numbers. Errors: usage.
 Result<std::vector<std::pair<std::string, int>>> parse_licenses(std::string_view text);
 
+/// NodeGroup::state_reason of nodes that slurmctld, just started, has not heard of yet.
+inline constexpr std::string_view state_not_known = "state unknown";
+
 /// What slurmctld says of itself.
 struct ControllerFacts {
   std::string version;  ///< "22.05.8"

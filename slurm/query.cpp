@@ -62,7 +62,7 @@ NodeCondition condition_of(std::uint64_t state, const char* reason, bool ours) {
   };
   if (base == NODE_STATE_DOWN) return out(has(NODE_STATE_DRAIN) ? "down, drained" : "down");
   if (base == NODE_STATE_ERROR) return out("error");
-  if (base == NODE_STATE_UNKNOWN) return out("state unknown");
+  if (base == NODE_STATE_UNKNOWN) return out(state_not_known);
   if (has(NODE_STATE_DRAIN)) return out("drained");
   if (has(NODE_STATE_FAIL)) return out("failing");
   if (has(NODE_STATE_NO_RESPOND)) return out("not responding");

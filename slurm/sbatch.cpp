@@ -6,254 +6,23 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/stop_status.hpp"
 #include "plan/node_placement.hpp"
+#include "slurm/elastic_script.hpp"
 #include "slurm/job_failures.hpp"
 #include "slurm/node_records.hpp"
+#include "slurm/script_parts.hpp"
+#include "slurm/script_resources.hpp"
 #include "slurm/script_text.hpp"
 #include "slurm/words.hpp"
 
 namespace sailor::slurm {
 
 namespace {
-
-std::string count(int number, std::string_view noun) {
-  return fmt::format("{} {}{}", number, noun, number == 1 ? "" : "s");
-}
-
-/// In a file name sbatch replaces %j and the like; %% is a percent sign.
-std::string escape_percent(const std::string& path) {
-  std::string escaped;
-  for (const char c : path) {
-    if (c == '%') escaped += '%';
-    escaped += c;
-  }
-  return escaped;
-}
-
-std::string_view memory_comment(MemoryReason reason) {
-  switch (reason) {
-    case MemoryReason::predicted:
-      return "Enough for the predicted peak of a rank; the partition's default may be less";
-    case MemoryReason::all_there:
-      return "All that the nodes have: for the predicted peak of a rank and some to spare they have too little";
-    case MemoryReason::site:
-      return "As the cluster's site file says (memory_per_node_gib)";
-    case MemoryReason::whole_nodes:
-      return "All that a node may give: the job has it to itself, and what the plan needs is not known";
-    case MemoryReason::given:
-      break;
-  }
-  return "As given on the command line of sailor-submit (--memory-per-cpu)";
-}
-
-/// Slurm confines a task to its GPU where it has control groups for devices: NCCL then finds no NVLink to the others.
-bool slurm_gives_gpus(const SbatchRequest& request, const NodeRequest& nodes) {
-  return nodes.device_kind == DeviceKind::gpu && (request.one_gpu_per_task || request.placer == Placer::slurm);
-}
-
-/// "512M"
-std::string mebibytes(Bytes amount) {
-  return fmt::format("{}M", std::max<std::int64_t>(static_cast<std::int64_t>(std::ceil(amount / mib)), 1));
-}
-
-/// Tasks that the job may start: of spare nodes as many as of the others.
-int tasks_with_spares(const SbatchRequest& request, const JobComponent& component) {
-  return request.spare_nodes == 0 ? component.tasks
-                                  : (component.nodes + request.spare_nodes) * component.tasks_per_node;
-}
-
-/// Options that every component of a job needs for itself.
-Result<void> write_component(Script& script, const SbatchRequest& request, const JobComponent& component,
-                             const std::string& reason) {
-  const NodeRequest& nodes = request.nodes[component.kind];
-  if (!nodes.partition.empty()) SAILOR_CHECK(script.option("partition", nodes.partition));
-  if (!request.account.empty()) SAILOR_CHECK(script.option("account", request.account));
-  if (!request.reservation.empty()) SAILOR_CHECK(script.option("reservation", request.reservation));
-  if (!request.qos.empty()) SAILOR_CHECK(script.option("qos", request.qos));
-  if (request.time_limit) SAILOR_CHECK(script.option("time", format_time_limit(*request.time_limit)));
-  script.blank();
-  script.comment(reason);
-  if (request.spare_nodes > 0)
-    script.comment(fmt::format("{} more, for nodes that the check finds unfit", request.spare_nodes));
-  SAILOR_CHECK(script.option("nodes", std::to_string(component.nodes + request.spare_nodes)));
-  SAILOR_CHECK(script.option("ntasks", std::to_string(tasks_with_spares(request, component))));
-  SAILOR_CHECK(script.option("ntasks-per-node", std::to_string(component.tasks_per_node)));
-  if (component.packed) {
-    script.comment("Slurm 24.11 would give every node as many tasks, and srun could not change that");
-    SAILOR_CHECK(script.option("distribution", fmt::format("plane={}", component.tasks_per_node)));
-  }
-  SAILOR_CHECK(script.option("cpus-per-task", std::to_string(nodes.cpus_per_rank)));
-  if (nodes.device_kind == DeviceKind::gpu) {
-    script.comment(slurm_gives_gpus(request, nodes)
-                       ? "One GPU for each rank of a node"
-                       : "One GPU for each rank of a node; every rank sees all of them, for NVLink between them");
-    // --gpus-per-node=TYPE:N would be refused by srun --gpus-per-task=1 ("with and without type identification").
-    SAILOR_CHECK(nodes.gres_type.empty()
-                     ? script.option("gpus-per-node", std::to_string(component.tasks_per_node))
-                     : script.option("gres", fmt::format("gpu:{}:{}", nodes.gres_type, component.tasks_per_node)));
-  } else {
-    script.comment("A rank computes on a core of its own: two hardware threads of one would halve it");
-    SAILOR_CHECK(script.option("hint", "nomultithread"));
-  }
-  if (nodes.memory_per_cpu || nodes.memory_per_rank || nodes.memory_per_node)
-    script.comment(memory_comment(nodes.memory_reason));
-  if (nodes.memory_per_cpu)
-    SAILOR_CHECK(script.option("mem-per-cpu", mebibytes(*nodes.memory_per_cpu)));
-  else if (nodes.memory_per_rank)
-    SAILOR_CHECK(script.option("mem", mebibytes(*nodes.memory_per_rank * component.tasks_per_node)));
-  else if (nodes.memory_per_node)
-    SAILOR_CHECK(
-        script.option("mem", *nodes.memory_per_node > Bytes(0) ? mebibytes(*nodes.memory_per_node) : std::string("0")));
-  if (request.exclusive) {
-    script.comment("No other job on these nodes: it would take bandwidth from the ranks");
-    script.line("#SBATCH --exclusive");
-  }
-  if (!request.switches.empty()) {
-    script.comment("Nodes near each other, if they can be had before this time is over");
-    SAILOR_CHECK(script.option("switches", request.switches));
-  }
-  if (request.segment > 0) {
-    script.comment("So many nodes of a pipeline from one block");
-    SAILOR_CHECK(script.option("segment", std::to_string(request.segment)));
-  }
-  if (!request.constraint.empty()) {
-    script.comment("Features of nodes that the site recommends");
-    SAILOR_CHECK(script.option("constraint", request.constraint));
-  }
-  script.blank();
-  const bool kept = !request.checkpoints.empty();
-  const auto lead = static_cast<std::int64_t>(std::ceil(stop_lead_of(request).value()));
-  script.comment(fmt::format(
-      "{} s before the time limit{} the ranks get SIGUSR2: sailor-train then writes {} and ends with status {}", lead,
-      request.stop_lead_reason.empty() ? "" : fmt::format(" ({})", printable(request.stop_lead_reason)),
-      kept ? "a checkpoint" : "its run file", kept ? stopped_with_checkpoint : stopped_without_checkpoint));
-  SAILOR_CHECK(script.option("signal", fmt::format("USR2@{}", lead)));
-  if (request.extra_options.empty()) return {};
-  script.blank();
-  script.comment("As given on the command line of sailor-submit");
-  for (const std::string& option : request.extra_options) SAILOR_CHECK(script.extra_option(option));
-  return {};
-}
-
-std::string reason_for(const Plan& plan, const JobLayout& layout, const JobComponent& component) {
-  if (layout.components.size() > 1) {
-    const auto kinds = kinds_of(plan);
-    const auto& [gpu, zone] = kinds[component.kind];
-    return printable(fmt::format("{} on {}{}, {} on each node", count(component.tasks, "rank"), gpu,
-                                 zone.empty() ? "" : " in " + zone, component.tasks_per_node));
-  }
-  const std::string ranks = count(component.tasks, "rank") + (layout.in_plan_order ? " in the plan's order" : "");
-  return component.packed ? fmt::format("{}: {} on each node, the rest on the last", ranks, component.tasks_per_node)
-                          : fmt::format("{}, {} on each node", ranks, component.tasks_per_node);
-}
-
-Result<void> write_resources(Script& script, const Plan& plan, const SbatchRequest& request, const JobLayout& layout) {
-  script.comment(
-      layout.components.size() == 1
-          ? "What Slurm is asked for"
-          : fmt::format("What Slurm is asked for: a heterogeneous job of {} components, which start together",
-                        layout.components.size()));
-  SAILOR_CHECK(script.option("job-name", request.job_name));
-  if (!request.comment.empty()) SAILOR_CHECK(script.option("comment", request.comment));
-  if (!request.licenses.empty()) SAILOR_CHECK(script.option("licenses", request.licenses));
-  if (!request.mail_type.empty()) SAILOR_CHECK(script.option("mail-type", request.mail_type));
-  if (!request.mail_user.empty()) SAILOR_CHECK(script.option("mail-user", request.mail_user));
-  if (request.continuation == Continuation::requeue) {
-    script.comment("The job may go back into the queue, and adds to its log instead of starting it anew");
-    script.line("#SBATCH --requeue");
-  } else if (request.continuation == Continuation::resubmit) {
-    script.comment("It hands in the job that goes on after it; requeued by Slurm as well it would run twice");
-    script.line("#SBATCH --no-requeue");
-  } else {
-    script.comment("A job that is requeued adds to its log instead of starting it anew");
-  }
-  SAILOR_CHECK(script.option("open-mode", "append"));
-  const bool array = !request.array.empty();
-  if (array) {
-    script.comment(request.array_limit > 0 ? "A task for each plan, so many at once as stand behind the %"
-                                           : "A task for each plan; %N behind the range would let only N of them run "
-                                             "at once (--array-limit)");
-    SAILOR_CHECK(
-        script.option("array", fmt::format("0-{}{}", request.array.size() - 1,
-                                           request.array_limit > 0 ? fmt::format("%{}", request.array_limit) : "")));
-  }
-  const std::string log =
-      escape_percent((request.run_directory / "slurm-").string()) + (array ? "%A_%a.out" : "%j.out");
-  SAILOR_CHECK(script.option("output", request.log_path.empty() ? log : request.log_path.string()));
-  if (request.placer == Placer::plugin && !request.check_nodes) {
-    script.comment("Sailor's plugin checks the allocation against the plan, and gives each rank its place in it");
-    SAILOR_CHECK(script.option("sailor-plan", request.plan_path.string()));
-  }
-  for (std::size_t i = 0; i < layout.components.size(); ++i) {
-    if (i > 0) {
-      script.blank();
-      script.line("#SBATCH hetjob");
-    }
-    if (layout.components.size() > 1) {
-      script.blank();
-      script.comment(fmt::format("Component {}", i));
-    }
-    // Components that wait for jobs of one name would wait for each other.
-    if (i > 0 && request.continuation == Continuation::resubmit)
-      SAILOR_CHECK(script.option("job-name", fmt::format("{}.{}", request.job_name, i)));
-    SAILOR_CHECK(
-        write_component(script, request, layout.components[i], reason_for(plan, layout, layout.components[i])));
-  }
-  return {};
-}
-
-bool on_cpus(const SbatchRequest& request) {
-  return std::all_of(request.nodes.begin(), request.nodes.end(),
-                     [](const NodeRequest& nodes) { return nodes.device_kind == DeviceKind::cpu; });
-}
-
-void write_environment(Script& script, const SbatchRequest& request) {
-  if (request.no_core_files) {
-    script.comment("Ranks that crash leave no core files: hundreds of them would fill the file system");
-    script.line("ulimit -c 0");
-    script.blank();
-  }
-  const int cores = request.nodes.front().cpus_per_rank;
-  if (on_cpus(request)) {
-    script.comment(
-        fmt::format("Each rank has {}: more threads than that would take turns on them", count(cores, "core")));
-    script.line(fmt::format("export OMP_NUM_THREADS={0} OPENBLAS_NUM_THREADS={0}", cores));
-  }
-  if (!request.environment.empty()) script.comment("What the cluster's network and libraries want, by its site file");
-  for (const auto& [name, value] : request.environment)
-    script.line(fmt::format("export {}={}", name, shell_quote(value)));
-  const bool by_pmix = request.mpi.starts_with("pmix");
-  if (by_pmix) {
-    script.comment(
-        "By default Slurm lets ranks leave MPI_Init before others are ready for their messages, and these crash");
-    script.line("export SLURM_PMIX_FENCE=\"${SLURM_PMIX_FENCE:-ring}\"");
-  }
-  if (on_cpus(request) || !request.environment.empty() || by_pmix) script.blank();
-}
-
-/// What srun is told for all ranks, one word per line.
-void write_srun(Script& script, const SbatchRequest& request) {
-  script.word("--kill-on-bad-exit=1", "a rank that dies ends the job: the others would wait for it");
-  script.word(fmt::format("--mpi={}", shell_quote(request.mpi)), "how the ranks find each other");
-  if (!request.srun_options.empty()) script.line("  # What the cluster's site file adds");
-  for (const std::string& option : request.srun_options) script.word(shell_quote(option));
-}
-
-std::string cpus_word(const NodeRequest& nodes) { return fmt::format("--cpus-per-task={}", nodes.cpus_per_rank); }
-constexpr std::string_view cpus_reason = "srun of Slurm 22.05 and 23.02 does not take it from the job";
-constexpr std::string_view node_facts_file = "$PWD/nodes-$SLURM_JOB_ID.toml";
-
-/// What the tasks cannot find out in a container.
-void write_node_facts(Script& script, const SbatchRequest& request) {
-  if (!request.in_image || (request.placer != Placer::launcher && !request.check_nodes)) return;
-  script.comment(
-      "In a container there may be no slurm.conf: what it says of these nodes is written down here, on the host");
-  script.line(fmt::format("{} --write-node-facts \"{}\"", shell_quote(request.launcher.string()), node_facts_file));
-  script.blank();
-}
 
 /// The array `name`: how srun starts so many tasks on so many nodes; of a heterogeneous job what all components share.
 void write_launch(Script& script, std::string_view name, const SbatchRequest& request, const JobLayout& layout,
@@ -293,64 +62,6 @@ void write_launches(Script& script, const Plan& plan, const SbatchRequest& reque
     script.comment("Sailor's plugin checks the allocation against the plan, and gives each rank its place in it");
     script.line(fmt::format("launch+=({})", shell_quote("--sailor-plan=" + request.plan_path.string())));
   }
-}
-
-/// NUMA nodes that all ranks allocate from; empty where kinds of nodes differ in it.
-std::vector<int> memory_nodes(const SbatchRequest& request) {
-  const std::vector<int>& first = request.nodes.front().memory_nodes;
-  const bool alike = std::all_of(request.nodes.begin(), request.nodes.end(),
-                                 [&](const NodeRequest& nodes) { return nodes.memory_nodes == first; });
-  return alike ? first : std::vector<int>();
-}
-
-void write_train(Script& script, const SbatchRequest& request) {
-  const std::vector<int> memory = memory_nodes(request);
-  const bool places = request.placer == Placer::launcher;
-  script.line("train=(");
-  if (places || !memory.empty())
-    script.word(shell_quote(request.launcher.string()),
-                places ? "checks the allocation, and gives each rank its place in the plan" : "");
-  if (places) {
-    script.word(fmt::format("--plan {}", shell_quote(request.plan_path.string())));
-    if (!request.gpus_file.empty()) script.word(fmt::format("--gpus {}", shell_quote(request.gpus_file.string())));
-    if (request.in_image) script.word(fmt::format("--node-facts \"{}\"", node_facts_file));
-  }
-  if (!memory.empty())
-    script.word(fmt::format("--memory-nodes {}", shell_quote(fmt::format("{}", fmt::join(memory, ",")))),
-                "memory of the CPUs; GPUs have nodes of their own");
-  if (places || !memory.empty()) script.word("--");
-  script.word(shell_quote(request.program.string()));
-  script.word(shell_quote(request.plan_path.string()));
-  script.word(fmt::format("--data {}", shell_quote(request.data)));
-  script.word(fmt::format("--iterations {}", request.iterations));
-  if (request.run_file.empty())
-    script.word("--run-file \"run-$SLURM_JOB_ID${SLURM_RESTART_COUNT:+-$SLURM_RESTART_COUNT}.h5\"",
-                "times, losses and memory, for sailor-simulate --against");
-  else
-    script.word(fmt::format("--run-file {}", shell_quote(request.run_file.string())));
-  if (!request.checkpoints.empty())
-    script.word(fmt::format("--checkpoints {}", shell_quote(request.checkpoints.string())),
-                "goes on from the newest one there");
-  if (!request.models_folder.empty())
-    script.word(fmt::format("--models {}", shell_quote(request.models_folder.string())));
-  if (request.learning_rate) script.word(fmt::format("--learning-rate {}", *request.learning_rate));
-  if (request.seed) script.word(fmt::format("--seed {}", *request.seed));
-  for (const std::string& argument : request.extra_arguments) script.word(shell_quote(argument));
-  script.line(")");
-  script.blank();
-}
-
-void write_record(Script& script, const SbatchRequest& request, const JobLayout& layout) {
-  script.comment("What ran and where, for whoever looks at the results later");
-  script.line("{");
-  script.line("  date -u +%FT%TZ");
-  script.line(fmt::format("  {} --version || true", shell_quote(request.program.string())));
-  script.line("  srun --version");
-  if (layout.components.size() == 1) script.line("  scontrol show hostnames \"$SLURM_JOB_NODELIST\"");
-  for (std::size_t i = 0; layout.components.size() > 1 && i < layout.components.size(); ++i)
-    script.line(fmt::format("  scontrol show hostnames \"$SLURM_JOB_NODELIST_HET_GROUP_{}\"", i));
-  script.line("} >\"versions-$SLURM_JOB_ID${SLURM_RESTART_COUNT:+-$SLURM_RESTART_COUNT}.txt\"");
-  script.blank();
 }
 
 /// The command that starts `program` on all ranks; with `spares` on all nodes of the job, those to spare as well.
@@ -478,11 +189,17 @@ Result<std::string> sbatch_script(const Plan& plan, const Model& model, const Sb
   const auto layout = lay_out_job(plan, request);
   if (!layout) return fail(layout.error());
   SAILOR_CHECK(check_placer(*layout, request));
+  if (request.elastic) SAILOR_CHECK(check_elastic(*layout, request));
 
   Script script;
   script.line("#!/bin/bash");
   script.comment("Written by sailor-submit. To run it again: sbatch THIS_FILE");
   write_plans(script, plan, request);
+  if (request.elastic)
+    script.comment(
+        fmt::format("An elastic training: it goes on without nodes that are lost, and with those that {} "
+                    "brings",
+                    companion_script_name));
   script.blank();
   SAILOR_CHECK(write_resources(script, plan, request, *layout));
   script.blank();
@@ -506,6 +223,10 @@ Result<std::string> sbatch_script(const Plan& plan, const Model& model, const Sb
   write_record(script, request, *layout);
   write_node_facts(script, request);
   write_beginning(script, request);
+  if (request.elastic) {
+    write_elastic_training(script, request, layout->components.front());
+    return script.take();
+  }
   write_launches(script, plan, request, *layout);
   write_train(script, request);
   write_node_check(script, request, *layout);

@@ -60,6 +60,14 @@ struct ArrayTask {
   std::string plan;                 ///< what it is, in a line: describe()
 };
 
+/// Nodes of an elastic training: its job takes what can be had of them, companion jobs bring the rest one by one.
+struct ElasticNodes {
+  int least = 1;
+  int most = 1;
+  std::filesystem::path controller = "sailor-controller";
+  std::vector<std::string> controller_arguments{};  ///< "--profile=/scratch/anna/store.h5"
+};
+
 struct SbatchRequest {
   // What Slurm is asked for
   std::string job_name = "sailor";
@@ -98,11 +106,12 @@ struct SbatchRequest {
   std::filesystem::path checkpoints;                 ///< folder; empty: none are kept
   std::filesystem::path script_path;  ///< absolute: where the script will be; empty: RUN_DIRECTORY/job.sbatch
   Continuation continuation = Continuation::none;  ///< others than none need checkpoints
-  int retries = 3;                     ///< of starts in a row that failed without a new checkpoint, if it goes on
-  std::optional<Seconds> stop_lead{};  ///< from the signal to the time limit; none: stop_lead_of()
-  std::string stop_lead_reason{};      ///< "a checkpoint takes about 40 s"; empty: none
-  bool check_nodes = false;            ///< run `checker` on the nodes before the program
-  int spare_nodes = 0;                 ///< of each component, to take the place of unfit ones; needs check_nodes
+  int retries = 3;                        ///< of starts in a row that failed without a new checkpoint, if it goes on
+  std::optional<Seconds> stop_lead{};     ///< from the signal to the time limit; none: stop_lead_of()
+  std::string stop_lead_reason{};         ///< "a checkpoint takes about 40 s"; empty: none
+  bool check_nodes = false;               ///< run `checker` on the nodes before the program
+  int spare_nodes = 0;                    ///< of each component, to take the place of unfit ones; needs check_nodes
+  std::optional<ElasticNodes> elastic{};  ///< of a plan for one kind of nodes; needs Continuation::requeue
   std::filesystem::path checker = "sailor-check";
   std::vector<std::string> checker_arguments{};  ///< "--site=alps-clariden"
   std::int64_t iterations = 0;

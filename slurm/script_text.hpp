@@ -17,6 +17,8 @@ class Script {
   void comment(std::string_view text) { text_ += fmt::format("# {}\n", text); }
   void line(std::string_view text) { text_ += fmt::format("{}\n", text); }
   void blank() { text_ += '\n'; }
+  /// Whole lines, each with its end.
+  void text(std::string_view lines) { text_ += lines; }
   /// #SBATCH --name=value
   Result<void> option(std::string_view name, std::string_view value) {
     auto quoted = sbatch_quote(name, value);

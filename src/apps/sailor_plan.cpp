@@ -1,6 +1,7 @@
-// sailor-plan: finds the best plans for a model on a cluster, under limits and with parts of the plan given, and checks
-// what would go wrong with a job. Runs on a login node: no GPU, no MPI. Failure: exit 1, 2 for a wrong command line, 3
-// when no plan fits or keeps the limits; with --preflight 4 for warnings, 5 for a failed check.
+// sailor-plan: finds the best plans for a model on a cluster, under limits and with parts of the plan given, checks
+// what would go wrong with a job, and follows a cluster whose nodes come and go. Runs on a login node: no GPU, no MPI.
+// Failure: exit 1, 2 for a wrong command line, 3 when no plan fits or keeps the limits; with --preflight 4 for
+// warnings, 5 for a failed check.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,6 +20,7 @@
 #include "apps/plan/preflight_command.hpp"
 #include "apps/plan/published_planners.hpp"
 #include "apps/plan/questions.hpp"
+#include "apps/plan/watch.hpp"
 #include "apps/simulate/plan_input.hpp"
 #include "apps/stop_requests.hpp"
 #include "core/files.hpp"
@@ -174,13 +176,6 @@ Result<void> plan_for_trace(const Options& options, planner::Request request, co
   return {};
 }
 
-/// Nodes that would not be used anyway need not be excluded.
-void keep_excluded_nodes_of(const Cluster& part, planner::Request& request) {
-  std::set<std::string> there;
-  for (const NodeGroup& group : part.groups) there.insert(group.nodes.begin(), group.nodes.end());
-  std::erase_if(request.pins.excluded_nodes, [&](const std::string& node) { return !there.contains(node); });
-}
-
 double headroom_of(const planner::Candidate& best) { return best.memory_headroom; }
 std::optional<double> headroom_of(const planner::ArtifactPlan&) { return std::nullopt; }
 
@@ -300,6 +295,13 @@ Result<int> run(const Options& options, const Environment& environment) {
     SAILOR_CHECK(write_file_atomically(options.text("save-cluster"), cluster_to_toml(inputs->cluster->cluster)));
   auto request = read_request(options, inputs->model, inputs->profile, inputs->gpus);
   if (!request) return fail(request.error());
+  if (options.flag("watch")) {
+    SAILOR_CHECK(check_excluded_nodes(*request, inputs->cluster->cluster));
+    const WatchInputs watched{
+        .gpus = inputs->gpus, .model = inputs->model, .profile = inputs->profile, .framework = inputs->framework};
+    SAILOR_CHECK(watch(options, environment, watched, *inputs->cluster, *request));
+    return 0;
+  }
   // A trace says itself what is there when.
   std::optional<Cluster> part;
   if (inputs->cluster) part = trace ? inputs->cluster->cluster : searched_part(inputs->cluster->cluster, *request);

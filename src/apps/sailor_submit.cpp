@@ -19,6 +19,7 @@
 #include "core/stop_status.hpp"
 #include "core/terminal.hpp"
 #include "slurm/cluster_reader.hpp"
+#include "slurm/elastic_script.hpp"
 #include "slurm/jobs.hpp"
 
 namespace sailor::apps {
@@ -78,14 +79,20 @@ Result<void> write_plan(const fs::path& folder, const std::string& plan_text, Ne
               "use another one with --run-directory DIR");
 }
 
-/// Plans first, script last: where there is a script, it can run.
-Result<void> write_job(const std::vector<Submission>& all, const std::string& script, const fs::path& path,
-                       NewPaths& made) {
+/// Plans first, script last: where there is a script, it can run. `companion`: a further script; empty: none.
+Result<void> write_job(const std::vector<Submission>& all, const std::string& script, const std::string& companion,
+                       const fs::path& path, NewPaths& made) {
   const slurm::SbatchRequest& request = all.front().request;
   for (std::size_t i = 0; i < all.size(); ++i)
     SAILOR_CHECK(
         write_plan(request.array.empty() ? request.run_directory : request.array[i].directory, all[i].plan_text, made));
-  if (std::error_code code; !fs::exists(path, code)) made.add(path);
+  std::error_code code;
+  if (!companion.empty()) {
+    const fs::path other = request.run_directory / slurm::companion_script_name;
+    if (!fs::exists(other, code)) made.add(other);
+    SAILOR_CHECK(write_file_atomically(other, companion));
+  }
+  if (!fs::exists(path, code)) made.add(path);
   return write_file_atomically(path, script);
 }
 
@@ -193,6 +200,7 @@ struct Job {
   const std::vector<Submission>& plans;
   slurm::SbatchRequest request;
   std::string script;
+  std::string companion{};  ///< script of the companion jobs of an elastic training; empty: there are none
 };
 
 Result<std::vector<Job>> write_scripts(const Options& options, const std::vector<std::vector<Submission>>& all) {
@@ -206,6 +214,10 @@ Result<std::vector<Job>> write_scripts(const Options& options, const std::vector
     auto script = slurm::sbatch_script(first.plan, first.model, request);
     if (!script) return fail(script.error());
     jobs.push_back({.plans = plans, .request = std::move(request), .script = *std::move(script)});
+    if (!jobs.back().request.elastic) continue;
+    auto companion = slurm::companion_script(first.plan, jobs.back().request);
+    if (!companion) return fail(companion.error());
+    jobs.back().companion = *std::move(companion);
   }
   return jobs;
 }
@@ -226,7 +238,7 @@ Result<slurm::JobHandle> queue(const Job& job) {
   const fs::path path =
       job.request.script_path.empty() ? job.request.run_directory / "job.sbatch" : job.request.script_path;
   NewPaths made;
-  if (auto written = write_job(job.plans, job.script, path, made); !written) {
+  if (auto written = write_job(job.plans, job.script, job.companion, path, made); !written) {
     made.remove();
     return fail(written.error());
   }
@@ -237,6 +249,9 @@ Result<slurm::JobHandle> queue(const Job& job) {
   fmt::print("{}\n", handle->id);
   std::fflush(stdout);
   spdlog::info("submitted job {}, which runs in {}", handle->id, job.request.run_directory.string());
+  if (job.request.elastic)
+    spdlog::info("its folder, for sailor-plan --watch --elastic FOLDER: {}",
+                 (job.request.run_directory / "elastic").string());
   if (job.request.continuation == slurm::Continuation::resubmit && job.request.array.empty())
     spdlog::info("each job hands in the next one first; to end the training: scancel --me --name={}",
                  job.request.job_name);
@@ -265,7 +280,9 @@ Result<void> run(const Options& options, const Environment& environment) {
   }
   if (!can_run) return can_run;
   if (options.flag("dry-run")) {
-    for (const Job& job : *jobs) fmt::print("{}{}", &job == &jobs->front() ? "" : "\n", job.script);
+    for (const Job& job : *jobs)
+      fmt::print("{}{}{}{}", &job == &jobs->front() ? "" : "\n", job.script, job.companion.empty() ? "" : "\n",
+                 job.companion);
     return {};
   }
   const slurm::SbatchRequest& first = jobs->front().request;
@@ -282,7 +299,8 @@ Result<void> run(const Options& options, const Environment& environment) {
                   "export plans that need equally many nodes at a time");
     NewPaths made;
     warn_of_overriding_variables(first, environment);
-    SAILOR_CHECK(write_job(jobs->front().plans, jobs->front().script, from_here(options.text("export")), made));
+    SAILOR_CHECK(write_job(jobs->front().plans, jobs->front().script, jobs->front().companion,
+                           from_here(options.text("export")), made));
     spdlog::info("wrote {}, which runs in {}", options.text("export"), first.run_directory.string());
     return {};
   }

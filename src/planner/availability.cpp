@@ -247,6 +247,24 @@ bool change_pays(Objective objective, const PricedPlan& running, const PricedPla
   return false;
 }
 
+double gain_of_change(Objective objective, const PricedPlan& running, const PricedPlan& found, Seconds duration,
+                      Seconds reconfiguration) {
+  const StepOutcome kept = outcome(running, duration, Seconds(0.0));
+  const StepOutcome changed = outcome(found, duration, reconfiguration);
+  if (changed.iterations <= 0.0 || kept.iterations <= 0.0) return -1.0;
+  const double iterations = changed.iterations / kept.iterations;
+  const double cost = changed.cost > Usd(0.0) ? kept.cost / changed.cost : 1.0;
+  switch (objective) {
+    case Objective::throughput:
+      return iterations - 1.0;
+    case Objective::cost:
+      return iterations * cost - 1.0;
+    case Objective::throughput_per_usd:
+      return iterations * iterations * cost - 1.0;
+  }
+  return 0.0;
+}
+
 double gain(Objective objective, const PricedPlan& running, const PricedPlan& found) {
   const double time = running.iteration_time / found.iteration_time;
   const double cost = found.cost_per_iteration > Usd(0.0) ? running.cost_per_iteration / found.cost_per_iteration : 1.0;

@@ -69,6 +69,11 @@ StepOutcome outcome(const PricedPlan& plan, Seconds duration, Seconds lost);
 bool change_pays(Objective objective, const PricedPlan& running, const PricedPlan& found, Seconds duration,
                  Seconds reconfiguration);
 
+/// How much better changing to `found` is over the whole step, reconfiguration included: 0.1 = 10% more iterations,
+/// iterations per USD, or their product, as the objective says; -1 when the step is too short for an iteration.
+double gain_of_change(Objective objective, const PricedPlan& running, const PricedPlan& found, Seconds duration,
+                      Seconds reconfiguration);
+
 /// How much better `found` is while it runs, under the objective: 0.1 = 10%.
 double gain(Objective objective, const PricedPlan& running, const PricedPlan& found);
 

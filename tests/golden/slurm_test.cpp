@@ -1,8 +1,12 @@
 // What Slurm gets from us and what we keep of a live cluster, as texts.
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <string>
+
 #include "cluster/cluster.hpp"
 #include "core/process.hpp"
+#include "slurm/elastic_script.hpp"
 #include "slurm/node_records.hpp"
 #include "slurm/sbatch.hpp"
 #include "slurm/site.hpp"
@@ -127,6 +131,57 @@ TEST(SbatchScript, ForAlpsClariden) {
   ASSERT_TRUE(script.has_value()) << script.error().message();
   EXPECT_TRUE(matches_golden("alps_clariden.sbatch", *script));
   expect_sound(*script);
+}
+
+/// As sailor-submit --elastic 2-4 fills it in.
+SbatchRequest elastic_request() {
+  SbatchRequest elastic = request(4);
+  elastic.checkpoints = "/scratch/anna/checkpoints";
+  elastic.continuation = Continuation::requeue;
+  elastic.check_nodes = true;
+  elastic.checker = "/opt/sailor/bin/sailor-check";
+  elastic.nodes[0].gres_type = "gh200";
+  elastic.nodes[0].cpus_per_rank = 72;
+  elastic.elastic = ElasticNodes{.least = 2,
+                                 .most = 4,
+                                 .controller = "/opt/sailor/bin/sailor-controller",
+                                 .controller_arguments = {"--profile=/scratch/anna/store.h5"}};
+  return elastic;
+}
+
+TEST(SbatchScript, ForAnElasticTraining) {
+  const auto script = sbatch_script(plan_on("GH200-96", 5), tiny(), elastic_request());  // 10 ranks, 3 nodes
+  ASSERT_TRUE(script.has_value()) << script.error().message();
+  EXPECT_TRUE(matches_golden("elastic.sbatch", *script));
+  expect_sound(*script);
+}
+
+TEST(SbatchScript, ForACompanionOfAnElasticTraining) {
+  const auto script = companion_script(plan_on("GH200-96", 5), elastic_request());
+  ASSERT_TRUE(script.has_value()) << script.error().message();
+  EXPECT_TRUE(matches_golden("companion.sbatch", *script));
+  expect_sound(*script);
+}
+
+TEST(SbatchScript, RefusesElasticTrainingsThatCannotBe) {
+  const auto error = [](const Plan& plan, const std::function<void(SbatchRequest&)>& change) {
+    SbatchRequest elastic = elastic_request();
+    change(elastic);
+    const auto script = sbatch_script(plan, tiny(), elastic);
+    return script ? std::string() : script.error().message();
+  };
+  EXPECT_EQ(error(plan_on("GH200-96", 12), [](SbatchRequest&) {}),
+            "the plan is for 6 nodes, not for 2 to 4; use another --elastic MIN-MAX, or make a plan for so many nodes "
+            "(--max-nodes)");
+  EXPECT_EQ(error(plan_on("GH200-96", 4), [](SbatchRequest& one) { one.continuation = Continuation::none; }),
+            "an elastic training that loses the node of its script has to be requeued; use --when-stopped requeue");
+  Plan mixed = plan_on("GH200-96", 2);
+  mixed.pipelines.push_back(mixed.pipelines.front());
+  for (Stage& stage : mixed.pipelines.back().stages) stage.gpu = "A100-40";
+  mixed.job.global_batch = 16;
+  EXPECT_EQ(error(mixed, [](SbatchRequest& one) { one.nodes.push_back(one.nodes.front()); }),
+            "an elastic training is on nodes of one kind, and the plan is for several; make a plan for one, with --pin "
+            "gpu=NAME, or submit it without --elastic");
 }
 
 TEST(SbatchScript, ForNodesThatAreCheckedFirst) {

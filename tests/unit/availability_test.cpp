@@ -201,5 +201,22 @@ TEST(Replan, OtherErrorsEndIt) {
   EXPECT_EQ(rows.error().what, "pins");
 }
 
+TEST(AvailabilityTrace, TheGainOfAChangeCountsTheTimeThatTheChangeTakes) {
+  const PricedPlan slow{.plan = {}, .iteration_time = Seconds(2.0), .cost_per_iteration = Usd(1.0)};
+  const PricedPlan fast{.plan = {}, .iteration_time = Seconds(1.0), .cost_per_iteration = Usd(1.0)};
+  // In 100 s: 50 iterations; with 20 s for the change 80 in what is left, paid for 100 s: $100.
+  EXPECT_NEAR(gain_of_change(Objective::throughput, slow, fast, Seconds(100), Seconds(20)), 80.0 / 50.0 - 1.0, 1e-12);
+  // $1 and $1.25 per iteration.
+  EXPECT_NEAR(gain_of_change(Objective::cost, slow, fast, Seconds(100), Seconds(20)), 1.0 / 1.25 - 1.0, 1e-12);
+  EXPECT_NEAR(gain_of_change(Objective::throughput_per_usd, slow, fast, Seconds(100), Seconds(20)), 1.6 / 1.25 - 1.0,
+              1e-12);
+  EXPECT_EQ(gain_of_change(Objective::throughput, slow, fast, Seconds(10), Seconds(20)), -1.0);
+  for (const Objective objective : {Objective::throughput, Objective::cost, Objective::throughput_per_usd})
+    for (const double duration : {10.0, 30.0, 100.0, 1000.0})
+      EXPECT_EQ(gain_of_change(objective, slow, fast, Seconds(duration), Seconds(20)) > 0.0,
+                change_pays(objective, slow, fast, Seconds(duration), Seconds(20)))
+          << to_string(objective) << ' ' << duration;
+}
+
 }  // namespace
 }  // namespace sailor::planner

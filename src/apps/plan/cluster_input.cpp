@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <set>
+
 #include "apps/inputs.hpp"
 #include "apps/plan/command_line.hpp"
+#include "cluster/node_filter.hpp"
 #include "core/log.hpp"
 #include "preflight/preflight.hpp"
 #include "preflight/system.hpp"
@@ -84,6 +87,17 @@ Cluster searched_part(const Cluster& cluster, const planner::Request& request) {
     group.gpus_free = 0;
   }
   return part.groups.empty() ? cluster : part;
+}
+
+void keep_excluded_nodes_of(const Cluster& part, planner::Request& request) {
+  std::set<std::string> there;
+  for (const NodeGroup& group : part.groups) there.insert(group.nodes.begin(), group.nodes.end());
+  std::erase_if(request.pins.excluded_nodes, [&](const std::string& node) { return !there.contains(node); });
+}
+
+Cluster without_excluded(const Cluster& part, const planner::Request& request) {
+  const std::set<std::string> excluded(request.pins.excluded_nodes.begin(), request.pins.excluded_nodes.end());
+  return with_nodes(part, [&](const std::string& node) { return !excluded.contains(node); });
 }
 
 }  // namespace sailor::apps

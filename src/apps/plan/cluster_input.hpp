@@ -37,4 +37,10 @@ Result<void> check_live_partitions(const ClusterInput& input, const Options& opt
 /// they leave nothing, the whole cluster, for the planner to say so.
 Cluster searched_part(const Cluster& cluster, const planner::Request& request);
 
+/// Nodes that would not be used anyway need not be excluded.
+void keep_excluded_nodes_of(const Cluster& part, planner::Request& request);
+
+/// The nodes that a plan may have, of the part that plans are searched on.
+Cluster without_excluded(const Cluster& part, const planner::Request& request);
+
 }  // namespace sailor::apps

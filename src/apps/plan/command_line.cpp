@@ -117,6 +117,28 @@ Result<void> check_trace(const Options& options) {
   return {};
 }
 
+/// Watching answers with lines about changes, and not about plans of one moment.
+Result<void> check_watch(const Options& options) {
+  if (!options.flag("watch")) {
+    for (const char* option : {"interval", "watch-count", "against", "switch-cost", "horizon", "elastic"})
+      if (options.typed(option))
+        return conflict(fmt::format("--{} is about watching the cluster", option), "add --watch");
+    return {};
+  }
+  for (const char* option : {"availability-trace", "preflight", "pareto", "explain", "why-not", "placement", "planner",
+                             "save-cluster", "top", "prove"})
+    if (options.given(option))
+      return conflict(fmt::format("--{} does not go with --watch, which says what changes", option),
+                      "leave out one of them");
+  if (by_artifact(options))
+    return conflict("--cost-model artifact does not go with --watch, which judges plans by Sailor's simulator",
+                    "leave out one of them");
+  if (const std::string format = options.text("format"); format != "table" && format != "json")
+    return conflict(fmt::format("--format {} writes one plan, but --watch has a line for each change", format),
+                    "use --format table or json, and --output for the best plan");
+  return {};
+}
+
 /// What is asked about a job needs the job's partition; a plan that is given needs no search.
 Result<void> check_preflight(const Options& options) {
   const bool named = !options.positional("PLAN").empty();
@@ -158,6 +180,7 @@ Result<void> check_plan_options(const Options& options) {
   SAILOR_CHECK(check_training_length(options));
   SAILOR_CHECK(check_cost_model(options));
   SAILOR_CHECK(check_trace(options));
+  SAILOR_CHECK(check_watch(options));
   if (const std::string format = options.text("format"); format == "toml" || format == "sailor-json")
     for (const char* option : {"pareto", "explain", "why-not", "placement"})
       if (options.given(option))

@@ -227,6 +227,48 @@ std::vector<Option> trace_options() {
            .maximum = 1e9}};
 }
 
+std::vector<Option> watch_options() {
+  return {
+      {.name = "watch",
+       .type = OptionType::flag,
+       .help = "follow the nodes of --partition (or of --cluster, whose file is read again) until Ctrl-C or SIGTERM: "
+               "a line for each change, with the nodes that came or went, the best plan now, and whether switching "
+               "from the running plan pays; with --format json a JSON object for each"},
+      {.name = "interval",
+       .type = OptionType::number,
+       .value_name = "SECONDS",
+       .help = "with --watch, time between two questions to Slurm",
+       .default_value = "30",
+       .minimum = 1.0,
+       .maximum = 1e6},
+      {.name = "watch-count",
+       .type = OptionType::integer,
+       .value_name = "N",
+       .help = "with --watch, end after so many looks at the cluster [default: none]",
+       .minimum = 1,
+       .maximum = 1e15},
+      {.name = "against",
+       .value_name = "PLAN",
+       .help = "with --watch, the plan that is running (plan.toml, read again at each change) [default: the plan "
+               "found first]"},
+      {.name = "switch-cost",
+       .type = OptionType::number,
+       .value_name = "SECONDS",
+       .help = "with --watch, training time that a change of plan costs [default: 5, the most that sailor-train "
+               "--elastic may take for one, and the time for the state of a rank between nodes where the site file "
+               "or [network] of --cluster states their bandwidth]",
+       .minimum = 0.0,
+       .maximum = 1e7},
+      {.name = "horizon",
+       .value_name = "TIME",
+       .help = "with --watch, time from its start for which a new plan would run, as Slurm writes it; a switch must "
+               "pay in what is left of it [default: the rest of --iterations or --tokens, else always 1:00:00]"},
+      {.name = "elastic",
+       .value_name = "FOLDER",
+       .help = "with --watch, ask the controller of the elastic training in this folder for plans that pay, and for "
+               "one that the nodes can hold when the running one has lost some (FOLDER/requests/)"}};
+}
+
 std::vector<Option> answer_options() {
   Option format = shared::format();
   format.choices.emplace_back("sailor-json");
@@ -264,30 +306,34 @@ std::vector<Option> plan_options() {
   add(options, "Published planners", planner_options());
   add(options, "Answer", answer_options());
   add(options, "Before the queue", preflight_options());
+  add(options, "Availability that changes", watch_options());
   add(options, "Availability that changes", trace_options());
   add(options, "", {shared::measured_only(), shared::models_folder(), shared::gpus_file()});
   return options;
 }
 
 std::vector<Example> plan_examples() {
-  return {{"sailor-plan -p normal --model tiny-gpt --global-batch 16 --profile store -o plan.toml",
-           "plan for what partition normal has now"},
-          {"sailor-plan --cluster cluster.toml --model tiny-gpt --global-batch 16 --profile store --top 3 --explain",
-           "plan away from the cluster, and say why the best plan wins"},
-          {"sailor-plan --cluster cluster.toml --model tiny-gpt --global-batch 16 --profile store --objective cost "
-           "--tokens 1e6 --within 1-00:00:00",
-           "the cheapest plan that trains a million tokens within a day"},
-          {"sailor-plan --cluster cluster.toml --model tiny-gpt --global-batch 16 --profile store "
-           "--pin pipeline_parallel=2 --exclude 'gh[3-8]'",
-           "with two stages, and without some nodes"},
-          {"sailor-plan --cluster cluster.toml --model tiny-gpt --global-batch 4 --sequence-length 128 --profile store "
-           "--why-not plan.toml",
-           "why not the plan I have?"},
-          {"sailor-plan -p normal --preflight plan.toml --profile store --time 30 --iterations 100 --data corpus",
-           "what would go wrong with a job for this plan, before it waits in the queue"},
-          {"sailor-plan --cluster cluster.toml --model tiny-gpt --global-batch 16 --profile store --format json",
-           "the same for a program to read"},
-          {"sailor-plan --planner help", "planners of others that can be asked with the same options"}};
+  return {
+      {"sailor-plan -p normal --model tiny-gpt --global-batch 16 --profile store -o plan.toml",
+       "plan for what partition normal has now"},
+      {"sailor-plan --cluster cluster.toml --model tiny-gpt --global-batch 16 --profile store --top 3 --explain",
+       "plan away from the cluster, and say why the best plan wins"},
+      {"sailor-plan --cluster cluster.toml --model tiny-gpt --global-batch 16 --profile store --objective cost "
+       "--tokens 1e6 --within 1-00:00:00",
+       "the cheapest plan that trains a million tokens within a day"},
+      {"sailor-plan --cluster cluster.toml --model tiny-gpt --global-batch 16 --profile store "
+       "--pin pipeline_parallel=2 --exclude 'gh[3-8]'",
+       "with two stages, and without some nodes"},
+      {"sailor-plan --cluster cluster.toml --model tiny-gpt --global-batch 4 --sequence-length 128 --profile store "
+       "--why-not plan.toml",
+       "why not the plan I have?"},
+      {"sailor-plan -p normal --preflight plan.toml --profile store --time 30 --iterations 100 --data corpus",
+       "what would go wrong with a job for this plan, before it waits in the queue"},
+      {"sailor-plan -p normal --model tiny-gpt --global-batch 16 --profile store --watch --watch-count 2 --interval 1",
+       "follow the partition's nodes, and say when another plan pays"},
+      {"sailor-plan --cluster cluster.toml --model tiny-gpt --global-batch 16 --profile store --format json",
+       "the same for a program to read"},
+      {"sailor-plan --planner help", "planners of others that can be asked with the same options"}};
 }
 
 CommandLine plan_command_line() {

@@ -3,11 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
 #include <vector>
 
+#include "apps/plan/cluster_input.hpp"
 #include "apps/simulate/plan_input.hpp"
-#include "cluster/node_filter.hpp"
 #include "core/text.hpp"
 #include "plan/cluster_nodes.hpp"
 #include "planner/explain.hpp"
@@ -20,28 +19,6 @@ namespace sailor::apps {
 using nlohmann::ordered_json;
 
 namespace {
-
-/// Both plans must train the same.
-Result<void> check_same_job(const TrainingJob& own, const TrainingJob& asked, const std::string& path) {
-  const auto differs = [&](std::string_view option, const auto& has, const auto& wanted) {
-    return fail(ErrorCode::usage,
-                fmt::format("--why-not {}: the plan is for --{} {}, not {}", path, option, has, wanted),
-                "compare plans for the same training");
-  };
-  if (own.model != asked.model) return differs("model", own.model, asked.model);
-  if (own.global_batch != asked.global_batch) return differs("global-batch", own.global_batch, asked.global_batch);
-  if (own.sequence_length != asked.sequence_length)
-    return differs("sequence-length", own.sequence_length, asked.sequence_length);
-  if (own.precision != asked.precision)
-    return differs("precision", to_string(own.precision), to_string(asked.precision));
-  return {};
-}
-
-/// The nodes that a plan may have, of the part that plans are searched on.
-Cluster without_excluded(const Cluster& part, const planner::Request& request) {
-  const std::set<std::string> excluded(request.pins.excluded_nodes.begin(), request.pins.excluded_nodes.end());
-  return with_nodes(part, [&](const std::string& node) { return !excluded.contains(node); });
-}
 
 /// What speaks against the plan besides limits and time.
 std::vector<std::string> problems_of(const planner::Candidate& own, const planner::Request& request,
@@ -84,6 +61,22 @@ void add_placement(const Plan& plan, const planner::Request& request, const Clus
 
 }  // namespace
 
+Result<void> check_same_job(const TrainingJob& own, const TrainingJob& asked, std::string_view option,
+                            const std::string& path) {
+  const auto differs = [&](std::string_view part, const auto& has, const auto& wanted) {
+    return fail(ErrorCode::usage,
+                fmt::format("--{} {}: the plan is for --{} {}, not {}", option, path, part, has, wanted),
+                "compare plans for the same training");
+  };
+  if (own.model != asked.model) return differs("model", own.model, asked.model);
+  if (own.global_batch != asked.global_batch) return differs("global-batch", own.global_batch, asked.global_batch);
+  if (own.sequence_length != asked.sequence_length)
+    return differs("sequence-length", own.sequence_length, asked.sequence_length);
+  if (own.precision != asked.precision)
+    return differs("precision", to_string(own.precision), to_string(asked.precision));
+  return {};
+}
+
 Result<std::optional<planner::Candidate>> read_own_plan(const Options& options, const Environment& environment,
                                                         const planner::Request& request,
                                                         const simulator::Environment& simulated) {
@@ -95,7 +88,7 @@ Result<std::optional<planner::Candidate>> read_own_plan(const Options& options, 
   // The original's JSON does not say the length of the sequences.
   if (own.plan.origin.tool.empty() && path.ends_with(".json"))
     own.plan.job.sequence_length = request.job.sequence_length;
-  SAILOR_CHECK(check_same_job(own.plan.job, request.job, path));
+  SAILOR_CHECK(check_same_job(own.plan.job, request.job, "why-not", path));
   auto prediction = simulator::simulate(own.plan, simulated);
   if (!prediction) return fail(prediction.error(), path);
   for (const simulator::StagePrediction& stage : prediction->stages)

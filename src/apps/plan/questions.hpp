@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "apps/options.hpp"
 #include "core/error.hpp"
@@ -17,6 +18,10 @@ struct Answers {
   std::string text;                                                ///< below the table
   nlohmann::ordered_json json = nlohmann::ordered_json::object();  ///< keys explanation, why_not
 };
+
+/// Refuses a plan, read from the file that the option names, for another training. Errors: usage.
+Result<void> check_same_job(const TrainingJob& own, const TrainingJob& asked, std::string_view option,
+                            const std::string& path);
 
 /// The plan that --why-not names, predicted; nothing without it. Errors: those of the file; usage when it is a plan for
 /// another job.

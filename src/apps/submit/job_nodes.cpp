@@ -185,7 +185,7 @@ std::optional<Error> problem_of(const Cluster& cluster, const std::string& name,
                  "use another --partition, or another plan"};
   const Partition* partition = cluster.find_partition(name);
   if (partition == nullptr) return std::nullopt;
-  const int job_nodes = component.nodes + request.spare_nodes;
+  const int job_nodes = request.elastic ? request.elastic->least : component.nodes + request.spare_nodes;
   if (partition->most_nodes && job_nodes > *partition->most_nodes)
     return Error{ErrorCode::unavailable,
                  fmt::format("{} but {} allows {} per job", needs(job_nodes, component.kind), where(name),
@@ -209,15 +209,16 @@ Result<void> check_limits(const Cluster& cluster, const std::vector<Nodes>& node
   const auto layout = slurm::lay_out_job(submission.plan, request);
   if (!layout) return fail(layout.error());
   const auto needs = [&](int count, std::size_t kind) {
-    return fmt::format("the plan needs {} of {} {}", plural(static_cast<std::size_t>(count), "node"),
-                       request.nodes[kind].devices_per_node, submission.devices[kind].name);
+    return fmt::format("{} {} of {} {}", request.elastic ? "--elastic asks for at least" : "the plan needs",
+                       plural(static_cast<std::size_t>(count), "node"), request.nodes[kind].devices_per_node,
+                       submission.devices[kind].name);
   };
   std::vector<int> needed(nodes.size(), 0);
   for (const slurm::JobComponent& component : layout->components)
     for (std::size_t kind = 0; kind < nodes.size(); ++kind)  // kinds may have the same nodes
       if (nodes[kind].partition == nodes[component.kind].partition && nodes[kind].zone == nodes[component.kind].zone &&
           submission.devices[kind].name == submission.devices[component.kind].name)
-        needed[kind] += component.nodes + request.spare_nodes;
+        needed[kind] += request.elastic ? request.elastic->least : component.nodes + request.spare_nodes;
   for (const slurm::JobComponent& component : layout->components) {
     // A partition that cannot take the job is not to blame where another one can.
     std::vector<Error> problems;
@@ -227,6 +228,10 @@ Result<void> check_limits(const Cluster& cluster, const std::vector<Nodes>& node
         problems.push_back(*std::move(problem));
     if (!problems.empty() && problems.size() == counts.size()) return fail(problems.front());
     for (const Error& problem : problems) spdlog::warn("{}", problem.what);
+    if (request.elastic && request.elastic->most > nodes[component.kind].count)
+      spdlog::warn("--elastic asks for up to {} but {} has {} usable",
+                   plural(static_cast<std::size_t>(request.elastic->most), "node"),
+                   where(nodes[component.kind].partition), nodes[component.kind].count);
   }
   return {};
 }

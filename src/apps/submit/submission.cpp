@@ -10,6 +10,7 @@
 #include <system_error>
 
 #include "apps/inputs.hpp"
+#include "apps/submit/elastic.hpp"
 #include "apps/submit/job_nodes.hpp"
 #include "apps/submit/stop_lead.hpp"
 #include "apps/training_program.hpp"
@@ -301,7 +302,7 @@ Result<void> settle_memory(const Surroundings& around, const Environment& enviro
 void settle_nearness(const Surroundings& around, Submission& submission) {
   slurm::SbatchRequest& request = submission.request;
   const auto layout = slurm::lay_out_job(submission.plan, request);
-  if (!layout || layout->components.size() > 1 || !around.site.launch.near_nodes) return;
+  if (!layout || layout->components.size() > 1 || !around.site.launch.near_nodes || request.elastic) return;
   const slurm::NodeRequest& asked = request.nodes.front();
   const slurm::NearNodes near = slurm::near_nodes(*around.cluster, around.facts,
                                                   {.partition = asked.partition,
@@ -439,7 +440,7 @@ Result<void> fill_request(const Options& options, const Environment& environment
   request.program = submission.program.path;
   request.runs_sailor_train = !options.has("program");
   request.launcher = beside_this_program("sailor-launch");
-  return {};
+  return make_elastic(options, environment, submission);
 }
 
 Result<Submission> read_submission(const Options& options, const Environment& environment, const std::string& path,
@@ -615,12 +616,17 @@ Result<void> check_program(const Options& options, const Environment& environmen
   const auto gpus = GpuCatalogue::load(gpus_file(options, environment));
   if (!gpus) return fail(gpus.error());
   const preflight::TrainingProgram& program = jobs.front().front().program;  // the same for all
+  SAILOR_CHECK(check_controller(jobs.front().front()));
   const auto abilities = ask_about(program);
   if (!abilities) return {};
   if (!*abilities) {
     spdlog::warn("whether the job's program can run the plan is not known: {}", abilities->error().what);
     return {};
   }
+  const auto& known = (*abilities)->options;
+  if (jobs.front().front().request.elastic && std::find(known.begin(), known.end(), "--elastic") == known.end())
+    return fail(ErrorCode::unavailable, fmt::format("{} is from before elastic trainings", program.path.string()),
+                "use the sailor-train of the same installation");
   for (const std::vector<Submission>& all : jobs)
     for (const Submission& one : all)
       if (auto can = preflight::check_can_run(program, **abilities, one.plan, *gpus); !can)
@@ -641,7 +647,7 @@ Result<std::vector<std::vector<Submission>>> prepare_all(const Options& options,
   if (!around) return fail(around.error());
   const bool array = all.size() > 1;
   for (Submission& one : all) {
-    one.request.placer = around->placer;
+    one.request.placer = one.request.elastic ? slurm::Placer::launcher : around->placer;
     if (auto settled = settle_nodes(options, environment, *around, one); !settled)
       return fail(settled.error(), array ? one.path : std::string());
     if (auto settled = settle_ending(options, *around, array, one); !settled)

@@ -80,9 +80,10 @@ CommandLine submit_command_line() {
            {.name = "memory-per-cpu",
             .type = OptionType::integer,
             .value_name = "MIB",
-            .help = "host memory for each CPU, MiB [default: for a CPU plan 1.2 times its prediction and 256 more; on GPUs "
-                    "the site file's memory of a node, else what the devices hold and 4 GiB for each rank, else all of "
-                    "whole nodes; else the partition's]",
+            .help =
+                "host memory for each CPU, MiB [default: for a CPU plan 1.2 times its prediction and 256 more; on GPUs "
+                "the site file's memory of a node, else what the devices hold and 4 GiB for each rank, else all of "
+                "whole nodes; else the partition's]",
             .minimum = 1,
             .maximum = 1 << 30},
            {.name = "gpu-type",
@@ -107,6 +108,12 @@ CommandLine submit_command_line() {
                     "the queue, or submit its script again",
             .default_value = "end",
             .choices = {"end", "requeue", "resubmit"}},
+           {.name = "elastic",
+            .value_name = "MIN-MAX",
+            .help =
+                "go on when nodes are lost, and grow when others can be had, within so many nodes: a job that Slurm "
+                "starts on what is free, and companion jobs of one node each that join it when they start; needs "
+                "--checkpoints, and requeues"},
            {.name = "retries",
             .type = OptionType::integer,
             .value_name = "N",
@@ -165,18 +172,21 @@ CommandLine submit_command_line() {
            cluster,
            shared::models_folder(),
            shared::gpus_file()},
-      .examples = {{"sailor-submit plan.toml --data corpus --iterations 100 --dry-run --devices-per-node 4",
-                    "see the script"},
-                   {"sailor-submit plan.toml --data corpus --iterations 100 -p normal -t 2:00:00 --wait",
-                    "submit, and wait for the end"},
-                   {"sailor-submit plan.toml --data corpus --iterations 100 --sbatch-option=--exclude=gh7 -J night-run",
-                    "with a further option of sbatch"},
-                   {"sailor-submit plan.toml --data corpus --iterations 100 -t 30 --checkpoints kept --when-stopped "
-                    "requeue --dry-run --devices-per-node 4",
-                    "go on after the time limit"},
-                   {"sailor-submit plan.toml --data corpus --iterations 100 -t 30 --check --spare-nodes 1 --dry-run "
-                    "--devices-per-node 4",
-                    "check the nodes first, with one to spare"}},
+      .examples =
+          {{"sailor-submit plan.toml --data corpus --iterations 100 --dry-run --devices-per-node 4", "see the script"},
+           {"sailor-submit plan.toml --data corpus --iterations 100 -p normal -t 2:00:00 --wait",
+            "submit, and wait for the end"},
+           {"sailor-submit plan.toml --data corpus --iterations 100 --sbatch-option=--exclude=gh7 -J night-run",
+            "with a further option of sbatch"},
+           {"sailor-submit plan.toml --data corpus --iterations 100 -t 30 --checkpoints kept --when-stopped "
+            "requeue --dry-run --devices-per-node 4",
+            "go on after the time limit"},
+           {"sailor-submit plan.toml --data corpus --iterations 100 -t 30 --checkpoints kept --elastic 1-4 --dry-run "
+            "--devices-per-node 4",
+            "go on with the nodes that are left when some are lost, and with more when there are"},
+           {"sailor-submit plan.toml --data corpus --iterations 100 -t 30 --check --spare-nodes 1 --dry-run "
+            "--devices-per-node 4",
+            "check the nodes first, with one to spare"}},
       .notes =
           "Variables of sbatch that would override the script (SBATCH_PARTITION, SBATCH_TIMELIMIT, ...) are not handed "
           "on.\n"

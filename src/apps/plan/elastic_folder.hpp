@@ -1,0 +1,28 @@
+// The folder of an elastic training, as programs beside the controller see it: what runs, and how to ask for another
+// plan.
+#pragma once
+
+#include <ctime>
+#include <filesystem>
+#include <optional>
+
+#include "core/error.hpp"
+#include "plan/plan.hpp"
+
+namespace sailor::apps {
+
+/// Whether a controller has begun there (FOLDER/controller.json). Errors: not_found.
+Result<void> check_elastic_folder(const std::filesystem::path& folder);
+
+/// What the controller's journal says.
+struct ElasticState {
+  std::optional<Plan> plan;  ///< of the epoch that began last; none: no epoch has begun
+  bool ended = false;        ///< the training is over
+};
+/// Errors: io; invalid_input (a journal that cannot be read).
+Result<ElasticState> read_elastic_state(const std::filesystem::path& folder);
+
+/// Asks the controller for a plan: writes FOLDER/requests/watch-TIME.toml, which it picks up. The file's path.
+Result<std::filesystem::path> request_plan(const std::filesystem::path& folder, const Plan& plan, std::time_t time);
+
+}  // namespace sailor::apps

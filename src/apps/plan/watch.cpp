@@ -1,0 +1,389 @@
+#include "apps/plan/watch.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdint>
+#include <cstdio>
+#include <ctime>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "apps/inputs.hpp"
+#include "apps/plan/command_line.hpp"
+#include "apps/plan/elastic_folder.hpp"
+#include "apps/plan/precision_choice.hpp"
+#include "apps/plan/questions.hpp"
+#include "apps/simulate/plan_input.hpp"
+#include "apps/stop_requests.hpp"
+#include "core/files.hpp"
+#include "core/log.hpp"
+#include "core/terminal.hpp"
+#include "planner/availability.hpp"
+#include "planner/search_space.hpp"
+#include "profile/store.hpp"
+#include "reports/plans.hpp"
+#include "reports/watch.hpp"
+#include "slurm/cluster_reader.hpp"
+#include "slurm/words.hpp"
+
+namespace sailor::apps {
+
+namespace {
+
+using WatchClock = std::chrono::steady_clock;
+using planner::Decision;
+
+constexpr Seconds planned_change{
+    5.0};  // the most that sailor-train --elastic may take for one, from request to training
+constexpr Seconds usual_horizon{3600.0};
+
+/// --switch-cost, --horizon and the rest, as far as they are about watching.
+struct WatchSettings {
+  Seconds interval{};
+  std::optional<std::int64_t> looks;   ///< none: until a signal
+  std::optional<Seconds> switch_cost;  ///< none: planned_change and moving the state
+  std::optional<Seconds> horizon;      ///< none: what is left of the training, else usual_horizon
+  std::string against;                 ///< file of the running plan; empty: the plan found first
+  std::filesystem::path elastic;       ///< empty: nobody is asked for plans
+  std::string output;                  ///< file of the best plan; empty: none
+  bool json = false;
+};
+
+Result<WatchSettings> read_settings(const Options& options) {
+  WatchSettings settings{.interval = Seconds(options.number("interval")),
+                         .looks = {},
+                         .switch_cost = {},
+                         .horizon = {},
+                         .against = options.text("against"),
+                         .elastic = options.text("elastic"),
+                         .output = options.text("output"),
+                         .json = options.text("format") == "json"};
+  if (options.has("watch-count")) settings.looks = options.integer("watch-count");
+  if (options.has("switch-cost")) settings.switch_cost = Seconds(options.number("switch-cost"));
+  if (options.has("horizon")) {
+    const auto time = slurm::parse_time_limit(options.text("horizon"));
+    if (!time) return fail(ErrorCode::usage, "--horizon: " + time.error().what, time.error().hint);
+    settings.horizon = *time;
+  }
+  if (!settings.elastic.empty()) SAILOR_CHECK(check_elastic_folder(settings.elastic));
+  return settings;
+}
+
+Seconds since(WatchClock::time_point start) {
+  return Seconds(std::chrono::duration<double>(WatchClock::now() - start).count());
+}
+
+/// Waits; false when a signal asks for the end.
+bool wait_for_next_look(Seconds time) {
+  constexpr Seconds slice{0.1};
+  for (const auto start = WatchClock::now(); since(start) < time;) {
+    if (stop_request() != 0) return false;
+    const Seconds left = std::min(slice, time - since(start));
+    std::this_thread::sleep_for(std::chrono::duration<double>(std::max(left, Seconds(0.0)).value()));
+  }
+  return stop_request() == 0;
+}
+
+planner::PricedPlan priced(const planner::Candidate& found) {
+  return {.plan = found.plan,
+          .iteration_time = found.prediction.iteration_time,
+          .cost_per_iteration = found.prediction.cost_per_iteration};
+}
+
+class Watcher {
+ public:
+  Watcher(const Options& options, const Environment& environment, const WatchInputs& inputs,
+          const planner::Request& request, WatchSettings settings)
+      : options_(options),
+        environment_(environment),
+        inputs_(inputs),
+        request_(request),
+        settings_(std::move(settings)) {
+    request_.max_plans = 1;
+    request_.effort.is_interrupted = [] { return stop_request() != 0; };
+  }
+
+  Result<void> run(const ClusterInput& first) {
+    auto hash = profile_hash(find_store(options_.text("profile"), environment_));
+    if (!hash) return fail(hash.error());
+    profile_hash_ = *std::move(hash);
+    catch_stop_requests("sailor-plan", {SIGINT, SIGTERM});
+    SAILOR_CHECK(see(first));
+    for (std::int64_t looks = 1; !settings_.looks || looks < *settings_.looks; ++looks) {
+      if (!wait_for_next_look(settings_.interval)) break;
+      const auto over = is_over();
+      if (!over) return fail(over.error());
+      if (*over) break;
+      const auto input = read_cluster_input(options_, environment_, inputs_.gpus);
+      if (stop_request() != 0) break;
+      if (!input) {
+        no_answer(input.error());
+        continue;
+      }
+      answers();
+      SAILOR_CHECK(see(**input));
+    }
+    return {};
+  }
+
+ private:
+  // What is written by both forms.
+  template <class... Arguments>
+  void say_event(const Arguments&... event) const {
+    if (settings_.json)
+      fmt::print("{}\n", reports::watch_to_json(event...).dump());
+    else
+      fmt::print("{}\n", reports::watch_line(event...));
+    std::fflush(stdout);
+  }
+
+  /// Whether the elastic training that is watched has ended.
+  Result<bool> is_over() const {
+    if (settings_.elastic.empty()) return false;
+    const auto state = read_elastic_state(settings_.elastic);
+    if (!state) return fail(state.error());
+    if (state->ended) spdlog::info("the training of '{}' has ended", settings_.elastic.string());
+    return state->ended;
+  }
+
+  void no_answer(const Error& error) {
+    if (!silent_since_) silent_since_ = WatchClock::now();
+    if (said_ == error.what) return;
+    said_ = error.what;
+    say_event(std::time(nullptr), fmt::format("{}; asked again every {:g} s", error.what, settings_.interval.value()),
+              since(*silent_since_));
+  }
+  void answers() {
+    if (silent_since_) say_event(std::time(nullptr), std::string(), since(*silent_since_));
+    silent_since_.reset();
+    said_.clear();
+  }
+
+  /// What plans may use: of partitions that start jobs, unless everything that exists is asked for.
+  planner::Request request_on(const ClusterInput& input, std::vector<std::string>& closed) const {
+    planner::Request request = request_;
+    if (request.availability == Availability::all || !input.live) return request;
+    std::erase_if(request.partitions, [&](const std::string& name) {
+      const auto partition = slurm::require_partition(input.cluster, name);
+      if (!partition) closed.push_back(partition.error().what);
+      return !partition.has_value();
+    });
+    return request;
+  }
+
+  Result<void> see(const ClusterInput& input) {
+    // A slurmctld that has just started knows nodes only when they have answered or have been silent for too long.
+    if (seen_ && std::any_of(input.cluster.groups.begin(), input.cluster.groups.end(),
+                             [](const NodeGroup& group) { return group.state_reason == slurm::state_not_known; }))
+      return {};
+    std::vector<std::string> closed;
+    planner::Request request = request_on(input, closed);
+    const bool none_open = request.partitions.empty() && !request_.partitions.empty();
+    const Cluster allowed = without_excluded(input.cluster, request);
+    reports::WatchEvent event{.time = std::time(nullptr), .first = !seen_};
+    if (!none_open) event.nodes = node_offers(allowed, request.partitions, request.availability);
+    if (seen_) event.changes = node_changes(*seen_, event.nodes, input.cluster);
+    if (!closed.empty()) {  // a node that is up went with its partition
+      const NodeOffers up = node_offers(allowed, request_.partitions, request.availability);
+      for (NodeChange& change : event.changes)
+        if (!change.now && up.contains(change.node)) change.reason = closed.front();
+    }
+    if (seen_ && event.changes.empty()) return {};
+    seen_ = event.nodes;
+    const Cluster part = event.nodes.empty() ? allowed : searched_part(input.cluster, request);
+    keep_excluded_nodes_of(part, request);
+    SAILOR_CHECK(decide(event, request, part));
+    if (stop_request() != 0) return {};
+    SAILOR_CHECK(act(event, input));
+    say_event(event, request.objective);
+    return {};
+  }
+
+  /// Plans on the nodes of now, and weighs the best plan against the running one.
+  Result<void> decide(reports::WatchEvent& event, const planner::Request& request, const Cluster& part) {
+    simulator::Environment simulated{.model = inputs_.model,
+                                     .profile = inputs_.profile,
+                                     .gpus = inputs_.gpus,
+                                     .framework = inputs_.framework,
+                                     .cluster = &part,
+                                     .measured_only = options_.flag("measured-only")};
+    const LayerCosts costs = simulator::layer_costs_for(simulated);
+    simulated.costs = &costs;
+    SAILOR_CHECK(read_running(event));
+    if (event.nodes.empty()) {
+      event.problem = "no node can be used";
+    } else {
+      auto answer = search(request, simulated);
+      if (answer)
+        event.found = std::move(answer->found.plans.front());
+      else if (answer.error().code == ErrorCode::usage && event.first)
+        return fail(answer.error());
+      else
+        event.problem = answer.error().message();
+    }
+    if (running_) SAILOR_CHECK(price_running(event, request, simulated));
+    event.decision = decision(event, request.objective, part);
+    if (!running_ && event.found) running_ = event.found->plan;
+    return {};
+  }
+
+  Result<PrecisionAnswer> search(const planner::Request& request, const simulator::Environment& simulated) const {
+    std::optional<Precision> given;
+    if (running_) given = running_->job.precision;
+    if (!given) {
+      const auto asked = read_precision(options_);
+      if (!asked) return fail(asked.error());
+      given = *asked;
+    }
+    std::vector<std::string> gpus;
+    for (const NodeGroup& group : planner::considered_nodes(request, *simulated.cluster, simulated.gpus).groups)
+      if (std::find(gpus.begin(), gpus.end(), group.gpu) == gpus.end()) gpus.push_back(group.gpu);
+    const PrecisionCandidates candidates =
+        precision_candidates(given, inputs_.profile, inputs_.model.name, &inputs_.framework, inputs_.gpus, gpus);
+    return plan_in_best_precision(candidates, request, simulated, false, {});
+  }
+
+  /// Read again at each change: whoever switches may write the new plan to the file of --against, and the controller of
+  /// an elastic training says itself what runs.
+  Result<void> read_running(const reports::WatchEvent& event) {
+    if (settings_.against.empty() && !settings_.elastic.empty()) return read_elastic_running();
+    if (settings_.against.empty()) return {};
+    auto input = read_plan_input(settings_.against, options_, environment_, inputs_.gpus, inputs_.profile);
+    if (!input && !event.first) {
+      spdlog::warn("the running plan is taken to be as before: {}", input.error().message());
+      return {};
+    }
+    if (!input) return fail(input.error());
+    TrainingJob asked = request_.job;
+    asked.precision = input->plan.job.precision;
+    SAILOR_CHECK(check_same_job(input->plan.job, asked, "against", settings_.against));
+    running_ = std::move(input->plan);
+    return {};
+  }
+
+  Result<void> read_elastic_running() {
+    auto state = read_elastic_state(settings_.elastic);
+    if (!state) return fail(state.error());
+    if (!state->plan) return {};
+    TrainingJob asked = request_.job;
+    asked.precision = state->plan->job.precision;
+    SAILOR_CHECK(check_same_job(state->plan->job, asked, "elastic", settings_.elastic.string()));
+    running_ = *std::move(state->plan);
+    use_catalogue_names(*running_, inputs_.gpus);
+    return {};
+  }
+
+  Result<void> price_running(reports::WatchEvent& event, const planner::Request& request,
+                             const simulator::Environment& simulated) const {
+    if (event.nodes.empty()) {
+      event.running_problem = event.problem;
+      return {};
+    }
+    if (auto missing = what_is_missing(*running_, without_excluded(*simulated.cluster, request), request.partitions)) {
+      event.running_problem = *std::move(missing);
+      return {};
+    }
+    const auto prediction = simulator::simulate(*running_, simulated);
+    if (!prediction) return fail(prediction.error(), "the running plan");
+    event.running = {.plan = *running_,
+                     .iteration_time = prediction->iteration_time,
+                     .cost_per_iteration = prediction->cost_per_iteration};
+    return {};
+  }
+
+  Decision decision(reports::WatchEvent& event, planner::Objective objective, const Cluster& part) {
+    if (!running_) return event.found ? Decision::start : Decision::pause;
+    if (event.running && !event.found) return Decision::keep;
+    if (!event.found) return Decision::pause;
+    event.switch_cost = switch_cost(*event.found, part);
+    if (!event.running) return Decision::forced;
+    event.horizon = horizon(event.running->iteration_time);
+    const planner::PricedPlan found = priced(*event.found);
+    event.gain = planner::gain_of_change(objective, *event.running, found, event.horizon, event.switch_cost);
+    const bool same = plan_fingerprint(found.plan) == plan_fingerprint(event.running->plan);
+    return !same && planner::change_pays(objective, *event.running, found, event.horizon, event.switch_cost)
+               ? Decision::change
+               : Decision::keep;
+  }
+
+  /// What a planned change takes at most, and moving the state of the rank that has most of it.
+  Seconds switch_cost(const planner::Candidate& found, const Cluster& part) {
+    if (settings_.switch_cost) return *settings_.switch_cost;
+    Seconds cost = planned_change;
+    Bytes state{};
+    for (const simulator::StagePrediction& stage : found.prediction.stages)
+      state = std::max(state, stage.memory.weights + stage.memory.optimizer);
+    std::string moving = "; how fast state moves between nodes is not known";
+    if (part.network.between_nodes) {
+      const Seconds time = state / *part.network.between_nodes;
+      cost += time;
+      moving = fmt::format(" and {} for {} of state of a rank between nodes", format_time(time), format_bytes(state));
+    }
+    if (!cost_said_)
+      spdlog::info(
+          "a switch is taken to cost {}: {} is the most that sailor-train --elastic may take for a planned "
+          "change{} (--switch-cost)",
+          format_time(cost), format_time(planned_change), moving);
+    cost_said_ = true;
+    return cost;
+  }
+
+  Seconds horizon(Seconds iteration) const {
+    const Seconds gone = since(start_);
+    if (settings_.horizon) return std::max(Seconds(0.0), *settings_.horizon - gone);
+    if (request_.iterations) return std::max(Seconds(0.0), *request_.iterations * iteration - gone);
+    return usual_horizon;
+  }
+
+  /// Writes the best plan, and asks for it where that pays.
+  Result<void> act(reports::WatchEvent& event, const ClusterInput& input) {
+    if (!event.found) return {};
+    event.found->plan.origin = {.tool = fmt::format("sailor-plan {}", version()),
+                                .cluster = input.cluster.origin,
+                                .partition = options_.text("partition"),
+                                .profile_store = options_.text("profile"),
+                                .framework = options_.text("framework"),
+                                .cluster_hash = content_hash(cluster_to_toml(input.cluster)),
+                                .profile_hash = profile_hash_};
+    if (!settings_.output.empty()) SAILOR_CHECK(save_plan(event.found->plan, settings_.output));
+    if (settings_.elastic.empty()) return {};
+    if (event.decision != Decision::change && event.decision != Decision::forced) return {};
+    auto written = request_plan(settings_.elastic, event.found->plan, event.time);
+    if (!written) return fail(written.error());
+    event.requested = written->string();
+    running_ = event.found->plan;
+    return {};
+  }
+
+  const Options& options_;
+  const Environment& environment_;
+  const WatchInputs& inputs_;
+  planner::Request request_;
+  WatchSettings settings_;
+  WatchClock::time_point start_ = WatchClock::now();
+  std::optional<NodeOffers> seen_;
+  std::optional<Plan> running_;
+  std::optional<WatchClock::time_point> silent_since_;
+  std::string profile_hash_;
+  std::string said_;  ///< why the cluster did not answer
+  bool cost_said_ = false;
+};
+
+}  // namespace
+
+Result<void> watch(const Options& options, const Environment& environment, const WatchInputs& inputs,
+                   const ClusterInput& first, const planner::Request& request) {
+  auto settings = read_settings(options);
+  if (!settings) return fail(settings.error());
+  return Watcher(options, environment, inputs, request, *std::move(settings)).run(first);
+}
+
+}  // namespace sailor::apps

@@ -1,0 +1,167 @@
+// sailor-plan --watch on a cluster file that changes while it is watched; with Slurm: tests/slurm/watch_test.sh.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <future>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/files.hpp"
+#include "core/process.hpp"
+#include "tests/golden/programs.hpp"
+
+namespace sailor {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::four_cores;
+
+/// four_cores with other names of nodes: [\"n1\", \"n2\"].
+std::string cores(const std::string& nodes) {
+  std::string text = four_cores;
+  const std::string all = R"(["n1", "n2", "n3", "n4"])";
+  return text.replace(text.find(all), all.size(), nodes);
+}
+
+class Watch : public testing::ProgramsTest {
+ protected:
+  /// Watches cluster.toml, replaces it by each of the texts in turn once the one before is answered with so many lines,
+  /// and ends it by SIGTERM; the lines of JSON.
+  std::vector<nlohmann::json> watch(const std::string& options,
+                                    const std::vector<std::pair<std::string, std::size_t>>& texts) {
+    fs::remove("said");
+    const std::string command =
+        "echo $$ >pid; exec " SAILOR_BIN_DIR
+        "/sailor-plan --model tiny-gpt --global-batch 8 --sequence-length 64 --profile store.h5 --cluster "
+        "cluster.toml --watch --interval 1 --format json " +
+        options + " >said";
+    auto outcome = std::async(std::launch::async, [&] {
+      return *run_command({.arguments = {"sh", "-c", command}, .input = {}, .deadline = Seconds(60)});
+    });
+    const auto is_over = [&] { return outcome.wait_for(std::chrono::milliseconds(20)) == std::future_status::ready; };
+    std::size_t wanted = 1;
+    for (const auto& [text, lines] : texts) {
+      while (said().size() < wanted && !is_over()) continue;
+      write("cluster.toml", text);
+      wanted += lines;
+    }
+    while (said().size() < wanted && !is_over()) continue;
+    if (outcome.wait_for(std::chrono::seconds(0)) != std::future_status::ready)
+      ::kill(std::stoi(*read_text_file("pid")), SIGTERM);
+    const ProcessOutcome ended = outcome.get();
+    EXPECT_EQ(ended.exit_status, 0) << ended.errors;
+    return said();
+  }
+
+ private:
+  static std::vector<nlohmann::json> said() {
+    std::vector<nlohmann::json> lines;
+    std::istringstream text(read_text_file("said").value_or(""));
+    for (std::string line; std::getline(text, line) && !text.eof();) lines.push_back(nlohmann::json::parse(line));
+    return lines;
+  }
+};
+
+TEST_F(Watch, SaysWhichNodesWentAndThatTheRunningPlanCannotGoOn) {
+  const auto lines = watch("", {{cores(R"(["n1", "n2"])"), 1}, {four_cores, 1}});
+  ASSERT_EQ(lines.size(), 3U);
+  EXPECT_EQ(lines[0].at("event"), "start");
+  EXPECT_EQ(lines[0].at("decision"), "start");
+  EXPECT_EQ(lines[0].at("best").at("devices"), 4);
+  EXPECT_EQ(lines[1].at("event"), "change");
+  ASSERT_EQ(lines[1].at("went").size(), 2U);
+  EXPECT_EQ(lines[1].at("went")[1].at("node"), "n4");
+  EXPECT_EQ(lines[1].at("went")[1].at("reason"), "not in the cluster any more");
+  EXPECT_EQ(lines[1].at("decision"), "forced");
+  EXPECT_EQ(lines[1].at("running_problem"), "the plan needs 4 cpu, there are 2 (2 nodes with 1) in the cluster");
+  EXPECT_EQ(lines[1].at("best").at("devices"), 2);
+  EXPECT_GT(lines[1].at("best").at("iteration_time_s"), lines[0].at("best").at("iteration_time_s"));
+  // Nobody has switched: the plan found first is taken to be the running one.
+  EXPECT_EQ(lines[2].at("came").size(), 2U);
+  EXPECT_EQ(lines[2].at("decision"), "keep");
+}
+
+TEST_F(Watch, WeighsAgainstTheRunningPlanWhatASwitchCostsInTheTimeThatRemains) {
+  write("cluster.toml", cores(R"(["n1"])"));
+  ASSERT_EQ(plan({"-o", "running.toml"}).exit_status, 0);
+  const auto hour = watch("--against running.toml --switch-cost 60 --horizon 1:00:00", {{four_cores, 1}});
+  ASSERT_EQ(hour.size(), 2U);
+  EXPECT_EQ(hour[0].at("decision"), "keep");
+  EXPECT_EQ(hour[1].at("decision"), "change");
+  const double running = hour[1].at("running").at("iteration_time_s");
+  const double best = hour[1].at("best").at("iteration_time_s");
+  const double left = hour[1].at("horizon_s");
+  EXPECT_GT(left, 1800.0);
+  EXPECT_LT(left, 3600.0);
+  EXPECT_NEAR(hour[1].at("gain_after_switch"), (left - 60.0) / best / (left / running) - 1.0, 1e-9);
+  write("cluster.toml", cores(R"(["n1"])"));
+  const auto minutes = watch("--against running.toml --switch-cost 60 --horizon 1:00", {{four_cores, 1}});
+  ASSERT_EQ(minutes.size(), 2U);
+  EXPECT_EQ(minutes[1].at("decision"), "keep");
+  EXPECT_LT(minutes[1].at("gain_after_switch"), 0.0);
+}
+
+TEST_F(Watch, AsksTheControllerOfAnElasticTrainingForWhatPays) {
+  write("cluster.toml", cores(R"(["n1"])"));
+  ASSERT_EQ(plan({"-o", "running.toml"}).exit_status, 0);
+  expect_failure(plan({"--watch", "--elastic", "job"}), 1,
+                 "no elastic training runs in 'job': it has no controller.json");
+  fs::create_directories("job");
+  write("job/controller.json", "{}");
+  const auto lines = watch("--against running.toml --elastic job", {{four_cores, 1}});
+  ASSERT_EQ(lines.size(), 2U);
+  EXPECT_EQ(lines[0].at("requested"), "");
+  const std::string request = lines[1].at("requested");
+  EXPECT_TRUE(request.starts_with("job/requests/watch-")) << request;
+  const auto simulated = run("sailor-simulate", {request, "--profile", "store.h5", "--cluster", "cluster.toml"});
+  EXPECT_EQ(simulated.exit_status, 0) << simulated.errors;
+}
+
+TEST_F(Watch, TheJournalOfAnElasticTrainingSaysWhatRunsAndWhenItIsOver) {
+  write("cluster.toml", cores(R"(["n1"])"));
+  ASSERT_EQ(plan({"-o", "running.toml"}).exit_status, 0);
+  fs::create_directories("job");
+  write("job/controller.json", "{}");
+  const auto epoch = [](const std::string& text) { return nlohmann::json{{"what", "epoch"}, {"plan", text}}.dump(); };
+  const std::string running = epoch(*read_text_file("running.toml"));
+  // The last line is being written.
+  write("job/journal.jsonl", epoch("an older plan") + "\n" + running + "\n{\"what\":");
+  write("cluster.toml", four_cores);
+  const auto lines = watch("--elastic job", {});
+  ASSERT_EQ(lines.size(), 1U);
+  EXPECT_EQ(lines[0].at("decision"), "change");
+  EXPECT_EQ(lines[0].at("running").at("devices"), 1);
+  write("job/journal.jsonl", running + "\n{\"what\":\"ended\",\"status\":0}\n");
+  const auto over = plan({"--watch", "--interval", "1", "--elastic", "job"});  // until it is over
+  EXPECT_EQ(over.exit_status, 0);
+  EXPECT_NE(over.errors.find("the training of 'job' has ended"), std::string::npos) << over.errors;
+}
+
+TEST_F(Watch, AClusterThatDoesNotAnswerIsAskedAgain) {
+  const auto lines = watch("", {{"schema_version = 7\n", 1}, {cores(R"(["n1", "n2"])"), 2}});
+  ASSERT_EQ(lines.size(), 4U);
+  EXPECT_EQ(lines[1].at("event"), "no_answer");
+  EXPECT_NE(lines[1].at("problem").get<std::string>().find("asked again every 1 s"), std::string::npos);
+  EXPECT_EQ(lines[2].at("event"), "answers");
+  EXPECT_EQ(lines[3].at("went").size(), 2U);
+}
+
+TEST_F(Watch, OptionsThatDoNotGoTogetherAreUsageErrors) {
+  expect_failure(plan({"--interval", "5"}), 2, "--interval is about watching the cluster; add --watch");
+  expect_failure(plan({"--watch", "--explain"}), 2, "--explain does not go with --watch");
+  expect_failure(plan({"--watch", "--format", "toml"}), 2, "--format toml writes one plan");
+  expect_failure(plan({"--watch", "--horizon", "soon"}), 2, "--horizon: time 'soon' is not one that Slurm reads");
+  ASSERT_EQ(plan({"-o", "mine.toml"}).exit_status, 0);
+  expect_failure(
+      run("sailor-plan", {"--model", "tiny-gpt", "--global-batch", "4", "--sequence-length", "64", "--profile",
+                          "store.h5", "--cluster", "cluster.toml", "--watch", "--against", "mine.toml"}),
+      2, "--against mine.toml: the plan is for --global-batch 8, not 4");
+}
+
+}  // namespace
+}  // namespace sailor

@@ -1,0 +1,200 @@
+#!/usr/bin/env bash
+# sailor-submit --elastic on a live Slurm: a job that goes on when nodes are lost, and companion jobs that join it. Scripts
+# stand in for the controller and for sailor-train: this is about what Slurm and the job's scripts do.
+#
+# shellcheck disable=SC2317,SC2329  # tests are called by name
+# shellcheck disable=SC2015,SC2016  # expect_in ends a test that fails; expressions are of the scripts that are looked at
+# shellcheck source-path=SCRIPTDIR source=common.bash
+source "$(dirname "${BASH_SOURCE[0]}")/common.bash"
+
+# A node that crashes is DOWN soon.
+start_cluster --slurmd-timeout 3 --message-timeout 2 --nodes x:4:-:0:2:1:4000 --partitions 'all=ALL MaxTime=60' --mpi none
+
+cat >"$work/plan.toml" <<'PLAN'
+schema_version = 1
+micro_batch = 1
+schedule = "1f1b"
+[job]
+model = "tiny-gpt"
+global_batch = 4
+sequence_length = 64
+precision = "fp32"
+optimizer = "adamw"
+[[pipelines]]
+count = 2
+micro_batches = 2
+[[pipelines.stages]]
+layers = [0, 3]
+gpu = "cpu"
+[[pipelines.stages]]
+layers = [3, 6]
+gpu = "cpu"
+PLAN
+touch "$work"/corpus.{bin,idx}
+
+# Stand-ins, beside a sailor-submit of their own: the training is over when FOLDER/finish says with which status.
+mkdir "$work/bin"
+cp "$bin_dir/sailor-submit" "$work/bin/" && submit=$work/bin/sailor-submit
+cat >"$work/bin/sailor-controller" <<'STAND_IN'
+#!/bin/bash
+[[ $1 != --version ]] || { echo 'sailor-controller 0'; exit; }
+echo "controller $*"
+echo $$ >"$1/controller.pid"
+echo '{}' >"$1/controller.json"
+echo '{"epoch":1}' >>"$1/journal.jsonl"
+trap : TERM
+until [[ -e $1/finish ]]; do sleep 0.2; done
+exit "$(<"$1/finish")"
+STAND_IN
+cat >"$work/train" <<'STAND_IN'
+#!/bin/bash
+[[ $1 != --version ]] || exit 0
+folder=$3
+mkdir -p "$folder/members"
+echo "$*" >"$folder/command-$SLURM_JOB_ID"
+echo $$ >"$folder/members/$SLURMD_NODENAME.$SLURM_LOCALID"
+trap 'rm -f "$folder/members/$SLURMD_NODENAME.$SLURM_LOCALID"' EXIT
+until [[ -e $folder/finish ]]; do sleep 0.2; done
+exit "$(<"$folder/finish")"
+STAND_IN
+cat >"$work/bin/sailor-check" <<'STAND_IN'
+#!/bin/bash
+[[ ! -e /tmp/sailor-unfit-$UID-$SLURMD_NODENAME ]] || { echo 'memory: 3 errors that were not corrected'; exit 5; }
+STAND_IN
+chmod +x "$work"/bin/sailor-c* "$work/train"
+rm -f /tmp/sailor-unfit-"$UID"-*
+
+# elastic RUN OPTION...: submits it; its id in $id, its folder in $folder.
+elastic() {
+  local run=$1
+  shift
+  folder=$work/$run/elastic
+  id=$(cd "$work" && "$submit" plan.toml --run-directory "$run" --data corpus --iterations 5 --program ./train -t 10 \
+    --checkpoints kept --devices-per-node 2 --memory-per-cpu 50 "$@") || exit 1
+}
+members() { (cd "$folder/members" 2>/dev/null && shopt -s nullglob && printf '%s ' *); }
+has_members() { [[ $(members) == "$1 " ]]; }
+training_ends() { echo "$1" >"$folder/finish.new" && mv "$folder/finish.new" "$folder/finish"; }
+state() { scontrol -o show job "$id" | sed -n 's/.*JobState=\([A-Z_]*\).*/\1/p'; }
+is_in_state() { [[ $(state) == "$1" ]]; }
+log() { cat "$work/$1/slurm-$id.out"; }
+queue_is_empty() { [[ -z $(squeue -h) ]]; }
+companions_are() { [[ $(squeue -h --array -n "sailor-tiny-gpt-$id" -t "$1" -o %i | wc -l) == "$2" ]]; } # STATE NUMBER
+
+grows_when_companions_start_and_ends_with_them() {
+  local blocker
+  blocker=$(sbatch --parsable -N2 --exclusive -o /dev/null --wrap 'sleep 300') || return 1
+  eventually bash -c "squeue -h -j $blocker -t R | grep -q ."
+  elastic grows --elastic 2-4
+  eventually has_members 'x3.0 x3.1 x4.0 x4.1'
+  eventually companions_are PENDING 2
+  scancel "$blocker"
+  eventually has_members 'x1.0 x1.1 x2.0 x2.1 x3.0 x3.1 x4.0 x4.1'
+  # A newcomer runs the very command of the first ones.
+  [[ $(cat "$folder"/command-* | sort -u | wc -l) == 1 ]] || { cat "$folder"/command-*; return 1; }
+  training_ends 0
+  eventually queue_is_empty
+  expect_in "$(state)" COMPLETED
+  expect_in "$(log grows)" "controller $folder --plan $work/grows/plan.toml --min-ranks 4 --max-ranks 8" \
+    'is queued for 2 more nodes' || return 1
+  has_members ''
+}
+goes_on_without_a_node_that_crashes() {
+  elastic crash --elastic 2-2
+  eventually has_members 'x1.0 x1.1 x2.0 x2.1'
+  "$testcluster" crash-node "$work/c" x2 || return 1
+  eventually bash -c "sinfo -h -n x2 -o %t | grep -q down"
+  [[ $(squeue -h -j "$id" -o '%T %N') == 'RUNNING x1' ]] || { squeue; return 1; }
+  [[ -d /proc/$(<"$folder/members/x1.0") && -d /proc/$(<"$folder/members/x1.1") ]] || return 1
+  # The node that is missing comes from a companion job, which does not get the one that failed.
+  "$testcluster" start-node "$work/c" x2
+  rm "$folder"/members/x2.*
+  finish_after_growth 'x1.0 x1.1 x3.0 x3.1' || return 1
+  expect_in "$(state)" COMPLETED
+  expect_in "$(log crash)" 'is queued for 1 more nodes, without x2' '# node x2 was left out: it failed in the job of the training'
+}
+# finish_after_growth MEMBERS: a companion is looked for every half minute.
+finish_after_growth() {
+  local attempt
+  for ((attempt = 0; attempt < 450; ++attempt)); do
+    if has_members "$1"; then break; fi
+    sleep 0.1
+  done
+  has_members "$1" || { echo "members: $(members)"; squeue; log crash; return 1; }
+  training_ends 0
+  eventually queue_is_empty
+}
+starts_what_was_killed_again() {
+  local controller rank
+  elastic killed --elastic 2-2
+  eventually has_members 'x1.0 x1.1 x2.0 x2.1'
+  controller=$(<"$folder/controller.pid") rank=$(<"$folder/members/x2.1")
+  kill -KILL "$controller" "$rank"
+  eventually bash -c "[[ \$(<'$folder/controller.pid') != $controller && \$(<'$folder/members/x2.1') != $rank ]]"
+  training_ends 0
+  eventually queue_is_empty
+  expect_in "$(state)" COMPLETED
+  expect_in "$(log killed)" 'the controller was ended by signal 9: it starts again' \
+    '# a rank on x2 ended with status 137: starts again'
+}
+goes_back_into_the_queue_with_a_checkpoint() {
+  elastic again --elastic 1-2
+  eventually test -e "$folder/members/x1.1"
+  training_ends 75
+  eventually is_in_state PENDING
+  rm "$folder/finish"
+  eventually is_in_state RUNNING
+  eventually test -e "$folder/members/x1.1"
+  [[ -e $folder/journal-before-$id-1.jsonl ]] || { ls "$folder"; return 1; }
+  training_ends 0
+  eventually queue_is_empty
+  expect_in "$(state)" COMPLETED
+}
+checks_newcomers_before_they_join() {
+  local blocker
+  blocker=$(sbatch --parsable -N3 --exclusive -o /dev/null --wrap 'sleep 300') || return 1
+  eventually bash -c "squeue -h -j $blocker -t R | grep -q ."
+  touch /tmp/sailor-unfit-"$UID"-x{1,2}
+  elastic checks --elastic 1-2
+  eventually has_members 'x4.0 x4.1'
+  eventually companions_are PENDING 1
+  scancel "$blocker"
+  eventually test -e "$folder/left-out/x1"
+  rm -f /tmp/sailor-unfit-"$UID"-*
+  has_members 'x4.0 x4.1' || { members; return 1; }
+  eventually grep -q '# no node is fit to train: x1' checks/companion-*.out
+  expect_in "$(cat checks/companion-*.out)" 'x1: memory: 3 errors that were not corrected' || return 1
+  training_ends 0
+  eventually queue_is_empty
+  expect_in "$(log checks)" '# node x1 was left out: memory: 3 errors that were not corrected'
+}
+companions_end_when_the_job_is_cancelled() {
+  local blocker
+  blocker=$(sbatch --parsable -N3 --exclusive -o /dev/null --wrap 'sleep 300') || return 1
+  eventually bash -c "squeue -h -j $blocker -t R | grep -q ."
+  elastic cancelled --elastic 1-4
+  eventually companions_are PENDING 3
+  scancel "$id"
+  eventually is_in_state CANCELLED
+  scancel "$blocker"
+  eventually queue_is_empty
+}
+refuses_what_does_not_go_together() {
+  expect_failure 2 "$submit" plan.toml --data corpus --iterations 5 --elastic 1-2
+  expect_in "$output" '--elastic needs checkpoints to go on from' 'use --checkpoints FOLDER'
+  expect_failure 2 "$submit" plan.toml --data corpus --iterations 5 --checkpoints kept --elastic 4-2
+  expect_in "$output" "--elastic: '4-2' is no number of nodes from MIN to MAX"
+  expect_failure 2 "$submit" plan.toml --data corpus --iterations 5 --checkpoints kept --elastic 1-2 --when-stopped resubmit
+  expect_in "$output" '--when-stopped resubmit does not go with --elastic'
+  expect_failure 1 "$submit" plan.toml --data corpus --iterations 5 --checkpoints kept --elastic 3-4 --devices-per-node 2
+  expect_in "$output" 'the plan is for 2 nodes, not for 3 to 4'
+}
+
+check 'grows when companions start, and ends with them' grows_when_companions_start_and_ends_with_them
+check 'goes on without a node that crashes' goes_on_without_a_node_that_crashes
+check 'starts what was killed again' starts_what_was_killed_again
+check 'goes back into the queue with a checkpoint' goes_back_into_the_queue_with_a_checkpoint
+check 'checks newcomers before they join' checks_newcomers_before_they_join
+check 'companions end when the job is cancelled' companions_end_when_the_job_is_cancelled
+check 'refuses what does not go together' refuses_what_does_not_go_together
+finish

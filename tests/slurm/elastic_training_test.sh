@@ -1,0 +1,94 @@
+#!/usr/bin/env bash
+# An elastic training on a live Slurm, with sailor-controller and sailor-train: a rank is killed, a node crashes, a
+# companion job joins, and the training ends with the losses of one that nobody disturbed.
+#
+# shellcheck disable=SC2317,SC2329  # tests are called by name
+# shellcheck disable=SC2015  # expect_in ends a test that fails
+# shellcheck source-path=SCRIPTDIR source=common.bash
+source "$(dirname "${BASH_SOURCE[0]}")/common.bash"
+
+# A node that crashes is DOWN soon.
+start_cluster --slurmd-timeout 3 --message-timeout 2 --nodes x:3:-:0:2:1:4000 --partitions 'all=ALL MaxTime=60' --mpi none
+
+cat >"$work/plan.toml" <<'PLAN'
+schema_version = 1
+micro_batch = 1
+schedule = "1f1b"
+[job]
+model = "tiny-gpt"
+global_batch = 8
+sequence_length = 64
+precision = "fp32"
+optimizer = "adamw"
+[[pipelines]]
+count = 2
+micro_batches = 4
+[[pipelines.stages]]
+layers = [0, 3]
+gpu = "cpu"
+[[pipelines.stages]]
+layers = [3, 6]
+gpu = "cpu"
+PLAN
+seq 20000 >"$work/text"
+"$bin_dir/sailor-data" bytes --output "$work/numbers" "$work/text" || exit 1
+
+# elastic RUN ITERATIONS: on two nodes; its id in $id. The queue is looked at often, so that the test need not be long.
+elastic() {
+  "$bin_dir/sailor-submit" plan.toml --run-directory "$1" --data numbers --iterations "$2" -t 10 --checkpoints "$1/kept" \
+    --devices-per-node 2 --memory-per-cpu 300 --train-option=--warm-up-iterations=10 --elastic 2-2 --export "$1.sbatch" || exit 1
+  sed -i 's/ period=30$/ period=3/' "$1.sbatch"
+  id=$(sbatch --parsable "$1.sbatch") || exit 1
+  log=$work/$1/slurm-$id.out
+}
+# Each iteration once, as it was done last.
+losses() { sed -n 's/^ *\([0-9][0-9]*\)  *\([0-9.][0-9.]*\)  *[0-9.].*/\1 \2/p' "$1" | sort -n -k1,1 -s | awk '{ loss[$1] = $2 } END { for (i in loss) print i, loss[i] }' | sort -n; }
+state() { scontrol -o show job "$id" | sed -n 's/.*JobState=\([A-Z_]*\).*/\1/p'; }
+queue_is_empty() { [[ -z $(squeue -h) ]]; }
+# before_long SECONDS COMMAND...
+before_long() {
+  local attempts=$(($1 * 5)) attempt
+  shift
+  for ((attempt = 0; attempt < attempts; ++attempt)); do
+    if "$@"; then return 0; fi
+    sleep 0.2
+  done
+  echo "never succeeded: $*"
+  tail -n 40 "$log"
+  squeue
+  exit 1
+}
+trains_at() { [[ $(losses "$log" | wc -l) -ge $1 ]]; } # ITERATIONS
+
+trains_on_when_ranks_and_nodes_are_lost_and_come() {
+  local rank begin iterations
+  # As many iterations as take about 50 s here: long enough for all that is to happen.
+  elastic probe 20
+  before_long 60 trains_at 1
+  begin=$EPOCHREALTIME
+  before_long 60 queue_is_empty
+  iterations=$(awk -v a="$begin" -v b="$EPOCHREALTIME" 'BEGIN { n = int(50 * 19 / (b - a)); print n < 60 ? 60 : n }')
+  elastic wild "$iterations"
+  before_long 30 trains_at 10
+  rank=$(pgrep -f "sailor-train $work/wild/plan.toml" | tail -n 1) || return 1
+  kill -KILL "$rank"
+  before_long 30 grep -q 'go on at iteration' "$log"
+  "$testcluster" crash-node "$work/c" x2 || return 1
+  before_long 60 grep -q 'companion job .* is queued for 1 more nodes, without x2' "$log"
+  before_long 30 grep -q 'on x3 has joined' "$log"
+  before_long 120 queue_is_empty
+  expect_in "$(state)" COMPLETED
+  losses "$log" >wild.txt
+  expect_in "$(tail -n 12 "$log")" '# node x2 was left out: it failed in the job of the training' 'lost a rank on x2: it ' || return 1
+  elastic calm "$iterations"
+  before_long 150 queue_is_empty
+  expect_in "$(state)" COMPLETED
+  losses "$log" >calm.txt
+  # To rounding: other numbers of ranks add in another order.
+  paste -d' ' calm.txt wild.txt | awk -v n="$iterations" '
+    { d = $2 / $4 - 1; if (d < 0) d = -d; if ($1 != $3 || d > 0.002) { print "differs: " $0; bad = 1 } }
+    END { if (NR != n) { print NR " iterations, not " n; bad = 1 } exit bad }'
+}
+
+check 'trains on when ranks and nodes are lost, and come' trains_on_when_ranks_and_nodes_are_lost_and_come
+finish
