@@ -59,6 +59,13 @@ TEST(Metrics, ALineHasEverythingInSiUnits) {
     EXPECT_EQ(parts.at("slowest").at(part), 0.0) << part;
 }
 
+TEST(Metrics, LinesOfElasticTrainingsNameTheEpoch) {
+  IterationMetrics metrics = sample(3);
+  EXPECT_FALSE(nlohmann::json::parse(metrics_line(metrics, "now")).contains("epoch"));
+  metrics.epoch = 2;
+  EXPECT_EQ(nlohmann::json::parse(metrics_line(metrics, "now")).at("epoch"), 2);
+}
+
 TEST(Metrics, WhatIsNotKnownIsNull) {
   IterationMetrics metrics = sample(0);
   metrics.utilization.reset();

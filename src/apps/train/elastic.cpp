@@ -204,6 +204,7 @@ class ElasticRank {
     }
     const std::int64_t iterations = options_.integer("iterations");
     Recording recording(options_, plan, inputs_.model, inputs_.catalogue);
+    recording.set_epoch(member_->epoch());
     const bool speaks = world.rank() == 0;
     SAILOR_CHECK(agree(world.control, speaks ? recording.open(files_of_run(options_)) : Result<void>()));
     run_file_.use_plan(plan);

@@ -49,7 +49,7 @@ Result<off_t> end_of_lines(int descriptor, off_t size, const std::string& path) 
 
 std::string metrics_line(const IterationMetrics& metrics, const std::string& timestamp) {
   const runtime::IterationResult& result = metrics.result;
-  const ordered_json line{
+  ordered_json line{
       {"iteration", metrics.iteration},
       {"loss", result.loss},
       {"gradient_norm", result.gradient_norm},
@@ -61,6 +61,7 @@ std::string metrics_line(const IterationMetrics& metrics, const std::string& tim
       {"peak_resident_memory_bytes", static_cast<std::int64_t>(metrics.summary.peak_resident_memory.value())},
       {"parts", {{"slowest", seconds_of(metrics.summary.slowest)}, {"mean", seconds_of(metrics.summary.mean)}}},
       {"timestamp", timestamp}};
+  if (metrics.epoch) line["epoch"] = *metrics.epoch;
   return line.dump();
 }
 

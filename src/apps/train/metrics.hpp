@@ -19,6 +19,7 @@ struct IterationMetrics {
   runtime::IterationResult result{};
   runtime::IterationSummary summary{};
   double tokens = 0.0;                ///< of all ranks together
+  std::optional<int> epoch{};         ///< of an elastic training
   std::optional<double> utilization;  ///< model FLOP over the devices' peak; nothing where the catalogue has none
 };
 

@@ -73,6 +73,7 @@ std::optional<runtime::IterationSummary> Recording::after(std::int64_t iteration
                                       .result = result,
                                       .summary = summary,
                                       .tokens = static_cast<double>(plan_.job.global_batch) * plan_.job.sequence_length,
+                                      .epoch = epoch_,
                                       .utilization = model_flop_utilization(plan_, model_, gpus_, result.time)});
     if (!added && !std::exchange(warned_, true)) spdlog::warn("--metrics: {}", added.error().message());
   }

@@ -27,6 +27,8 @@ class Recording {
   /// Before anything is computed, on rank 0: the files can be written and are no inputs of the run. Opens --metrics.
   Result<void> open(const std::vector<std::string>& inputs);
 
+  /// Of an elastic training: what follows is of this epoch.
+  void set_epoch(int epoch) { epoch_ = epoch; }
   /// Before Trainer::run().
   void before(std::int64_t iteration, runtime::Trainer& trainer) const;
   /// Collective, after it: nothing when nobody wants to know (`wanted`: somebody else does).
@@ -44,6 +46,7 @@ class Recording {
   std::string metrics_path_;
   std::string trace_path_;
   std::int64_t trace_iteration_ = -1;  // -1: the last
+  std::optional<int> epoch_;
   std::optional<MetricsFile> metrics_;
   bool traced_ = false;
   bool warned_ = false;
