@@ -94,4 +94,23 @@ function(sailor_program name)
   set_property(GLOBAL APPEND PROPERTY SAILOR_PROGRAMS ${name})
   sailor_compile_quickly(${name})
   install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  sailor_reference(${name})
+endfunction()
+
+# sailor_reference(sailor-plan): the program writes its own manual page, completions and page of the documentation into
+# build/share, from which they are installed (SailorInstall.cmake). A program for another machine cannot be asked.
+function(sailor_reference name)
+  if(CMAKE_CROSSCOMPILING AND NOT CMAKE_CROSSCOMPILING_EMULATOR)
+    return()
+  endif()
+  set(share "${PROJECT_BINARY_DIR}/share")
+  set(pages "${share}/man/man1/${name}.1" "${share}/bash-completion/completions/${name}"
+            "${share}/zsh/site-functions/_${name}" "${share}/fish/vendor_completions.d/${name}.fish"
+            "${share}/doc/sailor/programs/${name}.md")
+  add_custom_command(OUTPUT ${pages}
+    COMMAND ${name} --generate all "${share}"
+    DEPENDS ${name}
+    COMMENT "Manual page and completions of ${name}" VERBATIM)
+  add_custom_target(reference_of_${name} ALL DEPENDS ${pages})
+  set_property(GLOBAL APPEND PROPERTY SAILOR_PROGRAMS reference_of_${name})
 endfunction()

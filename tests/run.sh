@@ -12,7 +12,8 @@ tests/run.sh: builds Sailor and passes its tests
 Usage: tests/run.sh [--quick] [--label LABEL]
 
   --quick        only the default build's tests: no sanitizers, no cross-compiling
-  --label LABEL  only tests with this CTest label: unit, golden, mpi, slurm, fuzz, experiments or issues (implies --quick)
+  --label LABEL  only tests with this CTest label: unit, golden, docs, mpi, slurm, fuzz, experiments
+                 or issues (implies --quick)
   -h, --help     this text
 
 Examples:
@@ -22,7 +23,7 @@ Examples:
 TEXT
 }
 
-labels='unit golden mpi slurm fuzz experiments issues'
+labels='unit golden docs mpi slurm fuzz experiments issues'
 quick=no label=()
 while (($#)); do
   case $1 in

@@ -3,6 +3,7 @@
 #include "apps/inputs.hpp"
 #include "apps/plan/command_line.hpp"
 #include "apps/plan/published_planners.hpp"
+#include "apps/programs.hpp"
 #include "apps/training_program.hpp"
 
 namespace sailor::apps {
@@ -293,13 +294,16 @@ std::vector<Example> plan_examples() {
 CommandLine plan_command_line() {
   return {
       .program = "sailor-plan",
-      .purpose = "finds the best way to train a model on a cluster: which devices, how to split the model over them",
+      .purpose = purpose_of("sailor-plan"),
       .positionals = {{.name = "PLAN", .help = "plan to check with --preflight (plan.toml)", .required = false}},
       .options = plan_options(),
       .examples = plan_examples(),
-      .notes =
-          "Exit status: 0 a plan was found, 1 failure, 2 wrong usage, 3 no plan fits or keeps the limits. With "
-          "--preflight 0 when nothing is wrong, 4 when there are warnings only, 5 when a check failed."};
+      .exit_statuses = {{0, "a plan was found; with --preflight: nothing is wrong"},
+                        {1, "failure"},
+                        {2, "wrong usage"},
+                        {3, "no plan fits or keeps the limits"},
+                        {4, "with --preflight: there are warnings only"},
+                        {5, "with --preflight: a check failed"}}};
 }
 
 }  // namespace sailor::apps
