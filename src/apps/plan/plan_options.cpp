@@ -266,7 +266,13 @@ std::vector<Option> plan_options() {
   add(options, "Answer", answer_options());
   add(options, "Before the queue", preflight_options());
   add(options, "Availability that changes", trace_options());
-  add(options, "", {shared::measured_only(), shared::models_folder(), shared::gpus_file()});
+  Option gpus = shared::gpus_file();
+  gpus.value_name = "FILE|NxM:TYPE";
+  gpus.help =
+      "GPU catalogue [default: gpus.toml of the profiles folder]; or, instead of a cluster, the GPUs that there are: "
+      "16x4:GH200-96 is 16 nodes of four, several with commas between, @ZONE behind a type; the profile is then the "
+      "published one unless --profile names another";
+  add(options, "", {shared::measured_only(), shared::models_folder(), std::move(gpus)});
   return options;
 }
 
@@ -288,22 +294,23 @@ std::vector<Example> plan_examples() {
            "what would go wrong with a job for this plan, before it waits in the queue"},
           {"sailor-plan --cluster cluster.toml --model tiny-gpt --global-batch 16 --profile store --format json",
            "the same for a program to read"},
+          {"sailor-plan --gpus 16x4:GH200-96 --model llama-3-8b --global-batch 1024 --sequence-length 4096",
+           "without any file: LLaMA-3-8B on 16 nodes of four GH200"},
           {"sailor-plan --planner help", "planners of others that can be asked with the same options"}};
 }
 
 CommandLine plan_command_line() {
-  return {
-      .program = "sailor-plan",
-      .purpose = purpose_of("sailor-plan"),
-      .positionals = {{.name = "PLAN", .help = "plan to check with --preflight (plan.toml)", .required = false}},
-      .options = plan_options(),
-      .examples = plan_examples(),
-      .exit_statuses = {{0, "a plan was found; with --preflight: nothing is wrong"},
-                        {1, "failure"},
-                        {2, "wrong usage"},
-                        {3, "no plan fits or keeps the limits"},
-                        {4, "with --preflight: there are warnings only"},
-                        {5, "with --preflight: a check failed"}}};
+  return {.program = "sailor-plan",
+          .purpose = purpose_of("sailor-plan"),
+          .positionals = {{.name = "PLAN", .help = "plan to check with --preflight (plan.toml)", .required = false}},
+          .options = plan_options(),
+          .examples = plan_examples(),
+          .exit_statuses = {{0, "a plan was found; with --preflight: nothing is wrong"},
+                            {1, "failure"},
+                            {2, "wrong usage"},
+                            {3, "no plan fits or keeps the limits"},
+                            {4, "with --preflight: there are warnings only"},
+                            {5, "with --preflight: a check failed"}}};
 }
 
 }  // namespace sailor::apps
