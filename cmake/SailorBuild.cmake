@@ -81,8 +81,11 @@ function(sailor_library name)
   add_library(sailor_${name} STATIC ${arg_SOURCES})
   add_library(sailor::${name} ALIAS sailor_${name})
   set_target_properties(sailor_${name} PROPERTIES POSITION_INDEPENDENT_CODE ON CXX_EXTENSIONS OFF)
-  target_include_directories(sailor_${name} PUBLIC "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}")
-  target_link_libraries(sailor_${name} PUBLIC ${arg_PUBLIC} PRIVATE ${arg_PRIVATE} sailor_options)
+  set_target_properties(sailor_${name} PROPERTIES EXPORT_NAME ${name})
+  target_include_directories(sailor_${name} PUBLIC "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>"
+    "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>" "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/sailor>")
+  target_link_libraries(sailor_${name} PUBLIC ${arg_PUBLIC}
+                                       PRIVATE ${arg_PRIVATE} "$<BUILD_INTERFACE:sailor_options>")
 endfunction()
 
 # sailor_program(sailor-plan SOURCES ... LIBRARIES ...): an installed program in build/bin.

@@ -106,9 +106,10 @@ Environment capture_environment();
 /// "0.1.0".
 std::string_view version();
 
-/// What --version prints: "sailor-train 0.1.0"; with `--format json` among the arguments an object with program,
-/// version and architecture, the names of its options, and the members of the object that CommandLine::abilities (may
-/// be null) returns. `line`: null for a program of several commands.
+/// What --version prints: "sailor-train 0.1.0 (commit a8124f6c1, with MPI, SLURM)"; with `--format json` among the
+/// arguments an object with program, version, architecture, commit and features, the names of its options, and the
+/// members of the object that CommandLine::abilities (may be null) returns. `line`: null for a program of several
+/// commands.
 std::string version_text(const std::string& program, const std::vector<std::string>& arguments,
                          const Environment& environment, const CommandLine* line);
 
