@@ -20,8 +20,11 @@ export MANPATH=$pages MANWIDTH=200 MANPAGER=cat LC_ALL=C.UTF-8
 page() { man "$1" "$2" 2>"$folder/errors" | col -bx | tr -s ' \n' ' '; }
 
 mapfile -t programs < <(cd "$bin" && ls -d sailor sailor-*)
+"$bin/sailor" --help >"$folder/overview"
 for program in "${programs[@]}"; do
   [[ -x $bin/$program && $program != *.* ]] || continue
+  [[ $program == sailor ]] || grep -q "^  $program  " "$folder/overview" ||
+    not_ok "sailor lists $program (src/apps/programs.cpp)"
   page 1 "$program" >"$folder/page"
   [[ -s $folder/page ]] || { cat "$folder/errors"; not_ok "man $program shows a page"; continue; }
   # Commands of the program, "" for the program itself.

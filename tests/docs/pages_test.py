@@ -1,6 +1,6 @@
 """The pages of the documentation: pages_test.py links|options|console|messages|site.
 
-links     every link of README.md, CONTRIBUTING.md and docs/ leads to a file, and every #anchor to a heading
+links     README.md is short, every link of README.md, CONTRIBUTING.md and docs/ leads to a file, and every #anchor to a heading
 options   every option that a page shows behind a program's name is in that program's table
 console   blocks marked <!-- run --> print what they say; every other console block says what it needs (a
           cluster), or names the script that runs it
@@ -44,7 +44,12 @@ def anchors(path):
     return {anchor_of(heading) for heading in re.findall(r"^#+ +(.*)$", text, re.M)}
 
 
+README_LIMIT = 12 * 1024  # bytes: what people read before they try
+
+
 def check_links():
+    if (size := (ROOT / "README.md").stat().st_size) > README_LIMIT:
+        problem(ROOT / "README.md", 1, f"has {size} bytes, more than {README_LIMIT}: move something into docs/")
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         for target in site.links_of(text):
@@ -142,6 +147,10 @@ def run_block(page, line, text, folder):
 def check_console():
     run = 0
     for page in PAGES:
+        for match in re.finditer(r"^```(\w*)\n(\$ )?.*?^```", page.read_text(encoding="utf-8"), re.M | re.S):
+            if match.group(2) and match.group(1) != "console":
+                problem(page, page.read_text(encoding="utf-8")[:match.start()].count("\n") + 1,
+                        "a block with a prompt is a ```console block")
         with tempfile.TemporaryDirectory() as folder:  # one for all blocks of a page, which build on each other
             for line, mark, text in blocks(page):
                 if mark == "run":
