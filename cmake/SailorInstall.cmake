@@ -13,7 +13,9 @@ if(NOT CMAKE_CROSSCOMPILING OR CMAKE_CROSSCOMPILING_EMULATOR)
 else()
   message(STATUS "Manual pages and completions are not made: programs for ${CMAKE_SYSTEM_PROCESSOR} do not run here")
 endif()
-install(FILES LICENSE NOTICE README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(FILES LICENSE NOTICE README.md CHANGELOG.md CONTRIBUTING.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR}
+        FILES_MATCHING PATTERN "*.md" PATTERN "*.svg" PATTERN "*.toml")
 
 # The module file of the prefix.
 configure_file(packaging/modulefile.in "${PROJECT_BINARY_DIR}/share/modulefiles/sailor" @ONLY)
