@@ -64,13 +64,15 @@ ensure_cudnn_frontend() {
   export CUDNN_FRONTEND_HOME=$folder
 }
 
-# build_preset PRESET TARGET [CMAKE_OPTION...]: configures and builds, showing progress. A lock keeps two builds of one
-# preset apart; the kernel releases it when a build is killed.
+# build_preset PRESET TARGET [CMAKE_OPTION...]: configures and builds, showing progress. A lock on the build folder keeps
+# two builds of one preset apart; the kernel releases it when a build is killed.
 build_preset() {
   local preset=$1 target=$2
   shift 2
   cd "$sailor_root" || exit
-  local lock="$sailor_root/.build-$preset.lock"
+  local folder="$sailor_root/build"
+  [[ $preset == default ]] || folder+="-$preset"
+  mkdir -p "$folder"
   (
     flock -n 9 || { echo "waiting for another build of preset $preset"; flock 9; }
     # The summary is worth reading once, and again when something is wrong.
@@ -80,7 +82,7 @@ build_preset() {
     fi
     printf '%s\n' "$output" | sed -n '/^-- Sailor/,$p' | grep -v '^-- \(Configuring\|Generating\|Build files\)' || true
     NINJA_STATUS='[%f/%t, %es] ' cmake --build --preset "$preset" --target "$target"
-  ) 9>"$lock"
+  ) 9<"$folder"
 }
 
 # ---- The figures of the paper. A script of a figure says what it makes (figure_usage) and calls one of the functions below.

@@ -81,8 +81,11 @@ function(sailor_library name)
   add_library(sailor_${name} STATIC ${arg_SOURCES})
   add_library(sailor::${name} ALIAS sailor_${name})
   set_target_properties(sailor_${name} PROPERTIES POSITION_INDEPENDENT_CODE ON CXX_EXTENSIONS OFF)
-  target_include_directories(sailor_${name} PUBLIC "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}")
-  target_link_libraries(sailor_${name} PUBLIC ${arg_PUBLIC} PRIVATE ${arg_PRIVATE} sailor_options)
+  set_target_properties(sailor_${name} PROPERTIES EXPORT_NAME ${name})
+  target_include_directories(sailor_${name} PUBLIC "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>"
+    "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>" "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/sailor>")
+  target_link_libraries(sailor_${name} PUBLIC ${arg_PUBLIC}
+                                       PRIVATE ${arg_PRIVATE} "$<BUILD_INTERFACE:sailor_options>")
 endfunction()
 
 # sailor_program(sailor-plan SOURCES ... LIBRARIES ...): an installed program in build/bin.
@@ -94,4 +97,23 @@ function(sailor_program name)
   set_property(GLOBAL APPEND PROPERTY SAILOR_PROGRAMS ${name})
   sailor_compile_quickly(${name})
   install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  sailor_reference(${name})
+endfunction()
+
+# sailor_reference(sailor-plan): the program writes its own manual page, completions and page of the documentation into
+# build/share, from which they are installed (SailorInstall.cmake). A program for another machine cannot be asked.
+function(sailor_reference name)
+  if(CMAKE_CROSSCOMPILING AND NOT CMAKE_CROSSCOMPILING_EMULATOR)
+    return()
+  endif()
+  set(share "${PROJECT_BINARY_DIR}/share")
+  set(pages "${share}/man/man1/${name}.1" "${share}/bash-completion/completions/${name}"
+            "${share}/zsh/site-functions/_${name}" "${share}/fish/vendor_completions.d/${name}.fish"
+            "${share}/doc/sailor/programs/${name}.md")
+  add_custom_command(OUTPUT ${pages}
+    COMMAND ${name} --generate all "${share}"
+    DEPENDS ${name}
+    COMMENT "Manual page and completions of ${name}" VERBATIM)
+  add_custom_target(reference_of_${name} ALL DEPENDS ${pages})
+  set_property(GLOBAL APPEND PROPERTY SAILOR_PROGRAMS reference_of_${name})
 endfunction()

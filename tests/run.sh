@@ -12,7 +12,8 @@ tests/run.sh: builds Sailor and passes its tests
 Usage: tests/run.sh [--quick] [--label LABEL]
 
   --quick        only the default build's tests: no sanitizers, no cross-compiling
-  --label LABEL  only tests with this CTest label: unit, golden, mpi, slurm, fuzz, experiments or issues (implies --quick)
+  --label LABEL  only tests with this CTest label: unit, golden, docs, mpi, slurm, fuzz, experiments
+                 or issues (implies --quick)
   -h, --help     this text
 
 Examples:
@@ -22,7 +23,7 @@ Examples:
 TEXT
 }
 
-labels='unit golden mpi slurm fuzz experiments issues'
+labels='unit golden docs mpi slurm fuzz experiments issues'
 quick=no label=()
 while (($#)); do
   case $1 in
@@ -155,6 +156,8 @@ else
   check "every header compiles alone" build_beside default headers_compile_alone "${options[@]}"
   step "Cross-compiling for aarch64 (preset aarch64)"
   check "cross-compiles for aarch64" build_beside aarch64 all "${options[@]}"
+  step "Checking the format of the code"
+  check "clang-format would change nothing" "$sailor_root/tests/lint.sh" --format
   step "Checking the scripts"
   mapfile -t scripts < <(find "$sailor_root" -name 'build*' -prune -o -name '*.sh' -print)
   check "shellcheck finds nothing" shellcheck -x -P "SCRIPTDIR:$sailor_root" "${scripts[@]}" \

@@ -98,6 +98,9 @@ std::string help_text(const CommandLine& line) {
   if (!line.examples.empty()) text += "\nExamples:\n";
   for (const Example& example : line.examples) text += fmt::format("  # {}\n  {}\n", example.comment, example.command);
   if (!line.notes.empty()) text += fmt::format("\n{}\n", line.notes);
+  if (!line.exit_statuses.empty()) text += "\nExit status:\n";
+  for (const ExitStatus& status : line.exit_statuses)
+    text += entry(fmt::format("{}", status.status), status.meaning, 6);
   return text;
 }
 

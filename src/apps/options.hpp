@@ -43,6 +43,12 @@ struct Positional {
   bool repeatable = false;  ///< only the last one
 };
 
+/// A status with which the program may end.
+struct ExitStatus {
+  int status = 0;
+  std::string meaning{};
+};
+
 struct Example {
   std::string command{};  ///< without the leading "$ "
   std::string comment{};
@@ -57,8 +63,9 @@ struct CommandLine {
   std::vector<Positional> positionals{};
   std::vector<Option> options{};
   std::vector<Example> examples{};
-  std::string notes{};        ///< printed last; may be empty
-  bool one_per_rank = false;  ///< started by srun or mpirun: only rank 0 complains about the command line
+  std::vector<ExitStatus> exit_statuses{};  ///< empty: 0 done, 1 failure, 2 wrong usage
+  std::string notes{};                      ///< printed last; may be empty
+  bool one_per_rank = false;                ///< started by srun or mpirun: only rank 0 complains about the command line
   /// A JSON object for `--version --format json`: what this build can do; null: it says nothing of that.
   std::function<std::string(const Environment&)> abilities{};
 };
@@ -99,9 +106,10 @@ Environment capture_environment();
 /// "0.1.0".
 std::string_view version();
 
-/// What --version prints: "sailor-train 0.1.0"; with `--format json` among the arguments an object with program,
-/// version and architecture, the names of its options, and the members of the object that CommandLine::abilities (may
-/// be null) returns. `line`: null for a program of several commands.
+/// What --version prints: "sailor-train 0.1.0 (commit a8124f6c1, with MPI, SLURM)"; with `--format json` among the
+/// arguments an object with program, version, architecture, commit and features, the names of its options, and the
+/// members of the object that CommandLine::abilities (may be null) returns. `line`: null for a program of several
+/// commands.
 std::string version_text(const std::string& program, const std::vector<std::string>& arguments,
                          const Environment& environment, const CommandLine* line);
 
@@ -160,7 +168,12 @@ struct SubCommand {
   CommandLine line;
   Result<void> (*body)(const Options& options, const Environment& environment);
 };
-int run_program(int argc, char** argv, const std::string& program, const std::string& purpose,
-                const std::vector<SubCommand>& commands);
+struct CommandFamily {
+  std::string program{};
+  std::string purpose{};
+  std::vector<std::string> other_commands{};  ///< that the program knows besides, for hints
+  std::string more{};  ///< lines of the overview after the commands; where there are some, no arguments ask for it
+};
+int run_program(int argc, char** argv, const CommandFamily& family, const std::vector<SubCommand>& commands);
 
 }  // namespace sailor::apps

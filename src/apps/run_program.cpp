@@ -15,6 +15,7 @@
 #include <system_error>
 
 #include "apps/options.hpp"
+#include "apps/reference/reference.hpp"
 #include "core/log.hpp"
 #include "core/text.hpp"
 
@@ -96,8 +97,26 @@ int run_command(const std::string& program, const CommandLine& line, const std::
   return report(program, status.error());
 }
 
-std::string overview(const std::string& program, const std::string& purpose, const std::vector<SubCommand>& commands) {
-  std::string text = fmt::format("{}: {}\n\nUsage: {} COMMAND [options]\n\nCommands:\n", program, purpose, program);
+/// `--generate KIND` as the first argument of any program.
+std::optional<int> generated(const ProgramReference& reference, const std::vector<std::string>& arguments) {
+  if (arguments.empty() || arguments.front() != "--generate") return std::nullopt;
+  const auto text = generate(reference, arguments);
+  if (!text) return report(reference.program, text.error());
+  fmt::print("{}", *text);
+  return 0;
+}
+
+int run_single(int argc, char** argv, const CommandLine& line, const Body& body) {
+  return guarded(line.program, [&] {
+    const std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
+    if (const auto status = generated({line.program, line.purpose, {line}}, arguments)) return *status;
+    return run_command(line.program, line, arguments, body);
+  });
+}
+
+std::string overview(const CommandFamily& family, const std::vector<SubCommand>& commands) {
+  const std::string& program = family.program;
+  std::string text = fmt::format("{0}: {1}\n\nUsage: {0} COMMAND [options]\n\nCommands:\n", program, family.purpose);
   std::size_t widest = 0;
   for (const SubCommand& command : commands)
     widest = std::max(widest, command.line.program.size() - program.size() - 1);
@@ -105,7 +124,7 @@ std::string overview(const std::string& program, const std::string& purpose, con
     const std::string name = command.line.program.substr(program.size() + 1);
     text += fmt::format("  {:<{}}  {}\n", name, widest, command.line.purpose);
   }
-  text += "\nExamples:\n";
+  text += family.more + "\nExamples:\n";
   for (const SubCommand& command : commands)
     if (!command.line.examples.empty()) {
       const Example& example = command.line.examples.front();
@@ -182,29 +201,27 @@ std::string gpus_file(const Options& options, const Environment& environment) {
 
 int run_program(int argc, char** argv, const CommandLine& line,
                 Result<void> (*body)(const Options& options, const Environment& environment)) {
-  return guarded(line.program, [&] {
-    const std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
-    return run_command(line.program, line, arguments, without_status(body));
-  });
+  return run_single(argc, argv, line, without_status(body));
 }
 
 int run_program(int argc, char** argv, const CommandLine& line,
                 Result<int> (*body)(const Options& options, const Environment& environment)) {
-  return guarded(line.program, [&] {
-    const std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
-    return run_command(line.program, line, arguments, body);
-  });
+  return run_single(argc, argv, line, body);
 }
 
-int run_program(int argc, char** argv, const std::string& program, const std::string& purpose,
-                const std::vector<SubCommand>& commands) {
+int run_program(int argc, char** argv, const CommandFamily& family, const std::vector<SubCommand>& commands) {
+  const std::string& program = family.program;
   return guarded(program, [&] {
     std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
+    ProgramReference reference{program, family.purpose, {}};
+    for (const SubCommand& command : commands) reference.lines.push_back(command.line);
+    if (const auto status = generated(reference, arguments)) return *status;
     const std::string hint = fmt::format("see {} --help", program);
+    if (arguments.empty() && !family.more.empty()) arguments = {"--help"};
     if (arguments.empty()) return report(program, Error{ErrorCode::usage, "which command?", hint});
     const std::string name = arguments.front();
     if (name == "--help" || name == "-h" || name == "help") {
-      fmt::print("{}", overview(program, purpose, commands));
+      fmt::print("{}", overview(family, commands));
       return 0;
     }
     if (name == "--version" || name == "-V") {
@@ -218,6 +235,7 @@ int run_program(int argc, char** argv, const std::string& program, const std::st
       arguments.erase(arguments.begin());
       return run_command(program, command.line, arguments, without_status(command.body));
     }
+    known.insert(known.end(), family.other_commands.begin(), family.other_commands.end());
     const auto near = closest(name, known);
     return report(program,
                   Error{ErrorCode::usage, fmt::format("unknown command '{}' (known: {})", name, fmt::join(known, ", ")),

@@ -14,6 +14,7 @@
 #include "apps/check/measure.hpp"
 #include "apps/devices.hpp"
 #include "apps/options.hpp"
+#include "apps/programs.hpp"
 #include "apps/single_blas_thread.hpp"
 #include "apps/termination.hpp"
 #include "cluster/gpu_catalogue.hpp"
@@ -44,7 +45,7 @@ using runtime::MpiSession;
 CommandLine command_line() {
   return {
       .program = "sailor-check",
-      .purpose = "says whether every node of an allocation is fit to train on; start one process per rank with srun",
+      .purpose = purpose_of("sailor-check"),
       .options = {{.name = "plan",
                    .value_name = "FILE",
                    .help = "compare GPUs and memory with this plan (plan.toml); must be readable on the nodes"},
@@ -130,6 +131,11 @@ CommandLine command_line() {
                    {"srun --mpi=pmix -n 2 sailor-check --write-to . --format json >check.json",
                     "how fast can they write here? for another program"},
                    {"sailor-check --nhc", "is this node fit? for HealthCheckProgram of slurm.conf and alike"}},
+      .exit_statuses = {{0, "all nodes are fit; with --nhc also: warnings only"},
+                        {1, "the check could not be made (a rank that died or hangs is named)"},
+                        {2, "wrong usage"},
+                        {4, "warnings only"},
+                        {5, "a node must be excluded, or the job cannot run like this; with --strict also: warnings"}},
       .notes =
           "Measured are matrix products and copies of every rank, messages around the ring of nodes, and all-reduces\n"
           "within nodes, between them and over all ranks, on GPUs (float16, over NCCL) or on CPU cores (float32, over\n"
@@ -139,9 +145,7 @@ CommandLine command_line() {
           "nodes that failed: --exclude=gh3,gh7.\n"
           "With --nhc one process looks at all GPUs of its node, and multiplies matrices on those that nobody uses, "
           "if\n"
-          "there are several to compare.\n"
-          "Exit status: 0 fit, 4 warnings only, 5 a node must be excluded or the job cannot run like this; 1 the\n"
-          "check could not be made (a rank that died or hangs is named), 2 wrong usage.",
+          "there are several to compare.",
       .one_per_rank = true};
 }
 

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/options.hpp"
+#include "apps/programs.hpp"
 #include "core/terminal.hpp"
 #include "core/text.hpp"
 #include "model/model.hpp"
@@ -93,12 +94,14 @@ Result<void> list(const Options& options, const Environment&) {
 // ---- verify
 
 CommandLine verify_line() {
-  return {.program = "sailor-checkpoint verify",
-          .purpose = "reads a checkpoint whole and compares it with its checksums",
-          .positionals = {checkpoint_positional()},
-          .examples = {{"sailor-checkpoint verify checkpoints", "the newest one"},
-                       {"sailor-checkpoint verify checkpoints/iteration-00000000", "a certain one"}},
-          .notes = "Exit status 0: every byte is as it was written; 1: it is not, or there is no checkpoint."};
+  return {
+      .program = "sailor-checkpoint verify",
+      .purpose = "reads a checkpoint whole and compares it with its checksums",
+      .positionals = {checkpoint_positional()},
+      .examples = {{"sailor-checkpoint verify checkpoints", "the newest one"},
+                   {"sailor-checkpoint verify checkpoints/iteration-00000000", "a certain one"}},
+      .exit_statuses = {
+          {0, "every byte is as it was written"}, {1, "a byte is not, or there is no checkpoint"}, {2, "wrong usage"}}};
 }
 
 /// Uses the checkpoint that was named, or the newest of the folder that was; of a folder once more when a training has
@@ -206,8 +209,7 @@ Result<void> import_model(const Options& options, const Environment& environment
 
 int main(int argc, char** argv) {
   namespace apps = sailor::apps;
-  return apps::run_program(argc, argv, "sailor-checkpoint",
-                           "looks into checkpoints, checks them, and exchanges weights with Hugging Face",
+  return apps::run_program(argc, argv, {"sailor-checkpoint", apps::purpose_of("sailor-checkpoint"), {}, ""},
                            {{apps::list_line(), apps::list},
                             {apps::verify_line(), apps::verify},
                             {apps::export_line(), apps::export_model},

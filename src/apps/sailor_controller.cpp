@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "apps/inputs.hpp"
+#include "apps/programs.hpp"
 #include "apps/stop_requests.hpp"
 #include "core/log.hpp"
 #include "core/stop_status.hpp"
@@ -25,9 +26,7 @@ namespace {
 CommandLine command_line() {
   return {
       .program = "sailor-controller",
-      .purpose =
-          "keeps a training going when nodes go and come: one per training, beside the ranks (sailor-train "
-          "--elastic)",
+      .purpose = purpose_of("sailor-controller"),
       .positionals = {{.name = "FOLDER",
                        .help =
                            "of the training, on a file system that all nodes see: ranks find the controller by it"}},
@@ -102,12 +101,16 @@ CommandLine command_line() {
                     "in the job script, in the background, before srun starts the ranks"},
                    {"srun --no-kill --kill-on-bad-exit=0 --mpi=none sailor-train plan.toml --elastic run --data corpus",
                     "the ranks; those of further jobs that start later take part in the same way"}},
+      .exit_statuses = {{0, "all iterations are done"},
+                        {1, "failure; the message says of what"},
+                        {2, "wrong usage"},
+                        {6, "the ranks were stopped by a signal, without a checkpoint"},
+                        {75, "the ranks were stopped by a signal, with a checkpoint: the same command goes on"}},
       .notes =
-          "Exit status: that of the ranks, 0 all iterations are done, 75 stopped on a signal with a checkpoint, 6\n"
-          "without one; 1 failure, 2 wrong usage. What happens is printed, a line per event, and kept in\n"
-          "FOLDER/events.jsonl, an object of JSON per line. A controller that is started again with the same "
-          "FOLDER\n"
-          "goes on where the one before was."};
+          "What happens is printed, a line per event, and kept in FOLDER/events.jsonl, an object of JSON per line.\n"
+          "A controller that is started again with the same FOLDER goes on where the one before was. Names of nodes\n"
+          "in FOLDER/exclude, one per line, are left after the running iteration; plans in FOLDER/requests/*.toml\n"
+          "are taken up where the devices are there."};
 }
 
 /// What plans are made with; nothing: without a profile.

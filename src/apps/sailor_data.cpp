@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "apps/options.hpp"
+#include "apps/programs.hpp"
 #include "core/terminal.hpp"
 #include "runtime/data/bpe_tokenizer.hpp"
 #include "runtime/data/texts.hpp"
@@ -210,6 +211,6 @@ Result<void> make_bpe(const Options& options, const Environment&) {
 
 int main(int argc, char** argv) {
   namespace apps = sailor::apps;
-  return apps::run_program(argc, argv, "sailor-data", "makes token files for sailor-train",
+  return apps::run_program(argc, argv, {"sailor-data", apps::purpose_of("sailor-data"), {}, ""},
                            {{apps::bytes_line(), apps::make_bytes}, {apps::bpe_line(), apps::make_bpe}});
 }

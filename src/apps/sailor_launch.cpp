@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "apps/options.hpp"
+#include "apps/programs.hpp"
 #include "apps/termination.hpp"
 #include "core/affinity.hpp"
 #include "core/files.hpp"
@@ -29,7 +30,7 @@ namespace {
 CommandLine command_line() {
   return {
       .program = "sailor-launch",
-      .purpose = "gives each task of a job step its place in a plan, then runs a program",
+      .purpose = purpose_of("sailor-launch"),
       .positionals = {{.name = "COMMAND",
                        .help = "program and arguments, after '--'; none: print the place of each task",
                        .required = false,

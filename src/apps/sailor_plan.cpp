@@ -51,11 +51,11 @@ struct Inputs {
 };
 
 Result<Inputs> read_inputs(const Options& options, const Environment& environment) {
-  auto gpus = GpuCatalogue::load(gpus_file(options, environment));
+  auto gpus = GpuCatalogue::load(planned_catalogue(options, environment));
   if (!gpus) return fail(gpus.error());
   auto model = find_model(options.text("model"), models_folder(options, environment));
   if (!model) return fail(model.error());
-  auto profile = read_profile(options, environment);
+  auto profile = read_profile(options, environment, planned_profile(options));
   if (!profile) return fail(profile.error());
   auto cluster = read_cluster_input(options, environment, *gpus);
   if (!cluster) return fail(cluster.error());
@@ -92,12 +92,12 @@ class Watched {
 };
 
 Result<PlanOrigin> origin_of(const Options& options, const Environment& environment, const Inputs& inputs) {
-  auto measured = profile_hash(find_store(options.text("profile"), environment));
+  auto measured = profile_hash(find_store(planned_profile(options), environment));
   if (!measured) return fail(measured.error());
   return PlanOrigin{.tool = fmt::format("sailor-plan {}", version()),
                     .cluster = inputs.cluster->cluster.origin,
                     .partition = options.text("partition"),
-                    .profile_store = options.text("profile"),
+                    .profile_store = planned_profile(options),
                     .framework = options.text("framework"),
                     .cluster_hash = content_hash(cluster_to_toml(inputs.cluster->cluster)),
                     .profile_hash = *measured};
@@ -271,7 +271,7 @@ Result<int> plan_by_simulator(const Options& options, const Environment& environ
   }
   if (compare && answer->found.stop != planner::Stop::interrupted)
     add_comparisons(request, simulated, *answer, left, answers);
-  reports::Heading heading = reports::heading_of(request, simulated, answer->found.nodes, options.text("profile"));
+  reports::Heading heading = reports::heading_of(request, simulated, answer->found.nodes, planned_profile(options));
   heading.why_precision = answer->why;
   SAILOR_CHECK(write(options, environment, inputs, request, heading, answer->found, answers));
   return *status;
@@ -319,7 +319,7 @@ Result<int> run(const Options& options, const Environment& environment) {
   keep_excluded_nodes_of(*part, *request);
   if (by_published_planner(options)) {
     const auto nodes = planner::considered_nodes(*request, *part, inputs->gpus).groups;
-    reports::Heading heading = reports::heading_of(*request, simulated, nodes, options.text("profile"));
+    reports::Heading heading = reports::heading_of(*request, simulated, nodes, planned_profile(options));
     heading.why_precision = options.has("precision") ? "as --precision says" : "as the profile has the model";
     const auto origin = origin_of(options, environment, *inputs);
     if (!origin) return fail(origin.error());
@@ -332,7 +332,7 @@ Result<int> run(const Options& options, const Environment& environment) {
     const auto status = add_preflight(options, environment, *inputs, *found, answers);
     if (!status) return fail(status.error());
     reports::Heading heading = reports::heading_of(
-        *request, simulated, planner::considered_nodes(*request, *part, inputs->gpus).groups, options.text("profile"));
+        *request, simulated, planner::considered_nodes(*request, *part, inputs->gpus).groups, planned_profile(options));
     heading.why_precision = options.has("precision") ? "as --precision says" : "as the profile has the model";
     SAILOR_CHECK(write(options, environment, *inputs, *request, heading, *found, answers));
     return *status;

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "apps/inputs.hpp"
+#include "apps/programs.hpp"
 #include "apps/simulate/against_cases.hpp"
 #include "apps/simulate/estimators.hpp"
 #include "apps/simulate/plan_input.hpp"
@@ -34,7 +35,7 @@ CommandLine command_line() {
   framework.default_value.clear();
   const std::vector<Option> estimators = estimator_options();
   return {.program = "sailor-simulate",
-          .purpose = "predicts the iteration time, the memory of every rank and the cost of a plan",
+          .purpose = purpose_of("sailor-simulate"),
           .positionals = {{.name = "PLAN",
                            .help = "plan file: plan.toml, or the JSON of the original Sailor; none with a cases file",
                            .required = false}},
@@ -83,9 +84,10 @@ CommandLine command_line() {
                        {"sailor-simulate original.json --model opt-350m-sailor --framework megatron-deepspeed "
                         "--profile published",
                         "a plan of the original Sailor, by figures that come with this one"}},
-          .notes =
-              "Exit status: 0 done, 1 failure, 2 wrong usage, 3 the plan does not fit into memory (the report is "
-              "printed all the same)."};
+          .exit_statuses = {{0, "the plan fits"},
+                            {1, "failure"},
+                            {2, "wrong usage"},
+                            {3, "the plan does not fit into memory (the report is printed all the same)"}}};
 }
 
 /// What --against names, where it is a run.

@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "apps/options.hpp"
+#include "apps/programs.hpp"
 #include "apps/single_blas_thread.hpp"
 #include "apps/stop_requests.hpp"
 #include "apps/termination.hpp"
@@ -40,7 +41,7 @@ int end_status = 0;                    // of a run without errors; the same on a
 CommandLine command_line() {
   CommandLine line{
       .program = "sailor-train",
-      .purpose = "trains a model as a plan says; start one process per rank with srun or mpirun",
+      .purpose = purpose_of("sailor-train"),
       .positionals = {{.name = "PLAN", .help = "plan file (plan.toml)"}},
       .options = {{.name = "data",
                    .value_name = "PREFIX",
@@ -152,17 +153,22 @@ CommandLine command_line() {
            {"sailor-simulate plan.toml --profile store --against run.h5", "compare it with the prediction"},
            {"mpirun -n 2 sailor-train --rehearse plan.toml --profile store",
             "run the plan without its devices or data: does it end, how long does it take, does it fit"}},
+      .exit_statuses = {{0, "all iterations are done"},
+                        {1, "failure"},
+                        {2, "wrong usage"},
+                        {3, "with --rehearse: the plan does not fit into memory"},
+                        {6, "a signal stopped training, and no checkpoint was written"},
+                        {69, "MPI crashed before training began"},
+                        {75, "a signal stopped training; the same command goes on from the checkpoint"}},
       .notes =
           "Ctrl-C, SIGTERM and SIGUSR2 end training after the running iteration (Slurm: --signal=USR2@60): with\n"
           "--checkpoints a checkpoint is written and the exit status is 75: start the same command again, or requeue "
           "the\n"
-          "job, to go on. Without, it is 6 and what was learned is lost. Another Ctrl-C or SIGTERM more than 5 s "
-          "later\n"
+          "job, to go on. Without, it is 6, and the progress is lost. Another Ctrl-C or SIGTERM more than 5 s later\n"
           "ends it at once. Open MPI's mpirun tells its ranks of Ctrl-C after odls_base_sigkill_timeout seconds, and\n"
           "kills them after as many again: more than an iteration and a checkpoint take. It then ends with status 1,\n"
           "and after any failure only when that time is over. kill -USR2 of mpirun tells them at once, kills nobody\n"
-          "and leaves the status. Otherwise 0 all iterations are done, 1 failure, 2 wrong usage, with\n"
-          "--rehearse 3 it does not fit, 69 MPI crashed before training began. Prints a line per iteration: its loss\n"
+          "and leaves the status. sailor-train prints a line per iteration: its loss\n"
           "(mean cross-entropy per token, natural logarithm), its time (slowest rank) and the tokens per second of "
           "all\n"
           "ranks together.\n"

@@ -1,9 +1,12 @@
 // What --version says, for people and for programs.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <nlohmann/json.hpp>
 
 #include "apps/options.hpp"
+#include "core/text.hpp"
+#include "sailor_commit.hpp"  // made by cmake/SailorCommit.cmake
 
 namespace sailor::apps {
 
@@ -23,8 +26,16 @@ std::string_view version() { return SAILOR_VERSION; }
 
 std::string version_text(const std::string& program, const std::vector<std::string>& arguments,
                          const Environment& environment, const CommandLine* line) {
-  if (!asks_for_json(arguments)) return fmt::format("{} {}\n", program, version());
-  nlohmann::ordered_json json = {{"program", program}, {"version", version()}, {"architecture", SAILOR_ARCHITECTURE}};
+  const std::vector<std::string> features = split(SAILOR_FEATURES, ' ');
+  const std::string commit = SAILOR_COMMIT;
+  if (!asks_for_json(arguments))
+    return fmt::format("{} {} ({}with {})\n", program, version(), commit.empty() ? "" : "commit " + commit + ", ",
+                       features.empty() ? "no optional part" : fmt::format("{}", fmt::join(features, ", ")));
+  nlohmann::ordered_json json = {{"program", program},
+                                 {"version", version()},
+                                 {"architecture", SAILOR_ARCHITECTURE},
+                                 {"commit", commit},
+                                 {"features", features}};
   if (line != nullptr) {
     nlohmann::ordered_json& options = json["options"] = nlohmann::ordered_json::array();
     for (const Option& option : line->options) options.push_back("--" + option.name);

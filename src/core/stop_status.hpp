@@ -5,7 +5,7 @@
 namespace sailor {
 
 constexpr int stopped_with_checkpoint = 75;    ///< EX_TEMPFAIL: the same command goes on from there
-constexpr int stopped_without_checkpoint = 6;  ///< what was learned is lost
+constexpr int stopped_without_checkpoint = 6;  ///< the progress is lost
 constexpr int mpi_did_not_start = 69;          ///< EX_UNAVAILABLE: MPI crashed in MPI_Init; another start may succeed
 
 }  // namespace sailor

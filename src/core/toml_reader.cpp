@@ -112,8 +112,11 @@ std::optional<std::size_t> line_of_deep_key(std::string_view text) {
   return std::nullopt;
 }
 
+thread_local TomlKeyRecorder* key_recorder = nullptr;
+
 /// The node of a key, marked as known; null when missing.
-const toml::node* find(TomlState& state, const void* table, std::string_view key) {
+const toml::node* find(TomlState& state, const void* table, std::string_view path, std::string_view key) {
+  TomlKeyRecorder::note(path, key);
   if (table == nullptr) return nullptr;
   const toml::node* node = as_table(table)->get(key);
   if (node != nullptr) state.known.insert(node);
@@ -128,7 +131,7 @@ void missing(TomlState& state, const void* table, std::string_view path, std::st
 
 /// The same, where a missing key is an error.
 const toml::node* demand(TomlState& state, const void* table, std::string_view path, std::string_view key) {
-  const toml::node* node = find(state, table, key);
+  const toml::node* node = find(state, table, path, key);
   if (node == nullptr) missing(state, table, path, key);
   return node;
 }
@@ -226,10 +229,25 @@ void blame_mistyped_key(TomlState& state) {
 
 }  // namespace
 
-bool TomlTable::has(std::string_view key) const { return find(*state_, node_, key) != nullptr; }
+TomlKeyRecorder::TomlKeyRecorder() { key_recorder = this; }
+TomlKeyRecorder::~TomlKeyRecorder() { key_recorder = nullptr; }
+
+void TomlKeyRecorder::note(std::string_view path, std::string_view key) {
+  if (key_recorder == nullptr) return;
+  std::string name;  // without the numbers of rows: "pipelines[2]" is "pipelines"
+  bool in_number = false;
+  for (const char c : join(path, key)) {
+    if (c == '[') in_number = true;
+    if (!in_number) name += c;
+    if (c == ']') in_number = false;
+  }
+  key_recorder->keys_.insert(std::move(name));
+}
+
+bool TomlTable::has(std::string_view key) const { return find(*state_, node_, path_, key) != nullptr; }
 
 bool TomlTable::is_table(std::string_view key) const {
-  const toml::node* node = find(*state_, node_, key);
+  const toml::node* node = find(*state_, node_, path_, key);
   return node != nullptr && node->is_table();
 }
 
@@ -365,7 +383,7 @@ TomlTable TomlTable::table(std::string_view key) const {
 
 std::vector<TomlTable> TomlTable::tables(std::string_view key) const {
   std::vector<TomlTable> rows;
-  const toml::node* node = find(*state_, node_, key);
+  const toml::node* node = find(*state_, node_, path_, key);
   if (node == nullptr) return rows;
   const toml::array* array = node->as_array();
   if (array == nullptr) {
@@ -401,13 +419,13 @@ std::size_t TomlTable::choice_or(std::string_view key, const std::vector<std::st
 }
 
 void TomlTable::reject(std::string_view key, std::string what, std::string hint) const {
-  const toml::node* node = find(*state_, node_, key);
+  const toml::node* node = find(*state_, node_, path_, key);
   if (node == nullptr && node_ != nullptr) node = as_table(node_);
   state_->record(node, std::move(what), std::move(hint));
 }
 
 std::string TomlTable::where(std::string_view key) const {
-  const toml::node* node = key.empty() ? nullptr : find(*state_, node_, key);
+  const toml::node* node = key.empty() ? nullptr : find(*state_, node_, path_, key);
   if (node == nullptr && node_ != nullptr) node = as_table(node_);
   return state_->where(node);
 }

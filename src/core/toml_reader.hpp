@@ -16,6 +16,7 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -46,6 +47,23 @@ using TomlValue = std::variant<std::int64_t, double, std::string>;
 struct TomlRow {
   std::vector<TomlValue> values{};
   std::string where{};  ///< "file:line:column"
+};
+
+/// While it lives, notes which keys readers of this thread ask for: "pipelines.stages.layers", whether or not they are
+/// there. Tests compare the reference of a file format with them.
+class TomlKeyRecorder {
+ public:
+  TomlKeyRecorder();
+  ~TomlKeyRecorder();
+  TomlKeyRecorder(const TomlKeyRecorder&) = delete;
+  TomlKeyRecorder& operator=(const TomlKeyRecorder&) = delete;
+  [[nodiscard]] const std::set<std::string>& keys() const { return keys_; }
+
+  /// Internal.
+  static void note(std::string_view path, std::string_view key);
+
+ private:
+  std::set<std::string> keys_{};
 };
 
 /// A table of a document. Cheap to copy; valid as long as the document lives.

@@ -13,7 +13,8 @@ struct Communicators {
   std::int64_t of_job = 0;  ///< all, each once
 };
 
-/// Sets of ranks that sum gradients of the same elements, tensor-parallel groups, and the world: what sailor-train makes.
+/// Sets of ranks that sum gradients of the same elements, tensor-parallel groups, and the world: what sailor-train
+/// makes.
 Communicators count_communicators(const Plan& plan, const Model& model);
 
 }  // namespace sailor::preflight

@@ -27,8 +27,8 @@ struct Subject {
 
 struct RehearsalSettings {
   std::int64_t iterations = 3;  ///< the first one connects the ranks
-  /// Time passes so many times slower than on the devices; 0: nobody waits, time is only added up. None: as slow as this
-  /// machine needs for so many ranks.
+  /// Time passes so many times slower than on the devices; 0: nobody waits, time is only added up. None: as slow as
+  /// this machine needs for so many ranks.
   std::optional<double> slowdown{};
   // On rank 0:
   std::function<void(double slowdown)> started{};

@@ -1,5 +1,5 @@
-// The factor by which the loss is multiplied in float16 so that small gradients do not vanish (Micikevicius et al. 2018,
-// section 3.2): halved when gradients overflow, doubled after many iterations in which they did not.
+// The factor by which the loss is multiplied in float16 so that small gradients do not vanish (Micikevicius et al.
+// 2018, section 3.2): halved when gradients overflow, doubled after many iterations in which they did not.
 #pragma once
 
 #include <cstdint>

@@ -84,7 +84,8 @@ void RankWatch::name_missing_ranks(const std::vector<std::string>& nodes) {
     end_process(fmt::format("{}: error: rank {} on {}: rank 0 has died or hangs while {}", program_, world_.rank(),
                             world_.control.host(), step));
   if (missing.empty())
-    world_.control.abort(fmt::format("{} took more than {:g} s, though all ranks are alive; raise --timeout", step, waited));
+    world_.control.abort(
+        fmt::format("{} took more than {:g} s, though all ranks are alive; raise --timeout", step, waited));
   std::vector<std::string> names;
   std::vector<std::string> exclude;
   for (const int rank : missing) {
@@ -98,7 +99,7 @@ void RankWatch::name_missing_ranks(const std::vector<std::string>& nodes) {
     std::fflush(stdout);
   }
   world_.control.abort(fmt::format("no sign of life from rank{} {} for {:g} s while {}: died, or hangs",
-                           missing.size() == 1 ? "" : "s", fmt::join(names, ", "), waited, step));
+                                   missing.size() == 1 ? "" : "s", fmt::join(names, ", "), waited, step));
   std::_Exit(1);
 }
 

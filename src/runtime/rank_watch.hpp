@@ -26,8 +26,8 @@ class RankWatch {
   /// All ranks do so at about the same time. `what` goes on "while ...".
   void enter(const std::string& what, Seconds expected = Seconds(0.0));
 
-  /// After a TransportError, on every rank that got it. Rank 0 says who does not answer and ends the job; `nodes` are those
-  /// of the ranks as far as it knows them.
+  /// After a TransportError, on every rank that got it. Rank 0 says who does not answer and ends the job; `nodes` are
+  /// those of the ranks as far as it knows them.
   [[noreturn]] void name_missing_ranks(const std::vector<std::string>& nodes);
 
  private:

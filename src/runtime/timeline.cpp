@@ -90,11 +90,11 @@ TimelineRecorder::Span TimelineRecorder::pass(const ScheduleStep& step) {
 }
 
 TimelineRecorder::Span TimelineRecorder::wait(const ScheduleStep& step, int peer) {
-  return {*this, start(device_.main(),
-                       {.event = event_of(Activity::receive, step, peer),
-                        .part = step.pass == Pass::forward ? Part::wait_activation : Part::wait_gradient,
-                        .counts = true,
-                        .shown = true})};
+  return {*this,
+          start(device_.main(), {.event = event_of(Activity::receive, step, peer),
+                                 .part = step.pass == Pass::forward ? Part::wait_activation : Part::wait_gradient,
+                                 .counts = true,
+                                 .shown = true})};
 }
 
 TimelineRecorder::Span TimelineRecorder::reduction(bool shown) {

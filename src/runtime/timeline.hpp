@@ -80,8 +80,8 @@ class TimelineRecorder {
   struct Recorded {
     TimelineEvent event;
     Part part = Part::forward;
-    bool counts = false;  // in parts_
-    bool shown = false;   // in events_
+    bool counts = false;   // in parts_
+    bool shown = false;    // in events_
     bool is_next = false;  // belongs to the next iteration
     Event* begin = nullptr;
     Event* end = nullptr;

@@ -1,8 +1,8 @@
 // Ranks that are threads of one test, with a transport and a control plane among them.
 //
-// Stricter than MPI where that finds mistakes: a send is done only when it has been received, a group or channel runs one
-// operation at a time, and ranks that make different collectives, or with different counts, fail with both named. Sums
-// are made in the order of the ranks, once for all: every rank gets the same bits, and the same ones every time. A
+// Stricter than MPI where that finds mistakes: a send is done only when it has been received, a group or channel runs
+// one operation at a time, and ranks that make different collectives, or with different counts, fail with both named.
+// Sums are made in the order of the ranks, once for all: every rank gets the same bits, and the same ones every time. A
 // failing rank breaks off the others.
 #pragma once
 
@@ -77,7 +77,8 @@ struct Turns {
 
 class ThreadOperation final : public HostOperation {
  public:
-  /// All are called with the world's mutex held: `begin` once, `done` until it is true, `withdraw` in the end, if begun.
+  /// All are called with the world's mutex held: `begin` once, `done` until it is true, `withdraw` in the end, if
+  /// begun.
   struct Steps {
     std::function<void()> begin;
     std::function<bool()> done;
@@ -354,7 +355,10 @@ class ThreadControl final : public Control {
 
   /// `transport` of all ranks must outlive it. Its group counts apart from those that others make of the same ranks.
   ThreadControl(std::shared_ptr<ThreadWorld> world, ThreadTransport& transport, std::vector<int> ranks)
-      : world_(std::move(world)), transport_(transport), ranks_(std::move(ranks)), group_(transport.make(ranks_, false)) {}
+      : world_(std::move(world)),
+        transport_(transport),
+        ranks_(std::move(ranks)),
+        group_(transport.make(ranks_, false)) {}
 
   int rank() const override { return group_->rank(); }
   int size() const override { return group_->size(); }

@@ -24,9 +24,7 @@ inline std::vector<int> all_ranks(const World& world) {
 }
 
 /// Value i of rank r before an operation. Sums of four are below 256: exact in bfloat16 too.
-inline float before(int rank, std::int64_t i) {
-  return static_cast<float>(8 * (rank + 1)) + static_cast<float>(i % 8);
-}
+inline float before(int rank, std::int64_t i) { return static_cast<float>(8 * (rank + 1)) + static_cast<float>(i % 8); }
 inline float number(float value) { return value; }
 inline float number(std::uint16_t value) { return from_bfloat16(value); }
 inline void store(float value, float& to) { to = value; }
@@ -49,7 +47,9 @@ std::string check_collectives(Group& group, std::int64_t slice) {
     for (std::int64_t i = 0; i < count; ++i) store(before(me, i), data[static_cast<std::size_t>(i)]);
   };
   // 8 (1 + ... + n) + n (i mod 8)
-  const auto sum = [&](std::int64_t i) { return static_cast<float>(4 * n * (n + 1)) + static_cast<float>(n * (i % 8)); };
+  const auto sum = [&](std::int64_t i) {
+    return static_cast<float>(4 * n * (n + 1)) + static_cast<float>(n * (i % 8));
+  };
   std::string wrong;
   const auto expect = [&](const char* what, std::int64_t i, float value) {
     const float found = number(data[static_cast<std::size_t>(i)]);

@@ -46,6 +46,26 @@ TEST_F(Programs, PlanPrintsATableAndWritesThePlan) {
   EXPECT_GT(json.at("cost_usd_per_iteration").get<double>(), 0.0);
 }
 
+TEST_F(Programs, PlanForGpusInAWordNeedsNoFileAndNoClusterBeside) {
+  const std::vector<std::string> gpus{"--gpus", "1x2:A100-40", "--model", "tiny-gpt", "--global-batch", "8"};
+  std::vector<std::string> arguments = gpus;
+  arguments.insert(arguments.end(), {"--profile", "store.h5", "--save-cluster", "saved.toml", "-o", "words.toml"});
+  const auto outcome = run("sailor-plan", arguments);
+  ASSERT_EQ(outcome.exit_status, 0) << outcome.errors;
+  EXPECT_TRUE(fs::exists("words.toml"));
+  // What it planned for can be planned for again, from a file.
+  const auto again = run("sailor-plan", {"--cluster", "saved.toml", "--model", "tiny-gpt", "--global-batch", "8",
+                                         "--profile", "store.h5", "--format", "json"});
+  ASSERT_EQ(again.exit_status, 0) << again.errors;
+  arguments = gpus;
+  arguments.insert(arguments.end(), {"--cluster", "cluster.toml", "--profile", "store.h5"});
+  const auto both = run("sailor-plan", arguments);
+  EXPECT_EQ(both.exit_status, 2);
+  EXPECT_NE(both.errors.find("--gpus says which GPUs there are, and so does --cluster or --partition"),
+            std::string::npos)
+      << both.errors;
+}
+
 TEST_F(Programs, PlanJsonHasTheContractsKeys) {
   const auto outcome = plan({"--format", "json"});
   ASSERT_EQ(outcome.exit_status, 0) << outcome.errors;

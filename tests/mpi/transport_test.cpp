@@ -1,5 +1,5 @@
-// The transport and the control plane over MPI: what they leave in memory. This program starts itself under mpirun, and there
-// is each rank's check.
+// The transport and the control plane over MPI: what they leave in memory. This program starts itself under mpirun, and
+// there is each rank's check.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>

@@ -120,7 +120,7 @@ run_example() {
   cp -r store copy
   bash -euc "${example//--mpi=pmix/--mpi=${mpi:-pmix}}"
 }
-for words in sailor-data 'sailor-data bytes' 'sailor-data bpe' sailor-checkpoint 'sailor-checkpoint list' \
+for words in 'sailor models' 'sailor gpus' sailor-data 'sailor-data bytes' 'sailor-data bpe' sailor-checkpoint 'sailor-checkpoint list' \
   'sailor-checkpoint verify' 'sailor-checkpoint export' 'sailor-checkpoint import' 'sailor-profile layers' 'sailor-profile links' 'sailor-profile show' 'sailor-profile check' 'sailor-profile diff' 'sailor-profile estimate' \
   'sailor-profile list' 'sailor-profile merge' 'sailor-profile remove' 'sailor-profile export' \
   'sailor-profile import' sailor-plan \

@@ -78,6 +78,16 @@ class TemporaryFile {
   std::filesystem::path path_;
 };
 
+TEST(Version, NamesTheOptionalPartsOfThisBuild) {
+  const std::string text = version_text("sailor-sample", {"--version"}, {}, nullptr);
+  EXPECT_TRUE(text.starts_with("sailor-sample " + std::string(version()) + " (")) << text;
+  EXPECT_NE(text.find("with "), std::string::npos) << text;
+  EXPECT_EQ(text.back(), '\n');
+  const std::string json = version_text("sailor-sample", {"--version", "--format", "json"}, {}, nullptr);
+  EXPECT_NE(json.find("\"commit\": \""), std::string::npos) << json;
+  EXPECT_NE(json.find("\"features\": ["), std::string::npos) << json;
+}
+
 TEST(Options, DefaultsHoldWhenNothingIsSaid) {
   const Options options = parsed({"plan.toml"});
   EXPECT_EQ(options.integer("micro-batch"), 4);

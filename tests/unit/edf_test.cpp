@@ -45,6 +45,12 @@ TEST_F(EdfMounts, AreThoseOfTheFileAndOfWhatItIsBasedOn) {
   }
 }
 
+TEST_F(EdfMounts, OfTheShippedFileAreReadable) {
+  const auto mounts = read_edf_mounts(SAILOR_SOURCE_DIR "/packaging/container/sailor.toml", environment_);
+  ASSERT_TRUE(mounts.has_value()) << mounts.error().message();
+  EXPECT_EQ(mounts->inside, (Paths{"/capstor/scratch/anna"}));
+}
+
 TEST_F(EdfMounts, AreNotKnownWhereAVariableIsNotSet) {
   write("mine.toml", "mounts = [\"${STORE}:/store\", \"/a:/a\"]\n");
   const auto mounts = read_edf_mounts("mine", environment_);

@@ -7,8 +7,8 @@
 #include <chrono>
 
 #include "profile/manage.hpp"
-#include "profile/run_file.hpp"
 #include "profile/profile.hpp"
+#include "profile/run_file.hpp"
 #include "profile/text.hpp"
 #include "tests/unit/profile_samples.hpp"
 

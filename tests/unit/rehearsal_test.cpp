@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "../fakes/thread_transport.hpp"
-#include "runtime/rehearsal/rehearsal_transport.hpp"
 #include "runtime/rehearsal/rehearsal_device.hpp"
+#include "runtime/rehearsal/rehearsal_transport.hpp"
 #include "runtime/tensor.hpp"
 
 namespace sailor::runtime {

@@ -127,8 +127,8 @@ TEST_P(TensorParallelLayers, StartFromTheSameModelAsOneRank) {
   whole.storage().initialize(5);
   const double loss = whole.loss();
   run_ranks(GetParam(), [&](const World& world) {
-      const auto all = world.transport.make_group(all_ranks(world));
-      Group& group = *all;
+    const auto all = world.transport.make_group(all_ranks(world));
+    Group& group = *all;
     WholeModel part(llama_model(), part_of(group));
     part.storage().initialize(5);
     EXPECT_NEAR(part.loss(), loss, 1e-6);
@@ -137,8 +137,8 @@ TEST_P(TensorParallelLayers, StartFromTheSameModelAsOneRank) {
 
 TEST_P(TensorParallelLayers, RunAttentionAgainWithTheSameGradients) {
   run_ranks(GetParam(), [&](const World& world) {
-      const auto all = world.transport.make_group(all_ranks(world));
-      Group& group = *all;
+    const auto all = world.transport.make_group(all_ranks(world));
+    Group& group = *all;
     WholeModel kept(llama_model(), part_of(group));
     WholeModel again(llama_model(), part_of(group), Recompute::selective);
     EXPECT_EQ(kept.loss(true), again.loss(true));

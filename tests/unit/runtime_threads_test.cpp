@@ -9,8 +9,8 @@
 #include "runtime/cpu/threads.hpp"
 #include "runtime/optimizer.hpp"
 #include "runtime/stage.hpp"
-#include "stream_operations.hpp"
 #include "runtime_models.hpp"
+#include "stream_operations.hpp"
 
 namespace sailor::runtime::test {
 namespace {

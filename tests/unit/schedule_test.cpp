@@ -14,8 +14,9 @@ namespace {
 std::string spelled(const std::vector<ScheduleStep>& steps) {
   std::string text;
   for (const ScheduleStep& step : steps)
-    text += fmt::format("{}{}{} ", step.pass == Pass::forward ? 'F' : 'B', step.micro_batch,
-                        std::string(static_cast<std::size_t>(step.chunk), '\''));  // a mark for each chunk after the first
+    text +=
+        fmt::format("{}{}{} ", step.pass == Pass::forward ? 'F' : 'B', step.micro_batch,
+                    std::string(static_cast<std::size_t>(step.chunk), '\''));  // a mark for each chunk after the first
   return text;
 }
 

@@ -6,6 +6,7 @@
 
 #include "apps/inputs.hpp"
 #include "apps/plan/command_line.hpp"
+#include "apps/plan/gpu_counts.hpp"
 #include "cluster/node_filter.hpp"
 #include "core/log.hpp"
 #include "preflight/preflight.hpp"
@@ -15,6 +16,16 @@
 
 namespace sailor::apps {
 
+std::string planned_catalogue(const Options& options, const Environment& environment) {
+  return are_gpu_counts(options.text("gpus")) ? profiles_folder(environment) + "/gpus.toml"
+                                              : gpus_file(options, environment);
+}
+
+std::string planned_profile(const Options& options) {
+  if (options.has("profile")) return options.text("profile");
+  return are_gpu_counts(options.text("gpus")) ? "published" : "";
+}
+
 Result<std::optional<ClusterInput>> read_cluster_input(const Options& options, const Environment& environment,
                                                        const GpuCatalogue& gpus, const Plan* plan) {
   ClusterInput input;
@@ -22,7 +33,14 @@ Result<std::optional<ClusterInput>> read_cluster_input(const Options& options, c
   if (!rules) return fail(rules.error());
   if (plan != nullptr)
     for (slurm::GpuRule& rule : rules_of_plan(*plan, gpus)) rules->push_back(std::move(rule));
-  if (options.has("cluster")) {
+  if (are_gpu_counts(options.text("gpus"))) {
+    if (options.has("cluster") || options.has("partition"))
+      return fail(ErrorCode::usage, "--gpus says which GPUs there are, and so does --cluster or --partition",
+                  "leave out one of them");
+    auto cluster = cluster_of_gpu_counts(options.text("gpus"), gpus);
+    if (!cluster) return fail(cluster.error());
+    input.cluster = *std::move(cluster);
+  } else if (options.has("cluster")) {
     auto cluster = load_cluster(options.text("cluster"), gpus);
     if (!cluster) return fail(cluster.error());
     input.cluster = *std::move(cluster);

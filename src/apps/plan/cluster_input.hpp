@@ -23,7 +23,12 @@ struct ClusterInput {
   std::vector<std::string> left_out;  ///< what is not known, and nodes of the partitions that no plan can use
 };
 
-/// By --cluster or --partition; nothing when neither is given. With --reservation only its nodes. Whether the
+/// The GPU catalogue, where --gpus may also say which GPUs there are (gpu_counts.hpp).
+std::string planned_catalogue(const Options& options, const Environment& environment);
+/// --profile; with such a --gpus `published` unless it is given; else "".
+std::string planned_profile(const Options& options);
+
+/// By --cluster, --partition or --gpus NxM:TYPE; nothing when none is given. With --reservation only its nodes. Whether the
 /// partitions are there and up is not looked at here. GPUs of no known type are those of --gpu-type, else of `plan`
 /// (may be null).
 Result<std::optional<ClusterInput>> read_cluster_input(const Options& options, const Environment& environment,

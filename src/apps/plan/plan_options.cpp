@@ -3,6 +3,7 @@
 #include "apps/inputs.hpp"
 #include "apps/plan/command_line.hpp"
 #include "apps/plan/published_planners.hpp"
+#include "apps/programs.hpp"
 #include "apps/training_program.hpp"
 
 namespace sailor::apps {
@@ -308,44 +309,51 @@ std::vector<Option> plan_options() {
   add(options, "Before the queue", preflight_options());
   add(options, "Availability that changes", watch_options());
   add(options, "Availability that changes", trace_options());
-  add(options, "", {shared::measured_only(), shared::models_folder(), shared::gpus_file()});
+  Option gpus = shared::gpus_file();
+  gpus.value_name = "FILE|NxM:TYPE";
+  gpus.help =
+      "GPU catalogue [default: gpus.toml of the profiles folder]; or, instead of a cluster, the GPUs that there are: "
+      "16x4:GH200-96 is 16 nodes of four, several with commas between, @ZONE behind a type; the profile is then the "
+      "published one unless --profile names another";
+  add(options, "", {shared::measured_only(), shared::models_folder(), std::move(gpus)});
   return options;
 }
 
 std::vector<Example> plan_examples() {
-  return {
-      {"sailor-plan -p normal --model tiny-gpt --global-batch 16 --profile store -o plan.toml",
-       "plan for what partition normal has now"},
-      {"sailor-plan --cluster cluster.toml --model tiny-gpt --global-batch 16 --profile store --top 3 --explain",
-       "plan away from the cluster, and say why the best plan wins"},
-      {"sailor-plan --cluster cluster.toml --model tiny-gpt --global-batch 16 --profile store --objective cost "
-       "--tokens 1e6 --within 1-00:00:00",
-       "the cheapest plan that trains a million tokens within a day"},
-      {"sailor-plan --cluster cluster.toml --model tiny-gpt --global-batch 16 --profile store "
-       "--pin pipeline_parallel=2 --exclude 'gh[3-8]'",
-       "with two stages, and without some nodes"},
-      {"sailor-plan --cluster cluster.toml --model tiny-gpt --global-batch 4 --sequence-length 128 --profile store "
-       "--why-not plan.toml",
-       "why not the plan I have?"},
-      {"sailor-plan -p normal --preflight plan.toml --profile store --time 30 --iterations 100 --data corpus",
-       "what would go wrong with a job for this plan, before it waits in the queue"},
-      {"sailor-plan -p normal --model tiny-gpt --global-batch 16 --profile store --watch --watch-count 2 --interval 1",
-       "follow the partition's nodes, and say when another plan pays"},
-      {"sailor-plan --cluster cluster.toml --model tiny-gpt --global-batch 16 --profile store --format json",
-       "the same for a program to read"},
-      {"sailor-plan --planner help", "planners of others that can be asked with the same options"}};
+  return {{"sailor-plan -p normal --model tiny-gpt --global-batch 16 --profile store -o plan.toml",
+           "plan for what partition normal has now"},
+          {"sailor-plan --cluster cluster.toml --model tiny-gpt --global-batch 16 --profile store --top 3 --explain",
+           "plan away from the cluster, and say why the best plan wins"},
+          {"sailor-plan --cluster cluster.toml --model tiny-gpt --global-batch 16 --profile store --objective cost "
+           "--tokens 1e6 --within 1-00:00:00",
+           "the cheapest plan that trains a million tokens within a day"},
+          {"sailor-plan --cluster cluster.toml --model tiny-gpt --global-batch 16 --profile store "
+           "--pin pipeline_parallel=2 --exclude 'gh[3-8]'",
+           "with two stages, and without some nodes"},
+          {"sailor-plan --cluster cluster.toml --model tiny-gpt --global-batch 4 --sequence-length 128 --profile store "
+           "--why-not plan.toml",
+           "why not the plan I have?"},
+          {"sailor-plan -p normal --preflight plan.toml --profile store --time 30 --iterations 100 --data corpus",
+           "what would go wrong with a job for this plan, before it waits in the queue"},
+          {"sailor-plan --cluster cluster.toml --model tiny-gpt --global-batch 16 --profile store --format json",
+           "the same for a program to read"},
+          {"sailor-plan --gpus 16x4:GH200-96 --model llama-3-8b --global-batch 1024 --sequence-length 4096",
+           "without any file: LLaMA-3-8B on 16 nodes of four GH200"},
+          {"sailor-plan --planner help", "planners of others that can be asked with the same options"}};
 }
 
 CommandLine plan_command_line() {
-  return {
-      .program = "sailor-plan",
-      .purpose = "finds the best way to train a model on a cluster: which devices, how to split the model over them",
-      .positionals = {{.name = "PLAN", .help = "plan to check with --preflight (plan.toml)", .required = false}},
-      .options = plan_options(),
-      .examples = plan_examples(),
-      .notes =
-          "Exit status: 0 a plan was found, 1 failure, 2 wrong usage, 3 no plan fits or keeps the limits. With "
-          "--preflight 0 when nothing is wrong, 4 when there are warnings only, 5 when a check failed."};
+  return {.program = "sailor-plan",
+          .purpose = purpose_of("sailor-plan"),
+          .positionals = {{.name = "PLAN", .help = "plan to check with --preflight (plan.toml)", .required = false}},
+          .options = plan_options(),
+          .examples = plan_examples(),
+          .exit_statuses = {{0, "a plan was found; with --preflight: nothing is wrong"},
+                            {1, "failure"},
+                            {2, "wrong usage"},
+                            {3, "no plan fits or keeps the limits"},
+                            {4, "with --preflight: there are warnings only"},
+                            {5, "with --preflight: a check failed"}}};
 }
 
 }  // namespace sailor::apps

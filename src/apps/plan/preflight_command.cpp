@@ -194,7 +194,7 @@ ordered_json preflight_to_json(const std::vector<preflight::Check>& checks) {
 
 Result<int> preflight_of_plan(const Options& options, const Environment& environment) {
   const std::string& path = options.positional("PLAN").front();
-  const auto gpus = GpuCatalogue::load(gpus_file(options, environment));
+  const auto gpus = GpuCatalogue::load(planned_catalogue(options, environment));
   if (!gpus) return fail(gpus.error());
   auto plan = load_plan(path);
   if (!plan) return fail(plan.error());

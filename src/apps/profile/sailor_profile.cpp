@@ -2,6 +2,7 @@
 #include <string_view>
 
 #include "apps/profile/commands.hpp"
+#include "apps/programs.hpp"
 #include "apps/single_blas_thread.hpp"
 
 namespace sailor::apps {
@@ -22,6 +23,5 @@ int main(int argc, char** argv) {
   for (apps::SubCommand& command : apps::manage_commands()) commands.push_back(std::move(command));
   commands.push_back(apps::estimate_command());
   for (apps::SubCommand& command : apps::text_commands()) commands.push_back(std::move(command));
-  return apps::run_program(argc, argv, "sailor-profile", "measures layers and links, and keeps profile stores",
-                           commands);
+  return apps::run_program(argc, argv, {"sailor-profile", apps::purpose_of("sailor-profile"), {}, ""}, commands);
 }

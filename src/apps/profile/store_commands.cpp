@@ -133,9 +133,9 @@ CommandLine check_command() {
           .examples = {{"sailor-profile check store", "the worst of every kind"},
                        {"sailor-profile check store --all", "every finding"},
                        {"sailor-profile check store --format json", "the same for programs"}},
-          .notes =
-              "Exit status: 0 nothing of severity fail (with --strict: nor warn), 1 otherwise; notes never "
-              "count."};
+          .exit_statuses = {{0, "there is no finding of severity fail (with --strict: nor warn); notes do not count"},
+                            {1, "there is one, or the store cannot be read"},
+                            {2, "wrong usage"}}};
 }
 
 Result<void> check(const Options& options, const Environment& environment) {

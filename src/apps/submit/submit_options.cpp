@@ -1,6 +1,7 @@
 #include "apps/submit/submit_options.hpp"
 
 #include "apps/inputs.hpp"
+#include "apps/programs.hpp"
 #include "apps/training_program.hpp"
 
 namespace sailor::apps {
@@ -12,7 +13,7 @@ CommandLine submit_command_line() {
   cluster.help = "take the nodes' number of devices from this file (cluster.toml) instead of asking Slurm";
   return {
       .program = "sailor-submit",
-      .purpose = "submits the job that trains a model as a plan says, and prints the job's id",
+      .purpose = purpose_of("sailor-submit"),
       .positionals = {{.name = "PLAN",
                        .help =
                            "the plan (plan.toml), written by sailor-plan; of several a job array, one for each number "
@@ -187,11 +188,15 @@ CommandLine submit_command_line() {
            {"sailor-submit plan.toml --data corpus --iterations 100 -t 30 --check --spare-nodes 1 --dry-run "
             "--devices-per-node 4",
             "check the nodes first, with one to spare"}},
+      .exit_statuses = {{0, "submitted; with --wait: and succeeded"},
+                        {1, "failure; with --wait: also of the job"},
+                        {2, "wrong usage"}},
       .notes =
-          "Variables of sbatch that would override the script (SBATCH_PARTITION, SBATCH_TIMELIMIT, ...) are not handed "
+          "Variables of sbatch that would override the script (SBATCH_PARTITION, SBATCH_TIMELIMIT, ...) are not passed "
           "on.\n"
-          "Exit status: 0 submitted (with --wait: and succeeded), 1 failure, 2 wrong usage. The job's is that of "
-          "sailor-train:\n75 when a signal stopped it with a checkpoint to go on from, 6 without."};
+          "The job's exit code is that of sailor-train: 75 when a signal stopped it with a checkpoint to go on from, "
+          "6\n"
+          "without."};
 }
 
 }  // namespace sailor::apps

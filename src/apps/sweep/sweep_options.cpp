@@ -6,6 +6,7 @@
 #include <charconv>
 #include <system_error>
 
+#include "apps/programs.hpp"
 #include "core/affinity.hpp"
 #include "slurm/words.hpp"
 
@@ -56,8 +57,7 @@ CommandLine sweep_command_line() {
       "folder of the sweep: a file for each finished point, NAME.h5 and NAME.csv [default: the experiment's name]";
   return {
       .program = "sailor-sweep",
-      .purpose =
-          "runs every point of an experiment (planners x models x clusters x constraints) and tabulates the plans",
+      .purpose = purpose_of("sailor-sweep"),
       .positionals = {{.name = "EXPERIMENT", .help = "what to run (experiments/*.toml)"}},
       .options =
           {output,
@@ -122,10 +122,13 @@ CommandLine sweep_command_line() {
                    {"sailor-sweep experiments/fig7.toml --dry-run", "which points there are, and which are finished"},
                    {"sailor-sweep experiments/scale.toml --slurm -p normal --array-limit 8",
                     "the same as a job array, eight tasks at a time"}},
+      .exit_statuses = {{0, "every point has an answer"},
+                        {1, "failure, also of a point"},
+                        {2, "wrong usage"},
+                        {3, "no point has a plan"}},
       .notes =
           "A sweep that was interrupted goes on where it was when it is called again; points that failed are tried "
-          "again.\nExit status: 0 every point has an answer, 1 failure, also of a point, 2 wrong usage, 3 no point "
-          "has a plan."};
+          "again."};
 }
 
 Result<SweepChoices> read_choices(const Options& options) {

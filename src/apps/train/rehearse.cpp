@@ -204,7 +204,7 @@ std::vector<Option> rehearsal_options() {
       {.name = "rehearse-slowdown",
        .type = OptionType::number,
        .value_name = "FACTOR",
-       .help = "let time pass so many times slower than on the devices; 0: wait for nothing, and only reckon; not "
+       .help = "pass time so many times slower than on the devices; 0: no rank waits, times are computed only; not "
                "given: as slow as this machine needs for so many ranks",
        .minimum = 0,
        .maximum = 1e6},

@@ -1,5 +1,5 @@
-// Matrix products of float32, bfloat16 and float16 matrices by the BLAS, which knows float32 only. Each thread calls it with a
-// part of the rows or columns.
+// Matrix products of float32, bfloat16 and float16 matrices by the BLAS, which knows float32 only. Each thread calls it
+// with a part of the rows or columns.
 #pragma once
 
 #include <cstdint>

@@ -260,10 +260,9 @@ class Block final : public Layer {
     switch (activation_) {  // afterwards the two are what their names say
       case Activation::relu:
       case Activation::gelu:
-        linear_backward_input(
-            sum_gradient.values(), weight(outer_), tokens,
-            activation_ == Activation::relu ? PointwiseActivation::relu : PointwiseActivation::gelu, activated.values(),
-            inner_gradient.values());
+        linear_backward_input(sum_gradient.values(), weight(outer_), tokens,
+                              activation_ == Activation::relu ? PointwiseActivation::relu : PointwiseActivation::gelu,
+                              activated.values(), inner_gradient.values());
         break;
       case Activation::swiglu:
         linear_backward_input(sum_gradient.values(), weight(outer_), tokens, inner_gradient.values());

@@ -33,8 +33,7 @@ inline void norm_backward(Stream& stream, const Norm& norm, const Tensor& input,
                              sum, norm.weight->gradient);
   else
     stream.layer_norm_backward(norm.shape, input.values(), statistics.floats(), statistics.floats() + norm.shape.rows,
-                               norm.weight->value, gradient.values(), sum, norm.weight->gradient,
-                               norm.bias->gradient);
+                               norm.weight->value, gradient.values(), sum, norm.weight->gradient, norm.bias->gradient);
 }
 
 }  // namespace sailor::runtime

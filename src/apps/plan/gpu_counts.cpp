@@ -1,0 +1,83 @@
+#include "apps/plan/gpu_counts.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "core/text.hpp"
+#include "core/units.hpp"
+
+namespace sailor::apps {
+
+namespace {
+
+constexpr std::string_view counts_form = "write NODESxGPUS:TYPE, such as 16x4:GH200-96, several with commas between";
+
+/// Takes a number from 1 to `largest` off the beginning of the text.
+std::optional<int> take_count(std::string_view& text, int largest) {
+  int value = 0;
+  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (code != std::errc() || value < 1 || value > largest) return std::nullopt;
+  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+  return value;
+}
+
+bool take(std::string_view& text, char wanted) {
+  if (text.empty() || text.front() != wanted) return false;
+  text.remove_prefix(1);
+  return true;
+}
+
+}  // namespace
+
+bool are_gpu_counts(std::string_view text) {
+  std::string_view rest = text;
+  constexpr int any = 1 << 30;
+  if (!take_count(rest, any) || !take(rest, 'x') || !take_count(rest, any)) return false;
+  std::error_code code;
+  return !std::filesystem::exists(text, code);
+}
+
+Result<Cluster> cluster_of_gpu_counts(std::string_view text, const GpuCatalogue& gpus) {
+  Cluster cluster;
+  cluster.origin = text;
+  cluster.name = text;
+  for (const std::string& part : split(text, ',')) {
+    std::string_view rest = part;
+    const auto wrong = [&](const std::string& what) {
+      return fail(ErrorCode::usage, fmt::format("--gpus {}: {}", part, what), std::string(counts_form));
+    };
+    const auto nodes = take_count(rest, 1 << 20);
+    if (!nodes || !take(rest, 'x')) return wrong("the number of nodes is not from 1 to 1048576");
+    const auto devices = take_count(rest, 4096);
+    if (!devices) return wrong("the number of GPUs of a node is not from 1 to 4096");
+    if (!take(rest, ':')) return wrong("the GPU type is missing");
+    const std::string_view name = rest.substr(0, rest.find('@'));
+    const std::string zone(rest.size() > name.size() ? rest.substr(name.size() + 1) : std::string_view());
+    const auto type = gpus.find(name);
+    if (!type) return fail(ErrorCode::usage, "--gpus " + part + ": " + type.error().what, "`sailor gpus` lists them");
+    if (type->kind != DeviceKind::gpu)
+      return wrong(fmt::format("{} is not a GPU, and how much memory its nodes have only a cluster.toml says", name));
+    NodeGroup group;
+    group.count = *nodes;
+    group.gpu = type->name;
+    group.gpus_per_node = *devices;
+    group.cpus_per_node = *devices;
+    // Of the host nothing is known, and plans for GPUs do not ask: as much again as its GPUs have.
+    group.memory_per_node = type->memory * static_cast<double>(*devices);
+    group.zone = zone;
+    if (!zone.empty() &&
+        std::none_of(cluster.zones.begin(), cluster.zones.end(), [&](const Zone& known) { return known.name == zone; }))
+      cluster.zones.push_back({.name = zone, .region = zone, .prices = {}});
+    cluster.groups.push_back(std::move(group));
+  }
+  return cluster;
+}
+
+}  // namespace sailor::apps
