@@ -24,7 +24,7 @@ using namespace sailor;
 using namespace sailor::runtime;
 using namespace sailor::runtime::test;
 
-constexpr int tokens_of_a_sequence = 128;
+constexpr int tokens_of_a_sequence = 64;
 
 /// 4.3 million parameters: 51 MB of values and moments.
 Model small_model() {

@@ -1,183 +1,24 @@
-// Copies of state in peers' memory: who keeps what, what it costs, and that training goes on from them bit by bit.
+// Copies of state in peers' memory: what they cost, and that training goes on from them bit by bit.
 #include <gtest/gtest.h>
 
-#include <bit>
 #include <map>
-#include <numeric>
 #include <random>
-#include <set>
 
 #include <fmt/ranges.h>
 
 #include "recovery_runs.hpp"
 #include "runtime/recovery.hpp"
+#include "tests/fakes/counted_transport.hpp"
 #include "tests/fakes/delayed_device.hpp"
 
 namespace sailor::runtime::test {
 namespace {
 
-using enum Schedule;
-
-Plan two_stages(int pipelines = 1) { return plan_of({{12 / (2 * pipelines), 2, {{{{0, 3}}}, {{{3, 6}}}}, pipelines}}); }
+// ---- What goes over the transport
 
 CopyLayout layout_of(const Plan& plan, const Model& model, const std::vector<std::string>& hosts) {
   return {ParameterMap(plan, model), hosts};
 }
-
-/// From whom to whom.
-std::vector<std::pair<int, int>> ends_of(const CopyLayout& layout) {
-  std::vector<std::pair<int, int>> ends;
-  for (const CopyLayout::Copy& copy : layout.copies()) ends.emplace_back(copy.owner, copy.keeper);
-  return ends;
-}
-
-TEST(CopyLayout, ARankOfTheNextHostKeepsWhatOneHostAloneSteps) {
-  using Ends = std::vector<std::pair<int, int>>;
-  const Model model = deep(gpt_model());
-  EXPECT_EQ(ends_of(layout_of(two_stages(), model, {"a", "b"})), (Ends{{0, 1}, {1, 0}}));
-  // On one host a process can be lost alone.
-  EXPECT_EQ(ends_of(layout_of(two_stages(), model, {"a", "a"})), (Ends{{0, 1}, {1, 0}}));
-  // Replicas on two hosts, or in two processes of one: nothing.
-  EXPECT_EQ(ends_of(layout_of(two_stages(2), model, {"a", "a", "b", "b"})), Ends{});
-  EXPECT_EQ(ends_of(layout_of(two_stages(2), model, {"a", "a", "a", "a"})), Ends{});
-  // Both replicas of a stage are lost with their host: one of them sends.
-  EXPECT_EQ(ends_of(layout_of(two_stages(2), model, {"a", "b", "a", "b"})), (Ends{{0, 1}, {1, 0}}));
-  // The tied embedding is on the first and the last stage, hence safe; a host's ranks are spread over those of the
-  // next.
-  EXPECT_EQ(ends_of(layout_of(plan_of({{3, 4, {{{{0, 6}}, 4}}}}), model, {"a", "a", "b", "b"})),
-            (Ends{{0, 2}, {1, 3}, {2, 0}, {3, 1}}));
-  EXPECT_EQ(ends_of(layout_of(plan_of({{3, 4, {{{{0, 6}}, 4}}}}), model, {"a", "a", "a", "b"})),
-            (Ends{{0, 3}, {1, 3}, {2, 3}, {3, 0}}));
-  EXPECT_EQ(ends_of(layout_of(plan_of({{12, 1, {{{{0, 6}}}}}}), model, {"a"})), Ends{});
-}
-
-TEST(CopyLayout, EveryElementIsSteppedOnTwoHostsOrCopiedOnceToAnotherOne) {
-  std::mt19937 random(5);
-  /// Of an element.
-  struct Holders {
-    std::uint32_t steppers = 0;  // bits of hosts
-    std::uint32_t keepers = 0;
-    int copies = 0;
-  };
-  for (const Model& model : {deep(gpt_model()), deep(llama_model())})
-    for (const auto& [name, plan] : divisions(model.layers())) {
-      SCOPED_TRACE(fmt::format("{}, {}", model.name, name));
-      if (plan.ranks() == 1) continue;
-      std::vector<int> numbers;
-      for (int rank = 0; rank < plan.ranks(); ++rank) numbers.push_back(static_cast<int>(random() % 3));
-      std::vector<std::string> hosts;
-      for (const int number : numbers) hosts.push_back(fmt::format("node{}", number));
-      // On one host every rank counts for itself.
-      if (std::set<int>(numbers.begin(), numbers.end()).size() == 1) std::iota(numbers.begin(), numbers.end(), 0);
-      const ParameterMap map(plan, model);
-      std::map<ParameterKey, std::vector<Holders>> all;
-      for (const Parameter& parameter : map.model_parameters())
-        all[key_of(parameter)].resize(static_cast<std::size_t>(parameter.whole_elements()));
-      const auto visit = [&](const StatePart& part, const auto& use) {
-        for (std::int64_t i = part.whole.first; i < part.whole.last; ++i)
-          use(all.at(part.key).at(static_cast<std::size_t>(i)));
-      };
-      const auto bit = [&](int rank) { return 1U << numbers[static_cast<std::size_t>(rank)]; };
-      const auto groups = map.groups();
-      for (int rank = 0; rank < plan.ranks(); ++rank)
-        for (const StatePart& part : stepped_parts(map, groups, rank))
-          visit(part, [&](Holders& holders) { holders.steppers |= bit(rank); });
-      const CopyLayout layout(map, hosts);
-      for (const CopyLayout::Copy& copy : layout.copies())
-        for (const StatePart& part : copy.parts)
-          visit(part, [&](Holders& holders) {
-            EXPECT_EQ(holders.steppers, bit(copy.owner));
-            holders.keepers |= bit(copy.keeper);
-            ++holders.copies;
-          });
-      for (const auto& [key, elements] : all)
-        for (const Holders& holders : elements) {
-          ASSERT_NE(holders.steppers, 0U);
-          ASSERT_EQ(holders.copies, std::has_single_bit(holders.steppers) ? 1 : 0);
-          ASSERT_EQ(holders.steppers & holders.keepers, 0U);
-        }
-    }
-}
-
-// ---- What goes over the transport
-
-/// Messages and bytes of each channel and group since the start, by what is said of it.
-struct Traffic {
-  std::mutex mutex;
-  std::map<std::string, std::pair<std::int64_t, std::int64_t>> of;
-  void add(const std::string& what, std::int64_t bytes) {
-    const std::scoped_lock lock(mutex);
-    auto& [messages, sum] = of[what];
-    ++messages;
-    sum += bytes;
-  }
-};
-
-class CountedGroup final : public Group {
- public:
-  CountedGroup(std::unique_ptr<Group> inner, Traffic& traffic, std::string name)
-      : inner_(std::move(inner)), traffic_(traffic), name_(std::move(name)) {}
-  int rank() const override { return inner_->rank(); }
-  int size() const override { return inner_->size(); }
-  void all_reduce_sum(Stream& stream, Values data, std::int64_t count) override {
-    traffic_.add(name_, static_cast<std::int64_t>(bytes_of(data.type, count)));
-    inner_->all_reduce_sum(stream, data, count);
-  }
-  void all_reduce_max(Stream& stream, float* data, std::int64_t count) override {
-    traffic_.add(name_, 4 * count);
-    inner_->all_reduce_max(stream, data, count);
-  }
-  void all_gather(Stream& stream, Values data, std::int64_t count) override {
-    traffic_.add(name_, static_cast<std::int64_t>(bytes_of(data.type, count)));
-    inner_->all_gather(stream, data, count);
-  }
-  void reduce_scatter_sum(Stream& stream, Values data, std::int64_t count) override {
-    traffic_.add(name_, static_cast<std::int64_t>(bytes_of(data.type, count)));
-    inner_->reduce_scatter_sum(stream, data, count);
-  }
-
- private:
-  std::unique_ptr<Group> inner_;
-  Traffic& traffic_;
-  std::string name_;
-};
-
-class CountedChannel final : public Channel {
- public:
-  CountedChannel(std::unique_ptr<Channel> inner, Traffic& traffic, std::string name)
-      : inner_(std::move(inner)), traffic_(traffic), name_(std::move(name)) {}
-  void send(Stream& stream, const void* data, std::size_t bytes) override {
-    traffic_.add(name_, static_cast<std::int64_t>(bytes));
-    inner_->send(stream, data, bytes);
-  }
-  void receive(Stream& stream, void* data, std::size_t bytes) override { inner_->receive(stream, data, bytes); }
-
- private:
-  std::unique_ptr<Channel> inner_;
-  Traffic& traffic_;
-  std::string name_;
-};
-
-class CountedTransport final : public Transport {
- public:
-  CountedTransport(Transport& inner, Traffic& traffic) : inner_(inner), traffic_(traffic) {}
-  std::string name() const override { return inner_.name(); }
-  std::unique_ptr<Group> make_group(const std::vector<int>& ranks) override {
-    return std::make_unique<CountedGroup>(inner_.make_group(ranks), traffic_,
-                                          fmt::format("group of {}, {} of all", fmt::join(ranks, " "), made_[ranks]++));
-  }
-  std::unique_ptr<Channel> make_channel(int from, int to, const ChannelName& name) override {
-    return std::make_unique<CountedChannel>(inner_.make_channel(from, to, name), traffic_,
-                                            fmt::format("from {} to {}, {}", from, to, name.id));
-  }
-  void connect() override { inner_.connect(); }
-  void abort() noexcept override { inner_.abort(); }
-
- private:
-  Transport& inner_;
-  Traffic& traffic_;
-  std::map<std::vector<int>, int> made_;
-};
 
 struct Counted {
   std::map<std::string, std::pair<std::int64_t, std::int64_t>> traffic;
