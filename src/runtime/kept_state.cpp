@@ -1,8 +1,14 @@
 #include "runtime/kept_state.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <new>
+#include <stdexcept>
 #include <tuple>
 #include <utility>
+
+#include "core/terminal.hpp"
 
 namespace sailor::runtime {
 
@@ -29,14 +35,29 @@ KeptState::~KeptState() {
     if (buffer.memory_ != nullptr) device_.release_host(buffer.memory_);
 }
 
+void KeptState::take_memory(Buffer& buffer) const {
+  if (buffer.memory_ != nullptr) return;
+  try {
+    buffer.memory_ = static_cast<float*>(device_.allocate_host(buffer_bytes(elements_)));
+  } catch (const std::bad_alloc&) {
+    throw std::runtime_error(
+        fmt::format("the host does not have {} for a copy of the training state of rank {}; train without copies in "
+                    "peers' memory, or with fewer ranks on this host",
+                    format_bytes(Bytes(static_cast<double>(buffer_bytes(elements_)))), owner_));
+  }
+  buffer.elements_ = elements_;
+  *buffer.mark() = 0;
+}
+
+void KeptState::reserve() {
+  for (Buffer& buffer : buffers_) take_memory(buffer);
+}
+
 const KeptState::Buffer& KeptState::begin(const StateVersion& version, const LossScale& scale) {
   Buffer& older = *std::min_element(buffers_.begin(), buffers_.end(), [](const Buffer& a, const Buffer& b) {
     return std::tuple(a.is_complete(), a.version_) < std::tuple(b.is_complete(), b.version_);
   });
-  if (older.memory_ == nullptr) {
-    older.memory_ = static_cast<float*>(device_.allocate_host(buffer_bytes(elements_)));
-    older.elements_ = elements_;
-  }
+  take_memory(older);
   *older.mark() = 0;
   older.version_ = version;
   older.loss_scale_ = scale;

@@ -17,7 +17,7 @@ namespace sailor::runtime {
 
 class KeptState {
  public:
-  /// Of parts of rank `owner`. The device must outlive it. Memory is taken when the first version comes.
+  /// Of parts of rank `owner`. The device must outlive it. Memory of a buffer is taken when a version comes to it.
   KeptState(Device& device, int owner, std::vector<StatePart> parts);
   ~KeptState();
   KeptState(const KeptState&) = delete;
@@ -57,6 +57,8 @@ class KeptState {
     LossScale loss_scale_;
   };
   [[nodiscard]] const std::array<Buffer, 2>& buffers() const { return buffers_; }
+  /// Takes the memory of both buffers now. Throws std::runtime_error where the host does not have it.
+  void reserve();
   /// The buffer of the older version is to take that one: it is not complete from now on.
   const Buffer& begin(const StateVersion& version, const LossScale& scale);
   /// The memory of elements `whole` of a parameter, all in one part; null where they are not.
@@ -71,6 +73,8 @@ class KeptState {
   }
 
  private:
+  void take_memory(Buffer& buffer) const;
+
   static constexpr std::int64_t head = 16;  // elements in front of the arrays, for the mark: they stay aligned
 
   Device& device_;

@@ -40,6 +40,18 @@ class Mover {
         keeps_[kept->owner()] = {kept.get(), &kept->begin(cut.version, cut.loss_scale)};
   }
 
+  /// What a failure has left under way writes nothing any more, once the host has waited for the main stream.
+  ~Mover() {
+    for (auto& [ends, way] : ways_) try {
+        if (way.done == nullptr) continue;
+        way.stream->record(*way.done);
+        device_.main().wait(*way.done);
+      } catch (const TransportError&) {  // that failure
+      }
+  }
+  Mover(const Mover&) = delete;
+  Mover& operator=(const Mover&) = delete;
+
   /// Collective: of all ranks. Before the moves are made.
   void connect(const std::vector<Move>& moves) {
     for (const Move& move : moves) {
@@ -47,6 +59,7 @@ class Mover {
       Way& way = ways_[{move.from, move.to}];
       if (way.stream == nullptr) {
         way.stream = device_.make_stream();
+        way.done = device_.make_event();
         way.channel = world_.transport.make_channel(move.from, move.to, {.id = state_channel});
       }
       const bool is_in_host_memory =
@@ -94,7 +107,6 @@ class Mover {
   /// The host waits for all. Returns the bytes sent.
   std::int64_t finish() {
     for (auto& [ends, way] : ways_) {
-      way.done = device_.make_event();
       way.stream->record(*way.done);
       device_.main().wait(*way.done);
     }

@@ -56,6 +56,8 @@ CopyExchange::CopyExchange(TrainingState& state, StateCopies& copies, const Worl
     kept_ = copies.current();
   }
   if (kept_->own == nullptr) return;
+  kept_->own->reserve();
+  for (const std::unique_ptr<KeptState>& other : kept_->of_others) other->reserve();
   mark_ = Tensor(device_, {KeptState::mark_bytes / sizeof(double)}, DataType::float64);
   host_mark_ = static_cast<std::int64_t*>(device_.allocate_host(KeptState::mark_bytes));
   add(Direction::save, world.rank(), kept_->own.get(), kept_->own->runs());

@@ -143,6 +143,23 @@ class DelayedEvent final : public Event {
     std::chrono::steady_clock::time_point time{};
   };
   std::shared_ptr<Point> point;  ///< null: never recorded
+
+  /// Reaches a point when its stream gets to it, or is given up before.
+  class Reaching {
+   public:
+    explicit Reaching(std::shared_ptr<Point> point) : point_(std::move(point)) {}
+    ~Reaching() { reach(); }
+    Reaching(const Reaching&) = delete;
+    Reaching& operator=(const Reaching&) = delete;
+    void reach() {
+      if (point_->reached) return;
+      point_->time = std::chrono::steady_clock::now();
+      point_->reached = true;
+    }
+
+   private:
+    std::shared_ptr<Point> point_;
+  };
 };
 
 class DelayedStream final : public WrappedStream<HostStream> {
@@ -161,9 +178,8 @@ class DelayedStream final : public WrappedStream<HostStream> {
   void record(Event& event) override {
     auto& recorded = static_cast<DelayedEvent&>(event);
     recorded.point = std::make_shared<DelayedEvent::Point>();
-    queues_->put(queue_, [point = recorded.point] {
-      point->time = std::chrono::steady_clock::now();
-      point->reached = true;
+    queues_->put(queue_, [reaching = std::make_shared<DelayedEvent::Reaching>(recorded.point)] {
+      reaching->reach();
       return true;
     });
   }

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -15,6 +17,8 @@
 #include "runtime/state_copies.hpp"
 #include "runtime/state_pieces.hpp"
 #include "runtime/trainer.hpp"
+#include "tests/fakes/delayed_device.hpp"
+#include "tests/fakes/late_transport.hpp"
 #include "trainer_runs.hpp"
 
 namespace sailor::runtime::test {
@@ -120,6 +124,27 @@ inline bool keeps_for_others(StateCopies& copies, std::int64_t iteration, const 
 inline bool keeps(StateCopies& copies, std::int64_t iteration, const WholeState& expected) {
   const auto& own = copies.current()->own;
   return (own == nullptr || has(*own, iteration, expected)) && keeps_for_others(copies, iteration, expected);
+}
+
+/// Whether copies and saved states of two versions are right where devices run late, and copies are sent later still:
+/// `states` are states_until(2).
+inline bool late_copies_are_right(const Plan& plan, const Model& model, const std::vector<WholeState>& states,
+                                  unsigned seed) {
+  std::atomic<bool> right = true;
+  run_ranks(plan.ranks(), [&](const World& threads) {
+    LateTransport transport(threads.transport, 1 << 20, std::chrono::microseconds(200));
+    const World world{threads.control, transport};
+    DelayedDevice device(seed + 1000 * static_cast<unsigned>(world.rank()));
+    TrainingState state(plan, model, world.rank(), device);
+    const TrainerSettings settings = settings_of({});
+    state.initialize(settings);
+    StateCopies copies(device);
+    std::vector<double> losses;
+    train_until(3, state, settings, world, losses, true, &copies);
+    for (const std::int64_t iteration : {1, 2})
+      if (!keeps(copies, iteration, states[static_cast<std::size_t>(iteration)])) right = false;
+  });
+  return right;
 }
 
 }  // namespace sailor::runtime::test

@@ -99,6 +99,32 @@ TEST(Recovery, RefusesAPlanOfMoreRanksThanThereAre) {
   });
 }
 
+TEST(Recovery, AStateThatWasNotFilledYetIsNotTakenForOne) {
+  const Model model = deep(gpt_model());
+  const Plan plan = plan_of({{6, 1, {{{{0, 6}}}}, 2}});
+  run_ranks(2, [&](const World& world) {
+    // A failure came while ranks read a checkpoint: rank 1 has read its part, rank 0 has not.
+    const auto device = make_cpu_device();
+    TrainingState state(plan, model, world.rank(), *device);
+    state.set_epoch(4);
+    if (world.rank() == 1) state.initialize(settings_of({}));
+    const auto recovery = recover(&state, model, settings_of({}), *device, world,
+                                  [&](const Plan* before) -> Result<Plan> { return *before; });
+    ASSERT_TRUE(recovery) << recovery.error().message();
+    EXPECT_FALSE(recovery->needs_checkpoint);
+    EXPECT_EQ(recovery->sent_bytes > 0, world.rank() == 1);
+    EXPECT_EQ(recovery->state->epoch(), 5U);
+  });
+  run_ranks(2, [&](const World& world) {
+    const auto device = make_cpu_device();
+    TrainingState state(plan, model, world.rank(), *device);
+    const auto recovery =
+        recover(&state, model, settings_of({}), *device, world, [&](const Plan*) -> Result<Plan> { return plan; });
+    ASSERT_TRUE(recovery) << recovery.error().message();
+    EXPECT_TRUE(recovery->needs_checkpoint);
+  });
+}
+
 /// A device whose host hears of a failure instead of the totals of an iteration, though all ranks have summed.
 class DeafDevice final : public DelayedDevice {
  public:

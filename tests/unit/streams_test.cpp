@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 
+#include "recovery_runs.hpp"
 #include "runtime/waits.hpp"
 #include "tests/fakes/delayed_device.hpp"
 #include "tests/fakes/timed_device.hpp"
@@ -141,7 +142,11 @@ TEST(Streams, EveryWaitIsNeeded) {
   const Model model = deep(gpt_model());
   const std::vector<Plan> plans = plans_that_wait(model.layers());
   std::vector<Outcome> expected;
-  for (const Plan& plan : plans) expected.push_back(train(plan, model, {.iterations = iterations}));
+  std::vector<std::vector<WholeState>> states;
+  for (const Plan& plan : plans) {
+    expected.push_back(train(plan, model, {.iterations = iterations}));
+    states.push_back(states_until(2, plan, model));
+  }
   constexpr unsigned most_seeds = 20;
   for (int wait = 0; wait < static_cast<int>(Wait::count); ++wait) {
     bool noticed = false;
@@ -149,13 +154,16 @@ TEST(Streams, EveryWaitIsNeeded) {
       for (std::size_t i = 0; i < plans.size() && !noticed; ++i) {
         left_out_wait = wait;
         try {
-          noticed = !equal(train(plans[i], model, late(seed)), expected[i]) || !times_make_sense(plans[i], model, seed);
+          noticed = !equal(train(plans[i], model, late(seed)), expected[i]) ||
+                    !times_make_sense(plans[i], model, seed) ||
+                    !late_copies_are_right(plans[i], model, states[i], seed);
         } catch (const std::exception&) {
           noticed = true;
         }
         left_out_wait = -1;
       }
-    EXPECT_TRUE(noticed) << "without wait " << to_string(static_cast<Wait>(wait)) << " all losses are the same";
+    EXPECT_TRUE(noticed) << "without wait " << to_string(static_cast<Wait>(wait))
+                         << " all losses, times and copies are the same";
   }
 }
 #endif
