@@ -142,6 +142,28 @@ TEST_F(Watch, TheJournalOfAnElasticTrainingSaysWhatRunsAndWhenItIsOver) {
   EXPECT_NE(over.errors.find("the training of 'job' has ended"), std::string::npos) << over.errors;
 }
 
+TEST_F(Watch, AnElasticTrainingIsPlannedForIdleNodesAndItsOwn) {
+  write("cluster.toml", cores(R"(["n1", "n2"])"));
+  ASSERT_EQ(plan({"-o", "running.toml"}).exit_status, 0);
+  fs::create_directories("job");
+  write("job/controller.json", "{}");
+  const nlohmann::json epoch{
+      {"what", "epoch"}, {"plan", *read_text_file("running.toml")}, {"members", {{{"host", "n1"}}, {{"host", "n2"}}}}};
+  write("job/journal.jsonl", epoch.dump() + "\n");
+  const std::string taken = std::string(four_cores) + "state = \"allocated\"\n";
+  const std::string one_is_free =
+      cores(R"(["n1", "n2", "n4"])") +
+      "state = \"allocated\"\n[[nodes]]\nnodes = [\"n3\"]\ngpu = "
+      "\"cpu\"\ngpus_per_node = 1\nmemory_per_node_bytes = 1e9\npartitions = [\"normal\"]\n";
+  write("cluster.toml", taken);
+  const auto lines = watch("--elastic job", {{one_is_free, 1}});
+  ASSERT_EQ(lines.size(), 2U);
+  EXPECT_EQ(lines[0].at("nodes").size(), 2U);
+  EXPECT_EQ(lines[0].at("decision"), "keep");
+  ASSERT_EQ(lines[1].at("came").size(), 1U);
+  EXPECT_EQ(lines[1].at("came")[0].at("node"), "n3");
+}
+
 TEST_F(Watch, AClusterThatDoesNotAnswerIsAskedAgain) {
   const auto lines = watch("", {{"schema_version = 7\n", 1}, {cores(R"(["n1", "n2"])"), 2}});
   ASSERT_EQ(lines.size(), 4U);

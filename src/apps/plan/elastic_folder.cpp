@@ -48,6 +48,9 @@ Result<ElasticState> read_elastic_state(const fs::path& folder) {
     auto plan = parse_plan(line.value("plan", ""), journal.string());
     if (!plan) return fail(plan.error());
     state.plan = *std::move(plan);
+    if (const auto members = line.find("members"); members != line.end() && members->is_array())
+      for (const auto& member : *members)
+        if (member.is_object()) state.nodes.push_back(member.value("host", ""));
     break;
   }
   return state;

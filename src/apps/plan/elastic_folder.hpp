@@ -5,6 +5,8 @@
 #include <ctime>
 #include <filesystem>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "core/error.hpp"
 #include "plan/plan.hpp"
@@ -16,8 +18,9 @@ Result<void> check_elastic_folder(const std::filesystem::path& folder);
 
 /// What the controller's journal says.
 struct ElasticState {
-  std::optional<Plan> plan;  ///< of the epoch that began last; none: no epoch has begun
-  bool ended = false;        ///< the training is over
+  std::optional<Plan> plan;          ///< of the epoch that began last; none: no epoch has begun
+  std::vector<std::string> nodes{};  ///< that take part in it
+  bool ended = false;                ///< the training is over
 };
 /// Errors: io; invalid_input (a journal that cannot be read).
 Result<ElasticState> read_elastic_state(const std::filesystem::path& folder);

@@ -266,7 +266,8 @@ std::vector<Option> watch_options() {
       {.name = "elastic",
        .value_name = "FOLDER",
        .help = "with --watch, ask the controller of the elastic training in this folder for plans that pay, and for "
-               "one that the nodes can hold when the running one has lost some (FOLDER/requests/)"}};
+               "one that the nodes can hold when the running one has lost some (FOLDER/requests/); unless "
+               "--availability is given, nodes that are idle or its own"}};
 }
 
 std::vector<Option> answer_options() {

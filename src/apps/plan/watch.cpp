@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -23,6 +24,7 @@
 #include "apps/plan/questions.hpp"
 #include "apps/simulate/plan_input.hpp"
 #include "apps/stop_requests.hpp"
+#include "cluster/node_filter.hpp"
 #include "core/files.hpp"
 #include "core/log.hpp"
 #include "core/terminal.hpp"
@@ -108,6 +110,8 @@ class Watcher {
         request_(request),
         settings_(std::move(settings)) {
     request_.max_plans = 1;
+    // Nodes that others have are of no use to a training that runs now.
+    if (!settings_.elastic.empty() && !options_.given("availability")) request_.availability = Availability::idle;
     request_.effort.is_interrupted = [] { return stop_request() != 0; };
   }
 
@@ -179,7 +183,8 @@ class Watcher {
     return request;
   }
 
-  Result<void> see(const ClusterInput& input) {
+  Result<void> see(ClusterInput input) {
+    SAILOR_CHECK(free_own_nodes(input.cluster));
     // A slurmctld that has just started knows nodes only when they have answered or have been silent for too long.
     if (seen_ && std::any_of(input.cluster.groups.begin(), input.cluster.groups.end(),
                              [](const NodeGroup& group) { return group.state_reason == slurm::state_not_known; }))
@@ -204,6 +209,22 @@ class Watcher {
     if (stop_request() != 0) return {};
     SAILOR_CHECK(act(event, input));
     say_event(event, request.objective);
+    return {};
+  }
+
+  /// The nodes that the elastic training has count as idle.
+  Result<void> free_own_nodes(Cluster& cluster) const {
+    if (settings_.elastic.empty()) return {};
+    const auto state = read_elastic_state(settings_.elastic);
+    if (!state) return fail(state.error());
+    const std::set<std::string> own(state->nodes.begin(), state->nodes.end());
+    Cluster ours = with_nodes(cluster, [&](const std::string& node) { return own.contains(node); });
+    cluster = with_nodes(cluster, [&](const std::string& node) { return !own.contains(node); });
+    for (NodeGroup& group : ours.groups) {
+      if (group.nodes.empty()) continue;  // hypothetical ones, which stay
+      if (group.state == NodeState::allocated || group.state == NodeState::mixed) group.state = NodeState::idle;
+      cluster.groups.push_back(std::move(group));
+    }
     return {};
   }
 
