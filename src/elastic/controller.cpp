@@ -71,6 +71,11 @@ class PlanDesk {
     return std::nullopt;
   }
   /// Plans were made from another one.
+  /// These devices get this plan, whatever would have been made.
+  void put(const std::vector<MemberFacts>& members, const Plan& plan) {
+    const std::scoped_lock lock(mutex_);
+    plans_.insert_or_assign(describe_devices(members), plan);
+  }
   void forget() {
     const std::scoped_lock lock(mutex_);
     plans_.clear();
@@ -201,8 +206,15 @@ class Controller final : public runtime::MembershipPolicy {
       if (member.ready && !strangers_.contains(member.id)) ready.push_back(member);
     if (ready.empty()) return std::nullopt;
     for (MemberInfo& member : ready) (void)complete_facts(member.facts, settings_.plan);
+    // Nodes that are to be left give what they know.
+    std::vector<MemberInfo> leaving;
+    take_out_excluded(ready, leaving);
+    if (ready.empty()) {
+      waits_for_more("all nodes that are left are excluded");
+      return std::nullopt;
+    }
     if (fresh_) {
-      if (auto order = assign_ranks(plan_, facts_of(ready))) return choice_of(plan_, ready, *order);
+      if (auto order = assign_ranks(plan_, facts_of(ready))) return choice_of(plan_, ready, *order, leaving);
       if (seconds_since(first_joined_) < start_patience()) return std::nullopt;
     }
     for (MemberInfo& member : ready) member.facts.wanted_rank = -1;
@@ -224,7 +236,7 @@ class Controller final : public runtime::MembershipPolicy {
           fmt::format("the plan for {} cannot be placed: {}", describe_devices(facts_of(ready)), order.error().what));
       return std::nullopt;
     }
-    return choice_of(**plan, ready, *order);
+    return choice_of(**plan, ready, *order, leaving);
   }
 
   void joined(const MemberInfo& member) override {
@@ -248,13 +260,12 @@ class Controller final : public runtime::MembershipPolicy {
     const std::scoped_lock lock(mutex_);
     last_loss_ = Clock::now();
     progress_.erase(member.id);
-    if (member.rank < 0) {
+    if (member.rank < 0 || (in_epoch_ && member.rank >= plan_.ranks())) {
       event({{"what", "left"}, {"host", member.facts.host}, {"how", how}},
             fmt::format("a process on {} that waits to take part {}", member.facts.host, how));
       return;
     }
     note_interruption(fmt::format("rank {} on {} {}", member.rank, member.facts.host, how));
-    lost_.push_back({{"rank", member.rank}, {"host", member.facts.host}, {"how", how}});
     event({{"what", "lost"}, {"epoch", epoch_}, {"rank", member.rank}, {"host", member.facts.host}, {"how", how}},
           fmt::format("lost rank {} on {}: it {}", member.rank, member.facts.host, how));
   }
@@ -275,7 +286,7 @@ class Controller final : public runtime::MembershipPolicy {
     const std::string chosen = parse_payload(choice.payload)->plan;  // choice_of() made it
     if (auto plan = parse_plan(chosen, "the plan")) plan_ = *std::move(plan);
     if (before != chosen && desk_ != nullptr) desk_->forget();
-    if (const auto written = journal_.add(journal_line(job, epoch, by_rank, chosen), true); !written)
+    if (const auto written = journal_.add(journal_line(job, epoch, by_rank, choice.needed, chosen), true); !written)
       spdlog::warn("{}: the controller cannot be replaced if it dies", written.error().message());
     ranks_.clear();
     for (const MemberInfo& member : by_rank) ranks_.push_back(member.facts.host);
@@ -293,6 +304,8 @@ class Controller final : public runtime::MembershipPolicy {
     began_ = Clock::now();
     waiting_since_.reset();
     in_advance_ = 0;
+    slow_looks_.clear();
+    named_slow_.clear();
   }
 
   void progressed(const MemberInfo& member, const MemberProgress& progress) override {
@@ -339,6 +352,13 @@ class Controller final : public runtime::MembershipPolicy {
       return;
     }
     watch_iterations(members);
+    if (seconds_since(looked_) > 1.0) {
+      looked_ = Clock::now();
+      excluded_ = excluded_nodes(settings_.folder);
+      take_requests(members);
+      send_excluded_home(members);
+      name_slow_ranks(members);
+    }
     if (in_epoch_ && members.empty()) {
       in_epoch_ = false;
       start_afresh();
@@ -381,13 +401,24 @@ class Controller final : public runtime::MembershipPolicy {
   }
 
   [[nodiscard]] EpochChoice choice_of(const Plan& plan, const std::vector<MemberInfo>& ready,
-                                      const std::vector<std::size_t>& order) const {
+                                      const std::vector<std::size_t>& order,
+                                      const std::vector<MemberInfo>& leaving) const {
     EpochChoice choice{.ranks = {},
                        .payload = to_text({.plan = plan_to_toml(plan),
                                            .copies = settings_.copies,
                                            .begun_unix_ms = static_cast<std::int64_t>(unix_time() * 1e3)})};
     for (const std::size_t index : order) choice.ranks.push_back(ready[index].id);
+    for (const MemberInfo& member : leaving) choice.ranks.push_back(member.id);
+    choice.needed = plan.ranks();
     return choice;
+  }
+
+  void take_out_excluded(std::vector<MemberInfo>& members, std::vector<MemberInfo>& leaving) const {
+    const auto first = std::stable_partition(members.begin(), members.end(), [&](const MemberInfo& member) {
+      return !excluded_.contains(member.facts.host);
+    });
+    leaving.assign(first, members.end());
+    members.erase(first, members.end());
   }
 
   void event(Json event, const std::string& line) {
@@ -449,7 +480,6 @@ class Controller final : public runtime::MembershipPolicy {
                       plural(static_cast<std::size_t>(redone_), "iteration"), plan));
     stood_still_ += seconds;
     interrupted_.reset();
-    lost_.clear();
   }
 
   void watch_iterations(const std::vector<MemberInfo>& /*members*/) {
@@ -468,9 +498,8 @@ class Controller final : public runtime::MembershipPolicy {
     coordinator_->break_epoch(why);
   }
 
-  /// Plans for what may come: devices that wait to take part, and one host less.
-  void look_ahead(const std::vector<MemberInfo>& members) {
-    if (!in_epoch_ || change_asked_ || !first_iteration_ended_ || desk_ == nullptr) return;
+  /// Those that can take part: of the epoch, or ready for the next; wishes for ranks count in the first only.
+  [[nodiscard]] std::vector<MemberInfo> candidates(const std::vector<MemberInfo>& members) const {
     std::vector<MemberInfo> all;
     for (MemberInfo member : members) {
       if (strangers_.contains(member.id) || (member.rank < 0 && !member.ready)) continue;
@@ -478,19 +507,115 @@ class Controller final : public runtime::MembershipPolicy {
       member.facts.wanted_rank = -1;
       all.push_back(std::move(member));
     }
+    return all;
+  }
+
+  void ask_for_change(const std::string& why, const Plan& plan) {
+    change_asked_ = true;
+    interrupted_ = Clock::now();
+    interruption_ = "planned change: " + why;
+    event({{"what", "change"}, {"why", why}, {"ranks", plan.ranks()}, {"plan", describe(plan)}},
+          fmt::format("planned change: {}; {}", why, describe(plan)));
+    coordinator_->request_change(why);
+  }
+
+  /// Plans that others ask for.
+  void take_requests(const std::vector<MemberInfo>& members) {
+    if (!in_epoch_ || change_asked_ || !first_iteration_ended_ || desk_ == nullptr) return;
+    const auto request = next_request(settings_.folder);
+    if (!request) return;
+    std::vector<MemberInfo> all = candidates(members);
+    std::vector<MemberInfo> leaving;
+    take_out_excluded(all, leaving);
     keep_at_most(all);
+    std::string problem;
+    if (!request->plan) {
+      problem = request->plan.error().message();
+    } else if (const TrainingJob& job = request->plan->job;
+               job.model != plan_.job.model || job.global_batch != plan_.job.global_batch ||
+               job.sequence_length != plan_.job.sequence_length || job.precision != plan_.job.precision) {
+      problem = "it is for another job";
+    } else if (const auto order = assign_ranks(*request->plan, facts_of(all)); !order) {
+      problem = order.error().message();
+    }
+    answer_request(settings_.folder, *request, problem.empty());
+    if (!problem.empty()) {
+      event({{"what", "refused"}, {"request", request->name}, {"why", problem}},
+            fmt::format("the plan of {} is refused: {}", request->name, problem));
+      return;
+    }
+    desk_->put(facts_of(all), *request->plan);
+    ask_for_change("asked for by " + request->name, *request->plan);
+  }
+
+  /// Processes of excluded nodes that have given what they knew.
+  void send_excluded_home(const std::vector<MemberInfo>& members) {
+    if (!in_epoch_ || !first_iteration_ended_) return;
+    for (const MemberInfo& member : members)
+      if (excluded_.contains(member.facts.host) && (member.rank < 0 || member.rank >= plan_.ranks())) {
+        event({{"what", "sent_home"}, {"host", member.facts.host}},
+              fmt::format("a process on {}, which is excluded, has left", member.facts.host));
+        coordinator_->dismiss(member.id, "the training has ended for this node: it is excluded");
+      }
+  }
+
+  /// Ranks that compute longer than others that hold the same layers on devices of the same type.
+  void name_slow_ranks(const std::vector<MemberInfo>& members) {
+    if (!in_epoch_ || !first_iteration_ended_) return;
+    const std::vector<RankRole> roles = rank_roles(plan_);
+    std::map<int, double> busy;  // s per sequence, by rank
+    for (const MemberInfo& member : members) {
+      const auto told = progress_.find(member.id);
+      if (member.rank < 0 || member.rank >= plan_.ranks() || told == progress_.end()) continue;
+      const Pipeline& pipeline =
+          plan_.pipelines[static_cast<std::size_t>(roles[static_cast<std::size_t>(member.rank)].pipeline_entry)];
+      if (told->second.busy.value() > 0.0)
+        busy[member.rank] =
+            told->second.busy.value() / (static_cast<double>(pipeline.micro_batches) * plan_.micro_batch_of(pipeline));
+    }
+    for (const MemberInfo& member : members) {
+      const auto own = busy.find(member.rank);
+      if (own == busy.end() || named_slow_.contains(member.rank)) continue;
+      const Stage& stage = stage_of(plan_, roles[static_cast<std::size_t>(member.rank)]);
+      std::vector<double> peers;
+      for (const auto& [rank, time] : busy)
+        if (rank != member.rank && stage_of(plan_, roles[static_cast<std::size_t>(rank)]) == stage)
+          peers.push_back(time);
+      if (peers.empty()) continue;
+      std::nth_element(peers.begin(), peers.begin() + static_cast<std::ptrdiff_t>(peers.size() / 2), peers.end());
+      const double ratio = own->second / peers[peers.size() / 2];
+      int& looks = slow_looks_[member.rank];
+      looks = ratio > slow_ratio ? looks + 1 : 0;
+      if (looks < looks_until_slow) continue;
+      named_slow_.insert(member.rank);
+      event({{"what", "slow"}, {"rank", member.rank}, {"host", member.facts.host}, {"times_its_peers", ratio}},
+            fmt::format("rank {} on {} computes {:.1f} times as long as its peers", member.rank, member.facts.host,
+                        ratio));
+    }
+  }
+
+  /// Plans for what may come: devices that wait to take part, and one host less.
+  void look_ahead(const std::vector<MemberInfo>& members) {
+    if (!in_epoch_ || change_asked_ || !first_iteration_ended_ || desk_ == nullptr) return;
+    std::vector<MemberInfo> all = candidates(members);
+    std::vector<MemberInfo> leaving;
+    take_out_excluded(all, leaving);
+    keep_at_most(all);
+    if (all.empty()) return;
+    const bool must_leave = std::any_of(leaving.begin(), leaving.end(), [&](const MemberInfo& member) {
+      return member.rank >= 0 && member.rank < plan_.ranks();
+    });
+    if (must_leave) {
+      const auto plan = desk_->ask(plan_, facts_of(all), false);
+      if (plan && *plan) ask_for_change(fmt::format("{} is excluded", leaving.front().facts.host), **plan);
+      return;
+    }
+    // Spares of this epoch are there to be used in the next, too, where a better plan has been found for them.
     const auto waiting = std::count_if(all.begin(), all.end(), [](const MemberInfo& one) { return one.rank < 0; });
     if (waiting > 0 && seconds_since(began_) > settings_.switch_time.value()) {
       const auto plan = desk_->ask(plan_, facts_of(all), false);
-      if (plan && *plan && pays(**plan)) {
-        change_asked_ = true;
-        const std::string why = fmt::format("{} more", plural(static_cast<std::size_t>(waiting), "device"));
-        interrupted_ = Clock::now();
-        interruption_ = "planned change: " + why;
-        event({{"what", "change"}, {"why", why}, {"ranks", (*plan)->ranks()}, {"plan", describe(**plan)}},
-              fmt::format("planned change: {}, {}", why, describe(**plan)));
-        coordinator_->request_change(why);
-      }
+      if (plan && *plan && pays(**plan))
+        ask_for_change(fmt::format("{} more", plural(static_cast<std::size_t>(waiting), "device")), **plan);
       return;
     }
     // One host less, of each kind; a process less.
@@ -544,8 +669,10 @@ class Controller final : public runtime::MembershipPolicy {
     changed_.notify_all();
   }
 
-  static constexpr int max_hangs = 3;       // in a row, without an iteration between
-  static constexpr int max_in_advance = 8;  // plans for losses that may come
+  static constexpr double slow_ratio = 1.3;   // what shared nodes differ by anyway is less
+  static constexpr int looks_until_slow = 5;  // s
+  static constexpr int max_hangs = 3;         // in a row, without an iteration between
+  static constexpr int max_in_advance = 8;    // plans for losses that may come
 
   const ControllerSettings& settings_;
   std::mutex mutex_;
@@ -568,6 +695,10 @@ class Controller final : public runtime::MembershipPolicy {
   int joined_ = 0;
   Clock::time_point first_joined_{};
   Clock::time_point last_loss_{};
+  Clock::time_point looked_{};
+  std::set<std::string> excluded_;  // hosts
+  std::map<int, int> slow_looks_;   // by rank
+  std::set<int> named_slow_;
   std::set<std::uint64_t> strangers_;  // whose devices are of no known kind
   std::set<std::uint64_t> farewells_;
   std::size_t left_ = 0;
@@ -589,7 +720,6 @@ class Controller final : public runtime::MembershipPolicy {
   int in_advance_ = 0;
   std::optional<Clock::time_point> interrupted_;
   std::string interruption_;
-  std::vector<Json> lost_;
   double stood_still_ = 0.0;  // s
 
   std::map<int, int> done_;  // exit statuses by rank

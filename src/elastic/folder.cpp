@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <sstream>
 #include <system_error>
 
 #include "core/files.hpp"
@@ -35,6 +36,36 @@ Result<void> announce_controller(const std::filesystem::path& folder, const runt
       Json{{"schema_version", 1}, {"addresses", addresses}, {"process", static_cast<std::int64_t>(::getpid())}}.dump(
           2) +
           "\n");
+}
+
+std::set<std::string> excluded_nodes(const std::filesystem::path& folder) {
+  std::set<std::string> nodes;
+  const auto text = read_text_file(folder / "exclude");
+  if (!text) return nodes;
+  std::istringstream lines(*text);
+  for (std::string node; lines >> node;) nodes.insert(node);
+  return nodes;
+}
+
+std::optional<PlanRequest> next_request(const std::filesystem::path& folder) {
+  std::error_code code;
+  std::string oldest;
+  for (const auto& entry : std::filesystem::directory_iterator(folder / "requests", code)) {
+    const std::string name = entry.path().filename().string();
+    // A name that begins with a dot is a file that is being written.
+    if (name.ends_with(".toml") && !name.starts_with(".") && (oldest.empty() || name < oldest)) oldest = name;
+  }
+  if (oldest.empty()) return std::nullopt;
+  return PlanRequest{.name = oldest, .plan = load_plan(folder / "requests" / oldest)};
+}
+
+void answer_request(const std::filesystem::path& folder, const PlanRequest& request, bool is_taken) {
+  const std::filesystem::path path = folder / "requests" / request.name;
+  std::filesystem::path answered = path;
+  answered.replace_extension(is_taken ? ".taken" : ".refused");
+  std::error_code code;
+  std::filesystem::rename(path, answered, code);
+  if (code) std::filesystem::remove(path, code);  // it must not be read again and again
 }
 
 Result<JsonLines> JsonLines::open(const std::filesystem::path& path) {
@@ -88,7 +119,7 @@ Result<EpochPayload> parse_payload(const std::string& text) {
                       .begun_unix_ms = told.value("begun_unix_ms", std::int64_t{0})};
 }
 
-Json journal_line(std::uint64_t job, std::uint64_t epoch, const std::vector<runtime::MemberInfo>& by_rank,
+Json journal_line(std::uint64_t job, std::uint64_t epoch, const std::vector<runtime::MemberInfo>& by_rank, int needed,
                   const std::string& plan) {
   Json members = Json::array();
   for (const runtime::MemberInfo& member : by_rank)
@@ -97,7 +128,7 @@ Json journal_line(std::uint64_t job, std::uint64_t epoch, const std::vector<runt
                        {"zone", member.facts.zone},
                        {"process", member.facts.process},
                        {"data", member.facts.data}});
-  return {{"what", "epoch"}, {"job", job}, {"epoch", epoch}, {"members", members}, {"plan", plan}};
+  return {{"what", "epoch"}, {"job", job}, {"epoch", epoch}, {"members", members}, {"needed", needed}, {"plan", plan}};
 }
 
 std::optional<JournalledEpoch> last_epoch(const std::vector<Json>& lines) {
@@ -106,6 +137,7 @@ std::optional<JournalledEpoch> last_epoch(const std::vector<Json>& lines) {
     JournalledEpoch found;
     found.members.job = line->value("job", std::uint64_t{0});
     found.members.epoch = line->value("epoch", std::uint64_t{0});
+    found.members.needed = line->value("needed", -1);
     found.plan = line->value("plan", "");
     for (const Json& member : line->at("members"))
       found.members.members.push_back({.host = member.value("host", ""),

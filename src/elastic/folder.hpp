@@ -3,6 +3,8 @@
 //
 //   controller.json   where the controller listens; replaced in one step
 //   journal.jsonl     what was decided, a JSON object per line: the job and its plan, epochs, plans
+//   requests/*.toml   plans that others ask for (sailor-plan --watch --elastic); renamed to *.taken or *.refused
+//   exclude           names of nodes that are to be left, one per line: written by people and programs
 //   events.jsonl      what happened, for people and tools: joined, lost, goes on, planned change, done
 #pragma once
 
@@ -10,11 +12,13 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "core/descriptor.hpp"
 #include "core/error.hpp"
+#include "plan/plan.hpp"
 #include "runtime/sockets/coordinator.hpp"
 
 namespace sailor::elastic {
@@ -23,6 +27,18 @@ namespace sailor::elastic {
 runtime::Addresses find_controller(const std::filesystem::path& folder);
 /// Errors: io.
 Result<void> announce_controller(const std::filesystem::path& folder, const runtime::Addresses& addresses);
+
+/// The nodes that FOLDER/exclude names.
+std::set<std::string> excluded_nodes(const std::filesystem::path& folder);
+
+/// A plan that somebody asks for.
+struct PlanRequest {
+  std::string name;  ///< of its file
+  Result<Plan> plan;
+};
+/// The oldest by name; nothing: there is none. It stays until answer_request().
+std::optional<PlanRequest> next_request(const std::filesystem::path& folder);
+void answer_request(const std::filesystem::path& folder, const PlanRequest& request, bool is_taken);
 
 /// A file of JSON lines to which one process appends. A line that a killed writer left unfinished is cut off when the
 /// file is opened again.
@@ -59,8 +75,9 @@ struct JournalledEpoch {
   std::string plan;  ///< plan.toml
 };
 
+/// `needed`: see EpochChoice.
 nlohmann::json journal_line(std::uint64_t job, std::uint64_t epoch, const std::vector<runtime::MemberInfo>& by_rank,
-                            const std::string& plan);
+                            int needed, const std::string& plan);
 /// Nothing: no epoch has begun.
 std::optional<JournalledEpoch> last_epoch(const std::vector<nlohmann::json>& lines);
 /// Whether the training was stopped, to be taken up later, since its last epoch began.

@@ -21,7 +21,7 @@ import tempfile
 import time
 
 KINDS = ("kill", "kill-two", "freeze", "freeze-two", "controller", "controller-freeze", "supervisor", "join", "node",
-         "both-holders", "stop")
+         "both-holders", "stop", "exclude", "request")
 
 MODEL = """schema_version = 1
 name = "elastic"
@@ -217,6 +217,19 @@ def disturb(trial, kind, rng, ranks):
     elif kind == "join":
         trial.start_rank("new", None)
         trial.start_rank("new", None)
+    elif kind == "exclude":
+        with open(os.path.join(trial.folder, "run", "exclude"), "w", encoding="utf-8") as file:
+            file.write("n0\n")
+        for _ in range(2):
+            trial.start_rank("new", None)
+    elif kind == "request":
+        folder = os.path.join(trial.folder, "run", "requests")
+        os.makedirs(folder)
+        with open(os.path.join(folder, ".b"), "w", encoding="utf-8") as file:
+            file.write(plan_text(pipeline(8, [stage(0, 6)]) + pipeline(4, [stage(0, 6)])))
+        os.rename(os.path.join(folder, ".b"), os.path.join(folder, "b.toml"))
+        with open(os.path.join(folder, "c.toml"), "w", encoding="utf-8") as file:
+            file.write("nonsense")
     elif kind == "stop":
         for process in trial.alive():
             process.send_signal(signal.SIGUSR2)
@@ -266,6 +279,14 @@ def run_trial(programs, root, seed, kind, iterations, reference):
             event["after"] = event["unix_time_s"] - disturbed
             if event["from"] == "memory":
                 assert event["iterations_again"] <= 1, event
+        what = [event["what"] for event in events]
+        if kind == "exclude":
+            last = [event for event in events if event["what"] == "goes_on"][-1]
+            assert "excluded" in last["why"] or "more" in last["why"], events
+            assert "sent_home" in what, what
+        if kind == "request":
+            assert ("change" in what and "refused" in what and
+                    sorted(os.listdir(os.path.join(folder, "run", "requests"))) == ["b.taken", "c.refused"]), events
         left = [file for file in os.listdir(os.path.join(folder, "run")) if file.endswith(".tmp")]
         assert not left, f"files are left: {left}"
         return name, again

@@ -146,7 +146,7 @@ TEST(Journal, IsReadUpToALineThatWasCutOff) {
     auto file = JsonLines::open(path);
     ASSERT_TRUE(file) << file.error().message();
     const std::vector<runtime::MemberInfo> members{{.id = 4, .facts = {.host = "n1", .data = "here"}, .rank = 0}};
-    ASSERT_TRUE(file->add(journal_line(7, 3, members, "the plan"), true));
+    ASSERT_TRUE(file->add(journal_line(7, 3, members, 1, "the plan"), true));
   }
   std::ofstream(path, std::ios::app) << R"({"what":"epo)";
   auto again = JsonLines::open(path);

@@ -30,6 +30,7 @@ using runtime::World;
 
 constexpr double heartbeat_s = 1.0;             // the controller is content with one in five seconds
 constexpr double controller_silence_s = 15.0;   // its supervisor replaces one that hangs earlier
+constexpr std::int64_t busy_every = 10;         // iterations between two looks at a rank's own times
 constexpr double end_after_dismissal_s = 30.0;  // of a process whose main thread hangs
 
 std::optional<int> number_in(const Environment& environment, std::initializer_list<const char*> names) {
@@ -37,6 +38,13 @@ std::optional<int> number_in(const Environment& environment, std::initializer_li
     if (const auto found = environment.find(name); found != environment.end())
       if (const auto number = parse_count(found->second)) return static_cast<int>(*number);
   return std::nullopt;
+}
+
+/// What the last iteration's passes took on this rank's device, the time for others' messages not counted.
+Seconds busy_time(runtime::Trainer& trainer) {
+  const runtime::PartTimes& parts = trainer.timeline().parts();
+  return parts[static_cast<std::size_t>(runtime::Part::forward)] +
+         parts[static_cast<std::size_t>(runtime::Part::backward)];
 }
 
 /// What Slurm calls this node, else what it calls itself.
@@ -220,6 +228,7 @@ class ElasticRank {
                               [&](std::int64_t next, const runtime::IterationResult& result) {
                                 progress.iteration = next;
                                 progress.time = result.time;
+                                if (next % busy_every == 0) progress.busy = busy_time(trainer);
                                 member_->report_progress(progress);
                               }};
     try {

@@ -106,6 +106,7 @@ struct Coordinator::State {
   std::uint64_t joined = 0;
   bool is_broken = false;  // the epoch under way
   bool change_wanted = false;
+  int needed = -1;  // see EpochChoice
   Clock::time_point broken_at{};
   std::vector<std::unique_ptr<MemberEntry>> members;
   std::map<std::string, Call> calls;    // by group and number
@@ -199,6 +200,7 @@ struct Coordinator::State {
                                       .time = Seconds(message.value("time", 0.0)),
                                       .of = message.value("of", std::int64_t{0}),
                                       .redone = message.value("redone", std::int64_t{0}),
+                                      .busy = Seconds(message.value("busy", 0.0)),
                                       .from = message.value("from", "")});
     } else if (what == message_done) {
       member.done = true;
@@ -275,6 +277,10 @@ struct Coordinator::State {
     calls.erase(name);
   }
 
+  [[nodiscard]] bool is_needed(const MemberInfo& member) const {
+    return member.rank >= 0 && (needed < 0 || member.rank < needed);
+  }
+
   void breaks(const std::vector<int>& lost, const std::string& why) {
     if (!is_broken) broken_at = Clock::now();
     is_broken = true;
@@ -290,7 +296,7 @@ struct Coordinator::State {
     std::vector<std::string> reasons;
     const auto is_lost = [&](const MemberInfo& info, const std::string& how) {
       policy.lost(info, how);
-      if (info.rank < 0) return;
+      if (!is_needed(info)) return;
       lost.push_back(info.rank);
       reasons.push_back(fmt::format("rank {} on {} {}", info.rank, info.facts.host, how));
     };
@@ -348,6 +354,7 @@ struct Coordinator::State {
     ++epoch;
     is_broken = false;
     change_wanted = false;
+    needed = choice->needed;
     calls.clear();
     policy.begins(job, epoch, *choice, by_rank);
     for (MemberEntry* member : chosen)
@@ -372,6 +379,7 @@ Result<std::unique_ptr<Coordinator>> Coordinator::start(const CoordinatorSetting
   if (const auto& restored = settings.restored) {
     state->job = restored->job;
     state->epoch = restored->epoch;
+    state->needed = restored->needed;
     for (std::size_t rank = 0; rank < restored->members.size(); ++rank)
       state->expected.emplace(static_cast<int>(rank), restored->members[rank]);
   }
@@ -419,7 +427,7 @@ void Coordinator::dismiss(std::uint64_t id, const std::string& why) {
   state_->ask([state = state_.get(), id, why] {
     for (const auto& member : state->members)
       if (member->joined && member->info.id == id && member->dismissed.empty()) {
-        if (member->info.rank >= 0 && !state->is_broken)
+        if (state->is_needed(member->info) && !state->is_broken)
           state->breaks({member->info.rank}, fmt::format("rank {} on {} was dismissed: {}", member->info.rank,
                                                          member->info.facts.host, why));
         state->dismiss(*member, why);

@@ -46,6 +46,7 @@ struct MemberProgress {
   Seconds time{};              ///< of the last one
   std::int64_t of = 0;         ///< iterations of the whole training; 0: not said
   std::int64_t redone = 0;     ///< iterations that this epoch makes once more
+  Seconds busy{};              ///< of an iteration: computing forward and backward passes; 0: not said
   std::string from;            ///< where the state of this epoch came from: "memory", "checkpoint", "start"
 };
 
@@ -53,6 +54,7 @@ struct MemberProgress {
 struct EpochChoice {
   std::vector<std::uint64_t> ranks;  ///< ids by rank; all must be ready
   std::string payload;               ///< all members of the epoch get it
+  int needed = -1;                   ///< the loss of one of so many first ranks breaks the epoch; -1: of any
 };
 
 /// Who takes part, and who wants to know. All methods are called by the coordinator's thread and must not take long:
@@ -85,6 +87,7 @@ struct RestoredEpoch {
   std::uint64_t job = 0;
   std::uint64_t epoch = 0;
   std::vector<MemberFacts> members;  ///< by rank
+  int needed = -1;                   ///< as EpochChoice
   Seconds patience{5.0};             ///< members that have not come back by then are lost
 };
 
@@ -120,7 +123,7 @@ class Coordinator {
   void request_change(const std::string& why);
   /// The epoch ends now.
   void break_epoch(const std::string& why);
-  /// This member does not belong to the job any more, and is told so.
+  /// This member does not belong to the job any more, and is told so. The epoch is broken if it needs the member.
   void dismiss(std::uint64_t id, const std::string& why);
   void set_unwinding(Seconds unwinding);
 

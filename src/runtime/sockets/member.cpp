@@ -490,7 +490,8 @@ void Member::report_progress(const MemberProgress& progress) {
     const std::scoped_lock lock(state_->mutex);
     state_->progress =
         Json{{"what", message_progress}, {"iteration", progress.iteration}, {"time", progress.time.value()},
-             {"of", progress.of},        {"redone", progress.redone},       {"from", progress.from}};
+             {"of", progress.of},        {"redone", progress.redone},       {"busy", progress.busy.value()},
+             {"from", progress.from}};
     if (state_->reports++ < 2) state_->next_progress = Clock::now();
     is_due = Clock::now() >= state_->next_progress;
     if (is_due && state_->reports <= 2) {
