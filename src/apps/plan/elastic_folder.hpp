@@ -25,6 +25,11 @@ struct ElasticState {
 /// Errors: io; invalid_input (a journal that cannot be read).
 Result<ElasticState> read_elastic_state(const std::filesystem::path& folder);
 
+/// Nodes that the training is asked to leave, which the controller reads from FOLDER/exclude: `add` come to those that
+/// are there, `take_back` go. Errors: io.
+Result<void> exclude_nodes(const std::filesystem::path& folder, const std::vector<std::string>& add,
+                           const std::vector<std::string>& take_back);
+
 /// Asks the controller for a plan: writes FOLDER/requests/watch-TIME.toml, which it picks up. The file's path.
 Result<std::filesystem::path> request_plan(const std::filesystem::path& folder, const Plan& plan, std::time_t time);
 

@@ -184,7 +184,12 @@ class Watcher {
   }
 
   Result<void> see(ClusterInput input) {
-    SAILOR_CHECK(free_own_nodes(input.cluster));
+    if (!settings_.elastic.empty()) {
+      auto state = read_elastic_state(settings_.elastic);
+      if (!state) return fail(state.error());
+      training_ = *std::move(state);
+      free_own_nodes(input.cluster);
+    }
     // A slurmctld that has just started knows nodes only when they have answered or have been silent for too long.
     if (seen_ && std::any_of(input.cluster.groups.begin(), input.cluster.groups.end(),
                              [](const NodeGroup& group) { return group.state_reason == slurm::state_not_known; }))
@@ -201,7 +206,8 @@ class Watcher {
       for (NodeChange& change : event.changes)
         if (!change.now && up.contains(change.node)) change.reason = closed.front();
     }
-    if (seen_ && event.changes.empty()) return {};
+    if (!settings_.elastic.empty()) SAILOR_CHECK(leave_nodes(event));
+    if (seen_ && event.changes.empty() && event.left.empty() && event.taken_back.empty()) return {};
     seen_ = event.nodes;
     const Cluster part = event.nodes.empty() ? allowed : searched_part(input.cluster, request);
     keep_excluded_nodes_of(part, request);
@@ -213,19 +219,41 @@ class Watcher {
   }
 
   /// The nodes that the elastic training has count as idle.
-  Result<void> free_own_nodes(Cluster& cluster) const {
-    if (settings_.elastic.empty()) return {};
-    const auto state = read_elastic_state(settings_.elastic);
-    if (!state) return fail(state.error());
-    const std::set<std::string> own(state->nodes.begin(), state->nodes.end());
-    Cluster ours = with_nodes(cluster, [&](const std::string& node) { return own.contains(node); });
-    cluster = with_nodes(cluster, [&](const std::string& node) { return !own.contains(node); });
+  void free_own_nodes(Cluster& cluster) const {
+    Cluster ours = with_nodes(cluster, [&](const std::string& node) { return takes_part(node); });
+    cluster = with_nodes(cluster, [&](const std::string& node) { return !takes_part(node); });
     for (NodeGroup& group : ours.groups) {
       if (group.nodes.empty()) continue;  // hypothetical ones, which stay
       if (group.state == NodeState::allocated || group.state == NodeState::mixed) group.state = NodeState::idle;
       cluster.groups.push_back(std::move(group));
     }
+  }
+  [[nodiscard]] bool takes_part(const std::string& node) const {
+    return std::find(training_.nodes.begin(), training_.nodes.end(), node) != training_.nodes.end();
+  }
+
+  /// A training is to leave its nodes that plans may not use any more (drained, in a maintenance reservation), as long
+  /// as it has others; it may use them again when they are back.
+  Result<void> leave_nodes(reports::WatchEvent& event) {
+    const std::set<std::string> own(training_.nodes.begin(), training_.nodes.end());
+    for (const std::string& node : own)
+      if (!event.nodes.contains(node) && !left_.contains(node)) event.left.push_back(node);
+    if (event.left.size() == own.size()) event.left.clear();
+    for (const std::string& node : left_)
+      if (event.nodes.contains(node)) event.taken_back.push_back(node);
+    if (event.left.empty() && event.taken_back.empty()) return {};
+    SAILOR_CHECK(exclude_nodes(settings_.elastic, event.left, event.taken_back));
+    left_.insert(event.left.begin(), event.left.end());
+    for (const std::string& node : event.taken_back) left_.erase(node);
     return {};
+  }
+
+  /// The controller refuses a plan that the processes of now cannot run. (Companion jobs bring others, for which it
+  /// plans itself.)
+  [[nodiscard]] bool is_for_own_nodes(const Plan& plan, const Cluster& cluster) const {
+    const Cluster own =
+        with_nodes(cluster, [&](const std::string& node) { return takes_part(node) && !left_.contains(node); });
+    return !what_is_missing(plan, own, {}).has_value();
   }
 
   /// Plans on the nodes of now, and weighs the best plan against the running one.
@@ -275,7 +303,7 @@ class Watcher {
   /// Read again at each change: whoever switches may write the new plan to the file of --against, and the controller of
   /// an elastic training says itself what runs.
   Result<void> read_running(const reports::WatchEvent& event) {
-    if (settings_.against.empty() && !settings_.elastic.empty()) return read_elastic_running();
+    if (settings_.against.empty() && !settings_.elastic.empty()) return use_plan_of_training();
     if (settings_.against.empty()) return {};
     auto input = read_plan_input(settings_.against, options_, environment_, inputs_.gpus, inputs_.profile);
     if (!input && !event.first) {
@@ -290,14 +318,12 @@ class Watcher {
     return {};
   }
 
-  Result<void> read_elastic_running() {
-    auto state = read_elastic_state(settings_.elastic);
-    if (!state) return fail(state.error());
-    if (!state->plan) return {};
+  Result<void> use_plan_of_training() {
+    if (!training_.plan) return {};
     TrainingJob asked = request_.job;
-    asked.precision = state->plan->job.precision;
-    SAILOR_CHECK(check_same_job(state->plan->job, asked, "elastic", settings_.elastic.string()));
-    running_ = *std::move(state->plan);
+    asked.precision = training_.plan->job.precision;
+    SAILOR_CHECK(check_same_job(training_.plan->job, asked, "elastic", settings_.elastic.string()));
+    running_ = *training_.plan;
     use_catalogue_names(*running_, inputs_.gpus);
     return {};
   }
@@ -377,6 +403,7 @@ class Watcher {
     if (!settings_.output.empty()) SAILOR_CHECK(save_plan(event.found->plan, settings_.output));
     if (settings_.elastic.empty()) return {};
     if (event.decision != Decision::change && event.decision != Decision::forced) return {};
+    if (!is_for_own_nodes(event.found->plan, input.cluster)) return {};
     auto written = request_plan(settings_.elastic, event.found->plan, event.time);
     if (!written) return fail(written.error());
     event.requested = written->string();
@@ -391,6 +418,8 @@ class Watcher {
   WatchSettings settings_;
   WatchClock::time_point start_ = WatchClock::now();
   std::optional<NodeOffers> seen_;
+  ElasticState training_;       ///< of --elastic
+  std::set<std::string> left_;  ///< its nodes that it is asked to leave
   std::optional<Plan> running_;
   std::optional<WatchClock::time_point> silent_since_;
   std::string profile_hash_;
