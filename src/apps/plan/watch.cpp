@@ -11,7 +11,6 @@
 #include <filesystem>
 #include <functional>
 #include <optional>
-#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -22,9 +21,9 @@
 #include "apps/plan/elastic_folder.hpp"
 #include "apps/plan/precision_choice.hpp"
 #include "apps/plan/questions.hpp"
+#include "apps/plan/watched_training.hpp"
 #include "apps/simulate/plan_input.hpp"
 #include "apps/stop_requests.hpp"
-#include "cluster/node_filter.hpp"
 #include "core/files.hpp"
 #include "core/log.hpp"
 #include "core/terminal.hpp"
@@ -108,10 +107,11 @@ class Watcher {
         environment_(environment),
         inputs_(inputs),
         request_(request),
-        settings_(std::move(settings)) {
+        settings_(std::move(settings)),
+        training_(settings_.elastic) {
     request_.max_plans = 1;
     // Nodes that others have are of no use to a training that runs now.
-    if (!settings_.elastic.empty() && !options_.given("availability")) request_.availability = Availability::idle;
+    if (training_.is_there() && !options_.given("availability")) request_.availability = Availability::idle;
     request_.effort.is_interrupted = [] { return stop_request() != 0; };
   }
 
@@ -150,12 +150,10 @@ class Watcher {
   }
 
   /// Whether the elastic training that is watched has ended.
-  Result<bool> is_over() const {
-    if (settings_.elastic.empty()) return false;
-    const auto state = read_elastic_state(settings_.elastic);
-    if (!state) return fail(state.error());
-    if (state->ended) spdlog::info("the training of '{}' has ended", settings_.elastic.string());
-    return state->ended;
+  Result<bool> is_over() {
+    SAILOR_CHECK(training_.look());
+    if (training_.state().ended) spdlog::info("the training of '{}' has ended", training_.folder().string());
+    return training_.state().ended;
   }
 
   void no_answer(const Error& error) {
@@ -184,12 +182,8 @@ class Watcher {
   }
 
   Result<void> see(ClusterInput input) {
-    if (!settings_.elastic.empty()) {
-      auto state = read_elastic_state(settings_.elastic);
-      if (!state) return fail(state.error());
-      training_ = *std::move(state);
-      free_own_nodes(input.cluster);
-    }
+    SAILOR_CHECK(training_.look());
+    training_.free_own_nodes(input.cluster);
     // A slurmctld that has just started knows nodes only when they have answered or have been silent for too long.
     if (seen_ && std::any_of(input.cluster.groups.begin(), input.cluster.groups.end(),
                              [](const NodeGroup& group) { return group.state_reason == slurm::state_not_known; }))
@@ -206,7 +200,12 @@ class Watcher {
       for (NodeChange& change : event.changes)
         if (!change.now && up.contains(change.node)) change.reason = closed.front();
     }
-    if (!settings_.elastic.empty()) SAILOR_CHECK(leave_nodes(event));
+    if (training_.is_there()) {
+      auto left = training_.leave_nodes(event.nodes);
+      if (!left) return fail(left.error());
+      event.left = std::move(left->nodes);
+      event.taken_back = std::move(left->taken_back);
+    }
     if (seen_ && event.changes.empty() && event.left.empty() && event.taken_back.empty()) return {};
     seen_ = event.nodes;
     const Cluster part = event.nodes.empty() ? allowed : searched_part(input.cluster, request);
@@ -216,44 +215,6 @@ class Watcher {
     SAILOR_CHECK(act(event, input));
     say_event(event, request.objective);
     return {};
-  }
-
-  /// The nodes that the elastic training has count as idle.
-  void free_own_nodes(Cluster& cluster) const {
-    Cluster ours = with_nodes(cluster, [&](const std::string& node) { return takes_part(node); });
-    cluster = with_nodes(cluster, [&](const std::string& node) { return !takes_part(node); });
-    for (NodeGroup& group : ours.groups) {
-      if (group.nodes.empty()) continue;  // hypothetical ones, which stay
-      if (group.state == NodeState::allocated || group.state == NodeState::mixed) group.state = NodeState::idle;
-      cluster.groups.push_back(std::move(group));
-    }
-  }
-  [[nodiscard]] bool takes_part(const std::string& node) const {
-    return std::find(training_.nodes.begin(), training_.nodes.end(), node) != training_.nodes.end();
-  }
-
-  /// A training is to leave its nodes that plans may not use any more (drained, in a maintenance reservation), as long
-  /// as it has others; it may use them again when they are back.
-  Result<void> leave_nodes(reports::WatchEvent& event) {
-    const std::set<std::string> own(training_.nodes.begin(), training_.nodes.end());
-    for (const std::string& node : own)
-      if (!event.nodes.contains(node) && !left_.contains(node)) event.left.push_back(node);
-    if (event.left.size() == own.size()) event.left.clear();
-    for (const std::string& node : left_)
-      if (event.nodes.contains(node)) event.taken_back.push_back(node);
-    if (event.left.empty() && event.taken_back.empty()) return {};
-    SAILOR_CHECK(exclude_nodes(settings_.elastic, event.left, event.taken_back));
-    left_.insert(event.left.begin(), event.left.end());
-    for (const std::string& node : event.taken_back) left_.erase(node);
-    return {};
-  }
-
-  /// The controller refuses a plan that the processes of now cannot run. (Companion jobs bring others, for which it
-  /// plans itself.)
-  [[nodiscard]] bool is_for_own_nodes(const Plan& plan, const Cluster& cluster) const {
-    const Cluster own =
-        with_nodes(cluster, [&](const std::string& node) { return takes_part(node) && !left_.contains(node); });
-    return !what_is_missing(plan, own, {}).has_value();
   }
 
   /// Plans on the nodes of now, and weighs the best plan against the running one.
@@ -319,11 +280,11 @@ class Watcher {
   }
 
   Result<void> use_plan_of_training() {
-    if (!training_.plan) return {};
+    if (!training_.state().plan) return {};
     TrainingJob asked = request_.job;
-    asked.precision = training_.plan->job.precision;
-    SAILOR_CHECK(check_same_job(training_.plan->job, asked, "elastic", settings_.elastic.string()));
-    running_ = *training_.plan;
+    asked.precision = training_.state().plan->job.precision;
+    SAILOR_CHECK(check_same_job(training_.state().plan->job, asked, "elastic", settings_.elastic.string()));
+    running_ = *training_.state().plan;
     use_catalogue_names(*running_, inputs_.gpus);
     return {};
   }
@@ -403,7 +364,7 @@ class Watcher {
     if (!settings_.output.empty()) SAILOR_CHECK(save_plan(event.found->plan, settings_.output));
     if (settings_.elastic.empty()) return {};
     if (event.decision != Decision::change && event.decision != Decision::forced) return {};
-    if (!is_for_own_nodes(event.found->plan, input.cluster)) return {};
+    if (!training_.can_run(event.found->plan, input.cluster)) return {};
     auto written = request_plan(settings_.elastic, event.found->plan, event.time);
     if (!written) return fail(written.error());
     event.requested = written->string();
@@ -418,8 +379,7 @@ class Watcher {
   WatchSettings settings_;
   WatchClock::time_point start_ = WatchClock::now();
   std::optional<NodeOffers> seen_;
-  ElasticState training_;       ///< of --elastic
-  std::set<std::string> left_;  ///< its nodes that it is asked to leave
+  WatchedTraining training_;
   std::optional<Plan> running_;
   std::optional<WatchClock::time_point> silent_since_;
   std::string profile_hash_;
