@@ -129,11 +129,14 @@ note_lost_nodes() {
 }
 # Nodes that companions do not get
 kept_out() {
-  local file nodes
+  local file node nodes
   nodes=$(excluded)
   for file in "$elastic"/left-out/*; do
     if [[ -e $file ]]; then nodes=${nodes:+$nodes,}${file##*/}; fi
   done
+  if [[ -e $elastic/exclude ]]; then
+    while read -r node; do nodes=${nodes:+$nodes,}$node; done <"$elastic/exclude"
+  fi
   echo "$nodes"
 }
 # Keeps companion jobs in the queue until there are enough nodes. Each submission makes the next one wait longer:

@@ -5,6 +5,7 @@
 //   controller.json, journal.jsonl, events.jsonl   the controller's (src/elastic)
 //   run-file       name of the run file of this start
 //   over           the training has ended, with this status: companions end, and do not begin
+//   exclude        nodes that the controller is to leave, which companions do not get either
 //   left-out/NODE  nodes that companions do not get, with the reason
 #pragma once
 

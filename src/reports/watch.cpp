@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/terminal.hpp"
+#include "core/text.hpp"
 #include "planner/outline.hpp"
 #include "reports/prediction.hpp"
 
@@ -88,6 +89,8 @@ std::string watch_line(const WatchEvent& event, Objective objective) {
   std::string text = utc(event.time) + " " + (event.first ? describe(event.nodes) : describe(event.changes)) + ": ";
   text += event.found ? found_in_words(*event.found, objective) : "no plan (" + event.problem + ")";
   if (const std::string said = verdict(event, objective); !said.empty()) text += "; " + said;
+  if (!event.left.empty()) text += "; the training is to leave " + name_some(event.left);
+  if (!event.taken_back.empty()) text += "; the training may use " + name_some(event.taken_back) + " again";
   if (!event.requested.empty()) text += "; asked for by " + event.requested;
   return text;
 }
@@ -124,6 +127,8 @@ ordered_json watch_to_json(const WatchEvent& event, Objective objective) {
                     {"gain_after_switch", event.found && event.running ? ordered_json(event.gain) : ordered_json()},
                     {"horizon_s", event.horizon.value()},
                     {"switch_cost_s", event.switch_cost.value()},
+                    {"left", event.left},
+                    {"taken_back", event.taken_back},
                     {"requested", event.requested}};
   if (event.found)
     json["best"] = {{"description", planner::outline(event.found->plan)},

@@ -28,7 +28,9 @@ struct WatchEvent {
   double gain = 0.0;                             ///< of changing from `running` to `found`: planner::gain_of_change()
   Seconds horizon{};                             ///< for which it was computed
   Seconds switch_cost{};
-  std::string requested{};  ///< the file that asks a running training for `found`; empty: none
+  std::vector<std::string> left{};        ///< nodes that a running training is asked to leave
+  std::vector<std::string> taken_back{};  ///< nodes of which that is no longer so
+  std::string requested{};                ///< the file that asks a running training for `found`; empty: none
 };
 
 /// "2026-11-25T03:12:05Z gh3 went (drained: pump): best plan ...: switch", without a newline.

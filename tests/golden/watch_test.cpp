@@ -113,13 +113,49 @@ TEST_F(Watch, AsksTheControllerOfAnElasticTrainingForWhatPays) {
                  "no elastic training runs in 'job': it has no controller.json");
   fs::create_directories("job");
   write("job/controller.json", "{}");
-  const auto lines = watch("--against running.toml --elastic job", {{four_cores, 1}});
-  ASSERT_EQ(lines.size(), 2U);
-  EXPECT_EQ(lines[0].at("requested"), "");
-  const std::string request = lines[1].at("requested");
+  // Its controller uses one of the two nodes.
+  write("cluster.toml", cores(R"(["n1", "n2"])"));
+  const nlohmann::json epoch{
+      {"what", "epoch"}, {"plan", *read_text_file("running.toml")}, {"members", {{{"host", "n1"}}, {{"host", "n2"}}}}};
+  write("job/journal.jsonl", epoch.dump() + "\n");
+  const auto lines = watch("--elastic job", {});
+  ASSERT_EQ(lines.size(), 1U);
+  EXPECT_EQ(lines[0].at("decision"), "change");
+  const std::string request = lines[0].at("requested");
   EXPECT_TRUE(request.starts_with("job/requests/watch-")) << request;
   const auto simulated = run("sailor-simulate", {request, "--profile", "store.h5", "--cluster", "cluster.toml"});
   EXPECT_EQ(simulated.exit_status, 0) << simulated.errors;
+  // On nodes that it does not have it cannot run; companion jobs bring them.
+  write("cluster.toml", four_cores);
+  const auto more = watch("--elastic job", {});
+  ASSERT_EQ(more.size(), 1U);
+  EXPECT_EQ(more[0].at("decision"), "change");
+  EXPECT_EQ(more[0].at("requested"), "");
+}
+
+TEST_F(Watch, AnElasticTrainingIsToLeaveNodesThatAreDrainedUntilTheyAreBack) {
+  ASSERT_EQ(plan({"-o", "running.toml"}).exit_status, 0);
+  fs::create_directories("job");
+  write("job/controller.json", "{}");
+  write("job/exclude", "n9\n");  // somebody else's
+  nlohmann::json epoch{
+      {"what", "epoch"}, {"plan", *read_text_file("running.toml")}, {"members", nlohmann::json::array()}};
+  for (const char* node : {"n1", "n2", "n3", "n4"}) epoch["members"].push_back({{"host", node}});
+  write("job/journal.jsonl", epoch.dump() + "\n");
+  const std::string drained =
+      cores(R"(["n1", "n2", "n3"])") +
+      "[[nodes]]\nnodes = [\"n4\"]\ngpu = \"cpu\"\ngpus_per_node = 1\nmemory_per_node_bytes = 1e9\n"
+      "partitions = [\"normal\"]\nstate = \"unavailable\"\nstate_reason = \"drained: paint\"\n";
+  const auto lines = watch("--elastic job", {{drained, 1}, {four_cores, 1}});
+  ASSERT_EQ(lines.size(), 3U);
+  EXPECT_EQ(lines[1].at("decision"), "forced");
+  EXPECT_EQ(lines[1].at("left"), nlohmann::json::array({"n4"}));
+  EXPECT_NE(lines[1].at("requested"), "");
+  EXPECT_EQ(lines[2].at("taken_back"), nlohmann::json::array({"n4"}));
+  EXPECT_EQ(*read_text_file("job/exclude"), "n9\n");
+  write("cluster.toml", drained);
+  watch("--elastic job", {});
+  EXPECT_EQ(*read_text_file("job/exclude"), "n4\nn9\n");
 }
 
 TEST_F(Watch, TheJournalOfAnElasticTrainingSaysWhatRunsAndWhenItIsOver) {
@@ -140,6 +176,28 @@ TEST_F(Watch, TheJournalOfAnElasticTrainingSaysWhatRunsAndWhenItIsOver) {
   const auto over = plan({"--watch", "--interval", "1", "--elastic", "job"});  // until it is over
   EXPECT_EQ(over.exit_status, 0);
   EXPECT_NE(over.errors.find("the training of 'job' has ended"), std::string::npos) << over.errors;
+}
+
+TEST_F(Watch, AnElasticTrainingIsPlannedForIdleNodesAndItsOwn) {
+  write("cluster.toml", cores(R"(["n1", "n2"])"));
+  ASSERT_EQ(plan({"-o", "running.toml"}).exit_status, 0);
+  fs::create_directories("job");
+  write("job/controller.json", "{}");
+  const nlohmann::json epoch{
+      {"what", "epoch"}, {"plan", *read_text_file("running.toml")}, {"members", {{{"host", "n1"}}, {{"host", "n2"}}}}};
+  write("job/journal.jsonl", epoch.dump() + "\n");
+  const std::string taken = std::string(four_cores) + "state = \"allocated\"\n";
+  const std::string one_is_free =
+      cores(R"(["n1", "n2", "n4"])") +
+      "state = \"allocated\"\n[[nodes]]\nnodes = [\"n3\"]\ngpu = "
+      "\"cpu\"\ngpus_per_node = 1\nmemory_per_node_bytes = 1e9\npartitions = [\"normal\"]\n";
+  write("cluster.toml", taken);
+  const auto lines = watch("--elastic job", {{one_is_free, 1}});
+  ASSERT_EQ(lines.size(), 2U);
+  EXPECT_EQ(lines[0].at("nodes").size(), 2U);
+  EXPECT_EQ(lines[0].at("decision"), "keep");
+  ASSERT_EQ(lines[1].at("came").size(), 1U);
+  EXPECT_EQ(lines[1].at("came")[0].at("node"), "n3");
 }
 
 TEST_F(Watch, AClusterThatDoesNotAnswerIsAskedAgain) {

@@ -33,17 +33,19 @@ PLAN
 seq 20000 >"$work/text"
 "$bin_dir/sailor-data" bytes --output "$work/numbers" "$work/text" || exit 1
 
-# elastic RUN ITERATIONS: on two nodes; its id in $id. The queue is looked at often, so that the test need not be long.
+# elastic RUN ITERATIONS [MIN]: on MIN to two nodes, two unless given; its id in $id. The queue is looked at often, so that the test need not be long.
 elastic() {
   "$bin_dir/sailor-submit" plan.toml --run-directory "$1" --data numbers --iterations "$2" -t 10 --checkpoints "$1/kept" \
-    --devices-per-node 2 --memory-per-cpu 300 --train-option=--warm-up-iterations=10 --elastic 2-2 --export "$1.sbatch" || exit 1
+    --devices-per-node 2 --memory-per-cpu 300 --train-option=--warm-up-iterations=10 --elastic "${3:-2}-2" --export "$1.sbatch" || exit 1
   sed -i 's/ period=30$/ period=3/' "$1.sbatch"
   id=$(sbatch --parsable "$1.sbatch") || exit 1
   log=$work/$1/slurm-$id.out
+  before_long 20 test -e "$log"
 }
 # Each iteration once, as it was done last.
 losses() { sed -n 's/^ *\([0-9][0-9]*\)  *\([0-9.][0-9.]*\)  *[0-9.].*/\1 \2/p' "$1" | sort -n -k1,1 -s | awk '{ loss[$1] = $2 } END { for (i in loss) print i, loss[i] }' | sort -n; }
 state() { scontrol -o show job "$id" | sed -n 's/.*JobState=\([A-Z_]*\).*/\1/p'; }
+all_idle() { [[ $(sinfo -h -t idle -o %D) == 3 ]]; }
 queue_is_empty() { [[ -z $(squeue -h) ]]; }
 # before_long SECONDS COMMAND...
 before_long() {
@@ -68,6 +70,7 @@ trains_on_when_ranks_and_nodes_are_lost_and_come() {
   begin=$EPOCHREALTIME
   before_long 60 queue_is_empty
   iterations=$(awk -v a="$begin" -v b="$EPOCHREALTIME" 'BEGIN { n = int(50 * 19 / (b - a)); print n < 60 ? 60 : n }')
+  echo "$iterations" >iterations
   elastic wild "$iterations"
   before_long 30 trains_at 10
   rank=$(pgrep -f "sailor-train $work/wild/plan.toml" | tail -n 1) || return 1
@@ -90,5 +93,35 @@ trains_on_when_ranks_and_nodes_are_lost_and_come() {
     END { if (NR != n) { print NR " iterations, not " n; bad = 1 } exit bad }'
 }
 
+leaves_a_node_that_is_drained() {
+  local watcher node status=0
+  "$testcluster" start-node "$work/c" x2
+  before_long 30 all_idle
+  "$bin_dir/sailor-profile" layers --model tiny-gpt --micro-batches 1,2 --sequence-length 64 --time-budget 1 --store store >/dev/null || return 1
+  # Links are not measured, but stated.
+  { cat "$source_dir/slurm/sites/testcluster.toml" && printf '[check]\nsend_between_nodes_bytes_per_s = 1e9\nsend_within_node_bytes_per_s = 1e9\n'; } >site.toml
+  elastic drained "$(<iterations)" 1
+  before_long 30 trains_at 5
+  node=$(scontrol show hostnames "$(squeue -h -j "$id" -o %N)" | tail -n 1)
+  "$bin_dir/sailor-plan" -p all --model tiny-gpt --global-batch 8 --sequence-length 64 --profile store --framework sailor --site ./site.toml \
+    --watch --interval 1 --elastic drained/elastic >watched 2>watch-errors &
+  watcher=$!
+  before_long 20 test -s watched
+  scontrol update "nodename=$node" state=drain reason='leaking pump'
+  before_long 20 grep -q "$node went (drained: leaking pump).*; the training is to leave $node" watched
+  before_long 30 grep -q 'planned change: ' "$log"
+  before_long 30 grep -q "a process on $node, which is excluded, has left" "$log"
+  [[ $(<drained/elastic/exclude) == "$node" ]] || return 1
+  scontrol update "nodename=$node" state=resume
+  before_long 20 grep -q "the training may use $node again" watched
+  before_long 120 queue_is_empty
+  expect_in "$(state)" COMPLETED
+  # The training is over, and so is watching it.
+  wait "$watcher" || status=$?
+  expect_in "$(cat watch-errors)" "the training of 'drained/elastic' has ended" || return 1
+  ((status == 0))
+}
+
 check 'trains on when ranks and nodes are lost, and come' trains_on_when_ranks_and_nodes_are_lost_and_come
+check 'leaves a node that is drained' leaves_a_node_that_is_drained
 finish

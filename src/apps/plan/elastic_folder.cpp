@@ -7,12 +7,15 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <set>
 #include <string>
 #include <string_view>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "core/files.hpp"
+#include "core/text.hpp"
 
 namespace sailor::apps {
 
@@ -48,9 +51,28 @@ Result<ElasticState> read_elastic_state(const fs::path& folder) {
     auto plan = parse_plan(line.value("plan", ""), journal.string());
     if (!plan) return fail(plan.error());
     state.plan = *std::move(plan);
+    if (const auto members = line.find("members"); members != line.end() && members->is_array())
+      for (const auto& member : *members)
+        if (member.is_object()) state.nodes.push_back(member.value("host", ""));
     break;
   }
   return state;
+}
+
+Result<void> exclude_nodes(const fs::path& folder, const std::vector<std::string>& add,
+                           const std::vector<std::string>& take_back) {
+  const fs::path file = folder / "exclude";
+  std::set<std::string> nodes;
+  if (std::error_code code; fs::exists(file, code)) {
+    const auto text = read_text_file(file);
+    if (!text) return fail(text.error());
+    for (std::string& node : split(*text, '\n')) nodes.insert(std::move(node));
+  }
+  nodes.insert(add.begin(), add.end());
+  for (const std::string& node : take_back) nodes.erase(node);
+  std::string lines;
+  for (const std::string& node : nodes) lines += node + "\n";
+  return write_file_atomically(file, lines);
 }
 
 Result<fs::path> request_plan(const fs::path& folder, const Plan& plan, std::time_t time) {

@@ -266,8 +266,9 @@ std::vector<Option> watch_options() {
                "pay in what is left of it [default: the rest of --iterations or --tokens, else always 1:00:00]"},
       {.name = "elastic",
        .value_name = "FOLDER",
-       .help = "with --watch, ask the controller of the elastic training in this folder for plans that pay, and for "
-               "one that the nodes can hold when the running one has lost some (FOLDER/requests/)"}};
+       .help = "with --watch, do what pays for the elastic training in this folder: ask its controller for better "
+               "plans on its nodes (FOLDER/requests/), and to leave nodes that are drained or reserved for "
+               "maintenance (FOLDER/exclude); unless --availability is given, nodes count that are idle or its own"}};
 }
 
 std::vector<Option> answer_options() {

@@ -21,6 +21,7 @@
 #include "apps/plan/elastic_folder.hpp"
 #include "apps/plan/precision_choice.hpp"
 #include "apps/plan/questions.hpp"
+#include "apps/plan/watched_training.hpp"
 #include "apps/simulate/plan_input.hpp"
 #include "apps/stop_requests.hpp"
 #include "core/files.hpp"
@@ -106,8 +107,11 @@ class Watcher {
         environment_(environment),
         inputs_(inputs),
         request_(request),
-        settings_(std::move(settings)) {
+        settings_(std::move(settings)),
+        training_(settings_.elastic) {
     request_.max_plans = 1;
+    // Nodes that others have are of no use to a training that runs now.
+    if (training_.is_there() && !options_.given("availability")) request_.availability = Availability::idle;
     request_.effort.is_interrupted = [] { return stop_request() != 0; };
   }
 
@@ -146,12 +150,10 @@ class Watcher {
   }
 
   /// Whether the elastic training that is watched has ended.
-  Result<bool> is_over() const {
-    if (settings_.elastic.empty()) return false;
-    const auto state = read_elastic_state(settings_.elastic);
-    if (!state) return fail(state.error());
-    if (state->ended) spdlog::info("the training of '{}' has ended", settings_.elastic.string());
-    return state->ended;
+  Result<bool> is_over() {
+    SAILOR_CHECK(training_.look());
+    if (training_.state().ended) spdlog::info("the training of '{}' has ended", training_.folder().string());
+    return training_.state().ended;
   }
 
   void no_answer(const Error& error) {
@@ -179,7 +181,9 @@ class Watcher {
     return request;
   }
 
-  Result<void> see(const ClusterInput& input) {
+  Result<void> see(ClusterInput input) {
+    SAILOR_CHECK(training_.look());
+    training_.free_own_nodes(input.cluster);
     // A slurmctld that has just started knows nodes only when they have answered or have been silent for too long.
     if (seen_ && std::any_of(input.cluster.groups.begin(), input.cluster.groups.end(),
                              [](const NodeGroup& group) { return group.state_reason == slurm::state_not_known; }))
@@ -196,7 +200,13 @@ class Watcher {
       for (NodeChange& change : event.changes)
         if (!change.now && up.contains(change.node)) change.reason = closed.front();
     }
-    if (seen_ && event.changes.empty()) return {};
+    if (training_.is_there()) {
+      auto left = training_.leave_nodes(event.nodes);
+      if (!left) return fail(left.error());
+      event.left = std::move(left->nodes);
+      event.taken_back = std::move(left->taken_back);
+    }
+    if (seen_ && event.changes.empty() && event.left.empty() && event.taken_back.empty()) return {};
     seen_ = event.nodes;
     const Cluster part = event.nodes.empty() ? allowed : searched_part(input.cluster, request);
     keep_excluded_nodes_of(part, request);
@@ -254,7 +264,7 @@ class Watcher {
   /// Read again at each change: whoever switches may write the new plan to the file of --against, and the controller of
   /// an elastic training says itself what runs.
   Result<void> read_running(const reports::WatchEvent& event) {
-    if (settings_.against.empty() && !settings_.elastic.empty()) return read_elastic_running();
+    if (settings_.against.empty() && !settings_.elastic.empty()) return use_plan_of_training();
     if (settings_.against.empty()) return {};
     auto input = read_plan_input(settings_.against, options_, environment_, inputs_.gpus, inputs_.profile);
     if (!input && !event.first) {
@@ -269,14 +279,12 @@ class Watcher {
     return {};
   }
 
-  Result<void> read_elastic_running() {
-    auto state = read_elastic_state(settings_.elastic);
-    if (!state) return fail(state.error());
-    if (!state->plan) return {};
+  Result<void> use_plan_of_training() {
+    if (!training_.state().plan) return {};
     TrainingJob asked = request_.job;
-    asked.precision = state->plan->job.precision;
-    SAILOR_CHECK(check_same_job(state->plan->job, asked, "elastic", settings_.elastic.string()));
-    running_ = *std::move(state->plan);
+    asked.precision = training_.state().plan->job.precision;
+    SAILOR_CHECK(check_same_job(training_.state().plan->job, asked, "elastic", settings_.elastic.string()));
+    running_ = *training_.state().plan;
     use_catalogue_names(*running_, inputs_.gpus);
     return {};
   }
@@ -356,6 +364,7 @@ class Watcher {
     if (!settings_.output.empty()) SAILOR_CHECK(save_plan(event.found->plan, settings_.output));
     if (settings_.elastic.empty()) return {};
     if (event.decision != Decision::change && event.decision != Decision::forced) return {};
+    if (!training_.can_run(event.found->plan, input.cluster)) return {};
     auto written = request_plan(settings_.elastic, event.found->plan, event.time);
     if (!written) return fail(written.error());
     event.requested = written->string();
@@ -370,6 +379,7 @@ class Watcher {
   WatchSettings settings_;
   WatchClock::time_point start_ = WatchClock::now();
   std::optional<NodeOffers> seen_;
+  WatchedTraining training_;
   std::optional<Plan> running_;
   std::optional<WatchClock::time_point> silent_since_;
   std::string profile_hash_;

@@ -1,0 +1,55 @@
+// The elastic training that sailor-plan --watch --elastic watches: which nodes it has, and which it is to leave.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "apps/plan/elastic_folder.hpp"
+#include "cluster/cluster.hpp"
+#include "cluster/node_changes.hpp"
+#include "core/error.hpp"
+#include "plan/plan.hpp"
+
+namespace sailor::apps {
+
+class WatchedTraining {
+ public:
+  /// An empty folder: there is none, and nothing of this does anything.
+  explicit WatchedTraining(std::filesystem::path folder) : folder_(std::move(folder)) {}
+  [[nodiscard]] bool is_there() const { return !folder_.empty(); }
+  [[nodiscard]] const std::filesystem::path& folder() const { return folder_; }
+  /// What its journal said at the last look().
+  [[nodiscard]] const ElasticState& state() const { return state_; }
+
+  /// Errors: those of read_elastic_state().
+  Result<void> look();
+
+  /// Its nodes count as idle.
+  void free_own_nodes(Cluster& cluster) const;
+
+  struct Left {
+    std::vector<std::string> nodes{};       ///< to be left from now on
+    std::vector<std::string> taken_back{};  ///< may be used again
+  };
+  /// Has it leave its nodes that plans may not use any more (drained, in a maintenance reservation), as long as it has
+  /// others, and use them again when they are back. `offers`: nodes that plans may use. Errors: io.
+  Result<Left> leave_nodes(const NodeOffers& offers);
+
+  /// Whether the nodes that it has and need not leave suffice: the controller refuses other plans. (Companion jobs
+  /// bring further nodes, for which it plans itself.)
+  [[nodiscard]] bool can_run(const Plan& plan, const Cluster& cluster) const;
+
+ private:
+  [[nodiscard]] bool takes_part(const std::string& node) const { return nodes_.contains(node); }
+
+  std::filesystem::path folder_;
+  ElasticState state_;
+  std::set<std::string> nodes_;  ///< of state_
+  std::set<std::string> left_;   ///< that it is asked to leave
+};
+
+}  // namespace sailor::apps
