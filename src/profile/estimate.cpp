@@ -47,6 +47,7 @@ Launches launches_of(LayerKind kind) {
 /// Bytes of one hidden state, one set of attention scores and one set of logits on this rank.
 struct Arrays {
   double hidden;
+  double own_hidden;  // what a rank has of it between blocks: its part of the sequence under sequence parallelism
   double kept_whole;  // of a block, on every tensor-parallel rank
   double kept_share;  // of a block, divided among them
   double attended;    // the output of attention, part of kept_share
@@ -58,13 +59,16 @@ Arrays arrays_of(const Model& model, const LayerKey& key, const LayerKernels& ke
   const double tokens = static_cast<double>(key.micro_batch) * key.sequence_length;
   const double value = value_bytes(key.precision);
   const double t = key.tensor_parallel;
+  const double divided_along_sequence = kernels.sequence_parallel ? t : 1.0;
   Arrays arrays{};
   arrays.hidden = value * tokens * model.hidden;
+  arrays.own_hidden = arrays.hidden / divided_along_sequence;
   // In hidden states. On every rank: both norms' outputs and the sum between them; GeLU models were seen to keep 1.5
-  // more (dropout masks, a copy), RMS norms 5 more (their intermediate values).
-  arrays.kept_whole = arrays.hidden * (3.0 + (model.norm == NormKind::rms_norm       ? 5.0
-                                              : model.activation == Activation::gelu ? 1.5
-                                                                                     : 0.0));
+  // more (dropout masks, a copy), RMS norms 5 more (their intermediate values). Norms of one kernel keep their inputs
+  // instead, the sum and the block's own input.
+  const bool rms_norm = model.norm == NormKind::rms_norm;
+  const double more = rms_norm ? (kernels.fused_norms ? 1.0 : 5.0) : model.activation == Activation::gelu ? 1.5 : 0.0;
+  arrays.kept_whole = arrays.hidden * (3.0 + more);
   // Divided: query and attention output, key and value, and the inner width: once for ReLU, which works in place,
   // before and after for GeLU, four times for SwiGLU.
   const double key_value = static_cast<double>(model.key_value_heads) / model.attention_heads;
@@ -75,6 +79,9 @@ Arrays arrays_of(const Model& model, const LayerKey& key, const LayerKernels& ke
     arrays.kept_whole = arrays.hidden * (model.norm_placement == NormPlacement::post ? 3.0 : 2.0);
     inner = model.activation == Activation::swiglu ? 2.0 : 1.0;
   }
+  arrays.kept_whole /= divided_along_sequence;
+  // What the divided linear layers behind both norms read, gathered from the ranks' parts of the sequence.
+  if (kernels.keeps_gathered_inputs && key.tensor_parallel > 1) arrays.kept_whole += 2.0 * arrays.hidden;
   const double feed_forward = static_cast<double>(model.feed_forward) / model.hidden;
   arrays.kept_share = arrays.hidden * (2.0 + 2.0 * key_value + inner * feed_forward) / t;
   arrays.attended = arrays.hidden / t;
@@ -113,10 +120,10 @@ LayerSizes layer_sizes(const Model& model, const LayerKey& key, const LayerKerne
   const std::int64_t whole = whole_parameters(model, key.kind);
   const std::int64_t divided = model.parameters(key.kind) - whole;
   sizes.parameters = whole + (divided + key.tensor_parallel - 1) / key.tensor_parallel;
-  sizes.output = Bytes(arrays.hidden);
+  sizes.output = Bytes(arrays.own_hidden);
   switch (key.kind) {
     case LayerKind::embedding:
-      sizes.activation = Bytes(again ? 0.0 : arrays.hidden);  // the first block keeps its input
+      sizes.activation = Bytes(again ? 0.0 : arrays.own_hidden);  // the first block keeps its input
       sizes.workspace = Bytes(again ? arrays.hidden : 0.0);
       break;
     case LayerKind::block: {
@@ -124,14 +131,14 @@ LayerSizes layer_sizes(const Model& model, const LayerKey& key, const LayerKerne
       const double all = arrays.kept_whole + arrays.kept_share + scores;
       double kept = all;
       if (key.recompute == Recompute::selective) kept = all - scores - (again ? arrays.attended : 0.0);
-      if (key.recompute == Recompute::full) kept = arrays.hidden;
+      if (key.recompute == Recompute::full) kept = arrays.own_hidden;
       sizes.activation = Bytes(kept);
       // Gradients of the scores and of the widest array; all that is computed again.
       sizes.workspace = Bytes(scores + (again ? 3.0 * arrays.hidden + arrays.widest : arrays.hidden) + all - kept);
       break;
     }
     case LayerKind::final_norm:
-      sizes.activation = Bytes((again ? 1.0 : 3.0) * arrays.hidden);
+      sizes.activation = Bytes((again ? 1.0 : 3.0) * arrays.own_hidden);
       if (again) sizes.workspace = Bytes(arrays.hidden);
       break;
     case LayerKind::head:
@@ -146,7 +153,9 @@ LayerSizes layer_sizes(const Model& model, const LayerKey& key, const LayerKerne
 
 LayerWork layer_work(const Model& model, const LayerKey& key, const LayerKernels& kernels) {
   const bool fused = kernels.attention == Attention::fused;
-  const Arrays arrays = arrays_of(model, key, {});  // what is computed again was written and read, too
+  LayerKernels as_computed = kernels;
+  as_computed.recomputes_elementwise = false;  // what is computed again was written and read, too
+  const Arrays arrays = arrays_of(model, key, as_computed);
   const double tokens = static_cast<double>(key.micro_batch) * key.sequence_length;
   const double value = value_bytes(key.precision);
   const double t = key.tensor_parallel;
@@ -166,7 +175,7 @@ LayerWork layer_work(const Model& model, const LayerKey& key, const LayerKernels
   work.all_reduce = Bytes(arrays.hidden);
   switch (key.kind) {
     case LayerKind::embedding:
-      add(hidden_passes, arrays.hidden);
+      add(hidden_passes, arrays.own_hidden);
       work.forward_all_reduces = 1;
       break;
     case LayerKind::block: {
@@ -186,7 +195,7 @@ LayerWork layer_work(const Model& model, const LayerKey& key, const LayerKernels
       break;
     }
     case LayerKind::final_norm:
-      add(hidden_passes, arrays.hidden);
+      add(hidden_passes, arrays.own_hidden);
       break;
     case LayerKind::head:
       add(logit_passes, arrays.logits);
@@ -264,10 +273,11 @@ Result<FlopPerSecond> peak_rate(const GpuType& gpu, Precision precision) {
 }
 
 Result<LayerTimes> roofline(const LayerWork& work, const GpuType& gpu, Precision precision, int tensor_parallel,
-                            std::optional<Seconds> all_reduce) {
+                            std::optional<Seconds> all_reduce, const LayerKernels& kernels) {
   const auto peak = peak_rate(gpu, precision);
   if (!peak) return fail(peak.error());
-  const Efficiency efficiency = generic_efficiency(gpu.kind, precision);
+  const Efficiency efficiency =
+      kernels.efficiency && gpu.kind == DeviceKind::gpu ? *kernels.efficiency : generic_efficiency(gpu.kind, precision);
   const BytesPerSecond memory = gpu.memory_bandwidth * efficiency.memory;
   if (!all_reduce && tensor_parallel > 1)
     all_reduce = work.all_reduce * (2.0 * (tensor_parallel - 1) / tensor_parallel) /
