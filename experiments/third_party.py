@@ -4,7 +4,7 @@
 Usage: experiments/third_party.py --runs FILE [--set NAME]... [--csv FILE] [--keep DIR]
 
 FILE is a CSV of runs, one a row, empty where the publisher says nothing. Of every set that the simulator has a form for
-(third_party_sources.py), the runs of one stage and one replica in at most one node calibrate the operations of the
+(third_party_runs/sources.py), the runs of one stage and one replica in at most one node calibrate the operations of the
 set's device and framework, and nothing else does; all other runs are judged. A run is never both. What is not modelled
 is counted as left out, with the reason.
 
@@ -34,8 +34,8 @@ import statistics
 import subprocess
 import tempfile
 
-import third_party_judge as judge
-from third_party_sources import LEFT_OUT, NODE_LINK, SOURCES
+from third_party_runs import judge
+from third_party_runs.sources import LEFT_OUT, NODE_LINK, SOURCES
 
 HERE = pathlib.Path(__file__).resolve().parent.parent
 PEAK = {"A100-40": 312e12, "A100-80": 312e12, "H100-80": 989.5e12}  # FLOP/s in bf16 and fp16: profiles/gpus.toml
