@@ -379,7 +379,9 @@ Result<LayerPrice> LayerCosts::estimate(const LayerKey& key, Basis basis, const 
                  .activation = sizes.activation,
                  .output = sizes.output,
                  .workspace = sizes.workspace,
-                 .last_layer = std::numeric_limits<int>::max(),
+                 .last_layer = key.kind == LayerKind::block && key.first_layer > 0 && key.first_layer <= model_.blocks
+                                   ? model_.alike_until(key.first_layer)
+                                   : std::numeric_limits<int>::max(),
                  .origin = Origin::estimated};
   return result;
 }
