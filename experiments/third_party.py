@@ -363,6 +363,7 @@ def report(name, source, values, efficiency, calibration, judged, failed, left_o
 
 def evaluate(name, source, rows, folder, log):
     calibration, judged, failed, left_out = [], [], [], collections.Counter()
+    source.prepare(rows)
     for row in rows:
         reason = source.reason(row)
         plan = None if reason else source.plan(row)

@@ -88,6 +88,9 @@ class Source:
             return "no time"
         return None
 
+    def prepare(self, rows):
+        """Looks at all rows of the set before anything is asked of one."""
+
     def calibrates(self, row):
         return (row["status"] == "ok" and self.number(row, "pipeline_parallel") == 1
                 and self.number(row, "data_parallel") == 1 and self.number(row, "gpus") <= 8)
@@ -96,7 +99,10 @@ class Source:
         return "full" if row["recompute"].startswith("full") else "none"
 
     def sharding(self, row):
-        return "zero1" if row["sharding"].startswith("zero1") else "none"
+        text = row["sharding"]
+        if text.startswith("fsdp"):
+            return "zero2" if text == "fsdp gradients and optimizer" else "zero3"
+        return "zero1" if text.startswith("zero1") else "none"
 
     def global_batch(self, row):
         return int(row["global_batch"])
@@ -158,14 +164,41 @@ class Nanotron(Source):
                      int(row["vocab"]), int(row["sequence_length"]), llama=True, tied="tied" in row["note"])
 
 
-SOURCES = {"vtrain-1-node": VTrain(), "nanotron": Nanotron()}
+class LlmFoundry(Source):
+    """Fully sharded: the smallest number of GPUs of each model calibrates."""
+    framework = "torch-fsdp"
+    gpu = "H100-80"
+    precision = "bf16"
+    between_nodes = {2: 40e9}  # four fifths of a 400 Gb/s adapter for each device
+    assumptions = ("MPT without biases, tied embeddings (its published configurations); four fifths of 400 Gb/s for each "
+                   "GPU between nodes")
+
+    def prepare(self, rows):
+        self.smallest = {}
+        for row in rows:
+            if self.reason(row) is None:
+                gpus = int(row["gpus"])
+                self.smallest[row["model"]] = min(gpus, self.smallest.get(row["model"], gpus))
+
+    def reason(self, row):
+        return "fp8" if "fp8" in row["precision"] else super().reason(row)
+
+    def calibrates(self, row):
+        return int(row["gpus"]) == self.smallest[row["model"]]
+
+    def shape(self, row):
+        sequence = int(row["sequence_length"])
+        return Shape(f"{row['model']}-{sequence}", int(row["layers"]), int(row["hidden"]), int(row["heads"]),
+                     int(row["ffn"]), int(row["vocab"]), sequence, llama=False, tied=True, relative_positions=True)
+
+
+SOURCES = {"llm-foundry": LlmFoundry(), "vtrain-1-node": VTrain(), "nanotron": Nanotron()}
 LEFT_OUT = {
     "bloom": "rows name a size and no shape",
     "nvidia-dgxc": "context parallelism (Llama-3.1-8B), and no runs that calibrate Megatron-Core (GPT-3)",
     "megatron-bridge": "experts, fp8 or FSDP; no runs that calibrate Megatron-Core",
     "internevo": "ZeRO-1 in groups; no description of InternEvo",
-    "llm-foundry": "fully sharded data parallelism",
-    "torchtitan-olmo": "fully sharded data parallelism",
+    "torchtitan-olmo": "rows name a model and no shape; tensor and context parallelism beside FSDP, fp8",
     "nemo-24.07": "fp8",
     "mlperf": "fp8; no runs that calibrate Megatron-Core",
 }

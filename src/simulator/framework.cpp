@@ -119,6 +119,7 @@ void read_time(const TomlTable& table, Framework& framework) {
       "stage_messages", {stage_messages_names.begin(), stage_messages_names.end()}, 0));  // the only way before the key
   framework.overlaps_transfers = table.boolean("overlaps_transfers");
   framework.overlaps_reduction = table.boolean("overlaps_reduction");
+  framework.prefetches_weights = table.boolean_or("prefetches_weights", false);
   framework.reduction_bucket = Bytes(table.number("reduction_bucket_bytes", {.minimum = 0.0, .maximum = 1e15}));
   if (framework.reduction_bucket > Bytes(0) && framework.reduction_bucket < least_bucket)
     table.reject("reduction_bucket_bytes",
