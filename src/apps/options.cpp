@@ -445,7 +445,9 @@ Result<std::optional<Options>> parse_options(const CommandLine& line, const std:
 namespace shared {
 
 Option model() {
-  return {.name = "model", .value_name = "NAME", .help = "model name or alias, or a model file (*.toml)"};
+  return {.name = "model",
+          .value_name = "NAME",
+          .help = "model name or alias, or a model file: *.toml, or a config.json of Hugging Face"};
 }
 Option models_folder() {
   return {

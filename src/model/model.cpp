@@ -9,6 +9,7 @@
 #include "core/files.hpp"
 #include "core/text.hpp"
 #include "core/toml_reader.hpp"
+#include "model/hugging_face_config.hpp"
 
 namespace sailor {
 
@@ -17,25 +18,6 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::array<std::string_view, 4> layer_kind_names{"embedding", "block", "final_norm", "head"};
-
-std::int64_t norm_parameters(const Model& model) {
-  return std::int64_t{model.hidden} * (model.norm == NormKind::layer_norm ? 2 : 1);
-}
-
-bool has_projections(const Model& model) { return model.embedding_width != model.hidden; }
-
-std::int64_t key_value_width(const Model& model) { return std::int64_t{model.key_value_heads} * model.head_width(); }
-
-std::int64_t block_parameters(const Model& model) {
-  const std::int64_t h = model.hidden;
-  const std::int64_t kv = key_value_width(model);
-  const std::int64_t f = model.feed_forward;
-  const std::int64_t attention = h * h + 2 * h * kv + h * h + (model.attention_input_bias ? h + 2 * kv : 0) +
-                                 (model.attention_output_bias ? h : 0);
-  const bool gated = model.activation == Activation::swiglu;
-  const std::int64_t feed_forward = (gated ? 3 : 2) * h * f + (model.linear_bias ? (gated ? 2 : 1) * f + h : 0);
-  return attention + feed_forward + 2 * norm_parameters(model);
-}
 
 }  // namespace
 
@@ -54,49 +36,62 @@ LayerKind Model::layer_kind(int index) const {
   return index == layers() - 1 ? LayerKind::head : LayerKind::final_norm;
 }
 
-std::int64_t Model::parameters(LayerKind kind) const {
-  const std::int64_t h = hidden;
-  const std::int64_t projection = has_projections(*this) ? std::int64_t{embedding_width} * h : 0;
-  switch (kind) {
-    case LayerKind::embedding:
-      return std::int64_t{vocabulary} * embedding_width +
-             (position == PositionKind::learned ? std::int64_t{max_sequence_length} * h : 0) + projection;
-    case LayerKind::block:
-      return block_parameters(*this);
-    case LayerKind::final_norm:
-      return has_separate_norm() ? norm_parameters(*this) : 0;
-    case LayerKind::head:
-      return (has_norm_in_head() ? norm_parameters(*this) : 0) + projection +
-             (tied_embedding ? 0 : std::int64_t{vocabulary} * embedding_width);
-  }
-  return 0;
+namespace {
+
+constexpr IntegerRange model_size{.minimum = 1, .maximum = 1 << 24};
+constexpr IntegerRange model_size_or_none{.minimum = 0, .maximum = 1 << 24};
+
+Experts read_experts(const TomlTable& table) {
+  const auto size = [&](std::string_view key) { return static_cast<int>(table.integer(key, model_size)); };
+  const auto size_or = [&](std::string_view key, int fallback) {
+    return static_cast<int>(table.integer_or(key, fallback, model_size_or_none));
+  };
+  Experts experts{.count = size("count"),
+                  .per_token = size("per_token"),
+                  .feed_forward = size("feed_forward"),
+                  .shared_feed_forward = size_or("shared_feed_forward", 0),
+                  .shared_gate = table.boolean_or("shared_gate", false),
+                  .bias = table.boolean_or("bias", false),
+                  .router_bias = table.boolean_or("router_bias", false),
+                  .capacity_factor = table.number_or("capacity_factor", 0.0, {.minimum = 0.0, .maximum = 1e3}),
+                  .first_dense = size_or("first_dense", 0),
+                  .period = static_cast<int>(table.integer_or("period", 1, model_size))};
+  if (experts.per_token > experts.count)
+    table.reject("per_token",
+                 fmt::format("'experts.per_token' is {}, but there are {} experts", experts.per_token, experts.count));
+  return experts;
 }
 
-std::int64_t Model::total_parameters() const {
-  return parameters(LayerKind::embedding) + blocks * parameters(LayerKind::block) + parameters(LayerKind::final_norm) +
-         parameters(LayerKind::head);
+LatentAttention read_latent_attention(const TomlTable& table) {
+  const auto size = [&](std::string_view key) { return static_cast<int>(table.integer(key, model_size)); };
+  return {.query_rank = static_cast<int>(table.integer_or("query_rank", 0, model_size_or_none)),
+          .key_value_rank = size("key_value_rank"),
+          .content = size("content_width"),
+          .position = size("position_width"),
+          .value = size("value_width")};
 }
 
-Flop Model::forward_flop(LayerKind kind, double tokens, int sequence_length) const {
-  const double h = hidden;
-  const double projection = has_projections(*this) ? 2.0 * embedding_width * h : 0.0;
-  switch (kind) {
-    case LayerKind::embedding:
-      return Flop(tokens * projection);
-    case LayerKind::final_norm:
-      return Flop(0.0);
-    case LayerKind::head:
-      return Flop(tokens * (projection + 2.0 * embedding_width * vocabulary));
-    case LayerKind::block:
-      break;
-  }
-  const double kv = static_cast<double>(key_value_width(*this));
-  const double gates = activation == Activation::swiglu ? 3.0 : 2.0;
-  const double linear = 2.0 * (2.0 * h * h + 2.0 * h * kv + gates * h * feed_forward);
-  // Two products (scores, values) of 2·s·h each per token, of which a causal mask keeps half.
-  const double attention = 2.0 * sequence_length * h;
-  return Flop(tokens * (linear + attention));
+/// What models have beyond the plain transformer; all of it may be left out.
+void read_extensions(const TomlTable& root, Model& model) {
+  const auto size_or = [&](std::string_view key, int fallback) {
+    return static_cast<int>(root.integer_or(key, fallback, model_size_or_none));
+  };
+  model.head_size = size_or("head_width", 0);
+  model.gated = root.boolean_or("gated", false);
+  model.norms_per_block = static_cast<int>(root.integer_or("norms_per_block", 2, {.minimum = 2, .maximum = 4}));
+  model.query_key_norm = root.boolean_or("query_key_norm", false);
+  model.attention_sinks = root.boolean_or("attention_sinks", false);
+  model.learned_positions = size_or("learned_positions", 0);
+  model.sliding_window = size_or("sliding_window", 0);
+  model.full_attention_period = size_or("full_attention_period", 0);
+  if (model.full_attention_period > 0 && model.sliding_window == 0)
+    root.reject("full_attention_period", "'full_attention_period' is there without sliding_window",
+                "add sliding_window, or remove it");
+  if (root.has("experts")) model.experts = read_experts(root.table("experts"));
+  if (root.has("latent_attention")) model.latent = read_latent_attention(root.table("latent_attention"));
 }
+
+}  // namespace
 
 Result<Model> parse_model(std::string_view text, std::string_view source_name) {
   auto document = TomlDocument::parse(text, source_name);
@@ -134,8 +129,9 @@ Result<Model> parse_model(std::string_view text, std::string_view source_name) {
   model.scale_attention = root.boolean_or("scale_attention", true);
   model.local_attention_window =
       static_cast<int>(root.integer_or("local_attention_window", 0, {.minimum = 0, .maximum = 1 << 24}));
+  read_extensions(root, model);
 
-  if (model.hidden % model.attention_heads != 0)
+  if (model.head_size == 0 && model.latent.key_value_rank == 0 && model.hidden % model.attention_heads != 0)
     root.reject("attention_heads", fmt::format("hidden ({}) is not divisible by attention_heads ({})", model.hidden,
                                                model.attention_heads));
   if (model.attention_heads % model.key_value_heads != 0)
@@ -151,6 +147,9 @@ Result<Model> parse_model(std::string_view text, std::string_view source_name) {
 Result<Model> load_model(const fs::path& path) {
   auto text = read_text_file(path);
   if (!text) return fail(text.error());
+  // A plan names its model: by a path that other folders can use, too.
+  if (path.extension() == ".json")
+    return parse_hugging_face_config(*text, fs::absolute(path).lexically_normal().string());
   return parse_model(*text, path.string());
 }
 
@@ -173,7 +172,7 @@ Result<std::vector<Model>> load_models(const fs::path& folder) {
 }
 
 Result<Model> find_model(const std::string& name_or_path, const fs::path& folder) {
-  if (name_or_path.ends_with(".toml")) return load_model(name_or_path);
+  if (name_or_path.ends_with(".toml") || name_or_path.ends_with(".json")) return load_model(name_or_path);
   auto models = load_models(folder);
   if (!models) return fail(models.error());
   std::vector<std::string> names;
@@ -185,7 +184,9 @@ Result<Model> find_model(const std::string& name_or_path, const fs::path& folder
   }
   return fail(
       ErrorCode::not_found, fmt::format("model '{}' is not known", name_or_path),
-      fmt::format("use one of {} (from {}), or a path that ends in .toml", fmt::join(names, ", "), folder.string()));
+      fmt::format(
+          "use one of {} (from {}), or a path that ends in .toml (a model file) or .json (Hugging Face's config.json)",
+          fmt::join(names, ", "), folder.string()));
 }
 
 }  // namespace sailor

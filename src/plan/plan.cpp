@@ -20,7 +20,7 @@ const std::vector<std::string_view> precision_names{"fp32", "tf32", "bf16", "fp1
 const std::vector<std::string_view> optimizer_names{"adamw"};
 const std::vector<std::string_view> schedule_names{"1f1b", "gpipe", "interleaved-1f1b"};
 const std::vector<std::string_view> recompute_names{"none", "selective", "full"};
-const std::vector<std::string_view> sharding_names{"none", "zero1"};
+const std::vector<std::string_view> sharding_names{"none", "zero1", "zero2", "zero3"};
 const std::vector<std::string_view> together_names{"pipelines", "replicas"};
 
 const std::vector<std::string_view> origin_names{"measured", "published", "interpolated", "estimated"};

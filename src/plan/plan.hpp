@@ -27,8 +27,12 @@ enum class Optimizer { adamw };
 enum class Schedule { one_f_one_b, gpipe, interleaved_1f1b };
 enum class Recompute { none, selective, full };
 /// zero1: each replica of a layer keeps and steps its share of the optimizer state (ZeRO stage 1, Rajbhandari et al.
-/// 2020); gradients are reduce-scattered and the stepped weights gathered.
-enum class OptimizerSharding { none, zero1 };
+/// 2020); gradients are reduce-scattered and the stepped weights gathered. zero2: it keeps its share of the gradients
+/// only, too. zero3: and of the weights, which are gathered layer by layer for every pass (fully sharded data
+/// parallelism); gradients are reduce-scattered in every backward pass.
+enum class OptimizerSharding { none, zero1, zero2, zero3 };
+constexpr bool shards_gradients(OptimizerSharding sharding) { return sharding >= OptimizerSharding::zero2; }
+constexpr bool shards_weights(OptimizerSharding sharding) { return sharding == OptimizerSharding::zero3; }
 /// What gets nodes at one leaf switch (or in one block) first, where not all of a plan's nodes are there: the stages of
 /// a pipeline, or the replicas of a stage, which sum their gradients.
 enum class KeepTogether { pipelines, replicas };

@@ -44,13 +44,20 @@ Launches launches_of(LayerKind kind) {
   return {0, 0};
 }
 
+/// Of blocks 0, 1, ...; a key that names no block means the last one.
+int block_of(const Model& model, const LayerKey& key) {
+  return key.first_layer >= 1 && key.first_layer <= model.blocks ? key.first_layer - 1 : model.blocks - 1;
+}
+
 /// Bytes of one hidden state, one set of attention scores and one set of logits on this rank.
 struct Arrays {
   double hidden;
+  double own_hidden;  // what a rank has of it between blocks: its part of the sequence under sequence parallelism
   double kept_whole;  // of a block, on every tensor-parallel rank
   double kept_share;  // of a block, divided among them
   double attended;    // the output of attention, part of kept_share
   double widest;      // of a block: what its backward pass needs at once besides hidden states
+  double dispatched;  // of a block with experts: a token's copies that go to them, and come back
   double scores;
   double logits;
 };
@@ -58,47 +65,71 @@ Arrays arrays_of(const Model& model, const LayerKey& key, const LayerKernels& ke
   const double tokens = static_cast<double>(key.micro_batch) * key.sequence_length;
   const double value = value_bytes(key.precision);
   const double t = key.tensor_parallel;
+  const double divided_along_sequence = kernels.sequence_parallel ? t : 1.0;
   Arrays arrays{};
   arrays.hidden = value * tokens * model.hidden;
+  arrays.own_hidden = arrays.hidden / divided_along_sequence;
   // In hidden states. On every rank: both norms' outputs and the sum between them; GeLU models were seen to keep 1.5
-  // more (dropout masks, a copy), RMS norms 5 more (their intermediate values).
-  arrays.kept_whole = arrays.hidden * (3.0 + (model.norm == NormKind::rms_norm       ? 5.0
-                                              : model.activation == Activation::gelu ? 1.5
-                                                                                     : 0.0));
+  // more (dropout masks, a copy), RMS norms 5 more (their intermediate values). Norms of one kernel keep their inputs
+  // instead, the sum and the block's own input.
+  const bool rms_norm = model.norm == NormKind::rms_norm;
+  const double more = rms_norm ? (kernels.fused_norms ? 1.0 : 5.0) : model.activation == Activation::gelu ? 1.5 : 0.0;
+  arrays.kept_whole = arrays.hidden * (3.0 + more);
   // Divided: query and attention output, key and value, and the inner width: once for ReLU, which works in place,
   // before and after for GeLU, four times for SwiGLU.
-  const double key_value = static_cast<double>(model.key_value_heads) / model.attention_heads;
+  const int block = block_of(model, key);
   double inner = model.activation == Activation::relu ? 1.0 : model.activation == Activation::gelu ? 2.0 : 4.0;
+  if (model.has_gate() && model.activation != Activation::swiglu) inner += 2.0;  // the gate, and their product
   if (kernels.recomputes_elementwise) {
     // Input and the sum behind attention; the input of the norm behind each of them where norms follow. The activation
     // function's input once, for SwiGLU its two (src/runtime/layers/block.cpp).
     arrays.kept_whole = arrays.hidden * (model.norm_placement == NormPlacement::post ? 3.0 : 2.0);
-    inner = model.activation == Activation::swiglu ? 2.0 : 1.0;
+    inner = model.has_gate() ? 2.0 : 1.0;
   }
-  const double feed_forward = static_cast<double>(model.feed_forward) / model.hidden;
-  arrays.kept_share = arrays.hidden * (2.0 + 2.0 * key_value + inner * feed_forward) / t;
-  arrays.attended = arrays.hidden / t;
-  arrays.widest = arrays.hidden * std::max(feed_forward, 2.0 + 2.0 * key_value) / t;
+  arrays.kept_whole /= divided_along_sequence;
+  // What the divided linear layers behind both norms read, gathered from the ranks' parts of the sequence.
+  if (kernels.keeps_gathered_inputs && key.tensor_parallel > 1) arrays.kept_whole += 2.0 * arrays.hidden;
+  const double feed_forward = model.active_feed_forward(block);
+  const double attention = model.query_width() + model.key_width() + model.value_width();
+  const double latent = model.latent.query_rank + model.latent.key_value_rank + model.latent.position;
+  arrays.kept_share = value * tokens * (attention + model.attended_width() + inner * feed_forward) / t;
+  arrays.kept_whole += value * tokens * latent / divided_along_sequence;
+  arrays.attended = value * tokens * model.attended_width() / t;
+  arrays.widest = value * tokens * std::max(feed_forward, attention) / t;
+  arrays.dispatched = 0.0;
+  if (model.has_experts(block)) {  // what experts read, and what they put out, which the router weights
+    arrays.dispatched = 2.0 * model.experts.per_token * arrays.own_hidden;
+    arrays.kept_whole += arrays.dispatched + value * tokens * model.experts.count / divided_along_sequence;
+  }
   arrays.scores = value * tokens * key.sequence_length * model.attention_heads / t;
   arrays.logits = value * tokens * model.vocabulary / t;
   return arrays;
 }
 
-/// Parameters that every tensor-parallel rank has in full: norms, positions, biases after a sum over ranks.
-std::int64_t whole_parameters(const Model& model, LayerKind kind) {
-  const std::int64_t h = model.hidden;
-  const std::int64_t norm = h * (model.norm == NormKind::layer_norm ? 2 : 1);
-  switch (kind) {
-    case LayerKind::embedding:
-      return model.position == PositionKind::learned ? std::int64_t{model.max_sequence_length} * h : 0;
+/// Parameters that every tensor-parallel rank has in full: norms, positions, biases after a sum over ranks, routers.
+std::int64_t whole_parameters(const Model& model, const LayerKey& key) {
+  switch (key.kind) {
+    case LayerKind::embedding: {
+      const std::int64_t rows = model.learned_positions > 0 ? model.learned_positions : model.max_sequence_length;
+      return model.position == PositionKind::learned ? rows * model.hidden : 0;
+    }
     case LayerKind::block:
-      return 2 * norm + (model.attention_output_bias ? h : 0) + (model.linear_bias ? h : 0);
+      return model.whole_parameters(block_of(model, key));
     case LayerKind::final_norm:
-      return model.parameters(kind);
+      return model.parameters(key.kind);
     case LayerKind::head:
-      return model.has_norm_in_head() ? norm : 0;
+      return model.has_norm_in_head() ? std::int64_t{model.hidden} * (model.norm == NormKind::layer_norm ? 2 : 1) : 0;
   }
   return 0;
+}
+
+std::int64_t all_parameters(const Model& model, const LayerKey& key) {
+  return key.kind == LayerKind::block ? model.layer_parameters(block_of(model, key) + 1) : model.parameters(key.kind);
+}
+
+/// Of all scores and their products with all values, causal mask or not.
+Flop unfused_attention(const Model& model, double tokens, int sequence_length) {
+  return Flop(2.0 * sequence_length * (model.query_width() + model.attended_width()) * tokens);
 }
 
 }  // namespace
@@ -110,13 +141,13 @@ LayerSizes layer_sizes(const Model& model, const LayerKey& key, const LayerKerne
   const bool fused = kernels.attention == Attention::fused;
   const bool again = kernels.recomputes_elementwise;
   LayerSizes sizes;
-  const std::int64_t whole = whole_parameters(model, key.kind);
-  const std::int64_t divided = model.parameters(key.kind) - whole;
+  const std::int64_t whole = whole_parameters(model, key);
+  const std::int64_t divided = all_parameters(model, key) - whole;
   sizes.parameters = whole + (divided + key.tensor_parallel - 1) / key.tensor_parallel;
-  sizes.output = Bytes(arrays.hidden);
+  sizes.output = Bytes(arrays.own_hidden);
   switch (key.kind) {
     case LayerKind::embedding:
-      sizes.activation = Bytes(again ? 0.0 : arrays.hidden);  // the first block keeps its input
+      sizes.activation = Bytes(again ? 0.0 : arrays.own_hidden);  // the first block keeps its input
       sizes.workspace = Bytes(again ? arrays.hidden : 0.0);
       break;
     case LayerKind::block: {
@@ -124,14 +155,14 @@ LayerSizes layer_sizes(const Model& model, const LayerKey& key, const LayerKerne
       const double all = arrays.kept_whole + arrays.kept_share + scores;
       double kept = all;
       if (key.recompute == Recompute::selective) kept = all - scores - (again ? arrays.attended : 0.0);
-      if (key.recompute == Recompute::full) kept = arrays.hidden;
+      if (key.recompute == Recompute::full) kept = arrays.own_hidden;
       sizes.activation = Bytes(kept);
       // Gradients of the scores and of the widest array; all that is computed again.
       sizes.workspace = Bytes(scores + (again ? 3.0 * arrays.hidden + arrays.widest : arrays.hidden) + all - kept);
       break;
     }
     case LayerKind::final_norm:
-      sizes.activation = Bytes((again ? 1.0 : 3.0) * arrays.hidden);
+      sizes.activation = Bytes((again ? 1.0 : 3.0) * arrays.own_hidden);
       if (again) sizes.workspace = Bytes(arrays.hidden);
       break;
     case LayerKind::head:
@@ -146,11 +177,16 @@ LayerSizes layer_sizes(const Model& model, const LayerKey& key, const LayerKerne
 
 LayerWork layer_work(const Model& model, const LayerKey& key, const LayerKernels& kernels) {
   const bool fused = kernels.attention == Attention::fused;
-  const Arrays arrays = arrays_of(model, key, {});  // what is computed again was written and read, too
+  LayerKernels as_computed = kernels;
+  as_computed.recomputes_elementwise = false;  // what is computed again was written and read, too
+  const Arrays arrays = arrays_of(model, key, as_computed);
   const double tokens = static_cast<double>(key.micro_batch) * key.sequence_length;
   const double value = value_bytes(key.precision);
   const double t = key.tensor_parallel;
-  Flop flop = model.forward_flop(key.kind, tokens, key.sequence_length) / t;
+  const int block = block_of(model, key);
+  Flop flop = (key.kind == LayerKind::block ? model.layer_forward_flop(block + 1, tokens, key.sequence_length)
+                                            : model.forward_flop(key.kind, tokens, key.sequence_length)) /
+              t;
   const auto parameters = static_cast<double>(layer_sizes(model, key).parameters);
   const double matrix = key.kind == LayerKind::head && model.tied_embedding
                             ? static_cast<double>(model.tied_parameters()) / t
@@ -166,18 +202,18 @@ LayerWork layer_work(const Model& model, const LayerKey& key, const LayerKernels
   work.all_reduce = Bytes(arrays.hidden);
   switch (key.kind) {
     case LayerKind::embedding:
-      add(hidden_passes, arrays.hidden);
+      add(hidden_passes, arrays.own_hidden);
       work.forward_all_reduces = 1;
       break;
     case LayerKind::block: {
-      // The half of both products that a causal mask leaves: 2·s·h each for a token (Model::forward_flop).
-      const Flop causal(2.0 * key.sequence_length * model.hidden * tokens / t);
+      // The half of both products that a causal mask leaves, or the part that a window does.
+      const Flop causal = model.attention_flop(block, tokens, key.sequence_length) / t;
       if (fused) {
         flop -= causal;
         work.forward_attention = causal;
         work.backward_attention = causal * 2.5;  // two products forward, five backward: the scores once more
       } else {
-        flop += causal;  // the masked half is computed too
+        flop += unfused_attention(model, tokens, key.sequence_length) / t - causal;  // what is masked is computed too
         add(score_passes, arrays.scores);
       }
       add(activation_passes, arrays.kept_whole + arrays.kept_share);
@@ -186,7 +222,7 @@ LayerWork layer_work(const Model& model, const LayerKey& key, const LayerKernels
       break;
     }
     case LayerKind::final_norm:
-      add(hidden_passes, arrays.hidden);
+      add(hidden_passes, arrays.own_hidden);
       break;
     case LayerKind::head:
       add(logit_passes, arrays.logits);
@@ -204,7 +240,7 @@ LayerWork layer_work(const Model& model, const LayerKey& key, const LayerKernels
     if (fused) {
       work.backward_attention += work.forward_attention;
     } else {
-      work.backward_flop += Flop(4.0 * key.sequence_length * model.hidden * tokens / t);
+      work.backward_flop += unfused_attention(model, tokens, key.sequence_length) / t;
       work.backward_traffic += Bytes(score_passes.forward * arrays.scores);
     }
   } else if (key.kind == LayerKind::block && key.recompute == Recompute::full) {
@@ -264,10 +300,11 @@ Result<FlopPerSecond> peak_rate(const GpuType& gpu, Precision precision) {
 }
 
 Result<LayerTimes> roofline(const LayerWork& work, const GpuType& gpu, Precision precision, int tensor_parallel,
-                            std::optional<Seconds> all_reduce) {
+                            std::optional<Seconds> all_reduce, const LayerKernels& kernels) {
   const auto peak = peak_rate(gpu, precision);
   if (!peak) return fail(peak.error());
-  const Efficiency efficiency = generic_efficiency(gpu.kind, precision);
+  const Efficiency efficiency =
+      kernels.efficiency && gpu.kind == DeviceKind::gpu ? *kernels.efficiency : generic_efficiency(gpu.kind, precision);
   const BytesPerSecond memory = gpu.memory_bandwidth * efficiency.memory;
   if (!all_reduce && tensor_parallel > 1)
     all_reduce = work.all_reduce * (2.0 * (tensor_parallel - 1) / tensor_parallel) /

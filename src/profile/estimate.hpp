@@ -21,12 +21,32 @@ enum class Attention {
 };
 std::string_view to_string(Attention attention);
 
+/// Share of the catalogue's rates that a training framework reaches.
+struct Efficiency {
+  double compute = 0.0;            ///< of the peak rate, by matrix products
+  double attention_forward = 0.0;  ///< of the peak rate, by fused attention
+  double attention_backward = 0.0;
+  double memory = 0.0;      ///< of the memory bandwidth, by everything else
+  Seconds launch{};         ///< to start one operation; nothing is faster than its starts
+  double link_share = 0.0;  ///< bandwidth between devices of a node as share of their memory bandwidth
+};
+Efficiency generic_efficiency(DeviceKind kind, Precision precision);
+
 /// How a training framework computes layers, as far as an estimate depends on it.
 struct LayerKernels {
   Attention attention = Attention::unfused;
   /// Outputs of norms and activation functions are computed again in the backward pass instead of kept, and logits
   /// become their gradient in place: as Sailor's own runtime does.
   bool recomputes_elementwise = false;
+  /// Where a tensor-parallel group divides the linear layers, it divides the norms and residual sums between them along
+  /// the sequence, too (Korthikanti et al. 2022, section 4.2.2): all-gathers and reduce-scatters take the place of the
+  /// all-reduces.
+  bool sequence_parallel = false;
+  /// With sequence_parallel: what the ranks gather before linear layers is kept for the backward pass, not gathered
+  /// again.
+  bool keeps_gathered_inputs = false;
+  bool fused_norms = false;                ///< an RMS norm is one kernel, which keeps its input and its output only
+  std::optional<Efficiency> efficiency{};  ///< of its kernels on GPUs; without it generic_efficiency()
 };
 
 /// What one rank computes and moves for one micro-batch through one layer.
@@ -58,17 +78,6 @@ struct LayerSizes {
 /// once (unfused) or not at all, and no dropout masks; see estimate.cpp.
 LayerSizes layer_sizes(const Model& model, const LayerKey& key, const LayerKernels& kernels = {});
 
-/// Share of the catalogue's rates that a training framework reaches.
-struct Efficiency {
-  double compute = 0.0;            ///< of the peak rate, by matrix products
-  double attention_forward = 0.0;  ///< of the peak rate, by fused attention
-  double attention_backward = 0.0;
-  double memory = 0.0;      ///< of the memory bandwidth, by everything else
-  Seconds launch{};         ///< to start one operation; nothing is faster than its starts
-  double link_share = 0.0;  ///< bandwidth between devices of a node as share of their memory bandwidth
-};
-Efficiency generic_efficiency(DeviceKind kind, Precision precision);
-
 /// Peak rate in a number format: tf32 falls back to fp32 where the device has none. Errors: not_found (no bf16 or
 /// fp16).
 Result<FlopPerSecond> peak_rate(const GpuType& gpu, Precision precision);
@@ -82,8 +91,8 @@ struct LayerTimes {
 ///   max(flop / (compute·peak) + attention / (attention_...·peak) + traffic / (memory·bandwidth), launches·launch) +
 ///   all_reduces·all_reduce.
 /// The sum, not the larger of the two: products and element-wise operations follow each other. `all_reduce`: of one
-/// sum; without it a ring over a link of `link_share`. Errors as peak_rate().
+/// sum; without it a ring over a link of `link_share`. `kernels`: for their efficiency. Errors as peak_rate().
 Result<LayerTimes> roofline(const LayerWork& work, const GpuType& gpu, Precision precision, int tensor_parallel,
-                            std::optional<Seconds> all_reduce = std::nullopt);
+                            std::optional<Seconds> all_reduce = std::nullopt, const LayerKernels& kernels = {});
 
 }  // namespace sailor

@@ -281,7 +281,7 @@ Result<LayerTimes> LayerCosts::roofline_of(const LayerKey& key) const {
     const auto time = profile_.all_reduce_time(end, end, LinkScope::intra_node, key.tensor_parallel, work.all_reduce);
     if (time) all_reduce = time->time;
   }
-  return roofline(work, *gpu, key.precision, key.tensor_parallel, all_reduce);
+  return roofline(work, *gpu, key.precision, key.tensor_parallel, all_reduce, kernels_);
 }
 
 Result<LayerTimes> LayerCosts::transfer(const LayerKey& key, const std::string& without, std::string& sources) const {
@@ -379,7 +379,9 @@ Result<LayerPrice> LayerCosts::estimate(const LayerKey& key, Basis basis, const 
                  .activation = sizes.activation,
                  .output = sizes.output,
                  .workspace = sizes.workspace,
-                 .last_layer = std::numeric_limits<int>::max(),
+                 .last_layer = key.kind == LayerKind::block && key.first_layer > 0 && key.first_layer <= model_.blocks
+                                   ? model_.alike_until(key.first_layer)
+                                   : std::numeric_limits<int>::max(),
                  .origin = Origin::estimated};
   return result;
 }

@@ -9,7 +9,7 @@ std::optional<double> model_flop_utilization(const Plan& plan, const Model& mode
   const double tokens = static_cast<double>(plan.job.global_batch) * plan.job.sequence_length;
   double work = 0.0;
   for (int layer = 0; layer < model.layers(); ++layer)
-    work += 3.0 * model.forward_flop(model.layer_kind(layer), tokens, plan.job.sequence_length).value();
+    work += 3.0 * model.layer_forward_flop(layer, tokens, plan.job.sequence_length).value();
   double rate = 0.0;
   for (const Pipeline& pipeline : plan.pipelines)
     for (const Stage& stage : pipeline.stages) {

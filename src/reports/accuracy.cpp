@@ -118,6 +118,8 @@ ordered_json accuracy_to_json(const std::string& title, std::span<const CaseOutc
                     {"measured_iteration_time_low_s", value_or_null(outcome.measured_low)},
                     {"measured_iteration_time_high_s", value_or_null(outcome.measured_high)},
                     {"iteration_time_s", outcome.predicted_time.value()},
+                    {"iteration_time_p5_s", outcome.predicted_p5.value()},
+                    {"iteration_time_p95_s", outcome.predicted_p95.value()},
                     {"iteration_time_error_percent", outcome.time_error() * 100.0},
                     {"measured_peak_memory_bytes", value_or_null(outcome.measured_memory)},
                     {"peak_memory_bytes", outcome.predicted_memory.value()},

@@ -21,6 +21,8 @@ struct CaseOutcome {
   std::optional<Seconds> measured_low{};  ///< a repetition has its time between these (95%); both or neither
   std::optional<Seconds> measured_high{};
   Seconds predicted_time{};
+  Seconds predicted_p5{};  ///< 5th and 95th percentile, as the prediction has them
+  Seconds predicted_p95{};
   std::optional<Bytes> measured_memory{};
   Bytes predicted_memory{};
 

@@ -6,6 +6,7 @@
 namespace sailor::runtime {
 
 Result<void> check_supported(const Model& model) {
+  SAILOR_CHECK(check_trainable(model));
   if (model.position == PositionKind::rotary && model.head_width() % 2 != 0)
     return fail(ErrorCode::invalid_input,
                 fmt::format("model '{}': rotary positions turn pairs of values, but a head has {} (hidden {} / {} "
@@ -38,6 +39,11 @@ Result<void> check_divisible(const Model& model, int tensor_parallel) {
 
 Result<void> check_supported(const Plan& plan, const Model& model) {
   SAILOR_CHECK(check_supported(model));
+  if (shards_gradients(plan.optimizer_sharding))
+    return fail(ErrorCode::unavailable,
+                fmt::format("the plan has optimizer_sharding = \"{}\", which sailor-train does not run",
+                            to_string(plan.optimizer_sharding)),
+                "use \"zero1\" or \"none\", or train with another framework");
   for (std::size_t p = 0; p < plan.pipelines.size(); ++p)
     for (std::size_t s = 0; s < plan.pipelines[p].stages.size(); ++s)
       if (auto divisible = check_divisible(model, plan.pipelines[p].stages[s].tensor_parallel); !divisible)

@@ -60,7 +60,8 @@ Result<Seconds> PriceList::message_time(std::uint32_t from, int senders, std::ui
     time = *each * turns;
   }
   time += env.framework.transfer_overhead * turns;
-  if (receivers == 1) return time;
+  // Under sequence parallelism a rank works with its part of the sequence between blocks: nothing is gathered.
+  if (receivers == 1 || env.framework.kernels.sequence_parallel) return time;
   const auto gather = all_reduce_time(to, to, receivers, 1, receivers, Reach::node, message);
   if (!gather) return fail(gather.error());
   price.links.add(*gather, {.from = to, .to = to, .one_node = true});

@@ -66,7 +66,7 @@ class CostModel::Pricer {
     costs_.schedule = plan_.schedule;
     costs_.overlaps_transfers = framework.overlaps_transfers || plan_.schedule == Schedule::interleaved_1f1b;
     costs_.overlaps_reduction = framework.overlaps_reduction;
-    costs_.shards_optimizer = plan_.optimizer_sharding == OptimizerSharding::zero1;
+    costs_.shards_optimizer = plan_.optimizer_sharding != OptimizerSharding::none;
     costs_.reduction_bucket = framework.reduction_bucket;
     costs_.layer_parameters = &s_.parameters;
     costs_.pipelines.clear();
@@ -224,7 +224,42 @@ class CostModel::Pricer {
     }
     if (s_.tied > 0.0 && layers > 1) add_tied();
     for (Reduction& reduction : costs_.reductions) SAILOR_CHECK(price_reduction(reduction));
+    if (shards_weights(plan_.optimizer_sharding)) move_into_passes();
     return {};
+  }
+
+  /// ZeRO-3: every pass gathers the weights of its layers, and a backward pass scatters their gradients, so that
+  /// nothing of either is left for the end of an iteration. A reduction's time is that of an all-reduce of the
+  /// gradients, half of which is a scatter; a gather is the same of the weights.
+  void move_into_passes() {
+    const double weights = state_.gradient > Bytes(0) ? state_.weight / state_.gradient : 1.0;
+    for (std::size_t i = 0; i < costs_.stages.size(); ++i) {
+      Seconds scatter;
+      for (const Reduction& reduction : costs_.reductions)
+        if (costs_.takes_part(i, reduction)) scatter += reduction.time * 0.5;
+      StageCosts& stage = costs_.stages[i];
+      const PipelineCosts& pipeline = costs_.pipelines[static_cast<std::size_t>(stage.entry)];
+      const Seconds all_forward = stage.forward;
+      stage.forward = stage.backward = Seconds(0);
+      for (int chunk = 0; chunk < pipeline.chunks; ++chunk) {
+        const std::size_t pass = pipeline.first_pass + static_cast<std::size_t>(chunk * pipeline.stages + stage.stage);
+        const int layers = costs_.layers[pass].size();
+        const double part = all_forward > Seconds(0) ? costs_.passes[pass].forward / all_forward : 1.0;
+        PassTimes& times = costs_.passes[pass];
+        times.forward = beside(times.forward, scatter * (weights * part), layers);
+        times.backward = beside(times.backward, scatter * ((weights + 1.0) * part), layers);
+        stage.forward += times.forward;
+        stage.backward += times.backward;
+      }
+    }
+    for (Reduction& reduction : costs_.reductions) reduction.time = Seconds(0);
+  }
+
+  /// Passes through `layers` layers that exchange something beside computing: what comes first, or last, hides behind
+  /// nothing.
+  [[nodiscard]] Seconds beside(Seconds computing, Seconds exchanging, int layers) const {
+    if (!s_.env.framework.prefetches_weights) return computing + exchanging;
+    return std::max(computing, exchanging) + std::min(computing, exchanging) / std::max(1, layers);
   }
 
   /// Appends the holders of `layer` to s_.held, which is emptied before unless `also`.
@@ -304,7 +339,9 @@ class CostModel::Pricer {
     }
     Reach reach = find_loads() == 1 ? Reach::node : Reach::leaf;
     if (s_.switches.matters() && s_.switches.spread(holders)) reach = Reach::across;
-    const double pieces = costs_.buckets_of(reduction);
+    const double pieces = shards_weights(plan_.optimizer_sharding)
+                              ? std::max(1, reduction.last_layer - reduction.first_layer)  // layer by layer
+                              : costs_.buckets_of(reduction);
     const Bytes exchanged = reduction.amount * exchanged_share();
     const Bytes piece = exchanged / pieces;
     for (const std::size_t from : holders) {
@@ -401,10 +438,13 @@ class CostModel::Pricer {
     }
     const double replicas = costs_.shards_optimizer ? replicas_of(index) : 1.0;
     costs.update /= replicas;
-    memory.weights = state_.weight * parameters;
-    memory.gradients = state_.gradient * parameters;
+    const OptimizerSharding sharding = plan_.optimizer_sharding;
+    const double gradients = parameters / (shards_gradients(sharding) ? replicas : 1.0);
+    memory.weights = state_.weight * (parameters / (shards_weights(sharding) ? replicas : 1.0));
+    memory.gradients = state_.gradient * gradients;
     memory.optimizer = state_.optimizer * (parameters / replicas);
-    memory.copies = state_.copy * parameters + largest_reduction(index);
+    memory.copies = state_.copy * gradients +
+                    (shards_gradients(sharding) ? whole_layers(stage, table, sharding) : largest_reduction(index));
     memory.activations = Bytes(peak_in_flight(plan_.schedule, costs.stage, stages, pipeline.micro_batches, s_.sizes));
     if (head) {
       for (double& size : s_.sizes) size = 0.0;
@@ -420,6 +460,18 @@ class CostModel::Pricer {
     const Place& place = s_.places[s_.facts[index].place];
     memory.base = place.base;
     if (place.base_input) costs_.processes.push_back(*place.base_input);
+  }
+
+  /// What is there in full while layers run: the gradients of the largest one until they are scattered, and under
+  /// ZeRO-3 its weights and those of the next one.
+  [[nodiscard]] Bytes whole_layers(const Stage& stage, const LayerTable& table, OptimizerSharding sharding) const {
+    double largest = 0.0;
+    for (int chunk = 0; chunk < stage.chunks(); ++chunk)
+      for (int layer = stage.chunk(chunk).first; layer < stage.chunk(chunk).last; ++layer) {
+        const auto at = static_cast<std::size_t>(layer);
+        largest = std::max(largest, table.parameters[at + 1] - table.parameters[at]);
+      }
+    return (state_.gradient + state_.weight * (shards_weights(sharding) ? 2.0 : 0.0)) * largest;
   }
 
   /// How many stages hold what `stage` holds, itself included: the most of its reductions.

@@ -83,11 +83,30 @@ void read_memory(const TomlTable& table, Framework& framework) {
   framework.attention_score = Bytes(table.number("attention_score_bytes", {.minimum = 0.0, .maximum = 64.0}));
 }
 
+Efficiency read_efficiency(const TomlTable& table) {
+  constexpr NumberRange share{.minimum = 0.01, .maximum = 1.0};
+  Efficiency efficiency = generic_efficiency(DeviceKind::gpu, Precision::bf16);
+  efficiency.compute = table.number("compute", share);
+  efficiency.attention_forward = table.number("attention_forward", share);
+  efficiency.attention_backward = table.number("attention_backward", share);
+  efficiency.memory = table.number("memory", share);
+  efficiency.launch = Seconds(table.number("launch_s", {.minimum = 0.0, .maximum = 1.0}));
+  return efficiency;
+}
+
 /// Without the table as before there was one.
 void read_layers(const TomlTable& table, Framework& framework) {
   framework.kernels.attention = static_cast<Attention>(
       table.choice_or("attention", {to_string(Attention::unfused), to_string(Attention::fused)}, 0));
   framework.kernels.recomputes_elementwise = table.boolean_or("recomputes_elementwise", false);
+  framework.kernels.sequence_parallel = table.boolean_or("sequence_parallel", false);
+  framework.kernels.keeps_gathered_inputs = table.boolean_or("keeps_gathered_inputs", false);
+  if (framework.kernels.keeps_gathered_inputs && !framework.kernels.sequence_parallel)
+    table.reject("keeps_gathered_inputs",
+                 "'layers.keeps_gathered_inputs' is true, but without sequence_parallel nothing is gathered",
+                 "set sequence_parallel = true, or remove it");
+  framework.kernels.fused_norms = table.boolean_or("fused_norms", false);
+  if (table.has("efficiency")) framework.kernels.efficiency = read_efficiency(table.table("efficiency"));
   if (framework.kernels.attention == Attention::fused && framework.attention_score > Bytes(0))
     table.reject("attention",
                  fmt::format("'layers.attention' is \"fused\", which keeps no scores, but attention_score_bytes is {}",
@@ -100,6 +119,7 @@ void read_time(const TomlTable& table, Framework& framework) {
       "stage_messages", {stage_messages_names.begin(), stage_messages_names.end()}, 0));  // the only way before the key
   framework.overlaps_transfers = table.boolean("overlaps_transfers");
   framework.overlaps_reduction = table.boolean("overlaps_reduction");
+  framework.prefetches_weights = table.boolean_or("prefetches_weights", false);
   framework.reduction_bucket = Bytes(table.number("reduction_bucket_bytes", {.minimum = 0.0, .maximum = 1e15}));
   if (framework.reduction_bucket > Bytes(0) && framework.reduction_bucket < least_bucket)
     table.reject("reduction_bucket_bytes",

@@ -26,10 +26,12 @@ struct StateBytes {
                       ///< divides
   Bytes copy{};       ///< of the gradients once more: flattened, or accumulated in fp32
 
-  /// What replicas exchange, as bytes of one all-reduce: of the gradients; under ZeRO-1 half of such a sum, a
-  /// reduce-scatter, is of the gradients and the other half, an all-gather, of the weights.
+  /// What replicas exchange, as bytes of one all-reduce: of the gradients; under ZeRO-1 and ZeRO-2 half of such a sum,
+  /// a reduce-scatter, is of the gradients and the other half, an all-gather, of the weights. Under ZeRO-3 passes
+  /// exchange both (PlanCosts::passes): of the gradients again.
   [[nodiscard]] Bytes exchanged(OptimizerSharding sharding) const {
-    return sharding == OptimizerSharding::zero1 ? (gradient + weight) / 2.0 : gradient;
+    const bool once = sharding == OptimizerSharding::zero1 || sharding == OptimizerSharding::zero2;
+    return once ? (gradient + weight) / 2.0 : gradient;
   }
 };
 
@@ -87,6 +89,9 @@ struct Framework {
   bool overlaps_transfers = false;
   /// Gradients are reduced in buckets as soon as the last backward pass has made them; otherwise after it.
   bool overlaps_reduction = false;
+  /// Under OptimizerSharding::zero3 the next layer's weights are gathered, and the last one's gradients scattered,
+  /// while a layer computes; otherwise layers wait for both.
+  bool prefetches_weights = false;
   Bytes reduction_bucket{};     ///< of gradients; 0: all that the same ranks share in one
   Seconds transfer_overhead{};  ///< of each message between stages, besides what the link takes
   /// What the framework itself does with gradients around their reduction (flattening, scaling, waiting for the host)

@@ -43,7 +43,7 @@ PriceList::PriceList(const Environment& environment) : env(environment) {
   if (env.costs == nullptr) own_costs_.emplace(layer_costs_for(env));
   parameters.push_back(0.0);
   for (int layer = 0; layer < env.model.layers(); ++layer)
-    parameters.push_back(parameters.back() + static_cast<double>(env.model.parameters(env.model.layer_kind(layer))));
+    parameters.push_back(parameters.back() + static_cast<double>(env.model.layer_parameters(layer)));
   tied = static_cast<double>(env.model.tied_parameters());
 }
 

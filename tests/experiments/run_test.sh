@@ -76,6 +76,37 @@ fit_framework() {
   run python3 "$experiments/fit_framework.py" --steps 1
   prints 'iteration_time: ' 'peak_memory: ' 'each by the others:' 'over 8 nodes by the rest:'
 }
+third_party() {
+  needs python3
+  # Runs as of a machine that takes 0.1 s for a block of a micro-batch on one of two ranks, and nothing for the rest.
+  python3 - >runs.csv <<'PYTHON'
+print("set,framework,model,layers,hidden,heads,ffn,vocab,sequence_length,precision,gpu,gpus,tensor_parallel,"
+      "pipeline_parallel,data_parallel,sharding,micro_batch,global_batch,recompute,iteration_time_s,"
+      "tokens_per_s_per_gpu,memory_gb,status,note")
+for stages, replicas, batch in ((1, 1, 8), (1, 1, 16), (2, 1, 16), (2, 1, 32), (1, 2, 16), (1, 2, 32), (2, 2, 32)):
+    alone = batch // replicas
+    time = 0.1 * 8 / stages * (alone + stages - 1)
+    print(f"vtrain-1-node,megatron-deepspeed,gpt,8,1024,16,,,1024,fp16,A100,{2 * stages * replicas},2,{stages},{replicas},,"
+          f"1,{batch},full,{time},,,ok,")
+print("mlperf,megatron-core,gpt3,,,,,,2048,,8,8,1,1,,,1,8,,1.0,,,ok,")
+PYTHON
+  run python3 "$experiments/third_party.py" --runs runs.csv --csv log.csv
+  prints 'Runs: 2 calibrate, 5 with a time and 0 that failed are judged.' '| time | 5 | ' '| time by the formula | 5 | ' \
+    '| mlperf | 1 | '
+  [[ $(grep -c ',calibrates,' log.csv) == 2 && $(grep -c ',judged,' log.csv) == 5 ]] || { cat log.csv; exit 1; }
+  # Nothing but the time of a block decides these runs: no prediction may be far off.
+  awk -F, '$2 == "judged" && ($12 / $11 > 1.1 || $12 / $11 < 0.9) { print; bad = 1 } END { exit bad }' log.csv || exit 1
+  python3 "$experiments/third_party.py" --runs runs.csv --set nowhere 2>err && { echo 'a set that is not there is accepted'; exit 1; }
+  grep -qF 'no set nowhere in runs.csv (there: vtrain-1-node, mlperf)' err || { cat err; exit 1; }
+}
+model_parameters() {
+  needs python3
+  python3 "$experiments/model_parameters.py" >out 2>err
+  local status=$?
+  [[ $status == 77 ]] && { cat out; exit 77; }
+  [[ $status == 0 ]] || { cat out err; exit 1; }
+  prints '| LLaMA-3-8B | llama | 8,030,261,248 | 8,030,261,248 |' '| DeepSeek-V3 | '
+}
 planner_ablation() {
   needs python3
   run python3 "$experiments/planner_ablation.py" --shipped a100-128 --random 2 --only move-layers,alike+mixed

@@ -39,6 +39,9 @@ with open("merges.txt", "w") as file:
 with open("documents.jsonl", "w") as file:
     file.write('{"text": "one document"}\n{"text": "and another one"}\n')
 PYTHON
+  cat >config.json <<'JSON'
+{"model_type": "gpt2", "vocab_size": 50257, "n_positions": 1024, "n_embd": 768, "n_layer": 12, "n_head": 12}
+JSON
   OMPI_MCA_btl=self,vader mpirun -n 2 sailor-profile layers --model tiny-gpt --micro-batches 1,2,4 --store store
   srun -N 2 -n 2 sailor-profile links --store store
   srun -N 1 -n 2 sailor-profile links --store store
@@ -121,7 +124,7 @@ run_example() {
   bash -euc "${example//--mpi=pmix/--mpi=${mpi:-pmix}}"
 }
 for words in 'sailor models' 'sailor gpus' sailor-data 'sailor-data bytes' 'sailor-data bpe' sailor-checkpoint 'sailor-checkpoint list' \
-  'sailor-checkpoint verify' 'sailor-checkpoint export' 'sailor-checkpoint import' 'sailor-profile layers' 'sailor-profile links' 'sailor-profile show' 'sailor-profile check' 'sailor-profile diff' 'sailor-profile estimate' \
+  'sailor-checkpoint verify' 'sailor-checkpoint export' 'sailor-checkpoint import' 'sailor-profile layers' 'sailor-profile links' 'sailor-profile show' 'sailor-profile check' 'sailor-profile diff' 'sailor-profile estimate' 'sailor-profile model' \
   'sailor-profile list' 'sailor-profile merge' 'sailor-profile remove' 'sailor-profile export' \
   'sailor-profile import' sailor-plan \
   sailor-simulate sailor-submit sailor-sweep sailor-train sailor-check sailor-launch; do

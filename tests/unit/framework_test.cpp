@@ -78,6 +78,30 @@ TEST(Framework, EveryKeyIsRead) {
   EXPECT_EQ(f.time_error, 0.04);
 }
 
+TEST(Framework, KernelsOfLayersAreReadWithTheirEfficiency) {
+  const std::string layers =
+      "[layers]\nsequence_parallel = true\nfused_norms = true\n[layers.efficiency]\ncompute = 0.5\n"
+      "attention_forward = 0.4\nattention_backward = 0.3\nmemory = 0.7\nlaunch_s = 2e-5\n[time]\n";
+  std::string text = example;
+  text.replace(text.find("[time]\n"), 7, layers);
+  const auto read = parse_framework(text, "f.toml");
+  ASSERT_TRUE(read.has_value()) << read.error().message();
+  EXPECT_TRUE(read->kernels.sequence_parallel);
+  EXPECT_TRUE(read->kernels.fused_norms);
+  ASSERT_TRUE(read->kernels.efficiency.has_value());
+  EXPECT_EQ(read->kernels.efficiency->compute, 0.5);
+  EXPECT_EQ(read->kernels.efficiency->attention_forward, 0.4);
+  EXPECT_EQ(read->kernels.efficiency->attention_backward, 0.3);
+  EXPECT_EQ(read->kernels.efficiency->memory, 0.7);
+  EXPECT_EQ(read->kernels.efficiency->launch, Seconds(2e-5));
+
+  text.replace(text.find("compute = 0.5"), 13, "compute = 1.5");
+  const auto refused = parse_framework(text, "f.toml");
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_NE(refused.error().message().find("'layers.efficiency.compute' is 1.5"), std::string::npos)
+      << refused.error().message();
+}
+
 TEST(Framework, FilesOfEarlierVersionsMeanWhatTheyMeant) {
   const Framework old = parse_framework(example, "f.toml").value();  // without any of the later keys
   EXPECT_EQ(old.stage_messages, StageMessages::whole);
@@ -195,8 +219,9 @@ TEST(Framework, UnknownNameIsRefusedWithTheKnownOnes) {
   const auto missing = find_framework("nemo", folder);
   ASSERT_FALSE(missing.has_value());
   EXPECT_EQ(missing.error().code, ErrorCode::not_found);
-  EXPECT_EQ(missing.error().message(), "framework 'nemo' is not known; use one of megatron-deepspeed, sailor (from " +
-                                           folder.string() + "), or a path that ends in .toml");
+  EXPECT_EQ(missing.error().message(),
+            "framework 'nemo' is not known; use one of megatron-deepspeed, megatron-lm, nanotron, sailor, torch-fsdp (from " +
+                folder.string() + "), or a path that ends in .toml");
   EXPECT_TRUE(find_framework((folder / "sailor.toml").string(), "/nowhere").has_value());
   EXPECT_EQ(find_framework("/no/such.toml", folder).error().code, ErrorCode::not_found);
   EXPECT_TRUE(find_framework("sailor", "/no/such/folder")

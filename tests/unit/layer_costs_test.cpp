@@ -104,6 +104,45 @@ TEST(Estimate, ActivationsFollowTheKernels) {
 
 // Products as below, 384 per token, less nothing; of scores and values the causal half, 2·8·4 = 64 per token, at an
 // efficiency of its own; five products instead of two in the backward pass. No scores are moved.
+TEST(Estimate, SequenceParallelRanksKeepTheirPartOfTheHiddenStates) {
+  // As above with all that tensor parallelism leaves whole divided, too; a block's output and, under full
+  // recomputation, its input are halves.
+  const LayerKernels kernels{.sequence_parallel = true};
+  EXPECT_DOUBLE_EQ(layer_sizes(small_model(), block_key(2), kernels).activation.value(), (128 * (3 + 8) + 512) / 2.0);
+  EXPECT_DOUBLE_EQ(layer_sizes(small_model(), block_key(2), kernels).output.value(), 128 / 2.0);
+  LayerKey key = block_key(2);
+  key.recompute = Recompute::full;
+  EXPECT_DOUBLE_EQ(layer_sizes(small_model(), key, kernels).activation.value(), 128 / 2.0);
+  EXPECT_DOUBLE_EQ(layer_sizes(small_model(), block_key(2), {.sequence_parallel = true, .keeps_gathered_inputs = true})
+                       .activation.value(),
+                   (128 * (3 + 8) + 512) / 2.0 + 2 * 128);
+  // All-gather and reduce-scatter move together what the all-reduce did.
+  EXPECT_EQ(layer_work(small_model(), block_key(2), kernels).all_reduce, Bytes(128));
+  EXPECT_LT(layer_work(small_model(), block_key(2), kernels).forward_traffic,
+            layer_work(small_model(), block_key(2)).forward_traffic);
+}
+
+TEST(Estimate, AnRmsNormOfOneKernelKeepsNoIntermediateValues) {
+  Model model = small_model();
+  model.norm = NormKind::rms_norm;
+  const Bytes difference =
+      layer_sizes(model, block_key()).activation - layer_sizes(model, block_key(), {.fused_norms = true}).activation;
+  EXPECT_DOUBLE_EQ(difference.value(), 4 * 128);  // 5 values, but the input of the block
+}
+
+TEST(Estimate, EfficiencyOfAFrameworkReplacesTheGeneralOneOnGpus) {
+  const LayerWork work{.forward_flop = Flop(1e12)};
+  const LayerKernels half{
+      .efficiency = Efficiency{.compute = 0.5, .attention_forward = 1.0, .attention_backward = 1.0, .memory = 1.0}};
+  const auto times = roofline(work, gpu(1e12, 1e9), Precision::fp32, 1, {}, half);
+  ASSERT_TRUE(times.has_value());
+  EXPECT_DOUBLE_EQ(times->forward.value(), 2.0);
+  GpuType cpu = gpu(1e12, 1e9);
+  cpu.kind = DeviceKind::cpu;
+  EXPECT_DOUBLE_EQ(roofline(work, cpu, Precision::fp32, 1, {}, half)->forward.value(),
+                   roofline(work, cpu, Precision::fp32, 1)->forward.value());
+}
+
 TEST(Estimate, FusedAttentionComputesTheCausalHalfAndMovesNoScores) {
   const LayerWork work = layer_work(small_model(), block_key(), {.attention = Attention::fused});
   EXPECT_DOUBLE_EQ(work.forward_flop.value(), 384 * 8);

@@ -1,6 +1,10 @@
 #include <gtest/gtest.h>
 
+#include <string>
+#include <string_view>
+
 #include "core/files.hpp"
+#include "model/hugging_face_config.hpp"
 #include "model/model.hpp"
 
 namespace sailor {
@@ -26,6 +30,114 @@ TEST(Model, ParametersMatchThePublishedModels) {
   EXPECT_EQ(llama.total_parameters(), 8030261248);
   // EleutherAI/gpt-neo-2.7B: 2,651,307,520.
   EXPECT_EQ(shipped("gpt-neo-2.7b").total_parameters(), 2651307520);
+}
+
+/// A Mixtral of 2 blocks, 8 wide: 4 heads, 2 key-value heads, 4 experts of 16 wide of which a token takes 2.
+constexpr std::string_view small_mixtral = R"({
+  "architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "vocab_size": 100, "hidden_size": 8,
+  "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 16,
+  "num_local_experts": 4, "num_experts_per_tok": 2, "max_position_embeddings": 64, "sliding_window": null,
+  "rope_theta": 1000000.0, "hidden_act": "silu", "rms_norm_eps": 1e-05, "tie_word_embeddings": false,
+  "torch_dtype": "bfloat16", "_name_or_path": "somewhere"})";
+
+std::string config_error(const std::string& from, const std::string& to) {
+  std::string text(small_mixtral);
+  const std::size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  text.replace(at, from.size(), to);
+  const auto model = parse_hugging_face_config(text, "config.json");
+  return model ? "" : model.error().message();
+}
+
+TEST(HuggingFaceConfig, MixtralIsReadWithItsExperts) {
+  const auto model = parse_hugging_face_config(small_mixtral, "config.json");
+  ASSERT_TRUE(model.has_value()) << model.error().message();
+  EXPECT_EQ(model->name, "config.json");
+  EXPECT_EQ(model->experts.count, 4);
+  EXPECT_EQ(model->experts.per_token, 2);
+  EXPECT_EQ(model->rotary_base, 1e6);
+  // Block: query and output 8·8 each, key and value 8·4 each; router 8·4; four experts of 3·8·16; two norms of 8.
+  const std::int64_t attention = 2 * 64 + 2 * 32;
+  EXPECT_EQ(model->parameters(LayerKind::block), attention + 32 + 4 * 384 + 16);
+  // Embedding and head 100·8 each, and the norm before the head.
+  EXPECT_EQ(model->total_parameters(), 2 * (attention + 32 + 4 * 384 + 16) + 1600 + 8);
+  EXPECT_EQ(model->total_parameters() - model->active_parameters(), 2 * 2 * 384);
+  // A token: twice the products it goes through, and 2·2·8 for each of 64 / 2 keys.
+  EXPECT_DOUBLE_EQ(model->layer_forward_flop(1, 1.0, 64).value(), 2.0 * (attention + 32 + 2 * 384) + 2.0 * 32 * 16);
+}
+
+TEST(HuggingFaceConfig, WhatIsNotUnderstoodIsNamed) {
+  EXPECT_NE(config_error("\"model_type\": \"mixtral\"", "\"model_type\": \"mamba\"")
+                .find("config.json: model_type \"mamba\" is not understood"),
+            std::string::npos);
+  EXPECT_NE(config_error("\"hidden_act\"", "\"hyper_connections\": 4, \"hidden_act\"")
+                .find("config.json: not understood for model_type \"mixtral\": hyper_connections"),
+            std::string::npos);
+  EXPECT_NE(config_error("\"silu\"", "\"tanh\"").find("activation function \"tanh\""), std::string::npos);
+  EXPECT_NE(config_error("\"hidden_size\": 8,", "").find("key 'hidden_size' is missing"), std::string::npos);
+  EXPECT_NE(config_error("\"hidden_size\": 8", "\"hidden_size\": 8.5")
+                .find("key 'hidden_size' is 8.5 but must be a whole number"),
+            std::string::npos);
+  EXPECT_NE(config_error("\"num_experts_per_tok\": 2", "\"num_experts_per_tok\": 5").find("there are 4 experts"),
+            std::string::npos);
+  EXPECT_NE(config_error("{", "").find("config.json: is no JSON"), std::string::npos);
+}
+
+TEST(HuggingFaceConfig, BlocksWithWindowsAlternateAsLayerTypesSay) {
+  std::string text = R"({"model_type": "gpt_oss", "vocab_size": 100, "hidden_size": 8, "num_hidden_layers": 4,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4, "intermediate_size": 16, "num_local_experts": 4,
+    "num_experts_per_tok": 2, "max_position_embeddings": 64, "sliding_window": 16, "layer_types": [
+    "sliding_attention", "full_attention", "sliding_attention", "full_attention"]})";
+  const auto model = parse_hugging_face_config(text, "config.json");
+  ASSERT_TRUE(model.has_value()) << model.error().message();
+  EXPECT_EQ(model->window(0), 16);
+  EXPECT_EQ(model->window(1), 0);
+  EXPECT_EQ(model->window(2), 16);
+  EXPECT_EQ(model->alike_until(1), 2);
+  // Of 64 tokens each sees 16 - 16²/128 = 14 in the mean, not 32; heads are 4·4 wide, whatever the hidden state is.
+  EXPECT_DOUBLE_EQ(model->attention_flop(0, 1.0, 64).value(), 2 * 14.0 * 32);
+  EXPECT_DOUBLE_EQ(model->attention_flop(1, 1.0, 64).value(), 2 * 32.0 * 32);
+  const auto refused = check_trainable(*model);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_NE(refused.error().message().find("has 4 experts, heads of width 4 (hidden / attention_heads is 2), attention "
+                                           "sinks, sliding windows of 16 tokens, which sailor-train does not compute"),
+            std::string::npos)
+      << refused.error().message();
+
+  text.replace(text.rfind("full_attention"), 14, "sliding_attention");
+  const auto irregular = parse_hugging_face_config(text, "config.json");
+  ASSERT_FALSE(irregular.has_value());
+  EXPECT_NE(irregular.error().message().find("regular intervals"), std::string::npos) << irregular.error().message();
+}
+
+TEST(Model, ExpertsAndLatentAttentionAreReadFromToml) {
+  const auto text = read_text_file(models_folder / "tiny-gpt.toml");
+  ASSERT_TRUE(text.has_value());
+  const auto plain = parse_model(*text, "m.toml");
+  const auto model = parse_model(*text + R"(
+[experts]
+count = 8
+per_token = 2
+feed_forward = 32
+first_dense = 1
+[latent_attention]
+key_value_rank = 16
+content_width = 8
+position_width = 4
+value_width = 8
+)",
+                                 "m.toml");
+  ASSERT_TRUE(model.has_value()) << model.error().message();
+  EXPECT_FALSE(model->has_experts(0));
+  EXPECT_TRUE(model->has_experts(1));
+  EXPECT_EQ(model->alike_until(1), 2);
+  EXPECT_EQ(model->query_width(), model->attention_heads * 12);
+  EXPECT_NE(model->layer_parameters(1), model->layer_parameters(2));
+  EXPECT_TRUE(check_trainable(*plain).has_value());
+
+  const auto refused = parse_model(*text + "[experts]\ncount = 8\nper_token = 9\nfeed_forward = 32\n", "m.toml");
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_NE(refused.error().message().find("there are 8 experts"), std::string::npos) << refused.error().message();
 }
 
 TEST(Model, LayersAreEmbeddingBlocksHead) {

@@ -262,7 +262,8 @@ TEST(Plan, ChunksThatTheScheduleCannotRunAreRefused) {
             "p.toml:18:19: 'pipelines[0].stages[1].layers' must be an array of arrays, not an integer");
   EXPECT_EQ(error("[5, 6]", "[5, \"6\"]"),
             "p.toml:18:23: 'pipelines[0].stages[1].layers' must be an integer, not a string");
-  EXPECT_EQ(error("\"zero1\"", "\"zero2\""), "p.toml:4:22: 'optimizer_sharding' is 'zero2'; use one of: none, zero1");
+  EXPECT_EQ(error("\"zero1\"", "\"zero4\""),
+            "p.toml:4:22: 'optimizer_sharding' is 'zero4'; use one of: none, zero1, zero2, zero3");
 }
 
 TEST(Plan, CheckOfAPlanInMemorySaysTheSameAsTheFile) {
@@ -291,7 +292,8 @@ TEST(Plan, LayersOfTheLastChunkAreComparedWithTheModel) {
 TEST(Plan, EveryInterleavedPlanReadsBackTheSame) {
   const bool holds = rc::check("plan_to_toml() and back", [] {
     Plan plan = parsed(interleaved);
-    plan.optimizer_sharding = *rc::gen::element(OptimizerSharding::none, OptimizerSharding::zero1);
+    plan.optimizer_sharding = *rc::gen::element(OptimizerSharding::none, OptimizerSharding::zero1,
+                                                OptimizerSharding::zero2, OptimizerSharding::zero3);
     plan.job.global_batch = 0;
     plan.pipelines.clear();
     const int pipelines = *rc::gen::inRange(1, 4);

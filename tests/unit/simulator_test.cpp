@@ -119,6 +119,41 @@ TEST(Simulator, ShardedOptimizerStepsItsPartBetweenScatterAndGather) {
   EXPECT_DOUBLE_EQ(p->stages[0].memory.gradients.value(), 4.0 * 9256);
 }
 
+TEST(Simulator, FullyShardedWeightsAreGatheredInEveryPass) {
+  Plan plan = World::plan(2, {{0, 6}}, 3);
+  plan.optimizer_sharding = OptimizerSharding::zero3;
+  World world;
+  const auto p = world.predict(plan);
+  ASSERT_TRUE(p.has_value()) << p.error().message();
+  // An all-reduce of each of the six layers takes 3 s, so gathers and scatters of all of them 9 s each. Of each of
+  // three micro-batches: forward 10 s and a gather, backward 19 s, a gather and a scatter.
+  EXPECT_DOUBLE_EQ(p->pipeline_time.value(), 3 * (10.0 + 9.0 + 19.0 + 18.0));
+  EXPECT_DOUBLE_EQ(p->synchronization_time.value(), 0.0);
+  EXPECT_DOUBLE_EQ(p->update_time.value(), 0.8125);
+  EXPECT_DOUBLE_EQ(p->closed_form_time.value(), p->iteration_time.value());
+  // Halves of weights, gradients and moments; in full a block's gradients, its weights and those of the next one.
+  EXPECT_DOUBLE_EQ(p->stages[0].memory.weights.value(), 4.0 * 9256 / 2);
+  EXPECT_DOUBLE_EQ(p->stages[0].memory.gradients.value(), 4.0 * 9256 / 2);
+  EXPECT_DOUBLE_EQ(p->stages[0].memory.optimizer.value(), 8.0 * 9256 / 2);
+  EXPECT_DOUBLE_EQ(p->stages[0].memory.copies.value(), (4.0 + 2 * 4.0) * 2000);
+
+  world.framework.prefetches_weights = true;
+  const auto hidden = world.predict(plan);
+  ASSERT_TRUE(hidden.has_value());
+  // Forward 10 beside 9, backward 19 beside 18; a sixth of what is shorter hides behind nothing.
+  EXPECT_DOUBLE_EQ(hidden->pipeline_time.value(), 3 * (10.0 + 9.0 / 6 + 19.0 + 18.0 / 6));
+
+  // ZeRO-2 keeps whole weights, and is done with them after the step, as ZeRO-1.
+  plan.optimizer_sharding = OptimizerSharding::zero2;
+  const auto second = world.predict(plan);
+  ASSERT_TRUE(second.has_value());
+  EXPECT_DOUBLE_EQ(second->pipeline_time.value(), 3 * 29.0);
+  EXPECT_DOUBLE_EQ(second->synchronization_time.value(), 3.0);
+  EXPECT_DOUBLE_EQ(second->stages[0].memory.weights.value(), 4.0 * 9256);
+  EXPECT_DOUBLE_EQ(second->stages[0].memory.gradients.value(), 4.0 * 9256 / 2);
+  EXPECT_DOUBLE_EQ(second->stages[0].memory.copies.value(), 4.0 * 2000);
+}
+
 TEST(Simulator, GpipeAndInterleavedKeepMoreInFlight) {
   const World world;
   Plan plan = World::plan(1, {{0, 3}, {3, 6}}, 3);

@@ -56,6 +56,8 @@ Result<void> compare_with_cases(const Options& options, const Environment& envir
                         .measured_low = entry.iteration_time_low,
                         .measured_high = entry.iteration_time_high,
                         .predicted_time = prediction->iteration_time,
+                        .predicted_p5 = prediction->iteration_time_p5,
+                        .predicted_p95 = prediction->iteration_time_p95,
                         .measured_memory = entry.peak_memory,
                         .predicted_memory = prediction->peak_memory});
   }

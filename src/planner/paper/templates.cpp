@@ -45,8 +45,7 @@ void PaperStages::add_gradients() {
   for (int s = 0; s < kind_.stages; ++s) {
     const auto [first, last] = layers_of(s);
     for (int layer = first; layer < last; ++layer)
-      gradients_[at(s)] +=
-          state->gradient.value() * static_cast<double>(env.model.parameters(env.model.layer_kind(layer)));
+      gradients_[at(s)] += state->gradient.value() * static_cast<double>(env.model.layer_parameters(layer));
   }
   if (kind_.stages == 1) return;
   tied_ = state->gradient.value() * static_cast<double>(env.model.tied_parameters());

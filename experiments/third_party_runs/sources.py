@@ -1,0 +1,204 @@
+"""What the sets of measured runs are as plans: shapes of models, layouts, links. Used by third_party.py.
+
+Every set names the framework description that predicts it, and what its publisher leaves open stands here as an
+assumption. A run that has no form yet gets a reason instead of a plan.
+"""
+import dataclasses
+import itertools
+
+# Device and links of a node, as the sets mean them. Links between nodes: bytes/s of one device's share of the node's
+# network, one direction.
+DEVICES = {"A100": "A100-40", "A100-80": "A100-80", "H100-80": "H100-80"}
+NODE_LINK = {"A100-40": 300e9, "A100-80": 300e9, "H100-80": 450e9}  # profiles/gpus.toml
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    """The keys of a model file that sets differ in."""
+    name: str
+    blocks: int
+    hidden: int
+    heads: int
+    feed_forward: int
+    vocabulary: int
+    sequence: int
+    llama: bool  # RMS norms, SwiGLU, rotary positions and no biases; else GPT-2
+    tied: bool
+    relative_positions: bool = False  # ALiBi: no parameters
+
+    def toml(self):
+        kind = {"norm": "rms_norm" if self.llama else "layer_norm", "activation": "swiglu" if self.llama else "gelu",
+                "position": "rotary" if self.llama or self.relative_positions else "learned"}
+        lines = ["schema_version = 1", f'name = "{self.name}"', 'source = "a set of measured runs"',
+                 f"blocks = {self.blocks}", f"hidden = {self.hidden}", f"attention_heads = {self.heads}",
+                 f"feed_forward = {self.feed_forward}", f"vocabulary = {self.vocabulary}",
+                 f"max_sequence_length = {self.sequence}", 'norm_placement = "pre"', 'final_norm = "separate"',
+                 f"linear_bias = {str(not self.llama and not self.relative_positions).lower()}",
+                 f"tied_embedding = {str(self.tied).lower()}"]
+        return "\n".join(lines + [f'{key} = "{value}"' for key, value in kind.items()]) + "\n"
+
+    def forward_flop(self, tokens):
+        """Matrix products, attention's causal half included, as Model::forward_flop."""
+        gates = 3 if self.llama else 2
+        linear = 2 * (4 * self.hidden ** 2 + gates * self.hidden * self.feed_forward)
+        return tokens * (self.blocks * (linear + 2 * self.sequence * self.hidden) + 2 * self.hidden * self.vocabulary)
+
+
+def evenly(shape, stages):
+    """As many blocks on every stage; the embedding on the first, norm and head on the last."""
+    if shape.blocks % stages:
+        return None
+    ends = [0] + [1 + shape.blocks // stages * (i + 1) for i in range(stages - 1)] + [shape.blocks + 3]
+    return [list(pair) for pair in itertools.pairwise(ends)]
+
+
+def by_cost(shape, stages):
+    """nanotron: the block at which the sum of costs passes a stage's share of the whole begins the next stage
+    (nanotron/models/base.py, build_model). Costs are parameters of a block and of the head."""
+    block = 4 * shape.hidden ** 2 + 3 * shape.hidden * shape.feed_forward
+    costs = [0] + [block] * shape.blocks + [0, shape.vocabulary * shape.hidden]
+    ends, total, passed = [0], sum(costs), 0
+    for layer, cost in enumerate(costs):
+        passed += cost
+        if len(ends) < stages and passed > total * len(ends) / stages:
+            ends.append(layer)
+    ends.append(len(costs))
+    return [list(pair) for pair in itertools.pairwise(ends)] if len(ends) == stages + 1 else None
+
+
+class Source:
+    """A set of runs. `layout` divides a model into stages."""
+    framework = None
+    gpu = None
+    precision = None
+    layout = staticmethod(evenly)
+    # Bandwidth of collectives between nodes by their number, bytes/s that one device sends, of 8 on a node.
+    between_nodes = {2: 25e9}
+    assumptions = ""
+
+    def shape(self, row):
+        raise NotImplementedError
+
+    def number(self, row, key, default=1):
+        return int(row[key]) if row[key] not in ("", "NA") else default
+
+    def reason(self, row):
+        """Why a run has no plan; None where it has."""
+        if row["status"] == "ok" and not row["iteration_time_s"] and not row["tokens_per_s_per_gpu"]:
+            return "no time"
+        return None
+
+    def prepare(self, rows):
+        """Looks at all rows of the set before anything is asked of one."""
+
+    def calibrates(self, row):
+        return (row["status"] == "ok" and self.number(row, "pipeline_parallel") == 1
+                and self.number(row, "data_parallel") == 1 and self.number(row, "gpus") <= 8)
+
+    def recompute(self, row):
+        return "full" if row["recompute"].startswith("full") else "none"
+
+    def sharding(self, row):
+        text = row["sharding"]
+        if text.startswith("fsdp"):
+            return "zero2" if text == "fsdp gradients and optimizer" else "zero3"
+        return "zero1" if text.startswith("zero1") else "none"
+
+    def global_batch(self, row):
+        return int(row["global_batch"])
+
+    def time(self, row):
+        if row["iteration_time_s"]:
+            return float(row["iteration_time_s"])
+        tokens = self.global_batch(row) * int(row["sequence_length"])
+        return tokens / (float(row["tokens_per_s_per_gpu"]) * int(row["gpus"]))
+
+    def plan(self, row):
+        """The plan as a table of a cases file, or a reason why there is none."""
+        shape = self.shape(row)
+        tensor, stages, replicas = (self.number(row, key) for key in
+                                    ("tensor_parallel", "pipeline_parallel", "data_parallel"))
+        micro_batch = self.number(row, "micro_batch")
+        batch = self.global_batch(row)
+        if batch % (replicas * micro_batch):
+            return "the batch is no multiple of replicas x micro-batch"
+        if tensor > 8:
+            return "tensor parallelism over two nodes"
+        chosen = self.layout(shape, stages)
+        if chosen is None:
+            return "the division of layers into stages is not said"
+        return {"micro_batch": micro_batch, "schedule": "1f1b", "optimizer_sharding": self.sharding(row),
+                "job": {"model": shape.name, "global_batch": batch, "sequence_length": int(row["sequence_length"]),
+                        "precision": self.precision, "optimizer": "adamw"},
+                "pipelines": [{"count": replicas, "micro_batches": batch // replicas // micro_batch,
+                               "stages": [{"layers": layers, "gpu": self.gpu, "tensor_parallel": tensor,
+                                           "recompute": self.recompute(row)} for layers in chosen]}]}
+
+    def node_counts(self, rows):
+        return sorted({max(1, self.number(row, "gpus") // 8) for row in rows})
+
+
+class VTrain(Source):
+    framework = "megatron-lm"
+    gpu = "A100-40"
+    precision = "fp16"
+    assumptions = "precision fp16 and vocabulary 51,200 (neither is said)"
+
+    def shape(self, row):
+        hidden, blocks = int(row["hidden"]), int(row["layers"])
+        return Shape(f"gpt-{hidden}-{blocks}", blocks, hidden, int(row["heads"]), 4 * hidden, 51200,
+                     int(row["sequence_length"]), llama=False, tied=True)
+
+
+class Nanotron(Source):
+    framework = "nanotron"
+    gpu = "H100-80"
+    precision = "bf16"
+    layout = staticmethod(by_cost)
+    # Bus bandwidth of all-reduces of 256 MB between nodes of 8, an eighth for each device (nanotron's own figures).
+    between_nodes = {2: 362e9 / 8, 4: 160e9 / 8, 8: 100e9 / 8, 16: 85e9 / 8, 32: 65e9 / 8, 64: 33e9 / 8}
+    assumptions = "no recomputation (not said); stages divided by nanotron's own rule"
+
+    def shape(self, row):
+        return Shape(row["model"].lower(), int(row["layers"]), int(row["hidden"]), int(row["heads"]), int(row["ffn"]),
+                     int(row["vocab"]), int(row["sequence_length"]), llama=True, tied="tied" in row["note"])
+
+
+class LlmFoundry(Source):
+    """Fully sharded: the smallest number of GPUs of each model calibrates."""
+    framework = "torch-fsdp"
+    gpu = "H100-80"
+    precision = "bf16"
+    between_nodes = {2: 40e9}  # four fifths of a 400 Gb/s adapter for each device
+    assumptions = ("MPT without biases, tied embeddings (its published configurations); four fifths of 400 Gb/s for each "
+                   "GPU between nodes")
+
+    def prepare(self, rows):
+        self.smallest = {}
+        for row in rows:
+            if self.reason(row) is None:
+                gpus = int(row["gpus"])
+                self.smallest[row["model"]] = min(gpus, self.smallest.get(row["model"], gpus))
+
+    def reason(self, row):
+        return "fp8" if "fp8" in row["precision"] else super().reason(row)
+
+    def calibrates(self, row):
+        return int(row["gpus"]) == self.smallest[row["model"]]
+
+    def shape(self, row):
+        sequence = int(row["sequence_length"])
+        return Shape(f"{row['model']}-{sequence}", int(row["layers"]), int(row["hidden"]), int(row["heads"]),
+                     int(row["ffn"]), int(row["vocab"]), sequence, llama=False, tied=True, relative_positions=True)
+
+
+SOURCES = {"llm-foundry": LlmFoundry(), "vtrain-1-node": VTrain(), "nanotron": Nanotron()}
+LEFT_OUT = {
+    "bloom": "rows name a size and no shape",
+    "nvidia-dgxc": "context parallelism (Llama-3.1-8B), and no runs that calibrate Megatron-Core (GPT-3)",
+    "megatron-bridge": "experts, fp8 or FSDP; no runs that calibrate Megatron-Core",
+    "internevo": "ZeRO-1 in groups; no description of InternEvo",
+    "torchtitan-olmo": "rows name a model and no shape; tensor and context parallelism beside FSDP, fp8",
+    "nemo-24.07": "fp8",
+    "mlperf": "fp8; no runs that calibrate Megatron-Core",
+}
