@@ -151,7 +151,7 @@ keep_companions() {
       if ((missing > 0)); then
         nodes=$(kept_out)
         if job=$(sbatch --parsable --job-name="$companions" --array="1-$missing" ${nodes:+"--exclude=$nodes"} "$companion_script"); then
-          echo "# companion job $job is queued for $missing more nodes${nodes:+, without $nodes}"
+          echo "# companion job $job is queued: $missing of $most_nodes nodes are missing${nodes:+; without $nodes}"
         fi
         period=$((period < 900 ? period + 30 : 900))
       fi

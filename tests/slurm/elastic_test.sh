@@ -96,7 +96,7 @@ grows_when_companions_start_and_ends_with_them() {
   eventually queue_is_empty
   expect_in "$(state)" COMPLETED
   expect_in "$(log grows)" "controller $folder --plan $work/grows/plan.toml --min-ranks 4 --max-ranks 8" \
-    'is queued for 2 more nodes' || return 1
+    'is queued: 2 of 4 nodes are missing' || return 1
   has_members ''
 }
 goes_on_without_a_node_that_crashes() {
@@ -111,7 +111,7 @@ goes_on_without_a_node_that_crashes() {
   rm "$folder"/members/x2.*
   finish_after_growth 'x1.0 x1.1 x3.0 x3.1' || return 1
   expect_in "$(state)" COMPLETED
-  expect_in "$(log crash)" 'is queued for 1 more nodes, without x2' '# node x2 was left out: it failed in the job of the training'
+  expect_in "$(log crash)" 'is queued: 1 of 2 nodes are missing; without x2' '# node x2 was left out: it failed in the job of the training'
 }
 # finish_after_growth MEMBERS: a companion is looked for every half minute.
 finish_after_growth() {

@@ -77,7 +77,7 @@ trains_on_when_ranks_and_nodes_are_lost_and_come() {
   kill -KILL "$rank"
   before_long 30 grep -q 'go on at iteration' "$log"
   "$testcluster" crash-node "$work/c" x2 || return 1
-  before_long 60 grep -q 'companion job .* is queued for 1 more nodes, without x2' "$log"
+  before_long 60 grep -q 'companion job .* is queued: 1 of 2 nodes are missing; without x2' "$log"
   before_long 30 grep -q 'on x3 has joined' "$log"
   before_long 120 queue_is_empty
   expect_in "$(state)" COMPLETED
