@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <limits>
+#include <random>
 
 #include "planner/artifact/artifact.hpp"
 #include "tests/fakes/published_profiles.hpp"
@@ -318,6 +320,37 @@ TEST(Artifact, MoreDevicesNeverMakeThePlanWorse) {
     const double throughput = 1.0 / result->plans.front().score.iteration_time.value();
     EXPECT_GE(throughput, before * (1.0 - exact)) << count;
     before = throughput;
+  }
+}
+
+/// Seconds of the best plan; infinite when there is none.
+double best_value(const Request& request, const std::vector<Part>& parts) {
+  const auto result =
+      find_artifact_plans(request, model_of(request.job.model), published(), cluster_of(parts), catalogue());
+  if (!result) return std::numeric_limits<double>::infinity();
+  return result->plans.front().score.iteration_time.value();
+}
+
+// Random clusters of three zones, of seeds where the search of the whole alone finds worse plans: each against itself
+// without a zone, without a GPU type, and against the best plan of the paper's space.
+TEST(Artifact, NoClusterHasAWorsePlanThanAPartOfItAndNoSpaceThanTheOneItContains) {
+  for (const unsigned seed : {2U, 4U}) {
+    SCOPED_TRACE(fmt::format("seed {}", seed));
+    std::minstd_rand draw(seed);
+    std::vector<Part> parts;
+    for (const char* zone : {"us-central1-a", "us-central1-b", "us-west1-b"})
+      for (const char* gpu : {"A100-40", "V100-16"})
+        if (const int nodes = static_cast<int>(draw() / 7 % 5)) parts.push_back({gpu, 4 * nodes, zone});
+    Request request = request_of("OPT-350", 64);
+    const double best = best_value(request, parts);
+    const auto expect_no_better = [&](const std::string& without) {
+      std::vector<Part> fewer = parts;
+      std::erase_if(fewer, [&](const Part& part) { return part.zone == without || part.gpu == without; });
+      EXPECT_GE(best_value(request, fewer), best * (1.0 - exact)) << "without " << without;
+    };
+    for (const char* without : {"us-west1-b", "V100-16"}) expect_no_better(without);
+    request.space = Space::paper;
+    EXPECT_GE(best_value(request, parts), best * (1.0 - exact)) << "in the paper's space";
   }
 }
 
