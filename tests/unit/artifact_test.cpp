@@ -7,7 +7,6 @@
 #include <cmath>
 #include <functional>
 #include <limits>
-#include <random>
 
 #include "planner/artifact/artifact.hpp"
 #include "tests/fakes/published_profiles.hpp"
@@ -331,27 +330,24 @@ double best_value(const Request& request, const std::vector<Part>& parts) {
   return result->plans.front().score.iteration_time.value();
 }
 
-// Random clusters of three zones, of seeds where the search of the whole alone finds worse plans: each against itself
-// without a zone, without a GPU type, and against the best plan of the paper's space.
+// One of the random clusters on which the search of the whole alone finds worse plans than without its last zone (6 %),
+// or without its second GPU type (2 %). More of them: experiments/planner_laws.py --zones 5 --cost-model artifact.
 TEST(Artifact, NoClusterHasAWorsePlanThanAPartOfItAndNoSpaceThanTheOneItContains) {
-  for (const unsigned seed : {2U, 4U}) {
-    SCOPED_TRACE(fmt::format("seed {}", seed));
-    std::minstd_rand draw(seed);
-    std::vector<Part> parts;
-    for (const char* zone : {"us-central1-a", "us-central1-b", "us-west1-b"})
-      for (const char* gpu : {"A100-40", "V100-16"})
-        if (const int nodes = static_cast<int>(draw() / 7 % 5)) parts.push_back({gpu, 4 * nodes, zone});
-    Request request = request_of("OPT-350", 64);
-    const double best = best_value(request, parts);
-    const auto expect_no_better = [&](const std::string& without) {
-      std::vector<Part> fewer = parts;
-      std::erase_if(fewer, [&](const Part& part) { return part.zone == without || part.gpu == without; });
-      EXPECT_GE(best_value(request, fewer), best * (1.0 - exact)) << "without " << without;
-    };
-    for (const char* without : {"us-west1-b", "V100-16"}) expect_no_better(without);
-    request.space = Space::paper;
-    EXPECT_GE(best_value(request, parts), best * (1.0 - exact)) << "in the paper's space";
+  std::vector<Part> parts;
+  for (const char* gpu : {"A100-40", "V100-16"}) {
+    parts.push_back({gpu, 12, "us-central1-a"});
+    parts.push_back({gpu, 12, "us-central1-b"});
+    parts.push_back({gpu, 4, "us-west1-b"});
   }
+  Request request = request_of("OPT-350", 64);
+  const double best = best_value(request, parts);
+  for (const char* without : {"us-west1-b", "V100-16"}) {
+    std::vector<Part> fewer = parts;
+    std::erase_if(fewer, [&](const Part& part) { return part.zone == without || part.gpu == without; });
+    EXPECT_GE(best_value(request, fewer), best * (1.0 - exact)) << "without " << without;
+  }
+  request.space = Space::paper;
+  EXPECT_GE(best_value(request, parts), best * (1.0 - exact)) << "in the paper's space";
 }
 
 TEST(Artifact, RefusesWhatTheArtifactCannotDo) {
