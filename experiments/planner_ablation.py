@@ -82,9 +82,11 @@ def inputs(count, seed, folder, shipped):
         yield f"random {number}", ["--cluster", str(where), *arguments]
 
 
-def search(arguments, without):
+def search(arguments, without, precision="fp16"):
     """Score of the best plan, greater is better (None: there is no plan), and seconds of the process."""
-    command = [PROGRAM, *arguments, "--profile", "published", "--top", "1", "--format", "json", "--precision", "fp16"]
+    command = [PROGRAM, *arguments, "--profile", "published", "--top", "1", "--format", "json"]
+    if precision:
+        command += ["--precision", precision]
     if without:
         command += ["--without", without.replace("+", ",")]
     start = time.perf_counter()

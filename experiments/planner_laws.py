@@ -2,18 +2,20 @@
 """Does the planner keep the laws that any user takes for granted?
 
 Usage: experiments/planner_laws.py [--random N] [--first N] [--seed N] [--jobs N] [--law NAME...] [--output FILE]
+                                   [--zones N] [--space full|paper] [--cost-model simulator|artifact]
 
-Plans for N random clusters (200; those of planner_ablation.py), and for each once more with less of everything: a plan
-of what is less must not be better, event by event, to 1e-6.
+Plans for N random clusters (200; those of planner_ablation.py, or with --zones those of three to N zones, at most five),
+and for each once more with less of everything: a plan of what is less must not be better, event by event, to 1e-6.
 
   node    one node less of some group of nodes
   type    without one of the GPU types
   zone    without one of the zones
   link    half the bandwidth between zones
-  space   --space paper
+  space   --space paper, where the larger is the full space
   pin     one GPU type, one tensor-parallel degree, one micro-batch size
   limit   a bound on the other of time and money that is a tenth tighter than where the bound is half of what is possible
 
+The artifact's links are those of its publication, whatever the cluster says: `link` says nothing there.
 Prints of each law how many inputs were tried, on how many it is broken, and the worst of them. FILE (default:
 ./planner-laws.tsv) has a line for each input and law. Programs: $PATH, else build/bin; profile: the published figures.
 Exit status 1 if a law is broken.
@@ -26,8 +28,11 @@ import random
 import sys
 import tempfile
 
-from planner_ablation import cluster_file, random_cluster, search
+import planner_ablation
+from planner_ablation import random_cluster
+from planner_speed import NEO, OPT, nodes_text, zones_text
 
+ZONES = ["us-central1-a", "us-central1-b", "us-central1-c", "us-central1-f", "us-west1-b"]
 LAWS = ["node", "type", "zone", "link", "space", "pin", "limit"]
 TOLERANCE = 1e-6
 
@@ -47,7 +52,7 @@ def less(law, links, nodes, arguments, draw):
     if law == "link":
         return ([bandwidth / 2 for bandwidth in links], nodes, arguments) if links else None
     if law == "space":
-        return links, nodes, [*arguments, "--space", "paper"]
+        return links, nodes, ["--space", "paper", *arguments[2:]]
     if law == "pin":
         pins = [f"gpu={draw.choice(nodes)[1]}", f"tensor_parallel={draw.choice([1, 2, 4])}",
                 f"micro_batch={draw.choice([1, 2, 4])}"]
@@ -55,15 +60,45 @@ def less(law, links, nodes, arguments, draw):
     raise ValueError(law)
 
 
-def check(law, number, seed, folder):
+def cluster_of_zones(number, seed, most):
+    """As random_cluster(), of three to `most` zones with one or two GPU types."""
+    draw = random.Random(f"zones.{seed}.{number}")
+    zones = ZONES[: draw.randint(3, most)]
+    types = draw.sample(planner_ablation.TYPES, draw.choice([1, 2]))
+    links = [draw.choice([1.25e9, 5e9, 12.5e9]) for _ in range(len(zones) * (len(zones) - 1) // 2)]
+    nodes = [[count, gpu, zone] for zone in zones for gpu in types if (count := draw.choice([0, 1, 2, 4, 8, 16]))]
+    model, batch = draw.choice([OPT, NEO, (OPT[0], 256)])
+    arguments = ["--model", model, "--global-batch", str(batch), "--framework", draw.choice(["megatron-deepspeed", "sailor"])]
+    return links, nodes or [[1, types[0], zones[0]]], [*arguments, "--objective", draw.choice(["throughput", "cost"])]
+
+
+def cluster_file(links, nodes):
+    """Text of a cluster.toml. There are links for the first zones of ZONES, whether they have nodes or not."""
+    count = next(n for n in range(1, len(ZONES) + 1) if n * (n - 1) // 2 == len(links))
+    bandwidths = iter(links)
+    text = zones_text("random", {zone: zone[:-2] for zone in ZONES[:count]}, lambda: next(bandwidths))
+    return text + "".join(nodes_text(*group) for group in nodes)
+
+
+def check(law, number, options, folder):
     """Scores of the larger and of the smaller input, greater is better (None: no plan); None where there is no smaller."""
-    draw = random.Random(f"{seed}.{number}.{law}")
-    links, nodes, arguments = random_cluster(number, seed)
+    by_artifact = options.cost_model == "artifact"
+    if (law == "space" and options.space == "paper") or (law == "link" and by_artifact):
+        return None
+    draw = random.Random(f"{options.seed}.{number}.{law}")
+    if options.zones:
+        links, nodes, arguments = cluster_of_zones(number, options.seed, options.zones)
+        write = cluster_file
+    else:
+        links, nodes, arguments = random_cluster(number, options.seed)
+        write = planner_ablation.cluster_file
+    arguments = ["--space", options.space, "--cost-model", options.cost_model, *arguments]
 
     def score(links, nodes, arguments, name):
         where = folder / f"{number}-{law}-{name}.toml"
-        where.write_text(cluster_file(links, nodes))
-        return search(["--cluster", str(where), *arguments], None)[0]
+        where.write_text(write(links, nodes))
+        precision = None if by_artifact else "fp16"
+        return planner_ablation.search(["--cluster", str(where), *arguments], None, precision)[0]
 
     if law == "limit":
         by_money = arguments[-1] == "throughput"
@@ -90,6 +125,9 @@ def main():
     parser.add_argument("--seed", type=int, default=1, metavar="N")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), metavar="N")
     parser.add_argument("--law", nargs="+", choices=LAWS, default=LAWS, metavar="NAME")
+    parser.add_argument("--zones", type=int, choices=[3, 4, 5], metavar="N", help="clusters of three to N zones")
+    parser.add_argument("--space", choices=["full", "paper"], default="full")
+    parser.add_argument("--cost-model", choices=["simulator", "artifact"], default="simulator")
     parser.add_argument("--output", default="planner-laws.tsv")
     options = parser.parse_args()
     broken = {law: [] for law in options.law}
@@ -97,7 +135,7 @@ def main():
     with tempfile.TemporaryDirectory() as scratch, concurrent.futures.ThreadPoolExecutor(options.jobs) as pool, \
             open(options.output, "w") as table:
         print("input\tlaw\tscore\tscore of less\tworse by", file=table)
-        work = [(number, law, pool.submit(check, law, number, options.seed, pathlib.Path(scratch)))
+        work = [(number, law, pool.submit(check, law, number, options, pathlib.Path(scratch)))
                 for number in range(options.first, options.first + options.random) for law in options.law]
         for number, law, run in work:
             scores = run.result()

@@ -73,13 +73,14 @@ class Search {
     const StopCheck stop = stop_check(solutions);
     const bool in_paper = request_.space == Space::paper;
     if ((request_.effort.time || request_.effort.brief) && !in_paper) search_coarsely(prices, solutions, stop);
-    const double min_in_paper = in_paper ? search_paper(prices, solutions, stop) : 0.0;
+    const double min_in_paper = in_paper ? search_paper(prices, solutions, stop, PaperEffort::thorough) : 0.0;
     if (!in_paper) {
       // Limits that the best plan of all keeps change nothing.
       if (!limits_time(request_) || request_.pareto || !keeps_limits_anyway(solutions)) {
         search_full(prices, solutions, stop);
         if (solutions.best().empty() && solutions.fastest() && !stop()) search_at_limits(prices, solutions, stop);
       }
+      if (!request_.effort.brief && !stop()) add_plans_of_the_papers_space(solutions);
     }
     const bool complete = !in_paper && !request_.effort.brief && search_exhaustively(prices, solutions, stop);
     result_.left_out = space_.left_out;
@@ -158,11 +159,33 @@ class Search {
     StagePrices prices(other, space_, env_);
     SolutionPool found(other, space_, env_, other.max_plans * kept_each + min_kept);
     search_full(prices, found, stop_check(found));
+    add(found, solutions);
+    return found.printed().empty() ? infinity : found.printed().front().printed_score;
+  }
+
+  void add(const SolutionPool& found, SolutionPool& solutions) {
     result_.considered += found.considered();
     result_.did_not_fit += found.did_not_fit();
-    for (const auto* plans : {&found.printed(), &found.best()})
+    for (const auto* plans : {&found.printed(), &found.best(), &found.front()})
       for (const Solution& plan : *plans) solutions.add(plan.mix, plan.shares);
-    return found.printed().empty() ? infinity : found.printed().front().printed_score;
+  }
+
+  /// Adds what is found in the paper's space, which is part of the full one: no request gets a worse plan in the full
+  /// space. Found as if only that space was searched, since the best plan event by event need not be the best by the
+  /// closed form; but on few devices without going through all plans of it, which takes longer than the full search.
+  /// On one pool of devices no plan was ever better (Heuristic::one_kind).
+  void add_plans_of_the_papers_space(SolutionPool& solutions) {
+    if (space_.pools.size() < 2) return;
+    Request other = request_;
+    other.space = Space::paper;
+    const auto space = make_search_space(other, env_);
+    // An error: the pins are not of the paper's space. Other cuts: layers were taken several at a time.
+    const auto same = [](const DevicePool& a, const DevicePool& b) { return a.gpu == b.gpu && a.zone == b.zone; };
+    if (!space || space->cuts != space_.cuts || !std::ranges::equal(space->pools, space_.pools, same)) return;
+    StagePrices prices(other, *space, env_);
+    SolutionPool found(other, *space, env_, other.max_plans * kept_each + min_kept);
+    search_paper(prices, found, stop_check(found), PaperEffort::quick);
+    add(found, solutions);
   }
 
   /// Whether the best plan by the objective keeps the limits on time and money. It is in the solution pool then.

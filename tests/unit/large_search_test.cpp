@@ -47,6 +47,40 @@ struct Question {
   Request request;
 };
 
+// Event by event the best plan of the paper's space was 2.7 % faster than what was found in the full space, by the
+// closed form it is not (random cluster 0 of experiments/planner_laws.py --zones 5).
+TEST(LargeSearch, TheFullSpaceHasNoWorsePlanThanThePapersEventByEvent) {
+  Question question(
+      "OPT-350", 256,
+      {{"V100-16", 64}, {"GH200-96", 16}, {"GH200-96", 32, "us-central1-b"}, {"V100-16", 32, "us-central1-c"}});
+  question.request.job.precision = Precision::fp16;
+  const std::vector<std::string> zones{"us-central1-a", "us-central1-b", "us-central1-c"};
+  for (std::size_t a = 0; a < zones.size(); ++a) {
+    question.cluster.zones.push_back({.name = zones[a], .region = "us-central1"});
+    for (std::size_t b = a + 1; b < zones.size(); ++b)
+      question.cluster.links.push_back({.from = zones[a],
+                                        .to = zones[b],
+                                        .bandwidth = BytesPerSecond(12.5e9),
+                                        .latency = Seconds(0.5e-3),
+                                        .egress_usd_per_byte = 0.01e-9});
+  }
+  const simulator::Framework own =
+      simulator::load_framework(testing::published_folder / "frameworks" / "sailor.toml").value();
+  const auto answer = [&](Space space) {
+    question.request.space = space;
+    return find_plans(question.request, {.model = question.model,
+                                         .profile = published(),
+                                         .gpus = testing::published_gpus(),
+                                         .framework = own,
+                                         .cluster = &question.cluster});
+  };
+  const auto full = answer(Space::full);
+  const auto paper = answer(Space::paper);
+  ASSERT_TRUE(full.has_value() && paper.has_value());
+  EXPECT_LE(full->plans.front().prediction.iteration_time.value(),
+            paper->plans.front().prediction.iteration_time.value() * (1.0 + 1e-6));
+}
+
 TEST(LargeSearch, AModelThatFitsIntoNoPlaceRunsOverSeveral) {
   // 16 A100-40 have 640 GB and 64 V100-16 a terabyte; weights, gradients and optimizer of 30 billion parameters take
   // 480 GB, and the activations the rest.
@@ -220,6 +254,16 @@ TEST(LargeSearch, MoreWorkOnTheBoundProvesMoreOfTheSamePlan) {
 TEST(LargeSearch, ManyDevicesOfTwoTypesAreUsedWell) {
   Question question("GPT-Neo-2.7", 2048, {{"A100-40", 2048}, {"V100-16", 2048}});
   question.request.job.precision = Precision::fp16;
+  const std::vector<std::string> zones{"us-central1-a", "us-central1-b", "us-central1-c"};
+  for (std::size_t a = 0; a < zones.size(); ++a) {
+    question.cluster.zones.push_back({.name = zones[a], .region = "us-central1"});
+    for (std::size_t b = a + 1; b < zones.size(); ++b)
+      question.cluster.links.push_back({.from = zones[a],
+                                        .to = zones[b],
+                                        .bandwidth = BytesPerSecond(12.5e9),
+                                        .latency = Seconds(0.5e-3),
+                                        .egress_usd_per_byte = 0.01e-9});
+  }
   const auto found = question.answer();
   ASSERT_TRUE(found.has_value()) << found.error().message();
   EXPECT_LT(found->bound.gap, 0.3);
@@ -231,6 +275,16 @@ TEST(LargeSearch, PlansThatDifferAreImprovedToo) {
   const simulator::Framework own =
       simulator::load_framework(testing::published_folder / "frameworks" / "sailor.toml").value();
   question.request.job.precision = Precision::fp16;
+  const std::vector<std::string> zones{"us-central1-a", "us-central1-b", "us-central1-c"};
+  for (std::size_t a = 0; a < zones.size(); ++a) {
+    question.cluster.zones.push_back({.name = zones[a], .region = "us-central1"});
+    for (std::size_t b = a + 1; b < zones.size(); ++b)
+      question.cluster.links.push_back({.from = zones[a],
+                                        .to = zones[b],
+                                        .bandwidth = BytesPerSecond(12.5e9),
+                                        .latency = Seconds(0.5e-3),
+                                        .egress_usd_per_byte = 0.01e-9});
+  }
   simulator::Environment environment{.model = question.model,
                                      .profile = published(),
                                      .gpus = testing::published_gpus(),

@@ -339,7 +339,7 @@ Answer search(const SmallWorld& world) {
   if (!space) return {};
   StagePrices prices(world.request, *space, environment);
   SolutionPool archive(world.request, *space, environment, 3);
-  const double least = search_paper(prices, archive, {});
+  const double least = search_paper(prices, archive, {}, PaperEffort::thorough);
   return {archive.best_score(), least};
 }
 

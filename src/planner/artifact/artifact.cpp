@@ -54,8 +54,9 @@ Result<Supply> supply_of(const Request& request, const Cluster& cluster, const G
   }
   const auto& zones = request.pins.zones;
   const auto& excluded = request.pins.excluded_nodes;
-  std::map<std::tuple<int, int, int>, std::int64_t> devices;
-  Supply supply;
+  // In the order of their names, whatever the cluster has besides: a cluster is searched as if it were part of a
+  // larger.
+  std::map<std::tuple<std::string, std::string, int>, std::int64_t> devices;
   for (const NodeGroup& group : cluster.usable(request.partitions, request.availability)) {
     if (!gpus.empty() && !gpus.contains(group.gpu)) continue;
     if (!zones.empty() && std::find(zones.begin(), zones.end(), group.zone) == zones.end()) continue;
@@ -63,14 +64,20 @@ Result<Supply> supply_of(const Request& request, const Cluster& cluster, const G
     for (const std::string& node : group.nodes)
       if (std::find(excluded.begin(), excluded.end(), node) != excluded.end()) --count;
     if (count <= 0 || group.gpus_per_node <= 0) continue;
-    const int gpu = index_or_add(supply.gpus, group.gpu);
-    const int zone = index_or_add(supply.zones, group.zone);
     // Groups of 2^n devices fill a node of any size as they fill its binary digits.
     for (int chunk = 1; chunk <= group.gpus_per_node; chunk *= 2)
-      if ((group.gpus_per_node & chunk) != 0) devices[{gpu, zone, chunk}] += count * chunk;
+      if ((group.gpus_per_node & chunk) != 0) devices[{group.gpu, group.zone, chunk}] += count * chunk;
   }
+  Supply supply;
+  std::set<std::string> names;
+  for (const auto& [key, count] : devices) {
+    index_or_add(supply.gpus, std::get<0>(key));
+    names.insert(std::get<1>(key));
+  }
+  supply.zones.assign(names.begin(), names.end());
   for (const auto& [key, count] : devices)
-    supply.pools.push_back({std::get<0>(key), std::get<1>(key), std::get<2>(key), count});
+    supply.pools.push_back(
+        {index_of(supply.gpus, std::get<0>(key)), index_of(supply.zones, std::get<1>(key)), std::get<2>(key), count});
   if (supply.pools.empty())
     return fail(ErrorCode::infeasible, "the cluster has no device that the request may use",
                 "check the partition, the states of the nodes (--availability), and the pins of GPU types and zones");

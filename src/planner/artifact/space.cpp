@@ -2,11 +2,15 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
+#include <functional>
+#include <limits>
+#include <map>
 #include <memory>
-#include <numeric>
+#include <set>
+#include <utility>
 
 #include "core/worker_threads.hpp"
+#include "planner/artifact/parts.hpp"
 
 namespace sailor::planner::artifact {
 
@@ -18,16 +22,18 @@ constexpr std::size_t medium = 30;
 constexpr std::size_t wide = 5'000;
 // Of further orders of zones, which differ in stages over several zones only.
 constexpr std::size_t further = 50;
-// Stages priced in the third pass, unless the caller says how much work there may be.
-constexpr std::uint64_t last_pass_work = 600'000;
-constexpr std::uint64_t max_effort = 60'000'000;  // of all passes
-constexpr std::uint64_t part_work = 300'000;
-constexpr std::size_t many_pools = 8;  // then the first pass keeps fewer labels
-constexpr std::size_t max_orders = 6;
-constexpr std::size_t max_parts = 48;     // parts of the cluster that are searched first
-constexpr std::size_t max_zone_sets = 5;  // zones, of which all sets are tried
+// Stages priced in a quick search of a part of the cluster, and in the second and third pass of a thorough one for
+// every pool but one, up to four.
+constexpr std::uint64_t quick_work = 100'000;
+constexpr std::uint64_t pass_work = 600'000;
+constexpr std::uint64_t thorough_effort = 8'000'000;  // of all passes
+constexpr std::size_t greedy = 2;                     // labels where many parts and orders of zones are to be seen
+// How much better the plans of a thorough search of a part are than those of the quick one, at most. Measured: 11 %, of
+// the random clusters of experiments/planner_laws.py --zones 5 --cost-model artifact.
+constexpr double most_gained = 1.15;
 // Searches between which the best plan is made known to all. Not the number of threads: that must not matter.
 constexpr std::size_t round_size = 4;
+constexpr std::uint64_t no_end = std::numeric_limits<std::uint64_t>::max();
 
 /// Stages' GPU types and tensor parallelism, equal neighbours once.
 std::vector<std::vector<std::pair<int, int>>> kind_of(const Pipelines& pipelines) {
@@ -52,7 +58,8 @@ bool better(const Ranked& a, const Ranked& b) {
 
 class Best {
  public:
-  explicit Best(const Inputs& inputs) : inputs_(inputs) {}
+  /// Plans count that are better than `to_beat`.
+  Best(const Inputs& inputs, double to_beat) : inputs_(inputs), value_(to_beat) {}
 
   /// Empty when the plan breaks a limit.
   [[nodiscard]] std::optional<Ranked> judge(const Pipelines& pipelines) const {
@@ -79,120 +86,9 @@ class Best {
 
  private:
   const Inputs& inputs_;
-  double value_ = unlimited;
+  double value_;
   std::map<std::vector<std::vector<std::pair<int, int>>>, Ranked> plans_;
 };
-
-std::vector<int> zones_of(const std::vector<Pool>& pools) {
-  std::vector<int> zones;
-  for (const Pool& pool : pools)
-    if (std::find(zones.begin(), zones.end(), pool.zone) == zones.end()) zones.push_back(pool.zone);
-  return zones;
-}
-
-/// What makes pools different: types, numbers of devices, links and prices of traffic between them.
-std::vector<double> signature(const Tables& tables, const std::vector<Pool>& pools) {
-  constexpr double message_bytes = 16e6;
-  std::vector<double> told;
-  for (const Pool& a : pools) {
-    for (const std::int64_t number : {std::int64_t{a.gpu}, std::int64_t{a.chunk}, a.devices})
-      told.push_back(static_cast<double>(number));
-    for (const Pool& b : pools) {
-      told.push_back(tables.egress_price(a.zone, b.zone));
-      for (const int degree : {1, 4}) {
-        const Curve* curve = tables.link(a.gpu, a.zone, degree, b.gpu, b.zone, degree);
-        told.push_back(curve == nullptr ? 0.0 : message_time(message_bytes, *curve));
-      }
-    }
-  }
-  return told;
-}
-
-/// False: there is nearly the same among `seen`. Else it is added.
-bool is_new(std::vector<double> told, std::vector<std::vector<double>>& seen) {
-  constexpr double alike = 1.25;
-  const auto near = [](double a, double b) { return a <= b * alike && b <= a * alike; };
-  for (const auto& other : seen)
-    if (std::equal(told.begin(), told.end(), other.begin(), other.end(), near)) return false;
-  seen.push_back(std::move(told));
-  return true;
-}
-
-/// Orders in which stages over several zones fill them: indices of pools.
-std::vector<std::vector<int>> pool_orders(const Inputs& inputs) {
-  const std::vector<Pool>& pools = inputs.pools;
-  const std::vector<int> zones = zones_of(pools);
-  std::vector<std::vector<int>> orders;
-  std::vector<int> order(zones.size());
-  std::iota(order.begin(), order.end(), 0);
-  if (zones.size() <= 3) {
-    do orders.push_back(order);
-    while (std::next_permutation(order.begin(), order.end()));
-  } else {
-    for (std::size_t start = 0; start < zones.size(); ++start) {
-      orders.push_back(order);
-      std::rotate(order.begin(), order.begin() + 1, order.end());
-    }
-    std::reverse(order.begin(), order.end());
-    orders.push_back(order);
-  }
-  std::vector<std::vector<int>> found;
-  for (const auto& one : orders) {
-    found.emplace_back();
-    for (const int index : one)
-      for (std::size_t p = 0; p < pools.size(); ++p)
-        if (pools[p].zone == zones[index]) found.back().push_back(static_cast<int>(p));
-  }
-  if (found.size() > max_orders) found.resize(max_orders);
-  return found;
-}
-
-/// Parts of the cluster, smaller ones first, those that look like others last: sets of zones, with one, two or all
-/// types.
-std::vector<std::vector<Pool>> parts_of(const Inputs& inputs) {
-  const std::vector<Pool>& pools = inputs.pools;
-  const std::vector<int> zones = zones_of(pools);
-  std::vector<std::set<int>> zone_sets;
-  if (zones.size() <= max_zone_sets) {
-    for (unsigned bits = 1; bits < 1U << zones.size(); ++bits) {
-      zone_sets.emplace_back();
-      for (std::size_t z = 0; z < zones.size(); ++z)
-        if ((bits >> z & 1U) != 0) zone_sets.back().insert(zones[z]);
-    }
-  } else {
-    for (const int a : zones) {
-      zone_sets.push_back({a});
-      std::set<int> region{a};
-      for (const int b : zones) {
-        if (b > a) zone_sets.push_back({a, b});
-        if (inputs.tables.egress_price(a, b) <= inputs.tables.egress_price(zones[0], zones[0]) + 0.011e-9)
-          region.insert(b);
-      }
-      zone_sets.push_back(region);
-    }
-    zone_sets.emplace_back(zones.begin(), zones.end());
-  }
-  std::set<int> gpus;
-  for (const Pool& pool : pools) gpus.insert(pool.gpu);
-  std::vector<std::set<int>> gpu_sets{gpus};
-  for (const int a : gpus)
-    for (const int b : gpus)
-      if (a <= b) gpu_sets.push_back({a, b});
-  std::vector<std::vector<Pool>> parts;
-  for (const auto& zone_set : zone_sets)
-    for (const auto& gpu_set : gpu_sets) {
-      std::vector<Pool> part;
-      for (const Pool& pool : pools)
-        if (zone_set.contains(pool.zone) && gpu_set.contains(pool.gpu)) part.push_back(pool);
-      if (!part.empty() && part.size() < pools.size()) parts.push_back(std::move(part));
-    }
-  std::stable_sort(parts.begin(), parts.end(), [](const auto& a, const auto& b) { return a.size() < b.size(); });
-  std::vector<std::vector<double>> seen;
-  std::stable_partition(parts.begin(), parts.end(),
-                        [&](const std::vector<Pool>& part) { return is_new(signature(inputs.tables, part), seen); });
-  if (parts.size() > max_parts) parts.resize(max_parts);
-  return parts;
-}
 
 /// Searches of all micro-batches and data-parallel degrees over some pools.
 struct Task {
@@ -230,23 +126,66 @@ std::vector<Task> tasks_of(const Inputs& inputs, const std::vector<int>& micro_b
   return tasks;
 }
 
-class Search {
+/// What the searches of all parts of a cluster share.
+struct Shared {
+  const std::vector<int>& micro_batches;
+  int replicas = 0;
+  std::function<Stop(const Counters&)> stopped;  ///< whether the whole search has to end, and why
+  WorkerThreads threads;
+  std::vector<Workspace> workspaces;  ///< by thread
+  Counters counters;
+  Stop stop = Stop::done;
+};
+
+/// The search of one part of the cluster.
+class PartSearch {
  public:
-  Search(const Inputs& inputs, const SearchLimits& limits, Outcome& outcome)
-      : limits_(limits), outcome_(outcome), best_(inputs), threads_(limits.threads), workspaces_(threads_.size()) {}
+  /// `to_beat`: plans must be better.
+  PartSearch(const Inputs& inputs, Shared& shared, double to_beat)
+      : inputs_(inputs),
+        shared_(shared),
+        effort_end_(shared.counters.effort + thorough_effort),
+        best_(inputs, to_beat),
+        tasks_(tasks_of(inputs, shared.micro_batches, shared.replicas)),
+        orders_(pool_orders(inputs.pools)) {}
+
+  void run_quickly() { pass(greedy, orders_.front(), quick_work); }
+  void run_thoroughly() {
+    pass(narrow, orders_.front(), thorough_effort);
+    for (std::size_t i = 1; i < orders_.size(); ++i) pass(greedy, orders_[i], thorough_effort);
+    const std::uint64_t work = pass_work * std::clamp<std::size_t>(inputs_.pools.size() - 1, 1, 4);
+    for (const auto& order : orders_) pass(medium, order, 2 * work / orders_.size());
+    for (const auto& order : orders_)
+      pass(&order == &orders_.front() ? wide : further, order, work / orders_.size() + 1);
+  }
+  /// As long as there is anything to look at.
+  void run_to_the_end() {
+    effort_end_ = no_end;
+    for (const auto& order : orders_) pass(wide, order, no_end);
+  }
 
   [[nodiscard]] const Best& best() const { return best_; }
-  [[nodiscard]] bool stopped() const { return outcome_.stop != Stop::done; }
-  /// `most_work`: stages priced in this pass, unless the caller set a limit.
-  void pass(std::vector<Task>& tasks, std::size_t width, const std::vector<int>& order, std::uint64_t max_work,
-            bool last = false) {
-    const std::uint64_t end = outcome_.counters.considered + max_work;
+  /// Whether a pass ended before it was complete.
+  [[nodiscard]] bool cut_short() const { return cut_short_; }
+  /// No plan of this part has a smaller value, unless one was found that has. Complete searches count where there is
+  /// one pool: where there are several, other orders of zones and other mixes of types could still be better.
+  [[nodiscard]] double open_bound() const {
+    double bound = unlimited;
+    for (const Task& task : tasks_)
+      if (!task.complete || inputs_.pools.size() > 1) bound = std::min(bound, task.search->bound());
+    return bound;
+  }
+
+ private:
+  /// `max_work`: stages priced in this pass.
+  void pass(std::size_t width, const std::vector<int>& order, std::uint64_t max_work) {
+    const std::uint64_t end = max_work == no_end ? no_end : shared_.counters.considered + max_work;
     std::vector<Task*> round;
-    for (std::size_t next = 0; next < tasks.size();) {
+    for (std::size_t next = 0; next < tasks_.size();) {
       round.clear();
-      for (; next < tasks.size() && round.size() < round_size; ++next) {
-        Task& task = tasks[next];
-        if (task.bound >= best_.value()) next = tasks.size() - 1;  // and all others
+      for (; next < tasks_.size() && round.size() < round_size; ++next) {
+        Task& task = tasks_[next];
+        if (task.bound >= best_.value()) next = tasks_.size() - 1;  // and all others
         if ((task.complete && task.order == order) || task.search->bound() >= best_.value()) continue;
         round.push_back(&task);
         if (best_.value() == unlimited) {
@@ -255,59 +194,141 @@ class Search {
         }
       }
       if (round.empty()) return;
-      if (check(outcome_.counters, end, last, outcome_.stop)) return;
-      struct Done {
-        std::vector<Ranked> plans;
-        Counters counters;
-        Stop stop = Stop::done;
-      };
-      std::vector<Done> done(round.size());
-      threads_.for_each(round.size(), [&](std::size_t index, std::size_t thread) {
-        Done& mine = done[index];
-        mine.counters = outcome_.counters;
-        double value = best_.value();
-        const Solution found = [&](const Pipelines& pipelines) {
-          if (auto ranked = best_.judge(pipelines)) {
-            value = std::min(value, ranked->value);
-            mine.plans.push_back(*std::move(ranked));
-          }
-          return value;
-        };
-        const Interrupt interrupt = [&] { return check(mine.counters, end, last, mine.stop); };
-        round[index]->complete =
-            round[index]->search->run(value, width, order, found, interrupt, mine.counters, workspaces_[thread]);
-        round[index]->order = order;
-      });
-      const Counters before = outcome_.counters;
-      for (Done& one : done) {
-        outcome_.counters.considered += one.counters.considered - before.considered;
-        outcome_.counters.did_not_fit += one.counters.did_not_fit - before.did_not_fit;
-        outcome_.counters.effort += one.counters.effort - before.effort;
-        if (one.stop != Stop::done) outcome_.stop = one.stop;
-        for (Ranked& ranked : one.plans) best_.add(std::move(ranked));
-      }
+      if (is_over(shared_.counters, end)) break;
+      look_at(round, width, order, end);
+      if (shared_.stop != Stop::done) return;
     }
+    cut_short_ = cut_short_ || is_over(shared_.counters, end);
   }
+
+  void look_at(const std::vector<Task*>& round, std::size_t width, const std::vector<int>& order, std::uint64_t end) {
+    struct Done {
+      std::vector<Ranked> plans;
+      Counters counters;
+    };
+    std::vector<Done> done(round.size());
+    shared_.threads.for_each(round.size(), [&](std::size_t index, std::size_t thread) {
+      Done& mine = done[index];
+      mine.counters = shared_.counters;
+      double value = best_.value();
+      const Solution found = [&](const Pipelines& pipelines) {
+        if (auto ranked = best_.judge(pipelines)) {
+          value = std::min(value, ranked->value);
+          mine.plans.push_back(*std::move(ranked));
+        }
+        return value;
+      };
+      const Interrupt interrupt = [&] { return is_over(mine.counters, end); };
+      round[index]->complete =
+          round[index]->search->run(value, width, order, found, interrupt, mine.counters, shared_.workspaces[thread]);
+      round[index]->order = order;
+    });
+    const Counters before = shared_.counters;
+    for (Done& one : done) {
+      shared_.counters.considered += one.counters.considered - before.considered;
+      shared_.counters.did_not_fit += one.counters.did_not_fit - before.did_not_fit;
+      shared_.counters.effort += one.counters.effort - before.effort;
+      for (Ranked& ranked : one.plans) best_.add(std::move(ranked));
+    }
+    shared_.stop = shared_.stopped(shared_.counters);
+  }
+
+  [[nodiscard]] bool is_over(const Counters& counters, std::uint64_t end) const {
+    return counters.considered >= end || counters.effort >= effort_end_ || shared_.stopped(counters) != Stop::done;
+  }
+
+  const Inputs& inputs_;
+  Shared& shared_;
+  std::uint64_t effort_end_;
+  Best best_;
+  std::vector<Task> tasks_;
+  std::vector<std::vector<int>> orders_;
+  bool cut_short_ = false;
+};
+
+/// The search of a cluster and of its parts, so that no cluster gets a worse plan than one of its parts: quickly each
+/// of them, then thoroughly those that may have a better plan than the best so far. What is found in a part depends on
+/// that part alone, for plans must beat what was found quickly in parts of it and nothing else; a part that is not
+/// searched thoroughly has no better plan than the best, by its bound or by `most_gained`.
+class SpaceSearch {
+ public:
+  SpaceSearch(const Inputs& inputs, Shared& shared, Best& best)
+      : inputs_(inputs), shared_(shared), best_(best), parts_(parts_of(inputs.pools)) {}
+
+  void run() {
+    std::map<std::vector<double>, std::size_t> seen;
+    for (std::size_t i = 0; i < parts_.size(); ++i) {
+      // Parts that differ in the names of their zones only have equally good plans.
+      const auto [same, is_new] = seen.try_emplace(signature(inputs_.tables, inputs_of(i).pools), i);
+      found_.push_back(is_new ? search_quickly(i) : found_[same->second]);
+      if (is_new) different_.push_back(i);
+    }
+    std::stable_sort(different_.begin(), different_.end(),
+                     [&](std::size_t a, std::size_t b) { return found_[a].bound < found_[b].bound; });
+    for (const std::size_t i : different_)
+      if (found_[i].bound < best_.value() && found_[i].value <= most_gained * best_.value() &&
+          shared_.stop == Stop::done)
+        search_thoroughly(i);
+  }
+  void go_on_to_the_end() {
+    const Inputs whole = inputs_of(parts_.size() - 1);
+    PartSearch search(whole, shared_, best_.value());
+    search.run_to_the_end();
+    keep(search);
+    open_bound_ = std::max(open_bound_, search.open_bound());
+    cut_short_ = search.cut_short();
+  }
+  /// No plan of the whole has a smaller value, unless it was found.
+  [[nodiscard]] double open_bound() const { return open_bound_; }
+  [[nodiscard]] bool cut_short() const { return cut_short_; }
 
  private:
-  /// True: stop this pass. Sets `stop` when nothing may follow.
-  bool check(const Counters& counters, std::uint64_t end, bool last, Stop& stop) const {
-    if (limits_.work ? counters.considered >= *limits_.work : counters.effort >= max_effort) stop = Stop::work_limit;
-    if (limits_.seconds &&
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count() >= *limits_.seconds)
-      stop = Stop::time_limit;
-    if (stop != Stop::done) return true;
-    if (limits_.work || counters.considered < end) return false;
-    if (last) stop = Stop::work_limit;
-    return true;
+  struct Found {
+    double value = unlimited;  ///< least that a quick search found in this part or in parts of it
+    double bound = 0.0;        ///< no plan of this part has a smaller value, unless it was found
+  };
+
+  [[nodiscard]] Inputs inputs_of(std::size_t part) const {
+    Inputs fewer = inputs_;
+    fewer.pools.clear();
+    for (const std::size_t p : parts_[part]) fewer.pools.push_back(inputs_.pools[p]);
+    return fewer;
+  }
+  [[nodiscard]] bool is_whole(std::size_t part) const { return part + 1 == parts_.size(); }
+  Found search_quickly(std::size_t part) {
+    const auto& pools = parts_[part];
+    double to_beat = unlimited;
+    for (std::size_t j = 0; j < part; ++j)
+      if (std::includes(pools.begin(), pools.end(), parts_[j].begin(), parts_[j].end()))
+        to_beat = std::min(to_beat, found_[j].value);
+    const Inputs inputs = inputs_of(part);
+    PartSearch search(inputs, shared_, to_beat);
+    if (shared_.stop == Stop::done) search.run_quickly();
+    keep(search);
+    if (is_whole(part)) open_bound_ = search.open_bound();
+    return {.value = search.best().value(), .bound = search.open_bound()};
+  }
+  void search_thoroughly(std::size_t part) {
+    const Inputs inputs = inputs_of(part);
+    PartSearch search(inputs, shared_, found_[part].value);
+    search.run_thoroughly();
+    keep(search);
+    if (!is_whole(part)) return;
+    open_bound_ = std::max(open_bound_, search.open_bound());
+    cut_short_ = search.cut_short();
+  }
+  void keep(const PartSearch& search) {
+    for (Ranked& ranked : search.best().plans()) best_.add(std::move(ranked));
   }
 
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-  const SearchLimits& limits_;
-  Outcome& outcome_;
-  Best best_;
-  WorkerThreads threads_;
-  std::vector<Workspace> workspaces_;  // by thread
+  const Inputs& inputs_;
+  Shared& shared_;
+  Best& best_;
+  std::vector<Part> parts_;
+  std::vector<Found> found_;            // by part
+  std::vector<std::size_t> different_;  // parts
+  double open_bound_ = 0.0;
+  bool cut_short_ = false;
 };
 
 }  // namespace
@@ -321,32 +342,34 @@ std::int64_t devices_of(const Pipelines& pipelines) {
 
 Outcome search_space(const Inputs& inputs, const std::vector<int>& micro_batches, int replicas,
                      const SearchLimits& limits) {
-  Outcome outcome;
-  Search search(inputs, limits, outcome);
-  // The best over parts of the cluster first: what more devices must not make worse.
-  for (const std::vector<Pool>& part : parts_of(inputs)) {
-    if (search.stopped()) break;
-    Inputs fewer = inputs;
-    fewer.pools = part;
-    std::vector<Task> tasks = tasks_of(fewer, micro_batches, replicas);
-    const auto orders = pool_orders(fewer);
-    search.pass(tasks, narrow, orders.front(), part_work);
-    for (const auto& order : orders) search.pass(tasks, part.size() == 1 ? wide : medium, order, part_work);
+  const auto start = std::chrono::steady_clock::now();
+  Shared shared{.micro_batches = micro_batches,
+                .replicas = replicas,
+                .stopped =
+                    [&](const Counters& counters) {
+                      if (limits.work && counters.considered >= *limits.work) return Stop::work_limit;
+                      const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start;
+                      return limits.seconds && passed.count() >= *limits.seconds ? Stop::time_limit : Stop::done;
+                    },
+                .threads = WorkerThreads(limits.threads),
+                .workspaces = {},
+                .counters = {},
+                .stop = Stop::done};
+  shared.workspaces.resize(shared.threads.size());
+  Best best(inputs, unlimited);
+  SpaceSearch search(inputs, shared, best);
+  search.run();
+  if (!inputs.uniform) {  // the best plan of the paper's space is one of all plans
+    Inputs paper = inputs;
+    paper.uniform = true;
+    SpaceSearch(paper, shared, best).run();
   }
-  std::vector<Task> tasks = tasks_of(inputs, micro_batches, replicas);
-  const auto orders = pool_orders(inputs);
-  search.pass(tasks, inputs.pools.size() > many_pools ? 2 : narrow, orders.front(), max_effort);
-  const std::uint64_t work = last_pass_work * std::clamp<std::size_t>(inputs.pools.size() - 1, 1, 4);
-  for (const auto& order : orders)
-    search.pass(tasks, medium, order, orders.size() == 1 ? work : 2 * work / orders.size());
-  for (const auto& order : orders)
-    search.pass(tasks, &order == &orders.front() ? wide : further, order, work / orders.size() + 1, true);
-  // Other orders of zones, other mixes of types could still be better where there are several pools.
-  double open_bound = unlimited;
-  for (const Task& task : tasks)
-    if (!task.complete || inputs.pools.size() > 1) open_bound = std::min(open_bound, task.search->bound());
-  outcome.plans = search.best().plans();
-  outcome.bound = std::min(open_bound, search.best().value());
+  if (limits.work && shared.stop == Stop::done) search.go_on_to_the_end();
+  Outcome outcome;
+  outcome.plans = best.plans();
+  outcome.bound = std::min(search.open_bound(), best.value());
+  outcome.stop = shared.stop == Stop::done && search.cut_short() ? Stop::work_limit : shared.stop;
+  outcome.counters = shared.counters;
   return outcome;
 }
 

@@ -30,13 +30,13 @@ constexpr std::uint64_t max_of_a_front = 20'000;  // plans for a Pareto front be
 
 class PaperSearch {
  public:
-  PaperSearch(StagePrices& prices, SolutionPool& solutions, const StopCheck& stop)
+  PaperSearch(StagePrices& prices, SolutionPool& solutions, const StopCheck& stop, PaperEffort effort)
       : prices_(prices),
         request_(prices.request()),
         space_(prices.space()),
         solutions_(solutions),
         stop_(stop),
-        effort_(prices.space().devices() <= few_devices ? thorough : quick),
+        effort_(effort == PaperEffort::thorough && prices.space().devices() <= few_devices ? thorough : quick),
         reductions_of_(prices) {
     const Limits& limits = request_.limits;
     if (limits.throughput) caps_.time = 1.0 / *limits.throughput;
@@ -255,8 +255,8 @@ class PaperSearch {
 
 }  // namespace
 
-double search_paper(StagePrices& prices, SolutionPool& solutions, const StopCheck& stop) {
-  return PaperSearch(prices, solutions, stop).run();
+double search_paper(StagePrices& prices, SolutionPool& solutions, const StopCheck& stop, PaperEffort effort) {
+  return PaperSearch(prices, solutions, stop, effort).run();
 }
 
 }  // namespace sailor::planner

@@ -22,8 +22,11 @@
 
 namespace sailor::planner {
 
+/// thorough: on up to 64 devices, where all plans may be tried, with up to 300 times the work. quick: as with more.
+enum class PaperEffort { thorough, quick };
+
 /// Adds the best plans to `solutions`. Returns the least score (score_of()) that a plan of the space could have:
 /// that of the best that was found when the search is complete; infinite when it is and no plan keeps the limits.
-double search_paper(StagePrices& prices, SolutionPool& solutions, const StopCheck& stop);
+double search_paper(StagePrices& prices, SolutionPool& solutions, const StopCheck& stop, PaperEffort effort);
 
 }  // namespace sailor::planner

@@ -1,0 +1,24 @@
+// The parts of a cluster, and the orders in which stages over several zones fill them.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "planner/artifact/search.hpp"
+
+namespace sailor::planner::artifact {
+
+/// Some of the cluster's zones with some of its GPU types: indices of pools, ascending.
+using Part = std::vector<std::size_t>;
+
+/// Smaller ones first, the whole last. All of them where there are up to five zones and GPU types; of more, one, two or
+/// all zones, or types.
+std::vector<Part> parts_of(const std::vector<Pool>& pools);
+
+/// What makes parts of a cluster different for a search: types, numbers of devices, links and prices of traffic.
+std::vector<double> signature(const Tables& tables, const std::vector<Pool>& pools);
+
+/// Orders in which stages over several zones fill them: indices of pools.
+std::vector<std::vector<int>> pool_orders(const std::vector<Pool>& pools);
+
+}  // namespace sailor::planner::artifact
