@@ -95,8 +95,8 @@ def run_overhead(options, root, say):
         interval = f"95 % interval of the median {low:.4f} to {high:.4f}"
         if options.pairs < 6:  # their range has the median with less than 95 %
             interval = "no interval of fewer than 6 pairs"
-        say(f"{name}: iteration time {statistics.median(ratios):.4f} times as long, {interval}, over {options.pairs} pairs; "
-            f"medians {statistics.median(times[ours]) * 1e3:.2f} and {statistics.median(times[other]) * 1e3:.2f} ms")
+        say(f"{name}: iteration time {statistics.median(ratios):.4f} times as long, {interval}, over {options.pairs} "
+            f"pairs; medians {statistics.median(times[ours]) * 1e3:.2f} and {statistics.median(times[other]) * 1e3:.2f} ms")
 
 
 def main():

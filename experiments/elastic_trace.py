@@ -6,7 +6,6 @@ Usage: experiments/elastic_trace.py [OPTION...]
 Replays an availability of A100 over 97 minutes (12 steps between 8 and 16 GPUs), N times as fast (--compress, 60), on
 the cores of this machine with a process for every N GPUs (--divide, 2). In each of the rounds (3), in turns:
 
-  steady   undisturbed trainings with each number of processes: what the devices that are there could do
   elastic  sailor-controller and sailor-train --elastic: a fall kills processes (SIGKILL), a rise starts further ones
   restart  mpirun sailor-train --transport sockets: a fall kills all processes, a rise stops them with a checkpoint;
            all start again from the newest checkpoint with a plan for the devices that are there, known in no time
@@ -14,7 +13,9 @@ the cores of this machine with a process for every N GPUs (--divide, 2). In each
 Both have the same plans (pipelines of one and of two stages) and write a checkpoint every N iterations
 (--checkpoint-every, 50). Reported per change: the seconds from the change to the first iteration that was not reached
 before, and the seconds lost: the longest time between two such iterations, standstill and iterations made again, less
-the steady time of one. The goodput of a replay is the share of its time that its iterations take undisturbed.
+the time of one. The goodput of a replay is the share of its time that its iterations take once settled: each step's
+second half says how long one takes, so that the load of the machine counts for nothing; where a step is shorter than 4
+s, an undisturbed training of --steady iterations.
 
 Examples:
   experiments/elastic_trace.py                                  # 12 minutes
@@ -25,6 +26,7 @@ Programs: $PATH, else build/bin; needs mpirun. Files are in a temporary folder t
 """
 import argparse
 import collections
+import functools
 import json
 import math
 import os
@@ -50,6 +52,7 @@ TRACE_END_S = 5859  # the trace does not say how long its last step lasts: as lo
 MANY = 10**6        # iterations: more than a replay makes
 PATIENCE_S = 120.0
 UNCOUNTED = 10      # iterations at the beginning of a run whose times do not count
+SETTLING_S = 4.0    # a step that is shorter may have ended before its change was over
 LAYERS = 6
 
 MODEL = f"""schema_version = 1
@@ -272,11 +275,12 @@ class Restart(Training):
                                     "none", *self.training(self.plan(pipelines)), "--transport", "sockets"])
 
 
-def steady_time(root, folder, every, pipelines, iterations):
+def steady_time(root, every, pipelines, iterations):
     """Mean seconds of an iteration, undisturbed."""
-    training = Elastic(root, folder, every, pipelines, random.Random(1))
+    training = Elastic(root, root / "steady", every, pipelines, random.Random(1))
     training.wait_for(UNCOUNTED + iterations)
     training.end()
+    shutil.rmtree(training.folder)
     ends = [at for at, iteration in training.reached if iteration >= UNCOUNTED]
     return (ends[-1] - ends[0]) / (len(ends) - 1)
 
@@ -296,26 +300,36 @@ def replay(training, steps, end, compress):
     return begins + [over]
 
 
-def losses(training, begins, steps, steady):
+def settled_times(training, begins, steps, fallback):
+    """Seconds of an iteration in each step once its change is over: the mean of its second half. Of a step that is too
+    short for that, those of an undisturbed training."""
+    times = []
+    for begin, end, (_, pipelines) in zip(begins, begins[1:], steps):
+        ends = [at for at, _ in training.reached if (begin + end) / 2 <= at <= end]
+        long_enough = end - begin >= SETTLING_S and len(ends) > UNCOUNTED
+        times.append((ends[-1] - ends[0]) / (len(ends) - 1) if long_enough else fallback(pipelines))
+    return times
+
+
+def losses(training, begins, times):
     """Per change: (seconds to a new iteration, seconds lost). None: that was not reached before the next change, and
-    counts with that. Then the goodput."""
+    counts with that. Then the goodput. `times` are the seconds of a settled iteration of each step."""
     reached = training.reached
     found = []
     since = None
-    for i in range(1, len(steps)):
-        begin, end, time_of_one = begins[i], begins[i + 1], steady[steps[i][1]]
+    for i in range(1, len(times)):
+        begin, end = begins[i], begins[i + 1]
         since = begin if since is None else since
         first = next((at for at, _ in reached if at > begin), math.inf)
-        if first > end and i + 1 < len(steps):
+        if first > end and i + 1 < len(times):
             found.append(None)
             continue
         # At the end of the trace a wait is cut short: it is at least so long.
-        ends = [at for at, _ in reached if at <= end] + ([end] if i + 1 == len(steps) else [])
+        ends = [at for at, _ in reached if at <= end] + ([end] if i + 1 == len(times) else [])
         gaps = [b - a for a, b in zip(ends, ends[1:]) if b > begin]
-        found.append((min(first, end) - since, max(0.0, max(gaps) - time_of_one)))
+        found.append((min(first, end) - since, max(0.0, max(gaps) - times[i])))
         since = None
-    useful = sum(steady[pipelines] * sum(begins[i] < at <= begins[i + 1] for at, _ in reached)
-                 for i, (_, pipelines) in enumerate(steps))
+    useful = sum(times[i] * sum(begins[i] < at <= begins[i + 1] for at, _ in reached) for i in range(len(times)))
     return found, useful / (begins[-1] - begins[0])
 
 
@@ -351,16 +365,14 @@ def run_replays(options, root, say):
         f"every {options.checkpoint_every} iterations")
     found = {"elastic": [], "restart": []}
     goodput = {"elastic": [], "restart": []}
-    steady_times = collections.defaultdict(list)
     sources = collections.Counter()
+    settled = {"elastic": [], "restart": []}
+    reached = {"elastic": [], "restart": []}
     rng = random.Random(options.seed)
     for number in range(options.rounds):
-        steady = {}
-        for i, pipelines in enumerate(sorted({pipelines for _, pipelines in steps})):
-            folder = root / f"steady-{number}-{i}"
-            steady[pipelines] = steady_time(root, folder, options.checkpoint_every, pipelines, options.steady)
-            steady_times[pipelines].append(steady[pipelines])
-            shutil.rmtree(folder)
+        @functools.cache
+        def undisturbed(pipelines):
+            return steady_time(root, options.checkpoint_every, pipelines, options.steady)
         for kind in ("elastic", "restart") if number % 2 == 0 else ("restart", "elastic"):
             folder = root / f"{kind}-{number}"
             if kind == "elastic":
@@ -373,12 +385,16 @@ def run_replays(options, root, say):
                 training.end()
             if kind == "elastic":
                 sources += training.sources()
-            changes, share = losses(training, begins, steps, steady)
+            shutil.rmtree(folder)
+            times = settled_times(training, begins, steps, undisturbed)
+            changes, share = losses(training, begins, times)
+            settled[kind].append(times)
             found[kind].append(changes)
             goodput[kind].append(share)
-            shutil.rmtree(folder)
-    for pipelines, times in sorted(steady_times.items(), key=lambda entry: sum(stages for stages, _ in entry[0])):
-        say(f"steady: {describe(pipelines)}: {spread(times, '{:.3f}')} s for an iteration")
+            reached[kind].append(sum(begins[0] < at <= begins[-1] for at, _ in training.reached))
+    for i, (at, pipelines) in enumerate(steps):
+        say(f"from {at} s on: {describe(pipelines)}; seconds of a settled iteration: " + ", ".join(
+            f"{kind} {spread([times[i] for times in settled[kind]], '{:.3f}')}" for kind in settled))
     say(f"{'trace s':>7}  {'processes':>9}  {'elastic: to a new iteration':27}  {'lost s':22}  "
         f"{'restart: to a new iteration':27}  lost s")
 
@@ -395,8 +411,10 @@ def run_replays(options, root, say):
             say(f"{kind}, {name}: to a new iteration {spread(of(kind, chosen, 0))} s, lost "
                 f"{spread(of(kind, chosen, 1))} s, median (least to most) over {len(of(kind, chosen, 0))}")
         shares = [100 * share for share in goodput[kind]]
-        say(f"{kind}: goodput in the compressed replay {spread(shares, '{:.1f}')} % of what the devices that were there "
-            "could do")
+        say(f"{kind}: goodput in the compressed replay {spread(shares, '{:.1f}')} % of what the same processes do once "
+            f"settled; {spread(reached[kind], '{:.0f}')} iterations")
+        together = [sum(change[1] for change in changes if change) for changes in found[kind]]
+        say(f"{kind}: lost in a replay {spread(together)} s, of {end / options.compress:.0f} s")
         if lost := of(kind, falls, 1):
             mean = statistics.mean(lost)
             say(f"{kind}: goodput at a failure every 300 s {100 * (1 - mean / 300):.2f} %, which is 1 - mean seconds "
