@@ -241,7 +241,9 @@ class Elastic(Training):
             self.start_rank()
         victims = self.rng.sample(self.ranks, len(self.ranks) - ranks)
         for victim in victims:
-            os.kill(victim.pid, signal.SIGKILL)
+            victim.kill()
+        for victim in victims:
+            victim.wait(timeout=PATIENCE_S)
         self.ranks = [rank for rank in self.ranks if rank not in victims]
 
     def sources(self):
