@@ -8,7 +8,7 @@ exec awk '
       algorithm:all_of,any_of,clamp,fill,find,find_if,is_sorted,max,max_element,min,min_element,partition_point,reverse,shuffle,sort \
       array:array atomic:atomic,memory_order_relaxed bit:bit_cast chrono:chrono,milli cmath:abs,ceil,exp,floor,isfinite,isnan,nan,sin,sqrt \
       condition_variable:condition_variable csignal:raise,sig_atomic_t,signal cstddef:byte,ptrdiff_t \
-      cstdint:int8_t,int16_t,int32_t,int64_t,uint8_t,uint16_t,uint32_t,uint64_t,uintptr_t cstdio:fflush,fprintf,printf,snprintf \
+      cstdint:int8_t,int16_t,int32_t,int64_t,uint8_t,uint16_t,uint32_t,uint64_t,uintptr_t ctime:time_t cstdio:fflush,fprintf,printf,snprintf \
       cstdlib:aligned_alloc,atoi,exit,free,getenv,malloc cstring:memcmp,memcpy,memmove,memset,strcmp,strncpy deque:deque \
       exception:current_exception,exception,exception_ptr,rethrow_exception filesystem:filesystem fstream:ifstream,ofstream \
       functional:function,greater,hash,less future:future initializer_list:initializer_list limits:numeric_limits list:list \

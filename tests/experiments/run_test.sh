@@ -107,6 +107,19 @@ model_parameters() {
   [[ $status == 0 ]] || { cat out err; exit 1; }
   prints '| LLaMA-3-8B | llama | 8,030,261,248 | 8,030,261,248 |' '| DeepSeek-V3 | '
 }
+elastic_trace() {
+  needs python3 mpirun sailor-controller
+  run python3 "$experiments/elastic_trace.py" --rounds 1 --until 7 --divide 4 --compress 120 --steady 5 --write written
+  prints '2 changes between 2 and 4 processes' 'elastic, falls: ' 'restart: goodput at a failure every 300 s ' \
+    "elastic: state came from {'memory'"
+  cmp out written
+}
+elastic_overhead() {
+  needs python3 mpirun sailor-controller
+  run python3 "$experiments/elastic_overhead.py" --pairs 1 --iterations 12 --write written
+  prints '--elastic against mpirun' '--copies auto against never' 'over 1 pair'
+  cmp out written
+}
 planner_ablation() {
   needs python3
   run python3 "$experiments/planner_ablation.py" --shipped a100-128 --random 2 --only move-layers,alike+mixed
