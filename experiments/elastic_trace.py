@@ -155,7 +155,7 @@ class Training:
 
     def start(self, command, **environment):
         process = subprocess.Popen(command, env=clean_environment() | environment, stdout=subprocess.PIPE,
-                                   stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True)
+                                   stderr=subprocess.STDOUT, text=True, errors="replace", preexec_fn=os.setpgrp)
         process.reader = threading.Thread(target=self.read, args=(process,), daemon=True)
         process.reader.start()
         self.processes.append(process)

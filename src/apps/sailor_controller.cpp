@@ -146,6 +146,15 @@ Result<Plan> plan_anew(const Planning& planning, const Plan& before, std::span<c
   return plan;
 }
 
+/// Without times: of the plan that was given and the one before, whichever uses more of the devices when it is adapted
+/// to them. Pipelines that the one before has lost are in the given one.
+Result<Plan> adapt(const Plan& given, const Plan& before, std::span<const elastic::MemberFacts> members) {
+  auto of_before = elastic::adapt_plan(before, members);
+  auto of_given = elastic::adapt_plan(given, members);
+  if (!of_before || (of_given && of_given->ranks() > of_before->ranks())) return of_given;
+  return of_before;
+}
+
 Result<std::optional<Planning>> read_planning(const Options& options, const Environment& environment,
                                               const Plan& plan) {
   if (!options.has("profile")) return std::nullopt;
@@ -178,13 +187,14 @@ Result<int> run(const Options& options, const Environment& environment) {
   // What can be wrong is found out before ranks are waited for.
   const auto planning = read_planning(options, environment, *plan);
   if (!planning) return fail(planning.error());
+  const Plan given = *plan;
   elastic::ControllerSettings settings{.folder = folder,
                                        .plan = *std::move(plan),
                                        .make_plan =
                                            [&](const Plan& before, std::span<const elastic::MemberFacts> members,
                                                const std::function<bool()>& is_interrupted) {
                                              return *planning ? plan_anew(**planning, before, members, is_interrupted)
-                                                              : elastic::adapt_plan(before, members);
+                                                              : adapt(given, before, members);
                                            },
                                        .min_ranks = static_cast<int>(options.integer("min-ranks")),
                                        .max_ranks = static_cast<int>(options.integer("max-ranks")),

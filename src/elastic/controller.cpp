@@ -605,7 +605,8 @@ class Controller final : public runtime::MembershipPolicy {
     const bool must_leave = std::any_of(leaving.begin(), leaving.end(), [&](const MemberInfo& member) {
       return member.rank >= 0 && member.rank < plan_.ranks();
     });
-    if (must_leave) {
+    // With too few devices it would only wait: the nodes are left when others have come.
+    if (must_leave && static_cast<int>(all.size()) >= settings_.min_ranks) {
       const auto plan = desk_->ask(plan_, facts_of(all), false);
       if (plan && *plan) ask_for_change(fmt::format("{} is excluded", leaving.front().facts.host), **plan);
       return;
