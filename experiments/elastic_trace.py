@@ -154,6 +154,8 @@ class Training:
         folder.mkdir()
 
     def start(self, command, **environment):
+        # In a process group of its own, but in this session: Linux divides cores among sessions first, and ranks that
+        # wait would not yield theirs to ranks of other sessions.
         process = subprocess.Popen(command, env=clean_environment() | environment, stdout=subprocess.PIPE,
                                    stderr=subprocess.STDOUT, text=True, errors="replace", preexec_fn=os.setpgrp)
         process.reader = threading.Thread(target=self.read, args=(process,), daemon=True)
