@@ -150,6 +150,7 @@ class Controller final : public runtime::MembershipPolicy {
       plan_ = *std::move(plan);
       fresh_ = false;
       in_epoch_ = true;
+      is_successor_ = true;
       restored = std::move(before->members);
       restored->patience = settings_.silence;
       job_ = restored->job;
@@ -260,6 +261,11 @@ class Controller final : public runtime::MembershipPolicy {
     const std::scoped_lock lock(mutex_);
     last_loss_ = Clock::now();
     progress_.erase(member.id);
+    if (in_epoch_ && !done_.empty() && member.rank >= 0 && member.rank < plan_.ranks()) {
+      // Ranks leave when all have finished: this one only did not say so.
+      is_done(member.rank, status_);
+      return;
+    }
     if (member.rank < 0 || (in_epoch_ && member.rank >= plan_.ranks())) {
       event({{"what", "left"}, {"host", member.facts.host}, {"how", how}},
             fmt::format("a process on {} that waits to take part {}", member.facts.host, how));
@@ -331,10 +337,8 @@ class Controller final : public runtime::MembershipPolicy {
   void done(const MemberInfo& member, int status, const std::string& text) override {
     const std::scoped_lock lock(mutex_);
     if (member.rank < 0) return;
-    done_[member.rank] = status;
     if (!text.empty()) failure_ = text;
-    status_ = std::max(status_, status);
-    if (static_cast<int>(done_.size()) >= plan_.ranks()) end(status_);
+    is_done(member.rank, status);
   }
 
   void aborted(const MemberInfo& member, const std::string& text) override {
@@ -359,7 +363,9 @@ class Controller final : public runtime::MembershipPolicy {
       send_excluded_home(members);
       name_slow_ranks(members);
     }
-    if (in_epoch_ && members.empty()) {
+    // A controller that has taken another's place waits for the members to find it.
+    const bool all_have_come = !is_successor_ || seconds_since(started_) > settings_.silence.value() + 1.0;
+    if (in_epoch_ && members.empty() && all_have_come) {
       in_epoch_ = false;
       start_afresh();
       waits_for_more("all ranks are lost");
@@ -389,6 +395,12 @@ class Controller final : public runtime::MembershipPolicy {
   std::size_t members_left() {
     const std::scoped_lock lock(mutex_);
     return left_;
+  }
+
+  void is_done(int rank, int status) {
+    done_[rank] = status;
+    status_ = std::max(status_, status);
+    if (static_cast<int>(done_.size()) >= plan_.ranks()) end(status_);
   }
 
   /// Leaves out the youngest of those that are too many.
@@ -690,6 +702,7 @@ class Controller final : public runtime::MembershipPolicy {
   std::uint64_t job_ = 0;
   std::uint64_t epoch_ = 0;
   bool in_epoch_ = false;
+  bool is_successor_ = false;       // of a controller that died
   bool fresh_ = true;               // the next epoch is to begin under the plan that was given
   std::vector<std::string> ranks_;  // hosts, spares included
   Clock::time_point began_ = Clock::now();

@@ -280,6 +280,8 @@ def run_trial(programs, root, seed, kind, iterations, reference):
             if event["from"] == "memory":
                 assert event["iterations_again"] <= 1, event
         what = [event["what"] for event in events]
+        if kind in ("controller", "controller-freeze", "supervisor"):
+            assert "controller" in what and "waits" not in what and "lost" not in what, events
         if kind == "exclude":
             last = [event for event in events if event["what"] == "goes_on"][-1]
             assert "excluded" in last["why"] or "more" in last["why"], events

@@ -170,7 +170,8 @@ TEST(Journal, IsReadUpToALineThatWasCutOff) {
 
 /// A rank without a model: agrees with the others, iteration by iteration. It hangs before iteration `hangs_at` of the
 /// first epoch, as a rank does whose main thread is stuck.
-void pretend_to_train(const fs::path& folder, int rank, std::int64_t hangs_at, std::atomic<int>& finished) {
+void pretend_to_train(const fs::path& folder, int rank, std::int64_t hangs_at, std::atomic<int>& finished,
+                      bool says_goodbye = true) {
   while (find_controller(folder).empty()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   auto joined = runtime::Member::join(find_controller(folder),
                                       {.rank = rank, .timeout = Seconds(60.0), .heartbeat = Seconds(0.1)});
@@ -197,7 +198,9 @@ void pretend_to_train(const fs::path& folder, int rank, std::int64_t hangs_at, s
         member.report_progress({.iteration = iteration + 1, .time = Seconds(0.005), .of = 40, .from = "memory"});
       }
       world.control.barrier();
-      member.leave(0, "");
+      if (says_goodbye) member.leave(0, "");
+      // It dies when the other has left.
+      while (!says_goodbye && finished == 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
       ++finished;
       return;
     } catch (const runtime::TransportError& error) {
@@ -239,6 +242,34 @@ TEST(Controller, ARankThatHangsIsFoundByTheIterationsAndLeftOut) {
   EXPECT_NE(all.find("no iteration ended for"), std::string::npos) << all;
   EXPECT_NE(all.find("it hangs: it did not leave the epoch"), std::string::npos) << all;
   EXPECT_NE(all.find("epoch 2: 2 ranks go on at iteration 10 from memory"), std::string::npos) << all;
+}
+
+TEST(Controller, ATrainingIsDoneThoughARankDiesBeforeItSaysSo) {
+  const Folder folder;
+  std::atomic<int> finished = 0;
+  const ControllerSettings settings{
+      .folder = folder.path(),
+      .plan = plan_of({{.count = 2, .micro_batches = 4, .stages = {stage(0, 6)}}}),
+      .make_plan = [](const Plan& before, std::span<const MemberFacts> members,
+                      const std::function<bool()>&) { return adapt_plan(before, members); },
+      .silence = Seconds(5.0),
+      .patience = Seconds(20.0),
+      .say = {},
+      .beat = {},
+      .stop_request = {}};
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < 2; ++rank)
+    ranks.emplace_back([&, rank] {
+      try {
+        pretend_to_train(folder.path(), rank, -1, finished, rank == 0);
+      } catch (const std::exception& error) {
+        ADD_FAILURE() << error.what();
+      }
+    });
+  const auto status = control(settings);
+  for (std::thread& rank : ranks) rank.join();
+  ASSERT_TRUE(status) << status.error().message();
+  EXPECT_EQ(*status, 0);
 }
 
 TEST(Controller, SaysThatNobodyCame) {
