@@ -6,7 +6,10 @@
 #include <chrono>
 #include <csignal>
 #include <filesystem>
+#include <functional>
 #include <optional>
+#include <span>
+#include <utility>
 
 #include "apps/inputs.hpp"
 #include "apps/programs.hpp"
