@@ -193,6 +193,8 @@ class Controller final : public runtime::MembershipPolicy {
       desk = std::move(desk_);
     }
     desk.reset();  // it wakes the coordinator
+    if (outcome && *outcome == 0)
+      if (const auto written = announce_end(settings_.folder); !written) spdlog::warn("{}", written.error().message());
     coordinator->reset();
     return outcome;
   }

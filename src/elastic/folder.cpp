@@ -30,6 +30,17 @@ runtime::Addresses find_controller(const std::filesystem::path& folder) {
   return told["addresses"].get<std::string>();
 }
 
+bool is_training_done(const std::filesystem::path& folder) {
+  const auto text = read_text_file(folder / "controller.json");
+  if (!text) return false;
+  const Json told = Json::parse(*text, nullptr, false);
+  return told.is_object() && told.contains("done") && told["done"] == true;
+}
+
+Result<void> announce_end(const std::filesystem::path& folder) {
+  return write_file_atomically(folder / "controller.json", Json{{"schema_version", 1}, {"done", true}}.dump(2) + "\n");
+}
+
 Result<void> announce_controller(const std::filesystem::path& folder, const runtime::Addresses& addresses) {
   return write_file_atomically(
       folder / "controller.json",

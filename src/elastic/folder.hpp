@@ -26,6 +26,10 @@ namespace sailor::elastic {
 
 /// Where the controller of a folder listens; empty: none has written it (yet), or it cannot be read.
 runtime::Addresses find_controller(const std::filesystem::path& folder);
+/// Whether the controller has written that the training is done: nobody needs to look for it any more.
+bool is_training_done(const std::filesystem::path& folder);
+/// Errors: io.
+Result<void> announce_end(const std::filesystem::path& folder);
 /// Errors: io.
 Result<void> announce_controller(const std::filesystem::path& folder, const runtime::Addresses& addresses);
 

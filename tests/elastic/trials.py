@@ -23,6 +23,10 @@ import time
 KINDS = ("kill", "kill-two", "freeze", "freeze-two", "controller", "controller-freeze", "supervisor", "join", "node",
          "both-holders", "stop", "exclude", "request")
 
+# What the controller looks at once a second, or thinks over, must not come after the end of a fast training.
+SLOW_KINDS = ("join", "exclude", "request")
+SLOW_KINDS_ITERATIONS = 10  # times as many
+
 MODEL = """schema_version = 1
 name = "elastic"
 source = "a test model"
@@ -101,7 +105,7 @@ class Trial:
             [self.programs + "/sailor-train", self.plan, "--elastic", os.path.join(self.folder, "run"),
              "--data", os.path.join(root, "corpus"), "--models", os.path.join(root, "models"), "--device", "cpu",
              "--iterations", str(self.iterations), "--checkpoints", os.path.join(self.folder, "checkpoints"),
-             "--checkpoint-every", str(self.every), "--warm-up-iterations", "10", "--timeout", "120"],
+             "--checkpoint-every", str(self.every), "--warm-up-iterations", "10", "--learning-rate", "1e-4", "--timeout", "120"],
             stdout=log, stderr=log, env=environment)
         process.node = node
         self.ranks.append(process)
@@ -131,7 +135,7 @@ class Trial:
         for name in self.logs:
             with open(name, encoding="utf-8", errors="replace") as file:
                 for line in file:
-                    match = re.match(r"\s+(\d+)\s+(\d+\.\d+)\s+\S+\s+\d+$", line)
+                    match = re.match(r"\s+(\d+)\s+(\d+\.\d+)\s+\S+\s+[\d-]+$", line)
                     if match:
                         losses[int(match[1])] = float(match[2])
         return losses
@@ -249,7 +253,7 @@ def run_trial(programs, root, seed, kind, iterations, reference):
     try:
         for rank in range(ranks):
             trial.start_rank(f"n{rank // 2}", rank)
-        trial.wait_for(rng.randrange(2, iterations // 2))
+        trial.wait_for(rng.randrange(2, 30))
         time.sleep(rng.random() * 0.05)
         disturbed = time.time()
         disturb(trial, kind, rng, ranks)
@@ -270,8 +274,11 @@ def run_trial(programs, root, seed, kind, iterations, reference):
         assert not trial.alive(), f"{len(trial.alive())} processes are left"
         losses = trial.losses()
         assert sorted(losses) == list(range(iterations)), f"iterations are missing: {len(losses)} of {iterations}"
-        worst = max(abs(losses[i] / reference[i] - 1) for i in range(iterations))
-        assert worst < 2e-3, f"a loss differs by {worst:.1e}"
+        # What sums in another order differ by grows with training: trainings of several plans, undisturbed, agree to the
+        # printed digits (1e-5) for 350 iterations, and within 4e-3 at iteration 600.
+        for i in range(iterations):
+            difference = abs(losses[i] / reference[i] - 1)
+            assert difference < (2e-4 if i < 350 else 2e-2), f"the loss of iteration {i} differs by {difference:.1e}"
         events = trial.events()
         # A recovery that is interrupted by the next loss is one with it.
         again = [event for event in events if event["what"] == "goes_on"]
@@ -283,8 +290,7 @@ def run_trial(programs, root, seed, kind, iterations, reference):
         if kind in ("controller", "controller-freeze", "supervisor"):
             assert "controller" in what and "waits" not in what and "lost" not in what, events
         if kind == "exclude":
-            last = [event for event in events if event["what"] == "goes_on"][-1]
-            assert "excluded" in last["why"] or "more" in last["why"], events
+            assert "excluded" in "".join(event.get("why", "") for event in events if event["what"] == "goes_on"), events
             assert "sent_home" in what, what
         if kind == "request":
             assert ("change" in what and "refused" in what and
@@ -332,11 +338,14 @@ def main():
                                 for _ in range(4000)))
         subprocess.run([options.programs + "/sailor-data", "bytes", "--output", os.path.join(root, "corpus"),
                         os.path.join(root, "text")], check=True, stdout=subprocess.DEVNULL)
-        reference = reference_losses(options.programs, root, options.iterations)
+        slow = any(kind in SLOW_KINDS for kind in kinds[:options.trials])
+        reference = reference_losses(options.programs, root,
+                                     options.iterations * (SLOW_KINDS_ITERATIONS if slow else 1))
         for i in range(options.trials):
             seed, kind = options.seed + i, kinds[i % len(kinds)]
             try:
-                name, again = run_trial(options.programs, root, seed, kind, options.iterations, reference)
+                iterations = options.iterations * (SLOW_KINDS_ITERATIONS if kind in SLOW_KINDS else 1)
+                name, again = run_trial(options.programs, root, seed, kind, iterations, reference)
             except (AssertionError, subprocess.TimeoutExpired):
                 failed += 1
                 continue

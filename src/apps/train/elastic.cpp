@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstdio>
 #include <filesystem>
 #include <numeric>
 #include <optional>
@@ -75,6 +76,7 @@ class ElasticRank {
     while (true) {
       auto joined = join();
       if (!joined) return fail(joined.error());
+      if (*joined == nullptr) return 0;
       member_ = *std::move(joined);
       const auto ended = take_part();
       if (!ended) return fail(ended.error());
@@ -82,12 +84,14 @@ class ElasticRank {
       // It was given up, since it was silent for a while: what it knows is of no use any more.
       spdlog::warn("this process on {} was given up ({}); it joins anew", host_name(environment_),
                    member_->why_broken());
+      member_.reset();
       state_.reset();
       copies_.emplace(*device_.device);
     }
   }
 
  private:
+  /// Null: the training is done.
   Result<std::unique_ptr<Member>> join() {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(timeout_.value());
     Error last{ErrorCode::unavailable,
@@ -95,6 +99,7 @@ class ElasticRank {
                "start sailor-controller with the same folder"};
     while (std::chrono::steady_clock::now() < deadline) {
       if (stop_request() != 0) return fail(ErrorCode::unavailable, "stopped on a signal before it took part");
+      if (elastic::is_training_done(folder_)) return nullptr;
       if (const runtime::Addresses addresses = elastic::find_controller(folder_); !addresses.empty()) {
         auto member = Member::join(
             addresses,
@@ -171,10 +176,28 @@ class ElasticRank {
         state_.get(), inputs_.model, settings_, *device_.device, world,
         [&](const Plan* /*before*/) -> Result<Plan> { return *plan; }, told->copies ? &*copies_ : nullptr);
     if (!recovery) return fail(recovery.error());
-    if (!recovery->needs_checkpoint) state_ = std::move(recovery->state);
+    if (!recovery->needs_checkpoint) {
+      note_update(state_.get(), *recovery->state);
+      state_ = std::move(recovery->state);
+    }
     const int ranks = plan->ranks();
     if (world.rank() >= ranks) return wait_as_spare();
     return train(*plan, *recovery, *told, world, before);
+  }
+
+  /// Ranks may end an epoch with an update that nobody has reported: it was made up for, or the one that speaks died.
+  void note_update(const runtime::TrainingState* before, const runtime::TrainingState& now) {
+    if (before == nullptr || before->iteration() != now.iteration() || !before->last_totals()) return;
+    const TrainingJob& job = now.plan().job;
+    last_known_ = {now.iteration() - 1,
+                   before->last_totals()->loss / (static_cast<double>(job.global_batch) * job.sequence_length)};
+  }
+
+  /// Of the last iteration of the epoch before, where this rank has not told of it.
+  void tell_last_iteration(std::int64_t next) {
+    if (last_known_.first != next - 1 || last_told_ >= next - 1) return;
+    fmt::print("{:>11} {:>10.5f} {:>10} {:>10}\n", last_known_.first, last_known_.second, "-", "-");
+    std::fflush(stdout);
   }
 
   Result<std::optional<int>> wait_as_spare() {
@@ -211,6 +234,7 @@ class ElasticRank {
     print_training_header(options_, plan,
                           fmt::format("{}, epoch {}", describe(device_, world.control), member_->epoch()), trainer,
                           world.control);
+    if (speaks) tell_last_iteration(state_->iteration());
     runtime::MemberProgress progress{.iteration = state_->iteration(),
                                      .of = iterations,
                                      .redone = std::max<std::int64_t>(0, before - state_->iteration()),
@@ -227,6 +251,7 @@ class ElasticRank {
                           .wants_end = [this] { return member_->is_change_wanted(); },
                           .after =
                               [&](std::int64_t next, const runtime::IterationResult& result) {
+                                if (speaks) last_told_ = next - 1;
                                 progress.iteration = next;
                                 progress.time = result.time;
                                 if (next % busy_every == 0) progress.busy = busy_time(trainer);
@@ -274,7 +299,9 @@ class ElasticRank {
   RankDevice device_;
   std::optional<runtime::StateCopies> copies_;
   RunFile run_file_;
-  std::unique_ptr<runtime::TrainingState> state_;  // before the member: its transports are gone earlier
+  std::pair<std::int64_t, double> last_known_{-1, 0.0};  // an iteration and its loss
+  std::int64_t last_told_ = -1;                          // the last iteration that this rank has printed
+  std::unique_ptr<runtime::TrainingState> state_;        // before the member: its transports are gone earlier
   std::unique_ptr<Member> member_;
   std::unique_ptr<runtime::Transport> transport_;       // between GPUs
   std::unique_ptr<runtime::Control> part_control_;      // of the plan's ranks, where there are spares
