@@ -1,10 +1,8 @@
 #include "elastic/folder.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <sstream>
 #include <system_error>
 
@@ -13,14 +11,6 @@
 namespace sailor::elastic {
 
 using Json = nlohmann::json;
-
-namespace {
-
-tl::unexpected<Error> system_failure(const std::string& what) {
-  return fail(ErrorCode::io, fmt::format("{}: {}", what, std::generic_category().message(errno)));
-}
-
-}  // namespace
 
 runtime::Addresses find_controller(const std::filesystem::path& folder) {
   const auto text = read_text_file(folder / "controller.json");
@@ -80,40 +70,30 @@ void answer_request(const std::filesystem::path& folder, const PlanRequest& requ
 }
 
 Result<JsonLines> JsonLines::open(const std::filesystem::path& path) {
-  Descriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
-  if (file.get() < 0) return system_failure(fmt::format("cannot open '{}'", path.string()));
+  auto file = LineFile::open(path, "JSON lines");
+  if (!file) return fail(file.error());
+  auto lines = read_json_lines(path);
+  if (!lines) return fail(lines.error());
+  return JsonLines(*std::move(file), *std::move(lines));
+}
+
+Result<void> JsonLines::add(const Json& line, bool durable) { return file_.add(line.dump(), durable); }
+
+Result<std::vector<Json>> read_json_lines(const std::filesystem::path& path) {
   const auto text = read_text_file(path);
   if (!text) return fail(text.error());
   std::vector<Json> lines;
-  std::size_t good = 0;
-  while (true) {
-    const std::size_t end = text->find('\n', good);
-    if (end == std::string::npos) break;
-    Json line = Json::parse(text->substr(good, end - good), nullptr, false);
+  std::size_t begin = 0;
+  for (std::size_t end = text->find('\n'); end != std::string::npos; end = text->find('\n', begin)) {
+    Json line = Json::parse(text->substr(begin, end - begin), nullptr, false);
     if (!line.is_object())
       return fail(ErrorCode::invalid_input,
                   fmt::format("'{}' has something else than JSON objects, line {}", path.string(), lines.size() + 1),
                   "name another folder, or move this file away");
     lines.push_back(std::move(line));
-    good = end + 1;
+    begin = end + 1;
   }
-  if (::ftruncate(file.get(), static_cast<off_t>(good)) != 0 || ::lseek(file.get(), 0, SEEK_END) < 0)
-    return system_failure(fmt::format("cannot write '{}'", path.string()));
-  return JsonLines(path, std::move(file), std::move(lines));
-}
-
-Result<void> JsonLines::add(const Json& line, bool durable) {
-  const std::string text = line.dump() + "\n";
-  std::size_t written = 0;
-  while (written < text.size()) {
-    const ssize_t count = ::write(file_.get(), text.data() + written, text.size() - written);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return system_failure(fmt::format("cannot write '{}'", path_.string()));
-    written += static_cast<std::size_t>(count);
-  }
-  if (durable && ::fdatasync(file_.get()) != 0 && errno != EINVAL)
-    return system_failure(fmt::format("cannot write '{}'", path_.string()));
-  return {};
+  return lines;
 }
 
 std::string to_text(const EpochPayload& payload) {

@@ -17,8 +17,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/descriptor.hpp"
 #include "core/error.hpp"
+#include "core/line_file.hpp"
 #include "plan/plan.hpp"
 #include "runtime/sockets/coordinator.hpp"
 
@@ -45,11 +45,10 @@ struct PlanRequest {
 std::optional<PlanRequest> next_request(const std::filesystem::path& folder);
 void answer_request(const std::filesystem::path& folder, const PlanRequest& request, bool is_taken);
 
-/// A file of JSON lines to which one process appends. A line that a killed writer left unfinished is cut off when the
-/// file is opened again.
+/// A file of JSON lines to which one process appends.
 class JsonLines {
  public:
-  /// Makes the file where it is missing. Errors: io.
+  /// Makes the file where it is missing. Errors: io, invalid_input.
   static Result<JsonLines> open(const std::filesystem::path& path);
   /// What was there.
   [[nodiscard]] const std::vector<nlohmann::json>& lines() const { return lines_; }
@@ -57,12 +56,13 @@ class JsonLines {
   Result<void> add(const nlohmann::json& line, bool durable);
 
  private:
-  JsonLines(std::filesystem::path path, Descriptor file, std::vector<nlohmann::json> lines)
-      : path_(std::move(path)), file_(std::move(file)), lines_(std::move(lines)) {}
-  std::filesystem::path path_;
-  Descriptor file_;
+  JsonLines(LineFile file, std::vector<nlohmann::json> lines) : file_(std::move(file)), lines_(std::move(lines)) {}
+  LineFile file_;
   std::vector<nlohmann::json> lines_;
 };
+/// The same while another process may append to it: a line that is not finished yet does not count. Errors:
+/// not_found, io, invalid_input.
+Result<std::vector<nlohmann::json>> read_json_lines(const std::filesystem::path& path);
 
 /// What the ranks of an epoch are told.
 struct EpochPayload {

@@ -264,7 +264,7 @@ Result<Recovery> recover(TrainingState* mine, const Model& model, const TrainerS
     mover.connect(moves);
     for (const Move& move : moves) mover.make(move);
     recovery.sent_bytes = mover.finish();
-    if (recovery.state != nullptr) recovery.state->restore(cut->version, cut->loss_scale);
+    if (recovery.state != nullptr) recovery.state->restore(cut->version, cut->loss_scale, cut->last_totals);
   }
   // Nobody gives up what it had before all have what they need.
   if (copies != nullptr) copies->begin(std::move(keeps), std::move(recovery.state));

@@ -35,8 +35,9 @@ struct Recovery {
 /// iteration's gradients, but have not heard of its totals, make up for its update. Without copies what only a lost
 /// rank stepped is gone. With `copies` (state_copies.hpp; null on all ranks: none) it comes from its keeper: of the
 /// newest version, or of the one before, to which all go back then. Each rank takes what it needs from its own memory
-/// where it can, else from one of the ranks that have it; the first copies under the new plan are made as well. Of an
-/// update that run() did not return from, or that was made up for, mine->last_totals() has the loss.
+/// where it can, else from one of the ranks that have it; the first copies under the new plan are made as well. The
+/// last_totals() of the new state are those of the update before it where any rank knows them: run() may have returned
+/// from it on none that is left.
 ///
 /// Errors (the same on all ranks): those of `choose`, a plan that cannot be trained by these ranks. Throws
 /// TransportError when a rank goes away meanwhile; `mine` and `copies` are whole then, and this may be called again.

@@ -216,10 +216,11 @@ std::optional<Cut> newest_cut(const Inventory& inventory, const Model& model) {
   for (const ToldState& state : inventory.states) versions.insert(state.version);
   PlansBefore plans(inventory, model);
   for (const StateVersion& version : versions) {
-    Cut cut{.version = version, .loss_scale = {}, .totals = {}, .late = {}, .holdings = {}};
+    Cut cut{.version = version, .loss_scale = {}, .totals = {}, .late = {}, .last_totals = {}, .holdings = {}};
     for (const ToldState& state : inventory.states)
       if (state.version == version) {
         cut.loss_scale = state.loss_scale;
+        if (state.totals) cut.last_totals = state.totals;
         if (state.is_live && state.epoch == version.epoch && state.totals) cut.totals = state.totals;
       }
     std::size_t plan = 0;

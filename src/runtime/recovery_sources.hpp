@@ -79,6 +79,7 @@ struct Cut {
   /// such rank.
   std::optional<IterationTotals> totals;
   std::vector<std::size_t> late;  ///< their states
+  std::optional<IterationTotals> last_totals;  ///< of the update that leads to it, where anybody knows them
   Holdings holdings;
 };
 /// The newest one; nothing where there is none.

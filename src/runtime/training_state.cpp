@@ -52,11 +52,13 @@ void TrainingState::initialize(const TrainerSettings& settings) {
 }
 
 void TrainingState::restore(std::int64_t iteration, const LossScale& scale) {
-  restore(StateVersion{iteration, epoch_}, scale);
+  restore(StateVersion{iteration, epoch_}, scale, std::nullopt);
 }
 
-void TrainingState::restore(const StateVersion& version, const LossScale& scale) {
+void TrainingState::restore(const StateVersion& version, const LossScale& scale,
+                            const std::optional<IterationTotals>& last_totals) {
   iteration_ = version.iteration;
+  last_totals_ = last_totals;
   updated_in_ = version.epoch;
   is_filled_ = true;
   if (type() == DataType::float16)

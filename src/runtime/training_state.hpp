@@ -74,8 +74,8 @@ class TrainingState {
   /// Goes on from elsewhere, values and moments being there. Of a scale of another precision only the skipped
   /// iterations count, of which the optimizer knows nothing.
   void restore(std::int64_t iteration, const LossScale& scale);
-  /// The same, from a state of that version.
-  void restore(const StateVersion& version, const LossScale& scale);
+  /// The same, from a state of that version, with its last_totals().
+  void restore(const StateVersion& version, const LossScale& scale, const std::optional<IterationTotals>& last_totals);
   /// Whether it has been initialized or restored.
   [[nodiscard]] bool is_filled() const { return is_filled_; }
   [[nodiscard]] StateVersion version() const { return {iteration_, updated_in_}; }
@@ -91,7 +91,8 @@ class TrainingState {
   /// Asks the main stream for the update that ends this iteration: gradients are summed, and their totals are known, on
   /// the device and here. From now on the next iteration counts.
   Update update(const TrainerSettings& settings, const IterationTotals& totals);
-  /// Of the last update, for ranks that have everything for it but these; none: there was no update yet.
+  /// Of the last update, for ranks that have everything for it but these; none: there was no update yet, or the state
+  /// was restored and nobody knew them.
   [[nodiscard]] const std::optional<IterationTotals>& last_totals() const { return last_totals_; }
 
  private:

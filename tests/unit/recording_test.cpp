@@ -32,12 +32,13 @@ using runtime::TimelineRecorder;
 IterationMetrics sample(std::int64_t iteration) {
   IterationMetrics metrics{.iteration = iteration,
                            .result = {.loss = 2.5, .gradient_norm = 0.5, .time = Seconds(4.0)},
+                           .summary = runtime::IterationSummary{},
                            .tokens = 1024.0,
                            .utilization = 0.25};
   metrics.result.learning_rate = 0.125f;
-  metrics.summary.mean[static_cast<std::size_t>(Part::backward)] = Seconds(1.5);
-  metrics.summary.slowest[static_cast<std::size_t>(Part::backward)] = Seconds(2.0);
-  metrics.summary.peak_tensor_memory = Bytes(4096);
+  metrics.summary->mean[static_cast<std::size_t>(Part::backward)] = Seconds(1.5);
+  metrics.summary->slowest[static_cast<std::size_t>(Part::backward)] = Seconds(2.0);
+  metrics.summary->peak_tensor_memory = Bytes(4096);
   return metrics;
 }
 
@@ -69,10 +70,13 @@ TEST(Metrics, LinesOfElasticTrainingsNameTheEpoch) {
 TEST(Metrics, WhatIsNotKnownIsNull) {
   IterationMetrics metrics = sample(0);
   metrics.utilization.reset();
+  metrics.summary.reset();
   metrics.result.loss = std::numeric_limits<double>::quiet_NaN();
   const json line = json::parse(apps::metrics_line(metrics, ""));
   EXPECT_TRUE(line.at("mfu").is_null());
   EXPECT_TRUE(line.at("loss").is_null());
+  EXPECT_TRUE(line.at("peak_tensor_memory_bytes").is_null());
+  EXPECT_TRUE(line.at("parts").is_null());
 }
 
 class MetricsFiles : public ::testing::Test {
@@ -101,6 +105,16 @@ TEST_F(MetricsFiles, ARunThatIsResumedAppends) {
   add(0);
   add(1);
   EXPECT_EQ(iterations(), (std::vector<int>{0, 1}));
+}
+
+TEST_F(MetricsFiles, KnowTheLastIterationThatTheyTellOf) {
+  EXPECT_EQ(MetricsFile::open(path())->last_iteration(), -1);
+  add(7);
+  EXPECT_EQ(MetricsFile::open(path())->last_iteration(), 7);
+  add(8);
+  EXPECT_EQ(MetricsFile::open(path())->last_iteration(), 8);
+  fs::resize_file(path(), fs::file_size(path()) - 1);
+  EXPECT_EQ(MetricsFile::open(path())->last_iteration(), 7);
 }
 
 TEST_F(MetricsFiles, ALineThatWasNotFinishedGoes) {

@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <limits>
 #include <numeric>
 #include <optional>
 #include <thread>
@@ -176,27 +178,28 @@ class ElasticRank {
         state_.get(), inputs_.model, settings_, *device_.device, world,
         [&](const Plan* /*before*/) -> Result<Plan> { return *plan; }, told->copies ? &*copies_ : nullptr);
     if (!recovery) return fail(recovery.error());
-    if (!recovery->needs_checkpoint) {
-      note_update(state_.get(), *recovery->state);
-      state_ = std::move(recovery->state);
-    }
+    if (!recovery->needs_checkpoint) state_ = std::move(recovery->state);
     const int ranks = plan->ranks();
     if (world.rank() >= ranks) return wait_as_spare();
     return train(*plan, *recovery, *told, world, before);
   }
 
-  /// Ranks may end an epoch with an update that nobody has reported: it was made up for, or the one that speaks died.
-  void note_update(const runtime::TrainingState* before, const runtime::TrainingState& now) {
-    if (before == nullptr || before->iteration() != now.iteration() || !before->last_totals()) return;
-    const TrainingJob& job = now.plan().job;
-    last_known_ = {now.iteration() - 1,
-                   before->last_totals()->loss / (static_cast<double>(job.global_batch) * job.sequence_length)};
-  }
-
-  /// Of the last iteration of the epoch before, where this rank has not told of it.
-  void tell_last_iteration(std::int64_t next) {
-    if (last_known_.first != next - 1 || last_told_ >= next - 1) return;
-    fmt::print("{:>11} {:>10.5f} {:>10} {:>10}\n", last_known_.first, last_known_.second, "-", "-");
+  /// Ranks may end an epoch with an update that nobody has told of: it was made up for, or the one that speaks died.
+  void tell_last_iteration(Recording& recording, const runtime::TrainingState& state, std::int64_t told) {
+    const std::int64_t last = state.iteration() - 1;
+    if (!state.last_totals() || last < 0) return;
+    const runtime::IterationTotals& totals = *state.last_totals();
+    constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
+    const TrainingJob& job = state.plan().job;
+    const runtime::IterationResult result{
+        .loss = totals.loss / (static_cast<double>(job.global_batch) * job.sequence_length),
+        // In fp16 the scale may be another one by now.
+        .gradient_norm = job.precision == Precision::fp16 ? unknown : std::sqrt(totals.squared_norm),
+        .learning_rate = settings_.learning_rate.at(last),
+        .time = Seconds(unknown)};
+    recording.add_missed(last, result);
+    if (told >= last || last % options_.integer("log-every") != 0) return;
+    fmt::print("{:>11} {:>10.5f} {:>10} {:>10}\n", last, result.loss, "-", "-");
     std::fflush(stdout);
   }
 
@@ -234,7 +237,8 @@ class ElasticRank {
     print_training_header(options_, plan,
                           fmt::format("{}, epoch {}", describe(device_, world.control), member_->epoch()), trainer,
                           world.control);
-    if (speaks) tell_last_iteration(state_->iteration());
+    const auto told_last = static_cast<std::int64_t>(world.control.max(static_cast<double>(last_told_)));
+    if (speaks) tell_last_iteration(recording, *state_, told_last);
     runtime::MemberProgress progress{.iteration = state_->iteration(),
                                      .of = iterations,
                                      .redone = std::max<std::int64_t>(0, before - state_->iteration()),
@@ -299,9 +303,8 @@ class ElasticRank {
   RankDevice device_;
   std::optional<runtime::StateCopies> copies_;
   RunFile run_file_;
-  std::pair<std::int64_t, double> last_known_{-1, 0.0};  // an iteration and its loss
-  std::int64_t last_told_ = -1;                          // the last iteration that this rank has printed
-  std::unique_ptr<runtime::TrainingState> state_;        // before the member: its transports are gone earlier
+  std::int64_t last_told_ = -1;                    // the last iteration that this rank has printed
+  std::unique_ptr<runtime::TrainingState> state_;  // before the member: its transports are gone earlier
   std::unique_ptr<Member> member_;
   std::unique_ptr<runtime::Transport> transport_;       // between GPUs
   std::unique_ptr<runtime::Control> part_control_;      // of the plan's ranks, where there are spares

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "core/line_file.hpp"
 #include "core/units.hpp"
 #include "runtime/timeline.hpp"
 #include "runtime/trainer.hpp"
@@ -17,7 +18,7 @@ namespace sailor::apps {
 struct IterationMetrics {
   std::int64_t iteration = 0;
   runtime::IterationResult result{};
-  runtime::IterationSummary summary{};
+  std::optional<runtime::IterationSummary> summary{};  ///< nothing: the rank that knew it is gone
   double tokens = 0.0;                ///< of all ranks together
   std::optional<int> epoch{};         ///< of an elastic training
   std::optional<double> utilization;  ///< model FLOP over the devices' peak; nothing where the catalogue has none
@@ -26,23 +27,18 @@ struct IterationMetrics {
 /// One line, without its end. Numbers that are not finite are null. `timestamp`: ISO 8601.
 std::string metrics_line(const IterationMetrics& metrics, const std::string& timestamp);
 
-/// Lines are appended and handed to the system one by one: whatever ends the process, those before stay. A line that a
-/// full disk or a dying node left unfinished is removed when the file is opened again.
 class MetricsFile {
  public:
   /// Errors: io; invalid_input when there is a file of something else.
   static Result<MetricsFile> open(const std::filesystem::path& path);
-  MetricsFile(MetricsFile&& other) noexcept;
-  MetricsFile& operator=(MetricsFile&&) = delete;
-  ~MetricsFile();
-
   /// Errors: io.
   Result<void> add(const IterationMetrics& metrics);
+  /// Of the last line that was there; -1: there is none, or it names none.
+  [[nodiscard]] std::int64_t last_iteration() const;
 
  private:
-  MetricsFile(std::string path, int descriptor) : path_(std::move(path)), descriptor_(descriptor) {}
-  std::string path_;
-  int descriptor_ = -1;
+  explicit MetricsFile(LineFile lines) : lines_(std::move(lines)) {}
+  LineFile lines_;
 };
 
 }  // namespace sailor::apps

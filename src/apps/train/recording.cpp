@@ -68,17 +68,27 @@ std::optional<runtime::IterationSummary> Recording::after(std::int64_t iteration
     if (const auto written = write_trace(trainer); !written) spdlog::warn("{}", written.error().message());
   if (metrics_path_.empty() && !wanted) return std::nullopt;
   const runtime::IterationSummary summary = trainer.summary();
-  if (metrics_) {
-    const auto added = metrics_->add({.iteration = iteration,
-                                      .result = result,
-                                      .summary = summary,
-                                      .tokens = static_cast<double>(plan_.job.global_batch) * plan_.job.sequence_length,
-                                      .epoch = epoch_,
-                                      .utilization = model_flop_utilization(plan_, model_, gpus_, result.time)});
-    if (!added && !std::exchange(warned_, true)) spdlog::warn("--metrics: {}", added.error().message());
-  }
+  if (metrics_)
+    add_metrics({.iteration = iteration,
+                 .result = result,
+                 .summary = summary,
+                 .tokens = tokens(),
+                 .epoch = epoch_,
+                 .utilization = model_flop_utilization(plan_, model_, gpus_, result.time)});
   return summary;
 }
+
+void Recording::add_missed(std::int64_t iteration, const runtime::IterationResult& result) {
+  if (!metrics_ || metrics_->last_iteration() != iteration - 1) return;
+  add_metrics({.iteration = iteration, .result = result, .summary = std::nullopt, .tokens = tokens(), .epoch = epoch_});
+}
+
+void Recording::add_metrics(const IterationMetrics& metrics) {
+  const auto added = metrics_->add(metrics);
+  if (!added && !std::exchange(warned_, true)) spdlog::warn("--metrics: {}", added.error().message());
+}
+
+double Recording::tokens() const { return static_cast<double>(plan_.job.global_batch) * plan_.job.sequence_length; }
 
 Result<void> Recording::finish(runtime::Trainer& trainer) {
   if (trace_path_.empty() || traced_) return {};

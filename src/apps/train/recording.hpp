@@ -34,11 +34,16 @@ class Recording {
   /// Collective, after it: nothing when nobody wants to know (`wanted`: somebody else does).
   std::optional<runtime::IterationSummary> after(std::int64_t iteration, const runtime::IterationResult& result,
                                                  runtime::Trainer& trainer, bool wanted);
+  /// Of an elastic training, on rank 0: adds an iteration of which the metrics do not tell, since the rank that knew
+  /// what it took is gone.
+  void add_missed(std::int64_t iteration, const runtime::IterationResult& result);
   /// Collective, after the last iteration: writes the trace, if it is of that one.
   Result<void> finish(runtime::Trainer& trainer);
 
  private:
   Result<void> write_trace(runtime::Trainer& trainer);
+  void add_metrics(const IterationMetrics& metrics);
+  [[nodiscard]] double tokens() const;
 
   const Plan& plan_;
   const Model& model_;

@@ -1,0 +1,34 @@
+// Files of JSON lines to which one process appends.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "core/descriptor.hpp"
+#include "core/error.hpp"
+
+namespace sailor {
+
+/// Lines are handed to the system one by one: whatever ends the process, those before stay. A line that a full disk or
+/// a dying writer left unfinished is cut off when the file is opened again.
+class LineFile {
+ public:
+  /// Makes the file where it is missing. `content`: what its lines are ("metrics"), for messages. Errors: io;
+  /// invalid_input when there is a file of something else, which begins with no {.
+  static Result<LineFile> open(const std::filesystem::path& path, const std::string& content);
+  /// That was there when the file was opened; empty: there was none.
+  [[nodiscard]] const std::string& last_line() const { return last_line_; }
+  /// `line` without its end. `durable`: it is on the disk when this returns. Errors: io.
+  Result<void> add(std::string_view line, bool durable);
+
+ private:
+  LineFile(std::string path, Descriptor file) : path_(std::move(path)), file_(std::move(file)) {}
+  std::string path_;
+  Descriptor file_;
+  std::string last_line_;
+};
+
+}  // namespace sailor
