@@ -26,7 +26,7 @@ inline constexpr std::string_view companion_script_name = "companion.sbatch";
 /// Errors: invalid_input (nodes of several kinds, an impossible number of nodes, an array, no requeueing).
 Result<void> check_elastic(const JobLayout& layout, const SbatchRequest& request);
 
-/// What the training's job does, from the controller's start to the end of the script.
+/// The commands of the training's own job, from the controller's start to the end of the script.
 void write_elastic_training(Script& script, const SbatchRequest& request, const JobComponent& nodes);
 
 /// The whole script of a companion job. Errors: those of sbatch_script().

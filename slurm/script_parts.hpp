@@ -1,4 +1,4 @@
-// What the scripts of all kinds of jobs have in common, below their #SBATCH lines.
+// Parts that all job scripts share, below their #SBATCH lines.
 #pragma once
 
 #include <string>
@@ -20,11 +20,11 @@ std::string cpus_word(const NodeRequest& nodes);
 
 /// Limits and variables.
 void write_environment(Script& script, const SbatchRequest& request);
-/// What ran and where.
+/// Commands that print what runs and where: the job, its nodes, versions.
 void write_record(Script& script, const SbatchRequest& request, const JobLayout& layout);
-/// What the tasks cannot find out in a container.
+/// Commands that write the facts which tasks in a container cannot ask Slurm for.
 void write_node_facts(Script& script, const SbatchRequest& request);
-/// What srun is told for all ranks, one word per line.
+/// Arguments of srun that hold for all ranks, one per line.
 void write_srun(Script& script, const SbatchRequest& request);
 /// The array `train`: the program with its arguments.
 void write_train(Script& script, const SbatchRequest& request);

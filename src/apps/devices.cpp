@@ -58,8 +58,16 @@ Result<void> check_not_shared(const std::vector<std::string>& places, int rank, 
               "start one rank per GPU (srun --gpus-per-task=1)");
 }
 
-/// The device of a GPU, into `opened`.
-Result<void> make_gpu(const OwnGpu& own, const DeviceRequest& request, const std::string& host, RankDevice& opened) {
+Result<RankDevice> open_cpu(const Environment& environment) {
+  RankDevice opened;
+  const int threads = runtime::cpu::compute_threads(environment);
+  SAILOR_CHECK(runtime::cpu::reserve_blas_memory(threads));
+  opened.device = runtime::make_cpu_device(threads);
+  return opened;
+}
+
+Result<RankDevice> open_gpu(const OwnGpu& own, const DeviceRequest& request, const std::string& host) {
+  RankDevice opened;
   try {
     opened.device = own.backend->make_device(
         {.index = own.index, .tf32 = request.precision == Precision::tf32, .deterministic = request.deterministic});
@@ -69,7 +77,13 @@ Result<void> make_gpu(const OwnGpu& own, const DeviceRequest& request, const std
   }
   opened.gpu = own.gpu;
   opened.backend = own.backend;
-  return {};
+  return opened;
+}
+
+/// Agreed on.
+Result<RankDevice> agreed(runtime::Control& control, Result<RankDevice> opened) {
+  SAILOR_CHECK(agree(control, opened ? Result<void>() : fail(opened.error())));
+  return opened;
 }
 
 }  // namespace
@@ -90,13 +104,7 @@ Result<VisibleGpus> visible_gpus(const Environment& environment) {
 
 Result<RankDevice> open_device(const DeviceRequest& request, const Environment& environment,
                                runtime::Control& control) {
-  RankDevice opened;
-  if (!request.on_gpus) {
-    const int threads = runtime::cpu::compute_threads(environment);
-    SAILOR_CHECK(agree(control, runtime::cpu::reserve_blas_memory(threads)));
-    opened.device = runtime::make_cpu_device(threads);
-    return opened;
-  }
+  if (!request.on_gpus) return agreed(control, open_cpu(environment));
   const std::string host = control.host();
   const std::vector<std::string> hosts = runtime::all_texts(control, host);
   const auto here = hosts.begin() + control.rank();
@@ -105,27 +113,20 @@ Result<RankDevice> open_device(const DeviceRequest& request, const Environment& 
   SAILOR_CHECK(agree(control, own ? Result<void>() : fail(own.error())));
   const auto places = runtime::all_texts(control, fmt::format("{} of {}", own->gpu.bus_id, host));
   SAILOR_CHECK(agree(control, check_not_shared(places, control.rank(), environment)));
-  const auto made = make_gpu(*own, request, host, opened);
-  SAILOR_CHECK(agree(control, made));
-  auto transport = make_device_transport(opened, request.timeout, control);
+  auto opened = agreed(control, open_gpu(*own, request, host));
+  if (!opened) return opened;
+  auto transport = make_device_transport(*opened, request.timeout, control);
   if (!transport) return fail(transport.error());
-  opened.transport = *std::move(transport);
+  opened->transport = *std::move(transport);
   return opened;
 }
 
 Result<RankDevice> open_own_device(const DeviceRequest& request, const Environment& environment, int local_rank,
                                    const std::string& host) {
-  RankDevice opened;
-  if (!request.on_gpus) {
-    const int threads = runtime::cpu::compute_threads(environment);
-    SAILOR_CHECK(runtime::cpu::reserve_blas_memory(threads));
-    opened.device = runtime::make_cpu_device(threads);
-    return opened;
-  }
+  if (!request.on_gpus) return open_cpu(environment);
   const auto own = find_gpu(static_cast<std::size_t>(local_rank), host, request.precision, environment);
   if (!own) return fail(own.error());
-  SAILOR_CHECK(make_gpu(*own, request, host, opened));
-  return opened;
+  return open_gpu(*own, request, host);
 }
 
 Result<std::unique_ptr<runtime::Transport>> make_device_transport(const RankDevice& own, Seconds timeout,

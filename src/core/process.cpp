@@ -286,6 +286,11 @@ class SpawnSetup {
 
 }  // namespace
 
+std::string host_name() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
+}
+
 std::string ProcessOutcome::how_it_ended() const {
   if (timed_out) return fmt::format("no answer within {:g} s", deadline.value());
   if (cancelled) return "cancelled";

@@ -11,6 +11,9 @@
 
 namespace sailor {
 
+/// What this node calls itself; empty where it does not tell.
+std::string host_name();
+
 struct Command {
   std::vector<std::string> arguments;    ///< the program (looked up in PATH) and its arguments; no shell sees them
   std::string input;                     ///< what it reads on stdin

@@ -5,18 +5,17 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
-#include <deque>
 #include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <optional>
 #include <set>
-#include <thread>
 
 #include "core/log.hpp"
 #include "core/terminal.hpp"
 #include "elastic/folder.hpp"
+#include "elastic/plan_desk.hpp"
 #include "runtime/sockets/coordinator.hpp"
 
 namespace sailor::elastic {
@@ -34,96 +33,6 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 double unix_time() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
-
-/// Makes plans in a thread of its own, each set of devices once.
-class PlanDesk {
- public:
-  PlanDesk(const PlanMaker& make, std::function<void()> done) : make_(make), done_(std::move(done)) {
-    thread_ = std::thread([this] { run(); });
-  }
-  ~PlanDesk() {
-    {
-      const std::scoped_lock lock(mutex_);
-      ended_ = true;
-    }
-    changed_.notify_all();
-    thread_.join();
-  }
-  PlanDesk(const PlanDesk&) = delete;
-  PlanDesk& operator=(const PlanDesk&) = delete;
-
-  /// The plan for these devices, or why there is none; nothing: it is being made. `urgent`: before what was asked for
-  /// in advance.
-  std::optional<Result<Plan>> ask(const Plan& before, const std::vector<MemberFacts>& members, bool urgent) {
-    const std::string devices = describe_devices(members);
-    const std::scoped_lock lock(mutex_);
-    if (const auto known = plans_.find(devices); known != plans_.end()) return known->second;
-    const auto queued =
-        std::find_if(queue_.begin(), queue_.end(), [&](const Order& order) { return order.devices == devices; });
-    if (queued != queue_.end() && !urgent) return std::nullopt;
-    if (queued != queue_.end()) queue_.erase(queued);
-    Order order{devices, before, members};
-    if (urgent && under_way_ != devices)
-      queue_.push_front(std::move(order));
-    else if (under_way_ != devices)
-      queue_.push_back(std::move(order));
-    changed_.notify_all();
-    return std::nullopt;
-  }
-  /// Plans were made from another one.
-  /// These devices get this plan, whatever would have been made.
-  void put(const std::vector<MemberFacts>& members, const Plan& plan) {
-    const std::scoped_lock lock(mutex_);
-    plans_.insert_or_assign(describe_devices(members), plan);
-  }
-  void forget() {
-    const std::scoped_lock lock(mutex_);
-    plans_.clear();
-    queue_.clear();
-    ++generation_;
-  }
-
- private:
-  struct Order {
-    std::string devices;
-    Plan before;
-    std::vector<MemberFacts> members;
-  };
-
-  void run() {
-    std::unique_lock lock(mutex_);
-    while (true) {
-      changed_.wait(lock, [&] { return ended_ || !queue_.empty(); });
-      if (ended_) return;
-      const Order order = std::move(queue_.front());
-      queue_.pop_front();
-      under_way_ = order.devices;
-      const int generation = generation_;
-      lock.unlock();
-      Result<Plan> plan = make_(order.before, order.members, [this] {
-        const std::scoped_lock asking(mutex_);
-        return ended_;
-      });
-      lock.lock();
-      under_way_.clear();
-      if (generation == generation_) plans_.insert_or_assign(order.devices, std::move(plan));
-      lock.unlock();
-      done_();
-      lock.lock();
-    }
-  }
-
-  const PlanMaker& make_;
-  std::function<void()> done_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::map<std::string, Result<Plan>> plans_;  // by devices
-  std::deque<Order> queue_;
-  std::string under_way_;
-  int generation_ = 0;
-  bool ended_ = false;
-  std::thread thread_;
-};
 
 std::vector<MemberFacts> facts_of(const std::vector<MemberInfo>& members) {
   std::vector<MemberFacts> facts;
@@ -153,7 +62,6 @@ class Controller final : public runtime::MembershipPolicy {
       is_successor_ = true;
       restored = std::move(before->members);
       restored->patience = settings_.silence;
-      job_ = restored->job;
       epoch_ = restored->epoch;
       event({{"what", "controller"}, {"epoch", epoch_}}, fmt::format("a new controller goes on with epoch {}", epoch_));
     } else if (before) {
@@ -251,7 +159,7 @@ class Controller final : public runtime::MembershipPolicy {
     if (const auto known = complete_facts(facts, settings_.plan); !known) {
       spdlog::warn("{}", known.error().message());
       strangers_.insert(member.id);
-      coordinator_->dismiss(member.id, known.error().message());
+      coordinator_->dismiss(member.id, runtime::Dismissal::refused, known.error().message());
       return;
     }
     if (epoch_ > 0 && member.rank < 0)
@@ -288,7 +196,6 @@ class Controller final : public runtime::MembershipPolicy {
   void begins(std::uint64_t job, std::uint64_t epoch, const EpochChoice& choice,
               const std::vector<MemberInfo>& by_rank) override {
     const std::scoped_lock lock(mutex_);
-    job_ = job;
     epoch_ = epoch;
     const std::string before = plan_to_toml(plan_);
     const std::string chosen = parse_payload(choice.payload)->plan;  // choice_of() made it
@@ -296,8 +203,7 @@ class Controller final : public runtime::MembershipPolicy {
     if (before != chosen && desk_ != nullptr) desk_->forget();
     if (const auto written = journal_.add(journal_line(job, epoch, by_rank, choice.needed, chosen), true); !written)
       spdlog::warn("{}: the controller cannot be replaced if it dies", written.error().message());
-    ranks_.clear();
-    for (const MemberInfo& member : by_rank) ranks_.push_back(member.facts.host);
+    spares_ = static_cast<int>(by_rank.size()) - plan_.ranks();
     progress_.clear();
     done_.clear();
     resumed_.reset();
@@ -311,7 +217,7 @@ class Controller final : public runtime::MembershipPolicy {
     change_asked_ = false;
     began_ = Clock::now();
     waiting_since_.reset();
-    in_advance_ = 0;
+    planned_ahead_ = false;
     slow_looks_.clear();
     named_slow_.clear();
   }
@@ -354,13 +260,16 @@ class Controller final : public runtime::MembershipPolicy {
     if (ended_) {
       for (const MemberInfo& member : members)
         if (farewells_.insert(member.id).second && !done_.contains(member.rank))
-          coordinator_->dismiss(member.id, "the training has ended");
+          coordinator_->dismiss(member.id, runtime::Dismissal::over, "the training has ended");
       return;
     }
     watch_iterations(members);
     if (seconds_since(looked_) > 1.0) {
       looked_ = Clock::now();
-      excluded_ = excluded_nodes(settings_.folder);
+      if (auto nodes = excluded_nodes(settings_.folder))
+        excluded_ = *std::move(nodes);
+      else if (!std::exchange(warned_of_exclude_, true))
+        spdlog::warn("{}", nodes.error().message());
       take_requests(members);
       send_excluded_home(members);
       name_slow_ranks(members);
@@ -486,7 +395,7 @@ class Controller final : public runtime::MembershipPolicy {
            {"tokens_again", static_cast<double>(redone_) * total},
            {"from", from_},
            {"ranks", plan_.ranks()},
-           {"spares", static_cast<int>(ranks_.size()) - plan_.ranks()},
+           {"spares", spares_},
            {"plan", plan}},
           fmt::format("epoch {}: {} go on at iteration {} from {} after {:.1f} s ({}; {} again): {}", epoch_,
                       plural(static_cast<std::size_t>(plan_.ranks()), "rank"), *resumed_,
@@ -569,7 +478,8 @@ class Controller final : public runtime::MembershipPolicy {
       if (excluded_.contains(member.facts.host) && (member.rank < 0 || member.rank >= plan_.ranks())) {
         event({{"what", "sent_home"}, {"host", member.facts.host}},
               fmt::format("a process on {}, which is excluded, has left", member.facts.host));
-        coordinator_->dismiss(member.id, "the training has ended for this node: it is excluded");
+        coordinator_->dismiss(member.id, runtime::Dismissal::over,
+                              "the training has ended for this node: it is excluded");
       }
   }
 
@@ -634,7 +544,7 @@ class Controller final : public runtime::MembershipPolicy {
       return;
     }
     // One host less, of each kind; a process less.
-    if (in_advance_ >= max_in_advance) return;
+    if (std::exchange(planned_ahead_, true)) return;
     std::set<std::string> asked;
     std::set<std::string> hosts;
     for (const MemberInfo& member : all) hosts.insert(member.facts.host);
@@ -653,7 +563,6 @@ class Controller final : public runtime::MembershipPolicy {
       if (static_cast<int>(asked.size()) >= max_in_advance) break;
       if (asked.insert(describe_devices(left)).second) (void)desk_->ask(plan_, left, false);
     }
-    in_advance_ = max_in_advance;
   }
 
   /// Whether the plan is so much better that the training ends sooner, the standstill counted.
@@ -701,19 +610,19 @@ class Controller final : public runtime::MembershipPolicy {
   Result<int> outcome_ = 1;
 
   Plan plan_;  // of the epoch under way, or of the last one
-  std::uint64_t job_ = 0;
   std::uint64_t epoch_ = 0;
   bool in_epoch_ = false;
-  bool is_successor_ = false;       // of a controller that died
-  bool fresh_ = true;               // the next epoch is to begin under the plan that was given
-  std::vector<std::string> ranks_;  // hosts, spares included
+  bool is_successor_ = false;  // of a controller that died
+  bool fresh_ = true;          // the next epoch is to begin under the plan that was given
+  int spares_ = 0;
   Clock::time_point began_ = Clock::now();
   int joined_ = 0;
   Clock::time_point first_joined_{};
   Clock::time_point last_loss_{};
   Clock::time_point looked_{};
   std::set<std::string> excluded_;  // hosts
-  std::map<int, int> slow_looks_;   // by rank
+  bool warned_of_exclude_ = false;
+  std::map<int, int> slow_looks_;  // by rank
   std::set<int> named_slow_;
   std::set<std::uint64_t> strangers_;  // whose devices are of no known kind
   std::set<std::uint64_t> farewells_;
@@ -733,7 +642,7 @@ class Controller final : public runtime::MembershipPolicy {
   std::string from_ = "start";
   bool first_iteration_ended_ = false;
   bool change_asked_ = false;
-  int in_advance_ = 0;
+  bool planned_ahead_ = false;  // for losses that may come
   std::optional<Clock::time_point> interrupted_;
   std::string interruption_;
   double stood_still_ = 0.0;  // s

@@ -17,15 +17,10 @@
 
 #include "core/error.hpp"
 #include "core/units.hpp"
-#include "elastic/roles.hpp"
+#include "elastic/plan_desk.hpp"
 #include "plan/plan.hpp"
 
 namespace sailor::elastic {
-
-/// A plan for the members' devices. Called by a thread of the controller's own, one call at a time; `is_interrupted`
-/// says when nobody wants it any more. Errors: infeasible, and whatever else.
-using PlanMaker = std::function<Result<Plan>(const Plan& before, std::span<const MemberFacts> members,
-                                             const std::function<bool()>& is_interrupted)>;
 
 struct ControllerSettings {
   std::filesystem::path folder;

@@ -1,6 +1,8 @@
 #include "elastic/folder.hpp"
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <sstream>
@@ -10,9 +12,10 @@
 
 namespace sailor::elastic {
 
+namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-runtime::Addresses find_controller(const std::filesystem::path& folder) {
+runtime::Addresses find_controller(const fs::path& folder) {
   const auto text = read_text_file(folder / "controller.json");
   if (!text) return {};
   const Json told = Json::parse(*text, nullptr, false);
@@ -20,18 +23,18 @@ runtime::Addresses find_controller(const std::filesystem::path& folder) {
   return told["addresses"].get<std::string>();
 }
 
-bool is_training_done(const std::filesystem::path& folder) {
+bool is_training_done(const fs::path& folder) {
   const auto text = read_text_file(folder / "controller.json");
   if (!text) return false;
   const Json told = Json::parse(*text, nullptr, false);
   return told.is_object() && told.contains("done") && told["done"] == true;
 }
 
-Result<void> announce_end(const std::filesystem::path& folder) {
+Result<void> announce_end(const fs::path& folder) {
   return write_file_atomically(folder / "controller.json", Json{{"schema_version", 1}, {"done", true}}.dump(2) + "\n");
 }
 
-Result<void> announce_controller(const std::filesystem::path& folder, const runtime::Addresses& addresses) {
+Result<void> announce_controller(const fs::path& folder, const runtime::Addresses& addresses) {
   return write_file_atomically(
       folder / "controller.json",
       Json{{"schema_version", 1}, {"addresses", addresses}, {"process", static_cast<std::int64_t>(::getpid())}}.dump(
@@ -39,19 +42,39 @@ Result<void> announce_controller(const std::filesystem::path& folder, const runt
           "\n");
 }
 
-std::set<std::string> excluded_nodes(const std::filesystem::path& folder) {
+Result<void> check_folder(const fs::path& folder) {
+  std::error_code code;
+  if (fs::is_regular_file(folder / "controller.json", code)) return {};
+  return fail(ErrorCode::not_found,
+              fmt::format("no elastic training runs in '{}': it has no controller.json", folder.string()),
+              "name the folder that sailor-submit --elastic has printed");
+}
+
+Result<std::set<std::string>> excluded_nodes(const fs::path& folder) {
   std::set<std::string> nodes;
-  const auto text = read_text_file(folder / "exclude");
-  if (!text) return nodes;
+  const fs::path file = folder / "exclude";
+  if (std::error_code code; !fs::exists(file, code)) return nodes;
+  const auto text = read_text_file(file);
+  if (!text) return fail(text.error());
   std::istringstream lines(*text);
   for (std::string node; lines >> node;) nodes.insert(node);
   return nodes;
 }
 
-std::optional<PlanRequest> next_request(const std::filesystem::path& folder) {
+Result<void> exclude_nodes(const fs::path& folder, const std::vector<std::string>& add,
+                           const std::vector<std::string>& take_back) {
+  auto nodes = excluded_nodes(folder);
+  if (!nodes) return fail(nodes.error());
+  nodes->insert(add.begin(), add.end());
+  for (const std::string& node : take_back) nodes->erase(node);
+  return write_file_atomically(folder / "exclude",
+                               fmt::format("{}{}", fmt::join(*nodes, "\n"), nodes->empty() ? "" : "\n"));
+}
+
+std::optional<PlanRequest> next_request(const fs::path& folder) {
   std::error_code code;
   std::string oldest;
-  for (const auto& entry : std::filesystem::directory_iterator(folder / "requests", code)) {
+  for (const auto& entry : fs::directory_iterator(folder / "requests", code)) {
     const std::string name = entry.path().filename().string();
     // A name that begins with a dot is a file that is being written.
     if (name.ends_with(".toml") && !name.starts_with(".") && (oldest.empty() || name < oldest)) oldest = name;
@@ -60,16 +83,27 @@ std::optional<PlanRequest> next_request(const std::filesystem::path& folder) {
   return PlanRequest{.name = oldest, .plan = load_plan(folder / "requests" / oldest)};
 }
 
-void answer_request(const std::filesystem::path& folder, const PlanRequest& request, bool is_taken) {
-  const std::filesystem::path path = folder / "requests" / request.name;
-  std::filesystem::path answered = path;
-  answered.replace_extension(is_taken ? ".taken" : ".refused");
+Result<fs::path> request_plan(const fs::path& folder, const Plan& plan, const std::string& asker, std::time_t time) {
+  const fs::path requests = folder / "requests";
   std::error_code code;
-  std::filesystem::rename(path, answered, code);
-  if (code) std::filesystem::remove(path, code);  // it must not be read again and again
+  fs::create_directories(requests, code);
+  if (code) return fail(ErrorCode::io, fmt::format("cannot make '{}': {}", requests.string(), code.message()));
+  // A name of its own: two who ask, or two changes within a second, do not overwrite each other's request.
+  const std::string name = fmt::format("{}-{:%Y%m%dT%H%M%SZ}-{}.toml", asker, fmt::gmtime(time), random_digits(4));
+  SAILOR_CHECK(save_plan(plan, requests / name));
+  return requests / name;
 }
 
-Result<JsonLines> JsonLines::open(const std::filesystem::path& path) {
+void answer_request(const fs::path& folder, const PlanRequest& request, bool is_taken) {
+  const fs::path path = folder / "requests" / request.name;
+  fs::path answered = path;
+  answered.replace_extension(is_taken ? ".taken" : ".refused");
+  std::error_code code;
+  fs::rename(path, answered, code);
+  if (code) fs::remove(path, code);  // it must not be read again and again
+}
+
+Result<JsonLines> JsonLines::open(const fs::path& path) {
   auto file = LineFile::open(path, "JSON lines");
   if (!file) return fail(file.error());
   auto lines = read_json_lines(path);
@@ -79,7 +113,7 @@ Result<JsonLines> JsonLines::open(const std::filesystem::path& path) {
 
 Result<void> JsonLines::add(const Json& line, bool durable) { return file_.add(line.dump(), durable); }
 
-Result<std::vector<Json>> read_json_lines(const std::filesystem::path& path) {
+Result<std::vector<Json>> read_json_lines(const fs::path& path) {
   const auto text = read_text_file(path);
   if (!text) return fail(text.error());
   std::vector<Json> lines;
@@ -130,7 +164,7 @@ std::optional<JournalledEpoch> last_epoch(const std::vector<Json>& lines) {
     found.members.epoch = line->value("epoch", std::uint64_t{0});
     found.members.needed = line->value("needed", -1);
     found.plan = line->value("plan", "");
-    for (const Json& member : line->at("members"))
+    for (const Json& member : line->value("members", Json::array()))
       found.members.members.push_back({.host = member.value("host", ""),
                                        .wanted_rank = -1,
                                        .gpu = member.value("gpu", ""),
@@ -147,5 +181,27 @@ bool was_stopped(const std::vector<Json>& lines) {
 }
 
 bool has_ended(const std::vector<Json>& lines) { return !lines.empty() && lines.back().value("what", "") == "ended"; }
+
+Result<JournalState> read_journal_state(const fs::path& folder) {
+  JournalState state;
+  // A new start of the job has moved the journal of the one before away.
+  const fs::path journal = folder / "journal.jsonl";
+  if (std::error_code code; !fs::exists(journal, code)) return state;
+  const auto lines = read_json_lines(journal);
+  if (!lines) return fail(lines.error());
+  try {
+    state.ended = has_ended(*lines);
+    const auto epoch = last_epoch(*lines);
+    if (!epoch) return state;
+    auto plan = parse_plan(epoch->plan, journal.string());
+    if (!plan) return fail(plan.error());
+    state.plan = *std::move(plan);
+    for (const runtime::MemberFacts& member : epoch->members.members) state.nodes.push_back(member.host);
+  } catch (const Json::exception& error) {
+    return fail(ErrorCode::invalid_input, fmt::format("'{}' is no journal: {}", journal.string(), error.what()),
+                "name the folder that sailor-submit --elastic has printed");
+  }
+  return state;
+}
 
 }  // namespace sailor::elastic

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <ctime>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -33,8 +34,14 @@ Result<void> announce_end(const std::filesystem::path& folder);
 /// Errors: io.
 Result<void> announce_controller(const std::filesystem::path& folder, const runtime::Addresses& addresses);
 
-/// The nodes that FOLDER/exclude names.
-std::set<std::string> excluded_nodes(const std::filesystem::path& folder);
+/// Whether a controller has begun there. Errors: not_found.
+Result<void> check_folder(const std::filesystem::path& folder);
+
+/// The nodes that FOLDER/exclude names; none where there is no such file. Errors: io.
+Result<std::set<std::string>> excluded_nodes(const std::filesystem::path& folder);
+/// `add` come to those that are there, `take_back` go. Errors: io.
+Result<void> exclude_nodes(const std::filesystem::path& folder, const std::vector<std::string>& add,
+                           const std::vector<std::string>& take_back);
 
 /// A plan that somebody asks for.
 struct PlanRequest {
@@ -43,6 +50,9 @@ struct PlanRequest {
 };
 /// The oldest by name; nothing: there is none. It stays until answer_request().
 std::optional<PlanRequest> next_request(const std::filesystem::path& folder);
+/// Asks for a plan; `asker` ("watch") and `time` are in the name of the file, whose path it returns. Errors: io.
+Result<std::filesystem::path> request_plan(const std::filesystem::path& folder, const Plan& plan,
+                                           const std::string& asker, std::time_t time);
 void answer_request(const std::filesystem::path& folder, const PlanRequest& request, bool is_taken);
 
 /// A file of JSON lines to which one process appends.
@@ -89,5 +99,15 @@ std::optional<JournalledEpoch> last_epoch(const std::vector<nlohmann::json>& lin
 bool was_stopped(const std::vector<nlohmann::json>& lines);
 /// Whether the training has ended.
 bool has_ended(const std::vector<nlohmann::json>& lines);
+
+/// What trains, for those who look on.
+struct JournalState {
+  std::optional<Plan> plan;          ///< of the epoch that began last; none: no epoch has begun
+  std::vector<std::string> nodes{};  ///< that take part in it
+  bool ended = false;                ///< the training is over
+};
+/// What the journal says; where there is none yet, that no epoch has begun. Errors: io; invalid_input (a journal that
+/// cannot be read).
+Result<JournalState> read_journal_state(const std::filesystem::path& folder);
 
 }  // namespace sailor::elastic

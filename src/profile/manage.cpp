@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <charconv>
 #include <chrono>
@@ -15,6 +14,7 @@
 #include <set>
 
 #include "core/files.hpp"
+#include "core/process.hpp"
 #include "profile/store.hpp"
 
 namespace sailor {
@@ -54,9 +54,7 @@ bool writer_lives(const std::string& name) {
   pid_t pid = 0;
   const auto [stop, problem] = std::from_chars(name.data() + begin + 1, name.data() + end, pid);
   if (problem != std::errc() || stop != name.data() + end || pid <= 0) return false;
-  std::array<char, 256> host{};
-  ::gethostname(host.data(), host.size() - 1);
-  if (!std::string_view(name).substr(0, begin).ends_with("." + std::string(host.data()).substr(0, 64))) return false;
+  if (!std::string_view(name).substr(0, begin).ends_with("." + host_name().substr(0, 64))) return false;
   return ::kill(pid, 0) == 0 || errno == EPERM;
 }
 

@@ -5,10 +5,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <random>
 
 #include "core/files.hpp"
+#include "core/process.hpp"
 #include "profile/measurements.hpp"
 #include "profile/provenance.hpp"
 #include "profile/store.hpp"
@@ -87,10 +87,8 @@ std::string for_file_name(std::string_view text) {
 std::string new_id(const std::string& date) {
   std::string day = for_file_name(date.empty() ? hdf5::current_date() : date);
   std::erase(day, '-');
-  std::array<char, 256> host{};
-  ::gethostname(host.data(), host.size() - 1);
   std::random_device random;
-  return fmt::format("{}-{}-{}-{:08x}", day, for_file_name(host.data()).substr(0, 64), ::getpid(), random());
+  return fmt::format("{}-{}-{}-{:08x}", day, for_file_name(host_name()).substr(0, 64), ::getpid(), random());
 }
 
 /// With the ids and dates that are missing, and no text longer than a table can hold.

@@ -78,7 +78,7 @@ struct Cut {
   /// Of the update that leads to it, for the ranks that have not made it yet, though they have all for it; none: no
   /// such rank.
   std::optional<IterationTotals> totals;
-  std::vector<std::size_t> late;  ///< their states
+  std::vector<std::size_t> late;               ///< their states
   std::optional<IterationTotals> last_totals;  ///< of the update that leads to it, where anybody knows them
   Holdings holdings;
 };

@@ -181,7 +181,7 @@ void pretend_to_train(const fs::path& folder, int rank, std::int64_t hangs_at, s
   std::string why;
   while (true) {
     if (const auto begun = member.begin_epoch(why); !begun) {
-      if (member.is_dismissed()) return;
+      if (member.dismissal() != runtime::Dismissal::none) return;
       throw std::runtime_error(begun.error().message());
     }
     try {
@@ -190,7 +190,8 @@ void pretend_to_train(const fs::path& folder, int rank, std::int64_t hangs_at, s
       member.report_progress({.iteration = iteration, .of = 40, .from = "memory"});
       for (; iteration < 40; ++iteration) {
         if (member.epoch() == 1 && iteration == hangs_at) {
-          while (!member.is_dismissed()) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+          while (member.dismissal() == runtime::Dismissal::none)
+            std::this_thread::sleep_for(std::chrono::milliseconds(10));
           return;
         }
         (void)world.control.sum(1.0);
@@ -209,20 +210,25 @@ void pretend_to_train(const fs::path& folder, int rank, std::int64_t hangs_at, s
   }
 }
 
+/// So many pipelines of one stage; plans for fewer or more devices repeat or leave out some.
+ControllerSettings replicas(int count, const Folder& folder) {
+  return {.folder = folder.path(),
+          .plan = plan_of({{.count = count, .micro_batches = 4, .stages = {stage(0, 6)}}}),
+          .make_plan = [](const Plan& before, std::span<const MemberFacts> members,
+                          const std::function<bool()>&) { return adapt_plan(before, members); },
+          .say = {},
+          .beat = {},
+          .stop_request = {}};
+}
+
 TEST(Controller, ARankThatHangsIsFoundByTheIterationsAndLeftOut) {
   const Folder folder;
   std::vector<std::string> said;
   std::atomic<int> finished = 0;
-  const ControllerSettings settings{
-      .folder = folder.path(),
-      .plan = plan_of({{.count = 3, .micro_batches = 4, .stages = {stage(0, 6)}}}),
-      .make_plan = [](const Plan& before, std::span<const MemberFacts> members,
-                      const std::function<bool()>&) { return adapt_plan(before, members); },
-      .silence = Seconds(0.5),
-      .patience = Seconds(20.0),
-      .say = [&](const std::string& line) { said.push_back(line); },
-      .beat = {},
-      .stop_request = {}};
+  ControllerSettings settings = replicas(3, folder);
+  settings.silence = Seconds(0.5);
+  settings.patience = Seconds(20.0);
+  settings.say = [&](const std::string& line) { said.push_back(line); };
   std::vector<std::thread> ranks;
   for (int rank = 0; rank < 3; ++rank)
     ranks.emplace_back([&, rank] {
@@ -247,16 +253,9 @@ TEST(Controller, ARankThatHangsIsFoundByTheIterationsAndLeftOut) {
 TEST(Controller, ATrainingIsDoneThoughARankDiesBeforeItSaysSo) {
   const Folder folder;
   std::atomic<int> finished = 0;
-  const ControllerSettings settings{
-      .folder = folder.path(),
-      .plan = plan_of({{.count = 2, .micro_batches = 4, .stages = {stage(0, 6)}}}),
-      .make_plan = [](const Plan& before, std::span<const MemberFacts> members,
-                      const std::function<bool()>&) { return adapt_plan(before, members); },
-      .silence = Seconds(5.0),
-      .patience = Seconds(20.0),
-      .say = {},
-      .beat = {},
-      .stop_request = {}};
+  ControllerSettings settings = replicas(2, folder);
+  settings.silence = Seconds(5.0);
+  settings.patience = Seconds(20.0);
   std::vector<std::thread> ranks;
   for (int rank = 0; rank < 2; ++rank)
     ranks.emplace_back([&, rank] {
@@ -274,15 +273,8 @@ TEST(Controller, ATrainingIsDoneThoughARankDiesBeforeItSaysSo) {
 
 TEST(Controller, SaysThatNobodyCame) {
   const Folder folder;
-  const ControllerSettings settings{
-      .folder = folder.path(),
-      .plan = plan_of({{.count = 1, .micro_batches = 4, .stages = {stage(0, 6)}}}),
-      .make_plan = [](const Plan& before, std::span<const MemberFacts> members,
-                      const std::function<bool()>&) { return adapt_plan(before, members); },
-      .patience = Seconds(0.3),
-      .say = {},
-      .beat = {},
-      .stop_request = {}};
+  ControllerSettings settings = replicas(1, folder);
+  settings.patience = Seconds(0.3);
   const auto status = control(settings);
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().what, "no rank came within 0.3 s");

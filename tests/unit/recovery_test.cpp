@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <latch>
+#include <optional>
 
 #include "recovery_runs.hpp"
 #include "runtime/recovery.hpp"
@@ -122,6 +123,30 @@ TEST(Recovery, AStateThatWasNotFilledYetIsNotTakenForOne) {
         recover(&state, model, settings_of({}), *device, world, [&](const Plan*) -> Result<Plan> { return plan; });
     ASSERT_TRUE(recovery) << recovery.error().message();
     EXPECT_TRUE(recovery->needs_checkpoint);
+  });
+}
+
+TEST(Recovery, WhoHasJustJoinedKnowsTheLossOfTheLastIteration) {
+  const Model model = deep(gpt_model());
+  const TrainerSettings settings = settings_of({});
+  const Plan plan = plan_of({{6, 1, {{{{0, 6}}}}}, {6, 1, {{{{0, 6}}}}}});
+  std::vector<double> losses;
+  run_ranks(2, [&](const World& world) {
+    const auto device = make_cpu_device();
+    auto state = std::make_unique<TrainingState>(plan, model, world.rank(), *device);
+    state->initialize(settings);
+    train_until(2, *state, settings, world, losses);
+    const std::optional<IterationTotals> totals = state->last_totals();
+    ASSERT_TRUE(totals);
+    // A newcomer has taken the place of rank 0, twice, before another iteration was made.
+    for (int times = 0; times < 2; ++times) {
+      auto recovery = recover(world.rank() == 0 ? nullptr : state.get(), model, settings, *device, world,
+                              [&](const Plan*) -> Result<Plan> { return plan; });
+      ASSERT_TRUE(recovery) << recovery.error().message();
+      state = std::move(recovery->state);
+      ASSERT_TRUE(state->last_totals());
+      EXPECT_EQ(state->last_totals()->loss, totals->loss);
+    }
   });
 }
 

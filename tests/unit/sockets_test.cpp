@@ -342,7 +342,7 @@ TEST(Sockets, AMemberThatDoesNotLeaveABrokenEpochIsDismissed) {
           member->wait_for_news(Seconds(20.0));
           EXPECT_EQ(member->why_broken(), "a message was lost");
           over.wait();
-          EXPECT_TRUE(member->is_dismissed());
+          EXPECT_EQ(member->dismissal(), Dismissal::given_up);
           const auto begun = member->begin_epoch();
           ASSERT_FALSE(begun);
           return;

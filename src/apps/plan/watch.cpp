@@ -18,7 +18,6 @@
 
 #include "apps/inputs.hpp"
 #include "apps/plan/command_line.hpp"
-#include "apps/plan/elastic_folder.hpp"
 #include "apps/plan/precision_choice.hpp"
 #include "apps/plan/questions.hpp"
 #include "apps/plan/watched_training.hpp"
@@ -27,6 +26,7 @@
 #include "core/files.hpp"
 #include "core/log.hpp"
 #include "core/terminal.hpp"
+#include "elastic/folder.hpp"
 #include "planner/availability.hpp"
 #include "planner/search_space.hpp"
 #include "profile/store.hpp"
@@ -74,7 +74,7 @@ Result<WatchSettings> read_settings(const Options& options) {
     if (!time) return fail(ErrorCode::usage, "--horizon: " + time.error().what, time.error().hint);
     settings.horizon = *time;
   }
-  if (!settings.elastic.empty()) SAILOR_CHECK(check_elastic_folder(settings.elastic));
+  if (!settings.elastic.empty()) SAILOR_CHECK(elastic::check_folder(settings.elastic));
   return settings;
 }
 
@@ -365,7 +365,7 @@ class Watcher {
     if (settings_.elastic.empty()) return {};
     if (event.decision != Decision::change && event.decision != Decision::forced) return {};
     if (!training_.can_run(event.found->plan, input.cluster)) return {};
-    auto written = request_plan(settings_.elastic, event.found->plan, event.time);
+    auto written = elastic::request_plan(settings_.elastic, event.found->plan, "watch", event.time);
     if (!written) return fail(written.error());
     event.requested = written->string();
     running_ = event.found->plan;

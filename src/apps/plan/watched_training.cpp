@@ -11,7 +11,7 @@ namespace sailor::apps {
 
 Result<void> WatchedTraining::look() {
   if (!is_there()) return {};
-  auto state = read_elastic_state(folder_);
+  auto state = elastic::read_journal_state(folder_);
   if (!state) return fail(state.error());
   state_ = *std::move(state);
   nodes_ = std::set<std::string>(state_.nodes.begin(), state_.nodes.end());
@@ -37,7 +37,7 @@ Result<WatchedTraining::Left> WatchedTraining::leave_nodes(const NodeOffers& off
   for (const std::string& node : left_)
     if (offers.contains(node)) left.taken_back.push_back(node);
   if (left.nodes.empty() && left.taken_back.empty()) return left;
-  SAILOR_CHECK(exclude_nodes(folder_, left.nodes, left.taken_back));
+  SAILOR_CHECK(elastic::exclude_nodes(folder_, left.nodes, left.taken_back));
   left_.insert(left.nodes.begin(), left.nodes.end());
   for (const std::string& node : left.taken_back) left_.erase(node);
   return left;

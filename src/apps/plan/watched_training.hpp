@@ -8,10 +8,10 @@
 #include <utility>
 #include <vector>
 
-#include "apps/plan/elastic_folder.hpp"
 #include "cluster/cluster.hpp"
 #include "cluster/node_changes.hpp"
 #include "core/error.hpp"
+#include "elastic/folder.hpp"
 #include "plan/plan.hpp"
 
 namespace sailor::apps {
@@ -23,9 +23,9 @@ class WatchedTraining {
   [[nodiscard]] bool is_there() const { return !folder_.empty(); }
   [[nodiscard]] const std::filesystem::path& folder() const { return folder_; }
   /// What its journal said at the last look().
-  [[nodiscard]] const ElasticState& state() const { return state_; }
+  [[nodiscard]] const elastic::JournalState& state() const { return state_; }
 
-  /// Errors: those of read_elastic_state().
+  /// Errors: those of elastic::read_journal_state().
   Result<void> look();
 
   /// Its nodes count as idle.
@@ -47,7 +47,7 @@ class WatchedTraining {
   [[nodiscard]] bool takes_part(const std::string& node) const { return nodes_.contains(node); }
 
   std::filesystem::path folder_;
-  ElasticState state_;
+  elastic::JournalState state_;
   std::set<std::string> nodes_;  ///< of state_
   std::set<std::string> left_;   ///< that it is asked to leave
 };

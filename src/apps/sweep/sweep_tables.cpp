@@ -1,15 +1,14 @@
 #include "apps/sweep/sweep_tables.hpp"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <nlohmann/json.hpp>
 #include <thread>
 
 #include "core/files.hpp"
 #include "core/log.hpp"
+#include "core/process.hpp"
 #include "core/terminal.hpp"
 
 namespace sailor::apps::sweep {
@@ -17,11 +16,6 @@ namespace sailor::apps::sweep {
 namespace {
 
 using nlohmann::ordered_json;
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
-}
 
 /// "-" where it is not known.
 template <class T, class Format>

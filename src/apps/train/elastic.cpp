@@ -1,10 +1,8 @@
 #include "apps/train/elastic.hpp"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -20,6 +18,7 @@
 #include "apps/train/training.hpp"
 #include "core/log.hpp"
 #include "core/parse.hpp"
+#include "core/process.hpp"
 #include "elastic/folder.hpp"
 #include "runtime/recovery.hpp"
 #include "runtime/sockets/member.hpp"
@@ -28,6 +27,7 @@ namespace sailor::apps {
 
 namespace {
 
+using runtime::Dismissal;
 using runtime::Member;
 using runtime::World;
 
@@ -51,11 +51,9 @@ Seconds busy_time(runtime::Trainer& trainer) {
 }
 
 /// What Slurm calls this node, else what it calls itself.
-std::string host_name(const Environment& environment) {
-  if (const auto node = environment.find("SLURMD_NODENAME"); node != environment.end()) return node->second;
-  std::array<char, 256> name{};
-  ::gethostname(name.data(), name.size() - 1);
-  return name.data();
+std::string node_name(const Environment& environment) {
+  const auto node = environment.find("SLURMD_NODENAME");
+  return node != environment.end() ? node->second : host_name();
 }
 
 /// This process through all epochs.
@@ -84,7 +82,7 @@ class ElasticRank {
       if (!ended) return fail(ended.error());
       if (*ended) return **ended;
       // It was given up, since it was silent for a while: what it knows is of no use any more.
-      spdlog::warn("this process on {} was given up ({}); it joins anew", host_name(environment_),
+      spdlog::warn("this process on {} was given up ({}); it joins anew", node_name(environment_),
                    member_->why_broken());
       member_.reset();
       state_.reset();
@@ -110,7 +108,7 @@ class ElasticRank {
              .timeout = timeout_,
              .connecting = Seconds(1.0),
              .heartbeat = Seconds(heartbeat_s),
-             .host = host_name(environment_),
+             .host = node_name(environment_),
              .gpu = options_.text("gpu-type"),
              .zone = options_.text("zone"),
              .find_coordinator = [this] { return elastic::find_controller(folder_); },
@@ -130,13 +128,16 @@ class ElasticRank {
     std::string why;
     while (true) {
       const auto begun = member_->begin_epoch(why);
-      if (!begun && !member_->is_dismissed()) return fail(begun.error());
-      if (!begun) {
-        const std::string reason = member_->why_broken();
-        if (reason.find("has ended") != std::string::npos) return 0;
-        if (reason.find("given up") == std::string::npos) return fail(ErrorCode::unavailable, reason);
-        return std::nullopt;
-      }
+      if (!begun) switch (member_->dismissal()) {
+          case Dismissal::none:
+            return fail(begun.error());
+          case Dismissal::over:
+            return 0;
+          case Dismissal::given_up:
+            return std::nullopt;
+          case Dismissal::refused:
+            return fail(ErrorCode::unavailable, member_->why_broken());
+        }
       Result<std::optional<int>> status = std::nullopt;
       try {
         status = live_through_epoch();
@@ -204,14 +205,16 @@ class ElasticRank {
   }
 
   Result<std::optional<int>> wait_as_spare() {
-    while (member_->why_broken().empty() && !member_->is_change_wanted() && !member_->is_dismissed())
+    while (member_->why_broken().empty() && !member_->is_change_wanted() && member_->dismissal() == Dismissal::none)
       member_->wait_for_news(Seconds(1.0));
     return std::nullopt;
   }
 
   Result<std::optional<int>> train(const Plan& plan, runtime::Recovery& recovery, const elastic::EpochPayload& told,
                                    const World& all, std::int64_t before) {
-    const World world = part_of(all, plan.ranks());
+    const auto part = part_of(all, plan.ranks());
+    if (!part) return fail(part.error());
+    const World world = *part;
     std::unique_ptr<runtime::TrainingState>& state = recovery.needs_checkpoint ? recovery.state : state_;
     if (recovery.needs_checkpoint) state->initialize(settings_);
     std::optional<runtime::CopyExchange> exchange;
@@ -281,16 +284,19 @@ class ElasticRank {
   }
 
   /// The first `ranks` of all.
-  World part_of(const World& all, int ranks) {
+  Result<World> part_of(const World& all, int ranks) {
     if (ranks == all.size()) return all;
     std::vector<int> first(static_cast<std::size_t>(ranks));
     std::iota(first.begin(), first.end(), 0);
     part_control_ = all.control.subgroup(first);
-    if (transport_ == nullptr) return {*part_control_, all.transport};
+    if (transport_ == nullptr) return World{*part_control_, all.transport};
     member_->abort_with_epoch(nullptr);
-    part_transport_ = device_.backend->make_transport(*part_control_, *device_.device, timeout_);
+    auto transport = make_device_transport(device_, timeout_, *part_control_);
+    if (!transport) return fail(transport.error());
+    part_transport_ = *std::move(transport);
+    if (part_transport_ == nullptr) return World{*part_control_, all.transport};
     member_->abort_with_epoch(part_transport_.get());
-    return {*part_control_, *part_transport_};
+    return World{*part_control_, *part_transport_};
   }
 
   const Options& options_;
@@ -331,9 +337,8 @@ std::vector<Option> elastic_options() {
 }
 
 Result<int> train_elastically(const Options& options, const Environment& environment, const std::string& command) {
-  for (const char* other : {"rehearse"})
-    if (options.flag(other))
-      return fail(ErrorCode::usage, fmt::format("--elastic and --{} exclude each other", other), "leave one out");
+  if (options.flag("rehearse"))
+    return fail(ErrorCode::usage, "--elastic and --rehearse exclude each other", "leave one out");
   if (options.text("data").empty())
     return fail(ErrorCode::usage, "--data is missing", "make a token file with sailor-data");
   auto inputs = read_training_inputs(options, environment, std::nullopt);
@@ -347,7 +352,7 @@ Result<int> train_elastically(const Options& options, const Environment& environ
                        .deterministic = options.flag("deterministic"),
                        .timeout = Seconds(options.number("timeout"))},
                       environment, number_in(environment, {"SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK"}).value_or(0),
-                      host_name(environment));
+                      node_name(environment));
   if (!device) return fail(device.error());
   ElasticRank rank(options, environment, command, *std::move(inputs), *std::move(samples), *std::move(device));
   return rank.run();

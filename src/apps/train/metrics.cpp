@@ -24,24 +24,23 @@ ordered_json seconds_of(const runtime::PartTimes& parts) {
 
 std::string metrics_line(const IterationMetrics& metrics, const std::string& timestamp) {
   const runtime::IterationResult& result = metrics.result;
-  const auto memory = [&](Bytes runtime::IterationSummary::* which) {
+  const auto memory = [&](Bytes runtime::IterationSummary::*which) {
     return metrics.summary ? ordered_json(static_cast<std::int64_t>(((*metrics.summary).*which).value()))
                            : ordered_json();
   };
-  ordered_json line{
-      {"iteration", metrics.iteration},
-      {"loss", result.loss},
-      {"gradient_norm", result.gradient_norm},
-      {"learning_rate", result.learning_rate},
-      {"time_s", result.time.value()},
-      {"tokens_per_s", metrics.tokens / result.time.value()},
-      {"mfu", metrics.utilization ? ordered_json(*metrics.utilization) : ordered_json()},
-      {"peak_tensor_memory_bytes", memory(&runtime::IterationSummary::peak_tensor_memory)},
-      {"peak_resident_memory_bytes", memory(&runtime::IterationSummary::peak_resident_memory)},
-      {"parts", metrics.summary ? ordered_json{{"slowest", seconds_of(metrics.summary->slowest)},
-                                               {"mean", seconds_of(metrics.summary->mean)}}
-                                : ordered_json()},
-      {"timestamp", timestamp}};
+  ordered_json line{{"iteration", metrics.iteration},
+                    {"loss", result.loss},
+                    {"gradient_norm", result.gradient_norm},
+                    {"learning_rate", result.learning_rate},
+                    {"time_s", result.time.value()},
+                    {"tokens_per_s", metrics.tokens / result.time.value()},
+                    {"mfu", metrics.utilization ? ordered_json(*metrics.utilization) : ordered_json()},
+                    {"peak_tensor_memory_bytes", memory(&runtime::IterationSummary::peak_tensor_memory)},
+                    {"peak_resident_memory_bytes", memory(&runtime::IterationSummary::peak_resident_memory)},
+                    {"parts", metrics.summary ? ordered_json{{"slowest", seconds_of(metrics.summary->slowest)},
+                                                             {"mean", seconds_of(metrics.summary->mean)}}
+                                              : ordered_json()},
+                    {"timestamp", timestamp}};
   if (metrics.epoch) line["epoch"] = *metrics.epoch;
   return line.dump();
 }

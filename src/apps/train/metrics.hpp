@@ -19,8 +19,8 @@ struct IterationMetrics {
   std::int64_t iteration = 0;
   runtime::IterationResult result{};
   std::optional<runtime::IterationSummary> summary{};  ///< nothing: the rank that knew it is gone
-  double tokens = 0.0;                ///< of all ranks together
-  std::optional<int> epoch{};         ///< of an elastic training
+  double tokens = 0.0;                                 ///< of all ranks together
+  std::optional<int> epoch{};                          ///< of an elastic training
   std::optional<double> utilization;  ///< model FLOP over the devices' peak; nothing where the catalogue has none
 };
 

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <string>
 
+#include "core/process.hpp"
 #include "core/stop_status.hpp"
 
 namespace sailor::runtime {
@@ -52,9 +53,7 @@ extern "C" void terminated_in_mpi_init(int /*signal*/) { ::_exit(mpi_did_not_sta
 }  // namespace
 
 MpiStartGuard::MpiStartGuard(std::string_view program, std::string_view library) {
-  std::array<char, 256> host{};
-  ::gethostname(host.data(), host.size() - 1);
-  store(fmt::format("{}: error: on {}: {} crashed in MPI_Init (", program, host.data(), library), message_start);
+  store(fmt::format("{}: error: on {}: {} crashed in MPI_Init (", program, host_name(), library), message_start);
   store(fmt::format("): MPI failed, not Sailor; nothing is lost: start it again. If that happens often, set "
                     "SLURM_PMIX_FENCE=ring where srun --mpi=pmix starts ranks on several nodes, and see whether a "
                     "small MPI program starts reliably\n"),

@@ -18,6 +18,7 @@
 #include <thread>
 #include <utility>
 
+#include "core/process.hpp"
 #include "runtime/bits16.hpp"
 #include "runtime/host_transport.hpp"
 
@@ -517,9 +518,7 @@ MpiWorld world_of(const std::shared_ptr<Context>& context, MPI_Comm communicator
 Result<MpiWorld> make_mpi_world(const MpiSettings& settings, int rank) {
   auto context = std::make_shared<Context>();
   context->settings = settings;
-  std::array<char, 256> host{};
-  gethostname(host.data(), host.size() - 1);
-  context->host = host.data();
+  context->host = host_name();
   MPI_Comm_rank(MPI_COMM_WORLD, &context->world_rank);
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   std::array<int, 2> extremes{-rank, rank};

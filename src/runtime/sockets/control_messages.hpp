@@ -13,7 +13,7 @@
 //                         answer {name, value}
 //                         lost {epoch, ranks, why}  the epoch is broken
 //                         change {why}              the epoch is to end after the running iteration
-//                         bye {why}                 the member does not belong to the job any more
+//                         bye {kind, why}           the member does not belong to the job any more
 //                         abort {text}
 #pragma once
 

@@ -33,8 +33,10 @@ struct MemberEntry {
   Frames frames;
   Clock::time_point heard = Clock::now();
   bool joined = false;
-  bool done = false;      // it has left in order
-  std::string dismissed;  // why; empty: it is not
+  bool done = false;  // it has left in order
+  Dismissal dismissed = Dismissal::none;
+  /// Belongs to the job.
+  [[nodiscard]] bool takes_part() const { return joined && !done && dismissed == Dismissal::none; }
   MemberInfo info;
 };
 
@@ -127,6 +129,7 @@ struct Coordinator::State {
     const auto interval = std::chrono::milliseconds(
         std::max<std::int64_t>(10, static_cast<std::int64_t>(std::min(often, settings.silence.value() / 4) * 1e3)));
     auto next_beat = Clock::now();
+    auto next_tick = Clock::now();
     while (true) {
       std::vector<pollfd> looks{{.fd = woken.descriptor(), .events = POLLIN, .revents = 0},
                                 {.fd = listener.descriptor(), .events = POLLIN, .revents = 0}};
@@ -164,7 +167,10 @@ struct Coordinator::State {
         }
       }
       bury();
-      policy.tick(infos());
+      if (Clock::now() >= next_tick) {
+        next_tick = Clock::now() + interval;
+        policy.tick(infos());
+      }
       begin_epoch();
     }
   }
@@ -174,13 +180,13 @@ struct Coordinator::State {
   [[nodiscard]] std::vector<MemberInfo> infos() const {
     std::vector<MemberInfo> all;
     for (const auto& member : members)
-      if (member->joined && !member->done && member->dismissed.empty()) all.push_back(member->info);
+      if (member->takes_part()) all.push_back(member->info);
     return all;
   }
 
   void hear(MemberEntry& member, const std::string& frame) {
     const Json message = Json::parse(frame, nullptr, false);
-    if (!message.is_object() || !member.dismissed.empty()) return;
+    if (!message.is_object() || member.dismissed != Dismissal::none) return;
     const std::string what = message.value("what", "");
     if (what == message_join || what == message_rejoin) {
       join(member, message);
@@ -217,7 +223,7 @@ struct Coordinator::State {
     MemberFacts facts = facts_in(message);
     if (message.value("what", "") == message_rejoin) {
       if (message.value("job", std::uint64_t{0}) != job) {
-        dismiss(member, "the job has ended");
+        dismiss(member, Dismissal::over, "the job has ended");
         return;
       }
       const bool in_this_epoch = message.value("epoch", std::uint64_t{0}) == epoch;
@@ -225,8 +231,7 @@ struct Coordinator::State {
       const auto place =
           std::find_if(expected.begin(), expected.end(), [&](const auto& one) { return is_same(one.second); });
       const auto entry = std::find_if(members.begin(), members.end(), [&](const std::unique_ptr<MemberEntry>& other) {
-        return other.get() != &member && other->joined && !other->done && other->dismissed.empty() &&
-               is_same(other->info.facts);
+        return other.get() != &member && other->takes_part() && is_same(other->info.facts);
       });
       if (place != expected.end()) {
         if (in_this_epoch)
@@ -242,7 +247,7 @@ struct Coordinator::State {
         (*entry)->frames.give_up();
         return;
       } else {
-        dismiss(member, "it was given up by the others");
+        dismiss(member, Dismissal::given_up, "it was given up by the others");
         return;
       }
     }
@@ -252,9 +257,9 @@ struct Coordinator::State {
     policy.joined(member.info);
   }
 
-  void dismiss(MemberEntry& member, const std::string& why) {
-    tell(member, {{"what", message_bye}, {"why", why}});
-    member.dismissed = why;
+  static void dismiss(MemberEntry& member, Dismissal kind, const std::string& why) {
+    tell(member, {{"what", message_bye}, {"kind", static_cast<int>(kind)}, {"why", why}});
+    member.dismissed = kind;
   }
 
   void call(MemberEntry& member, const Json& message) {
@@ -272,7 +277,7 @@ struct Coordinator::State {
       if (kind == call_broadcast) answer["value"] = all.front();
       if (kind == call_all || (kind == call_gather && i == 0)) answer["value"] = all;
       for (const auto& other : members)
-        if (other->info.rank == ranks[i] && other->dismissed.empty()) tell(*other, answer);
+        if (other->info.rank == ranks[i] && other->dismissed == Dismissal::none) tell(*other, answer);
     }
     calls.erase(name);
   }
@@ -286,7 +291,7 @@ struct Coordinator::State {
     is_broken = true;
     calls.clear();
     for (const auto& member : members)
-      if (member->info.rank >= 0 && member->dismissed.empty())
+      if (member->info.rank >= 0 && member->dismissed == Dismissal::none)
         tell(*member, {{"what", message_lost}, {"epoch", epoch}, {"ranks", lost}, {"why", why}});
   }
 
@@ -306,12 +311,13 @@ struct Coordinator::State {
       const bool hangs = settings.unwinding.value() > 0 && is_broken && member->joined && member->info.rank >= 0 &&
                          !member->info.ready && seconds_from(broken_at) > settings.unwinding.value();
       if (!member->frames.is_closed() && !is_silent && !hangs) continue;
-      if (member->joined && !member->done && member->dismissed.empty()) {
+      if (member->takes_part()) {
         is_lost(member->info, member->frames.is_closed() ? "has gone away"
                               : is_silent ? fmt::format("has not been heard of for {:g} s", settings.silence.value())
                                           : fmt::format("hangs: it did not leave the epoch within {:g} s",
                                                         settings.unwinding.value()));
-        if (!member->frames.is_closed()) dismiss(*member, "it was given up by the others: it did not answer");
+        if (!member->frames.is_closed())
+          dismiss(*member, Dismissal::given_up, "it was given up by the others: it did not answer");
       }
       gone.push_back(std::move(member));
     }
@@ -324,11 +330,14 @@ struct Coordinator::State {
   }
 
   void begin_epoch() {
-    const std::vector<MemberInfo> all = infos();
-    if (all.empty() || !expected.empty()) return;
-    const bool under_way =
-        std::any_of(all.begin(), all.end(), [](const MemberInfo& member) { return member.rank >= 0 && !member.ready; });
+    if (!expected.empty()) return;
+    // Looked at after every message: nothing is copied while an epoch is under way.
+    const bool under_way = std::any_of(members.begin(), members.end(), [](const auto& member) {
+      return member->takes_part() && member->info.rank >= 0 && !member->info.ready;
+    });
     if (under_way) return;
+    const std::vector<MemberInfo> all = infos();
+    if (all.empty()) return;
     auto choice = policy.choose(all);
     if (!choice || choice->ranks.empty()) return;
     std::vector<MemberEntry*> chosen;
@@ -423,14 +432,14 @@ void Coordinator::break_epoch(const std::string& why) {
   });
 }
 
-void Coordinator::dismiss(std::uint64_t id, const std::string& why) {
-  state_->ask([state = state_.get(), id, why] {
+void Coordinator::dismiss(std::uint64_t id, Dismissal kind, const std::string& why) {
+  state_->ask([state = state_.get(), id, kind, why] {
     for (const auto& member : state->members)
-      if (member->joined && member->info.id == id && member->dismissed.empty()) {
+      if (member->joined && member->info.id == id && member->dismissed == Dismissal::none) {
         if (state->is_needed(member->info) && !state->is_broken)
           state->breaks({member->info.rank}, fmt::format("rank {} on {} was dismissed: {}", member->info.rank,
                                                          member->info.facts.host, why));
-        state->dismiss(*member, why);
+        State::dismiss(*member, kind, why);
       }
   });
 }

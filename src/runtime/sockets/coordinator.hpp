@@ -50,6 +50,14 @@ struct MemberProgress {
   std::string from;            ///< where the state of this epoch came from: "memory", "checkpoint", "start"
 };
 
+/// Why a member does not belong to the job any more.
+enum class Dismissal : std::uint8_t {
+  none,      ///< it does
+  given_up,  ///< it was silent, or others took it for lost: it may join anew
+  over,      ///< there is nothing left to do for it
+  refused,   ///< it cannot take part
+};
+
 /// Who takes part in an epoch.
 struct EpochChoice {
   std::vector<std::uint64_t> ranks;  ///< ids by rank; all must be ready
@@ -124,7 +132,7 @@ class Coordinator {
   /// The epoch ends now.
   void break_epoch(const std::string& why);
   /// This member does not belong to the job any more, and is told so. The epoch is broken if it needs the member.
-  void dismiss(std::uint64_t id, const std::string& why);
+  void dismiss(std::uint64_t id, Dismissal kind, const std::string& why);
   void set_unwinding(Seconds unwinding);
 
  private:

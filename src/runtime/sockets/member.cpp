@@ -19,6 +19,7 @@
 #include <thread>
 #include <utility>
 
+#include "core/process.hpp"
 #include "runtime/sockets/control_messages.hpp"
 #include "runtime/sockets/socket_transport.hpp"
 
@@ -26,16 +27,6 @@ namespace sailor::runtime {
 
 using Json = nlohmann::json;
 using Clock = std::chrono::steady_clock;
-
-namespace {
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  ::gethostname(name.data(), name.size() - 1);
-  return name.data();
-}
-
-}  // namespace
 
 struct Member::State {
   MemberSettings settings;
@@ -55,7 +46,7 @@ struct Member::State {
   std::uint64_t heard_epoch = 0;  // the same
   std::string broken;             // why the epoch is; empty: it is not
   bool is_alone = false;          // the coordinator has gone, for good
-  bool is_dismissed = false;      // by the coordinator
+  Dismissal dismissal = Dismissal::none;
   bool asks_for_epoch = false;
   std::string asks_since;  // why
   bool change_wanted = false;
@@ -144,12 +135,13 @@ struct Member::State {
       }
       const std::chrono::duration<double> silent = Clock::now() - heard;
       const bool is_silent = settings.silence.value() > 0.0 && silent.count() > settings.silence.value();
-      if ((frames->is_closed() || is_silent) && !is_alone && !is_dismissed && !ended && !come_back(lock) && !ended) {
+      if ((frames->is_closed() || is_silent) && !is_alone && dismissal == Dismissal::none && !ended &&
+          !come_back(lock) && !ended) {
         is_alone = true;
         breaks(is_silent ? "the coordinator of the job is silent" : "the coordinator of the job has gone away");
       }
       if (is_alone) return;
-      if (!is_dismissed) continue;
+      if (dismissal == Dismissal::none) continue;
       if (settings.end_after_dismissal.value() > 0.0 &&
           !changed.wait_for(lock, std::chrono::duration<double>(settings.end_after_dismissal.value()),
                             [&] { return ended; })) {
@@ -214,7 +206,8 @@ struct Member::State {
       change_wanted = true;
       changed.notify_all();
     } else if (what == message_bye) {
-      is_dismissed = true;
+      const int kind = message.value("kind", static_cast<int>(Dismissal::refused));
+      dismissal = kind >= 1 && kind <= 3 ? static_cast<Dismissal>(kind) : Dismissal::refused;
       breaks(message.value("why", ""));
     } else if (what == message_abort) {
       // Whoever ends the job has said why.
@@ -420,7 +413,9 @@ Result<void> Member::begin_epoch(const std::string& why) {
   Json epoch;
   {
     std::unique_lock lock(state.mutex);
-    const auto is_over = [&] { return state.next_epoch.has_value() || state.is_alone || state.is_dismissed; };
+    const auto is_over = [&] {
+      return state.next_epoch.has_value() || state.is_alone || state.dismissal != Dismissal::none;
+    };
     if (!state.changed.wait_for(lock, std::chrono::duration<double>(state.settings.timeout.value()), is_over))
       return fail(ErrorCode::unavailable,
                   fmt::format("no epoch began for {:g} s: ranks are missing", state.settings.timeout.value()),
@@ -467,9 +462,9 @@ bool Member::is_change_wanted() const {
   return state_->change_wanted;
 }
 
-bool Member::is_dismissed() const {
+Dismissal Member::dismissal() const {
   const std::scoped_lock lock(state_->mutex);
-  return state_->is_dismissed;
+  return state_->dismissal;
 }
 
 std::string Member::why_broken() const {
@@ -480,7 +475,7 @@ std::string Member::why_broken() const {
 void Member::wait_for_news(Seconds patience) {
   std::unique_lock lock(state_->mutex);
   state_->changed.wait_for(lock, std::chrono::duration<double>(patience.value()), [&] {
-    return !state_->broken.empty() || state_->change_wanted || state_->is_alone || state_->is_dismissed;
+    return !state_->broken.empty() || state_->change_wanted || state_->is_alone || state_->dismissal != Dismissal::none;
   });
 }
 
@@ -506,7 +501,7 @@ void Member::leave(int status, const std::string& text) {
   std::unique_lock lock(state_->mutex);
   state_->farewell = Json{{"what", message_done}, {"status", status}, {"text", text}};
   state_->frames->send(state_->farewell->dump());
-  while (!state_->is_alone && !state_->is_dismissed && Clock::now() < deadline &&
+  while (!state_->is_alone && state_->dismissal == Dismissal::none && Clock::now() < deadline &&
          (state_->frames->is_closed() || state_->frames->has_queued())) {
     lock.unlock();
     state_->wake_up();

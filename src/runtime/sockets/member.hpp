@@ -47,7 +47,7 @@ class Member {
   /// Collective over all that are there: waits until the next epoch begins. Everything made of the one before must have
   /// been given up. `why`: this epoch is broken, as this member has noticed; the others are told. Errors (unavailable):
   /// the coordinator is lost, or there are too few for longer than the timeout; this member has been dismissed, see
-  /// is_dismissed().
+  /// dismissal().
   Result<void> begin_epoch(const std::string& why = {});
 
   /// A data plane (null: none) that was made over the control plane of this epoch: it is aborted, too, when the epoch
@@ -70,8 +70,8 @@ class Member {
   /// The coordinator wants this epoch to end after the running iteration, on all ranks that hear of it, with whole
   /// states: ask for the next one.
   [[nodiscard]] bool is_change_wanted() const;
-  /// The coordinator has given this member up, and why: it may join anew.
-  [[nodiscard]] bool is_dismissed() const;
+  /// Whether the coordinator has dismissed this member; why_broken() has its words.
+  [[nodiscard]] Dismissal dismissal() const;
   /// The epoch has been broken, and why; empty: it has not.
   [[nodiscard]] std::string why_broken() const;
   /// Waits until the epoch is broken, a change is wanted, or it is dismissed or alone, for at most so long.
