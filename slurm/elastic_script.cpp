@@ -174,18 +174,32 @@ void write_controller(Script& script, const SbatchRequest& request, const JobCom
   script.word(fmt::format("--max-ranks {}", elastic.most * nodes.tasks_per_node));
   for (const std::string& argument : elastic.controller_arguments) script.word(shell_quote(argument));
   script.line(")");
-  script.text(R"bash(# A controller that was killed starts again, and the ranks reconnect; not at the end of the job
+  script.text(
+      R"bash(# Ends the controller ($1) when all ranks have ended before any training began: they would not come back
+watch_ranks() {
+  while kill -0 "$ranks" 2>/dev/null; do sleep 2; done
+  sleep 5 # the controller may be ending, too
+  if grep -q '"what":"epoch"' "$elastic/journal.jsonl" 2>/dev/null; then return; fi
+  echo '# no rank could start: see the errors above' >&2
+  touch "$elastic/no-ranks"
+  kill "$1" 2>/dev/null || true
+}
+# A controller that was killed starts again, and the ranks reconnect; not at the end of the job
 run_controller() {
-  local process start
+  local process start watcher
   for ((start = 0; start < 20; ++start)); do
     "${controller[@]}" &
     process=$!
+    watch_ranks "$process" &
+    watcher=$!
     while true; do
       signalled='' status=0
       wait "$process" || status=$?
       if [[ -z $signalled ]]; then break; fi # a signal for this script ends wait, but not the controller
     done
-    if ((status < 128)) || [[ -n $ending ]]; then return 0; fi
+    kill "$watcher" 2>/dev/null || true
+    if [[ -e $elastic/no-ranks ]]; then wait "$ranks" || status=$?; fi
+    if ((status < 128)) || [[ -n $ending || -e $elastic/no-ranks ]]; then return 0; fi
     echo "# the controller was ended by signal $((status - 128)): it starts again" >&2
     sleep 1
   done
@@ -225,7 +239,7 @@ void write_elastic_training(Script& script, const SbatchRequest& request, const 
   script.comment("Where the controller, the ranks and the companion jobs meet");
   script.line(fmt::format("export elastic={}", shell_quote((request.run_directory / "elastic").string())));
   script.text(R"bash(mkdir -p "$elastic"
-rm -rf "$elastic/over" "$elastic/controller.json" "$elastic/left-out"
+rm -rf "$elastic/over" "$elastic/controller.json" "$elastic"/{left-out,leaving,no-ranks}
 mkdir "$elastic/left-out"
 start=$SLURM_JOB_ID${SLURM_RESTART_COUNT:+-$SLURM_RESTART_COUNT}
 # The ranks of an earlier start are gone: this one goes on from the newest checkpoint
@@ -323,8 +337,17 @@ run_file=$(<"$elastic/run-file")
   write_train(script, request);
   write_rank(script, request, nodes, JobPart::companion);
   write_newcomer_check(script, request, nodes);
-  script.line("check_nodes");
-  script.line("status=0");
+  script.text(R"bash(# The training leaves this node before the job ends: its controller reads these names
+rm -f "$elastic/leaving/$SLURMD_NODENAME"
+# shellcheck disable=SC2317  # the trap calls it
+leave() {
+  signalled=1
+  mkdir -p "$elastic/leaving"
+  touch "$elastic/leaving/$SLURMD_NODENAME"
+}
+trap leave USR2
+check_nodes
+)bash");
   script.line(start_of_ranks(request, nodes) + " &");
   script.text(R"bash(ranks=$!
 (
@@ -336,7 +359,11 @@ run_file=$(<"$elastic/run-file")
   done
 ) &
 guard=$!
-wait "$ranks" || status=$?
+while true; do
+  signalled='' status=0
+  wait "$ranks" || status=$?
+  if [[ -z $signalled ]]; then break; fi # a signal for this script ends wait, but not the ranks
+done
 kill "$guard" 2>/dev/null || true
 # The job of the training asks no more for a node on which ranks fail again and again
 if ((status != 0)) && training_runs; then

@@ -64,7 +64,7 @@ std::string mebibytes(Bytes amount) {
   return fmt::format("{}M", std::max<std::int64_t>(static_cast<std::int64_t>(std::ceil(amount / mib)), 1));
 }
 
-/// How many nodes and tasks.
+/// Number of nodes and tasks.
 Result<void> write_nodes(Script& script, const SbatchRequest& request, const JobComponent& component,
                          const std::string& reason) {
   script.comment(reason);
@@ -80,7 +80,7 @@ Result<void> write_nodes(Script& script, const SbatchRequest& request, const Job
   return {};
 }
 
-/// The same for an elastic training: every node has as many tasks.
+/// The same for an elastic training: every node has the same number of tasks.
 Result<void> write_elastic_nodes(Script& script, const SbatchRequest& request, const JobComponent& component,
                                  JobPart part) {
   const ElasticNodes& elastic = *request.elastic;
@@ -96,7 +96,7 @@ Result<void> write_elastic_nodes(Script& script, const SbatchRequest& request, c
   return script.option("ntasks-per-node", std::to_string(component.tasks_per_node));
 }
 
-/// When the ranks are told that the time is over.
+/// The signal to the ranks before the time limit.
 Result<void> write_signal(Script& script, const SbatchRequest& request) {
   const bool kept = !request.checkpoints.empty();
   const auto lead = static_cast<std::int64_t>(std::ceil(stop_lead_of(request).value()));
@@ -105,6 +105,15 @@ Result<void> write_signal(Script& script, const SbatchRequest& request) {
       request.stop_lead_reason.empty() ? "" : fmt::format(" ({})", printable(request.stop_lead_reason)),
       kept ? "a checkpoint" : "its run file", kept ? stopped_with_checkpoint : stopped_without_checkpoint));
   return script.option("signal", fmt::format("USR2@{}", lead));
+}
+
+/// The signal before the time limit on which a companion job leaves the training.
+Result<void> write_leaving_signal(Script& script, const SbatchRequest& request) {
+  const auto lead = static_cast<std::int64_t>(std::ceil(stop_lead_of(request).value()));
+  script.comment(fmt::format(
+      "{} s before the time limit this script gets SIGUSR2: it has the training leave this node, without a loss",
+      lead));
+  return script.option("signal", fmt::format("B:USR2@{}", lead));
 }
 
 /// Options that every component of a job needs for itself.
@@ -157,10 +166,8 @@ Result<void> write_component(Script& script, const SbatchRequest& request, const
     script.comment("Features of nodes that the site recommends");
     SAILOR_CHECK(script.option("constraint", request.constraint));
   }
-  if (part != JobPart::companion) {
-    script.blank();
-    SAILOR_CHECK(write_signal(script, request));
-  }
+  script.blank();
+  SAILOR_CHECK(part == JobPart::companion ? write_leaving_signal(script, request) : write_signal(script, request));
   if (request.extra_options.empty()) return {};
   script.blank();
   script.comment("As given on the command line of sailor-submit");
@@ -180,7 +187,7 @@ std::string reason_for(const Plan& plan, const JobLayout& layout, const JobCompo
                           : fmt::format("{}, {} on each node", ranks, component.tasks_per_node);
 }
 
-/// What becomes of the job's log and of the job when it is stopped or a node fails.
+/// What happens to the job and its log when it is stopped or a node fails.
 Result<void> write_continuation(Script& script, const SbatchRequest& request, JobPart part) {
   if (part == JobPart::companion) {
     script.comment("Where it ends, the training's job hands in another one");
@@ -214,7 +221,7 @@ Result<void> write_resources(Script& script, const Plan& plan, const SbatchReque
   SAILOR_CHECK(
       script.option("job-name", part == JobPart::companion ? request.job_name + "-companion" : request.job_name));
   if (!request.comment.empty()) SAILOR_CHECK(script.option("comment", request.comment));
-  if (part != JobPart::companion) {  // the training's own has the licenses, and tells of its end
+  if (part != JobPart::companion) {  // the training's own job has the licenses, and sends mail
     if (!request.licenses.empty()) SAILOR_CHECK(script.option("licenses", request.licenses));
     if (!request.mail_type.empty()) SAILOR_CHECK(script.option("mail-type", request.mail_type));
     if (!request.mail_user.empty()) SAILOR_CHECK(script.option("mail-user", request.mail_user));
@@ -246,7 +253,7 @@ Result<void> write_resources(Script& script, const Plan& plan, const SbatchReque
       script.blank();
       script.comment(fmt::format("Component {}", i));
     }
-    // Components that wait for jobs of one name would wait for each other.
+    // Components that wait for jobs of the same name would wait for each other.
     if (i > 0 && request.continuation == Continuation::resubmit)
       SAILOR_CHECK(script.option("job-name", fmt::format("{}.{}", request.job_name, i)));
     SAILOR_CHECK(

@@ -1,5 +1,5 @@
-// sailor-plan: finds the best plans for a model on a cluster, under limits and with parts of the plan given, checks
-// what would go wrong with a job, and follows a cluster whose nodes come and go. Runs on a login node: no GPU, no MPI.
+// sailor-plan: finds the best plans for a model on a cluster, under limits and with parts of the plan given, checks a
+// job before it is submitted, and follows a cluster whose nodes come and go. Runs on a login node: no GPU, no MPI.
 // Failure: exit 1, 2 for a wrong command line, 3 when no plan fits or keeps the limits; with --preflight 4 for
 // warnings, 5 for a failed check.
 #include <fmt/format.h>
@@ -36,12 +36,13 @@
 #include "reports/prediction.hpp"
 #include "reports/published_plans.hpp"
 #include "reports/trace.hpp"
+#include "slurm/words.hpp"
 
 namespace sailor::apps {
 
 namespace {
 
-/// Everything that was read.
+/// All inputs of the program.
 struct Inputs {
   GpuCatalogue gpus;
   Model model;
@@ -65,7 +66,7 @@ Result<Inputs> read_inputs(const Options& options, const Environment& environmen
   return Inputs{*std::move(gpus), *std::move(model), *std::move(profile), *std::move(cluster), *std::move(framework)};
 }
 
-/// Progress on a terminal while it lives.
+/// Shows progress on a terminal during its lifetime.
 class Watched {
  public:
   explicit Watched(planner::Objective objective) : objective_(objective) {}
@@ -103,7 +104,7 @@ Result<PlanOrigin> origin_of(const Options& options, const Environment& environm
                     .profile_hash = *measured};
 }
 
-/// The best plan in the original's JSON. Errors: usage, when it cannot be said so.
+/// The best plan in the original's JSON. Errors: usage, if it cannot be expressed in it.
 Result<std::string> in_original_json(const Plan& plan, const Cluster& cluster, const planner::Request& request) {
   std::map<std::string, int> devices;
   for (const NodeGroup& group : cluster.usable(request.partitions, request.availability))
@@ -113,7 +114,14 @@ Result<std::string> in_original_json(const Plan& plan, const Cluster& cluster, c
   return json;
 }
 
-/// Writes what was found to stdout and to --output. `found` is a SearchResult or an ArtifactResult; `more` is said
+std::vector<std::string> next_commands(const Options& options) {
+  if (!options.has("output")) return {"the same command with --output plan.toml, which keeps the plan"};
+  const std::string plan = slurm::shell_quote(options.text("output"));
+  return {fmt::format("sailor-simulate {} --trace trace.json  # memory of every rank, and a timeline", plan),
+          fmt::format("sailor-submit {} --data PREFIX --iterations N", plan)};
+}
+
+/// Writes the found plans to stdout and to --output. `found` is a SearchResult or an ArtifactResult; `more` is printed
 /// below the table and becomes further keys of the JSON.
 template <class Found>
 Result<void> write(const Options& options, const Environment& environment, const Inputs& inputs,
@@ -143,13 +151,14 @@ Result<void> write(const Options& options, const Environment& environment, const
   if (options.has("output")) SAILOR_CHECK(save_plan(best, options.text("output")));
   fmt::print("{}", text);
   if (options.has("output")) spdlog::info("wrote {} ({})", options.text("output"), describe(best));
+  if (options.text("format") == "table") suggest_next(next_commands(options));
   return {};
 }
 
 Result<void> plan_for_trace(const Options& options, planner::Request request, const simulator::Environment& simulated) {
   const reports::TraceTimes times{.reconfiguration = Seconds(options.number("reconfiguration-time")),
                                   .last_step = Seconds(options.number("last-step"))};
-  // One precision for all of the training.
+  // All of the training uses one precision.
   const auto available = planner::load_trace(options.text("availability-trace"), simulated.gpus, times.last_step);
   if (!available) return fail(available.error());
   std::set<std::string> types;
@@ -179,7 +188,7 @@ Result<void> plan_for_trace(const Options& options, planner::Request request, co
 double headroom_of(const planner::Candidate& best) { return best.memory_headroom; }
 std::optional<double> headroom_of(const planner::ArtifactPlan&) { return std::nullopt; }
 
-/// Checks the job of the best plan, if that is asked for, into `answers`. The exit status.
+/// Checks the job of the best plan, if --preflight is given, adds the checks to `answers`, and returns the exit status.
 template <class Found>
 Result<int> add_preflight(const Options& options, const Environment& environment, const Inputs& inputs, Found& found,
                           Answers& answers) {
@@ -198,7 +207,7 @@ Result<int> add_preflight(const Options& options, const Environment& environment
   return preflight::exit_status(preflight::worst(*checks));
 }
 
-/// There is no plan: with --preflight that is one failed check among others.
+/// Reports that there is no plan: with --preflight as one failed check among others.
 Result<int> report_no_plan(const Options& options, const Environment& environment, const Inputs& inputs,
                            const Error& error) {
   if (!options.flag("preflight") || error.code == ErrorCode::usage) return fail(error);
@@ -213,7 +222,7 @@ Result<int> report_no_plan(const Options& options, const Environment& environmen
   return preflight::exit_status(preflight::worst(*checks));
 }
 
-/// What is said beside the plans, of other searches, as far as there is time.
+/// Adds the results of further searches to the answers, as far as there is time.
 void add_comparisons(const planner::Request& request, const simulator::Environment& simulated,
                      const PrecisionAnswer& answer, std::optional<Seconds> left, Answers& answers) {
   std::string text = next_precision_text(answer);
@@ -231,10 +240,10 @@ void add_comparisons(const planner::Request& request, const simulator::Environme
   if (!text.empty()) answers.text = "\n" + text + answers.text;
 }
 
-/// Looks for plans in the precision that is asked for or best, and says what was found.
+/// Searches plans in the given or best precision, and writes the result.
 Result<int> plan_by_simulator(const Options& options, const Environment& environment, const Inputs& inputs,
                               planner::Request request, simulator::Environment simulated) {
-  // Several searches ask for the same layers.
+  // Shared by several searches, which ask for the same layers.
   const LayerCosts costs = simulator::layer_costs_for(simulated);
   simulated.costs = &costs;
   const auto start = std::chrono::steady_clock::now();
@@ -302,7 +311,7 @@ Result<int> run(const Options& options, const Environment& environment) {
     SAILOR_CHECK(watch(options, environment, watched, *inputs->cluster, *request));
     return 0;
   }
-  // A trace says itself what is there when.
+  // A trace itself says which devices are available when.
   std::optional<Cluster> part;
   if (inputs->cluster) part = trace ? inputs->cluster->cluster : searched_part(inputs->cluster->cluster, *request);
   const simulator::Environment simulated{.model = inputs->model,

@@ -28,7 +28,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// What is missing here is most often mistyped; --remote-data says that only the nodes see it.
+/// Refuses missing data, which is most often mistyped; --remote-data says that only the nodes can see it.
 Result<void> check_data(const Options& options, const std::string& prefix) {
   if (options.flag("remote-data")) return {};
   std::error_code code;
@@ -39,11 +39,11 @@ Result<void> check_data(const Options& options, const std::string& prefix) {
   return {};
 }
 
-/// Files and folders that were not there before: a submission that is refused leaves none behind.
+/// New files and folders of a submission: if it is refused, they are removed.
 class NewPaths {
  public:
   void add(const fs::path& path) { paths_.push_back(path); }
-  /// The folder and those above it that are not there.
+  /// Adds the folder and its parents that do not exist yet.
   void add_missing(const fs::path& folder) {
     std::vector<fs::path> missing;
     std::error_code code;
@@ -51,17 +51,17 @@ class NewPaths {
       missing.push_back(path);
     paths_.insert(paths_.end(), missing.rbegin(), missing.rend());
   }
-  /// Folders only where nobody else has put anything into them.
+  /// Removes the files, and the folders that contain nothing else.
   void remove() const {
     std::error_code code;
     for (auto path = paths_.rbegin(); path != paths_.rend(); ++path) fs::remove(*path, code);
   }
 
  private:
-  std::vector<fs::path> paths_;  ///< in the order in which they were made
+  std::vector<fs::path> paths_;  ///< in order of creation
 };
 
-/// A folder with the plan. Of two that begin at the same time one finds the other's plan.
+/// Creates a folder with the plan. Of two submissions at the same time, one finds the plan of the other.
 Result<void> write_plan(const fs::path& folder, const std::string& plan_text, NewPaths& made) {
   std::error_code code;
   made.add_missing(folder);
@@ -79,7 +79,8 @@ Result<void> write_plan(const fs::path& folder, const std::string& plan_text, Ne
               "use another one with --run-directory DIR");
 }
 
-/// Plans first, script last: where there is a script, it can run. `companion`: a further script; empty: none.
+/// Writes the plans first and the script last, so that an existing script can run. `companion`: a further script;
+/// empty: none.
 Result<void> write_job(const std::vector<Submission>& all, const std::string& script, const std::string& companion,
                        const fs::path& path, NewPaths& made) {
   const slurm::SbatchRequest& request = all.front().request;
@@ -103,7 +104,7 @@ void forget_earlier_starts(const slurm::SbatchRequest& request) {
   for (const slurm::ArrayTask& task : request.array) fs::remove(task.directory / "starts.txt", code);
 }
 
-/// Slurm would refuse it when all is written.
+/// Refuses arrays that Slurm would refuse after all files are written.
 Result<void> check_array_size(std::size_t plans) {
   if (plans < 2) return {};
   const auto most = slurm::most_array_tasks();
@@ -115,7 +116,7 @@ Result<void> check_array_size(std::size_t plans) {
 
 std::string list(const std::vector<std::string>& names) { return fmt::format("{}", fmt::join(names, ", ")); }
 
-/// For sbatch a variable of the environment counts more than the script.
+/// Unsets environment variables that sbatch would prefer to the script.
 void drop_overriding_variables(const slurm::SbatchRequest& request, const Environment& environment) {
   const auto names = slurm::overriding_variables(request, environment);
   if (names.empty()) return;
@@ -129,7 +130,7 @@ void warn_of_overriding_variables(const slurm::SbatchRequest& request, const Env
                  list(names));
 }
 
-/// The last iteration that a log tells of, and its loss: "   41    3.06412     87.1  ..."; nothing before the first.
+/// The last iteration in a log, and its loss: "   41    3.06412     87.1  ..."; std::nullopt before the first.
 std::optional<std::pair<std::int64_t, std::string>> last_iteration(const fs::path& log) {
   std::optional<std::pair<std::int64_t, std::string>> last;
   for (const std::string& line : slurm::last_lines(log, 20)) {
@@ -141,7 +142,7 @@ std::optional<std::pair<std::int64_t, std::string>> last_iteration(const fs::pat
   return last;
 }
 
-/// What sailor-train's exit status says.
+/// Meaning of sailor-train's exit status.
 std::string_view why(int exit_code) {
   switch (exit_code) {
     case stopped_with_checkpoint:
@@ -182,7 +183,7 @@ Result<void> follow(const slurm::JobHandle& job, const std::string& name, std::i
   return fail(ErrorCode::failure, what);
 }
 
-/// Of an array every task, one after the other; the first that failed is the error.
+/// Follows all tasks of an array, one after the other; the error is that of the first failed task.
 Result<void> follow_all(slurm::JobHandle job, const slurm::SbatchRequest& request, bool runs_sailor_train) {
   const std::size_t tasks = request.array.size();
   if (tasks == 0) return follow(job, request.job_name, request.iterations, runs_sailor_train);
@@ -195,7 +196,7 @@ Result<void> follow_all(slurm::JobHandle job, const slurm::SbatchRequest& reques
   return done;
 }
 
-/// A job that is to be queued, or only looked at.
+/// A job that is to be queued, or only inspected.
 struct Job {
   const std::vector<Submission>& plans;
   slurm::SbatchRequest request;
@@ -208,7 +209,7 @@ Result<std::vector<Job>> write_scripts(const Options& options, const std::vector
   for (const std::vector<Submission>& plans : all) {
     const Submission& first = plans.front();
     slurm::SbatchRequest request = first.request;
-    // The plugin would look for the plan, which is not there yet.
+    // The plugin would look for the plan, which is not written yet.
     if (options.flag("test-only") && request.placer == slurm::Placer::plugin) request.placer = slurm::Placer::launcher;
     if (options.has("export")) request.script_path = from_here(options.text("export"));
     auto script = slurm::sbatch_script(first.plan, first.model, request);
@@ -233,7 +234,7 @@ Result<void> test_only(const std::vector<Job>& jobs) {
   return {};
 }
 
-/// Writes the job's files and queues it. When sbatch refuses it, none of them is left.
+/// Writes the job's files and queues the job. If sbatch refuses it, the files are removed.
 Result<slurm::JobHandle> queue(const Job& job) {
   const fs::path path =
       job.request.script_path.empty() ? job.request.run_directory / "job.sbatch" : job.request.script_path;
@@ -249,6 +250,7 @@ Result<slurm::JobHandle> queue(const Job& job) {
   fmt::print("{}\n", handle->id);
   std::fflush(stdout);
   spdlog::info("submitted job {}, which runs in {}", handle->id, job.request.run_directory.string());
+  suggest_next({fmt::format("squeue --jobs={}  # its log and its run file are in that folder", handle->id)});
   if (job.request.elastic)
     spdlog::info("its folder, for sailor-plan --watch --elastic FOLDER: {}",
                  (job.request.run_directory / "elastic").string());
@@ -273,7 +275,7 @@ Result<void> run(const Options& options, const Environment& environment) {
   warn_of_session(environment);
   auto can_run = check_program(options, environment, *all);
   if (can_run) can_run = check_mounts(environment, *all);
-  // Nothing is queued: the script is there to be looked at.
+  // Nothing is queued: the script is only to be inspected.
   if (!can_run && (options.flag("dry-run") || options.flag("test-only"))) {
     spdlog::warn("{}", can_run.error().message());
     can_run = {};

@@ -116,6 +116,12 @@ std::string Table::to_string() const {
   return text;
 }
 
+void suggest_next(const std::vector<std::string>& commands) {
+  if (::isatty(STDOUT_FILENO) == 0 || ::isatty(STDERR_FILENO) == 0) return;
+  std::fflush(stdout);
+  for (const std::string& command : commands) fmt::print(stderr, "next: {}\n", command);
+}
+
 Progress::Progress(std::string title, std::size_t steps)
     : title_(std::move(title)), steps_(std::max<std::size_t>(steps, 1)), active_(::isatty(STDERR_FILENO) != 0) {}
 

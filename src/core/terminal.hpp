@@ -1,4 +1,4 @@
-// What people read on a terminal: tables, quantities with fitting units, a progress line.
+// Terminal output for people: tables, quantities with fitting units, a progress line.
 #pragma once
 
 #include <chrono>
@@ -23,6 +23,10 @@ std::string format_usd(Usd amount);
 /// "1 step", "2 steps".
 std::string plural(std::size_t count, std::string_view noun);
 
+/// Names the commands that usually come next on stderr, as lines "next: COMMAND". Prints nothing unless stdout and
+/// stderr are terminals.
+void suggest_next(const std::vector<std::string>& commands);
+
 enum class Align { left, right };
 
 /// A plain-text table: header, rule, rows; columns as wide as their longest cell.
@@ -33,10 +37,10 @@ class Table {
     Align align = Align::right;
   };
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
-  /// As many cells as there are columns.
+  /// One cell for each column.
   void add_row(std::vector<std::string> cells);
-  /// Takes out those of the named columns in which all rows agree, and returns what they say: "gpu cpu, ranks 2".
-  /// A table of fewer than two rows stays as it is.
+  /// Removes those of the named columns in which all rows agree, and returns their values: "gpu cpu, ranks 2". A table
+  /// of fewer than two rows is not changed.
   std::string fold_constant_columns(const std::vector<std::string_view>& titles);
   [[nodiscard]] std::string to_string() const;
   [[nodiscard]] std::size_t rows() const { return rows_.size(); }
@@ -56,16 +60,15 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
   /// Whether there is a terminal to show it on.
   [[nodiscard]] bool is_active() const { return active_; }
-  /// Whether the line is shown and was not for a tenth of a second: for callers that have something new all the time.
+  /// Whether the line is active and was last updated over a tenth of a second ago: for callers with frequent updates.
   [[nodiscard]] bool is_due() const;
-  /// `done` of the steps are finished; `what` is worked on now.
+  /// `done` of the steps are finished; `what` is in progress.
   void update(std::size_t done, std::string_view what = {}) { update(done, steps_, what); }
-  /// The same where the number of steps becomes known or changes on the way.
+  /// The same if the number of steps becomes known or changes on the way.
   void update(std::size_t done, std::size_t steps, std::string_view what);
-  /// The same where the caller knows how long the rest takes, which need not follow from the share (0 to 1) that is
-  /// done.
+  /// The same if the caller knows the time left, which need not follow from the share (0 to 1) that is done.
   void update(double share, Seconds left, std::string_view what);
-  /// The same where nobody knows how much there is to do.
+  /// The same if nobody knows how much there is to do.
   void update(std::string_view what);
   /// Clears the line.
   void finish();

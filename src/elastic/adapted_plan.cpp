@@ -10,8 +10,8 @@ namespace sailor::elastic {
 
 namespace {
 
-/// Gives `batch` sequences to the pipelines (counts expanded) in shares like those of `weights`, each a multiple of its
-/// micro-batch and none empty. False: that is not possible.
+/// Divides `batch` sequences among the pipelines (counts expanded) in proportion to `weights`, each share a non-empty
+/// multiple of its micro-batch. False if that is not possible.
 bool divide_batch(int batch, std::vector<Pipeline>& pipelines, const std::vector<double>& weights, const Plan& plan) {
   const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
   int left = batch;
@@ -20,7 +20,7 @@ bool divide_batch(int batch, std::vector<Pipeline>& pipelines, const std::vector
     pipelines[i].micro_batches = std::max(1, static_cast<int>(batch * weights[i] / total / size));
     left -= pipelines[i].micro_batches * size;
   }
-  // What is left over, or missing, goes to those that are furthest from their share.
+  // The remainder, positive or negative, goes to the pipelines that are furthest from their share.
   while (left != 0) {
     std::size_t best = pipelines.size();
     double best_distance = 0.0;
@@ -42,7 +42,7 @@ bool divide_batch(int batch, std::vector<Pipeline>& pipelines, const std::vector
   return true;
 }
 
-/// Alike neighbours are one entry.
+/// Merges equal pipelines into one entry.
 std::vector<Pipeline> folded(const std::vector<Pipeline>& pipelines) {
   std::vector<Pipeline> entries;
   for (const Pipeline& pipeline : pipelines) {
@@ -85,7 +85,7 @@ Result<Plan> adapt_plan(const Plan& plan, std::span<const MemberFacts> members) 
     weights = std::move(more_weights);
     return true;
   };
-  // First those that the plan has, then more of the same.
+  // First the pipelines that the plan has, then further copies of them.
   for (const Pipeline& entry : plan.pipelines)
     for (int copy = 0; copy < entry.count; ++copy)
       if (!try_adding(entry)) break;
@@ -98,7 +98,7 @@ Result<Plan> adapt_plan(const Plan& plan, std::span<const MemberFacts> members) 
                 "with --profile the controller plans anew for any devices");
   (void)divide_batch(plan.job.global_batch, chosen, weights, plan);
   Plan made = with(folded(chosen));
-  // Ranks count from 0 in the order of the entries, whatever they were wanted to be before.
+  // Ranks count from 0 in the order of the entries, whichever ranks were wanted before.
   return made;
 }
 

@@ -1,4 +1,4 @@
-// A plan for other devices, made of one that is there: without times, so without a planner.
+// Adapts an existing plan to other devices without a planner, as no times are needed.
 #pragma once
 
 #include <span>
@@ -9,9 +9,9 @@
 
 namespace sailor::elastic {
 
-/// The same pipelines, as many as the members' devices are enough for: pipelines of the plan that are fewer or more,
-/// the micro-batches divided among them in proportion to what they had, so that the global batch stays. Errors:
-/// infeasible, when not even one pipeline finds its devices, or the global batch cannot be divided.
+/// As many pipelines of the plan as the members have devices for: copies are removed or added, and the micro-batches
+/// are divided among the pipelines in proportion to what they had, so that the global batch stays. Errors: infeasible,
+/// when there are not enough devices for one pipeline, or the global batch cannot be divided.
 Result<Plan> adapt_plan(const Plan& plan, std::span<const MemberFacts> members);
 
 }  // namespace sailor::elastic

@@ -16,6 +16,7 @@
 #include "core/terminal.hpp"
 #include "elastic/folder.hpp"
 #include "elastic/plan_desk.hpp"
+#include "elastic/time_account.hpp"
 #include "runtime/sockets/coordinator.hpp"
 
 namespace sailor::elastic {
@@ -52,7 +53,7 @@ class Controller final : public runtime::MembershipPolicy {
       return 0;
     }
     std::optional<runtime::RestoredEpoch> restored;
-    // One that was stopped begins afresh: nobody of it is left, and its checkpoint is taken up.
+    // A stopped training starts anew: none of its members are left, and it resumes from its checkpoint.
     if (auto before = last_epoch(journal_.lines()); before && !was_stopped(journal_.lines())) {
       auto plan = parse_plan(before->plan, "the journal's plan");
       if (!plan) return fail(plan.error(), settings_.folder.string());
@@ -63,9 +64,10 @@ class Controller final : public runtime::MembershipPolicy {
       restored = std::move(before->members);
       restored->patience = settings_.silence;
       epoch_ = restored->epoch;
+      for (const Json& earlier : events_.lines()) account_.add(earlier);
       event({{"what", "controller"}, {"epoch", epoch_}}, fmt::format("a new controller goes on with epoch {}", epoch_));
     } else if (before) {
-      // Numbers of epochs go on: they tell starts of the training apart.
+      // Epoch numbers continue, so that they differ between starts of the training.
       restored = runtime::RestoredEpoch{
           .job = before->members.job, .epoch = before->members.epoch, .members = {}, .patience = Seconds{}};
     }
@@ -90,7 +92,7 @@ class Controller final : public runtime::MembershipPolicy {
       }
       outcome = outcome_;
     }
-    // Members that are left hear why before the connections close.
+    // The remaining members are told the reason before the connections close.
     for (int i = 0; i < 30 && members_left() > 0; ++i) {
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
       if (settings_.beat) settings_.beat();
@@ -107,7 +109,7 @@ class Controller final : public runtime::MembershipPolicy {
     return outcome;
   }
 
-  // ---- By the coordinator's thread
+  // ---- Called by the coordinator's thread
 
   std::optional<EpochChoice> choose(const std::vector<MemberInfo>& all) override {
     const std::scoped_lock lock(mutex_);
@@ -117,7 +119,7 @@ class Controller final : public runtime::MembershipPolicy {
       if (member.ready && !strangers_.contains(member.id)) ready.push_back(member);
     if (ready.empty()) return std::nullopt;
     for (MemberInfo& member : ready) (void)complete_facts(member.facts, settings_.plan);
-    // Nodes that are to be left give what they know.
+    // Nodes that are to be released hand over their state.
     std::vector<MemberInfo> leaving;
     take_out_excluded(ready, leaving);
     if (ready.empty()) {
@@ -172,7 +174,7 @@ class Controller final : public runtime::MembershipPolicy {
     last_loss_ = Clock::now();
     progress_.erase(member.id);
     if (in_epoch_ && !done_.empty() && member.rank >= 0 && member.rank < plan_.ranks()) {
-      // Ranks leave when all have finished: this one only did not say so.
+      // Ranks leave only after all have finished: this one just did not report it.
       is_done(member.rank, status_);
       return;
     }
@@ -230,7 +232,10 @@ class Controller final : public runtime::MembershipPolicy {
     if (!resumed_) resumed_ = progress.iteration;
     if (!progress.from.empty()) from_ = progress.from;
     if (progress.iteration > iteration_) {
-      if (iteration_ >= 0) slowest_ = std::max(slowest_, progress.time);
+      if (iteration_ >= 0) {
+        slowest_ = std::max(slowest_, progress.time);
+        usual_time_ = progress.time;
+      }
       iteration_ = progress.iteration;
       advanced_ = Clock::now();
       if (iteration_ > furthest_) hangs_ = 0;
@@ -274,7 +279,7 @@ class Controller final : public runtime::MembershipPolicy {
       send_excluded_home(members);
       name_slow_ranks(members);
     }
-    // A controller that has taken another's place waits for the members to find it.
+    // A controller that has replaced another waits for the members to find it.
     const bool all_have_come = !is_successor_ || seconds_since(started_) > settings_.silence.value() + 1.0;
     if (in_epoch_ && members.empty() && all_have_come) {
       in_epoch_ = false;
@@ -292,9 +297,9 @@ class Controller final : public runtime::MembershipPolicy {
   }
 
  private:
-  static constexpr double settle_time = 0.05;  // s; ranks of a node that dies go one after the other
+  static constexpr double settle_time = 0.05;  // s; ranks of a dying node leave one after the other
 
-  /// Devices of the plan that are slow to come at the start; then the training begins with what is there.
+  /// Seconds that the start waits for the devices of the plan; then training begins with those that are there.
   [[nodiscard]] double start_patience() const { return std::min(60.0, settings_.patience.value() / 2); }
 
   [[nodiscard]] double unwinding() const {
@@ -314,7 +319,7 @@ class Controller final : public runtime::MembershipPolicy {
     if (static_cast<int>(done_.size()) >= plan_.ranks()) end(status_);
   }
 
-  /// Leaves out the youngest of those that are too many.
+  /// Drops the youngest members beyond max_ranks.
   void keep_at_most(std::vector<MemberInfo>& ready) const {
     if (settings_.max_ranks <= 0 || static_cast<int>(ready.size()) <= settings_.max_ranks) return;
     std::stable_sort(ready.begin(), ready.end(), [](const MemberInfo& a, const MemberInfo& b) {
@@ -346,6 +351,7 @@ class Controller final : public runtime::MembershipPolicy {
 
   void event(Json event, const std::string& line) {
     event["unix_time_s"] = unix_time();
+    account_.add(event);
     if (const auto written = events_.add(event, false); !written) spdlog::warn("{}", written.error().message());
     if (!line.empty() && settings_.say) settings_.say(line);
   }
@@ -359,7 +365,7 @@ class Controller final : public runtime::MembershipPolicy {
     coordinator_->set_unwinding(Seconds(unwinding()));
   }
 
-  /// Nobody is left who knows anything: the plan that was given counts again.
+  /// No member has any state left: the initial plan applies again.
   void start_afresh() {
     fresh_ = true;
     plan_ = settings_.plan;
@@ -392,6 +398,7 @@ class Controller final : public runtime::MembershipPolicy {
            {"iteration", *resumed_},
            {"seconds", seconds},
            {"iterations_again", redone_},
+           {"seconds_again", static_cast<double>(redone_) * usual_time_.value()},
            {"tokens_again", static_cast<double>(redone_) * total},
            {"from", from_},
            {"ranks", plan_.ranks()},
@@ -401,7 +408,6 @@ class Controller final : public runtime::MembershipPolicy {
                       plural(static_cast<std::size_t>(plan_.ranks()), "rank"), *resumed_,
                       from_ == "memory" ? from_ : "the " + from_, seconds, interruption_,
                       plural(static_cast<std::size_t>(redone_), "iteration"), plan));
-    stood_still_ += seconds;
     interrupted_.reset();
   }
 
@@ -421,7 +427,8 @@ class Controller final : public runtime::MembershipPolicy {
     coordinator_->break_epoch(why);
   }
 
-  /// Those that can take part: of the epoch, or ready for the next; wishes for ranks count in the first only.
+  /// Members that can take part: those of the epoch, and those ready for the next. Wanted ranks count in the first
+  /// epoch only.
   [[nodiscard]] std::vector<MemberInfo> candidates(const std::vector<MemberInfo>& members) const {
     std::vector<MemberInfo> all;
     for (MemberInfo member : members) {
@@ -442,7 +449,7 @@ class Controller final : public runtime::MembershipPolicy {
     coordinator_->request_change(why);
   }
 
-  /// Plans that others ask for.
+  /// Takes up plans that users or programs request.
   void take_requests(const std::vector<MemberInfo>& members) {
     if (!in_epoch_ || change_asked_ || !first_iteration_ended_ || desk_ == nullptr) return;
     const auto request = next_request(settings_.folder);
@@ -471,7 +478,7 @@ class Controller final : public runtime::MembershipPolicy {
     ask_for_change("asked for by " + request->name, *request->plan);
   }
 
-  /// Processes of excluded nodes that have given what they knew.
+  /// Dismisses processes of excluded nodes that have handed over their state.
   void send_excluded_home(const std::vector<MemberInfo>& members) {
     if (!in_epoch_ || !first_iteration_ended_) return;
     for (const MemberInfo& member : members)
@@ -483,7 +490,7 @@ class Controller final : public runtime::MembershipPolicy {
       }
   }
 
-  /// Ranks that compute longer than others that hold the same layers on devices of the same type.
+  /// Reports ranks that compute longer than others that hold the same layers on devices of the same type.
   void name_slow_ranks(const std::vector<MemberInfo>& members) {
     if (!in_epoch_ || !first_iteration_ended_) return;
     const std::vector<RankRole> roles = rank_roles(plan_);
@@ -518,7 +525,7 @@ class Controller final : public runtime::MembershipPolicy {
     }
   }
 
-  /// Plans for what may come: devices that wait to take part, and one host less.
+  /// Plans ahead: for devices that wait to take part, and for the loss of a host.
   void look_ahead(const std::vector<MemberInfo>& members) {
     if (!in_epoch_ || change_asked_ || !first_iteration_ended_ || desk_ == nullptr) return;
     std::vector<MemberInfo> all = candidates(members);
@@ -529,13 +536,13 @@ class Controller final : public runtime::MembershipPolicy {
     const bool must_leave = std::any_of(leaving.begin(), leaving.end(), [&](const MemberInfo& member) {
       return member.rank >= 0 && member.rank < plan_.ranks();
     });
-    // With too few devices it would only wait: the nodes are left when others have come.
+    // With too few devices training would stop and wait: the nodes are released when others have come.
     if (must_leave && static_cast<int>(all.size()) >= settings_.min_ranks) {
       const auto plan = desk_->ask(plan_, facts_of(all), false);
       if (plan && *plan) ask_for_change(fmt::format("{} is excluded", leaving.front().facts.host), **plan);
       return;
     }
-    // Spares of this epoch are there to be used in the next, too, where a better plan has been found for them.
+    // Spares of this epoch may also be used in the next, if a better plan has been found for them.
     const auto waiting = std::count_if(all.begin(), all.end(), [](const MemberInfo& one) { return one.rank < 0; });
     if (waiting > 0 && seconds_since(began_) > settings_.switch_time.value()) {
       const auto plan = desk_->ask(plan_, facts_of(all), false);
@@ -543,7 +550,7 @@ class Controller final : public runtime::MembershipPolicy {
         ask_for_change(fmt::format("{} more", plural(static_cast<std::size_t>(waiting), "device")), **plan);
       return;
     }
-    // One host less, of each kind; a process less.
+    // The loss of one host, of each kind; then of one process.
     if (std::exchange(planned_ahead_, true)) return;
     std::set<std::string> asked;
     std::set<std::string> hosts;
@@ -565,7 +572,7 @@ class Controller final : public runtime::MembershipPolicy {
     }
   }
 
-  /// Whether the plan is so much better that the training ends sooner, the standstill counted.
+  /// Whether the plan is so much better that the training ends sooner, including the standstill.
   [[nodiscard]] bool pays(const Plan& plan) const {
     if (!plan.prediction || !plan_.prediction) return plan.ranks() > plan_.ranks();
     const double now = plan_.prediction->iteration_time.value();
@@ -578,14 +585,23 @@ class Controller final : public runtime::MembershipPolicy {
   void end(Result<int> outcome) {
     if (ended_) return;
     if (outcome && *outcome != 0 && !failure_.empty()) outcome = fail(ErrorCode::failure, failure_);
-    const double seconds = seconds_since(started_);
-    Json told{{"what", "done"}, {"seconds", seconds}, {"seconds_without_training", stood_still_}, {"epochs", epoch_}};
+    const double now = unix_time();
+    const double seconds = account_.has_begun() ? account_.total(now).value() : seconds_since(started_);
+    Json told{{"what", "done"},
+              {"seconds", seconds},
+              {"seconds_without_training", account_.without_training().value()},
+              {"seconds_again", account_.again().value()},
+              {"goodput", account_.goodput(now)},
+              {"epochs", epoch_}};
     if (outcome) told["status"] = *outcome;
     if (!outcome) told["error"] = outcome.error().message();
-    event(told, outcome ? fmt::format("{} after {:.0f} s in {}, {:.1f} s of them without training",
-                                      *outcome == 0 ? "done" : fmt::format("ended with status {}", *outcome), seconds,
-                                      plural(static_cast<std::size_t>(epoch_), "epoch"), stood_still_)
-                        : std::string());
+    event(told,
+          outcome ? fmt::format("{} after {:.0f} s in {}: {:.1f} s without training, {:.1f} s for iterations that "
+                                "were run again; goodput {:.1f} %",
+                                *outcome == 0 ? "done" : fmt::format("ended with status {}", *outcome), seconds,
+                                plural(static_cast<std::size_t>(epoch_), "epoch"), account_.without_training().value(),
+                                account_.again().value(), account_.goodput(now) * 100.0)
+                  : std::string());
     if (const auto written = journal_.add({{"what", outcome && *outcome == 0 ? "ended" : "stopped"}}, true); !written)
       spdlog::warn("{}", written.error().message());
     outcome_ = std::move(outcome);
@@ -593,9 +609,9 @@ class Controller final : public runtime::MembershipPolicy {
     changed_.notify_all();
   }
 
-  static constexpr double slow_ratio = 1.3;   // what shared nodes differ by anyway is less
+  static constexpr double slow_ratio = 1.3;   // above the usual differences between shared nodes
   static constexpr int looks_until_slow = 5;  // s
-  static constexpr int max_hangs = 3;         // in a row, without an iteration between
+  static constexpr int max_hangs = 3;         // consecutive, without an iteration in between
   static constexpr int max_in_advance = 8;    // plans for losses that may come
 
   const ControllerSettings& settings_;
@@ -609,11 +625,11 @@ class Controller final : public runtime::MembershipPolicy {
   bool ended_ = false;
   Result<int> outcome_ = 1;
 
-  Plan plan_;  // of the epoch under way, or of the last one
+  Plan plan_;  // plan of the current or latest epoch
   std::uint64_t epoch_ = 0;
   bool in_epoch_ = false;
-  bool is_successor_ = false;  // of a controller that died
-  bool fresh_ = true;          // the next epoch is to begin under the plan that was given
+  bool is_successor_ = false;  // successor of a controller that died
+  bool fresh_ = true;          // the next epoch begins under the initial plan
   int spares_ = 0;
   Clock::time_point began_ = Clock::now();
   int joined_ = 0;
@@ -624,18 +640,19 @@ class Controller final : public runtime::MembershipPolicy {
   bool warned_of_exclude_ = false;
   std::map<int, int> slow_looks_;  // by rank
   std::set<int> named_slow_;
-  std::set<std::uint64_t> strangers_;  // whose devices are of no known kind
+  std::set<std::uint64_t> strangers_;  // members with devices of no known kind
   std::set<std::uint64_t> farewells_;
   std::size_t left_ = 0;
   std::optional<Clock::time_point> waiting_since_;
   std::string waits_because_;
 
   std::map<std::uint64_t, MemberProgress> progress_;
-  std::int64_t iteration_ = -1;  // the furthest of the epoch; -1: not known
-  std::int64_t furthest_ = -1;   // of the training
-  std::int64_t total_ = 0;       // of the training; 0: not known
+  std::int64_t iteration_ = -1;  // furthest of the epoch; -1: not known
+  std::int64_t furthest_ = -1;   // furthest of the training
+  std::int64_t total_ = 0;       // iterations of the training; 0: not known
   Clock::time_point advanced_ = Clock::now();
   Seconds slowest_{};
+  Seconds usual_time_{};  // of the last iteration, also of the epoch before
   int hangs_ = 0;
   std::optional<std::int64_t> resumed_;
   std::int64_t redone_ = 0;
@@ -645,7 +662,7 @@ class Controller final : public runtime::MembershipPolicy {
   bool planned_ahead_ = false;  // for losses that may come
   std::optional<Clock::time_point> interrupted_;
   std::string interruption_;
-  double stood_still_ = 0.0;  // s
+  TimeAccount account_;
 
   std::map<int, int> done_;  // exit statuses by rank
   int status_ = 0;

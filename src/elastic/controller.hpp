@@ -1,10 +1,11 @@
-// The controller of an elastic training: who takes part, under which plan, from when on. It lives in a process of its
-// own, apart from the ranks; when it dies, another one goes on from its folder (folder.hpp) while the ranks train.
+// The controller of an elastic training decides which ranks take part, under which plan, and from when on. It is a
+// process of its own, apart from the ranks; when it dies, another one goes on from its folder (folder.hpp) while the
+// ranks train.
 //
-// A rank that dies is noticed by its connection, at once; a node that is silent by the heartbeats; a rank that hangs by
-// the iterations, which end too late. The ranks that are left ask for the next epoch, and get it as soon as there is a
-// plan for their devices. Devices that come are waited for by nobody: a plan with them is made while the training goes
-// on, and where it pays the running epoch ends after its iteration.
+// A dead rank is noticed at once, by its connection; a silent node by its heartbeats; a hanging rank by iterations that
+// end too late. The remaining ranks ask for the next epoch, and get it as soon as there is a plan for their devices.
+// Training does not wait for new devices: a plan with them is made while it goes on, and where that plan pays, the
+// running epoch ends after its iteration.
 #pragma once
 
 #include <cstdint>
@@ -24,29 +25,29 @@ namespace sailor::elastic {
 
 struct ControllerSettings {
   std::filesystem::path folder;
-  Plan plan;             ///< of the first epoch
-  PlanMaker make_plan;   ///< of the later ones
+  Plan plan;             ///< plan of the first epoch
+  PlanMaker make_plan;   ///< makes the plans of later epochs
   int min_ranks = 1;     ///< with fewer devices the training waits for more
-  int max_ranks = 0;     ///< more are not used; 0: any number
-  Seconds silence{5.0};  ///< a rank, or a controller, that is not heard of for longer is lost
-  /// Devices that are missing, at the start and later, are waited for so long.
+  int max_ranks = 0;     ///< further ranks are not used; 0: no limit
+  Seconds silence{5.0};  ///< heartbeat timeout after which a rank or a controller is lost
+  /// How long the training waits for missing devices, at the start and later.
   Seconds patience{600.0};
-  double min_gain = 0.02;  ///< planned changes: so much more throughput, as a share of today's
-  /// What a planned change costs: the training stands still for so long.
+  double min_gain = 0.02;  ///< min gain in throughput of a planned change, as a share of the current one
+  /// Cost of a planned change: how long the training stands still.
   Seconds switch_time{3.0};
   bool copies = true;  ///< see EpochPayload
   int port = 0;
-  /// A line for people.
+  /// Shows a line to the user.
   std::function<void(const std::string& line)> say;
-  /// Some times a second.
+  /// Called several times a second.
   std::function<void()> beat;
-  /// The signal that asks it to stop, or 0.
+  /// Returns the signal that asks the controller to stop, or 0.
   std::function<int()> stop_request;
 };
 
-/// Runs a training to its end; returns its exit status: that of the ranks (0 done, 75 stopped with a checkpoint, 6
-/// without one). Errors: io (the folder), unavailable (ranks are missing for longer than `patience`; all are lost),
-/// failure (ranks hang again and again; a rank said so).
+/// Runs a training to its end and returns the exit status of its ranks (0 done, 75 stopped with a checkpoint, 6 stopped
+/// without one). Errors: io (the folder), unavailable (ranks are missing for longer than `patience`, or all are lost),
+/// failure (ranks hang repeatedly, or a rank reported it).
 Result<int> control(const ControllerSettings& settings);
 
 }  // namespace sailor::elastic

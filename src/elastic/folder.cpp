@@ -50,7 +50,10 @@ Result<void> check_folder(const fs::path& folder) {
               "name the folder that sailor-submit --elastic has printed");
 }
 
-Result<std::set<std::string>> excluded_nodes(const fs::path& folder) {
+namespace {
+
+/// The nodes that FOLDER/exclude names; none where there is no such file.
+Result<std::set<std::string>> listed_nodes(const fs::path& folder) {
   std::set<std::string> nodes;
   const fs::path file = folder / "exclude";
   if (std::error_code code; !fs::exists(file, code)) return nodes;
@@ -61,9 +64,20 @@ Result<std::set<std::string>> excluded_nodes(const fs::path& folder) {
   return nodes;
 }
 
+}  // namespace
+
+Result<std::set<std::string>> excluded_nodes(const fs::path& folder) {
+  auto nodes = listed_nodes(folder);
+  if (!nodes) return nodes;
+  std::error_code code;
+  for (const auto& entry : fs::directory_iterator(folder / "leaving", code))
+    nodes->insert(entry.path().filename().string());
+  return nodes;
+}
+
 Result<void> exclude_nodes(const fs::path& folder, const std::vector<std::string>& add,
                            const std::vector<std::string>& take_back) {
-  auto nodes = excluded_nodes(folder);
+  auto nodes = listed_nodes(folder);
   if (!nodes) return fail(nodes.error());
   nodes->insert(add.begin(), add.end());
   for (const std::string& node : take_back) nodes->erase(node);
@@ -88,7 +102,7 @@ Result<fs::path> request_plan(const fs::path& folder, const Plan& plan, const st
   std::error_code code;
   fs::create_directories(requests, code);
   if (code) return fail(ErrorCode::io, fmt::format("cannot make '{}': {}", requests.string(), code.message()));
-  // A name of its own: two who ask, or two changes within a second, do not overwrite each other's request.
+  // A unique name: two processes that ask, or two changes within a second, do not overwrite each other's request.
   const std::string name = fmt::format("{}-{:%Y%m%dT%H%M%SZ}-{}.toml", asker, fmt::gmtime(time), random_digits(4));
   SAILOR_CHECK(save_plan(plan, requests / name));
   return requests / name;
@@ -182,15 +196,30 @@ bool was_stopped(const std::vector<Json>& lines) {
 
 bool has_ended(const std::vector<Json>& lines) { return !lines.empty() && lines.back().value("what", "") == "ended"; }
 
+namespace {
+
+/// Duration of the last planned change of plan that is in the events; std::nullopt if there was none.
+std::optional<Seconds> last_planned_change(const fs::path& folder) {
+  const auto events = read_json_lines(folder / "events.jsonl");
+  if (!events) return std::nullopt;
+  for (auto event = events->rbegin(); event != events->rend(); ++event)
+    if (event->value("what", "") == "goes_on" && event->value("why", "").starts_with("planned change"))
+      return Seconds(event->value("seconds", 0.0));
+  return std::nullopt;
+}
+
+}  // namespace
+
 Result<JournalState> read_journal_state(const fs::path& folder) {
   JournalState state;
-  // A new start of the job has moved the journal of the one before away.
+  // A new start of the job has moved the journal of the previous start away.
   const fs::path journal = folder / "journal.jsonl";
   if (std::error_code code; !fs::exists(journal, code)) return state;
   const auto lines = read_json_lines(journal);
   if (!lines) return fail(lines.error());
   try {
     state.ended = has_ended(*lines);
+    state.planned_change = last_planned_change(folder);
     const auto epoch = last_epoch(*lines);
     if (!epoch) return state;
     auto plan = parse_plan(epoch->plan, journal.string());

@@ -1,4 +1,4 @@
-// Where the controller has its plans made, while training goes on.
+// Makes the plans of the controller in a thread of its own, while training goes on.
 #pragma once
 
 #include <condition_variable>
@@ -18,27 +18,27 @@
 
 namespace sailor::elastic {
 
-/// A plan for the members' devices. Called by the desk's thread, one call at a time; `is_interrupted`
-/// says when nobody wants it any more. Errors: infeasible, and whatever else.
+/// Makes a plan for the members' devices. Called by the desk's thread, one call at a time; `is_interrupted` returns
+/// true once the plan is no longer wanted. Errors: infeasible, and others.
 using PlanMaker = std::function<Result<Plan>(const Plan& before, std::span<const MemberFacts> members,
                                              const std::function<bool()>& is_interrupted)>;
 
-/// Makes plans in a thread of its own, each set of devices once. All methods may be called by any thread.
+/// Makes plans in a thread of its own, once per set of devices. All methods may be called by any thread.
 class PlanDesk {
  public:
   /// `done` is called by the desk's thread after every plan. `make` must outlive the desk.
   PlanDesk(const PlanMaker& make, std::function<void()> done);
-  /// Interrupts the plan that is being made, and waits for that.
+  /// Interrupts the plan under way and waits for the thread to end.
   ~PlanDesk();
   PlanDesk(const PlanDesk&) = delete;
   PlanDesk& operator=(const PlanDesk&) = delete;
 
-  /// The plan for these devices, or why there is none; nothing: it is being made. `urgent`: before what was asked for
-  /// in advance.
+  /// The plan for these devices, or why there is none; std::nullopt while it is being made. `urgent`: goes before the
+  /// plans that were asked for in advance.
   std::optional<Result<Plan>> ask(const Plan& before, const std::vector<MemberFacts>& members, bool urgent);
-  /// These devices get this plan, whatever would have been made.
+  /// Sets the plan for these devices, in place of any that was made for them.
   void put(const std::vector<MemberFacts>& members, const Plan& plan);
-  /// All plans, since they were made from another one than is trained now.
+  /// Discards all plans: they were made from another plan than the one that is trained now.
   void forget();
 
  private:

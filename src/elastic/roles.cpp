@@ -41,7 +41,7 @@ const Stage& stage_of_rank(const Plan& plan, int rank) {
   return plan.pipelines.back().stages.back();
 }
 
-/// By what the members want; empty where that does not answer for all ranks.
+/// The ranks by what the members want; empty if that does not determine all ranks.
 std::vector<std::size_t> wanted_ranks(const Plan& plan, std::span<const MemberFacts> members) {
   std::vector<std::size_t> order(static_cast<std::size_t>(plan.ranks()), members.size());
   std::vector<std::size_t> spares;
@@ -130,7 +130,7 @@ Cluster cluster_of(std::span<const MemberFacts> members, const Cluster& known) {
     const auto& [kind, devices] = key;
     NodeGroup group{.nodes = {}, .count = static_cast<int>(hosts.size()), .gpu = kind.first, .gpus_per_node = devices};
     group.zone = kind.second;
-    // What else is known of such nodes: their memory, of which a CPU's device has its share.
+    // Other known facts of such nodes, such as their memory; a node with fewer devices gets its share of it.
     for (const NodeGroup& other : known.groups) {
       if (other.gpu != group.gpu ||
           (!group.zone.empty() && other.zone != group.zone &&

@@ -26,7 +26,7 @@ void pass_on(int signal) {
   if (worker_process > 0) ::kill(static_cast<pid_t>(worker_process), signal);
 }
 
-/// Reads beats until the worker's end of the pipe is closed; false: until it is silent for too long.
+/// Reads heartbeats until the worker closes its end of the pipe; false if they stop for too long.
 bool listen_to(int beats, Seconds silence) {
   const int patience = static_cast<int>(silence.value() * 1e3);
   while (true) {

@@ -1,4 +1,4 @@
-// Keeps a process alive: starts it again when it crashes, and kills it when it is silent.
+// Keeps a process alive: restarts it when it crashes, and kills it when its heartbeat stops.
 #pragma once
 
 #include <functional>
@@ -10,12 +10,12 @@ namespace sailor::elastic {
 
 struct SupervisorSettings {
   std::string program = "sailor-controller";  ///< for messages
-  Seconds silence{5.0};                       ///< a worker that does not beat for longer is killed
-  int max_crashes_per_minute = 10;            ///< then it is given up
+  Seconds silence{5.0};                       ///< heartbeat timeout; then the worker is killed
+  int max_crashes_per_minute = 10;            ///< with more, supervise() gives up
 };
 
-/// Calls `worker` in a child process and returns its exit status. The child must call `beat` some times within
-/// `silence`; where it crashes, or does not, another takes its place. SIGTERM and SIGINT are passed on to it. Must be
+/// Calls `worker` in a child process and returns its exit status. The child must call `beat` several times within
+/// `silence`; if it crashes or stops calling, a new child replaces it. SIGTERM and SIGINT are passed on to it. Must be
 /// called before the process has other threads. A child dies with its supervisor.
 int supervise(const SupervisorSettings& settings, const std::function<int(const std::function<void()>& beat)>& worker);
 

@@ -30,7 +30,8 @@ void search_interleaved(StagePrices& prices, const std::vector<PipelineTemplate>
              --count) {
           if (stop()) return;
           if (count > most || all % count != 0 || all / count % stages != 0) continue;
-          const double time = work * (all / count) + min_reduction(prices, column, count);
+          const int each = all / count;  // micro-batches of a pipeline
+          const double time = work * each + min_reduction(prices, column, count);
           const double usd = time / 3600.0 * space.pools[p].price.value() * column.devices * count;
           if (score_of(request.objective, Seconds(time), Usd(usd)) >= solutions.best_score() && !request.pareto)
             continue;

@@ -115,6 +115,23 @@ TEST_F(Planning, AProfileInAnotherPrecisionOrLengthDoesNotStandInTheWay) {
   EXPECT_EQ(odd.exit_status, 0) << odd.errors;
 }
 
+TEST_F(Planning, NextCommandsAreNamedOnTerminalsOnly) {
+  EXPECT_EQ(plan({"-o", "plan.toml"}).errors.find("next:"), std::string::npos);
+  const auto watched = [&](const std::string& more) {
+    const std::string command = fmt::format(
+        "{}/sailor-plan --model tiny-gpt --global-batch 8 --sequence-length 64 --profile store.h5 --cluster "
+        "cluster.toml {}",
+        SAILOR_BIN_DIR, more);
+    return run_command({.arguments = {"script", "-qec", command, "/dev/null"}, .input = {}, .deadline = Seconds(60)})
+        ->output;
+  };
+  const std::string kept = watched("-o 'my plan.toml'");
+  EXPECT_NE(kept.find("next: sailor-simulate 'my plan.toml' --trace trace.json"), std::string::npos) << kept;
+  EXPECT_NE(kept.find("next: sailor-submit 'my plan.toml' --data PREFIX --iterations N"), std::string::npos) << kept;
+  EXPECT_NE(watched("").find("next: the same command with --output plan.toml"), std::string::npos);
+  EXPECT_EQ(watched("--format json").find("next:"), std::string::npos);
+}
+
 TEST_F(Planning, LimitsAreJudgedByTheNumberThatIsPrinted) {
   write("a100.toml", cluster_of(nodes_of("A100-40", 8)));
   const std::string model = "gpt-neo-2.7b-sailor";

@@ -172,6 +172,14 @@ TEST_F(Watch, TheJournalOfAnElasticTrainingSaysWhatRunsAndWhenItIsOver) {
   ASSERT_EQ(lines.size(), 1U);
   EXPECT_EQ(lines[0].at("decision"), "change");
   EXPECT_EQ(lines[0].at("running").at("devices"), 1);
+  EXPECT_GE(lines[0].at("switch_cost_s").get<double>(), 5.0);
+  write("job/events.jsonl",
+        "{\"what\":\"goes_on\",\"why\":\"planned change: 1 more\",\"seconds\":0.25}\n"
+        "{\"what\":\"goes_on\",\"why\":\"rank 1 on n1 has gone away\",\"seconds\":7}\n");
+  write("cluster.toml", cores(R"(["n1"])"));
+  const auto measured = watch("--elastic job", {{four_cores, 1}});
+  ASSERT_EQ(measured.size(), 2U);
+  EXPECT_EQ(measured[1].at("switch_cost_s"), 0.25);
   write("job/journal.jsonl", running + "\n{\"what\":\"ended\",\"status\":0}\n");
   const auto over = plan({"--watch", "--interval", "1", "--elastic", "job"});  // until it is over
   EXPECT_EQ(over.exit_status, 0);

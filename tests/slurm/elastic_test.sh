@@ -43,7 +43,10 @@ echo $$ >"$1/controller.pid"
 echo '{}' >"$1/controller.json"
 echo '{"epoch":1}' >>"$1/journal.jsonl"
 trap : TERM
-until [[ -e $1/finish ]]; do sleep 0.2; done
+until [[ -e $1/finish ]]; do
+  [[ ! -e $1/no-ranks ]] || exit 6
+  sleep 0.2
+done
 exit "$(<"$1/finish")"
 STAND_IN
 cat >"$work/train" <<'STAND_IN'
@@ -54,7 +57,10 @@ mkdir -p "$folder/members"
 echo "$*" >"$folder/command-$SLURM_JOB_ID"
 echo $$ >"$folder/members/$SLURMD_NODENAME.$SLURM_LOCALID"
 trap 'rm -f "$folder/members/$SLURMD_NODENAME.$SLURM_LOCALID"' EXIT
-until [[ -e $folder/finish ]]; do sleep 0.2; done
+until [[ -e $folder/finish ]]; do
+  [[ ! -e $folder/leaving/$SLURMD_NODENAME ]] || exit 0
+  sleep 0.2
+done
 exit "$(<"$folder/finish")"
 STAND_IN
 cat >"$work/bin/sailor-check" <<'STAND_IN'
@@ -69,7 +75,7 @@ elastic() {
   local run=$1
   shift
   folder=$work/$run/elastic
-  id=$(cd "$work" && "$submit" plan.toml --run-directory "$run" --data corpus --iterations 5 --program ./train -t 10 \
+  id=$(cd "$work" && "$submit" plan.toml --run-directory "$run" --data corpus --iterations 5 --program "${program:-./train}" -t 10 \
     --checkpoints kept --devices-per-node 2 --memory-per-cpu 50 "$@") || exit 1
 }
 members() { (cd "$folder/members" 2>/dev/null && shopt -s nullglob && printf '%s ' *); }
@@ -82,7 +88,7 @@ queue_is_empty() { [[ -z $(squeue -h) ]]; }
 companions_are() { [[ $(squeue -h --array -n "sailor-tiny-gpt-$id" -t "$1" -o %i | wc -l) == "$2" ]]; } # STATE NUMBER
 
 grows_when_companions_start_and_ends_with_them() {
-  local blocker
+  local blocker companion
   blocker=$(sbatch --parsable -N2 --exclusive -o /dev/null --wrap 'sleep 300') || return 1
   eventually bash -c "squeue -h -j $blocker -t R | grep -q ."
   elastic grows --elastic 2-4
@@ -90,6 +96,11 @@ grows_when_companions_start_and_ends_with_them() {
   eventually companions_are PENDING 2
   scancel "$blocker"
   eventually has_members 'x1.0 x1.1 x2.0 x2.1 x3.0 x3.1 x4.0 x4.1'
+  # The time of one of them is nearly over.
+  companion=$(squeue -h --array -n "sailor-tiny-gpt-$id" -t RUNNING -o '%i %N' | head -n 1)
+  scancel --batch --signal=USR2 "${companion% *}" || return 1
+  eventually test -e "$folder/leaving/${companion#* }"
+  eventually bash -c "! squeue -h --array -t R -o %i | grep -qx '${companion% *}'"
   # A newcomer runs the very command of the first ones.
   [[ $(cat "$folder"/command-* | sort -u | wc -l) == 1 ]] || { cat "$folder"/command-*; return 1; }
   training_ends 0
@@ -136,6 +147,15 @@ starts_what_was_killed_again() {
   expect_in "$(state)" COMPLETED
   expect_in "$(log killed)" 'the controller was ended by signal 9: it starts again' \
     '# a rank on x2 ended with status 137: starts again'
+}
+ends_when_no_rank_can_start() {
+  printf '#!/bin/bash\n[[ $1 != --version ]] || exit 0\nexit 2\n' >"$work/broken" && chmod +x "$work/broken"
+  local program=./broken
+  elastic broken --elastic 2-2
+  eventually queue_is_empty
+  expect_in "$(state)" FAILED
+  expect_in "$(log broken)" '# no rank could start'
+  expect_in "$(scontrol -o show job "$id")" 'ExitCode=2:0'
 }
 goes_back_into_the_queue_with_a_checkpoint() {
   elastic again --elastic 1-2
@@ -193,6 +213,7 @@ refuses_what_does_not_go_together() {
 check 'grows when companions start, and ends with them' grows_when_companions_start_and_ends_with_them
 check 'goes on without a node that crashes' goes_on_without_a_node_that_crashes
 check 'starts what was killed again' starts_what_was_killed_again
+check 'ends when no rank can start' ends_when_no_rank_can_start
 check 'goes back into the queue with a checkpoint' goes_back_into_the_queue_with_a_checkpoint
 check 'checks newcomers before they join' checks_newcomers_before_they_join
 check 'companions end when the job is cancelled' companions_end_when_the_job_is_cancelled

@@ -1,5 +1,5 @@
-// The controller of an elastic training without its program: plans for other devices, who gets which rank, what is kept
-// in its folder, and ranks that hang.
+// The controller of an elastic training without its program: plans for other devices, assignment of ranks, files in its
+// folder, and ranks that hang.
 #include "elastic/controller.hpp"
 
 #include <gtest/gtest.h>
@@ -9,10 +9,14 @@
 #include <fstream>
 #include <numeric>
 #include <random>
+#include <set>
+#include <string>
 #include <thread>
 
+#include "core/files.hpp"
 #include "elastic/adapted_plan.hpp"
 #include "elastic/folder.hpp"
+#include "elastic/time_account.hpp"
 #include "runtime/sockets/member.hpp"
 
 namespace sailor::elastic {
@@ -208,6 +212,38 @@ void pretend_to_train(const fs::path& folder, int rank, std::int64_t hangs_at, s
       why = member.why_broken().empty() ? error.what() : "";
     }
   }
+}
+
+TEST(ElasticFolder, NodesAreLeftThatPeopleNameAndThoseWhoseJobsAreAboutToEnd) {
+  const Folder folder;
+  EXPECT_EQ(*excluded_nodes(folder.path()), std::set<std::string>{});
+  ASSERT_TRUE(exclude_nodes(folder.path(), {"n2", "n1"}, {}));
+  std::filesystem::create_directories(folder.path() / "leaving");
+  std::ofstream(folder.path() / "leaving" / "n7");
+  EXPECT_EQ(*excluded_nodes(folder.path()), (std::set<std::string>{"n1", "n2", "n7"}));
+  // Nodes that leave by themselves are not put into the list of those that people name.
+  ASSERT_TRUE(exclude_nodes(folder.path(), {"n3"}, {"n1"}));
+  EXPECT_EQ(*read_text_file(folder.path() / "exclude"), "n2\nn3\n");
+  ASSERT_TRUE(exclude_nodes(folder.path(), {}, {"n2", "n3"}));
+  EXPECT_EQ(*read_text_file(folder.path() / "exclude"), "");
+}
+
+TEST(TimeAccount, CountsInterruptionsAndIterationsThatWereRunAgain) {
+  const auto event = [](const std::string& what, double time, double seconds = 0.0, double again = 0.0) {
+    return nlohmann::json{{"what", what}, {"unix_time_s", time}, {"seconds", seconds}, {"seconds_again", again}};
+  };
+  TimeAccount account;
+  EXPECT_EQ(account.goodput(50.0), 1.0);
+  account.add(event("begins", 10.0));
+  account.add(event("goes_on", 20.0, 7.0, 3.0));
+  account.add(event("begins", 100.0));  // another start of the job
+  account.add(event("lost", 110.0));
+  account.add(event("goes_on", 115.0, 5.0));
+  account.add(event("goes_on", 150.0, 2.0, 3.0));
+  EXPECT_EQ(account.total(200.0), Seconds(100.0));
+  EXPECT_EQ(account.without_training(), Seconds(7.0));
+  EXPECT_EQ(account.again(), Seconds(3.0));
+  EXPECT_DOUBLE_EQ(account.goodput(200.0), 0.9);
 }
 
 /// So many pipelines of one stage; plans for fewer or more devices repeat or leave out some.

@@ -59,7 +59,7 @@ Result<std::optional<ClusterInput>> read_cluster_input(const Options& options, c
   auto site = read_site(options, environment, gpus, input.cluster.name);
   if (!site) return fail(site.error());
   input.site = *std::move(site);
-  // What a cluster file says of prices and zones is all there is to say, unless a site is named.
+  // Prices and zones of a cluster file are complete, unless a site is named.
   if (input.live || options.has("site")) slurm::add_site(input.site, input.cluster);
   if (input.live)
     slurm::keep_nodes_that_satisfy(input.site.launch.constraint, "site " + input.site.name, input.cluster);
@@ -67,7 +67,7 @@ Result<std::optional<ClusterInput>> read_cluster_input(const Options& options, c
     input.left_out.push_back(nodes.message());
   if (!options.has("reservation")) return std::optional<ClusterInput>(std::move(input));
   if (auto used = use_reservation(options, input.cluster); !used && !options.flag("preflight"))
-    return fail(used.error());  // with --preflight a failed check among others
+    return fail(used.error());  // with --preflight it is one failed check among others
   if (const std::string problem =
           slurm::account_problem(input.cluster, options.text("reservation"), options.text("account"));
       !problem.empty() && !options.flag("preflight"))
@@ -87,7 +87,7 @@ Result<void> check_live_partitions(const ClusterInput& input, const Options& opt
     if (const std::string problem = slurm::partition_problem(*partition); !problem.empty()) spdlog::warn("{}", problem);
     if (partition->needs_reservation && !options.has("reservation"))
       spdlog::warn("{}: name one with --reservation NAME", slurm::reservation_needed(name));
-    // Which account a job will be charged to, one need not know yet.
+    // The account of a job need not be known yet.
     if (!options.has("account")) partition->allowed_accounts.clear();
     const std::string problem =
         preflight::access_problem(*partition, identity, options.text("account"), options.text("qos"));

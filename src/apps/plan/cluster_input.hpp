@@ -16,36 +16,36 @@
 namespace sailor::apps {
 
 struct ClusterInput {
-  Cluster cluster;  ///< all of it, or what a reservation has of it
+  Cluster cluster;  ///< the whole cluster, or the nodes of a reservation
   slurm::Site site;
-  bool live = false;  ///< read from Slurm, so that `facts` count and it can be asked more
+  bool live = false;  ///< read from Slurm: `facts` are valid, and it can be asked more
   slurm::ControllerFacts facts;
-  std::vector<std::string> left_out;  ///< what is not known, and nodes of the partitions that no plan can use
+  std::vector<std::string> left_out;  ///< unknown facts, and nodes of the partitions that no plan can use
 };
 
-/// The GPU catalogue, where --gpus may also say which GPUs there are (gpu_counts.hpp).
+/// Path of the GPU catalogue; --gpus may describe a cluster instead (gpu_counts.hpp).
 std::string planned_catalogue(const Options& options, const Environment& environment);
-/// --profile; with such a --gpus `published` unless it is given; else "".
+/// --profile; if it is not given, `published` when --gpus describes a cluster, else "".
 std::string planned_profile(const Options& options);
 
-/// By --cluster, --partition or --gpus NxM:TYPE; nothing when none is given. With --reservation only its nodes. Whether the
-/// partitions are there and up is not looked at here. GPUs of no known type are those of --gpu-type, else of `plan`
-/// (may be null).
+/// Reads the cluster by --cluster, --partition or --gpus NxM:TYPE; std::nullopt if none is given. With --reservation
+/// only its nodes. Does not check that the partitions exist and are up. GPUs of unknown type are those of --gpu-type,
+/// else of `plan` (may be null).
 Result<std::optional<ClusterInput>> read_cluster_input(const Options& options, const Environment& environment,
                                                        const GpuCatalogue& gpus, const Plan* plan = nullptr);
 
-/// Refuses partitions of a live cluster that are not there, or not up unless the plan is for all that exists, and warns
-/// of what was left out and of partitions that are closed to this user.
+/// Refuses partitions of a live cluster that do not exist, or that are not up unless the plan is for all that exists,
+/// and warns of what was left out and of partitions that are closed to this user.
 Result<void> check_live_partitions(const ClusterInput& input, const Options& options);
 
-/// The nodes that plans are searched on, as if they were free: the part that partitions and availability leave. Where
-/// they leave nothing, the whole cluster, for the planner to say so.
+/// The nodes that plans are searched on, as if they were free: those of the chosen partitions and availability. If none
+/// are left, the whole cluster, so that the planner reports it.
 Cluster searched_part(const Cluster& cluster, const planner::Request& request);
 
-/// Nodes that would not be used anyway need not be excluded.
+/// Keeps only the excluded nodes that are in `part`: others would not be used anyway.
 void keep_excluded_nodes_of(const Cluster& part, planner::Request& request);
 
-/// The nodes that a plan may have, of the part that plans are searched on.
+/// The part that plans are searched on, without the excluded nodes.
 Cluster without_excluded(const Cluster& part, const planner::Request& request);
 
 }  // namespace sailor::apps

@@ -74,7 +74,7 @@ Result<void> check_training_length(const Options& options) {
   return {};
 }
 
-/// What the artifact's evaluator cannot judge.
+/// Refuses options that the artifact's evaluator does not support.
 Result<void> check_cost_model(const Options& options) {
   if (!by_artifact(options)) return {};
   for (const char* option :
@@ -85,7 +85,7 @@ Result<void> check_cost_model(const Options& options) {
   return {};
 }
 
-/// A part of the plan can be pinned to one value; of devices and zones there may be several.
+/// Refuses contradicting pins: a part of the plan has one value, except for devices and zones.
 Result<void> check_pins(const std::vector<std::string>& pins) {
   std::map<std::string, std::string, std::less<>> kept;
   for (const std::string& pin : pins) {
@@ -117,7 +117,7 @@ Result<void> check_trace(const Options& options) {
   return {};
 }
 
-/// Watching answers with lines about changes, and not about plans of one moment.
+/// Refuses options that do not go with --watch, which prints changes and not the plans of one moment.
 Result<void> check_watch(const Options& options) {
   if (!options.flag("watch")) {
     for (const char* option : {"interval", "watch-count", "against", "switch-cost", "horizon", "elastic"})
@@ -139,7 +139,7 @@ Result<void> check_watch(const Options& options) {
   return {};
 }
 
-/// What is asked about a job needs the job's partition; a plan that is given needs no search.
+/// Checks the options of --preflight: questions about a job need its partition; a given plan needs no search.
 Result<void> check_preflight(const Options& options) {
   const bool named = !options.positional("PLAN").empty();
   if (!options.flag("preflight")) {
@@ -198,7 +198,7 @@ Result<planner::Request> read_request(const Options& options, const Model& model
       options.has("sequence-length") ? static_cast<int>(options.integer("sequence-length")) : model.max_sequence_length;
   const auto precision = read_precision(options);
   if (!precision) return fail(precision.error());
-  // Without devices: for those who cannot try several (precision_choice.hpp).
+  // Without devices: for searches that cannot try several precisions (precision_choice.hpp).
   request.job.precision = precision_candidates(*precision, profile, model.name, nullptr, gpus, {}).precisions.front();
 
   const std::string objective = options.text("objective");

@@ -1,4 +1,4 @@
-// What sailor-plan can be asked, and which of it goes together.
+// The command line of sailor-plan, and which options go together.
 #pragma once
 
 #include "apps/options.hpp"
@@ -16,14 +16,14 @@ CommandLine plan_command_line();
 /// Refuses options that need others or contradict them, before anything is read. Errors: usage.
 Result<void> check_plan_options(const Options& options);
 
-/// The request that the options say. Errors: usage (pins, GPU types, times and node lists that cannot be read).
+/// The request by the options. Errors: usage (pins, GPU types, times and node lists that cannot be read).
 Result<planner::Request> read_request(const Options& options, const Model& model, const Profile& profile,
                                       const GpuCatalogue& gpus);
 
-/// --availability.
+/// The value of --availability.
 Availability availability_of(const Options& options);
 
-/// Nodes of --exclude that the cluster does not have are a mistake. Errors: not_found.
+/// Refuses nodes of --exclude that the cluster does not have. Errors: not_found.
 Result<void> check_excluded_nodes(const planner::Request& request, const Cluster& cluster);
 
 }  // namespace sailor::apps

@@ -69,7 +69,7 @@ Result<Cluster> cluster_of_gpu_counts(std::string_view text, const GpuCatalogue&
     group.gpu = type->name;
     group.gpus_per_node = *devices;
     group.cpus_per_node = *devices;
-    // Of the host nothing is known, and plans for GPUs do not ask: as much again as its GPUs have.
+    // Memory of the host is unknown, and plans for GPUs do not depend on it: assume as much as its GPUs have.
     group.memory_per_node = type->memory * static_cast<double>(*devices);
     group.zone = zone;
     if (!zone.empty() &&

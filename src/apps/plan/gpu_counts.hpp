@@ -1,4 +1,5 @@
-// Clusters in a word: `sailor-plan --gpus 16x4:GH200-96` plans for 16 nodes of four GH200, without any file.
+// Clusters described by one word: `sailor-plan --gpus 16x4:GH200-96` plans for 16 nodes with four GH200 each, without
+// any file.
 #pragma once
 
 #include <string_view>
@@ -9,7 +10,7 @@
 
 namespace sailor::apps {
 
-/// Whether a value of --gpus is such a word, rather than the path of a GPU catalogue.
+/// Whether a value of --gpus describes a cluster, rather than being the path of a GPU catalogue.
 bool are_gpu_counts(std::string_view text);
 
 /// The cluster of "NODESxGPUS:TYPE[@ZONE],...". Errors: usage.

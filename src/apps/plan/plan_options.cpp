@@ -255,8 +255,9 @@ std::vector<Option> watch_options() {
       {.name = "switch-cost",
        .type = OptionType::number,
        .value_name = "SECONDS",
-       .help = "with --watch, training time that a change of plan costs [default: 5, the most that sailor-train "
-               "--elastic may take for one, and the time for the state of a rank between nodes where the site file "
+       .help = "with --watch, training time that a change of plan costs [default: what the last planned change of "
+               "the training of --elastic took; before there is one 5, the most that one may take, and the time for "
+               "the state of a rank between nodes where the site file "
                "or [network] of --cluster states their bandwidth]",
        .minimum = 0.0,
        .maximum = 1e7},

@@ -16,8 +16,8 @@ using nlohmann::ordered_json;
 
 namespace {
 
-constexpr double share_of_comparison = 0.15;  // of a time limit, for precisions that are only compared with
-constexpr std::uint64_t brief_work = 4000;    // plans looked at for a comparison
+constexpr double share_of_comparison = 0.15;  // share of a time limit for precisions that are only compared
+constexpr std::uint64_t brief_work = 4000;    // max number of plans tried for a comparison
 
 bool has(const std::string& gpu, Precision precision, const GpuCatalogue& catalogue) {
   const auto type = catalogue.find(gpu);
@@ -39,7 +39,7 @@ std::vector<std::string> gpus_of(const planner::Request& request, const simulato
   return gpus;
 }
 
-/// Smaller is better.
+/// Score of a plan; smaller is better.
 double score_of(const planner::Request& request, const planner::Candidate& best) {
   const auto objective = request.pareto ? planner::Objective::throughput : request.objective;
   const double value = planner::objective_value(objective, best.prediction);
@@ -58,9 +58,9 @@ std::vector<Precision> others(Precision chosen, const simulator::Environment& en
   };
   std::vector<Precision> found;
   if (possible(Precision::bf16)) found.push_back(Precision::bf16);
-  // As fast as bf16 where there is bf16, and takes as much.
+  // On devices with bf16, fp16 is as fast and needs as much memory.
   if (possible(Precision::fp16) && !every_has(gpus, Precision::bf16, catalogue)) found.push_back(Precision::fp16);
-  // Where a device has no TF32, tf32 is fp32.
+  // On devices without TF32, tf32 is fp32.
   const bool has_tf32 = std::any_of(gpus.begin(), gpus.end(), [&](const auto& gpu) {
     const auto type = catalogue.find(gpu);
     return type && type->peak_tf32.value() > 0.0;
@@ -72,11 +72,11 @@ std::vector<Precision> others(Precision chosen, const simulator::Environment& en
   return found;
 }
 
-/// What is left of a time limit.
+/// The remaining time of a time limit.
 class Clock {
  public:
   explicit Clock(std::optional<Seconds> limit) : limit_(limit) {}
-  /// Share of all of it, at most what is left.
+  /// Share of the whole limit, at most the remaining time.
   [[nodiscard]] std::optional<Seconds> part(double share) const {
     if (!limit_) return std::nullopt;
     return std::max(Seconds(0.0), std::min(*limit_ * share, left()));
@@ -137,7 +137,7 @@ Result<PrecisionAnswer> plan_in_best_precision(const PrecisionCandidates& candid
   for (std::size_t i = 0; i < precisions.size(); ++i) {
     planner::Request one = request;
     one.job.precision = precisions[i];
-    // Each as much of what is left.
+    // The remaining time is divided equally among the remaining precisions.
     if (request.effort.time) {
       const Seconds left = clock.left() - *request.effort.time * (compare ? share_of_comparison : 0.0);
       one.effort.time = std::max(Seconds(0.0), left / static_cast<double>(precisions.size() - i));

@@ -24,9 +24,9 @@ using nlohmann::ordered_json;
 
 namespace {
 
-constexpr Seconds command_deadline{15};  // of sacctmgr and srun
+constexpr Seconds command_deadline{15};  // limit for sacctmgr and srun
 
-/// Seconds since 1970 of "2026-11-21T05:57:21.250Z"; nothing when it cannot be read.
+/// Seconds since 1970 of "2026-11-21T05:57:21.250Z"; std::nullopt if it cannot be parsed.
 std::optional<double> unix_time(std::string_view date) {
   std::array<int, 6> parts{};
   for (std::size_t i = 0; i < parts.size(); ++i) {
@@ -34,7 +34,7 @@ std::optional<double> unix_time(std::string_view date) {
     if (problem != std::errc()) return std::nullopt;
     date.remove_prefix(static_cast<std::size_t>(end - date.data()));
     if (!date.empty()) date.remove_prefix(1);
-    if (i == 2 && date.empty()) break;  // a day alone
+    if (i == 2 && date.empty()) break;  // a date without a time
   }
   const std::chrono::year_month_day day{std::chrono::year(parts[0]),
                                         std::chrono::month(static_cast<unsigned>(parts[1])),
@@ -44,7 +44,7 @@ std::optional<double> unix_time(std::string_view date) {
   return 86400.0 * static_cast<double>(days) + 3600.0 * parts[3] + 60.0 * parts[4] + parts[5];
 }
 
-/// An option; else what sbatch would take from the environment, as sailor-submit lets it.
+/// The value of an option, else of the variable that sbatch would read, as with sailor-submit.
 std::string option_or_variable(const Options& options, const char* option, const Environment& environment,
                                const char* variable) {
   if (options.has(option)) return options.text(option);
@@ -82,7 +82,7 @@ Result<preflight::Job> job_of(const Options& options, const Environment& environ
   return job;
 }
 
-/// Everything that has to be asked of somebody.
+/// Collects everything that must be queried from Slurm, the program and the file systems.
 preflight::Answers ask(const PreflightInput& input, const preflight::Job& job, const Environment& environment) {
   preflight::Answers answers{.now_unix_s = preflight::now_unix_s(),
                              .identity = preflight::current_identity(),
@@ -111,7 +111,7 @@ preflight::Answers ask(const PreflightInput& input, const preflight::Job& job, c
   return answers;
 }
 
-/// Predicts the plan anew where a profile is there: what the plan's file says may be older than its last edit.
+/// Predicts the plan again: the prediction in its file may be older than its last edit.
 void predict(const Options& options, const Environment& environment, const Profile& profile, const Model& model,
              const GpuCatalogue& gpus, const Cluster& cluster, Plan& plan, PreflightInput& input) {
   const std::string name =

@@ -1,4 +1,4 @@
-// sailor-plan --preflight: what would go wrong with a job, before it is submitted.
+// sailor-plan --preflight: finds the problems of a job before it is submitted.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -16,7 +16,7 @@
 
 namespace sailor::apps {
 
-/// What is checked: a plan, or why there is none.
+/// The input of the checks: a plan, or the reason why there is none.
 struct PreflightInput {
   const ClusterInput& cluster;
   const GpuCatalogue& gpus;
@@ -28,18 +28,18 @@ struct PreflightInput {
   std::optional<Error> no_plan{};
 };
 
-/// Asks what is to be asked, and checks. Errors: usage (a time that cannot be read), not_found (an unknown
-/// environment of the site).
+/// Gathers the facts that the checks need, and checks the job. Errors: usage (a time that cannot be read), not_found
+/// (an unknown environment of the site).
 Result<std::vector<preflight::Check>> check_job(const Options& options, const Environment& environment,
                                                 const PreflightInput& input);
 
-/// What the profile knows of each GPU type of the plan.
+/// The contents of the profile for each GPU type of the plan.
 std::vector<preflight::ProfileFacts> profile_facts(const Profile& profile, const Plan& plan);
 
-/// Keys outcome and checks.
+/// The checks as JSON, with the keys outcome and checks.
 nlohmann::ordered_json preflight_to_json(const std::vector<preflight::Check>& checks);
 
-/// sailor-plan --preflight PLAN: prints the checks. The exit status.
+/// sailor-plan --preflight PLAN: prints the checks and returns the exit status.
 Result<int> preflight_of_plan(const Options& options, const Environment& environment);
 
 }  // namespace sailor::apps

@@ -34,7 +34,7 @@ constexpr std::array options_of_own_planner{
     "without",        "threads", "space",   "cost-model", "max-gpus",           "max-nodes",
     "max-node-hours", "within",  "tokens",  "iterations", "max-tensor-parallel"};
 
-/// The best plan as --output and --format toml write it, with what the simulator predicts of it.
+/// The best plan in the form that --output and --format toml write, with the prediction of the simulator.
 Result<Plan> plan_to_write(const baselines::JudgedPlan& best, const simulator::Environment& simulated,
                            const PlanOrigin& origin, std::string_view option) {
   if (!best.plan)

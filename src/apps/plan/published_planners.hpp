@@ -21,14 +21,14 @@ planner::baselines::Faults planner_faults(const Options& options);
 
 /// Whether --planner asks for the list of planners.
 bool wants_planner_list(const Options& options);
-/// Whether --planner names another than this project's own.
+/// Whether --planner names a planner other than this project's own.
 bool by_published_planner(const Options& options);
-/// Refuses names that are not known, and options that do not go with the planner. Errors: usage.
+/// Refuses unknown names, and options that do not go with the planner. Errors: usage.
 Result<void> check_planner_options(const Options& options);
 
-/// Asks the planner and writes what it proposes. `heading` is of what `simulated` has; `origin` goes into the plan that
-/// is written. The exit status. Errors: infeasible, with counts, where no plan is accepted; usage, where --output or
-/// --format cannot say the plan.
+/// Runs the planner, writes its proposals, and returns the exit status. `heading` describes the content of `simulated`;
+/// `origin` goes into the plan that is written. Errors: infeasible, with counts, if no plan is accepted; usage, if the
+/// plan cannot be expressed in the form that --output or --format asks for.
 Result<int> plan_by_published(const Options& options, const planner::Request& request,
                               const simulator::Environment& simulated, const reports::Heading& heading,
                               const std::vector<NodeGroup>& nodes, const PlanOrigin& origin);

@@ -20,7 +20,7 @@ using nlohmann::ordered_json;
 
 namespace {
 
-/// What speaks against the plan besides limits and time.
+/// Problems of the plan besides limits and time.
 std::vector<std::string> problems_of(const planner::Candidate& own, const planner::Request& request,
                                      const simulator::Environment& simulated) {
   std::vector<std::string> problems;
@@ -45,7 +45,7 @@ ordered_json parts_to_json(const planner::Candidate& candidate) {
           {"update_s", parts.update.value()}};
 }
 
-/// That the nodes do not suffice when it comes to places is an answer too.
+/// Adds the placement, or the reason why the nodes do not suffice for it.
 void add_placement(const Plan& plan, const planner::Request& request, const Cluster& cluster, Answers& answers) {
   const auto nodes =
       placement_nodes(without_excluded(cluster, request).usable(request.partitions, request.availability));
@@ -85,7 +85,7 @@ Result<std::optional<planner::Candidate>> read_own_plan(const Options& options, 
   auto input = read_plan_input(path, options, environment, simulated.gpus, simulated.profile);
   if (!input) return fail(input.error());
   planner::Candidate own{.plan = std::move(input->plan), .prediction = {}, .memory_headroom = 1.0};
-  // The original's JSON does not say the length of the sequences.
+  // The original's JSON does not contain the sequence length.
   if (own.plan.origin.tool.empty() && path.ends_with(".json"))
     own.plan.job.sequence_length = request.job.sequence_length;
   SAILOR_CHECK(check_same_job(own.plan.job, request.job, "why-not", path));

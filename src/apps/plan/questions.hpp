@@ -1,4 +1,4 @@
-// --explain and --why-not: what is said beside the plans.
+// --explain and --why-not: text beside the plans.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -19,12 +19,12 @@ struct Answers {
   nlohmann::ordered_json json = nlohmann::ordered_json::object();  ///< keys explanation, why_not
 };
 
-/// Refuses a plan, read from the file that the option names, for another training. Errors: usage.
+/// Refuses a plan, read from the file that the option names, if it is for another training. Errors: usage.
 Result<void> check_same_job(const TrainingJob& own, const TrainingJob& asked, std::string_view option,
                             const std::string& path);
 
-/// The plan that --why-not names, predicted; nothing without it. Errors: those of the file; usage when it is a plan for
-/// another job.
+/// The plan that --why-not names, with its prediction; std::nullopt without the option. Errors: those of the file;
+/// usage if it is a plan for another job.
 Result<std::optional<planner::Candidate>> read_own_plan(const Options& options, const Environment& environment,
                                                         const planner::Request& request,
                                                         const simulator::Environment& simulated);

@@ -46,14 +46,14 @@ constexpr Seconds planned_change{
     5.0};  // the most that sailor-train --elastic may take for one, from request to training
 constexpr Seconds usual_horizon{3600.0};
 
-/// --switch-cost, --horizon and the rest, as far as they are about watching.
+/// Options about watching: --switch-cost, --horizon and others.
 struct WatchSettings {
   Seconds interval{};
   std::optional<std::int64_t> looks;   ///< none: until a signal
   std::optional<Seconds> switch_cost;  ///< none: planned_change and moving the state
   std::optional<Seconds> horizon;      ///< none: what is left of the training, else usual_horizon
   std::string against;                 ///< file of the running plan; empty: the plan found first
-  std::filesystem::path elastic;       ///< empty: nobody is asked for plans
+  std::filesystem::path elastic;       ///< empty: no plans are requested
   std::string output;                  ///< file of the best plan; empty: none
   bool json = false;
 };
@@ -82,7 +82,7 @@ Seconds since(WatchClock::time_point start) {
   return Seconds(std::chrono::duration<double>(WatchClock::now() - start).count());
 }
 
-/// Waits; false when a signal asks for the end.
+/// Waits until the next look; false if a signal asks the program to end.
 bool wait_for_next_look(Seconds time) {
   constexpr Seconds slice{0.1};
   for (const auto start = WatchClock::now(); since(start) < time;) {
@@ -110,7 +110,7 @@ class Watcher {
         settings_(std::move(settings)),
         training_(settings_.elastic) {
     request_.max_plans = 1;
-    // Nodes that others have are of no use to a training that runs now.
+    // Nodes in use by others are useless to a training that is running now.
     if (training_.is_there() && !options_.given("availability")) request_.availability = Availability::idle;
     request_.effort.is_interrupted = [] { return stop_request() != 0; };
   }
@@ -139,7 +139,7 @@ class Watcher {
   }
 
  private:
-  // What is written by both forms.
+  // Writes an event in either format.
   template <class... Arguments>
   void say_event(const Arguments&... event) const {
     if (settings_.json)
@@ -149,7 +149,7 @@ class Watcher {
     std::fflush(stdout);
   }
 
-  /// Whether the elastic training that is watched has ended.
+  /// Whether the watched elastic training has ended.
   Result<bool> is_over() {
     SAILOR_CHECK(training_.look());
     if (training_.state().ended) spdlog::info("the training of '{}' has ended", training_.folder().string());
@@ -169,7 +169,7 @@ class Watcher {
     said_.clear();
   }
 
-  /// What plans may use: of partitions that start jobs, unless everything that exists is asked for.
+  /// The request with the partitions that start jobs; unchanged if plans may use everything that exists.
   planner::Request request_on(const ClusterInput& input, std::vector<std::string>& closed) const {
     planner::Request request = request_;
     if (request.availability == Availability::all || !input.live) return request;
@@ -184,7 +184,8 @@ class Watcher {
   Result<void> see(ClusterInput input) {
     SAILOR_CHECK(training_.look());
     training_.free_own_nodes(input.cluster);
-    // A slurmctld that has just started knows nodes only when they have answered or have been silent for too long.
+    // A slurmctld that has just started knows the state of a node only after it has answered or has been silent for too
+    // long.
     if (seen_ && std::any_of(input.cluster.groups.begin(), input.cluster.groups.end(),
                              [](const NodeGroup& group) { return group.state_reason == slurm::state_not_known; }))
       return {};
@@ -195,7 +196,7 @@ class Watcher {
     reports::WatchEvent event{.time = std::time(nullptr), .first = !seen_};
     if (!none_open) event.nodes = node_offers(allowed, request.partitions, request.availability);
     if (seen_) event.changes = node_changes(*seen_, event.nodes, input.cluster);
-    if (!closed.empty()) {  // a node that is up went with its partition
+    if (!closed.empty()) {  // nodes that are up but whose partition is closed
       const NodeOffers up = node_offers(allowed, request_.partitions, request.availability);
       for (NodeChange& change : event.changes)
         if (!change.now && up.contains(change.node)) change.reason = closed.front();
@@ -217,7 +218,7 @@ class Watcher {
     return {};
   }
 
-  /// Plans on the nodes of now, and weighs the best plan against the running one.
+  /// Plans on the current nodes, and compares the best plan with the running one.
   Result<void> decide(reports::WatchEvent& event, const planner::Request& request, const Cluster& part) {
     simulator::Environment simulated{.model = inputs_.model,
                                      .profile = inputs_.profile,
@@ -261,8 +262,8 @@ class Watcher {
     return plan_in_best_precision(candidates, request, simulated, false, {});
   }
 
-  /// Read again at each change: whoever switches may write the new plan to the file of --against, and the controller of
-  /// an elastic training says itself what runs.
+  /// Reads the running plan again at each change: the user may write the new plan to the file of --against after a
+  /// switch, and the controller of an elastic training reports what runs.
   Result<void> read_running(const reports::WatchEvent& event) {
     if (settings_.against.empty() && !settings_.elastic.empty()) return use_plan_of_training();
     if (settings_.against.empty()) return {};
@@ -322,9 +323,16 @@ class Watcher {
                : Decision::keep;
   }
 
-  /// What a planned change takes at most, and moving the state of the rank that has most of it.
+  /// Duration of the last planned change of the training, if there was one; else an upper bound of it, and the time to
+  /// move the state of the rank that has most of it.
   Seconds switch_cost(const planner::Candidate& found, const Cluster& part) {
     if (settings_.switch_cost) return *settings_.switch_cost;
+    if (const auto measured = training_.state().planned_change) {
+      if (!std::exchange(measured_cost_said_, true))
+        spdlog::info("a switch is taken to cost {}, as the last planned change of this training (--switch-cost)",
+                     format_time(*measured));
+      return *measured;
+    }
     Seconds cost = planned_change;
     Bytes state{};
     for (const simulator::StagePrediction& stage : found.prediction.stages)
@@ -351,7 +359,7 @@ class Watcher {
     return usual_horizon;
   }
 
-  /// Writes the best plan, and asks for it where that pays.
+  /// Writes the best plan, and requests it if that pays.
   Result<void> act(reports::WatchEvent& event, const ClusterInput& input) {
     if (!event.found) return {};
     event.found->plan.origin = {.tool = fmt::format("sailor-plan {}", version()),
@@ -383,8 +391,9 @@ class Watcher {
   std::optional<Plan> running_;
   std::optional<WatchClock::time_point> silent_since_;
   std::string profile_hash_;
-  std::string said_;  ///< why the cluster did not answer
+  std::string said_;  ///< reason why the cluster did not answer
   bool cost_said_ = false;
+  bool measured_cost_said_ = false;
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// sailor-plan --watch: follows the nodes of partitions, plans again when they change, and says whether a running
-// training should change its plan; with --elastic it asks the training's controller for what pays.
+// sailor-plan --watch: follows the nodes of partitions, plans again when they change, and reports whether a running
+// training should change its plan; with --elastic it requests plans that pay from the controller of the training.
 #pragma once
 
 #include "apps/options.hpp"
@@ -12,7 +12,7 @@
 
 namespace sailor::apps {
 
-/// What does not change while the cluster is watched.
+/// Inputs that do not change while the cluster is watched.
 struct WatchInputs {
   const GpuCatalogue& gpus;
   const Model& model;
@@ -21,8 +21,8 @@ struct WatchInputs {
 };
 
 /// Looks at the cluster every --interval until SIGINT, SIGTERM or --watch-count; `first` is what was read at the start.
-/// A cluster that stops answering is a message, and is asked again. Errors: those of --against and --elastic; usage
-/// (pins that contradict the job).
+/// If the cluster stops answering, a message is printed and it is asked again. Errors: those of --against and
+/// --elastic; usage (pins that contradict the job).
 Result<void> watch(const Options& options, const Environment& environment, const WatchInputs& inputs,
                    const ClusterInput& first, const planner::Request& request);
 

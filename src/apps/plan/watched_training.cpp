@@ -23,7 +23,7 @@ void WatchedTraining::free_own_nodes(Cluster& cluster) const {
   Cluster ours = with_nodes(cluster, [&](const std::string& node) { return takes_part(node); });
   cluster = with_nodes(cluster, [&](const std::string& node) { return !takes_part(node); });
   for (NodeGroup& group : ours.groups) {
-    if (group.nodes.empty()) continue;  // hypothetical ones, which stay
+    if (group.nodes.empty()) continue;  // hypothetical nodes, which stay
     if (group.state == NodeState::allocated || group.state == NodeState::mixed) group.state = NodeState::idle;
     cluster.groups.push_back(std::move(group));
   }

@@ -1,4 +1,4 @@
-// The elastic training that sailor-plan --watch --elastic watches: which nodes it has, and which it is to leave.
+// The elastic training that sailor-plan --watch --elastic watches: the nodes it has, and those it is to release.
 #pragma once
 
 #include <filesystem>
@@ -18,29 +18,29 @@ namespace sailor::apps {
 
 class WatchedTraining {
  public:
-  /// An empty folder: there is none, and nothing of this does anything.
+  /// With an empty folder there is no training, and the other methods do nothing.
   explicit WatchedTraining(std::filesystem::path folder) : folder_(std::move(folder)) {}
   [[nodiscard]] bool is_there() const { return !folder_.empty(); }
   [[nodiscard]] const std::filesystem::path& folder() const { return folder_; }
-  /// What its journal said at the last look().
+  /// State of its journal at the last look().
   [[nodiscard]] const elastic::JournalState& state() const { return state_; }
 
-  /// Errors: those of elastic::read_journal_state().
+  /// Reads the journal. Errors: those of elastic::read_journal_state().
   Result<void> look();
 
-  /// Its nodes count as idle.
+  /// Marks the allocated nodes of the training as idle.
   void free_own_nodes(Cluster& cluster) const;
 
   struct Left {
-    std::vector<std::string> nodes{};       ///< to be left from now on
+    std::vector<std::string> nodes{};       ///< released from now on
     std::vector<std::string> taken_back{};  ///< may be used again
   };
-  /// Has it leave its nodes that plans may not use any more (drained, in a maintenance reservation), as long as it has
-  /// others, and use them again when they are back. `offers`: nodes that plans may use. Errors: io.
+  /// Makes the training release its nodes that plans may not use any more (drained, in a maintenance reservation), as
+  /// long as it has others, and use them again when they are back. `offers`: nodes that plans may use. Errors: io.
   Result<Left> leave_nodes(const NodeOffers& offers);
 
-  /// Whether the nodes that it has and need not leave suffice: the controller refuses other plans. (Companion jobs
-  /// bring further nodes, for which it plans itself.)
+  /// Whether the nodes that the training keeps suffice for the plan: the controller refuses other plans. (Companion
+  /// jobs bring further nodes, for which it plans itself.)
   [[nodiscard]] bool can_run(const Plan& plan, const Cluster& cluster) const;
 
  private:
@@ -48,8 +48,8 @@ class WatchedTraining {
 
   std::filesystem::path folder_;
   elastic::JournalState state_;
-  std::set<std::string> nodes_;  ///< of state_
-  std::set<std::string> left_;   ///< that it is asked to leave
+  std::set<std::string> nodes_;  ///< nodes of state_
+  std::set<std::string> left_;   ///< nodes that it is asked to release
 };
 
 }  // namespace sailor::apps

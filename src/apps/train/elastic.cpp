@@ -59,7 +59,7 @@ std::string node_name(const Environment& environment) {
 /// This process through all epochs.
 class ElasticRank {
  public:
-  ElasticRank(const Options& options, const Environment& environment, std::string command, TrainingInputs inputs,
+  ElasticRank(const Options& options, const Environment& environment, const std::string& command, TrainingInputs inputs,
               runtime::Samples samples, RankDevice device)
       : options_(options),
         environment_(environment),
@@ -70,7 +70,7 @@ class ElasticRank {
         timeout_(options.number("timeout")),
         device_(std::move(device)),
         copies_(std::in_place, *device_.device),
-        run_file_(options, std::move(command), inputs_.plan, *device_.device, "sockets") {}
+        run_file_(options, command, inputs_.plan, *device_.device, "sockets") {}
 
   Result<int> run() {
     while (true) {

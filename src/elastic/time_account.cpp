@@ -1,0 +1,38 @@
+#include "elastic/time_account.hpp"
+
+#include <algorithm>
+#include <string>
+
+namespace sailor::elastic {
+
+namespace {
+
+/// 0 if the event does not have it.
+double number(const nlohmann::json& event, const char* key) {
+  const auto found = event.find(key);
+  return found != event.end() && found->is_number() ? found->get<double>() : 0.0;
+}
+
+}  // namespace
+
+void TimeAccount::add(const nlohmann::json& event) {
+  const auto name = event.find("what");
+  if (name == event.end() || !name->is_string()) return;
+  const std::string what = name->get<std::string>();
+  if (what == "begins") *this = TimeAccount();
+  if (!has_begun() && (what == "begins" || what == "goes_on")) {
+    begun_ = number(event, "unix_time_s");
+    return;  // an interruption before it belongs to the start
+  }
+  if (what != "goes_on") return;
+  without_training_ += Seconds(number(event, "seconds"));
+  again_ += Seconds(number(event, "seconds_again"));
+}
+
+double TimeAccount::goodput(double now) const {
+  const Seconds all = total(now);
+  if (all.value() <= 0.0) return 1.0;
+  return std::clamp(1.0 - (without_training_ + again_) / all, 0.0, 1.0);
+}
+
+}  // namespace sailor::elastic

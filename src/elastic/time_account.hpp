@@ -1,0 +1,32 @@
+// Where the time of an elastic training went, summed up from its events (FOLDER/events.jsonl).
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "core/units.hpp"
+
+namespace sailor::elastic {
+
+class TimeAccount {
+ public:
+  /// Adds an event, in the order in which they happened. The event "begins" starts a new account: events of an earlier
+  /// start of the job do not count.
+  void add(const nlohmann::json& event);
+  [[nodiscard]] bool has_begun() const { return begun_ > 0.0; }
+  /// From the end of the first iteration until `now`, a UNIX time in seconds.
+  [[nodiscard]] Seconds total(double now) const { return Seconds(has_begun() ? now - begun_ : 0.0); }
+  /// Duration of all interruptions, planned ones included.
+  [[nodiscard]] Seconds without_training() const { return without_training_; }
+  /// Duration of iterations that were run a second time, by the time of an iteration before the interruption.
+  [[nodiscard]] Seconds again() const { return again_; }
+  /// Share of the time until `now` in which iterations were run for the first time, 0 to 1. 1 before the training has
+  /// begun.
+  [[nodiscard]] double goodput(double now) const;
+
+ private:
+  double begun_ = 0.0;  // UNIX time
+  Seconds without_training_{};
+  Seconds again_{};
+};
+
+}  // namespace sailor::elastic
