@@ -48,14 +48,14 @@ Result<std::optional<std::int64_t>> parse_number(const std::string& text) {
   return value;
 }
 
-/// A factor that is not set, or cannot be, is 1.
+/// A factor that is not set or not valid is 1.
 double parse_factor(const std::string& text) {
   double value = 0.0;
   const auto read = std::from_chars(text.data(), text.data() + text.size(), value);
   return read.ec == std::errc() && value > 0.0 ? value : 1.0;
 }
 
-/// A row's columns one after the other.
+/// Reads the columns of a row in order.
 class Row {
  public:
   explicit Row(std::vector<std::string> columns) : columns_(std::move(columns)) {}
@@ -73,7 +73,7 @@ class Row {
     read(limits.submitted);
     read(limits.time);
   }
-  /// A user's or an account's in a QOS.
+  /// Reads the limits of a user or an account in a QOS.
   void read_share(GroupLimits& limits) {
     read(limits.resources);
     read(limits.running_minutes);
@@ -97,7 +97,7 @@ class Row {
   std::optional<Error> error_;
 };
 
-/// Each line has `width` columns.
+/// Columns of each line, which must be `width`.
 Result<std::vector<std::vector<std::string>>> rows_of(std::string_view text, std::size_t width) {
   std::vector<std::vector<std::string>> rows;
   for (const std::string& line : split(text, '\n')) {
@@ -191,7 +191,7 @@ std::string Association::qos_unless_named() const {
 
 std::vector<const Account*> Accounting::chain(std::string_view account) const {
   std::vector<const Account*> found;
-  // A circle, which no database should hold, ends as well.
+  // The loop also ends on a cycle of parents, which no database should hold.
   while (found.size() < known_accounts.size()) {
     const auto next = std::find_if(known_accounts.begin(), known_accounts.end(),
                                    [&](const Account& other) { return other.name == account; });
@@ -287,7 +287,7 @@ Result<std::vector<QosLimits>> parse_qos(std::string_view text) {
 
 namespace {
 
-/// What slurmctld says is used now. Nothing of it: `usage_problem` says why.
+/// Adds the current usage, from slurmctld. If it is not known, `usage_problem` says why.
 void ask_usage(Accounting& accounting, Seconds deadline) {
   std::vector<std::string> accounts;
   for (const Account& account : accounting.known_accounts) accounts.push_back(account.name);

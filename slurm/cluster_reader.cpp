@@ -24,7 +24,7 @@ namespace {
 
 constexpr std::string_view without_slurm = "use --cluster FILE to plan without Slurm";
 
-/// From child to parent: a word, then fields, each ended by a byte that no text holds.
+/// Message from child to parent: a word, then fields, each ended by a byte that no text holds.
 constexpr char field_end = '\0';
 
 std::string encode(const std::vector<std::string>& fields) {
@@ -57,7 +57,7 @@ void set_configuration(const SlurmEnvironment& environment) {
     ::setenv("SLURM_CONF", environment.configuration.c_str(), 1);
 }
 
-/// For releases whose libslurm does not tell the switches.
+/// For releases whose libslurm does not report the switches.
 void ask_scontrol_for_switches(ControllerAnswer& answer, Seconds deadline) {
   const auto outcome =
       run_command({.arguments = {"scontrol", "-o", "show", "topology"}, .input = {}, .deadline = deadline});
@@ -106,7 +106,7 @@ std::string read_in_child(const GpuCatalogue& catalogue, const SlurmEnvironment&
   if (!reading) return encode_error(reading.error());
   reading->cluster.reservations = std::move(answer->reservations);
   reading->cluster.topology = answer->topology;
-  std::map<std::vector<std::string>, std::vector<std::string>> hidden;  // by their partitions
+  std::map<std::vector<std::string>, std::vector<std::string>> hidden;  // nodes by their partitions
   for (const auto& [node, partitions] : answer->hidden_nodes) hidden[partitions].push_back(node);
   for (auto& [partitions, nodes] : hidden)
     reading->cluster.left_out.push_back(
@@ -141,7 +141,7 @@ std::string ask_start_in_child(const StartQuestion& question, const SlurmEnviron
   return encode({"start", std::to_string(start->start_unix_s), start->nodes});
 }
 
-/// The line of libslurm's chatter that says most: the last fatal one, else the last error, else the last one.
+/// The most useful line of libslurm's error output: the last fatal one, else the last error, else the last one.
 std::string last_words(std::string_view errors) {
   std::string chosen;
   for (const std::string_view mark : {"fatal:", "error:", ""}) {
@@ -172,7 +172,7 @@ tl::unexpected<Error> silent_controller(const SlurmEnvironment& environment, std
               "is the controller up? use --cluster FILE to plan without it");
 }
 
-/// Runs `body`, which calls libslurm, in a child; what it said, of which the first word is `expected`.
+/// Runs `body`, which calls libslurm, in a child process; returns its message, whose first word must be `expected`.
 Result<std::vector<std::string>> ask_in_child(const SlurmEnvironment& environment, std::string_view expected,
                                               const std::function<std::string()>& body) {
   if (auto there = check_configuration(environment.configuration); !there) {

@@ -1,5 +1,5 @@
-// The batch script of a job array whose tasks are one program with different arguments, each on one node: sweeps of
-// planners. Programs that run a plan have sbatch.hpp.
+// Batch script of a job array whose tasks run one program with different arguments, each on one node: planner sweeps.
+// Scripts that run a plan are written by sbatch.hpp.
 #pragma once
 
 #include <filesystem>
@@ -21,13 +21,13 @@ struct CommandArray {
   std::string reservation{};
   std::optional<Seconds> time_limit{};  ///< of a task; none: the partition's default
   int tasks = 1;
-  int array_limit = 0;  ///< tasks that run at once, at most; 0: all
+  int array_limit = 0;  ///< max tasks that run at once; 0: all
   int cpus_per_task = 1;
   std::optional<Bytes> memory_per_task{};   ///< none: the partition's default
   std::filesystem::path working_directory;  ///< absolute
   std::filesystem::path log_path;           ///< absolute, Slurm's patterns such as %A allowed
   std::vector<std::string> command{};       ///< program and arguments
-  /// A last argument, which bash expands in the task: "--part=$SLURM_ARRAY_TASK_ID/8". Not quoted; the program's own.
+  /// Last argument, expanded by bash in the task: "--part=$SLURM_ARRAY_TASK_ID/8". Not escaped: it comes from Sailor.
   std::string task_argument{};
 };
 

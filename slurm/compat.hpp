@@ -1,16 +1,16 @@
-// libslurm's interface from 22.05 to 26.05 as one. Only slurm/*.cpp include this: the headers of a release fit the
-// library of that release only, so Sailor is built once per Slurm release. Run with 22.05.8, 24.11.5 and 26.05.5
-// (tests/slurm); tests/slurm/compile_with_headers.sh compiles against any other release's headers.
+// One interface to libslurm from 22.05 to 26.05. Only slurm/*.cpp include this: the headers of a release fit the
+// library of that release only, so Sailor is built once per Slurm release. Tested with 22.05.8, 24.11.5 and
+// 26.05.5 (tests/slurm); tests/slurm/compile_with_headers.sh compiles against any other release's headers.
 //
-// What changed in the part that Sailor uses: List became list_t* and hostlist_t became hostlist_t* (23.02, 23.11:
-// `auto`); a GRES in a job's description is spelled gres/gpu, no longer gres:gpu (23.11); slurm_get_errno() went
-// (24.11: errno, which it always returned); the topology is a plugin's own (24.11: ask scontrol) and slurm_load_topo()
-// takes another argument (25.05); what jobs have of a node stands in its record instead of behind
-// slurm_get_select_nodeinfo() (25.05); slurm_free_ctl_conf() became slurm_free_conf() (26.05); cpus_efctv came (22.05)
-// and BLOCKED nodes (by 24.11).
+// Changes in the part that Sailor uses: List became list_t* and hostlist_t became hostlist_t* (23.02, 23.11: `auto`); a
+// GRES in a job's description is spelled gres/gpu, no longer gres:gpu (23.11); slurm_get_errno() was removed (24.11:
+// use errno, which it always returned); the topology became private to its plugin (24.11: ask scontrol) and
+// slurm_load_topo() takes another argument (25.05); the allocated part of a node is in its record instead of behind
+// slurm_get_select_nodeinfo() (25.05); slurm_free_ctl_conf() became slurm_free_conf() (26.05); cpus_efctv was added
+// (22.05), and BLOCKED nodes (by 24.11).
 #pragma once
 
-// Empty where there is no Slurm: the test that every header compiles alone runs everywhere.
+// Empty without Slurm, so that the test that every header compiles alone runs everywhere.
 #if __has_include(<slurm/slurm.h>)
 
 #include <slurm/slurm.h>
@@ -36,7 +36,7 @@ inline void free_configuration(slurm_conf_t* configuration) {
 #endif
 }
 
-/// CPUs that jobs get: those kept for the system (CoreSpecCount) are taken off.
+/// CPUs that jobs can use: all except those reserved for the system (CoreSpecCount).
 template <class Node>
 int usable_cpus(const Node& node) {
   if constexpr (requires { node.cpus_efctv; }) {
@@ -45,7 +45,7 @@ int usable_cpus(const Node& node) {
   return node.cpus;
 }
 
-/// Node flags as a number that has every bit this header knows; 0 for those of other releases.
+/// Node flag BLOCKED; 0 if the header of this release does not have it.
 #ifdef NODE_STATE_BLOCKED
 constexpr std::uint64_t blocked_flag = NODE_STATE_BLOCKED;
 #else
@@ -66,7 +66,7 @@ inline std::vector<std::string> expand_hosts(const char* expression) {
   return names;
 }
 
-/// What jobs have of a node.
+/// The part of a node that is allocated to jobs.
 struct Usage {
   int cpus = 0;
   std::uint64_t memory_mib = 0;
@@ -85,8 +85,8 @@ inline Usage usage_of(const node_info_t& node) {
 #endif
 }
 
-/// The leaf switch of each node; nothing where the library keeps the topology to itself. Empty: there is none, or
-/// slurmctld does not tell.
+/// The leaf switch of each node; std::nullopt if the library does not give access to the topology. Empty: there are no
+/// switches, or slurmctld does not report them.
 template <class Message = topo_info_response_msg_t>
 std::optional<std::map<std::string, std::string>> leaf_switches() {
   // 24.11 still has the array, but fills only a plugin's data beside it.
@@ -107,14 +107,14 @@ std::optional<std::map<std::string, std::string>> leaf_switches() {
   }
 }
 
-/// How job_desc_msg_t::tres_per_node names GPUs, up to their type and number.
+/// Name of GPUs in job_desc_msg_t::tres_per_node, before their type and number.
 #if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(23, 11, 0)
 constexpr const char* gpu_of_job = "gres/gpu";
 #else
 constexpr const char* gpu_of_job = "gres:gpu";
 #endif
 
-// slurmctld's AccountingStorageEnforce; these bits stand in no installed header.
+// Bits of slurmctld's AccountingStorageEnforce, which no installed header declares.
 constexpr unsigned enforce_associations = 0x0001;
 constexpr unsigned enforce_limits = 0x0002;
 constexpr unsigned enforce_qos = 0x0008;
@@ -134,7 +134,7 @@ double default_memory_per_gpu_mib(const Configuration& settings) {
   return found;
 }
 
-/// Messages from slurmctld are freed by a function each.
+/// Each type of message from slurmctld has its own function that frees it.
 template <class Message, void (*Free)(Message*)>
 struct Deleter {
   void operator()(Message* message) const { Free(message); }

@@ -30,7 +30,7 @@ namespace {
 constexpr std::size_t largest_file = std::size_t{32} << 20;
 constexpr int deepest_include = 8;
 
-/// `depth`: of files that include each other.
+/// `depth`: number of nested includes.
 Result<void> for_lines(const std::filesystem::path& file, int depth, const std::function<void(const ConfLine&)>& use) {
   const auto text = read_text_file(file, largest_file);
   if (!text) return fail(text.error());

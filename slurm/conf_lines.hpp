@@ -17,8 +17,8 @@ using ConfLine = std::map<std::string, std::string>;
 /// Words of the form key=value, the value in double quotes if it holds blanks.
 ConfLine parse_conf_line(std::string_view text);
 
-/// Calls `use` with every line of the file and of those that it includes; lines that end with a backslash go on, and
-/// values may stand in double quotes. Errors: those of reading.
+/// Calls `use` with every line of the file and of those that it includes; a backslash at the end continues a line, and
+/// values may be in double quotes. Errors: those of reading.
 Result<void> for_conf_lines(const std::filesystem::path& file, const std::function<void(const ConfLine&)>& use);
 
 }  // namespace sailor::slurm

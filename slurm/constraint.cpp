@@ -6,7 +6,7 @@ namespace sailor::slurm {
 
 namespace {
 
-/// Reads from left to right as slurmctld does: & and | bind alike, parentheses come first.
+/// Reads from left to right as slurmctld does: & and | have the same precedence, parentheses come first.
 class Reader {
  public:
   Reader(const std::vector<std::string>& features, std::string_view text) : features_(features), text_(text) {}
@@ -48,7 +48,7 @@ class Reader {
       value = std::find(features_.begin(), features_.end(), text_.substr(0, end)) != features_.end();
       text_.remove_prefix(end);
     }
-    if (!text_.empty() && text_.front() == '*') {  // so many such nodes
+    if (!text_.empty() && text_.front() == '*') {  // number of such nodes
       text_.remove_prefix(1);
       const std::size_t digits = std::min(text_.find_first_not_of("0123456789"), text_.size());
       if (digits == 0) return std::nullopt;

@@ -8,8 +8,8 @@
 
 namespace sailor::slurm {
 
-/// Whether a node with these features can be given to a job with this constraint: "a&b", "a|b", "(a|b)&c", with the
-/// numbers of nodes ("a*2") and the brackets of "[a|b]" left aside. Nothing: the constraint cannot be read.
+/// Whether a node with these features can be given to a job with this constraint: "a&b", "a|b", "(a|b)&c", where
+/// the numbers of nodes ("a*2") and the brackets of "[a|b]" are ignored. std::nullopt if the constraint cannot be read.
 std::optional<bool> satisfies(const std::vector<std::string>& features, std::string_view constraint);
 
 }  // namespace sailor::slurm

@@ -48,7 +48,7 @@ Result<void> check_models(const std::vector<std::string>& models, const std::str
   std::string others;
   for (const std::string& model : models) {
     const GpuType* type = match_device(catalogue, model, std::nullopt);
-    // A model that the catalogue does not know may be any.
+    // A model that the catalogue does not know may be any GPU.
     if (type == nullptr || type->name == planned->name) return {};
     if (others.find(model) == std::string::npos)
       others += fmt::format("{}{} ({})", others.empty() ? "" : ", ", model, type->name);

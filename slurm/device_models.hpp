@@ -1,4 +1,4 @@
-// Which GPUs a node really has, as its driver says: gres.conf may be wrong.
+// Models of a node's GPUs according to its driver: gres.conf may be wrong.
 #pragma once
 
 #include <filesystem>
@@ -10,8 +10,8 @@
 
 namespace sailor::slurm {
 
-/// "NVIDIA GH200 120GB" of each GPU, from `folder`/*/information (in /proc/driver/nvidia/gpus). Empty where there is no
-/// such folder; what cannot be read is left out.
+/// Model of each GPU ("NVIDIA GH200 120GB"), from `folder`/*/information (in /proc/driver/nvidia/gpus). Empty if there
+/// is no such folder; unreadable entries are left out.
 std::vector<std::string> device_models(const std::filesystem::path& folder);
 
 /// Errors (invalid_input): the catalogue knows the models, and none is the plan's `gpu`.

@@ -24,7 +24,7 @@ std::string value_of(const Environment& environment, const std::string& name) {
   return found == environment.end() ? "" : found->second;
 }
 
-/// With ${NAME} replaced; nothing when a variable is not set.
+/// `text` with ${NAME} replaced; std::nullopt if a variable is not set.
 std::optional<std::string> expanded(std::string_view text, const Environment& environment) {
   std::string result;
   while (!text.empty()) {
@@ -64,7 +64,7 @@ Result<fs::path> find_file(const std::string& image, const Environment& environm
               "correct --image, or name the file with its path");
 }
 
-/// What the file is based on: base_environment is a string, or an array of them.
+/// Names of the files that the file is based on: base_environment is a string, or an array of them.
 Result<std::vector<std::string>> bases_of(const fs::path& file) {
   const auto list = TomlDocument::load(file);
   if (!list) return fail(list.error());

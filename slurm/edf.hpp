@@ -13,7 +13,7 @@ namespace sailor::slurm {
 
 struct ContainerMounts {
   std::filesystem::path file;                   ///< the EDF
-  std::vector<std::filesystem::path> inside{};  ///< where something of the host is mounted
+  std::vector<std::filesystem::path> inside{};  ///< paths in the container where the host's are mounted
   std::vector<std::string> unknown{};           ///< mounts with variables that are not set here
 };
 
@@ -23,7 +23,7 @@ struct ContainerMounts {
 Result<ContainerMounts> read_edf_mounts(const std::string& image,
                                         const std::map<std::string, std::string>& environment);
 
-/// Those of the paths that no mount holds; none where mounts are unknown.
+/// The paths that no mount contains; empty if some mounts are unknown.
 std::vector<std::filesystem::path> not_mounted(const ContainerMounts& mounts,
                                                const std::vector<std::filesystem::path>& paths);
 

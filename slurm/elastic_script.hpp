@@ -1,11 +1,11 @@
 // The scripts of an elastic training: its own job, in which a controller decides who takes part, and companion jobs of
 // one node each, which join it when they start and end with it.
 //
-// They meet in RUN_DIRECTORY/elastic, on a file system that all nodes see:
+// They communicate through RUN_DIRECTORY/elastic, on a file system that all nodes see:
 //   controller.json, journal.jsonl, events.jsonl   the controller's (src/elastic)
 //   run-file       name of the run file of this start
-//   over           the training has ended, with this status: companions end, and do not begin
-//   exclude        nodes that the controller is to leave, which companions do not get either
+//   over           the training has ended, with this status: companions end, and new ones do not begin
+//   exclude        nodes that the training must not use; companions do not get them either
 //   left-out/NODE  nodes that companions do not get, with the reason
 #pragma once
 
@@ -20,7 +20,7 @@
 
 namespace sailor::slurm {
 
-/// In the run directory.
+/// File name in the run directory.
 inline constexpr std::string_view companion_script_name = "companion.sbatch";
 
 /// Errors: invalid_input (nodes of several kinds, an impossible number of nodes, an array, no requeueing).

@@ -1,4 +1,4 @@
-// What GPUs a node has where Slurm's own words do not say it, or say it in another way.
+// Rules for the GPU types of nodes, where Slurm does not give them or names them differently.
 #pragma once
 
 #include <optional>
@@ -10,8 +10,8 @@ namespace sailor::slurm {
 struct GpuRule {
   std::string gpu;                          ///< name in the catalogue
   std::vector<std::string> nodes{};         ///< patterns, in which * stands for anything; empty: all nodes
-  std::optional<std::string> gres_type{};   ///< of nodes whose GPUs Slurm calls so; "": that have no type; none: any
-  bool where_nothing_else_says_it = false;  ///< --gpu-type; a site file counts more than what Slurm says
+  std::optional<std::string> gres_type{};   ///< GRES type of the GPUs in Slurm; "": no type; std::nullopt: any
+  bool where_nothing_else_says_it = false;  ///< true for --gpu-type; a site file overrides what Slurm says
 };
 
 }  // namespace sailor::slurm

@@ -14,13 +14,13 @@ namespace sailor::slurm {
 
 namespace {
 
-// What a CPU rank needs beyond its prediction: what libraries allocate besides tensors differs from cluster to cluster.
+// Margin for a CPU rank beyond its prediction: what libraries allocate besides tensors differs among clusters.
 constexpr double cpu_memory_factor = 1.2;
 constexpr Bytes cpu_memory_reserve = 256.0 * mib;
 // A process with a CUDA context, NCCL's buffers and pinned memory for the data.
 constexpr Bytes gpu_process_memory = 4.0 * gib;
 
-/// GPUs of a node that the job counts as having.
+/// GPUs of a node that count as the job's.
 int gpus_on_node(const NodeRequest& request, const JobComponent& component, bool whole_nodes, const NodeSize& node) {
   if (whole_nodes) return node.gpus;
   return request.device_kind == DeviceKind::gpu ? component.tasks_per_node : 0;
@@ -31,7 +31,7 @@ int ceiling(Bytes amount, Bytes unit) { return static_cast<int>(std::min(std::ce
 /// Slurm counts whole MiB.
 Bytes whole_mib(Bytes amount) { return std::ceil(amount / mib) * mib; }
 
-/// The most that a job may have of a node.
+/// Max memory that a job may have of a node.
 Bytes most_memory(const NodeSize& node, const Partition* partition) {
   Bytes most = node.memory;
   const auto lower = [&](Bytes limit) { most = most > Bytes(0) ? std::min(most, limit) : limit; };
@@ -136,7 +136,7 @@ Result<NodeGrant> grant_of(const NodeRequest& request, const JobComponent& compo
   if (node.memory > Bytes(0) && grant.memory > node.memory) return refuse(node.memory, "the nodes have");
   if (limits.most_memory_per_node && grant.memory > *limits.most_memory_per_node)
     return refuse(*limits.most_memory_per_node, fmt::format("partition '{}' allows", limits.name));
-  // More memory than its CPUs may have makes Slurm give the job more of them.
+  // A job with more memory than its CPUs may have gets more CPUs from Slurm.
   if (limits.most_memory_per_cpu && *limits.most_memory_per_cpu > Bytes(0)) {
     const Bytes wanted =
         whole_nodes && request.memory_per_cpu ? whole_mib(*request.memory_per_cpu) * asked_cpus : grant.memory;
@@ -161,7 +161,7 @@ std::int64_t billing_of(const Tres& amounts, std::string_view weights, bool take
     const auto [rest, problem] = std::from_chars(word.data() + equals + 1, end, weight);
     if (problem != std::errc()) continue;
     any = true;
-    // "0.25G": for each GiB of the MiB that Slurm counts
+    // "0.25G" is a weight per GiB, while Slurm counts MiB.
     if (rest != end)
       if (const std::size_t power = std::string_view("KMGTPE").find(*rest); power != std::string_view::npos)
         weight /= std::pow(1024.0, static_cast<double>(power) - (name == "mem" ? 1.0 : -1.0));

@@ -1,5 +1,5 @@
-// What Slurm gives a component of a job, and counts against limits: CPUs, host memory, GPUs. As slurmctld 22.05
-// to 26.05 does it, for jobs as sailor-submit writes them (slurm/sbatch.hpp). No Slurm needed here.
+// CPUs, host memory and GPUs that Slurm allocates to a component of a job, and counts against limits: as slurmctld
+// 22.05 to 26.05 does it, for jobs that sailor-submit writes (slurm/sbatch.hpp). No Slurm needed here.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace sailor::slurm {
 
-/// What the nodes have that a component gets.
+/// Resources of the nodes that a component gets.
 struct NodeSize {
   int cpus = 0;
   int gpus = 0;          ///< 0 on CPU nodes
@@ -24,40 +24,40 @@ struct NodeSize {
   Bytes memory{};        ///< 0: not known
 };
 
-/// The smallest of each that nodes with a device have in a partition, or in several, "a,b" (empty: on the cluster).
+/// Min of each resource over the nodes with a device in a partition, or in several, "a,b" (empty: in the cluster).
 NodeSize node_size(const Cluster& cluster, const std::string& partition, const GpuType& device);
 
-/// Slurm's name of the GPUs of a partition, or of several, "a,b", if a job has to say which it wants: there are nodes
-/// of other kinds, too.
+/// GRES type of a device in a partition, or in several, "a,b", if a job has to request it, because there are nodes of
+/// other kinds, too; else empty.
 std::string gres_type_to_ask_for(const Cluster& cluster, const std::string& partition, const std::string& device);
 
-/// What a component gets of a node.
+/// Resources of a node that a component gets.
 struct NodeGrant {
   int cpus = 0;
   Bytes memory{};  ///< 0: not known
 };
 
-/// What Slurm gives on each (full) node. `partition` may be null: not known. Errors: invalid_input, where Slurm refuses
-/// the job for its memory.
+/// Resources that Slurm allocates on each (full) node. `partition` may be null: not known. Errors: invalid_input, if
+/// Slurm refuses the job for its memory.
 Result<NodeGrant> grant_of(const NodeRequest& request, const JobComponent& component, bool whole_nodes,
                            const NodeSize& node, const Partition* partition);
 
-/// What counts against limits, of the whole component. `billing_takes_largest`: PriorityFlags=MAX_TRES.
+/// Amounts of the whole component that count against limits. `billing_takes_largest`: PriorityFlags=MAX_TRES.
 Tres amounts_of(const NodeRequest& request, const JobComponent& component, bool whole_nodes, const NodeSize& node,
                 const NodeGrant& grant, const Partition* partition, bool billing_takes_largest);
 
-/// Slurm's billing of an amount: `weights` as TRESBillingWeights has them, "CPU=1.0,Mem=0.25G,GRES/gpu=2"; without any
-/// its CPUs.
+/// Slurm's billing of an amount: `weights` as TRESBillingWeights has them, "CPU=1.0,Mem=0.25G,GRES/gpu=2"; without
+/// weights, the number of CPUs.
 std::int64_t billing_of(const Tres& amounts, std::string_view weights, bool takes_largest);
 
-/// Decides how much host memory a component's nodes are asked for, where the user has not: what the site says, else
-/// what the plan is predicted to need, else all where the job has whole nodes, else the partition's default.
-/// `site_memory`: none where the site says nothing. `peak`: predicted of the rank that takes most; none: not known.
+/// Sets the host memory that a component requests of its nodes, unless the user has set it: the site's value, else the
+/// predicted need of the plan, else all memory if the job has whole nodes, else the partition's default. `site_memory`:
+/// std::nullopt if the site sets none. `peak`: predicted for the rank that needs most; std::nullopt: not known.
 void choose_memory(NodeRequest& request, std::optional<Bytes> site_memory, std::optional<Bytes> peak,
                    int ranks_per_node, bool whole_nodes, const NodeSize& node, const Partition* partition);
 
-/// Host memory that a rank is reckoned to need: on GPUs a copy of what the device holds, which a checkpoint goes
-/// through, and what libraries take.
+/// Estimated host memory of a rank: on GPUs a copy of what the device holds, through which a checkpoint goes, and the
+/// memory of libraries.
 Bytes host_memory_of_rank(DeviceKind kind, Bytes peak);
 
 }  // namespace sailor::slurm

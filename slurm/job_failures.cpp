@@ -86,7 +86,7 @@ void write_beginning(Script& script, const SbatchRequest& request) {
   if (resubmits(request)) {
     script.comment(
         "The next job is handed in first: whatever ends this one, the training goes on from its last checkpoint");
-    // The name is this training's own. The tasks of an array share theirs: each waits for its own job.
+    // The job name is unique to this training. The tasks of an array share theirs: each waits for its own job.
     script.line(fmt::format("hand_in() {{ submit --parsable --dependency={} | tail --lines=1; }}",
                             request.array.empty() ? "singleton" : "\"afterany:$SLURM_JOB_ID\""));
     script.line("successor=''");

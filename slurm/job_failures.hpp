@@ -1,5 +1,5 @@
-// The parts of a job script about what may go wrong: the check of the nodes before they train, and what happens after a
-// start that ended before the training did.
+// Parts of a job script that handle failures: the check of the nodes before they train, and what happens after a start
+// that ended before the training did.
 #pragma once
 
 #include <string>
@@ -10,14 +10,14 @@
 
 namespace sailor::slurm {
 
-/// Counts this start, and hands in the job that goes on after it (Continuation::resubmit). To be called where the job's
-/// working directory is the run's.
+/// Commands that count this start and submit the job that continues after it (Continuation::resubmit). At that point of
+/// the script the working directory must be that of the run.
 void write_beginning(Script& script, const SbatchRequest& request);
 
-/// The function check_nodes(), which calls start_check() and leaves nodes that are not fit out of the array `launch`.
+/// The function check_nodes(), which calls start_check() and excludes unfit nodes in the array `launch`.
 void write_check(Script& script, const SbatchRequest& request);
 
-/// What becomes of the job, by `status`.
+/// Commands for the end of the job, by `status`.
 void write_ending(Script& script, const SbatchRequest& request);
 
 }  // namespace sailor::slurm

@@ -20,7 +20,8 @@ namespace {
 
 constexpr Seconds command_deadline{120};  // Slurm's own retries take up to a minute
 
-/// Slurm's commands on stderr: "sbatch: error: Batch job submission failed: ...". One line, without the repetition.
+/// Message of a Slurm command on stderr ("sbatch: error: Batch job submission failed: ...") in one line, without the
+/// repetition.
 std::string words_of(const ProcessOutcome& outcome) {
   std::string text;
   for (const std::string& line : split(outcome.errors, '\n')) {
@@ -118,7 +119,7 @@ Result<JobStatus> status_from_accounting(const JobHandle& job) {
               "look into its log; accounting would know more where it is switched on");
 }
 
-/// By what sbatch said: it reached no slurmctld, or did not even know where to look for one.
+/// Whether, by its message, sbatch reached no slurmctld, or did not even know where to look for one.
 bool reached_nobody(std::string_view words) {
   constexpr std::array<std::string_view, 4> signs{"Unable to contact slurm controller (connect failure)",
                                                   "Unable to process configuration", "configuration source",
@@ -128,7 +129,7 @@ bool reached_nobody(std::string_view words) {
 }
 constexpr const char* ask_for_controller = "is slurmctld up? see with scontrol ping";
 
-/// By what sbatch said: slurmctld may have taken the job and only its answer not come.
+/// Whether, by sbatch's message, slurmctld may have taken the job and only its answer is missing.
 bool may_have_lost_the_answer(std::string_view words) {
   constexpr std::array<std::string_view, 5> signs{"timed out", "Zero Bytes", "Communication", "receive",
                                                   "Unable to contact"};
@@ -232,7 +233,7 @@ Result<JobStatus> parse_scontrol_job(std::string_view line) {
   status.nodes = value_of(line, "NodeList");
   read_exit_code(value_of(line, "ExitCode"), status);
   // The last key with blanks in it: what follows differs by release (Power=, TresPerNode=, ...).
-  // 26.05 has the words that the job was submitted with before it: "SubmitLine=sbatch ... StdOut=...".
+  // In 26.05 the command line of the submission comes before it: "SubmitLine=sbatch ... StdOut=...".
   const std::size_t last = line.rfind(" StdOut=");
   std::string log = last == std::string_view::npos ? "" : value_of(line.substr(last), "StdOut", "\n");
   for (const std::string_view next :

@@ -17,21 +17,22 @@ namespace sailor::slurm {
 
 struct JobHandle {
   std::uint32_t id = 0;
-  std::string cluster;  ///< only where a federation said it
-  int array_task = -1;  ///< of a job array; -1: the job
+  std::string cluster;  ///< only if sbatch gave it, in a federation
+  int array_task = -1;  ///< task of a job array; -1: the whole job
 
   /// "12", or "12_3"
   [[nodiscard]] std::string name() const;
 };
 
-/// sbatch of a script, from `working_directory`. Errors: invalid_input (sbatch refused it, in its words; there is no
-/// job), unavailable (no sbatch in PATH, or nobody answered it), failure (it gave no id).
+/// Submits a script with sbatch, from `working_directory`. Errors: invalid_input (sbatch refused it, in its words;
+/// there is no job), unavailable (no sbatch in PATH, or its answer was lost: there may be a job), failure (no
+/// slurmctld was reached, or sbatch gave no id).
 Result<JobHandle> submit(const std::filesystem::path& script, const std::filesystem::path& working_directory);
 
 /// `sbatch --test-only`: when and where the script would start, in Slurm's words; nothing is submitted.
 Result<std::string> test_submission(const std::string& script_text);
 
-/// How many tasks a job array may have: MaxArraySize, or max_array_tasks of SchedulerParameters. Nothing: not known.
+/// Max tasks of a job array: MaxArraySize, or max_array_tasks of SchedulerParameters. std::nullopt if not known.
 std::optional<std::size_t> most_array_tasks();
 /// The same from `scontrol show config`.
 std::optional<std::size_t> parse_most_array_tasks(std::string_view configuration);
@@ -44,27 +45,27 @@ enum class JobPhase { pending, running, succeeded, failed };
 struct JobStatus {
   JobPhase phase = JobPhase::pending;
   std::string state;          ///< "PENDING", "COMPLETED", "TIMEOUT", ... as Slurm writes it
-  std::string reason;         ///< why it waits or ended; empty: Slurm gives none
+  std::string reason;         ///< why it is pending or ended; empty: Slurm gives none
   int exit_code = 0;          ///< of the batch script
-  int exit_signal = 0;        ///< that ended it
-  std::string nodes;          ///< "gh[1-2]"; empty while it waits
-  std::filesystem::path log;  ///< its stdout; empty when unknown
+  int exit_signal = 0;        ///< signal that ended the batch script
+  std::string nodes;          ///< "gh[1-2]"; empty while it is pending
+  std::filesystem::path log;  ///< stdout of the job; empty when unknown
 
   [[nodiscard]] bool ended() const { return phase == JobPhase::succeeded || phase == JobPhase::failed; }
   /// "PENDING (Resources)", "RUNNING on gh[1-2]", "FAILED, exit code 1 (NonZeroExitCode)"
   [[nodiscard]] std::string describe() const;
 };
 
-/// From slurmctld, or from accounting once slurmctld has forgotten the job. Errors: not_found, unavailable.
+/// Status from slurmctld, or from accounting once slurmctld has forgotten the job. Errors: not_found, unavailable.
 Result<JobStatus> job_status(const JobHandle& job);
 
 struct WaitOptions {
-  Seconds first_pause{0.5};                           ///< between two questions; grows by half each time,
+  Seconds first_pause{0.5};                           ///< between two queries; grows by half each time,
   Seconds longest_pause{15};                          ///< up to this: slurmctld serves all users
-  Seconds patience{300};                              ///< how long it may fail to answer
+  Seconds patience{300};                              ///< how long slurmctld may fail to answer
   std::function<void(const JobStatus&)> on_answer{};  ///< called with every status; may be empty
 };
-/// Asks until the job has ended. `on_change` is called with every status that differs from the one before.
+/// Polls until the job has ended. `on_change` is called with every status that differs from the one before.
 Result<JobStatus> wait_for(const JobHandle& job, const std::function<void(const JobStatus&)>& on_change,
                            const WaitOptions& options = {});
 

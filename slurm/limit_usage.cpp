@@ -1,5 +1,5 @@
-// What slurmctld counts against limits, as `scontrol -o show assoc_mgr` prints it: a line for each association, account
-// and QOS, in which every limit stands with what is used of it, "GrpTRES=cpu=N(0),node=4(2)"; N: no limit.
+// Usage of limits in slurmctld, as `scontrol -o show assoc_mgr` prints it: a line for each association, account and
+// QOS, in which the usage follows every limit, "GrpTRES=cpu=N(0),node=4(2)"; N: no limit.
 #include <fmt/format.h>
 
 #include <charconv>
@@ -12,7 +12,7 @@ namespace sailor::slurm {
 
 namespace {
 
-/// The word behind " Key=" in a line.
+/// The word after " Key=" in a line.
 std::string_view word_of(std::string_view line, std::string_view key) {
   const std::string wanted = fmt::format(" {}=", key);
   std::size_t at = line.find(wanted);
@@ -41,7 +41,7 @@ tl::unexpected<Error> unreadable(std::string_view words) {
   return fail(ErrorCode::invalid_input, fmt::format("scontrol says '{}' of what is used", printable(words)));
 }
 
-/// Of a word that is missing, nothing is used.
+/// Usage in the word of a key; 0 if the word is missing.
 Result<std::int64_t> used_number(std::string_view line, std::string_view key) {
   const std::string_view word = word_of(line, key);
   if (word.empty()) return 0;
@@ -61,7 +61,7 @@ Result<Tres> used_tres(std::string_view line, std::string_view key) {
   return tres;
 }
 
-/// Names of the words of a record.
+/// Keys of the words of a record.
 struct Keys {
   std::string_view resources;
   std::string_view minutes;
@@ -101,8 +101,8 @@ Result<GroupUsage> read_usage(std::string_view line, const Keys& keys) {
 /// "root(0)" -> "root"
 std::string_view before_parenthesis(std::string_view word) { return word.substr(0, word.find('(')); }
 
-/// Of a QOS: " Account Limits= ml={MaxJobsPA=... MaxTRESPA=...} User Limits= 1000={MaxJobsPU=...}". Calls `use` with
-/// each name and what stands in its braces.
+/// Entries of a QOS: " Account Limits= ml={MaxJobsPA=... MaxTRESPA=...} User Limits= 1000={MaxJobsPU=...}". Calls `use`
+/// with each name and the text in its braces.
 template <class Use>
 Result<void> for_entries(std::string_view section, Use use) {
   while (true) {

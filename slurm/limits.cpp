@@ -12,7 +12,7 @@ namespace sailor::slurm {
 
 namespace {
 
-/// "8", "1.50G": memory has a suffix where sacctmgr writes it, counted in MiB.
+/// Parses "8" or "1.50G": memory, counted in MiB, has a suffix where sacctmgr writes it.
 std::optional<std::int64_t> parse_amount(std::string_view name, std::string_view text) {
   double value = 0.0;
   const char* const end = text.data() + text.size();

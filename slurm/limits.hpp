@@ -1,5 +1,5 @@
-// Limits of associations, accounts and QOS, and what is used of them, as Slurm counts: in trackable resources (TRES).
-// No Slurm needed here.
+// Limits of associations, accounts and QOS, and their usage, in Slurm's trackable resources (TRES). No Slurm needed
+// here.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,13 @@ namespace sailor::slurm {
 /// Amounts by Slurm's names of resources: "node", "cpu", "mem" (MiB), "billing", "gres/gpu", "gres/gpu:a100", ...
 using Tres = std::map<std::string, std::int64_t, std::less<>>;
 
-/// 0 of what is not named.
+/// Amount of a resource; 0 if it is not named.
 std::int64_t amount_of(const Tres& tres, std::string_view name);
 
-/// "cpu=10,gres/gpu=8,mem=1.50G". Errors: invalid_input, by `program` that wrote it.
+/// Parses "cpu=10,gres/gpu=8,mem=1.50G", as `program` wrote it. Errors: invalid_input, naming `program`.
 Result<Tres> parse_tres(std::string_view text, std::string_view program);
 
-/// Limits of a single job. What is not named has none; nor has an empty time.
+/// Limits of a single job. Resources that are not named have no limit; nor has an empty time.
 struct JobLimits {
   Tres resources{};               ///< MaxTRESPerJob
   Tres per_node{};                ///< MaxTRESPerNode: on average over the job's nodes
@@ -34,20 +34,20 @@ struct JobLimits {
 
 /// Limits of all jobs of an account, a QOS, or a user or account in a QOS.
 struct GroupLimits {
-  Tres resources{};                    ///< of those that run at one time
-  Tres minutes{};                      ///< ever used, as far as Slurm has not forgotten it
-  Tres running_minutes{};              ///< of those that run at one time: resources times the time that they have left
-  std::optional<std::int64_t> jobs{};  ///< that run at one time
-  std::optional<std::int64_t> submitted{};  ///< that wait or run
-  std::optional<Seconds> time{};            ///< of all that ever ran, together (GrpWall)
+  Tres resources{};                         ///< of all running jobs
+  Tres minutes{};                           ///< total usage so far, without what Slurm has let decay
+  Tres running_minutes{};                   ///< of all running jobs: resources times their remaining time
+  std::optional<std::int64_t> jobs{};       ///< max running jobs
+  std::optional<std::int64_t> submitted{};  ///< max pending and running jobs
+  std::optional<Seconds> time{};            ///< total of all jobs that ever ran (GrpWall)
 };
 
-/// What GroupLimits count, now.
+/// Current usage of what GroupLimits limit.
 struct GroupUsage {
   Tres resources{};
   Tres minutes{};
   Tres running_minutes{};
-  bool running_minutes_known = true;  ///< Slurm 22.05 does not tell those of a user in a QOS
+  bool running_minutes_known = true;  ///< Slurm 22.05 does not report those of a user in a QOS
   std::int64_t jobs = 0;
   std::int64_t submitted = 0;
   Seconds time{};

@@ -14,7 +14,7 @@ namespace sailor::slurm {
 
 namespace {
 
-/// How many nodes for the job are at each leaf switch or in each block, most first. Empty: of some it is not known.
+/// Number of nodes for the job at each leaf switch or in each block, largest first. Empty if some are not known.
 std::vector<int> nodes_by_leaf(const Cluster& cluster, const NodesOfJob& job) {
   std::map<std::string, int> counts;
   for (const NodeGroup& group : cluster.usable(split(job.partition, ','), Availability::up)) {
@@ -31,7 +31,7 @@ std::vector<int> nodes_by_leaf(const Cluster& cluster, const NodesOfJob& job) {
   return sizes;
 }
 
-/// "MM:SS"; empty: no time to wait.
+/// Max wait, "MM:SS"; empty: no time to wait.
 std::string longest_wait(std::optional<Seconds> time_limit) {
   constexpr Seconds longest(300.0);
   constexpr double share = 0.1;
@@ -46,7 +46,7 @@ std::string fewest_switches(const std::vector<int>& sizes, int nodes, std::optio
   return needed == 0 || needed == sizes.size() || wait.empty() ? "" : fmt::format("{}@{}", needed, wait);
 }
 
-/// The most nodes that no block is too small for, that divide the job's, and that whole pipelines have.
+/// The largest segment that fits into every block, divides the job's nodes, and holds whole pipelines; 0 if none.
 int largest_segment(const std::vector<int>& sizes, int nodes, int pipelines) {
   const int smallest = sizes.back();
   const int of_pipeline = nodes % pipelines == 0 ? nodes / pipelines : 1;

@@ -1,4 +1,4 @@
-// What Slurm's configuration files say of a step's nodes: their GPU type and their leaf switch.
+// Facts about a step's nodes from Slurm's configuration files: their GPU type and their leaf switch.
 #include <fmt/format.h>
 
 #include <filesystem>
@@ -18,7 +18,7 @@ namespace sailor::slurm {
 
 namespace {
 
-/// Calls `use` with the nodes of the step that a list of names holds; a list that cannot be read holds none.
+/// Calls `use` with the nodes of the step that are in a list of names; a list that cannot be read counts as empty.
 void for_step_nodes(Step& step, const std::string& names, const std::function<void(StepNode&)>& use) {
   const auto expanded = expand_host_list(names);
   if (!expanded) return;

@@ -48,7 +48,7 @@ struct NodeDevice {
   std::string gres_type{};  ///< of a GPU
 };
 
-/// What GPUs are by their GRES type and the features of their node: many nodes ask the same.
+/// Cache of GPU matches by GRES type and features of the node: many nodes have the same.
 class KnownGpus {
  public:
   explicit KnownGpus(const GpuCatalogue& catalogue) : catalogue_(catalogue) {}
@@ -75,7 +75,7 @@ const GpuRule* rule_for(const std::vector<GpuRule>& rules, bool where_nothing_el
   return nullptr;
 }
 
-/// Why nothing tells what the GPUs are.
+/// The reason why the GPU type is not known.
 NodeDevice unknown_gpus(const std::string& gres_type, const GpuMatch& match) {
   constexpr const char* say_which = "say which with --gpu-type NAME, or with [[gpu_types]] of the site file";
   if (!match.candidates.empty()) {
@@ -124,7 +124,7 @@ NodeDevice device_of(const NodeRecord& node, const GpuCatalogue& catalogue, cons
   return {.type = type, .count = std::min(gpu.count, most_devices_per_node), .gres_type = gpu.type};
 }
 
-/// The same for groups that nodes may be folded into: all but their names and switches.
+/// Key of the groups that can be merged: everything except the names and switches of the nodes.
 std::string kind_of(const NodeGroup& group) {
   constexpr char separator = '\x1f';
   std::string key = fmt::format("{}{}{}{}{}{}{}{}{}{}{}{}", group.gpu, separator, group.gpus_per_node, separator,
@@ -200,7 +200,7 @@ int free_devices(const NodeRecord& node, int devices) {
     if (!used) return 0;
     for (const GpuCount& gpu : *used) free -= gpu.count;
   }
-  // How many shares of an equal division are left.
+  // Number of free shares of an equal division.
   const auto shares = [&](std::int64_t all, std::int64_t used) {
     if (all <= 0) return std::int64_t{devices};
     return std::max<std::int64_t>(all - used, 0) * devices / all;
@@ -213,7 +213,7 @@ std::string gpu_sockets(std::string_view gres) {
   const std::size_t gpu = gres.starts_with("gpu") ? 0 : gres.find(",gpu");
   if (gpu == std::string_view::npos) return {};
   const std::size_t open = gres.find("(S:", gpu);
-  // A comma before it would belong to another resource.
+  // With a comma in between, the sockets belong to another resource.
   if (open == std::string_view::npos || gres.substr(gpu + 1, open - gpu - 1).find(',') != std::string_view::npos)
     return {};
   const std::string_view rest = gres.substr(open + 3);

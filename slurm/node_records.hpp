@@ -1,4 +1,4 @@
-// What slurmctld says about its nodes, as plain values, and how that becomes a Cluster. No Slurm needed here: tests
+// Records of slurmctld about its nodes, as plain values, and their conversion to a Cluster. No Slurm needed here: tests
 // write these values themselves.
 #pragma once
 
@@ -32,7 +32,7 @@ struct NodeRecord {
   NodeState state = NodeState::idle;
   std::string state_reason;             ///< only for unavailable nodes
   std::vector<std::string> partitions;  ///< in the order of slurm.conf
-  // What jobs have of it
+  // Allocated to jobs
   std::string gres_used{};  ///< "gpu:gh200:2(IDX:0-1)"
   int cpus_used = 0;
   std::int64_t memory_used_mib = 0;
@@ -40,8 +40,8 @@ struct NodeRecord {
   std::string leaf_switch{};            ///< empty: not known
 };
 
-/// Devices of a node that no job has, and for which there are also cores and memory left, an equal share of the node's
-/// for each. `devices`: of the node.
+/// Number of devices of a node that no job has, and for each of which an equal share of the node's cores and memory is
+/// free, too. `devices`: number of devices of the node.
 int free_devices(const NodeRecord& node, int devices);
 
 /// The sockets that a node's GPUs are bound to: "0-3" of "gpu:gh200:4(S:0-3)". Empty: not known.
@@ -59,10 +59,10 @@ struct License {
 /// "matlab:2,disk" or Slurm's newer "matlab=2": names and numbers. Errors: usage.
 Result<std::vector<std::pair<std::string, int>>> parse_licenses(std::string_view text);
 
-/// NodeGroup::state_reason of nodes that slurmctld, just started, has not heard of yet.
+/// NodeGroup::state_reason of nodes that slurmctld, just started, has not heard from yet.
 inline constexpr std::string_view state_not_known = "state unknown";
 
-/// What slurmctld says of itself.
+/// Facts about slurmctld and its configuration.
 struct ControllerFacts {
   std::string version;  ///< "22.05.8"
   bool accounting = false;
@@ -70,8 +70,8 @@ struct ControllerFacts {
   bool enforces_associations = false;  ///< a job needs an account that the user has
   bool enforces_limits = false;        ///< of accounts and QOS
   bool enforces_qos = false;           ///< a job needs a QOS that the user has
-  bool enforces_safely = false;        ///< no job starts that could use up a limit on minutes before its end
-  bool usage_decays = false;           ///< what was used is forgotten with time
+  bool enforces_safely = false;        ///< a job starts only if limits on minutes last until its end
+  bool usage_decays = false;           ///< past usage decays with time
   bool billing_takes_largest = false;  ///< PriorityFlags=MAX_TRES
   std::string job_submit_plugins{};    ///< of the site, which may change or refuse jobs; empty: none
   std::vector<License> licenses{};
@@ -84,14 +84,14 @@ struct ControllerFacts {
 /// A cluster, and what was left out of it.
 struct ClusterReading {
   Cluster cluster;
-  std::vector<std::string> warnings;  ///< one line each, for the log; of nodes that are left out see Cluster::left_out
+  std::vector<std::string> warnings;  ///< one line each, for the log; nodes that are left out: Cluster::left_out
   ControllerFacts facts{};
 };
 
 /// Folds alike nodes into groups, in the order of their first node. Nodes without GPUs become groups of the
-/// catalogue's CPU device, one device per core. What GPUs a node has say the rules of the site, else its GRES type and
-/// features (match_gres()), else the other rules; of several that fit the first. Nodes whose GPUs nothing tells, or of
-/// several types, are left out. Errors: not_found, when no node is left.
+/// catalogue's CPU device, one device per core. The GPU type of a node comes from the rules of the site, else from its
+/// GRES type and features (match_gres()), else from the other rules; the first rule that fits counts. Nodes with GPUs
+/// of unknown type, or of several types, are left out. Errors: not_found, when no node is left.
 Result<ClusterReading> assemble_cluster(std::string name, std::vector<Partition> partitions,
                                         const std::vector<NodeRecord>& nodes, const GpuCatalogue& catalogue,
                                         const std::vector<GpuRule>& rules = {});

@@ -18,7 +18,7 @@ namespace sailor::slurm {
 
 namespace {
 
-/// libslurm's own resources: from 23.02 on its plugins, in every release its threads.
+/// Owns the resources of libslurm: its threads, and from 23.02 on its plugins.
 class Session {
  public:
   explicit Session(const std::filesystem::path& configuration) {
@@ -33,7 +33,7 @@ class Session {
 tl::unexpected<Error> slurm_error(std::string_view call) {
   const int number = errno;
   const bool silent =
-      number < 1000 ||  // of the operating system
+      number < 1000 ||  // an error of the operating system
       number == SLURM_PROTOCOL_SOCKET_IMPL_TIMEOUT ||
       (number >= SLURMCTLD_COMMUNICATIONS_CONNECTION_ERROR && number <= SLURMCTLD_COMMUNICATIONS_SHUTDOWN_ERROR);
   if (silent) return fail(ErrorCode::unavailable, slurm_strerror(number));
@@ -51,8 +51,8 @@ struct NodeCondition {
   std::string reason;
 };
 
-/// Whether a job can have the node, in sinfo's order of what matters most. Powered-down nodes count as they are
-/// otherwise: Slurm wakes them. So do PLANNED ones: they are idle until the job they wait for starts. `ours`: the job
+/// Whether a job can have the node; flags are checked in sinfo's order of priority. POWERED_DOWN is ignored, since
+/// Slurm wakes these nodes, and so is PLANNED: these nodes are idle until the job they wait for starts. `ours`: the job
 /// is in the reservation that has the node.
 NodeCondition condition_of(std::uint64_t state, const char* reason, bool ours) {
   const std::uint64_t base = state & NODE_STATE_BASE;
@@ -86,7 +86,7 @@ int cores_of(const node_info_t& node) {
   return node.cpus > cores ? std::max(cpus / threads, 1) : cpus;
 }
 
-/// The words of a list such as AllowAccounts; none when it allows all.
+/// The words of a list such as AllowAccounts; empty if it allows all.
 std::vector<std::string> words_of(const char* list) {
   std::vector<std::string> words;
   if (list == nullptr) return words;
@@ -95,7 +95,7 @@ std::vector<std::string> words_of(const char* list) {
   return words;
 }
 
-/// Memory limits carry in their top bit whether they are per CPU.
+/// The top bit of a memory limit says whether it is per CPU.
 void set_memory(std::uint64_t value, std::optional<Bytes>& per_node, std::optional<Bytes>& per_cpu) {
   if (value == 0 || value == NO_VAL64 || value == INFINITE64) return;
   const std::uint64_t mebibytes = value & ~MEM_PER_CPU;
@@ -168,7 +168,7 @@ Result<std::vector<Partition>> load_partitions(const slurm_conf_t& settings,
   return partitions;
 }
 
-/// `hidden` is left with the nodes that partitions have and slurmctld does not show.
+/// `hidden` gets the nodes that partitions have and slurmctld does not show.
 Result<std::vector<NodeRecord>> load_nodes(const std::map<std::string, std::vector<std::string>>& partitions_of_node,
                                            const std::set<std::string>& our_nodes,
                                            std::map<std::string, std::vector<std::string>>& hidden) {
@@ -208,7 +208,7 @@ Result<std::vector<NodeRecord>> load_nodes(const std::map<std::string, std::vect
   return nodes;
 }
 
-/// What is not counted with of the reservation that the job names; empty: nothing.
+/// Warning about what is not taken into account of the job's reservation; empty: none.
 std::string beyond_whole_nodes(const reserve_info_t& record) {
   if ((record.flags & RESERVE_FLAG_FLEX) != 0)
     return fmt::format(
@@ -355,7 +355,7 @@ Result<ControllerAnswer> query_controller(const std::filesystem::path& configura
   auto nodes = load_nodes(partitions_of_node, our_nodes, answer.hidden_nodes);
   if (!nodes) return fail(nodes.error());
   answer.nodes = *std::move(nodes);
-  // Blocks are not what libslurm's list of switches was made for.
+  // libslurm's list of switches is not made for blocks.
   const bool blocks = text(settings->topology_plugin).find("block") != std::string::npos;
   if (const auto leaves = blocks ? std::nullopt : compat::leaf_switches()) {
     set_switches(answer.nodes, *leaves);
@@ -372,7 +372,7 @@ Result<ExpectedStart> query_start(const std::filesystem::path& configuration, co
   will_run_response_msg_t* answer = nullptr;
   if (slurm_job_will_run2(job.get(), &answer) != SLURM_SUCCESS) return slurm_error("will_run");
   if (answer == nullptr) return fail(ErrorCode::failure, "slurmctld gave no answer");
-  // Not freed: its function is declared in no header, and the process ends.
+  // The answer is not freed: no header declares the function for it, and the process ends.
   return ExpectedStart{.start_unix_s = answer->start_time, .nodes = printable(text(answer->node_list))};
 }
 

@@ -19,13 +19,13 @@ struct ControllerAnswer {
   std::string cluster_name;
   std::vector<Partition> partitions;
   std::vector<NodeRecord> nodes;
-  /// That partitions have and slurmctld does not show, with their partitions.
+  /// Nodes that partitions have and slurmctld does not show, with their partitions.
   std::map<std::string, std::vector<std::string>> hidden_nodes{};
   std::vector<Reservation> reservations;
   ControllerFacts facts;
   bool switches_known = true;         ///< false: ask `scontrol show topology` for them
-  std::string topology{};             ///< what they are: "tree"; empty: there are none
-  std::vector<std::string> warnings;  ///< what it did not tell
+  std::string topology{};             ///< kind of the switches: "tree"; empty: none
+  std::vector<std::string> warnings;  ///< about what it did not report
 };
 
 /// A job that might be submitted: when would it start?
@@ -53,12 +53,12 @@ struct ExpectedStart {
 /// True if this build has libslurm.
 bool has_libslurm();
 
-/// Asks slurmctld. `configuration` is a path, or empty for libslurm's own places; nodes of `reservation` are in the
-/// state that a job in it finds them in. Errors: unavailable when it does not answer, failure when it refuses.
+/// Asks slurmctld. `configuration` is a path, or empty for libslurm's default locations; nodes of `reservation` have
+/// the state that a job in it finds. Errors: unavailable when slurmctld does not answer, failure when it refuses.
 Result<ControllerAnswer> query_controller(const std::filesystem::path& configuration, const std::string& reservation);
 
-/// Asks slurmctld when a job would start; nothing is submitted. Errors: as above; `failure` with Slurm's words when it
-/// would refuse the job.
+/// Asks slurmctld when a job would start; nothing is submitted. Errors: as above; `failure` with Slurm's message when
+/// it would refuse the job.
 Result<ExpectedStart> query_start(const std::filesystem::path& configuration, const StartQuestion& question);
 
 }  // namespace sailor::slurm

@@ -1,4 +1,4 @@
-// Stands in for query.cpp in a build without Slurm.
+// Replaces query.cpp in a build without Slurm.
 #include "slurm/query.hpp"
 
 namespace sailor::slurm {

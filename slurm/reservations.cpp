@@ -16,7 +16,8 @@ namespace sailor::slurm {
 
 namespace {
 
-/// `names`: those that are meant, or those that are not: "-anna". `any_of`: of which one suffices for either.
+/// Whether a list admits a job. `names`: those admitted, or those excluded ("-anna"). `any_of`: names of the job, of
+/// which one match suffices for either.
 bool takes(const std::vector<std::string>& names, const std::vector<std::string>& any_of) {
   if (names.empty()) return true;
   const bool others =
@@ -90,7 +91,7 @@ Result<Cluster> part_of(const Cluster& cluster, const Reservation& reservation,
                         const std::vector<std::string>& partitions) {
   const std::set<std::string> nodes(reservation.nodes.begin(), reservation.nodes.end());
   Cluster part = with_nodes(cluster, [&](const std::string& node) { return nodes.contains(node); });
-  std::erase_if(part.groups, [](const NodeGroup& group) { return group.nodes.empty(); });  // hypothetical
+  std::erase_if(part.groups, [](const NodeGroup& group) { return group.nodes.empty(); });  // hypothetical nodes
   if (!part.usable(partitions, Availability::all).empty()) return part;
   std::set<std::string> there;
   for (const NodeGroup& group : part.groups) there.insert(group.partitions.begin(), group.partitions.end());

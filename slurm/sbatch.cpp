@@ -24,7 +24,7 @@ namespace sailor::slurm {
 
 namespace {
 
-/// The array `name`: how srun starts so many tasks on so many nodes; of a heterogeneous job what all components share.
+/// The array `name`: srun with this number of tasks and nodes; for a heterogeneous job, what all components share.
 void write_launch(Script& script, std::string_view name, const SbatchRequest& request, const JobLayout& layout,
                   int nodes, int tasks) {
   const JobComponent& only = layout.components.front();
@@ -34,7 +34,7 @@ void write_launch(Script& script, std::string_view name, const SbatchRequest& re
     script.word(fmt::format("--nodes={}", nodes));
     script.word(fmt::format("--ntasks={}", tasks));
     if (only.packed && tasks < nodes * only.tasks_per_node) {
-      // block,pack would go by the nodes' cores: of whole nodes a first one has room for more ranks than it has GPUs.
+      // block,pack would fill nodes by their cores: a whole node has room for more ranks than it has GPUs.
       script.word(fmt::format("--distribution=plane={}", only.tasks_per_node),
                   "neighbours in the plan share a node; the rest on the last");
     } else {
@@ -64,7 +64,7 @@ void write_launches(Script& script, const Plan& plan, const SbatchRequest& reque
   }
 }
 
-/// The command that starts `program` on all ranks; with `spares` on all nodes of the job, those to spare as well.
+/// The command that starts `program` on all ranks; with `spares` on all nodes of the job, including spare nodes.
 std::vector<std::string> start_lines(const SbatchRequest& request, const JobLayout& layout, std::string_view launch,
                                      std::string_view program, bool spares) {
   if (layout.components.size() == 1) return {fmt::format("\"${{{}[@]}}\" {}", launch, program)};
@@ -117,7 +117,7 @@ void write_node_check(Script& script, const SbatchRequest& request, const JobLay
   for (const std::string& argument : request.checker_arguments) script.word(shell_quote(argument));
   if (request.in_image) script.word(fmt::format("--node-facts \"{}\"", node_facts_file));
   script.line(")");
-  // A rank that dies is to be named by the others.
+  // If a rank dies, the others must live on to name it.
   const std::string program = "--kill-on-bad-exit=0 \"${check[@]}\"";
   write_function(script, "start_check", start_lines(request, layout, launch, program, true));
   write_check(script, request);

@@ -24,7 +24,7 @@ Result<void> check_absolute(std::string_view what, const std::filesystem::path& 
               "the job starts in another directory");
 }
 
-/// Also names the log, on an #SBATCH line.
+/// The run directory is also in the name of the log, on an #SBATCH line.
 Result<void> check_run_directory(const std::filesystem::path& path) {
   SAILOR_CHECK(check_absolute("run directory", path));
   const std::string text = path.string();
@@ -37,7 +37,7 @@ Result<void> check_run_directory(const std::filesystem::path& path) {
       "choose another one with --run-directory DIR");
 }
 
-/// What the plan or sailor-submit decides: an extra option may not undo it.
+/// Options that the plan or sailor-submit decides: an extra option may not override them.
 constexpr std::array<std::string_view, 21> decided_by_plan{"--nodes",
                                                            "--ntasks",
                                                            "--ntasks-per-node",
@@ -60,7 +60,7 @@ constexpr std::array<std::string_view, 21> decided_by_plan{"--nodes",
                                                            "--test-only",
                                                            "--open-mode"};
 
-/// Variables of sbatch for what every script decides, or counts with.
+/// Variables of sbatch for what every script decides or relies on.
 constexpr std::array<const char*, 28> decided_variables{
     "SBATCH_PARTITION",     "SBATCH_RESERVATION",      "SBATCH_TIMELIMIT",     "SBATCH_CLUSTERS",
     "SLURM_CLUSTERS",       "SBATCH_ARRAY_INX",        "SBATCH_JOB_NAME",      "SBATCH_OUTPUT",
@@ -77,7 +77,7 @@ Result<void> check_extra_option(const std::string& option) {
   if (name.find_first_of(" \t'\"#") != std::string_view::npos)
     return fail(ErrorCode::invalid_input, fmt::format("'{}' is no option of sbatch", option),
                 "write --NAME=VALUE, one option each");
-  // sbatch takes the beginning of a name for the name.
+  // sbatch accepts abbreviated names of options.
   if (std::any_of(decided_by_plan.begin(), decided_by_plan.end(),
                   [&](std::string_view decided) { return decided.starts_with(name); }))
     return fail(ErrorCode::invalid_input, fmt::format("{} is decided by the plan", name),

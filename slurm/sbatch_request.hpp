@@ -1,4 +1,4 @@
-// What a batch script is to ask Slurm for and to run.
+// Resources that a batch script requests from Slurm, and the program that it runs.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +16,13 @@
 
 namespace sailor::slurm {
 
-/// Why a job asks for so much host memory.
+/// Why a job requests this amount of host memory.
 enum class MemoryReason {
-  predicted,    ///< the peak of a rank, and some to spare
-  all_there,    ///< the same would be more than the nodes have
+  predicted,    ///< the predicted peak of a rank, and a margin
+  all_there,    ///< the prediction is more than the nodes have
   given,        ///< the user said it
   site,         ///< the site file says it
-  whole_nodes,  ///< nobody knows, and the job has its nodes to itself
+  whole_nodes,  ///< there is no prediction, and the job has whole nodes
 };
 
 /// The nodes for one kind of device of a plan: a GPU type in a zone, see kinds_of().
@@ -32,7 +32,7 @@ struct NodeRequest {
   std::string gres_type;                     ///< "gh200", where a partition holds several GPU types; empty: any
   int devices_per_node = 0;                  ///< GPUs, or cores for a CPU plan; must be given
   int cpus_per_rank = 1;
-  // Host memory, of which one at most is set; none: the partition's default
+  // Host memory: at most one of these is set; none: the partition's default
   std::optional<Bytes> memory_per_cpu;
   std::optional<Bytes> memory_per_rank{};
   std::optional<Bytes> memory_per_node{};  ///< 0: all that the node has
@@ -40,27 +40,27 @@ struct NodeRequest {
   std::vector<int> memory_nodes;  ///< NUMA nodes that ranks allocate from; empty: any
 };
 
-/// Who gives the ranks their places in the plan.
+/// Who assigns the plan's ranks to tasks.
 enum class Placer {
-  slurm,     ///< nobody: the order in which srun numbers tasks is the plan's
+  slurm,     ///< nobody: srun numbers the tasks in the order of the plan
   launcher,  ///< sailor-launch, started by srun in front of the program
   plugin,    ///< the SPANK plugin, by --sailor-plan
 };
 
-/// What a job does that was stopped before its end, by the time limit, preemption or a node that failed.
+/// What happens to a job that was stopped before its end, by the time limit, preemption or a failed node.
 enum class Continuation {
   none,
   requeue,   ///< goes back into the queue under its own id
-  resubmit,  ///< hands in its script again first, to run when this job has ended; job_name must be the training's own
+  resubmit,  ///< first submits its script again, to run when this job has ended; job_name must be the training's own
 };
 
-/// A plan of a job array.
+/// A task of a job array, which runs a plan.
 struct ArrayTask {
   std::filesystem::path directory;  ///< absolute; the task runs there, and it holds the task's plan.toml
-  std::string plan;                 ///< what it is, in a line: describe()
+  std::string plan;                 ///< one-line description: describe()
 };
 
-/// Nodes of an elastic training: its job takes what can be had of them, companion jobs bring the rest one by one.
+/// Min and max nodes of an elastic training: its job takes what is available, companion jobs add the rest one by one.
 struct ElasticNodes {
   int least = 1;
   int most = 1;
@@ -71,7 +71,7 @@ struct ElasticNodes {
 struct SbatchRequest {
   // What Slurm is asked for
   std::string job_name = "sailor";
-  std::vector<NodeRequest> nodes;          ///< by kinds_of() of the plan
+  std::vector<NodeRequest> nodes;          ///< in the order of kinds_of() of the plan
   std::string account;                     ///< empty: the user's default
   std::string reservation;                 ///< empty: none
   std::string qos{};                       ///< empty: Slurm's choice
@@ -79,9 +79,9 @@ struct SbatchRequest {
   std::string comment{};                   ///< for people who look at jobs; empty: none
   std::string mail_type{};                 ///< "END,FAIL"; empty: no mail
   std::string mail_user{};                 ///< empty: the user who submits
-  int array_limit = 0;                     ///< tasks of an array that run at once, at most; 0: all
-  std::string switches{};                  ///< leaf switches, at most, and how long to wait: "1@5:00"; empty: any
-  int segment = 0;                         ///< nodes of a block topology that belong together; 0: not said
+  int array_limit = 0;                     ///< max tasks of an array that run at once; 0: all
+  std::string switches{};                  ///< max leaf switches and max wait: "1@5:00"; empty: any
+  int segment = 0;                         ///< nodes per segment of a block topology; 0: not set
   std::optional<Seconds> time_limit;       ///< none: the partition's default
   bool exclusive = false;                  ///< whole nodes
   std::string constraint;                  ///< features of the nodes; empty: any
@@ -91,27 +91,27 @@ struct SbatchRequest {
   Placer placer = Placer::slurm;
   bool one_gpu_per_task = false;        ///< Slurm gives each rank its GPU; otherwise the placer does, if there is one
   std::filesystem::path run_directory;  ///< absolute; the job runs there
-  /// Of a job array, whose plans have the same layout; plan_path, checkpoints and run_file are then relative to each
-  /// task's directory. Empty: no array.
+  /// Tasks of a job array, whose plans have the same layout; plan_path, checkpoints and run_file are then relative to
+  /// each task's directory. Empty: no array.
   std::vector<ArrayTask> array;
   std::filesystem::path plan_path;  ///< absolute
   std::filesystem::path log_path;  ///< absolute, Slurm's patterns such as %j allowed; empty: RUN_DIRECTORY/slurm-%j.out
   std::filesystem::path program = "sailor-train";
-  bool runs_sailor_train = true;                     ///< what exit statuses of `program` mean is known
+  bool runs_sailor_train = true;                     ///< the meaning of `program`'s exit statuses is known
   std::filesystem::path launcher = "sailor-launch";  ///< for Placer::launcher
-  std::filesystem::path models_folder;               ///< empty: the program's own
-  std::filesystem::path gpus_file;                   ///< for the launcher; empty: its own
+  std::filesystem::path models_folder;               ///< empty: the program's default
+  std::filesystem::path gpus_file;                   ///< for the launcher; empty: its default
   std::string data;                                  ///< prefix of the data files
   std::filesystem::path run_file;                    ///< measurements; empty: RUN_DIRECTORY/run-JOBID.h5, one per job
   std::filesystem::path checkpoints;                 ///< folder; empty: none are kept
   std::filesystem::path script_path;  ///< absolute: where the script will be; empty: RUN_DIRECTORY/job.sbatch
-  Continuation continuation = Continuation::none;  ///< others than none need checkpoints
-  int retries = 3;                        ///< of starts in a row that failed without a new checkpoint, if it goes on
+  Continuation continuation = Continuation::none;  ///< all but none need checkpoints
+  int retries = 3;                        ///< of starts in a row that failed without a new checkpoint, if continued
   std::optional<Seconds> stop_lead{};     ///< from the signal to the time limit; none: stop_lead_of()
   std::string stop_lead_reason{};         ///< "a checkpoint takes about 40 s"; empty: none
   bool check_nodes = false;               ///< run `checker` on the nodes before the program
-  int spare_nodes = 0;                    ///< of each component, to take the place of unfit ones; needs check_nodes
-  std::optional<ElasticNodes> elastic{};  ///< of a plan for one kind of nodes; needs Continuation::requeue
+  int spare_nodes = 0;                    ///< of each component, to replace unfit nodes; needs check_nodes
+  std::optional<ElasticNodes> elastic{};  ///< for a plan with one kind of nodes; needs Continuation::requeue
   std::filesystem::path checker = "sailor-check";
   std::vector<std::string> checker_arguments{};  ///< "--site=alps-clariden"
   std::int64_t iterations = 0;
@@ -121,13 +121,13 @@ struct SbatchRequest {
   std::string mpi = "pmix";                  ///< srun --mpi
   bool in_image = false;                     ///< srun starts it in a container or uenv: tasks may see no slurm.conf
   bool no_core_files = false;
-  std::vector<std::string> srun_options;  ///< "--uenv=prgenv-gnu/24.11:v1": what must not stand on #SBATCH lines
+  std::vector<std::string> srun_options;  ///< "--uenv=prgenv-gnu/24.11:v1": not allowed on #SBATCH lines
   std::vector<std::pair<std::string, std::string>> environment;  ///< exported before the program starts
 };
 
-/// The variables of an environment by which sbatch would override what the script says, or what its nodes were counted
-/// by: SBATCH_PARTITION, SBATCH_TIMELIMIT, ... Those for what the request leaves open (SBATCH_ACCOUNT, SBATCH_QOS,
-/// SBATCH_CONSTRAINT, memory) are the user's choice, and not among them.
+/// Variables of an environment with which sbatch would override the script, or the request by which its nodes were
+/// counted: SBATCH_PARTITION, SBATCH_TIMELIMIT, ... Variables for what the request leaves open (SBATCH_ACCOUNT,
+/// SBATCH_QOS, SBATCH_CONSTRAINT, memory) are the user's choice, and not included.
 std::vector<std::string> overriding_variables(const SbatchRequest& request,
                                               const std::map<std::string, std::string>& environment);
 
@@ -135,7 +135,8 @@ std::vector<std::string> overriding_variables(const SbatchRequest& request,
 /// written, and at most a quarter of the time limit.
 Seconds stop_lead_of(const SbatchRequest& request);
 
-/// Whether a script can say it. Errors: invalid_input (a name, path, number or option that is impossible).
+/// Checks that a script can express the request. Errors: invalid_input (a name, path, number or option that is
+/// impossible).
 Result<void> check_request(const Plan& plan, const SbatchRequest& request);
 
 }  // namespace sailor::slurm

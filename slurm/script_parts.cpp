@@ -22,7 +22,7 @@ bool on_cpus(const SbatchRequest& request) {
                      [](const NodeRequest& nodes) { return nodes.device_kind == DeviceKind::cpu; });
 }
 
-/// NUMA nodes that all ranks allocate from; empty where kinds of nodes differ in it.
+/// NUMA nodes that all ranks allocate from; empty if they differ among kinds of nodes.
 std::vector<int> memory_nodes(const SbatchRequest& request) {
   const std::vector<int>& first = request.nodes.front().memory_nodes;
   const bool alike = std::all_of(request.nodes.begin(), request.nodes.end(),

@@ -18,11 +18,11 @@ std::string count(int number, std::string_view noun);
 /// "--cpus-per-task=72"
 std::string cpus_word(const NodeRequest& nodes);
 
-/// Limits and variables.
+/// Commands that set limits and environment variables.
 void write_environment(Script& script, const SbatchRequest& request);
 /// Commands that print what runs and where: the job, its nodes, versions.
 void write_record(Script& script, const SbatchRequest& request, const JobLayout& layout);
-/// Commands that write the facts which tasks in a container cannot ask Slurm for.
+/// Commands that write the facts about nodes that tasks in a container cannot get from Slurm.
 void write_node_facts(Script& script, const SbatchRequest& request);
 /// Arguments of srun that hold for all ranks, one per line.
 void write_srun(Script& script, const SbatchRequest& request);

@@ -9,19 +9,20 @@
 
 namespace sailor::slurm {
 
-/// Which script it is.
+/// The script whose lines are written.
 enum class JobPart {
-  job,        ///< of the training
-  companion,  ///< of a job of one node more for an elastic training
+  job,        ///< the training's own job
+  companion,  ///< a job that adds one node to an elastic training
 };
 
-/// Slurm confines a task to its GPU where it has control groups for devices: NCCL then finds no NVLink to the others.
+/// Whether Slurm gives each task its GPU. Where Slurm has cgroups for devices, it confines the task to that GPU: NCCL
+/// then finds no NVLink to the others.
 bool slurm_gives_gpus(const SbatchRequest& request, const NodeRequest& nodes);
 
-/// Tasks that the job may start: of spare nodes as many as of the others.
+/// Number of tasks that the job may start: spare nodes have as many as the others.
 int tasks_with_spares(const SbatchRequest& request, const JobComponent& component);
 
-/// Errors: invalid_input (a value that cannot stand on such a line).
+/// Errors: invalid_input (a value that an #SBATCH line cannot hold).
 Result<void> write_resources(Script& script, const Plan& plan, const SbatchRequest& request, const JobLayout& layout,
                              JobPart part = JobPart::job);
 

@@ -17,7 +17,7 @@ class Script {
   void comment(std::string_view text) { text_ += fmt::format("# {}\n", text); }
   void line(std::string_view text) { text_ += fmt::format("{}\n", text); }
   void blank() { text_ += '\n'; }
-  /// Whole lines, each with its end.
+  /// Appends whole lines, each with its newline.
   void text(std::string_view lines) { text_ += lines; }
   /// #SBATCH --name=value
   Result<void> option(std::string_view name, std::string_view value) {

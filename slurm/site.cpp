@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* generic_file = "generic.toml";
 
-/// How much of the name the pattern that fits best says literally; -1: none fits.
+/// Number of literal characters of the best matching pattern; -1: none matches.
 int fit(const std::vector<std::string>& patterns, std::string_view cluster_name) {
   int best = -1;
   for (const std::string& pattern : patterns)
@@ -31,8 +31,8 @@ int fit(const std::vector<std::string>& patterns, std::string_view cluster_name)
   return best;
 }
 
-/// Which clusters a site file is for. The rest of it is read when it is used: a site that this catalogue does not suit,
-/// or that somebody is just writing, is no concern of other clusters.
+/// Clusters that a site file is for. The rest of it is read only when it is used, so that a file that does not suit
+/// this catalogue, or is just being written, does not affect other clusters.
 Result<std::vector<std::string>> clusters_of(const fs::path& file) {
   auto text = read_text_file(file);
   if (!text) return fail(text.error());
@@ -67,7 +67,7 @@ Variables read_variables(const TomlTable& parent, std::string_view key) {
   return variables;
 }
 
-/// Words that are handed on to a command: each starts with a dash and is one line.
+/// Words that are handed on to a command: each starts with -- and is one line.
 std::vector<std::string> read_options(const TomlTable& row, std::string_view key) {
   std::vector<std::string> options = row.texts_or(key, {});
   for (const std::string& option : options)
@@ -175,7 +175,7 @@ CheckThresholds read_check(const TomlTable& root) {
   CheckThresholds check;
   if (!root.has("check")) return check;
   const TomlTable table = root.table("check");
-  constexpr double fastest = 1e15;  // bytes per second; more is a slip of the pen
+  constexpr double fastest = 1e15;  // bytes per second; more is a typing error
   const auto bandwidth = [&](std::string_view key) -> std::optional<BytesPerSecond> {
     if (!table.has(key)) return std::nullopt;
     return BytesPerSecond(table.number(key, {.minimum = 1.0, .maximum = fastest}));
@@ -331,7 +331,7 @@ Result<Site> find_site(std::string_view cluster_name, const fs::path& folder, co
                             cluster_name, generic_file),
                 "add one, or choose one with --site NAME");
   auto site = load_site(*best, catalogue);
-  // It may have been the one for this cluster.
+  // The unreadable file may have been the one for this cluster.
   if (site && best == generic && !cluster_name.empty()) site->unreadable = unreadable;
   return site;
 }
@@ -396,7 +396,7 @@ void keep_nodes_that_satisfy(const std::string& constraint, const std::string& w
   if (constraint.empty() || std::none_of(cluster.groups.begin(), cluster.groups.end(),
                                          [](const NodeGroup& group) { return !group.features.empty(); }))
     return;
-  std::map<std::vector<std::string>, std::vector<std::string>> without;  // by their partitions
+  std::map<std::vector<std::string>, std::vector<std::string>> without;  // nodes by their partitions
   std::erase_if(cluster.groups, [&](const NodeGroup& group) {
     if (satisfies(group.features, constraint).value_or(true)) return false;
     std::vector<std::string>& names = without[group.partitions];
@@ -420,13 +420,13 @@ void add_site(const Site& site, Cluster& cluster) {
     if (!known) cluster.prices.emplace_back(node.gpu, UsdPerHour(node.price.value() / node.gpus_per_node));
   }
   if (!cluster.across_switches) cluster.across_switches = site.across_switches;
-  // What a healthy node reaches at least.
+  // Min bandwidths of a healthy node.
   if (!cluster.network.between_nodes) cluster.network.between_nodes = site.check.send_between_nodes;
   if (!cluster.network.within_node) cluster.network.within_node = site.check.send_within_node;
   if (!cluster.zones.empty() || site.zones.empty()) return;
   for (const SiteZone& zone : site.zones) cluster.zones.push_back(zone.zone);
   cluster.links.insert(cluster.links.end(), site.links.begin(), site.links.end());
-  // Nodes of a group may lie in several zones: each zone takes its own out of it.
+  // Nodes of a group may lie in several zones: the group is divided by zone.
   std::vector<NodeGroup> groups;
   for (const NodeGroup& group : cluster.groups) {
     std::vector<NodeGroup> parts;

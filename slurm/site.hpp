@@ -1,6 +1,6 @@
-// What Slurm does not know about a cluster: prices, zones and links, how programs are started there, the environment
-// that its network wants, and what healthy nodes reach. From site files (slurm/sites/*.toml), read strictly. No Slurm
-// needed here.
+// What Slurm does not know about a cluster: prices, zones and links, how programs are started there, environment
+// variables for its network, and thresholds of healthy nodes. From site files (slurm/sites/*.toml), read strictly. No
+// Slurm needed here.
 #pragma once
 
 #include <filesystem>
@@ -27,13 +27,13 @@ using Variables = std::vector<std::pair<std::string, std::string>>;
 struct SoftwareEnvironment {
   std::string name;
   std::string title;                      ///< one line for people; may be empty
-  std::string image_option;               ///< of srun (never of sbatch), that takes the image: "--uenv"; empty: none
-  std::string view_option{};              ///< of srun, that takes the views of the image: "--view"; empty: none
-  std::string view{};                     ///< the usual ones; empty: none
+  std::string image_option;               ///< srun option (never sbatch) for the image: "--uenv"; empty: none
+  std::string view_option{};              ///< srun option for the views of the image: "--view"; empty: none
+  std::string view{};                     ///< default views; empty: none
   std::string mpi;                        ///< srun --mpi; empty: the site's
   std::vector<std::string> srun_options;  ///< "--network=disable_rdzv_get"
   Variables variables;                    ///< exported after the site's, which they replace
-  Variables pipeline_variables{};         ///< besides, where stages send to each other
+  Variables pipeline_variables{};         ///< further ones, if stages send to each other
 };
 
 /// Cores first to last, both included.
@@ -43,11 +43,11 @@ struct CoreRange {
   bool operator==(const CoreRange&) const = default;
 };
 
-/// How the cores and the memory of a kind of node belong to its GPUs.
+/// Cores and memory of each GPU on a kind of node.
 struct NodeLayout {
   std::string gpu;                ///< name in the catalogue
   std::vector<CoreRange> cores;   ///< of each GPU, by its number on the node
-  std::vector<int> numa_nodes;    ///< of these cores, by the same number
+  std::vector<int> numa_nodes;    ///< NUMA nodes of these cores, by the same number
   std::vector<int> memory_nodes;  ///< NUMA nodes of host memory (numactl --membind); on GH200 the GPUs have others
 };
 
@@ -79,27 +79,27 @@ struct SiteZone {
   std::vector<std::string> nodes;  ///< patterns, in which * stands for anything
 };
 
-/// Above these the preflight warns; none: not known.
+/// Limits above which the preflight warns; std::nullopt: not known.
 struct SiteLimits {
   std::optional<int> communicators_per_rank;
   std::optional<int> communicators_per_job;
 };
 
-/// What a healthy node reaches; sailor-check compares. None: not compared.
+/// Thresholds of healthy nodes, for sailor-check. std::nullopt: not compared.
 struct CheckThresholds {
-  // Least bus bandwidths (as nccl-tests count them)
+  // Min bus bandwidths (as nccl-tests count them)
   std::optional<BytesPerSecond> all_reduce_between_nodes;
   std::optional<BytesPerSecond> all_reduce_within_node;
   std::optional<BytesPerSecond> all_reduce_all;  ///< over all ranks of the job
-  // Least bandwidths of one stream
+  // Min bandwidths of one stream
   std::optional<BytesPerSecond> send_between_nodes;
   std::optional<BytesPerSecond> send_within_node;
-  // Most
+  // Max
   std::optional<double> idle_temperature_celsius;
   std::optional<double> used_memory_share;       ///< of a GPU that should be idle, 0 to 1
   std::optional<double> slower_than_median;      ///< share by which a node or link may lag behind the others, 0 to 1
-  std::optional<BytesPerSecond> write_per_node;  ///< least rate of each node when all write, stored (fsync)
-  std::string fabric_provider;                   ///< that libfabric is to find on every node; empty: not compared
+  std::optional<BytesPerSecond> write_per_node;  ///< min rate of each node when all write, with fsync
+  std::string fabric_provider;                   ///< libfabric must find it on every node; empty: not compared
 };
 
 struct Site {
@@ -117,8 +117,8 @@ struct Site {
   std::vector<NodeLayout> layouts;
   std::vector<GpuRule> gpu_types;
   CheckThresholds check;
-  std::set<std::string> unknown_gpus{};  ///< that it speaks of, and the catalogue does not have
-  std::string unreadable{};  ///< of find_site(): why another file, which may name the cluster, could not be read
+  std::set<std::string> unknown_gpus{};  ///< named in the file, but not in the catalogue
+  std::string unreadable{};  ///< set by find_site(): why another file, which may name the cluster, could not be read
 
   /// Null if there is none of this name.
   [[nodiscard]] const SoftwareEnvironment* find_environment(std::string_view environment) const;
@@ -126,15 +126,15 @@ struct Site {
   [[nodiscard]] const NodeLayout* find_layout(std::string_view gpu) const;
 };
 
-/// Reads a site file. GPU names and aliases are looked up in the catalogue; what is said of others is kept. Errors:
+/// Reads a site file. GPU names and aliases are looked up in the catalogue; entries for unknown GPUs are kept. Errors:
 /// not_found, io, invalid_input with file, line, column and reason.
 Result<Site> load_site(const std::filesystem::path& path, const GpuCatalogue& catalogue);
 Result<Site> parse_site(std::string_view text, std::string_view source_name, const GpuCatalogue& catalogue);
 
-/// The site file in `folder` that names the cluster (ClusterName; letters in either case), the one that says most of
-/// the name literally; generic.toml, which names none, when no file does, and when the name is empty. Only that file is
-/// read as a whole. Errors: those of load_site(); invalid_input, when two files name it alike; not_found, when there is
-/// not even generic.toml.
+/// The site file in `folder` that names the cluster (ClusterName, case-insensitive); of several, the one whose pattern
+/// matches most characters literally; generic.toml, which names none, if no file does or the name is empty. Only that
+/// file is read as a whole. Errors: those of load_site(); invalid_input, if two files match equally well; not_found, if
+/// there is not even generic.toml.
 Result<Site> find_site(std::string_view cluster_name, const std::filesystem::path& folder,
                        const GpuCatalogue& catalogue);
 
@@ -151,8 +151,8 @@ Result<Site> choose_site(const std::string& name, std::string_view cluster_name,
 /// Errors: not_found, with the known names.
 Result<const SoftwareEnvironment*> choose_environment(const Site& site, std::string_view name);
 
-/// Site's variables, replaced and followed by the environment's (may be null), and with `pipelines` by those for
-/// stages that send to each other.
+/// The site's variables, overridden and followed by those of the environment (may be null) and, with `pipelines`, by
+/// those for stages that send to each other.
 Variables variables_of(const Site& site, const SoftwareEnvironment* environment, bool pipelines = false);
 /// Whether a plan has stages that send to each other.
 bool has_pipelines(const Plan& plan);
@@ -161,7 +161,7 @@ bool has_pipelines(const Plan& plan);
 void add_site(const Site& site, Cluster& cluster);
 
 /// Leaves out the nodes that jobs with this constraint would not get, where the features of nodes are known. `whose`:
-/// who asks for it, in the message.
+/// origin of the constraint, for the message.
 void keep_nodes_that_satisfy(const std::string& constraint, const std::string& whose, Cluster& cluster);
 
 }  // namespace sailor::slurm

@@ -96,7 +96,7 @@ bool runs_on_gpu(const std::string& device, const GpuCatalogue* gpus) {
   return type && type->kind == DeviceKind::gpu;
 }
 
-/// The device that slurm.conf gives to a node, in the catalogue's words; empty: not known.
+/// The device of a node by slurm.conf, under its name in the catalogue; empty: not known.
 std::string device_name(const StepNode& node, const GpuCatalogue& gpus) {
   if (node.gres_type.empty()) return {};
   if (node.gres_type == "-") return gpus.cpu() == nullptr ? "" : gpus.cpu()->name;
@@ -104,13 +104,13 @@ std::string device_name(const StepNode& node, const GpuCatalogue& gpus) {
   return type == nullptr ? node.gres_type : type->name;
 }
 
-/// Whether a node can have this device, as far as slurm.conf says: a site may call other GPUs by the type.
+/// Whether a node can have this device, as far as slurm.conf says: a site may use the GRES type for other GPUs.
 bool may_have(const StepNode& node, const std::string& device, const GpuCatalogue& gpus) {
   const std::string has = device_name(node, gpus);
   return has.empty() || has == device || (node.gres_type != "-" && may_be(gpus, node.gres_type, device));
 }
 
-/// The kind of every node when all GPU types are known and each is of one kind of the plan; nothing otherwise.
+/// The kind of every node when all GPU types are known and each is of one kind of the plan; else std::nullopt.
 std::optional<std::vector<std::size_t>> kinds_by_device(const Step& step, const std::vector<Kind>& kinds,
                                                         const GpuCatalogue* gpus) {
   if (gpus == nullptr) return std::nullopt;
@@ -133,7 +133,7 @@ std::optional<std::vector<std::size_t>> kinds_by_device(const Step& step, const 
   return chosen;
 }
 
-/// Components belong to the kinds in their order: as many as hold the kind's ranks.
+/// Assigns the components to the kinds in order: to each kind as many as hold its ranks.
 Result<std::vector<std::size_t>> kinds_by_component(const Plan& plan, const Step& step,
                                                     const std::vector<Kind>& kinds) {
   std::vector<int> missing(kinds.size(), 0);  // ranks
@@ -174,7 +174,7 @@ Result<std::vector<std::size_t>> kinds_of_nodes(const Plan& plan, const Step& st
               "start it as a heterogeneous job, as sailor-submit does");
 }
 
-/// Nodes whose device is known and another than the plan's.
+/// Refuses nodes whose device is known and differs from the plan's.
 Result<void> check_devices(const Step& step, const std::vector<Kind>& kinds, const std::vector<std::size_t>& kind_of,
                            const GpuCatalogue& gpus) {
   std::map<std::pair<std::string, std::string>, std::vector<std::string>> wrong;  // has, needs -> nodes
@@ -196,8 +196,8 @@ Result<void> check_devices(const Step& step, const std::vector<Kind>& kinds, con
               "ask for nodes of the plan's GPU type (--partition, --gres), or make a plan for these with sailor-plan");
 }
 
-/// How many ranks of a kind a node of this cluster holds: its GPUs by slurm.conf, else as many as the step has tasks on
-/// one, or its share of them all on cores.
+/// Number of ranks of a kind that a node of this cluster holds: its GPUs by slurm.conf, else the max tasks of the step
+/// on a node, or on cores at least its share of all ranks.
 int devices_per_node(const Plan& plan, const Step& step, const Kind& kind, const GpuCatalogue* gpus) {
   const bool on_gpu = runs_on_gpu(kind.first, gpus);
   int known = 0;
@@ -215,14 +215,14 @@ int devices_per_node(const Plan& plan, const Step& step, const Kind& kind, const
   return devices;
 }
 
-/// Alike nodes with as many ranks.
+/// Nodes of one kind with the same number of ranks.
 struct Share {
   std::size_t kind = 0;
   std::int64_t nodes = 0;
   int ranks = 0;  ///< on each
 };
 
-/// Whether the plan's groups go onto these nodes.
+/// Whether the plan's tensor-parallel groups fit onto these nodes.
 bool fits(const Plan& plan, const std::vector<Kind>& kinds, const std::vector<Share>& shares) {
   std::vector<PlacementNode> nodes;
   for (const Share& share : shares)
@@ -234,10 +234,10 @@ bool fits(const Plan& plan, const std::vector<Kind>& kinds, const std::vector<Sh
   return place_on_nodes(plan, nodes).has_value();
 }
 
-/// The options with which srun starts a task for each rank: "--nodes=2 --ntasks-per-node=4"; of several kinds of nodes,
-/// or where groups do not divide evenly, those of components, with " : " between, and then what the nodes are.
+/// The options with which srun starts a task for each rank: "--nodes=2 --ntasks-per-node=4"; for several kinds of
+/// nodes, or groups that do not divide evenly, those of each component, with " : " between, and then the kinds.
 std::string options_for(const Plan& plan, const Step& step, const GpuCatalogue* gpus) {
-  constexpr int most_ranks = 1 << 16;  // of which an even distribution is tried
+  constexpr int most_ranks = 1 << 16;  // for which an even distribution is tried
   const std::vector<Kind> kinds = kinds_of(plan);
   NodeSizes sizes;
   for (const Kind& kind : kinds) sizes.add(kind.first, kind.second, devices_per_node(plan, step, kind, gpus), 0);
@@ -282,7 +282,7 @@ std::string options_for(const Plan& plan, const Step& step, const GpuCatalogue* 
                      kinds.size() == 1 ? "" : fmt::format(" ({})", fmt::join(names, " : ")));
 }
 
-/// By SLURM_CPU_BIND: "quiet,mask_cpu:0x3,0xC" gives tasks cores of their own, a single mask is that of all of them.
+/// Whether SLURM_CPU_BIND decides it: "quiet,mask_cpu:0x3,0xC" gives each task its own cores, a single mask is for all.
 bool bound_by_slurm(std::string_view bind) {
   for (const std::string_view word : {"none", "rank", "cores", "sockets", "ldoms", "threads"})
     for (const std::string& part : split(bind, ','))

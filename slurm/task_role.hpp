@@ -1,6 +1,6 @@
-// What a task of a job step is in a plan: which rank, on which GPU and cores. Found without asking anyone, from the
-// task's environment and Slurm's configuration files on its node, so that every task comes to the same result; shared
-// by the SPANK plugin (inside slurmstepd) and sailor-launch. No libslurm here.
+// The role of a job step's task in a plan: its rank, GPU and cores. Derived without communication, from the task's
+// environment and Slurm's configuration files on its node, so that every task comes to the same result; shared by the
+// SPANK plugin (inside slurmstepd) and sailor-launch. No libslurm here.
 #pragma once
 
 #include <filesystem>
@@ -18,9 +18,9 @@
 
 namespace sailor::slurm {
 
-/// The value of a variable of the task's environment; nothing if it is not set.
+/// The value of a variable of the task's environment; std::nullopt if it is not set.
 using Lookup = std::function<std::optional<std::string>(const std::string& name)>;
-/// In `environment`, which must outlive it.
+/// A lookup in `environment`, which must outlive it.
 Lookup lookup_in(const std::map<std::string, std::string>& environment);
 
 /// A node of the step. What is not known is empty.
@@ -37,55 +37,55 @@ struct StepNode {
 struct Step {
   std::vector<StepNode> nodes;  ///< components in order, in each as Slurm lists them
   int components = 1;
-  std::size_t own_node = 0;  ///< of this task: an index into nodes
-  int local_task = 0;        ///< of the tasks of its node
+  std::size_t own_node = 0;  ///< node of this task: an index into nodes
+  int local_task = 0;        ///< index among the tasks of its node
   [[nodiscard]] int tasks() const;
 };
 
-/// From SLURM_STEP_NODELIST, SLURM_STEP_TASKS_PER_NODE, SLURMD_NODENAME, SLURM_LOCALID, SLURM_HET_SIZE and
+/// Step from SLURM_STEP_NODELIST, SLURM_STEP_TASKS_PER_NODE, SLURMD_NODENAME, SLURM_LOCALID, SLURM_HET_SIZE and
 /// SLURM_JOB_NODELIST_HET_GROUP_n. Errors: unavailable (not a task of a step), invalid_input (variables that do not
 /// agree).
 Result<Step> read_step(const Lookup& environment);
 
-/// slurm.conf: `named`, the value of SLURM_CONF, unless that is empty; else where it usually is; nothing if there is
-/// none.
+/// Path of slurm.conf: `named`, the value of SLURM_CONF, unless that is empty; else the usual location; std::nullopt if
+/// there is none.
 std::optional<std::filesystem::path> configuration_file(const std::filesystem::path& named);
 
-/// Fills in gres_type, gpus and leaf_switch from slurm.conf and the topology.conf beside it, where there is one (files
-/// that they include are read too). Errors: those of reading `slurm_conf`; what a file does not say stays empty.
+/// Fills in gres_type, gpus and leaf_switch from slurm.conf and the topology.yaml, else topology.conf, beside it (files that
+/// they include are read too). Errors: those of reading these files; what a file does not say stays empty.
 Result<void> add_node_facts(Step& step, const std::filesystem::path& slurm_conf);
 /// The same from the slurm.conf that SLURM_CONF names, or the usual one; nothing where there is none.
 Result<void> add_node_facts(Step& step, const Lookup& environment);
 
 /// What add_node_facts() finds for the nodes of a job (SLURM_JOB_NODELIST, and those of its components), as the text of
-/// a file: for tasks in a container, which sees no slurm.conf. To be called by the job's script, on the host. What
-/// could not be read there stands in the file. Errors: unavailable (no job), invalid_input (a list of nodes that cannot
-/// be read).
+/// a file: for tasks in a container, which sees no slurm.conf. To be called by the job's script, on the host. If
+/// they cannot be read there, the file holds the reason. Errors: unavailable (no job), invalid_input (a list of nodes
+/// that cannot be read).
 Result<std::string> node_facts_of_job(const Lookup& environment);
-/// Fills in what such a file says. Errors: not_found, io, invalid_input; unavailable (what could not be read on the
+/// Fills in the facts of such a file. Errors: not_found, io, invalid_input; unavailable (what could not be read on the
 /// host).
 Result<void> read_node_facts(Step& step, const std::filesystem::path& file);
 
 /// The place of a task in a plan.
 struct TaskRole {
   RankRole role;
-  int ranks = 0;       ///< of the plan
-  int local_rank = 0;  ///< of the ranks of this node, in the order of the plan: also the number of its device
+  int ranks = 0;       ///< number of ranks of the plan
+  int local_rank = 0;  ///< index among the node's ranks, in the order of the plan; also that of its device
   int local_ranks = 0;
   std::string gpu;     ///< the plan's name of its device
-  bool on_gpu = true;  ///< and not on cores
+  bool on_gpu = true;  ///< false: on cores
 };
 
-/// Errors (invalid_input, unavailable), each naming the nodes and what to do: another number of tasks than ranks (with
-/// the --nodes and --ntasks-per-node that the plan needs), nodes of other GPU types than the plan's, too few nodes,
+/// Errors (invalid_input, unavailable), each naming the nodes and what to do: not as many tasks as ranks (with the
+/// --nodes and --ntasks-per-node that the plan needs), nodes of other GPU types than the plan's, too few nodes,
 /// tensor-parallel groups that do not fit into the tasks of a node.
-/// `gpus` says which GRES type is which GPU; null: not compared.
+/// `gpus` maps GRES types to GPUs; null: types are not compared.
 Result<TaskRole> find_role(const Plan& plan, const Step& step, const GpuCatalogue* gpus);
 
-/// What a task gets into its environment: SAILOR_STEP (which task of which step it is for), SAILOR_PLAN,
+/// Variables for a task's environment: SAILOR_STEP (which task of which step it is for), SAILOR_PLAN,
 /// SAILOR_PLAN_FINGERPRINT, SAILOR_RANK, SAILOR_RANKS, SAILOR_PIPELINE, SAILOR_STAGE, SAILOR_TENSOR_PARALLEL_INDEX,
-/// SAILOR_LOCAL_RANK; of a GPU plan CUDA_VISIBLE_DEVICES, when the task sees more GPUs than its own. Errors:
-/// unavailable (the node's ranks have fewer GPUs than they are).
+/// SAILOR_LOCAL_RANK; for a GPU plan CUDA_VISIBLE_DEVICES, if the task sees more GPUs than its own. Errors:
+/// unavailable (fewer GPUs than ranks on the node).
 Result<std::vector<std::pair<std::string, std::string>>> role_environment(const TaskRole& task, const Plan& plan,
                                                                           const std::filesystem::path& plan_path,
                                                                           const Lookup& environment);

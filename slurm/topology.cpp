@@ -30,7 +30,7 @@ std::string_view to_string(TopologyKind kind) {
 
 namespace {
 
-/// "SwitchName=s0 Nodes=n[1-4]", "BlockName=b0 Nodes=n[1-4]"; other lines (BlockSizes=4) say nothing of nodes.
+/// "SwitchName=s0 Nodes=n[1-4]", "BlockName=b0 Nodes=n[1-4]"; other lines (BlockSizes=4) do not name nodes.
 Result<void> add_line(const ConfLine& line, Topology& topology) {
   const auto value = [&](const char* key) {
     const auto found = line.find(key);
@@ -41,7 +41,7 @@ Result<void> add_line(const ConfLine& line, Topology& topology) {
   if (name.empty()) return {};
   topology.kind = block ? TopologyKind::block : TopologyKind::tree;
   const std::string nodes = value("nodes");
-  // Of scontrol a switch above names the nodes below it, too.
+  // In scontrol's output a higher switch also names the nodes below it.
   if (nodes.empty() || line.contains("switches") || (line.contains("level") && value("level") != "0")) return {};
   auto names = expand_host_list(nodes);
   if (!names) return fail(names.error(), fmt::format("{} {}", block ? "block" : "switch", printable(name)));

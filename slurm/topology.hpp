@@ -1,4 +1,4 @@
-// Which nodes are near each other: switches and blocks, as Slurm's files and `scontrol show topology` describe them.
+// Nodes that are near each other: switches and blocks, as Slurm's files and `scontrol show topology` describe them.
 #pragma once
 
 #include <filesystem>
@@ -12,7 +12,7 @@ namespace sailor::slurm {
 
 enum class TopologyKind {
   flat,   ///< nothing is known
-  tree,   ///< switches, of which the leaves have nodes (topology/tree)
+  tree,   ///< switches; leaf switches have nodes (topology/tree)
   block,  ///< blocks of nodes that are close to each other (topology/block)
 };
 std::string_view to_string(TopologyKind kind);
@@ -23,14 +23,14 @@ struct Topology {
 };
 
 /// From topology.conf ("SwitchName=s0 Nodes=n[1-4]", "BlockName=b0 Nodes=n[1-4]"), or `scontrol -o show topology`.
-/// Lines of other kinds are passed over. Errors: invalid_input (a list of nodes that cannot be read).
+/// Other lines are skipped. Errors: invalid_input (a list of nodes that cannot be read).
 Result<Topology> parse_topology(std::string_view text);
 
 /// From topology.yaml (Slurm 25.05): the topology of this name, else the cluster's default, else the first. Errors:
 /// invalid_input (no YAML, with its line; a list of nodes that cannot be read), unavailable (built without libyaml).
 Result<Topology> parse_topology_yaml(std::string_view text, std::string_view name = {});
 
-/// From the files beside slurm.conf, of which topology.yaml counts more; flat where there are none. Errors: those of
+/// From the files beside slurm.conf, topology.yaml before topology.conf; flat if there is none. Errors: those of
 /// reading and parsing.
 Result<Topology> load_topology(const std::filesystem::path& folder);
 

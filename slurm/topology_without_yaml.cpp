@@ -1,4 +1,4 @@
-// In place of topology_yaml.cpp where libyaml is not there.
+// Replaces topology_yaml.cpp in a build without libyaml.
 #include "slurm/topology.hpp"
 
 namespace sailor::slurm {

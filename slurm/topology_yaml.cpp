@@ -34,7 +34,7 @@ class Document {
   }
 
   yaml_node_t* root() { return yaml_document_get_root_node(&document_); }
-  /// The values of a list; of anything else itself alone.
+  /// The values of a list; any other node as a list of one.
   std::vector<yaml_node_t*> items(yaml_node_t* node) {
     if (node == nullptr) return {};
     if (node->type != YAML_SEQUENCE_NODE) return {node};

@@ -28,7 +28,7 @@ bool consists_of(std::string_view text, std::string_view others) {
                      [&](char c) { return is_alphanumeric(c) || others.find(c) != std::string_view::npos; });
 }
 
-/// Unlike core's split(), keeps empty parts: "1::2" is no time.
+/// Unlike core's split(), this keeps empty parts: "1::2" is not a time.
 std::vector<std::string_view> split_all(std::string_view text, char separator) {
   std::vector<std::string_view> parts;
   while (true) {

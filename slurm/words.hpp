@@ -18,7 +18,7 @@ std::string shell_quote(std::string_view word);
 /// such as newlines, which would start a line of their own; `what` names the value in the message.
 Result<std::string> sbatch_quote(std::string_view what, std::string_view value);
 
-/// `value` if it is a name that Slurm may hold: letters, digits and . _ + @ : = - , not first a '-', at most 128.
+/// `value` if it is a valid name: letters, digits and . _ + @ : = - , no leading '-', at most 128 characters.
 Result<std::string> check_name(std::string_view what, std::string_view value);
 
 /// Slurm's time formats: "90" (minutes), "10:30" (minutes and seconds), "1:30:00", "1-12", "1-12:30", "1-12:30:00".

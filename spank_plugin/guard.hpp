@@ -1,4 +1,4 @@
-// Nothing leaves a hook but its return value: the callers are C, and some of them are daemons.
+// No exception leaves a hook: the callers are C, and some of them are daemons.
 #pragma once
 
 #include <exception>
@@ -7,7 +7,7 @@
 namespace sailor::spank {
 
 #ifdef SAILOR_SPANK_FAULTS
-/// Tests build the hooks once more, with this to break them.
+/// Tests build the hooks a second time, with this function to make them fail.
 void inject_fault(const char* hook);
 #else
 inline void inject_fault(const char*) {}

@@ -62,7 +62,7 @@ void take_all(JobSize& size, const std::vector<std::string>& words) {
   }
 }
 
-/// Whether the word behind this option may be its value.
+/// Whether the word after this option may be its value.
 bool takes_next_word(std::string_view option) {
   constexpr std::array<std::string_view, 26> flags{
       "--usage",         "--verbose",      "--version", "--wait",       "--bell",       "--contiguous",

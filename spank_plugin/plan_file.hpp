@@ -1,5 +1,5 @@
-// A plan as the plugin reads it, in srun, sbatch and salloc and again in every task: always as the user, never more
-// than a plan can be.
+// A plan as the plugin reads it, in srun, sbatch and salloc and again in every task: always as the user, and only
+// up to a maximum size.
 #pragma once
 
 #include <filesystem>

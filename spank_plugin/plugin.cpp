@@ -37,7 +37,7 @@ namespace sailor::spank {
 
 namespace {
 
-/// Of this process.
+/// State of the plugin in this process.
 struct State {
   SubmitSide submit{};
   std::optional<std::string> option{};  // in slurmstepd
@@ -49,7 +49,7 @@ State& state() {
   return instance;
 }
 
-/// Without what could steer a terminal or flood a log: paths and plans may hold anything.
+/// `message` without anything that could control a terminal or flood a log: paths and plans may hold anything.
 std::string printable(const std::string& message) {
   constexpr std::size_t half = 1500;
   const std::string shown =
@@ -62,7 +62,7 @@ std::string printable(const std::string& message) {
 
 void report(const std::string& message) { slurm_error("sailor: %s", printable(message).c_str()); }
 
-/// For what was thrown: needs no memory.
+/// Reports an exception without allocating memory.
 auto report_thrown(const char* hook) {
   return [hook](const char* what) { slurm_error("sailor: %s: %s", hook, what); };
 }
@@ -113,7 +113,7 @@ spank_option plan_option{option_name, option_value, option_help, 1, 0, take_opti
 
 // ---- srun, sbatch, salloc
 
-/// Where Slurm takes the job's environment from, and once more where --export=NONE does not reach.
+/// Sets the plan's variables where Slurm takes the job's environment from, and again where --export=NONE has no effect.
 void hand_on(spank_t spank, const std::string& plan) {
   ::setenv(plan_variable, plan.c_str(), 1);
   if (spank_context() == S_CTX_LOCAL) ::setenv(carried_variable, plan.c_str(), 1);
@@ -131,7 +131,7 @@ bool command_asks_for_plan() {
   return state().submit.has_option() || is_set(plan_variable) || is_set(carried_variable);
 }
 
-/// What this command was started with, its own name first.
+/// Command line of this process, its own name first.
 std::vector<std::string> own_words() {
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
   std::vector<std::string> words;
@@ -179,7 +179,7 @@ bool settle_plan(spank_t spank, int count, char** words) {
 
 // ---- slurmstepd
 
-/// Of the task's environment; nothing also for what no environment can hold.
+/// A variable of the task's environment; std::nullopt also if it is too long for any environment.
 std::optional<std::string> task_variable(spank_t spank, const std::string& name) {
   constexpr std::size_t largest = std::size_t{1} << 20;
   for (std::string value(4096, '\0'); value.size() <= largest; value.resize(4 * value.size())) {
@@ -200,7 +200,7 @@ Presence presence(spank_t spank, const char* name) {
   return value[0] == '\0' ? Presence::empty : Presence::set;
 }
 
-/// Whether somebody named a plan: what the submitting side has set says more than the option as it was typed.
+/// Whether a plan was requested: variables that the submitting side has set count more than the option as typed.
 bool has_plan(spank_t spank) {
   if (state().option == no_plan) return false;
   for (const char* name : {plan_variable, carried_variable})
@@ -240,8 +240,8 @@ std::filesystem::path installed_gpus() {
   return (folder / SAILOR_PROFILES_FROM_PLUGIN / "gpus.toml").lexically_normal();
 }
 
-/// For tasks that leave the message to another: where a task that fails ends the step (--kill-on-bad-exit), the first
-/// to leave would take the message with it.
+/// For tasks that leave the message to another task: where a failed task ends the step (--kill-on-bad-exit), the first
+/// that exits would end the one that reports.
 void wait_for_teller() {
   std::signal(SIGTERM, [](int) { ::_exit(EXIT_FAILURE); });
   ::sleep(2);
@@ -251,7 +251,7 @@ void wait_for_teller() {
 bool prepare(spank_t spank, int count, char** words) {
   const TaskHost host = host_of(spank);
   if (state().option_lost) {
-    // What was said then is in slurmd's log: nobody listened yet.
+    // The message of that time is only in slurmd's log.
     if (Refusal{{}, Teller::first_task_of_node}.told_by(host.variable))
       report("the option --sailor-plan was lost: slurmstepd had no memory for it");
     return false;

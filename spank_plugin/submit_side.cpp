@@ -16,7 +16,7 @@ bool is_of_enclosing_job(const std::string& argument, const slurm::Lookup& envir
          environment("SLURM_SPANK__SLURM_SPANK_OPTION_sailor_sailor_plan") == argument;
 }
 
-/// Absolute, links followed: jobs may start in another folder.
+/// Absolute path with links resolved: jobs may start in another folder.
 Result<std::filesystem::path> checked_plan(const std::filesystem::path& named) {
   if (named.empty()) return fail(ErrorCode::usage, "no file is named", fmt::format("'{}' means no plan", no_plan));
   if (const auto plan = read_plan_file(named); !plan) return fail(plan.error());

@@ -19,21 +19,21 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// Set and not empty.
+/// The value of a variable that is set and not empty.
 std::optional<std::string> word(const slurm::Lookup& environment, const std::string& name) {
   auto value = environment(name);
   return value && !value->empty() ? value : std::nullopt;
 }
 
-/// A variable that the submitting side has set, unless the user's --export took it out; what the option says as it was
-/// typed, then, which is good in the folder where the job was submitted.
+/// Path of the plan: a variable that the submitting side has set, or, if the user's --export removed it, the option as
+/// it was typed, relative to the folder where the job was submitted.
 fs::path plan_of(const slurm::Lookup& environment, const std::optional<std::string>& option) {
   for (const char* name : {plan_variable, carried_variable})
     if (const auto value = word(environment, name)) return *value;
   return fs::path(word(environment, "SLURM_SUBMIT_DIR").value_or("")) / option.value_or("");
 }
 
-/// The catalogue that says which GRES type is which GPU; nothing, and why, if it cannot be read.
+/// The catalogue that maps GRES types to GPUs; std::nullopt, and a warning, if it cannot be read.
 std::optional<GpuCatalogue> load_catalogue(const Arguments& arguments, const slurm::Lookup& environment,
                                            std::string& warning) {
   fs::path file = arguments.gpus;

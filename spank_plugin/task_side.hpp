@@ -24,7 +24,7 @@ struct TaskHost {
   uid_t user = 0;  ///< who owns the job
 };
 
-/// Who tells an error that many tasks meet alike.
+/// Which task reports an error that many tasks hit alike.
 enum class Teller {
   each_task,
   first_task_of_node,
@@ -34,11 +34,11 @@ enum class Teller {
 struct Refusal {
   Error error;
   Teller teller = Teller::each_task;
-  /// Whether the task with this environment is the one; it is when the environment does not say.
+  /// Whether the task with this environment reports the error; true if the environment does not give its number.
   [[nodiscard]] bool told_by(const slurm::Lookup& environment) const;
 };
 
-/// What is told of a task that has its place.
+/// Messages about a task that has its place in the plan.
 struct Prepared {
   std::string warning{};               ///< what the user should know; empty: nothing
   std::vector<std::string> details{};  ///< for the log: "rank 5 of 8: ..."

@@ -25,7 +25,7 @@ struct OwnGpu {
   int index = 0;
 };
 
-/// `before`: ranks of this node with lower numbers.
+/// Finds the GPU of this rank. `before`: number of ranks of this node with lower ranks.
 Result<OwnGpu> find_gpu(std::size_t before, const std::string& host, Precision precision,
                         const Environment& environment) {
   const auto visible = visible_gpus(environment);
@@ -33,7 +33,7 @@ Result<OwnGpu> find_gpu(std::size_t before, const std::string& host, Precision p
     return fail(visible.error().code, fmt::format("no usable GPU: {} (on {})", visible.error().what, host),
                 visible.error().hint);
   const std::vector<GpuDescription>& gpus = visible->gpus;
-  // A launcher that binds tasks to GPUs shows each its own; otherwise all see all.
+  // A launcher that binds tasks to GPUs shows each task only its own; otherwise every task sees all GPUs.
   const std::size_t index = gpus.size() == 1 ? 0 : before;
   if (index >= gpus.size())
     return fail(ErrorCode::unavailable,
@@ -49,7 +49,7 @@ Result<OwnGpu> find_gpu(std::size_t before, const std::string& host, Precision p
   return OwnGpu{.backend = visible->backend, .gpu = gpu, .index = static_cast<int>(index)};
 }
 
-/// NCCL refuses two ranks on one GPU, unless they say that they are of different hosts.
+/// NCCL refuses two ranks on one GPU, unless NCCL_HOSTID claims that they are on different hosts.
 Result<void> check_not_shared(const std::vector<std::string>& places, int rank, const Environment& environment) {
   const auto first = std::find(places.begin(), places.end(), places[static_cast<std::size_t>(rank)]);
   if (first - places.begin() == rank || environment.contains("NCCL_HOSTID")) return {};
@@ -80,7 +80,7 @@ Result<RankDevice> open_gpu(const OwnGpu& own, const DeviceRequest& request, con
   return opened;
 }
 
-/// Agreed on.
+/// The opened device, or an error that all ranks agree on.
 Result<RankDevice> agreed(runtime::Control& control, Result<RankDevice> opened) {
   SAILOR_CHECK(agree(control, opened ? Result<void>() : fail(opened.error())));
   return opened;

@@ -1,4 +1,4 @@
-// The text of --help: purpose, usage, arguments, options, how else to set them, examples.
+// The text of --help: purpose, usage, arguments, options, other ways to set them, examples.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t page_width = 96;
 constexpr std::size_t widest_left_column = 30;
-constexpr char unbreakable_space = '\x01';  // becomes a space after the lines are broken
+constexpr char unbreakable_space = '\x01';  // replaced by a space after the lines are broken
 
 /// Two columns; the right one is wrapped between words.
 std::string entry(const std::string& left, const std::string& right, std::size_t column) {

@@ -106,13 +106,13 @@ void warn_of_left_out(const Cluster& cluster, const std::vector<std::string>& pa
 
 Result<std::vector<slurm::GpuRule>> gpu_type_rules(const Options& options, const GpuCatalogue& gpus) {
   std::vector<slurm::GpuRule> rules;
-  std::string words;  // lists of nodes hold commas, at which the option's values were split
+  std::string words;  // lists of nodes contain commas, at which the values were split
   for (const std::string& part : options.texts("gpu-type")) {
     words += (words.empty() ? "" : ",") + part;
     const std::size_t equals = words.rfind('=');
     const std::string name = equals == std::string::npos ? words : words.substr(equals + 1);
     const auto type = gpus.find(name);
-    if (equals == std::string::npos && !type) continue;  // nodes, whose GPU follows
+    if (equals == std::string::npos && !type) continue;  // nodes; their GPU follows
     if (!type) return fail(ErrorCode::usage, "--gpu-type: " + type.error().what, type.error().hint);
     if (type->kind != DeviceKind::gpu)
       return fail(ErrorCode::usage, fmt::format("--gpu-type: {} is not a GPU", name), "name a GPU of the catalogue");
@@ -143,7 +143,7 @@ std::vector<slurm::GpuRule> rules_of_plan(const Plan& plan, const GpuCatalogue& 
 
 Result<void> use_reservation(const Options& options, Cluster& cluster) {
   const preflight::Identity identity = preflight::current_identity();
-  // Which accounts are above the job's own, only the accounting database knows.
+  // Only the accounting database knows the parents of the job's account.
   const auto reservation =
       slurm::require_reservation(cluster, options.text("reservation"), identity.user, {}, preflight::now_unix_s());
   if (!reservation) return fail(reservation.error());

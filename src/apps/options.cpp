@@ -22,7 +22,7 @@ namespace {
 
 namespace po = boost::program_options;
 
-/// Why `text` is no value of the option; nothing when it is one.
+/// Why `text` is not a valid value of the option; std::nullopt if it is.
 std::optional<std::string> problem_with(const Option& option, const std::string& text) {
   if (!option.choices.empty()) {
     if (std::find(option.choices.begin(), option.choices.end(), text) != option.choices.end()) return std::nullopt;
@@ -36,7 +36,7 @@ std::optional<std::string> problem_with(const Option& option, const std::string&
     const auto [stop, code] = std::from_chars(text.data(), end, whole);
     if (code == std::errc::result_out_of_range) return fmt::format("'{}' is too large", text);
     if (code != std::errc() || stop != end) return fmt::format("'{}' is no integer", text);
-    // Lists of integers are handed out as int.
+    // Lists of integers are returned as int.
     if (option.repeatable && (whole > std::numeric_limits<int>::max() || whole < std::numeric_limits<int>::min()))
       return fmt::format("'{}' is too large", text);
     value = static_cast<double>(whole);
@@ -63,7 +63,7 @@ std::optional<bool> parse_switch(const std::string& text) {
   return std::nullopt;
 }
 
-/// Values of one option from one place: lists are split at commas, everything is checked.
+/// Checks the values of one option from one source; splits lists at commas.
 Result<std::vector<std::string>> checked(const Option& option, const std::vector<std::string>& given,
                                          const std::string& where) {
   std::vector<std::string> values;
@@ -82,7 +82,7 @@ Result<std::vector<std::string>> checked(const Option& option, const std::vector
   return values;
 }
 
-/// What a TOML file says about one option, as text; errors are recorded in the document.
+/// The values of one option in a TOML file, as text; errors are recorded in the document.
 std::vector<std::string> read_toml(const TomlTable& root, const Option& option) {
   const std::string key = toml_key(option.name);
   std::vector<std::string> values;
@@ -143,7 +143,7 @@ std::string toml_key(std::string_view option) {
   return key;
 }
 
-/// Collects values from the weakest source to the strongest, so that the last one that speaks wins.
+/// Collects values from the source of lowest precedence to the highest, so that the last one wins.
 class Parser {
  public:
   Parser(const CommandLine& line, const Environment& environment)
@@ -244,7 +244,7 @@ class Parser {
     return values;
   }
 
-  /// "--model --nodes 3": Boost takes "--nodes" for the model's name. "--model=--nodes" says that it is meant.
+  /// For "--model --nodes 3" Boost takes "--nodes" as the value of --model. "--model=--nodes" says that it is meant.
   [[nodiscard]] bool is_option(const po::option& item) const {
     if (item.value.size() != 1 || item.original_tokens.size() != 2) return false;
     const std::string_view value(item.value.front());
@@ -311,7 +311,7 @@ class Parser {
     for (const Option& option : table_) {
       const std::string name = environment_name(option.name);
       const auto found = environment_.find(name);
-      if (found == environment_.end() || found->second.empty()) continue;  // set but empty means unset
+      if (found == environment_.end() || found->second.empty()) continue;  // an empty value counts as unset
       if (not_configurable(option.name) && option.name != "config") continue;
       if (option.type == OptionType::flag) {
         const auto on = parse_switch(found->second);
@@ -361,7 +361,7 @@ std::string Options::text(std::string_view name) const {
   return value.values.empty() ? std::string() : value.values.back();
 }
 
-// The conversions cannot fail: values were checked when they were read, and defaults are tried in the tests.
+// The conversions cannot fail: values are checked when they are read, and tests check the defaults.
 std::int64_t Options::integer(std::string_view name) const {
   const std::string value = text(name);
   return value.empty() ? 0 : std::stoll(value);
@@ -369,7 +369,7 @@ std::int64_t Options::integer(std::string_view name) const {
 
 double Options::number(std::string_view name) const {
   const std::string text_value = text(name);
-  double value = 0.0;  // std::stod would throw for what is not normalised, and ask the locale for the decimal point
+  double value = 0.0;  // std::stod would throw for subnormal numbers, and depends on the locale
   std::from_chars(text_value.data(), text_value.data() + text_value.size(), value);
   return value;
 }
@@ -421,7 +421,7 @@ std::string Options::print_config() const {
 
 Result<std::optional<Options>> parse_options(const CommandLine& line, const std::vector<std::string>& arguments,
                                              const Environment& environment) {
-  // Before anything else, so that help is there for a command line that is wrong elsewhere.
+  // Handled first, so that help is available for a command line that is wrong elsewhere.
   for (const std::string& argument : arguments) {
     if (argument == "--") break;
     if (argument == "--help" || argument == "-h") {

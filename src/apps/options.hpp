@@ -1,7 +1,7 @@
-// Command lines of all programs: one table of options gives the command line, the SAILOR_* environment, the
-// TOML key of --config, the default, the unit and the help text.
+// The command lines of all programs: one table of options defines the command line, the SAILOR_* environment, the TOML
+// keys of --config, the defaults, the units and the help text.
 //
-// Command line > environment > --config file > default; --print-config shows each value and who set it.
+// Precedence: command line > environment > --config file > default; --print-config shows each value and its source.
 // Boost's guessing of abbreviated options is off. The environment is captured once, in main.
 #pragma once
 
@@ -27,13 +27,13 @@ struct Option {
   char letter = 0;  ///< short form, or 0
   OptionType type = OptionType::text;
   std::string value_name{};            ///< "FILE", "N"; empty for flags
-  std::string help{};                  ///< one sentence; the unit stands in it
+  std::string help{};                  ///< one sentence, with the unit
   std::string default_value{};         ///< empty: none
   bool repeatable = false;             ///< may be given several times or as a comma-separated list
   std::vector<std::string> choices{};  ///< non-empty: the only values
   double minimum = -1e300;
   double maximum = 1e300;
-  std::string group{};  ///< heading in --help above the first of a row of options with the same one; empty: "Options"
+  std::string group{};  ///< --help heading above consecutive options that share it; empty: "Options"
 };
 
 struct Positional {
@@ -43,7 +43,7 @@ struct Positional {
   bool repeatable = false;  ///< only the last one
 };
 
-/// A status with which the program may end.
+/// An exit status of the program.
 struct ExitStatus {
   int status = 0;
   std::string meaning{};
@@ -56,7 +56,7 @@ struct Example {
 
 using Environment = std::map<std::string, std::string>;
 
-/// A program's (or sub-command's) command line.
+/// The command line of a program or sub-command.
 struct CommandLine {
   std::string program{};  ///< "sailor-plan" or "sailor-profile layers"
   std::string purpose{};  ///< one line
@@ -65,8 +65,8 @@ struct CommandLine {
   std::vector<Example> examples{};
   std::vector<ExitStatus> exit_statuses{};  ///< empty: 0 done, 1 failure, 2 wrong usage
   std::string notes{};                      ///< printed last; may be empty
-  bool one_per_rank = false;                ///< started by srun or mpirun: only rank 0 complains about the command line
-  /// A JSON object for `--version --format json`: what this build can do; null: it says nothing of that.
+  bool one_per_rank = false;                ///< started by srun or mpirun: only rank 0 reports command line errors
+  /// Returns what this build can do, as a JSON object for `--version --format json`; may be null.
   std::function<std::string(const Environment&)> abilities{};
 };
 
@@ -75,7 +75,7 @@ enum class ValueSource { default_value, config_file, environment, command_line }
 /// Parsed and checked values.
 class Options {
  public:
-  [[nodiscard]] bool given(std::string_view name) const;  ///< set by anything but a default
+  [[nodiscard]] bool given(std::string_view name) const;  ///< set, and not by a default
   [[nodiscard]] bool typed(std::string_view name) const;  ///< set on the command line
   [[nodiscard]] bool has(std::string_view name) const;    ///< has a value
   [[nodiscard]] bool flag(std::string_view name) const;
@@ -100,15 +100,15 @@ class Options {
   std::map<std::string, std::vector<std::string>, std::less<>> positionals_;
 };
 
-/// The process environment. Call in main only.
+/// The process environment. Must be called in main only.
 Environment capture_environment();
 
 /// "0.1.0".
 std::string_view version();
 
-/// What --version prints: "sailor-train 0.1.0 (commit a8124f6c1, with MPI, SLURM)"; with `--format json` among the
+/// The output of --version: "sailor-train 0.1.0 (commit a8124f6c1, with MPI, SLURM)"; with `--format json` among the
 /// arguments an object with program, version, architecture, commit and features, the names of its options, and the
-/// members of the object that CommandLine::abilities (may be null) returns. `line`: null for a program of several
+/// members of the object that CommandLine::abilities (may be null) returns. `line` is null for a program with several
 /// commands.
 std::string version_text(const std::string& program, const std::vector<std::string>& arguments,
                          const Environment& environment, const CommandLine* line);
@@ -116,20 +116,20 @@ std::string version_text(const std::string& program, const std::vector<std::stri
 /// The text of --help.
 std::string help_text(const CommandLine& line);
 
-/// Parses; adds --help, --version, --config, --print-config, --verbose to the table. When one of the first two or
-/// --print-config was given it prints to stdout and returns an Options-less success (nullopt): exit with 0.
-/// Errors have code `usage`.
+/// Parses the arguments; adds --help, --version, --config, --print-config, --verbose to the table. If --help, --version
+/// or --print-config is given, it prints to stdout and returns std::nullopt: the program must exit with 0. Errors have
+/// code `usage`.
 Result<std::optional<Options>> parse_options(const CommandLine& line, const std::vector<std::string>& arguments,
                                              const Environment& environment);
 
-/// Options that several programs share, worded once.
+/// Options that several programs share.
 namespace shared {
 Option model();          ///< --model NAME
 Option models_folder();  ///< --models DIR, default: profiles/models of the installation
 Option framework();      ///< --framework NAME, default: sailor
 Option gpus_file();      ///< --gpus FILE, default: profiles/gpus.toml of the installation
 Option profile_store();  ///< --profile STORE
-/// --site NAME; `what`: the file has what the program wants of it
+/// --site NAME; `what`: the content of the file that the program uses
 Option site(const std::string& what = "what Slurm does not know of the cluster");
 Option node_facts();  ///< --node-facts FILE, that sailor-launch --write-node-facts has written
 Option partition();   ///< -p/--partition
@@ -146,18 +146,18 @@ std::string profiles_folder(const Environment& environment);
 /// The folder of site files: SAILOR_SITES, else `share/sailor/sites` beside the program's prefix, else `slurm/sites` of
 /// the source tree that the program was built from.
 std::string sites_folder(const Environment& environment);
-/// The profile store of this path; for a bare name without a file or folder of that name ("published"), the NAME.h5
-/// that was made with the programs: in SAILOR_PROFILES, `profiles` of the build folder, or `share/sailor/profiles`.
+/// The profile store at this path. A bare name ("published") without a file or folder of that name is the NAME.h5 that
+/// was built with the programs: in SAILOR_PROFILES, `profiles` of the build folder, or `share/sailor/profiles`.
 std::string find_store(const std::string& name, const Environment& environment);
 /// --models (see shared::models_folder()), else `models` in the profiles folder.
 std::string models_folder(const Options& options, const Environment& environment);
-/// `frameworks` in the profiles folder: where --framework (see shared::framework()) is looked up.
+/// The folder `frameworks` in the profiles folder, where --framework (see shared::framework()) is looked up.
 std::string frameworks_folder(const Environment& environment);
 /// --gpus (see shared::gpus_file()), else `gpus.toml` in the profiles folder.
 std::string gpus_file(const Options& options, const Environment& environment);
 
-/// The frame of every main(): captures arguments and environment, starts logging, catches exceptions, and turns
-/// an error into a message and an exit status.
+/// Runs `body` as the main() of a program: captures arguments and environment, starts logging, catches exceptions, and
+/// turns an error into a message and an exit status.
 int run_program(int argc, char** argv, const CommandLine& line,
                 Result<void> (*body)(const Options& options, const Environment& environment));
 /// The same for a program whose exit status says more than whether it failed.
@@ -171,8 +171,8 @@ struct SubCommand {
 struct CommandFamily {
   std::string program{};
   std::string purpose{};
-  std::vector<std::string> other_commands{};  ///< that the program knows besides, for hints
-  std::string more{};  ///< lines of the overview after the commands; where there are some, no arguments ask for it
+  std::vector<std::string> other_commands{};  ///< further commands of the program, for hints
+  std::string more{};  ///< last lines of the overview; if not empty, no arguments print the overview
 };
 int run_program(int argc, char** argv, const CommandFamily& family, const std::vector<SubCommand>& commands);
 

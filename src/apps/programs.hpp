@@ -1,5 +1,4 @@
-// The programs of Sailor by name, and what each is for: in --help, in the manual pages, and in the list that `sailor`
-// prints.
+// The programs of Sailor with their purposes: for --help, the manual pages, and the list that `sailor` prints.
 #pragma once
 
 #include <span>
@@ -13,7 +12,7 @@ struct Program {
   std::string_view purpose{};  ///< one line, no full stop
 };
 
-/// In the order in which a user meets them.
+/// All programs, in the order in which a user meets them.
 std::span<const Program> programs();
 
 /// The purpose of a program of the list; aborts for any other name, which is a programming error.

@@ -25,18 +25,18 @@ namespace sailor::apps {
 
 namespace {
 
-/// A file or an MPI socket that got the number of a closed stdout or stderr would receive our messages. What was closed
-/// stays unusable: /dev/null is opened the wrong way round.
+/// Without this, a file or an MPI socket that gets the number of a closed stdout or stderr would receive our messages.
+/// Closed streams stay unusable: /dev/null is opened in the wrong mode.
 void hold_standard_streams() {
   for (const int number : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
     if (::fcntl(number, F_GETFD) < 0)
       (void)!::open("/dev/null", number == STDIN_FILENO ? O_WRONLY : O_RDONLY);  // takes the lowest free number
 }
 
-/// The reader of our output (`| head`) has gone: nobody is left to tell.
+/// Whether the reader of our output (`| head`) has gone, so that no message is needed.
 bool reader_has_gone(const std::error_code& code) { return code.value() == EPIPE; }
 
-/// Data that did not reach stdout is a failure, also when the disk filled up at the last byte.
+/// Data that did not reach stdout is a failure, even if the disk filled up at the last byte.
 int finish_output(const std::string& program, int status) {
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return status;
   const std::error_code code(errno, std::generic_category());
@@ -47,7 +47,7 @@ int finish_output(const std::string& program, int status) {
 
 int guarded(const std::string& program, const std::function<int()>& body) {
   hold_standard_streams();
-  // A file over the limit of `ulimit -f` is then an error of write(), as a full disk is.
+  // A file over the limit of `ulimit -f` then becomes an error of write(), like a full disk.
   std::signal(SIGXFSZ, SIG_IGN);
   try {
     return finish_output(program, body());
@@ -63,7 +63,7 @@ int guarded(const std::string& program, const std::function<int()>& body) {
   return 1;
 }
 
-/// False on all but one rank of a job, by what the launcher says, before MPI runs.
+/// False on all but one rank of a job, by the variables of the launcher, before MPI runs.
 bool is_first_task(const Environment& environment) {
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"})
     if (const auto rank = environment.find(name); rank != environment.end()) return rank->second == "0";
@@ -72,7 +72,7 @@ bool is_first_task(const Environment& environment) {
 
 using Body = std::function<Result<int>(const Options&, const Environment&)>;
 
-/// A body that either fails or not.
+/// Turns a body without an exit status into one with status 0.
 Body without_status(Result<void> (*body)(const Options& options, const Environment& environment)) {
   return [body](const Options& options, const Environment& environment) -> Result<int> {
     SAILOR_CHECK(body(options, environment));
@@ -97,7 +97,7 @@ int run_command(const std::string& program, const CommandLine& line, const std::
   return report(program, status.error());
 }
 
-/// `--generate KIND` as the first argument of any program.
+/// Handles `--generate KIND` as the first argument of any program; std::nullopt for other arguments.
 std::optional<int> generated(const ProgramReference& reference, const std::vector<std::string>& arguments) {
   if (arguments.empty() || arguments.front() != "--generate") return std::nullopt;
   const auto text = generate(reference, arguments);
@@ -182,7 +182,7 @@ std::string find_store(const std::string& name, const Environment& environment) 
   if (const fs::path program = fs::read_symlink("/proc/self/exe", code); !code) {
     const fs::path prefix = program.parent_path().parent_path();
     folders.push_back(prefix / "share" / "sailor" / "profiles");
-    folders.push_back(prefix / "profiles");  // of a build folder
+    folders.push_back(prefix / "profiles");  // for a build folder
   }
   for (const fs::path& folder : folders)
     if (const fs::path file = folder / (name + ".h5"); fs::is_regular_file(file, code)) return file.string();

@@ -1,6 +1,6 @@
 // sailor-check: are the nodes of this allocation fit to train on? One process per rank, started by srun before
-// training. Every rank finds out about itself, all measure together, rank 0 judges and prints. Exit status 5: a node
-// must be excluded, or the job cannot run like this.
+// training. Every rank gathers its facts, all measure together, rank 0 judges and prints. Exit status 5: a node must be
+// excluded, or the job cannot run like this.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -153,7 +153,7 @@ std::string value_of(const Environment& environment, const std::string& name) {
   return slurm::lookup_in(environment)(name).value_or("");
 }
 
-/// What all ranks read alike.
+/// Inputs that are the same on all ranks.
 struct Inputs {
   GpuCatalogue gpus;
   slurm::Site site;
@@ -187,7 +187,8 @@ std::optional<Bytes> peak_memory_of(const Plan& plan) {
   return plan.prediction ? std::optional(plan.prediction->peak_memory) : std::nullopt;
 }
 
-/// What the plan wants of any rank on a node like this one: of several GPU types its own, else the plan's first.
+/// Requirements of the plan for any rank on a node like this one: of several GPU types the type of the node, else the
+/// first type of the plan.
 preflight::PlannedRank any_rank_of(const Inputs& inputs, const slurm::StepNode& node) {
   const auto kinds = kinds_of(*inputs.plan);
   const GpuType* own = node.gres_type.empty() ? nullptr : inputs.gpus.find_gres(node.gres_type);
@@ -200,8 +201,8 @@ preflight::PlannedRank any_rank_of(const Inputs& inputs, const slurm::StepNode& 
           .memory = peak_memory_of(*inputs.plan)};
 }
 
-/// What the plan wants of this task. A node of another type than the plan's is a finding about this node: the role is
-/// then sought without a look at the types.
+/// Adds the role of this task by the plan. A node of another type than the plan's is a finding about this node: the
+/// role is then determined without regard to the types.
 void add_role(const Inputs& inputs, const Environment& environment, bool spare_nodes,
               const std::filesystem::path& facts_file, RankFacts& facts) {
   const slurm::Lookup lookup = slurm::lookup_in(environment);
@@ -267,11 +268,11 @@ Result<std::vector<RankFacts>> gather(runtime::Control& control, const RankFacts
   return all;
 }
 
-/// What libfabric finds; nothing on ranks that are not to ask, since one of a node is enough.
+/// The providers that libfabric finds; std::nullopt on ranks that do not ask, since one per node is enough.
 using Fabric = std::optional<Result<std::vector<preflight::FabricProvider>>>;
 
-/// Before MPI starts: not every MPI library bears processes that are started later. The ranks that do not ask wait in
-/// MPI's start for --timeout, and no longer.
+/// Must run before MPI starts: not every MPI library tolerates processes that are started later. The ranks that do not
+/// ask wait in MPI's start for --timeout, and no longer.
 Fabric ask_fabric(const Options& options, const Environment& environment) {
   const std::string local = value_of(environment, "SLURM_LOCALID");
   const std::vector<std::string> skip = options.texts("skip");
@@ -287,7 +288,7 @@ void add_fabric(const Result<std::vector<preflight::FabricProvider>>& found, Ran
     facts.unknown.push_back({"fabric", found.error().what});
 }
 
-/// Prints the verdict, as JSON or by `text`, and gives what becomes of it under --strict.
+/// Prints the verdict, as JSON or by `text`, and returns its outcome, with --strict applied.
 Outcome print_verdict(const Options& options, const preflight::Allocation& allocation,
                       const std::function<std::string(const preflight::Verdict& verdict)>& text) {
   const preflight::Verdict verdict = preflight::judge(allocation);
@@ -342,7 +343,7 @@ class Check {
     SAILOR_CHECK(runtime::agree(world_.control, all ? Result<void>() : fail(all.error())));
     const preflight::Allocation allocation{
         .ranks = *all, .speed = speed_, .site = inputs->site, .gpus = inputs->gpus, .skip = skip_};
-    // By chance a rank is late once, not twice.
+    // A rank that was slow by chance is not slow twice.
     const bool again = world_.control.max(world_.rank() == 0 && preflight::looks_slow(allocation) ? 1.0 : 0.0) > 0.0;
     if (again) {
       measure(facts);
@@ -357,14 +358,15 @@ class Check {
     return static_cast<int>(world_.control.max(status));
   }
 
-  /// Collective: what is measured. Where only some ranks have a GPU it is the CPU, which the others' facts say.
+  /// Collective: opens the device to be measured. If only some ranks have a GPU, it is the CPU, and facts of the other
+  /// ranks say so.
   Result<void> open(RankFacts& facts) {
-    constexpr Seconds longest_start{30.0};  // of CUDA and NCCL
+    constexpr Seconds longest_start{30.0};  // start of CUDA and NCCL
     watch_.enter("looking for a GPU to compute on", longest_start);
     const std::string wanted = options_.text("device");
     bool on_gpus = wanted == "gpu";
     if (wanted == "auto") {
-      // A module for GPUs is large: it is not loaded where there is nothing for it.
+      // The GPU module is large: it is not loaded where it has no use.
       const auto usable = [&]() -> Result<void> {
         if (!facts.has_driver && value_of(environment_, "SAILOR_GPU_MODULE").empty())
           return fail(ErrorCode::unavailable, "there is no driver of NVIDIA's");
@@ -389,7 +391,7 @@ class Check {
     return {};
   }
 
-  /// Adds the better of this measurement and those before.
+  /// Measures, and keeps the best of all measurements in the facts.
   void measure(RankFacts& facts) {
     const Seconds budget(options_.number("time-budget"));
     const int threads = opened_.gpu ? 0 : runtime::cpu::compute_threads(environment_);
@@ -439,11 +441,11 @@ Result<std::unique_ptr<MpiSession>> start_mpi(const Options& options, const Envi
                                                      "task did not get that far",
                                                      timeout)
                                        : "");
-  // The watch is to notice first.
+  // The rank watch must notice first.
   return MpiSession::start({.program = "sailor-check", .timeout = Seconds(1e6), .idle_waits = false}, environment);
 }
 
-/// sailor-check --nhc: a rank for each GPU of this node, all of which this process is.
+/// sailor-check --nhc: one rank per GPU of this node; this process is all of them.
 class NodeHealth {
  public:
   NodeHealth(const Options& options, const Environment& environment) : options_(options), environment_(environment) {}
@@ -490,7 +492,7 @@ class NodeHealth {
     return std::max<std::int64_t>(facts.gpus_of_job.value_or(0), options_.text("device") == "gpu" ? 1 : 0);
   }
 
-  /// A rank for each GPU, or one where there is none. `control` measures; null: nothing is measured.
+  /// One rank per GPU, or a single one without GPUs. `control` measures; null: nothing is measured.
   [[nodiscard]] std::vector<RankFacts> by_gpu(RankFacts facts, runtime::Control* control) const {
     if (facts.gpus.empty()) return {std::move(facts)};
     std::vector<std::string> numbers;
@@ -498,7 +500,7 @@ class NodeHealth {
     facts.visible_gpus = fmt::format("{}", fmt::join(numbers, ","));
     std::vector<RankFacts> ranks(facts.gpus.size(), facts);
     for (std::size_t i = 0; i < ranks.size(); ++i) ranks[i].rank = ranks[i].local_rank = static_cast<int>(i);
-    if (control == nullptr || ranks.size() < 2) return ranks;  // one has none to be compared with
+    if (control == nullptr || ranks.size() < 2) return ranks;  // a single GPU has no other to be compared with
     const auto visible = visible_gpus(environment_);
     if (!visible) {
       ranks.front().unknown.push_back({"speed", "of GPUs: no usable GPU: " + visible.error().what});

@@ -1,5 +1,6 @@
-// sailor-checkpoint: looks into the checkpoints of sailor-train, checks them, and exchanges weights with Hugging Face.
-// Needs no MPI at run time; reads only, but for export and import, which leave nothing half-written at their targets.
+// sailor-checkpoint: inspects and verifies the checkpoints of sailor-train, and exchanges weights with Hugging Face.
+// Needs no MPI at run time. Reads only, except for export and import, which leave no half-written files at their
+// targets.
 #include <fmt/format.h>
 
 #include <filesystem>
@@ -104,8 +105,8 @@ CommandLine verify_line() {
           {0, "every byte is as it was written"}, {1, "a byte is not, or there is no checkpoint"}, {2, "wrong usage"}}};
 }
 
-/// Uses the checkpoint that was named, or the newest of the folder that was; of a folder once more when a training has
-/// removed it meanwhile, since it has a newer one.
+/// Calls `use` with the named checkpoint, or with the newest one of the named folder; for a folder it tries again if a
+/// training has removed that checkpoint meanwhile, since there is a newer one.
 Result<void> with_checkpoint(const Options& options,
                              const std::function<Result<void>(CheckpointReader& reader, const fs::path& path)>& use) {
   const fs::path named = options.positional("CHECKPOINT").front();

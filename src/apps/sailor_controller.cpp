@@ -1,5 +1,5 @@
-// sailor-controller: who takes part in an elastic training, and under which plan. The job script starts one; it needs
-// no GPU and no MPI, and a supervisor in it starts it anew when it dies or hangs, while the ranks train on.
+// sailor-controller: decides which ranks take part in an elastic training, and under which plan. The job script starts
+// one; it needs no GPU and no MPI. A supervisor in it restarts it when it dies or hangs, while the ranks train on.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -116,7 +116,7 @@ CommandLine command_line() {
           "are taken up where the devices are there."};
 }
 
-/// What plans are made with; nothing: without a profile.
+/// Inputs of the planner; only with a profile.
 struct Planning {
   Model model;
   Profile profile;
@@ -149,8 +149,8 @@ Result<Plan> plan_anew(const Planning& planning, const Plan& before, std::span<c
   return plan;
 }
 
-/// Without times: of the plan that was given and the one before, whichever uses more of the devices when it is adapted
-/// to them. Pipelines that the one before has lost are in the given one.
+/// Without times: adapts both the given plan and the previous one to the devices, and takes the one that uses more of
+/// them. The given plan has pipelines that the previous one has lost.
 Result<Plan> adapt(const Plan& given, const Plan& before, std::span<const elastic::MemberFacts> members) {
   auto of_before = elastic::adapt_plan(before, members);
   auto of_given = elastic::adapt_plan(given, members);
@@ -187,7 +187,7 @@ Result<int> run(const Options& options, const Environment& environment) {
   std::error_code code;
   std::filesystem::create_directories(folder, code);
   if (code) return fail(ErrorCode::io, fmt::format("cannot make '{}': {}", folder.string(), code.message()));
-  // What can be wrong is found out before ranks are waited for.
+  // Errors in the inputs are found before the wait for ranks.
   const auto planning = read_planning(options, environment, *plan);
   if (!planning) return fail(planning.error());
   const Plan given = *plan;

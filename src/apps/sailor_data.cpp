@@ -107,7 +107,7 @@ Result<BpeVocabulary> load_vocabulary(const Options& options) {
   return BpeVocabulary::load(options.text("vocabulary"), options.text("merges"));
 }
 
-/// Nothing for "none".
+/// The token that ends a document; std::nullopt for "none".
 Result<std::vector<std::int32_t>> end_of_document(const Options& options, const BpeVocabulary& vocabulary) {
   const std::string name = options.text("end-of-document");
   if (name == "none") return std::vector<std::int32_t>{};
@@ -167,7 +167,7 @@ class Documents {
   std::vector<std::int32_t> end_;
   runtime::TokenSink& sink_;
   std::vector<std::int32_t> tokens_;
-  bool has_text_ = false;  // the present document
+  bool has_text_ = false;  // the current document
   std::int64_t bytes_ = 0;
   std::size_t empty_ = 0;
 };

@@ -1,6 +1,6 @@
-// sailor-launch: stands between srun and a program, once per task. It finds the task's place in a plan, as the SPANK
-// plugin does for those who have it, sets the environment, keeps the task to its cores and becomes the program. When
-// the allocation is not what the plan needs, every task ends before the program starts: exit 1.
+// sailor-launch: runs between srun and a program, once per task. It finds the place of the task in a plan, as the SPANK
+// plugin does where it is installed, sets the environment, binds the task to its cores and execs the program. If the
+// allocation is not what the plan needs, every task ends before the program starts: exit 1.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -75,8 +75,8 @@ CommandLine command_line() {
       .one_per_rank = true};
 }
 
-/// All tasks see the same problem: one tells it. The others wait for it: where a task that fails ends the step
-/// (--kill-on-bad-exit), the first to leave would take the message with it.
+/// Exits without a message: all tasks see the same problem, and only one reports it. The others wait for it: where a
+/// task that fails ends the step (--kill-on-bad-exit), the first to leave would suppress the message.
 [[noreturn]] void fail_silently(const Error& error) {
   const int status = exit_status(error.code);
   keep_status_when_terminated(status);
@@ -84,22 +84,22 @@ CommandLine command_line() {
   std::exit(status);
 }
 
-/// What went wrong on this node is told by its first task; what all tasks see alike by the first of all.
+/// Reports an error of this node from its first task only; an error that all tasks see, from the first task of all.
 tl::unexpected<Error> fail_once(const Error& error, const Environment& environment, const char* teller) {
   const std::string number = slurm::lookup_in(environment)(teller).value_or("0");
   if (!number.empty() && number != "0") fail_silently(error);
   return fail(error);
 }
 
-/// A message of a node names it.
+/// The name of the node for its messages.
 std::string on_node(const Environment& environment) {
   const std::string node = slurm::lookup_in(environment)("SLURMD_NODENAME").value_or("");
   return node.empty() ? node : "node " + node;
 }
 
-/// What the site file wants of every program; nothing without one. (Not --site: SAILOR_SITE may be meant for
-/// sailor-submit alone, and be a path from elsewhere. SAILOR_SOFTWARE may be meant for it, too: --software counts where
-/// it is typed.)
+/// The variables that the site file sets for every program; empty without one. (Not --site: SAILOR_SITE may be meant
+/// for sailor-submit alone, and be a path from elsewhere. SAILOR_SOFTWARE may also be meant for it: --software counts
+/// only on the command line.)
 Result<slurm::Variables> site_variables(const Options& options, const Environment& environment, const Plan& plan) {
   if (!options.has("site-variables")) {
     if (!options.typed("software")) return slurm::Variables();
@@ -115,7 +115,7 @@ Result<slurm::Variables> site_variables(const Options& options, const Environmen
   return slurm::variables_of(*site, *software, slurm::has_pipelines(plan));
 }
 
-/// What Slurm's configuration says of the nodes.
+/// Adds facts about the nodes from Slurm's configuration or from --node-facts.
 Result<void> add_facts(const Options& options, const slurm::Lookup& lookup, slurm::Step& step) {
   const bool of_host = options.has("node-facts");
   const auto known =
@@ -125,7 +125,8 @@ Result<void> add_facts(const Options& options, const slurm::Lookup& lookup, slur
   return {};
 }
 
-/// A GPU's memory may be a NUMA node too: the program's should not come from there.
+/// Binds memory to --memory-nodes: the memory of a GPU may also be a NUMA node, which the program must not use as host
+/// memory.
 void bind_memory(const Options& options, const Environment& environment) {
   const std::vector<int> nodes = options.integers("memory-nodes");
   if (nodes.empty() || bind_to_memory(nodes)) return;
@@ -134,7 +135,7 @@ void bind_memory(const Options& options, const Environment& environment) {
                  std::strerror(errno));
 }
 
-/// Where the driver describes the GPUs. Only the usual folder may be missing, where there is no driver.
+/// The folder in which the driver describes the GPUs. Only the default folder may be missing, if there is no driver.
 Result<std::filesystem::path> devices_folder(const Options& options) {
   const std::filesystem::path folder = options.text("devices");
   std::error_code code;
@@ -148,14 +149,14 @@ Result<std::filesystem::path> devices_folder(const Options& options) {
   for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);
   std::fflush(stdout);
-  std::signal(SIGXFSZ, SIG_DFL);  // ours ignore it (run_program()), others need not know how to
+  std::signal(SIGXFSZ, SIG_DFL);  // our programs ignore it (run_program()); others may not
   ::execvp(arguments.front(), arguments.data());
   return fail(ErrorCode::failure, fmt::format("cannot start '{}': {}", command.front(), std::strerror(errno)),
               "is it installed on the nodes, and in PATH?");
 }
 
 Result<void> run(const Options& options, const Environment& environment) {
-  keep_status_when_terminated(exit_status(ErrorCode::failure));  // another task may be faster in refusing
+  keep_status_when_terminated(exit_status(ErrorCode::failure));  // another task may fail first
   const std::vector<std::string>& command = options.positional("COMMAND");
   if (options.has("write-node-facts")) {
     const auto facts = slurm::node_facts_of_job(slurm::lookup_in(environment));
@@ -177,7 +178,7 @@ Result<void> run(const Options& options, const Environment& environment) {
   const auto devices = devices_folder(options);
   if (!devices) return fail_once(fail(devices.error(), on_node(environment)).value(), environment, "SLURM_LOCALID");
   const slurm::Lookup lookup = slurm::lookup_in(environment);
-  // The plugin has done all this for this very task, and not for one whose environment came along.
+  // The plugin may have done all this, for this very task and not for one whose environment was inherited.
   const bool placed = lookup("SAILOR_PLAN_FINGERPRINT") == plan_fingerprint(*plan) &&
                       !lookup("SAILOR_RANK").value_or("").empty() &&
                       lookup("SAILOR_STEP").value_or("") == slurm::step_name(lookup);

@@ -90,7 +90,7 @@ CommandLine command_line() {
                             {3, "the plan does not fit into memory (the report is printed all the same)"}}};
 }
 
-/// What --against names, where it is a run.
+/// The run that --against names; std::nullopt without the option.
 Result<std::optional<RunRecord>> read_run(const Options& options, const Plan& plan) {
   if (!options.has("against")) return std::nullopt;
   if (to_lower(std::filesystem::path(options.text("against")).extension().string()) == ".toml")
@@ -121,7 +121,7 @@ Result<void> simulate_plan(const Options& options, const Environment& environmen
                            const Profile& profile) {
   auto input = read_plan_input(options.positional("PLAN").front(), options, environment, gpus, profile);
   if (!input) {
-    // Lists of pipelines say more than a plan can.
+    // Not every list of pipelines is expressible as a plan.
     if (input.error().code == ErrorCode::invalid_input && options.typed("estimator") &&
         is_original_plan(options.positional("PLAN").front()).value_or(false))
       return simulate_list(options, environment, gpus, profile);
@@ -183,7 +183,8 @@ Result<void> simulate_plan(const Options& options, const Environment& environmen
   return {};
 }
 
-/// The store that a plan.toml was made with; the published figures for plans of the original Sailor and for cases.
+/// The profile store that a plan.toml was made with; the published profile for plans of the original Sailor and for
+/// cases.
 std::string usual_profile(const Options& options) {
   if (options.has("profile")) return {};
   if (options.positional("PLAN").empty()) return "published";
@@ -191,7 +192,7 @@ std::string usual_profile(const Options& options) {
   return plan ? plan->origin.profile_store : "published";
 }
 
-/// Outputs replace neither inputs nor each other.
+/// Refuses outputs that would replace inputs or each other.
 Result<void> check_outputs(const Options& options) {
   std::error_code code;
   std::vector<std::string> taken = options.positional("PLAN");

@@ -1,6 +1,6 @@
-// sailor-sweep: runs the points of an experiment, on this machine or as a job array, and writes what came out as HDF5,
-// CSV and a table. Runs on a login node. Failure: exit 1, also of a point; 2 for a wrong command line; 3 when no point
-// has a plan.
+// sailor-sweep: runs the points of an experiment, on this machine or as a job array, and writes the results as HDF5,
+// CSV and a table. Runs on a login node. Failure: exit 1, also if a point fails; 2 for a wrong command line; 3 when no
+// point has a plan.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -33,7 +33,7 @@ namespace fs = std::filesystem;
 using sweep::Sweep;
 using sweep::SweepChoices;
 
-/// A hash of the content of these files, of folders of all *.toml in them. Missing ones count by their names.
+/// A hash of the content of these files, of folders of all *.toml and *.h5 in them. Missing ones count by their names.
 std::string hash_of(std::vector<fs::path> paths) {
   std::string all;
   std::error_code code;
@@ -47,7 +47,7 @@ std::string hash_of(std::vector<fs::path> paths) {
     std::sort(inside.begin(), inside.end());
     files.insert(files.end(), inside.begin(), inside.end());
   }
-  // By blocks: the kernel counts the peak memory of this process to those that it starts.
+  // Reads in blocks: the kernel counts the peak memory of this process towards its child processes.
   std::string block(std::size_t{1} << 20U, '\0');
   for (const fs::path& file : files) {
     all += file.filename().string();
@@ -118,7 +118,7 @@ void list_points(const Sweep& read, const std::vector<std::size_t>& pending, con
              pending.size());
 }
 
-/// Tasks of the job array.
+/// Number of tasks of the job array.
 int tasks_of(const Sweep& read, const sweep::SlurmChoice& slurm) {
   return std::min(slurm.tasks > 0 ? slurm.tasks : 64, static_cast<int>(read.points.size()));
 }
@@ -150,7 +150,7 @@ Result<std::string> array_script(const Sweep& read, const SweepChoices& choices)
   return slurm::command_array_script(request);
 }
 
-/// Writes the script and queues it; with --wait until all tasks have ended.
+/// Writes the script and queues it; with --wait waits until all tasks have ended.
 Result<void> submit(const Sweep& read, const SweepChoices& choices, const std::string& script) {
   std::error_code code;
   fs::create_directories(read.folder, code);

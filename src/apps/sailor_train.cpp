@@ -1,7 +1,8 @@
-// sailor-train: runs a plan. One process per rank, started by srun or mpirun; a process trains on one CPU core.
+// sailor-train: runs a plan. One process per rank, started by srun or mpirun; a process trains on one GPU, or on
+// the CPU cores that it is bound to.
 //
-// A mistake that all ranks see is printed once, by the lowest rank that sees it, and all ranks exit with its status.
-// What only one rank can see in the middle of training (a dead neighbour, a bad token, no memory) ends the whole job
+// An error that all ranks see is printed once, by the lowest rank that sees it, and all ranks exit with its status. An
+// error in the middle of training that only one rank sees (a dead neighbour, a bad token, no memory) ends the whole job
 // with that rank's message.
 #include <fmt/format.h>
 
@@ -36,7 +37,7 @@ using runtime::MpiSession;
 using runtime::Trainer;
 
 std::string command = "sailor-train";  // for provenance; set by main
-int end_status = 0;                    // of a run without errors; the same on all ranks
+int end_status = 0;                    // exit status of a run without errors; the same on all ranks
 
 CommandLine command_line() {
   CommandLine line{

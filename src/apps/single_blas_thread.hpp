@@ -1,6 +1,6 @@
-// Programs that compute: OpenBLAS, when it is loaded, starts a thread for every core (or as many as
-// OPENBLAS_NUM_THREADS says) and each takes 128 MiB of address space, or asks for them for ever. Ranks call it from
-// threads of their own and need none of these.
+// For programs that compute: OpenBLAS, when it is loaded, starts a thread for every core (or as many as
+// OPENBLAS_NUM_THREADS says), and each takes 128 MiB of address space, or retries for ever. Ranks call it from threads
+// of their own and need none of these.
 #pragma once
 
 #include <unistd.h>
@@ -11,8 +11,8 @@
 
 namespace sailor::apps {
 
-/// The first thing in main(): the program starts once more, in this process, with OPENBLAS_NUM_THREADS=1. Goes on where
-/// that cannot be done.
+/// Must be the first call in main(): restarts the program, in this process, with OPENBLAS_NUM_THREADS=1. Returns if it
+/// is set already or the restart is not possible.
 inline void use_a_single_blas_thread(char** arguments) {
   const char* const threads = std::getenv("OPENBLAS_NUM_THREADS");
   if (threads != nullptr && std::strcmp(threads, "1") == 0) return;

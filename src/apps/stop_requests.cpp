@@ -17,9 +17,9 @@ namespace {
 
 constexpr std::int64_t same_request_ns = 5'000'000'000;
 
-// What the signal handler reads and writes.
+// State of the signal handler.
 std::atomic<int> first_signal{0};
-std::atomic<std::int64_t> first_time{0};  // of SIGINT or SIGTERM
+std::atomic<std::int64_t> first_time{0};  // time of the first SIGINT or SIGTERM
 std::array<char, 256> last_words{};
 static_assert(std::atomic<std::int64_t>::is_always_lock_free);
 
@@ -47,7 +47,7 @@ void catch_stop_requests(std::string_view program, std::initializer_list<int> si
   action.sa_flags = SA_RESTART;
   for (const int signal : signals) {
     struct sigaction before {};
-    // Shells have programs in the background ignore Ctrl-C, which is meant for others.
+    // Shells make background programs ignore Ctrl-C, which is meant for others.
     if (::sigaction(signal, nullptr, &before) == 0 && before.sa_handler == SIG_IGN) continue;
     ::sigaction(signal, &action, nullptr);
   }

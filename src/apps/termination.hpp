@@ -1,4 +1,4 @@
-// Leaving a job step together.
+// Ends all tasks of a job step together.
 #pragma once
 
 #include <csignal>
@@ -13,16 +13,16 @@
 
 namespace sailor::apps {
 
-/// Where a task that fails ends its step (srun --kill-on-bad-exit), the first to leave has the others terminated: from
-/// now on that ends this process with `status`, with which it was about to leave, and not with the signal's.
+/// If a failing task ends its step (srun --kill-on-bad-exit), the first task to leave has the others terminated. After
+/// this call SIGTERM ends this process with `status`, with which it was about to exit, instead of by the signal.
 inline void keep_status_when_terminated(int status) {
   static volatile std::sig_atomic_t kept;
   kept = status;
   std::signal(SIGTERM, [](int) { std::_Exit(kept); });
 }
 
-/// Ends a task whose job has failed. The message comes before any rank leaves: launchers end all others then, and
-/// nobody would know why.
+/// Ends a task whose job has failed. The message is written before any rank leaves: launchers then end all others, and
+/// the reason would be lost.
 template <class Session>
 [[noreturn]] void leave_together(const std::string& program, const Error& error, std::unique_ptr<Session>& session,
                                  int status) {

@@ -1,4 +1,4 @@
-// The program that a job starts: sailor-train unless the user names another, and what it says that it can run.
+// The program that a job starts: sailor-train unless the user names another one; and what that program says it can run.
 #pragma once
 
 #include <filesystem>
@@ -17,17 +17,17 @@ Option program();       ///< --program FILE
 Option train_option();  ///< --train-option OPTION
 }  // namespace shared
 
-/// The values of an option whose words are for another program (--train-option, --sbatch-option): words may hold commas
-/// (--exclude=gh1,gh2), at which lists are split, and are joined again here.
+/// The values of an option that are passed on to another program (--train-option, --sbatch-option). Such a value may
+/// contain commas (--exclude=gh1,gh2), at which lists are split; they are joined again here.
 std::vector<std::string> passed_on(const Options& options, std::string_view name);
 
-/// A program of this installation; a bare name when it is not beside this one.
+/// A program of this installation; a bare name if it is not in the folder of this program.
 std::filesystem::path beside_this_program(const char* name);
 
-/// By --program and --train-option; SAILOR_DEVICE reaches the job, too.
+/// The program by --program and --train-option; SAILOR_DEVICE also reaches the job.
 preflight::TrainingProgram training_program(const Options& options, const Environment& environment);
 
-/// Asks it; nothing where it is not Sailor's, and so not to be started for a question.
+/// Asks the program what it can run; std::nullopt if it is not Sailor's, and so must not be started for a question.
 std::optional<Result<preflight::ProgramAbilities>> ask_about(const preflight::TrainingProgram& program);
 
 }  // namespace sailor::apps

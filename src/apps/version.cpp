@@ -1,4 +1,4 @@
-// What --version says, for people and for programs.
+// The output of --version, for people and for programs.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

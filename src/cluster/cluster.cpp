@@ -31,14 +31,14 @@ std::string list_unless_empty(std::string_view key, const std::vector<std::strin
   return names.empty() ? "" : fmt::format("{} = {}\n", key, quoted_list(names));
 }
 
-/// TOML wants a point or an exponent in a float.
+/// TOML requires a point or an exponent in a float.
 std::string toml_number(double value) {
   std::string digits = fmt::format("{}", value);
   if (digits.find_first_of(".e") == std::string::npos) digits += ".0";
   return digits;
 }
 
-/// Keys of a partition's limits of host memory, and where they stand in it.
+/// Keys of a partition's limits of host memory, with their members.
 template <class AnyPartition>
 auto memory_limits(AnyPartition& partition) {
   return std::array{std::pair("default_memory_per_gpu_bytes", &partition.default_memory_per_gpu),
@@ -87,7 +87,7 @@ StatedNetwork read_network(const TomlTable& row) {
   return network;
 }
 
-/// Names and lists of names, as Slurm writes them: "nid[001-016]".
+/// Names and lists of names, in Slurm's notation: "nid[001-016]".
 std::vector<std::string> read_nodes(const TomlTable& row) {
   std::vector<std::string> names;
   for (const std::string& text : row.texts_or("nodes", {})) {
@@ -154,7 +154,7 @@ bool in_any(const std::vector<std::string>& own, std::span<const std::string> pa
          });
 }
 
-/// What is free of a partly taken node.
+/// The free part of a mixed node.
 NodeGroup free_part(const NodeGroup& group) {
   NodeGroup part = group;
   part.gpus_per_node = group.gpus_free;

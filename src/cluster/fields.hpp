@@ -13,19 +13,19 @@
 
 namespace sailor {
 
-/// `gpu`, as the catalogue names it. One that it does not have is an error; with `unknown` it is kept as it is, and
-/// added there: files that come with Sailor speak of more GPUs than a catalogue of one's own.
+/// Reads `gpu` and returns its name in the catalogue. An unknown GPU is an error; with `unknown` it is kept as it is,
+/// and added there: files that come with Sailor name more GPUs than a user's own catalogue.
 std::string read_gpu(const TomlTable& row, const GpuCatalogue& catalogue, std::set<std::string>* unknown = nullptr);
-/// A GPU, and `usd_per_hour` of one.
+/// Reads a GPU, and `usd_per_hour` of one.
 std::pair<std::string, UsdPerHour> read_price(const TomlTable& row, const GpuCatalogue& catalogue,
                                               std::set<std::string>* unknown = nullptr);
-/// `name`, `region` and the [[zones.prices]] of a [[zones]].
+/// Reads `name`, `region` and the [[zones.prices]] of a [[zones]].
 Zone read_zone(const TomlTable& row, const GpuCatalogue& catalogue, std::set<std::string>* unknown = nullptr);
-/// The fields of a [[links]]; whether they are enough is for the caller to say.
+/// Reads the fields of a [[links]]; the caller checks whether they suffice.
 ZoneLink read_link(const TomlTable& row);
-/// The link of a [switches]: `bandwidth_bytes_per_s` and `latency_s`; nothing without the former.
+/// Reads the link of a [switches]: `bandwidth_bytes_per_s` and `latency_s`; std::nullopt without the former.
 std::optional<SwitchLink> read_switch_link(const TomlTable& table);
-/// `zone`, which the key names, has to be among the `known` ones; an empty one need not.
+/// Requires that `zone`, the value of the key, is among the `known` ones or empty.
 void require_zone(const TomlTable& row, std::string_view key, const std::string& zone,
                   const std::set<std::string>& known);
 

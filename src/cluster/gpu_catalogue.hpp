@@ -26,9 +26,9 @@ struct GpuType {
   BytesPerSecond node_link{};               ///< to the other devices of its node, in one direction; 0: not known
   UsdPerHour price{};                       ///< of one device
   std::vector<std::string> slurm_gres;      ///< GRES types that mean this device: "gpu:<type>", compared without case
-  std::string source;                       ///< of the figures
+  std::string source;                       ///< source of the figures
   std::vector<std::string> driver_names{};  ///< "NVIDIA A100-SXM4-40GB"; a GRES type may be a part of one
-  std::string backend{};                    ///< that programs need to compute on it: "cuda", "hip"; "cpu" for a CPU
+  std::string backend{};                    ///< needed by programs to compute on it: "cuda", "hip"; "cpu" for a CPU
 };
 
 class GpuCatalogue {
@@ -37,11 +37,11 @@ class GpuCatalogue {
   static Result<GpuCatalogue> load(const std::filesystem::path& path);
   static Result<GpuCatalogue> parse(std::string_view text, std::string_view source_name);
 
-  /// By name or alias, without case. Errors: not_found, with the known names.
+  /// Finds a type by name or alias, case-insensitive. Errors: not_found, with the known names.
   [[nodiscard]] Result<GpuType> find(std::string_view name) const;
-  /// By the type of a Slurm GRES ("gh200" of "gpu:gh200:4"), see match_gres(); null: none, or one of several.
+  /// Finds a type by that of a Slurm GRES ("gh200" of "gpu:gh200:4"), see match_gres(); null: unknown or ambiguous.
   [[nodiscard]] const GpuType* find_gres(std::string_view gres_type) const;
-  /// The CPU device; null when the catalogue has none.
+  /// The CPU device; null if the catalogue has none.
   [[nodiscard]] const GpuType* cpu() const;
   [[nodiscard]] const std::vector<GpuType>& types() const { return types_; }
 

@@ -36,7 +36,7 @@ std::string joined(const Words& words) {
   return text;
 }
 
-/// Whether `part` ("rtx3090") is made of words that follow each other in `words` ("rtx", "3090").
+/// Whether `part` ("rtx3090") is made of consecutive `words` ("rtx", "3090").
 bool contains(const Words& words, const std::string& part) {
   if (part.empty()) return false;
   for (std::size_t first = 0; first < words.size(); ++first) {
@@ -47,8 +47,8 @@ bool contains(const Words& words, const std::string& part) {
   return false;
 }
 
-/// "80gb", "80g", "80", "sxm4", "hbm3", "pcie", "nvl": it tells GPUs of one kind apart, but names no kind. So do words
-/// that GPUs which are not in the catalogue share: "rtx 6000" is a Quadro, too.
+/// "80gb", "80g", "80", "sxm4", "hbm3", "pcie", "nvl": distinguishes GPUs of one kind, but names no kind. The same
+/// holds for words that GPUs outside the catalogue share: "rtx 6000" is a Quadro, too.
 bool is_variant(const std::string& word) {
   for (const std::string_view shared : {"pcie", "nvl", "sxm", "rtx", "generation", "ada", "titan", "6000"})
     if (word == shared) return true;
@@ -64,7 +64,7 @@ bool names_a_kind(const Words& words) {
   return std::any_of(words.begin(), words.end(), [](const std::string& word) { return !is_variant(word); });
 }
 
-/// A part of a GPU, as Slurm names instances: "1g.5gb", "a100_3g.20gb".
+/// Whether it is a part of a GPU in Slurm's notation: "1g.5gb", "a100_3g.20gb".
 bool is_instance(std::string_view gres_type) {
   for (std::size_t i = 1; i + 2 < gres_type.size(); ++i)
     if (gres_type[i] == 'g' && gres_type[i + 1] == '.' && is_decimal(gres_type[i - 1]) && is_decimal(gres_type[i + 2]))
@@ -72,7 +72,7 @@ bool is_instance(std::string_view gres_type) {
   return false;
 }
 
-/// All names by which people, Slurm and drivers call it.
+/// All names that people, Slurm and drivers use for it.
 std::vector<std::string> names_of(const GpuType& type) {
   std::vector<std::string> names{type.name};
   for (const auto* more : {&type.aliases, &type.slurm_gres, &type.driver_names})
@@ -80,10 +80,10 @@ std::vector<std::string> names_of(const GpuType& type) {
   return names;
 }
 
-/// A word of Slurm, and what it can mean.
+/// A word from Slurm, and the GPUs that it can mean.
 struct Clue {
-  std::vector<const GpuType*> types;  ///< that it is a part of a name of
-  const GpuType* exact = nullptr;     ///< whose name it is
+  std::vector<const GpuType*> types;  ///< those with a name that contains it
+  const GpuType* exact = nullptr;     ///< the one whose name it is
   bool names_a_kind = false;
 };
 
@@ -105,20 +105,20 @@ Clue clue_of(const GpuCatalogue& catalogue, std::string_view word) {
   return clue;
 }
 
-/// Of "GPU_SKU:H100_SXM5" the value.
+/// The value in "GPU_SKU:H100_SXM5".
 std::string_view value_of(std::string_view feature) {
   const std::size_t mark = feature.find_last_of(":=");
   return mark == std::string_view::npos ? feature : feature.substr(mark + 1);
 }
 
-/// As Slurm does with the driver's name, before it looks for the configured type in it.
+/// The driver's name as Slurm converts it, before it looks for the configured type in it.
 std::string as_gres(std::string_view driver_name) {
   std::string type = to_lower(driver_name);
   std::replace(type.begin(), type.end(), ' ', '_');
   return type;
 }
 
-/// The GPU that claims this very type.
+/// The GPU whose slurm_gres has exactly this type.
 const GpuType* claimed(const GpuCatalogue& catalogue, std::string_view gres_type) {
   const std::string wanted = to_lower(gres_type);
   for (const GpuType& type : catalogue.types()) {
@@ -146,7 +146,7 @@ GpuMatch match_gres(const GpuCatalogue& catalogue, std::string_view gres_type, s
   if (!gres_type.empty()) clues.push_back(clue_of(catalogue, gres_type));
   const std::vector<const GpuType*> may_be = own == nullptr ? std::vector<const GpuType*>() : clues.front().types;
   for (const std::string& feature : features) clues.push_back(clue_of(catalogue, value_of(feature)));
-  // What names a kind of GPU counts before what only tells variants apart.
+  // Clues that name a kind of GPU count before those that only distinguish variants.
   std::stable_partition(clues.begin(), clues.end(), [](const Clue& clue) { return clue.names_a_kind; });
   std::vector<const GpuType*> left;
   const GpuType* named = nullptr;
@@ -168,18 +168,18 @@ GpuMatch match_gres(const GpuCatalogue& catalogue, std::string_view gres_type, s
 bool may_be(const GpuCatalogue& catalogue, std::string_view gres_type, std::string_view gpu) {
   const GpuType* const own = claimed(catalogue, gres_type);
   const Clue clue = clue_of(catalogue, gres_type);
-  if (own == nullptr && clue.types.empty()) return true;  // a name of the administrator's own
+  if (own == nullptr && clue.types.empty()) return true;  // a name chosen by the administrator
   return (own != nullptr && own->name == gpu) ||
          std::any_of(clue.types.begin(), clue.types.end(), [&](const GpuType* type) { return type->name == gpu; });
 }
 
 const GpuType* match_device(const GpuCatalogue& catalogue, std::string_view device_name, std::optional<Bytes> memory) {
-  constexpr double tolerance = 0.1;  // drivers keep some; GB or GiB
+  constexpr double tolerance = 0.1;  // drivers reserve some; GB or GiB
   const auto has_memory = [&](const GpuType& type) {
     return type.kind == DeviceKind::gpu && (!memory || std::abs(*memory / type.memory - 1.0) <= tolerance);
   };
   if (const GpuType* type = claimed(catalogue, as_gres(device_name)); type != nullptr && has_memory(*type)) return type;
-  // A catalogue without the driver's name: the GPU most of whose name is in it.
+  // If the catalogue lacks the driver's name: the GPU with the longest name contained in it.
   const Words device = words_of(device_name);
   const GpuType* found = nullptr;
   std::size_t most = 0;
@@ -189,7 +189,7 @@ const GpuType* match_device(const GpuCatalogue& catalogue, std::string_view devi
     for (const std::string& name : names_of(type)) {
       Words words = words_of(name);
       if (contains(device, joined(words))) length = std::max(length, joined(words).size());
-      // "A100-40": the memory, which drivers write in other ways
+      // "A100-40": drops the memory, which drivers write differently
       if (words.size() > 1 && is_variant(words.back())) words.pop_back();
       if (names_a_kind(words) && contains(device, joined(words))) length = std::max(length, joined(words).size());
     }

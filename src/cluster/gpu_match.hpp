@@ -1,6 +1,6 @@
-// Which GPU of the catalogue is meant by the names that Slurm, its nodes' features and drivers use.
+// Finds the GPU of the catalogue from the names that Slurm, its nodes' features and drivers use.
 //
-// Slurm takes a configured GRES type for a device when it is a part of the name that the driver gives ("a100" of
+// Slurm matches a configured GRES type to a device if it is a part of the name that the driver gives ("a100" of
 // "nvidia_a100-sxm4-40gb"). Here the parts are whole words: "h200" is no part of "nvidia_gh200_120gb".
 #pragma once
 
@@ -16,22 +16,22 @@
 namespace sailor {
 
 struct GpuMatch {
-  const GpuType* type = nullptr;           ///< null: none, or one of several
-  std::vector<const GpuType*> candidates;  ///< when it may be one of several; in the catalogue's order
+  const GpuType* type = nullptr;           ///< null: none, or ambiguous
+  std::vector<const GpuType*> candidates;  ///< if ambiguous: those it may be; in the catalogue's order
 };
 
-/// By the type of a node's GRES (empty: "gpu:4" has none) and the node's features ("a100", "GPU_SKU:H100_SXM5",
+/// Matches the type of a node's GRES (empty: "gpu:4" has none) and the node's features ("a100", "GPU_SKU:H100_SXM5",
 /// "80gb"). A type that is a GPU's slurm_gres means that GPU, unless the features single out another one that it may
-/// mean. Types of GPU instances (MIG, "a100_1g.5gb") mean none.
+/// mean. Types of GPU instances (MIG, "a100_1g.5gb") match none.
 GpuMatch match_gres(const GpuCatalogue& catalogue, std::string_view gres_type,
                     std::span<const std::string> features = {});
 
-/// Whether GPUs of this GRES type can be the `gpu` of the catalogue: false only when it knows the type as that of
-/// others.
+/// Whether GPUs of this GRES type can be the `gpu` of the catalogue: false only if the catalogue knows the type as that
+/// of other GPUs.
 bool may_be(const GpuCatalogue& catalogue, std::string_view gres_type, std::string_view gpu);
 
-/// By the name that the driver gives ("NVIDIA A100-SXM4-40GB"), and the memory that it reports (nothing: not known,
-/// not compared). Null: none, or not which of several.
+/// Matches the name that the driver gives ("NVIDIA A100-SXM4-40GB") and the memory that it reports (std::nullopt: not
+/// known, not compared). Null: none, or ambiguous.
 const GpuType* match_device(const GpuCatalogue& catalogue, std::string_view device_name, std::optional<Bytes> memory);
 
 }  // namespace sailor

@@ -16,7 +16,7 @@ tl::unexpected<Error> invalid(std::string_view text, std::string_view why) {
               "write names and ranges, such as node[01-04,7],gpu9");
 }
 
-/// The inside of a bracket, "01-04,7", as the texts that it stands for.
+/// Expands the inside of a bracket, "01-04,7".
 Result<std::vector<std::string>> expand_ranges(std::string_view ranges, std::string_view text) {
   std::vector<std::string> numbers;
   while (true) {
@@ -41,7 +41,7 @@ Result<std::vector<std::string>> expand_ranges(std::string_view ranges, std::str
   }
 }
 
-/// One name, with any number of brackets, appended to `names`.
+/// Expands one name, with any number of brackets, and appends the result to `names`.
 Result<void> expand_name(std::string_view name, std::string_view text, std::vector<std::string>& names) {
   std::vector<std::string> found{""};
   while (!name.empty()) {

@@ -29,7 +29,7 @@ std::string why_it_went(const std::string& name, const Cluster& cluster) {
   return "not in the cluster any more";
 }
 
-/// What is said of nodes that changed alike.
+/// Description of nodes with the same change.
 std::string in_words(const NodeChange& change, bool several) {
   if (!change.now) return change.reason.empty() ? "went" : fmt::format("went ({})", change.reason);
   if (!change.before) return fmt::format("came ({}{})", offered(*change.now), several ? " each" : "");

@@ -8,7 +8,7 @@
 
 namespace sailor {
 
-/// The cluster with the nodes that `keep` accepts. Groups of which none is left go; hypothetical nodes, which have no
+/// The cluster with the nodes that `keep` accepts. Groups without any are removed; hypothetical nodes, which have no
 /// names, stay.
 Cluster with_nodes(const Cluster& cluster, const std::function<bool(const std::string&)>& keep);
 

@@ -11,7 +11,7 @@
 namespace sailor {
 
 std::vector<int> allowed_cores() {
-  // The kernel refuses sets smaller than its own.
+  // The kernel refuses sets that are smaller than its own.
   for (int most = 1024; most <= 1 << 20; most *= 2) {
     cpu_set_t* set = CPU_ALLOC(most);
     if (set == nullptr) return {};

@@ -5,12 +5,12 @@
 
 namespace sailor {
 
-/// Ascending; empty if the system does not say.
+/// Allowed cores, ascending; empty if the system does not say.
 std::vector<int> allowed_cores();
-/// Keeps this process to these cores, ascending; false if the system refuses.
+/// Binds this process to these cores, ascending; false if the system refuses.
 bool bind_to_cores(const std::vector<int>& cores);
 
-/// Memory of this process and of what it becomes comes from these NUMA nodes only. False when the system refuses.
+/// Restricts the memory of this process, also after exec, to these NUMA nodes. False if the system refuses.
 bool bind_to_memory(const std::vector<int>& nodes);
 
 }  // namespace sailor

@@ -39,7 +39,7 @@ inline tl::unexpected<Error> fail(ErrorCode code, std::string what, std::string 
   return tl::unexpected<Error>(Error{code, std::move(what), std::move(hint)});
 }
 
-/// Hands an error on, with a word about where it happened before it.
+/// Passes an error on, with the context put before its message.
 inline tl::unexpected<Error> fail(Error error, std::string_view context = {}) {
   if (!context.empty()) error.what = std::string(context) + ": " + error.what;
   return tl::unexpected<Error>(std::move(error));

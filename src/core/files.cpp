@@ -37,25 +37,25 @@ Result<void> sync_folder_of(const fs::path& path) {
   const fs::path folder = path.parent_path();
   const Descriptor file(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!file.open()) return failed("open", folder, errno);
-  // Some network file systems refuse fsync of a folder with EINVAL; the rename is then as safe as they make it.
+  // Some network file systems refuse fsync of a folder with EINVAL; the rename is then as durable as they make it.
   if (::fsync(file.get()) != 0 && errno != EINVAL && errno != EROFS) return failed("flush to disk", folder, errno);
   return {};
 }
 
-/// The file that writing to `path` makes or replaces: links are followed, so that they stay.
+/// The file that writing to `path` creates or replaces: links are followed, so that they stay.
 Result<fs::path> target_of(const fs::path& path) {
   const auto refuse = [&](const std::string& why, std::string hint = {}) {
     return fail(ErrorCode::io, fmt::format("cannot write '{}': {}", path.string(), why), std::move(hint));
   };
   if (path.filename().empty()) return refuse("it names no file");
   std::error_code code;
-  const fs::file_status status = fs::status(path, code);  // before links: those in /proc lead nowhere by name
+  const fs::file_status status = fs::status(path, code);  // before links: those in /proc have no valid path
   if (fs::is_directory(status)) return refuse("it is a directory");
   if (fs::exists(status) && !fs::is_regular_file(status))
     return refuse("it is a device, pipe or socket", "name a file");
   fs::path target = fs::absolute(path, code);
   if (code) return refuse(code.message());
-  constexpr int most_links = 40;  // as Linux has it
+  constexpr int most_links = 40;  // as in Linux
   for (int links = 0; fs::is_symlink(fs::symlink_status(target, code)); ++links) {
     if (links == most_links) return refuse(system_message(ELOOP));
     const fs::path next = fs::read_symlink(target, code);
@@ -96,16 +96,17 @@ Result<void> write_content(int file, const fs::path& path, std::string_view cont
   return {};
 }
 
-// What the signal handler removes. One file of the process at a time; a second one at the same time goes without.
+// Path that the signal handler removes: one file of the process at a time; a second one at the same time is not
+// removed.
 std::array<char, 4096> doomed_path{};
 std::atomic<bool> doomed{false};
 
 extern "C" void remove_and_die(int signal) {
   ::unlink(doomed_path.data());
-  ::raise(signal);  // SA_RESETHAND: the default is back, and it ends the process
+  ::raise(signal);  // SA_RESETHAND: the default action is restored, and ends the process
 }
 
-/// While it lives, signals that end the process remove a file first; those that are caught or ignored stay so.
+/// While it lives, signals that end the process remove a file first; signals that are caught or ignored stay so.
 class RemovedOnSignal {
  public:
   explicit RemovedOnSignal(const fs::path& path) {
@@ -139,7 +140,7 @@ class RemovedOnSignal {
   bool active_ = false;
 };
 
-/// The neighbour of a file, which is to become it. Removed unless it did.
+/// The temporary file beside a target, which is to replace it. Removed unless it did.
 class TemporaryFile {
  public:
   /// `path` is the user's name of the target, for messages.
@@ -154,7 +155,7 @@ class TemporaryFile {
       Descriptor file(::open(name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
       if (!file.open() && errno == EEXIST && attempt < most_attempts) continue;
       if (!file.open()) return failed("write", path, errno);
-      // As long as this process lives, nobody takes the file for left over. A file system without locks refuses.
+      // While this process lives, nobody regards the file as a leftover. File systems without locks refuse.
       static_cast<void>(::flock(file.get(), LOCK_EX | LOCK_NB));
       TemporaryFile made(path, *std::move(target), name, std::move(file), std::move(guard));
       made.remove_left_overs();
@@ -184,14 +185,14 @@ class TemporaryFile {
     return fail(std::move(error));
   }
 
-  /// Takes the target's place.
+  /// Replaces the target.
   Result<void> replace() {
     SAILOR_CHECK(sync());
     if (::rename(name_.c_str(), target_.c_str()) != 0) return failed("rename into", path_, errno);
     name_.clear();
     return sync_folder_of(target_);
   }
-  /// Takes the target's place if it is free: a link is made or refused in one step.
+  /// Becomes the target if there is none: a link is created or refused in one step.
   Result<bool> settle() {
     SAILOR_CHECK(sync());
     int problem = ::link(name_.c_str(), target_.c_str()) == 0 ? 0 : errno;
@@ -219,7 +220,7 @@ class TemporaryFile {
     return {};
   }
 
-  /// Those of killed writers of the same target. Best effort.
+  /// Removes leftovers of killed writers of the same target. Best effort.
   void remove_left_overs() const {
     struct stat mine {};
     if (::fstat(file_.get(), &mine) != 0) return;
@@ -240,10 +241,10 @@ class TemporaryFile {
   std::unique_ptr<RemovedOnSignal> guard_;
 };
 
-/// `from_kernel`: files of /proc are welcome.
+/// `from_kernel`: files of /proc are accepted.
 Result<Descriptor> open_regular(const fs::path& path, bool from_kernel) {
   struct stat status {};
-  // Before it is opened: to open a pipe waits for its writer, and to open a device may do something to it.
+  // Checked before opening: opening a pipe waits for its writer, and opening a device may have an effect.
   if (::stat(path.c_str(), &status) != 0) {
     if (errno == ENOENT || errno == ENOTDIR)
       return fail(ErrorCode::not_found, fmt::format("file '{}' does not exist", path.string()));
@@ -352,7 +353,7 @@ bool is_left_over(const fs::path& temporary, std::int64_t now) {
     return S_ISREG(status.st_mode) && status.st_uid == ::geteuid() && now - status.st_mtime > day;
   };
   if (::lstat(temporary.c_str(), &status) != 0 || !is_old()) return false;
-  // To write: NFS gives no exclusive lock to those that only read.
+  // Opened for writing: NFS gives no exclusive lock on a file that is open for reading only.
   const Descriptor file(::open(temporary.c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
   return file.open() && ::fstat(file.get(), &status) == 0 && is_old() && ::flock(file.get(), LOCK_EX | LOCK_NB) == 0;
 }

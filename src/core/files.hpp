@@ -1,4 +1,4 @@
-// Files read whole, and written so that a reader never sees half of one.
+// Reads whole files, and writes them so that a reader never sees half of one.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace sailor {
 
-/// Opens a file to read it, and never waits for a writer or a device. Errors: not_found, io (no regular file,
+/// Opens a file for reading, and never waits for a writer or a device. Errors: not_found, io (no regular file,
 /// unreadable, one of /proc, some of which are regular files by name but answer only when the kernel has something to
 /// tell); each names the path.
 Result<Descriptor> open_to_read(const std::filesystem::path& path);
@@ -23,8 +23,8 @@ Result<std::string> read_text_file(const std::filesystem::path& path, std::size_
 /// The same for files of /proc that are known to have an end.
 Result<std::string> read_kernel_file(const std::filesystem::path& path, std::size_t limit);
 
-/// Whether write_file_atomically could write to `path`, as far as one can tell before: for programs that work for long
-/// before they write. Errors: io.
+/// Whether write_file_atomically could write to `path`, as far as can be told in advance: for programs that work for
+/// long before they write. Errors: io.
 Result<void> check_can_write(const std::filesystem::path& path);
 
 /// Writes to a temporary neighbour, fsyncs, renames into place and fsyncs the folder: whoever opens
@@ -32,32 +32,32 @@ Result<void> check_can_write(const std::filesystem::path& path);
 /// not created; devices and pipes are refused, links are followed. SIGINT, SIGTERM and SIGHUP, where nobody else
 /// catches them, remove the temporary file before they end the process.
 ///
-/// Temporary names are `.<name>.<16 random hexadecimal digits>.tmp`; nothing that is there under such a name is opened
-/// or followed. Its writer holds a lock on it (flock). What killed writers have left is removed by the next writer of
-/// the same file: is_left_over().
+/// Temporary names are `.<name>.<16 random hexadecimal digits>.tmp`; no existing file under such a name is opened or
+/// followed. The writer holds a lock on it (flock). Leftovers of killed writers are removed by the next writer of the
+/// same file: is_left_over().
 Result<void> write_file_atomically(const std::filesystem::path& path, std::string_view content);
 
 /// The same for libraries that want a path to write to: `writer` opens and fills the file it is given (a link in
-/// /proc/self/fd, so that nobody can put another file in its place). A failed writer leaves `path` as it was; where its
-/// message names the file that it was given, the error names `path`.
+/// /proc/self/fd, so that nobody can put another file in its place). A failed writer leaves `path` as it was; if its
+/// message names the file that it was given, the error names `path` instead.
 Result<void> write_file_atomically(const std::filesystem::path& path,
                                    const std::function<Result<void>(const std::filesystem::path&)>& writer);
 
-/// The same where there is no file yet; false, and nothing changed, when there is one, also one that another process
-/// makes at the same moment.
+/// The same if there is no file yet; false, and nothing changed, if there is one, also one that another process creates
+/// at the same moment.
 Result<bool> create_file_atomically(const std::filesystem::path& path, std::string_view content);
 Result<bool> create_file_atomically(const std::filesystem::path& path,
                                     const std::function<Result<void>(const std::filesystem::path&)>& writer);
 
-/// Whether `name` is one of write_file_atomically().
+/// Whether `name` is a temporary name of write_file_atomically().
 bool is_temporary_name(std::string_view name);
 
-/// Whether a file is what a killed writer has left: it has a temporary name, is the user's own, was last written more
-/// than a day before `now` (seconds of the file system's clock), and nobody holds a lock on it. False where the file
-/// system does not know locks.
+/// Whether a file is the leftover of a killed writer: it has a temporary name, is the user's own, was last written more
+/// than a day before `now` (seconds of the file system's clock), and nobody holds a lock on it. False if the file
+/// system does not support locks.
 bool is_left_over(const std::filesystem::path& temporary, std::int64_t now);
 
-/// So many random hexadecimal digits, from the kernel.
+/// `count` random hexadecimal digits, from the kernel.
 std::string random_digits(std::size_t count);
 
 /// A 64-bit FNV-1a hash of the content as 16 hexadecimal digits: recognises a changed file, nothing more.

@@ -19,7 +19,7 @@ tl::unexpected<Error> failed(const std::string& what, const std::string& path) {
   return fail(ErrorCode::io, fmt::format("cannot {} '{}': {}", what, path, std::strerror(errno)));
 }
 
-/// Where the last line end before `size` is; -1: there is none.
+/// Position of the last line end before `size`; -1: there is none.
 Result<off_t> last_line_end(int descriptor, off_t size, const std::string& path) {
   std::array<char, 4096> block{};
   while (size > 0) {

@@ -12,16 +12,16 @@
 
 namespace sailor {
 
-/// Lines are handed to the system one by one: whatever ends the process, those before stay. A line that a full disk or
+/// Lines are handed to the system one by one: however the process ends, earlier lines stay. A line that a full disk or
 /// a dying writer left unfinished is cut off when the file is opened again.
 class LineFile {
  public:
-  /// Makes the file where it is missing. `content`: what its lines are ("metrics"), for messages. Errors: io;
-  /// invalid_input when there is a file of something else, which begins with no {.
+  /// Creates the file if it is missing. `content`: kind of its lines ("metrics"), for messages. Errors: io;
+  /// invalid_input if an existing file holds something else (does not begin with {).
   static Result<LineFile> open(const std::filesystem::path& path, const std::string& content);
-  /// That was there when the file was opened; empty: there was none.
+  /// Last line when the file was opened; empty if there was none.
   [[nodiscard]] const std::string& last_line() const { return last_line_; }
-  /// `line` without its end. `durable`: it is on the disk when this returns. Errors: io.
+  /// Appends `line`, given without its end. `durable`: it is on the disk when this returns. Errors: io.
   Result<void> add(std::string_view line, bool durable);
 
  private:

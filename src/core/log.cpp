@@ -12,7 +12,7 @@ namespace sailor {
 
 namespace {
 
-/// Names of files, nodes and variables may hold what a terminal would obey: escape sequences, backspaces.
+/// Names of files, nodes and variables may contain terminal controls: escape sequences, backspaces.
 template <class Text>
 void make_harmless(Text& text) {
   for (char& c : text)

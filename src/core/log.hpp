@@ -12,7 +12,7 @@ namespace sailor {
 /// Makes spdlog's default logger write "<program>: <level>: message" to stderr. Call once, in main.
 void start_logging(const std::string& program, bool verbose);
 
-/// Writes text to stderr. Where stderr is closed or full nobody can be told, and that is no error of its own.
+/// Writes text to stderr. If stderr is closed or full, nobody can be told, and that is no error of its own.
 void say(const std::string& text);
 
 /// Prints "<program>: error: <what>; <hint>" and returns the exit status for the error.

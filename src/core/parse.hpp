@@ -1,4 +1,4 @@
-// Reading the small words of other programs' output, files and variables.
+// Parses small words of other programs' output, files and variables.
 #pragma once
 
 #include <optional>
@@ -6,9 +6,9 @@
 
 namespace sailor {
 
-/// Without `blanks` at both ends.
+/// The text without `blanks` at both ends.
 std::string_view trimmed(std::string_view text, std::string_view blanks = " \t\r");
-/// A whole number of 0 or more, and nothing beside it.
+/// A whole number of 0 or more, without any other characters.
 std::optional<int> parse_count(std::string_view text);
 
 }  // namespace sailor

@@ -48,7 +48,7 @@ Result<Channel> make_channel() {
   std::array<int, 2> ends{-1, -1};
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) return system_error("socketpair", errno);
   Channel channel{Descriptor(ends[0]), Descriptor(ends[1])};
-  // Only our end: O_NONBLOCK would surprise the program at the other.
+  // Only this end: O_NONBLOCK would surprise the program at the other end.
   if (::fcntl(ends[0], F_SETFL, O_NONBLOCK) != 0) return system_error("fcntl", errno);
   return channel;
 }
@@ -67,8 +67,8 @@ Result<Streams> make_streams() {
   return streams;
 }
 
-/// Reads what is there, but no endless stream: the deadline is to be seen in between, and at most one byte beyond
-/// `most` is kept. Closes the descriptor at the end of the stream. Whether more may be there.
+/// Reads what is available, but returns from an endless stream, so that the deadline is checked in between; keeps at
+/// most one byte beyond `most`. Closes the descriptor at the end of the stream. Returns whether more may be available.
 bool drain(Descriptor& from, std::string& to, std::size_t most) {
   constexpr int blocks = 16;
   std::array<char, 65536> buffer{};
@@ -81,13 +81,14 @@ bool drain(Descriptor& from, std::string& to, std::size_t most) {
     }
     if (count < 0 && errno == EINTR) continue;
     if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
-    from.close();  // the end, or ECONNRESET: it ended without reading all of its input
+    from.close();  // the end, or ECONNRESET: the peer ended without reading all of its input
   }
   return from.open();
 }
 
-/// Signals that end this process reach the program before, which a terminal does not tell of them: it has a process
-/// group of its own. They wait for pass_on() while this exists; other threads of this process should not take them.
+/// Passes signals that end this process to the program first: it has a process group of its own, so a terminal does not
+/// signal it. Signals are blocked until pass_on() while this exists; other threads of this process should not take
+/// them.
 class SignalsForBoth {
  public:
   SignalsForBoth() {
@@ -99,10 +100,10 @@ class SignalsForBoth {
   SignalsForBoth(const SignalsForBoth&) = delete;
   SignalsForBoth& operator=(const SignalsForBoth&) = delete;
 
-  /// The program is to have these.
+  /// The signal mask that the program gets.
   [[nodiscard]] const sigset_t& before() const { return before_; }
 
-  /// Hands what has come to the program's group, then to this process, which may end of it.
+  /// Sends pending signals to the program's group, then to this process, which they may end.
   void pass_on(pid_t group) const {
     sigset_t pending;
     ::sigpending(&pending);
@@ -134,7 +135,7 @@ class Child {
 
   [[nodiscard]] pid_t id() const { return id_; }
   [[nodiscard]] int status() const { return status_; }
-  /// Meaningful once it has ended.
+  /// Valid once it has ended.
   [[nodiscard]] const rusage& usage() const { return usage_; }
   [[nodiscard]] bool has_ended() {
     if (ended_) return true;
@@ -142,7 +143,7 @@ class Child {
     ended_ = reaped == id_ || (reaped < 0 && errno != EINTR);
     return ended_;
   }
-  /// With those that it started and that are in its group, unless it has ended.
+  /// Kills the child and its group, unless it has ended.
   void kill() {
     if (ended_) return;
     ::kill(leads_group_ ? -id_ : id_, SIGKILL);
@@ -163,8 +164,8 @@ double seconds_of(const timeval& time) {
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
 }
 
-/// Feeds and reads a child until it has ended, or kills it: at the deadline, when `is_cancelled` (may be empty) says
-/// so, or when one of its streams has more than `most` bytes. `signals` are for its group; null where it has none.
+/// Feeds and reads a child until it has ended, or kills it: at the deadline, if `is_cancelled` (may be empty) returns
+/// true, or if one of its streams has more than `most` bytes. `signals` are for its group; null if it has none.
 ProcessOutcome attend(Child& child, Streams streams, std::string_view input, Seconds limit, std::size_t most,
                       const SignalsForBoth* signals, const std::function<bool()>& is_cancelled) {
   ProcessOutcome outcome;
@@ -176,8 +177,8 @@ ProcessOutcome attend(Child& child, Streams streams, std::string_view input, Sec
   bool more = false;  // to be read at once
   while (true) {
     if (signals != nullptr) signals->pass_on(child.id());
-    // A grandchild may hold the streams open for long: the end of the child itself counts. Its last words are in
-    // the sockets by then, so look for its end first.
+    // A grandchild may hold the streams open for long, so the end of the child itself counts. Its last output is in the
+    // sockets by then, so its end is checked first.
     const bool ended = child.has_ended();
     if (Clock::now() >= deadline) {
       outcome.timed_out = !ended;
@@ -191,7 +192,7 @@ ProcessOutcome attend(Child& child, Streams streams, std::string_view input, Sec
       std::array<pollfd, 3> waits{{{.fd = streams.input.ours.get(), .events = POLLOUT, .revents = 0},
                                    {.fd = streams.output.ours.get(), .events = POLLIN, .revents = 0},
                                    {.fd = streams.errors.ours.get(), .events = POLLIN, .revents = 0}}};
-      // poll() ignores negative descriptors. 5 ms once both streams have ended: the child is about to.
+      // poll() ignores negative descriptors. 5 ms once both streams have ended: the child is about to end.
       const bool silent = !streams.output.ours.open() && !streams.errors.ours.open();
       ::poll(waits.data(), waits.size(), more ? 0 : silent ? 5 : 50);
       if (waits[0].revents != 0) {
@@ -222,12 +223,12 @@ ProcessOutcome attend(Child& child, Streams streams, std::string_view input, Sec
 /// posix_spawn's attributes and file actions with their destructors.
 class SpawnSetup {
  public:
-  /// In a process group of its own, with this signal mask.
+  /// Sets a process group of its own, and this signal mask.
   explicit SpawnSetup(const sigset_t& mask) {
     ::posix_spawn_file_actions_init(&actions_);
     ::posix_spawnattr_init(&attributes_);
     ::posix_spawnattr_setflags(&attributes_, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-    // Programs of ours ignore it (run_program()), others need not know how to.
+    // Sailor's programs ignore it (run_program()); others get the default action.
     sigset_t ignored;
     ::sigemptyset(&ignored);
     ::sigaddset(&ignored, SIGXFSZ);
@@ -254,12 +255,12 @@ class SpawnSetup {
   posix_spawnattr_t attributes_{};
 };
 
-/// The child's side of run_in_child. Never returns, whatever `body` or libslurm do.
+/// The child's side of run_in_child. Never returns, whatever `body` or libslurm does.
 [[noreturn]] void live_as_child(const Streams& streams, pid_t parent, const std::function<std::string()>& body) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(1);  // the parent died before the line above
   ::dup2(streams.input.theirs.get(), STDIN_FILENO);
-  ::dup2(streams.errors.theirs.get(), STDOUT_FILENO);  // libraries talk on both
+  ::dup2(streams.errors.theirs.get(), STDOUT_FILENO);  // libraries write to both
   ::dup2(streams.errors.theirs.get(), STDERR_FILENO);
   // libslurm's fatal() calls exit(): the last handler registered runs first and keeps the parent's from running.
   std::atexit([] { ::_exit(1); });
@@ -327,7 +328,7 @@ Result<ProcessOutcome> run_command(const Command& command) {
 Result<ProcessOutcome> run_in_child(const std::function<std::string()>& body, Seconds deadline) {
   auto streams = make_streams();
   if (!streams) return fail(streams.error());
-  std::fflush(nullptr);  // or the child would write what is in our buffers a second time
+  std::fflush(nullptr);  // otherwise the child would write our buffered output a second time
   const pid_t parent = ::getpid();
   const pid_t child = ::fork();
   if (child < 0) return system_error("fork", errno);

@@ -1,4 +1,4 @@
-// A shared library that may be there or not: programs start without it.
+// A shared library that may be missing: programs start without it.
 #pragma once
 
 #include <dlfcn.h>
@@ -7,7 +7,7 @@
 
 namespace sailor {
 
-/// Stays loaded: some, as NVIDIA's, do not survive dlclose.
+/// Stays loaded: some libraries, such as NVIDIA's, do not survive dlclose.
 class SharedLibrary {
  public:
   explicit SharedLibrary(const char* file) : handle_(::dlopen(file, RTLD_NOW | RTLD_LOCAL)) {
@@ -17,7 +17,7 @@ class SharedLibrary {
   }
 
   [[nodiscard]] bool is_there() const { return handle_ != nullptr; }
-  /// What the loader says, where it is not there.
+  /// The loader's error if the library is not there.
   [[nodiscard]] const std::string& problem() const { return problem_; }
 
   /// A function or a variable; null if the library has none of this name.

@@ -16,11 +16,11 @@ double quantile_of_sorted(std::span<const double> sorted, double q) {
   return std::lerp(sorted[below], sorted[above], position - static_cast<double>(below));
 }
 
-/// `widening` stretches [low, high], which without it is a confidence interval of the median.
+/// `widening` scales [low, high], which is a confidence interval of the median when `widening` is 1.
 TimeStatistics summarize(std::span<const double> seconds, double widening) {
   std::vector<double> sorted(seconds.begin(), seconds.end());
   std::sort(sorted.begin(), sorted.end());
-  // Distribution-free: between the order statistics n/2 -+ 1.96 sqrt(n)/2 lies the median with 95% (David & Nagaraja,
+  // Distribution-free: the median lies between the order statistics n/2 -+ 1.96 sqrt(n)/2 with 95% (David & Nagaraja,
   // Order Statistics, section 7.1).
   const double n = static_cast<double>(sorted.size());
   const double reach = n > 1 ? widening * 0.98 * std::sqrt(n) / (n - 1) : 0.0;
@@ -40,8 +40,8 @@ double quantile(std::span<const double> values, double q) {
   return quantile_of_sorted(sorted, q);
 }
 
-// The median of a repetition has a spread of its own, as large as that of the median here: their difference spreads by
-// sqrt(2) more than one of them.
+// The median of a repetition varies as much as the median here: their difference varies sqrt(2) times as much as either
+// of them.
 TimeStatistics summarize(std::span<const double> seconds) { return summarize(seconds, std::sqrt(2.0)); }
 
 TimeStatistics summarize_batches(std::span<const std::vector<double>> batches) {

@@ -9,14 +9,14 @@
 
 namespace sailor {
 
-/// What repeated measurements of one time say: the median and the spread around it.
+/// Statistics of repeated measurements of one time: the median and the spread around it.
 struct TimeStatistics {
   Seconds median{};
   Seconds p10{};  ///< 10th percentile
   Seconds p90{};  ///< 90th percentile
   Seconds low{};  ///< a repetition of the whole measurement has its median in [low, high] (95%)
   Seconds high{};
-  std::int64_t samples = 0;  ///< 0: unknown (published means: all five times the same; estimates: low and high wide)
+  std::int64_t samples = 0;  ///< 0: unknown (published means: all five times equal; estimates: low and high wide)
 
   /// A time without a spread, as papers give them.
   static TimeStatistics single(Seconds time) { return {time, time, time, time, time, 0}; }
@@ -44,13 +44,13 @@ double quantile(std::span<const double> values, double q);
 /// Statistics of times in seconds. [low, high] is right only when the samples are independent of one another.
 TimeStatistics summarize(std::span<const double> seconds);
 
-/// Statistics of times in seconds that were taken in batches, each set up anew. Samples of a batch share what the
-/// batch met (placement in memory, clock, neighbours); batches are independent. [low, high] holds the median of one
-/// more batch with 95%, and that of a repetition of all of them with at least as much: what a machine does to a batch
-/// it may do to a whole repetition. With one batch: as if its samples were independent. Empty batches do not count.
+/// Statistics of times in seconds that were taken in batches, each set up anew. Samples of a batch share its conditions
+/// (placement in memory, clock, neighbours); batches are independent. [low, high] holds the median of one more batch
+/// with 95%, and that of a repetition of all of them with at least as much: what happens to a batch may happen to a
+/// whole repetition. With one batch: as if its samples were independent. Empty batches are ignored.
 TimeStatistics summarize_batches(std::span<const std::vector<double>> batches);
 
-/// The value that |t| of Student's distribution exceeds with 5%; degrees_of_freedom > 0.
+/// The value that |t| of Student's distribution exceeds with probability 5%; degrees_of_freedom > 0.
 double student_t_95(int degrees_of_freedom);
 
 }  // namespace sailor

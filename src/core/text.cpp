@@ -47,7 +47,7 @@ bool matches(std::string_view pattern, std::string_view name) {
   const std::string text = to_lower(name);
   std::size_t p = 0;
   std::size_t t = 0;
-  std::size_t star = std::string::npos;  // the last one seen, which has taken text up to `taken`
+  std::size_t star = std::string::npos;  // the last one seen, which matches text up to `taken`
   std::size_t taken = 0;
   while (t < text.size()) {
     if (p < wanted.size() && wanted[p] == '*') {
@@ -116,7 +116,7 @@ std::string valid_utf8(std::string_view text) {
 
 std::optional<std::string> closest(std::string_view text, const std::vector<std::string>& known) {
   std::optional<std::string> best;
-  // At least one letter has to be right.
+  // At least one letter must match.
   std::size_t best_distance = std::min(std::max<std::size_t>(1, text.size() / 3) + 1, text.size());
   for (const std::string& name : known) {
     const std::size_t distance = edit_distance(text, name);

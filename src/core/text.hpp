@@ -8,12 +8,12 @@
 
 namespace sailor {
 
-/// ASCII letters compare without case.
+/// Compares text, ignoring the case of ASCII letters.
 bool equal_ignoring_case(std::string_view a, std::string_view b);
 std::string to_lower(std::string_view text);
-/// Whether `name` is what `pattern` says; * stands for anything, letters compare without case.
+/// Whether `name` matches `pattern`; * stands for anything, letters compare without case.
 bool matches(std::string_view pattern, std::string_view name);
-/// Whether it is what one of them says.
+/// Whether it matches one of them.
 bool matches_any(const std::vector<std::string>& patterns, std::string_view name);
 /// "a,b,,c" -> {"a", "b", "c"}: empty parts vanish.
 std::vector<std::string> split(std::string_view text, char separator);

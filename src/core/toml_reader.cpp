@@ -77,7 +77,7 @@ std::size_t end_of_string(std::string_view text, std::size_t begin) {
     } else if (multi_line ? text.substr(at, 3) == three : text[at] == mark) {
       return at + (multi_line ? 3 : 1);
     } else if (!multi_line && text[at] == '\n') {
-      return at;  // not closed: the parser says so
+      return at;  // not closed: the parser reports it
     }
   }
   return text.size();
@@ -114,7 +114,7 @@ std::optional<std::size_t> line_of_deep_key(std::string_view text) {
 
 thread_local TomlKeyRecorder* key_recorder = nullptr;
 
-/// The node of a key, marked as known; null when missing.
+/// The node of a key, marked as known; null if missing.
 const toml::node* find(TomlState& state, const void* table, std::string_view path, std::string_view key) {
   TomlKeyRecorder::note(path, key);
   if (table == nullptr) return nullptr;
@@ -129,7 +129,7 @@ void missing(TomlState& state, const void* table, std::string_view path, std::st
   state.record(as_table(table), fmt::format("key '{}' is missing", join(path, key)));
 }
 
-/// The same, where a missing key is an error.
+/// The same, but a missing key is an error.
 const toml::node* demand(TomlState& state, const void* table, std::string_view path, std::string_view key) {
   const toml::node* node = find(state, table, path, key);
   if (node == nullptr) missing(state, table, path, key);
@@ -190,8 +190,7 @@ const toml::array* demand_array(TomlState& state, const void* table, std::string
   return node != nullptr ? node->as_array() : nullptr;
 }
 
-/// Depth-first search for a node nobody asked for. Arrays and tables count as asked for as a whole
-/// only through their members.
+/// Depth-first search for a node that nobody asked for. A known array or table does not make its members known.
 const toml::node* find_unknown(const TomlState& state, const toml::table& table, std::string path,
                                std::string& unknown_path) {
   for (const auto& [key, node] : table) {
@@ -214,7 +213,7 @@ const toml::node* find_unknown(const TomlState& state, const toml::table& table,
   return nullptr;
 }
 
-/// A missing key is most often a mistyped one: then the error is about that one.
+/// A missing key is usually a mistyped one: then the error names the mistyped one.
 void blame_mistyped_key(TomlState& state) {
   const auto& [table, key] = state.missing;
   std::vector<std::string> unknown;

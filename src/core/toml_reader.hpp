@@ -36,7 +36,7 @@ struct IntegerRange {
   std::int64_t maximum = std::numeric_limits<std::int64_t>::max();
 };
 
-/// Both ends belong to the range; NaN and infinities are refused always.
+/// Both ends belong to the range; NaN and infinities are always refused.
 struct NumberRange {
   double minimum = std::numeric_limits<double>::lowest();
   double maximum = std::numeric_limits<double>::max();
@@ -83,7 +83,7 @@ class TomlTable {
   [[nodiscard]] double number_or(std::string_view key, double fallback, NumberRange range = {}) const;
   [[nodiscard]] bool boolean(std::string_view key) const;
   [[nodiscard]] bool boolean_or(std::string_view key, bool fallback) const;
-  /// Not empty.
+  /// The text must not be empty.
   [[nodiscard]] std::string text(std::string_view key) const;
   [[nodiscard]] std::string text_or(std::string_view key, std::string fallback) const;
   [[nodiscard]] std::vector<std::string> texts(std::string_view key) const;
@@ -131,7 +131,7 @@ class TomlDocument {
   [[nodiscard]] TomlTable root() const;
   /// Checks `schema_version` of the root: it must be there and equal to `supported`.
   void require_schema_version(std::int64_t supported) const;
-  /// The first error, or else an unknown key, or nothing. `known`: keys that may be there, of which one may be meant.
+  /// The first error, else an unknown key, else success. `known`: valid keys, for suggestions.
   [[nodiscard]] Result<void> finish(const std::vector<std::string>& known = {}) const;
   /// True while no error has been recorded.
   [[nodiscard]] bool good() const;

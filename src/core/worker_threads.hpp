@@ -1,4 +1,4 @@
-// Threads that share out independent pieces of work.
+// Threads that share independent pieces of work.
 #pragma once
 
 #include <condition_variable>
@@ -14,16 +14,16 @@ namespace sailor {
 
 class WorkerThreads {
  public:
-  /// So many, the caller's own included; 0: as many as this process may run on. They start when they are first needed.
+  /// Number of threads, including the caller's; 0: as many as this process may run on. They start on first use.
   explicit WorkerThreads(int threads);
   ~WorkerThreads();
   WorkerThreads(const WorkerThreads&) = delete;
   WorkerThreads& operator=(const WorkerThreads&) = delete;
 
   [[nodiscard]] std::size_t size() const { return size_; }
-  /// work(index, thread) for every index below `count`, once each, on any thread (below size()) and in any order. No
-  /// more threads than the largest `count` are started. Returns when all are done. Of exceptions that of the least
-  /// index is thrown on. One caller at a time.
+  /// Calls work(index, thread) for every index below `count`, once each, on any thread (below size()) and in any order.
+  /// No more threads than the largest `count` are started. Returns when all are done. Of several exceptions, that of
+  /// the lowest index is rethrown. One caller at a time.
   using Work = std::function<void(std::size_t index, std::size_t thread)>;
   void for_each(std::size_t count, const Work& work);
 

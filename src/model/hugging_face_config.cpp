@@ -1,5 +1,5 @@
-// Architectures from transformers' config.json. Every key is either read, or known to change neither parameters nor
-// products, or named in an error: a part that is not understood is never passed over in silence.
+// Architectures from transformers' config.json. Every key is read, or is known to change neither parameters nor
+// products, or is named in an error: a part that is not understood is never ignored silently.
 #include "model/hugging_face_config.hpp"
 
 #include <fmt/format.h>
@@ -96,13 +96,13 @@ constexpr std::array ignored_keys{"architectures",
                                   "aux_loss_alpha",
                                   "ep_size"};
 
-/// Of a family: what its files leave out, and how its blocks are built.
+/// A family of models: what its files leave out, and how its blocks are built.
 struct Family {
   std::string_view name;
   bool rms_norms = true;
   bool gate = true;
   bool tied = false;
-  bool input_bias = false;  ///< of queries, keys and values
+  bool input_bias = false;  ///< biases of queries, keys and values
   bool query_key_norm = false;
   int norms_per_block = 2;
   bool experts = false;
@@ -125,7 +125,7 @@ constexpr std::array families{
     Family{.name = "qwen3_moe", .query_key_norm = true, .experts = true},
 };
 
-/// The keys of a file. The first error is kept; what is read is noted.
+/// The keys of a file. Keeps the first error, and notes the keys that are read.
 class Config {
  public:
   Config(const json& object, std::string_view file) : object_(object), file_(file) {}
@@ -145,7 +145,7 @@ class Config {
     }
     return size_or(key, 1);
   }
-  /// From `smallest` to 2^24.
+  /// An integer from `smallest` to 2^24.
   int size_or(const std::string& key, int fallback, int smallest = 1) {
     note(key);
     if (!has(key)) return fallback;
@@ -190,7 +190,7 @@ class Config {
       for (const json& each : value) list.push_back(each.get<std::string>());
     return list;
   }
-  /// The value of a key that must be empty or not there.
+  /// Requires that a key is empty or missing.
   void expect_nothing(const std::string& key, std::string_view why) {
     note(key);
     if (!has(key)) return;
@@ -207,7 +207,7 @@ class Config {
     if (!error_) error_ = Error{code, fmt::format("{}: {}", file_, what), std::move(hint)};
   }
 
-  /// Keys that nothing above has read, besides those that change nothing.
+  /// Keys that were not read, except those that change nothing.
   [[nodiscard]] std::vector<std::string> unread() const {
     std::vector<std::string> keys;
     for (const auto& [key, value] : object_.items()) {
@@ -253,7 +253,7 @@ void read_activation(Config& config, const std::string& key, const Family& famil
   }
 }
 
-/// Which blocks see a window only: by layer_types where the file has them, else by the family's habit.
+/// Determines which blocks see only a window: by layer_types if the file has them, else by the family's convention.
 void read_windows(Config& config, const std::string& type, Model& model) {
   const bool used = config.flag_or("use_sliding_window", type != "qwen2" && type != "qwen2_moe");
   const int window = config.size_or("sliding_window", 0, 0);
@@ -301,7 +301,7 @@ void read_experts_of(Config& config, const std::string& type, Model& model) {
     experts.shared_feed_forward = config.size_or("n_shared_experts", 0, 0) * experts.feed_forward;
     experts.first_dense = config.size_or("first_k_dense_replace", 0, 0);
     if (config.size_or("moe_layer_freq", 1) != 1) config.not_understood("moe_layer_freq other than 1");
-    config.note("num_nextn_predict_layers");  // transformers, too, leaves multi-token prediction out
+    config.note("num_nextn_predict_layers");  // transformers leaves multi-token prediction out, too
   } else if (type.starts_with("qwen")) {
     experts.period = config.size_or("decoder_sparse_step", 1);
     config.expect_nothing("mlp_only_layers", "blocks without experts at places of their own");
@@ -329,7 +329,7 @@ void read_latent(Config& config, Model& model) {
   config.note("num_key_value_heads");
 }
 
-/// LLaMA and those that came of it, GPT-NeoX among them.
+/// LLaMA and its descendants, GPT-NeoX among them.
 void read_modern(Config& config, const Family& family, Model& model) {
   const std::string type(family.name);
   model.blocks = config.size("num_hidden_layers");
@@ -341,7 +341,7 @@ void read_modern(Config& config, const Family& family, Model& model) {
   model.rotary_base = rotary_base_of(config);
   model.norm_epsilon = config.number_or(family.rms_norms ? "rms_norm_eps" : "layer_norm_eps", 1e-6);
   read_activation(config, config.has("hidden_activation") ? "hidden_activation" : "hidden_act", family, model);
-  config.note("hidden_act");  // Gemma has both, and computes the other
+  config.note("hidden_act");  // Gemma has both, and computes with the other
   model.key_value_heads = config.size_or("num_key_value_heads", model.attention_heads);
   if (type == "deepseek_v3") {
     read_latent(config, model);

@@ -1,5 +1,5 @@
-// Reads the architecture of a model from Hugging Face's config.json, so that what people have can be planned and
-// simulated as it is.
+// Reads the architecture of a model from Hugging Face's config.json, so that existing models can be planned and
+// simulated unchanged.
 #pragma once
 
 #include <string_view>

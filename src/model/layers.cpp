@@ -21,7 +21,7 @@ bool has_projections(const Model& model) { return model.embedding_width != model
 
 bool is_latent(const Model& model) { return model.latent.key_value_rank > 0; }
 
-/// Of the products around attention: those that tensor parallelism divides by heads, and those of latent states.
+/// Products around attention: those that tensor parallelism divides by heads, and those of latent states.
 struct AttentionProducts {
   std::int64_t divided = 0;
   std::int64_t whole = 0;
@@ -153,8 +153,8 @@ std::int64_t Model::active_parameters() const {
 }
 
 Flop Model::attention_flop(int block, double tokens, int sequence_length) const {
-  // A token's query meets as many keys as there are tokens up to it, half of the sequence in the mean; with a window
-  // w < s, w of them but for the first w tokens: w - w^2 / 2s. Two products, with keys and with values.
+  // A token's query meets as many keys as there are tokens up to it, half of the sequence on average; with a window w <
+  // s, it meets w except for the first w tokens: w - w^2 / 2s. Two products, with keys and with values.
   const double s = sequence_length;
   const double w = window(block);
   const double keys = w > 0.0 && w < s ? w - w * w / (2.0 * s) : s / 2.0;

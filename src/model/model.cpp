@@ -71,7 +71,7 @@ LatentAttention read_latent_attention(const TomlTable& table) {
           .value = size("value_width")};
 }
 
-/// What models have beyond the plain transformer; all of it may be left out.
+/// Features beyond the plain transformer; all of them are optional.
 void read_extensions(const TomlTable& root, Model& model) {
   const auto size_or = [&](std::string_view key, int fallback) {
     return static_cast<int>(root.integer_or(key, fallback, model_size_or_none));
@@ -147,7 +147,7 @@ Result<Model> parse_model(std::string_view text, std::string_view source_name) {
 Result<Model> load_model(const fs::path& path) {
   auto text = read_text_file(path);
   if (!text) return fail(text.error());
-  // A plan names its model: by a path that other folders can use, too.
+  // A plan refers to its model by path: it must be usable from other folders, too.
   if (path.extension() == ".json")
     return parse_hugging_face_config(*text, fs::absolute(path).lexically_normal().string());
   return parse_model(*text, path.string());

@@ -34,29 +34,30 @@ struct LayerRange {
   bool operator==(const LayerRange&) const = default;
 };
 
-/// The feed-forward part as a choice among experts: a router sends each token to `per_token` of them. Costs assume that
+/// The feed-forward part as a mixture of experts: a router sends each token to `per_token` of them. Costs assume that
 /// they get equal shares of the tokens.
 struct Experts {
   int count = 0;                ///< 0: no experts
   int per_token = 0;            ///< experts that a token goes through
-  int feed_forward = 0;         ///< inner width of one
-  int shared_feed_forward = 0;  ///< inner width of the experts that all tokens go through, together; 0: none
-  bool shared_gate = false;     ///< the shared experts' output is weighted by a product of its own with the token
-  bool bias = false;            ///< of the experts' products
+  int feed_forward = 0;         ///< inner width of one expert
+  int shared_feed_forward = 0;  ///< inner width of all shared experts (those that every token goes through) together;
+                                ///< 0: none
+  bool shared_gate = false;     ///< the shared experts' output is weighted by a gate: a separate product with the token
+  bool bias = false;            ///< biases in the experts' products
   bool router_bias = false;
-  /// 0: dropless. Else an expert computes this many times its equal share, padded, and drops what is beyond it.
+  /// 0: dropless. Otherwise an expert computes this many times its equal share, padded, and drops tokens beyond it.
   double capacity_factor = 0.0;
-  int first_dense = 0;  ///< so many leading blocks have the plain feed-forward part
-  int period = 1;       ///< of blocks 0, 1, ... behind them those with (block + 1) % period = 0 have experts
+  int first_dense = 0;  ///< number of leading blocks with the plain feed-forward part
+  int period = 1;       ///< of blocks 0, 1, ... after them, those with (block + 1) % period = 0 have experts
 };
 
 /// Multi-head latent attention (DeepSeek-AI 2024, DeepSeek-V2, section 2.1): queries, and keys and values together, are
-/// products of a narrow state each. Widths of a head and ranks of the states.
+/// each a product of a narrow state. Widths of a head and ranks of the states.
 struct LatentAttention {
   int query_rank = 0;      ///< 0: queries come from the hidden state itself
   int key_value_rank = 0;  ///< 0: no latent attention
-  int content = 0;         ///< of a head's query and key: without position
-  int position = 0;        ///< and with: shared by the keys of all heads
+  int content = 0;         ///< width of a head's query and key without position
+  int position = 0;        ///< width of the part with position, which the keys of all heads share
   int value = 0;
 };
 
@@ -87,32 +88,33 @@ struct Model {
   bool attention_output_bias = true;
   bool tied_embedding = true;      ///< the head uses the token embedding's matrix
   bool scale_attention = true;     ///< scores are divided by sqrt(head width) (GPT-Neo: not)
-  int local_attention_window = 0;  ///< every second block (1, 3, ...) sees only that many tokens; 0 = all see all
+  int local_attention_window = 0;  ///< every second block (1, 3, ...) attends to this many tokens only; 0: to all
 
-  int head_size = 0;   ///< width of a head where it is not hidden / attention_heads; 0: it is
+  int head_size = 0;   ///< width of a head if it is not hidden / attention_heads; 0: it is
   bool gated = false;  ///< the activation function's output is multiplied by a second product, as SwiGLU's always is
-  int norms_per_block = 2;        ///< 4: attention's and the feed-forward part's outputs are normalized, too
+  int norms_per_block = 2;        ///< 4: the outputs of attention and of the feed-forward part are normalized, too
   bool query_key_norm = false;    ///< RMS norms over each head's query and key
   bool attention_sinks = false;   ///< a learned score for each head beside those of the keys
-  int learned_positions = 0;      ///< rows of the position table where they are not max_sequence_length; 0: they are
-  int sliding_window = 0;         ///< tokens that a block sees, whose attention skips all others; 0: all
-  int full_attention_period = 0;  ///< of blocks 0, 1, ... those with (block + 1) % this = 0 see all; 0: none
+  int learned_positions = 0;      ///< rows of the position table if they are not max_sequence_length; 0: they are
+  int sliding_window = 0;         ///< tokens that a block attends to; its attention skips all others; 0: all
+  int full_attention_period = 0;  ///< of blocks 0, 1, ... those with (block + 1) % this = 0 attend to all tokens; 0:
+                                  ///< none
   Experts experts;
   LatentAttention latent;
 
   [[nodiscard]] int head_width() const { return head_size > 0 ? head_size : hidden / attention_heads; }
   [[nodiscard]] bool has_gate() const { return gated || activation == Activation::swiglu; }
-  /// Of all heads together: queries, keys, values as attention gets them, and attention's output.
+  /// Widths over all heads: queries, keys, values as attention gets them, and attention's output.
   [[nodiscard]] int query_width() const;
   [[nodiscard]] int key_width() const;
   [[nodiscard]] int value_width() const;
   [[nodiscard]] int attended_width() const;
-  /// Of blocks 0, 1, ...: layer `block` + 1.
+  /// For blocks 0, 1, ...: block `block` is layer `block` + 1.
   [[nodiscard]] bool has_experts(int block) const;
-  [[nodiscard]] int window(int block) const;  ///< tokens that it sees; 0: all
+  [[nodiscard]] int window(int block) const;  ///< tokens that it attends to; 0: all
   /// Inner width of the feed-forward part that a token goes through, padding of experts included.
   [[nodiscard]] double active_feed_forward(int block) const;
-  /// The first layer behind `layer` that costs something else.
+  /// The first layer after `layer` with another cost.
   [[nodiscard]] int alike_until(int layer) const;
   /// Number of layers: embedding + blocks + separate final norm + head.
   [[nodiscard]] int layers() const { return 1 + blocks + (has_separate_norm() ? 1 : 0) + 1; }
@@ -122,19 +124,19 @@ struct Model {
   [[nodiscard]] bool has_norm_in_head() const {
     return final_norm == FinalNorm::in_head || final_norm == FinalNorm::separate_and_in_head;
   }
-  /// What layer `index` is, 0 <= index < layers().
+  /// Kind of layer `index`, 0 <= index < layers().
   [[nodiscard]] LayerKind layer_kind(int index) const;
 
-  /// Parameters of one layer; of the kind `block` the last one, where they differ. A tied head counts its own
+  /// Parameters of one layer; for the kind `block` of the last one, where they differ. A tied head counts its own
   /// parameters only (the final norm, projections); see tied_parameters() for the matrix it shares.
   [[nodiscard]] std::int64_t parameters(LayerKind kind) const;
   [[nodiscard]] std::int64_t layer_parameters(int layer) const;
-  /// Of a block's parameters those that are no slice of a divided product: norms, biases behind a sum, routers, the
+  /// Parameters of a block that are not part of a divided product: norms, biases after an all-reduce, routers, the
   /// products that make latent states.
   [[nodiscard]] std::int64_t whole_parameters(int block) const;
-  /// Of all layers those that a token's products are with: of the experts as many as it goes through.
+  /// Parameters of all layers that a token is multiplied with: of the experts, only those that it goes through.
   [[nodiscard]] std::int64_t active_parameters() const;
-  /// The token embedding matrix, which a tied head needs a second copy of when it is on another stage.
+  /// The token embedding matrix, of which a tied head on another stage needs a second copy.
   [[nodiscard]] std::int64_t tied_parameters() const {
     return tied_embedding ? std::int64_t{vocabulary} * embedding_width : 0;
   }
@@ -145,15 +147,14 @@ struct Model {
   /// products only (2·m·n·k each); attention counts the causal half. The backward pass costs twice as much.
   [[nodiscard]] Flop forward_flop(LayerKind kind, double tokens, int sequence_length) const;
   [[nodiscard]] Flop layer_forward_flop(int layer, double tokens, int sequence_length) const;
-  /// The part of a block's that is attention: scores and their products with values, where causal mask and window let
-  /// something through.
+  /// Attention's part of a block: scores and their products with values, within causal mask and window.
   [[nodiscard]] Flop attention_flop(int block, double tokens, int sequence_length) const;
   /// Values per token that one layer hands to the next (the width of the hidden state).
   [[nodiscard]] int boundary_width() const { return hidden; }
 };
 
-/// What sailor-train does not compute: the model can be planned and simulated only. Errors: unavailable, naming all of
-/// it.
+/// Checks that sailor-train can compute the model; otherwise it can only be planned and simulated. Errors: unavailable,
+/// naming everything that is not supported.
 Result<void> check_trainable(const Model& model);
 
 /// Reads one model file, TOML, or JSON as Hugging Face's config.json (hugging_face_config.hpp). Errors: not_found, io,
@@ -166,7 +167,7 @@ Result<Model> parse_model(std::string_view text, std::string_view source_name);
 /// `name_or_path` ends in ".toml" or ".json". Errors: not_found, with the known names.
 Result<Model> find_model(const std::string& name_or_path, const std::filesystem::path& folder);
 
-/// All models of a folder, by name. Errors: any file that cannot be read.
+/// All models of a folder, ordered by name. Errors: any file that cannot be read.
 Result<std::vector<Model>> load_models(const std::filesystem::path& folder);
 
 }  // namespace sailor

@@ -1,4 +1,4 @@
-// The nodes of a cluster, as placement asks for them.
+// The nodes of a cluster, in the form that placement takes.
 #pragma once
 
 #include <span>
@@ -10,11 +10,11 @@
 
 namespace sailor {
 
-/// Under the names that a stage may use for where its nodes are: their zone, their partitions, none. Nodes that are
-/// unavailable count only where a type has no others.
+/// Node sizes under every name that a stage may use for their location: zone, partitions, none. Unavailable nodes count
+/// only if a type has no others.
 NodeSizes node_sizes(std::span<const NodeGroup> groups);
 
-/// The nodes of these groups, for place_on_nodes(), which says whether they suffice for a plan. Those of hypothetical
+/// The nodes of these groups, for place_on_nodes(), which says whether they suffice for a plan. Nodes of hypothetical
 /// groups get names.
 std::vector<PlacementNode> placement_nodes(std::span<const NodeGroup> groups);
 

@@ -1,4 +1,4 @@
-// JSON that people hand us, with the path of keys in every error: "file: pipeline_list[0].dp: must be an integer".
+// Reads JSON from users, with the path of keys in every error: "file: pipeline_list[0].dp: must be an integer".
 #pragma once
 
 #include <fmt/format.h>
@@ -19,7 +19,7 @@
 
 namespace sailor {
 
-/// A value and where it stands: "file: pipeline_list[0].dp".
+/// A value and its location: "file: pipeline_list[0].dp".
 class JsonValue {
  public:
   JsonValue(const nlohmann::json& json, std::string_view file, std::string path)
@@ -39,7 +39,7 @@ class JsonValue {
     if (found == json_.end()) return invalid(fmt::format("key '{}' is missing", key));
     return JsonValue(*found, file_, path_.empty() ? key : fmt::format("{}.{}", path_, key));
   }
-  /// Of the key: a whole number between these.
+  /// The integer of the key, between these limits.
   [[nodiscard]] Result<int> integer_at(const char* key, std::int64_t smallest, std::int64_t largest) const {
     const auto value = at(key);
     if (!value) return fail(value.error());
@@ -48,7 +48,7 @@ class JsonValue {
   [[nodiscard]] JsonValue operator[](std::size_t index) const {
     return {json_[index], file_, fmt::format("{}[{}]", path_, index)};
   }
-  /// The number of elements of an array that is not empty.
+  /// The number of elements of a non-empty array.
   [[nodiscard]] Result<std::size_t> size() const {
     if (!json_.is_array()) return invalid(fmt::format("must be an array, not {}", json_.type_name()));
     if (json_.empty()) return invalid("is empty");
@@ -80,7 +80,7 @@ class JsonValue {
   std::string path_;
 };
 
-/// Of a pipeline's key: an array with one entry for each stage.
+/// The array of a pipeline's key, with one entry for each stage.
 inline Result<JsonValue> per_stage(const JsonValue& pipeline, const char* key, std::size_t stages) {
   auto array = pipeline.at(key);
   if (!array) return array;
@@ -91,7 +91,7 @@ inline Result<JsonValue> per_stage(const JsonValue& pipeline, const char* key, s
   return array;
 }
 
-/// Of an array of layers that follow one another: [3, 4, 5].
+/// The range of an array of consecutive layers: [3, 4, 5].
 inline Result<LayerRange> layer_range_of(const JsonValue& layers) {
   const auto count = layers.size();
   if (!count) return fail(count.error());
@@ -109,7 +109,7 @@ inline Result<LayerRange> layer_range_of(const JsonValue& layers) {
   return range;
 }
 
-/// "[json.exception.parse_error.101] parse error at line 1, column 2: ..." without what is in brackets.
+/// "[json.exception.parse_error.101] parse error at line 1, column 2: ..." without the part in brackets.
 inline std::string reason_of_json_error(const std::exception& error) {
   const std::string text = error.what();
   const std::size_t end = text.starts_with('[') ? text.find("] ") : std::string::npos;

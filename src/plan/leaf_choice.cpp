@@ -58,7 +58,7 @@ std::vector<LeafChoice::Taken> LeafChoice::choose(std::span<const Group> groups,
   return all;
 }
 
-/// The leaf that has room for all groups: that of the kinds before, or the one with the fewest nodes.
+/// The leaf that has room for all groups: that of the previous kinds, or the one with the fewest nodes.
 void LeafChoice::find_home(std::span<const Group> groups, const std::vector<int>& sizes,
                            const std::map<int, LeafRoom>& room) {
   std::set<std::size_t> slots;

@@ -19,7 +19,7 @@ using Kind = std::pair<std::string, std::string>;  // GPU type and zone
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-/// The digits at the front, leading zeros aside.
+/// Takes the digits at the front, and drops leading zeros.
 std::string_view take_number(std::string_view& text) {
   std::size_t end = 0;
   while (end < text.size() && is_digit(text[end])) ++end;
@@ -34,23 +34,23 @@ bool serves(const PlacementNode& node, const Kind& kind) {
          (kind.second.empty() || std::find(node.zones.begin(), node.zones.end(), kind.second) != node.zones.end());
 }
 
-/// A tensor-parallel group: of a stage of a copy of a pipeline.
+/// A tensor-parallel group: one stage of one copy of a pipeline.
 struct Group {
   int size = 0;
-  int pipeline = 0;      // copies counted
-  int stage = 0;         // of its pipeline
-  std::size_t slot = 0;  // of its pool
+  int pipeline = 0;      // index with copies counted
+  int stage = 0;         // index in its pipeline
+  std::size_t slot = 0;  // index in its pool
 };
 
 /// The nodes of a kind, larger ones first.
 struct Pool {
   Kind kind;
   std::vector<int> nodes;           // indices of the caller's nodes
-  std::vector<std::size_t> groups;  // of the plan, in its order
-  std::vector<int> real;            // by slot: the node that takes the place of nodes[slot], which is as large
+  std::vector<std::size_t> groups;  // in the order of the plan
+  std::vector<int> real;            // by slot: the node that replaces nodes[slot], of the same size
 };
 
-/// How many devices the groups of a pool need, and how many its nodes have.
+/// Number of devices that the groups of a pool need, and that its nodes have.
 struct Devices {
   int needed = 0;
   int there = 0;
@@ -82,10 +82,10 @@ tl::unexpected<Error> too_few(const Pool& pool, const std::vector<Group>& groups
               "take more nodes, or make another plan");
 }
 
-/// First fit over larger nodes first: what nodes_of_stages() does, and the simulator assumes.
+/// First fit over larger nodes first: as nodes_of_stages() does, and the simulator assumes.
 bool first_fit(const Pool& pool, std::vector<Group>& groups, std::span<const PlacementNode> nodes) {
   std::vector<int> room;
-  // Nodes up to this one have less room than any group needs.
+  // Nodes before `first_open` have less room than any group needs.
   const int least =
       std::accumulate(pool.groups.begin(), pool.groups.end(), std::numeric_limits<int>::max(),
                       [&](int smallest, std::size_t group) { return std::min(smallest, groups[group].size); });
@@ -106,7 +106,8 @@ bool first_fit(const Pool& pool, std::vector<Group>& groups, std::span<const Pla
   return true;
 }
 
-/// Larger groups first, each where least room is left over: fills nodes that hold just as many ranks as there are.
+/// Best fit: larger groups first, each where the least room is left over. Fills nodes that hold exactly as many ranks
+/// as there are.
 bool best_fit(const Pool& pool, std::vector<Group>& groups, std::span<const PlacementNode> nodes) {
   std::set<std::pair<int, std::size_t>> room;  // and slot
   for (std::size_t slot = 0; slot < pool.nodes.size(); ++slot)
@@ -125,8 +126,8 @@ bool best_fit(const Pool& pool, std::vector<Group>& groups, std::span<const Plac
   return true;
 }
 
-/// All ways to put groups on nodes, larger groups first, until one works or too many were tried: for nodes that hold
-/// just as many ranks as there are, where neither rule above finds the way.
+/// Searches all ways to put groups on nodes, larger groups first, until one works or too many were tried: for nodes
+/// that hold exactly as many ranks as there are, where neither rule above finds a solution.
 class FitSearch {
  public:
   FitSearch(const Pool& pool, std::vector<Group>& groups, std::span<const PlacementNode> nodes)
@@ -141,7 +142,7 @@ class FitSearch {
   bool place(std::size_t next) {
     if (next == order_.size()) return true;
     Group& group = groups_[order_[next]];
-    std::set<int> tried;  // nodes with the same room are alike
+    std::set<int> tried;  // nodes with the same room are equivalent
     for (std::size_t slot = 0; slot < room_.size(); ++slot) {
       if (room_[slot] < group.size || !tried.insert(room_[slot]).second) continue;
       if (--steps_left_ < 0) return false;
@@ -223,7 +224,7 @@ Pools gather(const Plan& plan, std::span<const PlacementNode> nodes) {
     index.emplace(kind, all.pools.size());
     all.pools.push_back({kind, {}, {}, {}});
   }
-  // A node that can serve several kinds is left to the last resort of each.
+  // Nodes that can serve several kinds come last in each pool.
   std::vector<int> order(nodes.size());
   std::vector<int> kinds(nodes.size(), 0);
   std::iota(order.begin(), order.end(), 0);

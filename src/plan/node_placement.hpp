@@ -1,8 +1,8 @@
-// Which of the nodes that are really there each rank of a plan runs on.
+// Assigns the ranks of a plan to the nodes that exist.
 //
-// Tensor-parallel groups stay on one node, several may share one. Where switches are known all nodes are taken from one
-// switch, if one has room for them; else those of a pipeline, or of the replicas of a stage (Plan::keep_together). The
-// result does not depend on the order of the nodes.
+// Tensor-parallel groups stay on one node; several may share one. Where switches are known, all nodes are taken from
+// one switch if it has room for them; else those of a pipeline, or of the replicas of a stage (Plan::keep_together).
+// The result does not depend on the order of the nodes.
 #pragma once
 
 #include <span>
@@ -20,19 +20,19 @@ namespace sailor {
 struct PlacementNode {
   std::string name;                  ///< unique
   std::string gpu;                   ///< name in the GPU catalogue
-  std::vector<std::string> zones{};  ///< zones and partitions it belongs to: what Stage::zone may name
-  int devices = 0;                   ///< that ranks can have
+  std::vector<std::string> zones{};  ///< zones and partitions it belongs to: the names that Stage::zone may use
+  int devices = 0;                   ///< number available to ranks
   std::string leaf_switch{};         ///< empty: not known
 };
 
 /// The place of a rank.
 struct RankPlace {
   int node = 0;    ///< index into the nodes
-  int device = 0;  ///< of that node; the ranks of a node have 0, 1, ... in the order of the plan
+  int device = 0;  ///< index within the node; the ranks of a node have 0, 1, ... in the order of the plan
   bool operator==(const RankPlace&) const = default;
 };
 
-/// By rank. Errors: unavailable, with how many nodes of what size are missing.
+/// Places by rank. Errors: unavailable, with the number and size of the missing nodes.
 Result<std::vector<RankPlace>> place_on_nodes(const Plan& plan, std::span<const PlacementNode> nodes);
 
 /// The kinds of device in a plan, GPU type and zone, in the order in which its ranks first use them.
@@ -41,7 +41,7 @@ std::vector<std::pair<std::string, std::string>> kinds_of(const Plan& plan);
 /// "A100-40 in 'east'": a kind of device in messages.
 std::string name_of_kind(const std::pair<std::string, std::string>& kind);
 
-/// The place of a name among others: by its letters, numbers in it by their value ("node9" before "node10").
+/// Natural order of names: numbers compare by value ("node9" before "node10").
 bool natural_less(std::string_view a, std::string_view b);
 
 }  // namespace sailor

@@ -111,7 +111,7 @@ class Reader {
     return {};
   }
 
-  /// One replica of a stage: [[[gpu, GPUs, zone], ...], tensor parallel degree].
+  /// One replica of a stage: [[[gpu, GPUs, zone], ...], tensor-parallel degree].
   Result<Stage> read_group(const Value& group) {
     const auto size = group.size();
     if (!size) return fail(size.error());
@@ -161,7 +161,7 @@ class Reader {
     return name;
   }
 
-  /// Makes the plan's pipelines of the chains: equal ones become one entry.
+  /// Turns the chains into the plan's pipelines: equal ones become one entry.
   void fold(int micro_batches, Plan& plan) {
     std::map<std::string, std::size_t> entries;
     const int replicas = static_cast<int>(chains_.size());

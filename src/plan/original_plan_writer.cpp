@@ -18,7 +18,7 @@ tl::unexpected<Error> cannot_say(const std::string& what) {
               "use plan.toml, or look for plans that it can express with --space paper");
 }
 
-/// Besides what all plans have: one micro-batch size, one division of the layers, 1F1B.
+/// What the format requires: one micro-batch size, one division of the layers, 1F1B.
 Result<void> check_expressible(const Plan& plan) {
   if (plan.pipelines.empty()) return cannot_say("it has no pipelines");
   if (plan.schedule != Schedule::one_f_one_b)
@@ -70,7 +70,7 @@ Result<std::string> original_plan_to_json(const Plan& plan, const std::map<std::
       devices = std::max(devices, stage.tensor_parallel);
     }
   }
-  // Readers give the first pipelines the micro-batches that are left over.
+  // Readers give the remaining micro-batches to the first pipelines.
   std::stable_sort(pipelines.begin(), pipelines.end(),
                    [](const Pipeline* a, const Pipeline* b) { return a->micro_batches > b->micro_batches; });
 

@@ -25,8 +25,8 @@ struct UnusedNodes {
   std::int64_t count = 0;
 };
 
-/// Unused nodes in the order in which they are filled: the known ones, and behind them any number of each size,
-/// smallest first. Of a type that is not known nodes as large as each of the groups.
+/// Unused nodes in the order in which they are filled: the known ones, then any number of each size, smallest first.
+/// For an unknown type, nodes as large as each of the groups.
 template <class Add>
 void for_unused_nodes(const std::vector<NodeSizes::Size>& known, const std::vector<int>& group_sizes, Add add) {
   if (known.empty())
@@ -36,7 +36,7 @@ void for_unused_nodes(const std::vector<NodeSizes::Size>& known, const std::vect
   for (auto size = known.rbegin(); size != known.rend(); ++size) add(UnusedNodes{size->devices, any_number});
 }
 
-/// Keeps `values` ascending and each once.
+/// Inserts a value, keeping `values` ascending and without duplicates.
 void insert_once(std::vector<int>& values, int value) {
   const auto at = std::lower_bound(values.begin(), values.end(), value);
   if (at == values.end() || *at != value) values.insert(at, value);
@@ -141,7 +141,7 @@ Result<std::vector<int>> nodes_of_ranks(const Plan& plan, const NodeSizes& sizes
 }
 
 Result<void> NodeUse::place(const Plan& plan, const NodeSizes& sizes) {
-  contents_.assign(1, Content{});  // an unused node's
+  contents_.assign(1, Content{});  // content of an unused node
   full_.assign(1, 0);
   tokens_ = 0;
   SAILOR_CHECK(find_pools(plan, sizes));
@@ -178,7 +178,7 @@ Result<void> NodeUse::find_pools(const Plan& plan, const NodeSizes& sizes) {
     for_unused_nodes(sizes.of(pool.first->gpu, pool.first->zone), pool.group_sizes, [&](const UnusedNodes& nodes) {
       pool.runs.push_back({.room = nodes.devices, .content = 0, .count = nodes.count, .token = -1});
     });
-    pool.first = nullptr;  // plans come and go
+    pool.first = nullptr;  // plans change
   }
   with_next_.assign(pool_of_.size(), true);
   return {};
@@ -194,7 +194,7 @@ void NodeUse::place_entry(const Pipeline& pipeline, int first_stage) {
     least = least == 0 ? size : std::min(least, size);
   }
   node_of_copy_.resize(stages);
-  // Copies fill nodes in a pattern that comes back: it is looked for (Brent's cycle finding), then counted.
+  // Copies fill nodes in a pattern that recurs: it is detected (Brent's cycle finding), then counted.
   constexpr int least_repeated = 4;
   std::int64_t noted_at = 0;
   std::int64_t longest_period = 1;
@@ -227,17 +227,17 @@ void NodeUse::place_entry(const Pipeline& pipeline, int first_stage) {
   }
 }
 
-/// Returns a number of the node that is the same while this copy is placed.
+/// Returns a token of the node, which stays the same while this copy is placed.
 std::int64_t NodeUse::place_group(Pool& pool, int stage, int size) {
   std::size_t at = 0;
-  while (pool.runs[at].room < size) ++at;  // the last runs are as large as any group and endless
+  while (pool.runs[at].room < size) ++at;  // the last runs are as large as any group and unlimited
   Run node = pool.runs[at];
   node.count = 1;
   if (node.token < 0) node.token = ++tokens_;
   node.room -= size;
   node.content = content_with(node.content, stage, size);
   const bool in_use = at < pool.used;
-  const std::size_t to = in_use ? at : pool.used;  // a node in use stays before those that were like it
+  const std::size_t to = in_use ? at : pool.used;  // a node in use stays before those that were equal to it
   const bool was_last = --pool.runs[at].count == 0;
   if (was_last) pool.runs.erase(pool.runs.begin() + static_cast<std::ptrdiff_t>(at));
   if (!in_use || !was_last) ++pool.used;
@@ -260,7 +260,7 @@ int NodeUse::content_with(int content, int stage, int size) {
   return made;
 }
 
-/// After a copy: full nodes leave, neighbours that are alike become one run.
+/// After a copy: removes full nodes, and merges equal neighbours into one run.
 void NodeUse::tidy(Pool& pool) {
   std::size_t kept = 0;
   for (std::size_t i = 0; i < pool.used; ++i) {
@@ -295,7 +295,7 @@ bool NodeUse::pattern_is_back() const {
   return true;
 }
 
-/// How often what happened since the pattern was noted, to `groups` groups, happens again in the same way.
+/// How many times the change since the pattern was noted, by `groups` groups, repeats in the same way.
 std::int64_t NodeUse::repetitions(std::int64_t groups) const {
   std::int64_t times = any_number;
   for (std::size_t i = 0; i < pools_used_; ++i) {
@@ -303,8 +303,8 @@ std::int64_t NodeUse::repetitions(std::int64_t groups) const {
     if (pool.least_of_entry == 0) continue;
     for (std::size_t r = 0; r < pool.runs.size(); ++r) {
       const std::int64_t change = pool.runs[r].count - pool.before[r].count;
-      if (change > 0 && pool.runs[r].room >= pool.least_of_entry) return 0;  // later copies might use the new ones
-      // No run of nodes may come to its end within a repetition.
+      if (change > 0 && pool.runs[r].room >= pool.least_of_entry) return 0;  // later copies might use the new nodes
+      // No run of nodes may be used up within a repetition.
       if (change < 0) times = std::min(times, (pool.runs[r].count - groups - 1) / -change);
     }
   }

@@ -1,5 +1,5 @@
-// Which node a rank runs on, as far as a plan alone can say: every GPU type in every zone has nodes of its own, which
-// tensor-parallel groups fill in the order of the plan, each going to the first node that has room for it.
+// Assigns ranks to nodes from a plan alone: every GPU type in every zone has its own nodes, which tensor-parallel
+// groups fill in the order of the plan, each going to the first node with room for it.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +15,12 @@
 
 namespace sailor {
 
-/// How many devices nodes have, by GPU type and zone.
+/// Number of devices per node, by GPU type and zone.
 class NodeSizes {
  public:
   struct Size {
     int devices = 0;
-    int count = 0;  ///< of such nodes; 0: any number
+    int count = 0;  ///< number of such nodes; 0: unlimited
     bool operator==(const Size&) const = default;
   };
 
@@ -30,14 +30,14 @@ class NodeSizes {
     for (const auto& [gpu, devices] : sizes) add(gpu, "", devices, 0);
   }
 
-  /// `zone` is what a stage may call it: a zone or a partition; empty: wherever. What should be found under several
-  /// names is added under each.
+  /// `zone`: a name that a stage may use, of a zone or partition; empty: any. Nodes with several names are added under
+  /// each.
   void add(std::string_view gpu, std::string_view zone, int devices, int count);
-  /// Largest first, each once: the order in which they are filled. Where there are more groups than nodes, more of the
-  /// smallest size that holds the group follow. Empty: not known, one device per node. A zone without a list of its own
-  /// has the type's without zone.
+  /// Largest first, each once: the order in which they are filled. If there are more groups than nodes, further nodes
+  /// of the smallest size that holds the group follow. Empty: not known, one device per node. A zone without a list of
+  /// its own uses the type's list without zone.
   [[nodiscard]] const std::vector<Size>& of(std::string_view gpu, std::string_view zone) const;
-  /// There is a list for exactly this.
+  /// Whether there is a list for exactly this type and zone.
   [[nodiscard]] bool has(std::string_view gpu, std::string_view zone) const { return find(gpu, zone) != nullptr; }
 
  private:
@@ -51,15 +51,15 @@ class NodeSizes {
   std::vector<List> lists_;
 };
 
-/// The node index of every stage of every copy of every pipeline, in the order of the ranks. Nodes are numbered as they
-/// come into use. Errors: invalid_input when a tensor-parallel group is larger than the largest node.
+/// The node index of every stage of every copy of every pipeline, in the order of the ranks. Nodes are numbered in the
+/// order of first use. Errors: invalid_input if a tensor-parallel group is larger than the largest node.
 Result<std::vector<int>> nodes_of_stages(const Plan& plan, const NodeSizes& sizes);
 
 /// The node index of every rank: that of its stage.
 Result<std::vector<int>> nodes_of_ranks(const Plan& plan, const NodeSizes& sizes);
 
-/// What nodes_of_stages() says, folded: nodes that hold the same are one row. Stages are numbered over the entries of
-/// Plan::pipelines, copies not counted. Made in a time that hardly grows with Pipeline::count.
+/// The result of nodes_of_stages(), folded: nodes that hold the same are one row. Stages are numbered over the entries
+/// of Plan::pipelines, copies not counted. The time to compute it hardly grows with Pipeline::count.
 class NodeUse {
  public:
   /// Groups of one stage on a node.
@@ -68,20 +68,21 @@ class NodeUse {
     int count = 0;
   };
   struct Node {
-    std::int64_t count = 0;       ///< of nodes that hold this
+    std::int64_t count = 0;       ///< number of nodes that hold this
     int ranks = 0;                ///< on each of them
     std::size_t first_group = 0;  ///< see groups_of()
     std::size_t groups = 0;
   };
 
-  /// Replaces what was there; storage is used again. Errors as nodes_of_stages().
+  /// Replaces the previous content; storage is reused. Errors as nodes_of_stages().
   Result<void> place(const Plan& plan, const NodeSizes& sizes);
 
   [[nodiscard]] const std::vector<Node>& nodes() const { return nodes_; }
   [[nodiscard]] std::span<const Group> groups_of(const Node& node) const {
     return std::span(groups_).subspan(node.first_group, node.groups);
   }
-  /// Every copy of the stage is on one node with the next stage of its pipeline; of the last stage: with the first.
+  /// Whether every copy of the stage shares a node with the next stage of its pipeline (the last stage: with the
+  /// first).
   [[nodiscard]] bool with_next(std::size_t stage) const { return with_next_[stage]; }
 
  private:
@@ -95,14 +96,14 @@ class NodeUse {
   };
   // The nodes of a GPU type in a zone.
   struct Pool {
-    const Stage* first = nullptr;  // of the plan that comes here
-    std::vector<int> group_sizes;  // that come here, ascending: less room than the first is of no use
-    int least_of_entry = 0;        // the same of the pipeline entry that is being placed; 0: none
+    const Stage* first = nullptr;  // first stage of the plan that is placed here
+    std::vector<int> group_sizes;  // sizes of the groups placed here, ascending: less room than the first is of no use
+    int least_of_entry = 0;        // smallest group of the pipeline entry that is being placed; 0: none
     std::vector<Run> runs;         // nodes in use, then unused ones, in the order in which they are filled
     std::size_t used = 0;          // runs of nodes in use
     std::vector<Run> before;       // `runs` when the pattern was last noted
   };
-  // What a node holds: a group of `stage` besides `parent`, to be looked up from there.
+  // Content of a node: that of `parent` and a group of `stage`; looked up from the parent.
   struct Content {
     int parent = 0;
     int stage = -1;

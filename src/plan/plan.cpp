@@ -28,7 +28,7 @@ const std::vector<std::string_view> origin_names{"measured", "published", "inter
 constexpr int plan_schema_version = 1;
 constexpr int most_ranks = 1 << 20;
 
-/// The problem of one pipeline, with the stage it is in (-1: the pipeline itself); nothing when it is right.
+/// The problem of one pipeline, with the stage it is in (-1: the pipeline itself); std::nullopt if it is valid.
 struct PipelineProblem {
   int stage = -1;
   std::string key;
@@ -39,7 +39,7 @@ struct PipelineProblem {
 constexpr std::int64_t most_passes = 1 << 26;  // of a stage, per iteration and direction
 constexpr const char* use_1f1b = "use schedule = \"1f1b\"";
 
-/// What forbids the schedule, the order of the layers aside.
+/// Violations of the schedule's requirements, except the order of the layers.
 std::optional<PipelineProblem> find_schedule_problem(const Pipeline& pipeline, Schedule schedule) {
   const std::size_t stages = pipeline.stages.size();
   if (schedule != Schedule::interleaved_1f1b) {

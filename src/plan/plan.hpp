@@ -26,18 +26,18 @@ inline constexpr std::array all_precisions{Precision::fp32, Precision::tf32, Pre
 enum class Optimizer { adamw };
 enum class Schedule { one_f_one_b, gpipe, interleaved_1f1b };
 enum class Recompute { none, selective, full };
-/// zero1: each replica of a layer keeps and steps its share of the optimizer state (ZeRO stage 1, Rajbhandari et al.
-/// 2020); gradients are reduce-scattered and the stepped weights gathered. zero2: it keeps its share of the gradients
-/// only, too. zero3: and of the weights, which are gathered layer by layer for every pass (fully sharded data
-/// parallelism); gradients are reduce-scattered in every backward pass.
+/// zero1: each replica of a layer keeps and updates its share of the optimizer state (ZeRO stage 1, Rajbhandari et al.
+/// 2020); gradients are reduce-scattered and the updated weights all-gathered. zero2: each replica also keeps only its
+/// share of the gradients. zero3: and of the weights, which are all-gathered layer by layer for every pass (fully
+/// sharded data parallelism); gradients are reduce-scattered in every backward pass.
 enum class OptimizerSharding { none, zero1, zero2, zero3 };
 constexpr bool shards_gradients(OptimizerSharding sharding) { return sharding >= OptimizerSharding::zero2; }
 constexpr bool shards_weights(OptimizerSharding sharding) { return sharding == OptimizerSharding::zero3; }
-/// What gets nodes at one leaf switch (or in one block) first, where not all of a plan's nodes are there: the stages of
-/// a pipeline, or the replicas of a stage, which sum their gradients.
+/// Which nodes are placed at one leaf switch (or in one block) first, if not all of a plan's nodes fit there: those of
+/// the stages of a pipeline, or of the replicas of a stage, which sum their gradients.
 enum class KeepTogether { pipelines, replicas };
 
-/// Bytes of an activation, as it is kept and crosses a stage boundary.
+/// Bytes of an activation value, as it is kept and sent across a stage boundary.
 constexpr double value_bytes(Precision precision) {
   return precision == Precision::bf16 || precision == Precision::fp16 ? 2.0 : 4.0;
 }
@@ -49,9 +49,9 @@ std::string_view to_string(Recompute recompute);
 std::string_view to_string(OptimizerSharding sharding);
 std::string_view to_string(KeepTogether what);
 Result<Precision> parse_precision(std::string_view text);
-/// The names of all of them, for options.
+/// Names of all precisions, for options.
 std::vector<std::string> precision_choices();
-/// Errors (unavailable): Sailor does not compute in it there.
+/// Errors (unavailable): Sailor does not compute in this precision there.
 Result<void> check_precision(Precision precision, bool on_gpus);
 Result<Schedule> parse_schedule(std::string_view text);
 
@@ -85,12 +85,12 @@ struct Stage {
 };
 
 struct Pipeline {
-  int count = 1;          ///< that many identical pipelines
+  int count = 1;          ///< number of identical pipelines
   int micro_batches = 0;  ///< per iteration, for each of them
   int micro_batch = 0;    ///< sequences; 0: Plan::micro_batch. See Plan::micro_batch_of()
   std::vector<Stage> stages;
-  [[nodiscard]] int ranks() const;  ///< of one of them
-  /// Of every stage; check_plan() refuses pipelines whose stages differ in it.
+  [[nodiscard]] int ranks() const;  ///< ranks of one of them
+  /// Chunks of every stage; check_plan() refuses pipelines whose stages differ in it.
   [[nodiscard]] int chunks() const { return stages.empty() ? 1 : stages.front().chunks(); }
 };
 
@@ -98,7 +98,7 @@ struct Pipeline {
 struct PlanOrigin {
   std::string tool;       ///< "sailor-plan 0.1.0"
   std::string cluster;    ///< name of the cluster, or the path of its file
-  std::string partition;  ///< the Slurm partition it was made for
+  std::string partition;  ///< the Slurm partition that the plan was made for
   std::string profile_store;
   std::string framework;     ///< the training framework that its times and memory were predicted for
   std::string cluster_hash;  ///< content_hash() of what was read
@@ -113,23 +113,23 @@ struct PlanPrediction {
   Seconds update_time{};           ///< optimizer step
   Bytes peak_memory{};             ///< largest over ranks
   Usd cost_per_iteration{};
-  /// The worst of what it stands on: "measured", "published", "interpolated" or "estimated". Empty: not said.
+  /// The worst origin of its inputs: "measured", "published", "interpolated" or "estimated". Empty: not given.
   std::string origin;
 };
 
 struct Plan {
   TrainingJob job;
-  int micro_batch = 1;  ///< sequences, of the pipelines that do not say otherwise
+  int micro_batch = 1;  ///< sequences, of the pipelines that set none
   Schedule schedule = Schedule::one_f_one_b;
   OptimizerSharding optimizer_sharding = OptimizerSharding::none;
   KeepTogether keep_together = KeepTogether::pipelines;
   std::vector<Pipeline> pipelines;
   PlanOrigin origin;
-  /// Nothing also when the file's prediction was made for another plan, that is, the file was edited since.
+  /// std::nullopt also if the file's prediction was made for another plan, that is, the file was edited since.
   std::optional<PlanPrediction> prediction;
-  bool prediction_is_stale = false;  ///< the file had one, for what it said before it was edited
+  bool prediction_is_stale = false;  ///< the file has a prediction, but was edited since
 
-  /// Sequences of a micro-batch of `pipeline`, one of this plan's.
+  /// Sequences of a micro-batch of `pipeline`, which belongs to this plan.
   [[nodiscard]] int micro_batch_of(const Pipeline& pipeline) const {
     return pipeline.micro_batch > 0 ? pipeline.micro_batch : micro_batch;
   }
@@ -139,8 +139,7 @@ struct Plan {
   [[nodiscard]] int ranks() const;
 };
 
-/// The role of one rank. Ranks are numbered pipeline by pipeline, in each stage by stage, in each by
-/// tensor-parallel index.
+/// The role of one rank. Ranks are numbered by pipeline, then stage, then tensor-parallel index.
 struct RankRole {
   int rank = 0;
   int pipeline = 0;  ///< index over all pipelines, counts expanded
@@ -153,21 +152,21 @@ struct RankRole {
 std::vector<RankRole> rank_roles(const Plan& plan);
 const Stage& stage_of(const Plan& plan, const RankRole& role);
 
-/// Checks what needs no other file: adjoining layer ranges from 0, what the schedule asks for, micro-batches of all
-/// pipelines times their sequences = global_batch. The plan must already be free of null sizes.
+/// Checks what needs no other file: contiguous layer ranges from 0, the requirements of the schedule, micro-batches of
+/// all pipelines times their sequences = global_batch. Sizes that are zero must have been refused before.
 Result<void> check_plan(const Plan& plan);
-/// Besides: the stages hold exactly the model's layers and the sequence fits the model.
+/// Also checks that the stages hold exactly the model's layers and that the sequence fits the model.
 Result<void> check_plan(const Plan& plan, const Model& model);
 
 /// plan.toml. Errors: not_found, io, invalid_input with file, line, column and reason.
 Result<Plan> load_plan(const std::filesystem::path& path);
 Result<Plan> parse_plan(std::string_view text, std::string_view source_name);
-/// The plan in a table of another file, with the keys of plan.toml but schema_version. Errors are recorded in the
-/// table's document, whose finish() tells them.
+/// The plan in a table of another file, with the keys of plan.toml except schema_version. Errors are recorded in the
+/// table's document, whose finish() returns them.
 Plan read_plan(const TomlTable& table);
 /// The text of plan.toml; parse_plan() of it gives the same plan.
 std::string plan_to_toml(const Plan& plan);
-/// Recognises what a plan says, its origin and prediction aside: equal for plans that train alike.
+/// Fingerprint of a plan without its origin and prediction: equal for plans that train alike.
 std::string plan_fingerprint(const Plan& plan);
 /// Writes plan.toml atomically.
 Result<void> save_plan(const Plan& plan, const std::filesystem::path& path);

@@ -6,7 +6,7 @@ namespace sailor {
 
 namespace {
 
-/// The `index`-th pass of a direction: under interleaving, chunk after chunk for each group of `stages` micro-batches.
+/// The `index`-th pass of a direction: with interleaving, chunk after chunk for each group of `stages` micro-batches.
 ScheduleStep step_of(Pass pass, int index, int stages, int chunks) {
   if (chunks == 1) return {.pass = pass, .micro_batch = index, .chunk = 0};
   const int chunk = index / stages % chunks;
@@ -49,7 +49,7 @@ double peak_in_flight(Schedule schedule, int stage, int stages, int micro_batche
   const int chunks = static_cast<int>(sizes.size());
   if (chunks == 1)
     return sizes.front() * std::min(warm_up_steps(schedule, stage, stages, 1, micro_batches) + 1, micro_batches);
-  // After the first forward passes one goes as one comes: what the first few rounds keep is kept throughout.
+  // After the warm-up forward and backward passes alternate: the peak of the first few rounds is that of all rounds.
   micro_batches = std::min(micro_batches, 4 * stages);
   double now = 0.0;
   double peak = 0.0;

@@ -1,4 +1,4 @@
-// What every stage or rank of a plan does and when: the event-driven simulation as a record, or what a run measured.
+// Activity of every stage or rank of a plan over time, from the event-driven simulation or from a measured run.
 #pragma once
 
 #include <string_view>
@@ -16,19 +16,19 @@ struct TimelineEvent {
   int pipeline_entry = 0;  ///< index into Plan::pipelines
   int stage = 0;
   Activity activity = Activity::forward;
-  /// Beside the computation of the stage (a transfer or reduction that overlaps it), not in turn with it.
+  /// Whether it overlaps the computation of the stage (a transfer or reduction).
   bool overlapped = false;
-  int micro_batch = -1;  ///< -1: of none (reduce, update)
+  int micro_batch = -1;  ///< -1: no micro-batch (reduce, update)
   int chunk = 0;
-  int peer = -1;  ///< of send and receive: the other stage
+  int peer = -1;  ///< for send and receive: the other stage
   Seconds start{};
   Seconds end{};
   int rank = -1;  ///< of the plan; -1: all ranks of the stage
   bool operator==(const TimelineEvent&) const = default;
 };
 
-/// Events of a stage (or rank, if they have one: all or none) that are not `overlapped` never overlap each other; what
-/// lies between them is idle.
+/// Events of a stage (or rank, if they have one: all or none) that are not `overlapped` never overlap each other; gaps
+/// between them are idle.
 struct Timeline {
   std::vector<TimelineEvent> events;  ///< by pipeline entry, stage, rank, start
   Seconds length{};                   ///< of the iteration

@@ -28,7 +28,7 @@ namespace {
 
 using Nanoseconds = std::int64_t;
 
-constexpr double longest_s = 1e9;  // in nanoseconds far from the end of 64 bits
+constexpr double longest_s = 1e9;  // in nanoseconds far below the limit of 64 bits
 
 Nanoseconds nanoseconds(Seconds time) { return std::llround(time.value() * 1e9); }
 
@@ -48,20 +48,20 @@ struct Message {
   const TimelineEvent* send = nullptr;
 };
 
-/// What a rank does, or all ranks of a stage alike.
+/// Activity of a rank, or of all ranks of a stage alike.
 struct RankTrace {
   std::vector<Slice> slices{};  ///< in each lane in the order of time
   std::size_t lanes = 1;
 };
 
-/// Messages along a pipeline between members of the same index in their tensor-parallel groups, by both of their ends.
+/// Messages along a pipeline between members of the same index in their tensor-parallel groups, found by either end.
 using Chain = std::unordered_map<const TimelineEvent*, Message>;
 
 bool is_transfer(const TimelineEvent& event) {
   return (event.activity == Activity::send || event.activity == Activity::receive) && event.peer >= 0;
 }
 
-/// Joins the sends of a chain to their receives. The same two stages may exchange several messages of a micro-batch
+/// Matches the sends of a chain with their receives. The same two stages may exchange several messages of a micro-batch
 /// in the same direction (interleaved chunks): they arrive in the order in which they were sent.
 Chain match_messages(const std::vector<const TimelineEvent*>& events) {
   struct Ends {
@@ -97,7 +97,7 @@ RankTrace trace_rank(std::vector<const TimelineEvent*> events, Nanoseconds lengt
   for (const TimelineEvent* event : events) {
     Nanoseconds start = nanoseconds(event->start);
     std::size_t lane = 0;
-    if (event->overlapped) {  // the first lane that is free then: a track must not hold slices that cross
+    if (event->overlapped) {  // the first lane that is free: a track must not hold slices that overlap
       lane = 1;
       while (lane < until.size() && until[lane] > start) ++lane;
       if (lane == until.size()) until.push_back(0);
@@ -140,7 +140,7 @@ class Writer {
   Writer(const Plan& plan, const Timeline& timeline, TraceRanks ranks)
       : plan_(plan), timeline_(timeline), one_alike_(ranks == TraceRanks::one_alike) {}
 
-  /// Lays out every stage and refuses what cannot be shown.
+  /// Lays out every stage, and refuses what cannot be shown.
   Result<void> prepare() {
     SAILOR_CHECK(check_events());
     Seconds length = timeline_.length;
@@ -172,7 +172,7 @@ class Writer {
       of_chain.insert(of_chain.end(), of_owner.begin(), of_owner.end());
     }
     for (const auto& [key, of_chain] : of_chains) chains_.emplace(key, match_messages(of_chain));
-    // Each member of a tensor-parallel group sends its own: an arrow per chain of every pipeline.
+    // Each member of a tensor-parallel group sends its own message: an arrow per chain of every pipeline.
     for (const RankRole& role : roles)
       first_message_.emplace(std::pair(role.pipeline, role.tensor_parallel_index), std::size_t{0});
     std::size_t arrows = 0;
@@ -208,7 +208,7 @@ class Writer {
   }
 
  private:
-  /// Pipeline and index in its tensor-parallel groups; without ranks of their own entry of the plan and -1.
+  /// Pipeline and index in its tensor-parallel groups; if events have no ranks, entry of the plan and -1.
   using ChainKey = std::pair<int, int>;
 
   [[nodiscard]] std::size_t owner(int rank, int entry, int stage) const {
@@ -227,7 +227,7 @@ class Writer {
       first += plan_.pipelines[static_cast<std::size_t>(entry)].count;
     return role.pipeline == first;
   }
-  /// Of the ranks whose stage is the same the first.
+  /// Whether this is the first of the ranks that have the same stage.
   [[nodiscard]] bool is_first_alike(const RankRole& role) const {
     return role.tensor_parallel_index == 0 && is_first_copy(role);
   }
@@ -288,7 +288,7 @@ class Writer {
     const Stage& stage = stage_of(plan_, role);
     const Chain& chain = chains_.at(chain_of(role));
     const RankTrace& mine = trace_of(role);
-    // Tracks of a rank follow each other: numbers of all ranks are spaced by the most that one has.
+    // Tracks of a rank follow each other: tracks are numbered with the maximum number of lanes per rank.
     const std::size_t first_track = static_cast<std::size_t>(role.rank) * most_lanes_;
     for (std::size_t lane = 0; lane < mine.lanes; ++lane) write_track(role, stage, lane, first_track + lane);
     for (const Slice& slice : mine.slices) {
@@ -321,13 +321,13 @@ class Writer {
     out_ += "}}";
   }
 
-  /// Between groups of different size as many arrows as the smaller has members.
+  /// Between groups of different size, as many arrows as the smaller group has members.
   void write_arrow(const RankRole& role, const Slice& slice, const Message& message, std::size_t track) {
     const auto& stages = plan_.pipelines[static_cast<std::size_t>(role.pipeline_entry)].stages;
     const Stage& peer = stages[static_cast<std::size_t>(slice.event->peer)];
     if (role.tensor_parallel_index >= peer.tensor_parallel) return;
     const bool begins = slice.event == message.send;
-    // A receive may have begun to wait before its message was sent; arrows do not lead back in time.
+    // A receive may have begun to wait before its message was sent; arrows must not lead back in time.
     const Nanoseconds at = begins ? slice.start : std::clamp(nanoseconds(message.send->start), slice.start, slice.end);
     const std::size_t id = first_message_.at({role.pipeline, role.tensor_parallel_index}) + message.number;
     add(R"({{"ph":"{}","pid":{},"tid":{},"ts":{}.{:03},"id":{},"name":"message","cat":"message"}})",

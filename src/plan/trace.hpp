@@ -15,21 +15,20 @@
 
 namespace sailor {
 
-/// More are refused: viewers that run in a browser do not open them.
+/// Larger traces are refused: viewers that run in a browser do not open them.
 inline constexpr std::size_t most_trace_events = 5'000'000;
 
 enum class TraceRanks {
-  all,        ///< without ranks of their own, copies of a pipeline and members of a group repeat what their stage does
-  one_alike,  ///< of these only the first
+  all,        ///< events without a rank are repeated for the copies of their pipeline and the members of their group
+  one_alike,  ///< only for the first of these
 };
 
-/// Every rank does something from 0 to the length of the timeline: what is not forward, backward, send, receive, reduce
-/// or update is an event "idle". Arrows lead from a send to its receive. Errors: invalid_input (more than
-/// most_trace_events, or a time that is none), failure (an event of a stage or rank that the plan
-/// does not have).
+/// Every rank's track is filled from 0 to the length of the timeline: what is not forward, backward, send, receive,
+/// reduce or update is an event "idle". Arrows lead from a send to its receive. Errors: invalid_input (more than
+/// most_trace_events, or an invalid time), failure (an event of a stage or rank that the plan does not have).
 Result<std::string> to_trace_json(const Plan& plan, const Timeline& timeline, TraceRanks ranks = TraceRanks::all);
 
-/// The same into a file, atomically and without holding it in memory. Errors: io besides.
+/// The same into a file, atomically and without holding it in memory. Errors: also io.
 Result<void> save_trace(const Plan& plan, const Timeline& timeline, const std::filesystem::path& path,
                         TraceRanks ranks = TraceRanks::all);
 

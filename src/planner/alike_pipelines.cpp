@@ -10,14 +10,15 @@ namespace sailor::planner {
 
 namespace {
 
-constexpr std::size_t beam = 4;  // labels that go on, of each first layer, kind of devices and number of stages
-// Template mixes, of each number of pipelines and micro-batch. More over several pools lead local searches elsewhere:
-// as often to worse plans as to better ones.
+constexpr std::size_t beam = 4;  // labels that are extended, per first layer, kind of devices and number of stages
+// Template mixes per number of pipelines and micro-batch size. Over several pools, more of them lead local searches
+// elsewhere: as often to worse plans as to better ones.
 constexpr std::size_t max_of_each = 4;
 constexpr std::size_t max_of_each_in_one_pool = 16;
 constexpr std::size_t max_mixes = 48;
 constexpr std::size_t max_mixes_in_one_pool = 200;
-// Stages tried: with an eighth of the least, plans of 2,048 and more devices of two types were up to 15 % slower.
+// Min number of stages tried: with an eighth of it, plans of 2,048 and more devices of two types were up to 15 %
+// slower.
 constexpr std::uint64_t min_work = 8'000'000;
 constexpr std::uint64_t work_per_cube = 130'000;  // of the number of pools
 constexpr double level_ratio = 1.2;               // between limits on the slowest stage
@@ -83,24 +84,24 @@ class AlikePipelines {
     std::size_t pool = 0;
     int degree = 1;
     const StageTable* table = nullptr;
-    /// By micro-batches in flight (element 0: one), at first x (layers + 1) + last: the quickest way that fits.
+    /// Time of the quickest way that fits, by micro-batches in flight (element 0: one), at first x (layers + 1) + last.
     std::vector<std::vector<double>> time;
-    std::vector<BoundaryCost> to;  ///< by candidate of the stage behind
+    std::vector<BoundaryCost> to;  ///< by candidate of the next stage
   };
   struct Rounds {
     int micro_batch = 1;
     int count = 1;
     int rounds = 1;
-    double least = 0.0;  ///< score of such template mixes
+    double least = 0.0;  ///< min score of such template mixes
   };
   /// The stages from layer `first` on.
   struct Label {
-    double least = 0.0;    ///< score of template mixes that end with it
-    double order = 0.0;    ///< the same but for the slowest stage
+    double least = 0.0;    ///< min score of template mixes that end with it
+    double order = 0.0;    ///< the same without the slowest stage
     double through = 0.0;  ///< seconds from end to end and back
-    double ready = 0.0;    ///< when the first reductions of all are done, had there been no other micro-batch
-    double after = 0.0;    ///< the longest of the reductions behind the update (ZeRO-1)
-    double round = 0.0;    ///< of the slowest stage, but for what the first one sends to a stage before it
+    double ready = 0.0;    ///< end of the first reductions of all stages, if there were only one micro-batch
+    double after = 0.0;    ///< the longest of the reductions after the update (ZeRO-1)
+    double round = 0.0;    ///< of the slowest stage, without what the first one sends to a previous stage
     double head = 0.0;     ///< of the first stage
     double usd_per_s = 0.0;
     int stages = 0;
@@ -178,7 +179,7 @@ class AlikePipelines {
     return score_of(request_.objective, Seconds(time), Usd(time * usd_per_s));
   }
 
-  /// Of template mixes of so many pipelines with so many micro-batches.
+  /// Min score of template mixes of `count` pipelines with `rounds` micro-batches each.
   [[nodiscard]] double min_of(int count, int rounds) const {
     const int devices = std::min(space_.devices(), space_.max_gpus.value_or(space_.devices())) / count;
     if (devices < 1) return infinity;
@@ -192,7 +193,7 @@ class AlikePipelines {
     for (const DevicePool& pool : space_.pools) max_.push_back(pool.devices() / rounds.count);
     max_devices_ = space_.max_gpus.value_or(space_.devices()) / rounds.count;
     reductions_.assign(candidates_.size() * (at(layers_) + 1) * (at(layers_) + 1), -1.0);
-    // Under a limit on the slowest stage what is left to compare is from end to end.
+    // Under a limit on the slowest stage, only the time from end to end is left to compare.
     if (rounds.rounds == 1) {
       slowest_ = infinity;
       grow_within(rounds);
@@ -224,7 +225,7 @@ class AlikePipelines {
       }
   }
 
-  /// By a stage that ends before layer `last`.
+  /// Extends a label by a stage that ends before layer `last`.
   void extend(const Label* behind, std::int32_t index, int last, const Rounds& rounds) {
     const std::size_t width = at(layers_) + 1;
     const int stages = behind == nullptr ? 1 : behind->stages + 1;
@@ -306,7 +307,7 @@ class AlikePipelines {
     return index;
   }
 
-  /// Unless one that is open is no worse in anything, or the beam is full of better ones.
+  /// Adds a label unless an open one is no worse in anything, or the beam is full of better ones.
   void add(const Label& label, int used) {
     auto& open = open_[(at(label.first) * candidates_.size() + label.candidate) * max_stages + at(label.stages)];
     if (open.size() == beam && labels_[static_cast<std::size_t>(open.back())].order <= label.order) return;
@@ -370,18 +371,18 @@ class AlikePipelines {
   std::uint64_t work_limit_;
   int micro_batch_ = 0;
   std::vector<StageCandidate> candidates_;
-  std::vector<double> quickest_;  // layers [0, i) at least
-  std::vector<double> forward_;   // of those, forward
+  std::vector<double> quickest_;  // min time of layers [0, i)
+  std::vector<double> forward_;   // the forward part of that
   double work_per_micro_batch_ = 0.0;
   double slowest_layer_ = 0.0;
   double cheapest_ = 0.0;
   std::vector<Rounds> rounds_;
-  // Of one number of pipelines.
+  // State for one number of pipelines.
   std::vector<Label> labels_;
   std::vector<int> uses_;  // devices, at label x pools + pool
   std::vector<std::vector<std::int32_t>> open_;
   std::vector<Rated> done_;
-  double slowest_ = 0.0;  // limit on stages
+  double slowest_ = 0.0;  // limit on the time of a stage
   std::vector<int> max_;  // devices of a pool for each pipeline
   int max_devices_ = 0;
   std::vector<double> reductions_;  // negative: not yet known

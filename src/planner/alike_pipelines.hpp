@@ -1,12 +1,12 @@
-// Template mixes of alike pipelines whose stages may be anywhere, told apart by when all is done: passes, reductions
-// and all.
+// Template mixes of alike pipelines whose stages may be anywhere, compared by the end of everything: passes and
+// reductions.
 //
-// Templates that only balance their stages (templates.hpp) miss pipelines whose first stages have few layers, or hand
-// some to devices elsewhere, so that gradients are summed sooner: of the embedding, for example, which is large and
-// done last. The more devices there are for a batch, the more of the time that is. Here a pipeline grows from its last
-// stage to its first, and of those that begin at the same layer on the same kind of devices the best few go on (label
-// setting with a beam). What a label says is a lower bound but for the memory: reductions and messages take as little
-// as they can where they are. What is found is priced by the solution pool.
+// Templates that only balance their stages (templates.hpp) miss pipelines whose first stages have few layers, or run
+// some of them on devices elsewhere, so that gradients are all-reduced sooner: those of the embedding, for example,
+// which is large and done last. The more devices share a batch, the larger that part of the time is. Here a pipeline
+// grows from its last stage to its first, and of the partial pipelines that begin at the same layer on the same kind of
+// devices the best few are extended (label setting with a beam). Except for memory, a label's times are lower bounds:
+// reductions and messages take the min time that is possible where they are. The solution pool prices what is found.
 #pragma once
 
 #include <vector>
@@ -17,8 +17,8 @@
 
 namespace sailor::planner {
 
-/// The likely best template mixes of one kind of pipeline, at most a few of each number and micro-batch, best first;
-/// none that is no better than `bar`, a score.
+/// The likely best template mixes of one kind of pipeline, at most a few for each number of pipelines and micro-batch
+/// size, best first; only those whose score may be better than `bar`.
 std::vector<Group> alike_pipelines(StagePrices& prices, const TemplateRules& rules, OptimizerSharding sharding,
                                    double bar, const StopCheck& stop);
 

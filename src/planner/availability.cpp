@@ -74,7 +74,7 @@ class TraceReader {
   }
 
  private:
-  // What a column holds: nothing, the time, or GPUs (index into gpus of a step).
+  // Content of a column: nothing, the time, or GPUs (index into gpus of a step).
   static constexpr int nothing = -2;
   static constexpr int time = -1;
 
@@ -140,12 +140,12 @@ class TraceReader {
   const GpuCatalogue& gpus_;
   int line_ = 0;
   std::vector<int> columns_;
-  std::vector<AvailableGpus> present_;  // by column, none of each
+  std::vector<AvailableGpus> present_;  // by column, all counts zero
   std::vector<AvailabilityStep> steps_;
   std::optional<Seconds> last_time_;
 };
 
-/// A described group of nodes like those of this type and zone; null when nothing is described.
+/// A described group of nodes of this type, in this zone if there is one; null if there is none.
 const NodeGroup* described(const Cluster* like, const AvailableGpus& gpus) {
   const NodeGroup* elsewhere = nullptr;
   if (like != nullptr)
@@ -204,7 +204,7 @@ Cluster cluster_at(const AvailabilityStep& step, const Cluster* like, const GpuC
     group.gpu = available.gpu;
     group.zone = available.zone;
     group.cpus_per_node = example != nullptr ? example->cpus_per_node : size;
-    Bytes memory{1.0};  // of the host, which only CPUs are measured by
+    Bytes memory{1.0};  // of the host, which counts for CPUs only
     if (const auto type = gpus.find(available.gpu)) memory = std::max(memory, type->memory * size);
     group.memory_per_node = example != nullptr ? example->memory_per_node : memory;
     group.gpus_per_node = size;

@@ -1,8 +1,9 @@
-// Availability that changes: a trace of how many GPUs there are, and whether a running training changes its plan when
-// they come and go.
+// Changing availability: a trace of the number of GPUs, and the decision whether a running training changes its plan
+// when GPUs come and go.
 //
-// The file (CSV, as the authors of Sailor published theirs): a column Timestamp in seconds, and one named GPU_ZONE for
-// each pair of them with the number of GPUs. Other columns without a title, such as a row number, are skipped.
+// The file (CSV, in the format that the authors of Sailor published) has a column Timestamp in seconds and, for each
+// pair of GPU type and zone, a column GPU_ZONE with the number of GPUs. Other columns without a title, such as a row
+// number, are skipped.
 #pragma once
 
 #include <filesystem>
@@ -29,35 +30,35 @@ struct AvailableGpus {
 };
 
 struct AvailabilityStep {
-  Seconds start{};  ///< after the first step's
+  Seconds start{};  ///< since the start of the first step
   Seconds duration{};
   std::vector<AvailableGpus> gpus;  ///< in the order of the columns; zero where there are none
 };
 
-/// Steps that follow each other differ. `last_step`: the duration of the last one, which the file does not say. Errors:
-/// invalid_input with the line (also unknown GPU types, times that do not increase); load_trace() besides not_found,
-/// io.
+/// Consecutive steps differ. `last_step`: duration of the last step, which the file does not contain. Errors:
+/// invalid_input with the line (also unknown GPU types, times that do not increase); load_trace() also not_found, io.
 Result<std::vector<AvailabilityStep>> parse_trace(std::string_view text, std::string_view source_name,
                                                   const GpuCatalogue& gpus, Seconds last_step);
 Result<std::vector<AvailabilityStep>> load_trace(const std::filesystem::path& path, const GpuCatalogue& gpus,
                                                  Seconds last_step);
 
-/// The cluster of a step: nodes of as many GPUs as those of this type and zone have in `like` (else those of this type
-/// anywhere, else 4), and a smaller one for what is left. Prices and links are those of `like`; zones that it does not
-/// have are in a region named as they are, without a last letter: us-central1 of us-central1-a.
+/// The cluster of a step. Its nodes have as many GPUs as those of this type and zone in `like` (else those of this type
+/// in any zone, else 4); a smaller node holds the remainder. Prices and links are those of `like`. The region of a zone
+/// that `like` does not have is the zone's name without its last letter: us-central1 for us-central1-a.
 Cluster cluster_at(const AvailabilityStep& step, const Cluster* like, const GpuCatalogue& gpus);
 
-/// Whether the cluster's nodes, all of them, can hold the plan, each GPU type where the plan wants it.
+/// Whether the nodes of the cluster, all of them, can hold the plan, each stage on its GPU type and in its zone.
 bool holds(const Cluster& cluster, const Plan& plan);
 
-/// A plan's figures on the cluster of a step.
+/// A plan with its time and cost on the cluster of a step.
 struct PricedPlan {
   Plan plan;
   Seconds iteration_time{};
   Usd cost_per_iteration{};
 };
 
-/// What a plan achieves in a step that begins with `lost` time in which it does not train but its devices are paid.
+/// Iterations and cost of a plan in a step. It begins with `lost` time, when the plan does not train but its devices
+/// are paid.
 struct StepOutcome {
   double iterations = 0.0;
   Usd cost{};
@@ -90,18 +91,18 @@ std::string_view to_string(Decision decision);
 struct TraceStep {
   AvailabilityStep step;
   Decision decision = Decision::pause;
-  std::optional<PricedPlan> plan;   ///< what trains in this step
+  std::optional<PricedPlan> plan;   ///< the plan that trains in this step
   std::optional<PricedPlan> found;  ///< the best plan of this step
   StepOutcome outcome;              ///< of `plan`
-  std::optional<double> gain;       ///< of `found` over the plan that ran, where it can go on: share of the objective
+  std::optional<double> gain;       ///< of `found` over the running plan, if that can go on: share of the objective
   std::string problem;              ///< why there is no plan
 };
 
-/// What the decisions need to know, so that they can be tested alone.
+/// Callbacks that the decisions need, so that they can be tested without the planner.
 struct TracePlanner {
-  /// The best plan of a cluster. Errors of code infeasible and not_found are a pause; others end the replanning.
+  /// Finds the best plan for a cluster. Errors infeasible and not_found mean a pause; others end the replanning.
   std::function<Result<PricedPlan>(const Cluster&)> find;
-  /// The running plan on another cluster that can hold it.
+  /// Prices the running plan on another cluster that can hold it.
   std::function<Result<PricedPlan>(const Plan&, const Cluster&)> price;
 };
 

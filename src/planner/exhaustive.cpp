@@ -13,15 +13,15 @@ namespace sailor::planner {
 namespace {
 
 constexpr double max_kinds = 4000;
-constexpr std::uint64_t max_visited = 2'000'000;  // parts of plans
+constexpr std::uint64_t max_visited = 2'000'000;  // partial plans
 constexpr std::uint64_t max_priced = 60'000;
 constexpr double slack = 1.0 + 1e-12;  // against rounding
 
-/// A kind of pipeline. Times are the least that it can have: beside no other pipeline, over the cheaper of the links
-/// inside and between nodes.
+/// A kind of pipeline. Times are lower bounds: without any other pipeline, over the cheaper of the links inside and
+/// between nodes.
 struct Kind {
   PipelineTemplate column;
-  std::vector<std::size_t> pools;    // that it uses, ascending
+  std::vector<std::size_t> pools;    // used by it, ascending
   double price = 0.0;                // USD per second
   double egress_per_sequence = 0.0;  // USD
 };
@@ -64,7 +64,7 @@ class Exhaustive {
   }
 
  private:
-  /// More kinds than can be listed, whether they fit or not.
+  /// Whether there are more kinds than can be listed, fitting or not.
   bool too_large() const {
     const int layers = prices_.layers();
     const int devices = std::min(space_.devices(), space_.max_gpus.value_or(space_.devices()));
@@ -74,7 +74,7 @@ class Exhaustive {
       for (const DevicePool& pool : space_.pools)
         for (const int degree : pool.tensor_parallel)
           if (space_.allows(pool.type, degree, micro_batch)) candidates += 1.0;
-      double cuts = 1.0;  // of the layers into so many stages
+      double cuts = 1.0;  // ways to divide the layers into this many stages
       double pools = 1.0;
       for (int stages = 1; stages <= std::min(layers, devices); ++stages) {
         pools *= candidates;
@@ -90,8 +90,8 @@ class Exhaustive {
     return !request_.pins.pipeline_parallel || *request_.pins.pipeline_parallel == stages;
   }
 
-  /// A pool with one node, or with nodes of one device, looks the same in whatever order it is filled. So do the sums
-  /// over zones when there are at most three: a ring through them has one shape.
+  /// A pool with one node, or with nodes of one device, looks the same in whatever order it is filled. So do the
+  /// all-reduces over zones when there are at most three: a ring through them has one shape.
   void find_order() {
     std::set<std::string> zones;
     for (const DevicePool& pool : space_.pools) zones.insert(pool.zone);
@@ -139,7 +139,7 @@ class Exhaustive {
       }
   }
 
-  /// Ways of recomputation of the stages from `index` on.
+  /// Chooses the recomputation of the stages from `index` on.
   void choose_recompute(std::size_t index) {
     if (index == stages_.size()) {
       add_kind();
@@ -152,12 +152,12 @@ class Exhaustive {
     const int neighbours = (number > 0 ? 1 : 0) + (number + 1 < count ? 1 : 0);
     const int most = request_.job.global_batch / micro_batch_;
     const int depth = schedule_ == Schedule::gpipe ? most : std::min(most, count - number);
-    const StageTable* quicker = nullptr;  // that fits in any plan
+    const StageTable* quicker = nullptr;  // fits in any plan
     for (const Recompute recompute : space_.recompute) {
       const StageTable* table = prices_.table(pool.type, stage.tensor_parallel, micro_batch_, recompute);
       if (table == nullptr) continue;
-      // Less memory than with one micro-batch in flight, no copy of gradients and the optimizer shared by a pipeline on
-      // every device is never needed.
+      // No plan needs less memory than with one micro-batch in flight, no copy of gradients, and the optimizer shared
+      // by a pipeline on every device.
       const double sharing = sharding_ == OptimizerSharding::zero1 ? std::max(1, space_.devices()) : 1.0;
       if (prices_.max_in_flight(*table, with_memory(pool, 1e-9, 0.0), stage.first, stage.last, micro_batch_, neighbours,
                                 sharing, false, 1) < 1)
@@ -167,7 +167,8 @@ class Exhaustive {
       if (quicker != nullptr && never_slower(*quicker, *table, stage)) continue;
       stage.recompute = recompute;
       choose_recompute(index + 1);
-      // More memory is never needed: all in flight, and as a copy what a rank without tensor parallelism would sum.
+      // No plan needs more memory than with all in flight, and a copy of what a rank without tensor parallelism would
+      // reduce.
       const double gradients = prices_.gradients(*table, stage.first, stage.last);
       const double parameters = table->parameters[at(stage.last)] - table->parameters[at(stage.first)];
       const double copies = parameters > 0.0
@@ -262,7 +263,7 @@ class Exhaustive {
     return 0.0;
   }
 
-  /// No plan with devices of this price (USD per second) that takes longer is allowed and better. Falls as the price
+  /// Max time of a plan with devices of this price (USD per second) that is allowed and better. Falls as the price
   /// grows: devices are paid for the whole iteration, whatever else a plan costs.
   double longest(double price, int nodes) const {
     const Limits& limits = request_.limits;
@@ -273,7 +274,7 @@ class Exhaustive {
       if (request_.objective == Objective::cost && price > 0.0) time = best / price;
       if (request_.objective == Objective::throughput_per_usd && price > 0.0) time = std::sqrt(best / price);
     }
-    // Limits are judged event by event.
+    // The limits apply to the event-driven time.
     const auto limit = [&](double longest) { time = std::min(time, longest * simulator::most_above_event_driven); };
     if (limits.throughput) limit(1.0 / *limits.throughput);
     if (limits.wall_time) limit(limits.wall_time->value() / *request_.iterations);
@@ -289,7 +290,7 @@ class Exhaustive {
     return std::min(batch, kind.column.sequences_by(deadline));
   }
 
-  /// Most sequences for each device by a deadline, of all kinds; rounded up.
+  /// Max sequences per device by a deadline, over all kinds; rounded up.
   double rate(double deadline) {
     if (deadline == infinity) return request_.job.global_batch;
     const int step = static_cast<int>(std::ceil(std::log(std::max(deadline, 1e-30)) / std::log(1.01)));
@@ -301,8 +302,8 @@ class Exhaustive {
     return entry->second;
   }
 
-  /// Groups go to the first node that has room, as in plan/placement.hpp. False when there is none: those before stay
-  /// where they are, so no longer plan fits either.
+  /// Places each group on the first node that has room, as in plan/placement.hpp. False if there is none: the previous
+  /// groups stay where they are, so no longer plan fits either.
   bool assign_pools(const PipelineTemplate& column, Room& room) const {
     for (const TemplateStage& stage : column.stages) {
       std::vector<int>& nodes = room[stage.pool];
@@ -324,7 +325,7 @@ class Exhaustive {
     return used;
   }
 
-  /// The same plan whichever of two neighbouring pipelines comes first.
+  /// Whether the plan is the same whichever of two neighbouring pipelines comes first.
   bool commute(const Kind& a, const Kind& b) const {
     if (!any_order_) return false;
     for (const std::size_t pool : a.pools)
@@ -332,23 +333,23 @@ class Exhaustive {
     return true;
   }
 
-  /// All plans that begin with the pipelines of plan_.
+  /// Visits all plans that begin with the pipelines of plan_.
   void extend(const Room& room, int devices) {
     const int batch = request_.job.global_batch;
     const auto wanted = request_.pins.data_parallel;
     if (wanted && static_cast<int>(plan_.size()) == *wanted) return;
     const int all = std::min(space_.devices(), space_.max_gpus.value_or(space_.devices()));
     for (std::size_t k = 0; k < kinds_.size() && !stopped_; ++k) {
-      // Of the orders that are the same plan the one with the least first difference has no pair of neighbours that
-      // could be exchanged to get a smaller one.
+      // Of the orders that are the same plan, the lexicographically smallest has no pair of neighbours that could be
+      // exchanged to get a smaller one: only such orders are visited.
       if (!plan_.empty() && k < plan_.back() && commute(kinds_[plan_.back()], kinds_[k])) continue;
       const Kind& kind = kinds_[k];
       if (devices + kind.column.devices > all || min_sequences_ + kind.column.micro_batch > batch) continue;
       if (++visited_ > max_visited || (visited_ % 1024 == 0 && stop_())) stopped_ = true;
       const double deadline = longest(price_ + kind.price, 0);
       if (kind.column.through > deadline) continue;
-      // What the pipelines get through at best by the deadline, and what the devices left could; more pipelines only
-      // bring the deadline nearer.
+      // Max sequences of the pipelines by the deadline, and of the devices that are left; more pipelines only bring the
+      // deadline nearer.
       std::int64_t most = sequences_by(kind, deadline);
       bool late = false;
       for (const std::size_t other : plan_) {
@@ -373,7 +374,7 @@ class Exhaustive {
     }
   }
 
-  /// The pipelines of plan_ with the best numbers of micro-batches. No later than `deadline` is of use.
+  /// Prices the pipelines of plan_ with the best numbers of micro-batches. Times after `deadline` are of no use.
   void price(double deadline) {
     if (++priced_ > max_priced || (priced_ % 64 == 0 && stop_())) stopped_ = true;
     TemplateMix mix{.schedule = schedule_, .sharding = sharding_, .groups = {}};
@@ -382,7 +383,7 @@ class Exhaustive {
       shares.push_back({.group = mix.groups.size(), .count = 1, .micro_batches = 1});
       mix.groups.push_back({.column = kinds_[k].column, .count = 1});
     }
-    // With one micro-batch each a plan takes the least memory, and its prices are those with any other number.
+    // With one micro-batch each, a plan takes the min memory, and its prices are those with any other number.
     Plan plan = make_plan(request_, space_, mix, shares);
     plan.job.global_batch = min_sequences_;
     const auto least = simulator_.predict(plan);
@@ -399,7 +400,7 @@ class Exhaustive {
       }
       times.push_back(time);
     }
-    // The quickest division, as if memory did not matter: nothing is left where it is too slow.
+    // The quickest division, regardless of memory: if it is too slow, so are all others.
     const auto quickest = share_batch(times, request_.job.global_batch);
     if (!quickest) return;
     double end = 0.0;
@@ -417,7 +418,7 @@ class Exhaustive {
     divide(mix, times, shares, 0, request_.job.global_batch, deadline);
   }
 
-  /// What a plan pays for what it sends does not depend on who computes which sequence.
+  /// Whether a plan's egress cost does not depend on which pipeline computes which sequence.
   bool alike_in_egress() const {
     if (request_.objective == Objective::throughput && !request_.limits.cost) return true;
     const double first = kinds_[plan_.front()].egress_per_sequence;
@@ -425,7 +426,7 @@ class Exhaustive {
                        [&](std::size_t k) { return std::abs(kinds_[k].egress_per_sequence - first) <= 1e-12 * first; });
   }
 
-  /// Every division of `left` sequences among the pipelines from `index` on that are done by the deadline.
+  /// Tries every division of `left` sequences among the pipelines from `index` on that are done by the deadline.
   void divide(const TemplateMix& mix, const std::vector<GroupTime>& times, std::vector<Share>& shares,
               std::size_t index, int left, double deadline) {
     if (stopped_) return;
@@ -447,8 +448,8 @@ class Exhaustive {
     }
   }
 
-  /// Neighbours that are alike become copies of one, unless that costs something: the simulator takes what differs
-  /// between copies from the worst.
+  /// Adds the plan, also with equal neighbours as copies of one, unless that costs something: where copies differ, the
+  /// simulator takes the worst.
   void add(const TemplateMix& mix, const std::vector<Share>& shares) {
     const double score = solutions_.add(mix, shares).closed_form;
     if (score == infinity || score > solutions_.best_score() * slack) return;
@@ -478,10 +479,10 @@ class Exhaustive {
   simulator::QuickSimulator simulator_;
   Schedule schedule_ = Schedule::one_f_one_b;
   OptimizerSharding sharding_ = OptimizerSharding::none;
-  std::vector<bool> ordered_;  // by pool: the order in which it is filled counts
+  std::vector<bool> ordered_;  // by pool: whether the order in which it is filled counts
   bool any_order_ = true;
   std::vector<Kind> kinds_;
-  std::vector<TemplateStage> stages_;  // of the kind that is being made
+  std::vector<TemplateStage> stages_;  // of the kind that is being built
   int micro_batch_ = 1;
   std::map<int, double> rates_;
   std::vector<std::size_t> plan_;  // kinds, in order

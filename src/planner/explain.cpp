@@ -19,7 +19,7 @@ namespace sailor::planner {
 
 namespace {
 
-constexpr double smallest_part = 0.005;  // of the winner's time: less is not worth a word
+constexpr double smallest_part = 0.005;  // of the winner's time: less is not mentioned
 
 const simulator::StagePrediction* slowest_stage(const simulator::Prediction& prediction) {
   const simulator::StagePrediction* slowest = nullptr;
@@ -45,20 +45,20 @@ std::string compared(double ratio, std::string_view worse, std::string_view bett
   return fmt::format("{} {}", percent(ratio - 1.0), ratio > 1.0 ? worse : better);
 }
 
-/// "12% slower": takes so much longer; "as fast"; "1.3% faster": does so many more iterations, as bounds say it.
+/// "12% slower": takes 12% longer; "as fast"; "1.3% faster": does 1.3% more iterations, as in bounds.
 std::string speed_of(double time_ratio) {
   return time_ratio < 1.0 ? compared(1.0 / time_ratio, "faster", "slower", "as fast")
                           : compared(time_ratio, "slower", "faster", "as fast");
 }
 
-/// "0.7% over", "28 times", and "over" for a limit of nothing: what stands before the limit.
+/// The text before a limit: "0.7% over", "28 times", and "over" for a limit of zero.
 std::string over(double value, double limit) {
   const double ratio = value / limit;
   if (!std::isfinite(ratio)) return "over";
   return ratio < 10.0 ? percent(ratio - 1.0) + " over" : fmt::format("{:.3g} times", ratio);
 }
 
-/// Four digits: tells a cost from a limit that it is just over.
+/// Four digits, to tell a cost from a limit that it just exceeds.
 std::string limit_usd(Usd amount) {
   return amount < Usd(1000.0) ? fmt::format("${:.4g}", amount.value()) : format_usd(amount);
 }
@@ -85,7 +85,7 @@ constexpr std::array<TimePart, 5> all_parts{{{"computation", &TimeParts::compute
                                              {"reduction of gradients", &TimeParts::synchronization},
                                              {"optimizer step", &TimeParts::update}}};
 
-/// What a part of a plan's time comes from; "" where there is nothing to say.
+/// The cause of a part of a plan's time; "" if there is nothing to say.
 std::string reason(Seconds TimeParts::*part, const Candidate& candidate) {
   const Pipeline& pipeline = slowest_pipeline(candidate.plan, candidate.prediction);
   const auto stages = pipeline.stages.size();
@@ -293,7 +293,7 @@ std::vector<std::string> broken_limits(const Candidate& candidate, const Request
   std::vector<std::string> broken;
   const simulator::Prediction& prediction = candidate.prediction;
   const Limits& limits = request.limits;
-  // As keeps_limits() judges, one limit at a time.
+  // Judged as by keeps_limits(), one limit at a time.
   const auto breaks = [&](auto member, std::optional<int> nodes = {}) {
     Request one;
     one.iterations = request.iterations;

@@ -1,4 +1,4 @@
-// Why a plan wins or loses: its iteration in parts, beside another's.
+// Explains why a plan wins or loses: the parts of its iteration time, compared with another plan's.
 #pragma once
 
 #include <string>
@@ -21,11 +21,11 @@ struct TimeParts {
 };
 TimeParts time_parts(const Plan& plan, const simulator::Prediction& prediction);
 
-/// "1.3%" of 0.0123: a bound, rounded up.
+/// "1.3%" for 0.0123: rounded up, as it is an upper bound.
 std::string at_most(double share);
 
-/// The pins that a plan does not have: "its pipeline_parallel is 2, --pin pipeline_parallel=4". Nodes that are excluded
-/// are not looked at.
+/// The pins that a plan breaks: "its pipeline_parallel is 2, --pin pipeline_parallel=4". Excluded nodes are not
+/// checked.
 std::vector<std::string> broken_pins(const Plan& plan, const Pins& pins);
 
 /// The limits of the request that a plan breaks, and by how much: "an iteration costs $0.31, 24% over --max-cost
@@ -33,14 +33,13 @@ std::vector<std::string> broken_pins(const Plan& plan, const Pins& pins);
 std::vector<std::string> broken_limits(const Candidate& candidate, const Request& request,
                                        const Cluster* cluster = nullptr);
 
-/// Lines: why the winner wins (what bounds it, how far from the best possible it may be, how tight memory is, which
-/// devices stay idle), then one for each plan behind the first: "Plan 2 is 12% slower: bubble +8% (24
-/// micro-batches for 8 stages), reduction of gradients +5%".
+/// Lines that say why the winner wins (what bounds it, how far from the best possible it may be, how tight memory is,
+/// which devices stay idle), then one line for each further plan: "Plan 2 is 12% slower: bubble +8% (24 micro-batches
+/// for 8 stages), reduction of gradients +5%".
 std::string explain(const SearchResult& result, const Request& request);
 
-/// Lines: the user's own plan beside the winner, part by part, and what the difference comes from; also when it does
-/// not fit or breaks a limit. `problems`: what else speaks against it (memory that it lacks, devices that are not
-/// there).
+/// Lines that compare the user's own plan with the winner, part by part, and name the causes of the difference, even if
+/// the plan does not fit or breaks a limit. `problems`: further objections to it (missing memory or devices).
 std::string why_not(const Candidate& own, const Candidate& winner, const Request& request,
                     const std::vector<std::string>& problems = {}, const Cluster* cluster = nullptr);
 

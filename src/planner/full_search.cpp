@@ -70,7 +70,7 @@ class FullSearch {
     columns_ = single_pool_templates(prices_, rules_, stop_);
     if (sharding == OptimizerSharding::none && prices_.env().framework.copies_reduced_gradients &&
         request_.effort.uses(Heuristic::single_pipeline)) {
-      // A single pipeline sums no gradients.
+      // A single pipeline all-reduces no gradients.
       TemplateRules alone = rules_;
       alone.copies_gradients = false;
       for (PipelineTemplate& column : single_pool_templates(prices_, alone, stop_))
@@ -103,10 +103,10 @@ class FullSearch {
               .copies_gradients = true};
   }
 
-  /// Every template mix of one kind of pipeline: as few of them as are needed for each number of micro-batches, unless
-  /// what is sure of its time is too long.
+  /// Tries every template mix of one kind of pipeline: for each number of micro-batches the min number of pipelines,
+  /// unless the lower bound of its time is too long.
   void try_one_kind() {
-    // The likely best first: the others are then seen to be worse without being priced.
+    // The likely best come first: the others are then seen to be worse without being priced.
     struct Kind {
       const PipelineTemplate* column;
       std::size_t pool;
@@ -158,7 +158,7 @@ class FullSearch {
     }
   }
 
-  /// Of so many of these pipelines in a pool, at least: the passes, and the reduction of the first stage.
+  /// Min score of `count` of these pipelines in a pool: the passes, and the reduction of the first stage.
   double min_score(const PipelineTemplate& column, std::size_t pool, int count) {
     const int all = request_.job.global_batch / column.micro_batch;
     const int rounds = (all + count - 1) / count;
@@ -183,7 +183,7 @@ class FullSearch {
     std::reverse(levels_.begin(), levels_.end());
   }
 
-  /// Of few pools every set; of many those whose links are all faster than some limit, grown from each pool.
+  /// Every set of few pools; of many pools, those whose links are all faster than some limit, grown from each pool.
   void make_pool_sets() {
     const std::size_t count = space_.pools.size();
     std::set<std::vector<std::size_t>> sets;
@@ -205,7 +205,7 @@ class FullSearch {
         std::vector<bool> used(count, false);
         used[seed] = true;
         sets.insert(pools);
-        while (pools.size() < count) {  // the nearest to all of them next
+        while (pools.size() < count) {  // next: the pool nearest to all of them
           std::size_t next = count;
           double nearest = infinity;
           for (std::size_t i = 0; i < count; ++i) {
@@ -285,12 +285,12 @@ class FullSearch {
       const auto mix = maker_.cheapest(wanted, deadline, true);
       add(mix);
       if (request_.pareto) add(maker_.cheapest(wanted, deadline, false));
-      if (mix && mix->groups.size() == 1 && mix->groups.front().count == 1) break;  // it gets no smaller
+      if (mix && mix->groups.size() == 1 && mix->groups.front().count == 1) break;  // there is no smaller one
     }
   }
 
-  /// Plans of one kind of pipeline whose stages fill several pools of one type one after the other: all replicas of the
-  /// first stage, then those of the next, so that few of the replicas of a stage are in different pools and few
+  /// Tries plans of one kind of pipeline whose stages fill several pools of one type one after the other: all replicas
+  /// of the first stage, then those of the next, so that few of the replicas of a stage are in different pools and few
   /// messages cross them (as the planner of the paper places them, section 4.2).
   void try_filled() {
     if (!request_.effort.uses(Heuristic::mixed) || request_.pins.data_parallel) return;
@@ -316,7 +316,7 @@ class FullSearch {
   }
 
   std::optional<TemplateMix> filled(const PipelineTemplate& column, const std::vector<std::size_t>& pools, int count) {
-    std::vector<int> left;  // groups, by position in `pools`
+    std::vector<int> left;  // free groups, by position in `pools`
     for (const std::size_t p : pools) left.push_back(space_.pools[p].groups(column.stages.front().tensor_parallel));
     std::vector<std::vector<std::size_t>> pool_of(static_cast<std::size_t>(count));  // by pipeline and stage
     std::size_t next = 0;
@@ -355,7 +355,7 @@ class FullSearch {
     for (const PipelineTemplate& column : mixed) try_given(column);
   }
 
-  /// Template mixes of one kind of pipeline whose stages are anywhere.
+  /// Tries template mixes of one kind of pipeline whose stages are anywhere.
   void try_alike() {
     if (space_.layers() > SearchSpace::max_layers) return;
     for (const Group& group : alike_pipelines(prices_, rules_, sharding_, solutions_.best_score(), stop_)) {
@@ -364,7 +364,7 @@ class FullSearch {
     }
   }
 
-  /// Template mixes of this kind of pipeline and others in one pool each.
+  /// Tries template mixes of this kind of pipeline and others in one pool each.
   void try_given(const PipelineTemplate& column) {
     int most = INT_MAX;
     for (const TemplateStage& stage : column.stages)

@@ -1,12 +1,11 @@
 // The search of the full space: plans as template mixes of pipelines that may differ in everything.
 //
-// For a deadline by which all pipelines are to be done, every kind of pipeline is worth the sequences that it gets
-// through, and the best template mix is a knapsack over the devices of each pool (template_mix.hpp). The search goes
-// over
-// - sets of pools that may work together (their gradients are summed over the slowest link among them),
-// - how much gradient a rank may hold at most (what the reductions take),
-// - deadlines, where money counts,
-// prices every template mix exactly by the closed form, adds pipelines that cross pools (multi_pool_templates.hpp)
+// Given a deadline for all pipelines, a kind of pipeline is worth the sequences that it processes by then, and the best
+// template mix is a knapsack over the devices of each pool (template_mix.hpp). The search goes over
+// - sets of pools that may work together (their gradients are all-reduced over the slowest link among them),
+// - the max gradient bytes of a rank (which determine the time of the reductions),
+// - deadlines, where money counts.
+// It prices every template mix exactly by the closed form, adds pipelines that cross pools (multi_pool_templates.hpp)
 // where they are worth more than the devices that they take, and improves the best by exchanging parts (refine.hpp).
 #pragma once
 
@@ -17,7 +16,7 @@
 
 namespace sailor::planner {
 
-/// A plan of nearly every shape in each pool, in no time: something, for searches that have little of it.
+/// Tries a plan of nearly every shape in each pool, very quickly, so that even a short search finds something.
 void search_coarsely(StagePrices& prices, SolutionPool& solutions, const StopCheck& stop);
 
 void search_full(StagePrices& prices, SolutionPool& solutions, const StopCheck& stop);

@@ -9,8 +9,9 @@
 
 namespace sailor::planner {
 
-/// Every template of two stages or more in one pool, with up to four chunks in each stage, in every number that the
-/// batch allows (micro-batches are a multiple of the stages), unless its passes alone take longer than the best plan.
+/// Tries every template of two stages or more in one pool, with up to four chunks in each stage, in every number of
+/// pipelines that the batch allows (micro-batches are a multiple of the stages), unless its passes alone take longer
+/// than the best plan.
 void search_interleaved(StagePrices& prices, const std::vector<PipelineTemplate>& columns, OptimizerSharding sharding,
                         SolutionPool& solutions, const StopCheck& stop);
 

@@ -32,7 +32,7 @@ std::string place_text(const DevicePool& pool) {
 
 std::string not_linked(StagePrices& prices) {
   const std::vector<DevicePool>& pools = prices.space().pools;
-  // What a plan can have of each pool alone, and which pools are joined to that.
+  // `together`: devices of each pool alone that a plan can use. `component`: pools that are joined have the same.
   std::vector<int> together;
   std::vector<std::size_t> component(pools.size());
   std::iota(component.begin(), component.end(), std::size_t{0});

@@ -1,4 +1,4 @@
-// Which devices can be used together.
+// Check that devices can be used together.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace sailor::planner {
 
-/// "60 of 64 GPUs cannot be used together: no link between two nodes of H200-141 is known ...", where devices of the
-/// search space are not joined by links that were measured, stated or may be estimated; empty where all are.
+/// "60 of 64 GPUs cannot be used together: no link between two nodes of H200-141 is known ..." if devices of the search
+/// space are not joined by links that were measured, stated or may be estimated; empty if all are.
 std::string not_linked(StagePrices& prices);
 
 }  // namespace sailor::planner

@@ -8,7 +8,7 @@ namespace sailor::planner {
 
 namespace {
 
-constexpr int max_pipelines = 128;  // the program takes their square
+constexpr int max_pipelines = 128;  // the work grows with their square
 constexpr double precision = 1e-4;  // of the deadline
 
 /// Kinds of pipelines of one pool, and how many of each fit.
@@ -17,7 +17,7 @@ struct Kinds {
   std::vector<std::pair<const PipelineTemplate*, int>> most;
 };
 
-/// What a pool does best with a number of pipelines; by that number.
+/// The best result of a pool, by number of pipelines.
 struct Choice {
   std::int64_t sequences = -1;  // negative: cannot hold so many
   const PipelineTemplate* column = nullptr;
@@ -37,7 +37,7 @@ std::vector<Choice> choices_of(const Kinds& kinds, int pipelines, double deadlin
   return best;
 }
 
-/// Most sequences of exactly so many pipelines, and which; negative when there are none.
+/// Max sequences of exactly this number of pipelines, and their templates; negative if there are none.
 struct Division {
   std::int64_t sequences = -1;
   std::vector<std::pair<const PipelineTemplate*, int>> by_pool;

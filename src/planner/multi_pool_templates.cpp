@@ -11,7 +11,7 @@ namespace {
 constexpr std::size_t max_templates = 24;
 constexpr double min_ratio = 0.97;              // of what the devices are worth apart
 constexpr double min_ratio_across_zones = 0.7;  // may save reductions between zones
-constexpr int max_spanning = 3000;              // that are tried
+constexpr int max_spanning = 3000;              // templates that are tried
 constexpr std::size_t max_permuted = 4;         // pools, of which all orders are tried
 
 struct Rated {
@@ -55,7 +55,7 @@ class MixedMaker {
     return across ? min_ratio_across_zones : min_ratio;
   }
 
-  /// At best: every layer at the faster of the two, spread evenly.
+  /// Whether the best case is good enough: every layer at the faster of the two, spread evenly.
   bool promising(const std::vector<Segment>& segments, int micro_batch) {
     double work = 0.0;
     std::vector<const StageTable*> tables;
@@ -114,7 +114,7 @@ class SpanningMaker {
   }
 
   std::vector<PipelineTemplate> run(const std::vector<std::vector<std::size_t>>& pool_sets, const StopCheck& stop) {
-    for (const int micro_batch : space_.micro_batches)                       // the least memory first
+    for (const int micro_batch : space_.micro_batches)                       // the min memory first
       for (auto set = pool_sets.rbegin(); set != pool_sets.rend(); ++set) {  // the fewest pools first
         if (set->size() < 2) continue;
         std::vector<std::size_t> order = *set;
@@ -127,7 +127,7 @@ class SpanningMaker {
   }
 
  private:
-  /// On all devices of the pools, on half of them, and so on; of every degree, or the next smaller one that a pool
+  /// Tries all devices of the pools, half of them, and so on; with every degree, or the next smaller one that a pool
   /// has.
   void try_order(const std::vector<std::size_t>& order, int micro_batch) {
     const auto pinned = prices_.request().pins.pipeline_parallel;
@@ -155,7 +155,7 @@ class SpanningMaker {
     }
   }
 
-  /// So many stages, in proportion to those of `whole`, of which there are `most`; one at least in each.
+  /// Shares `stages` stages in proportion to those of `whole`, which has `most`; at least one in each segment.
   static std::vector<Segment> share(std::vector<Segment> whole, int most, int stages) {
     for (auto segment = whole.begin(); segment != whole.end(); ++segment) {
       const int behind = static_cast<int>(whole.end() - segment) - 1;

@@ -8,14 +8,15 @@
 
 namespace sailor::planner {
 
-/// The pipelines of two segments that by `deadline` get through the most for what their devices are worth (sequences
-/// per device, by pool), best first; each at least nearly as good as its devices apart, or in different zones.
+/// Pipelines of two segments, sorted by the sequences that they process by `deadline` over those that their devices are
+/// worth (`worth`: sequences per device, by pool), best first. Each is at least nearly as good as its devices apart; in
+/// different zones it may be worse.
 std::vector<PipelineTemplate> two_pool_templates(StagePrices& prices, const TemplateRules& rules,
                                                  const std::vector<double>& worth, double deadline,
                                                  const StopCheck& stop);
 
-/// For models that fit into no pool: pipelines over all pools of each set, in several orders, whose stages take equal
-/// shares of the pools' devices. The quickest for a whole batch first; how many are tried is limited.
+/// For models that fit into no single pool: pipelines over all pools of each set, in several orders, whose stages take
+/// equal shares of the pools' devices. Sorted by the time of a whole batch; the number that is tried is limited.
 std::vector<PipelineTemplate> spanning_templates(StagePrices& prices, const TemplateRules& rules,
                                                  const std::vector<std::vector<std::size_t>>& pool_sets,
                                                  const StopCheck& stop);

@@ -1,4 +1,4 @@
-// A plan in few words: its pipelines by kind.
+// Short description of a plan: its pipelines by kind.
 #pragma once
 
 #include <string>
@@ -11,19 +11,19 @@ namespace sailor::planner {
 /// Pipelines that differ in nothing but zone and number of micro-batches.
 struct PipelineKind {
   int count = 0;
-  double batch_share = 0.0;  ///< of the global batch, all of them
+  double batch_share = 0.0;  ///< of the global batch, for all `count` pipelines together
   /// "8 x [A100-40 tp4: 13 | V100-16 tp4: 2x6] b8 n4": 8 pipelines of three stages, one of 13 layers on 4 A100-40 and
   /// two of 6 layers on 4 V100-16 each, that run 4 micro-batches of 8 sequences. Zones are named where the plan has
   /// several.
   std::string text;
 };
 
-/// Largest share of the batch first.
+/// The kinds of pipelines of a plan, largest share of the batch first.
 std::vector<PipelineKind> pipeline_kinds(const Plan& plan);
 
-/// All kinds in a line, and what else is not as usual: "8 x [A100-40 tp4] b8 n4 + 24 x [V100-16 tp4] b4 n2, gpipe".
+/// All kinds on one line, then unusual(): "8 x [A100-40 tp4] b8 n4 + 24 x [V100-16 tp4] b4 n2, gpipe".
 std::string outline(const Plan& plan);
-/// Of a plan as a whole, ", gpipe, zero1"; empty for 1F1B without optimizer sharding.
+/// Settings of the whole plan that are not the default, ", gpipe, zero1"; empty for 1F1B without optimizer sharding.
 std::string unusual(const Plan& plan);
 
 }  // namespace sailor::planner

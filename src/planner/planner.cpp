@@ -23,17 +23,18 @@ namespace sailor::planner {
 
 namespace {
 
-// The search goes on from so many of the best by the closed form, for each plan that is wanted, and some more.
+// The number of best plans by the closed form that the search goes on from: for each plan that is wanted, and some
+// more.
 constexpr std::size_t kept_each = 2;
 constexpr std::size_t min_kept = 10;
 
-/// "12.3% more than", or "50 times" where a share says little; `ratio`: of what is needed to what is allowed.
+/// "12.3% more than", or "50 times" where a percentage says little; `ratio`: needed over allowed.
 std::string excess(double ratio) {
   if (!std::isfinite(ratio)) return "more than";
   return ratio < 10.0 ? fmt::format("{:.1f}% more than", 100.0 * (ratio - 1.0)) : fmt::format("{:.3g} times", ratio);
 }
 
-/// The same of what is this many times too little.
+/// The same for a value that is `ratio` times too small.
 std::string shortfall(double ratio) {
   if (!std::isfinite(ratio)) return "less than";
   return ratio < 10.0 ? fmt::format("{:.1f}% less than", 100.0 * (1.0 - 1.0 / ratio))
@@ -75,7 +76,7 @@ class Search {
     if ((request_.effort.time || request_.effort.brief) && !in_paper) search_coarsely(prices, solutions, stop);
     const double min_in_paper = in_paper ? search_paper(prices, solutions, stop, PaperEffort::thorough) : 0.0;
     if (!in_paper) {
-      // Limits that the best plan of all keeps change nothing.
+      // Limits that the best plan of all keeps anyway change nothing.
       if (!limits_time(request_) || request_.pareto || !keeps_limits_anyway(solutions)) {
         search_full(prices, solutions, stop);
         if (solutions.best().empty() && solutions.fastest() && !stop()) search_at_limits(prices, solutions, stop);
@@ -90,7 +91,7 @@ class Search {
     }
     double least = complete ? solutions.best_score() : min_in_paper;
     if (!complete && !in_paper && !request_.effort.brief &&
-        space_.layers() <= SearchSpace::max_layers) {  // it takes memory by their square
+        space_.layers() <= SearchSpace::max_layers) {  // its memory grows with their square
       const Relaxed relaxed = relax(
           prices, solutions.best_score(), [&] { return is_late(); },
           [&](double proved) {
@@ -127,7 +128,7 @@ class Search {
     const std::uint64_t considered = result_.considered + solutions.considered();
     if (progress_) progress_(progress_of(solutions));
     if (result_.stop != Stop::done || out_of_time()) return true;
-    if (solutions.best().empty() && considered < 1000) return false;  // something, in any case
+    if (solutions.best().empty() && considered < 1000) return false;  // finds something in any case
     if (request_.effort.work && considered >= *request_.effort.work) result_.stop = Stop::work_limit;
     return result_.stop != Stop::done;
   }
@@ -148,12 +149,12 @@ class Search {
     if (!solutions.best().empty()) progress.best = value_of(solutions.best_score());
     return progress;
   }
-  /// Of a score: greater is better, but for the cost.
+  /// Objective value of a score: greater is better, except for the cost.
   [[nodiscard]] double value_of(double score) const {
     return request_.objective == Objective::cost ? score : 1.0 / score;
   }
 
-  /// Adds the plans of a search for another request. The best printed score of it, infinite when there is none.
+  /// Adds the plans of a search for another request. Returns its best printed score, infinite if there is none.
   double add_plans_of(Request other, SolutionPool& solutions) {
     other.pareto = false;
     StagePrices prices(other, space_, env_);
@@ -170,16 +171,16 @@ class Search {
       for (const Solution& plan : *plans) solutions.add(plan.mix, plan.shares);
   }
 
-  /// Adds what is found in the paper's space, which is part of the full one: no request gets a worse plan in the full
-  /// space. Found as if only that space was searched, since the best plan event by event need not be the best by the
-  /// closed form; but on few devices without going through all plans of it, which takes longer than the full search.
-  /// On one pool of devices no plan was ever better (Heuristic::one_kind).
+  /// Adds what is found in the paper's space, which is part of the full one, so that no request gets a worse plan in
+  /// the full space. It is found as if only that space was searched, since the best plan by the event-driven time need
+  /// not be the best by the closed form; but on few devices without trying all of its plans, which takes longer than
+  /// the full search. On one pool of devices no plan was ever better (Heuristic::one_kind).
   void add_plans_of_the_papers_space(SolutionPool& solutions) {
     if (space_.pools.size() < 2) return;
     Request other = request_;
     other.space = Space::paper;
     const auto space = make_search_space(other, env_);
-    // An error: the pins are not of the paper's space. Other cuts: layers were taken several at a time.
+    // An error: the pins are not of the paper's space. Different cuts: several blocks are one layer of the search.
     const auto same = [](const DevicePool& a, const DevicePool& b) { return a.gpu == b.gpu && a.zone == b.zone; };
     if (!space || space->cuts != space_.cuts || !std::ranges::equal(space->pools, space_.pools, same)) return;
     StagePrices prices(other, *space, env_);
@@ -188,7 +189,7 @@ class Search {
     add(found, solutions);
   }
 
-  /// Whether the best plan by the objective keeps the limits on time and money. It is in the solution pool then.
+  /// Whether the best plan by the objective keeps the limits on time and money. If so, it is in the solution pool.
   bool keeps_limits_anyway(SolutionPool& solutions) {
     Request free = request_;
     free.limits.cost.reset();
@@ -199,8 +200,8 @@ class Search {
     return best < infinity && !solutions.printed().empty() && solutions.printed().front().printed_score <= best;
   }
 
-  /// When no plan within the limits was found: the fastest and the cheapest plans regardless of what they break, from
-  /// where the search goes on should they be within.
+  /// If no plan within the limits was found: adds the fastest and the cheapest plans regardless of the limits that they
+  /// break; the search goes on from them if they are within.
   void search_at_limits(StagePrices& prices, SolutionPool& solutions, const StopCheck& stop) {
     const Limits& limits = request_.limits;
     for (const Objective objective : {Objective::throughput, Objective::cost}) {
@@ -220,7 +221,7 @@ class Search {
     if (!solutions.best().empty()) search_full(prices, solutions, stop);
   }
 
-  /// Plans of evenly divided layers whether they fit or not, so that it can be said by how much they do not.
+  /// Prices plans of evenly divided layers, fitting or not, to be able to say by how much they do not fit.
   void try_any(StagePrices& prices, SolutionPool& solutions) const {
     for (std::size_t p = 0; p < space_.pools.size(); ++p) {
       const DevicePool& pool = space_.pools[p];
@@ -276,7 +277,7 @@ class Search {
       const Objective objective = request_.pareto ? Objective::throughput : request_.objective;
       return score_of(objective, candidate.prediction.iteration_time, candidate.prediction.cost_per_iteration);
     };
-    // To seven digits: what differs less is equal, and then the simpler plan wins.
+    // Compared to seven digits: what differs less is equal, and then the simpler plan wins.
     const auto key = [&](const Candidate& candidate) {
       return std::tuple(static_cast<float>(score(candidate)),
                         static_cast<float>(candidate.prediction.cost_per_iteration.value()), candidate.plan.ranks(),
@@ -289,8 +290,8 @@ class Search {
     return {};
   }
 
-  /// Of a front that is longer than wanted those that stand apart most; the fastest and the last stay (of one the
-  /// fastest).
+  /// Thins out a front that is longer than wanted to the plans that stand apart most; the fastest and the last stay (of
+  /// one, the fastest).
   void thin_out() {
     std::vector<Candidate>& plans = result_.plans;
     const auto distance = [](const Candidate& a, const Candidate& b) {
@@ -315,7 +316,7 @@ class Search {
     result_.bound.gap = gap_of(found, least);
   }
 
-  /// Between two scores.
+  /// Gap between two scores.
   [[nodiscard]] double gap_of(double found, double least) const {
     if (least >= found) return 0.0;
     return request_.objective == Objective::cost ? 1.0 - least / found : found / least - 1.0;

@@ -1,8 +1,8 @@
 // Finds plans for a training job on a cluster.
 //
-// The search works on the simulator's closed form; what it prints, and whether limits are kept, is judged event by
-// event (solution_pool.hpp). Beside what it found it says
-// how much better any plan of the space could be (Bound), from a relaxation that is solved exactly (bound/bound.hpp).
+// The search uses the simulator's closed form; printed times and the check of limits use the event-driven time
+// (solution_pool.hpp). The result also says how much better any plan of the space could be (Bound), from a relaxation
+// that is solved exactly (bound/bound.hpp).
 #pragma once
 
 #include <cstddef>
@@ -31,31 +31,31 @@ struct Candidate {
 /// How good the best plan is, by the closed form: the unit is that of the objective (iterations/s; USD; iterations/s
 /// per USD).
 struct Bound {
-  double found = 0.0;  ///< of the best plan that the search saw
+  double found = 0.0;  ///< value of the best plan that the search saw
   double bound = 0.0;  ///< no plan of the space is better than this
   double gap = 0.0;    ///< how much better a plan could be at most, as a share of `found`; 0: proven to be the best
 };
 
 enum class Stop {
   done,        ///< the search is complete
-  work_limit,  ///< Effort::work, or the search's own
+  work_limit,  ///< the limit Effort::work, or the search's own
   time_limit,  ///< Effort::time: another run may find something else
   interrupted  ///< Effort::is_interrupted: the same
 };
 std::string_view to_string(Stop stop);
 
 struct SearchResult {
-  std::vector<Candidate> plans;  ///< that fit, best first; ties: cheapest, then fewest ranks
+  std::vector<Candidate> plans;  ///< plans that fit, best first; ties: cheapest, then fewest ranks
   Bound bound;
   Stop stop = Stop::done;
   std::uint64_t considered = 0;  ///< plans that were priced
   std::uint64_t did_not_fit = 0;
   std::vector<std::string> left_out;  ///< what could not be used and why: "V100-16: the profile has no ..."
-  std::vector<NodeGroup> nodes;       ///< that plans were looked for on
+  std::vector<NodeGroup> nodes;       ///< nodes that plans were searched for
   std::string not_linked;             ///< "60 of 64 GPUs cannot be used together: ..."; empty: all can
 };
 
-/// How far a search is.
+/// Progress of a search.
 struct SearchProgress {
   std::uint64_t considered = 0;  ///< plans that were priced
   std::optional<double> best;    ///< as Bound::found

@@ -11,8 +11,8 @@ namespace sailor::planner {
 namespace {
 
 constexpr std::size_t max_starts = 12;             // from the best plans, and as many from plans that differ
-constexpr std::size_t max_starts_in_one_pool = 6;  // twice as many: 0.5 % on one of 108 inputs, in twice the time
-constexpr std::size_t starts_at_once = 8;  // begin from the same solution pool; how many threads there are or not
+constexpr std::size_t max_starts_in_one_pool = 6;  // twice as many gain 0.5 % on one of 108 inputs, in twice the time
+constexpr std::size_t starts_at_once = 8;          // start from the same solution pool, whatever the number of threads
 constexpr int max_rounds = 24;
 // The closed form is seldom further above the event-driven time (simulator/closed_form.hpp: nine of ten plans).
 constexpr double usual_above_events = 1.1;
@@ -33,7 +33,7 @@ class Refiner {
   void run(const Start& start) {
     best_ = start.mix;
     score_ = start.score;
-    // On the same devices first: what is exchanged for another template is not polished any more.
+    // Polishes on the same devices first: a group that is exchanged for another template is not polished any more.
     while (polish())
       if (stop_()) return;
     for (int round = 0; round < max_rounds && improve(round > 0); ++round)
@@ -82,8 +82,8 @@ class Refiner {
     improved_ = true;
   }
 
-  /// Whether the passes alone leave hope when group `g` (one more, past the last) is so many of these pipelines;
-  /// cheaper to ask than to price.
+  /// Whether the passes alone leave hope if group `g` (past the last: one more group) becomes `count` of these
+  /// pipelines; cheaper than pricing.
   bool promising(std::size_t g, const PipelineTemplate& column, int count) {
     if (prices_.request().objective != Objective::throughput) return true;
     times_.clear();
@@ -120,7 +120,7 @@ class Refiner {
     TemplateMix mix = best_;
     mix.groups.erase(mix.groups.begin() + static_cast<std::ptrdiff_t>(g));
     attempt(mix);
-    // More of another group instead: as many as there is room for, or as few as that saves any micro-batch.
+    // More of another group instead: as many as there is room for, or the fewest with that number of micro-batches.
     for (Group& group : mix.groups) {
       const PipelineTemplate& column = group.column;
       const int before = group.count;
@@ -209,8 +209,8 @@ class Refiner {
     }
   }
 
-  /// In a group alone, and in all of as many stages, which then divide the layers there alike: gradients that the same
-  /// stages hold are summed together.
+  /// Moves layers in one group alone, and in all groups with as many stages, which then divide the layers there alike:
+  /// gradients that the same stages hold are all-reduced together.
   void move_layers(std::size_t g) {
     if (!uses(Heuristic::move_layers)) return;
     const std::size_t stages = best_.groups[g].column.stages.size();

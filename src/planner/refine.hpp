@@ -1,4 +1,4 @@
-// Makes the best plans better by exchanging parts of them.
+// Local search: improves the best plans by exchanging parts of them.
 #pragma once
 
 #include <cstddef>
@@ -11,16 +11,16 @@
 
 namespace sailor::planner {
 
-/// By which time plans are compared.
+/// The time by which plans are compared.
 enum class RefineBy {
   closed_form,
-  events,  ///< as they are printed: from the plans that are, and with those that are not much worse by the closed form
+  events,  ///< event-driven, as printed: starts from the printed plans, takes moves not much worse by the closed form
 };
 
-/// Local searches from some of the best plans: other kinds of pipelines for a group, one pipeline more or less, groups
-/// left out or added on devices that are free, layers moved to the neighbouring stage; as long as something gets
-/// better. They run at the same time, each with prices and a solution pool of its own; what they find does not depend
-/// on how many threads there are.
+/// Local searches that start from some of the best plans. Moves: other kinds of pipelines for a group, one pipeline
+/// more or less, groups left out or added on free devices, layers moved to the neighbouring stage; repeated as long as
+/// a plan improves. The searches run in parallel, each with its own prices and solution pool; the result does not
+/// depend on the number of threads.
 class Refinement {
  public:
   /// The arguments must outlive it.
@@ -38,7 +38,7 @@ class Refinement {
   SolutionPool& solutions_;
   const StopCheck& stop_;
   WorkerThreads threads_;
-  std::vector<std::unique_ptr<Worker>> workers_;  // by thread, made when it first has something to do
+  std::vector<std::unique_ptr<Worker>> workers_;  // by thread, created on first use
 };
 
 }  // namespace sailor::planner

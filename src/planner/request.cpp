@@ -15,7 +15,7 @@ namespace sailor::planner {
 
 namespace {
 
-// As in Heuristic.
+// In the order of Heuristic.
 constexpr std::array<std::string_view, 16> heuristic_names{
     "one-kind",  "gradient-levels", "pool-sets",       "single-pipeline", "mixed",        "spanning",
     "alike",     "hints",           "divide-again",    "leave-out",       "change-count", "exchange",
@@ -37,7 +37,7 @@ Result<int> parse_count(std::string_view key, std::string_view value) {
   return number;
 }
 
-/// One of the values of an enumeration by its name.
+/// Parses one of the values of an enumeration by its name.
 template <class Value, std::size_t n>
 Result<Value> parse_choice(std::string_view key, std::string_view text, const std::array<Value, n>& values) {
   std::vector<std::string> names;

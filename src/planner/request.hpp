@@ -1,4 +1,4 @@
-// What is asked of the planner: the job, the goal, limits, what is fixed, and how long to search.
+// A request to the planner: the job, the goal, limits, pins, and how long to search.
 #pragma once
 
 #include <cstddef>
@@ -18,9 +18,9 @@
 namespace sailor::planner {
 
 enum class Objective {
-  throughput,          ///< most iterations per second
-  cost,                ///< least USD per iteration
-  throughput_per_usd,  ///< most iterations per second for each USD that an iteration costs
+  throughput,          ///< max iterations per second
+  cost,                ///< min USD per iteration
+  throughput_per_usd,  ///< max iterations per second for each USD that an iteration costs
 };
 std::string_view to_string(Objective objective);
 
@@ -28,14 +28,14 @@ std::string_view to_string(Objective objective);
 enum class Space { full, paper };
 std::string_view to_string(Space space);
 
-/// Limits on the plan. None that is not set.
+/// Limits on the plan; std::nullopt: no limit.
 struct Limits {
-  std::optional<Usd> cost;           ///< per iteration, at most
-  std::optional<double> throughput;  ///< iterations per second, at least
-  std::optional<int> gpus;           ///< devices, at most
-  std::optional<int> nodes;          ///< at most
-  std::optional<double> node_hours;  ///< nodes x time of the whole training, at most; needs Request::iterations
-  std::optional<Seconds> wall_time;  ///< of the whole training, at most; needs Request::iterations
+  std::optional<Usd> cost;           ///< max USD per iteration
+  std::optional<double> throughput;  ///< min iterations per second
+  std::optional<int> gpus;           ///< max number of devices
+  std::optional<int> nodes;          ///< max number of nodes
+  std::optional<double> node_hours;  ///< max nodes x time of the whole training; needs Request::iterations
+  std::optional<Seconds> wall_time;  ///< max time of the whole training; needs Request::iterations
 };
 
 /// Parts of the plan that are given; the rest is searched.
@@ -53,25 +53,25 @@ struct Pins {
   std::vector<std::string> excluded_nodes;  ///< names of nodes
 };
 
-/// What the full search does beyond what is proved, by the simulator's cost model. experiments/planner_ablation.py
-/// measures what each is worth.
+/// Heuristics of the full search under the simulator's cost model, beyond what is proved.
+/// experiments/planner_ablation.py measures the gain of each.
 enum class Heuristic {
-  one_kind,         ///< plans of one kind of pipeline, in every number
-  gradient_levels,  ///< whole pipelines of small stages only, whose gradients are summed quickly
-  pool_sets,        ///< some of the pools only, not just all of them or one
-  single_pipeline,  ///< stages that fit only where there are no replicas to sum gradients with
+  one_kind,         ///< plans of one kind of pipeline, in every number of pipelines
+  gradient_levels,  ///< whole pipelines of small stages only, whose gradients are all-reduced quickly
+  pool_sets,        ///< subsets of the pools, not just one pool or all of them
+  single_pipeline,  ///< stages that fit only without replicas to all-reduce gradients with
   mixed,            ///< pipelines whose first stages are in one pool and the others in another
   spanning,         ///< pipelines over several pools, where nothing fits into one
-  alike,            ///< plans of one kind of pipeline, its stages anywhere, by when all gradients are summed
+  alike,            ///< plans of one kind of pipeline with stages anywhere, by the end of all gradient reductions
   hints,            ///< the pipelines across pools that the bound's relaxation would use
-  divide_again,     ///< the batch by when gradients are ready, not only by when passes end
-  leave_out,        ///< making the best plans better: groups left out,
-  change_count,     ///< a few pipelines more or less,
-  exchange,         ///< other pipelines in their place,
-  add_group,        ///< more pipelines on free devices,
-  move_layers,      ///< layers moved to the next stage,
-  change_sharding,  ///< the optimizer sharded or not
-  refine_printed,   ///< all of that once more, by the event-driven time
+  divide_again,     ///< division of the batch by the time gradients are ready, not only by the end of the passes
+  leave_out,        ///< local search: leave groups out
+  change_count,     ///< local search: a few pipelines more or less
+  exchange,         ///< local search: other pipelines in their place
+  add_group,        ///< local search: more pipelines on free devices
+  move_layers,      ///< local search: layers moved to the next stage
+  change_sharding,  ///< local search: optimizer sharded or not
+  refine_printed,   ///< the local search once more, by the event-driven time
 };
 std::string_view to_string(Heuristic heuristic);
 /// The names of all of them, for options.
@@ -82,14 +82,14 @@ Result<Heuristic> parse_heuristic(std::string_view text);
 /// number of threads.
 struct Effort {
   std::optional<Seconds> time;        ///< wall clock
-  std::optional<std::uint64_t> work;  ///< plans and pipelines looked at
+  std::optional<std::uint64_t> work;  ///< number of plans and pipelines examined
   int threads = 0;                    ///< 0: as many as the machine has
-  /// Only what is likely, and no bound: for a plan that is nearly the best in a fraction of the time.
+  /// Tries only what is promising and proves no bound: finds a nearly best plan in a fraction of the time.
   bool brief = false;
   /// A hundred times the work on the bound: minutes instead of seconds.
   bool prove = false;
-  std::set<Heuristic> without;  ///< are left out: to see what they are worth
-  /// Asked now and then, by several threads; once it says so the search ends with what it has.
+  std::set<Heuristic> without;  ///< heuristics that are left out, to measure their gain
+  /// Polled by several threads; once it returns true, the search ends with what it has.
   std::function<bool()> is_interrupted{};
 
   [[nodiscard]] bool uses(Heuristic heuristic) const { return !without.contains(heuristic); }
@@ -102,7 +102,7 @@ struct Request {
   Limits limits;
   Pins pins;
   Effort effort;
-  /// Of the whole training; with Limits::wall_time and Limits::node_hours.
+  /// Iterations of the whole training; used with Limits::wall_time and Limits::node_hours.
   std::optional<double> iterations;
   std::vector<std::string> partitions;  ///< only nodes of one of them; empty: all nodes
   Availability availability = Availability::up;
@@ -111,8 +111,8 @@ struct Request {
   bool pareto = false;         ///< return the front of time, money and devices instead of the best
 };
 
-/// Whether the limits on time and money allow what a plan takes by the event-driven time, which is the one that is
-/// printed; what is over by rounding (1e-9) is allowed. `nodes`: nothing while they are not counted.
+/// Whether a plan's event-driven (printed) time and cost keep the limits on time and money; an excess by rounding
+/// (1e-9) is allowed. `nodes`: std::nullopt while they are not counted.
 bool keeps_limits(const Request& request, Seconds time, Usd cost, std::optional<int> nodes);
 /// Whether keeps_limits() may depend on the time.
 bool limits_time(const Request& request);
@@ -120,7 +120,7 @@ bool limits_time(const Request& request);
 /// "the cluster", "partition 'normal'", "partitions 'normal', 'mixed'"
 std::string where_of(const Request& request);
 
-/// A pin in words, "pipeline_parallel=4", added to `pins`. Keys: pipeline_parallel, data_parallel, tensor_parallel,
+/// Parses a pin, "pipeline_parallel=4", and adds it to `pins`. Keys: pipeline_parallel, data_parallel, tensor_parallel,
 /// micro_batch, schedule, recompute, optimizer_sharding, gpu, zone (the last two may be given several times). Errors:
 /// usage, with the known keys or values.
 Result<void> add_pin(std::string_view text, Pins& pins);

@@ -19,7 +19,7 @@ namespace sailor::planner {
 
 namespace {
 
-constexpr int max_estimated_tensor_parallel = 8;  // on a device that nobody measured
+constexpr int max_estimated_tensor_parallel = 8;  // on a device without measurements
 constexpr int max_estimated_micro_batch = 128;
 constexpr int max_nodes_of_pool = 1 << 20;  // no plan has more ranks
 
@@ -86,7 +86,7 @@ class SpaceMaker {
       SAILOR_CHECK(found);
       return std::move(space_);
     }
-    if (!found) {  // better than nothing
+    if (!found) {  // nodes without GPUs are better than nothing
       SAILOR_CHECK(find_pools(considered.without_gpus));
       SAILOR_CHECK(find_degrees());
       return std::move(space_);
@@ -168,7 +168,7 @@ class SpaceMaker {
     return {};
   }
 
-  /// Time and memory of the search grow with the square of their number.
+  /// Time and memory of the search grow with the square of the number of layers.
   void find_cuts() {
     const Model& model = env_.model;
     const int most = std::max(SearchSpace::max_layers, request_.pins.pipeline_parallel.value_or(1));
@@ -451,7 +451,7 @@ ConsideredNodes considered_nodes(const Request& request, const Cluster& cluster,
   std::set<std::string> with_gpus;  // partitions
   for (const NodeGroup& group : usable)
     if (has_gpus(group)) with_gpus.insert(group.partitions.begin(), group.partitions.end());
-  // A partition that has no GPUs was not named for them.
+  // A partition that has no GPUs was not named for its GPUs.
   const auto is_wanted = [&](const NodeGroup& group) {
     return has_gpus(group) || !pins.gpus.empty() ||
            std::any_of(request.partitions.begin(), request.partitions.end(), [&](const std::string& partition) {
@@ -568,8 +568,8 @@ std::optional<int> nodes_needed(const Plan& plan, const SearchSpace& space) {
         degrees.insert(stage.tensor_parallel);
       }
     if (devices == 0) continue;
-    // Where each degree divides the next and the largest the nodes, no order leaves a node open that a group fits into:
-    // of two that have less room than the group, the later one's smallest group would have gone to the earlier one.
+    // Where each degree divides the next one, and the largest degree the nodes, no order leaves gaps: of two nodes that
+    // have less room than the group, the later one's smallest group would have gone to the earlier one.
     degrees.insert(pool.largest_node());
     int before = 1;
     const bool divide = std::all_of(degrees.begin(), degrees.end(),
@@ -584,7 +584,7 @@ std::optional<int> nodes_needed(const Plan& plan, const SearchSpace& space) {
     free.clear();
     for (const NodeSize& size : pool.nodes) free.insert(free.end(), static_cast<std::size_t>(size.nodes), size.devices);
     const std::vector<int> empty = free;
-    std::map<int, std::size_t> from;  // by degree: no node before has room
+    std::map<int, std::size_t> from;  // by degree: no node before this one has room
     for (const Pipeline& pipeline : plan.pipelines)
       for (int copy = 0; copy < pipeline.count; ++copy)
         for (const Stage& stage : pipeline.stages) {

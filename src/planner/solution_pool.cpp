@@ -15,7 +15,7 @@ using simulator::most_below_event_driven;
 
 constexpr std::size_t min_printed = 4;
 
-/// Of the devices, stages, degrees and micro-batches of its pipelines.
+/// Hash of the devices, stages, degrees and micro-batches of a plan's pipelines.
 std::size_t kind_of(const Plan& plan) {
   const auto mixed = [](std::size_t hash, std::size_t value) {
     return (hash ^ value) * 0x9e3779b97f4a7c15ULL + (hash >> 29);
@@ -45,12 +45,12 @@ bool better_as_printed(const Solution& a, const Solution& b) {
   return std::tuple(a.printed_score, a.printed_cost, a.gpus) < std::tuple(b.printed_score, b.printed_cost, b.gpus);
 }
 
-/// In time, money and devices.
+/// Whether a is no worse than b in time, money and devices.
 bool beats(const Solution& a, const Solution& b) {
   return a.printed_time <= b.printed_time && a.printed_cost <= b.printed_cost && a.gpus <= b.gpus;
 }
 
-/// Into an ordered list that keeps the best of each of the `most` best kinds.
+/// Adds to an ordered list that keeps the best of each of the `most` best kinds.
 void add_to(std::vector<Solution>& list, Solution found, std::size_t most,
             bool (*before)(const Solution&, const Solution&)) {
   if (list.size() >= most && !before(found, list.back())) return;
@@ -160,7 +160,7 @@ void SolutionPool::choose_together(Plan& plan, simulator::QuickPrediction& quick
     return;
   }
   plan.keep_together = KeepTogether::pipelines;
-  (void)simulator_.predict(plan);  // what it says later is of the plan that is kept
+  (void)simulator_.predict(plan);  // later queries are about the plan that is kept
 }
 
 bool SolutionPool::has_room(Solution& found) const {
@@ -207,7 +207,7 @@ void SolutionPool::judge(Solution& found) {
     const bool sure =
         keeps_limits(request_, found.time * most_below_event_driven, found.cost * most_below_event_driven, found.nodes);
     wanted = may_be_kept && allowed(found) && !sure;
-    // What could be reached at most, for the message that says that nothing keeps the limits.
+    // Extremes that could be reached, for the message that says that nothing keeps the limits.
     if (found_.best.empty())
       wanted = wanted || !found_.fastest || found.printed_time < *found_.fastest || !found_.cheapest ||
                found.printed_cost < *found_.cheapest;

@@ -13,48 +13,48 @@
 
 namespace sailor::planner {
 
-/// A plan by the closed form, and event by event where that may matter.
+/// A plan priced by the closed form, and by the event-driven time where that may matter.
 struct Solution {
   TemplateMix mix;
   std::vector<Share> shares;
   Plan plan;
   Seconds time{};
   Usd cost{};
-  Seconds printed_time{};  ///< event-driven; where `judged`, else what it is not below
+  Seconds printed_time{};  ///< event-driven if `judged`, else a lower bound of it
   Usd printed_cost{};
   double printed_score = 0.0;
   bool judged = false;
-  std::optional<int> nodes{};  ///< once they are counted: what it takes; 0: more than there are
+  std::optional<int> nodes{};  ///< once counted: the nodes that it takes; 0: more than there are
   int gpus = 0;
   double memory_headroom = 1.0;
   double score = 0.0;    ///< under the objective, smaller is better: seconds, USD, or their product
   std::size_t kind = 0;  ///< equal for plans that differ in numbers only
 };
 
-/// The scores of a plan that was added; infinite where it is not a plan that one may have.
+/// The scores of a plan that was added; infinite if it is not allowed.
 struct Scores {
   double closed_form = infinity;
   double event_driven = infinity;  ///< also infinite where the event-driven time was not asked for
 };
 
-/// Where a local search may begin.
+/// Where a local search starts.
 struct Start {
   TemplateMix mix;
   double score = infinity;  ///< by the closed form
 };
 
-/// All plans that matter, and what is known of the others.
+/// The plans that are kept, and what is known of the others.
 struct Findings {
   std::vector<Solution> best;                ///< by the closed form, best first
-  std::vector<Solution> printed;             ///< event by event, best first
-  std::vector<Solution> front;               ///< that no other beats in time, money and devices
+  std::vector<Solution> printed;             ///< by the event-driven time, best first
+  std::vector<Solution> front;               ///< plans that no other beats in time, money and devices
   std::map<std::vector<int>, Start> varied;  ///< by sharding, largest degree and pools
   std::uint64_t considered = 0;
   std::uint64_t did_not_fit = 0;
   std::optional<Seconds> fastest;
   std::optional<Usd> cheapest;
   std::optional<double> min_node_seconds;
-  std::optional<Plan> nearest;  ///< of those that do not fit
+  std::optional<Plan> nearest;  ///< nearest to fitting, of the plans that do not fit
   double nearest_headroom = -infinity;
   std::uint64_t errors = 0;
   std::string first_error;
@@ -63,26 +63,25 @@ struct Findings {
 /// Smaller is better, for every objective.
 double score_of(Objective objective, Seconds time, Usd cost);
 
-/// The search goes by the closed form (best()); limits are kept, and plans printed (printed(), front()), by the
-/// event-driven time. It is asked for only where a lower bound of it leaves hope, so none of the plans that were priced
-/// is better than what is printed.
+/// The search uses the closed form (best()); limits and printed plans (printed(), front()) use the event-driven time.
+/// That is computed only where its lower bound leaves hope, so no plan that was priced is better than the printed ones.
 class SolutionPool {
  public:
-  /// Keeps the best plan of each of the best `most` kinds by the closed form, and event by event of each of the best
-  /// kinds that the request wants to see (when Request::pareto is set, those that no other beats in time, money and
-  /// devices at once).
+  /// Keeps the best plan of each of the best `most` kinds by the closed form and, by the event-driven time, of each of
+  /// the best kinds that the request wants to see (when Request::pareto is set, those that no other beats in time,
+  /// money and devices at once).
   SolutionPool(const Request& request, const SearchSpace& space, const simulator::Environment& env, std::size_t most);
 
-  /// Divides the batch among a template mix's pipelines, prices the plan, divides again by when every pipeline's
-  /// gradients can be reduced, and keeps it when it fits, keeps the limits and is good enough. Returns its scores;
-  /// infinite when it was not kept for one of the first two reasons.
+  /// Divides the batch among the pipelines of a template mix, prices the plan, divides again by the time when each
+  /// pipeline's gradients can be reduced, and keeps the plan if it fits, keeps the limits and is good enough. Returns
+  /// its scores; infinite if it does not fit or breaks the limits.
   Scores add(const TemplateMix& mix);
   /// The same with the micro-batches given.
   Scores add(const TemplateMix& mix, const std::vector<Share>& shares);
 
-  /// Kinds that best() keeps.
+  /// Max number of kinds in best().
   [[nodiscard]] std::size_t most() const { return max_; }
-  /// Goes on from what another solution pool of the same request holds, with nothing considered yet.
+  /// Starts from the findings of another solution pool of the same request, with zero plans considered.
   void begin_from(const Findings& found);
   /// Adds what another solution pool of the same request has found and considered since it began.
   void merge(const Findings& found);
@@ -95,14 +94,13 @@ class SolutionPool {
   /// optimizer: plans that differ, best first.
   [[nodiscard]] std::vector<Start> varied() const;
   [[nodiscard]] double best_score() const { return best().empty() ? infinity : best().front().score; }
-  /// A plan whose score is no better is not asked for: that of the last kind that the request wants to see.
+  /// The score of the last kind that the request wants to see: a plan that is no better is not needed.
   [[nodiscard]] double bar() const {
     return best().size() < request_.max_plans ? infinity : best()[request_.max_plans - 1].score;
   }
   [[nodiscard]] std::uint64_t considered() const { return found_.considered; }
   [[nodiscard]] std::uint64_t did_not_fit() const { return found_.did_not_fit; }
-  /// Of all that fit into memory, whatever the limits: what a plan can reach at most. Event by event where there are
-  /// limits.
+  /// Extremes over all plans that fit into memory, whatever the limits; event-driven if there are limits.
   [[nodiscard]] std::optional<Seconds> fastest() const { return found_.fastest; }
   [[nodiscard]] std::optional<Usd> cheapest() const { return found_.cheapest; }
   [[nodiscard]] std::optional<double> min_node_seconds() const { return found_.min_node_seconds; }  ///< per iteration
@@ -114,17 +112,17 @@ class SolutionPool {
 
  private:
   std::optional<Solution> price(const TemplateMix& mix, const std::vector<Share>& shares);
-  /// Where links across switches count: which of a plan's messages should not cross them, so that it is fastest.
+  /// Where links across switches count: chooses the messages that should not cross them, so that the plan is fastest.
   void choose_together(Plan& plan, simulator::QuickPrediction& quick);
   /// Counts the nodes of a plan, once. False: it takes more than there are, or than it may.
   bool has_room(Solution& found) const;
-  /// Judges the plan that was just priced event by event where it may be printed, or a limit may depend on it.
+  /// Computes the event-driven time of the plan that was just priced if it may be printed, or a limit may depend on it.
   void judge(Solution& found);
-  /// Those that the search does not keep by itself: numbers of stages and of pipelines.
+  /// Checks the pins that the search itself does not apply: numbers of stages and of pipelines.
   [[nodiscard]] bool keeps_pins(const Plan& plan) const;
-  /// Of a plan that was judged, or whose bounds say it: whether it keeps pins and limits.
+  /// Whether a plan keeps pins and limits, by its printed time and cost, which may be bounds.
   [[nodiscard]] bool allowed(const Solution& found) const;
-  /// By its printed_score, which may be a bound.
+  /// Decided by its printed_score, which may be a bound.
   bool may_be_printed(Solution& found) const;
   void note_extremes(Solution& found);
   void offer(Solution& found);
@@ -138,7 +136,7 @@ class SolutionPool {
   const SearchSpace& space_;
   simulator::QuickSimulator simulator_;
   const std::size_t max_;
-  const std::size_t max_printed_;  ///< also where fewer are shown: a search goes on from them (refine.hpp)
+  const std::size_t max_printed_;  ///< even if fewer are shown: a search starts from them (refine.hpp)
   Findings found_;
 };
 

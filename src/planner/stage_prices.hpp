@@ -1,5 +1,5 @@
-// What stages, messages between them and gradient reductions cost: the simulator's numbers, laid out for searches that
-// ask for every range of layers. Times in seconds, memory in bytes, of one rank.
+// Prices of stages, messages between them and gradient reductions: the simulator's numbers, laid out for searches that
+// ask for every range of layers. Times in seconds, memory in bytes, per rank.
 #pragma once
 
 #include <algorithm>
@@ -17,15 +17,15 @@ namespace sailor::planner {
 
 inline constexpr double infinity = std::numeric_limits<double>::infinity();
 
-/// Layers (of the search: SearchSpace::cuts) at one GPU type, tensor-parallel degree, micro-batch and way of
-/// recomputation. Sums over a range of layers are differences of prefix sums: element i of those is of layers [0, i).
+/// Prices of layers (of the search: SearchSpace::cuts) at one GPU type, tensor-parallel degree, micro-batch and way of
+/// recomputation. Sums over a range of layers are differences of prefix sums, whose element i is of layers [0, i).
 struct StageTable {
   std::vector<double> pass;  ///< forward and backward of one micro-batch
   std::vector<double> backward;
   std::vector<double> update;
   std::vector<double> parameters;
   std::vector<double> activations;  ///< of one micro-batch, without the head's
-  /// What a layer takes while it computes, by run of layers that take as much.
+  /// Memory of a layer while it computes, by run of layers that take the same.
   struct Workspace {
     int first = 0;  ///< layer
     double bytes = 0.0;
@@ -33,12 +33,12 @@ struct StageTable {
   std::vector<Workspace> workspace;
   double logits = 0.0;
   double extra_logits = 0.0;     ///< on the last stage, once
-  double stage_input = 0.0;      ///< of one micro-batch, where a stage keeps it and is not the first
+  double stage_input = 0.0;      ///< of one micro-batch, on stages but the first, where it is kept
   double tied_parameters = 0.0;  ///< of a second copy of a tied embedding
   double tied_update = 0.0;
   std::vector<simulator::PassTimes> times;  ///< prefix sums
 
-  /// Largest of layers [first, last).
+  /// Max workspace of layers [first, last).
   [[nodiscard]] double workspace_of(int first, int last) const {
     double largest = 0.0;
     for (std::size_t run = workspace.size(); run-- > 0;) {
@@ -53,45 +53,45 @@ struct StageTable {
   }
 };
 
-/// A message out and a gradient back over a boundary.
+/// Times of a forward message and of its gradient back over a stage boundary.
 struct BoundaryCost {
   double forward = 0.0;
   double backward = 0.0;
   [[nodiscard]] double both() const { return forward + backward; }
 };
 
-/// Remembers what it looked up; one thread at a time. The arguments must outlive it.
+/// Caches what it looked up; for one thread at a time. The arguments must outlive it.
 class StagePrices {
  public:
   StagePrices(const Request& request, const SearchSpace& space, const simulator::Environment& env);
 
-  /// Null when it was not measured and cannot be estimated. `busy_ranks`: that compute on the node; 0: all its devices.
+  /// Null if not measured and not estimable. `busy_ranks`: ranks that compute on the node; 0: all its devices.
   const StageTable* table(std::size_t type, int tensor_parallel, int micro_batch, Recompute recompute,
                           int busy_ranks = 0);
   /// Infinite where no link is known.
   BoundaryCost boundary(std::size_t from, int from_tensor_parallel, std::size_t to, int to_tensor_parallel,
                         int micro_batch, bool one_node);
-  /// `ranks` of a node take part in one sum of `amount` bytes over `replicas`, while `rings` sums go through its
-  /// network. With what the framework itself does with the gradients. Infinite where no link is known.
+  /// Time of one all-reduce of `amount` bytes over `replicas`, `ranks` of them on a node, while `rings` all-reduces go
+  /// through the node's network. Includes the framework's own work on the gradients. Infinite where no link is known.
   double reduction(std::size_t from, std::size_t to, int ranks, int rings, int replicas, bool one_node, double amount);
-  /// The least of those over two pools, wherever the replicas (groups of this degree) are on nodes of up to `node`
-  /// devices and whatever else computes there: on published links more sums at once may take less time.
+  /// Min of reduction() over two pools, wherever the replicas (groups of this degree) are on nodes of up to `node`
+  /// devices and whatever else computes there: on published links more all-reduces at once may take less time.
   double min_reduction(std::size_t from, std::size_t to, int tensor_parallel, int replicas, int node, double amount);
 
-  /// Of a stage of layers [first, last) without its activations and the process itself. `replicas` share the
-  /// optimizer's state when it is sharded.
+  /// Memory of a stage of layers [first, last) without its activations and the process itself. `replicas` share the
+  /// optimizer's state if it is sharded.
   [[nodiscard]] double states(const StageTable& table, int first, int last, double replicas) const;
-  /// What one micro-batch in flight keeps.
+  /// Memory that one micro-batch in flight keeps.
   [[nodiscard]] double kept(const StageTable& table, int first, int last) const;
-  /// Workspace and buffers.
+  /// Memory of workspace and buffers.
   [[nodiscard]] double fixed(const StageTable& table, int first, int last, int micro_batch, int neighbours) const;
-  /// Largest number of micro-batches in flight with which a stage fits; at most `wanted`.
+  /// Max number of micro-batches in flight with which a stage fits; at most `wanted`.
   [[nodiscard]] int max_in_flight(const StageTable& table, const DevicePool& pool, int first, int last, int micro_batch,
                                   int neighbours, double replicas, bool copies_gradients, int wanted) const;
   /// Gradients of a stage's layers, of one rank.
   [[nodiscard]] double gradients(const StageTable& table, int first, int last) const;
-  /// What a rank of this tensor-parallel degree sums with its replicas: less than gradients(), as what every rank of a
-  /// group has is divided among them too.
+  /// Gradients that a rank of this tensor-parallel degree all-reduces with its replicas: less than gradients(), as
+  /// those that every rank of a group holds are divided among the ranks, too.
   [[nodiscard]] double summed(int first, int last, int tensor_parallel) const;
   /// Optimizer step of a stage.
   [[nodiscard]] double update(const StageTable& table, int first, int last) const;
@@ -100,7 +100,7 @@ class StagePrices {
   [[nodiscard]] const simulator::Environment& env() const { return env_; }
   [[nodiscard]] const Request& request() const { return request_; }
   [[nodiscard]] int layers() const { return space_.layers(); }
-  /// Of the whole model's layers [first, last) of the search.
+  /// Parameters of layers [first, last) of the search, in the whole model.
   [[nodiscard]] double parameters(int first, int last) const;
 
  private:

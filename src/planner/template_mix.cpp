@@ -32,16 +32,16 @@ double given_sequences(const MixRequest& request, double deadline) {
   return std::min(sum, 1e9);
 }
 
-/// Above this size of the table pipelines with micro-batches of several sizes are divided without trying all sums.
+/// Above this table size, pipelines with micro-batches of several sizes are divided without trying all sums.
 constexpr std::size_t max_sums = std::size_t{1} << 16;
 
-/// Rounds of each group, all of its copies, with which the batch is done exactly by the deadline: which sums can be
-/// made of a limited number of each size. Nothing when none is the batch.
+/// Rounds of each group, over all of its copies, with which exactly the batch is done by the deadline: sums of a
+/// limited number of each size. std::nullopt if none is the batch.
 std::optional<std::vector<int>> exact_rounds(std::span<const GroupTime> groups, int batch, double deadline) {
   int rest = batch;
   for (const GroupTime& group : groups) rest -= group.micro_batch * group.count;
   const auto sums = static_cast<std::size_t>(rest) + 1;
-  std::vector<int> used(groups.size() * sums, -1);  // least further rounds of the group with which a sum is reached
+  std::vector<int> used(groups.size() * sums, -1);  // min further rounds of the group with which a sum is reached
   std::vector<bool> reached(sums, false);
   reached[0] = true;
   for (std::size_t g = 0; g < groups.size(); ++g) {
@@ -67,8 +67,8 @@ std::optional<std::vector<int>> exact_rounds(std::span<const GroupTime> groups, 
   return rounds;
 }
 
-/// share_batch() for micro-batches of several sizes: the least deadline from `low` to `high` by which the batch can be
-/// done exactly. Only deadlines at which some pipeline ends matter.
+/// share_batch() for micro-batches of several sizes: the min deadline from `low` to `high` by which exactly the batch
+/// can be done. Only deadlines at which some pipeline ends matter.
 std::optional<std::vector<Share>> share_mixed(std::span<const GroupTime> groups, int batch, double low, double high) {
   auto rounds = exact_rounds(groups, batch, low);
   if (!rounds && !exact_rounds(groups, batch, high)) return std::nullopt;
@@ -98,8 +98,8 @@ std::optional<std::vector<Share>> share_mixed(std::span<const GroupTime> groups,
 namespace {
 
 struct Deadlines {
-  double least = infinity;    ///< before it the groups do not get through the batch
-  double longest = infinity;  ///< by it each of them alone would
+  double least = infinity;    ///< before it the groups cannot process the batch
+  double longest = infinity;  ///< by it each of them alone could
 };
 
 Deadlines deadlines_of(std::span<const GroupTime> groups, int batch) {
@@ -130,7 +130,7 @@ std::optional<std::vector<Share>> share_batch(std::span<const GroupTime> groups,
   const bool mixed = std::any_of(groups.begin(), groups.end(), [&](const GroupTime& group) {
     return group.micro_batch != groups.front().micro_batch;
   });
-  // All by `high`, less what is too much, from those that end last.
+  // All rounds by `high`, less the excess, taken from those that end last.
   std::vector<int> rounds;
   std::int64_t excess = -batch;
   for (const GroupTime& group : groups) {
@@ -162,7 +162,7 @@ std::optional<std::vector<Share>> share_batch(std::span<const GroupTime> groups,
       break;
     }
     if (any) continue;
-    // Not by taking away: which sums can be made at all?
+    // Taking rounds away does not work: which sums can be made at all?
     if (!mixed || groups.size() * static_cast<std::size_t>(batch) > max_sums) return std::nullopt;
     return share_mixed(groups, batch, high, longest);
   }
@@ -284,7 +284,7 @@ void Knapsack::fill(std::span<const PipelineTemplate* const> columns, int device
     if (value == 0) continue;
     if (const int weight = weight_of(*column, node); weight <= devices) items_.push_back({column, weight, value});
   }
-  // Of equal weight the best only; and none that a lighter one beats.
+  // Keeps only the best of equal weight, and none that a lighter one beats.
   std::stable_sort(items_.begin(), items_.end(), [](const Item& a, const Item& b) {
     return a.weight != b.weight ? a.weight < b.weight : a.value > b.value;
   });
@@ -485,7 +485,7 @@ std::optional<TemplateMix> MixBuilder::fastest(const MixRequest& request) {
   fill(request, high);
   std::int64_t sum = 0;
   std::vector<int> devices = space_.max_gpus || space_.max_nodes ? limited(request, sum) : free_devices(request);
-  // What is not needed is left out, the pools of the lowest rate first.
+  // Leaves out what is not needed, the pools of the lowest rate first.
   sum = static_cast<std::int64_t>(given_sequences(request, high));
   for (std::size_t i = 0; i < devices.size(); ++i) sum += knapsacks_[i].sequences(devices[i]);
   std::vector<std::size_t> order(devices.size());
@@ -518,7 +518,7 @@ std::optional<TemplateMix> MixBuilder::cheapest(const MixRequest& request, doubl
     return cost > 0.0 ? knapsacks_[i].sequences(most[i]) / cost : most[i] > 0 ? infinity : 0.0;
   };
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return per_unit(a) > per_unit(b); });
-  // Pools in the order of what they give for their price; the last one only as far as needed. Any of them may be that.
+  // Pools in the order of value for price; the last one only as far as needed. Any of them may be the last.
   std::vector<int> best;
   double best_price = infinity;
   for (std::size_t last = 0; last < count; ++last) {
@@ -534,7 +534,7 @@ std::optional<TemplateMix> MixBuilder::cheapest(const MixRequest& request, doubl
     };
     for (std::size_t k = 0; k < count; ++k) {
       if (k == last) continue;
-      // Is the last one alone enough for the rest, and cheaper?
+      // The last one alone may be enough for the rest, and cheaper.
       if (missing > 0) {
         const int alone = knapsacks_[order[last]].devices_for(missing);
         const int here = knapsacks_[order[k]].devices_for(missing);

@@ -18,7 +18,7 @@ struct Group {
   int count = 0;
 };
 
-/// A plan but for the micro-batches.
+/// A plan without its numbers of micro-batches.
 struct TemplateMix {
   Schedule schedule = Schedule::one_f_one_b;
   OptimizerSharding sharding = OptimizerSharding::none;
@@ -26,14 +26,14 @@ struct TemplateMix {
   std::vector<Group> groups;
 };
 
-/// `count` pipelines of a group with so many micro-batches each.
+/// `count` pipelines of a group with `micro_batches` each.
 struct Share {
   std::size_t group = 0;
   int count = 0;
   int micro_batches = 0;
 };
 
-/// What a pipeline of a group takes beyond its rounds: in seconds, `fixed` + round x (micro-batches - 1).
+/// Times of the pipelines of a group: fixed + round x (micro-batches - 1) seconds.
 struct GroupTime {
   double fixed = 0.0;
   double round = 0.0;
@@ -44,30 +44,31 @@ struct GroupTime {
 
 /// Divides `batch` sequences so that the last pipeline is done as early as possible; every pipeline gets at least one
 /// micro-batch. Exact when all micro-batches are of one size or there are few groups and sequences, else at most one
-/// micro-batch off. Nothing when the groups are too many, cannot take so much, or no numbers of their micro-batches add
-/// up.
+/// micro-batch off. std::nullopt if there are too many pipelines, they cannot take the whole batch, or no numbers of
+/// micro-batches add up to it.
 std::optional<std::vector<Share>> share_batch(std::span<const GroupTime> groups, int batch);
 
-/// The groups do not get through the batch before; infinite when they cannot at all.
+/// Lower bound of the time in which the groups process the batch; infinite if they cannot.
 double min_deadline(std::span<const GroupTime> groups, int batch);
 
-/// Seconds that the reduction of a pipeline's first stage over so many pipelines takes at least. 0 where reductions
-/// overlap with passes.
+/// Min seconds of the reduction of a pipeline's first stage over `pipelines` pipelines. 0 where reductions overlap with
+/// passes.
 double min_reduction(StagePrices& prices, const PipelineTemplate& column, int pipelines);
 
-/// An iteration of the template mix takes no less, however the batch is divided; infinite when it cannot be.
+/// Lower bound of the iteration time of the template mix, however the batch is divided; infinite if it cannot be
+/// divided.
 double least_time(StagePrices& prices, const TemplateMix& mix, int batch);
 
 Plan make_plan(const Request& request, const SearchSpace& space, const TemplateMix& mix, std::span<const Share> shares);
 
-/// Most sequences that the devices of a pool can process in a given time, by how many of them are used: an unbounded
+/// Max sequences that the devices of a pool can process in a given time, by the number of devices used: an unbounded
 /// knapsack over templates (Gilmore & Gomory 1966), exact when tensor-parallel groups fill their nodes.
 class Knapsack {
  public:
   /// Templates of the pool's type; `node` devices in each node.
   void fill(std::span<const PipelineTemplate* const> columns, int devices, int node, double deadline);
   [[nodiscard]] int sequences(int devices) const { return value_[static_cast<std::size_t>(devices)]; }
-  /// Least devices that process at least so many; -1: none do.
+  /// Min devices that process at least `sequences`; -1 if none do.
   [[nodiscard]] int devices_for(int sequences) const;
   /// The templates behind sequences(devices), with their numbers.
   [[nodiscard]] std::vector<std::pair<const PipelineTemplate*, int>> columns(int devices) const;
@@ -83,17 +84,17 @@ class Knapsack {
   std::vector<int> pick_;  // index into items_; -1: as with one device less
 };
 
-/// Devices of a node that a template takes up, those that no other group could use included.
+/// Devices of a node that a template occupies, including those that no other group could use.
 int weight_of(const PipelineTemplate& column, int node);
 
-/// How many pipelines of this kind, all stages in one pool, its `devices` (at most) hold under the limits on devices
-/// and nodes of the space.
+/// Max pipelines of this kind, with all stages in one pool, on at most `devices` of it, under the limits on devices and
+/// nodes of the space.
 int max_copies(const PipelineTemplate& column, const DevicePool& pool, const SearchSpace& space, int devices);
 inline int max_copies(const PipelineTemplate& column, const DevicePool& pool, const SearchSpace& space) {
   return max_copies(column, pool, space, pool.devices());
 }
 
-/// Pools that may be used together, and with which templates.
+/// Pools that may be used together, and the templates for them.
 struct MixRequest {
   std::vector<std::size_t> pools;
   std::vector<std::vector<const PipelineTemplate*>> columns;  ///< by type of GPU
@@ -101,28 +102,29 @@ struct MixRequest {
   int batch = 0;
 };
 
-/// Sequences per second and so on of template mixes of templates that each stay in one pool.
+/// Builds template mixes of templates that each stay in one pool.
 class MixBuilder {
  public:
   explicit MixBuilder(const SearchSpace& space) : space_(space) {}
 
-  /// All devices, or as many as the limits allow, as fast as they go; of those as few as are needed.
+  /// The fastest mix on all devices, or on as many as the limits allow; of those devices it takes no more than it
+  /// needs.
   std::optional<TemplateMix> fastest(const MixRequest& request);
-  /// Done by `deadline` at the least total price of devices (`by_price`) or number of devices. Nothing when it cannot
-  /// be done.
+  /// A mix done by `deadline` at the min total price of devices (`by_price`) or number of devices. std::nullopt if
+  /// there is none.
   std::optional<TemplateMix> cheapest(const MixRequest& request, double deadline, bool by_price);
-  /// The fastest of so many pipelines, those in one pool of one kind (mix_of_size.cpp). Nothing when there is none, or
-  /// for more than 128 pipelines.
+  /// The fastest mix of this number of pipelines, those in one pool of one kind (mix_of_size.cpp). std::nullopt if
+  /// there is none, or for more than 128 pipelines.
   std::optional<TemplateMix> of_size(const MixRequest& request, int pipelines) const;
-  /// Before this, no template mix is done: the best rate of every pool for all its devices.
+  /// Lower bound of the time of any template mix: all devices of every pool at the pool's best rate.
   double min_deadline(const MixRequest& request) const;
-  /// Most sequences by a deadline that a device of this type can be good for.
+  /// Upper bound of the sequences per device of this type by a deadline.
   [[nodiscard]] double best_rate(const MixRequest& request, std::size_t type, double deadline) const;
 
  private:
   int fill(const MixRequest& request, double deadline);
   TemplateMix pick(const MixRequest& request, const std::vector<int>& devices) const;
-  /// Devices of each pool under the limits on devices and nodes, and what they get through.
+  /// Devices of each pool under the limits on devices and nodes, and the sequences that they process.
   std::vector<int> limited(const MixRequest& request, std::int64_t& sequences) const;
   /// Devices of each pool that the given groups leave.
   [[nodiscard]] std::vector<int> free_devices(const MixRequest& request) const;

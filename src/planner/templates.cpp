@@ -10,11 +10,12 @@ namespace sailor::planner {
 
 namespace {
 
-/// Behind every stage but the last; nothing where a link is missing. Pipelines are taken to start on a new node.
+/// Boundaries after every stage but the last; std::nullopt if a link is missing. Pipelines are assumed to start on a
+/// new node.
 std::optional<std::vector<BoundaryCost>> boundaries_of(StagePrices& prices, const std::vector<TemplateStage>& stages,
                                                        int micro_batch) {
   std::vector<BoundaryCost> costs;
-  int filled = 0;  // devices of the node that the stage before ends on
+  int filled = 0;  // devices used on the node that the previous stage ends on
   int devices = 0;
   for (const TemplateStage& stage : stages) devices += stage.tensor_parallel;
   for (std::size_t i = 0; i + 1 < stages.size(); ++i) {
@@ -107,7 +108,7 @@ class Balancer {
     return infinity;
   }
 
-  /// From the last stage on, each as many layers as it can take; those before have at least one each.
+  /// From the last stage on, each gets as many layers as it can take; those before it keep at least one each.
   bool divide(double most) {
     int last = prices_.layers();
     for (std::size_t i = stages_.size(); i-- > 0;) {
@@ -138,7 +139,7 @@ class Balancer {
     return longest;
   }
 
-  /// No division is faster: the work of all layers at the fastest stage's rate, spread evenly.
+  /// Lower bound for any division: the work of all layers at the fastest stage's rate, spread evenly.
   double lower_bound() const {
     double least = 0.0;
     for (int layer = 0; layer < prices_.layers(); ++layer) {

@@ -14,10 +14,10 @@
 
 namespace sailor::planner {
 
-/// Is asked now and then, by one thread at a time; true: stop.
+/// Polled, by one thread at a time; true: stop.
 struct StopCheck {
   std::function<bool()> is_over = [] { return false; };
-  /// That may still be looked at.
+  /// Number of plans that may still be examined.
   std::function<std::uint64_t()> plans_left = [] { return std::numeric_limits<std::uint64_t>::max(); };
 
   bool operator()() const { return is_over(); }
@@ -37,12 +37,12 @@ struct PipelineTemplate {
   int micro_batch = 1;
   double through = 0.0;             ///< seconds that one micro-batch takes from end to end and back
   double round = 0.0;               ///< seconds that each further one adds (closed form, 1F1B and GPipe)
-  int max_micro_batches = INT_MAX;  ///< that fit into memory at once, where that limits how many it may be given
-  double gradients = 0.0;           ///< largest of a stage, bytes per rank: what its reductions take follows from it
+  int max_micro_batches = INT_MAX;  ///< max in memory at once, where that limits the number of micro-batches
+  double gradients = 0.0;           ///< max over the stages, bytes per rank: determines the time of the reductions
   int devices = 0;
-  int degrees_multiple = 0;  ///< the least common multiple of its tensor-parallel degrees; 0: not worked out
+  int degrees_multiple = 0;  ///< the least common multiple of its tensor-parallel degrees; 0: not computed
 
-  /// Sequences that it gets through in `deadline` seconds.
+  /// Sequences that it processes in `deadline` seconds.
   [[nodiscard]] int sequences_by(double deadline) const;
   [[nodiscard]] int micro_batches_by(double deadline) const;
   /// Devices that it takes of a pool.
@@ -57,8 +57,8 @@ struct TemplateRules {
   bool copies_gradients = true;  ///< there are replicas to sum gradients with
 };
 
-/// Works out times and memory of a template whose stages are given up to `recompute`, which becomes the quickest that
-/// fits. Nothing when it does not fit with a single micro-batch, or a table or link is missing.
+/// Computes times and memory of a template whose stages are given except for `recompute`, which becomes the quickest
+/// that fits. std::nullopt if it does not fit with a single micro-batch, or a table or link is missing.
 std::optional<PipelineTemplate> finish_template(StagePrices& prices, const TemplateRules& rules,
                                                 std::vector<TemplateStage> stages, int micro_batch);
 
@@ -68,8 +68,8 @@ std::optional<PipelineTemplate> finish_template(StagePrices& prices, const Templ
 std::vector<PipelineTemplate> single_pool_templates(StagePrices& prices, const TemplateRules& rules,
                                                     const StopCheck& stop);
 
-/// Where to run each of `counts` segments of stages: a template whose stages follow these choices, layers divided so
-/// that the slowest stage is as fast as possible within memory. Nothing when none fits.
+/// Consecutive stages with the same choices. balanced_template(): a template whose stages follow the segments, with the
+/// layers divided so that the slowest stage is as fast as possible within memory. std::nullopt if none fits.
 struct Segment {
   std::size_t pool = 0;
   int tensor_parallel = 1;

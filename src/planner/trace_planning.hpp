@@ -11,8 +11,8 @@
 
 namespace sailor::planner {
 
-/// Plans the steps of a trace; `environment.cluster`, which may be null, says what nodes, prices and links are like.
-/// `reconfiguration`: what a change of plan takes. Errors: those of the planner and the simulator.
+/// Plans the steps of a trace; `environment.cluster`, which may be null, gives the nodes, prices and links to use.
+/// `reconfiguration`: time of a change of plan. Errors: those of the planner and the simulator.
 Result<std::vector<TraceStep>> plan_trace(const std::vector<AvailabilityStep>& steps, const Request& request,
                                           const simulator::Environment& environment, Seconds reconfiguration);
 

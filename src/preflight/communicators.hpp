@@ -1,4 +1,4 @@
-// How many communicators training a plan makes.
+// Number of communicators that training a plan creates.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,12 @@
 namespace sailor::preflight {
 
 struct Communicators {
-  int most_per_rank = 0;    ///< of the rank that is in most
-  std::int64_t of_job = 0;  ///< all, each once
+  int most_per_rank = 0;    ///< maximum over ranks
+  std::int64_t of_job = 0;  ///< of the whole job, each once
 };
 
-/// Sets of ranks that sum gradients of the same elements, tensor-parallel groups, and the world: what sailor-train
-/// makes.
+/// Counts the communicators that sailor-train creates: sets of ranks that sum gradients of the same elements,
+/// tensor-parallel groups, and the world.
 Communicators count_communicators(const Plan& plan, const Model& model);
 
 }  // namespace sailor::preflight

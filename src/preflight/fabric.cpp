@@ -12,7 +12,7 @@ namespace sailor::preflight {
 
 namespace {
 
-/// Names are short words; what is none is not fi_info's.
+/// Names are short words; anything else is not output of fi_info.
 bool is_name(std::string_view text) {
   constexpr std::size_t longest = 128;
   return !text.empty() && text.size() <= longest &&

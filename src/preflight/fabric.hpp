@@ -1,4 +1,4 @@
-// What libfabric finds on this node, as its own program says: nothing of libfabric is needed to build this.
+// libfabric's providers on this node, as its own program reports them: nothing of libfabric is needed to build this.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ namespace sailor::preflight {
 /// readable).
 Result<std::vector<FabricProvider>> ask_fabric(Seconds deadline, const std::string& program = "fi_info");
 
-/// The providers in what fi_info prints, by name, with their domains. Lines of other kinds are passed over.
+/// The providers in the output of fi_info, by name, with their domains. Other lines are skipped.
 std::vector<FabricProvider> parse_fi_info(std::string_view text);
 
 }  // namespace sailor::preflight

@@ -50,7 +50,7 @@ std::vector<std::string> names_in(const fs::path& folder) {
   return names;
 }
 
-/// The sum of a number over files; nothing if there is none of them.
+/// Adds the number in a file to the sum; the sum stays std::nullopt if no file has one.
 void add_to(std::optional<std::int64_t>& sum, const fs::path& file) {
   if (const auto number = number_of(file)) sum = sum.value_or(0) + *number;
 }
@@ -66,7 +66,7 @@ std::optional<Bytes> memory_line(const fs::path& root, std::string_view name) {
 
 std::string processor_name(const fs::path& root) {
   std::ifstream file(root / "proc/cpuinfo");
-  std::string part;  // of ARM processors, which have no name there
+  std::string part;  // part number of ARM processors, which have no name in this file
   for (std::string line; std::getline(file, line);) {
     const std::size_t colon = line.find(": ");
     if (colon == std::string::npos) continue;
@@ -101,7 +101,7 @@ void add_processor(const fs::path& root, RankFacts& facts) {
     facts.unknown.push_back({"cores", "the system does not say which cores the rank may run on"});
     return;
   }
-  // The core that is held back most speaks for all.
+  // The core whose clock is limited most counts for all.
   for (const int core : facts.cores) {
     const fs::path clock = folder_of_core(root, core) / "cpufreq";
     const auto highest = number_of(clock / "cpuinfo_max_freq");
@@ -120,7 +120,7 @@ void add_processor(const fs::path& root, RankFacts& facts) {
   if (!governor.empty()) facts.versions.push_back({"CPU governor", governor});
 }
 
-/// The policy that numactl --membind sets; nothing if memory may lie anywhere.
+/// The policy that numactl --membind sets; std::nullopt if memory may lie anywhere.
 std::optional<std::vector<int>> bound_memory() {
 #ifdef SYS_get_mempolicy
   constexpr int bind = 2;             // MPOL_BIND
@@ -153,7 +153,7 @@ void add_memory(const fs::path& root, RankFacts& facts) {
     facts.unknown.push_back({"memory-errors", "the kernel has no EDAC driver for this memory"});
 }
 
-/// Network cards of PCI: virtual interfaces of containers come and go.
+/// Network cards on PCI only: virtual interfaces of containers come and go.
 void add_network(const fs::path& root, RankFacts& facts) {
   const fs::path classes = root / "sys/class";
   std::error_code code;
@@ -199,8 +199,8 @@ void add_space(const std::string& what, const fs::path& path, RankFacts& facts) 
                           .can_write = ::access(path.c_str(), W_OK | X_OK) == 0});
 }
 
-/// Lines of the kernel log that report an error of a GPU, "NVRM: Xid (PCI:0000:01:00): 79, ...". Nothing if this user
-/// may not read it.
+/// Lines of the kernel log that report an error of a GPU, "NVRM: Xid (PCI:0000:01:00): 79, ...". std::nullopt if this
+/// user may not read it.
 std::optional<std::vector<std::string>> xid_lines(const fs::path& root) {
   const int file = ::open((root / "dev/kmsg").c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   if (file < 0) return std::nullopt;
@@ -208,7 +208,7 @@ std::optional<std::vector<std::string>> xid_lines(const fs::path& root) {
   std::array<char, 8192> record{};  // one read gives one record
   for (int left = 200'000; left > 0; --left) {
     const ssize_t size = ::read(file, record.data(), record.size());
-    if (size < 0 && errno == EPIPE) continue;  // it was overwritten meanwhile
+    if (size < 0 && errno == EPIPE) continue;  // it was overwritten in the meantime
     if (size <= 0) break;
     std::string_view text(record.data(), static_cast<std::size_t>(size));
     const std::size_t begin = text.find("NVRM: Xid (");
@@ -220,7 +220,7 @@ std::optional<std::vector<std::string>> xid_lines(const fs::path& root) {
   return lines;
 }
 
-/// Where the driver is there but not its library: what it says in /proc.
+/// GPUs from the driver's files in /proc, if the driver is there but not its library.
 std::vector<GpuFacts> gpus_of_proc(const fs::path& root) {
   std::vector<GpuFacts> gpus;
   const fs::path folder = root / "proc/driver/nvidia/gpus";
@@ -243,7 +243,7 @@ void add_gpus(const GatherSettings& settings, RankFacts& facts) {
   auto nvml = ask_nvml();
   std::error_code code;
   facts.has_driver = nvml.has_value() || fs::exists(root / "proc/driver/nvidia/version", code);
-  // A control group hides devices, but not what stands in /proc.
+  // A control group hides devices, but not their entries in /proc.
   if (const auto known = names_in(root / "proc/driver/nvidia/gpus"); !known.empty())
     facts.gpus_of_node = static_cast<std::int64_t>(known.size());
   if (nvml) {

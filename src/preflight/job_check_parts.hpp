@@ -1,4 +1,4 @@
-// What the checks of a job share; in no other file.
+// Helpers that only the checks of a job share.
 #pragma once
 
 #include <optional>
@@ -12,31 +12,32 @@
 
 namespace sailor::preflight {
 
-/// Time that the job gets: what it asks for, else the shortest that its partitions give. Nothing: no limit.
+/// Time that the job gets: what it requests, else the shortest that its partitions give. std::nullopt: no limit.
 std::optional<Seconds> time_of(const Subject& subject);
 
-/// Null where Slurm keeps no accounts, or they are not known.
+/// Null if Slurm keeps no accounts, or they are not known.
 const slurm::Accounting* accounting_of(const Subject& subject);
 
-/// Of the warnings of a reading (Subject::left_out): "reservation 'x' is FLEX: ...", "reservations are not known: ...".
+/// Whether a warning in Subject::left_out is about reservations: "reservation 'x' is FLEX: ...", "reservations are not
+/// known: ...".
 inline bool is_about_reservation(const std::string& warning) { return warning.starts_with("reservation"); }
 
-/// That the job is charged to; empty: not known.
+/// Account that the job is charged to; empty: not known.
 std::string account_of(const Subject& subject);
 
-/// The QOS of the job; empty where accounts are not known, or Slurm would not know one either.
+/// The QOS of the job; empty if accounts are not known, or Slurm would not know one either.
 std::string qos_of(const Subject& subject, const slurm::Association* association);
 
-/// A part of the job that is a job for Slurm: what it asks for, and what it gets.
+/// A part of the job that is a job for Slurm: what it requests, and what it gets.
 struct SizedComponent {
   Need need;
   slurm::NodeRequest request;
   slurm::JobComponent component;
-  const Partition* partition = nullptr;  ///< that it runs in; null: not known
-  slurm::NodeSize node;                  ///< of its nodes
+  const Partition* partition = nullptr;  ///< partition that it runs in; null: not known
+  slurm::NodeSize node;                  ///< size of its nodes
   bool whole_nodes = false;
-  Result<slurm::NodeGrant> grant;  ///< of each node
-  slurm::Tres amounts;             ///< of all of them
+  Result<slurm::NodeGrant> grant;  ///< grant for each node
+  slurm::Tres amounts;             ///< amounts of all nodes together
 };
 /// The components that sailor-submit would make. Errors: those of needs_of(), lay_out_job().
 Result<std::vector<SizedComponent>> size_job(const Subject& subject);

@@ -162,7 +162,7 @@ std::vector<Check> check_access(const Subject& subject) {
     add(Outcome::not_checked, "there is no such partition");
     return checks;
   }
-  if (subject.facts.version.empty()) {  // nobody asked slurmctld
+  if (subject.facts.version.empty()) {  // slurmctld was not asked
     if (!refused) add(Outcome::not_checked, "Slurm was not asked who may use the partition");
     return checks;
   }
@@ -297,7 +297,7 @@ std::vector<Check> check_paths(const Subject& subject) {
       const Bytes one(static_cast<double>(subject.model->total_parameters()) * bytes_of_checkpoint);
       folder.what = fmt::format("{}: {} free, a checkpoint takes {}", facts->path, format_bytes(*facts->space),
                                 format_bytes(one));
-      // The one before goes when the new one is complete.
+      // The previous checkpoint is removed when the new one is complete.
       if (*facts->space < 2.0 * one) {
         folder.outcome = *facts->space < one ? Outcome::fail : Outcome::warn;
         folder.remedy = "two lie there while one is written: make room, or choose another folder";

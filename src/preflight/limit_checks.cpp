@@ -16,7 +16,7 @@ namespace sailor::preflight {
 
 namespace {
 
-/// What a limit is about. Of each, and of each resource, the first QOS that sets a limit is the one that counts.
+/// Kinds of limits. For each kind and resource, the first QOS that sets a limit counts.
 enum class LimitKind {
   per_job,
   per_node,
@@ -37,19 +37,19 @@ enum class LimitKind {
   account_running,
   account_jobs,
   account_submitted,
-  own_jobs,  ///< of an association
+  own_jobs,  ///< jobs of an association
   own_submitted,
 };
 
-/// One limit, and the components that it is for.
+/// One limit, and the components that it applies to.
 struct Limit {
   LimitKind kind = LimitKind::per_job;
-  std::string resource;  ///< empty: jobs, or time
+  std::string resource;  ///< empty: the limit is on jobs or time
   std::int64_t most = 0;
   std::string whose;  ///< "QOS 'short' for a user"
-  // None: not known
+  // std::nullopt: not known
   std::optional<std::int64_t> used{};
-  std::optional<std::int64_t> running_minutes{};  ///< that running jobs may still use
+  std::optional<std::int64_t> running_minutes{};  ///< minutes that running jobs may still use
   bool lowers_open_time = false;
   std::vector<const CountedComponent*> of{};
 };
@@ -58,7 +58,7 @@ constexpr std::string_view relative = "Relative";  // limits are shares of the c
 
 std::int64_t minutes_of(Seconds time) { return static_cast<std::int64_t>(std::floor(time.value() / 60.0)); }
 
-/// Which limits of a QOS take the place of one of an association.
+/// Kinds of limits of a QOS that override one of an association.
 std::vector<LimitKind> overruled_by(LimitKind kind) {
   if (kind == LimitKind::own_jobs) return {LimitKind::user_jobs, LimitKind::account_jobs};
   if (kind == LimitKind::own_submitted) return {LimitKind::user_submitted, LimitKind::account_submitted};
@@ -84,7 +84,7 @@ class Source {
            std::optional<std::int64_t> used = std::nullopt) {
     if (most) limits_.push_back({.kind = kind, .resource = {}, .most = *most, .whose = whose, .used = used});
   }
-  /// `refuses`: at submission (DenyOnLimit).
+  /// `refuses`: the job is refused at submission (DenyOnLimit).
   void add_job(const slurm::JobLimits& limits, const std::string& whose, double factor, bool refuses) {
     add(LimitKind::per_job, limits.resources, whose, nullptr, nullptr, factor);
     add(LimitKind::per_node, limits.per_node, whose, nullptr, nullptr, factor);
@@ -107,7 +107,7 @@ class Source {
     if (limits.time)
       add(LimitKind::group_time, minutes_of(*limits.time), whose, count(used ? minutes_of(used->time) : 0));
   }
-  /// Of a user or an account in a QOS: `kinds` are those of resources, running minutes, jobs and submitted jobs.
+  /// Limits of a user or an account in a QOS: `kinds` are those of resources, running minutes, jobs and submitted jobs.
   void add_share(const std::array<LimitKind, 4>& kinds, const slurm::GroupLimits& limits,
                  const std::optional<slurm::GroupUsage>& used, const std::string& whose) {
     const slurm::GroupUsage* now = used ? &*used : nullptr;
@@ -184,7 +184,7 @@ std::string time_text(std::int64_t minutes) {
   return minutes < 1 ? "no time" : slurm::format_time_limit(Seconds(60.0 * static_cast<double>(minutes)));
 }
 
-/// What to take less of.
+/// Advice on what to reduce.
 std::string remedy_for(std::string_view resource) {
   constexpr std::string_view or_else = ", or use another QOS or account";
   if (resource == "node") return fmt::format("plan with a smaller --max-nodes{}", or_else);
@@ -198,8 +198,8 @@ std::string remedy_for(std::string_view resource) {
 struct Product {
   double per_minute = 0.0;
   std::int64_t minutes = 0;
-  double factor = 1.0;  ///< of the QOS, which is in both
-  /// The time that `most` is enough for.
+  double factor = 1.0;  ///< usage factor of the QOS, included in both
+  /// The longest time that stays within `most`.
   [[nodiscard]] std::int64_t longest(std::int64_t most) const {
     return per_minute > 0.0 ? static_cast<std::int64_t>(std::floor(static_cast<double>(most) / per_minute)) : most;
   }
@@ -264,7 +264,7 @@ class Comparison {
   void not_compared(std::string what) { not_compared_.push_back(std::move(what)); }
 
   std::vector<Check> take() {
-    // Whatever limits the time: the smallest is the one that helps.
+    // Several limits may bound the time: only the smallest time helps.
     for (const std::size_t index : too_long_)
       checks_[index].remedy = longest_ < 1
                                   ? "no --time is short enough: plan for fewer nodes, or use another QOS or account"
@@ -287,7 +287,7 @@ class Comparison {
   void add(Outcome outcome, std::string what, std::string remedy) {
     checks_.push_back({.name = "limits", .outcome = outcome, .what = std::move(what), .remedy = std::move(remedy)});
   }
-  /// The job could run if it were `longest` minutes long.
+  /// The job could run if it took at most `longest` minutes.
   void too_long(std::string what, std::int64_t longest) {
     too_long_.push_back(checks_.size());
     longest_ = std::min(longest_, std::max<std::int64_t>(longest, 0));
@@ -434,13 +434,13 @@ class Comparison {
   const LimitQuestion& question_;
   Outcome bad_;
   std::vector<Check> checks_;
-  std::vector<std::size_t> too_long_;  ///< of the checks, those that a smaller time helps
+  std::vector<std::size_t> too_long_;  ///< indices of the checks that a shorter time helps
   std::int64_t longest_ = std::int64_t{1} << 40;
   std::set<std::string> not_known_;
   std::vector<std::string> not_compared_;
 };
 
-/// Every QOS of the components, once.
+/// Every QOS of the components, each once.
 std::vector<const slurm::QosLimits*> all_qos(const LimitQuestion& question) {
   std::vector<const slurm::QosLimits*> all;
   for (const CountedComponent& component : question.components)

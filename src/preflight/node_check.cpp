@@ -20,7 +20,7 @@ Outcome worst_of(const std::vector<Finding>& findings) {
   return worst;
 }
 
-/// What could not be found out, by check and reason, with the nodes that say so.
+/// Reports what could not be found out, by check and reason, with the nodes concerned.
 void add_unknown(Judge& judge) {
   std::map<std::pair<std::string, std::string>, std::vector<std::string>> nodes;
   for (const auto& ranks : judge.nodes())
@@ -153,7 +153,7 @@ void judge_cores(Judge& judge) {
   for (const auto& ranks : judge.nodes()) {
     const RankFacts& first = *ranks.front();
     if (ranks.size() < 2) continue;
-    // Ranks that may all run everywhere are not bound at all.
+    // Ranks that may run on all cores are not bound at all.
     const bool unbound = std::all_of(ranks.begin(), ranks.end(), [&](const RankFacts* facts) {
       return facts->cores == first.cores && static_cast<int>(facts->cores.size()) == facts->cores_online;
     });
@@ -167,7 +167,7 @@ void judge_cores(Judge& judge) {
     std::vector<int> shared;
     for (const auto& [core, count] : users)
       if (count > 1) shared.push_back(core);
-    // As many cores as ranks at least, and the same for all: a node that Slurm gave them together.
+    // At least as many cores as ranks, and the same for all ranks: Slurm gave them the node together.
     const bool together =
         std::all_of(ranks.begin(), ranks.end(), [&](const RankFacts* facts) { return facts->cores == first.cores; }) &&
         first.cores.size() >= ranks.size();
@@ -189,7 +189,7 @@ void judge_cores(Judge& judge) {
 
 namespace {
 
-/// A GPU's cores by the node's layout or by the system, and who says so; nothing if nobody does.
+/// A GPU's cores by the node's layout or by the system, and the source; empty if neither says.
 struct CoresOfGpu {
   std::vector<int> cores;
   std::string who;
@@ -217,7 +217,8 @@ std::optional<CoresOfGpu> cores_of_gpu(const RankFacts& facts, const slurm::Site
   return found;
 }
 
-/// Ranks that run on other cores than those beside their GPUs, and memory that may go astray.
+/// Reports ranks that run on other cores than those near their GPUs, and host memory that may lie on NUMA nodes that
+/// are not the host's.
 void judge_binding(Judge& judge) {
   const Allocation& allocation = judge.allocation();
   std::vector<std::string> far;
@@ -265,7 +266,7 @@ void judge_memory(Judge& judge) {
   for (const auto& ranks : judge.nodes())
     if (ranks.front()->memory_total)
       totals[kind_of(*ranks.front(), judge.allocation().gpus)].push_back(ranks.front()->memory_total->value());
-  constexpr double lost = 0.02;  // the kernel takes a little more or less from boot to boot
+  constexpr double lost = 0.02;  // the kernel's own use differs a little from boot to boot
   for (const auto& ranks : judge.nodes()) {
     const RankFacts& first = *ranks.front();
     if (!first.memory_total || !first.memory_available) {
@@ -280,7 +281,7 @@ void judge_memory(Judge& judge) {
                               .check = "memory",
                               .what = fmt::format("has {} of memory, nodes alike have {}",
                                                   format_bytes(*first.memory_total), format_bytes(usual))});
-    // What ranks on cores need, they take from here.
+    // The memory that ranks on cores need comes from here.
     Bytes needed{};
     bool known = false;
     for (const RankFacts* facts : ranks)
@@ -350,14 +351,14 @@ void judge_host(Judge& judge) {
 }
 
 void judge_versions(Judge& judge) {
-  // Hosts of another architecture have another kernel and driver; what ranks talk to each other with must be one.
+  // Hosts of another architecture have another kernel and driver; what ranks communicate with must be the same.
   static const std::set<std::string, std::less<>> of_the_job{"sailor", "MPI", "NCCL", "libfabric", "FI_PROVIDER"};
   static const std::set<std::string, std::less<>> must_agree{"sailor", "MPI", "NCCL", "FI_PROVIDER"};
   struct Said {
     const RankFacts* facts;
     std::string value;
   };
-  std::map<std::pair<std::string, std::string>, std::vector<Said>> by_name;  // what, and kind of node if it matters
+  std::map<std::pair<std::string, std::string>, std::vector<Said>> by_name;  // what, and the kind of node if it matters
   std::set<std::string> names;
   for (const RankFacts& facts : judge.ranks())
     for (const Version& version : facts.versions) names.insert(version.name);
@@ -380,7 +381,7 @@ void judge_versions(Judge& judge) {
       if (one.value != usual) others[one.facts->node].insert(one.value);
     if (others.empty()) continue;
     if (2 * static_cast<std::size_t>(have_it) <= values.size()) {
-      // No majority: nobody can be blamed.
+      // No majority: no node can be blamed.
       std::vector<std::string> parts;
       for (const std::string& value : std::set<std::string>(values.begin(), values.end())) {
         std::vector<std::string> nodes;

@@ -1,4 +1,4 @@
-// The GPUs of the ranks: of the planned type, one for each, healthy, idle.
+// Checks the GPUs of the ranks: of the planned type, one for each, healthy, idle.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -19,7 +19,7 @@ bool wants_gpu(const RankFacts& facts) {
   return facts.visible_gpus && !facts.visible_gpus->empty();
 }
 
-/// The entry of CUDA_VISIBLE_DEVICES that the rank is to use; empty if it sees several and they are fewer than ranks.
+/// The entry of CUDA_VISIBLE_DEVICES that the rank uses; empty if it sees several and they are fewer than the ranks.
 std::string own_entry(const RankFacts& facts) {
   if (!facts.visible_gpus) return {};
   const std::vector<std::string> entries = split(*facts.visible_gpus, ',');
@@ -61,7 +61,7 @@ void judge_type(Judge& judge, const RankFacts& facts, std::map<std::string, std:
       .push_back(facts.rank);
 }
 
-/// Nodes whose driver is gone, or that lack a GPU that nodes alike have.
+/// Reports nodes without the driver, or that lack a GPU that equal nodes have.
 void judge_presence(Judge& judge) {
   const bool some_have_one =
       std::any_of(judge.ranks().begin(), judge.ranks().end(), [](const RankFacts& facts) { return facts.has_driver; });
@@ -93,7 +93,7 @@ void judge_presence(Judge& judge) {
   }
 }
 
-/// What a GPU is compared with: the site's limits, and what GPUs of its name have.
+/// What a GPU is compared with: the site's limits, and the values of GPUs of the same name.
 struct Limits {
   std::optional<double> temperature_celsius;
   std::optional<double> used_share;
@@ -261,7 +261,7 @@ void judge_gpu_sharing(Judge& judge) {
                    .check = "gpu-sharing",
                    .what = fmt::format("{} share {} of {}", rank_words(sharing), uuid, first.node),
                    .remedy = remedy});
-    // In a control group of its own every rank sees its GPU as number 0. As many GPUs as ranks: it may be so.
+    // With a control group for each rank, every rank sees its GPU as number 0. As many GPUs as ranks: this is possible.
     const std::size_t given = first.step_gpus ? split(*first.step_gpus, ',').size() : 0;
     for (const auto& [entry, sharing] : by_entry) {
       if (sharing.size() < 2) continue;
@@ -291,8 +291,8 @@ void judge_gpu_sharing(Judge& judge) {
                .remedy = "srun --gpus-per-node=N with as many as ranks"});
 }
 
-/// Ranks of a node that may use fewer of its GPUs than the job has there: each is in a control group of its own
-/// (--gpus-per-task, --gpu-bind), in which NCCL finds no way over NVLink to the others' GPUs.
+/// Reports ranks of a node that may use fewer of its GPUs than the job has there: each is in a control group of its own
+/// (--gpus-per-task, --gpu-bind), in which NCCL finds no NVLink path to the others' GPUs.
 void judge_gpu_visibility(Judge& judge) {
   std::vector<int> unknown;
   for (const auto& ranks : judge.nodes()) {
@@ -307,7 +307,7 @@ void judge_gpu_visibility(Judge& judge) {
       const auto entries = static_cast<std::int64_t>(split(facts->visible_gpus.value_or(""), ',').size());
       const std::int64_t seen = facts->by_nvml ? static_cast<std::int64_t>(facts->gpus.size()) : entries;
       if (seen == 0 || seen >= most) continue;
-      // Without the driver's library a variable that names one GPU may be all that keeps the rank from the others.
+      // Without the driver's library, only a variable that names one GPU may hide the others from the rank.
       if (!facts->by_nvml)
         unknown.push_back(facts->rank);
       else
@@ -333,7 +333,7 @@ void judge_gpu_visibility(Judge& judge) {
 
 namespace {
 
-/// GPUs that may all draw less than they were made for: the site's will, perhaps.
+/// Reports GPUs whose power limits are all below the default: perhaps the site's choice.
 void judge_power_limits(Judge& judge, const std::map<std::string, std::vector<const GpuFacts*>>& by_name) {
   for (const auto& [name, gpus] : by_name) {
     const GpuFacts& first = *gpus.front();
@@ -349,7 +349,7 @@ void judge_power_limits(Judge& judge, const std::map<std::string, std::vector<co
   }
 }
 
-/// Ranks that are given an instance of a GPU (CUDA_VISIBLE_DEVICES=MIG-...).
+/// Reports ranks that were given an instance of a GPU (CUDA_VISIBLE_DEVICES=MIG-...).
 void judge_instances(Judge& judge) {
   for (const auto& ranks : judge.nodes()) {
     std::vector<int> with_instance;
@@ -397,7 +397,7 @@ void judge_gpu_health(Judge& judge) {
       if (!own || !wants_gpu(*facts)) continue;
       some = true;
       const GpuFacts& gpu = facts->gpus[*own];
-      if (std::find(seen.begin(), seen.end(), gpu.uuid) != seen.end()) continue;  // two ranks share it
+      if (std::find(seen.begin(), seen.end(), gpu.uuid) != seen.end()) continue;  // two ranks share the GPU
       seen.push_back(gpu.uuid);
       for (Finding& finding : findings_of(*facts, gpu, limits.at(gpu.name)))
         judge.node(facts->node, std::move(finding));

@@ -1,4 +1,4 @@
-// The network of the nodes: their cards, and what libfabric makes of them.
+// Checks the network of the nodes: their cards, and their libfabric providers.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -35,7 +35,7 @@ void judge_network_cards(Judge& judge) {
                                           names.empty() ? "" : fmt::format(" ({})", fmt::join(names, ", ")))});
       }
     }
-    // A port that came up at a fraction of its speed.
+    // Finds ports that came up at a fraction of their speed.
     std::map<std::string, std::vector<std::string>> speeds;
     for (const RankFacts* facts : nodes)
       for (const NetworkPort& port : facts->ports)
@@ -55,7 +55,7 @@ void judge_network_cards(Judge& judge) {
 
 namespace {
 
-/// What a node's libfabric finds, as the rank that asked says it.
+/// libfabric's providers on a node, as reported by the rank that asked.
 struct NodeFabric {
   const std::string& node;
   const std::vector<FabricProvider>& providers;
@@ -71,7 +71,7 @@ std::string listed(const std::vector<std::string>& names) {
   return names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "));
 }
 
-/// The provider of this name ("verbs;ofi_rxm"), else one above it ("verbs" in that); null: there is none.
+/// The provider of this name ("verbs;ofi_rxm"), else one layered on it ("verbs" in that); null: there is none.
 const FabricProvider* find_provider(const NodeFabric& fabric, const std::string& wanted) {
   for (const FabricProvider& provider : fabric.providers)
     if (provider.name == wanted) return &provider;
@@ -81,7 +81,7 @@ const FabricProvider* find_provider(const NodeFabric& fabric, const std::string&
   return nullptr;
 }
 
-/// The provider that the site expects, on all cards.
+/// Checks that the provider that the site expects is there, on all cards.
 void judge_expected_provider(Judge& judge, const std::vector<NodeFabric>& nodes, const std::string& wanted) {
   constexpr const char* check = "fabric";
   const auto without = static_cast<std::size_t>(std::count_if(
@@ -114,13 +114,13 @@ void judge_expected_provider(Judge& judge, const std::vector<NodeFabric>& nodes,
   }
 }
 
-/// The same providers on all nodes.
+/// Checks that all nodes have the same providers.
 void judge_equal_providers(Judge& judge, const std::vector<NodeFabric>& nodes, const std::string& wanted) {
   constexpr const char* check = "fabric";
   std::map<std::string, std::vector<std::string>> by_names;
   std::vector<std::string> said;
   for (const NodeFabric& node : nodes) {
-    if (!wanted.empty() && find_provider(node, wanted) == nullptr) continue;  // has been said
+    if (!wanted.empty() && find_provider(node, wanted) == nullptr) continue;  // already reported
     said.push_back(listed(names_of(node)));
     by_names[said.back()].push_back(node.node);
   }

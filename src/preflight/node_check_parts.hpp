@@ -10,7 +10,7 @@
 
 namespace sailor::preflight {
 
-/// What judge() fills in. Findings of checks that are not wanted are dropped.
+/// Collects the verdict of judge(). Findings of skipped checks are dropped.
 class Judge {
  public:
   explicit Judge(const Allocation& allocation);
@@ -34,7 +34,7 @@ class Judge {
   Verdict verdict_;
 };
 
-/// The worst first.
+/// Sorts the worst first.
 void sort_by_outcome(std::vector<Finding>& findings);
 
 void judge_plan(Judge& judge);
@@ -52,13 +52,13 @@ void judge_variables(Judge& judge);
 void judge_speed(Judge& judge);
 void judge_writing(Judge& judge);
 
-/// Ranks are compared with those on devices of the same kind.
+/// Kind of a rank's device: ranks are compared with those on devices of the same kind.
 std::string kind_of(const RankFacts& facts, const GpuCatalogue& gpus);
 /// "45.2 GFLOP/s", "1.20 TFLOP/s"
 std::string flop_rate(double flop_per_s);
 /// "rank 3", "ranks 0-3,7"
 std::string rank_words(const std::vector<int>& ranks);
-/// The value that most have, the first of them on a tie; empty if there is none.
+/// The most frequent value, the first of them on a tie; empty if there is none.
 std::string commonest(const std::vector<std::string>& values);
 
 }  // namespace sailor::preflight

@@ -1,4 +1,4 @@
-// What judge() found, for people and as JSON.
+// The result of judge(), for people and as JSON.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -28,14 +28,14 @@ std::string_view to_string(LinkKind kind) {
   return names[static_cast<std::size_t>(kind)];
 }
 
-/// Nodes that have the same to say.
+/// Nodes with the same findings.
 struct Alike {
   const NodeVerdict* first = nullptr;
   std::vector<std::string> names;
   std::vector<int> ranks;
 };
 
-/// Without what differs between alike nodes: nothing but findings.
+/// Folds nodes that have the same findings and number of ranks.
 std::vector<Alike> fold_nodes(const Verdict& verdict) {
   std::vector<Alike> rows;
   for (const NodeVerdict& node : verdict.nodes) {
@@ -136,7 +136,7 @@ std::string fold_names(const std::vector<std::string>& names) {
       continue;
     }
     const bool padded = name[digits] == '0' && row.width > 1;
-    // Numbers without zeros in front go together however long they are.
+    // Numbers without leading zeros are folded together, whatever their length.
     if (!padded) row.width = std::to_string(number).size();
     row.numbers = {number};
     const auto same = std::find_if(rows.begin(), rows.end(), [&](const Row& other) {

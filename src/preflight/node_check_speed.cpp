@@ -1,4 +1,4 @@
-// How fast ranks and links are: against one another, and against what the site says healthy ones reach.
+// Compares the speed of ranks and links with one another, and with what the site states for healthy ones.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -13,15 +13,16 @@ namespace sailor::preflight {
 
 namespace {
 
-// Below this share of its time on a core a rank is slowed by others more than by its hardware.
+// A rank with a smaller share of its time on a core is slowed by others more than by its hardware.
 constexpr double own_core = 0.9;
-constexpr std::size_t fewest_links = 3;  // of which one can stand out
+constexpr std::size_t fewest_links = 3;  // the minimum among which one can stand out
 
 double median_of(const std::vector<double>& values) { return quantile(values, 0.5); }
 
 std::string byte_rate(double bytes_per_s) { return format_bandwidth(BytesPerSecond(bytes_per_s)); }
 
-/// Of the middle rank; of an even number the one above, so that one of two ranks can be slowed by others.
+/// Core share of the middle rank; for an even number the upper of the two, so that one of two ranks can be slowed by
+/// others.
 double median_core_share(const std::vector<RankFacts>& ranks) {
   std::vector<double> shares;
   for (const RankFacts& facts : ranks)
@@ -32,7 +33,7 @@ double median_core_share(const std::vector<RankFacts>& ranks) {
   return *middle;
 }
 
-/// A rate that ranks have.
+/// A rate measured on ranks.
 struct Rate {
   const char* what;
   double RankSpeed::*by_clock;
@@ -142,7 +143,7 @@ class LinkJudge {
       if (link.kind == kind) found.push_back(&link);
     return found;
   }
-  /// Links are alike whose ends are.
+  /// Links are of the same kind if their ends are.
   [[nodiscard]] std::string kind_of_link(const LinkSpeed& link) const {
     return fmt::format("{} {} {}", kind_of(rank(link.from), allocation_.gpus), kind_of(rank(link.to), allocation_.gpus),
                        link.ranks);
@@ -168,7 +169,7 @@ class LinkJudge {
     return fmt::format("{}, {:.0f}% below the median of {}", reached, 100.0 * (1.0 - share), byte_rate(median->second));
   }
 
-  /// A node whose links are all slow is to blame; a slow link between two others may be the network's.
+  /// A node whose links are all slow is to blame; a slow link between two other nodes may be the network's fault.
   void judge_sends() {
     const std::vector<const LinkSpeed*> sends = of(LinkKind::send);
     const std::map<std::string, double> usual = medians(sends);
@@ -242,7 +243,7 @@ class LinkJudge {
 }  // namespace
 
 void judge_writing(Judge& judge) {
-  // Servers that many share are not as even as processors.
+  // Servers shared by many vary more than processors do.
   constexpr double outlier = 0.5;
   constexpr std::size_t fewest_nodes = 3;
   std::vector<const RankFacts*> wrote;

@@ -1,5 +1,5 @@
-// The functions are declared here as NVIDIA's nvml.h does: their signatures are stable, and the header comes with the
-// CUDA toolkit only.
+// The functions are declared here as in NVIDIA's nvml.h: their signatures are stable, and the header comes only with
+// the CUDA toolkit.
 #include "preflight/nvml.hpp"
 
 #include <fmt/format.h>
@@ -15,7 +15,7 @@ namespace {
 using Device = struct nvmlDevice*;
 using Status = int;
 constexpr Status success = 0;
-constexpr Status insufficient_size = 7;  // an array was too short; the count says how long it has to be
+constexpr Status insufficient_size = 7;  // an array was too short; the count gives the required length
 
 struct Memory {
   unsigned long long total;
@@ -52,7 +52,7 @@ std::string text(const SharedLibrary& nvml, const char* name, Device device) {
   return buffer.data();
 }
 
-/// "00000000:01:00.0" -> "0000:01:00.0", as /sys has it
+/// "00000000:01:00.0" -> "0000:01:00.0", as in /sys
 std::string system_bus_id(std::string id) {
   for (char& c : id)
     if (c >= 'A' && c <= 'F') c = static_cast<char>(c - 'A' + 'a');
@@ -60,7 +60,7 @@ std::string system_bus_id(std::string id) {
   return colon != std::string::npos && colon > 4 ? id.substr(colon - 4) : id;
 }
 
-/// How many elements a function has for an array that is given no room.
+/// Number of elements that a function reports for an array of length zero.
 template <class... Arguments>
 std::optional<std::int64_t> count(const SharedLibrary& nvml, const char* name, Arguments... arguments) {
   auto* const function = nvml.find<Status(Arguments..., unsigned int*, void*)>(name);
@@ -81,7 +81,7 @@ void add_errors(const SharedLibrary& nvml, Device device, GpuFacts& gpu) {
   };
   gpu.uncorrected_errors = errors(since_loaded);
   gpu.uncorrected_errors_ever = errors(ever);
-  // Until Volta pages are retired, for two causes; since Ampere rows are remapped.
+  // Up to Volta pages are retired, for two causes; since Ampere rows are remapped.
   for (const int cause : {0, 1})
     if (const auto pages = count<Device, int>(nvml, "nvmlDeviceGetRetiredPages", device, cause))
       gpu.retired_pages = gpu.retired_pages.value_or(0) + *pages;
@@ -96,7 +96,7 @@ void add_errors(const SharedLibrary& nvml, Device device, GpuFacts& gpu) {
   }
 }
 
-/// What connects the GPU with the node and with its other GPUs.
+/// Links of the GPU to the node and to its other GPUs.
 void add_links(const SharedLibrary& nvml, Device device, const std::vector<Device>& all, GpuFacts& gpu) {
   constexpr unsigned int most_nvlinks = 18;  // NVML_NVLINK_MAX_LINKS
   for (unsigned int link = 0; link < most_nvlinks; ++link)
@@ -184,7 +184,7 @@ Result<Nvml> ask_nvml(const char* library) {
 std::string nccl_version(const char* library) {
   const auto version = number<int>(SharedLibrary(library), "ncclGetVersion");
   if (!version) return {};
-  // 22304 is 2.23.4; before 2.9 there were two digits less: 2804 is 2.8.4
+  // 22304 is 2.23.4; before 2.9 there was one digit less: 2804 is 2.8.4
   const int unit = *version >= 10000 ? 10000 : 1000;
   return fmt::format("{}.{}.{}", *version / unit, *version % unit / 100, *version % 100);
 }

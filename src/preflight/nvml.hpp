@@ -1,4 +1,4 @@
-// NVIDIA's management library, loaded when it is there: nothing of CUDA is needed to build this, and nothing of it on
+// NVIDIA's management library, loaded if it is there: nothing of CUDA is needed to build this, and nothing of it on
 // nodes without GPUs.
 #pragma once
 
@@ -12,12 +12,12 @@ namespace sailor::preflight {
 
 struct Nvml {
   std::string driver{};          ///< version: "570.86.15"
-  std::string cuda{};            ///< newest that the driver supports: "12.8"
-  std::vector<GpuFacts> gpus{};  ///< those that this process may use; without cores and xids
+  std::string cuda{};            ///< newest version that the driver supports: "12.8"
+  std::vector<GpuFacts> gpus{};  ///< those that this process may use; cores and xids are not filled in
 };
 
-/// Asks the library for all GPUs. What one function does not answer stays empty. Errors (unavailable): there is no
-/// library, or no driver.
+/// Asks the library for all GPUs. Facts that it does not answer stay empty. Errors (unavailable): there is no library,
+/// or no driver.
 Result<Nvml> ask_nvml(const char* library = "libnvidia-ml.so.1");
 
 /// The version of NCCL in the library of this name, "2.30.7"; empty if it is not there.

@@ -1,4 +1,4 @@
-// What a check says: shared by the checks before a job is queued and those on its nodes.
+// Outcome of a check: shared by the checks before a job is queued and those on its nodes.
 #pragma once
 
 #include <string_view>

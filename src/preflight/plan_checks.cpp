@@ -1,4 +1,4 @@
-// Checks of a plan against the nodes: which it takes, what they are called, their memory.
+// Checks of a plan against the nodes: which nodes it takes, their names, their memory.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -23,10 +23,10 @@ bool is_of(const NodeGroup& group, const Need& need) {
           std::find(group.partitions.begin(), group.partitions.end(), need.zone) != group.partitions.end());
 }
 
-/// Nodes of a kind by what can be had of them.
+/// Nodes of a kind by availability.
 struct Supply {
   int idle = 0;
-  int partly = 0;  // taken, with devices that are free
+  int partly = 0;  // mixed, with free devices
   int busy = 0;
   std::map<std::string, int> out;  // unavailable, by reason
   [[nodiscard]] int up() const { return idle + partly + busy; }
@@ -72,7 +72,7 @@ std::string describe(const Need& need) {
                      need.gpu);
 }
 
-/// Where the memory comes from that a component gets.
+/// Source of the memory that a component gets.
 std::string origin_of_memory(const slurm::NodeRequest& request) {
   if (!request.memory_per_cpu && !request.memory_per_rank && !request.memory_per_node) return "the partition's default";
   switch (request.memory_reason) {
@@ -89,7 +89,8 @@ std::string origin_of_memory(const slurm::NodeRequest& request) {
   return "as given";
 }
 
-/// What a component gets of its nodes' memory against what its ranks need; nothing where neither is known.
+/// Compares the memory that a component gets of its nodes with what its ranks need; std::nullopt if either is not
+/// known.
 std::optional<Check> host_memory_check(const Subject& subject, const SizedComponent& one) {
   Check check{.name = "host memory", .outcome = Outcome::ok, .what = {}, .remedy = {}};
   if (!one.grant) {
@@ -101,14 +102,14 @@ std::optional<Check> host_memory_check(const Subject& subject, const SizedCompon
   const auto& prediction = subject.plan->prediction;
   if (!prediction || prediction->peak_memory <= Bytes(0) || one.grant->memory <= Bytes(0)) return std::nullopt;
   const bool on_gpu = one.request.device_kind == DeviceKind::gpu;
-  // On GPUs a checkpoint goes through the host's memory; more than the devices hold it cannot be.
+  // On GPUs a checkpoint passes through host memory; it cannot be larger than what the devices hold.
   const Bytes needed =
       slurm::host_memory_of_rank(one.request.device_kind, prediction->peak_memory) * one.component.tasks_per_node;
   check.what =
       fmt::format("{} on each node of {} ({}), {} {} {}", format_bytes(one.grant->memory), one.need.gpu,
                   origin_of_memory(one.request), plural(static_cast<std::size_t>(one.component.tasks_per_node), "rank"),
                   on_gpu ? "and a copy of what their devices hold need" : "need", format_bytes(needed));
-  // What CPU ranks are given beyond their prediction is to spare.
+  // What CPU ranks get beyond their prediction is a reserve.
   const Bytes least = on_gpu ? needed : prediction->peak_memory * one.component.tasks_per_node;
   if (one.grant->memory < least) {
     check.outcome = Outcome::warn;
@@ -125,7 +126,7 @@ Check device_memory_check(const Subject& subject, const std::vector<Need>& needs
   std::string peak;
   if (plan.prediction && plan.prediction->peak_memory > Bytes(0)) {
     peak = format_bytes(plan.prediction->peak_memory);
-    // Which of several kinds of device has the peak, the plan does not say.
+    // The plan does not say which of several kinds of device has the peak.
     if (!headroom && needs.size() == 1) {
       const auto type = subject.gpus.find(needs.front().gpu);
       const auto groups = subject.cluster.usable(subject.job.partitions, Availability::all);
@@ -273,7 +274,7 @@ std::vector<Check> check_gres(const Subject& subject) {
             {.name = "gres", .outcome = Outcome::ok, .what = fmt::format("{} is gpu:{}", gpu, name), .remedy = {}});
     }
   }
-  // Nodes that could not be read are only a problem where nodes are missing.
+  // Nodes that could not be read matter only if nodes are missing.
   const bool enough = subject.plan != nullptr &&
                       needs_of(*subject.plan, subject.cluster, subject.job.partitions, Availability::up).has_value();
   for (const std::string& warning : subject.left_out)

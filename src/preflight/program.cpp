@@ -24,7 +24,7 @@ bool names_it(const std::vector<std::string>& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-/// The words of a list; none if there is no such list.
+/// The words of a list; empty if there is no such list.
 std::vector<std::string> words_of(const json& object, const char* key) {
   std::vector<std::string> words;
   if (const auto list = object.find(key); list != object.end() && list->is_array())
@@ -33,7 +33,7 @@ std::vector<std::string> words_of(const json& object, const char* key) {
   return words;
 }
 
-/// The last line that says something: what a loader or a wrapper complains of.
+/// The last non-empty line: the complaint of a loader or a wrapper.
 std::string last_line(std::string_view text) {
   std::string last;
   for (const std::string& line : split(text, '\n'))

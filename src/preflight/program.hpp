@@ -1,4 +1,4 @@
-// What the program that a job starts can run, found out by asking that very program before the job is queued.
+// Finds out what the program of a job can run, by asking that very program before the job is queued.
 #pragma once
 
 #include <filesystem>
@@ -14,7 +14,7 @@
 
 namespace sailor::preflight {
 
-/// What a build of sailor-train says of itself (`sailor-train --version --format json`). Empty lists: it does not say.
+/// What a build of sailor-train reports of itself (`sailor-train --version --format json`). Empty lists: not reported.
 struct ProgramAbilities {
   std::string version;
   /// Kinds of devices ("cpu"), each with its precisions.
@@ -28,20 +28,21 @@ struct ProgramAbilities {
 /// How the program of a job is started, as far as it matters to what it can run.
 struct TrainingProgram {
   std::filesystem::path path;          ///< a bare name: srun looks for it in PATH
-  std::string device = "plan";         ///< --device: "cpu" and "gpu" compute there whatever the plan says
-  std::string inside{};                ///< image that it is started in, where it may be another program; empty: none
-  std::vector<std::string> options{};  ///< further ones that the user wants it to get: "--clip-norm=0.5"
+  std::string device = "plan";         ///< --device: "cpu" and "gpu" compute there, regardless of the plan
+  std::string inside{};                ///< container image that it is started in, where it may be another program;
+                                       ///< empty: none
+  std::vector<std::string> options{};  ///< further options that the user passes to it: "--clip-norm=0.5"
 };
 
-/// Whether the program is one that can be asked: another than sailor-train is the user's own affair.
+/// Whether the program is sailor-train, which can be asked; another program is the user's own affair.
 bool is_sailor_train(const std::filesystem::path& path);
 
-/// From the program's answer; the line "sailor-train 0.1.0" of a version that did not know --format json means CPUs.
+/// Parses the program's answer; the line "sailor-train 0.1.0" of a version that did not know --format json means CPUs.
 /// Errors: invalid_input (neither).
 Result<ProgramAbilities> parse_abilities(std::string_view answer);
 
 /// Asks the program. Errors: unavailable, with the reason why it cannot be asked from here (an image, another
-/// architecture, libraries that only the nodes have, not in PATH, silence until the deadline).
+/// architecture, libraries that only the nodes have, not in PATH, no answer until the deadline).
 Result<ProgramAbilities> ask_program(const TrainingProgram& program, Seconds deadline);
 
 /// Errors: unavailable, with what the program lacks and what to do; usage (an option that it does not have).

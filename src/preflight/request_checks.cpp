@@ -1,4 +1,4 @@
-// Checks of what a job asks for besides nodes: licenses, and components that reach each other.
+// Checks of what a job requests besides nodes: licenses, and components that can communicate.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@ std::vector<Check> check_licenses(const Subject& subject) {
   const auto all = slurm::parse_licenses(wanted);
   if (!all)
     return {{.name = "licenses", .outcome = Outcome::fail, .what = all.error().what, .remedy = all.error().hint}};
-  if (subject.facts.version.empty())  // nobody asked slurmctld
+  if (subject.facts.version.empty())  // slurmctld was not asked
     return {{.name = "licenses", .outcome = Outcome::not_checked, .what = "Slurm was not asked", .remedy = {}}};
   std::vector<Check> checks;
   for (const auto& [name, count] : *all) {

@@ -1,4 +1,4 @@
-// What a job takes, against the limits of its partitions, accounts and QOS.
+// Compares what a job takes with the limits of its partitions, accounts and QOS.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ void add_over(std::vector<Check>& checks, std::string what, std::string remedy) 
   checks.push_back({.name = "limits", .outcome = Outcome::fail, .what = std::move(what), .remedy = std::move(remedy)});
 }
 
-/// The job's QOS, where accounts are known.
+/// The job's QOS, if accounts are known.
 const slurm::QosLimits* job_qos(const Subject& subject) {
   const slurm::Accounting* accounting = accounting_of(subject);
   if (accounting == nullptr) return nullptr;
@@ -26,14 +26,14 @@ const slurm::QosLimits* job_qos(const Subject& subject) {
   return accounting->find_qos(qos_of(subject, accounting->find(account_of(subject), first)));
 }
 
-/// Limits of a partition itself, but those that the job's QOS overrides.
+/// Limits of a partition itself, except those that the job's QOS overrides.
 void compare_with_partition(const Subject& subject, const Partition& partition,
                             const std::vector<SizedComponent>& components, std::vector<Check>& checks) {
   const slurm::QosLimits* qos = job_qos(subject);
   const auto overrides = [&](const char* flag) { return qos != nullptr && qos->has_flag(flag); };
   int nodes = 0;
   for (const SizedComponent& one : components) {
-    // What can only be had here; with one partition everything.
+    // Only components that have no other partition; with one partition, all of them.
     const bool here = one.need.partitions.size() == 1 && one.need.partitions.front() == partition.name;
     if (!here && subject.job.partitions.size() > 1) continue;
     nodes += one.component.nodes;
@@ -62,7 +62,7 @@ void compare_with_partition(const Subject& subject, const Partition& partition,
              "use a smaller --time, or another partition");
 }
 
-/// In the order in which their limits count.
+/// The QOS in the order in which their limits count.
 std::vector<const slurm::QosLimits*> qos_in_order(const slurm::Accounting& accounting, const std::string& job_qos,
                                                   const Partition* partition) {
   const slurm::QosLimits* of_job = accounting.find_qos(job_qos);
@@ -80,7 +80,7 @@ void compare_with_accounts(const Subject& subject, const std::vector<SizedCompon
   if (accounting == nullptr) return;
   const std::string first = subject.job.partitions.empty() ? "" : subject.job.partitions.front();
   const slurm::Association* association = accounting->find(account_of(subject), first);
-  if (association == nullptr) return;  // what check_access() says
+  if (association == nullptr) return;  // check_access() reports it
   LimitQuestion question{.components = {},
                          .minutes = std::nullopt,
                          .accounting = *accounting,

@@ -1,4 +1,4 @@
-// Checks of when a job would start: reservations, its own and others', and what Slurm expects.
+// Checks of when a job would start: its own and other reservations, and Slurm's estimate.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ std::string duration_text(std::int64_t seconds) {
   return slurm::format_time_limit(Seconds(static_cast<double>(std::max<std::int64_t>(seconds, 1))));
 }
 
-/// Reservations that the job's nodes may be taken by while it would run.
+/// Reservations that may take the job's nodes while it would run.
 std::vector<const Reservation*> in_the_way(const Subject& subject) {
   const std::int64_t now = subject.answers.now_unix_s;
   const auto time = time_of(subject);
@@ -43,7 +43,7 @@ std::vector<const Reservation*> in_the_way(const Subject& subject) {
   return found;
 }
 
-/// The cluster without the nodes of some reservations.
+/// The cluster without the nodes of these reservations.
 Cluster without_nodes(const Cluster& cluster, const std::vector<const Reservation*>& reservations) {
   std::set<std::string> taken;
   for (const Reservation* reservation : reservations)
@@ -51,7 +51,7 @@ Cluster without_nodes(const Cluster& cluster, const std::vector<const Reservatio
   return with_nodes(cluster, [&](const std::string& node) { return !taken.contains(node); });
 }
 
-/// The job's account and those above it, as far as Slurm would look; empty: not known.
+/// The job's account and its parents, as far as Slurm would look; empty: not known.
 std::vector<std::string> accounts_of(const Subject& subject) {
   const std::string account = account_of(subject);
   if (account.empty()) return {};
@@ -95,7 +95,7 @@ Check own_reservation_check(const Subject& subject) {
   return check;
 }
 
-/// Slurm tells when a job would find nodes, without the limits of accounts and QOS.
+/// Whether limits of accounts and QOS hold the job back: Slurm's start time ignores them.
 bool limits_hold_back(const Subject& subject) {
   const std::vector<Check> limits = check_limits(subject);
   return std::any_of(limits.begin(), limits.end(), [&](const Check& one) {
@@ -103,7 +103,7 @@ bool limits_hold_back(const Subject& subject) {
   });
 }
 
-/// Slurm says no, or nothing, about the start of a job.
+/// Slurm refuses, or gives no start time for a job.
 void refused_start(const Subject& subject, const Error& error, Check& check) {
   if (error.code != ErrorCode::failure) {
     check.outcome = Outcome::not_checked;
@@ -124,7 +124,7 @@ void refused_start(const Subject& subject, const Error& error, Check& check) {
     }
   }
   const auto others = in_the_way(subject);
-  // Waiting helps only a job that these reservations alone are in the way of.
+  // Waiting helps only if these reservations alone are in the way of the job.
   const auto failed = [](const std::vector<Check>& checks) {
     return std::any_of(checks.begin(), checks.end(), [](const Check& one) { return one.outcome == Outcome::fail; });
   };
@@ -152,7 +152,7 @@ std::vector<Check> check_reservations(const Subject& subject) {
   else if (found.empty() && checks.empty())
     return {{.name = "reservations", .outcome = Outcome::ok, .what = "none while the job would run", .remedy = {}}};
   const std::int64_t now = subject.answers.now_unix_s;
-  // Nodes outside of them may do.
+  // Nodes outside of them may suffice.
   const bool enough = subject.plan != nullptr && needs_of(*subject.plan, without_nodes(subject.cluster, found),
                                                           subject.job.partitions, Availability::up)
                                                      .has_value();

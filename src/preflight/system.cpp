@@ -97,8 +97,8 @@ PathFacts checkpoint_facts(const std::string& folder) {
 }
 
 std::vector<std::string> parse_mpi_list(std::string_view text) {
-  // "MPI plugin types are...", a type a line, and "specific pmix plugin versions available: pmix_v4"; 22.05 puts
-  // "srun: " before each.
+  // "MPI plugin types are...", one type per line, and "specific pmix plugin versions available: pmix_v4"; Slurm 22.05
+  // puts "srun: " before each.
   std::vector<std::string> types;
   for (const std::string& line : split(text, '\n')) {
     std::string_view rest(line);

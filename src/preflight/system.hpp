@@ -1,4 +1,4 @@
-// What the preflight asks of the system that it runs on. The checks themselves ask nothing.
+// Questions of the preflight to the system that it runs on. The checks themselves ask nothing.
 #pragma once
 
 #include <cstdint>
@@ -15,17 +15,17 @@ namespace sailor::preflight {
 
 std::int64_t now_unix_s();
 
-/// The user of this process, and the groups that it is in.
+/// The user of this process, and its groups.
 Identity current_identity();
 
-/// The files PREFIX.bin and PREFIX.idx.
+/// Facts about the files PREFIX.bin and PREFIX.idx.
 PathFacts data_facts(const std::string& prefix);
-/// The folder, or the one above it that is there: whether it can be written to, and its free space.
+/// Facts about the folder, or the nearest existing one above it: whether it is writable, and its free space.
 PathFacts checkpoint_facts(const std::string& folder);
 
 /// `srun --mpi=list`. Errors: unavailable.
 Result<std::vector<std::string>> mpi_types(Seconds deadline);
-/// The types in what it prints.
+/// The types in its output.
 std::vector<std::string> parse_mpi_list(std::string_view text);
 
 /// Asks slurmctld about every need of the plan.

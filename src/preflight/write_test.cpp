@@ -25,7 +25,7 @@ tl::unexpected<Error> problem(const fs::path& folder, const char* what, int code
   return fail(ErrorCode::io, fmt::format("cannot {} '{}': {}", what, folder.string(), std::strerror(code)));
 }
 
-/// A file that vanishes when it is closed.
+/// A file that disappears when it is closed.
 class NamelessFile {
  public:
   NamelessFile(const fs::path& folder, bool with_name) {

@@ -1,5 +1,5 @@
-// What a user can do about measurements that are not there: sailor-profile measures what Sailor computes on, CPUs and
-// NVIDIA's GPUs; what is known of other devices is imported.
+// Advice on missing measurements: sailor-profile measures the devices that Sailor computes on, CPUs and NVIDIA GPUs;
+// measurements of other devices are imported.
 #pragma once
 
 #include <optional>
@@ -13,10 +13,10 @@ namespace sailor {
 /// Whether sailor-profile measures devices of this type.
 inline bool can_be_measured(const GpuType& type) { return type.backend == "cpu" || type.backend == "cuda"; }
 
-/// For layers of a device of this kind (none: not known); `options` are those of sailor-profile layers that would
-/// measure them, with a blank before.
+/// Advice for layers of a device of this kind (std::nullopt: not known). `options`: options of sailor-profile layers
+/// that would measure them, with a leading blank.
 std::string layers_advice(std::optional<DeviceKind> kind, std::string_view options = {});
-/// The kind of the device of this name.
+/// The same, with the kind of the named device.
 std::string layers_advice(const GpuCatalogue& gpus, std::string_view gpu, std::string_view options = {});
 
 /// The same for links between devices.

@@ -77,7 +77,7 @@ ProblemText text_of(Problem problem) {
   return {"?", "", ""};
 }
 
-/// Days since 1970 of an ISO 8601 date; nothing when it is none.
+/// Days since 1970 of an ISO 8601 date; std::nullopt if it is none.
 std::optional<long> days_of(std::string_view date) {
   if (date.size() < 10 || date[4] != '-' || date[7] != '-') return std::nullopt;
   auto number = [&](std::size_t first, std::size_t length) -> std::optional<int> {
@@ -100,7 +100,7 @@ std::optional<long> days_of(std::string_view date) {
 
 std::string percent(double share) { return fmt::format("{:.0f}%", share * 100.0); }
 
-/// What two rows share that differ in sizes and layer only.
+/// The part of a key that rows share which differ in sizes and layer only.
 LayerKey setting_of(LayerKey key) {
   key.tensor_parallel = 1;
   key.micro_batch = 1;
@@ -208,7 +208,7 @@ class Checker {
           forward.median / backward.median);
   }
 
-  /// The nearest row below in one size: by a key without that size.
+  /// Compares each row with the one of the next smaller value of one size, all other fields being equal.
   template <class Compare>
   void compare_neighbours(int LayerKey::*size, Compare compare) const {
     std::map<LayerKey, std::map<int, const LayerTime*>> series;
@@ -298,7 +298,7 @@ class Checker {
                             key.tensor_parallel));
         }
 
-    // Memory of any micro-batch will do, and of any GPU when it was published so.
+    // Memory of any micro-batch counts, and of any GPU if it was published so.
     auto plain = [](LayerKey key, const std::string& gpu) {
       key.gpu = gpu;
       if (key.precision == Precision::tf32) key.precision = Precision::fp32;  // stored alike
@@ -330,7 +330,7 @@ class Checker {
       LayerKey key = row.key;
       key.kind = LayerKind::embedding;
       key.first_layer = 0;
-      if (row.update_scope != UpdateScope::layer) continue;  // known to be of more than the layer
+      if (row.update_scope != UpdateScope::layer) continue;  // known to cover more than the layer
       Updates& updates = combinations[key];
       if (updates.first == nullptr) updates.first = &row;
       updates.same = updates.same && row.update.median == updates.first->update.median;
@@ -354,7 +354,7 @@ class Checker {
     }
     for (const auto& [key, curve] : curves) {
       const LinkMeasurement* previous = nullptr;
-      const LinkMeasurement* best = nullptr;  // of the bandwidths so far
+      const LinkMeasurement* best = nullptr;  // best bandwidth so far
       auto bandwidth = [](const LinkMeasurement& row) { return row.message / row.time.median; };
       for (const auto& [message, row] : curve) {
         if (previous != nullptr && row->time.high < previous->time.low)

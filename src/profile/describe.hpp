@@ -1,4 +1,4 @@
-// What a measurement is of, in words: for messages and reports.
+// Describes in words what was measured, for messages and reports.
 #pragma once
 
 #include <string>

@@ -15,7 +15,7 @@ namespace sailor {
 
 namespace {
 
-/// Where a row stands, for people.
+/// Location of a row, in words.
 struct Place {
   std::string setting;
   std::string entry;
@@ -35,7 +35,7 @@ Judgement judge(const TimeStatistics& a, const TimeStatistics& b) {
 
 class Differ {
  public:
-  /// Matches the rows of two tables by key; `compare(place, a, b)` adds what both have.
+  /// Matches the rows of two tables by key; `compare(place, a, b)` adds what both sides have.
   template <class Row, class Key, class PlaceOf, class Compare>
   void match(std::string_view table, const std::vector<Row>& a, const std::vector<Row>& b, Key key_of, PlaceOf place_of,
              Compare compare) {

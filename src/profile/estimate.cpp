@@ -1,4 +1,4 @@
-// Work, bytes and rates of a layer that was not measured.
+// FLOP, bytes and rates of a layer that was not measured.
 //
 // The constants were fitted to the block times that the Sailor authors published (eth-easl/sailor, commit 16eebd4: four
 // models on seven GPU types, fp32 and tf32, Megatron-DeepSpeed without fused attention) at tensor parallel 1 and
@@ -21,11 +21,12 @@ struct Passes {
   double backward;
 };
 constexpr Passes score_passes{7.0, 20.0};      // attention scores: product, scale, mask, softmax, product
-constexpr Passes activation_passes{2.0, 4.0};  // what a block keeps is written once and read once; twice as often back
-constexpr Passes logit_passes{8.0, 5.0};       // product, largest, exponentials, sum, loss
+constexpr Passes activation_passes{2.0, 4.0};  // what a block keeps is written once and read once; twice as often in
+                                               // backward
+constexpr Passes logit_passes{8.0, 5.0};       // product, maximum, exponentials, sum, loss
 constexpr Passes hidden_passes{10.0, 10.0};    // embedding: gather, position, sum, dropout; norms
 
-/// What the kinds start, operation by operation.
+/// Number of operations that each kind of layer launches.
 struct Launches {
   int forward;
   int backward;
@@ -44,7 +45,7 @@ Launches launches_of(LayerKind kind) {
   return {0, 0};
 }
 
-/// Of blocks 0, 1, ...; a key that names no block means the last one.
+/// Index of the block (0, 1, ...); a key that names no block means the last one.
 int block_of(const Model& model, const LayerKey& key) {
   return key.first_layer >= 1 && key.first_layer <= model.blocks ? key.first_layer - 1 : model.blocks - 1;
 }
@@ -52,12 +53,12 @@ int block_of(const Model& model, const LayerKey& key) {
 /// Bytes of one hidden state, one set of attention scores and one set of logits on this rank.
 struct Arrays {
   double hidden;
-  double own_hidden;  // what a rank has of it between blocks: its part of the sequence under sequence parallelism
-  double kept_whole;  // of a block, on every tensor-parallel rank
-  double kept_share;  // of a block, divided among them
+  double own_hidden;  // a rank's part between blocks: its part of the sequence under sequence parallelism
+  double kept_whole;  // kept by a block on every tensor-parallel rank
+  double kept_share;  // kept by a block, divided among the ranks
   double attended;    // the output of attention, part of kept_share
-  double widest;      // of a block: what its backward pass needs at once besides hidden states
-  double dispatched;  // of a block with experts: a token's copies that go to them, and come back
+  double widest;      // what a block's backward pass needs at once besides hidden states
+  double dispatched;  // for a block with experts: copies of tokens that are sent to the experts and returned
   double scores;
   double logits;
 };
@@ -69,25 +70,25 @@ Arrays arrays_of(const Model& model, const LayerKey& key, const LayerKernels& ke
   Arrays arrays{};
   arrays.hidden = value * tokens * model.hidden;
   arrays.own_hidden = arrays.hidden / divided_along_sequence;
-  // In hidden states. On every rank: both norms' outputs and the sum between them; GeLU models were seen to keep 1.5
-  // more (dropout masks, a copy), RMS norms 5 more (their intermediate values). Norms of one kernel keep their inputs
-  // instead, the sum and the block's own input.
+  // In units of hidden states. Kept on every rank: both norms' outputs and the residual sum between them; GeLU models
+  // were measured to keep 1.5 more (dropout masks, a copy), RMS norms 5 more (their intermediate values). Norms of one
+  // kernel keep their inputs instead: the residual sum and the block's own input.
   const bool rms_norm = model.norm == NormKind::rms_norm;
   const double more = rms_norm ? (kernels.fused_norms ? 1.0 : 5.0) : model.activation == Activation::gelu ? 1.5 : 0.0;
   arrays.kept_whole = arrays.hidden * (3.0 + more);
-  // Divided: query and attention output, key and value, and the inner width: once for ReLU, which works in place,
-  // before and after for GeLU, four times for SwiGLU.
+  // Divided among the ranks: query and attention output, key and value, and the inner width: once for ReLU, which works
+  // in place, before and after the function for GeLU, four times for SwiGLU.
   const int block = block_of(model, key);
   double inner = model.activation == Activation::relu ? 1.0 : model.activation == Activation::gelu ? 2.0 : 4.0;
-  if (model.has_gate() && model.activation != Activation::swiglu) inner += 2.0;  // the gate, and their product
+  if (model.has_gate() && model.activation != Activation::swiglu) inner += 2.0;  // the gate, and the product with it
   if (kernels.recomputes_elementwise) {
-    // Input and the sum behind attention; the input of the norm behind each of them where norms follow. The activation
-    // function's input once, for SwiGLU its two (src/runtime/layers/block.cpp).
+    // The block's input and the residual sum after attention; with post-norm, the input of each norm. The input of the
+    // activation function once, for SwiGLU its two (src/runtime/layers/block.cpp).
     arrays.kept_whole = arrays.hidden * (model.norm_placement == NormPlacement::post ? 3.0 : 2.0);
     inner = model.has_gate() ? 2.0 : 1.0;
   }
   arrays.kept_whole /= divided_along_sequence;
-  // What the divided linear layers behind both norms read, gathered from the ranks' parts of the sequence.
+  // Inputs of the divided linear layers after both norms, all-gathered from the ranks' parts of the sequence.
   if (kernels.keeps_gathered_inputs && key.tensor_parallel > 1) arrays.kept_whole += 2.0 * arrays.hidden;
   const double feed_forward = model.active_feed_forward(block);
   const double attention = model.query_width() + model.key_width() + model.value_width();
@@ -97,7 +98,7 @@ Arrays arrays_of(const Model& model, const LayerKey& key, const LayerKernels& ke
   arrays.attended = value * tokens * model.attended_width() / t;
   arrays.widest = value * tokens * std::max(feed_forward, attention) / t;
   arrays.dispatched = 0.0;
-  if (model.has_experts(block)) {  // what experts read, and what they put out, which the router weights
+  if (model.has_experts(block)) {  // input and output of the experts; the router weights the outputs
     arrays.dispatched = 2.0 * model.experts.per_token * arrays.own_hidden;
     arrays.kept_whole += arrays.dispatched + value * tokens * model.experts.count / divided_along_sequence;
   }
@@ -106,7 +107,7 @@ Arrays arrays_of(const Model& model, const LayerKey& key, const LayerKernels& ke
   return arrays;
 }
 
-/// Parameters that every tensor-parallel rank has in full: norms, positions, biases after a sum over ranks, routers.
+/// Parameters that every tensor-parallel rank has in full: norms, positions, biases after an all-reduce, routers.
 std::int64_t whole_parameters(const Model& model, const LayerKey& key) {
   switch (key.kind) {
     case LayerKind::embedding: {
@@ -127,7 +128,7 @@ std::int64_t all_parameters(const Model& model, const LayerKey& key) {
   return key.kind == LayerKind::block ? model.layer_parameters(block_of(model, key) + 1) : model.parameters(key.kind);
 }
 
-/// Of all scores and their products with all values, causal mask or not.
+/// FLOP of all scores and their products with all values, ignoring the causal mask.
 Flop unfused_attention(const Model& model, double tokens, int sequence_length) {
   return Flop(2.0 * sequence_length * (model.query_width() + model.attended_width()) * tokens);
 }
@@ -157,7 +158,7 @@ LayerSizes layer_sizes(const Model& model, const LayerKey& key, const LayerKerne
       if (key.recompute == Recompute::selective) kept = all - scores - (again ? arrays.attended : 0.0);
       if (key.recompute == Recompute::full) kept = arrays.own_hidden;
       sizes.activation = Bytes(kept);
-      // Gradients of the scores and of the widest array; all that is computed again.
+      // Gradients of the scores and of the widest array; everything that is recomputed.
       sizes.workspace = Bytes(scores + (again ? 3.0 * arrays.hidden + arrays.widest : arrays.hidden) + all - kept);
       break;
     }
@@ -167,7 +168,7 @@ LayerSizes layer_sizes(const Model& model, const LayerKey& key, const LayerKerne
       break;
     case LayerKind::head:
       sizes.output = Bytes(0.0);
-      // Logits and their exponentials; or only the logits, which become their gradient.
+      // Logits and their exponentials; or only the logits, which become their gradient in place.
       sizes.activation = Bytes(again ? arrays.logits + arrays.hidden : 2.0 * arrays.logits + 1.5 * arrays.hidden);
       sizes.workspace = Bytes(again ? 2.0 * arrays.hidden : arrays.logits);
       break;
@@ -178,7 +179,7 @@ LayerSizes layer_sizes(const Model& model, const LayerKey& key, const LayerKerne
 LayerWork layer_work(const Model& model, const LayerKey& key, const LayerKernels& kernels) {
   const bool fused = kernels.attention == Attention::fused;
   LayerKernels as_computed = kernels;
-  as_computed.recomputes_elementwise = false;  // what is computed again was written and read, too
+  as_computed.recomputes_elementwise = false;  // what is recomputed was also written and read
   const Arrays arrays = arrays_of(model, key, as_computed);
   const double tokens = static_cast<double>(key.micro_batch) * key.sequence_length;
   const double value = value_bytes(key.precision);
@@ -190,14 +191,14 @@ LayerWork layer_work(const Model& model, const LayerKey& key, const LayerKernels
   const auto parameters = static_cast<double>(layer_sizes(model, key).parameters);
   const double matrix = key.kind == LayerKind::head && model.tied_embedding
                             ? static_cast<double>(model.tied_parameters()) / t
-                            : 0.0;  // shared, but read all the same
+                            : 0.0;  // shared, but read nevertheless
   LayerWork work;
   Passes traffic{};
   auto add = [&](const Passes& passes, double bytes) {
     traffic.forward += passes.forward * bytes;
     traffic.backward += passes.backward * bytes;
   };
-  const bool gathers = key.kind == LayerKind::embedding;  // touches its tokens' rows only
+  const bool gathers = key.kind == LayerKind::embedding;  // it touches only the rows of its tokens
   if (!gathers) add({1.0, 2.0}, value * (parameters + matrix));
   work.all_reduce = Bytes(arrays.hidden);
   switch (key.kind) {
@@ -206,18 +207,18 @@ LayerWork layer_work(const Model& model, const LayerKey& key, const LayerKernels
       work.forward_all_reduces = 1;
       break;
     case LayerKind::block: {
-      // The half of both products that a causal mask leaves, or the part that a window does.
+      // The half of both products that remains under a causal mask, or the part within a window.
       const Flop causal = model.attention_flop(block, tokens, key.sequence_length) / t;
       if (fused) {
         flop -= causal;
         work.forward_attention = causal;
-        work.backward_attention = causal * 2.5;  // two products forward, five backward: the scores once more
+        work.backward_attention = causal * 2.5;  // two products forward, five backward: the scores are recomputed
       } else {
-        flop += unfused_attention(model, tokens, key.sequence_length) / t - causal;  // what is masked is computed too
+        flop += unfused_attention(model, tokens, key.sequence_length) / t - causal;  // masked scores are computed, too
         add(score_passes, arrays.scores);
       }
       add(activation_passes, arrays.kept_whole + arrays.kept_share);
-      work.forward_all_reduces = 2;  // behind attention and behind the feed-forward part (Shoeybi et al. 2019)
+      work.forward_all_reduces = 2;  // after attention and after the feed-forward part (Shoeybi et al. 2019)
       work.backward_all_reduces = 2;
       break;
     }
@@ -251,13 +252,13 @@ LayerWork layer_work(const Model& model, const LayerKey& key, const LayerKernels
     work.backward_all_reduces += work.forward_all_reduces;
   }
   if (key.tensor_parallel == 1) work.forward_all_reduces = work.backward_all_reduces = 0;
-  // AdamW in fp32: four arrays read, three written, the gradient set to zero.
+  // AdamW in fp32: four arrays read, three written, the gradient zeroed.
   work.update_traffic = Bytes(8.0 * 4.0 * parameters);
   return work;
 }
 
 Efficiency generic_efficiency(DeviceKind kind, Precision precision) {
-  // A core runs our own runtime, which starts an operation with a call.
+  // CPU cores run Sailor's own runtime, which launches an operation with a function call.
   if (kind == DeviceKind::cpu)
     return {.compute = 0.5,
             .attention_forward = 0.5,
@@ -266,7 +267,7 @@ Efficiency generic_efficiency(DeviceKind kind, Precision precision) {
             .launch = Seconds(2e-6),
             .link_share = 0.2};
   // Launches: a framework in Python. Links: NVLink of V100, A100 and H100 has 0.11 to 0.19 of the memory's bandwidth;
-  // sums over PCIe take ten times longer.
+  // all-reduces over PCIe take ten times longer.
   Efficiency efficiency{.compute = 0.85,
                         .attention_forward = 0.5,
                         .attention_backward = 0.4,
@@ -274,7 +275,7 @@ Efficiency generic_efficiency(DeviceKind kind, Precision precision) {
                         .launch = Seconds(40e-6),
                         .link_share = 0.1};
   if (value_bytes(precision) < 4.0) {
-    // Four fifths of the best kernels that others measured on H100 and H200: products 794 of 989 TFLOP/s
+    // Four fifths of the best published kernels on H100 and H200: matrix products 794 of 989 TFLOP/s
     // (stas00/ml-engineering); fused attention, sequences of 8,192, 644 forward and 541 backward (cuDNN 9.19,
     // NVIDIA/cudnn-frontend @3929da2). RMSNorm moves 3.7 of 4.8 TB/s (ibid.).
     efficiency.compute = 0.65;
@@ -291,7 +292,7 @@ Result<FlopPerSecond> peak_rate(const GpuType& gpu, Precision precision) {
   if (precision == Precision::bf16) peak = gpu.peak_bf16;
   if (precision == Precision::fp16) peak = gpu.peak_fp16;
   if (peak.value() > 0.0 && gpu.memory_bandwidth.value() > 0.0) return peak;
-  // CPUs compute in every precision, if slowly.
+  // CPUs compute in every precision, even if slowly.
   return fail(ErrorCode::not_found,
               gpu.kind == DeviceKind::gpu && gpu.memory_bandwidth.value() > 0.0
                   ? fmt::format("{} cannot compute in {}", gpu.name, to_string(precision))

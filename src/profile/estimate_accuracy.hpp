@@ -14,11 +14,11 @@ struct ErrorSummary {
   double median = 0.0;  ///< of the absolute errors
   double wide = 0.0;    ///< nine of ten absolute errors are at most this
   double bias = 0.0;    ///< median of the errors
-  double worst = 0.0;   ///< the error of the largest absolute value
+  double worst = 0.0;   ///< the error with the largest absolute value
 };
 ErrorSummary summarize_errors(const std::vector<double>& errors);
 
-/// Of one model, GPU type, kind of layer and way to estimate.
+/// Errors for one model, GPU type, kind of layer and way to estimate.
 struct AccuracyRow {
   std::string model;
   std::string gpu;
@@ -29,11 +29,11 @@ struct AccuracyRow {
 };
 
 /// Leaves out, one after the other: every GPU type (Basis::transfer and Basis::roofline), every micro-batch and every
-/// tensor parallel degree that has measured neighbours. Measured times of less than `shortest` say nothing about work
-/// (launches, the clock) and do not count.
+/// tensor-parallel degree that has measured neighbours. Measured times below `shortest` do not count: launches and the
+/// clock dominate them.
 std::vector<AccuracyRow> leave_one_out(const LayerCosts& costs, Seconds shortest = Seconds(1e-5));
 
-/// How far layer_sizes() is from measured sizes, of one model and kind of layer.
+/// Errors of layer_sizes() against measured sizes, for one model and kind of layer.
 struct SizeAccuracyRow {
   std::string model;
   LayerKind kind = LayerKind::block;

@@ -20,13 +20,13 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// What a file may claim before memory is allocated for it.
+// Limits on what a file may claim, checked before memory is allocated for it.
 constexpr hsize_t most_rows = 10'000'000;
 constexpr std::size_t longest_row = std::size_t{1} << 20;
 constexpr std::size_t largest_chunk = std::size_t{64} << 20;
 constexpr std::size_t longest_text = std::size_t{64} << 20;
 constexpr hsize_t largest_table = hsize_t{1} << 30;
-// Rows are read and stored in pieces of about this size.
+// Rows are read and stored in blocks of about this size.
 constexpr std::size_t block_size = std::size_t{1} << 18;
 constexpr int most_fields = 256;
 
@@ -59,11 +59,11 @@ class Handle {
 /// Settings of the library that hold for the whole process. The error stack is per thread, hence every time.
 void quiet_library() {
   // A file that could not be closed (disk full) stays open inside the library, whose clean-up at exit then crashes.
-  // To be said before anything else.
+  // This call must come before all others.
   static const herr_t no_clean_up_at_exit = H5dont_atexit();
   (void)no_clean_up_at_exit;
   H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
-  // A file must not make us load code.
+  // A file must not make the library load plugins.
   H5PLset_loading_state(0);
 }
 
@@ -80,7 +80,7 @@ std::string library_reason() {
       &reason);
   H5Eclear2(H5E_DEFAULT);
   // Of "file write failed: time = ..., filename = ..., errno = 28, error message = 'No space left on device', buf =
-  // ..." the system's word is enough.
+  // ..." only the system's message is kept.
   constexpr std::string_view mark = "error message = '";
   if (const std::size_t begin = reason.find(mark); begin != std::string::npos)
     if (const std::size_t end = reason.find('\'', begin + mark.size()); end != std::string::npos)
@@ -93,7 +93,8 @@ Handle file_access() {
   H5Pset_fclose_degree(access.get(), H5F_CLOSE_STRONG);
   // The format of 1.10 has checksums over all metadata; the default one has none.
   H5Pset_libver_bounds(access.get(), H5F_LIBVER_V110, H5F_LIBVER_V110);
-  // Files are complete when they get their name and never change, so locks (which NFS and Lustre may lack) add nothing.
+  // Files are complete when they get their name and never change, so locks (which NFS and Lustre may lack) are not
+  // needed.
 #if H5_VERSION_GE(1, 12, 1) || (H5_VERSION_GE(1, 10, 7) && !H5_VERSION_GE(1, 12, 0))
   H5Pset_file_locking(access.get(), false, true);
 #else
@@ -215,7 +216,7 @@ Result<void> FileWriter::table(const std::string& name, const std::vector<Column
                 fmt::format("cannot write '{}': table '{}' has {} rows of {} bytes; at most {} of {} bytes, "
                             "together {}, can be read",
                             state_->path, name, rows, row_size, most_rows, longest_row, largest_table));
-  // The same layout twice: with the byte order of the file, and with this machine's.
+  // The same layout twice: in the byte order of the file, and in that of this machine.
   const Handle file_type(H5Tcreate(H5T_COMPOUND, row_size), H5Tclose);
   const Handle memory_type(H5Tcreate(H5T_COMPOUND, row_size), H5Tclose);
   for (std::size_t i = 0; i < columns.size(); ++i) {
@@ -312,8 +313,8 @@ struct FileReader::State {
     return dataset;
   }
 
-  /// The data must lie in this file, in pieces of sensible size, as bytes that were really written. Returns the rows
-  /// of one piece, 1 where there are no pieces.
+  /// The data must lie in this file, in chunks of sensible size, as bytes that were really written. Returns the rows of
+  /// one chunk, 1 if there are no chunks.
   [[nodiscard]] Result<hsize_t> check_storage(const std::string& name, hid_t dataset, std::size_t row_size,
                                               hsize_t rows) const {
     const Handle creation(H5Dget_create_plist(dataset), H5Pclose);
@@ -383,8 +384,8 @@ Result<FileReader> FileReader::open(const fs::path& path) {
     return fail(ErrorCode::io,
                 fmt::format("cannot read '{}': {}", state->path, std::generic_category().message(errno)));
   if (std::memcmp(start.data(), "\x89HDF\r\n\x1a\n", 8) != 0) return state->invalid("it is not an HDF5 file");
-  // Superblocks of versions 0 and 1 stand for metadata without checksums, and HDF5 1.10 reads beyond its buffers when
-  // such metadata are damaged.
+  // Superblocks of versions 0 and 1 mean metadata without checksums, and HDF5 1.10 reads beyond its buffers if such
+  // metadata are damaged.
   if (start[8] == 0 || start[8] == 1)
     return state->invalid("its metadata have no checksums (file format of HDF5 before 1.8)",
                           "write it with the format of HDF5 1.10 (libver bounds, h5repack)");
@@ -438,7 +439,7 @@ Result<void> FileReader::table(const std::string& name, const std::vector<Column
   if (stored_row_size == 0 || stored_row_size > longest_row || members < 0 || members > most_fields)
     return invalid(fmt::format("dataset '/{}' has rows of {} bytes with {} fields", name, stored_row_size, members));
 
-  // Numbers are converted by the library to one size; text is taken as it is.
+  // Numbers are converted by the library to one size; text is not converted.
   struct Field {
     Handle type;
     std::size_t offset = 0;
@@ -495,7 +496,7 @@ Result<void> FileReader::table(const std::string& name, const std::vector<Column
   auto chunk = state_->check_storage(name, dataset->get(), stored_row_size, rows);
   if (!chunk) return fail(chunk.error());
 
-  // Whole chunks, so that none is read and checked twice.
+  // Reads whole chunks, so that none is read and checked twice.
   const hsize_t wanted = std::max<hsize_t>(1, block_size / std::max(row_size, stored_row_size));
   const hsize_t at_once = std::min(rows, (wanted + *chunk - 1) / *chunk * *chunk);
   std::vector<char> buffer(at_once * row_size);

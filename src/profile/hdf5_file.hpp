@@ -1,7 +1,7 @@
 // HDF5 files as Sailor writes them: attributes and compound tables, each field with a unit. Private to this folder.
 //
-// Files are checked before anything is believed: a damaged or hostile file gives an error that names it. Metadata
-// carry checksums (format of HDF5 1.10) and rows a Fletcher-32, so flipped bits are found by the library.
+// Files are validated before their content is used: a damaged or hostile file gives an error that names it. Metadata
+// carry checksums (format of HDF5 1.10) and rows a Fletcher-32, so the library detects flipped bits.
 #pragma once
 
 #include <cstdint>
@@ -29,16 +29,16 @@ struct ColumnInfo {
   std::string unit;
 };
 
-/// A field of several rows, as it was read.
+/// One field of several rows, as read from the file.
 class FieldBlock {
  public:
-  /// Row i lies at `first + i * stride`; text has `length` bytes, filled up with NULs or spaces.
+  /// Row i lies at `first + i * stride`; text has `length` bytes, padded with NULs or spaces.
   FieldBlock(const char* first, std::size_t stride, std::size_t length, bool space_padded)
       : first_(first), stride_(stride), length_(length), space_padded_(space_padded) {}
   [[nodiscard]] std::int64_t integer(std::size_t row) const { return value<std::int64_t>(row); }
   [[nodiscard]] double number(std::size_t row) const { return value<double>(row); }
   [[nodiscard]] std::string_view text(std::size_t row) const;  ///< without the padding
-  /// Whether the row has the bytes of the one before: names repeat.
+  /// Whether the row has the same bytes as the previous one: names repeat.
   [[nodiscard]] bool repeats(std::size_t row) const {
     return row > 0 && std::memcmp(first_ + row * stride_, first_ + (row - 1) * stride_, length_) == 0;
   }
@@ -62,12 +62,12 @@ struct BlockProblem {
   std::string what{};
 };
 
-/// Cut at `longest_text_field` bytes, not inside a character, and marked " [cut]": an HDF5 attribute cannot exceed
+/// Text cut at `longest_text_field` bytes, not inside a character, and marked " [cut]": an HDF5 attribute cannot exceed
 /// 64 KiB, and every row of a table has room for its longest text.
 std::string cut_text(std::string text);
 inline constexpr std::size_t longest_text_field = 32000;
 
-/// Writes one file. What is written is on disk only after close(). Errors: io.
+/// Writes one file. Its content is on disk only after close(). Errors: io.
 class FileWriter {
  public:
   static Result<FileWriter> create(const std::filesystem::path& path);
@@ -76,9 +76,9 @@ class FileWriter {
   ~FileWriter();
 
   Result<void> attribute(const std::string& name, std::int64_t value);
-  /// Cut by cut_text().
+  /// The text is cut by cut_text().
   Result<void> attribute(const std::string& name, const std::string& value);
-  /// `cell(row, column)` has the type of the column.
+  /// `cell(row, column)` must return the type of the column.
   Result<void> table(const std::string& name, const std::vector<ColumnInfo>& columns, std::size_t rows,
                      const std::function<Cell(std::size_t row, std::size_t column)>& cell);
   /// A scalar string.
@@ -103,9 +103,9 @@ class FileReader {
   [[nodiscard]] Result<std::int64_t> integer_attribute(const std::string& name) const;
   [[nodiscard]] Result<std::string> text_attribute(const std::string& name) const;
   [[nodiscard]] bool has(const std::string& dataset) const;
-  /// Calls block(first row, rows, column, values) for every column of every block of rows, in ascending order of rows;
-  /// of the problems that it returns the one of the first row ends the reading, with an error that says where. Fields
-  /// that `columns` does not name are skipped.
+  /// Calls block(first row, rows, column, values) for every column of every block of rows, in ascending order of rows.
+  /// If it returns problems, the one of the first row ends the reading with an error that says where. Fields that are
+  /// not in `columns` are skipped.
   using ReadBlock = std::function<std::optional<BlockProblem>(std::size_t first, std::size_t rows, std::size_t column,
                                                               const FieldBlock& values)>;
   Result<void> table(const std::string& name, const std::vector<ColumnInfo>& columns, const ReadBlock& block) const;

@@ -26,7 +26,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::array<std::string_view, 6> form_names{"text",       "layer-times", "layer-memory",
                                                      "inter-node", "intra-node",  "homogeneous"};
-// The sizes that the published curves were fitted to (profiling/networking there).
+// The sizes that the published curves were fitted to (profiling/networking of that repository).
 constexpr Bytes smallest_fitted_message{65536.0};
 constexpr Bytes largest_fitted_message{1073741824.0};
 
@@ -38,7 +38,7 @@ tl::unexpected<Error> invalid(std::string_view file, const Path& path, const std
               fmt::format("{}: {}{}{}", file, fmt::join(path, " > "), path.empty() ? "" : ": ", what));
 }
 
-/// "[json.exception.parse_error.101] parse error at line 1, column 2: ..." without what is in brackets.
+/// "[json.exception.parse_error.101] parse error at line 1, column 2: ..." without the part in brackets.
 std::string reason_of(const std::exception& error) {
   const std::string text = error.what();
   const std::size_t end = text.starts_with('[') ? text.find("] ") : std::string::npos;
@@ -46,7 +46,7 @@ std::string reason_of(const std::exception& error) {
 }
 
 Result<Json> parse_json(std::string_view content, std::string_view file) {
-  std::vector<std::set<std::string>> keys;  // of the objects that are open
+  std::vector<std::set<std::string>> keys;  // keys of the open objects
   std::string repeated;
   auto watch = [&](int, Json::parse_event_t event, Json& value) {
     if (event == Json::parse_event_t::object_start) keys.emplace_back();
@@ -102,7 +102,7 @@ Result<void> visit_entries(std::string_view file, const Json& root, std::size_t 
   return visit_entries(file, root, depth, path, visit);
 }
 
-/// What follows its first keys down to the first value that is no object.
+/// Follows the first key of each level down to the first value that is no object.
 struct Shape {
   int depth = 0;
   Path first_keys{};
@@ -236,7 +236,7 @@ class Importer {
     rows.insert(rows.end(), folded.begin(), folded.end());
   }
 
-  /// Memory, which names no GPU, is the same in fp32 and tf32.
+  /// Memory that names no GPU is the same in fp32 and tf32.
   Precision precision_on(const std::string& gpu_name) const {
     if (options_.precision) return *options_.precision;
     const auto type = options_.gpus.find(gpu_name);
@@ -413,7 +413,7 @@ class Importer {
     return {};
   }
 
-  /// Links with the same curve become neighbours, at the place of the first.
+  /// Moves links with the same curve next to each other, to the place of the first.
   void gather_equal_curves() {
     auto numbers = [](const LinkFit& fit) {
       return std::tuple(fit.key.scope, fit.curve.quadratic, fit.curve.linear, fit.curve.constant,

@@ -1,5 +1,5 @@
-// Reads measurements that others published, in the JSON forms of github.com/eth-easl/sailor. profiles/README.md says
-// what becomes of each number.
+// Reads published measurements in the JSON formats of github.com/eth-easl/sailor. profiles/README.md describes what
+// each number becomes.
 #pragma once
 
 #include <optional>
@@ -14,7 +14,7 @@
 
 namespace sailor {
 
-/// The forms of files that can be read.
+/// File formats that can be read.
 enum class ImportForm {
   text,          ///< our own TOML (profile/text.hpp)
   layer_times,   ///< model -> GPU -> micro-batch -> tensor parallel -> layer -> [forward, backward, update] in seconds;
@@ -26,15 +26,15 @@ enum class ImportForm {
 };
 std::string_view to_string(ImportForm form);
 
-/// What the files do not say.
+/// Settings that the files do not contain.
 struct ImportOptions {
   const std::vector<Model>& models;
   const GpuCatalogue& gpus;
-  std::optional<ImportForm> form{};      ///< nothing: recognised by the content
+  std::optional<ImportForm> form{};      ///< std::nullopt: recognised by the content
   std::string model{};                   ///< of layer times without a model
   std::string gpu{};                     ///< of layer times without a GPU
-  std::optional<Precision> precision{};  ///< of layer times; nothing: tf32 on GPUs that have it, fp32 on others
-  Session session{};                     ///< that the rows become part of; not for text, which has its own
+  std::optional<Precision> precision{};  ///< of layer times; std::nullopt: tf32 on GPUs that have it, fp32 on others
+  Session session{};                     ///< session of the imported rows; not used for text, which has its own
 };
 
 /// `name` stands for the file in messages. Errors: invalid_input (damaged, impossible or incomplete, with the path of

@@ -1,4 +1,4 @@
-// What a layer costs, from the best source there is.
+// Cost of a layer from the best available source.
 #include "profile/layer_costs.hpp"
 
 #include <fmt/format.h>
@@ -33,15 +33,15 @@ double weighted_median(std::vector<Weighted> values) {
 
 double log2_distance(double a, double b) { return std::abs(std::log2(a / b)); }
 
-/// How unlike two measurements of the model are, on one device. Weights chosen so that a doubled micro-batch, which
-/// changes little but the amount of work, counts less than other ranks or formats, which change the operations.
+/// Distance of two measurements of the model on one device. The weights make a doubled micro-batch, which changes
+/// little but the amount of work, count less than other ranks or formats, which change the operations.
 double distance(const LayerKey& a, const LayerKey& b) {
   return 0.3 * log2_distance(a.micro_batch, b.micro_batch) + 0.5 * log2_distance(a.tensor_parallel, b.tensor_parallel) +
          0.5 * log2_distance(a.sequence_length, b.sequence_length) + (a.precision == b.precision ? 0.0 : 1.0) +
          (a.recompute == b.recompute ? 0.0 : 1.0);
 }
 
-/// Nearest number of busy ranks: at or above before below.
+/// Distance of numbers of busy ranks: any number at or above the wanted one is nearer than one below.
 int busy_distance(int have, int want) { return have >= want ? have - want : (1 << 24) + want - have; }
 
 TimeStatistics spread(Seconds time, double factor) {
@@ -51,7 +51,7 @@ TimeStatistics spread(Seconds time, double factor) {
   return statistics;
 }
 
-/// `mix` of each of the times; [low, high] wider by the typical error of reading between measurements.
+/// Applies `mix` to each of the times; [low, high] is widened by the typical error of the interpolation.
 template <class Mix>
 TimeStatistics between(const TimeStatistics& a, const TimeStatistics& b, Basis basis, Mix mix) {
   auto time = [&](Seconds TimeStatistics::*member) { return Seconds(mix((a.*member).value(), (b.*member).value())); };
@@ -81,7 +81,7 @@ LayerPrice between(const LayerPrice& a, const LayerPrice& b, Basis basis, Mix mi
   return result;
 }
 
-/// The largest key below and the smallest above `wanted` of which there is a price.
+/// Prices at the largest value below and the smallest above `wanted` that have one.
 template <class Price>
 std::optional<std::pair<LayerPrice, LayerPrice>> neighbours(const std::vector<int>& values, int wanted, Price price,
                                                             int& below, int& above) {
@@ -122,14 +122,14 @@ std::string_view to_string(Basis basis) {
 }
 
 EstimateError expected_error(Basis basis, Precision precision) {
-  // Against runs of one node without tensor and pipeline parallelism by five publishers (InternEvo on A100, MPT,
-  // nanotron, NVIDIA and torchtitan on H100; 0.1 to 70 billion parameters, sequences of 512 to 65,536; the
-  // communication of sharded data parallelism included): half within 25%, nine of ten within a factor of 1.82.
+  // Compared with single-node runs without tensor and pipeline parallelism by five publishers (InternEvo on A100, MPT,
+  // nanotron, NVIDIA and torchtitan on H100; 0.1 to 70 billion parameters, sequences of 512 to 65,536; including the
+  // communication of sharded data parallelism): half within 25%, nine of ten within a factor of 1.82.
   if (value_bytes(precision) < 4.0 && (basis == Basis::transfer || basis == Basis::roofline))
     return {.typical = 0.25, .wide = 0.85};
-  // Of blocks, forward and backward, over the models and GPU types that eth-easl/sailor publishes, with its links
-  // inside nodes, in the number formats that the times show (A100: tf32, but fp32 for OPT-30 and LLAMA-3-8). By
-  // `sailor-profile estimate --leave-one-out`; the README has the table.
+  // Errors of blocks, forward and backward, over the models and GPU types that eth-easl/sailor publishes, with its
+  // links inside nodes, in the number formats that the times indicate (A100: tf32, but fp32 for OPT-30 and LLAMA-3-8).
+  // From `sailor-profile estimate --leave-one-out`; the README has the table.
   switch (basis) {
     case Basis::look_up:
       return {};
@@ -152,7 +152,7 @@ LayerCosts::LayerCosts(const Model& model, const Profile& profile, const GpuCata
 const LayerCosts::TimeTable& LayerCosts::measured_times() const {
   if (times_) return *times_;
   TimeTable& times = times_.emplace();
-  // Layers of a kind differ by little; a row counts as often as there are layers that it holds for.
+  // Layers of a kind differ little; a row counts once for each layer that it holds for.
   std::map<LayerKey, std::map<int, const LayerTime*>> rows;
   for (const LayerTime& row : profile_.data().layer_times)
     if (row.key.model == model_.name) {
@@ -292,7 +292,7 @@ Result<LayerTimes> LayerCosts::transfer(const LayerKey& key, const std::string& 
   const auto wanted = roofline_of(key);
   if (!wanted) return fail(wanted.error());
 
-  // Of each GPU type the measurement that is most like what is asked for.
+  // For each GPU type, the measurement nearest to the request.
   using Score = std::tuple<double, int>;
   std::map<std::string, std::pair<Score, TimeTable::const_iterator>> nearest;
   for (auto row = measured_times().begin(); row != measured_times().end(); ++row) {
@@ -312,7 +312,7 @@ Result<LayerTimes> LayerCosts::transfer(const LayerKey& key, const std::string& 
     const LayerTimes& measured = entry.second->second;
     const auto gpu = gpus_.find(name);
     const auto expected = roofline_of(have);
-    if (!gpu || !expected) continue;  // a device that the catalogue does not know tells nothing about others
+    if (!gpu || !expected) continue;  // a device that is not in the catalogue says nothing about others
     const auto rate = peak_rate(*gpu, have.precision);
     if (!rate) continue;
     const double unlike = std::get<0>(entry.first) + std::abs(std::log(*rate / *peak)) +
@@ -352,7 +352,7 @@ LayerSizes LayerCosts::sizes_of(const LayerKey& key, const std::string& without)
     }
   }
   if (best == table.end()) return formula;
-  // What was measured elsewhere, times the ratio of the formulas: right for the framework of the store.
+  // Sizes measured elsewhere, times the ratio of the formulas: right for the framework of the store.
   const LayerSizes there = layer_sizes(model_, best->first, kernels_);
   const LayerSizes& measured = best->second;
   auto scaled = [](Bytes bytes, Bytes wanted, Bytes had) {

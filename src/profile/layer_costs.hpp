@@ -1,5 +1,5 @@
-// What a layer costs, from the best source there is: a measurement, else measured neighbours, else an estimate. What it
-// stands on is always said; with measured_only nothing but measurements (here or published) counts.
+// Cost of a layer from the best available source: a measurement, else measured neighbours, else an estimate. The source
+// is always stated; with measured_only, only measurements (own or published) count.
 #pragma once
 
 #include <map>
@@ -21,9 +21,9 @@ namespace sailor {
 /// How a cost was found, from the best to the worst.
 enum class Basis {
   look_up,                  ///< measured or published, as LayerCost::origin says
-  between_micro_batches,    ///< straight line between the measured neighbours
-  between_tensor_parallel,  ///< log-log between the measured neighbours
-  transfer,                 ///< measurements of the model elsewhere, times the ratio of the rooflines
+  between_micro_batches,    ///< linear interpolation between the measured neighbours
+  between_tensor_parallel,  ///< log-log interpolation between the measured neighbours
+  transfer,                 ///< measurements of the model on other GPUs, times the ratio of the rooflines
   roofline,                 ///< no measurement of the model at all
 };
 std::string_view to_string(Basis basis);
@@ -35,40 +35,40 @@ struct LayerPrice {
 };
 
 /// Half of the estimates are off by less than `typical`, nine of ten by less than `wide` (0.25 = 25%, either way as a
-/// factor). From leaving one out of the published measurements, or for bf16, which nothing was fitted for, from
-/// training runs that others published; see layer_costs.cpp.
+/// factor). From leave-one-out on the published measurements; for bf16, which nothing was fitted for, from training
+/// runs that others published; see layer_costs.cpp.
 struct EstimateError {
   double typical = 0.0;
   double wide = 0.0;
 };
 EstimateError expected_error(Basis basis, Precision precision);
 
-/// Remembers its answers, so one thread at a time. The arguments must outlive it.
+/// Remembers its answers. find() may be called by several threads, the rest by one at a time. The arguments must
+/// outlive it.
 class LayerCosts {
  public:
-  /// `kernels`: of the framework that the estimates are for.
+  /// `kernels`: those of the framework that the estimates are for.
   LayerCosts(const Model& model, const Profile& profile, const GpuCatalogue& gpus, bool measured_only = false,
              const LayerKernels& kernels = {});
 
-  /// What layer `key.first_layer` costs. Times between measured neighbours are never better than their inputs' origin
-  /// and have slightly wider [low, high]; estimates have [low, high] after expected_error(). Errors: not_found, the
-  /// look-up's, when measured_only, or when the catalogue does not know the GPU or its rate.
-  /// Several threads may ask at once.
+  /// Cost of layer `key.first_layer`. Interpolated times never have a better origin than their inputs, and have a
+  /// slightly wider [low, high]; estimates have [low, high] after expected_error(). Errors: not_found, from the look-up
+  /// if measured_only, or if the catalogue does not know the GPU or its rate. Several threads may call this at once.
   [[nodiscard]] const Result<LayerPrice>& find(const LayerKey& key) const;
 
-  /// Whether the catalogue can price what was not measured.
+  /// Whether costs that were not measured can be estimated from the catalogue.
   [[nodiscard]] bool can_estimate(const std::string& gpu, Precision precision) const;
-  /// "layer times of opt-350m on H200-141: ...", what a report says about a price that is no look-up.
+  /// "layer times of opt-350m on H200-141: ...": the note of a report on a price that is not a look-up.
   [[nodiscard]] std::string explain(const LayerKey& key, const LayerPrice& price) const;
 
-  /// The estimate, measured or not, by Basis::transfer or Basis::roofline. `without`: a GPU type whose measurements do
-  /// not count. Errors: not_found (nothing to transfer from; the GPU or its rate is not known).
+  /// Estimate by Basis::transfer or Basis::roofline, also where a measurement exists. `without`: a GPU type whose
+  /// measurements are ignored. Errors: not_found (nothing to transfer from; the GPU or its rate is not known).
   [[nodiscard]] Result<LayerPrice> estimate(const LayerKey& key, Basis basis, const std::string& without = {}) const;
-  /// Between measured neighbours, measured or not; nothing where one is missing.
+  /// Interpolates between measured neighbours, also where a measurement exists; std::nullopt if a neighbour is missing.
   [[nodiscard]] std::optional<LayerPrice> between_micro_batches(const LayerKey& key) const;
   [[nodiscard]] std::optional<LayerPrice> between_tensor_parallel(const LayerKey& key) const;
 
-  // Times and sizes of all layers of a kind in one: medians over the layers, the largest of the sizes.
+  // One row for all layers of a kind: the median of the times over the layers, the largest of the sizes.
   using TimeTable = std::map<LayerKey, LayerTimes>;
   using SizeTable = std::map<LayerKey, LayerSizes>;
   [[nodiscard]] const TimeTable& measured_times() const;
@@ -90,7 +90,7 @@ class LayerCosts {
   const GpuCatalogue& gpus_;
   bool measured_only_;
   LayerKernels kernels_;
-  mutable std::optional<TimeTable> times_;  // made when first asked for, as the next: estimates alone need them
+  mutable std::optional<TimeTable> times_;  // computed on first use, like the next: only estimates need them
   mutable std::optional<SizeTable> sizes_;
   mutable std::map<LayerKey, Result<LayerPrice>> found_;
   std::unique_ptr<std::mutex> finding_ = std::make_unique<std::mutex>();

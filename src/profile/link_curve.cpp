@@ -13,7 +13,7 @@ namespace {
 constexpr double bytes_per_mb = 1e6;
 constexpr double bytes_per_gb = 1e9;
 
-/// The parabola at one size, cut to what can be. Bytes per second.
+/// The parabola at one size, limited to possible values. Bytes per second.
 double parabola(const LinkCurve& curve, double bytes) {
   const double x = std::log2(bytes / bytes_per_mb);
   double value = ((curve.quadratic * x + curve.linear) * x + curve.constant) * bytes_per_gb;
@@ -22,8 +22,8 @@ double parabola(const LinkCurve& curve, double bytes) {
   return std::max(value, 1.0);
 }
 
-/// Sizes at which s / B(s) can have a minimum: where B(s) = s dB/ds, that is, with x = log2(s),
-/// a x² + (b - 2a/ln 2) x + (c - b/ln 2) = 0. NaN where there is none.
+/// Sizes at which s / B(s) can have a minimum: where B(s) = s dB/ds, that is, with x = log2(s), a x² + (b - 2a/ln 2) x
+/// + (c - b/ln 2) = 0. NaN if there is none.
 std::array<double, 2> turning_points(const LinkCurve& curve) {
   const double a = curve.quadratic;
   const double b = curve.linear - 2.0 * a / std::numbers::ln2;
@@ -40,7 +40,7 @@ BytesPerSecond LinkCurve::bandwidth(Bytes message) const {
   const double smallest = std::max(smallest_message.value(), 1.0);
   const double largest = std::max(largest_message.value(), smallest);
   const double bytes = std::clamp(message.value(), smallest, largest);
-  // A parabola may fall to nothing at small sizes, so that a small message would take longer than a large one.
+  // A parabola may fall to zero at small sizes, so that a small message would take longer than a large one.
   double time = std::min(bytes / parabola(*this, bytes), largest / parabola(*this, largest));
   for (const double turn : turning_points(*this))
     if (turn > bytes && turn < largest) time = std::min(time, turn / parabola(*this, turn));

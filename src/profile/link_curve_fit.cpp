@@ -1,4 +1,4 @@
-// Fits the form of link_curve.hpp to measurements. The form has two borders, smallest_message and largest_message:
+// Fits the curve of link_curve.hpp to measurements. The curve has two borders, smallest_message and largest_message:
 // every pair of measured sizes is tried, with a parabola, a line and a constant between them, and the best is kept.
 #include <fmt/format.h>
 
@@ -31,7 +31,7 @@ struct Sample {
 };
 
 /// Minimises Σ weight_i (p(x_i) - y_i)² over polynomials of the degree: Gaussian elimination of the normal equations.
-/// Nothing when the x do not determine it.
+/// std::nullopt if the x do not determine it.
 std::optional<Polynomial> least_squares(const std::vector<double>& x, const std::vector<double>& y,
                                         const std::vector<double>& weight, std::size_t degree) {
   const std::size_t n = degree + 1;
@@ -65,7 +65,7 @@ std::optional<Polynomial> least_squares(const std::vector<double>& x, const std:
 /// residuals relative to `scale`, which must be positive.
 std::optional<Polynomial> huber(const std::vector<double>& x, const std::vector<double>& y,
                                 const std::vector<double>& scale, std::size_t degree) {
-  constexpr double tuning = 1.345;  // 95% efficiency where errors are normal
+  constexpr double tuning = 1.345;  // 95% efficiency for normally distributed errors
   constexpr int iterations = 50;
   std::vector<double> weight(x.size());
   for (std::size_t i = 0; i < x.size(); ++i) weight[i] = 1.0 / (scale[i] * scale[i]);
@@ -83,7 +83,7 @@ std::optional<Polynomial> huber(const std::vector<double>& x, const std::vector<
   return p;
 }
 
-/// Around each value, whatever single ones say: the median of it and two neighbours on each side.
+/// Running median, robust against outliers: for each value, the median of it and two neighbours on each side.
 std::vector<double> running_median(const std::vector<Sample>& samples, double Sample::*value) {
   std::vector<double> medians;
   for (std::size_t i = 0; i < samples.size(); ++i) {
@@ -110,8 +110,8 @@ bool is_monotone(const Polynomial& p, double from, double to) {
                      [&](double x) { return value_at(p, x) > 0.0 && value_at(slack, x) >= 0.0; });
 }
 
-/// The latency for the straight line to the curve's smallest message: a weighted median of the latencies that each
-/// shorter message asks for (Theil-Sen with one end fixed). It has the least sum of errors relative to `usual_seconds`.
+/// The latency of the straight line to the curve's smallest message: a weighted median of the latencies that each
+/// shorter message implies (Theil-Sen with one end fixed). It minimises the sum of errors relative to `usual_seconds`.
 Seconds latency_of(const LinkCurve& curve, const std::vector<Sample>& samples, const std::vector<double>& usual_seconds,
                    int ranks) {
   const double smallest = curve.smallest_message.value();
@@ -136,7 +136,7 @@ Seconds latency_of(const LinkCurve& curve, const std::vector<Sample>& samples, c
   return Seconds(0.0);
 }
 
-/// The best bandwidth that was measured in the curve's range, without what is off by a factor of two or more.
+/// The best bandwidth that was measured in the curve's range, without outliers by a factor of two or more.
 BytesPerSecond best_measured(const LinkCurve& curve, const std::vector<Sample>& samples) {
   double best = 0.0;
   for (const Sample& sample : samples) {
@@ -147,13 +147,13 @@ BytesPerSecond best_measured(const LinkCurve& curve, const std::vector<Sample>& 
   return BytesPerSecond(best * 1e9);
 }
 
-/// Of a sample, |time of the curve / measured time - 1|.
+/// |time of the curve / measured time - 1| of a sample.
 double error_at(const LinkCurve& curve, const Sample& sample, int ranks) {
   return std::abs(curve.time(Bytes(sample.bytes), ranks).value() / sample.seconds - 1.0);
 }
 
-/// Smaller is better: Akaike's criterion for errors of a Laplace distribution, a single one counted as a factor of four
-/// at most.
+/// Smaller is better: Akaike's criterion for errors of a Laplace distribution; a single error counts as a factor of
+/// four at most.
 double score(const LinkCurve& curve, const std::vector<Sample>& samples, int ranks, std::size_t parameters) {
   double sum = 0.0;
   for (const Sample& sample : samples) {
@@ -194,7 +194,7 @@ Result<LinkCurveFit> fit_link_curve(std::span<const LinkPoint> points, int ranks
   for (auto from = sizes.begin(); from != sizes.end(); ++from)
     for (auto to = from; to != sizes.end(); ++to) {
       const std::size_t inside = static_cast<std::size_t>(std::distance(from, to)) + 1;
-      std::vector<double> x;  // beyond `to` the bandwidth stays, so those samples count as if they were there
+      std::vector<double> x;  // beyond `to` the bandwidth is constant: those samples count as if they were there
       std::vector<double> y;
       std::vector<double> scale;
       for (std::size_t i = 0; i < samples.size(); ++i) {
@@ -203,7 +203,7 @@ Result<LinkCurveFit> fit_link_curve(std::span<const LinkPoint> points, int ranks
         y.push_back(samples[i].gb_per_s);
         scale.push_back(usual[i]);
       }
-      // A parabola through three points says nothing about its error: more points than coefficients.
+      // Needs more points than coefficients: a parabola through three points says nothing about its error.
       for (std::size_t degree = 0; degree <= 2 && inside >= 2 * degree + 1; ++degree) {
         if (degree == 0 && inside > 1) continue;  // the same as the constant from `from` on
         const auto p = huber(x, y, scale, degree);

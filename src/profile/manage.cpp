@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// Every session by itself, with all of its rows.
+/// Each session separately, with all of its rows.
 std::map<std::string, ProfileData> by_session(const std::vector<StoreFile>& files) {
   std::map<std::string, std::vector<ProfileData>> parts;
   for (const StoreFile& file : files)
@@ -46,7 +46,7 @@ std::string listed(const std::vector<std::string>& names) {
                      names.size() > most ? fmt::format(" and {} more", names.size() - most) : "");
 }
 
-/// Whether a temporary file of Sailor 0.1 (".<name>.<host>.<pid>.<suffix>") is of a living process of this host.
+/// Whether a temporary file of Sailor 0.1 (".<name>.<host>.<pid>.<suffix>") belongs to a living process of this host.
 bool writer_lives(const std::string& name) {
   const std::size_t end = name.rfind('.');
   const std::size_t begin = end == 0 || end == std::string::npos ? std::string::npos : name.rfind('.', end - 1);

@@ -1,6 +1,6 @@
-// What was measured: what a layer costs on a device, what a message costs on a link, what a process needs.
+// Measurements: costs of layers on devices, of messages on links, and memory of processes.
 //
-// These are the rows of a profile store. Their fields and units stand in profiles/README.md.
+// These are the rows of a profile store. profiles/README.md lists their fields and units.
 #pragma once
 
 #include <cstdint>
@@ -30,12 +30,12 @@ struct Provenance {
 
 /// One call of the profiler, or one publication. The rows of a store say which session they are from.
 struct Session {
-  std::string id{};  ///< recognises the session when stores are merged; no two sessions share one
+  std::string id{};  ///< identifies the session when stores are merged; unique
   Provenance provenance{};
   double lowest_clock_hz = 0.0;   ///< of the devices while they measured; 0: the system does not say
-  double highest_clock_hz = 0.0;  ///< the same
-  double slowdown = 0.0;          ///< slowest of the reference computations spread over the session, over their
-                                  ///< median: 1.3 = the device was for a while 30% slower; 0: not measured
+  double highest_clock_hz = 0.0;  ///< highest clock, likewise
+  double slowdown = 0.0;          ///< slowest of the reference computations spread over the session, over their median:
+                                  ///< 1.3 = the device was 30% slower for a while; 0: not measured
   bool operator==(const Session&) const = default;
 };
 
@@ -43,10 +43,10 @@ struct Session {
 enum class Origin { measured, published, interpolated, estimated };
 std::string_view to_string(Origin origin);
 
-/// What a layer measurement is of. Ordered and compared field by field.
+/// Key of a layer measurement. Ordered and compared field by field.
 struct LayerKey {
   std::string model{};
-  std::string gpu{};  ///< of memory: any_gpu when it was published without the GPU type
+  std::string gpu{};  ///< for memory: any_gpu if it was published without the GPU type
   Precision precision = Precision::fp32;
   Recompute recompute = Recompute::none;
   int tensor_parallel = 1;
@@ -54,14 +54,15 @@ struct LayerKey {
   int sequence_length = 0;  ///< tokens
   int busy_ranks = 1;       ///< ranks that computed on the node at the same time
   LayerKind kind = LayerKind::block;
-  /// Layers of this kind from this index on, up to the next row that differs in nothing but this. 0: all of them.
+  /// First layer that the row holds for: it holds for layers of this kind up to the next row that differs only in this
+  /// field. 0: all of them.
   int first_layer = 0;
   auto operator<=>(const LayerKey&) const = default;
 };
 inline constexpr const char* any_gpu = "any";
 
-/// What an update time is the time of. The publications time the whole optimizer step of the model that they
-/// profiled, which is cut down to the embedding, two blocks, the final norm and the head.
+/// Scope of an update time. Publications time the whole optimizer step of the model that they profiled, which is cut
+/// down to the embedding, two blocks, the final norm and the head.
 enum class UpdateScope { layer, profiled_model };
 std::string_view to_string(UpdateScope scope);
 
@@ -70,32 +71,32 @@ struct LayerTime {
   LayerKey key{};
   TimeStatistics forward{};
   TimeStatistics backward{};
-  TimeStatistics update{};  ///< optimizer step over this layer's parameters, its gradients to zero
+  TimeStatistics update{};  ///< optimizer step over this layer's parameters, including zeroing its gradients
   UpdateScope update_scope = UpdateScope::layer;
-  /// The same with nothing of the layer in a cache; samples = 0 and all zero where not measured.
+  /// The same with nothing of the layer in a cache; samples = 0 and all zero if not measured.
   TimeStatistics cold_forward{};
   TimeStatistics cold_backward{};
   int session = 0;  ///< index into ProfileData::sessions
   bool operator==(const LayerTime&) const = default;
 };
 
-/// What one layer takes on one rank, for one micro-batch.
+/// Memory of one layer on one rank, for one micro-batch.
 struct LayerMemory {
   LayerKey key{};               ///< busy_ranks = 1: memory does not depend on it
   std::int64_t parameters = 0;  ///< own parameters on this rank (a tied head: without the shared matrix)
   Bytes activation{};           ///< kept from forward until backward
   Bytes output{};               ///< handed to the next layer
-  Bytes input{};                ///< received from the layer before (tokens and masks included)
+  Bytes input{};                ///< received from the previous layer (tokens and masks included)
   Bytes workspace{};            ///< needed while the layer computes, freed after
   int session = 0;
   bool operator==(const LayerMemory&) const = default;
 };
 
-/// A combination of sizes that did not fit: measured, not computed.
+/// A combination of sizes that did not fit into memory: measured, not computed.
 struct OutOfMemory {
   LayerKey key{};     ///< kind: the layer at which it happened; first_layer = 0
-  Bytes needed{};     ///< in use when the allocation failed, plus what was asked for
-  Bytes available{};  ///< that the device had for this rank
+  Bytes needed{};     ///< in use when the allocation failed, plus the size requested
+  Bytes available{};  ///< memory of the device for this rank
   int session = 0;
   bool operator==(const OutOfMemory&) const = default;
 };
@@ -108,45 +109,45 @@ std::string_view to_string(LinkScope scope);
 /// One side of a link.
 struct LinkEnd {
   std::string gpu{};
-  std::string zone{};  ///< empty: wherever
-  int ranks = 1;       ///< of one node that communicate at the same time
+  std::string zone{};  ///< empty: any
+  int ranks = 1;       ///< ranks of one node that communicate at the same time
   auto operator<=>(const LinkEnd&) const = default;
 };
 
-/// What a link measurement is of. A message: from one rank to another, while `from.ranks` of the sending node send
-/// at once, each its own. A collective: over `ranks`, `from.ranks` of them per node.
+/// Key of a link measurement. A message goes from one rank to another, while `from.ranks` ranks of the sending node
+/// send one each. A collective runs over `ranks` ranks, `from.ranks` of them per node.
 struct LinkKey {
   LinkEnd from{};
   LinkEnd to{};
   LinkScope scope = LinkScope::intra_node;
   LinkOperation operation = LinkOperation::send_receive;
-  int ranks = 2;  ///< that take part in one operation; 2 for send_receive
+  int ranks = 2;  ///< ranks that take part in one operation; 2 for send_receive
   auto operator<=>(const LinkKey&) const = default;
 };
 
 /// The time of one message (one way), or of one collective until its slowest rank is done.
 struct LinkMeasurement {
   LinkKey key{};
-  Bytes message{};  ///< of one rank: what it sends; all_reduce: the array; all_gather and reduce_scatter: the whole
-                    ///< array, of which each rank contributes or keeps 1/ranks
+  Bytes message{};  ///< per rank: send_receive: what it sends; all_reduce: the array; all_gather and reduce_scatter:
+                    ///< the whole array, of which each rank contributes or keeps 1/ranks
   TimeStatistics time{};
   int session = 0;
   bool operator==(const LinkMeasurement&) const = default;
 };
 
-/// A curve through the measurements of one key, and how far it is off: curve.time(message, key.from.ranks) is the time
-/// of a measurement with that message, of a collective too.
+/// A curve through the measurements of one key, and its errors: curve.time(message, key.from.ranks) is the time of a
+/// measurement with that message, also of a collective.
 struct LinkFit {
   LinkKey key{};
   LinkCurve curve{};
   double median_error = 0.0;   ///< |time of the curve / median time - 1| over the messages
-  double largest_error = 0.0;  ///< the same, the largest
-  int points = 0;              ///< messages it was fitted to; 0: published without them, and without errors
+  double largest_error = 0.0;  ///< the largest of these errors
+  int points = 0;              ///< messages it was fitted to; 0: published without them and without errors
   int session = 0;
   bool operator==(const LinkFit&) const = default;
 };
 
-/// What a process of a framework needs besides tensors.
+/// Memory of a process of a framework besides tensors.
 struct ProcessMeasurement {
   std::string gpu{};
   std::string framework{};  ///< "sailor"

@@ -1,4 +1,4 @@
-// Joins the content of stores. Nothing here touches a file.
+// Merges the content of stores. Does no file I/O.
 #include <algorithm>
 #include <functional>
 #include <map>
@@ -11,8 +11,8 @@ namespace sailor {
 
 namespace {
 
-// Rows with equal identities replace each other. Of a layer all rows go together: a newer session may cut the layers
-// differently. part() tells the rows of one identity and one session apart.
+// Rows with equal identities replace each other. Rows of a layer are replaced together: a newer session may divide the
+// layers differently. part() distinguishes rows of one identity and one session.
 
 template <class Row>
 concept OfLayer = requires(const Row& row) {
@@ -76,7 +76,7 @@ int part(const Row& row) {
   return 0;
 }
 
-/// An order of rows that means nothing but is the same for everybody.
+/// An arbitrary but reproducible order of rows.
 template <class Row>
 bool comes_after(const hdf5::Table<Row>& table, const Row& a, const Row& b) {
   for (const hdf5::Column<Row>& column : table.columns())
@@ -84,7 +84,8 @@ bool comes_after(const hdf5::Table<Row>& table, const Row& a, const Row& b) {
   return false;
 }
 
-// Repeated measurements differ by more than one session can see: intervals grow to hold what earlier sessions found.
+// Repeated measurements differ by more than one session can show: intervals grow to include the results of earlier
+// ones.
 
 std::vector<TimeStatistics*> intervals_of(LayerTime& row) {
   return {&row.forward, &row.backward, &row.update, &row.cold_forward, &row.cold_backward};
@@ -96,7 +97,7 @@ concept Repeated = requires(Row& row) {
   intervals_of(row);
 };
 
-/// Widens the intervals of `newest` to hold the medians of `older`.
+/// Widens the intervals of `newest` to include the medians of `older`.
 template <Repeated Row>
 void hold_medians(Row& newest, Row& older) {
   const auto into = intervals_of(newest);
@@ -108,15 +109,15 @@ void hold_medians(Row& newest, Row& older) {
   }
 }
 
-/// The same machine, by what the sessions say.
+/// Whether the sessions report the same machine.
 bool alike(const Session& a, const Session& b) {
   return a.provenance.host == b.provenance.host && a.provenance.device == b.provenance.device &&
          a.provenance.versions == b.provenance.versions;
 }
 
-/// Of rows with the same identity those of the newest session stay, in the order of the sessions. Two different rows
-/// of one session, identity and part are nobody's intention; which of them stays does not depend on their order.
-/// Returns the number of these conflicts.
+/// Of rows with the same identity, those of the newest session are kept, in the order of the sessions. Two different
+/// rows of one session, identity and part are a conflict; which of them is kept does not depend on their order. Returns
+/// the number of conflicts.
 template <class Row>
 std::size_t keep_newest(const hdf5::Table<Row>& table, const std::vector<Session>& sessions, Intervals intervals,
                         std::vector<Row>& rows) {
@@ -175,10 +176,11 @@ void append(std::vector<Row>& rows, std::vector<Row>&& more, const std::vector<i
     rows.insert(rows.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
 }
 
-/// Counts, if asked, what keep_newest() returns.
+/// `conflicts`, if not null, receives the result of keep_newest().
 ProfileData merge(std::vector<ProfileData> stores, Intervals intervals, std::size_t* conflicts) {
   ProfileData merged;
-  std::map<std::string, Session> by_id;  // of two descriptions of one session the later, and the same for everybody
+  std::map<std::string, Session> by_id;  // of two descriptions of one session the later, which does not depend on the
+                                         // order of the stores
   for (const ProfileData& store : stores)
     for (const Session& session : store.sessions) {
       const auto [found, is_new] = by_id.emplace(session.id, session);
@@ -188,7 +190,7 @@ ProfileData merge(std::vector<ProfileData> stores, Intervals intervals, std::siz
         found->second = session;
     }
   for (auto& [id, session] : by_id) merged.sessions.push_back(std::move(session));
-  // Oldest first, of one date by id; ISO 8601 in UTC sorts as text.
+  // Oldest first, those of one date by id; ISO 8601 in UTC sorts as text.
   std::stable_sort(merged.sessions.begin(), merged.sessions.end(),
                    [](const Session& a, const Session& b) { return a.provenance.date < b.provenance.date; });
   std::map<std::string, int> index;

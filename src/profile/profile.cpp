@@ -1,4 +1,4 @@
-// Look-ups over measurements. Nothing here touches a file.
+// Look-ups in measurements. Does no file I/O.
 #include "profile/profile.hpp"
 #include "profile/advice.hpp"
 
@@ -17,7 +17,7 @@ namespace sailor {
 
 namespace {
 
-/// The fields of a layer key in the order in which a missing one is explained.
+/// The fields of a layer key, in the order in which a missing one is reported.
 struct KeyField {
   const char* one;
   const char* many;
@@ -46,7 +46,7 @@ const std::vector<KeyField>& key_fields() {
   return fields;
 }
 
-/// Which field of `key` no measurement has (given the fields before it), and the values that are there.
+/// Names the field of `key` that no measurement has (given the fields before it), and the values that exist.
 template <class Row>
 Error explain_missing(const LayerKey& key, const std::vector<Row>& layers, const std::string& what) {
   std::vector<const LayerKey*> candidates;
@@ -75,7 +75,7 @@ Error explain_missing(const LayerKey& key, const std::vector<Row>& layers, const
     found += fmt::format("{}{} {}", found.empty() ? "" : ", ", field.one, wanted);
     candidates = std::move(remaining);
   }
-  return {ErrorCode::not_found, "the profile has no such layer", {}};  // not reached: some field differs
+  return {ErrorCode::not_found, "the profile has no such layer", {}};  // unreachable: some field differs
 }
 
 /// Time of a message from a curve of (bytes -> seconds), at least one point.
@@ -84,7 +84,7 @@ double time_at(const std::map<double, double>& curve, double bytes) {
   if (above == curve.begin()) return above->second;
   const auto below = std::prev(above);
   if (above == curve.end()) {
-    // Bandwidth of the largest message; a message of no bytes has none.
+    // Bandwidth of the largest message; an empty message has none.
     return below->first > 0.0 ? below->second * (bytes / below->first) : below->second;
   }
   const bool positive = below->first > 0.0 && below->second > 0.0 && above->second > 0.0;
@@ -239,7 +239,7 @@ Profile::Profile(ProfileData data) : data_(std::move(data)) {
   }
   for (const LinkMeasurement& row : data_.links) {
     Link& measured = link(row.key, row.session);
-    if (measured.points.empty()) measured.error = 0.0;  // points count before the curve
+    if (measured.points.empty()) measured.error = 0.0;  // points take precedence over the curve
     measured.points[row.message.value()] = row.time.median.value();
     measured.error = std::max(measured.error, row.time.relative_error());
   }
@@ -252,8 +252,7 @@ Origin Profile::origin_of(int session) const {
 }
 
 LayerRows::Found Profile::find_memory(const LayerKey& key, LayerKind kind, int first_layer) const {
-  // Memory does not depend on how many ranks are busy, nor, when published so, on the GPU, but only on how many bytes
-  // a value takes.
+  // Memory depends only on the bytes per value, not on the number of busy ranks nor, if published so, on the GPU.
   const Precision other = key.precision == Precision::tf32   ? Precision::fp32
                           : key.precision == Precision::fp32 ? Precision::tf32
                           : key.precision == Precision::bf16 ? Precision::fp16
@@ -319,17 +318,17 @@ Result<LayerCost> Profile::layer(const LayerKey& wanted) const {
 const Profile::Link* Profile::find_link(const LinkKey& wanted, LinkKey* found) const {
   const auto route = links_.find(LinkRoute(wanted.from.gpu, wanted.to.gpu, wanted.scope, wanted.operation));
   if (route == links_.end()) return nullptr;
-  // A zone that nobody measured is like any one zone.
+  // A zone without measurements is treated as any one zone.
   std::string from_zone = zones_.contains(wanted.from.zone) ? wanted.from.zone : "";
   std::string to_zone = zones_.contains(wanted.to.zone) ? wanted.to.zone : "";
   const bool same_zone = wanted.from.zone == wanted.to.zone;
-  if (!same_zone && (from_zone.empty() || to_zone.empty())) from_zone = to_zone = "?";  // only rows without zones fit
+  if (!same_zone && (from_zone.empty() || to_zone.empty())) from_zone = to_zone = "?";  // only rows without zones match
   auto fits = [&](const LinkKey& key) {
     if (key.from.zone.empty() && key.to.zone.empty()) return true;
     if (from_zone.empty() && to_zone.empty()) return key.from.zone == key.to.zone;
     return key.from.zone == from_zone && key.to.zone == to_zone;
   };
-  // Smaller is better: zones named; then too few ranks is worse than too many; then how far off.
+  // Smaller is better: rows that name zones first; then too few ranks is worse than too many; then the distance.
   auto distance = [](int have, int want) { return have >= want ? have - want : (1 << 24) + want - have; };
   const Link* best = nullptr;
   auto best_score = std::tuple(2, 0, 0, 0);
@@ -352,7 +351,7 @@ const Profile::Link* Profile::find_link(const LinkKey& wanted, LinkKey* found) c
     look_at(links.begin(), links.end());
     return best;
   }
-  // Links come in the order of the sender's zone: only those from this one, and those without zones.
+  // Links are ordered by the sender's zone: visits only those from this zone, and those without zones.
   for (const std::string& zone : {from_zone, std::string()}) {
     LinkKey start{};
     start.from = {.gpu = wanted.from.gpu, .zone = zone, .ranks = std::numeric_limits<int>::min()};
@@ -404,9 +403,9 @@ LinkTime Profile::AllReduceRoute::time(Bytes message) const {
         slower = std::max(1.0, beside_->time(message).time / alone);
     return {time * (slower * ring_factor(ranks_) / ring_factor(measured_ranks_)), measured_->error, measured_->origin};
   }
-  // A ring moves 2(n - 1)/n of the message over every link (Patarasuk & Yuan 2009), in a stream: NCCL and MPI cut it
-  // into pieces that follow each other, so it is the whole message's bandwidth that counts; 2(n - 1) steps take at
-  // least their latency each.
+  // A ring moves 2(n - 1)/n of the message over every link (Patarasuk & Yuan 2009), pipelined: NCCL and MPI split it
+  // into pieces that follow each other, so the whole message's bandwidth counts; 2(n - 1) steps take at least their
+  // latency each.
   const LinkTime whole = beside_->time(message);
   return {std::max(whole.time * ring_factor(ranks_), latencies_), whole.error, whole.origin};
 }
@@ -417,7 +416,7 @@ std::optional<Profile::SendRoute> Profile::find_send_route(const LinkEnd& from, 
   LinkKey back = there;
   std::swap(back.from, back.to);
   const Link* link = find_link(there);
-  // The way back counts when there is nothing else, or nothing else that names the zones.
+  // The reverse direction is used if there is no other link, or no other that names the zones.
   if (link == nullptr || !link->names_zones)
     if (const Link* reverse = find_link(back); reverse != nullptr && (link == nullptr || reverse->names_zones))
       link = reverse;

@@ -1,4 +1,4 @@
-// Look-ups over measurements: what the simulator and the planner ask. Nothing here touches a file.
+// Look-ups in measurements, for the simulator and the planner. Does no file I/O.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@
 
 namespace sailor {
 
-/// What a layer costs on one rank: times and memory of one micro-batch.
+/// Cost of a layer on one rank: times and memory of one micro-batch.
 struct LayerCost {
   TimeStatistics forward{};
   TimeStatistics backward{};
@@ -34,11 +34,11 @@ struct LayerCost {
 /// A time and where it comes from.
 struct LinkTime {
   Seconds time{};
-  double error = 0.0;  ///< standard deviation as a share: of the fit, or of the measured messages; 0: not known
+  double error = 0.0;  ///< relative standard deviation of the fit, or of the measured messages; 0: not known
   Origin origin = Origin::measured;
 };
 
-/// Rows of a table of layers, to be found by their keys.
+/// Index of the rows of a table of layers by their keys.
 class LayerRows {
  public:
   struct Row {
@@ -53,7 +53,7 @@ class LayerRows {
     int micro_batch = 1;
     std::vector<Row> rows;
   };
-  /// What groups of a series have in common: all but the micro-batch.
+  /// Key of a series: what its groups have in common, all but the micro-batch.
   struct Series {
     std::string_view model;
     std::string_view gpu;
@@ -65,22 +65,21 @@ class LayerRows {
   };
   struct Found {
     const Row* row = nullptr;  ///< null: there is none
-    int end_layer = 0;         ///< at which the next row begins, when it differs in nothing else
+    int end_layer = 0;         ///< where the next row begins, if it differs in nothing else
     explicit operator bool() const { return row != nullptr; }
   };
 
   /// A later row with the same key replaces an earlier one.
   void add(const LayerKey& key, std::size_t index);
 
-  /// Of the rows that differ from what is asked in busy_ranks and first_layer only: the ones with the nearest
-  /// busy_ranks at or above, else the nearest below; of them the last one that begins at or before first_layer, else
-  /// the first.
+  /// Among the rows that differ from the request in busy_ranks and first_layer only: those with the nearest busy_ranks
+  /// at or above, else the nearest below; of them the last one that begins at or before first_layer, else the first.
   [[nodiscard]] Found find(const Series& series, int micro_batch, int busy_ranks, LayerKind kind,
                            int first_layer) const;
-  /// The same at the nearest micro-batch below that has the kind, else above.
+  /// The same at the nearest smaller micro-batch that has the kind, else the nearest larger one.
   [[nodiscard]] Found find_near(const Series& series, int micro_batch, int busy_ranks, LayerKind kind,
                                 int first_layer) const;
-  /// visit(series, groups in the order of their micro-batches), series in no order.
+  /// Calls visit(series, groups in ascending order of micro-batches); the order of the series is unspecified.
   template <class Visit>
   void for_each_series(Visit visit) const {
     for (const auto& [key, groups] : series_) visit(view(key), groups);
@@ -118,42 +117,40 @@ class Profile {
  public:
   explicit Profile(ProfileData data);
 
-  /// What layer `key.first_layer` of the model costs. `busy_ranks` need not match: the nearest at or above is taken,
-  /// else the nearest below. Memory that was measured at other micro-batches only is scaled in proportion from the
-  /// nearest below, else above. Errors: not_found, saying what is missing and what is there.
+  /// Cost of layer `key.first_layer` of the model. `busy_ranks` need not match: the nearest at or above is taken, else
+  /// the nearest below. Memory that was measured at other micro-batches only is scaled in proportion from the nearest
+  /// below, else above. Errors: not_found, saying what is missing and what is there.
   [[nodiscard]] Result<LayerCost> layer(const LayerKey& key) const;
 
   /// Time of one message of `message` bytes (one way) while `from.ranks` ranks of the node send one each. Measured
-  /// messages are interpolated (log-log; beyond the largest the largest one's bandwidth, below the smallest the
-  /// smallest one's time); where there are none, the fitted curve counts. Zones must match; a measurement without
-  /// zones fits all, and a zone that no measurement names is any one zone. Of the numbers of ranks the nearest at or
-  /// above is taken, else the nearest below. A link measured in one direction only counts for both.
-  /// Under a curve, more ranks than were measured share the bandwidth of a node's network, but each adds its own
-  /// inside a node. Errors: not_found.
+  /// messages are interpolated (log-log; above the largest with its bandwidth, below the smallest with its time);
+  /// without any, the fitted curve is used. Zones must match; a measurement without zones matches all, and a zone that
+  /// no measurement names is treated as any one zone. Of the numbers of ranks the nearest at or above is taken, else
+  /// the nearest below. A link measured in one direction only counts for both. With a curve, more ranks than were
+  /// measured share the bandwidth of a node's network, but each adds its own inside a node. Errors: not_found.
   [[nodiscard]] Result<LinkTime> send_time(const LinkEnd& from, const LinkEnd& to, LinkScope scope,
                                            Bytes message) const;
-  /// Time of an all-reduce over `ranks`. Measured rank counts are used as they are; others are scaled from the
-  /// nearest by the ring formula 2(n-1)/n (Patarasuk & Yuan 2009); without any, so much of a message
-  /// from one rank to another, and 2(n-1) latencies at least.
-  /// `from.ranks` of a node take part. Several `rings` through a node's network at once slow each other as the same
-  /// number of messages would.
+  /// Time of an all-reduce over `ranks`. Measured rank counts are used as they are; others are scaled from the nearest
+  /// by the ring formula 2(n-1)/n (Patarasuk & Yuan 2009); without any, the formula is applied to the time of a message
+  /// from one rank to another, with at least 2(n-1) latencies. `from.ranks` of a node take part. Several `rings`
+  /// through a node's network at once slow each other as the same number of messages would.
   [[nodiscard]] Result<LinkTime> all_reduce_time(const LinkEnd& from, const LinkEnd& to, LinkScope scope, int ranks,
                                                  Bytes message, int rings = 1) const;
 
-  /// What messages and all-reduces between the same two ends are priced by, for those who price many: the measurements
-  /// are looked up once. As long-lived as the profile. time() of one is send_time() or all_reduce_time().
+  /// Routes price many messages or all-reduces between the same two ends: the measurements are looked up once. Valid as
+  /// long as the profile. time() equals send_time() or all_reduce_time().
   class SendRoute;
   class AllReduceRoute;
   [[nodiscard]] Result<SendRoute> send_route(const LinkEnd& from, const LinkEnd& to, LinkScope scope) const;
   [[nodiscard]] Result<AllReduceRoute> all_reduce_route(const LinkEnd& from, const LinkEnd& to, LinkScope scope,
                                                         int ranks, int rings) const;
-  /// The same without the text of an error, which takes a while: nothing where it was not measured.
+  /// The same without the text of an error, which takes a while: std::nullopt if it was not measured.
   [[nodiscard]] std::optional<SendRoute> find_send_route(const LinkEnd& from, const LinkEnd& to, LinkScope scope) const;
   [[nodiscard]] std::optional<AllReduceRoute> find_all_reduce_route(const LinkEnd& from, const LinkEnd& to,
                                                                     LinkScope scope, int ranks, int rings) const;
-  /// A link was measured between this zone and another place.
+  /// Whether a link between this zone and another place was measured.
   [[nodiscard]] bool names_zone(const std::string& zone) const { return zones_.contains(zone); }
-  /// Resident bytes of a process before its first tensor; nothing when not measured.
+  /// Resident bytes of a process before its first tensor; std::nullopt if not measured.
   [[nodiscard]] std::optional<Bytes> base_memory(const std::string& gpu, const std::string& framework) const;
 
   /// Distinct values that were measured for a model on a GPU, ascending.
@@ -170,7 +167,7 @@ class Profile {
   struct Link {
     SizeCurve points;
     std::optional<LinkCurve> curve;
-    int senders = 1;  ///< of the curve: the bandwidth is that of all of them
+    int senders = 1;  ///< ranks that share the bandwidth of the curve
     bool names_zones = false;
     double error = 0.0;  ///< LinkTime::error
     Origin origin = Origin::measured;
@@ -178,7 +175,7 @@ class Profile {
   [[nodiscard]] Origin origin_of(int session) const;
   using Links = std::map<LinkKey, Link>;
   using LinkRoute = std::tuple<std::string, std::string, LinkScope, LinkOperation>;  // GPU types, scope, operation
-  /// The link that fits best, and as what it was measured; null when none fits.
+  /// The link that matches best, and the key that it was measured with; null if none matches.
   [[nodiscard]] const Link* find_link(const LinkKey& wanted, LinkKey* found = nullptr) const;
   /// Ranks that share the bandwidth of the link's curve.
   [[nodiscard]] static int senders(const Link& link, const LinkEnd& from, LinkScope scope);
@@ -187,7 +184,7 @@ class Profile {
     return find_memory(key, key.kind, key.first_layer);
   }
   [[nodiscard]] LayerRows::Found find_memory(const LayerKey& key, LayerKind kind, int first_layer) const;
-  /// The layer's part of an update that was timed for the whole profiled model: its part of the parameters.
+  /// Share of the layer in an update that was timed for the whole profiled model: its share of the parameters.
   [[nodiscard]] double share_of_update(const LayerTime& time, const LayerMemory& memory, const LayerKey& key) const;
   /// fp32 when tf32 is wanted on a GPU that has fp32 times only: most have no TF32, on others it is never slower.
   [[nodiscard]] Precision stored_precision(const std::string& model, const std::string& gpu, Precision wanted) const;
@@ -195,9 +192,9 @@ class Profile {
   ProfileData data_;
   LayerRows times_;
   LayerRows memory_;
-  std::map<std::string, std::map<std::string, std::set<Precision>>> precisions_;  // of times, by model and GPU
+  std::map<std::string, std::map<std::string, std::set<Precision>>> precisions_;  // of the times, by model and GPU
   std::map<LinkRoute, Links> links_;
-  std::set<std::string> zones_;  // that a link names
+  std::set<std::string> zones_;  // zones that a link names
 };
 
 class Profile::SendRoute {
@@ -217,11 +214,11 @@ class Profile::AllReduceRoute {
  private:
   friend class Profile;
   int ranks_ = 1;
-  const Link* measured_ = nullptr;  // an all-reduce; null: priced by messages
+  const Link* measured_ = nullptr;  // an all-reduce; null: messages are used instead
   int measured_ranks_ = 1;
-  std::optional<SendRoute> alone_;   // a message as the measured all-reduce had it, where several slow each other
-  std::optional<SendRoute> beside_;  // the messages of all of them at once
-  Seconds latencies_{};              // of all steps, without a measured one
+  std::optional<SendRoute> alone_;   // one ring's message, for the slowdown of a measured all-reduce by several rings
+  std::optional<SendRoute> beside_;  // the messages of all rings at once
+  Seconds latencies_{};              // of all steps, if no all-reduce was measured
 };
 
 }  // namespace sailor

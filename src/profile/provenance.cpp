@@ -56,7 +56,7 @@ Result<Provenance> read_provenance(const FileReader& file) {
 }
 
 std::string current_date() {
-  // Milliseconds, so that of two quick measurements the later one is the newer.
+  // Milliseconds, so that the later of two quick measurements is the newer one.
   const auto now = std::chrono::floor<std::chrono::milliseconds>(std::chrono::system_clock::now());
   const std::time_t seconds = std::chrono::system_clock::to_time_t(now);
   std::tm utc{};

@@ -18,7 +18,7 @@ using hdf5::FileWriter;
 
 const hdf5::Table<IterationRecord>& iteration_table() {
   using Row = IterationRecord;
-  // A run that diverged has losses that are not finite; they are its result.
+  // A run that diverged has losses that are not finite; they are stored as they are.
   const Column<Row> loss{.info = {"loss", hdf5::ColumnType::number, "nat/token"},
                          .get = [](const Row& row) -> hdf5::Cell { return row.loss; },
                          .set = [](Row& row, const hdf5::Cell& cell) -> std::optional<std::string> {

@@ -20,7 +20,7 @@ struct IterationRecord {
   Seconds time{};              ///< wall time of the iteration, slowest rank
 };
 
-/// Where the time of an iteration went: of each part the mean over ranks, and the rank that it took longest.
+/// Breakdown of the time of an iteration: for each part the mean over ranks, and the slowest rank.
 struct PartsRecord {
   std::int64_t iteration = 0;
   struct Part {
@@ -29,9 +29,9 @@ struct PartsRecord {
   };
   Part forward{};
   Part backward{};
-  Part wait_activation{};  ///< for the messages of the stage before
-  Part wait_gradient{};    ///< for those of the stage behind
-  Part reduction{};        ///< sums of gradients, as far as they do not overlap with the backward passes
+  Part wait_activation{};  ///< waiting for messages of the previous stage
+  Part wait_gradient{};    ///< waiting for messages of the next stage
+  Part reduction{};        ///< gradient synchronisation, as far as it does not overlap with the backward passes
   Part update{};
 };
 
@@ -48,7 +48,7 @@ struct RankRecord {
 struct RunRecord {
   Provenance provenance{};
   std::string plan_toml{};     ///< the plan as it was run
-  int warm_up_iterations = 0;  ///< first iterations that statistics leave out
+  int warm_up_iterations = 0;  ///< first iterations that statistics ignore
   std::vector<IterationRecord> iterations{};
   std::vector<RankRecord> ranks{};
   std::vector<PartsRecord> parts{};  ///< by iteration; empty in files of earlier versions
@@ -58,7 +58,7 @@ struct RunRecord {
   [[nodiscard]] Bytes peak_resident_memory() const;  ///< largest over ranks
 };
 
-/// An empty provenance.date becomes the present one.
+/// An empty provenance.date is set to the current time.
 Result<void> save_run(const RunRecord& run, const std::filesystem::path& path);
 /// Errors: not_found, invalid_input (no HDF5, not a run file, other schema version), naming the file.
 Result<RunRecord> load_run(const std::filesystem::path& path);

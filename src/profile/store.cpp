@@ -39,7 +39,7 @@ Result<void> write_profile(const ProfileData& data, const fs::path& path) {
   return file->close();
 }
 
-/// Nothing for a file that sailor-train wrote.
+/// std::nullopt for a file that sailor-train wrote.
 Result<std::optional<ProfileData>> read_profile(const fs::path& path) {
   auto file = FileReader::open(path);
   if (!file) return fail(file.error());
@@ -91,7 +91,7 @@ std::string new_id(const std::string& date) {
   return fmt::format("{}-{}-{}-{:08x}", day, for_file_name(host_name()).substr(0, 64), ::getpid(), random());
 }
 
-/// With the ids and dates that are missing, and no text longer than a table can hold.
+/// Adds missing ids and dates, and cuts text that is longer than a table can hold.
 ProfileData completed(ProfileData data) {
   for (Session& session : data.sessions) {
     Provenance& from = session.provenance;
@@ -166,7 +166,7 @@ Result<fs::path> add_to_store(const fs::path& store, const ProfileData& data) {
   const ProfileData complete = completed(data);
   std::string name = for_file_name(complete.sessions.empty() ? new_id("") : complete.sessions.back().id);
   if (name.empty() || name.starts_with('.')) name = "session-" + new_id("");
-  // A file that is there is never replaced, even by another one of the same session.
+  // An existing file is never replaced, even by another one of the same session.
   for (fs::path path = store / (name + ".h5");;
        path = store / fmt::format("{}-{:08x}.h5", name, std::random_device()())) {
     auto created =
@@ -174,7 +174,7 @@ Result<fs::path> add_to_store(const fs::path& store, const ProfileData& data) {
     if (!created) return fail(created.error());
     if (*created) return path;
     const auto there = read_profile(path);
-    if (!there || !*there) continue;  // damaged, or no profile: load_profile() says so
+    if (!there || !*there) continue;  // damaged, or no profile: load_profile() reports it
     if (**there == complete) return path;
     if (const std::size_t conflicts = conflicting_rows(**there, complete); conflicts > 0)
       return fail(

@@ -15,49 +15,48 @@
 
 namespace sailor {
 
-/// What becomes of the interval [low, high] of a time when it replaces those of older sessions of the same host, device
-/// and versions: repetitions differ by more than one session can see.
+/// Treatment of the interval [low, high] of a time that replaces times of older sessions of the same host, device and
+/// versions: repetitions differ by more than one session can show.
 enum class Intervals {
   as_stored,
-  with_repetitions,  ///< grows to hold their medians
+  with_repetitions,  ///< grows to include their medians
 };
 
-/// Reads a store: a folder of *.h5 files or one file. Of rows with equal keys
-/// those of the newest session win (by `date`, then id). Run files (run_file.hpp) in the folder are skipped. Errors:
-/// not_found (also an empty folder), invalid_input (not HDF5, truncated, damaged, foreign, other schema version, wrong
-/// type, impossible value), naming the file.
+/// Reads a store: a folder of *.h5 files or one file. Of rows with equal keys, those of the newest session win (by
+/// `date`, then id). Run files (run_file.hpp) in the folder are skipped. Errors: not_found (also an empty folder),
+/// invalid_input (not HDF5, truncated, damaged, foreign, other schema version, wrong type, impossible value), naming
+/// the file.
 Result<ProfileData> load_profile(const std::filesystem::path& store, Intervals intervals = Intervals::with_repetitions);
 
-/// One file of a store as it is, with rows that a newer session replaces.
+/// One file of a store as it is, including rows that a newer session replaces.
 struct StoreFile {
   std::filesystem::path path{};
   ProfileData data{};
 };
-/// The files of a store by name. Errors as load_profile().
+/// The files of a store, ordered by name. Errors as load_profile().
 Result<std::vector<StoreFile>> load_store_files(const std::filesystem::path& store);
 
-/// Joins stores: sessions by id, rows by key, as if their files lay in one folder. Rows come in the order of their
-/// sessions. Neither the order of the stores nor
-/// merging twice changes what is in the result.
+/// Merges stores: sessions by id, rows by key, as if their files lay in one folder. Rows are in the order of their
+/// sessions. The result depends neither on the order of the stores nor on merging twice.
 ProfileData merge_profiles(std::vector<ProfileData> stores, Intervals intervals = Intervals::as_stored);
-/// Rows of the same session and key that say something else.
+/// Number of rows with equal session and key but different values.
 std::size_t conflicting_rows(const ProfileData& a, const ProfileData& b);
-/// The sessions for which `wanted` holds, and their rows.
+/// The sessions that satisfy `wanted`, and their rows.
 ProfileData only_sessions(ProfileData data, const std::function<bool(const Session&)>& wanted);
-/// Over all tables.
+/// Number of rows of all tables.
 std::size_t number_of_rows(const ProfileData& data);
 
-/// Recognises a changed store: equal for equal files, whatever their names (see content_hash()).
+/// Hash that detects a changed store: equal for equal files, whatever their names (see content_hash()).
 Result<std::string> profile_hash(const std::filesystem::path& store);
 
-/// Adds one immutable file to the folder `store` (created when missing) and returns its path. Atomic; no file that is
-/// there is replaced, and when it returns, a crash of the machine loses nothing. Sessions without an id get one, those
-/// without a date the present. The same again adds nothing; other values of a session that is there are refused
+/// Adds one immutable file to the folder `store` (created if missing) and returns its path. Atomic; no existing file is
+/// replaced, and when it returns, a crash of the machine loses nothing. Sessions without an id get one, those without a
+/// date the current one. Adding the same data again adds nothing; other values of an existing session are refused
 /// (invalid_input): they need a session of their own.
 Result<std::filesystem::path> add_to_store(const std::filesystem::path& store, const ProfileData& data);
 
-/// Writes one file at exactly `path`. Atomic; replaces what was there, but no run file (invalid_input). Ids and dates
-/// as in add_to_store().
+/// Writes one file at exactly `path`. Atomic; replaces an existing file, except a run file (invalid_input). Ids and
+/// dates as in add_to_store().
 Result<void> save_profile(const ProfileData& data, const std::filesystem::path& path);
 
 }  // namespace sailor

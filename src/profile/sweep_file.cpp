@@ -20,7 +20,8 @@ using hdf5::FileReader;
 using hdf5::FileWriter;
 using Row = SweepRow;
 
-/// A number that may be unknown, as NaN. `member` returns a reference to an optional of double or of a quantity.
+/// A number that may be unknown: then it is NaN. `member` returns a reference to an optional of double or of a
+/// quantity.
 template <class Member>
 Column<Row> maybe(std::string name, std::string unit, Member member) {
   using Value = typename std::remove_cvref_t<decltype(member(std::declval<Row&>()))>::value_type;
@@ -42,7 +43,7 @@ Column<Row> maybe(std::string name, std::string unit, Member member) {
           }};
 }
 
-/// A count that may be unknown, or a yes or no: -1 where it is.
+/// A count or a Boolean that may be unknown: then it is -1.
 template <class Member>
 Column<Row> maybe_count(std::string name, Member member) {
   using Value = typename std::remove_cvref_t<decltype(member(std::declval<Row&>()))>::value_type;
@@ -120,7 +121,7 @@ Result<void> write_sweep(const SweepRecord& sweep, const std::filesystem::path& 
   return file->close();
 }
 
-/// As RFC 4180 has it: in quotes where it must be.
+/// A field as in RFC 4180: quoted if necessary.
 std::string csv_field(std::string text) {
   if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
   std::string quoted = "\"";

@@ -15,24 +15,24 @@
 
 namespace sailor {
 
-/// How a plan does by one judge. What is empty was not said.
+/// Evaluation of a plan by one judge. Empty: not reported.
 struct SweepScore {
   std::optional<Seconds> iteration_time{};
   std::optional<double> throughput{};  ///< iterations/s
   std::optional<Usd> cost{};           ///< per iteration, egress included
   std::optional<Usd> egress_cost{};    ///< per iteration
-  std::optional<Bytes> peak_memory{};  ///< of the device that uses most
+  std::optional<Bytes> peak_memory{};  ///< of the device with the highest use
   std::optional<bool> fits{};
 };
 
 enum class SweepStatus {
-  plan,     ///< the planner has a plan, by its judge good
-  no_plan,  ///< it says that there is none
-  failed,   ///< it gave no answer
+  plan,     ///< the planner found a plan that its judge accepts
+  no_plan,  ///< the planner says that there is none
+  failed,   ///< the planner gave no answer
 };
 std::string_view to_string(SweepStatus status);
 
-/// A point of a sweep, and what came out.
+/// A point of a sweep, and its result.
 struct SweepRow {
   std::string experiment{};
   std::string planner{};
@@ -41,15 +41,15 @@ struct SweepRow {
   std::string constraint{};
   std::int64_t repetition = 0;
   SweepStatus status = SweepStatus::failed;
-  std::string why{};  ///< there is no plan; empty where there is one
+  std::string why{};  ///< why there is no plan; empty where there is one
 
   SweepScore judged{};                               ///< by the judge that chose the plan
   SweepScore artifact{};                             ///< by the evaluator of the Sailor artifact
   SweepScore simulator{};                            ///< by Sailor's simulator
   std::optional<bool> simulator_is_bound{};          ///< the simulator's time is a lower bound only
-  std::optional<double> expected_throughput{};       ///< that the planner itself expects
+  std::optional<double> expected_throughput{};       ///< as the planner itself expects
   std::optional<Usd> expected_cost{};                ///< likewise
-  std::optional<std::int64_t> gpus{};                ///< that the plan uses
+  std::optional<std::int64_t> gpus{};                ///< number of GPUs that the plan uses
   std::string gpu_types{};                           ///< "27 A100-40 + 24 V100-16"
   std::string description{};                         ///< the plan in a line
   std::optional<std::int64_t> proposed{};            ///< plans that the planner proposed
@@ -58,26 +58,26 @@ struct SweepRow {
   std::optional<bool> out_of_time{};                 ///< the search was ended by its time limit
   std::string notes{};
 
-  // Measured: another run has others.
-  std::optional<Seconds> search_time{};  ///< as the planner says
-  std::optional<Seconds> wall_time{};    ///< of the process, reading of its inputs included
+  // Measured: these differ from run to run.
+  std::optional<Seconds> search_time{};  ///< as the planner reports it
+  std::optional<Seconds> wall_time{};    ///< of the process, including reading its inputs
   std::optional<Seconds> processor_time{};
   std::optional<Bytes> peak_resident_memory{};  ///< of the process
 };
 
 struct SweepRecord {
-  Provenance provenance{};        ///< an empty date becomes the present one
+  Provenance provenance{};        ///< an empty date is set to the current one
   std::string experiment_toml{};  ///< as it was run
   std::vector<SweepRow> rows{};
 };
 
-/// Numbers that are not known are NaN (-1 where they are counts) in the file.
+/// Unknown numbers are NaN in the file (-1 where they are counts).
 Result<void> save_sweep(const SweepRecord& sweep, const std::filesystem::path& path);
 /// Errors: not_found, invalid_input (no HDF5, no sweep, other schema version), naming the file.
 Result<SweepRecord> load_sweep(const std::filesystem::path& path);
 
-/// One line of names, one for each row; what is not known is empty. The columns whose names begin with "measured_"
-/// differ from run to run, no others.
+/// A header line, then one line for each row; unknown values are empty. Only the columns whose names begin with
+/// "measured_" differ from run to run.
 std::string sweep_csv(const std::vector<SweepRow>& rows);
 
 }  // namespace sailor

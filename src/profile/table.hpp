@@ -27,11 +27,11 @@ template <class Row>
 struct Column {
   ColumnInfo info;
   std::function<Cell(const Row&)> get;
-  /// Stores the value, or says why it cannot be right.
+  /// Stores the value, or returns why it is invalid.
   std::function<std::optional<std::string>(Row&, const Cell&)> set;
   /// The same as `set` for rows[0], ..., rows[count - 1]; without it, `set` is called for every row.
   std::function<std::optional<BlockProblem>(Row* rows, std::size_t count, const FieldBlock& values)> load{};
-  bool optional = false;  ///< text forms may leave it out: it then has its default
+  bool optional = false;  ///< text formats may leave it out: it then has its default
 };
 
 template <class Row>
@@ -45,7 +45,8 @@ struct IntegerLimits {
   std::int64_t maximum = std::int64_t{1} << 53;
 };
 
-/// Numbers that are no measurement: negative, infinite, or beyond anything that exists (10^18 bytes or seconds).
+/// Rejects numbers that cannot be measurements: negative, not finite, or beyond anything that exists (10^18 bytes or
+/// seconds).
 inline std::optional<std::string> problem_with_amount(double value) {
   if (!std::isfinite(value)) return fmt::format("{} is not finite", value);
   if (value < 0.0) return fmt::format("{} is negative", value);
@@ -53,7 +54,7 @@ inline std::optional<std::string> problem_with_amount(double value) {
   return std::nullopt;
 }
 
-/// Column::load from `one(rows, row, values)`, which stores one value or says why it cannot be right.
+/// Column::load from `one(rows, row, values)`, which stores one value or returns why it is invalid.
 template <class Row, class One>
 auto row_by_row(One one) {
   return [one](Row* rows, std::size_t count, const FieldBlock& values) -> std::optional<BlockProblem> {
@@ -63,7 +64,7 @@ auto row_by_row(One one) {
   };
 }
 
-/// Names are printed and compared: not empty, no control characters.
+/// Names are printed and compared: they must not be empty or hold control characters.
 inline std::optional<std::string> problem_with_name(const std::string& name) {
   if (name.empty()) return "the text is empty";
   for (const char c : name)
@@ -188,7 +189,7 @@ Column<Row> quantity(std::string name, std::string unit, Member member) {
               })};
 }
 
-/// The value 0, 1, ..., last that to_string() calls so.
+/// Finds the value 0, 1, ..., last whose to_string() is `name`.
 template <class Enum>
 std::optional<std::string> choose(Enum& value, std::string_view name, Enum last) {
   std::string known;
@@ -202,7 +203,7 @@ std::optional<std::string> choose(Enum& value, std::string_view name, Enum last)
   return fmt::format("'{}' is not one of: {}", name, known);
 }
 
-/// An enumeration by the names that to_string() gives its values 0, 1, ..., last.
+/// An enumeration, stored by the to_string() names of its values 0, 1, ..., last.
 template <class Row, class Member, class Enum>
 Column<Row> choice(std::string name, Member member, Enum last) {
   return {.info = {std::move(name), ColumnType::text, "1"},
@@ -230,7 +231,7 @@ class Table {
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] const std::vector<Column<Row>>& columns() const { return columns_; }
 
-  /// Refuses what read() would refuse: a file that was written can be read.
+  /// Refuses what read() would refuse, so that every written file can be read.
   Result<void> write(FileWriter& file, const std::vector<Row>& rows) const {
     for (std::size_t row = 0; row < rows.size(); ++row) {
       Row copy = rows[row];

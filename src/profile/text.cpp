@@ -1,5 +1,4 @@
-// The text form of a store. Everything here works on cells, so that the columns of profile/tables.hpp are the only list
-// there is.
+// The text format of a store. Everything here works on cells, so that profile/tables.hpp has the only list of columns.
 #include "profile/text.hpp"
 
 #include <fmt/format.h>
@@ -45,7 +44,7 @@ std::string toml_text(const Cell& cell) {
   return toml_quote(std::get<std::string>(cell));
 }
 
-/// The same to the last bit: zero has a sign.
+/// Equal to the last bit: zero has a sign.
 bool same(const Cell& a, const Cell& b) {
   const auto* x = std::get_if<double>(&a);
   const auto* y = std::get_if<double>(&b);
@@ -61,7 +60,7 @@ std::string csv_text(const Cell& cell) {
   return quoted + '"';
 }
 
-/// A table as text sees it.
+/// A table as cells.
 struct Cells {
   std::vector<std::string> columns{};
   std::vector<bool> optional{};
@@ -90,7 +89,7 @@ std::string name_of_times(const std::string& column) {
   return column.ends_with(median_suffix) ? column.substr(0, column.size() - median_suffix.size()) : "";
 }
 
-/// TimeStatistics::single(), from its six cells.
+/// Whether six cells are a TimeStatistics::single().
 bool is_single(const std::vector<Cell>& row, std::size_t first) {
   for (std::size_t i = 1; i + 1 < times_width; ++i)
     if (!same(row[first + i], row[first])) return false;
@@ -111,7 +110,7 @@ std::vector<std::size_t> positions(const Cells& cells, const Names& names) {
   return found;
 }
 
-/// Where runs of rows [begin, end) begin that agree in `columns`; `end` comes last.
+/// Begins of the runs of rows in [begin, end) that agree in `columns`; `end` comes last.
 std::vector<std::size_t> runs(const Cells& cells, std::size_t begin, std::size_t end,
                               const std::vector<std::size_t>& columns) {
   std::vector<std::size_t> starts{begin};
@@ -169,7 +168,7 @@ std::string table_text(const std::string& table, const Cells& cells) {
   std::string text;
   const std::vector<std::size_t> groups = runs(cells, 0, cells.rows.size(), grouping);
   for (std::size_t i = 0; i + 1 < groups.size(); ++i) {
-    // Rows of one curve share a group where that saves much: published curves stand for many links each.
+    // Rows of one curve share a group if that saves much: published curves often stand for many links.
     std::vector<std::size_t> parts{groups[i], groups[i + 1]};
     if (with_curve.size() > grouping.size()) {
       const std::vector<std::size_t> curves = runs(cells, groups[i], groups[i + 1], with_curve);
@@ -181,7 +180,7 @@ std::string table_text(const std::string& table, const Cells& cells) {
   return text;
 }
 
-/// Sessions are read key by key, each its own group.
+/// Sessions are written key by key, each its own group.
 std::string sessions_text(const Cells& cells) {
   std::string text;
   for (std::size_t row = 0; row < cells.rows.size(); ++row)
@@ -195,7 +194,7 @@ tl::unexpected<Error> invalid(const std::string& where, const std::string& what,
   return fail(ErrorCode::invalid_input, fmt::format("{}: {}", where, what), std::move(hint));
 }
 
-/// The cell that a value of TOML is for a column; or what is wrong.
+/// Converts a TOML value to a cell of a column; or returns what is wrong.
 Result<Cell> to_cell(const TomlValue& value, ColumnType type, const std::string& where, const std::string& name) {
   const char* found = value.index() == 0 ? "an integer" : value.index() == 1 ? "a number" : "a string";
   auto wrong = [&](const char* wanted) {
@@ -223,7 +222,7 @@ Result<Cell> to_cell(const TomlValue& value, ColumnType type, const std::string&
   return Cell(std::get<std::string>(value));
 }
 
-/// Where a name of the text puts its value: one column, or the six of a time without a spread.
+/// Target of a name in the text: one column, or the six of a time without a spread.
 struct Target {
   std::size_t column = 0;
   bool times = false;
@@ -252,7 +251,7 @@ Result<void> set_value(const hdf5::Table<Row>& table, Row& row, const Target& ta
   return {};
 }
 
-/// Takes note that `name` is given; what it means, or an error that says what is wrong with it.
+/// Resolves names and records that they were given; errors say what is wrong with a name.
 template <class Row>
 class Names {
  public:
@@ -336,7 +335,7 @@ template <class Row>
 Result<void> read_table(const hdf5::Table<Row>& table, const TomlDocument& document, std::vector<Row>& rows) {
   for (const TomlTable& group : document.root().tables(table.name())) {
     const auto read = read_group(table, group, rows);
-    // A value of a wrong type was recorded by the document, and read as something harmless.
+    // A value of a wrong type was recorded by the document, and read as a harmless one.
     if (!document.good()) return document.finish();
     SAILOR_CHECK(read);
   }
@@ -358,7 +357,7 @@ std::string to_toml(const ProfileData& data, std::string_view comment) {
     text += table_text(table.name(), cells_of(table, rows));
     return {};
   });
-  static_cast<void>(added);  // nothing in there fails
+  static_cast<void>(added);  // it never fails
   return text;
 }
 
@@ -409,7 +408,7 @@ std::vector<std::pair<std::string, std::string>> to_csv(const ProfileData& data)
     return {};
   };
   static_cast<void>(add(session_table(), data.sessions));
-  static_cast<void>(for_each_table(data, add));  // nothing in there fails
+  static_cast<void>(for_each_table(data, add));  // it never fails
   return files;
 }
 

@@ -1,4 +1,4 @@
-// The text form of a store: TOML for people and version control, CSV for spreadsheets. profiles/README.md describes
+// The text format of a store: TOML for people and version control, CSV for spreadsheets. profiles/README.md describes
 // both. The columns are those of the HDF5 files.
 #pragma once
 
@@ -13,8 +13,8 @@
 
 namespace sailor {
 
-/// Reads back as the same data, bit for bit. `comment` stands above it, each line behind a "#". Text that is no
-/// UTF-8 has U+FFFD in place of the wrong bytes.
+/// Parsing the result gives the same data, bit for bit. `comment` is placed above it, each line after a "#". Text that
+/// is not UTF-8 has U+FFFD in place of the wrong bytes.
 std::string to_toml(const ProfileData& data, std::string_view comment = {});
 
 /// `source_name` stands for the file in messages. Errors: invalid_input (unknown or missing columns, wrong types,

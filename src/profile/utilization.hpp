@@ -1,4 +1,4 @@
-// How much of what the devices of a plan could compute its model needs.
+// Model FLOP utilisation (MFU) of a plan.
 #pragma once
 
 #include <optional>
@@ -10,8 +10,8 @@
 
 namespace sailor {
 
-/// Model FLOP of an iteration (forward, and twice that backward; recomputation is no work of the model's) over what all
-/// devices could do in `time` (PaLM, Chowdhery et al. 2022, appendix B). Nothing when a device's rate is not known.
+/// Model FLOP of an iteration (forward, and twice that backward; recomputation does not count) over the peak FLOP of
+/// all devices in `time` (PaLM, Chowdhery et al. 2022, appendix B). std::nullopt if a device's rate is not known.
 std::optional<double> model_flop_utilization(const Plan& plan, const Model& model, const GpuCatalogue& gpus,
                                              Seconds time);
 

@@ -13,15 +13,15 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A sample is the mean of so many passes in a row, not one pass: an iteration sums many passes, so what preemption
-// and cache misses add now and then counts with its share; a median over single passes would lose it. Passes that
-// take long have their share in each of them.
+// A sample is the mean of this many passes in a row, not one pass: an iteration sums many passes, so occasional
+// preemption and cache misses count with their share; a median over single passes would lose it. Long passes contain
+// their share each.
 constexpr int most_passes = 4;
 constexpr double long_sample = 0.1;  // seconds
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-/// Always the same work, in small caches: what it takes longer is the device's doing.
+/// Constant work in small caches: if it takes longer, the device has slowed down.
 class Reference {
  public:
   explicit Reference(runtime::Device& device) : device_(device), a_(device, {side, side}), c_(device, {side, side}) {
@@ -52,7 +52,7 @@ class BatchRun {
   BatchRun(runtime::Control& workers, const std::function<bool()>& stop_asked)
       : workers_(workers), stop_asked_(stop_asked) {}
 
-  /// True when no rank ran out of memory in `work`. Ranks return together.
+  /// True if no rank ran out of memory in `work`. All ranks return together.
   bool attempt(std::optional<int> micro_batch, const std::function<void()>& work) {
     bool failed = false;
     try {
@@ -64,7 +64,7 @@ class BatchRun {
                        .available = error.available};
       if (chain) chain->forget();
     }
-    // One agreement for both: somebody failed (2), somebody was asked to stop (1).
+    // One reduction for both: a rank failed (2), a rank was asked to stop (1).
     const double worst = workers_.max(failed ? 2.0 : stop_asked_() ? 1.0 : 0.0);
     batch.interrupted = batch.interrupted || worst == 1.0;
     if (worst < 2.0) return true;
@@ -119,7 +119,7 @@ class BatchRun {
 Batch measure_batch(const Model& model, const std::vector<int>& micro_batches, const BatchSettings& settings,
                     std::map<int, int>& passes, runtime::Device& device, runtime::Control& workers,
                     const std::function<bool()>& stop_asked) {
-  device.release_unused_memory();  // so that a batch lies elsewhere in memory than the last one
+  device.release_unused_memory();  // so that a batch lies elsewhere in memory than the previous one
   BatchRun run(workers, stop_asked);
   Batch& batch = run.batch;
   std::unique_ptr<Reference> reference;
@@ -147,7 +147,7 @@ Batch measure_batch(const Model& model, const std::vector<int>& micro_batches, c
           batch.sizes[micro_batch].bytes = run.chain->memory_of_a_pass(size.input->micro_batch());
         })) {
       batch.sizes.erase(micro_batch);
-      break;  // larger ones need more
+      break;  // larger ones need more memory
     }
     size.pass_seconds = seconds_since(start);
     sizes.push_back(std::move(size));
@@ -157,13 +157,13 @@ Batch measure_batch(const Model& model, const std::vector<int>& micro_batches, c
                         [&](const Size& size) { return batch.too_large && size.micro_batch >= *batch.too_large; });
   };
 
-  // Round by round over the sizes, so that noise of the machine spreads over all of them.
+  // Loops over the sizes in every round, so that noise of the machine is spread over all of them.
   std::vector<double> references;
   const auto start = Clock::now();
   for (int round = 0; round < settings.warm_up + settings.samples && !sizes.empty(); ++round) {
     const bool counts = round >= settings.warm_up;
     for (Size& size : sizes) {
-      // attempt() ends with a meeting of all ranks: they are busy with the same size at the same time.
+      // attempt() ends with a synchronisation of all ranks: they work on the same size at the same time.
       const auto sample_start = Clock::now();
       if (counts && !passes.contains(size.micro_batch)) {
         const double slowest = std::max(1e-9, workers.max(size.pass_seconds));

@@ -1,6 +1,5 @@
-// One batch of layer measurements: a chain made anew, warm-up, rounds that count, passes with cold caches. Runs on all
-// ranks that work at once, and keeps them together also when one of them has too little memory. Internal to the
-// profiler.
+// One batch of layer measurements: a new chain, warm-up, measured rounds, passes with cold caches. Runs on all ranks
+// that work at once, and keeps them in step also when one of them runs out of memory. Internal to the profiler.
 #pragma once
 
 #include <array>
@@ -27,11 +26,11 @@ struct BatchSettings {
   int blocks = 4;
   runtime::TensorParallel tensor_parallel{};  ///< this rank's part, and the group among the ranks that work at once
   Recompute recompute = Recompute::none;
-  runtime::DataType type = runtime::DataType::float32;  ///< that the layers compute with
-  int warm_up = 2;                                      ///< rounds that do not count
-  int samples = 8;                                      ///< rounds that count, at most
+  runtime::DataType type = runtime::DataType::float32;  ///< data type that the layers compute with
+  int warm_up = 2;                                      ///< rounds that are not measured
+  int samples = 8;                                      ///< measured rounds, at most
   bool cold = true;                                     ///< one pass with cold caches per size at the end
-  Seconds time_limit{20.0};  ///< begin no further round after that, once `fewest_rounds` are done
+  Seconds time_limit{20.0};  ///< no further round begins after this, once `fewest_rounds` are done
 };
 
 inline constexpr int fewest_rounds = 2;
@@ -54,13 +53,14 @@ struct Batch {
   std::array<std::int64_t, layer_kinds> parameters{};
   double clock_hz = 0.0;                      ///< while measuring; 0: unknown
   double reference = 0.0;                     ///< median seconds of a fixed computation between the rounds
-  bool out_of_memory = false;                 ///< on some rank
-  std::optional<int> too_large{};             ///< the micro-batch that did not fit; none: the parameters did not
-  std::optional<FailedAllocation> failure{};  ///< that of this rank, if it has one
-  bool interrupted = false;                   ///< on some rank
+  bool out_of_memory = false;                 ///< whether some rank ran out of memory
+  std::optional<int> too_large{};             ///< the micro-batch that did not fit; std::nullopt: the parameters did
+                                              ///< not
+  std::optional<FailedAllocation> failure{};  ///< that of this rank, if any
+  bool interrupted = false;                   ///< whether some rank was interrupted
 };
 
-/// `passes` holds how many passes make a sample, by micro-batch; sizes that it lacks are added. `micro_batches` rise.
+/// `passes`: number of passes per sample, by micro-batch; missing sizes are added. `micro_batches` must be ascending.
 Batch measure_batch(const Model& model, const std::vector<int>& micro_batches, const BatchSettings& settings,
                     std::map<int, int>& passes, runtime::Device& device, runtime::Control& workers,
                     const std::function<bool()>& stop_asked);

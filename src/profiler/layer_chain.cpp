@@ -120,7 +120,7 @@ void LayerChain::add_laps(KindTimes& times) {
 
 Tensor LayerChain::hidden_state(const runtime::MicroBatch& micro_batch, float scale) {
   Tensor state(device_, {micro_batch.token_count(), model_.hidden});
-  // Values spread over [-scale, scale), different from one another as those of a trained model.
+  // Values spread over [-scale, scale), as different from one another as those of a trained model.
   std::vector<float> values(static_cast<std::size_t>(state.elements()));
   std::uint32_t random = 1;
   for (float& value : values) {
@@ -149,7 +149,7 @@ void LayerChain::forward_and_backward(const runtime::MicroBatch& micro_batch, Ca
     if (caches == Caches::cold) {
       device_.synchronize();
       device_.flush_caches();
-      // A layer's time must not contain that another rank takes longer to flush.
+      // A layer's time must not include waiting for another rank's flush.
       meet();
     }
     working_on_ = model_.layer_kind(layers_[i]->index());
@@ -206,7 +206,7 @@ std::array<KindBytes, layer_kinds> LayerChain::memory_of_a_pass(const runtime::M
                   count_[kind_of(i)];
     hidden = run_forward(i, micro_batch, std::move(hidden));
     device_.synchronize();
-    // Alive afterwards: what is kept for backward, and the output.
+    // Still allocated: what is kept for backward, and the output.
     const MemoryUse use = device_.memory_use();
     kind.activation += slots_[i].bytes().value() / count_[kind_of(i)];
     kind.output += static_cast<double>(hidden.bytes()) / count_[kind_of(i)];

@@ -30,9 +30,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Fewer batches may agree by chance: an aim that is checked after each would be met too early.
+// Fewer batches may agree by chance: the target is checked after each, and would be met too early.
 constexpr int fewest_batches_for_the_aim = 5;
-// Cold passes are one sample per batch and take as long as the flushing: so many are enough.
+// Cold passes are one sample per batch and as slow as the flushing: this many are enough.
 constexpr int cold_batches = 5;
 // A batch takes at most this share of the time budget.
 constexpr double share_of_a_batch = 1.0 / 6.0;
@@ -58,8 +58,8 @@ int most_ranks_of_a_host(const std::vector<std::vector<int>>& hosts) {
   return static_cast<int>(most);
 }
 
-/// The ranks of a host that work at once, whole tensor-parallel groups: of a host with fewer ranks, as many groups as
-/// it has.
+/// The ranks of a host that work at once, in whole tensor-parallel groups; a host with fewer ranks has as many groups
+/// as fit.
 std::vector<std::vector<int>> groups_of(const std::vector<int>& host, const Combination& combination) {
   std::vector<std::vector<int>> groups;
   const auto degree = static_cast<std::ptrdiff_t>(combination.tensor_parallel);
@@ -86,13 +86,13 @@ std::vector<Combination> combinations_of(const LayerSettings& settings, int most
   return {all.begin(), all.end()};
 }
 
-/// What one combination has measured so far, on rank 0.
+/// Results of one combination so far, on rank 0.
 class Records {
  public:
   Records(const Model& model, const LayerSettings& settings, const Combination& combination)
       : model_(model), settings_(settings), combination_(combination) {}
 
-  /// Collective over the workers: the samples of all of them.
+  /// Collective over the workers. Adds the samples of all of them.
   void add(const Batch& batch, const std::vector<std::string>& gpus, runtime::Control& workers) {
     std::vector<double> mine;
     for (const auto& [micro_batch, size] : batch.sizes)
@@ -102,7 +102,7 @@ class Records {
     if (workers.rank() != 0) return;
     std::map<Series, std::vector<double>> pooled;
     for (std::size_t rank = 0; rank < all.size(); ++rank) {
-      auto next = all[rank].begin();  // as many numbers as here
+      auto next = all[rank].begin();  // as many numbers as on this rank
       for (const auto& [micro_batch, size] : batch.sizes)
         for (std::size_t phase = 0; phase < phases; ++phase)
           for (std::size_t kind = 0; kind < layer_kinds; ++kind) {
@@ -119,7 +119,7 @@ class Records {
     ++batches_;
   }
 
-  /// Collective over the workers: who ran out of memory.
+  /// Collective over the workers. Adds the ranks that ran out of memory.
   void add_failure(const Batch& batch, const std::vector<std::string>& gpus, runtime::Control& workers) {
     const FailedAllocation failure = batch.failure.value_or(FailedAllocation{});
     const auto all = gather_numbers(workers, {batch.failure ? 1.0 : 0.0, static_cast<double>(failure.kind),
@@ -201,8 +201,8 @@ class Records {
   std::array<std::int64_t, layer_kinds> parameters_{};
 };
 
-/// Batches after which an interval `relative` wide after `batches` would be `aim` wide, if batches go on to differ as
-/// they did; at most `most`.
+/// Number of batches after which an interval of width `relative` after `batches` would have width `aim`, if batches go
+/// on to differ as they did; at most `most`.
 double batches_needed(double relative, double aim, int batches, double most) {
   const auto width = [](double count) {
     return student_t_95(static_cast<int>(count) - 1) * std::sqrt(1.0 + 1.0 / count);
@@ -214,11 +214,11 @@ double batches_needed(double relative, double aim, int batches, double most) {
   return count;
 }
 
-/// What all ranks of the world, those asleep included, agree on after each batch.
+/// Decision of all ranks of the world, idle ones included, after each batch.
 enum class Verdict { finished, more, interrupted };
 
 Verdict agree_on(Verdict mine, runtime::Control& control) {
-  control.idle_barrier();  // ranks that do not take part take nothing from those that do
+  control.idle_barrier();  // ranks that do not take part must not slow down those that do
   return static_cast<Verdict>(static_cast<int>(control.max(static_cast<double>(mine))));
 }
 
@@ -271,7 +271,7 @@ Result<void> check_layers(const Model& model, const LayerSettings& settings, run
   for (const int degree : settings.tensor_parallel) {
     if (auto divisible = runtime::check_divisible(model, degree); !divisible)
       return fail(ErrorCode::usage, "--tensor-parallel: " + divisible.error().what, divisible.error().hint);
-    const auto there = static_cast<int>(hosts.front().size());  // rank 0 takes part in all that is measured
+    const auto there = static_cast<int>(hosts.front().size());  // rank 0 takes part in every measurement
     if (degree > there)
       return fail(ErrorCode::usage,
                   fmt::format("--tensor-parallel: {} ranks cannot share a layer: a host has {}", degree, there),
@@ -309,7 +309,7 @@ std::vector<Combination> combinations(const LayerSettings& settings, runtime::Co
 
 namespace {
 
-/// One combination: batches until all is known as well as asked for.
+/// One combination: batches until everything is known as precisely as requested.
 class CombinationRun {
  public:
   struct Context {
@@ -339,13 +339,13 @@ class CombinationRun {
 
   Records records;
 
-  /// False when it was interrupted. `show` is called on rank 0.
+  /// False if it was interrupted. `show` is called on rank 0.
   bool run(Seconds budget, DeviceState& state, const Show& show) {
     runtime::Device& device = context_.device;
     runtime::Control& control = context_.world.control;
     device.release_unused_memory();
     control.barrier();
-    // Reads what is there before any rank takes some of it.
+    // Reads the available memory before any rank takes some of it.
     const double available = device.available_memory(combination_.busy_ranks).value();
     control.barrier();
     if (group_.empty()) return sleep();
@@ -358,7 +358,7 @@ class CombinationRun {
     }
     const double wanted = context_.settings.memory_limit.value();
     double limit = wanted > 0.0 && available > 0.0 ? std::min(wanted, available) : std::max(wanted, available);
-    // The ranks of a group allocate alike: with one limit they fail together, and none waits in vain for another.
+    // The ranks of a group allocate alike: with the same limit they fail together, and none waits forever for another.
     if (partners != nullptr) limit = partners->min(limit);
     device.set_memory_limit(Bytes(limit));
     const bool finished = work({.shard = shard_, .group = group.get()}, *workers, budget, state, show);
@@ -379,7 +379,7 @@ class CombinationRun {
     const LayerSettings& settings = context_.settings;
     const std::set<int> micro_batches(settings.micro_batches.begin(), settings.micro_batches.end());
     std::vector<int> sizes(micro_batches.begin(), micro_batches.end());
-    std::map<int, int> passes;  // not shared with other combinations: ranks that sat out would lack it
+    std::map<int, int> passes;  // not shared with other combinations: ranks that were idle would lack it
     const auto start = Clock::now();
     Verdict verdict = Verdict::more;
     for (int number = 0; verdict == Verdict::more; ++number) {
@@ -398,7 +398,7 @@ class CombinationRun {
       if (!batch.sizes.empty()) records.add(batch, gpus_, workers);
       state.add(batch, ranks_, workers);
       if (batch.out_of_memory) {
-        // What fitted before and does not now is the neighbours' doing, not too large.
+        // A size that fitted before but does not now is a matter of other processes, not too large.
         if (batch.too_large || number == 0) records.add_failure(batch, gpus_, workers);
         if (batch.too_large)
           sizes.erase(std::lower_bound(sizes.begin(), sizes.end(), *batch.too_large), sizes.end());
@@ -414,7 +414,7 @@ class CombinationRun {
     return verdict != Verdict::interrupted;
   }
 
-  /// On rank 0, after so many batches.
+  /// On rank 0, after `batches` batches.
   bool is_more_needed(int batches, bool nothing_fits, Clock::time_point start, Seconds budget, const Show& show) const {
     const LayerSettings& settings = context_.settings;
     const double elapsed = seconds_since(start);
@@ -436,8 +436,8 @@ class CombinationRun {
 
   const Context& context_;
   const Combination combination_;
-  std::vector<int> ranks_;         // of the world, that work
-  std::vector<std::string> gpus_;  // theirs
+  std::vector<int> ranks_;         // ranks of the world that work
+  std::vector<std::string> gpus_;  // GPUs of these ranks
   std::vector<int> group_;         // this rank's; empty: it sleeps
   runtime::Shard shard_;
 };
@@ -459,7 +459,7 @@ Result<MeasuredLayers> measure_layers(const Model& model, const LayerSettings& s
   MeasuredLayers layers;
   DeviceState state;
   std::string no_memory;  // what did not fit, for the message
-  double part = 0.0;      // combinations that are done
+  double part = 0.0;      // combinations that are done, as a share
   for (const Combination& combination : all) {
     CombinationRun run(context, combination);
     const bool finished = run.run(budget, state, [&](double share, Seconds left, const std::string& what) {
@@ -513,7 +513,7 @@ std::vector<ProcessMeasurement> measure_process(const std::string& gpu, const ru
     device.synchronize();
   }
   device.release_unused_memory();
-  // HDF5 stays in memory after the first file: rank 0 of a training writes one.
+  // HDF5 stays in memory after the first file, and rank 0 of a training writes one.
   std::error_code code;
   const auto scratch =
       std::filesystem::temp_directory_path(code) / fmt::format("sailor-{}-{}.h5", world.control.host(), ::getpid());

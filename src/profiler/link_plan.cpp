@@ -120,7 +120,7 @@ void between(Groups& groups, const Kind& a, const Place& here, const Kind& b, co
   }
 }
 
-/// The places of two kinds with most ranks that lie on different nodes, or on the same.
+/// The places of two kinds that have most ranks, on different nodes or on the same one.
 std::optional<std::pair<const Place*, const Place*>> best_places(const Kind& a, const Kind& b, bool same_node) {
   std::optional<std::pair<const Place*, const Place*>> best;
   std::size_t most = 0;
@@ -151,7 +151,7 @@ std::vector<LinkGroup> plan_link_groups(std::vector<LinkRank> ranks, std::option
                   same_node ? LinkScope::intra_node : LinkScope::inter_node);
   for (const Kind& kind : kinds) {
     if (kind.places.size() <= 2) continue;
-    const int most = static_cast<int>(kind.places.back().ranks.size());  // of all; the last has the fewest
+    const int most = static_cast<int>(kind.places.back().ranks.size());  // on every node; the last has fewest
     for (const int count : most > 1 ? std::vector<int>{1, most} : std::vector<int>{1}) {
       std::vector<int> members;
       for (const Place& place : kind.places)

@@ -1,4 +1,4 @@
-// Which ranks of a job are measured together, and as what link. Pure: no rank is asked.
+// Plans which ranks of a job are measured together, and as which link. Pure: no communication.
 #pragma once
 
 #include <optional>

@@ -22,13 +22,13 @@ constexpr std::size_t acknowledgement = sizeof(float);
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-/// Short messages are repeated within a sample: one of them takes little longer than reading the clock.
+/// Short messages are repeated within a sample: a single one takes little longer than reading the clock.
 int repetitions(std::size_t bytes) { return bytes <= std::size_t{64} * 1024 ? 10 : 1; }
 
-/// The ranks of a group, and the ways between them.
+/// The ranks of a group, and the channels between them.
 class Ends {
  public:
-  /// Collective over the group's ranks; `number` is the group's in the plan.
+  /// Collective over the group's ranks; `number` is the index of the group in the plan.
   Ends(const LinkGroup& group, std::size_t number, runtime::Device& device, const runtime::World& world)
       : device_(device),
         control_(world.control.subgroup(group.ranks)),
@@ -97,8 +97,8 @@ double round_trips(Ends& ends, int peer, bool first, void* data, std::size_t the
   return seconds_since(start);
 }
 
-/// Seconds of one message of this rank's pair; 0 on ranks without one. Between equal ends half a round trip; else the
-/// message in its direction only, with a short answer whose time is taken off.
+/// Seconds of one message of this rank's pair; 0 on ranks without one. Between equal ends, half a round trip; otherwise
+/// the message in its direction only, followed by a short answer whose time is subtracted.
 double send(Ends& ends, const LinkSeries& series, void* data, std::size_t bytes) {
   const int me = ends.rank();
   ends.control().barrier();
@@ -113,13 +113,13 @@ double send(Ends& ends, const LinkSeries& series, void* data, std::size_t bytes)
     const int short_times = repetitions(acknowledgement);
     const double answer =
         round_trips(ends, peer, first, data, acknowledgement, acknowledgement, short_times) / (2.0 * short_times);
-    // A message takes no less than an answer. The receiver's clock starts early: the sender's counts.
+    // A message takes no less than an answer. The receiver's clock starts early, so the sender's counts.
     return first ? std::max(message - answer, answer) : 0.0;
   }
   return 0.0;
 }
 
-/// Floats of an array of about `bytes` that every rank has an equal slice of.
+/// Number of floats in an array of about `bytes` of which every rank has an equal slice.
 std::int64_t array_count(std::size_t bytes, int ranks) {
   const auto count = static_cast<std::int64_t>(bytes / sizeof(float));
   return (count + ranks - 1) / ranks * ranks;
@@ -134,7 +134,7 @@ double collective(Ends& ends, LinkOperation operation, float* data, std::size_t 
   return seconds_since(start) / times;
 }
 
-/// Device memory of zeros that grows: sums of zeros stay zero, however often.
+/// Growing device memory filled with zeros: all-reduces of zeros stay zero, however often.
 class Buffer {
  public:
   explicit Buffer(runtime::Device& device) : device_(device) {}
@@ -153,7 +153,7 @@ class Buffer {
   runtime::Tensor tensor_;
 };
 
-/// Samples of one size of a series. All ranks of the group have the same.
+/// Samples of one size of a series. All ranks of the group have the same sizes.
 struct SizeSamples {
   std::size_t bytes = 0;
   int per_round = 1;
@@ -175,10 +175,9 @@ class GroupMeasurement {
   GroupMeasurement(const LinkGroup& group, std::size_t number, runtime::Device& device, const runtime::World& world)
       : group_(group), ends_(group, number, device, world), curves_(group.series.size()) {}
 
-  /// Measures each size once, the smallest first, and decides which are measured at all: those of which `rounds` fit
-  /// into `share` seconds.
+  /// Measures each size once, the smallest first, and selects those of which `rounds` fit into `share` seconds.
   void choose_sizes(const std::vector<std::size_t>& sizes, Buffer& buffer, double share, int rounds) {
-    constexpr double of_largest = 0.75;  // a quarter for all smaller sizes, which are shorter by four each
+    constexpr double of_largest = 0.75;  // a quarter for all smaller sizes, each four times shorter than the next
     constexpr double short_round = 1e-3;
     constexpr int most_per_round = 5;
     const double longest = of_largest * share / rounds;
@@ -186,7 +185,7 @@ class GroupMeasurement {
       double before = 0.0;
       for (std::size_t s = 0; s < sizes.size(); ++s) {
         const double expected = s == 0 ? 0.0 : before * static_cast<double>(sizes[s] / sizes[s - 1]);
-        // The first three make a curve.
+        // The first three sizes are always measured: a curve needs them.
         if (s >= 3 && expected * repetitions(sizes[s]) > longest) {
           curves_[i].left_out = sizes[s];
           curves_[i].expected = expected;
@@ -200,7 +199,7 @@ class GroupMeasurement {
     }
   }
 
-  /// One round of all sizes that are not done yet.
+  /// One round of all unfinished sizes.
   void measure(Buffer& buffer, bool counts, double narrow_enough) {
     for (std::size_t i = 0; i < curves_.size(); ++i)
       for (SizeSamples& size : curves_[i].sizes) {
@@ -220,7 +219,7 @@ class GroupMeasurement {
     });
   }
 
-  /// For rank 0, by decode(): for each series its sizes with their samples, and what was left out.
+  /// Data for rank 0, read by decode(): for each series its sizes with their samples, and what was left out.
   [[nodiscard]] std::vector<double> encode() const {
     std::vector<double> numbers;
     if (ends_.rank() != 0) return numbers;
@@ -243,7 +242,7 @@ class GroupMeasurement {
     double expected = 0.0;
   };
 
-  /// What took part in a sample is as slow as its slowest rank or pair.
+  /// One sample takes as long as its slowest rank or pair.
   double sample(std::size_t series, std::size_t bytes, Buffer& buffer) {
     const LinkSeries& one = group_.series[series];
     float* data = buffer.floats(array_count(bytes, ends_.size()));
@@ -265,7 +264,7 @@ class GroupMeasurement {
   std::vector<Curve> curves_;
 };
 
-/// For each group whether all ranks meet before it.
+/// For each group, whether all ranks synchronise before it.
 std::vector<bool> meetings(const LinkPlan& plan, bool groups_at_once) {
   std::vector<bool> meet;
   std::set<int> busy;
@@ -328,7 +327,7 @@ Result<LinkPlan> plan_links(const LinkSettings& settings, const runtime::Device&
 
   Bytes largest = settings.largest_message.value_or(gib);
   if (!settings.largest_message) {
-    // Beside the array, collectives keep up to two copies of it; and something is left for others.
+    // Besides the array, collectives keep up to two copies of it; some memory is left for others.
     constexpr double copies = 4.0;
     constexpr Bytes unknown = 64.0 * mib;
     const auto neighbours = static_cast<int>(std::count(nodes.begin(), nodes.end(), settings.rank.node));
@@ -344,11 +343,11 @@ MeasuredLinks measure_links(const LinkPlan& plan, const LinkSettings& settings, 
                             const std::function<void(std::size_t done, std::size_t of)>& round_done) {
   const auto start = Clock::now();
   const int rounds = settings.warm_up + settings.samples;
-  // The choice of sizes is a round too.
+  // The selection of sizes is a round, too.
   const auto steps = static_cast<std::size_t>(rounds) + 1;
   const double share = settings.time_budget.value() / static_cast<double>(std::max<std::size_t>(plan.series(), 1));
   Buffer buffer(device);
-  std::vector<std::unique_ptr<GroupMeasurement>> mine;  // null where this rank takes no part
+  std::vector<std::unique_ptr<GroupMeasurement>> mine;  // null if this rank takes no part
   const std::vector<bool> meet = meetings(plan, settings.groups_at_once);
   for (const LinkGroup& group : plan.groups) {
     const bool member = std::binary_search(group.ranks.begin(), group.ranks.end(), world.rank());
@@ -380,7 +379,7 @@ MeasuredLinks measure_links(const LinkPlan& plan, const LinkSettings& settings, 
   }
 
   MeasuredLinks result;
-  // The first rank of each group tells what it measured: the group, how many numbers, these.
+  // The first rank of each group sends its results: the group, how many numbers, the numbers.
   std::vector<double> told;
   for (std::size_t i = 0; i < mine.size(); ++i) {
     if (mine[i] == nullptr || plan.groups[i].ranks[0] != world.rank()) continue;

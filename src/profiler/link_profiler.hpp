@@ -19,10 +19,10 @@ namespace sailor::profiler {
 struct LinkSettings {
   LinkRank rank{};                         ///< of this rank
   std::optional<LinkScope> scope{};        ///< overrides what the nodes say
-  std::optional<Bytes> largest_message{};  ///< else what memory allows, up to 1 GiB
-  int samples = 20;                        ///< rounds that count, at most
-  int warm_up = 3;                         ///< rounds before them
-  /// No new round is begun after that, once `fewest_samples` are done; sizes that cannot be measured so often within
+  std::optional<Bytes> largest_message{};  ///< std::nullopt: what memory allows, up to 1 GiB
+  int samples = 20;                        ///< measured rounds, at most
+  int warm_up = 3;                         ///< unmeasured rounds before them
+  /// No new round begins after this, once `fewest_samples` are done; sizes that cannot be measured that often within
   /// their curve's share of it are left out.
   Seconds time_budget{60.0};
   double narrow_enough = 0.03;  ///< a size is done when its median is known to this (95%, relative)
@@ -47,7 +47,7 @@ Result<LinkPlan> plan_links(const LinkSettings& settings, const runtime::Device&
 struct LeftOut {
   LinkKey key{};
   Bytes smallest{};    ///< this and all larger ones
-  Seconds expected{};  ///< of one of `smallest`
+  Seconds expected{};  ///< expected time of one message of `smallest`
 };
 
 struct MeasuredLinks {

@@ -1,4 +1,4 @@
-// Numbers of all ranks on rank 0. Internal to the profiler.
+// Gathers numbers of all ranks on rank 0. Internal to the profiler.
 #pragma once
 
 #include <cstring>
@@ -10,7 +10,7 @@
 
 namespace sailor::profiler {
 
-/// The numbers of every rank by rank, on rank 0; empty elsewhere. Ranks may have different counts.
+/// On rank 0, the numbers of every rank, indexed by rank; empty on other ranks. Ranks may have different counts.
 inline std::vector<std::vector<double>> gather_numbers(runtime::Control& control, const std::vector<double>& numbers) {
   std::string bytes(numbers.size() * sizeof(double), '\0');
   if (!numbers.empty()) std::memcpy(bytes.data(), numbers.data(), bytes.size());

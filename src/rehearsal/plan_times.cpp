@@ -6,8 +6,8 @@ namespace sailor::rehearsal {
 
 namespace {
 
-/// The gradients' norm and the loss of an iteration, at most: some numbers that all ranks sum, which the simulator
-/// does not know.
+/// Max size of an iteration's gradient norm and loss: a few numbers that all ranks all-reduce, which the simulator
+/// ignores.
 constexpr Bytes totals{64.0};
 
 }  // namespace
@@ -22,7 +22,7 @@ Seconds PlanTimes::message(int from, int, runtime::MessageKind kind) const {
   using runtime::MessageKind;
   const RankRole& role = roles_[static_cast<std::size_t>(from)];
   const simulator::PipelineCosts& pipeline = costs_.pipelines[static_cast<std::size_t>(role.pipeline_entry)];
-  // The boundary behind the last stage leads to the first, whose next chunk follows.
+  // The boundary after the last stage leads to the first stage, for its next chunk.
   const int boundary =
       kind == MessageKind::activation ? role.stage : (role.stage + pipeline.stages - 1) % pipeline.stages;
   const simulator::BoundaryTimes& times =

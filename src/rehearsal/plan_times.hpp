@@ -1,4 +1,4 @@
-// What messages and sums of a plan's ranks cost, by the simulator.
+// Times of messages and collectives between a plan's ranks, by the simulator.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace sailor::rehearsal {
 
-/// The simulator's prices, by rank. The costs must outlive it.
+/// The simulator's times, by rank. The costs must outlive it.
 class PlanTimes final : public runtime::CommunicationTimes {
  public:
   PlanTimes(const Plan& plan, const simulator::PlanCosts& costs) : costs_(costs), roles_(rank_roles(plan)) {}
@@ -26,12 +26,12 @@ class PlanTimes final : public runtime::CommunicationTimes {
   [[nodiscard]] bool messages_block() const override { return !costs_.overlaps_transfers; }
 
  private:
-  /// Of a byte, as the simulator prices all that these stages hold in common.
+  /// Time of an all-reduce per byte, averaged over the simulator's reductions between exactly these stages.
   [[nodiscard]] Seconds rate(const std::set<std::size_t>& holders) const;
 
   const simulator::PlanCosts& costs_;
   std::vector<RankRole> roles_;
-  mutable std::map<std::set<std::size_t>, Seconds> rates_;  // looked up for every bucket
+  mutable std::map<std::set<std::size_t>, Seconds> rates_;  // cached: needed for every bucket
 };
 
 }  // namespace sailor::rehearsal

@@ -21,7 +21,7 @@ namespace sailor::rehearsal {
 
 namespace {
 
-/// What a rank would need of its device, by the profile: activations come and go as layers run.
+/// Device memory that a rank would need, by the profile: activations come and go as layers run.
 class ProfiledMemory {
  public:
   ProfiledMemory(const simulator::StageCosts& stage, const Stage& described, int layers)
@@ -51,29 +51,30 @@ class ProfiledMemory {
       logits_ -= logits;
     }
   }
-  /// An allocator keeps what logits took for the next micro-batch's: they count as if they stayed.
+  /// An allocator keeps the memory of logits for the next micro-batch's: it counts as if it stayed in use.
   [[nodiscard]] Bytes peak() const { return fixed_ + peak_ + logits_peak_; }
 
  private:
   const simulator::LayerTable& table_;
   int head_;
   Bytes fixed_;
-  std::set<int> first_layers_;  // of chunks that receive something
+  std::set<int> first_layers_;  // of chunks that receive an input
   Bytes kept_{};
   Bytes peak_{};
   Bytes logits_{};
   Bytes logits_peak_{};
 };
 
-/// How much slower than on the devices this machine can run so many processes without being late: they may take a
-/// quarter of its cores' time, and sums, which follow each other, a fiftieth of an iteration each way.
+/// How much slower than the devices this machine can run so many processes without being late: they may take a quarter
+/// of its cores' time, and collectives, which follow each other, a fiftieth of an iteration each way.
 double usual_slowdown(const Plan& plan, Seconds iteration, int ranks_per_host, int sums) {
-  // Wake-ups of a process, messages and small sums of a tensor-parallel group, measured with 64 ranks on 2 cores.
+  // Time of a process's wake-up, a message and a small all-reduce of a tensor-parallel group, measured with 64 ranks on
+  // 2 cores.
   constexpr double wait_s = 30e-6;
   constexpr double message_s = 50e-6;
   constexpr double group_sum_s = 80e-6;
-  constexpr double idle_share = 0.005;  // of a core, by a process that waits for another
-  constexpr double sum_s = 60e-6;       // for each process of a core: until all have answered
+  constexpr double idle_share = 0.005;  // of a core, used by a process that waits for another
+  constexpr double sum_s = 60e-6;       // per process of a core, until all have answered
   double busy = 0.0;
   for (const Pipeline& pipeline : plan.pipelines)
     for (const Stage& stage : pipeline.stages) {
@@ -93,7 +94,7 @@ double usual_slowdown(const Plan& plan, Seconds iteration, int ranks_per_host, i
   return std::max(1.0, std::ceil(std::max(by_work, by_sums)));
 }
 
-/// Collective: the most ranks that a host has.
+/// Collective: the max number of ranks on a host.
 int ranks_per_host(runtime::Control& control) {
   std::map<std::string, int> ranks;
   int most = 0;
@@ -101,7 +102,7 @@ int ranks_per_host(runtime::Control& control) {
   return static_cast<int>(control.max(most));
 }
 
-/// Collective; on rank 0 the needs by stage, else nothing.
+/// Collective: the needs by stage on rank 0, else nothing.
 std::vector<StageNeed> gather_needs(runtime::Control& control, const PlanTimes& times, std::size_t stages,
                                     Bytes tensors, Bytes profiled, std::size_t communicators) {
   std::vector<StageNeed> needs;
@@ -153,7 +154,7 @@ Rehearsal rehearse(const Subject& subject, const RehearsalSettings& settings, co
   runtime::TrainingState state(trained_plan(subject.plan), subject.model, world.rank(), *device);
   runtime::Trainer trainer(state, trainer_settings, rehearsal.world(), nullptr);
   const int crowd = ranks_per_host(world.control);
-  const bool twice = subject.plan.optimizer_sharding == OptimizerSharding::zero1;  // scattered, then gathered
+  const bool twice = subject.plan.optimizer_sharding == OptimizerSharding::zero1;  // reduce-scatter, then all-gather
   const int sums =
       static_cast<int>(world.control.max(static_cast<double>(trainer.reducer().buckets() * (twice ? 2 : 1))));
   const double slowdown =
@@ -166,7 +167,7 @@ Rehearsal rehearse(const Subject& subject, const RehearsalSettings& settings, co
     rehearsal.restart();
     const auto start = std::chrono::steady_clock::now();
     static_cast<void>(trainer.run());
-    trainer.settle();  // gathers that go on behind the update, too
+    trainer.settle();  // includes all-gathers that go on after the update
     const std::chrono::duration<double> here = std::chrono::steady_clock::now() - start;
     const Seconds passed(world.control.max(here.count()));
     std::optional<Seconds> waited;

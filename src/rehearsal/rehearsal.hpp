@@ -1,5 +1,5 @@
-// A plan is run by the real trainer on ranks without its devices: computation, messages and sums take the simulator's
-// times, tensors have addresses but no memory.
+// Runs a plan with the real trainer on ranks without its devices: computation, messages and collectives take the
+// simulator's times; tensors have addresses but no memory.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace sailor::rehearsal {
 
-/// What is rehearsed; all of it must outlive the rehearsal. `costs` are those of the plan.
+/// The plan to rehearse; all members must outlive the rehearsal. `costs` are those of the plan.
 struct Subject {
   const Plan& plan;
   const Model& model;
@@ -27,25 +27,25 @@ struct Subject {
 
 struct RehearsalSettings {
   std::int64_t iterations = 3;  ///< the first one connects the ranks
-  /// Time passes so many times slower than on the devices; 0: nobody waits, time is only added up. None: as slow as
-  /// this machine needs for so many ranks.
+  /// Time passes this many times slower than on the devices; 0: no waiting, time is only added up. std::nullopt: as
+  /// slow as this machine needs for this many ranks.
   std::optional<double> slowdown{};
-  // On rank 0:
+  // Callbacks on rank 0:
   std::function<void(double slowdown)> started{};
   std::function<void(std::int64_t iteration, std::optional<Seconds> waited, Seconds due)> ran{};
 };
 
-/// Of the devices' time, one per iteration.
+/// Times in the devices' time, one per iteration.
 struct IterationTimes {
-  std::vector<double> waited;  ///< s; empty where nobody waits
-  std::vector<double> due;     ///< s; with waits that end exactly when they should
+  std::vector<double> waited;  ///< s; empty if nobody waits
+  std::vector<double> due;     ///< s; as if all waits ended exactly on time
 };
 
 /// The worst rank of a stage.
 struct StageNeed {
   int rank = -1;
-  Bytes tensors{};   ///< of the runtime, with the base of a process
-  Bytes profiled{};  ///< by the profile and the framework
+  Bytes tensors{};   ///< of the runtime, plus the base of a process
+  Bytes profiled{};  ///< predicted by the profile and the framework
   int communicators = 0;
 };
 
@@ -54,11 +54,11 @@ struct Rehearsal {
   std::vector<StageNeed> needs;  ///< by stage, on rank 0; empty elsewhere
 };
 
-/// TF32 is a mode of the GPUs' matrix products: to the trainer its tensors are fp32.
+/// The plan as the trainer sees it: TF32 is a mode of the GPUs' matrix products, whose tensors are fp32.
 Plan trained_plan(Plan plan);
 
-/// Collective over as many ranks as the plan has, which must have passed check_trainable() as trained_plan(). Throws
-/// TransportError and what else the trainer throws.
+/// Collective over as many ranks as the plan has; trained_plan() of the plan must have passed check_trainable(). Throws
+/// TransportError and everything else that the trainer throws.
 Rehearsal rehearse(const Subject& subject, const RehearsalSettings& settings, const runtime::World& world);
 
 }  // namespace sailor::rehearsal

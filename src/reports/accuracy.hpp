@@ -1,4 +1,4 @@
-// How far predictions were off from measured iterations: a table, statistics of the errors, a box plot.
+// Errors of predictions against measured iterations: a table, statistics, a box plot.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -18,10 +18,10 @@ struct CaseOutcome {
   bool artefact = false;  ///< known not to measure what is predicted
   std::string note{};
   Seconds measured_time{};
-  std::optional<Seconds> measured_low{};  ///< a repetition has its time between these (95%); both or neither
+  std::optional<Seconds> measured_low{};  ///< 95% interval for the time of a repetition; both ends or neither
   std::optional<Seconds> measured_high{};
   Seconds predicted_time{};
-  Seconds predicted_p5{};  ///< 5th and 95th percentile, as the prediction has them
+  Seconds predicted_p5{};  ///< 5th and 95th percentile of the prediction
   Seconds predicted_p95{};
   std::optional<Bytes> measured_memory{};
   Bytes predicted_memory{};
@@ -31,10 +31,11 @@ struct CaseOutcome {
   [[nodiscard]] std::optional<double> memory_error() const;
 };
 
-/// A row per case; below, the errors with and without the artefacts where there are any, and why these are some.
+/// A row per case; below, the errors with and without the artefacts, if there are any, and why these cases are
+/// artefacts.
 std::string accuracy_report(const std::string& title, std::span<const CaseOutcome> cases);
 nlohmann::ordered_json accuracy_to_json(const std::string& title, std::span<const CaseOutcome> cases);
-/// Signed errors of time and memory as box plots, the single cases beside them.
+/// Signed errors of time and memory as box plots, with the single cases beside them.
 Plot accuracy_plot(const std::string& title, std::span<const CaseOutcome> cases);
 
 }  // namespace sailor::reports

@@ -27,7 +27,7 @@ std::string ranges(const std::vector<int>& ascending) {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
-/// "pipeline 0: stages 0, 1 (tp2); pipelines 1-3: stage 0": of tensor-parallel stages with their degree.
+/// "pipeline 0: stages 0, 1 (tp2); pipelines 1-3: stage 0": tensor-parallel stages have their degree.
 std::string what_is_held(const Plan& plan, const std::vector<RankRole>& roles, const std::vector<int>& ranks) {
   std::map<int, std::vector<std::string>> stages;  // by pipeline
   for (const int rank : ranks) {
@@ -39,7 +39,7 @@ std::string what_is_held(const Plan& plan, const std::vector<RankRole>& roles, c
   }
   std::vector<std::string> parts;
   for (auto first = stages.begin(); first != stages.end();) {
-    std::vector<int> alike;  // neighbouring pipelines of which the same is here
+    std::vector<int> alike;  // neighbouring pipelines that have the same stages here
     auto next = first;
     for (; next != stages.end() && next->second == first->second; ++next) alike.push_back(next->first);
     parts.push_back(fmt::format("{} {}: {} {}", alike.size() == 1 ? "pipeline" : "pipelines", ranges(alike),

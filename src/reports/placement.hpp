@@ -11,10 +11,10 @@
 
 namespace sailor::reports {
 
-/// A row per node that has ranks: its devices in use, its switch where that is known, its ranks and what they hold.
+/// A row per node that has ranks: its devices in use, its switch if known, its ranks and what they hold.
 /// `places`: by rank, from place_on_nodes().
 std::string placement_report(const Plan& plan, std::span<const PlacementNode> nodes, std::span<const RankPlace> places);
-/// An object per rank: rank, node, device, pipeline, stage, tensor_parallel_index, and switch where it is known.
+/// An object per rank: rank, node, device, pipeline, stage, tensor_parallel_index, and switch if known.
 nlohmann::ordered_json placement_to_json(const Plan& plan, std::span<const PlacementNode> nodes,
                                          std::span<const RankPlace> places);
 

@@ -20,7 +20,7 @@ using nlohmann::ordered_json;
 
 namespace {
 
-constexpr std::size_t most_kinds = 8;  // lines of a plan
+constexpr std::size_t most_kinds = 8;  // max lines of a plan
 
 struct Row {
   const Plan* plan = nullptr;
@@ -130,7 +130,7 @@ std::string title(const Heading& heading, const planner::Request& request, const
                      plural(static_cast<std::size_t>(job.sequence_length), "token"), result.did_not_fit);
 }
 
-/// Which prices nobody has set, of the devices of these plans; "" when none.
+/// Text on the prices of these plans' devices that nobody has set; "" if there are none.
 std::string prices_text(const std::vector<planner::Candidate>& plans) {
   std::map<std::string, UsdPerHour> assumed;
   for (const planner::Candidate& candidate : plans)

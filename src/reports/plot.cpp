@@ -61,7 +61,7 @@ struct Range {
   }
 };
 
-/// What the points take, and a margin of a twentieth on both sides.
+/// The range of the points, with a margin of a twentieth on both sides.
 Range with_margin(Range range, bool logarithmic) {
   if (logarithmic) {
     const double margin = std::max(std::pow(range.high / range.low, 0.05), 1.1);
@@ -116,7 +116,7 @@ std::string series_style(const PlotSeries& series) {
   return "";
 }
 
-/// What a series adds to the picture: rows of numbers, and the words that draw them.
+/// gnuplot input for a series: rows of numbers, and the commands that draw them.
 struct Drawing {
   std::string blocks{};
   std::vector<std::string> curves{};
@@ -180,7 +180,7 @@ void draw_boxes(const Plot& plot, const PlotSeries& series, std::size_t number, 
     boxes += fmt::format("{:.9g} {:.9g} {:.9g} {:.9g} {:.9g} {:.9g} {:.9g}\n", x, box.p5, box.first_quartile,
                          box.median, box.p95, box.third_quartile, series.thickness);
     for (const double side : {x - half * 2.0, x + half * 2.0}) drawing.x.include(side);
-    // Beside the box, three columns side by side: neighbours cover each other less.
+    // Single points are beside the box in three columns, so that they overlap less.
     for (std::size_t i = 0; i < values.size(); ++i) {
       drawing.y.include(values[i]);
       singles += fmt::format("{:.9g} {:.9g}\n", x + half * (1.3 + 0.2 * static_cast<double>(i % 3)), values[i]);
@@ -202,7 +202,7 @@ std::string terminal_command(const Plot& plot, std::string_view terminal, int he
   if (terminal == "pdfcairo")
     return fmt::format("set terminal pdfcairo size {:.2f}in,{:.2f}in font 'DejaVu Sans,10' noenhanced\n",
                        plot.width / 96.0, height / 96.0);
-  // One and a half pixels per pixel: sharp on the screens of today.
+  // 1.5 device pixels per pixel, to be sharp on today's screens.
   return fmt::format(
       "set terminal pngcairo size {},{} font 'DejaVu Sans,10' fontscale 1.5 linewidth 1.5 "
       "pointscale 1.5 noenhanced background '#ffffff'\n",
@@ -229,9 +229,10 @@ std::vector<PlotTick> log_ticks(double low, double high, double base, std::size_
 }
 
 std::string gnuplot_quote(std::string_view text) {
-  // Letters, digits and harmless marks as they are, all else as octal escapes: what gnuplot looks for before or while
-  // it reads quotes (backticks, @macros, quotes, backslashes, braces) never stands in the script. Single quotes will
-  // not do: gnuplot 5.4 takes the first two of '''x''' for an empty string and reads on outside of it.
+  // Letters, digits and harmless characters are kept; everything else becomes an octal escape, so that what gnuplot
+  // interprets before or inside quotes (backticks, @macros, quotes, backslashes, braces) never occurs in the script.
+  // Single quotes do not work: gnuplot 5.4 takes the first two of '''x''' for an empty string and reads on outside of
+  // it.
   constexpr std::string_view harmless = " ,.:;()[]-_/+=<>%*";
   std::string quoted = "\"";
   for (const char c : valid_utf8(text)) {
@@ -303,7 +304,7 @@ Result<void> draw(const Plot& plot, const std::filesystem::path& path) {
   const std::string script = gnuplot_script(plot, *terminal);
   if (script.empty())
     return fail(ErrorCode::failure, fmt::format("'{}' would be empty: there are no points to draw", path.string()));
-  // Without the user's ~/.gnuplot.
+  // Runs without the user's ~/.gnuplot.
   auto drawn = run_command({.arguments = {"gnuplot", "-d", "-"}, .input = script, .deadline = Seconds(120)});
   if (!drawn && drawn.error().code == ErrorCode::not_found)
     return fail(ErrorCode::not_found, "pictures are drawn by gnuplot, which is not in PATH",

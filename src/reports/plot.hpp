@@ -22,9 +22,9 @@ namespace sailor::reports {
 struct PlotPoint {
   double x = 0.0;
   double y = 0.0;
-  double low = 0.0;  ///< ends of the error bar, or of the bar; only of PlotStyle::error_bars and bars
+  double low = 0.0;  ///< ends of the error bar, or of the bar; only for PlotStyle::error_bars and bars
   double high = 0.0;
-  std::string label{};  ///< in the bar, where there is room; only of PlotStyle::bars
+  std::string label{};  ///< in the bar, if there is room; only for PlotStyle::bars
   bool operator==(const PlotPoint&) const = default;
 };
 
@@ -33,11 +33,11 @@ enum class PlotStyle {
   points,
   lines_and_points,
   error_bars,
-  bars,   ///< lying, from low to high along x around y: rows of a Gantt chart
+  bars,   ///< horizontal, from low to high along x around y: rows of a Gantt chart
   boxes,  ///< points with the same x as one box (BoxStatistics), and each of them beside it
 };
 
-/// What a box plot draws: the box from quartile to quartile, whiskers from the 5th to the 95th percentile.
+/// Statistics of a box plot: the box from quartile to quartile, whiskers from the 5th to the 95th percentile.
 struct BoxStatistics {
   double p5 = 0.0;
   double first_quartile = 0.0;
@@ -49,10 +49,10 @@ BoxStatistics box_statistics(std::span<const double> values);
 
 /// One set of points. Points that an axis cannot show (not finite; not positive on a logarithmic axis) are left out.
 struct PlotSeries {
-  std::string title{};  ///< in the legend; empty: not there
+  std::string title{};  ///< in the legend; empty: no entry
   PlotStyle style = PlotStyle::lines;
   int color = 0;   ///< any number: colours repeat after eight
-  int marker = 0;  ///< form of the points, likewise
+  int marker = 0;  ///< shape of the points: any number; shapes repeat after seven
   bool dashed = false;
   std::optional<std::uint32_t> rgb{};  ///< 0xrrggbb instead of a colour of the palette
   double thickness = 0.8;              ///< of bars and boxes, in units of the axis across them
@@ -68,7 +68,7 @@ struct PlotAxis {
   std::string title{};
   bool logarithmic = false;
   std::vector<PlotTick> ticks{};  ///< empty: gnuplot's own
-  /// From where to where; nothing: what the points take, with a margin.
+  /// Lower and upper end; std::nullopt: the range of the points, with a margin.
   std::optional<std::pair<double, double>> range{};
 };
 
@@ -79,17 +79,17 @@ struct Plot {
   PlotAxis y{};
   std::vector<PlotSeries> series{};
   int width = 900;                    ///< of the picture in pixels at 96 per inch; legend lines add to the height
-  int height = 520;                   ///< of its plotting part
-  bool legend_in_line = false;        ///< short titles side by side instead of one a line
-  std::optional<double> zero_line{};  ///< a line across at this y
+  int height = 520;                   ///< of the plotting area
+  bool legend_in_line = false;        ///< short titles side by side instead of one per line
+  std::optional<double> zero_line{};  ///< a horizontal line at this y
 };
 
 /// Ticks base^k in [low, high], thinned to at most `most`; on a decimal axis with few decades 2 and 5 in between.
 std::vector<PlotTick> log_ticks(double low, double high, double base, std::size_t most,
                                 const std::function<std::string(double)>& label);
 
-/// A gnuplot string constant that says `text` and can do nothing: control characters become spaces, other bytes that
-/// are no UTF-8 become U+FFFD.
+/// A gnuplot string constant that prints `text` and cannot execute anything: control characters become spaces, other
+/// bytes that are not UTF-8 become U+FFFD.
 std::string gnuplot_quote(std::string_view text);
 
 /// The script for a terminal: "pngcairo", "svg" or "pdfcairo".

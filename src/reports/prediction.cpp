@@ -1,4 +1,4 @@
-// What sailor-simulate says about one plan, for people and for programs (reports.hpp).
+// What sailor-simulate says about one plan, for people and for programs.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -95,10 +95,10 @@ std::string cost_lines(const Prediction& prediction) {
   return text;
 }
 
-/// Rows of a table of stages: neighbours that say the same share one.
+/// Rows of a table of stages: consecutive stages with the same cells share a row.
 class StageRows {
  public:
-  /// The cells after the columns pipeline, stage and layers.
+  /// Adds a stage; `cells` come after the columns pipeline, stage and layers.
   void add(const Plan& plan, const StagePrediction& row, std::vector<std::string> cells) {
     const Stage& stage = stage_of(plan, row);
     if (!rows_.empty()) {
@@ -124,8 +124,8 @@ class StageRows {
                      .cells = std::move(cells)});
   }
 
-  /// The table without columns that are zero or empty everywhere, or the same everywhere and named in `folded`: these
-  /// are in a line below.
+  /// The table without columns that are zero or empty in all rows. Columns that are equal in all rows and named in
+  /// `folded` are in a line below instead.
   [[nodiscard]] std::string to_string(std::vector<Table::Column> columns, const std::vector<std::string_view>& folded) {
     columns.insert(columns.begin(), {{"pipeline"}, {"stage"}, {"layers"}});
     for (Row& row : rows_) {

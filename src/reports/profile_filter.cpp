@@ -1,4 +1,4 @@
-// Which rows of a store are looked at.
+// Selection of rows of a store.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -108,7 +108,7 @@ Result<ProfileData> select_rows(const ProfileData& data, const ProfileFilter& fi
     return filter.models.empty() && filter.zones.empty() && filter.operations.empty() && selects(filter.gpus, row.gpu);
   });
 
-  // Sessions: all, unless rows were chosen; then those the rows are from.
+  // Sessions: all, unless rows were chosen; then those of the chosen rows.
   const bool rows_chosen = !filter.models.empty() || !filter.gpus.empty() || !filter.zones.empty() ||
                            !filter.operations.empty() || !selects(filter.tables, "sessions");
   if (rows_chosen) {

@@ -131,7 +131,7 @@ std::string profile_json(const ProfileData& data) {
   root["links"] = rows_of(data.links);
   root["link_fits"] = rows_of(data.fits);
   root["processes"] = rows_of(data.processes);
-  // Text from a file may be no UTF-8.
+  // Text from a file may be invalid UTF-8.
   return root.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }
 

@@ -22,7 +22,7 @@ struct Link {
   const LinkFit* fit = nullptr;
 };
 
-/// "64 KiB": of a power of two, without digits that say nothing.
+/// "64 KiB": a size in binary units, without trailing zeros.
 std::string size_label(double bytes) {
   static constexpr std::array<const char*, 5> units{"B", "KiB", "MiB", "GiB", "TiB"};
   std::size_t unit = 0;
@@ -32,7 +32,7 @@ std::string size_label(double bytes) {
 
 std::string number_label(double value) { return fmt::format("{:.4g}", value); }
 
-/// The first of every group, then the second of every group, and so on: a choice that shows all kinds.
+/// The first of every group, then the second of every group, and so on, so that all groups are represented.
 template <class Group, class Item>
 std::vector<Item> round_robin(const std::map<Group, std::vector<Item>>& groups, std::size_t most) {
   std::vector<Item> chosen;
@@ -49,7 +49,7 @@ std::vector<Item> round_robin(const std::map<Group, std::vector<Item>>& groups, 
   return chosen;
 }
 
-/// The curve where it was fitted, and where there are points.
+/// Points of the curve over the range of its fit and of the measured points.
 std::vector<PlotPoint> curve_points(const Link& link) {
   const LinkCurve& curve = link.fit->curve;
   double low = curve.smallest_message.value() > 0.0 ? curve.smallest_message.value() : mib.value();
@@ -135,7 +135,7 @@ Result<Plot> link_plot(const ProfileData& data) {
     bars = bars || !points.points.empty();
     PlotSeries line{.title = points.points.empty() ? points.title : "", .color = color};
     if (link.fit != nullptr) line.points = curve_points(link);
-    // Dashed over the same curve of another link, so that both are seen.
+    // Dashed if another link has the same curve, so that both are seen.
     line.dashed = std::any_of(plot.series.begin(), plot.series.end(),
                               [&](const PlotSeries& other) { return other.points == line.points; });
     if (!line.points.empty()) plot.series.push_back(std::move(line));
@@ -149,7 +149,7 @@ Result<Plot> link_plot(const ProfileData& data) {
 }
 
 Result<Plot> layer_plot(const ProfileData& data) {
-  // One curve: all but the micro-batch and the layer.
+  // A curve is keyed by everything but the micro-batch and the layer.
   std::map<LayerKey, std::map<int, std::vector<const LayerTime*>>> curves;
   for (const LayerTime& row : data.layer_times) {
     if (row.key.kind != LayerKind::block || row.forward.median.value() <= 0.0) continue;

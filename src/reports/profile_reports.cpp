@@ -26,7 +26,7 @@ std::string format_value(const Difference& row, double value) {
   return fmt::format("{:.0f}", value);
 }
 
-/// "+12.3%"; a difference from nothing is no share.
+/// "+12.3%"; "new" if the ratio is not finite.
 std::string format_change(double ratio) {
   return std::isfinite(ratio) ? fmt::format("{:+.1f}%", (ratio - 1.0) * 100.0) : "new";
 }

@@ -29,7 +29,7 @@ std::array<std::pair<const char*, const std::string*>, 7> fields_of(const Proven
            {"source", &provenance.source}}};
 }
 
-/// What is the same in all rows stands once, above them.
+/// Values that are equal in all rows are given once, above them.
 std::string captioned(Table& table, const std::vector<std::string_view>& foldable) {
   const std::string caption = table.fold_constant_columns(foldable);
   return (caption.empty() ? "" : "all: " + caption + "\n") + table.to_string();
@@ -37,7 +37,7 @@ std::string captioned(Table& table, const std::vector<std::string_view>& foldabl
 
 bool measured(const TimeStatistics& time) { return time.samples > 0 || time.median.value() > 0.0; }
 
-/// "1.82 ms ±3%": the median and how far its interval reaches; published means stand alone.
+/// "1.82 ms ±3%": the median and how far its interval reaches; published means have no interval.
 std::string with_interval(const TimeStatistics& time) {
   if (!measured(time)) return none;
   if (time.samples < 2 || time.median.value() <= 0.0) return format_time(time.median);
@@ -113,7 +113,7 @@ std::string layer_time_rows(const std::vector<LayerTime>& layers) {
   return captioned(table, foldable_layer_columns);
 }
 
-/// What rows of one grid share: all but GPU, tensor parallel, micro-batch and layer.
+/// The key that rows of one grid share: all but GPU, tensor parallel, micro-batch and layer.
 LayerKey grid_of(LayerKey key) {
   key.gpu.clear();
   key.tensor_parallel = 1;
@@ -123,7 +123,7 @@ LayerKey grid_of(LayerKey key) {
   return key;
 }
 
-/// Forward of a block: a row per GPU and tensor parallel, a column per micro-batch.
+/// Forward time of a block: a row per GPU and tensor-parallel degree, a column per micro-batch.
 std::string layer_time_grids(const ProfileData& data) {
   struct Line {
     std::map<int, std::vector<double>> forward;  // by micro-batch, of all layers
@@ -390,7 +390,7 @@ std::string process_rows(const std::vector<ProcessMeasurement>& processes) {
 
 std::string clock_of(double hertz) { return hertz > 0.0 ? fmt::format("{:.2f} GHz", hertz * 1e-9) : none; }
 
-/// Long texts stand shortened in tables; JSON has all of them.
+/// Long texts are shortened in tables; JSON has them in full.
 std::string shortened(const std::string& text, std::size_t most) {
   if (text.size() <= most) return text.empty() ? none : text;
   std::size_t end = most - 3;
@@ -416,7 +416,7 @@ std::string profile_tables(const ProfileData& unsorted, bool all) {
   };
   auto few = [&](const auto& rows) { return all || rows.size() <= most_table_rows; };
   bool left_out = false;
-  /// Every row, or their summary.
+  /// Adds every row, or their summary.
   auto add_rows = [&](const auto& rows, const std::string& title, auto list, const std::string& summary_title,
                       auto summarise) {
     if (rows.empty()) return;
@@ -469,7 +469,7 @@ std::string session_table(const ProfileData& data, bool all) {
   count(data.fits);
   count(data.processes);
 
-  // What all share stands once; of many sessions the newest are shown.
+  // Values that all sessions share are given once; of many sessions the newest are shown.
   const std::size_t shown = all ? data.sessions.size() : std::min<std::size_t>(data.sessions.size(), 20);
   std::string text;
   std::vector<std::size_t> differing;

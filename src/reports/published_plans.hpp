@@ -23,12 +23,13 @@ std::string published_report(const Heading& heading, const planner::baselines::B
                              const planner::baselines::HarnessAnswer& answer);
 
 /// The keys of the heading, then planner, faults, judge, objective, search_time_s, counts, notes, offers, plans. A plan
-/// has the keys of sailor-plan by the judge, and `artifact` and `simulator` by either; null is what is not known.
+/// has the keys of sailor-plan with the judge's values, and `artifact` and `simulator` with the values of each; unknown
+/// values are null.
 nlohmann::ordered_json published_to_json(const Heading& heading, const planner::baselines::Baseline& baseline,
                                          const planner::baselines::Problem& problem, planner::baselines::Judge judge,
                                          const planner::baselines::HarnessAnswer& answer);
 
-/// What a cost model of others says of a plan.
+/// Estimate of a plan by a cost model other than this project's.
 struct OtherEstimate {
   std::string estimator;  ///< its name as an option: "amp", "artifact"
   std::string title;      ///< "AMP"
@@ -41,10 +42,10 @@ struct OwnEstimate {
   bool is_bound = false;
 };
 
-/// A table: both beside each other and beside what was measured, with errors.
+/// A table: both estimates side by side with the measured values, and the errors.
 std::string estimate_report(const OwnEstimate& own, const OtherEstimate& other, std::optional<Seconds> measured_time,
                             std::optional<Bytes> measured_memory);
-/// Keys estimator, iteration_time_s, peak_memory_bytes (null: it does not model it) and, of what was measured,
+/// Keys estimator, iteration_time_s, peak_memory_bytes (null: not modelled) and, for measured values,
 /// iteration_time_error_percent and peak_memory_error_percent.
 nlohmann::ordered_json estimate_to_json(const OtherEstimate& other, std::optional<Seconds> measured_time,
                                         std::optional<Bytes> measured_memory);

@@ -62,12 +62,12 @@ std::string pipeline_label(const Plan& plan, std::size_t entry) {
   return fmt::format("pipeline {}{}", entry, count > 1 ? fmt::format(" (x{})", count) : "");
 }
 
-/// What one row of the picture draws.
+/// Draws one row of the picture.
 class RowPainter {
  public:
   RowPainter(double y, const Unit& unit, double pixel) : y_(y), unit_(unit), pixel_(pixel) {}
 
-  /// Events that never overlap, in the order of time.
+  /// Adds events that never overlap, in the order of time.
   void in_turn(const std::vector<const TimelineEvent*>& events) {
     for (std::size_t i = 0; i < events.size();) {
       std::size_t end = i;
@@ -83,7 +83,7 @@ class RowPainter {
     }
   }
 
-  /// What runs beside computation: narrow, and joined where it is less than a pixel apart.
+  /// Adds events that overlap with computation: narrow bars, joined if less than a pixel apart.
   void beside_others(const std::vector<const TimelineEvent*>& events) {
     for (const TimelineEvent* event : events) {
       std::vector<PlotPoint>& joined = overlapped[kind_of(event->activity)];
@@ -104,7 +104,7 @@ class RowPainter {
 
   void box(const TimelineEvent& event) {
     const bool numbered = event.activity == Activity::forward || event.activity == Activity::backward;
-    // A slit keeps boxes apart that follow each other.
+    // A gap separates consecutive boxes.
     const double slit = width_of(event) > 5.0 * pixel_ ? 0.8 * pixel_ : 0.0;
     bars[kind_of(event.activity)].push_back(
         {.y = y_,
@@ -113,8 +113,8 @@ class RowPainter {
          .label = numbered && event.micro_batch >= 0 ? fmt::format("{}", event.micro_batch) : std::string()});
   }
 
-  /// Many events narrower than a pixel: each pixel shows one kind, and over several pixels each kind, idle time too,
-  /// has the share of them that it has of the time (error diffusion).
+  /// Adds many events narrower than a pixel: each pixel shows one kind, and over several pixels the share of each kind,
+  /// including idle time, is its share of the time (error diffusion).
   void crowd(const std::vector<const TimelineEvent*>& events) {
     constexpr std::size_t nothing = kinds.size();
     std::array<double, nothing + 1> owed{};  // time that was not shown yet, by kind

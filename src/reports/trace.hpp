@@ -11,7 +11,7 @@
 
 namespace sailor::reports {
 
-/// How a trace was planned.
+/// Times with which a trace was planned.
 struct TraceTimes {
   Seconds reconfiguration{};
   Seconds last_step{};
@@ -20,7 +20,7 @@ struct TraceTimes {
 /// A row per step, and the sums.
 std::string trace_report(const planner::Request& request, const std::vector<planner::TraceStep>& steps,
                          const TraceTimes& times);
-/// `cluster`: the name of the one that says what nodes are like; may be empty.
+/// `cluster`: the name of the cluster that describes the nodes; may be empty.
 nlohmann::ordered_json trace_to_json(const planner::Request& request, const std::string& cluster,
                                      const std::vector<planner::TraceStep>& steps, const TraceTimes& times);
 

@@ -24,7 +24,7 @@ namespace {
 
 std::string utc(std::time_t time) { return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(time)); }
 
-/// "01:30:00"; the horizon is for people.
+/// "01:30:00", to show people the horizon.
 std::string clock_time(Seconds time) {
   const auto seconds = static_cast<std::int64_t>(std::llround(std::fmax(time.value(), 0.0)));
   return fmt::format("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60);
@@ -51,7 +51,7 @@ std::string gain_in_words(double gain, Objective objective) {
   return {};
 }
 
-/// What is to be done, and why.
+/// The decision, and why.
 std::string verdict(const WatchEvent& event, Objective objective) {
   switch (event.decision) {
     case Decision::start:

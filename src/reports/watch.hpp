@@ -14,22 +14,22 @@
 
 namespace sailor::reports {
 
-/// A look at the cluster that found it changed, or the first one.
+/// A query of the cluster that found a change, or the first query.
 struct WatchEvent {
   std::time_t time = 0;
   bool first = false;
-  NodeOffers nodes{};                 ///< that plans may use now
-  std::vector<NodeChange> changes{};  ///< since the look before
+  NodeOffers nodes{};                 ///< nodes that plans may use now
+  std::vector<NodeChange> changes{};  ///< since the previous query
   planner::Decision decision = planner::Decision::pause;
   std::optional<planner::Candidate> found{};
   std::string problem{};                         ///< why nothing was found
-  std::optional<planner::PricedPlan> running{};  ///< the plan that is running, on the nodes of now
+  std::optional<planner::PricedPlan> running{};  ///< the running plan, on the current nodes
   std::string running_problem{};                 ///< why it cannot go on: "the plan needs 16 cpu, there are 12"
-  double gain = 0.0;                             ///< of changing from `running` to `found`: planner::gain_of_change()
-  Seconds horizon{};                             ///< for which it was computed
+  double gain = 0.0;  ///< gain of changing from `running` to `found`: planner::gain_of_change()
+  Seconds horizon{};  ///< horizon for which `gain` was computed
   Seconds switch_cost{};
   std::vector<std::string> left{};        ///< nodes that a running training is asked to leave
-  std::vector<std::string> taken_back{};  ///< nodes of which that is no longer so
+  std::vector<std::string> taken_back{};  ///< nodes that it is no longer asked to leave
   std::string requested{};                ///< the file that asks a running training for `found`; empty: none
 };
 
@@ -37,7 +37,7 @@ struct WatchEvent {
 std::string watch_line(const WatchEvent& event, planner::Objective objective);
 nlohmann::ordered_json watch_to_json(const WatchEvent& event, planner::Objective objective);
 
-/// The cluster does not answer (`problem`), or does again (an empty one, after `silent`).
+/// Says that the cluster does not answer (`problem`), or answers again after `silent` (`problem` is empty).
 std::string watch_line(std::time_t time, const std::string& problem, Seconds silent);
 nlohmann::ordered_json watch_to_json(std::time_t time, const std::string& problem, Seconds silent);
 

@@ -6,7 +6,8 @@
 
 namespace sailor::runtime {
 
-/// The nearest, ties to even; beyond the largest finite one infinity. NaN stays NaN (quiet, the same sign).
+/// Rounds to the nearest, ties to even; values beyond the largest finite one become infinity. NaN stays NaN (quiet, the
+/// same sign).
 inline std::uint16_t to_bfloat16(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;

@@ -1,4 +1,4 @@
-// Values of 16 bits, bfloat16 or float16, as their bits: the one place that chooses between the two.
+// 16-bit values (bfloat16 or float16) as their bits: the one place that chooses between the two types.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace sailor::runtime {
 
-/// The nearest, ties to even.
+/// Rounds to the nearest, ties to even.
 inline std::uint16_t to_bits16(DataType type, float value) {
   return type == DataType::float16 ? to_float16(value) : to_bfloat16(value);
 }

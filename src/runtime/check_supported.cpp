@@ -1,4 +1,4 @@
-// What this runtime cannot train, said before anything is allocated.
+// Checks for what this runtime cannot train, before anything is allocated.
 #include <fmt/format.h>
 
 #include "runtime/layer.hpp"

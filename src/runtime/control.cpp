@@ -11,7 +11,7 @@ constexpr std::string_view by_another_rank = "reported by another rank";
 }  // namespace
 
 Result<void> agree(Control& control, const Result<void>& result) {
-  constexpr int codes = 16;  // more than there are of ErrorCode
+  constexpr int codes = 16;  // more than the number of ErrorCodes
   const double none = static_cast<double>(control.size()) * codes;
   const double mine = result ? none : control.rank() * codes + static_cast<int>(result.error().code);
   const double first = control.min(mine);

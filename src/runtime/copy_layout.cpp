@@ -12,7 +12,7 @@ namespace sailor::runtime {
 
 namespace {
 
-/// By rank: ranks of one number are lost together. Numbers count from 0 in the order of the ranks.
+/// Loss domain of each rank: ranks of one domain are lost together. Domains count from 0 in the order of the ranks.
 std::vector<int> loss_domains(const std::vector<std::string>& hosts) {
   std::map<std::string, int> numbers;
   std::vector<int> domains;
@@ -22,7 +22,7 @@ std::vector<int> loss_domains(const std::vector<std::string>& hosts) {
   return domains;
 }
 
-/// By rank: who keeps its state, in the domain after its own. The ranks of a domain are spread evenly over those of the
+/// Keeper of each rank's state, in the domain after its own. The ranks of a domain are spread evenly over those of the
 /// next.
 std::vector<int> keepers(const std::vector<int>& domains) {
   std::vector<std::vector<int>> members;
@@ -41,16 +41,16 @@ std::vector<int> keepers(const std::vector<int>& domains) {
   return keepers;
 }
 
-/// Elements of a parameter that the same ranks step.
+/// Elements of a parameter that the same ranks update.
 struct Segment {
-  std::int64_t first = 0;  ///< up to the next segment
-  int lowest_rank = -1;    ///< -1: nobody steps them
-  bool is_safe = false;    ///< ranks of several domains step them
+  std::int64_t first = 0;  ///< first element; the last is before the next segment
+  int lowest_rank = -1;    ///< -1: no rank updates them
+  bool is_safe = false;    ///< ranks of several domains update them
 };
 
-/// Of one parameter, in which these ranks step these elements.
+/// Segments of one parameter, from the ranges that each rank updates.
 std::vector<Segment> segments_of(const std::vector<std::pair<Range, int>>& stepped, const std::vector<int>& domains) {
-  std::vector<std::pair<std::int64_t, std::pair<bool, int>>> changes;  // where a rank begins or ends
+  std::vector<std::pair<std::int64_t, std::pair<bool, int>>> changes;  // where a rank's range begins or ends
   for (const auto& [range, rank] : stepped) {
     changes.push_back({range.first, {true, rank}});
     changes.push_back({range.last, {false, rank}});
@@ -93,7 +93,7 @@ std::vector<StatePart> stepped_parts(const ParameterMap& map, const std::vector<
     offset += padded(parameter->elements());
   }
   std::vector<StatePart> parts;
-  std::int64_t moment = 0;  // AdamW has moments of what is stepped, without padding
+  std::int64_t moment = 0;  // AdamW has moments of updated elements only, without padding
   for (const OwnPiece& own : own_pieces(parameters, map.sums_of(rank, groups).owned)) {
     const Piece& piece = own.piece;
     parts.push_back({key_of(*parameters[own.parameter]),
@@ -117,7 +117,7 @@ CopyLayout::CopyLayout(const ParameterMap& map, const std::vector<std::string>& 
     stepped_.push_back(elements_of(parts.back()));
     for (const StatePart& part : parts.back()) stepped[part.key].emplace_back(part.whole, rank);
   }
-  if (ranks == 1) return;  // nobody could keep anything
+  if (ranks == 1) return;  // there is no other rank to keep a copy
   std::map<ParameterKey, std::vector<Segment>> segments;
   for (const auto& [key, ranges] : stepped) segments[key] = segments_of(ranges, domains);
   for (int rank = 0; rank < ranks; ++rank) {

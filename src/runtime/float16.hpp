@@ -6,15 +6,15 @@
 
 namespace sailor::runtime {
 
-/// The nearest, ties to even; from 65,520 on infinity. NaN stays NaN (quiet, the same sign). Without branches, so that
-/// loops over it become vector instructions.
+/// Rounds to the nearest, ties to even; values from 65,520 on become infinity. NaN stays NaN (quiet, the same sign).
+/// Branch-free, so that loops over it become vector instructions.
 inline std::uint16_t to_float16(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t sign = (bits >> 16) & 0x8000u;
   const std::uint32_t size = bits & 0x7fffffffu;
-  // A normal one: the exponent's bias is 15 instead of 127, thirteen bits less of the fraction.
+  // A normal number: exponent bias 15 instead of 127, 13 fraction bits fewer.
   const std::uint32_t normal = (size - (112u << 23) + 0xfffu + ((size >> 13) & 1u)) >> 13;
-  // A subnormal one, below 2^-14: multiples of 2^-24, which is what the sum with 0.5 rounds to.
+  // A subnormal number, below 2^-14: a multiple of 2^-24, to which the sum with 0.5 rounds.
   const std::uint32_t small = std::bit_cast<std::uint32_t>(std::bit_cast<float>(size) + 0.5f) - 0x3f000000u;
   const std::uint32_t finite = size < 0x38800000u ? small : normal;
   const std::uint32_t large = size > 0x7f800000u ? 0x7e00u : 0x7c00u;

@@ -28,7 +28,7 @@ std::vector<Parameter> declared(const Model& model, const std::vector<LayerRange
   return parameters;
 }
 
-/// Ascending, neighbours joined.
+/// Ranges in ascending order, adjacent ones joined.
 std::vector<Range> joined(std::vector<Range> ranges) {
   std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) { return a.first < b.first; });
   std::vector<Range> result;
@@ -146,7 +146,7 @@ std::vector<GradientGroup> ParameterMap::groups() const {
     }
   }
   for (GradientGroup& group : groups) {
-    // Ranks with one layout have it all at the same places.
+    // Ranks with the same layout have all slices at the same places.
     std::vector<int> unlike;
     std::set<std::size_t> seen;
     for (const int rank : group.ranks)
@@ -157,7 +157,7 @@ std::vector<GradientGroup> ParameterMap::groups() const {
         return (ends_parameter(rank, a) ? padded(end) : end) == local(rank, b).first;
       });
     };
-    // Padding goes along, and so must be there on all ranks or on none.
+    // Padding is reduced along, and so must be there on all ranks or on none.
     const auto alike = [&](const GradientSlice& a) {
       const bool ends = ends_parameter(group.ranks.front(), a);
       return std::all_of(unlike.begin(), unlike.end(), [&](int rank) { return ends_parameter(rank, a) == ends; });
@@ -208,8 +208,8 @@ RankSums ParameterMap::sums_of(int rank, const std::vector<GradientGroup>& group
       }
     }
   }
-  // In the order in which backward passes complete them, which is the same wherever two of them meet: a group that
-  // reaches down to the first layer must not hold up the others.
+  // In the order in which backward passes complete the buckets, which is the same on all ranks that share two of them:
+  // a group that reaches down to the first layer must not hold up the others.
   std::reverse(sums.buckets.begin(), sums.buckets.end());
   std::stable_sort(sums.buckets.begin(), sums.buckets.end(), [](const GradientBucket& a, const GradientBucket& b) {
     return *std::min_element(a.layers.begin(), a.layers.end()) > *std::min_element(b.layers.begin(), b.layers.end());

@@ -15,14 +15,14 @@ namespace sailor::runtime {
 
 namespace {
 
-constexpr std::chrono::microseconds spinning{20};  // before the core is offered to others
-constexpr int yields = 10;                         // before a wait that is to be idle sleeps
+constexpr std::chrono::microseconds spinning{20};  // polling time before the core is yielded
+constexpr int yields = 10;                         // number of yields before an idle wait sleeps
 constexpr std::chrono::microseconds longest_sleep{1000};
 
-/// Is never waited for by itself: what it stands for is in another queue.
+/// For operations that never time out by themselves: what they stand for is in another queue.
 constexpr Patience endless{.timeout = Seconds(std::numeric_limits<double>::infinity())};
 
-/// Notes when its queue gets to it, or is given up.
+/// Records when its queue reaches it or is given up.
 class Mark final : public HostOperation {
  public:
   explicit Mark(std::shared_ptr<HostMark> mark) : mark_(std::move(mark)) {}
@@ -91,7 +91,7 @@ bool HostQueues::advance() {
 
 void HostQueues::advance_until(const std::function<bool()>& done) {
   Waiting waiting;
-  const HostOperation* least = nullptr;  // until a queue gets past something, its first operation is the same
+  const HostOperation* least = nullptr;  // stays the same until an operation is completed
   while (!done()) {
     if (advance()) {
       waiting.restart();

@@ -1,5 +1,5 @@
-// What transports between hosts' memories have in common: their transfers are operations of host streams, and can be
-// made without a stream, too.
+// Common base of transports between host memories: their transfers are operations of host streams, and can be run
+// without a stream, too.
 #pragma once
 
 #include <cstdint>

@@ -24,23 +24,24 @@
 
 namespace sailor::runtime {
 
-/// What a pass works on besides the hidden state. Only the embedding reads `tokens`; only the head reads the rest.
+/// Input of a pass besides the hidden state. Only the embedding reads `tokens`; only the head reads the rest.
 struct MicroBatch {
   std::int64_t sequences = 1;
   std::int64_t sequence_length = 0;
   const std::int32_t* tokens = nullptr;   ///< device, (sequences, sequence_length)
-  const std::int32_t* targets = nullptr;  ///< device, the same shape: the token that follows
-  /// Device; the head adds the cross-entropies of its tokens, on every rank of a tensor-parallel group the same sum.
+  const std::int32_t* targets = nullptr;  ///< device, the same shape: the next tokens
+  /// Device memory; the head adds the cross-entropies of its tokens, the same sum on every rank of a tensor-parallel
+  /// group.
   double* loss_sum = nullptr;
-  float loss_weight = 1.0f;  ///< of one token's loss in the gradient: loss scale / tokens of the global batch
+  float loss_weight = 1.0f;  ///< weight of one token's loss in the gradient: loss scale / tokens of the global batch
 
   [[nodiscard]] std::int64_t token_count() const { return sequences * sequence_length; }
 };
 
-/// What a layer keeps of one forward pass until the backward pass.
+/// Tensors that a layer keeps from one forward pass until the backward pass.
 class Slot {
  public:
-  /// Where every layer keeps its input.
+  /// Index at which every layer keeps its input.
   static constexpr std::size_t input = 0;
 
   void keep(std::size_t index, Tensor tensor) { tensors_[index] = std::move(tensor); }
@@ -65,7 +66,7 @@ struct TensorParallel {
                            ///< is 1, and where layers are only declared, not run
 };
 
-/// Where a layer is built.
+/// Context in which a layer is built.
 struct LayerContext {
   Device* device = nullptr;  ///< null: layers are only declared, not run
   /// For a tied head on the same rank as the embedding: the embedding's matrix, which the head then uses and adds
@@ -73,13 +74,13 @@ struct LayerContext {
   Parameter* token_embedding = nullptr;
   TensorParallel tensor_parallel{};
   /// selective: a block runs its attention again in the backward pass instead of keeping its output (Korthikanti et al.
-  /// 2022). Full recomputation is not the layers' business but that of StageLayers.
+  /// 2022). Full recomputation is done by StageLayers, not by the layers.
   Recompute recompute = Recompute::none;
-  /// Of activations, of their gradients and of parameters' values.
+  /// Data type of activations, of their gradients and of parameters' values.
   DataType type = DataType::float32;
 };
 
-/// What goes along with a linear map, see Stream::linear_forward.
+/// Optional arguments of a linear map, see Stream::linear_forward.
 struct LinearExtras {
   ConstValues residual = nullptr;
   PointwiseActivation activation = PointwiseActivation::none;
@@ -109,27 +110,27 @@ class Layer {
 
  protected:
   // To be called by constructors only: pointers to parameters must stay valid. They return the position.
-  /// Whole on every rank of the tensor-parallel group.
+  /// Declares a parameter that is whole on every rank of the tensor-parallel group.
   std::size_t declare(std::string name, Shape shape, InitialValue initial, float deviation = 0.0f);
-  /// A weight (rows, width) of which this rank has its part of every segment of rows.
+  /// Declares a weight (rows, width) of which this rank holds its part of every segment of rows.
   std::size_t declare_divided(std::string name, std::vector<std::int64_t> segments, std::int64_t width,
                               float deviation);
-  /// A bias that is divided like the rows of its weight.
+  /// Declares a bias that is divided like the rows of its weight.
   std::size_t declare_divided_bias(std::string name, std::vector<std::int64_t> segments);
   [[nodiscard]] Parameter& parameter(std::size_t position) { return parameters_[position]; }
   [[nodiscard]] Device& device() { return *device_; }
-  /// That all passes run on.
+  /// The stream of all passes.
   [[nodiscard]] Stream& stream() { return device_->main(); }
   [[nodiscard]] const Shard& shard() const { return tensor_parallel_.shard; }
   [[nodiscard]] bool is_divided() const { return shard().count > 1; }
-  /// For activations and their gradients. Contents are undefined.
+  /// A tensor for activations or their gradients. Contents are undefined.
   [[nodiscard]] Tensor make_activation(Shape shape) { return {*device_, std::move(shape), type_}; }
-  /// values = sum over the tensor-parallel group; nothing where that is this rank alone.
+  /// All-reduces `values` over the tensor-parallel group; does nothing if that is this rank alone.
   void sum_over_group(Tensor& values);
-  /// The group, where there is one.
+  /// The tensor-parallel group, if there is one.
   [[nodiscard]] Group& group() { return *tensor_parallel_.group; }
 
-  /// The map that a weight makes.
+  /// Shape of the linear map of a weight.
   static LinearShape linear_shape(const Parameter& weight, std::int64_t tokens);
   // Linear maps: output = input · weightᵀ + bias with weight (out, in) as in PyTorch, or input · weight + bias where
   // it is stored (in, out). `bias` may be null.
@@ -140,7 +141,7 @@ class Layer {
                                   std::int64_t tokens);
   void linear_backward_input(ConstValues output_gradient, const Parameter& weight, std::int64_t tokens,
                              Values input_gradient);
-  /// Back through the activation before the map, too: see Stream::linear_backward_input.
+  /// The same, and back through the activation before the map: see Stream::linear_backward_input.
   void linear_backward_input(ConstValues output_gradient, const Parameter& weight, std::int64_t tokens,
                              PointwiseActivation activation, Values kept_to_output, Values input_gradient);
 
@@ -157,7 +158,7 @@ class Layer {
 /// parameters of any shard can be asked for without their memory.
 std::unique_ptr<Layer> make_layer(const Model& model, int index, const LayerContext& context);
 
-/// What layers compute with under that precision. (TF32 is how GPUs multiply float32 matrices.)
+/// Data type that layers compute with under a precision. (TF32 is how GPUs multiply float32 matrices.)
 constexpr DataType working_type(Precision precision) {
   if (precision == Precision::fp16) return DataType::float16;
   return precision == Precision::bf16 ? DataType::bfloat16 : DataType::float32;
@@ -169,12 +170,14 @@ Parameter& token_embedding(Layer& embedding);
 /// The name that the embedding's matrix and its copy in a tied head have.
 inline constexpr const char* token_embedding_name = "token_embedding.weight";
 
-/// Errors (invalid_input): no transformer. Whatever else a Model describes can be trained.
+/// Errors: invalid_input (no transformer, an odd width of rotary heads), unavailable (experts, latent attention and
+/// other parts that this runtime does not compute).
 Result<void> check_supported(const Model& model);
-/// Errors (infeasible): the model's heads, key-value heads or feed-forward part cannot be divided by that degree. The
-/// vocabulary may be divided unevenly.
+/// Errors (infeasible): the model's heads, key-value heads or feed-forward part cannot be divided by that degree, or
+/// the vocabulary is smaller than it. The vocabulary may be divided unevenly.
 Result<void> check_divisible(const Model& model, int tensor_parallel);
-/// Errors (unavailable): what this runtime cannot train yet, and what it can. Nothing is allocated.
+/// Errors: unavailable (what this runtime cannot train yet, and what it can), and those of the two above. Nothing is
+/// allocated.
 Result<void> check_supported(const Plan& plan, const Model& model);
 
 }  // namespace sailor::runtime

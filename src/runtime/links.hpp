@@ -1,6 +1,6 @@
-// How activations and gradients cross from stage to stage: every value once. Of a sender of tensor-parallel degree a
-// and a receiver of degree b each rank of the receiver gets its slice, in parts from the ranks of the sender whose
-// slices overlap it; then the receiver's ranks gather.
+// Transfer of activations and gradients from stage to stage: every value crosses once. Each rank of the receiving stage
+// gets its slice, in parts from the ranks of the sending stage whose slices overlap it (the tensor-parallel degrees may
+// differ); then the receiving ranks all-gather.
 #pragma once
 
 #include <cstddef>
@@ -17,29 +17,29 @@
 
 namespace sailor::runtime {
 
-/// Where a stage's tensor-parallel group is.
+/// Ranks of a stage's tensor-parallel group.
 struct StageRanks {
   int first_rank = -1;  ///< -1: there is no such stage
   int degree = 1;
   int stage = -1;
 };
 
-/// One way between two stages.
+/// One direction between two stages.
 struct LinkShape {
   StageRanks from;
   StageRanks to;
   ChannelName name;
-  std::int64_t values = 0;  ///< of a message
+  std::int64_t values = 0;  ///< per message
   DataType type = DataType::float32;
 };
 
-/// Buffers of one size that other streams than the main one write and the main stream reads, for all links of a rank:
-/// what one link has released another may take. What is released is written again after what the main stream was asked
-/// before its release, the longest free first.
+/// Buffers of one size, written by other streams than the main one and read by the main stream. All links of a rank
+/// share them: a buffer that one link has released may be taken by another. A released buffer is written again only
+/// after what was enqueued on the main stream before its release; the buffer that has been free longest is taken first.
 class ReceiveBuffers final : public MemorySource {
  public:
   ReceiveBuffers(Device& device, Shape shape, DataType type);
-  /// A tensor that `stream` may write. Releasing it gives it back.
+  /// A tensor that `stream` may write. Releasing it returns the buffer.
   [[nodiscard]] Tensor take(Stream& stream);
 
   [[nodiscard]] void* allocate(std::size_t bytes) override;
@@ -57,16 +57,16 @@ class ReceiveBuffers final : public MemorySource {
   std::deque<std::size_t> free_;
 };
 
-/// What arrives at this rank from one neighbouring stage. One message is expected ahead.
+/// Messages to this rank from one neighbouring stage. One receive is posted ahead.
 class IncomingLink {
  public:
-  /// `shard` is this rank's part of its group, `group` that group where it has several ranks. Messages come into
-  /// `buffers`, whose type is that of the link.
+  /// `shard` is this rank's part of its tensor-parallel group; `group` is that group if it has several ranks. Messages
+  /// are received into `buffers`, whose type must be that of the link.
   IncomingLink(const LinkShape& shape, ReceiveBuffers& buffers, const Shard& shard, Group* group, Device& device,
                Transport& transport);
-  /// The next message may come.
+  /// Posts the receive of the next message.
   void expect();
-  /// The message expected: the main stream waits for it.
+  /// The expected message; the main stream waits for it.
   [[nodiscard]] Tensor take();
   [[nodiscard]] int stage() const { return shape_.from.stage; }
 
@@ -85,14 +85,15 @@ class IncomingLink {
   Tensor expected_;
 };
 
-/// What this rank sends to one neighbouring stage. Tensors are kept until they are sent: `most` of them, after which
-/// the main stream waits for the first.
+/// Messages from this rank to one neighbouring stage. Tensors are kept until they are sent, at most `most` of them;
+/// then the main stream waits for the first.
 class OutgoingLink {
  public:
   static constexpr std::size_t most = 2;
 
   OutgoingLink(const LinkShape& shape, const Shard& shard, Device& device, Transport& transport);
-  /// Sends what the main stream has made. `around` is called on the link's stream before and after the transfer.
+  /// Sends `data` after what is enqueued on the main stream. `begin` and `end` are called with the link's stream before
+  /// and after the transfer.
   template <class Begin, class End>
   void send(Tensor data, const Begin& begin, const End& end) {
     device_.main().record(*ready_);
@@ -101,9 +102,9 @@ class OutgoingLink {
     put(std::move(data));
     end(*stream_);
   }
-  /// Gives up tensors that are sent already, without waiting.
+  /// Releases tensors that are already sent, without waiting.
   void release_sent();
-  /// The main stream waits for all that was sent.
+  /// The main stream waits for all sends.
   void finish();
   [[nodiscard]] int stage() const { return shape_.to.stage; }
 

@@ -12,15 +12,16 @@ struct LossScaleSettings {
   std::int64_t window = 1000;  ///< iterations without overflow after which the scale is doubled
 };
 
-/// The same on all ranks. Part of a training's state.
+/// Current loss scale: the same on all ranks, and part of the training state.
 struct LossScale {
   double factor = 1.0;
   std::int64_t good = 0;     ///< iterations without overflow since the factor changed
-  std::int64_t skipped = 0;  ///< iterations without a step, in all
+  std::int64_t skipped = 0;  ///< iterations without an optimizer step, in total
 
-  /// After an iteration. False: the gradients overflowed at the least factor, which no smaller one mends.
+  /// To be called after an iteration. False if the gradients overflowed at the minimum factor, so that no smaller one
+  /// helps.
   bool update(const LossScaleSettings& settings, bool overflowed) {
-    constexpr double largest = 16777216.0;  // 2^24: what is left to gain has long been gained
+    constexpr double largest = 16777216.0;  // 2^24: a larger factor gains nothing
     if (!overflowed) {
       if (++good < settings.window) return true;
       good = 0;

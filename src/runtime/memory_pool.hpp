@@ -1,8 +1,8 @@
-// Caches device memory: what is freed is kept and handed out again, so that an iteration asks the system for
-// nothing after the first one and resident memory does not creep.
+// Caches device memory: freed memory is kept and handed out again, so that after the first iteration none is requested
+// from the system and resident memory does not grow.
 //
-// Best fit with splitting; neighbours that are both free become one block again. Not thread-safe: one pool
-// belongs to one rank's main thread.
+// Best fit with splitting; adjacent free blocks are merged. Not thread-safe: one pool belongs to one rank's main
+// thread.
 #pragma once
 
 #include <cstddef>
@@ -18,34 +18,34 @@ namespace sailor::runtime {
 
 class MemoryPool {
  public:
-  /// `reserve` takes a segment from the system, null when there is none; `give_back` returns it. `owner` is named
-  /// in messages.
+  /// `reserve` takes a segment from the system and returns null if there is none; `give_back` returns a segment.
+  /// `owner` is named in messages.
   MemoryPool(std::string owner, std::function<void*(std::size_t)> reserve, std::function<void(void*)> give_back);
   ~MemoryPool();
   MemoryPool(const MemoryPool&) = delete;
   MemoryPool& operator=(const MemoryPool&) = delete;
 
-  /// Aligned to 64 bytes relative to the segments. Throws OutOfMemoryError when the system has no more, or the limit
-  /// does not allow it.
+  /// Memory aligned to 64 bytes relative to the segments. Throws OutOfMemoryError if the system has no more or the
+  /// limit does not allow it.
   void* allocate(std::size_t bytes);
   void release(void* memory);
   [[nodiscard]] MemoryUse use() const;
   void reset_peak() { peak_ = alive_; }
-  /// Bytes that may be reserved at most; 0: no limit.
+  /// Maximum number of reserved bytes; 0: no limit.
   void set_limit(std::size_t bytes) { limit_ = bytes; }
   void give_back_free_segments();
 
  private:
   struct Block {
     std::size_t size = 0;
-    std::size_t asked = 0;  // what the owner asked for; counted as alive
+    std::size_t asked = 0;  // requested by the owner; counted as alive
     bool free = false;
     bool segment_start = false;  // never merged with the block before it
   };
   using Blocks = std::map<char*, Block>;
 
   Blocks::iterator reserve_segment(std::size_t size);
-  void* reserve(std::size_t size);  // null when that is too much
+  void* reserve(std::size_t size);  // null if the limit or the system refuses
 
   std::string owner_;
   std::function<void*(std::size_t)> reserve_;

@@ -19,59 +19,60 @@ enum class InitialValue { normal, zero, one };
 /// ParameterStorage.
 struct Parameter {
   std::string name;  ///< unique in its layer: "attention.input.weight"
-  Shape shape;       ///< of what this rank holds
+  Shape shape;       ///< of the part that this rank holds
   /// Rows of the whole parameter, by segment. Empty: every rank of the tensor-parallel group holds all of it.
   std::vector<std::int64_t> segments{};
   Shard shard{};                 ///< the part that this rank holds; {0, 1} when it holds all
   bool rows_are_inputs = false;  ///< a matrix stored (in, out)
   int layer = 0;                 ///< index in the model of the layer that owns it; a copy names the original's
   InitialValue initial = InitialValue::zero;
-  float deviation = 0.0f;  ///< of `normal`
+  float deviation = 0.0f;  ///< standard deviation of `normal`
   bool decays = false;     ///< weight decay applies: matrices only, not biases and norms
 
-  /// What the layers compute with, in their type. Null before a ParameterStorage was made.
+  /// Values that the layers compute with, in their type. Null until a ParameterStorage is made.
   Values value = nullptr;
   float* gradient = nullptr;
 
   [[nodiscard]] std::int64_t elements() const { return element_count(shape); }
-  /// Of a row.
+  /// Number of elements of a row.
   [[nodiscard]] std::int64_t width() const { return shape.front() == 0 ? 0 : elements() / shape.front(); }
   [[nodiscard]] bool is_divided() const { return !segments.empty(); }
-  /// Of the parameter that all shards make together.
+  /// Number of elements of the whole parameter, over all shards.
   [[nodiscard]] std::int64_t whole_elements() const;
-  /// Where what this rank holds lies in the whole.
+  /// Positions of this rank's elements in the whole parameter.
   [[nodiscard]] std::vector<Piece> pieces() const;
 };
 
-/// Host values of what this rank holds of a parameter at the start of training: a pure function of (seed, layer, name)
-/// and the position in the whole parameter, so that every plan starts from the same model. Uses integer arithmetic and
-/// one multiplication only: the same bits on all machines, which replicas on different CPUs rely on.
+/// Initial values, in host memory, of the part of a parameter that this rank holds: a pure function of (seed, layer,
+/// name) and the position in the whole parameter, so that every plan starts from the same model. Uses integer
+/// arithmetic and exactly rounded operations in double only: the same bits on all machines, which replicas on different
+/// CPUs rely on.
 std::vector<float> initial_values(const Parameter& parameter, std::uint64_t seed);
 
-/// Elements that so many take in a ParameterStorage.
+/// Number of elements, with padding, that `elements` elements take in a ParameterStorage.
 constexpr std::int64_t padded(std::int64_t elements) { return (elements + 15) / 16 * 16; }
 
 class Layer;
 
 /// Memory of the parameters of `layers`, which must outlive it: values in the type that the parameters name (one for
-/// all), gradients in float32. A part of 16 elements is padded, and the padding stays zero, so that copies of a layer
-/// have the same layout on every rank.
+/// all), gradients in float32. Each parameter is padded to a multiple of 16 elements, and the padding stays zero, so
+/// that copies of a layer have the same layout on every rank.
 class ParameterStorage {
  public:
   ParameterStorage(Device& device, const std::vector<Layer*>& layers);
   ParameterStorage(Device& device, std::vector<Parameter*> parameters);
 
-  /// Layers that declare the same parameters use this memory, too.
+  /// Makes layers that declare the same parameters use this memory, too.
   void lend_to(const std::vector<Layer*>& layers) const;
 
-  /// To initial_values(), rounded to the type.
+  /// Sets values to initial_values(), rounded to the type.
   void initialize(std::uint64_t seed);
-  /// Elements [first, first + count) of a parameter of this storage become those of the host, rounded to the type.
+  /// Sets elements [first, first + count) of a parameter of this storage from host values, rounded to the type.
   void set_values(const Parameter& parameter, std::int64_t first, const float* host, std::int64_t count);
   void zero_gradients();
 
   [[nodiscard]] const std::vector<Parameter*>& parameters() const { return parameters_; }
-  /// Without padding.
+  /// Number of elements without padding.
   [[nodiscard]] std::int64_t elements() const;
   /// Offset of the first element of parameter `index` in the contiguous arrays; index = size() gives the end.
   [[nodiscard]] std::int64_t offset(std::size_t index) const { return offsets_[index]; }

@@ -13,7 +13,7 @@ namespace {
 
 constexpr double unlimited = std::numeric_limits<double>::infinity();
 
-/// The number in a file of a control group; "max" is unlimited. Nothing when the file is not there.
+/// The number in a file of a control group; "max" is infinity. std::nullopt if the file does not exist.
 std::optional<double> number_in(const std::string& path) {
   std::ifstream file(path);
   std::string text;
@@ -21,7 +21,7 @@ std::optional<double> number_in(const std::string& path) {
   return text == "max" ? unlimited : std::strtod(text.c_str(), nullptr);
 }
 
-/// Of memory.stat: "name 1234"; 0 when not there.
+/// Value of `name` in memory.stat (lines "name 1234"); 0 if it is not there.
 double statistic(const std::string& path, const std::string& name) {
   std::ifstream file(path);
   std::string key;
@@ -30,7 +30,7 @@ double statistic(const std::string& path, const std::string& name) {
   return 0.0;
 }
 
-/// Free in one control group: its limit without what is used, but for file pages that it can drop.
+/// Free memory of one control group: its limit minus its use, where file pages that it can drop count as free.
 double free_in(const std::string& group, const char* limit, const char* used, const char* droppable) {
   const auto most = number_in(group + limit);
   const auto now = number_in(group + used);
@@ -38,7 +38,7 @@ double free_in(const std::string& group, const char* limit, const char* used, co
   return std::max(0.0, *most - *now + statistic(group + "/memory.stat", droppable));
 }
 
-/// The smallest over the control groups that this process is in: "4:memory:/a/b" (version 1), "0::/a/b" (version 2).
+/// Minimum of free_in() over the control groups of this process: "4:memory:/a/b" (version 1), "0::/a/b" (version 2).
 double free_in_control_groups() {
   double least = unlimited;
   std::ifstream groups("/proc/self/cgroup");

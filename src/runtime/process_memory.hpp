@@ -10,11 +10,11 @@ struct ResidentMemory {
   Bytes peak{};  ///< VmHWM
 };
 
-/// Zeros where /proc is not there.
+/// Zeros if there is no /proc.
 ResidentMemory resident_memory();
 
-/// What the processes of this node, and of this process's control group (a Slurm job, a container), can still get
-/// without swapping: the smaller of the two. 0 where the system does not say.
+/// Memory still available, without swapping, to the processes of this node and of this process's control group (a Slurm
+/// job, a container): the smaller of the two. 0 if the system does not say.
 Bytes available_memory();
 
 }  // namespace sailor::runtime

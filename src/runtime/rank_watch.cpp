@@ -21,7 +21,7 @@ using Clock = std::chrono::steady_clock;
 
 std::chrono::duration<double> duration(Seconds time) { return std::chrono::duration<double>(time.value()); }
 
-/// How long ranks that are alive have to report: they broke off at about the same time.
+/// Time that ranks that are alive have to report: they broke off at about the same time.
 Seconds grace(Seconds timeout) { return Seconds(std::clamp(timeout.value() / 2.0, 3.0, 15.0)); }
 
 [[noreturn]] void end_process(const std::string& message) {

@@ -22,11 +22,11 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// Makes the moves that this rank has a part in.
+/// Makes the moves from and to this rank.
 class Mover {
  public:
-  /// Where they come from here, and where they go: `made` is null on a rank that the new plan leaves out, `keeps` where
-  /// nothing is kept for others.
+  /// Sources and destinations on this rank: `made` is null on a rank that the new plan leaves out, `keeps` if nothing
+  /// is kept for others.
   struct Ends {
     const std::vector<HeldState>& held;
     TrainingState* made;
@@ -40,19 +40,19 @@ class Mover {
         keeps_[kept->owner()] = {kept.get(), &kept->begin(cut.version, cut.loss_scale)};
   }
 
-  /// What a failure has left under way writes nothing any more, once the host has waited for the main stream.
+  /// After a failure, transfers in flight write nothing any more once the host has waited for the main stream.
   ~Mover() {
     for (auto& [ends, way] : ways_) try {
         if (way.done == nullptr) continue;
         way.stream->record(*way.done);
         device_.main().wait(*way.done);
-      } catch (const TransportError&) {  // that failure
+      } catch (const TransportError&) {  // the same failure
       }
   }
   Mover(const Mover&) = delete;
   Mover& operator=(const Mover&) = delete;
 
-  /// Collective: of all ranks. Before the moves are made.
+  /// Collective over all ranks, before the moves are made.
   void connect(const std::vector<Move>& moves) {
     for (const Move& move : moves) {
       if (move.from == move.to) continue;
@@ -104,7 +104,7 @@ class Mover {
     }
   }
 
-  /// The host waits for all. Returns the bytes sent.
+  /// The host waits for all moves. Returns the number of bytes sent.
   std::int64_t finish() {
     for (auto& [ends, way] : ways_) {
       way.stream->record(*way.done);
@@ -117,7 +117,7 @@ class Mover {
   }
 
  private:
-  static constexpr int state_channel = 1 << 20;  // a trainer's have lower numbers
+  static constexpr int state_channel = 1 << 20;  // channels of a trainer have lower ids
 
   struct Place {
     float* memory = nullptr;
@@ -135,7 +135,7 @@ class Mover {
     const Piece& piece = move.piece.piece;
     const HeldState& held = ends_.held[inventory_.states[move.state].index];
     const Range whole{piece.whole, piece.whole + piece.count};
-    // Only read.
+    // The memory is only read.
     float* const memory =
         const_cast<float*>(held.live != nullptr ? memory_of(*held.live, move.piece.array, move.key, whole)
                                                 : held.kept->find(*held.buffer, move.piece.array, move.key, whole));
@@ -161,13 +161,13 @@ class Mover {
     return nullptr;
   }
 
-  /// From one rank to another.
+  /// Channel and stream from one rank to another.
   struct Way {
     std::unique_ptr<Stream> stream;
     std::unique_ptr<Channel> channel;
     std::unique_ptr<Event> done;
-    std::int64_t staged = 0;  // elements: the longest message from or to the host's memory that must go through...
-    Tensor staging;           // ...the device's
+    std::int64_t staged = 0;  // elements of the longest message between host memory and the other rank that...
+    Tensor staging;           // ...must go through this device memory
   };
   struct Keeping {
     KeptState* kept = nullptr;
@@ -181,12 +181,12 @@ class Mover {
   std::optional<StateTarget> target_;
   std::map<int, Keeping> keeps_;  // by owner
   std::unique_ptr<Event> ready_;
-  std::map<const TrainingState*, std::map<ParameterKey, std::size_t>> indices_;  // of the parameters that it has
+  std::map<const TrainingState*, std::map<ParameterKey, std::size_t>> indices_;  // of the state's parameters
   std::map<std::pair<int, int>, Way> ways_;
   std::int64_t sent_ = 0;
 };
 
-/// Rank 0's choice, on all ranks.
+/// The plan that rank 0 chooses, on all ranks.
 Result<Plan> agree_on_plan(const Inventory& inventory, const Model& model, const World& world,
                            const std::function<Result<Plan>(const Plan* before)>& choose) {
   Json choice;
@@ -266,7 +266,7 @@ Result<Recovery> recover(TrainingState* mine, const Model& model, const TrainerS
     recovery.sent_bytes = mover.finish();
     if (recovery.state != nullptr) recovery.state->restore(cut->version, cut->loss_scale, cut->last_totals);
   }
-  // Nobody gives up what it had before all have what they need.
+  // No rank drops what it had before all ranks have what they need.
   if (copies != nullptr) copies->begin(std::move(keeps), std::move(recovery.state));
   world.control.barrier();
   if (copies != nullptr) recovery.state = copies->confirm();

@@ -17,8 +17,8 @@ using Json = nlohmann::json;
 std::uint64_t bits(double value) { return std::bit_cast<std::uint64_t>(value); }
 double number(const Json& value) { return std::bit_cast<double>(value.get<std::uint64_t>()); }
 
-/// What a rank says of one state. Plan and hosts are texts, which rank 0 replaces by numbers: ranks have few different
-/// ones.
+/// A rank's description of one state. Plan and hosts are texts, which rank 0 replaces by numbers, since ranks have few
+/// different ones.
 Json described(const HeldState& held) {
   const bool is_live = held.live != nullptr;
   const StateVersion version = is_live ? held.live->version() : held.buffer->version();
@@ -57,7 +57,7 @@ ToldState parsed(const Json& told, int rank, std::size_t index) {
   return state;
 }
 
-/// Replaces texts by their places in a list of all.
+/// Replaces texts by their indices in a list of all different texts.
 class TextTable {
  public:
   void replace(Json& text) {
@@ -72,7 +72,7 @@ class TextTable {
   Json texts_ = Json::array();
 };
 
-/// What is where in the plans of an inventory. Computed when it is first asked for.
+/// Division and copy layouts of the plans of an inventory, computed on first use.
 class PlansBefore {
  public:
   PlansBefore(const Inventory& inventory, const Model& model) : inventory_(inventory), model_(model) {}
@@ -123,7 +123,7 @@ void add_moves(const Move& wanted, const Inventory& inventory, const Holdings& h
   const auto held = holdings.find(wanted.key);
   Piece left = wanted.piece.piece;
   while (left.count > 0) {
-    // Its own memory first, else devices, else hosts; of several such ranks they take turns.
+    // Own memory is preferred, then devices, then hosts; several equally good ranks take turns.
     std::vector<const Holding*> found;
     int best = 0;
     if (held != holdings.end())
@@ -226,7 +226,7 @@ std::optional<Cut> newest_cut(const Inventory& inventory, const Model& model) {
     std::size_t plan = 0;
     for (std::size_t i = 0; i < inventory.states.size(); ++i) {
       const ToldState& state = inventory.states[i];
-      // It has all gradients of the update that others of its epoch have made.
+      // The state has all gradients of the update that other ranks of its epoch have made.
       const bool is_late = cut.totals && state.is_live && state.epoch == version.epoch &&
                            state.version.iteration == version.iteration - 1;
       if (state.version != version && !is_late) continue;

@@ -6,7 +6,7 @@ namespace sailor::runtime {
 
 std::vector<Piece> pieces_of(const std::vector<std::int64_t>& segments, std::int64_t width, const Shard& shard) {
   std::vector<Piece> pieces;
-  std::int64_t start = 0;  // of the segment in the whole
+  std::int64_t start = 0;  // of the segment in the whole parameter
   std::int64_t local = 0;
   for (const std::int64_t rows : segments) {
     const Range held = cut(rows, shard);

@@ -18,7 +18,7 @@ struct Shard {
   bool operator==(const Shard&) const = default;
 };
 
-/// Half-open.
+/// Half-open range [first, last).
 struct Range {
   std::int64_t first = 0;
   std::int64_t last = 0;
@@ -26,20 +26,21 @@ struct Range {
   bool operator==(const Range&) const = default;
 };
 
-/// What a shard has of `rows` things.
+/// The part of `rows` rows that a shard holds.
 constexpr Range cut(std::int64_t rows, const Shard& shard) {
   return {rows * shard.index / shard.count, rows * (shard.index + 1) / shard.count};
 }
 
-/// Elements that follow each other both in the whole parameter and on a rank.
+/// Elements that are contiguous both in the whole parameter and on a rank.
 struct Piece {
   std::int64_t whole = 0;  ///< first element in the whole parameter
-  std::int64_t local = 0;  ///< and on the rank
+  std::int64_t local = 0;  ///< first element on the rank
   std::int64_t count = 0;
   bool operator==(const Piece&) const = default;
 };
 
-/// What a shard holds of a parameter whose segments have so many rows of `width` elements, in the order of the rank.
+/// Pieces that a shard holds of a parameter whose segments have `segments` rows of `width` elements, in the order on
+/// the rank.
 std::vector<Piece> pieces_of(const std::vector<std::int64_t>& segments, std::int64_t width, const Shard& shard);
 
 /// The pieces within elements [first, last) of the rank; `local` still counts from the parameter's start.

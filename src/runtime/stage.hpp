@@ -16,8 +16,9 @@
 
 namespace sailor::runtime {
 
-/// Called around each layer of a pass with its index in the model. What a hook asks of a stream comes before or after
-/// what the layer asks of it. (Of layers that are run again in a backward pass only the backward pass is told.)
+/// Called before and after each layer of a pass, with its index in the model. What a hook enqueues on a stream comes
+/// before or after the operations of the layer. (Forward passes that are recomputed in a backward pass are not
+/// reported.)
 struct StageHooks {
   std::function<void(int layer, Pass pass)> before_layer{};
   std::function<void(int layer, Pass pass)> after_layer{};
@@ -40,7 +41,7 @@ class StageLayers {
   Tensor backward(int index, const MicroBatch& micro_batch, Tensor output_gradient, int chunk = 0);
 
   [[nodiscard]] ParameterStorage& parameters() { return *parameters_; }
-  /// Kept now for all micro-batches in flight.
+  /// Memory of the activations that are kept now, for all micro-batches in flight.
   [[nodiscard]] Bytes activation() const;
 
  private:

@@ -10,7 +10,7 @@ namespace sailor::runtime {
 
 namespace {
 
-constexpr int copies_channel = (1 << 20) + 1;  // a trainer's have lower numbers, that of a recovery is 1 << 20
+constexpr int copies_channel = (1 << 20) + 1;  // channels of a trainer have lower ids, that of a recovery has 1 << 20
 
 }  // namespace
 
@@ -47,7 +47,7 @@ CopyExchange::CopyExchange(TrainingState& state, StateCopies& copies, const Worl
     : state_(state), device_(state.device()), world_(world), ready_(device_.make_event()) {
   kept_ = copies.current();
   if (kept_ == nullptr || kept_->epoch != state.epoch() || kept_->plan != plan_to_toml(state.plan())) {
-    // Not after a recovery, on no rank.
+    // After a recovery, no rank comes here.
     copies.begin(
         std::make_unique<KeptGeneration>(device_, state.plan(), state.model(),
                                          all_texts(world.control, world.control.host()), world.rank(), state.epoch()),
@@ -71,11 +71,11 @@ CopyExchange::CopyExchange(TrainingState& state, StateCopies& copies, const Worl
 }
 
 CopyExchange::~CopyExchange() {
-  // Whatever broke off the transfers: nothing writes the buffers, or reads the state, once the host has waited for the
+  // Even if transfers were broken off, nothing writes the buffers or reads the state once the host has waited for the
   // main stream.
   for (const Way& way : ways_) try {
       device_.main().wait(*way.done);
-    } catch (const TransportError&) {  // what failed before
+    } catch (const TransportError&) {  // the earlier failure
     }
   if (host_mark_ != nullptr) device_.release_host(host_mark_);
 }

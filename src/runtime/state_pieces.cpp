@@ -84,7 +84,7 @@ StateTarget::StateTarget(Device& device, ParameterStorage& storage, AdamW& optim
 
 float* StateTarget::memory(const WantedPiece& wanted) {
   const auto [whole, local, count] = wanted.piece;
-  // Gradients lie as values do, in float32.
+  // Gradients have the same layout as values, in float32.
   if (wanted.array == StoredArray::value)
     return (storage_.type() == DataType::float32 ? storage_.values().floats() : storage_.gradients()) +
            storage_.offset(wanted.parameter) + local;

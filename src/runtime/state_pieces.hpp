@@ -1,5 +1,5 @@
-// The state of a training in pieces of whole parameters: what checkpoints store, and what ranks of one plan hand to
-// those of another. Values travel as float32, whatever a rank computes with.
+// The training state as pieces of whole parameters, which checkpoints store and ranks of one plan send to those of
+// another. Values are transferred as float32, whatever type a rank computes with.
 #pragma once
 
 #include <algorithm>
@@ -20,10 +20,11 @@ inline constexpr std::array<StoredArray, 3> stored_arrays{StoredArray::value, St
                                                           StoredArray::second_moment};
 std::string_view to_string(StoredArray array);
 
-/// Elements of a piece: what a checkpoint reads and checks at once (16 MiB). Larger pieces are refused.
+/// Maximum number of elements of a piece, which a checkpoint reads and checks at once (16 MiB). Larger pieces are
+/// refused.
 inline constexpr std::int64_t largest_piece = std::int64_t{1} << 22;
 
-/// Elements of one parameter that follow each other both in the whole of it and on a rank.
+/// Elements of one parameter that are contiguous both in the whole parameter and on a rank.
 struct OwnPiece {
   std::size_t parameter = 0;  ///< index in the storage
   Piece piece{};              ///< at most largest_piece elements
@@ -34,11 +35,12 @@ using Declarations = std::vector<const Parameter*>;
 Declarations declarations_of(const ParameterStorage& storage);
 Declarations declarations_of(const std::vector<Parameter>& parameters);
 
-/// Pieces of elements `ranges` of a storage of these parameters, without the padding, ascending.
+/// Pieces of elements `ranges` of a storage of these parameters, without padding, ascending.
 std::vector<OwnPiece> own_pieces(const Declarations& parameters, const std::vector<Range>& ranges);
 
-/// Calls `use(first, count, moment)` for elements [first, first + count) of storage parameter `parameter` on this rank
-/// and their place in the arrays of moments, for all of `local` that the optimizer steps. Returns how many.
+/// Calls `use(first, count, moment)` for all elements of `local` that the optimizer updates: [first, first + count) are
+/// elements of storage parameter `parameter` on this rank, `moment` is their place in the arrays of moments. Returns
+/// their number.
 template <class Use>
 std::int64_t for_moments(const AdamW& optimizer, std::size_t parameter, const Range& local, const Use& use) {
   std::int64_t found = 0;
@@ -55,7 +57,7 @@ std::int64_t for_moments(const AdamW& optimizer, std::size_t parameter, const Ra
   return found;
 }
 
-/// Shape of the parameter that all shards make together. The rank must hold some of it.
+/// Shape of the whole parameter, over all shards. The rank must hold some of it.
 Shape whole_shape(const Parameter& parameter);
 
 /// A piece of an array that a rank needs.
@@ -65,11 +67,11 @@ struct WantedPiece {
   Piece piece{};
 };
 
-/// All that a rank with these parameters needs, which steps elements `owned` of its storage: the values of all, then
-/// the moments of those, array by array.
+/// All pieces that a rank needs which has these parameters and updates elements `owned` of its storage: first the
+/// values of all elements, then the moments of the owned ones, array by array.
 std::vector<WantedPiece> wanted_pieces(const Declarations& parameters, const std::vector<Range>& owned);
 
-/// The state of a rank while it is replaced from elsewhere, from a checkpoint or from other ranks.
+/// State of a rank while it is replaced from a checkpoint or from other ranks.
 class StateTarget {
  public:
   /// Storage and optimizer must outlive it. Gradients become undefined.
@@ -77,7 +79,8 @@ class StateTarget {
   [[nodiscard]] const std::vector<WantedPiece>& pieces() const { return pieces_; }
   /// Device memory for the float32 elements of a piece.
   [[nodiscard]] float* memory(const WantedPiece& piece);
-  /// All pieces are there, on the main stream: weights in 16 bits and master values follow from them.
+  /// To be called when all pieces have arrived, on the main stream: 16-bit weights and master values are computed from
+  /// them.
   void finish();
 
  private:
@@ -87,11 +90,11 @@ class StateTarget {
   std::vector<WantedPiece> pieces_;
 };
 
-/// The optimizer's array: for values its master values, which are null where the storage has float32.
+/// The optimizer's array; for values, its master values, which are null if the storage is float32.
 float* moments_of(AdamW& optimizer, StoredArray array);
 
-/// Device memory of float32 elements [local.first, local.last) of an array of a storage's parameter, all of which the
-/// optimizer steps in one part; null where it does not.
+/// Device memory of float32 elements [local.first, local.last) of an array of a storage's parameter; null if the
+/// optimizer does not update all of them in one part.
 const float* stepped_memory(ParameterStorage& storage, AdamW& optimizer, StoredArray array, std::size_t parameter,
                             const Range& local);
 

@@ -1,16 +1,16 @@
-// A queue of operations on a device. Operations of one stream run in the order in which they were asked for; those of
+// A queue of operations on a device. Operations of one stream run in the order in which they were enqueued; those of
 // different streams run in any order that events allow. Every call here may return before its operation has run.
 //
-// Activations, their gradients and weights are Values: float32 or bfloat16, those of one call all of one type unless it
-// says otherwise. All arithmetic is in float32; what is stored as bfloat16 is rounded to the nearest, ties to even.
-// Statistics, losses, gradients of parameters and the optimizer's state are float32.
+// Activations, their gradients and weights are Values: float32, bfloat16 or float16, those of one call all of one type
+// unless it says otherwise. All arithmetic is in float32; what is stored in 16 bits is rounded to the nearest, ties to
+// even. Statistics, losses, gradients of parameters and the optimizer's state are float32.
 //
 // Pointers are device memory unless a name says `host`, and must stay valid until the operation is done. Matrices are
 // row-major and dense. A failing device throws std::runtime_error with the device's name (too little memory:
 // OutOfMemoryError), a failing transfer TransportError (transport.hpp): from the call, from a later one on the stream,
 // or when the host waits. Afterwards what the stream was to write is undefined.
 //
-// One thread at a time asks things of the streams of a device.
+// Only one thread at a time may enqueue on the streams of a device.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@
 
 namespace sailor::runtime {
 
-/// A point in a stream. Owned by whoever had it made; the device must outlive it.
+/// A point in a stream. Owned by the caller that made it; the device must outlive it.
 class Event {
  public:
   Event() = default;
@@ -39,7 +39,7 @@ struct MatrixProduct {
   std::int64_t n = 0;
   std::int64_t k = 0;
   bool accumulate = false;  ///< add to C instead of overwriting it
-  // Values from a row to the next one as stored; 0: as many as a row has.
+  // Row strides in values, as stored; 0: the row length.
   std::int64_t a_stride = 0;
   std::int64_t b_stride = 0;
   std::int64_t c_stride = 0;
@@ -56,7 +56,7 @@ struct LinearShape {
   std::int64_t in = 0;
   std::int64_t out = 0;
   bool rows_are_inputs = false;  ///< the weight is stored (in, out)
-  /// Values from a row of the output, or of its gradient, to the next one; 0: `out`. Else there is neither bias nor
+  /// Row stride of the output, or of its gradient, in values; 0: `out`. If it is not 0, there is neither bias nor
   /// residual nor activation.
   std::int64_t out_stride = 0;
 
@@ -80,7 +80,7 @@ struct LinearShape {
 struct LogitsShape {
   std::int64_t rows = 0;
   Range classes{};
-  std::int64_t stride = 0;  ///< values from a row to the next one
+  std::int64_t stride = 0;  ///< row stride in values
 };
 
 /// Applied to every value of a linear map's output. gelu is the tanh approximation that GPT-2 and GPT-Neo use
@@ -122,7 +122,7 @@ struct AdamWStep {
   std::int64_t step = 1;  ///< counted from 1, for the bias correction
 };
 
-/// `count` elements that AdamW steps.
+/// `count` elements that AdamW updates.
 struct OptimizerSegment {
   float* value = nullptr;
   const float* gradient = nullptr;
@@ -130,7 +130,7 @@ struct OptimizerSegment {
   float* second_moment = nullptr;
   std::int64_t count = 0;
   bool decays = true;        ///< weight decay applies
-  Values rounded = nullptr;  ///< where it is not null it becomes the new value: bfloat16 weights to work with
+  Values rounded = nullptr;  ///< if not null, it becomes the new value: 16-bit weights to compute with
 };
 
 class Stream {
@@ -141,10 +141,11 @@ class Stream {
   Stream& operator=(const Stream&) = delete;
 
   // ---- Order
-  /// The event becomes the point behind everything asked of this stream so far; it may have been another before.
+  /// The event becomes the point after everything enqueued on this stream so far; it may have been another point
+  /// before.
   virtual void record(Event& event) = 0;
-  /// What is asked of this stream from now on runs after the event, of whatever stream of the device; nothing where
-  /// that was never recorded.
+  /// Operations enqueued on this stream from now on run after the event, which may be of any stream of the device. Does
+  /// nothing if the event was never recorded.
   virtual void wait(const Event& event) = 0;
 
   // ---- Copies
@@ -158,22 +159,23 @@ class Stream {
   virtual void convert(Values to, ConstValues from, std::int64_t count) = 0;
 
   // ---- Linear algebra
-  /// A and B have one type, C may have another: gradients of bfloat16 weights are added up in float32.
+  /// A and B have one type, C may have another: gradients of 16-bit weights are added up in float32.
   virtual void matmul(const MatrixProduct& product, ConstValues a, ConstValues b, Values c) = 0;
   /// output (rows, out) = activation(residual + input · weight + bias). `bias` (out) and `residual` (rows, out) may be
-  /// null. With gelu, `pre_activation` (rows, out) becomes what the activation was applied to; else it is null.
+  /// null. With gelu, `pre_activation` (rows, out) becomes the input of the activation; otherwise it is null.
   virtual void linear_forward(const LinearShape& shape, ConstValues input, ConstValues weight, ConstValues bias,
                               ConstValues residual, PointwiseActivation activation, Values pre_activation,
                               Values output) = 0;
-  /// weight_gradient += that of the map; bias_gradient (out), if not null, += column sums of output_gradient.
+  /// weight_gradient += the gradient of the map's weight; bias_gradient (out), if not null, += column sums of
+  /// output_gradient.
   virtual void linear_backward_parameters(const LinearShape& shape, ConstValues input, ConstValues output_gradient,
                                           float* weight_gradient, float* bias_gradient) = 0;
   /// input_gradient (rows, in) = output_gradient (rows, out) · weight.
   virtual void linear_backward_input(const LinearShape& shape, ConstValues output_gradient, ConstValues weight,
                                      Values input_gradient) = 0;
-  /// The same, back through the activation whose output was the map's input: input_gradient is that of what the
-  /// activation was applied to. `kept_to_output` (rows, in) holds, with gelu, what the activation was applied to and
-  /// becomes its output, which is needed for weight gradients; with relu it is the output already.
+  /// The same, and back through the activation whose output was the map's input: input_gradient is the gradient of the
+  /// activation's input. With gelu, `kept_to_output` (rows, in) holds the activation's input and becomes its output,
+  /// which is needed for weight gradients; with relu it already is the output.
   virtual void linear_backward_input(const LinearShape& shape, ConstValues output_gradient, ConstValues weight,
                                      PointwiseActivation activation, Values kept_to_output, Values input_gradient) = 0;
   /// values (rows, width) += bias (width)
@@ -188,9 +190,9 @@ class Stream {
   /// mean and reciprocal_deviation (rows) are written for the backward pass.
   virtual void layer_norm_forward(const NormShape& shape, ConstValues input, ConstValues weight, ConstValues bias,
                                   Values output, float* mean, float* reciprocal_deviation) = 0;
-  /// `gradient` (rows, width) is the gradient of the output on entry, and spoilt or that of the input on return: that
-  /// of the input is added to `sum` (rows, width), or where that is null takes the place of the output's.
-  /// weight_gradient and bias_gradient (width) are added to.
+  /// On entry, `gradient` (rows, width) is the gradient of the output. The gradient of the input is added to `sum`
+  /// (rows, width), and `gradient` is undefined afterwards; if `sum` is null, it replaces `gradient`. weight_gradient
+  /// and bias_gradient (width) are accumulated.
   virtual void layer_norm_backward(const NormShape& shape, ConstValues input, const float* mean,
                                    const float* reciprocal_deviation, ConstValues weight, Values gradient, Values sum,
                                    float* weight_gradient, float* bias_gradient) = 0;
@@ -198,7 +200,7 @@ class Stream {
   /// 1 / sqrt(mean of squares + epsilon), which is written for the backward pass (rows); output may be input.
   virtual void rms_norm_forward(const NormShape& shape, ConstValues input, ConstValues weight, Values output,
                                 float* reciprocal_rms) = 0;
-  /// `gradient` and `sum` as in layer_norm_backward; weight_gradient (width) is added to.
+  /// `gradient` and `sum` as in layer_norm_backward; weight_gradient (width) is accumulated.
   virtual void rms_norm_backward(const NormShape& shape, ConstValues input, const float* reciprocal_rms,
                                  ConstValues weight, Values gradient, Values sum, float* weight_gradient) = 0;
 
@@ -216,7 +218,7 @@ class Stream {
   /// position · base^(-2i / head_width). `inverse` turns back: for gradients.
   virtual void rotary(const AttentionShape& shape, double base, bool inverse, Values projected) = 0;
   /// projected (tokens, projected_width) -> output (tokens, width). log_sum (tokens times heads) is written for the
-  /// backward pass: the logarithm of each softmax denominator, in an order of the device's own.
+  /// backward pass: the logarithm of each softmax denominator, in a device-specific order.
   virtual void attention_forward(const AttentionShape& shape, ConstValues projected, Values output, float* log_sum) = 0;
   /// Writes projected_gradient (tokens, projected_width).
   virtual void attention_backward(const AttentionShape& shape, ConstValues projected, ConstValues output,
@@ -236,11 +238,12 @@ class Stream {
   virtual void add_repeated_gradient(float* table_gradient, ConstValues gradient, std::int64_t repeats,
                                      std::int64_t count) = 0;
   /// Logits of all classes become their gradient, times `gradient_scale`; *loss_sum += the sum of the rows'
-  /// cross-entropies (natural logarithm, not scaled). What lies between two rows is left alone, here and below.
+  /// cross-entropies (natural logarithm, not scaled). Values between two rows are left unchanged, here and below.
   virtual void softmax_cross_entropy(const LogitsShape& shape, Values logits_to_gradient, const std::int32_t* targets,
                                      float gradient_scale, double* loss_sum) = 0;
-  // The same in three steps where this device has some of the classes only: maxima are to be made those of all classes
-  // between the first and the second, sums and target_logits summed over the devices between the second and the third.
+  // The same in three steps, where this device has only some of the classes: between the first and the second, maxima
+  // must become the max over all devices; between the second and the third, sums and target_logits must be summed over
+  // the devices.
   /// maxima (rows) = largest logit of each row
   virtual void row_maxima(const LogitsShape& shape, ConstValues logits, float* maxima) = 0;
   /// logits become exp(logit - maximum); sums (rows) = their sums; target_logits (rows) = logit of the target -
@@ -248,7 +251,7 @@ class Stream {
   virtual void softmax_sums(const LogitsShape& shape, Values logits_to_exponentials, const float* maxima,
                             const std::int32_t* targets, float* sums, float* target_logits) = 0;
   /// Exponentials become the gradient of the logits, times `gradient_scale`; *loss_sum += the sum of the rows'
-  /// cross-entropies, whole on every device.
+  /// cross-entropies, which is complete on every device.
   virtual void softmax_gradient(const LogitsShape& shape, Values exponentials_to_gradient, const float* sums,
                                 const float* target_logits, const std::int32_t* targets, float gradient_scale,
                                 double* loss_sum) = 0;
@@ -256,10 +259,10 @@ class Stream {
   // ---- Optimizer
   /// *sum += the squares of all values, in fp64.
   virtual void add_squares(std::span<const std::span<const float>> values, double* sum) = 0;
-  /// *factor = what gradients whose squares add up to *squared_norm are multiplied by so that they are `scale` times
-  /// smaller and their norm then is at most `clip_norm` (0: no limit); NaN where *squared_norm is not finite.
+  /// *factor = factor for gradients whose squares add up to *squared_norm: it divides them by `scale` and then limits
+  /// their norm to `clip_norm` (0: no limit); NaN if *squared_norm is not finite.
   virtual void clip_factor(const double* squared_norm, double scale, double clip_norm, float* factor) = 0;
-  /// Steps all segments. Gradients are multiplied by *gradient_factor first (null: 1); nothing is stepped where that is
+  /// Updates all segments. Gradients are multiplied by *gradient_factor first (null: 1); nothing is updated if that is
   /// NaN.
   virtual void adamw(const AdamWStep& step, std::span<const OptimizerSegment> segments,
                      const float* gradient_factor) = 0;

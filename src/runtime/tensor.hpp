@@ -21,14 +21,14 @@ inline std::int64_t element_count(const Shape& shape) {
   return count;
 }
 
-/// Movable, not copyable. An empty tensor has no memory. Whatever gave the memory must outlive it.
+/// Movable, not copyable. An empty tensor has no memory. The memory source must outlive it.
 class Tensor {
  public:
   Tensor() = default;
   /// Contents are undefined.
   Tensor(MemorySource& source, Shape shape, DataType type = DataType::float32)
       : source_(&source), shape_(std::move(shape)), type_(type), data_(source.allocate(bytes())) {}
-  /// Takes over memory of the source's.
+  /// Takes over memory that `source` allocated.
   Tensor(MemorySource& source, void* memory, Shape shape, DataType type)
       : source_(&source), shape_(std::move(shape)), type_(type), data_(memory) {}
   ~Tensor() { reset(); }
@@ -55,10 +55,10 @@ class Tensor {
 
   [[nodiscard]] void* data() { return data_; }
   [[nodiscard]] const void* data() const { return data_; }
-  /// Of float32 or bfloat16.
+  /// Values of a float32, bfloat16 or float16 tensor.
   [[nodiscard]] Values values() { return {data_, type_}; }
   [[nodiscard]] ConstValues values() const { return {data_, type_}; }
-  // The type is the caller's to know; nothing is converted.
+  // The caller must know the type; nothing is converted.
   [[nodiscard]] float* floats() { return static_cast<float*>(data_); }
   [[nodiscard]] const float* floats() const { return static_cast<const float*>(data_); }
   [[nodiscard]] double* doubles() { return static_cast<double*>(data_); }

@@ -1,5 +1,5 @@
-// What one rank does in an iteration and when: for `sailor-train --metrics` and `--trace`. Points in time are events of
-// the device's streams: what counts is when the device got there, not when the host asked for it.
+// Timeline of one rank in an iteration, for `sailor-train --metrics` and `--trace`. Points in time are events of the
+// device's streams: they tell when the device got there, not when the host enqueued the operation.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@
 
 namespace sailor::runtime {
 
-/// What the time of an iteration goes to. Waiting for the neighbours' messages, and for the other ranks' gradients in
+/// Parts of an iteration's time. Waiting for messages of neighbouring stages, and for other ranks' gradients in
 /// `reduction`, is counted only while the rank can do nothing else.
 enum class Part { forward, backward, wait_activation, wait_gradient, reduction, update };
 inline constexpr std::size_t part_count = 6;
@@ -30,15 +30,15 @@ class TimelineRecorder {
  public:
   TimelineRecorder(Device& device, const RankRole& role) : device_(device), role_(role) {}
 
-  /// From the next begin() on.
+  /// Whether to keep events, from the next begin() on.
   void keep_events(bool keep) { keep_events_ = keep; }
 
-  /// An iteration begins; what was kept of the last one is dropped.
+  /// Begins an iteration and drops what was kept of the last one.
   void begin();
-  /// All ranks get here on their main streams at about the same time: events of the next iteration are counted from
-  /// here, so that those of several ranks, also on several hosts, have one origin.
+  /// Marks a point that the main streams of all ranks reach at about the same time. Events of the next iteration are
+  /// counted from here, so that those of several ranks, also on several hosts, have one origin.
   void in_step();
-  /// Nothing more of this iteration will be recorded.
+  /// Ends the iteration: nothing more of it will be recorded.
   void end();
 
   /// Measures on the main stream until it goes out of scope.
@@ -56,27 +56,28 @@ class TimelineRecorder {
   };
 
   [[nodiscard]] Span pass(const ScheduleStep& step);
-  /// For the message that the step needs, from stage `peer` of the pipeline.
+  /// Wait for the message that the step needs, from stage `peer` of the pipeline.
   [[nodiscard]] Span wait(const ScheduleStep& step, int peer);
-  /// `shown`: as an event too; sums that overlap with the backward passes have their own, see begin_overlapped().
+  /// If `shown`, it is kept as an event, too; all-reduces that overlap with the backward passes have events of their
+  /// own, see begin_overlapped().
   [[nodiscard]] Span reduction(bool shown);
   [[nodiscard]] Span update();
-  /// Something beside the computation begins on another stream; to be handed to end_overlapped(). Step and peer say
-  /// nothing of reductions.
+  /// Begins an activity on another stream that overlaps with the computation; the result is to be passed to
+  /// end_overlapped(). `step` and `peer` have no meaning for reductions.
   [[nodiscard]] std::size_t begin_overlapped(Stream& stream, Activity activity,
                                              const ScheduleStep& step = {.micro_batch = -1}, int peer = -1);
-  /// The same of what goes on in the next iteration, of which it is counted an event.
+  /// The same for an activity that overlaps with the next iteration and is counted as an event of that one.
   [[nodiscard]] std::size_t begin_overlapping_next(Stream& stream, Activity activity);
   void end_overlapped(std::size_t index, Stream& stream) { end(index, stream); }
 
-  // After end(); the first of them waits until the device has done all that was recorded.
-  /// Of this iteration.
+  // To be called after end(); the first of these calls waits until the device has done all that was recorded.
+  /// Times of the parts of this iteration.
   [[nodiscard]] const PartTimes& parts();
-  /// The same, counted from the origin of in_step() (before the first: of begin()), by start.
+  /// Events of this iteration by start, counted from the origin of in_step() (before the first in_step(): of begin()).
   [[nodiscard]] const std::vector<TimelineEvent>& events();
 
  private:
-  /// Between two events of a stream.
+  /// An interval between two events of a stream.
   struct Recorded {
     TimelineEvent event;
     Part part = Part::forward;
@@ -87,7 +88,7 @@ class TimelineRecorder {
     Event* end = nullptr;
   };
   static constexpr std::size_t none = static_cast<std::size_t>(-1);
-  /// Events, handed out one after the other and all again.
+  /// A pool of events that are handed out one after the other, and all again in a later iteration.
   struct Points {
     std::vector<std::unique_ptr<Event>> all;
     std::size_t used = 0;
@@ -104,26 +105,26 @@ class TimelineRecorder {
   bool keep_events_ = false;
   std::unique_ptr<Event> origin_;   // of this iteration
   std::unique_ptr<Event> in_step_;  // of the next; null: none yet
-  std::array<Points, 2> points_;    // of this iteration and of the last one, in turns
+  std::array<Points, 2> points_;    // of this iteration and of the last one, alternating
   std::size_t turn_ = 0;
   std::vector<Recorded> recorded_;
-  Event* end_ = nullptr;  // on the main stream, behind all that is recorded; null: times are read
+  Event* end_ = nullptr;  // on the main stream, after all that is recorded; null: times were read
   PartTimes parts_{};
   std::vector<TimelineEvent> events_;
 };
 
-/// Collective: the events of all ranks, on rank 0; empty elsewhere. Begins with the first event.
+/// Collective: the events of all ranks, on rank 0; empty on other ranks. Times begin with the first event.
 [[nodiscard]] Timeline gather_timeline(TimelineRecorder& recorder, Control& control);
 
-/// An iteration over all ranks.
+/// Summary of an iteration over all ranks.
 struct IterationSummary {
   PartTimes mean{};
-  PartTimes slowest{};           ///< of each part the rank that it took longest
-  Bytes peak_tensor_memory{};    ///< of the rank that needed most so far
-  Bytes peak_resident_memory{};  ///< the same of its process
+  PartTimes slowest{};           ///< per part: of the rank that took longest
+  Bytes peak_tensor_memory{};    ///< maximum over the ranks so far
+  Bytes peak_resident_memory{};  ///< maximum over the ranks' processes so far
 };
 
-/// Collective: on rank 0; zero elsewhere.
+/// Collective: the summary on rank 0; zeros on other ranks.
 [[nodiscard]] IterationSummary gather_summary(TimelineRecorder& recorder, const Device& device, Control& control);
 
 }  // namespace sailor::runtime

@@ -17,7 +17,7 @@ namespace sailor::runtime {
 /// The samples of one pipeline.
 struct FeedShape {
   std::int64_t global_batch = 0;  ///< samples of an iteration, of all pipelines
-  std::int64_t first_sample = 0;  ///< of this pipeline in them
+  std::int64_t first_sample = 0;  ///< index of this pipeline's first sample in them
   std::int64_t samples = 0;       ///< of this pipeline
   std::int64_t sequence_length = 0;
 };
@@ -37,15 +37,15 @@ class TokenFeed {
   /// Begins to read the samples of an iteration in a thread, unless that was done before. Starting a thread takes time:
   /// call it where no other rank waits for this one.
   void read_ahead(std::int64_t iteration);
-  /// Host memory of the pipeline's samples [first, first + count) in an iteration. It stays until the device is done
-  /// with the iteration, which it must be before the next but one is read ahead or asked for. Throws std::runtime_error
-  /// when they cannot be read.
+  /// Host memory of the pipeline's samples [first, first + count) in an iteration. It stays valid until the next but
+  /// one iteration is read ahead or requested; the device must be done with this iteration before that. Throws
+  /// std::runtime_error if the samples cannot be read.
   [[nodiscard]] View at(std::int64_t iteration, std::int64_t first, std::int64_t count);
 
  private:
   struct Buffer {
     std::int64_t iteration = -1;
-    std::int32_t* tokens = nullptr;  // those of all samples, then the targets
+    std::int32_t* tokens = nullptr;  // tokens of all samples, then the targets
     std::future<Result<void>> reading;
   };
   Result<void> read(std::int64_t iteration, std::int32_t* tokens) const;

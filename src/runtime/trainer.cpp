@@ -102,7 +102,7 @@ Trainer::~Trainer() { device_.release_host(host_stop_); }
 
 std::size_t Trainer::communicators() const { return reducer_->groups() + (group_ != nullptr ? 1 : 0); }
 
-// A chunk is followed by the same chunk of the next stage, on the last stage by the next chunk of the first.
+// A chunk is followed by the same chunk of the next stage; on the last stage, by the next chunk of the first stage.
 void Trainer::make_links() {
   const Pipeline& pipeline = plan_.pipelines[static_cast<std::size_t>(role_.pipeline_entry)];
   const int stages = static_cast<int>(pipeline.stages.size());
@@ -116,7 +116,7 @@ void Trainer::make_links() {
   buffers_ = std::make_unique<ReceiveBuffers>(device_, shape, state_.type());
   for (int chunk = 0; chunk < chunks; ++chunk) {
     ChunkLinks& links = links_.emplace_back();
-    // Boundary i is behind place i among the stages of all chunks.
+    // Boundary i follows place i in the sequence of the stages of all chunks.
     const auto link = [&](int boundary, bool gradient) -> LinkShape {
       const StageRanks& upstream = ranks[static_cast<std::size_t>(boundary % stages)];
       const StageRanks& downstream = ranks[static_cast<std::size_t>((boundary + 1) % stages)];
@@ -170,7 +170,7 @@ IterationResult Trainer::run(bool stop) {
     const auto [pass, micro_batch, chunk] = steps_[i];
     const std::pair key{chunk, micro_batch};
     Tensor input = received(steps_[i]);
-    for (OutgoingLink* const link : outgoing_) link->release_sent();  // so that the memory is there for the next pass
+    for (OutgoingLink* const link : outgoing_) link->release_sent();  // frees memory for the next pass
     expect(i + 1);
     if (pass == Pass::forward) {
       load(iteration, chunk, micro_batch);
@@ -199,7 +199,7 @@ IterationResult Trainer::run(bool stop) {
     const auto span = timeline_.reduction(false);
     reducer_->finish();
     reducer_->add_squares(totals + offsetof(IterationTotals, squared_norm) / sizeof(double));
-    // On all ranks of a tensor-parallel group the same: that of index 0 counts.
+    // The loss is the same on all ranks of a tensor-parallel group: only that of index 0 counts.
     if (role_.tensor_parallel_index == 0)
       main.copy(totals + offsetof(IterationTotals, loss) / sizeof(double), loss_sum_.data(), sizeof(double));
     *host_stop_ = stop ? 1.0 : 0.0;
@@ -286,7 +286,8 @@ void Trainer::before_layer(int layer, Pass pass) {
 void Trainer::after_layer(int layer, Pass pass) {
   if (settings_.after_layer) settings_.after_layer(layer, pass);
   if (pass == Pass::backward && is_last_backward_) reducer_->finished(layer);
-  // Large messages of the host move only while both sides look after them: a look after each layer keeps them moving.
+  // Large messages of host transports progress only while both sides poll them: polling after each layer keeps them
+  // moving.
   device_.progress();
 }
 

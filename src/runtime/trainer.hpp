@@ -1,11 +1,12 @@
-// Trains on one rank: its part of its stage, the exchange with the neighbouring stages, the sums over replicas and the
-// optimizer. Every rank of the plan runs one; they stay in step by what they exchange.
+// Trainer of one rank: its part of its stage, the exchange with the neighbouring stages, gradient synchronisation among
+// replicas and the optimizer. Every rank of the plan runs one; their messages keep them in step.
 //
-// An iteration: zero gradients; the micro-batches in the order of the schedule, while activations and gradients cross
-// stages; sums of gradients over replicas, which begin in the last backward passes; the norm of all gradients and the
-// loss. All of it is asked of the device's streams at once; then the host waits, once. Only when all ranks have come so
-// far AdamW is asked for, in which no other rank takes part: so a rank that dies leaves the others with whole states.
-// The plan changes how fast that goes, never what comes out (but for the order of sums and where they are rounded).
+// An iteration: zero gradients; run the micro-batches in the order of the schedule, while activations and gradients
+// cross stages; all-reduce gradients over replicas, beginning in the last backward passes; compute the norm of all
+// gradients and the loss. All of this is enqueued on the device's streams at once; then the host waits, once. AdamW is
+// enqueued only after all ranks have come this far, and involves no other rank: so a rank that dies leaves the others
+// with complete states. The plan changes the speed, never the result (except for the order of sums and where they are
+// rounded).
 #pragma once
 
 #include <cstddef>
@@ -34,7 +35,7 @@
 
 namespace sailor::runtime {
 
-/// What a rank needed.
+/// Memory use of a rank.
 struct RankUse {
   RankRole role;
   std::string host;
@@ -47,7 +48,7 @@ struct IterationResult {
   double gradient_norm = 0.0;  ///< of all gradients, before clipping; the same on all ranks
   float learning_rate = 0.0f;
   bool updated = true;  ///< false: the norm is not finite, and values and moments are as they were
-  /// Loss or norm are not finite; in fp16, though the loss scale is the least already. The same on all ranks.
+  /// Loss or norm is not finite; in fp16, although the loss scale is already at its minimum. The same on all ranks.
   bool diverged = false;
   Seconds time{};     ///< of this rank; all ranks are in step
   bool stop = false;  ///< some rank was asked to stop
@@ -58,34 +59,34 @@ Result<void> check_trainable(const Plan& plan, const Model& model, int started_r
 
 class Trainer {
  public:
-  /// Collective: of all ranks of the state's plan. State, world, samples and copies must outlive the trainer. `samples`
-  /// null: of a rehearsal, on a device that does not compute; no tokens are read. `copies` null: no state is kept in
-  /// peers' memory; else all ranks have one.
+  /// Collective over all ranks of the state's plan. State, world, samples and copies must outlive the trainer.
+  /// `samples` is null in a rehearsal, on a device that does not compute: no tokens are read. `copies` is null if no
+  /// state is kept in peers' memory, on all ranks or on none.
   Trainer(TrainingState& state, const TrainerSettings& settings, const World& world, const Samples* samples,
           CopyExchange* copies = nullptr);
   ~Trainer();
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
 
-  /// Collective: runs the state's next iteration. `stop` asks all ranks to stop after it. When it throws TransportError
-  /// the trainer is of no use any more, and the state is as before the iteration, or behind it.
+  /// Collective: runs the state's next iteration. `stop` asks all ranks to stop after it. After a TransportError the
+  /// trainer can no longer be used, and the state is that before or that after the iteration.
   IterationResult run(bool stop = false);
-  /// The values of all parameters are here: with ZeRO-1 others may still be on their way after run(). Before they are
-  /// read other than by run().
+  /// The main stream waits for the values of all parameters: with ZeRO-1 those of other ranks may still be in transit
+  /// after run(). To be called before they are read other than by run().
   void settle();
 
-  /// Collective: what every rank needed so far, on rank 0; empty elsewhere.
+  /// Collective: memory use of every rank so far, on rank 0; empty on other ranks.
   [[nodiscard]] std::vector<RankUse> rank_uses();
 
   [[nodiscard]] TrainingState& state() { return state_; }
   [[nodiscard]] const GradientReducer& reducer() const { return *reducer_; }
   [[nodiscard]] const RankRole& role() const { return role_; }
-  /// Of the last run().
+  /// Timeline of the last run().
   [[nodiscard]] TimelineRecorder& timeline() { return timeline_; }
-  /// Collective: of the last run(), over all ranks; on rank 0.
+  /// Collective: timeline and summary of the last run() over all ranks, on rank 0.
   [[nodiscard]] Timeline gather_timeline() { return runtime::gather_timeline(timeline_, world_.control); }
   [[nodiscard]] IterationSummary summary() { return gather_summary(timeline_, device_, world_.control); }
-  /// Groups that this rank is in, besides the one of all ranks.
+  /// Number of communicators of this rank, not counting the world.
   [[nodiscard]] std::size_t communicators() const;
 
  private:
@@ -122,7 +123,7 @@ class Trainer {
   World world_;
   CopyExchange* copies_;  // null: none
   TimelineRecorder timeline_;
-  int micro_batch_ = 1;  // sequences, of this rank's pipeline
+  int micro_batch_ = 1;  // sequences per micro-batch of this rank's pipeline
   std::vector<ScheduleStep> steps_;
   std::unique_ptr<Group> group_;  // the tensor-parallel group, if it has several ranks
   std::unique_ptr<Group> all_;    // all ranks, if there are several
@@ -130,7 +131,7 @@ class Trainer {
   std::unique_ptr<ReceiveBuffers> buffers_;
   std::vector<ChunkLinks> links_;  // by chunk
   std::vector<OutgoingLink*> outgoing_;
-  std::unique_ptr<TokenFeed> feed_;  // of a stage that has an end of the model
+  std::unique_ptr<TokenFeed> feed_;  // only on stages at an end of the model
   std::unique_ptr<StageLayers> stage_;
   std::unique_ptr<GradientReducer> reducer_;
   Tensor loss_sum_;

@@ -1,4 +1,4 @@
-// Types of values in device memory, and pointers that carry theirs.
+// Types of values in device memory, and pointers that carry their type.
 #pragma once
 
 #include <cstddef>
@@ -22,20 +22,20 @@ constexpr std::size_t size_of(DataType type) {
   return 4;
 }
 
-/// Of so many values.
+/// Size of `count` values.
 constexpr std::size_t bytes_of(DataType type, std::int64_t count) {
   return static_cast<std::size_t>(count) * size_of(type);
 }
 
-// Where float32, bfloat16 or float16 values begin. What takes them reads any of these types, computes in float32 and
-// rounds what it writes to the nearest (ties to even). A pointer to floats is such a place too.
+// Pointers to float32, bfloat16 or float16 values. Functions that take them read any of these types, compute in float32
+// and round what they write to the nearest (ties to even). A pointer to floats converts to them.
 
 struct ConstValues {
   ConstValues(const float* floats) : data(floats) {}  // NOLINT(google-explicit-constructor)
   ConstValues(const void* memory, DataType data_type) : data(memory), type(data_type) {}
 
   [[nodiscard]] bool is_float32() const { return type == DataType::float32; }
-  // The type is the caller's to know; nothing is converted.
+  // The caller must know the type; nothing is converted.
   [[nodiscard]] const float* floats() const { return static_cast<const float*>(data); }
   [[nodiscard]] const std::uint16_t* bits16() const { return static_cast<const std::uint16_t*>(data); }
 
@@ -56,7 +56,7 @@ struct Values {
   DataType type = DataType::float32;
 };
 
-/// `count` values further on.
+/// Pointer advanced by `count` values.
 inline ConstValues operator+(ConstValues values, std::int64_t count) {
   return {static_cast<const char*>(values.data) + count * static_cast<std::int64_t>(size_of(values.type)), values.type};
 }

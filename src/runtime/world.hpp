@@ -6,7 +6,7 @@
 
 namespace sailor::runtime {
 
-/// Both number the ranks alike, and must outlive what is made with them.
+/// Control and transport number the ranks alike, and must outlive what is made with them.
 struct World {
   Control& control;
   Transport& transport;

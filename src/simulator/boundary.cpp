@@ -1,5 +1,5 @@
-// What a message between two stages takes, whatever their tensor-parallel degrees: the one place that knows how the
-// parts of a value travel.
+// Time of a message between two stages of any tensor-parallel degrees: the one place that knows how the parts of a
+// value are sent.
 #include <algorithm>
 #include <bit>
 
@@ -28,7 +28,7 @@ Result<BoundaryPrice> PriceList::price_boundary(std::uint32_t from, int from_deg
   return price;
 }
 
-// As many pairs exchange parts at a time as the smaller group has ranks, until each rank of the larger one had its
+// As many pairs exchange parts at a time as the smaller group has ranks, until each rank of the larger one has had its
 // turn. Then the receivers gather, which is half of an all-reduce inside their node.
 Result<Seconds> PriceList::message_time(std::uint32_t from, int senders, std::uint32_t to, int receivers, Reach reach,
                                         Bytes message, BoundaryPrice& price) {
@@ -52,7 +52,7 @@ Result<Seconds> PriceList::message_time(std::uint32_t from, int senders, std::ui
   if (const ZoneLink* link = usable_link(places[from], places[to], reach == Reach::node)) {  // all pairs share it
     const Bytes all = message * crossing_copies(how, senders, receivers);
     time = link->latency * turns + all / *link->bandwidth;
-    if (const SwitchLink* across = switch_link(from, to, reach))  // of which each pair has one
+    if (const SwitchLink* across = switch_link(from, to, reach))  // each pair has one of its own
       time = std::max(time, across->latency * turns + all / pairs / across->bandwidth);
   } else {
     const auto each = send(pairs, pairs, part);
@@ -60,7 +60,7 @@ Result<Seconds> PriceList::message_time(std::uint32_t from, int senders, std::ui
     time = *each * turns;
   }
   time += env.framework.transfer_overhead * turns;
-  // Under sequence parallelism a rank works with its part of the sequence between blocks: nothing is gathered.
+  // Under sequence parallelism a rank works with its part of the sequence between blocks, so nothing is gathered.
   if (receivers == 1 || env.framework.kernels.sequence_parallel) return time;
   const auto gather = all_reduce_time(to, to, receivers, 1, receivers, Reach::node, message);
   if (!gather) return fail(gather.error());

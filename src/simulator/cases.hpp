@@ -1,4 +1,4 @@
-// Measured runs to compare predictions with: a TOML file of cases, and what the errors add up to.
+// Measured runs to compare predictions with: a TOML file of cases, and summary statistics of the errors.
 //
 //   schema_version = 1
 //   title = "OPT-350M on GH200"
@@ -33,12 +33,11 @@ namespace sailor::simulator {
 /// One measured run.
 struct Case {
   std::string name;
-  std::string note;  ///< may be empty
-  bool artefact =
-      false;  ///< known not to measure what is predicted (`note` says why): errors are told with and without
+  std::string note;       ///< may be empty
+  bool artefact = false;  ///< known not to measure what is predicted (see `note`); errors are given with and without it
   Plan plan;
   Seconds iteration_time{};
-  /// Where a repetition of the whole measurement has its time (95%); both or neither.
+  /// 95% interval for the time of a repetition of the whole measurement; both ends or neither.
   std::optional<Seconds> iteration_time_low;
   std::optional<Seconds> iteration_time_high;
   std::optional<Bytes> peak_memory;  ///< largest over ranks
@@ -51,8 +50,8 @@ struct CaseFile {
   std::vector<Case> cases;  ///< at least one; names differ
 };
 
-/// Plans and runs that the file names are read relative to its folder. Errors: not_found, io, invalid_input with file,
-/// line and column.
+/// Paths of plans and runs in the file are relative to its folder. Errors: not_found, io, invalid_input with file, line
+/// and column.
 Result<CaseFile> load_cases(const std::filesystem::path& path);
 /// The same from text; `source_name` stands for the file in messages, `folder` for its folder.
 Result<CaseFile> parse_cases(std::string_view text, std::string_view source_name, const std::filesystem::path& folder);
@@ -60,14 +59,14 @@ Result<CaseFile> parse_cases(std::string_view text, std::string_view source_name
 /// Relative errors, predicted / measured - 1, of several cases.
 struct ErrorSummary {
   std::size_t cases = 0;
-  double mean = 0.0;    ///< of the absolute errors, as are:
+  double mean = 0.0;    ///< of the absolute errors, as are the next three
   double median = 0.0;  ///< quantile() of 0.5
   double p95 = 0.0;     ///< quantile() of 0.95
   double largest = 0.0;
   double bias = 0.0;    ///< signed mean: below 0 when predictions are too low
-  double lowest = 0.0;  ///< the signed error that is furthest down
+  double lowest = 0.0;  ///< the smallest signed error
 };
-/// Zeros for no errors.
+/// All fields are 0 if there are no errors.
 ErrorSummary summarize_errors(std::span<const double> errors);
 
 }  // namespace sailor::simulator

@@ -6,13 +6,14 @@ namespace sailor::simulator {
 
 namespace {
 
-/// Of a kind of time per pass and per boundary: the way through, and the longest that one stage or link is taken.
+/// For one kind of time per pass and boundary: the total through the pipeline, and the longest time on one stage or
+/// link.
 struct Way {
   Seconds through{};
   Seconds longest{};
 };
 
-/// `link_time`: the longest that one micro-batch takes a link, when transfers overlap.
+/// `link_time`: the longest time that one micro-batch occupies a link, when transfers overlap.
 template <class PassTime, class BoundaryTime, class LinkTime>
 Way way(const PipelineTimes& pipeline, PassTime pass_time, BoundaryTime boundary_time, LinkTime link_time) {
   const auto stages = static_cast<std::size_t>(pipeline.stages);
@@ -42,7 +43,7 @@ LinearTime interleaved(const PipelineTimes& pipeline) {
     all += stage;
     slowest = std::max(slowest, stage);
   }
-  Seconds quickest_chunk = slowest;  // of each, on the stage that takes longest for it
+  Seconds quickest_chunk = slowest;  // min over the chunks of the time on their slowest stage
   for (std::size_t first = 0; first < pipeline.passes.size(); first += stages) {
     Seconds longest{};
     for (std::size_t v = first; v < first + stages; ++v)
@@ -56,8 +57,8 @@ LinearTime interleaved(const PipelineTimes& pipeline) {
   return {.first = std::max(filled, in_groups), .per_micro_batch = slowest};
 }
 
-/// 1F1B lets stage i start a micro-batch when another of the `stages - i` that it may have in flight is back from the
-/// stages behind it: so often it can at most. Matters when transfers overlap; blocking ones keep the stage busy.
+/// Under 1F1B stage i has at most `stages - i` micro-batches in flight, and starts a new one when another is back from
+/// the later stages: this bounds its rate. It matters when transfers overlap; blocking ones keep the stage busy.
 Seconds longest_round(const PipelineTimes& pipeline) {
   const auto stages = static_cast<std::size_t>(pipeline.stages);
   Seconds round{};

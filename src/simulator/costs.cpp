@@ -12,14 +12,14 @@ namespace sailor::simulator {
 
 namespace {
 
-/// What is known of a stage before anything is priced.
+/// Facts about a stage that are known before anything is priced.
 struct StageFacts {
   std::uint32_t place = 0;
   int busy_ranks = 1;        ///< on the busiest node of a copy
-  Reach next = Reach::leaf;  ///< to the next stage, of the copy that is farthest; of the last stage: to the first
+  Reach next = Reach::leaf;  ///< to the next stage (from the last stage: to the first), of the copy that is farthest
 };
 
-/// What a reduction finds on a node: so many of its ranks, and so many sums that go through the node's network at once.
+/// Load of a node by a reduction: its ranks there, and the number of all-reduces that use the node's network at once.
 struct RingLoad {
   int ranks = 0;
   int rings = 0;
@@ -27,7 +27,7 @@ struct RingLoad {
 
 }  // namespace
 
-/// Prices, and storage that is used again for every plan.
+/// Prices, and storage that is reused for every plan.
 struct CostModel::State : PriceList {
   explicit State(const Environment& environment) : PriceList(environment), switches(environment.cluster, node_sizes) {}
 
@@ -84,8 +84,8 @@ class CostModel::Pricer {
     s_.facts.clear();
   }
 
-  /// Where the copies of every stage are. What differs between copies of a pipeline is taken from the worst: they wait
-  /// for each other at the end of an iteration.
+  /// Places the copies of every stage. Where copies of a pipeline differ, the worst one counts, since they wait for
+  /// each other at the end of an iteration.
   Result<void> place() {
     SAILOR_CHECK(s_.nodes.place(plan_, s_.node_sizes));
     for (const Pipeline& pipeline : plan_.pipelines)
@@ -209,14 +209,15 @@ class CostModel::Pricer {
     costs_.egress.push_back({.from = source, .to = target, .amount = amount, .cost = cost});
   }
 
-  /// Gradients of a layer are summed over exactly the ranks that hold it; layers with the same holders travel together.
+  /// Gradients of a layer are all-reduced over exactly the ranks that hold it; layers with the same holders share a
+  /// reduction.
   Result<void> add_reductions() {
     const int layers = s_.env.model.layers();
     s_.cuts.assign({0, layers});
     for (const LayerRange& range : costs_.layers) s_.cuts.push_back(range.first);
     std::sort(s_.cuts.begin(), s_.cuts.end());
     s_.cuts.erase(std::unique(s_.cuts.begin(), s_.cuts.end()), s_.cuts.end());
-    for (std::size_t i = s_.cuts.size() - 1; i-- > 0;) {  // last layers first, as backward passes come to them
+    for (std::size_t i = s_.cuts.size() - 1; i-- > 0;) {  // last layers first, as backward passes reach them
       const int first = s_.cuts[i];
       const int last = s_.cuts[i + 1];
       hold(first);
@@ -229,8 +230,8 @@ class CostModel::Pricer {
   }
 
   /// ZeRO-3: every pass gathers the weights of its layers, and a backward pass scatters their gradients, so that
-  /// nothing of either is left for the end of an iteration. A reduction's time is that of an all-reduce of the
-  /// gradients, half of which is a scatter; a gather is the same of the weights.
+  /// neither is left for the end of an iteration. A reduction's time is that of an all-reduce of the gradients, half of
+  /// which is the reduce-scatter; the all-gather of the weights takes as long, in proportion to their bytes.
   void move_into_passes() {
     const double weights = state_.gradient > Bytes(0) ? state_.weight / state_.gradient : 1.0;
     for (std::size_t i = 0; i < costs_.stages.size(); ++i) {
@@ -255,14 +256,14 @@ class CostModel::Pricer {
     for (Reduction& reduction : costs_.reductions) reduction.time = Seconds(0);
   }
 
-  /// Passes through `layers` layers that exchange something beside computing: what comes first, or last, hides behind
-  /// nothing.
+  /// Time of passes through `layers` layers that compute and communicate. With prefetching both overlap, except for the
+  /// first or the last layer.
   [[nodiscard]] Seconds beside(Seconds computing, Seconds exchanging, int layers) const {
     if (!s_.env.framework.prefetches_weights) return computing + exchanging;
     return std::max(computing, exchanging) + std::min(computing, exchanging) / std::max(1, layers);
   }
 
-  /// Appends the holders of `layer` to s_.held, which is emptied before unless `also`.
+  /// Appends the holders of `layer` to s_.held, which is cleared first unless `also`.
   void hold(int layer, bool also = false) {
     if (!also) s_.held.clear();
     for (std::size_t entry = 0; entry < plan_.pipelines.size(); ++entry) {
@@ -275,7 +276,7 @@ class CostModel::Pricer {
 
   void add_layers(int first, int last) {
     double parameters = s_.parameters[static_cast<std::size_t>(last)] - s_.parameters[static_cast<std::size_t>(first)];
-    if (first == 0) parameters -= s_.tied;  // on its own
+    if (first == 0) parameters -= s_.tied;  // reduced separately
     add_reduction(first, last, parameters, false);
   }
 
@@ -322,13 +323,13 @@ class CostModel::Pricer {
     return least;
   }
 
-  /// What crosses links, of the bytes of gradients.
+  /// Bytes that cross links, as a share of the bytes of the gradients.
   [[nodiscard]] double exchanged_share() const {
     return state_.gradient > Bytes(0) ? state_.exchanged(plan_.optimizer_sharding) / state_.gradient : 1.0;
   }
 
-  /// A sum over unlike devices or zones is as slow as over its slowest pair; over unlike nodes as if all were like the
-  /// one that makes it slowest.
+  /// An all-reduce over different devices or zones is as slow as over its slowest pair; over different nodes it is as
+  /// slow as if all were like the worst one.
   Result<void> price_reduction(Reduction& reduction) {
     const std::span holders = costs_.holders_of(reduction);
     bool alike = true;
@@ -366,8 +367,8 @@ class CostModel::Pricer {
     return {};
   }
 
-  /// Fills s_.loads with what the nodes of s_.holds have, and returns how many nodes those are. Every rank of a node
-  /// takes part in some sum; those of one tensor-parallel group in different ones.
+  /// Fills s_.loads with the loads of the nodes that hold stages of s_.holds, and returns the number of these nodes.
+  /// Every rank of a node takes part in some all-reduce; those of one tensor-parallel group in different ones.
   std::int64_t find_loads() {
     s_.loads.clear();
     std::int64_t nodes = 0;
@@ -385,11 +386,11 @@ class CostModel::Pricer {
       else
         known->rings = std::max(known->rings, rings);
     }
-    if (nodes == 1) s_.loads.front().rings = 1;  // none leaves the node
+    if (nodes == 1) s_.loads.front().rings = 1;  // no all-reduce leaves the node
     return nodes;
   }
 
-  /// A ring that visits zone after zone leaves each once: 2(n - 1)/n of the gradients cross there, all slices of them.
+  /// A ring that visits zone after zone leaves each one once: 2(n - 1)/n of the gradients, in all slices, cross there.
   void add_reduction_egress(const Reduction& reduction, std::span<const std::size_t> holders) {
     std::vector<std::uint32_t>& ring = s_.ring;
     ring.clear();
@@ -432,7 +433,7 @@ class CostModel::Pricer {
       embedding = embedding || range.first == 0;
       head = head || range.last == layers;
     }
-    if (head && !embedding && s_.tied > 0.0) {  // a second copy of the token embedding, stepped too
+    if (head && !embedding && s_.tied > 0.0) {  // a second copy of the token embedding, which is updated too
       parameters += s_.tied / stage.tensor_parallel;
       costs.update += table.tied_update;
     }
@@ -462,8 +463,8 @@ class CostModel::Pricer {
     if (place.base_input) costs_.processes.push_back(*place.base_input);
   }
 
-  /// What is there in full while layers run: the gradients of the largest one until they are scattered, and under
-  /// ZeRO-3 its weights and those of the next one.
+  /// Bytes that are not sharded while layers run: the gradients of the largest layer until they are scattered, and
+  /// under ZeRO-3 its weights and those of the next one.
   [[nodiscard]] Bytes whole_layers(const Stage& stage, const LayerTable& table, OptimizerSharding sharding) const {
     double largest = 0.0;
     for (int chunk = 0; chunk < stage.chunks(); ++chunk)
@@ -474,7 +475,7 @@ class CostModel::Pricer {
     return (state_.gradient + state_.weight * (shards_weights(sharding) ? 2.0 : 0.0)) * largest;
   }
 
-  /// How many stages hold what `stage` holds, itself included: the most of its reductions.
+  /// Number of stages that hold the same layers as `stage`, itself included: the maximum over its reductions.
   int replicas_of(std::size_t stage) const {
     int replicas = 1;
     for (const Reduction& reduction : costs_.reductions)

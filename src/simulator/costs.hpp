@@ -1,5 +1,5 @@
-// What a plan's stages, links and reductions cost: the numbers that both forms of the time work on. Nothing here knows
-// the order in which things happen.
+// Costs of a plan's stages, links and reductions: the input of both the closed form and the event-driven form. Nothing
+// here knows the order in which things happen.
 #pragma once
 
 #include <algorithm>
@@ -33,7 +33,8 @@ struct StageCosts {
   std::optional<Bytes> capacity;
 };
 
-/// One entry of Plan::pipelines. Virtual stage v = chunk x stages + stage, in the order in which a micro-batch passes.
+/// One entry of Plan::pipelines. Virtual stage v = chunk x stages + stage, in the order in which a micro-batch passes
+/// them.
 struct PipelineCosts {
   int stages = 0;
   int chunks = 1;
@@ -43,17 +44,17 @@ struct PipelineCosts {
   std::size_t first_boundary = 0;  ///< index into PlanCosts::boundaries, chunks x stages - 1 of them
 };
 
-/// Gradients that the same ranks hold and sum: all of a stage's in one, or, where reduction overlaps, by chunk. Where
-/// tensor parallelism differs among them, ranks with the least hold the most, and take part in the reductions of all
-/// their slices one after the other.
+/// Gradient reduction among ranks that hold the same gradients: one for all gradients of a stage, or, where reduction
+/// overlaps, one per chunk. Where the ranks differ in tensor parallelism, those with the smallest degree hold the most
+/// and take part in the reductions of all their slices one after the other.
 struct Reduction {
   std::size_t first_holder = 0;  ///< index into PlanCosts::holders
   std::size_t holders = 0;
-  int replicas = 0;  ///< copies of pipelines counted
+  int replicas = 0;  ///< counting the copies of pipelines
   int first_layer = 0;
   int last_layer = 0;
-  bool tied = false;  ///< of the tied embedding, which first and last stages hold
-  Bytes amount{};     ///< of one rank, of those with the most
+  bool tied = false;  ///< reduces the tied embedding, which first and last stages hold
+  Bytes amount{};     ///< bytes of a rank, of those that hold the most
   Seconds time{};
 };
 
@@ -71,12 +72,12 @@ struct PlanCosts {
   std::vector<BoundaryTimes> boundaries;                  ///< by entry and boundary, the framework's overhead included
   std::vector<Reduction> reductions;                      ///< in the order in which they are made: last layers first
   std::vector<std::size_t> holders;                       ///< indices into `stages`
-  std::vector<LayerRange> layers;                         ///< as `passes`
-  std::vector<DeviceCost> devices;                        ///< without cost
+  std::vector<LayerRange> layers;                         ///< indexed as `passes`
+  std::vector<DeviceCost> devices;                        ///< DeviceCost::cost is not set
   std::vector<EgressCost> egress;
   LinkNotes links;
-  std::vector<EstimatedInput> processes;  ///< whose memory was not measured
-  int nodes = 0;                          ///< that the plan takes; where the cluster is not known one for each device
+  std::vector<EstimatedInput> processes;  ///< processes whose memory was not measured
+  int nodes = 0;  ///< number of nodes that the plan takes; one per device if the cluster is not known
 
   [[nodiscard]] std::span<const std::size_t> holders_of(const Reduction& reduction) const {
     return std::span(holders).subspan(reduction.first_holder, reduction.holders);
@@ -86,7 +87,7 @@ struct PlanCosts {
     const auto all = holders_of(reduction);
     return std::find(all.begin(), all.end(), stage) != all.end();
   }
-  /// Pieces in which a reduction that overlaps the backward pass goes.
+  /// Number of buckets in which a reduction overlaps the backward pass.
   [[nodiscard]] double buckets_of(const Reduction& reduction) const {
     if (!overlaps_reduction || reduction.tied || reduction_bucket <= Bytes(0)) return 1.0;
     return std::max(1.0, std::ceil(reduction.amount / reduction_bucket));
@@ -114,7 +115,7 @@ class CostModel {
 
   /// Fills `costs`, whose storage is reused. Errors as simulate().
   Result<void> price(const Plan& plan, PlanCosts& costs);
-  /// What the links of `costs` that were not measured stand on, in words.
+  /// What the estimates of unmeasured links in `costs` are based on, in words.
   [[nodiscard]] std::vector<EstimatedInput> link_inputs(const PlanCosts& costs) const;
 
  private:

@@ -12,7 +12,7 @@ namespace {
 
 constexpr double never = -1.0;
 
-/// What both kinds of transfers share: stages that work through their steps until one has to wait for another.
+/// Common to both kinds of transfers: stages do their steps until one has to wait for another.
 class Run {
  public:
   Run(const PipelineTimes& pipeline, std::vector<TimelineEvent>* events) : p_(pipeline), events_(events) {
@@ -57,7 +57,7 @@ class Run {
     return static_cast<std::size_t>(chunk * p_.stages + stage);
   }
 
-  /// Calls advance(stage, ready) until no stage is ready; it appends the stages that need not wait any more.
+  /// Calls advance(stage, ready) until no stage is ready; it appends the stages that no longer have to wait.
   template <class Advance>
   std::vector<StageEnd> work(Advance advance) {
     std::vector<int> ready(static_cast<std::size_t>(p_.stages));
@@ -82,11 +82,11 @@ class Run {
   std::vector<TimelineEvent>* events_;
   std::vector<std::vector<ScheduleStep>> steps_;  // by stage
   std::vector<std::size_t> next_;                 // by stage: index into its steps
-  std::vector<double> clock_;                     // by stage: free from then on
+  std::vector<double> clock_;                     // by stage: time from which it is free
   std::vector<StageEnd> ends_;
 };
 
-/// Messages start when made and when their link is free; a pass waits for its own.
+/// A message starts when it is ready and its link is free; a pass waits only for its own message.
 class OverlappedRun : Run {
  public:
   OverlappedRun(const PipelineTimes& pipeline, std::vector<TimelineEvent>* events) : Run(pipeline, events) {
@@ -117,7 +117,7 @@ class OverlappedRun : Run {
       if (arrival == never) return;
       compute(stage, step, std::max(clock_[s], arrival));
       if (direction == 0 && v + 1 == p_.passes.size()) {
-        arrived_[1][slot(v, step.micro_batch)] = clock_[s];  // the loss turns around
+        arrived_[1][slot(v, step.micro_batch)] = clock_[s];  // the loss: its gradient is there at once
       } else if (direction == 0) {
         send(stage, step, v + 1, p_.boundaries[v].forward, ready);
       } else if (v > 0) {
@@ -143,8 +143,8 @@ class OverlappedRun : Run {
   std::array<std::vector<double>, 2> link_free_;  // by sending stage
 };
 
-/// A message holds both stages. The messages over one boundary come in the same order on both sides, so the n-th that
-/// one side comes to meets the n-th of the other.
+/// A message occupies both stages. Both sides reach the messages over a boundary in the same order, so the n-th message
+/// of one side is the n-th of the other.
 class BlockingRun : Run {
  public:
   BlockingRun(const PipelineTimes& pipeline, std::vector<TimelineEvent>* events) : Run(pipeline, events) {
@@ -157,9 +157,9 @@ class BlockingRun : Run {
   }
 
  private:
-  /// Where in its step a stage is.
+  /// Progress of a stage within its step.
   enum class Place : char { receive, compute, send };
-  /// The first side to come to a message or exchange.
+  /// The side that reached a message or exchange first.
   struct Waiting {
     int stage = -1;
     double since = 0.0;
@@ -191,7 +191,8 @@ class BlockingRun : Run {
     }
   }
 
-  /// 1F1B between the passes of its steady phase: what goes to a neighbour and what comes from it are one exchange.
+  /// Whether the messages after pass `before` are one exchange: in the steady phase of 1F1B, a stage sends to a
+  /// neighbour and receives from it at once.
   [[nodiscard]] bool is_exchange(std::size_t stage, std::size_t before) const {
     if (p_.schedule != Schedule::one_f_one_b || before + 1 >= steps_[stage].size()) return false;
     if (p_.micro_batches <= p_.stages - static_cast<int>(stage) - 1) return false;  // it has no steady phase
@@ -204,7 +205,8 @@ class BlockingRun : Run {
     return next_[stage] > 0 && is_exchange(stage, next_[stage] - 1);
   }
 
-  /// `stage` comes to a message with `peer`: an activation downstream, a gradient upstream, or both. False: it waits.
+  /// `stage` reaches a message with `peer`: an activation downstream, a gradient upstream, or both. False if it has to
+  /// wait.
   bool meet(int stage, int peer, const ScheduleStep* activation, const ScheduleStep* gradient,
             std::vector<int>& ready) {
     const auto boundary = static_cast<std::size_t>(std::min(stage, peer));
@@ -234,7 +236,7 @@ class BlockingRun : Run {
     clock_[s] = now;
     const auto other = static_cast<std::size_t>(peer);
     clock_[other] = now;
-    // The other side goes on behind its message.
+    // The other side continues after its message.
     if (place_[other] == Place::receive) {
       place_[other] = Place::compute;
     } else {
@@ -281,7 +283,7 @@ void least_ends(const PipelineTimes& p, std::vector<LeastEnd>& ends) {
     const double first = std::min(n, p.schedule == Schedule::gpipe ? n : static_cast<double>(stages - i));
     const BoundaryTimes before = blocks && i > 0 ? p.boundaries[i - 1] : BoundaryTimes{};
     const BoundaryTimes behind = blocks ? boundary(i) : BoundaryTimes{};
-    // What it is taken for without a pause, and when it has to wait for the first gradient.
+    // Time that the stage is occupied without a pause, and time with the wait for the first gradient.
     const Seconds busy = (pass.forward + pass.backward) * n + (before.forward + before.backward) * (n - 1.0) +
                          (behind.forward + behind.backward) * n;
     const Seconds waited = round[i] + pass.backward * (n - 1.0) + (before.backward + behind.backward) * (n - 1.0) +

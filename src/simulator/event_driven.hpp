@@ -1,13 +1,13 @@
-// Follows every micro-batch through one pipeline: when each stage computes, sends, waits.
+// Event-driven simulation of one pipeline: follows every micro-batch, and when each stage computes, sends and waits.
 //
-// A stage does its passes in the order of its schedule. All it waits for comes in an order that does not depend on
-// times, so every start is the largest of a few ends: nothing that gets faster can make anything later.
+// A stage does its passes in the order of its schedule. Everything it waits for arrives in an order that does not
+// depend on times, so every start is the maximum of a few ends: making one part faster never delays another.
 //
-// Transfers that block (Framework::overlaps_transfers is false; 1F1B and GPipe): a message starts when both stages have
-// come to it and holds both until it is done. Under 1F1B a stage hands on its activation and takes a gradient from the
-// same neighbour in one exchange, one after the other, as Megatron-LM's and DeepSpeed's pipelines do.
-// Transfers that overlap, and always under interleaved 1F1B: a message starts when it is made and the link is free
-// (messages of one direction of one link follow each other), and nobody waits for it but who needs it.
+// Blocking transfers (Framework::overlaps_transfers is false; 1F1B and GPipe): a message starts when both stages have
+// reached it, and occupies both until it is done. Under 1F1B a stage sends its activation to a neighbour and receives a
+// gradient from it in one exchange, one after the other, as Megatron-LM's and DeepSpeed's pipelines do.
+// Overlapped transfers (always under interleaved 1F1B): a message starts when it is ready and the link is free
+// (messages in one direction of a link follow each other), and only the pass that needs it waits for it.
 #pragma once
 
 #include <span>
@@ -20,7 +20,7 @@
 
 namespace sailor::simulator {
 
-/// Activation out and gradient back over the boundary behind a virtual stage.
+/// Times of the activation to the next virtual stage and of the gradient back.
 struct BoundaryTimes {
   Seconds forward{};
   Seconds backward{};
@@ -34,29 +34,30 @@ struct PipelineTimes {
   int chunks = 1;
   int micro_batches = 0;
   std::span<const PassTimes> passes;          ///< by virtual stage
-  std::span<const BoundaryTimes> boundaries;  ///< by virtual stage, none behind the last
+  std::span<const BoundaryTimes> boundaries;  ///< by virtual stage, none after the last
 };
 
-/// When a stage is done with its passes.
+/// End of a stage's passes.
 struct StageEnd {
-  Seconds end{};  ///< of its last pass and of transfers that block
-  /// By chunk: when the backward pass of the last micro-batch starts.
+  Seconds end{};  ///< end of its last pass and of blocking transfers
+  /// Start of the backward pass of the last micro-batch, by chunk.
   std::vector<Seconds> last_backward;
 };
 
-/// What no stage can be done before: `end`, and when its last backward pass is done, without following the
-/// micro-batches. O(stages).
+/// Lower bounds of StageEnd::end and of the end of a stage's last backward pass, without following the micro-batches.
+/// O(stages).
 ///
-/// Under 1F1B and GPipe stage i starts when the first micro-batch has come to it, passes n of them forward and
-/// backward, and after the first w forward passes, all it has to do before the first gradient, waits until that
-/// gradient is back from the last stage. No stage is done before the next one's last gradient has come.
+/// Under 1F1B and GPipe stage i starts when the first micro-batch has reached it, and does n forward and n backward
+/// passes. After its first w forward passes, which are all it can do before the first gradient, it waits until that
+/// gradient is back from the last stage. No stage is done before the last gradient of the next stage has arrived.
 struct LeastEnd {
-  Seconds passed{};  ///< of its last backward pass
-  Seconds end{};     ///< of that and of transfers that block
+  Seconds passed{};  ///< end of its last backward pass
+  Seconds end{};     ///< the same, with blocking transfers
 };
 void least_ends(const PipelineTimes& pipeline, std::vector<LeastEnd>& ends);
 
-/// By stage. `events`, where given, gets what the stages do, of pipeline entry 0, in no order.
+/// Returns the ends by stage. `events`, if given, receives what the stages do, as pipeline entry 0, in no particular
+/// order.
 std::vector<StageEnd> run_pipeline(const PipelineTimes& pipeline, std::vector<TimelineEvent>* events = nullptr);
 
 }  // namespace sailor::simulator

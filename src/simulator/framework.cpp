@@ -94,7 +94,7 @@ Efficiency read_efficiency(const TomlTable& table) {
   return efficiency;
 }
 
-/// Without the table as before there was one.
+/// Without the table, the values are those from before it was introduced.
 void read_layers(const TomlTable& table, Framework& framework) {
   framework.kernels.attention = static_cast<Attention>(
       table.choice_or("attention", {to_string(Attention::unfused), to_string(Attention::fused)}, 0));

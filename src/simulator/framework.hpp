@@ -1,6 +1,6 @@
-// What a training framework adds to what its layers take: bytes per parameter, bytes per process, which communication
-// it hides. One TOML file per framework in profiles/frameworks/; the few constants in it have a physical meaning, which
-// the file states together with the data that they were fitted to.
+// Costs that a training framework adds to those of the layers: bytes per parameter, bytes per process, and which
+// communication it hides. One TOML file per framework in profiles/frameworks/; the few constants in it have a physical
+// meaning, which the file states together with the data that they were fitted to.
 #pragma once
 
 #include <algorithm>
@@ -22,25 +22,24 @@ namespace sailor::simulator {
 struct StateBytes {
   Bytes weight{};
   Bytes gradient{};
-  Bytes optimizer{};  ///< moments, and fp32 master weights beside bf16 or fp16 ones: what OptimizerSharding::zero1
-                      ///< divides
-  Bytes copy{};       ///< of the gradients once more: flattened, or accumulated in fp32
+  Bytes optimizer{};  ///< moments, and fp32 master weights of bf16 or fp16 ones: divided by OptimizerSharding::zero1
+  Bytes copy{};       ///< second copy of the gradients: flattened, or accumulated in fp32
 
-  /// What replicas exchange, as bytes of one all-reduce: of the gradients; under ZeRO-1 and ZeRO-2 half of such a sum,
-  /// a reduce-scatter, is of the gradients and the other half, an all-gather, of the weights. Under ZeRO-3 passes
-  /// exchange both (PlanCosts::passes): of the gradients again.
+  /// Bytes that replicas exchange, as those of one all-reduce. Without ZeRO they are the gradients. Under ZeRO-1 and
+  /// ZeRO-2 half of the all-reduce, a reduce-scatter, is of the gradients and the other half, an all-gather, of the
+  /// weights. Under ZeRO-3 they are the gradients again: passes exchange both (PlanCosts::passes).
   [[nodiscard]] Bytes exchanged(OptimizerSharding sharding) const {
     const bool once = sharding == OptimizerSharding::zero1 || sharding == OptimizerSharding::zero2;
     return once ? (gradient + weight) / 2.0 : gradient;
   }
 };
 
-/// How the ranks of a stage hand an activation on to those of the next stage, or a gradient back. Of tensor-parallel
-/// groups of `s` sending and `r` receiving ranks:
+/// How the ranks of a stage send an activation to those of the next stage, or a gradient back, where the
+/// tensor-parallel groups have `s` sending and `r` receiving ranks:
 enum class StageMessages {
-  whole,   ///< every sender sends all of it to its counterpart; where r > s, to several, one after the other
-  pieces,  ///< every sender sends its s-th part, where r > s to several in turn; the receivers gather the parts
-  once,    ///< every value crosses once, in parts of 1/max(s, r); the receivers gather what each of them got
+  whole,   ///< every sender sends the whole value to its counterpart; if r > s to several, one after the other
+  pieces,  ///< every sender sends 1/s of the value, if r > s to several in turn; the receivers gather the parts
+  once,    ///< the value crosses once, in parts of 1/max(s, r); the receivers gather the parts
 };
 std::string_view to_string(StageMessages messages);
 /// Bytes that cross between the two groups for each byte of the value.
@@ -51,56 +50,56 @@ struct Framework {
   std::string source{};                     ///< what its constants were taken from or fitted to
   std::map<Precision, StateBytes> state{};  ///< a precision that is not there is not supported
 
-  // What it can do, for advice on plans that do not fit.
+  // Supported features, for advice on plans that do not fit.
   bool supports_recompute = true;
   bool supports_optimizer_sharding = true;
   bool supports_tensor_parallel = true;
-  std::vector<Schedule> schedules{};  ///< that it runs; empty: all
+  std::vector<Schedule> schedules{};  ///< supported schedules; empty: all
   [[nodiscard]] bool supports(Schedule schedule) const {
     return schedules.empty() || std::find(schedules.begin(), schedules.end(), schedule) != schedules.end();
   }
 
   // Memory of a process.
-  std::optional<Bytes> base{};  ///< before its first tensor, where nothing below or in the profile says it
-  std::string base_source{};    ///< of `base`: an assumption is named as such
+  std::optional<Bytes> base{};  ///< before its first tensor, if neither base_by_gpu nor the profile has it
+  std::string base_source{};    ///< source of `base`: an assumption is named as such
   std::map<std::string, Bytes> base_by_gpu{};  ///< by GPU type
-  /// While a layer runs, tensors come and go that add up to this many times the activations it keeps; on top of the
-  /// workspace that a profile measured.
+  /// Temporary tensors while a layer runs, as a multiple of the activations that it keeps; in addition to the workspace
+  /// that a profile measured.
   double workspace_activations = 0.0;
-  // The same as numbers of arrays of the values that a layer computes with, where it is known which come and go:
+  // The same as numbers of arrays in the precision of the layer, where it is known which arrays are temporary:
   double workspace_scores = 0.0;  ///< attention scores (micro_batch x heads x sequence_length^2), while a block runs
   double workspace_hidden_states = 0.0;  ///< hidden states (micro_batch x sequence_length x hidden), while a block runs
-  double workspace_gradients = 0.0;      ///< of the layer's parameters: made before they are added to what there is
+  double workspace_gradients = 0.0;      ///< gradients of the layer's parameters, before they are accumulated
   /// Arrays of logits (micro_batch x sequence_length x vocabulary) on the last stage, besides what the head keeps.
   double extra_logits = 0.0;
-  /// Layers keep what they put out, not what came in: a stage keeps what it received of every micro-batch in flight.
+  /// Layers keep their outputs, not their inputs, so a stage keeps its received input of every micro-batch in flight.
   bool keeps_stage_inputs = false;
   /// A gradient reduction copies what it reduces into a second buffer.
   bool copies_reduced_gradients = false;
-  /// Of layers that are estimated: measured ones are as they are.
+  /// Kernels of estimated layers; measured layers are not changed.
   LayerKernels kernels{};
-  /// Bytes per attention score (micro_batch x heads x sequence_length^2) kept from forward to backward, which
-  /// Recompute::selective does without.
+  /// Bytes per attention score (micro_batch x heads x sequence_length^2) kept from forward to backward, but not under
+  /// Recompute::selective.
   Bytes attention_score{};
 
   // Time.
   StageMessages stage_messages = StageMessages::whole;
-  /// Transfers between stages run beside computation; otherwise they block both stages until they are done.
+  /// Transfers between stages overlap with computation; otherwise they block both stages until they are done.
   bool overlaps_transfers = false;
-  /// Gradients are reduced in buckets as soon as the last backward pass has made them; otherwise after it.
+  /// Gradients are reduced in buckets as soon as the last backward pass has computed them; otherwise after it.
   bool overlaps_reduction = false;
-  /// Under OptimizerSharding::zero3 the next layer's weights are gathered, and the last one's gradients scattered,
-  /// while a layer computes; otherwise layers wait for both.
+  /// Under OptimizerSharding::zero3 the next layer's weights are gathered, and the previous layer's gradients
+  /// scattered, while a layer computes; otherwise layers wait for both.
   bool prefetches_weights = false;
-  Bytes reduction_bucket{};     ///< of gradients; 0: all that the same ranks share in one
-  Seconds transfer_overhead{};  ///< of each message between stages, besides what the link takes
-  /// What the framework itself does with gradients around their reduction (flattening, scaling, waiting for the host)
-  /// takes their bytes over this rate, besides what the links take; 0: nothing.
+  Bytes reduction_bucket{};     ///< bytes of gradients per bucket; 0: all that the same ranks share in one
+  Seconds transfer_overhead{};  ///< of each message between stages, in addition to the time of the link
+  /// Rate at which the framework itself processes gradients around their reduction (flattening, scaling, waiting for
+  /// the host), in addition to the time of the links; 0: takes no time.
   BytesPerSecond reduction_rate{};
   /// A layer whose time per sequence falls with the micro-batch is bound by the host that launches it. This share of
-  /// such time is the profiler's own (hooks, events) and absent in training.
+  /// the excess time is the profiler's own (hooks, events) and absent in training.
   double profiling_overhead = 0.0;
-  /// Standard deviation of measured over predicted time that the constants above leave, as a share.
+  /// Relative standard deviation of measured / predicted time that the constants above leave.
   double time_error = 0.0;
 
   /// Errors: unavailable, naming the precisions there are.

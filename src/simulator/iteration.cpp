@@ -22,7 +22,7 @@ class Assembly {
         last_backward_(last_backward),
         timeline_(timeline) {}
 
-  /// `ends` are those of the stages' passes.
+  /// Needs the ends of the stages' passes in IterationScratch::ends.
   IterationTimes run() {
     IterationTimes times;
     for (std::size_t i = 0; i < ends_.size(); ++i) {
@@ -43,8 +43,8 @@ class Assembly {
       times.reduced = std::max(times.reduced, ends_[i]);
     }
     for (std::size_t i = 0; i < ends_.size(); ++i) {
-      // Steps wait for the norm of all gradients. Without sharding that is left out: nobody waits for another's step,
-      // and the end moves by no more than what stages' steps differ by.
+      // Steps wait for the norm of all gradients. Without sharding that is left out: no stage waits for another's step,
+      // and the end moves by no more than the difference between the stages' steps.
       if (costs_.shards_optimizer) ends_[i] = times.reduced;
       const Seconds update = costs_.stages[i].update;
       record(i, Activity::update, false, ends_[i], ends_[i] + update);
@@ -65,7 +65,7 @@ class Assembly {
   }
 
  private:
-  /// Starts when every holder has come to it, and holds them all.
+  /// A reduction starts when every holder has reached it, and occupies them all.
   void reduce(const Reduction& reduction, Seconds time, bool overlapped, Seconds ready = {}) {
     const auto holders = costs_.holders_of(reduction);
     Seconds start = ready;
@@ -89,7 +89,7 @@ class Assembly {
     }
   }
 
-  /// The layer (a fraction: within one) above which `share` of the gradients of a reduction lie.
+  /// The layer (a fraction if within a layer) above which `share` of the gradients of a reduction lie.
   double holds_share(const Reduction& reduction, double share) const {
     const std::vector<double>& parameters = *costs_.layer_parameters;
     const double top = parameters[static_cast<std::size_t>(reduction.last_layer)];
@@ -102,7 +102,7 @@ class Assembly {
     return reduction.first_layer;
   }
 
-  /// When the last backward pass of `holder` has come down to layer `down_to` (a fraction: into a layer).
+  /// Time when the last backward pass of `holder` has reached layer `down_to` (a fraction if within a layer).
   Seconds gradients_ready(std::size_t holder, const Reduction& reduction, double down_to) const {
     const StageCosts& stage = costs_.stages[holder];
     const PipelineCosts& pipeline = costs_.pipelines[static_cast<std::size_t>(stage.entry)];
@@ -147,7 +147,7 @@ class Assembly {
   const PlanCosts& costs_;
   std::vector<Seconds>& ends_;
   std::vector<Seconds>& network_;
-  const LastBackward* last_backward_;  // null: worked out from the ends
+  const LastBackward* last_backward_;  // null: derived from the ends
   Timeline* timeline_;
 };
 
@@ -176,7 +176,7 @@ IterationTimes least_iteration(const PlanCosts& costs, IterationScratch& scratch
     for (std::size_t i = 0; i < scratch.least.size(); ++i) {
       scratch.ends.push_back(scratch.least[i].end);
       if (!costs.overlaps_reduction) continue;
-      // Of later chunks, whose last backward pass is earlier, nothing is known.
+      // For later chunks, whose last backward pass is earlier, no bound is known.
       StageEnd& end = last_backward.emplace_back();
       end.last_backward.resize(static_cast<std::size_t>(times.chunks));
       end.last_backward.front() = scratch.least[i].passed - times.passes[i].backward;

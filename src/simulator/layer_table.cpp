@@ -13,7 +13,7 @@ namespace sailor::simulator {
 
 namespace {
 
-/// Share of a block's forward FLOP in what Recompute::selective does twice.
+/// Share of a block's forward FLOP that Recompute::selective computes twice.
 double score_share(const Model& model, int sequence_length, const LayerKernels& kernels) {
   // forward_flop() counts the half that a causal mask keeps, as fused attention does; other kernels compute all of it.
   const double computed = kernels.attention == Attention::fused ? 1.0 : 2.0;
@@ -54,14 +54,14 @@ LayerCost with_recompute(LayerCost cost, const LayerKey& key, const Environment&
   } else {
     const LayerKernels& kernels = env.framework.kernels;
     add(score_share(env.model, key.sequence_length, kernels));
-    // No less than the other arrays of a block, by formula; without scores, just those.
+    // At least the other arrays of a block, by formula; exactly those if no scores are kept.
     const double least = layer_sizes(env.model, key, kernels).activation /
                          layer_sizes(env.model, without_recompute(key), kernels).activation;
     kept = cost.activation * std::min(least, 1.0);
     if (kernels.attention == Attention::unfused)
       kept = std::max(kept, cost.activation - env.framework.attention_score * scores_of(env.model, key));
   }
-  // All of it is there once more while the layer runs backward, and what comes and goes with it.
+  // While the layer runs backward, all of it is in memory again, together with its temporary tensors.
   cost.workspace += (cost.activation - kept) * (1.0 + env.framework.workspace_activations);
   cost.activation = kept;
   return cost;
@@ -121,7 +121,7 @@ class TableMaker {
     if (head) table_.logits = cost.activation;
   }
 
-  /// What comes and goes while the layer runs: by the profile, or at least what the framework is known to need.
+  /// Temporary tensors while the layer runs: those of the profile, or at least what the framework is known to need.
   [[nodiscard]] Bytes workspace_of(const LayerCost& cost) const {
     const Framework& framework = env_.framework;
     Bytes arrays;
@@ -134,13 +134,13 @@ class TableMaker {
     return std::max(cost.workspace, arrays) + cost.activation * framework.workspace_activations;
   }
 
-  /// Layers of a kind share what a measurement of theirs is off by.
+  /// Layers of a kind share the error of their measurement.
   void add_kind(int layer, int count, const LayerCost& cost) {
     if (table_.kinds.empty() || table_.kinds.back().kind != key_.kind)
       table_.kinds.push_back({.kind = key_.kind, .first = layer, .last = layer});
     LayerTable::Kind& kind = table_.kinds.back();
     kind.last = layer + count;
-    if (cost.origin == Origin::estimated && cost.forward.median > Seconds(0)) {  // nine of ten within [low, high]
+    if (cost.origin == Origin::estimated && cost.forward.median > Seconds(0)) {  // 90% lie within [low, high]
       kind.estimate_error =
           std::max(kind.estimate_error, (cost.forward.high / cost.forward.median - 1.0) / percentile_95);
       return;
@@ -149,11 +149,11 @@ class TableMaker {
     kind.backward_error = std::max(kind.backward_error, cost.backward.relative_error());
   }
 
-  /// What was measured without recomputation, less what the profiler itself took.
+  /// The cost measured without recomputation, less the profiler's own time.
   Result<LayerCost> plain_cost(const LayerKey& key) {
     auto cost = found(key);
     if (!cost || larger_.empty()) return cost;
-    std::optional<std::pair<Seconds, Seconds>> device;  // times per micro-batch that larger ones reach
+    std::optional<std::pair<Seconds, Seconds>> device;  // best times of larger micro-batches, scaled to this one
     for (const int micro_batch : larger_) {
       LayerKey other = key;
       other.micro_batch = micro_batch;
@@ -173,11 +173,11 @@ class TableMaker {
     };
     without_overhead(cost->forward, device->first);
     without_overhead(cost->backward, device->second);
-    cost->last_layer = key.first_layer + 1;  // the neighbours may be bound differently
+    cost->last_layer = key.first_layer + 1;  // neighbouring layers may be bound differently
     return cost;
   }
 
-  /// Measured with recomputation, or derived.
+  /// The cost with the recomputation of `key`, measured or derived.
   Result<LayerCost> priced(const LayerKey& key) {
     if (key.recompute == Recompute::none) return plain_cost(key);
     if (auto measured = env_.profile.layer(key)) {
@@ -213,7 +213,7 @@ class TableMaker {
   const Environment& env_;
   const LayerCosts& costs_;
   LayerKey key_;
-  std::vector<int> larger_;  // measured micro-batches above the key's
+  std::vector<int> larger_;  // measured micro-batches larger than the key's
   std::set<EstimatedInput> inputs_;
   LayerTable table_;
 };

@@ -1,4 +1,4 @@
-// What the prices of links stand on. Kept as numbers: a search prices millions of plans and words of none.
+// What the prices of links are based on. Kept as numbers, not words, since a search prices millions of plans.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace sailor::simulator {
 
-/// A link that was not measured: two places, indices of the CostModel, and whether inside of a node.
+/// A link that was not measured: two indices into PriceList::places, and whether both are one node.
 struct EstimatedLink {
   std::uint32_t from = 0;
   std::uint32_t to = 0;
@@ -17,11 +17,11 @@ struct EstimatedLink {
 };
 
 struct LinkNotes {
-  Origin origin = Origin::measured;  ///< the worst
-  double error = 0.0;                ///< LinkTime::error, the largest
+  Origin origin = Origin::measured;  ///< the worst of all links
+  double error = 0.0;                ///< LinkTime::error, the maximum
   std::vector<EstimatedLink> estimated;
 
-  /// `link` is noted if `time` was not measured.
+  /// Adds `link` to `estimated` if `time` was not measured.
   void add(const LinkTime& time, const EstimatedLink& link);
   void add(const LinkNotes& other);
   void clear();

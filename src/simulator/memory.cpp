@@ -29,7 +29,8 @@ Stage& stage_at(Plan& plan, const StagePrediction& place) {
   return plan.pipelines[static_cast<std::size_t>(place.pipeline_entry)].stages[static_cast<std::size_t>(place.stage)];
 }
 
-/// Changes that keep the job, from those that cost least time to those that cost most; the first that makes all fit.
+/// The first change that makes everything fit, among changes that keep the job, from the least to the most costly in
+/// time.
 std::optional<std::string> first_remedy(const Plan& plan, const StagePrediction& worst,
                                         const Environment& environment) {
   QuickSimulator simulator(environment);
@@ -60,7 +61,8 @@ std::optional<std::string> first_remedy(const Plan& plan, const StagePrediction&
     return "optimizer_sharding = \"zero1\"";
   if (works([&](Plan& changed) { return recompute(changed, Recompute::selective); }))
     return fmt::format("recompute = \"selective\" on stage {} of pipeline {}", worst.stage, worst.pipeline_entry);
-  // The batch stays: smaller micro-batches are more. Where pipelines differ, only the worst one's change.
+  // The global batch stays: smaller micro-batches mean more of them. Where pipelines differ, only the worst one is
+  // changed.
   const auto worst_entry = static_cast<std::size_t>(worst.pipeline_entry);
   const int had = plan.micro_batch_of(plan.pipelines[worst_entry]);
   const bool all_alike = std::all_of(plan.pipelines.begin(), plan.pipelines.end(),

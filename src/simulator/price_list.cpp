@@ -242,7 +242,7 @@ Result<LinkTime> PriceList::send_time(std::uint32_t from, std::uint32_t to, int 
 
 namespace {
 
-/// A ring through a link: 2(n - 1) steps of 1/n each (Patarasuk & Yuan 2009).
+/// Ring all-reduce over a link: 2(n - 1) steps of 1/n of the message each (Patarasuk & Yuan 2009).
 Seconds ring_time(Seconds latency, BytesPerSecond bandwidth, int replicas, Bytes message) {
   return (latency + message / replicas / bandwidth) * (2.0 * (replicas - 1));
 }

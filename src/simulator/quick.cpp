@@ -10,7 +10,7 @@ namespace sailor::simulator {
 
 namespace {
 
-constexpr std::size_t most_remembered = 200'000;  // stages, of some 150 bytes
+constexpr std::size_t most_remembered = 200'000;  // stages, of about 150 bytes each
 
 }  // namespace
 
@@ -75,7 +75,8 @@ std::span<const StageEnd> QuickSimulator::ends_of(const PipelineTimes& pipeline)
 
 const std::vector<EntryTimes>& QuickSimulator::entries() const {
   if (has_entries_) return entries_;
-  // Backwards through what follows the passes (iteration.hpp): how long before the end of all a stage has to be there.
+  // Backwards through what follows the passes (iteration.hpp): how long before the end of the iteration a stage's
+  // passes have to be done.
   tails_.assign(costs_.stages.size(), Seconds{});
   const auto reduce = [&](double share) {
     for (auto reduction = costs_.reductions.rbegin(); reduction != costs_.reductions.rend(); ++reduction) {
@@ -95,7 +96,7 @@ const std::vector<EntryTimes>& QuickSimulator::entries() const {
     const PipelineTimes times = costs_.times_of(entry);
     const LinearTime line = linear_form(times);
     EntryTimes row{.fixed = line.first - line.per_micro_batch, .per_micro_batch = line.per_micro_batch, .tail = {}};
-    Seconds earlier{};  // than the pipeline a stage behind the first is done
+    Seconds earlier{};  // time by which the stage ends before the pipeline
     for (std::size_t i = 0; i < static_cast<std::size_t>(times.stages); ++i) {
       row.tail = std::max(row.tail, tails_[costs_.pipelines[entry].first_stage + i] - earlier);
       earlier += times.passes[i].backward;

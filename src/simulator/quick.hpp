@@ -1,5 +1,5 @@
-// The closed form of a whole plan, for planners: what simulate() says, hundreds of thousands of times per second and
-// without its details; and, where asked for, its very time.
+// The closed form of a whole plan, for planners: simulate() without its details, hundreds of thousands of times per
+// second; on request also the event-driven time of simulate().
 #pragma once
 
 #include <span>
@@ -24,38 +24,38 @@ struct QuickPrediction {
   bool crosses_switches = false;  ///< messages or reductions do, at a speed of their own (Cluster::across_switches)
 };
 
-/// The iteration time as a function of how many micro-batches n_e each entry of Plan::pipelines has:
+/// The iteration time as a function of the number of micro-batches n_e of each entry of Plan::pipelines:
 ///   max over entries of fixed + per_micro_batch x n_e + tail
-/// - that of QuickPrediction, for these numbers of micro-batches and all others, where reductions come after the
-/// backward pass. Where they overlap it (Framework::overlaps_reduction), `tail` is what it would be without.
+/// It is that of QuickPrediction, for these numbers of micro-batches and all others, if reductions come after the
+/// backward pass. If they overlap it (Framework::overlaps_reduction), `tail` is computed as if they did not.
 struct EntryTimes {
   Seconds fixed{};
   Seconds per_micro_batch{};
-  /// From the end of the pipeline's passes to the end of the iteration, should nobody wait for another entry: the
-  /// reductions and updates behind its passes, those of others with which it shares a reduction included.
+  /// From the end of the pipeline's passes to the end of the iteration, if no entry waited for another: the reductions
+  /// and updates after its passes, including those of other entries with which it shares a reduction.
   Seconds tail{};
 };
 
-/// Remembers what it looked up, so one for many plans, and one thread at a time. The environment must outlive it.
+/// Caches its look-ups: use one instance for many plans, in one thread at a time. The environment must outlive it.
 class QuickSimulator {
  public:
   explicit QuickSimulator(const Environment& environment) : model_(environment) {}
 
   /// Errors as simulate().
   Result<QuickPrediction> predict(const Plan& plan);
-  // All of these of the plan that was predicted last and without error.
+  // All of the following are of the plan that was predicted last, which must have been without error.
 
   /// By entry of Plan::pipelines; valid until the next prediction.
   [[nodiscard]] const std::vector<EntryTimes>& entries() const;
-  /// What event_driven_time() is not below, quickly: least_iteration().
+  /// Fast lower bound of event_driven_time(): least_iteration().
   [[nodiscard]] Seconds least_time();
   /// The iteration time of simulate(), event by event.
   [[nodiscard]] Seconds event_driven_time();
-  /// What an iteration costs that takes so long.
+  /// Cost of an iteration that takes `time`.
   [[nodiscard]] Usd cost_of(Seconds time) const;
 
  private:
-  /// All that run_pipeline() looks at.
+  /// Everything that run_pipeline() depends on.
   struct PipelineKey {
     std::vector<double> values;
     bool operator==(const PipelineKey&) const = default;
@@ -68,11 +68,11 @@ class QuickSimulator {
   CostModel model_;
   PlanCosts costs_;
   IterationScratch scratch_;
-  // Plans that differ in one pipeline have the others in common.
+  // Results of run_pipeline(): plans that differ in one pipeline share the others.
   std::unordered_map<PipelineKey, std::vector<StageEnd>, PipelineKeyHash> ends_;
   std::size_t remembered_ = 0;  // stages in ends_
   PipelineKey key_;
-  // Made when asked for.
+  // Computed on demand.
   mutable bool has_entries_ = false;
   mutable std::vector<EntryTimes> entries_;
   mutable std::vector<Seconds> tails_;  // by stage

@@ -17,9 +17,10 @@ namespace {
 
 constexpr double most_passes = 2e7;  // some seconds, and 300 MB
 
-/// How far off the iteration time may be: what the measurements of a kind of layer on a GPU type are off by moves all
-/// that stands on them together; other kinds, types and directions are independent. One at a time, by the closed form,
-/// added in squares. Estimates stand on the same formula and are all off together.
+/// Uncertainty of the iteration time. The error of the measurements of one kind of layer on one GPU type moves all
+/// times based on them together; other kinds, GPU types and directions are independent. Each is changed alone, by the
+/// closed form, and the squares of the differences are added. Estimates use the same formula, and their errors all move
+/// together.
 class Uncertainty {
  public:
   explicit Uncertainty(const PlanCosts& costs)
@@ -92,7 +93,7 @@ class Uncertainty {
   double squares_ = 0.0;
 };
 
-/// The parts of an iteration of its slowest pipeline, the largest of which bounds it.
+/// Divides the iteration of the slowest pipeline into parts, the largest of which bounds it.
 void find_bound(const PlanCosts& costs, const IterationTimes& times, Prediction& prediction) {
   const PipelineTimes pipeline = costs.times_of(times.slowest_pipeline);
   const PipelineCosts& row = costs.pipelines[times.slowest_pipeline];

@@ -1,8 +1,8 @@
-// From a plan and measurements: the time of an iteration, the memory of every rank, money.
+// Predicts from a plan and measurements: iteration time, memory of every rank, cost.
 //
-// Two forms of the time, from the same costs (costs.hpp):
+// The time has two forms, from the same costs (costs.hpp):
 // - event-driven (event_driven.hpp) follows every micro-batch through every stage and link; the reference;
-// - closed (closed_form.hpp), a formula for the planner, which asks hundreds of thousands of times.
+// - closed (closed_form.hpp), a formula for the planner, which evaluates it hundreds of thousands of times.
 #pragma once
 
 #include <optional>
@@ -23,7 +23,7 @@
 
 namespace sailor::simulator {
 
-/// What a prediction stands on. The references must outlive the call.
+/// Inputs of a prediction. The references must outlive the call.
 struct Environment {
   const Model& model;
   const Profile& profile;
@@ -31,10 +31,10 @@ struct Environment {
   const Framework& framework;
   const Cluster* cluster = nullptr;   ///< node sizes, prices and zones; without it one device per node
   bool measured_only = false;         ///< refuse what would have to be interpolated or estimated
-  const LayerCosts* costs = nullptr;  ///< answers that several predictions share; as layer_costs_for() makes them
+  const LayerCosts* costs = nullptr;  ///< layer costs that several predictions share, from layer_costs_for()
 };
 
-/// Layer costs as Environment::costs wants them.
+/// Layer costs for Environment::costs.
 inline LayerCosts layer_costs_for(const Environment& environment) {
   return {environment.model, environment.profile, environment.gpus, environment.measured_only,
           environment.framework.kernels};
@@ -45,10 +45,10 @@ struct RankMemory {
   Bytes weights{};  ///< a tied embedding on the last stage is a second copy and counts in full
   Bytes gradients{};
   Bytes optimizer{};      ///< moments and master weights
-  Bytes copies{};         ///< of gradients, flattened or accumulated; what a reduction copies
+  Bytes copies{};         ///< copies of gradients: flattened, accumulated, or made by a reduction
   Bytes activations{};    ///< of all micro-batches in flight, without the head's
-  Bytes logits{};         ///< what the head keeps of the micro-batches in flight at it: the logits, mostly
-  Bytes workspace{};      ///< while a layer computes, the largest of the stage
+  Bytes logits{};         ///< activations that the head keeps of its micro-batches in flight, mostly logits
+  Bytes workspace{};      ///< temporary tensors while a layer computes, the maximum over the stage's layers
   Bytes communication{};  ///< buffers for messages to and from the neighbouring stages
   Bytes base{};           ///< the process before its first tensor
   [[nodiscard]] Bytes states() const { return weights + gradients + optimizer + copies; }
@@ -62,11 +62,11 @@ struct StagePrediction {
   Seconds forward{};  ///< of one micro-batch through all chunks of the stage
   Seconds backward{};
   Seconds link{};             ///< activation to the next stage and gradient back, one micro-batch
-  Seconds synchronization{};  ///< gradient reductions with the other holders of its layers, hidden or not
+  Seconds synchronization{};  ///< gradient reductions with the other holders of its layers, overlapped or not
   Seconds update{};
   double busy = 0.0;  ///< share of the iteration in which it computes
   RankMemory memory;
-  std::optional<Bytes> capacity;  ///< of the device; none when the cluster is not known
+  std::optional<Bytes> capacity;  ///< of the device; of a CPU, std::nullopt if the cluster is not known
   [[nodiscard]] bool fits() const { return !capacity || memory.total() <= *capacity; }
 };
 
@@ -77,7 +77,7 @@ struct EstimatedInput {
   auto operator<=>(const EstimatedInput&) const = default;
 };
 
-/// What would make an iteration shorter first.
+/// What limits the iteration time most.
 enum class Bound {
   compute,    ///< the slowest stage computes most of the time
   transfers,  ///< messages between stages
@@ -91,7 +91,7 @@ struct DeviceCost {
   std::string gpu;
   std::string zone;
   int devices = 0;
-  UsdPerHour price{};             ///< of one
+  UsdPerHour price{};             ///< of one device
   bool price_is_assumed = false;  ///< the catalogue's, not the cluster's or the site's
   Usd cost{};                     ///< per iteration
 };
@@ -106,7 +106,7 @@ struct EgressCost {
 
 struct Prediction {
   Seconds iteration_time{};
-  /// 5th and 95th percentile: the spread of the measurements, and what the framework description leaves unexplained.
+  /// 5th and 95th percentile: the spread of the measurements, and the error of the framework description.
   Seconds iteration_time_p5{};
   Seconds iteration_time_p95{};
   Seconds closed_form_time{};      ///< the same iteration by the closed form
@@ -123,32 +123,32 @@ struct Prediction {
   Usd cost_per_iteration{};
   Usd gpu_cost_per_iteration{};     ///< part of the cost: device-hours
   Usd egress_cost_per_iteration{};  ///< part of the cost: bytes that leave a zone
-  std::optional<int> nodes;         ///< that the plan takes; nothing where the cluster is not known
+  std::optional<int> nodes;         ///< number of nodes that the plan takes; std::nullopt if the cluster is not known
   std::vector<DeviceCost> device_costs;
   std::vector<EgressCost> egress_costs;
   Bytes peak_memory{};  ///< largest over ranks
   bool fits = true;
   bool crosses_switches = false;     ///< messages or reductions do, at a speed of their own (Cluster::across_switches)
-  Origin origin = Origin::measured;  ///< the worst of the times that the prediction stands on
-  std::vector<EstimatedInput> estimated_inputs;  ///< what was neither measured nor published, each once
+  Origin origin = Origin::measured;  ///< the worst of the times that the prediction is based on
+  std::vector<EstimatedInput> estimated_inputs;  ///< inputs that were neither measured nor published, each once
   std::vector<StagePrediction> stages;
 
-  /// Nodes x time of an iteration; nothing where the cluster is not known.
+  /// Node-hours of an iteration; std::nullopt if the cluster is not known.
   [[nodiscard]] std::optional<double> node_hours() const {
     return nodes ? std::optional(*nodes * iteration_time.value() / 3600.0) : std::nullopt;
   }
 };
 
-/// Predicts a plan, event-driven; `timeline`, where given, gets what every stage does. Errors: invalid_input (the plan
+/// Predicts a plan, event-driven; `timeline`, if given, receives what every stage does. Errors: invalid_input (the plan
 /// does not suit the model), not_found (no measurement, with what to profile), unavailable (the framework does not know
 /// the precision).
 Result<Prediction> simulate(const Plan& plan, const Environment& environment, Timeline* timeline = nullptr);
 
-/// The part that goes into plan.toml.
+/// The part of a prediction that goes into plan.toml.
 PlanPrediction summary(const Prediction& prediction);
 
-/// The stage that misses its device's memory by most, by how much, and the first change that would make the plan fit:
-/// "stage 0 of pipeline 0 needs 3.10 GiB of 1.00 GiB on cpu ..."; nothing when all fit.
+/// The stage that exceeds its device's memory by most, by how much, and the first change that would make the plan fit:
+/// "stage 0 of pipeline 0 needs 3.10 GiB of 1.00 GiB on cpu ..."; std::nullopt if all fit.
 std::optional<std::string> memory_problem(const Plan& plan, const Prediction& prediction,
                                           const Environment& environment);
 

@@ -38,7 +38,7 @@ SwitchMap::SwitchMap(const Cluster* cluster, const NodeSizes& sizes) : sizes_(si
 
 std::vector<std::size_t> SwitchMap::nodes_by_leaf(const Kind& kind) const {
   std::vector<std::size_t> counts(leaves_.size(), 0);
-  for (const bool available : {true, false}) {  // those that are not only where there are no others, as node_sizes()
+  for (const bool available : {true, false}) {  // unavailable ones only where there are no others, as node_sizes()
     bool any = false;
     for (const NodeGroup& group : cluster_->groups) {
       if (!serves(group, kind.first, kind.second) || (group.state != NodeState::unavailable) != available) continue;
@@ -68,7 +68,7 @@ Result<void> SwitchMap::place(const Plan& plan) {
                                  .slot = static_cast<std::size_t>((*nodes)[next++])});
       }
   const int last = nodes->empty() ? -1 : *std::max_element(nodes->begin(), nodes->end());
-  const std::vector<int> sizes(static_cast<std::size_t>(last + 1), 1);  // nodes of a kind count as alike
+  const std::vector<int> sizes(static_cast<std::size_t>(last + 1), 1);  // nodes of a kind are taken as alike
   std::vector<std::size_t> leaf_of_node(sizes.size(), unknown);
   LeafChoice choice(leaves_.size());
   for (const auto& [kind, groups] : kinds) {

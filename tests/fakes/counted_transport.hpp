@@ -1,4 +1,4 @@
-// A transport that counts what is asked of it.
+// A transport that counts the operations it is asked for.
 #pragma once
 
 #include <fmt/format.h>

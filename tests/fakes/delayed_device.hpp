@@ -1,8 +1,8 @@
-// A device that computes on the CPU, but late: for tests of what the runtime waits for.
+// A device that computes on the CPU, but late: for tests of the runtime's synchronisation.
 //
 // A thread of the device runs the operations of all streams, one at a time, in a random order that streams and events
-// allow; the host runs ahead. Memory that is released, or new, is filled with NaN in the order of the main stream. What
-// is read before it is there, or after it is gone, shows as a wrong loss.
+// allow; the host runs ahead. Memory that is released, or new, is filled with NaN in the order of the main stream. Data
+// that is read before it is there, or after it is released, shows as a wrong loss.
 #pragma once
 
 #include <atomic>

@@ -1,5 +1,4 @@
-// What every operation of a device's streams computes, for a comparison of two devices: random inputs, poisoned
-// outputs.
+// Results of every operation of a device's streams, for a comparison of two devices: random inputs, poisoned outputs.
 #pragma once
 
 #include <cmath>

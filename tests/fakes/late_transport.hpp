@@ -1,5 +1,5 @@
-// A transport between hosts' memories whose messages of some channels are late, so that whoever does not wait for them
-// is noticed.
+// A transport between hosts' memories that delivers messages of some channels late, so that code that does not wait for
+// them is noticed.
 #pragma once
 
 #include <chrono>

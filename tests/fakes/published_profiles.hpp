@@ -1,4 +1,4 @@
-// The published measurements as they come with Sailor, and clusters of the devices that they are of.
+// The published measurements that come with Sailor, and clusters of the devices that were measured.
 #pragma once
 
 #include <filesystem>

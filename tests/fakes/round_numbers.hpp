@@ -1,7 +1,7 @@
 // A profile of tiny-gpt on CPU cores in round numbers, for arithmetic by hand.
 //
 // Per sequence of 64 tokens: embedding 1 s forward + 1 s backward, block 2 + 4, head 1 + 2. Updates 0.5, 0.25, 0.125 s.
-// Every message takes 0.5 s one way, every all-reduce of two 3 s. 1 MB of base memory.
+// Every message takes 0.5 s one way, every all-reduce of two ranks 3 s. 1 MB of base memory.
 #pragma once
 
 #include "profile/measurements.hpp"

@@ -1,5 +1,5 @@
 // tiny-gpt (an embedding, four blocks, a head) on nodes of one core each, with the measurements of round_numbers.hpp:
-// what tests of the simulator and the planner predict from.
+// input of the simulator's and the planner's tests.
 #pragma once
 
 #include <vector>

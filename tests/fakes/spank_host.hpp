@@ -1,6 +1,6 @@
 // A program that has loaded the SPANK plugin: srun, sbatch, slurmd or slurmstepd as Slurm 22.05 has them. The plugin's
 // hooks are looked up as Slurm does it, in this program or in the shared object that the variable SAILOR_SPANK_MODULE
-// names; what it calls of Slurm lands here, and is held against spank.h's rules.
+// names; its calls into Slurm end here, and are checked against spank.h's rules.
 #pragma once
 
 extern "C" {

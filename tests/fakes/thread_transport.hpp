@@ -2,8 +2,8 @@
 //
 // Stricter than MPI where that finds mistakes: a send is done only when it has been received, a group or channel runs
 // one operation at a time, and ranks that make different collectives, or with different counts, fail with both named.
-// Sums are made in the order of the ranks, once for all: every rank gets the same bits, and the same ones every time. A
-// failing rank breaks off the others.
+// Reductions add in the order of the ranks, once for all ranks: every rank gets the same bits, and the same ones in
+// every run. A failing rank aborts the others.
 #pragma once
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// A device that times every operation of its main stream by events, for a table of where the time of an iteration goes.
+// A device that times every operation of its main stream by events, for a table of where an iteration spends its time.
 #pragma once
 
 #include <fmt/format.h>

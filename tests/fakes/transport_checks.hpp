@@ -1,4 +1,4 @@
-// What every transport between hosts' memories must do: for the transports' own tests.
+// Requirements on every transport between hosts' memories, for the tests of transports.
 #pragma once
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// A stream that hands every operation on as a call, with its name, shape and cost: to run it later, or to time it.
+// A stream that passes every operation on as a call, with its name, shape and cost: to run it later, or to time it.
 #pragma once
 
 #include <algorithm>

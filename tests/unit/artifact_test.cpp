@@ -1,4 +1,4 @@
-// The cost model of the Sailor artifact: its evaluator against figures of the original, the search against brute force
+// The cost model of the Sailor artifact: its evaluator against results of the original, the search against brute force
 // and against the plans of the artifact's authors.
 #include <fmt/format.h>
 #include <gtest/gtest.h>

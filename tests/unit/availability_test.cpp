@@ -1,4 +1,4 @@
-// Traces of available GPUs, and when a running plan is changed.
+// Traces of available GPUs, and the moments at which a running plan is changed.
 #include "planner/availability.hpp"
 
 #include <gtest/gtest.h>

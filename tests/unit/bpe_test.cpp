@@ -1,4 +1,4 @@
-// Byte-level BPE: against Hugging Face's tokenizers (tests/data/make_bpe_fixture.py), by hand, and back to the bytes.
+// Byte-level BPE: against Hugging Face's tokenizers (tests/data/make_bpe_fixture.py), by hand, and decoded again.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-// Who may write a folder's checkpoints, and what two trainings in one folder can do to each other: nothing.
+// Ownership of a checkpoint folder: two trainings in one folder cannot harm each other.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <signal.h>  // NOLINT(modernize-deprecated-headers): kill is POSIX

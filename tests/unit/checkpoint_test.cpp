@@ -1,4 +1,4 @@
-// Checkpoints: any plan reads what any other wrote, and nothing that happens to files or processes goes unnoticed.
+// Checkpoints: any plan reads the checkpoint of any other, and every fault of files or processes is noticed.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>

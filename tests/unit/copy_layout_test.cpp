@@ -1,4 +1,4 @@
-// Who keeps copies of whose state.
+// Assignment of state copies to ranks.
 #include <gtest/gtest.h>
 
 #include <bit>

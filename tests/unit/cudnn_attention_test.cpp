@@ -1,4 +1,4 @@
-// cuDNN takes our graphs of attention, and has kernels for them, on a GPU that is not there.
+// cuDNN accepts our attention graphs and has kernels for them, without a GPU present.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 

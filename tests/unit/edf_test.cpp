@@ -1,4 +1,4 @@
-// Environment definition files of containers: what of the host a job in one sees.
+// Environment definition files of containers: which files of the host a job in a container sees.
 #include <gtest/gtest.h>
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-// Both forms of the time of a pipeline and of an iteration, on cases that were followed by hand.
+// Closed-form and event-driven time of a pipeline and of an iteration, on cases worked out by hand.
 #include "simulator/event_driven.hpp"
 
 #include <gtest/gtest.h>

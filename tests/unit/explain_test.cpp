@@ -1,4 +1,4 @@
-// Why plans win and lose, of predictions made by hand.
+// Explanations of why plans win or lose, for predictions written by hand.
 #include "planner/explain.hpp"
 
 #include <gtest/gtest.h>

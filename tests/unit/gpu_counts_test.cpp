@@ -1,4 +1,4 @@
-// --gpus 16x4:GH200-96: the cluster that it stands for, and what is wrong with what looks like it.
+// --gpus 16x4:GH200-96: the cluster that it describes, and the errors of malformed values.
 #include "apps/plan/gpu_counts.hpp"
 
 #include <gtest/gtest.h>

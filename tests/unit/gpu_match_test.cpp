@@ -1,4 +1,4 @@
-// Names that Slurm, nodes' features and drivers use, and the GPUs that they mean.
+// GPU names of Slurm, node features and drivers, and the GPU types that they match.
 #include <gtest/gtest.h>
 
 #include "cluster/gpu_match.hpp"

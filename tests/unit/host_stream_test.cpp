@@ -1,4 +1,4 @@
-// When the operations of a host's streams begin.
+// Start times of the operations of a host's streams.
 #include <gtest/gtest.h>
 
 #include <memory>

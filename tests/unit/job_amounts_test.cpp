@@ -1,5 +1,5 @@
-// What Slurm gives a component of a job: the figures are those that slurmctld 22.05 allocated on two nodes of 4 GH200,
-// 288 CPUs and 854000 MiB.
+// Resources that Slurm gives a component of a job: expected values are those that slurmctld 22.05 allocated on two
+// nodes of 4 GH200, 288 CPUs and 854000 MiB.
 #include <gtest/gtest.h>
 
 #include "slurm/job_amounts.hpp"

@@ -1,4 +1,4 @@
-// What the plugin makes of an sbatch's command line and script.
+// Job sizes that the plugin reads from sbatch's command line and script.
 #include <gtest/gtest.h>
 
 #include "spank_plugin/job_size.hpp"

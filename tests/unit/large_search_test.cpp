@@ -1,4 +1,4 @@
-// The search of the full space on inputs of the published measurements that are too large to go through all plans.
+// The search of the full space with the published measurements, on inputs too large to enumerate all plans.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Curves of bandwidth against message size: what they say between and beyond points, and how they are fitted.
+// Curves of bandwidth over message size: interpolation, extrapolation, and fits.
 #include <gtest/gtest.h>
 
 #include <algorithm>

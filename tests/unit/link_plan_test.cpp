@@ -1,4 +1,4 @@
-// Which ranks links are measured between: plans for jobs written by hand, and fits of their measurements.
+// Pairs and groups of ranks whose links are measured: plans for jobs written by hand, and fits of their measurements.
 #include "profiler/link_plan.hpp"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// What jobs ask for so that their nodes are near each other.
+// Job options that keep the nodes of a job near each other.
 #include "slurm/near_nodes.hpp"
 
 #include <gtest/gtest.h>

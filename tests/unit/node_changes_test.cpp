@@ -1,4 +1,4 @@
-// Nodes that come and go between two looks at a cluster.
+// Nodes that appear and disappear between two readings of a cluster.
 #include "cluster/node_changes.hpp"
 
 #include <gtest/gtest.h>

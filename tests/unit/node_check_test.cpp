@@ -1,5 +1,5 @@
-// What sailor-check says of nodes: every finding with its message, on facts written by hand; what is read from a system
-// that lies in a folder; and NVIDIA's library, played by tests/fakes/nvml.cpp.
+// Findings of sailor-check: every finding with its message, on facts written by hand; facts read from a system's files
+// in a folder; and NVML, replaced by tests/fakes/nvml.cpp.
 #include "preflight/node_check.hpp"
 #include "cluster/gpu_match.hpp"
 

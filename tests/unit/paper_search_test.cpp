@@ -1,4 +1,4 @@
-// The search of the paper's space against everything there is in it, written down plan by plan.
+// The search of the paper space against all plans in it, enumerated one by one.
 #include <gtest/gtest.h>
 
 #include "planner/paper/search.hpp"

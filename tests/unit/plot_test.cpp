@@ -1,4 +1,4 @@
-// Pictures: the script that gnuplot reads, and that no text in it can be a command.
+// Plots: the script for gnuplot; no text in it can become a command.
 #include "reports/plot.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// The checks before a job is queued: what each says of a plan, a cluster and what the system answered.
+// The checks before a job is queued: the findings of each for a plan, a cluster and the answers of the system.
 #include <gtest/gtest.h>
 #include <unistd.h>
 

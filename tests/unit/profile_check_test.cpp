@@ -1,4 +1,4 @@
-// check_profile: every kind of finding from the least data that shows it, and none from clean data.
+// check_profile: every kind of finding from minimal data, and none from clean data.
 #include "profile/check.hpp"
 
 #include <gtest/gtest.h>

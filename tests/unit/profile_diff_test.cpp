@@ -1,4 +1,4 @@
-// diff_profiles: what two stores have in common, what only one has, and how much common figures differ.
+// diff_profiles: measurements that two stores have in common, or only one has, and how much common ones differ.
 #include "profile/diff.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// The profile store under writers that are killed, write at once, or hold locks.
+// The profile store under writers that are killed, write concurrently, or hold locks.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/file.h>

@@ -1,4 +1,4 @@
-// What the simulator and the planner ask of a profile.
+// Lookups of the simulator and the planner in a profile.
 #include <gtest/gtest.h>
 
 #include <limits>

@@ -1,4 +1,4 @@
-// Stores are joined, sessions removed and replaced, without losing anything else.
+// Stores are merged, sessions removed and replaced, without losing anything else.
 #include <gtest/gtest.h>
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-// The profile store: what is written is read back, and nothing that lies in a store makes a reader crash.
+// The profile store: written data is read back, and no content of a store makes a reader crash.
 #include <gtest/gtest.h>
 
 #include <cmath>

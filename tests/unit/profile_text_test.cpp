@@ -1,4 +1,4 @@
-// The text form of stores, the import of published measurements, and the figures that the repository carries.
+// The text form of stores, the import of published measurements, and the measurements in the repository.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>

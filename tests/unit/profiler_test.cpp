@@ -1,4 +1,4 @@
-// The layer chain and a batch of measurements on one rank: what too little memory does, and which layers are run.
+// The layer chain and a batch of measurements on one rank: behaviour with too little memory, and the layers run.
 #include <gtest/gtest.h>
 
 #include "../fakes/thread_transport.hpp"

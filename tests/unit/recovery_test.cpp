@@ -1,5 +1,5 @@
-// Training that goes on in the same processes when ranks have gone: state moves to a new plan bit by bit, updates that
-// some ranks missed are made up for.
+// Training that continues in the same processes after ranks were lost: state moves to a new plan bit for bit, and ranks
+// catch up on updates that they missed.
 #include <gtest/gtest.h>
 
 #include <atomic>

@@ -1,4 +1,5 @@
-// The reference of the file formats and of the command lines, against what the readers and the parser ask for.
+// The reference of the file formats and of the command lines, against the keys and options that the readers and the
+// parser ask for.
 #include <gtest/gtest.h>
 
 #include <set>

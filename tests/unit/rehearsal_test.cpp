@@ -1,4 +1,4 @@
-// The clocks of rehearsed ranks: when messages and sums end, worked out by hand, and what happens when ranks disagree.
+// The clocks of rehearsed ranks: end times of messages and all-reduces, worked out by hand, and ranks that disagree.
 #include <gtest/gtest.h>
 
 #include "../fakes/thread_transport.hpp"

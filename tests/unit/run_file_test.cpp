@@ -1,4 +1,4 @@
-// The file in which sailor-train keeps what a run measured.
+// The run file, in which sailor-train keeps the measurements of a run.
 #include <gtest/gtest.h>
 
 #include <cmath>

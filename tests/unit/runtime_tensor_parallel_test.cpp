@@ -1,5 +1,5 @@
 // Layers divided over the ranks of a tensor-parallel group (threads here) against the same layers on one rank; and
-// attention that is run again in the backward pass.
+// attention that is recomputed in the backward pass.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// The runtime besides its arithmetic: parameters, memory of layers, schedule, gradient groups, what is refused, data.
+// The runtime except its arithmetic: parameters, memory of layers, schedule, gradient groups, refused input, data.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>

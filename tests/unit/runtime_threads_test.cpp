@@ -1,5 +1,5 @@
-// A device with several threads computes what one with a single thread does. Shapes are large enough for operations to
-// be cut into pieces (cpu::Threads::worthwhile), and odd enough for pieces of different size.
+// A device with several threads computes the same as one with a single thread. Shapes are large enough for operations
+// to be split (cpu::Threads::worthwhile), and odd enough for parts of different size.
 #include <gtest/gtest.h>
 
 #include <string>

@@ -1,4 +1,4 @@
-// The order of passes, from which trainer and simulator work.
+// The order of passes, which trainer and simulator share.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

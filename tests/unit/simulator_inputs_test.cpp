@@ -1,4 +1,4 @@
-// What a prediction says of its inputs: where they come from, what is missing, what does not fit into memory.
+// Inputs of a prediction: their sources, missing measurements, and plans that do not fit into memory.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What holds for every pipeline and every plan, on random ones.
+// Properties of every pipeline and every plan, tested on random ones.
 #ifdef SAILOR_HAVE_RAPIDCHECK
 
 #include <gtest/gtest.h>

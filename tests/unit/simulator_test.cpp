@@ -1,5 +1,5 @@
-// simulate() on plans that can be followed by hand. A micro-batch takes 1 + 1 s in the embedding, 2 + 4 in a block, 1 +
-// 2 in the head; a message 0.5 s; an all-reduce of two 3 s; updates 0.5, 0.25 and 0.125 s.
+// simulate() on plans worked out by hand. A micro-batch takes 1 + 1 s in the embedding, 2 + 4 in a block, 1 + 2 in the
+// head; a message 0.5 s; an all-reduce of two 3 s; updates 0.5, 0.25 and 0.125 s.
 #include "simulator/simulator.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Site files: what Slurm does not know of a cluster.
+// Site files: facts about a cluster that Slurm does not know.
 #include <gtest/gtest.h>
 
 #include <filesystem>

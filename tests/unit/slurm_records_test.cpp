@@ -1,4 +1,4 @@
-// What slurmctld says of nodes, switches and accounts, as values: no Slurm needed.
+// Records of slurmctld about nodes, switches and accounts, as plain values: no Slurm needed.
 #include <gtest/gtest.h>
 #include <unistd.h>
 

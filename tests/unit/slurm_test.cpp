@@ -1,4 +1,4 @@
-// The parts of slurm/ that need no Slurm: words, node records, scripts, answers of Slurm's commands, processes.
+// The parts of slurm/ that need no Slurm: words, node records, scripts, output of Slurm's commands, processes.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <poll.h>

@@ -1,4 +1,4 @@
-// Control plane and data plane over TCP: what they leave in memory, and what happens when ranks go away. Ranks are
+// Control plane and data plane over TCP: their results in memory, and what happens when ranks are lost. Ranks are
 // threads, or processes where they are to be killed.
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// The SPANK plugin in a fake host: every hook in every context, with the real spank.h. Linked in (also under
-// sanitizers), and once more, with SAILOR_SPANK_MODULE, the shared object that Slurm loads.
+// The SPANK plugin in a fake host: every hook in every context, with the real spank.h. It is linked in (also
+// under sanitizers), and tested again, with SAILOR_SPANK_MODULE, as the shared object that Slurm loads.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>

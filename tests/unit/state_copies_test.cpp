@@ -1,4 +1,4 @@
-// Copies of state in peers' memory: what they cost, and that training goes on from them bit by bit.
+// Copies of state in peers' memory: their cost, and training that continues from them bit for bit.
 #include <gtest/gtest.h>
 
 #include <map>

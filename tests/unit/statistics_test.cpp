@@ -1,4 +1,4 @@
-// What summarize() and summarize_batches() promise of [low, high], on noise whose law is known.
+// Guarantees of summarize() and summarize_batches() about [low, high], on noise of a known distribution.
 #include "core/statistics.hpp"
 
 #include <gtest/gtest.h>

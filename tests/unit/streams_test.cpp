@@ -1,5 +1,5 @@
-// What the runtime waits for: a device that computes late, in any order that streams and events allow, trains every
-// kind of plan to the bits of one that computes at once; and the host waits for the device once per iteration.
+// Synchronisation of the runtime: a device that computes late, in any order that streams and events allow, trains every
+// kind of plan to the same bits as one that computes at once; and the host waits for the device once per iteration.
 #include <gtest/gtest.h>
 
 #include <atomic>

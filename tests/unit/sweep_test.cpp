@@ -1,4 +1,4 @@
-// Experiment files, what sailor-plan answers, and the tables of a sweep.
+// Experiment files, output of sailor-plan, and the tables of a sweep.
 #include <gtest/gtest.h>
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-// Links across leaf switches: what the simulator counts, and the planner decides.
+// Links across leaf switches, in the simulator and in the planner's decisions.
 #include <gtest/gtest.h>
 
 #include "tests/fakes/simulator_world.hpp"

@@ -1,4 +1,4 @@
-// The trace of a timeline: what a viewer of Chrome trace events reads of it.
+// The trace of a timeline, as a viewer of Chrome trace events reads it.
 #include "plan/trace.hpp"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// The plan changes how fast training goes, never what comes out: every division of the work, over ranks that are
-// threads, against one rank.
+// The plan changes the speed of training, never its result: every division of the work, over ranks that are threads,
+// against one rank.
 #include <gtest/gtest.h>
 
 #include <chrono>

@@ -27,7 +27,7 @@ using preflight::RankSpeed;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-/// That all threads of this process had, together.
+/// CPU time of all threads of this process together.
 double processor_seconds() {
   timespec time{};
   return ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time) == 0
@@ -36,13 +36,13 @@ double processor_seconds() {
 }
 
 struct Repeated {
-  double seconds = 0.0;      ///< median of one
-  double cpu_seconds = 0.0;  ///< mean of one, on one of the threads
+  double seconds = 0.0;      ///< median per repetition
+  double cpu_seconds = 0.0;  ///< mean per repetition and thread
   double core_share = 1.0;
 };
 
-/// Does something over and over for `time`, at least three times, after once that does not count. `threads` of the CPU,
-/// of whose time is kept account; 0: it computes elsewhere.
+/// Repeats `once` for `time`, at least three times, after a warm-up that does not count. `threads` of the CPU, whose
+/// CPU time is measured; 0: it computes elsewhere.
 Repeated repeat(runtime::Control& control, int threads, Seconds time, const std::function<void()>& once) {
   constexpr std::size_t fewest = 3;
   once();
@@ -107,7 +107,8 @@ Links links_of(const std::vector<std::string>& nodes, Bytes message) {
     links.add(a, b, {.kind = LinkKind::send, .from = ranks_of[a].front(), .to = ranks_of[b].front()},
               {ranks_of[a].front(), ranks_of[b].front()});
   };
-  // Pairs that have no node in common stand side by side. Of an odd number the last one meets the first again.
+  // Pairs without a common node are adjacent, to run at once. With an odd number of nodes the last pair shares a node
+  // with the first.
   if (count > 1)
     for (const std::size_t parity : {0U, 1U})
       for (std::size_t from = parity; from < count; from += 2) send(from);
@@ -152,7 +153,7 @@ class SquareProduct {
   runtime::Tensor c_;
 };
 
-/// The side of square matrices whose product keeps the slowest GPU busy for a millisecond or more.
+/// Side length of square matrices whose product keeps the slowest GPU busy for a millisecond or more.
 std::int64_t side_for_gpu(runtime::Control& control, runtime::Device& device) {
   constexpr std::int64_t smallest = 128;
   constexpr std::int64_t largest = 8192;
@@ -176,7 +177,7 @@ std::optional<double> measure_load(runtime::Control& control) {
   constexpr auto window = std::chrono::milliseconds(250);
   control.idle_barrier();
   std::this_thread::sleep_for(settle);
-  std::optional<double> least;  // something that comes and goes is no load
+  std::optional<double> least;  // the min, since a short burst is no load
   for (int i = 0; i < 2; ++i) {
     const auto start = Clock::now();
     const auto before = preflight::processor_time();
@@ -196,7 +197,7 @@ RankSpeed measure_rank(runtime::Control& control, runtime::Device& device, int t
   constexpr double smallest_copy = 1024.0 * 1024;
   RankSpeed speed;
   {
-    SquareProduct product(device, on_gpu ? side_for_gpu(control, device) : 512,  // milliseconds on a core
+    SquareProduct product(device, on_gpu ? side_for_gpu(control, device) : 512,  // 512 takes milliseconds on a core
                           on_gpu ? runtime::DataType::float16 : runtime::DataType::float32);
     const Repeated products = repeat(control, threads, time * 0.5, [&] { product.run(); });
     speed.flop_per_s = product.flop() / products.seconds;
@@ -236,7 +237,7 @@ JobSpeed measure_links(const runtime::World& world, runtime::Device& device, boo
   for (const LinkMeasurement& row : measured.links) {
     LinkSpeed link = links.speeds.at(row.key);
     link.message = row.message;
-    // Each rank of a ring sends and receives so much of the array (nccl-tests: bus bandwidth).
+    // Share of the array that each rank of a ring sends and receives (nccl-tests: bus bandwidth).
     const double factor = link.kind == LinkKind::send ? 1.0 : 2.0 * (link.ranks - 1) / link.ranks;
     link.bandwidth = factor * (row.message / row.time.median);
     speed.links.push_back(link);

@@ -1,4 +1,4 @@
-// What sailor-check measures on an allocation: how fast ranks compute and links carry, in seconds. Collective.
+// Measurements of sailor-check on an allocation: the speed of ranks and links, in seconds. Collective.
 #pragma once
 
 #include <optional>
@@ -13,20 +13,21 @@
 
 namespace sailor::apps {
 
-/// Cores of this rank's node that are busy while all ranks sleep: half a second. Nothing where the system does not say.
+/// Number of busy cores of this rank's node, measured while all ranks sleep for half a second. std::nullopt if the
+/// system does not report it.
 std::optional<double> measure_load(runtime::Control& control);
 
-/// Matrix products and copies of all ranks at once, for half of `time` each: on so many threads of the CPU in float32,
-/// or on GPUs (threads = 0) in float16.
+/// Matrix products and copies of all ranks at once, for half of `time` each: on `threads` threads of the CPU in
+/// float32, or on GPUs (threads = 0) in float16.
 preflight::RankSpeed measure_rank(runtime::Control& control, runtime::Device& device, int threads, Seconds time);
 
-/// Sends around the ring of nodes (disjoint pairs at once) and all-reduces; on rank 0, nothing elsewhere. `nodes` are
-/// those of all ranks, by rank.
+/// Measures sends around the ring of nodes (disjoint pairs at once) and all-reduces. The result is on rank 0, empty
+/// elsewhere. `nodes` are those of all ranks, by rank.
 preflight::JobSpeed measure_links(const runtime::World& world, runtime::Device& device, bool on_gpus,
                                   const std::vector<std::string>& nodes, Bytes message, Seconds time);
 
-/// Writes a file of `amount` to the folder, from one rank of each node at once; nothing of it stays. `nodes` are those
-/// of all ranks, by rank; nothing on the other ranks.
+/// Writes a file of `amount` to the folder, from one rank of each node at once, and removes it. `nodes` are those of
+/// all ranks, by rank. std::nullopt on the other ranks.
 std::optional<preflight::WriteSpeed> measure_writing(runtime::Control& control, const std::vector<std::string>& nodes,
                                                      const std::string& folder, Bytes amount);
 

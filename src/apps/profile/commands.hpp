@@ -17,6 +17,6 @@ SubCommand estimate_command();              ///< estimate_command.cpp
 SubCommand model_command();                 ///< model_command.cpp
 std::vector<SubCommand> text_commands();    ///< text_commands.cpp: export, import
 std::vector<SubCommand> manage_commands();  ///< manage_commands.cpp: list, merge, remove
-std::vector<SubCommand> store_commands();   ///< store_commands.cpp: look into stores and change them
+std::vector<SubCommand> store_commands();   ///< store_commands.cpp: show, check, diff
 
 }  // namespace sailor::apps

@@ -1,5 +1,5 @@
-// sailor-profile estimate: what layers should cost on a device that was not measured, and how far such estimates are
-// off. Needs no MPI.
+// sailor-profile estimate: estimates the cost of layers on a device that was not measured, and the error of such
+// estimates. Needs no MPI.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -129,7 +129,7 @@ std::string accuracy_table(const std::vector<AccuracyRow>& rows, Basis basis) {
                {"9 of 10"},
                {"bias"},
                {"worst"}});
-  std::map<std::string, AccuracyRow> together;  // blocks of all models, by device; "all": of all devices
+  std::map<std::string, AccuracyRow> together;  // blocks of all models, by device; "all": over all devices
   auto add = [&](const std::string& model, const std::string& gpu, LayerKind kind, const AccuracyRow& row) {
     std::vector<std::string> line{model, gpu, std::string(to_string(kind)),
                                   fmt::format("{}", std::max(row.forward.size(), row.backward.size()))};

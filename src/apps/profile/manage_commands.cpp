@@ -1,4 +1,4 @@
-// sailor-profile list, merge and remove: what is in a store by session, and changing that. Needs no MPI.
+// sailor-profile list, merge and remove: list the sessions of a store and change them. Needs no MPI.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// Says which temporary files lie about; they are no part of a store.
+/// Reports leftover temporary files, which are not part of a store.
 void mention_temporary_files(const fs::path& store) {
   std::vector<std::string> stale;
   for (const TemporaryFile& file : temporary_files(store))
@@ -45,13 +45,13 @@ CommandLine list_line() {
           .notes = "Of rows with one key those of the newest session count; 'used' says how many of a session's do."};
 }
 
-/// What one session measured.
+/// The measurements of one session.
 struct Summary {
   Session session{};
   std::set<std::string> models{};
   std::set<std::string> gpus{};
   std::size_t rows = 0;
-  std::size_t used_rows = 0;  ///< that no newer session replaces
+  std::size_t used_rows = 0;  ///< rows that no newer session replaces
   std::vector<std::string> files{};
 };
 

@@ -241,7 +241,7 @@ void warn_of_memory(const ProfileData& data) {
         to_string(row.key.kind), format_bytes(row.needed), format_bytes(row.available));
 }
 
-/// Collective; rank 0 warns.
+/// Collective: rank 0 warns of the combinations that are not measured.
 void warn_of_left_out(const profiler::LayerSettings& settings, runtime::Control& control) {
   std::vector<profiler::Combination> left_out;
   static_cast<void>(profiler::combinations(settings, control, left_out));
@@ -252,7 +252,7 @@ void warn_of_left_out(const profiler::LayerSettings& settings, runtime::Control&
 }
 
 Result<void> measure_layers(const Options& options, const Environment& environment, const runtime::World& started) {
-  catch_stop_requests("sailor-profile", {SIGINT, SIGTERM});  // after MPI, whose start may set handlers of its own
+  catch_stop_requests("sailor-profile", {SIGINT, SIGTERM});  // after MPI_Init, which may set handlers of its own
   profiler::LayerSettings settings = settings_of(options);
   SAILOR_CHECK(same_on_all_ranks(options, started.control));
   const auto named = measured_device(options, environment);

@@ -59,7 +59,7 @@ CommandLine links_command_line() {
 
 #ifdef SAILOR_HAVE_MPI
 
-/// Curves that end early share one line: they have one reason.
+/// Reports all curves that end early in one line: they have the same reason.
 void report_left_out(const std::vector<profiler::LeftOut>& left_out, std::size_t series, Seconds budget) {
   if (left_out.empty()) return;
   const auto first = std::min_element(left_out.begin(), left_out.end(),

@@ -110,7 +110,7 @@ Result<RankDevice> open_measured(const Options& options, const Environment& envi
   auto opened = open_device({.on_gpus = on_gpus, .precision = precision, .timeout = Seconds(options.number("timeout"))},
                             environment, control);
   if (!opened || !on_gpus) return opened;
-  // Times of one type must not be taken for those of another.
+  // Times of one GPU type must not be taken for those of another.
   const auto check_type = [&]() -> Result<void> {
     const runtime::GpuDescription& gpu = *opened->gpu;
     const GpuType* const here = match_device(measured.catalogue, gpu.name, gpu.memory);
@@ -158,7 +158,7 @@ Result<void> with_mpi(const Options& options, const Environment& environment,
   if (!done) {
     const int stopped = stop_request();
     leave_together("sailor-profile", done.error(), *session,
-                   stopped != 0 ? 128 + stopped : exit_status(done.error().code));  // as shells count it
+                   stopped != 0 ? 128 + stopped : exit_status(done.error().code));  // as in shells
   }
   session->reset();
   return done;
@@ -185,7 +185,7 @@ Result<void> same_on_all_ranks(const Options& options, runtime::Control& control
 
 namespace {
 
-/// A plan is as good as its block times.
+/// Warns of noisy block times, on which the quality of plans depends.
 void warn_of_noise(const ProfileData& data) {
   constexpr double noisy = 0.25;
   double worst = 0.0;

@@ -1,6 +1,6 @@
-// What `sailor-profile layers` and `links` share: options, the frame of a measuring program under MPI, and storing.
-// Both run once per rank under srun or mpirun; rank 0 writes and prints. A mistake is printed once; a failure on one
-// rank ends the job.
+// Shared parts of `sailor-profile layers` and `links`: options, the frame of a measuring program under MPI, and
+// storing. Both run once per rank under srun or mpirun; rank 0 writes and prints. A usage error is printed once; a
+// failure on one rank ends the job.
 #pragma once
 
 #include <string>
@@ -31,32 +31,32 @@ Option timeout_option();
 /// The node this rank runs on: Slurm's name, else the host's.
 std::string node_name(const Environment& environment, const runtime::Control& control);
 
-/// What --gpu names, and the catalogue that has it.
+/// The GPU type that --gpu names, and the catalogue that has it.
 struct MeasuredDevice {
   GpuCatalogue catalogue;
   GpuType type;
 };
 
-/// Errors: usage (Sailor does not compute on such), not_found (not in the catalogue).
+/// Reads --gpu. Errors: usage (Sailor does not compute on such devices), not_found (not in the catalogue).
 Result<MeasuredDevice> measured_device(const Options& options, const Environment& environment);
 
-/// Collective: opens it; errors are agreed on (those of open_device(); usage: GPUs beside CPUs, or a GPU that the
-/// catalogue knows as another type).
+/// Collective: opens the device to be measured; errors are agreed on (those of open_device(); usage: GPUs beside CPUs,
+/// or a GPU that the catalogue knows as another type).
 Result<RankDevice> open_measured(const Options& options, const Environment& environment, Precision precision,
                                  const MeasuredDevice& measured, runtime::Control& control);
 
-/// Before minutes are spent on measuring: can rank 0 add a file to the store, or make it?
+/// Checks, before minutes are spent on measuring, that rank 0 can create the store or add a file to it.
 Result<void> check_store(const Options& options);
 
-/// Runs `measure` between the start and the end of MPI. Its error must be agreed on, the same on all ranks.
+/// Runs `measure` between the start and the end of MPI. Its error must be agreed on: the same on all ranks.
 Result<void> with_mpi(const Options& options, const Environment& environment,
                       Result<void> (*measure)(const Options&, const Environment&, const runtime::World&));
 
 /// Collective: an error of code `usage` on all ranks when an option other than --gpu and --zone differs between them.
 Result<void> same_on_all_ranks(const Options& options, runtime::Control& control);
 
-/// Collective: rank 0 adds the data, as one session, to the store and prints `summary`, else all of it. What the
-/// session (the first of the data, if there is one) says of clocks stays; its provenance is filled in.
+/// Collective: rank 0 adds the data, as one session, to the store and prints `summary`, or all of the data if that is
+/// empty. Clocks in the session (the first of the data, if there is one) stay; its provenance is filled in.
 Result<void> store_and_print(const Options& options, const Environment& environment, runtime::Control& control,
                              const runtime::Device& device, ProfileData data, const std::string& summary = {});
 

@@ -1,4 +1,4 @@
-// sailor-profile model: what Sailor understands a model to be, layer by layer, before anything is planned with it.
+// sailor-profile model: shows how Sailor understands a model, layer by layer, before anything is planned with it.
 #include <fmt/format.h>
 
 #include <cstdint>
@@ -39,7 +39,7 @@ CommandLine model_command_line() {
           "pass has twice as many. Active: with as many experts as a token goes through."};
 }
 
-/// Layers that follow one another and cost the same.
+/// Visits the ranges of consecutive layers that cost the same.
 template <class Visit>
 void for_groups(const Model& model, Visit visit) {
   for (int layer = 0; layer < model.layers();) {

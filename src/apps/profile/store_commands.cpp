@@ -1,4 +1,4 @@
-// sailor-profile show, check and diff: look into profile stores. They need no MPI.
+// sailor-profile show, check and diff: inspect profile stores. They need no MPI.
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
@@ -228,7 +228,7 @@ Result<void> diff_run(const ProfileData& data, const RunRecord& run, const Optio
     if (!read) return fail(read.error());
     cluster = std::move(*read);
   }
-  const auto framework = simulator::find_framework("sailor", frameworks_folder(environment));  // it ran there
+  const auto framework = simulator::find_framework("sailor", frameworks_folder(environment));  // the run used it
   if (!framework) return fail(framework.error());
   const Profile profile(data);
   const auto prediction = simulator::simulate(*plan, {.model = *model,

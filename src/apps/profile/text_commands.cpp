@@ -1,5 +1,5 @@
-// sailor-profile export and import: between profile stores, their text form, and the files of other projects. Needs no
-// MPI.
+// sailor-profile export and import: convert between profile stores, their text form, and the files of other projects.
+// Needs no MPI.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -53,7 +53,7 @@ CommandLine export_line() {
       .notes = "The TOML reads back without loss (sailor-profile import). profiles/README.md describes its form."};
 }
 
-/// Only sessions that a row is of stay.
+/// Drops the sessions that no row refers to.
 void drop_unused_sessions(ProfileData& data) {
   std::map<int, int> new_index;
   auto each_row = [&](auto&& visit) {
@@ -74,7 +74,7 @@ void drop_unused_sessions(ProfileData& data) {
   data.sessions = std::move(kept);
 }
 
-/// The rows that the options ask for. Errors: not_found, with the names that are there.
+/// The rows that the options select. Errors: not_found, with the names that exist.
 Result<ProfileData> selected(ProfileData data, const Options& options) {
   const std::string model = options.text("model");
   const std::string gpu = options.text("gpu");
@@ -148,7 +148,7 @@ Result<void> write_csv(const std::vector<std::pair<std::string, std::string>>& f
 }
 
 Result<void> export_store(const Options& options, const Environment& environment) {
-  // As stored: what is imported again must not differ from the session that it is of.
+  // Intervals as stored: an export that is imported again must not differ from its session.
   auto loaded = load_profile(find_store(options.positional("STORE").front(), environment), Intervals::as_stored);
   if (!loaded) return fail(loaded.error());
   auto data = selected(*std::move(loaded), options);
@@ -208,7 +208,7 @@ CommandLine import_line() {
           "profiles/README.md (\"Published figures\") says what becomes of each number."};
 }
 
-/// The files that the arguments name, folders replaced by the *.toml and *.json files in them.
+/// The files that the arguments name; a folder stands for the *.toml and *.json files in it.
 Result<std::vector<fs::path>> files_to_import(const std::vector<std::string>& arguments) {
   std::vector<fs::path> files;
   for (const std::string& argument : arguments) {

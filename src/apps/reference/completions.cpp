@@ -1,7 +1,7 @@
 // Completions for bash, zsh and fish.
 //
-// What a value is, its placeholder says: FILE, STORE and others are paths; NAME of --model is asked of `sailor models`,
-// of --partition of sinfo. Any other value is the user's to type.
+// The placeholder of an option determines its values: FILE, STORE and others are paths; NAME of --model comes from
+// `sailor models`, NAME of --partition from sinfo. Any other value is typed by the user.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -21,7 +21,7 @@ enum class ValueKind { none, words, files, folders, command };
 
 struct Value {
   ValueKind kind = ValueKind::none;
-  std::string words{};  ///< of ValueKind::words; of ValueKind::command, what prints one word a line
+  std::string words{};  ///< the words, or for ValueKind::command, a command that prints one word per line
 };
 
 Value value_of(const Option& option) {
@@ -40,7 +40,7 @@ Value value_of(const Option& option) {
   return {};
 }
 
-/// The first words of a help text: menus have no room for all of it.
+/// The first words of a help text, as menus have no room for all of it.
 std::string summary(std::string_view help) {
   const std::size_t end = std::min({help.find(": "), help.find("; "), help.find(" ["), help.find(" (")});
   return std::string(help.substr(0, end));
@@ -57,7 +57,7 @@ std::string command_name(const ProgramReference& reference, const CommandLine& l
   return line.program == reference.program ? "" : line.program.substr(reference.program.size() + 1);
 }
 
-/// "plan" of sailor-plan: what `sailor` runs it by.
+/// The names by which `sailor` runs the programs: "plan" for sailor-plan.
 std::vector<std::string> run_by_sailor() {
   std::vector<std::string> names;
   for (const Program& program : programs())
@@ -126,7 +126,7 @@ _sailor_current() {
 
 // ---- zsh
 
-/// Inside '...' and inside the brackets or the message of an _arguments specification.
+/// Escapes text inside '...' and inside the brackets or the message of an _arguments specification.
 std::string zsh_text(std::string_view text) {
   std::string result;
   for (const char c : text) {

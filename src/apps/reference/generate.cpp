@@ -1,4 +1,4 @@
-// What --generate prints or writes.
+// The implementation of --generate.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -28,7 +28,7 @@ constexpr std::array kinds{
     GeneratedKind{"fish", fish_completion},
 };
 
-/// The place below share/ where man-db, bash-completion, zsh and fish look.
+/// The path below share/ where man-db, bash-completion, zsh and fish look.
 fs::path place_of(std::string_view kind, const std::string& program) {
   if (kind == "man") return fs::path("man") / "man1" / (program + ".1");
   if (kind == "bash") return fs::path("bash-completion") / "completions" / program;

@@ -1,4 +1,4 @@
-// Manual pages in man(7). https://man.openbsd.org/man.7 says what is portable between groff and mandoc.
+// Manual pages in man(7). See https://man.openbsd.org/man.7 for what is portable between groff and mandoc.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,7 +11,8 @@ namespace sailor::apps {
 
 namespace {
 
-/// Text of a page: nothing in it is a request, and quotation marks and dashes stay what they are when they are copied.
+/// Escapes text for a page: nothing in it is a request, and quotation marks and dashes stay the same when they are
+/// copied.
 std::string roff(std::string_view text) {
   std::string result;
   bool line_begins = true;
@@ -150,7 +151,7 @@ std::string see_also(const std::string& name) {
   return text + "\n";
 }
 
-/// Breaks the lines of running text: mandoc wants none over 80 bytes, and differences between versions are read.
+/// Breaks the lines of running text: mandoc wants none over 80 bytes, and people read diffs between versions.
 std::string filled(const std::string& page) {
   constexpr std::size_t width = 78;
   std::string text;
@@ -179,7 +180,7 @@ std::string filled(const std::string& page) {
   return text;
 }
 
-/// A program's page; its lines are as long as they happen to be.
+/// The page of a program, with unbroken lines.
 std::string unfilled_page(const ProgramReference& reference) {
   std::string text = header(reference.program, 1, reference.purpose) + ".SH SYNOPSIS\n";
   for (const CommandLine& line : reference.lines) text += synopsis(line);

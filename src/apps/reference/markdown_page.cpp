@@ -11,7 +11,7 @@ namespace sailor::apps {
 
 namespace {
 
-/// Text of a page or a cell of a table.
+/// Escapes text for a page or a cell of a table.
 std::string markdown(std::string_view text) {
   std::string result;
   for (const char c : text) {

@@ -1,5 +1,5 @@
-// Manual pages, completions of shells and pages of the documentation, made from the tables that the programs themselves
-// parse with: `sailor-plan --generate man` prints the manual page, and the build calls it for every program.
+// Manual pages, shell completions and documentation pages, generated from the tables that the programs themselves parse
+// with: `sailor-plan --generate man` prints the manual page, and the build calls it for every program.
 #pragma once
 
 #include <span>
@@ -36,7 +36,7 @@ struct FileTable {
 
 /// A TOML file that Sailor reads: page 5 of the manual, and a page of the documentation.
 struct FileFormat {
-  std::string name{};     ///< of the manual page: "plan.toml", "sailor-site"
+  std::string name{};     ///< name of the manual page: "plan.toml", "sailor-site"
   std::string purpose{};  ///< one line
   std::vector<std::string> paragraphs{};
   std::vector<FileTable> tables{};
@@ -45,7 +45,7 @@ struct FileFormat {
 };
 std::span<const FileFormat> file_formats();
 
-/// The page in man(7), which groff and mandoc render.
+/// The manual page in man(7), which groff and mandoc render.
 std::string manual_page(const ProgramReference& reference);
 std::string manual_page(const FileFormat& format);
 /// The page in Markdown.
@@ -55,13 +55,14 @@ std::string bash_completion(const ProgramReference& reference);
 std::string zsh_completion(const ProgramReference& reference);
 std::string fish_completion(const ProgramReference& reference);
 
-/// The exit statuses of a command line, those that every program has where it names none.
+/// The exit statuses of a command line; those that every program has if it names none.
 std::vector<ExitStatus> exit_statuses_of(const CommandLine& line);
-/// "--format table|json" without the program: an option as a usage line has it.
+/// An option as in a usage line, without the program: "--format table|json".
 std::string option_with_value(const Option& option);
 
-/// What `--generate KIND` prints: man, markdown, bash, zsh, fish. With `--generate all FOLDER` it writes all of them
-/// below FOLDER, as they are installed below share/; `sailor` also the pages of the file formats. Errors: usage, io.
+/// The output of `--generate KIND`: man, markdown, bash, zsh, fish. With `--generate all FOLDER` it writes all of them
+/// below FOLDER, as they are installed below share/; `sailor` also writes the pages of the file formats. Errors: usage,
+/// io.
 Result<std::string> generate(const ProgramReference& reference, const std::vector<std::string>& arguments);
 
 }  // namespace sailor::apps

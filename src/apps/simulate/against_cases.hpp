@@ -1,4 +1,4 @@
-// sailor-simulate --against CASES: every measured case of a file beside its prediction.
+// sailor-simulate --against CASES: compares every measured case of a file with its prediction.
 #pragma once
 
 #include "apps/options.hpp"
@@ -8,8 +8,8 @@
 
 namespace sailor::apps {
 
-/// Prints the table (or JSON) and draws the box plot of --plot. Errors: usage (options that only a plan takes), the
-/// file's, and those of its cases, named.
+/// Prints the table (or JSON) and draws the box plot of --plot. Errors: usage (options that only a plan takes), those
+/// of the file, and those of its cases, by name.
 Result<void> compare_with_cases(const Options& options, const Environment& environment, const GpuCatalogue& gpus,
                                 const Profile& profile);
 

@@ -23,8 +23,8 @@ constexpr const char* evaluator = "artifact";
 
 bool by_other(const Options& options) { return options.text("estimator") != own; }
 
-/// The evaluator with the memory that its validation compares (5.06e9 bytes beside states
-/// and activations).
+/// Estimate of the artifact's evaluator, with the memory that its validation compares (5.06e9 bytes beside states and
+/// activations).
 Result<baselines::Estimate> by_evaluator(const baselines::PlanList& list, const baselines::Inputs& inputs,
                                          const TrainingJob& job, baselines::Faults faults) {
   const auto score = baselines::evaluate(list, inputs, job, faults);

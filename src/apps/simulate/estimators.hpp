@@ -1,4 +1,4 @@
-// sailor-simulate --estimator NAME: what the cost models of others say of a plan.
+// sailor-simulate --estimator NAME: estimates a plan with the cost models of other projects.
 #pragma once
 
 #include <map>
@@ -21,22 +21,22 @@ namespace sailor::apps {
 
 /// --estimator, --planner-faults.
 std::vector<Option> estimator_options();
-/// Refuses names that are not known, and --planner-faults without an estimator. Errors: usage.
+/// Refuses unknown names, and --planner-faults without an estimator. Errors: usage.
 Result<void> check_estimator(const Options& options);
 
-/// The estimate of the cost model that --estimator names; nothing where it is this project's own. Errors: those of the
-/// estimator.
+/// The estimate of the cost model that --estimator names; std::nullopt if it is this project's own. Errors: those of
+/// the estimator.
 Result<std::optional<reports::OtherEstimate>> other_estimate(const Options& options,
                                                              const planner::baselines::PlanList& list,
                                                              const TrainingJob& job, const Model& model,
                                                              const Profile& profile, const GpuCatalogue& gpus);
-/// The same of a plan; `cluster` (may be null) says how many devices nodes have.
+/// The same for a plan; `cluster` (may be null) gives the number of devices of a node.
 Result<std::optional<reports::OtherEstimate>> other_estimate(const Options& options, const Plan& plan,
                                                              const Model& model, const Profile& profile,
                                                              const GpuCatalogue& gpus, const Cluster* cluster);
 
-/// Writes what the estimator and this project's simulator say of a list that a Plan cannot say: of the latter a bound.
-/// Errors: infeasible when it does not fit.
+/// Writes the estimates of the estimator and of this project's simulator for a list that is not expressible as a Plan;
+/// the simulator's is a bound. Errors: infeasible when the list does not fit.
 Result<void> simulate_list(const Options& options, const Environment& environment, const GpuCatalogue& gpus,
                            const Profile& profile);
 

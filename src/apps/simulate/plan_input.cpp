@@ -23,10 +23,10 @@ namespace {
 bool is_original_json(const std::string& path, std::string_view text) {
   if (to_lower(std::filesystem::path(path).extension().string()) == ".json") return true;
   const std::size_t first = text.find_first_not_of(" \t\r\n");
-  return first != std::string_view::npos && text[first] == '{';  // TOML cannot begin so
+  return first != std::string_view::npos && text[first] == '{';  // TOML cannot begin with a brace
 }
 
-/// The original's format does not say the model: --model does. Errors: usage.
+/// The model by --model: the original's format does not contain it. Errors: usage.
 Result<Model> model_of_original(const std::string& path, const Options& options, const std::string& models) {
   if (!options.has("model"))
     return fail(ErrorCode::usage,
@@ -43,7 +43,7 @@ std::function<Result<std::string>(std::string_view)> names_of(const GpuCatalogue
   };
 }
 
-/// plan.toml says its model and precision; options may say the same.
+/// Checks that options do not contradict the model and precision of a plan.toml.
 Result<void> check_not_contradicted(const Plan& plan, const Model& model, const std::string& path,
                                     const Options& options, const std::string& models) {
   if (options.has("model")) {
@@ -148,7 +148,7 @@ std::optional<std::string> what_is_missing(const Plan& plan, const Cluster& clus
   Plan here = plan;
   for (Pipeline& pipeline : here.pipelines)
     for (Stage& stage : pipeline.stages)
-      if (!zones.contains(stage.zone)) stage.zone.clear();  // not known here: nodes are taken from wherever they are
+      if (!zones.contains(stage.zone)) stage.zone.clear();  // unknown zone: any nodes will do
   const auto places = place_on_nodes(here, nodes);
   if (!places) return fmt::format("{} in {}", places.error().what, where);
   std::set<int> in_use;

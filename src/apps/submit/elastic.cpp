@@ -58,7 +58,7 @@ Result<void> make_elastic(const Options& options, const Environment& environment
                 "use --checkpoints FOLDER");
   request.continuation = slurm::Continuation::requeue;
   request.elastic->controller = beside_this_program("sailor-controller");
-  // Plans for other devices need times; without the store that the plan was made from only its pipelines change.
+  // Plans for other devices need times; without the profile store of the plan only its pipelines are adapted.
   const std::filesystem::path store = find_store(submission.plan.origin.profile_store, environment);
   std::vector<std::string>& arguments = request.elastic->controller_arguments;
   if (std::error_code code; !submission.plan.origin.profile_store.empty() && std::filesystem::exists(store, code)) {

@@ -1,4 +1,4 @@
-// sailor-submit --elastic MIN-MAX: what it makes of a submission.
+// sailor-submit --elastic MIN-MAX: makes a submission elastic.
 #pragma once
 
 #include "apps/options.hpp"
@@ -7,11 +7,11 @@
 
 namespace sailor::apps {
 
-/// Fills in the elastic part of the request, where --elastic is given. Errors: usage (a range that cannot be read,
-/// options that do not go with it, no checkpoints).
+/// Fills in the elastic part of the request, if --elastic is given. Errors: usage (a range that cannot be read, options
+/// that do not go with it, no checkpoints).
 Result<void> make_elastic(const Options& options, const Environment& environment, Submission& submission);
 
-/// Whether the training's controller is there. Errors: unavailable.
+/// Checks that the controller program of the training exists. Errors: unavailable.
 Result<void> check_controller(const Submission& submission);
 
 }  // namespace sailor::apps

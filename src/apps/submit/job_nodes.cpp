@@ -30,7 +30,7 @@ std::string where(const std::string& partition) {
   return partition.empty() ? "the cluster" : fmt::format("partition '{}'", partition);
 }
 
-/// Nodes of either: the job may run in any of these partitions, but in one only.
+/// Merges the nodes of two partitions: the job may run in either, but only in one.
 void add_choice(Nodes& all, const Nodes& more) {
   if (all.count == 0) {
     all = more;
@@ -51,10 +51,10 @@ bool has_zone(const Cluster& cluster, const std::string& zone) {
                      [&](const NodeGroup& group) { return group.zone == zone; });
 }
 
-/// Where nodes of a kind are looked for.
+/// The partitions and the zone in which nodes of a kind are searched.
 struct Candidates {
   std::vector<std::string> partitions;
-  std::string zone;  ///< of the cluster, that the nodes must be in; empty: any
+  std::string zone;  ///< zone of the cluster that the nodes must be in; empty: any
 };
 
 Result<Candidates> candidates_for(const Cluster& cluster, const PartitionChoice& choice, const Kind& kind) {
@@ -90,8 +90,8 @@ Result<Candidates> candidates_for(const Cluster& cluster, const PartitionChoice&
   return candidates;
 }
 
-/// Nodes with the device in one partition (all, if it is empty) and one zone (any, if it is empty); and the devices
-/// that are there.
+/// Nodes with the device in one partition (empty: all) and one zone (empty: any). Adds the devices that are there to
+/// `devices_there`.
 Nodes nodes_in(const Cluster& cluster, const std::string& partition, const std::string& zone, const std::string& device,
                std::set<std::string>& devices_there) {
   Nodes nodes;
@@ -174,7 +174,7 @@ Result<std::string> find_partition(const Cluster* cluster, const PartitionChoice
 
 namespace {
 
-/// Why a component of the job would not start in a partition with so many usable nodes of its kind.
+/// Why a component of the job would not start in a partition with `count` usable nodes of its kind.
 std::optional<Error> problem_of(const Cluster& cluster, const std::string& name, int count, int needed,
                                 const slurm::JobComponent& component, const Submission& submission,
                                 const std::function<std::string(int, std::size_t)>& needs) {
@@ -215,12 +215,12 @@ Result<void> check_limits(const Cluster& cluster, const std::vector<Nodes>& node
   };
   std::vector<int> needed(nodes.size(), 0);
   for (const slurm::JobComponent& component : layout->components)
-    for (std::size_t kind = 0; kind < nodes.size(); ++kind)  // kinds may have the same nodes
+    for (std::size_t kind = 0; kind < nodes.size(); ++kind)  // kinds may share nodes
       if (nodes[kind].partition == nodes[component.kind].partition && nodes[kind].zone == nodes[component.kind].zone &&
           submission.devices[kind].name == submission.devices[component.kind].name)
         needed[kind] += request.elastic ? request.elastic->least : component.nodes + request.spare_nodes;
   for (const slurm::JobComponent& component : layout->components) {
-    // A partition that cannot take the job is not to blame where another one can.
+    // A partition that cannot take the job is no error if another one can.
     std::vector<Error> problems;
     const auto& counts = nodes[component.kind].counts;
     for (const auto& [name, count] : counts)

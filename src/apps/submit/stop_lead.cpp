@@ -17,9 +17,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr Seconds slurm_delay{60.0};          // Slurm looks at time limits and signals every half a minute
-constexpr Seconds usual_lead{180.0};          // where nothing is known
-constexpr double slower_than_before = 2.0;    // a shared file system on a bad day
+constexpr Seconds slurm_delay{60.0};          // Slurm checks time limits and sends signals every 30 s
+constexpr Seconds usual_lead{180.0};          // if nothing is known
+constexpr double slower_than_before = 2.0;    // margin for a busy shared file system
 constexpr double bytes_per_parameter = 12.0;  // weight and two moments in fp32
 
 }  // namespace
@@ -69,7 +69,7 @@ StopLead choose_stop_lead(const std::optional<CheckpointTime>& checkpoint, const
   }
   lead.time = Seconds(std::ceil(lead.time.value()));
   if (!time_limit) return lead;
-  // Most of a short job should be training; but what it has learned should not be lost.
+  // Most of a short job should be training, but its progress must not be lost.
   const Seconds most = checkpoint ? *time_limit / 2.0 : *time_limit / 4.0;
   if (lead.time > most) {
     if (checkpoint)

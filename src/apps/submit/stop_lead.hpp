@@ -12,26 +12,27 @@
 
 namespace sailor::apps {
 
-/// What is known of the time that checkpoints of a training take.
+/// Known or estimated time of writing a checkpoint of a training.
 struct CheckpointTime {
   Bytes bytes{};
   Seconds writing{};
   std::string source;  ///< "as the last one did"
 };
 
-/// By the newest checkpoint in the folder; nothing when there is none that says how long it took.
+/// Measured by the newest checkpoint in the folder; std::nullopt if none says how long it took.
 std::optional<CheckpointTime> measured_checkpoint_time(const std::filesystem::path& folder);
 
-/// By the model's size and the least that each of the nodes writes (a site file's write_per_node_bytes_per_s).
+/// Estimated from the model's size and the min write rate of each node (a site file's write_per_node_bytes_per_s).
 CheckpointTime estimated_checkpoint_time(std::int64_t parameters, BytesPerSecond per_node, int nodes);
 
 struct StopLead {
   Seconds time{};
   std::string reason;   ///< "a checkpoint of 12.3 GiB takes about 40 s, as the last one did"
-  std::string problem;  ///< why it may not be enough; empty: it is
+  std::string problem;  ///< why the time may not be enough; empty: it is enough
 };
 
-/// For a job of the time limit (none: not known). `checkpoint`: none, when nothing is known of its time.
+/// Chooses the lead for a job with the time limit (std::nullopt: not known). `checkpoint`: std::nullopt if nothing is
+/// known of its time.
 StopLead choose_stop_lead(const std::optional<CheckpointTime>& checkpoint, const std::optional<Seconds>& iteration,
                           const std::optional<Seconds>& time_limit);
 

@@ -37,7 +37,8 @@ fs::path from_here(const fs::path& path) { return fs::absolute(path).lexically_n
 
 namespace {
 
-/// sailor-train takes an option once: a job that gets one twice would wait in the queue only to fail.
+/// Refuses options that sailor-submit sets itself: sailor-train takes an option only once, so the job would wait in the
+/// queue only to fail.
 Result<void> check_train_options(const std::vector<std::string>& arguments) {
   for (const std::string& argument : arguments)
     for (const std::string_view ours :
@@ -48,10 +49,10 @@ Result<void> check_train_options(const std::vector<std::string>& arguments) {
   return {};
 }
 
-/// Where sailor-submit looks for nodes, and how long it may have them, the job must ask for too.
+/// Refuses options that sailor-submit sets itself: the job must ask for the partition and time that were checked.
 Result<void> check_sbatch_options(const std::vector<std::string>& arguments) {
   for (const std::string& argument : arguments)
-    // sbatch takes the beginning of a name for the name.
+    // sbatch accepts abbreviated option names.
     if (const std::string name = argument.substr(0, argument.find('=')); name.size() > 2) {
       for (const std::string_view ours : {"--partition", "--reservation", "--time"})
         if (ours.starts_with(name))
@@ -77,7 +78,7 @@ bool says(const std::vector<std::string>& options, std::string_view name) {
   });
 }
 
-/// "auto": the plugin where sbatch has it; it takes one plan for a job.
+/// "auto" chooses the plugin if sbatch has it; the plugin takes one plan per job.
 slurm::Placer placer(const std::string& wanted, bool array, const fs::path& configuration) {
   if (wanted == "slurm") return slurm::Placer::slurm;
   if (wanted == "plugin") return slurm::Placer::plugin;
@@ -86,7 +87,7 @@ slurm::Placer placer(const std::string& wanted, bool array, const fs::path& conf
   return slurm::Placer::launcher;
 }
 
-/// What of the prediction is not to be relied on.
+/// Warns of unreliable predictions.
 void warn_of_prediction(const Submission& submission) {
   const Plan& plan = submission.plan;
   if (plan.prediction_is_stale)
@@ -101,7 +102,7 @@ void warn_of_prediction(const Submission& submission) {
   }
 }
 
-/// Whether the user has said elsewhere how much host memory the job asks for.
+/// Whether the user has given the host memory of the job elsewhere.
 bool memory_is_given(const slurm::SbatchRequest& request, const Environment& environment) {
   return std::any_of(request.extra_options.begin(), request.extra_options.end(),
                      [](const std::string& option) {
@@ -111,18 +112,18 @@ bool memory_is_given(const slurm::SbatchRequest& request, const Environment& env
          environment.contains("SBATCH_MEM_PER_NODE");
 }
 
-/// What is asked of Slurm and read once, for all plans.
+/// Inputs that are read once for all plans, from Slurm and files.
 struct Surroundings {
-  PartitionChoice partitions;      ///< of --partition; else each plan's own
-  std::optional<Cluster> cluster;  ///< none: Slurm does not answer, and need not
-  slurm::ControllerFacts facts;    ///< of a live cluster
+  PartitionChoice partitions;      ///< by --partition; else each plan's own
+  std::optional<Cluster> cluster;  ///< std::nullopt: Slurm does not answer, and need not
+  slurm::ControllerFacts facts;    ///< facts of a live cluster
   slurm::Site site;
   std::optional<slurm::SoftwareEnvironment> software;
   slurm::Placer placer = slurm::Placer::launcher;
 };
 
-/// What GPUs are that nothing else tells: those of --gpu-type where that is a name of the catalogue, else the plans',
-/// where they have GPUs of one type.
+/// The type of GPUs of otherwise unknown type: that of --gpu-type if it is a name of the catalogue, else that of the
+/// plans, if they have GPUs of one type.
 std::vector<slurm::GpuRule> rules_of(const Options& options, const GpuCatalogue& gpus,
                                      const std::vector<Submission>& all) {
   if (const auto type = gpus.find(options.text("gpu-type")); type && type->kind == DeviceKind::gpu)
@@ -135,7 +136,7 @@ std::vector<slurm::GpuRule> rules_of(const Options& options, const GpuCatalogue&
   return rules;
 }
 
-/// --cluster, else Slurm's. Nothing when Slurm does not answer, and the command line says enough.
+/// The cluster by --cluster, else from Slurm. std::nullopt if Slurm does not answer and the command line is sufficient.
 Result<std::optional<Cluster>> known_cluster(const Options& options, const Environment& environment,
                                              const GpuCatalogue& gpus, const std::vector<Submission>& all,
                                              slurm::ControllerFacts& facts) {
@@ -153,7 +154,7 @@ Result<std::optional<Cluster>> known_cluster(const Options& options, const Envir
                                       &facts)) {
     known = *std::move(cluster);
   } else if (cluster.error().code == ErrorCode::invalid_input || cluster.error().code == ErrorCode::not_found) {
-    // What the user named is wrong: the site file or the partition.
+    // The input of the user is wrong: the site file or the partition.
     return fail(cluster.error());
   } else if (!options.has("devices-per-node") || several) {
     Error error = cluster.error();
@@ -169,7 +170,7 @@ Result<std::optional<Cluster>> known_cluster(const Options& options, const Envir
   return known;
 }
 
-/// The partitions that the jobs may run in; none: any.
+/// The partitions that the jobs may run in; empty: any.
 std::vector<std::string> partitions_asked_for(const PartitionChoice& choice, const Cluster& cluster,
                                               const std::vector<Submission>& all) {
   if (choice.by_user) return choice.names;
@@ -202,7 +203,7 @@ Result<Surroundings> look_around(const Options& options, const Environment& envi
   return around;
 }
 
-/// What the site file says about starting jobs.
+/// Applies the settings of the site file for starting jobs.
 Result<void> use_site(const Options& options, const Surroundings& around, Submission& submission) {
   const slurm::Launch& launch = around.site.launch;
   const slurm::SoftwareEnvironment* software = around.software ? &*around.software : nullptr;
@@ -240,7 +241,7 @@ Result<void> use_site(const Options& options, const Surroundings& around, Submis
   return {};
 }
 
-/// What the command line says of the nodes for a kind of device.
+/// The node request by the command line, for a kind of device.
 slurm::NodeRequest nodes_asked_for(const Options& options, const GpuType& device) {
   slurm::NodeRequest asked;
   asked.device_kind = device.kind;
@@ -254,7 +255,7 @@ slurm::NodeRequest nodes_asked_for(const Options& options, const GpuType& device
   return asked;
 }
 
-/// What holds in every one of these partitions, "a,b": Slurm takes any of them.
+/// The limits that hold in all of these partitions, "a,b": Slurm may take any of them.
 std::optional<Partition> limits_of(const Cluster& cluster, const std::string& partitions) {
   std::optional<Partition> all;
   const auto lower = [](std::optional<Bytes>& limit, const std::optional<Bytes>& other) {
@@ -271,7 +272,7 @@ std::optional<Partition> limits_of(const Cluster& cluster, const std::string& pa
   return all;
 }
 
-/// Host memory of every kind of node, unless the user has said it.
+/// Chooses the host memory of every kind of node, unless the user has given it.
 Result<void> settle_memory(const Surroundings& around, const Environment& environment, Submission& submission) {
   slurm::SbatchRequest& request = submission.request;
   if (memory_is_given(request, environment)) return {};
@@ -298,7 +299,8 @@ Result<void> settle_memory(const Surroundings& around, const Environment& enviro
   return {};
 }
 
-/// Asks for nodes near each other. Components of a heterogeneous job would be so each by itself.
+/// Asks for nodes near each other. In a heterogeneous job each component would be near only to itself, so none is asked
+/// for.
 void settle_nearness(const Surroundings& around, Submission& submission) {
   slurm::SbatchRequest& request = submission.request;
   const auto layout = slurm::lay_out_job(submission.plan, request);
@@ -315,7 +317,7 @@ void settle_nearness(const Surroundings& around, Submission& submission) {
   if (!says(request.extra_options, "--segment")) request.segment = near.segment;
 }
 
-/// Fills in what depends on the nodes, from the command line, or else from the cluster.
+/// Fills in the parts of the request that depend on the nodes, from the command line, else from the cluster.
 Result<void> settle_nodes(const Options& options, const Environment& environment, const Surroundings& around,
                           Submission& submission) {
   slurm::SbatchRequest& request = submission.request;
@@ -323,12 +325,12 @@ Result<void> settle_nodes(const Options& options, const Environment& environment
   if (!partitions.by_user) partitions.names = split(submission.plan.origin.partition, ',');
   for (const GpuType& device : submission.devices) request.nodes.push_back(nodes_asked_for(options, device));
   SAILOR_CHECK(use_site(options, around, submission));
-  // Where the user says it all, sbatch judges.
+  // If the user gives everything, sbatch checks it.
   if (!around.cluster || (options.has("devices-per-node") && !options.has("cluster") && submission.kinds.size() == 1)) {
     auto partition = find_partition(around.cluster ? &*around.cluster : nullptr, partitions, submission);
     if (!partition) return fail(partition.error());
     request.nodes.front().partition = *std::move(partition);
-    // What the nodes have is not known: enough for ranks on CPUs is left to the partition's default.
+    // The nodes are not known: host memory for ranks on CPUs is left to the default of the partition.
     if (submission.devices.front().kind == DeviceKind::cpu) return {};
     return settle_memory(around, environment, submission);
   }
@@ -341,7 +343,7 @@ Result<void> settle_nodes(const Options& options, const Environment& environment
     asked.partition = nodes.partition;
     if (!options.has("devices-per-node")) asked.devices_per_node = nodes.devices_per_node;
     if (!options.has("cpus-per-rank") && on_gpu) asked.cpus_per_rank = nodes.cpus_per_device;
-    // Of GPUs without a type none can be asked for. (A cluster file need not know the types.)
+    // GPUs without a type cannot be requested by type. (A cluster file need not have the types.)
     const bool without_type = !nodes.has_gres_type && !options.has("cluster");
     if (on_gpu && (asked.gres_type.empty() || without_type)) asked.gres_type = nodes.gres_type;
   }
@@ -350,7 +352,7 @@ Result<void> settle_nodes(const Options& options, const Environment& environment
   return check_limits(*around.cluster, *found, submission);
 }
 
-/// For a program that runs in another directory: a site may be a name or a path.
+/// The value for a program that runs in another directory: a site may be a name or a path.
 std::string path_or_name(const Options& options, const char* name) {
   const std::string& text = options.text(name);
   return std::string_view(name) == "gpus" || text.find('/') != std::string::npos || text.ends_with(".toml")
@@ -358,7 +360,7 @@ std::string path_or_name(const Options& options, const char* name) {
              : text;
 }
 
-/// When the job is told to stop, and its own name where the next one waits for its end.
+/// Chooses when the job is told to stop, and a unique job name if the next job waits for the end of this one.
 Result<void> settle_ending(const Options& options, const Surroundings& around, bool array, Submission& submission) {
   slurm::SbatchRequest& request = submission.request;
   if (request.continuation == slurm::Continuation::resubmit && !array)
@@ -478,7 +480,7 @@ bool same_layout(const Submission& a, const Submission& b) {
          std::ranges::equal(a.request.nodes, b.request.nodes, {}, partition_of, partition_of);
 }
 
-/// The memory of the one that needs more.
+/// Takes the memory request of `other` if it is larger.
 void take_larger_memory(const slurm::NodeRequest& other, slurm::NodeRequest& nodes) {
   const auto all_of_a_node = [](const slurm::NodeRequest& one) { return one.memory_per_node == Bytes(0); };
   if (all_of_a_node(nodes)) return;
@@ -491,7 +493,7 @@ void take_larger_memory(const slurm::NodeRequest& other, slurm::NodeRequest& nod
   }
 }
 
-/// Each plan's folder is below `top`.
+/// Sets the folder of each plan, below `top`.
 Result<void> find_folders(const fs::path& top, std::vector<Submission>& all) {
   std::set<std::string> names;
   for (Submission& one : all) {
@@ -512,7 +514,7 @@ Result<void> find_folders(const fs::path& top, std::vector<Submission>& all) {
   return {};
 }
 
-/// Makes the first one's request that of a job array of all, which have one layout.
+/// Turns the first request into that of a job array of all, which have the same layout.
 void make_array(const Options& options, const fs::path& top, std::vector<Submission>& all) {
   slurm::SbatchRequest& request = all.front().request;
   for (const Submission& one : all) {
@@ -530,7 +532,7 @@ void make_array(const Options& options, const fs::path& top, std::vector<Submiss
   if (!request.comment.empty()) request.comment = "sailor plans " + name_some(prints);
 }
 
-/// Plans that need as many nodes of a kind are tasks of one job array.
+/// Groups the plans into job arrays: plans that need as many nodes of the same kind are tasks of one array.
 Result<std::vector<std::vector<Submission>>> make_arrays(const Options& options, std::vector<Submission> all) {
   const fs::path top = from_here(options.has("run-directory") ? options.text("run-directory") : "run-array");
   SAILOR_CHECK(find_folders(top, all));
@@ -553,10 +555,10 @@ Result<std::vector<std::vector<Submission>>> make_arrays(const Options& options,
   return arrays;
 }
 
-/// Whether the ranks of a heterogeneous job would reach each other.
+/// Checks that the ranks of a heterogeneous job can reach each other.
 Result<void> check_components(const Surroundings& around, const Submission& submission) {
   const auto layout = slurm::lay_out_job(submission.plan, submission.request);
-  if (!layout) return {};  // the script says it
+  if (!layout) return {};  // reported when the script is made
   if (auto problem = slurm::component_problem(layout->components.size(), around.facts, around.site))
     return fail(*std::move(problem), submission.path);
   return {};
@@ -606,7 +608,7 @@ Result<void> check_mounts(const Environment& environment, const std::vector<std:
                 fmt::format("{} mounts nothing at {}: the job would not find its files", mounts->file.string(),
                             fmt::join(missing, ", ")),
                 fmt::format("add \"{0}:{0}\" to its mounts, or the folder above it", missing.front()));
-  // These may be in the image.
+  // The program and the models may be in the image.
   for (const fs::path& path : slurm::not_mounted(*mounts, {first.request.program, first.request.models_folder}))
     if (path.is_absolute())
       spdlog::warn("{} mounts nothing at {}: it must be in the image", mounts->file.string(), path.string());

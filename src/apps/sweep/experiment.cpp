@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// For options: the shortest text that reads back as the same number.
+/// The number as an option: the shortest text that reads back as the same number.
 std::string number(double value) { return fmt::format("{}", value); }
 
 void add(std::vector<std::string>& options, std::string name, std::string value) {
@@ -26,7 +26,7 @@ void add(std::vector<std::string>& options, std::string name, std::string value)
   options.push_back(std::move(value));
 }
 
-/// A name that no other entry of the list has.
+/// Returns the name; rejects one that another entry has, or with control characters.
 std::string own_name(const TomlTable& row, std::set<std::string>& names, const std::string& name) {
   if (name.find_first_of("\r\n\t") != std::string::npos) row.reject("name", "a name has no control characters");
   if (!names.insert(name).second)
@@ -73,7 +73,7 @@ ModelChoice read_model(const TomlTable& row, std::set<std::string>& names) {
   return choice;
 }
 
-/// The zones and nodes of a list of GPUs, in its order: some planners take the first or the last one.
+/// The cluster of a list of GPUs, with zones and nodes in its order: some planners take the first or the last one.
 std::string cluster_of_gpus(const TomlTable& row, const std::string& name, const GpuCatalogue& gpus) {
   std::string zones;
   std::string nodes;
@@ -133,7 +133,7 @@ ConstraintChoice read_constraint(const TomlTable& row, std::set<std::string>& na
   return choice;
 }
 
-/// A part of an exclusion, which must be a name of the list.
+/// A key of an exclusion; its value must be a name in the list.
 template <class Choice>
 std::optional<std::string> excluded(const TomlTable& row, const std::string& key, const std::vector<Choice>& choices) {
   if (!row.has(key)) return std::nullopt;
@@ -146,7 +146,7 @@ std::optional<std::string> excluded(const TomlTable& row, const std::string& key
   return name;
 }
 
-/// The text as part of a file name: runs of characters that may not stand there become one '_'.
+/// The text as part of a file name: each run of invalid characters becomes one '_'.
 std::string file_word(const std::string& text) {
   std::string word;
   for (const char c : text)
@@ -226,7 +226,7 @@ Result<Experiment> parse_experiment(const std::string& text, const std::string& 
   if (!document) return fail(document.error());
   auto experiment = read_document(*document, folder, gpus);
   if (!experiment) return fail(experiment.error());
-  // Each cluster is parsed as sailor-plan will do, so that an error in it is found before the first point runs.
+  // Each cluster is parsed as in sailor-plan, so that errors in it are found before the first point runs.
   for (const ClusterChoice& cluster : experiment->clusters)
     if (const auto read = parse_cluster(cluster.toml, fmt::format("{}: cluster '{}'", name, cluster.name), gpus); !read)
       return fail(read.error());

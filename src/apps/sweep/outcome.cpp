@@ -40,7 +40,7 @@ SweepScore score_of(const ordered_json& json) {
   return score;
 }
 
-/// Devices by type: as the answer counts them, else as the plan has them.
+/// Number of devices by type: from the counts of the answer, else from the plan.
 std::map<std::string, std::int64_t> devices_of(const ordered_json& best) {
   std::map<std::string, std::int64_t> devices;
   if (const auto counted = best.find("gpus"); counted != best.end() && counted->is_object()) {
@@ -65,7 +65,7 @@ std::string joined(const ordered_json& lines) {
 void read_answer(const ordered_json& answer, SweepRow& row) {
   row.search_time = maybe_amount<Seconds>(answer, "search_time_s");
   row.proposed = maybe<std::int64_t>(answer, "proposed");
-  // sailor-plan --cost-model counts what does not fit among all that it looked at: these were never proposed.
+  // With --cost-model, sailor-plan counts the plans that do not fit among all plans tried: these were never proposed.
   if (answer.contains("planner")) row.did_not_fit = maybe<std::int64_t>(answer, "did_not_fit");
   row.rejected_by_limits = maybe<std::int64_t>(answer, "rejected_by_limits");
   row.out_of_time = maybe<bool>(answer, "out_of_time");
@@ -103,7 +103,7 @@ void read_answer(const ordered_json& answer, SweepRow& row) {
   }
 }
 
-/// What stands behind "sailor-plan: error: " on stderr, in one line; the last line where nothing does.
+/// The text after "sailor-plan: error: " on stderr, in one line; if there is none, the last line.
 std::string last_words(const std::string& errors) {
   const std::string mark = "error: ";
   const std::size_t at = errors.rfind(mark);
@@ -136,7 +136,7 @@ Outcome outcome_of(const ProcessOutcome& ended, Seconds wall_time, std::string i
   if (no_plan) outcome.why = words.empty() ? "no plan" : words;
   ordered_json answer = ordered_json::parse(ended.output, nullptr, false);
   if (answer.is_discarded() || !answer.is_object()) {
-    if (no_plan) outcome.status = SweepStatus::no_plan;  // some searches that find nothing say so on stderr only
+    if (no_plan) outcome.status = SweepStatus::no_plan;  // some searches without a plan report it only on stderr
     if (!no_plan) outcome.why = "sailor-plan wrote no JSON";
     return outcome;
   }

@@ -1,4 +1,4 @@
-// What sailor-plan answered for a point: kept in a file of its own, and read as a row of the sweep's tables.
+// The answer of sailor-plan for a point: kept in a file of its own, and read as a row of the sweep's tables.
 #pragma once
 
 #include <string>
@@ -13,8 +13,8 @@ namespace sailor::apps::sweep {
 
 struct Outcome {
   SweepStatus status = SweepStatus::failed;
-  std::string why{};     ///< there is no plan
-  std::string inputs{};  ///< hash of program and measurements that made it: others may answer differently
+  std::string why{};     ///< reason if there is no plan
+  std::string inputs{};  ///< hash of program and measurements: others may answer differently
   Seconds wall_time{};
   Seconds processor_time{};
   Bytes peak_resident_memory{};
@@ -23,7 +23,7 @@ struct Outcome {
   [[nodiscard]] bool is_finished() const { return status != SweepStatus::failed; }
 };
 
-/// What a process of sailor-plan that has ended says. `wall_time` was measured by the caller.
+/// The outcome of a sailor-plan process that has ended. `wall_time` was measured by the caller.
 Outcome outcome_of(const ProcessOutcome& ended, Seconds wall_time, std::string inputs);
 
 /// The content of a point's file.

@@ -25,12 +25,12 @@ using Clock = std::chrono::steady_clock;
 
 fs::path point_file(const Sweep& sweep, const Point& point) { return sweep.folder / "points" / (point.id + ".json"); }
 
-/// By content: points that ask for the same cluster share its file.
+/// The cluster file, named by its content: points with the same cluster share it.
 fs::path cluster_file(const Sweep& sweep, const Point& point) {
   return sweep.folder / "clusters" / (content_hash(point.cluster_toml) + ".toml");
 }
 
-/// Nothing where the point has no file, or one that cannot be read: it is then done again.
+/// std::nullopt if the point has no file, or one that cannot be read: it is then run again.
 std::optional<Outcome> read_outcome(const Sweep& sweep, const Point& point) {
   const fs::path path = point_file(sweep, point);
   const auto text = read_text_file(path);
@@ -53,7 +53,7 @@ Result<void> make_folders(const fs::path& folder) {
   return {};
 }
 
-/// What came of a point, in a few words.
+/// Short description of the result of a point.
 std::string in_short(const SweepRow& row) {
   if (row.status == SweepStatus::plan)
     return fmt::format("{:.4g} iterations/s, {}/iteration", row.judged.throughput.value_or(0.0),
@@ -61,12 +61,12 @@ std::string in_short(const SweepRow& row) {
   return fmt::format("{}: {}", to_string(row.status), row.why);
 }
 
-/// What the workers have done and are doing; the main thread shows it.
+/// Progress of the workers; the main thread shows it.
 class Board {
  public:
   Board(const Sweep& sweep, const std::vector<std::size_t>& points) : sweep_(sweep), points_(points) {}
 
-  /// The next point; nothing when all have begun, or the run is over.
+  /// The next point; std::nullopt if all have begun, or the run is over.
   std::optional<std::size_t> take() {
     const std::lock_guard lock(mutex_);
     if (over_ || next_ == points_.size()) return std::nullopt;
@@ -90,7 +90,7 @@ class Board {
     const std::lock_guard lock(mutex_);
     over_ = true;
   }
-  /// Shows how far the points are until none is left to be done.
+  /// Shows the progress until all points are done.
   void show(const std::function<bool()>& is_cancelled) {
     Progress progress(sweep_.experiment.name, points_.size());
     std::unique_lock lock(mutex_);
@@ -122,7 +122,7 @@ class Board {
   std::optional<Error> error_;
 };
 
-/// Runs a point and keeps what came of it. A point that was cancelled leaves nothing.
+/// Runs a point and stores its outcome. A cancelled point leaves nothing.
 Result<SweepRow> run_point(const Sweep& sweep, const Point& point, const RunOptions& options) {
   if (auto made = create_file_atomically(cluster_file(sweep, point), point.cluster_toml); !made)
     return fail(made.error());
@@ -157,7 +157,7 @@ std::vector<std::string> command_of(const Sweep& sweep, const Point& point, int 
   add(point.options);
   add(sweep.options);
   add({"--cluster", cluster_file(sweep, point).string(), "--top", "1", "--format", "json"});
-  // Published planners search by one thread.
+  // Published planners search in one thread.
   if (std::find(point.options.begin(), point.options.end(), "--planner") == point.options.end())
     add({"--threads", std::to_string(threads)});
   return command;

@@ -32,7 +32,7 @@ Result<Part> read_part(const std::string& text) {
   return part;
 }
 
-/// The program of this name beside this one.
+/// The program of this name in the folder of this program.
 fs::path beside(const std::string& name) {
   std::error_code code;
   const fs::path here = fs::read_symlink("/proc/self/exe", code).parent_path() / name;

@@ -1,4 +1,4 @@
-// The option table of sailor-sweep, and what it says, parsed once.
+// The option table of sailor-sweep, and its values, parsed once.
 #pragma once
 
 #include <filesystem>
@@ -11,19 +11,19 @@
 
 namespace sailor::apps::sweep {
 
-/// One of so many parts of the points: those with index % of == number.
+/// Part `number` of `of` parts of the points: those with index % of == number.
 struct Part {
   std::size_t number = 0;
   std::size_t of = 1;
 };
 
-/// A job array instead of processes of this machine.
+/// Runs the points as a job array instead of processes on this machine.
 struct SlurmChoice {
   std::string partition{};
   std::string account{};
   std::string qos{};
   std::optional<Seconds> time_limit{};
-  int tasks = 0;  ///< 0: a task for each point, at most 64
+  int tasks = 0;  ///< 0: one task per point, max 64
   int array_limit = 0;
   int cpus_per_task = 1;
   bool wait = false;

@@ -17,7 +17,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-/// "-" where it is not known.
+/// The formatted value; "-" if it is not known.
 template <class T, class Format>
 std::string known(const std::optional<T>& value, Format format) {
   return value ? format(*value) : std::string("-");

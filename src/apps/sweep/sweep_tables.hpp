@@ -1,4 +1,4 @@
-// What a sweep found: its HDF5 and CSV files, and what it prints.
+// The results of a sweep: its HDF5 and CSV files, and what it prints.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ namespace sailor::apps::sweep {
 Result<void> write_tables(const Sweep& sweep, const std::vector<SweepRow>& rows, const std::string& tool,
                           const std::string& command);
 
-/// For stdout, as "table", "json" or "csv".
+/// The text for stdout, as "table", "json" or "csv".
 std::string report(const Sweep& sweep, const std::vector<SweepRow>& rows, const std::string& format);
 
 /// 0 when every point has an answer, 1 when one failed, 3 when none has a plan.

@@ -29,7 +29,7 @@ std::vector<std::string> names_of(Values... values) {
 
 std::string train_abilities(const Environment& environment) {
   auto devices = nlohmann::ordered_json::array({device("cpu", false)});
-  // Whether there are GPUs is known on the nodes only.
+  // Only the nodes know whether there are GPUs.
   std::error_code code;
   if (std::filesystem::is_regular_file(gpu_module(environment), code)) devices.push_back(device("cuda", true));
   return nlohmann::ordered_json(

@@ -1,4 +1,4 @@
-// What this build of sailor-train can run, for those that queue jobs for it (preflight/program.hpp reads it).
+// The abilities of this build of sailor-train, for programs that queue jobs for it (preflight/program.hpp reads them).
 #pragma once
 
 #include <string>

@@ -40,7 +40,7 @@ std::vector<Option> checkpoint_options() {
 
 namespace {
 
-/// What Slurm and the environment say of this training.
+/// Facts about this training from Slurm and the environment.
 runtime::OwnerFacts facts_of_this_training(const Environment& environment, const std::string& host) {
   runtime::OwnerFacts facts = runtime::facts_of_this_process(host);
   const auto value = [&](const char* name) {
@@ -56,7 +56,7 @@ runtime::OwnerFacts facts_of_this_training(const Environment& environment, const
   return facts;
 }
 
-/// Of what is there, without links; of a file's beginning, as --data is, the folder.
+/// The absolute path with links resolved as far as the path exists: for a prefix of files, as in --data, in its folder.
 std::string whole_path(const std::string& path) {
   std::error_code code;
   const std::filesystem::path whole = std::filesystem::weakly_canonical(std::filesystem::absolute(path, code), code);
@@ -67,7 +67,7 @@ std::string whole_path(const std::string& path) {
 
 bool is_same_data(const std::string& then, const std::string& now) {
   if (then == now || whole_path(then) == whole_path(now)) return true;
-  // Sailor 0.1 kept what was typed, and not where.
+  // Sailor 0.1 stored the path as typed, without the folder it was relative to.
   const std::filesystem::path typed = std::filesystem::path(then).lexically_normal();
   return typed.is_relative() && !typed.empty() && *typed.begin() != ".." &&
          whole_path(now).ends_with("/" + typed.string());
@@ -99,7 +99,8 @@ Checkpoints::Checkpoints(const Options& options, const Environment& environment,
 Result<void> Checkpoints::claim() {
   std::optional<runtime::FolderClaim> claim;
   if (world_.rank() == 0) claim.emplace(folder_, claimant_);
-  // Rank 0 may have to watch an owner that seems to be dead for a while. The others must not wait for long at once.
+  // Rank 0 may have to watch for a while an owner that seems to be dead. The other ranks must not block for long in one
+  // call.
   std::string told;
   while (world_.min(!claim || claim->look() ? 1.0 : 0.0) < 1.0) {
     if (claim && told.empty() && !claim->waits_for().empty()) spdlog::info("waits for {}", told = claim->waits_for());
@@ -129,7 +130,7 @@ void Checkpoints::abandon() {
   if (writer_ != nullptr) writer_->abandon();
 }
 
-/// On all ranks what rank 0 finds, so that all go on from the same; empty: nothing.
+/// Path of the checkpoint that rank 0 finds, on all ranks, so that all resume from the same; empty: none.
 Result<std::string> Checkpoints::find() {
   std::string path;
   const auto look = [&]() -> Result<void> {
@@ -142,7 +143,7 @@ Result<std::string> Checkpoints::find() {
       } else if (const auto damaged = std::find_if(entries->begin(), entries->end(),
                                                    [](const auto& entry) { return entry.is_damaged(); });
                  damaged != entries->end()) {
-        // Whether to begin anew is for the user to say: nobody knows how far that one had got.
+        // The user must decide whether to start anew: the progress of the damaged checkpoint is unknown.
         return fail(ErrorCode::invalid_input,
                     fmt::format("--checkpoints: '{}' is damaged, and there is no other checkpoint: {}",
                                 damaged->path.string(), damaged->problem),
@@ -168,7 +169,7 @@ Result<void> Checkpoints::resume() {
     if (!path) return fail(path.error());
     if (path->empty()) return {};
     const Result<void> loaded = load(*path);
-    // From whom the folder was taken may have removed it a moment ago, since there is a newer one.
+    // The previous owner of the folder may have removed it a moment ago, since there is a newer one.
     std::error_code code;
     const bool gone = !loaded && *path != before && !std::filesystem::exists(*path, code);
     if (world_.max(gone ? 1.0 : 0.0) > 0.0) {
@@ -255,7 +256,7 @@ Result<void> Checkpoints::finish(std::int64_t next_iteration) {
   }
   if (must_end_) return runtime::agree(world_, fail(*must_end_));
   if (newest_ == next_iteration) return {};
-  // The same on all ranks, and reported already.
+  // last_outcome_ is the same on all ranks, and reported already.
   return runtime::agree(world_, last_outcome_ ? fail(ErrorCode::failure, "the last checkpoint was not written")
                                               : fail(last_outcome_.error(), "the last checkpoint"));
 }

@@ -1,4 +1,4 @@
-// What `sailor-train --checkpoints` keeps and goes on from. All ranks hold one.
+// Keeps the checkpoints of `sailor-train --checkpoints` and resumes from them. All ranks hold one.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ namespace sailor::apps {
 /// --checkpoints, --checkpoint-every, --keep-checkpoints, --start-from.
 std::vector<Option> checkpoint_options();
 
-/// Whether two prefixes of --data name the same files, as far as one can tell: `then` may be relative to another
+/// Whether two prefixes of --data name the same files, as far as can be determined: `then` may be relative to another
 /// folder.
 bool is_same_data(const std::string& then, const std::string& now);
 
@@ -31,24 +31,25 @@ class Checkpoints {
 
   [[nodiscard]] bool are_kept() const { return !folder_.empty(); }
 
-  /// Collective: makes --checkpoints this training's own, and reads the newest checkpoint in it, else that of
+  /// Collective: claims --checkpoints for this training, and reads the newest checkpoint in it, else that of
   /// --start-from, else nothing. Errors are agreed on.
   Result<void> resume();
-  /// Collective: only makes the folder this training's own; the state is there already. Errors are agreed on.
+  /// Collective: only claims the folder for this training; the state exists already. Errors are agreed on.
   Result<void> keep();
-  /// Before either: this training is `start`-th of `job`, whose earlier starts are over: they own the folder no more.
+  /// Must be called before either: this training is start number `start` of `job`, whose earlier starts are over and no
+  /// longer own the folder.
   void claim_as(std::string job, std::int64_t start);
-  /// Gives up a checkpoint that is under way: other ranks have gone.
+  /// Abandons the checkpoint under way: other ranks have gone.
   void abandon();
-  /// Collective, after each iteration: begins a checkpoint when one is due, moves on the one under way. A checkpoint
-  /// that fails is reported, and training goes on, unless an error is returned, which is agreed on: another training
-  /// has taken the folder over, or values are not finite.
+  /// Collective, after each iteration: begins a checkpoint when one is due, and advances the one under way. A failed
+  /// checkpoint is reported and training goes on, unless an error is returned, which is agreed on: another training has
+  /// taken over the folder, or values are not finite.
   Result<void> after(std::int64_t iteration);
-  /// Whether another training has taken the folder over, as far as this rank knows: the ranks should end together.
+  /// Whether another training has taken over the folder, as far as this rank knows: the ranks should end together.
   [[nodiscard]] bool are_taken_over() const { return owner_ != nullptr && owner_->is_lost(); }
   /// Collective: waits for the checkpoint that is under way.
   void complete();
-  /// Collective, after the last iteration: there is a checkpoint of it when this succeeds. Errors are agreed on.
+  /// Collective, after the last iteration: success means that a checkpoint of it exists. Errors are agreed on.
   Result<void> finish(std::int64_t next_iteration);
 
  private:
@@ -70,7 +71,7 @@ class Checkpoints {
   runtime::CheckpointFacts facts_;
   std::unique_ptr<runtime::FolderOwner> owner_;  // on rank 0
   std::unique_ptr<runtime::CheckpointWriter> writer_;
-  std::int64_t newest_ = -1;  // iteration to run next, of the newest checkpoint that is written
+  std::int64_t newest_ = -1;  // next iteration to run of the newest written checkpoint
   Result<void> last_outcome_{};
   std::optional<Error> must_end_{};  // why training must not go on; the same on all ranks
 };

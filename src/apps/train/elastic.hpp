@@ -1,5 +1,5 @@
-// sailor-train --elastic: a rank of a training whose ranks come and go. A controller (sailor-controller) says who takes
-// part, and under which plan; MPI has no part in it.
+// sailor-train --elastic: a rank of a training whose ranks come and go. A controller (sailor-controller) decides which
+// ranks take part, and under which plan; MPI is not used.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace sailor::apps {
 
-/// --elastic and what only it reads.
+/// --elastic and the options that go only with it.
 std::vector<Option> elastic_options();
 
 /// Takes part until the training is over; returns the exit status. `command`: for provenance.

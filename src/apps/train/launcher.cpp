@@ -14,7 +14,8 @@ namespace {
 
 constexpr std::string_view parameter = "odls_base_sigkill_timeout";
 constexpr Seconds open_mpi_default(1.0);
-// An iteration and a small checkpoint. What is right depends on the model and the disks: this is to find the default.
+// Enough for an iteration and a small checkpoint; the right value depends on the model and the disks. It only has to
+// recognise the default.
 constexpr Seconds least(10.0);
 
 std::optional<Seconds> seconds_of(std::string_view text) {
@@ -50,7 +51,7 @@ std::vector<std::string> parameter_files(const Environment& environment) {
 
 std::optional<Seconds> time_before_kill(const Environment& environment, const std::vector<std::string>& files) {
   if (!environment.contains("OMPI_COMM_WORLD_SIZE")) return std::nullopt;
-  for (const char* prefix : {"OMPI_MCA_", "PRTE_MCA_"})  // of Open MPI 4 and 5
+  for (const char* prefix : {"OMPI_MCA_", "PRTE_MCA_"})  // Open MPI 4 and 5
     if (const auto value = environment.find(prefix + std::string(parameter)); value != environment.end())
       if (const auto time = seconds_of(value->second)) return time;
   for (const std::string& file : files)

@@ -1,4 +1,4 @@
-// What the program that started the ranks does to them.
+// What the launcher of the ranks does to them on Ctrl-C.
 #pragma once
 
 #include <optional>
@@ -10,11 +10,11 @@
 
 namespace sailor::apps {
 
-/// How long Open MPI's mpirun waits after Ctrl-C before it tells its ranks (SIGTERM), and then again before it kills
-/// them: by the environment, else by those of `files` ("name = value" lines) that there are, the first one that says
-/// it, else Open MPI's default. Nothing when no mpirun of Open MPI has started this rank.
+/// Time that Open MPI's mpirun waits after Ctrl-C before it sends SIGTERM to its ranks, and again before it kills them:
+/// by the environment, else by the first of the existing `files` ("name = value" lines) that sets it, else Open MPI's
+/// default. std::nullopt if this rank was not started by Open MPI's mpirun.
 std::optional<Seconds> time_before_kill(const Environment& environment, const std::vector<std::string>& files);
-/// Open MPI's parameter files of this user and this machine.
+/// Paths of Open MPI's parameter files for this user and this machine.
 std::vector<std::string> parameter_files(const Environment& environment);
 
 /// Why checkpoints will not survive Ctrl-C, and what to do; empty when they may.

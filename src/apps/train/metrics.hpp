@@ -1,4 +1,4 @@
-// The file of `sailor-train --metrics`: a line of JSON per iteration. Rank 0 writes it.
+// The file of `sailor-train --metrics`: one line of JSON per iteration, written by rank 0.
 #pragma once
 
 #include <cstdint>
@@ -18,22 +18,22 @@ namespace sailor::apps {
 struct IterationMetrics {
   std::int64_t iteration = 0;
   runtime::IterationResult result{};
-  std::optional<runtime::IterationSummary> summary{};  ///< nothing: the rank that knew it is gone
-  double tokens = 0.0;                                 ///< of all ranks together
-  std::optional<int> epoch{};                          ///< of an elastic training
-  std::optional<double> utilization;  ///< model FLOP over the devices' peak; nothing where the catalogue has none
+  std::optional<runtime::IterationSummary> summary{};  ///< std::nullopt: the rank that knew it is gone
+  double tokens = 0.0;                                 ///< summed over all ranks
+  std::optional<int> epoch{};                          ///< epoch of an elastic training
+  std::optional<double> utilization;  ///< model FLOP over peak of the devices; std::nullopt if the catalogue has none
 };
 
-/// One line, without its end. Numbers that are not finite are null. `timestamp`: ISO 8601.
+/// One line, without the newline. Numbers that are not finite are null. `timestamp`: ISO 8601.
 std::string metrics_line(const IterationMetrics& metrics, const std::string& timestamp);
 
 class MetricsFile {
  public:
-  /// Errors: io; invalid_input when there is a file of something else.
+  /// Opens or creates the file. Errors: io; invalid_input if the file is not a metrics file.
   static Result<MetricsFile> open(const std::filesystem::path& path);
   /// Errors: io.
   Result<void> add(const IterationMetrics& metrics);
-  /// Of the last line that was there; -1: there is none, or it names none.
+  /// Iteration of the last line that the file had when it was opened; -1 if it had none or the line names none.
   [[nodiscard]] std::int64_t last_iteration() const;
 
  private:

@@ -1,4 +1,4 @@
-// What `sailor-train --metrics` and `--trace` record. All ranks hold one: they gather on rank 0, which writes.
+// Records `sailor-train --metrics` and `--trace`. All ranks hold one; rank 0 gathers and writes.
 #pragma once
 
 #include <cstdint>
@@ -24,20 +24,20 @@ class Recording {
  public:
   Recording(const Options& options, const Plan& plan, const Model& model, const GpuCatalogue& gpus);
 
-  /// Before anything is computed, on rank 0: the files can be written and are no inputs of the run. Opens --metrics.
+  /// Must be called before anything is computed, on rank 0: checks that the files can be written and are no inputs of
+  /// the run. Opens --metrics.
   Result<void> open(const std::vector<std::string>& inputs);
 
-  /// Of an elastic training: what follows is of this epoch.
+  /// For an elastic training: sets the epoch of the following iterations.
   void set_epoch(int epoch) { epoch_ = epoch; }
-  /// Before Trainer::run().
+  /// Must be called before Trainer::run().
   void before(std::int64_t iteration, runtime::Trainer& trainer) const;
-  /// Collective, after it: nothing when nobody wants to know (`wanted`: somebody else does).
+  /// Collective, after Trainer::run(): std::nullopt if the summary is not needed (`wanted`: the caller needs it).
   std::optional<runtime::IterationSummary> after(std::int64_t iteration, const runtime::IterationResult& result,
                                                  runtime::Trainer& trainer, bool wanted);
-  /// Of an elastic training, on rank 0: adds an iteration of which the metrics do not tell, since the rank that knew
-  /// what it took is gone.
+  /// For an elastic training, on rank 0: adds an iteration without its metrics, since the rank that knew them is gone.
   void add_missed(std::int64_t iteration, const runtime::IterationResult& result);
-  /// Collective, after the last iteration: writes the trace, if it is of that one.
+  /// Collective, after the last iteration: writes the trace, if it is of that iteration.
   Result<void> finish(runtime::Trainer& trainer);
 
  private:
@@ -57,7 +57,7 @@ class Recording {
   bool warned_ = false;
 };
 
-/// For the run file.
+/// The summary for the run file.
 PartsRecord parts_record(std::int64_t iteration, const runtime::IterationSummary& summary);
 
 }  // namespace sailor::apps

@@ -32,7 +32,7 @@ using rehearsal::StageNeed;
 using simulator::PlanCosts;
 using simulator::StageCosts;
 
-/// What all ranks read. Not movable: parts refer to each other.
+/// Inputs that all ranks read. Not movable: parts refer to each other.
 struct Inputs {
   Plan plan;
   Model model;
@@ -70,7 +70,7 @@ Result<void> read_inputs(const Options& options, const Environment& environment,
   inputs.gpus = *std::move(gpus);
   for (Pipeline& pipeline : inputs.plan.pipelines)
     for (Stage& stage : pipeline.stages)
-      if (const auto type = inputs.gpus.find(stage.gpu)) stage.gpu = type->name;  // the simulator says what is unknown
+      if (const auto type = inputs.gpus.find(stage.gpu)) stage.gpu = type->name;  // the simulator reports unknown types
   inputs.store = options.has("profile") ? options.text("profile") : inputs.plan.origin.profile_store;
   if (inputs.store.empty())
     return fail(ErrorCode::usage,
@@ -107,7 +107,7 @@ std::string error_text(Seconds time, Seconds simulated) {
 
 void print_report(const Inputs& inputs, const IterationTimes& times, Seconds simulated,
                   const std::vector<StageNeed>& needs) {
-  // The first iteration of several connects the ranks.
+  // The first iteration is left out if there are several: it connects the ranks.
   const auto later = [](const std::vector<double>& all) {
     return Seconds(median({all.begin() + (all.size() > 1 ? 1 : 0), all.end()}));
   };
@@ -146,7 +146,7 @@ void print_report(const Inputs& inputs, const IterationTimes& times, Seconds sim
       table.to_string());
 }
 
-/// One line about the stage whose prediction is furthest from what the runtime allocates.
+/// Warns of the stage whose prediction is furthest from what the runtime allocates, in one line.
 void warn_of_unlike_memory(const Inputs& inputs, const std::vector<StageNeed>& needs) {
   constexpr double most = 0.25;
   std::size_t worst = 0;

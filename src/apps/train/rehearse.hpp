@@ -9,11 +9,11 @@
 
 namespace sailor::apps {
 
-/// --rehearse and what only it reads.
+/// --rehearse and the options that go only with it.
 std::vector<Option> rehearsal_options();
 
 /// Collective: rehearses PLAN on all ranks and prints the report on rank 0. `world` should wait idly. Errors are agreed
-/// on (agree()): those of the inputs; infeasible when a rank's memory does not fit, after the report.
+/// on (agree()): those of the inputs; infeasible if the memory of a rank does not fit, after the report.
 Result<void> rehearse(const Options& options, const Environment& environment, const runtime::World& world);
 
 }  // namespace sailor::apps

@@ -15,7 +15,7 @@ namespace sailor::apps {
 
 namespace {
 
-constexpr std::int64_t statistics_warm_up = 2;  // first iterations connect ranks and touch memory for the first time
+constexpr std::int64_t statistics_warm_up = 2;  // the first iterations connect ranks and touch memory
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-// What `sailor-train --run-file` keeps. All ranks hold one; rank 0 writes.
+// The run file of `sailor-train --run-file`. All ranks hold one; rank 0 writes.
 #pragma once
 
 #include <cstdint>
@@ -20,11 +20,12 @@ class RunFile {
   RunFile(const Options& options, const std::string& command, const Plan& plan, const runtime::Device& device,
           const std::string& transport);
 
-  /// Before anything is computed: can it be written, and does it replace none of the run's inputs?
+  /// Must be called before anything is computed: checks that the file can be written and replaces none of the run's
+  /// inputs.
   [[nodiscard]] Result<void> check(const std::vector<std::string>& inputs) const;
   [[nodiscard]] bool is_wanted() const { return !path_.empty(); }
   void forget() { path_.clear(); }
-  /// What follows is trained under another plan.
+  /// Sets the plan of the following iterations.
   void use_plan(const Plan& plan);
 
   void add(std::int64_t iteration, const runtime::IterationResult& result,

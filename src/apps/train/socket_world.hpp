@@ -1,4 +1,4 @@
-// All ranks of a job over TCP, found by means of MPI.
+// Connects all ranks of a job over TCP; MPI is used to find them.
 #pragma once
 
 #include <memory>
@@ -10,10 +10,10 @@
 
 namespace sailor::apps {
 
-/// One per process; until its destructor the others hear at once when it goes away.
+/// One per process; until it is destroyed, the other ranks notice at once when the process dies.
 class SocketWorld {
  public:
-  /// Collective over `started`, which is used for nothing but to agree on where the ranks meet. Rank 0 coordinates.
+  /// Collective over `started`, which is used only to agree on the address at which the ranks meet. Rank 0 coordinates.
   /// Errors are agreed on.
   static Result<std::unique_ptr<SocketWorld>> join(const runtime::World& started, const std::string& program,
                                                    Seconds timeout);

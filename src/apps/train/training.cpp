@@ -45,7 +45,7 @@ void warn_of_learning_rate(const runtime::LearningRate& schedule) {
                  schedule.decay_iterations, schedule.warm_up_iterations);
 }
 
-/// A sample that is seen again teaches less.
+/// Warns of too little data: repeated samples teach less.
 void warn_of_little_data(const Plan& plan, const runtime::Samples& samples, const Options& options) {
   const std::int64_t iterations = options.integer("iterations");
   const double times = static_cast<double>(iterations) * plan.job.global_batch / static_cast<double>(samples.size());
@@ -108,7 +108,7 @@ std::vector<std::string> files_of_run(const Options& options) {
 
 void print_training_header(const Options& options, const Plan& plan, const std::string& devices,
                            const runtime::Trainer& trainer, runtime::Control& control) {
-  // Besides the one of all ranks.
+  // Max number of communicators of a rank, plus the world.
   const auto communicators = static_cast<std::int64_t>(control.max(static_cast<double>(trainer.communicators()))) + 1;
   if (control.rank() != 0) return;
   fmt::print("# {}: {} in {}, {}; {}, {} x {} tokens per iteration; up to {} per rank\n",
@@ -179,7 +179,7 @@ Result<int> finish_training(const TrainingRun& run, const IterationsEnd& end) {
   const bool stopped = end.by_signal;
   const bool diverged = !end.diverged.empty();
   const bool all_done = end.next >= options.integer("iterations");
-  // Weights that are no numbers would only take the place of good ones; one that was begun before is good.
+  // Weights that are NaN must not replace good ones; a checkpoint begun earlier is good.
   if (diverged)
     run.checkpoints.complete();
   else
@@ -187,8 +187,8 @@ Result<int> finish_training(const TrainingRun& run, const IterationsEnd& end) {
   if (stopped && speaks && !diverged && run.checkpoints.are_kept())
     spdlog::info("the checkpoint of iteration {} is in {}{}", end.next, options.text("checkpoints"),
                  all_done ? "" : ": the same command goes on from there");
-  // Twice in a short run: HDF5 stays in memory from its first file on, and the recorded peaks hold what is there
-  // before. Ranks that came late have recorded less.
+  // Written twice in a short run: HDF5 stays in memory from its first file on, and the recorded peaks include what was
+  // allocated before. Ranks that joined late have recorded less.
   const auto recorded = static_cast<double>(run.run_file.record().iterations.size());
   if (run.control.max(recorded) < static_cast<double>(run_file_interval))
     SAILOR_CHECK(agree(run.control, run.run_file.write(run.trainer)));

@@ -1,5 +1,5 @@
-// What sailor-train does on a rank, whether its ranks are there for good or come and go: it reads the inputs, runs the
-// iterations and writes what was asked for.
+// The work of sailor-train on a rank, with fixed or elastic ranks: it reads the inputs, runs the iterations and writes
+// the outputs.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@
 
 namespace sailor::apps {
 
-/// What every rank reads by itself, so that each finds out what it cannot read.
+/// The inputs, which every rank reads by itself so that each rank finds out what it cannot read.
 struct TrainingInputs {
   Plan plan;
   Model model;
@@ -32,7 +32,7 @@ struct TrainingInputs {
   DeviceChoice choice;
 };
 
-/// PLAN and what it names. `started_ranks`: the plan must have as many; nothing: any number.
+/// Reads PLAN and the files it names. `started_ranks`: number of ranks that the plan must have; std::nullopt: any.
 Result<TrainingInputs> read_training_inputs(const Options& options, const Environment& environment,
                                             std::optional<int> started_ranks);
 
@@ -45,37 +45,37 @@ void warn_of_training_options(const Options& options, const Plan& plan, const ru
 /// The files that a run reads, which must not be overwritten.
 std::vector<std::string> files_of_run(const Options& options);
 
-/// Collective: "# plan.toml: ..." on rank 0.
+/// Collective: prints the header, "# plan.toml: ...", on rank 0.
 void print_training_header(const Options& options, const Plan& plan, const std::string& devices,
                            const runtime::Trainer& trainer, runtime::Control& control);
 
-/// What a rank trains with.
+/// The objects that a rank trains with.
 struct TrainingRun {
   const Options& options;
-  runtime::Control& control;  ///< of the ranks of the plan
+  runtime::Control& control;  ///< control plane of the ranks of the plan
   runtime::Trainer& trainer;
   Checkpoints& checkpoints;
   Recording& recording;
   RunFile& run_file;
-  /// Whether all ranks should end after the running iteration, for another reason than a signal. Null: never.
+  /// Whether all ranks should end after the current iteration, for another reason than a signal. May be null.
   std::function<bool()> wants_end{};
-  /// After each iteration; `next` is to run next. Null: nobody wants to know.
+  /// Called after each iteration; `next` is the iteration to run next. May be null.
   std::function<void(std::int64_t next, const runtime::IterationResult& result)> after{};
 };
 
-/// How iterations ended.
+/// How run_iterations() ended.
 struct IterationsEnd {
-  std::int64_t next = 0;   ///< iteration to run next
-  bool by_signal = false;  ///< some rank got one
+  std::int64_t next = 0;   ///< next iteration to run
+  bool by_signal = false;  ///< some rank received a signal
   bool by_wish = false;    ///< TrainingRun::wants_end of some rank
-  std::string diverged;    ///< why; empty: it did not
+  std::string diverged;    ///< reason of the divergence; empty: none
 };
 
-/// Collective: runs the iterations that are left. Errors are agreed on.
+/// Collective: runs the remaining iterations. Errors are agreed on.
 Result<IterationsEnd> run_iterations(const TrainingRun& run);
 
-/// Collective, after the last iteration or a signal: the last checkpoint, the run file, the trace. Returns the exit
-/// status. Errors are agreed on (failure: it diverged).
+/// Collective, after the last iteration or a signal: writes the last checkpoint, the run file and the trace. Returns
+/// the exit status. Errors are agreed on (failure: training diverged).
 Result<int> finish_training(const TrainingRun& run, const IterationsEnd& end);
 
 }  // namespace sailor::apps

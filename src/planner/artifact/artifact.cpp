@@ -54,8 +54,8 @@ Result<Supply> supply_of(const Request& request, const Cluster& cluster, const G
   }
   const auto& zones = request.pins.zones;
   const auto& excluded = request.pins.excluded_nodes;
-  // In the order of their names, whatever the cluster has besides: a cluster is searched as if it were part of a
-  // larger.
+  // In the order of their names, whatever else the cluster has: a cluster is searched as if it were part of a larger
+  // one.
   std::map<std::tuple<std::string, std::string, int>, std::int64_t> devices;
   for (const NodeGroup& group : cluster.usable(request.partitions, request.availability)) {
     if (!gpus.empty() && !gpus.contains(group.gpu)) continue;
@@ -118,7 +118,7 @@ Result<void> check_pins(const Pins& pins) {
   return {};
 }
 
-/// Replica i of every stage as a pipeline. The first pipelines take the micro-batches that are left over.
+/// Makes replica i of every stage a pipeline. The first pipelines take the micro-batches that are left over.
 Plan plan_of(const Ranked& ranked, const TrainingJob& job, const Tables& tables) {
   const Pipelines& pipelines = ranked.pipelines;
   Plan plan;
@@ -168,7 +168,7 @@ std::string so_much_less(double wanted, double reached) {
   return fmt::format("{:.2g}% less", (1.0 - wanted / reached) * 100.0);
 }
 
-/// Why there is no plan: each limit on its own.
+/// Why there is no plan: tries each limit on its own.
 Error why_infeasible(const Request& request, const Inputs& inputs, const std::vector<int>& micro_batches) {
   const int replicas = request.pins.data_parallel.value_or(0);
   const artifact::SearchLimits effort{.seconds = std::nullopt, .work = std::uint64_t{20'000'000}, .threads = 0};

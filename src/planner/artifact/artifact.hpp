@@ -18,7 +18,7 @@
 
 namespace sailor::planner {
 
-/// What the evaluator says of a plan.
+/// The evaluator's figures of a plan.
 struct ArtifactScore {
   Seconds iteration_time{};
   Seconds pipeline_time{};

@@ -49,7 +49,7 @@ tl::unexpected<Error> no_link(const Tables& tables, const Run& from, const Run& 
       "use GPU types and zones of profiles/networks/sailor.toml");
 }
 
-/// Longest message of `bytes` from a replica of `from` to its counterpart of `to`.
+/// Time of the longest message of `bytes` from a replica of `from` to its counterpart of `to`.
 Result<double> slowest_send(const Tables& tables, const std::vector<Run>& from, const std::vector<Run>& to,
                             double bytes) {
   double slowest = 0.0;
@@ -136,7 +136,7 @@ Result<Tables> Tables::build(const TrainingJob& job, const Model& model, const P
     if (!complete || entry.compute.back() <= 0.0) tables.times_.erase(key);
   }
 
-  std::map<std::array<int, 2>, LayerRows<LayerMemory>> sizes;  // GPU type: that, or gpus.size() for any
+  std::map<std::array<int, 2>, LayerRows<LayerMemory>> sizes;  // by GPU type; gpus.size(): any type
   for (const LayerMemory& row : data.layer_memory) {
     const int gpu = gpu_index(row.key.gpu);
     const bool usable = gpu < static_cast<int>(gpus.size()) || row.key.gpu == any_gpu;
@@ -168,7 +168,7 @@ Result<Tables> Tables::build(const TrainingJob& job, const Model& model, const P
                             model.name, job.sequence_length),
                 "the cost model of the artifact needs them; import the published profiles or profile the model");
 
-  // Every link zone of the profile gets an index behind those of the cluster.
+  // Every link zone of the profile gets an index after those of the cluster.
   const auto zone_index = [&](const std::string& name) {
     return static_cast<int>(std::find(tables.link_zones_.begin(), tables.link_zones_.end(), name) -
                             tables.link_zones_.begin());
@@ -322,7 +322,7 @@ Result<ArtifactScore> evaluate(const Pipelines& pipelines, const Tables& tables)
       peak = std::max(peak, memory);
       score.fits = score.fits && memory <= tables.memory(run.gpu);
     }
-    // Messages to the next stage and back to the one before.
+    // Messages to the next stage and back to the previous one.
     const double forward_bytes = tables.output_bytes(stage.layers.last - 1) * micro_batch;
     const double backward_bytes = tables.output_bytes(stage.layers.first) * micro_batch;
     double transfer = 0.0;

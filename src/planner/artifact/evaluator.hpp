@@ -26,7 +26,7 @@ struct Run {
   int gpu = 0;
   int zone = 0;
   int tensor_parallel = 1;
-  int count = 1;  ///< replicas that follow each other
+  int count = 1;  ///< number of consecutive replicas
   bool operator==(const Run&) const = default;
 };
 
@@ -41,31 +41,31 @@ struct Pipelines {
   std::vector<StageRuns> stages;
 };
 
-/// Sums over the layers before: entry l is of layers [0, l).
+/// Prefix sums over the layers: entry l is of layers [0, l).
 using Prefix = std::vector<double>;
 
-/// One micro-batch on one GPU type, micro-batch and tensor parallel. Seconds.
+/// Seconds of one micro-batch on one GPU type, at one micro-batch size and tensor parallel.
 struct Times {
   Prefix compute;              ///< forward and backward
   std::vector<double> update;  ///< by layer
 };
-/// By tensor parallel.
+/// Sizes at one tensor parallel.
 struct Sizes {
   Prefix parameters;   ///< on one GPU
   Prefix activations;  ///< bytes on one GPU at micro-batch 1
 };
 
 using Curve = std::array<double, 3>;  ///< highest power first, GB/s over log2 of MB
-/// Seconds of a message. Negative where the parabola is: then a message takes no time.
+/// Seconds of a message. Negative where the parabola is negative: then a message takes no time.
 double message_time(double bytes, const Curve& curve);
 /// Ring all-reduce in buckets of 5e8 bytes.
 double bucketed_all_reduce(double bytes, int ranks, const Curve& curve);
 
-/// What the evaluator looks up, out of our profile.
+/// Data that the evaluator looks up, taken from our profile.
 class Tables {
  public:
   Tables() = default;
-  Tables(const Tables&) = delete;  // links are pointed at
+  Tables(const Tables&) = delete;  // links_by_end_ points into links_
   Tables& operator=(const Tables&) = delete;
   Tables(Tables&&) = default;
   Tables& operator=(Tables&&) = default;
@@ -94,7 +94,7 @@ class Tables {
   [[nodiscard]] double egress_price(int from_zone, int to_zone) const;
   /// Bytes of all gradients of a stage in one replica without tensor parallelism.
   [[nodiscard]] double gradient_bytes(const LayerRange& layers) const;
-  /// Bytes per GPU of a stage that `in_flight` stages, itself included, follow to the end.
+  /// Bytes per GPU of a stage. `in_flight`: number of stages from this one to the end, itself included.
   [[nodiscard]] double memory_needed(const Sizes& sizes, int tensor_parallel, const LayerRange& layers, int in_flight,
                                      int micro_batch) const;
   [[nodiscard]] int global_batch() const { return global_batch_; }
@@ -104,7 +104,7 @@ class Tables {
   int global_batch_ = 0;
   std::vector<std::string> gpus_;
   std::vector<std::string> zones_;
-  std::vector<std::string> link_zones_;  // by zone: the zone whose links count
+  std::vector<std::string> link_zones_;  // by zone: the zone whose links are used
   std::vector<double> memory_;
   std::vector<double> price_;
   std::map<std::array<int, 3>, Times> times_;  // gpu, micro-batch, tensor parallel
@@ -117,7 +117,7 @@ class Tables {
   std::map<std::array<int, 6>, Curve> links_;
   std::vector<int> max_senders_;  // by gpu
   std::vector<int> regions_;      // by zone
-  std::vector<int> senders_;      // by number: its place among the numbers of senders that are known, or -1
+  std::vector<int> senders_;      // by number of senders: its index among the known numbers, or -1
   std::size_t kinds_of_senders_ = 0;
   std::vector<const Curve*> links_by_end_;  // sender x receiver
 };

@@ -1,4 +1,4 @@
-// The labels of StageSearch: what they are worth at best, which dominate which, how one becomes the next.
+// The labels of StageSearch: their bounds, dominance and extension.
 #include <algorithm>
 #include <cmath>
 
@@ -11,8 +11,8 @@ namespace {
 constexpr int interrupt_interval = 8;
 // A relaxation is made again when plans must be faster than this times what it was made for.
 constexpr double enough_to_relax = 0.98;
-// A mixed stage that is not needed to use up a type can be of one type, so there are as many as types that are used up.
-// Of three types this is a restriction.
+// A mixed stage that is not needed to use up a type can be of one type, so there are as many mixed stages as types that
+// are used up. With three types this is a restriction.
 constexpr int max_mixed = 2;
 
 /// First layer of each stage, as partition_sailor() of the artifact.
@@ -74,7 +74,7 @@ void StageSearch::prepare_bounds() {
   int min_degree = 1 << 20;
   for (const StageCandidate& candidate : candidates_) min_degree = std::min(min_degree, candidate.room);
   max_groups = std::min(devices, inputs_.goal.max_devices) / min_degree;
-  // The best of all numbers of stages.
+  // The best over all numbers of stages.
   for (int stages = 1; stages <= layers_; ++stages) {
     if (inputs_.stages && stages != *inputs_.stages) continue;
     if (static_cast<std::int64_t>(stages) * replicas_ > max_groups) break;
@@ -215,7 +215,7 @@ bool StageSearch::dominates(const Label& a, const std::int64_t* left_a, const La
   std::int64_t total_a = 0;
   std::int64_t total_b = 0;
   for (std::size_t p = 0; p < whole_.size(); ++p) {
-    // More than all layers could use is as good as that.
+    // Devices beyond what all layers could use make no difference.
     const std::int64_t need = goal.counts_nodes() ? std::numeric_limits<std::int64_t>::max()
                                                   : static_cast<std::int64_t>(a.first) * replicas_ * max_room_[p];
     if (std::min(left_a[p], need) < std::min(left_b[p], need)) return false;
@@ -312,7 +312,7 @@ void StageSearch::extend(int parent, int fixed_stages, const Solution& found, Co
       if (first == 0 && stages > 3) next.open += send;
       next.reduction = std::max(from.reduction, reduction(rings_[team.ring], {first, last}));
       next.egress = egress + team.ring_egress * tables_.gradient_bytes({first, last});
-      // What no smaller `first` makes better.
+      // The part that no smaller `first` makes better.
       const double least = (batches_ - 1) * std::max(next.slowest, compute + send) + next.sum + compute + send +
                            min_compute_[first] + from.reduction;
       if (least > goal.max_time || (goal.objective == Objective::throughput && least >= to_beat_)) break;

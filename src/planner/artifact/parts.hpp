@@ -8,14 +8,14 @@
 
 namespace sailor::planner::artifact {
 
-/// Some of the cluster's zones with some of its GPU types: indices of pools, ascending.
+/// A subset of the cluster's zones and GPU types: indices of pools, ascending.
 using Part = std::vector<std::size_t>;
 
-/// Smaller ones first, the whole last. All of them where there are up to five zones and GPU types; of more, one, two or
-/// all zones, or types.
+/// Parts of the cluster, smaller ones first, the whole last. All subsets for up to five zones and GPU types; for more,
+/// one, two or all zones, or types.
 std::vector<Part> parts_of(const std::vector<Pool>& pools);
 
-/// What makes parts of a cluster different for a search: types, numbers of devices, links and prices of traffic.
+/// Key by which a search tells parts of a cluster apart: types, numbers of devices, links and prices of traffic.
 std::vector<double> signature(const Tables& tables, const std::vector<Pool>& pools);
 
 /// Orders in which stages over several zones fill them: indices of pools.

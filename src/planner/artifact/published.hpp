@@ -1,5 +1,5 @@
-// What the Sailor artifact (github.com/eth-easl/sailor) has as constants, and how its measurements are found in a
-// profile: for its evaluator (evaluator.hpp) and the published planners (baselines/inputs.hpp).
+// Constants of the Sailor artifact (github.com/eth-easl/sailor), and the look-up of its measurements in a profile: for
+// its evaluator (evaluator.hpp) and the published planners (baselines/inputs.hpp).
 #pragma once
 
 #include <algorithm>
@@ -15,14 +15,14 @@
 
 namespace sailor::planner::artifact {
 
-inline constexpr double bucket_bytes = 500'000'000.0;  ///< of an all-reduce; DeepSpeed's are of so many elements
+inline constexpr double bucket_bytes = 500'000'000.0;  ///< of an all-reduce; DeepSpeed's buckets have as many elements
 inline constexpr double bytes_per_float = 4.0;
 inline constexpr const char* default_zone = "us-central1-a";
 
-/// By the names of profiles/gpus.toml. 0: the artifact does not say.
+/// Named as in profiles/gpus.toml. 0: the artifact does not say.
 struct PublishedGpu {
   const char* name;
-  double memory_gib;        ///< simulations/constants.py: by which plans are judged
+  double memory_gib;        ///< simulations/constants.py: plans are judged by it
   double configured_bytes;  ///< simulations/configs/basic_cluster_config.json: what planners are told
   double usd_per_hour;
 };
@@ -50,7 +50,7 @@ inline std::string_view region_of(std::string_view zone) {
 template <class Row>
 using LayerRows = std::map<std::pair<LayerKind, int>, const Row*>;
 
-/// The row of a layer: of its kind, with the greatest first layer that is not behind it. Null: there is none.
+/// The row of a layer: of its kind, with the greatest first layer that is not after it. Null if there is none.
 template <class Row>
 const Row* row_of(const LayerRows<Row>& rows, LayerKind kind, int layer) {
   auto next = rows.upper_bound({kind, layer});

@@ -81,7 +81,7 @@ double Relaxation::stage_time(const RelaxedCandidate& candidate, int first, int 
 std::vector<double> Relaxation::min_devices(double straggler, const std::vector<double>& weights) const {
   std::vector<double> least(layers_ + 1, unlimited);
   least[0] = 0.0;
-  std::vector<int> from(candidates_.size(), 1);  // least first layer but 0 that is still short enough
+  std::vector<int> from(candidates_.size(), 1);  // min first layer, other than 0, that is still short enough
   for (int last = 1; last <= layers_; ++last)
     for (std::size_t o = 0; o < candidates_.size(); ++o) {
       const RelaxedCandidate& candidate = candidates_[o];

@@ -7,7 +7,7 @@ namespace sailor::planner::artifact {
 
 namespace {
 
-// Stages of up to so many replicas are divided between two GPU types in all ways.
+// Stages of up to this many replicas are divided between two GPU types in all ways.
 constexpr int try_all = 8;
 
 int power_of_two_above(int value) {
@@ -238,7 +238,7 @@ void StageSearch::draw_type(const std::int64_t* left, int candidate) {
   const auto several = [&] {
     return work_->devices.size() > (work_->draws.empty() ? 0 : work_->draws.back().last) + 1;
   };
-  // In the order of the pools, from any of them on.
+  // Fills the pools in order, starting from any of them.
   for (std::size_t start = 0; start < order_.size(); ++start) {
     if (!usable(order_[start])) continue;
     work_->filled.assign(left, left + whole_.size());
@@ -247,7 +247,7 @@ void StageSearch::draw_type(const std::int64_t* left, int candidate) {
     if (several()) add_draw();
     if (spread) break;
   }
-  // The same share of every pool: each replica keeps to its zone.
+  // Takes the same share of every pool: each replica keeps to its zone.
   start_draw();
   std::int64_t before = 0;
   int taken = 0;
@@ -269,7 +269,7 @@ void StageSearch::draw_mixed(const std::int64_t* left, int a, int b) {
   const int least = static_cast<int>(std::max<std::int64_t>(1, replicas_ - max_b));
   const int most = static_cast<int>(std::min<std::int64_t>(replicas_ - 1, max_a));
   if (least > most) return;
-  // One type is used up in the end, or the stage need not be mixed: what stages of that type alone leave over.
+  // One type is used up in the end, or the stage need not be mixed: it takes what stages of that type alone leave over.
   std::vector<int>& counts = work_->counts;
   counts.clear();
   if (replicas_ <= try_all) {

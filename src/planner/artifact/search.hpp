@@ -31,7 +31,7 @@ struct Pool {
   std::int64_t devices = 0;
 };
 
-/// What a plan is worth, smaller is better, and what it must keep.
+/// The value of a plan, smaller is better, and the limits that it must keep.
 struct Goal {
   Objective objective = Objective::throughput;
   double max_time = unlimited;  ///< seconds per iteration
@@ -44,20 +44,20 @@ struct Goal {
   [[nodiscard]] bool counts_nodes() const {
     return most_nodes < std::numeric_limits<std::int64_t>::max() || max_node_time < unlimited;
   }
-  /// Seconds, USD, or USD x seconds. `price` is USD per second of all devices.
+  /// Seconds, USD, or USD x seconds.
   [[nodiscard]] double value(double time, double cost) const {
     return objective == Objective::throughput ? time : objective == Objective::cost ? cost : time * cost;
   }
 };
 
-/// What the whole search shares.
+/// Shared by the whole search.
 struct Inputs {
   const Tables& tables;
   std::vector<Pool> pools;
   Goal goal;
-  double memory_share = 1.0;  ///< of each GPU that a plan may use
+  double memory_share = 1.0;  ///< of each GPU's memory that a plan may use
   std::optional<int> stages;  ///< exactly
-  bool uniform = false;       ///< layers as partition_sailor(): floor(L/P), the last L mod P stages one more
+  bool uniform = false;       ///< layers divided as by partition_sailor(): floor(L/P), the last L mod P stages one more
   std::optional<int> tensor_parallel;
   std::optional<int> max_tensor_parallel;
 };
@@ -65,10 +65,10 @@ struct Inputs {
 struct Counters {
   std::uint64_t considered = 0;
   std::uint64_t did_not_fit = 0;
-  std::uint64_t effort = 0;  ///< like considered, with what it takes to find the stages
+  std::uint64_t effort = 0;  ///< like considered, plus the work of finding the stages
 };
 
-/// What all searches of one micro-batch share.
+/// Shared by all searches of one micro-batch size.
 class Kinds {
  public:
   struct StageCandidate {
@@ -87,7 +87,7 @@ class Kinds {
   /// Layers whose outputs have the same size have the same class.
   [[nodiscard]] int size_class(int layer) const { return size_class_[layer]; }
   [[nodiscard]] int classes() const { return classes_; }
-  /// A candidate in a zone where it has devices.
+  /// Number of a candidate in a zone where it has devices.
   [[nodiscard]] int place(int candidate, int zone) const { return place_[candidate * zones_ + zone]; }
   /// Seconds of a message by class; null when there is no link.
   [[nodiscard]] const double* message(int from_place, int to_place) const {
@@ -112,12 +112,12 @@ class Kinds {
   std::vector<const Curve*> rings_;
 };
 
-/// Called with a plan that is better than the bound at that time. Returns the value that the next must beat.
+/// Called with a plan that is better than the bound at that time. Returns the value that the next plan must beat.
 using Solution = std::function<double(const Pipelines&)>;
 /// True: stop now.
 using Interrupt = std::function<bool()>;
 
-/// Where a team may be taken from.
+/// Devices that a team may take.
 struct Draw {
   int team = 0;
   std::size_t first = 0;  // in Workspace::devices
@@ -125,7 +125,7 @@ struct Draw {
 };
 /// The last stages of a pipeline.
 struct Label {
-  double open = 0.0;  // first stage without its messages to the stage before
+  double open = 0.0;  // first stage without its messages to the previous stage
   double slowest = 0.0;
   double sum = 0.0;
   double update = 0.0;
@@ -141,7 +141,7 @@ struct Label {
   int parent = -1;
   bool dead = false;
 };
-/// Memory of a search, which the next may use again.
+/// Memory of a search, reused by the next one.
 struct Workspace {
   std::vector<Label> labels;
   std::vector<std::int64_t> left;                        // devices left, pool by pool, label by label
@@ -162,21 +162,21 @@ class StageSearch {
 
   /// No plan of this micro-batch and degree has a smaller value (Goal::value), whatever its stages mix.
   [[nodiscard]] double bound() const { return root_bound_; }
-  /// Finds plans with values below `to_beat`. At most `width` labels for each number of layers. `order`: of the pools,
-  /// in which stages over several zones fill them. True: complete, there is no plan below the last value returned by
+  /// Finds plans with values below `to_beat`. At most `width` labels for each number of layers. `order`: the order in
+  /// which stages over several zones fill the pools. True: complete, there is no plan below the last value returned by
   /// `found`, among those that the file comment describes.
   bool run(double to_beat, std::size_t width, const std::vector<int>& order, const Solution& found,
            const Interrupt& interrupt, Counters& counters, Workspace& workspace);
 
  private:
   using StageCandidate = Kinds::StageCandidate;
-  /// Replicas of a stage: which candidates, where, in which order.
+  /// Replicas of a stage: their candidates, places and order.
   struct Team {
     std::vector<Run> runs;
     std::vector<int> candidates;  // distinct
     std::vector<int> places;      // by run
     int ring = 0;
-    int bucket = 0;  // labels with the same are compared
+    int bucket = 0;  // labels with the same bucket are compared
     double price = 0.0;
     double ring_egress = 0.0;  // USD per byte of gradients
     bool linked = true;
@@ -189,7 +189,7 @@ class StageSearch {
     std::vector<double> reductions;  // by range of layers; negative: not computed yet
   };
   struct Link {
-    std::size_t times = 0;  // in link_times_: to the next stage by class of sizes, to the stage before
+    std::size_t times = 0;  // in link_times_: to the next stage by class of sizes, then to the previous stage
     double egress = 0.0;    // USD per byte, both directions
     bool there = true;
   };
@@ -208,7 +208,7 @@ class StageSearch {
   void draw_triple(const std::int64_t* left, int a, int b, int c);
   /// Takes `count` groups in the order of the pools from `start` on; false when there are not enough.
   bool fill(std::vector<std::int64_t>& left, int candidate, int count, std::size_t start);
-  /// Of Workspace::runs, and of what was added to Workspace::devices since.
+  /// Adds a draw with Workspace::runs and what was added to Workspace::devices since the last draw.
   void add_draw();
   void take(int pool, std::int64_t devices, const Run& run);
   void start_draw();
@@ -225,7 +225,7 @@ class StageSearch {
   bool search(int fixed_stages, std::size_t width, const Solution& found, const Interrupt& interrupt,
               Counters& counters);
 
-  /// What plans of so many uniform stages need at least; false: none is below to_beat_.
+  /// Computes what plans of `stages` uniform stages need at least; false: none is below to_beat_.
   bool prepare_uniform(int stages);
 
   const Inputs& inputs_;
@@ -245,7 +245,7 @@ class StageSearch {
   std::map<std::pair<std::vector<const Curve*>, int>, int> ring_index_;
   std::unordered_map<std::uint64_t, Link> links_;
   std::vector<double> link_times_;
-  // Bounds of the layers [0, l).
+  // Lower bounds for the layers [0, l).
   std::vector<double> min_compute_;
   std::vector<double> min_work_;   // in units of the middle layer's work
   std::vector<double> min_money_;  // USD per replica set and micro-batch
@@ -258,7 +258,7 @@ class StageSearch {
   std::vector<double> gpu_speed_;
   std::optional<Relaxation> relaxation_;
   double relaxed_for_ = unlimited;  // to_beat_ at that time
-  // Of uniform stages, by the first layer of the label: what the stages before it need at least.
+  // Uniform stages: min needs of the stages before a label, by the first layer of the label.
   std::vector<double> uniform_time_;
   std::vector<double> uniform_devices_;  // in units of gpu_speed_
 

@@ -16,22 +16,22 @@ namespace sailor::planner::artifact {
 
 namespace {
 
-// Labels for each number of layers: of a first pass, which finds a good plan, of a second and of a third.
+// Labels for each number of layers: in a first pass, which finds a good plan, in a second and in a third.
 constexpr std::size_t narrow = 6;
 constexpr std::size_t medium = 30;
 constexpr std::size_t wide = 5'000;
-// Of further orders of zones, which differ in stages over several zones only.
+// Labels for further orders of zones, which differ in stages over several zones only.
 constexpr std::size_t further = 50;
 // Stages priced in a quick search of a part of the cluster, and in the second and third pass of a thorough one for
 // every pool but one, up to four.
 constexpr std::uint64_t quick_work = 100'000;
 constexpr std::uint64_t pass_work = 600'000;
 constexpr std::uint64_t thorough_effort = 8'000'000;  // of all passes
-constexpr std::size_t greedy = 2;                     // labels where many parts and orders of zones are to be seen
-// How much better the plans of a thorough search of a part are than those of the quick one, at most. Measured: 11 %, of
-// the random clusters of experiments/planner_laws.py --zones 5 --cost-model artifact.
+constexpr std::size_t greedy = 2;                     // labels where many parts and orders of zones are searched
+// Max gain of a thorough search of a part over the quick one. Measured: 11 %, on the random clusters of
+// experiments/planner_laws.py --zones 5 --cost-model artifact.
 constexpr double most_gained = 1.15;
-// Searches between which the best plan is made known to all. Not the number of threads: that must not matter.
+// Number of searches after which the best plan is made known to all. Not the number of threads: that must not matter.
 constexpr std::size_t round_size = 4;
 constexpr std::uint64_t no_end = std::numeric_limits<std::uint64_t>::max();
 
@@ -58,7 +58,7 @@ bool better(const Ranked& a, const Ranked& b) {
 
 class Best {
  public:
-  /// Plans count that are better than `to_beat`.
+  /// Only plans better than `to_beat` count.
   Best(const Inputs& inputs, double to_beat) : inputs_(inputs), value_(to_beat) {}
 
   /// Empty when the plan breaks a limit.
@@ -75,7 +75,7 @@ class Best {
     const auto [place, is_new] = plans_.try_emplace(kind_of(ranked.pipelines), ranked);
     if (!is_new && better(ranked, place->second)) place->second = std::move(ranked);
   }
-  /// What the next plan must beat.
+  /// The value that the next plan must beat.
   [[nodiscard]] double value() const { return value_; }
   [[nodiscard]] std::vector<Ranked> plans() const {
     std::vector<Ranked> plans;
@@ -92,10 +92,10 @@ class Best {
 
 /// Searches of all micro-batches and data-parallel degrees over some pools.
 struct Task {
-  double bound = 0.0;  // before any search
+  double bound = 0.0;  // known before any search
   std::unique_ptr<StageSearch> search;
   std::vector<int> order;  // of the pools, in the last search
-  bool complete = false;   // that search
+  bool complete = false;   // whether that search was complete
 };
 
 std::vector<Task> tasks_of(const Inputs& inputs, const std::vector<int>& micro_batches, int replicas) {
@@ -126,7 +126,7 @@ std::vector<Task> tasks_of(const Inputs& inputs, const std::vector<int>& micro_b
   return tasks;
 }
 
-/// What the searches of all parts of a cluster share.
+/// Shared by the searches of all parts of a cluster.
 struct Shared {
   const std::vector<int>& micro_batches;
   int replicas = 0;
@@ -140,7 +140,7 @@ struct Shared {
 /// The search of one part of the cluster.
 class PartSearch {
  public:
-  /// `to_beat`: plans must be better.
+  /// Only plans better than `to_beat` count.
   PartSearch(const Inputs& inputs, Shared& shared, double to_beat)
       : inputs_(inputs),
         shared_(shared),
@@ -158,7 +158,7 @@ class PartSearch {
     for (const auto& order : orders_)
       pass(&order == &orders_.front() ? wide : further, order, work / orders_.size() + 1);
   }
-  /// As long as there is anything to look at.
+  /// Searches as long as there is anything to look at.
   void run_to_the_end() {
     effort_end_ = no_end;
     for (const auto& order : orders_) pass(wide, order, no_end);
@@ -246,9 +246,9 @@ class PartSearch {
   bool cut_short_ = false;
 };
 
-/// The search of a cluster and of its parts, so that no cluster gets a worse plan than one of its parts: quickly each
-/// of them, then thoroughly those that may have a better plan than the best so far. What is found in a part depends on
-/// that part alone, for plans must beat what was found quickly in parts of it and nothing else; a part that is not
+/// The search of a cluster and of its parts, so that no cluster gets a worse plan than one of its parts: first quickly
+/// in each of them, then thoroughly in those that may have a better plan than the best so far. The result for a part
+/// depends on that part alone, as plans must beat only what was found quickly in parts of it; a part that is not
 /// searched thoroughly has no better plan than the best, by its bound or by `most_gained`.
 class SpaceSearch {
  public:
@@ -258,7 +258,7 @@ class SpaceSearch {
   void run() {
     std::map<std::vector<double>, std::size_t> seen;
     for (std::size_t i = 0; i < parts_.size(); ++i) {
-      // Parts that differ in the names of their zones only have equally good plans.
+      // Parts that differ only in the names of their zones have equally good plans.
       const auto [same, is_new] = seen.try_emplace(signature(inputs_.tables, inputs_of(i).pools), i);
       found_.push_back(is_new ? search_quickly(i) : found_[same->second]);
       if (is_new) different_.push_back(i);
@@ -284,7 +284,7 @@ class SpaceSearch {
 
  private:
   struct Found {
-    double value = unlimited;  ///< least that a quick search found in this part or in parts of it
+    double value = unlimited;  ///< min that a quick search found in this part or in parts of it
     double bound = 0.0;        ///< no plan of this part has a smaller value, unless it was found
   };
 

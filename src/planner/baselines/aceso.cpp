@@ -1,5 +1,5 @@
 // Aceso as the artifact adapts it: GPUs of the first offer, operators divided into stages, recomputation off.
-// Operators' measurements are derived from those of layers (aceso_operators.hpp), which every answer says.
+// Measurements of operators are derived from those of layers (aceso_operators.hpp), as every answer notes.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,8 +18,8 @@ namespace {
 
 constexpr std::size_t max_plans = 5;
 constexpr int max_stages = 128;
-/// Of one number of stages. On the inputs of figure 7 the best plan of 500 to 3000 is the same, of 10000 it is 0 to 5 %
-/// faster by Aceso's own account.
+/// Ratings per number of stages. On the inputs of figure 7, 500 to 3000 ratings give the same best plan; 10000 give one
+/// that is 0 to 5 % faster by Aceso's own estimate.
 constexpr std::uint64_t default_ratings = 3000;
 
 constexpr std::string_view substitute_note =
@@ -38,7 +38,7 @@ Result<Site> first_site(const Problem& problem) {
               .gpus_per_node = offer.gpus_per_node};
 }
 
-/// Boundaries inside a layer go to the nearest between layers, and every stage keeps a layer.
+/// Moves boundaries inside a layer to the nearest layer boundary; every stage keeps at least one layer.
 std::vector<LayerRange> layer_ranges(const Config& config, const Operators& operators) {
   const int count = static_cast<int>(config.stages.size());
   std::vector<LayerRange> ranges;
@@ -93,7 +93,7 @@ Result<EvaluatorScore> operator_score(const Config& config, const Operators& ope
   return result;
 }
 
-/// A plan of one type of GPU as a configuration. Errors: invalid_input (what Aceso's configurations cannot say).
+/// Converts a plan for one GPU type to a configuration. Errors: invalid_input (what configurations cannot express).
 Result<std::pair<Config, Site>> config_of(const PlanList& plan, const Inputs& inputs) {
   const auto refuse = [](std::string what) {
     return fail(ErrorCode::invalid_input, std::move(what), "Aceso's cost model knows one pipeline of one GPU type");
@@ -174,7 +174,7 @@ class Aceso final : public Baseline {
     for (const Rated& rated : found) {
       if (proposals.plans.size() == max_plans) break;
       PlanList list = plan_of(rated.config, *operators);
-      if (!described.insert(describe(list)).second) continue;  // the same but for operators inside a layer
+      if (!described.insert(describe(list)).second) continue;  // differs only in operators inside a layer
       auto score = operator_score(rated.config, *operators, problem);
       SAILOR_CHECK(score);
       unequal = unequal || has_unequal_replicas(rated.config);

@@ -11,14 +11,14 @@ namespace sailor::planner::baselines::aceso_detail {
 namespace {
 
 constexpr double bytes_per_gib = 1024.0 * 1024.0 * 1024.0;
-/// In multiples of the weights: themselves, gradients, two moments of Adam.
+/// Multiples of the weights: the weights, gradients, and two moments of Adam.
 constexpr double state_per_weight = 4.0;
-/// The artifact's evaluator counts 20 bytes per parameter of 4 and 3 GiB besides.
+/// The artifact's evaluator counts 20 bytes per parameter of 4 bytes, plus 3 GiB.
 constexpr double evaluator_state_per_weight = 5.0;
 constexpr double evaluator_base_bytes = 3.0 * bytes_per_gib;
 
-/// What the allocator holds besides for an operator that runs: its output going forward, its input's gradient coming
-/// back (a substitute; Aceso measured it). The last operator is left out, as in the artifact.
+/// Extra bytes that the allocator holds for a running operator: its output in the forward pass, the gradient of its
+/// input in the backward pass (a substitute; Aceso measured it). The last operator is left out, as in the artifact.
 double reserved_bytes(const OperatorCosts& costs, LayerRange operators) {
   double forward = 0.0;
   double backward = 0.0;
@@ -57,7 +57,7 @@ Predicted CostModel::predict(const Config& config) const {
     const AcesoStage& stage = config.stages[static_cast<std::size_t>(index)];
     const OperatorCosts& cost = costs(stage, config.micro_batch);
     const int after = before + stage.gpus();
-    // The first stage receives and the last sends too, as in the artifact.
+    // As in the artifact, the first stage also receives and the last also sends.
     const double in = operators_->send(cost.input[static_cast<std::size_t>(stage.operators.first)],
                                        before > 0 && before % per_node == 0);
     const double out =

@@ -14,12 +14,13 @@ constexpr double bytes_per_float = 4.0;
 constexpr double bytes_per_token = 8.0;  // an index
 constexpr double bytes_per_gb = 1e9;
 constexpr int curve_points = 11;  // 1 MB to 1024 MB
-/// What the artifact takes for an operator that was not measured.
+/// Time that the artifact assumes for an operator that was not measured.
 constexpr double unmeasured_seconds = 1.0;
-/// A byte takes as long as so many FLOP: an A100 has 156 TFLOP/s (TF32) and 1.56 TB/s.
+/// FLOP that take as long as one byte: an A100 has 156 TFLOP/s (TF32) and 1.56 TB/s.
 constexpr double flop_per_byte = 100.0;
 
-/// What an operator computes, reads, writes, holds and keeps in the forward pass, on one device. In values (4 bytes).
+/// Work of an operator in the forward pass on one device: FLOP, and values (4 bytes) that it reads, writes, holds as
+/// weights and keeps.
 struct Work {
   double flop = 0.0;
   double input = 0.0;
@@ -27,7 +28,7 @@ struct Work {
   double weights = 0.0;
   double kept = 0.0;
 
-  /// Its share of the layer's time is in proportion to this.
+  /// The operator's share of the layer's time is in proportion to this.
   [[nodiscard]] double weight() const { return flop / flop_per_byte + (input + output + weights) * bytes_per_float; }
 };
 
@@ -38,7 +39,7 @@ std::vector<Work> block_work(const Model& model, double sequence, double batch, 
   const double tokens = sequence * batch;
   const double stream = tokens * hidden;  // whole on every device
   const double queries = hidden / degree;
-  const double keys = model.key_value_heads * model.head_width() / degree;  // as many values
+  const double keys = model.key_value_heads * model.head_width() / degree;  // the same for the values
   const double scores = batch * model.attention_heads * sequence * sequence / degree;
   const double inner = model.feed_forward / degree;
   const double gates = model.activation == Activation::swiglu ? 2.0 : 1.0;
@@ -89,7 +90,7 @@ std::vector<Work> layer_work(const Model& model, LayerKind kind, double sequence
   return {head};
 }
 
-/// Shares of a layer's total.
+/// Appends the operators' shares of a layer's total to the prefix sums.
 void share(double total, const std::vector<Work>& work, const std::function<double(const Work&)>& weight,
            std::vector<double>& sums) {
   double whole = 0.0;
@@ -144,7 +145,7 @@ Result<Operators> Operators::build(const Inputs& inputs, const TrainingJob& job,
           costs.output.push_back(entry.output * bytes_per_float);
         }
       }
-      // The loss is all that leaves the model.
+      // The loss is the only output of the model.
       costs.output.back() = sequence * batch * bytes_per_float;
       operators.costs_[{batch, degree}] = std::move(costs);
     }
@@ -181,7 +182,7 @@ int Operators::nearest_layer(int operator_index) const {
 }
 
 double Operators::send(double bytes, bool between_nodes) const {
-  // The artifact's look-up, whose entry is one too low, and counts from the end below 1 MB.
+  // The artifact's look-up: its index is one too low, and counts from the end below 1 MB.
   int entry = bytes > 0.0 ? static_cast<int>(std::log2(bytes / mib.value())) : 0;
   if (entry >= 1) --entry;
   entry = std::clamp(entry, -curve_points, curve_points - 1);

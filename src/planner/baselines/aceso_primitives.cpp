@@ -21,8 +21,8 @@ constexpr std::array<int, 4> group_sizes{1, 2, 4, 8};
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
-/// Whether stages may have so many GPUs: 1, 2, 4 or 8, every GPU has one, and the boundary of a node is one of a stage.
-/// `use_idle`: GPUs may be idle, and a stage may have several whole nodes.
+/// Whether the stages may have these numbers of GPUs: 1, 2, 4 or 8, every GPU is in a stage, and no stage crosses the
+/// boundary of a node. `use_idle`: GPUs may be idle, and a stage may have several whole nodes.
 bool is_legal(const Config& config, const Site& site, bool use_idle) {
   int sum = 0;
   for (const AcesoStage& stage : config.stages) {
@@ -35,8 +35,8 @@ bool is_legal(const Config& config, const Site& site, bool use_idle) {
   return use_idle ? sum <= site.gpus : sum == site.gpus;
 }
 
-/// Time that a stage could take over from others, in device-seconds at its efficiency: what it waits for the slowest
-/// stage, less where memory is short.
+/// Time that a stage could take over from others, in device-seconds at its efficiency: its wait for the slowest stage,
+/// reduced if memory is short.
 double spare_time(const Rated& rated, int index, const CostModel& model) {
   const AcesoStage& stage = rated.config.stages[at(index)];
   const Predicted& predicted = rated.predicted;
@@ -50,7 +50,7 @@ double spare_time(const Rated& rated, int index, const CostModel& model) {
   return idle * stage.gpus() * efficiency;
 }
 
-/// Operators go from stage to stage, from the target to a partner, until all are below a goal.
+/// Moves operators from stage to stage, from the target to a partner, until all stages are below a goal.
 class OperatorMoves {
  public:
   OperatorMoves(const Rated& rated, int target, const CostModel& model)
@@ -107,7 +107,7 @@ class OperatorMoves {
     return std::nullopt;
   }
 
-  /// As few operators as bring every stage before the partner below the goal.
+  /// Moves as few operators as bring every stage before the partner below the goal.
   [[nodiscard]] bool hand_on(Config& config, int target, int partner, double goal) const {
     const int step = partner > target ? 1 : -1;
     for (int index = target; index != partner; index += step) {
@@ -131,7 +131,7 @@ class OperatorMoves {
   std::vector<double> rank_;
 };
 
-/// Doubles or halves one degree of a stage. Nothing: not allowed.
+/// Doubles or halves one degree of a stage. std::nullopt if that is not allowed.
 std::optional<AcesoStage> scaled(const AcesoStage& stage, bool tensor, bool doubled, const Config& config,
                                  const CostModel& model) {
   const Site& site = model.operators().site();
@@ -145,7 +145,7 @@ std::optional<AcesoStage> scaled(const AcesoStage& stage, bool tensor, bool doub
   return changed;
 }
 
-/// The target's degree is doubled or halved, and others give or take the GPUs; the first legal set of them wins.
+/// Doubles or halves the target's degree while others give or take the GPUs; the first legal set of others wins.
 std::optional<Config> rescale(const Rated& rated, int target, bool tensor, bool doubled, const CostModel& model,
                               bool use_idle) {
   Config config = rated.config;
@@ -157,7 +157,7 @@ std::optional<Config> rescale(const Rated& rated, int target, bool tensor, bool 
   if (use_idle && is_legal(config, site, true)) return config;
 
   struct Partner {
-    double seconds = 0.0;  // of its stage afterwards
+    double seconds = 0.0;  // of its stage after the change
     int stage = 0;
     AcesoStage changed;
     int amount = 0;
@@ -209,7 +209,7 @@ bool choose_degrees(Config& config, const CostModel& model) {
   for (int index = 0; index < count; ++index) {
     AcesoStage& stage = config.stages[at(index)];
     const int gpus = stage.gpus();
-    // What fits before what does not, then the faster.
+    // Ranked by the memory above the limit, then by time.
     std::tuple<double, double> best{std::numeric_limits<double>::infinity(), 0.0};
     for (int degree = 1; degree <= std::min(largest, gpus); degree *= 2) {
       if (gpus % degree != 0 || !CostModel::is_allowed(config.micro_batch, gpus / degree)) continue;
@@ -248,8 +248,8 @@ std::vector<std::vector<Primitive>> action_groups(const Rated& rated, int target
       loss = lost;
     }
   }
-  // Of what makes compute faster, first what adds no communication if the target has more than its share of that. All
-  // that takes communication away makes compute slower.
+  // Among primitives that make compute faster, those that add no communication come first if the target has more than
+  // its share of communication. All primitives that reduce communication make compute slower.
   std::vector<std::vector<Primitive>> faster{{move_operators, more_replicas, wider_groups, larger_batch}};
   if (loss > all_loss / count) faster = {{move_operators, larger_batch}, {more_replicas, wider_groups}};
   const std::vector<std::vector<Primitive>> leaner{{fewer_replicas, narrower_groups}};

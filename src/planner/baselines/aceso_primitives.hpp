@@ -1,4 +1,4 @@
-// Aceso's primitives: changes of one stage, the target, with what other stages must give or take for it.
+// Aceso's primitives: changes of one stage, the target, with what other stages have to give or take for them.
 #pragma once
 
 #include <vector>
@@ -8,7 +8,7 @@
 namespace sailor::planner::baselines::aceso_detail {
 
 enum class Primitive {
-  move_operators,   ///< dec-op: the target hands operators on
+  move_operators,   ///< dec-op: the target passes operators on to other stages
   more_replicas,    ///< inc-dp
   fewer_replicas,   ///< dec-dp
   wider_groups,     ///< inc-tp
@@ -17,22 +17,22 @@ enum class Primitive {
   smaller_batch,    ///< dec-mbs
 };
 
-/// A configuration and what is expected of it.
+/// A configuration and its prediction.
 struct Rated {
   Config config;
   Predicted predicted;
 };
 
-/// Which primitives to try, in groups, the most promising first: those that take from the resource of which the target
-/// uses the largest share.
+/// The primitives to try, in groups, the most promising first: those that relieve the resource of which the target uses
+/// the largest share.
 std::vector<std::vector<Primitive>> action_groups(const Rated& rated, int target, const CostModel& model);
 
-/// The configurations that a primitive leads to; none where it is not possible. `use_idle`: GPUs that no stage has may
-/// be taken, and a stage may have several whole nodes; else, as in the artifact, a plan that leaves GPUs idle can never
-/// change who has how many.
+/// The configurations that a primitive leads to; empty if it is not possible. `use_idle`: GPUs that no stage has may be
+/// taken, and a stage may have several whole nodes; otherwise, as in the artifact, a plan that leaves GPUs idle can
+/// never change the number of GPUs of its stages.
 std::vector<Config> apply(Primitive primitive, const Rated& rated, int target, const CostModel& model, bool use_idle);
 
-/// Degrees of every stage that are best for the micro-batch. False: a stage has none.
+/// Chooses the best degrees of every stage for the micro-batch. False if a stage has none.
 bool choose_degrees(Config& config, const CostModel& model);
 
 }  // namespace sailor::planner::baselines::aceso_detail

@@ -15,10 +15,10 @@ constexpr int max_hops = 7;
 constexpr int max_trials = 100;
 constexpr int max_restarts = 5;  // of an explored configuration
 constexpr std::size_t max_saved = 5;
-/// A configuration that is slower by more is not looked at later.
+/// Configurations that are slower by more than this factor are not explored later.
 constexpr double unexplored_tolerance = 1.2;
 
-/// Fitting before not, then faster; of those that do not fit the smaller.
+/// Configurations that fit come first, then faster ones; among those that do not fit, the one with less memory.
 bool is_better(const CostModel& model, const Rated& a, const Rated& b) {
   const bool a_fits = model.fits(a.predicted);
   if (a_fits != model.fits(b.predicted)) return a_fits;
@@ -74,7 +74,7 @@ class StageSearch {
     if (saved_.size() > max_saved) saved_.pop_back();
   }
 
-  /// A trial: hops from every stage as the bottleneck until one ends in something better.
+  /// One trial: hops with every stage as the bottleneck until one leads to an improvement.
   std::optional<Rated> try_to_improve(const Rated& start) {
     std::optional<Rated> best;
     for (std::size_t attempt = 0; attempt < start.config.stages.size() && !is_over(); ++attempt) {
@@ -90,7 +90,8 @@ class StageSearch {
     return model_.fits(found.predicted) && found.predicted.time < time_or_infinity(start);
   }
 
-  /// The stage with the largest memory (if that is too much) or time that was not the target of this configuration yet.
+  /// The stage with the largest memory (if that is too much) or time that has not been the target of this configuration
+  /// yet.
   [[nodiscard]] int next_target(const Rated& rated, const std::vector<int>& key) {
     const auto& values = model_.fits(rated.predicted) ? rated.predicted.stage_time : rated.predicted.stage_memory;
     std::set<int>& tried = targets_[key];
@@ -131,7 +132,7 @@ class StageSearch {
       for (const Rated& next : reached)
         if (improves(next, start)) return next;
       for (const Rated& next : reached) {
-        if (visited_.contains(next.config.key())) continue;  // by a hop from another
+        if (visited_.contains(next.config.key())) continue;  // visited by a hop from another
         auto found = hop(next, start, hops + 1);
         if (!found) continue;
         if (improves(*found, start)) return found;

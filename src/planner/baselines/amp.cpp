@@ -38,7 +38,7 @@ struct Nodes {
   }
 };
 
-/// Seconds of a forward pass at micro-batch 1 by layer, the mean of the types that have this degree; empty: none has.
+/// Seconds of a forward pass at micro-batch 1 by layer, the mean of the types that have this degree; empty if none has.
 std::vector<double> forward_times(const Inputs& inputs, const std::set<std::string>& types, int degree) {
   std::vector<double> mean;
   double known = 0.0;
@@ -94,7 +94,7 @@ double iteration_time(const Strategy& strategy, const std::vector<double>& forwa
       transfers += floats / nodes.floats_per_second * slow / replicas;
     }
 
-    // The published code keeps what the ring's last link says (cost_amp.py:315) where the slowest is meant. That is the
+    // The published code uses the ring's last link (cost_amp.py:315) where the slowest is meant. The result is the
     // same: a stage's ranks are contiguous, so the first and the last share a node only if all do.
     bool leaves = false;
     for (int rank = 0; rank < degree; ++rank) leaves |= node_of(rank, replicas - 1, stage) != node_of(rank, 0, stage);
@@ -106,7 +106,7 @@ double iteration_time(const Strategy& strategy, const std::vector<double>& forwa
   return (micro_batches - 1.0) * longest + transfers + compute + gradients;
 }
 
-/// floor(n / stages) layers each, the last stage takes what is left.
+/// floor(n / stages) layers each, the last stage takes the rest.
 std::vector<LayerRange> divide(int layers, int stages) {
   std::vector<LayerRange> ranges;
   for (int stage = 0; stage < stages; ++stage)
@@ -147,7 +147,7 @@ Result<Nodes> nodes_of(const Problem& problem) {
   return nodes;
 }
 
-/// GPUs are handed out type after type, in the order of the offers.
+/// GPUs are assigned type by type, in the order of the offers.
 std::optional<Proposal> proposal_of(const Strategy& strategy, const Nodes& nodes, const Problem& problem,
                                     double seconds) {
   Proposal proposal;
@@ -221,7 +221,7 @@ class Amp final : public Baseline {
           fmt::format("AMP uses {} of {} GPUs: those that divide the global batch", nodes->gpus(), offered));
 
     std::vector<Candidate> candidates = search(problem, *nodes, proposals.out_of_time);
-    // By the planner's own order: those of one micro-batch together, by time, equal ones in the order of the search.
+    // The planner's own order: grouped by micro-batch, then by time; equal ones in the order of the search.
     std::stable_sort(candidates.begin(), candidates.end(),
                      [](const Candidate& a, const Candidate& b) { return a.seconds < b.seconds; });
     int without_devices = 0;

@@ -1,6 +1,6 @@
-// The planner of the Sailor artifact (sailor_planner/cpp_src/planner.cpp): numbers of stages and micro-batch sizes in
-// turn, tensor-parallel degrees by rule, data-parallel degrees until more or fewer do not help, and the recursion of
-// artifact_sailor_search.hpp for who does what where.
+// The planner of the Sailor artifact (sailor_planner/cpp_src/planner.cpp): it tries numbers of stages and micro-batch
+// sizes in turn, tensor-parallel degrees by rule, data-parallel degrees until more or fewer do not help, and places
+// each combination with the recursion of artifact_sailor_search.hpp.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -18,7 +18,7 @@ namespace artifact_sailor_detail {
 
 namespace {
 
-constexpr int most_regions = 7;              // all orders of all sets of them are looked at: 13,699
+constexpr int most_regions = 7;              // all permutations of all subsets are tried: 13,699
 constexpr double score_of_one_region = 1e4;  // among bandwidths in MB/s (planner_utils.cpp:631)
 constexpr double bytes_per_mb_of_score = 1e6;
 
@@ -27,7 +27,7 @@ struct Route {
   double score = 0.0;
 };
 
-/// Sets of regions, each in the order whose narrowest link is the widest; those with the best links first.
+/// Sets of regions, each in the order that maximizes the narrowest link; sets with the best links first.
 std::vector<Route> routes_of(const Tables& tables) {
   const Supply& supply = tables.supply();
   const int count = static_cast<int>(supply.regions.size());
@@ -64,7 +64,7 @@ std::vector<Route> routes_of(const Tables& tables) {
   return routes;
 }
 
-/// Whether some GPU type has a replica's devices for every stage; a type that cannot be used counts as one that has.
+/// Whether some GPU type has enough devices for a replica of every stage; an unusable type counts as having enough.
 bool has_devices(const Route& route, const std::vector<std::vector<int>>& degrees, const Supply& supply) {
   for (int gpu = 0; gpu < supply.types(); ++gpu) {
     const auto& of_gpu = degrees[static_cast<std::size_t>(gpu)];
@@ -91,12 +91,12 @@ Found taken(const Solution& solution, const Shape& shape, double cost) {
   return found;
 }
 
-/// What the loop over data-parallel degrees keeps, to end where they no longer help.
+/// State of the loop over data-parallel degrees, to end it when they no longer help.
 class Progress {
  public:
   Progress(const Problem& problem, bool keep) : problem_(problem) {
     constexpr double no_plan = std::numeric_limits<double>::infinity();
-    // Kept: slower or dearer plans than these are not seen (planner.cpp:1150).
+    // Kept: plans that are slower or more expensive than this are not seen (planner.cpp:1150).
     time_ = keep ? 1e6 : no_plan;
     cost_ = keep ? 1000.0 : no_plan;
     if (keep || problem.objective == Objective::throughput)
@@ -106,7 +106,7 @@ class Progress {
       is_limited_ = problem.max_cost || problem.min_throughput;
   }
 
-  /// Whether a plan of another degree is worth looking at; if not, no further one is. `keeps_limit`: of the objective.
+  /// Whether to try another degree after a plan with this time and cost. `keeps_limit`: the plan keeps the limits.
   bool goes_on(double time, double cost, bool keeps_limit) {
     double& known = problem_.objective == Objective::throughput ? time_ : cost_;
     const double value = problem_.objective == Objective::throughput ? time : cost;
@@ -242,7 +242,7 @@ Result<Proposals> ArtifactSailor::plan(const Problem& problem) const {
 }
 
 Result<Estimate> ArtifactSailor::estimate(const PlanList& plan, const Problem& problem) const {
-  // The artifact's validation takes the common evaluator for Sailor, not the search's own sums.
+  // The artifact's validation uses the common evaluator for Sailor, not the search's own sums.
   const auto score = evaluate(plan, problem.inputs, problem.job, problem.faults);
   if (!score) return fail(score.error());
   return Estimate{.iteration_time = score->iteration_time, .peak_memory = score->validation_memory};

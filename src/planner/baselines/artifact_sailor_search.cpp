@@ -10,10 +10,10 @@ namespace {
 
 constexpr double no_limit = std::numeric_limits<double>::infinity();
 constexpr double cents_per_usd = 100.0;
-constexpr double budget_steps = 20.0;  // fixed: what is left of a budget is one of so many parts of it
-constexpr std::uint64_t states_between_questions = 256;  // whether the time is up
+constexpr double budget_steps = 20.0;                    // fixed: a remaining budget is rounded to this many steps
+constexpr std::uint64_t states_between_questions = 256;  // between checks of the time limit
 
-/// As the original hands a budget on: text with two decimals, read into 32 bits.
+/// As the original passes a budget on: text with two decimals, read into 32 bits.
 double to_cents(double usd) { return static_cast<float>(std::round(usd * cents_per_usd) / cents_per_usd); }
 
 }  // namespace
@@ -30,7 +30,7 @@ Search::Search(const Problem& problem, const Tables& tables) : problem_(problem)
       tables.keeps_faults() || !problem.max_cost ? 1.0 / cents_per_usd : problem.max_cost->value() / budget_steps;
 }
 
-/// Upwards: whether a whole plan keeps its budget is seen by what it costs in the end.
+/// Rounds up: whether a whole plan keeps its budget is decided by its final cost.
 double Search::in_steps(double usd) const { return std::ceil(usd / budget_step_) * budget_step_; }
 
 double Search::money(double usd) const { return tables_.keeps_faults() ? static_cast<float>(usd) : usd; }
@@ -60,9 +60,10 @@ const Solution& Search::solve(const Shape& shape) {
   return solve(state);
 }
 
-/// Kept: only the present region's devices by type, whatever zones they are in, regions follow and types may be used.
-/// Fixed: the devices in each zone of this region and of those that may follow, the types and the message. The number
-/// of stages of the whole plan changes nothing else: degrees go by the stages that follow.
+/// Kept: the key has only the devices of the current region by type, regardless of the zones they are in, the regions
+/// that follow and the types that may be used. Fixed: it has the devices in each zone of this region and of those that
+/// may follow, the types and the message. The number of stages of the whole plan changes nothing else: degrees depend
+/// on the stages that follow.
 Search::Key Search::key_of(const State& state) const {
   const Supply& supply = tables_.supply();
   const bool keep = tables_.keeps_faults();
@@ -104,7 +105,7 @@ const Solution& Search::solve(const State& state) {
       free_of_charge.budget.reset();
       solve(free_of_charge);
     }
-    // What is best with more money is best with less that it keeps.
+    // The best solution with more money is also the best with less money if it keeps that.
     if (const auto richer = by_budget.lower_bound(steps); richer != by_budget.end()) {
       const Solution& best = *richer->second;
       if (richer->first == steps || !best.is_feasible || best.cost() <= *state.budget) return best;
@@ -139,11 +140,11 @@ void Search::for_numbers(const State& state, Visit visit) {
   choose(choose, 0, state.shape.replicas);
 }
 
-/// Type by type, from the first zone of the region on.
+/// Places replicas type by type, starting in the first zone of the region.
 std::optional<Search::Layout> Search::lay_out(const State& state, const std::vector<int>& numbers) const {
   const std::vector<int>& zones = zones_of(state);
-  // In the last stage the original goes one zone on when one is used up, and places a group there though that zone may
-  // be used up as well (planner.cpp:443): more devices than there are. Elsewhere it goes on until there is room.
+  // In the last stage the original moves one zone on when a zone is used up, and places a group there even if that zone
+  // is used up as well (planner.cpp:443): more devices than there are. In other stages it moves on until there is room.
   const bool one_step = tables_.keeps_faults() && state.stage + 1 == state.shape.stages.size();
   Layout layout{.runs = {}, .free = state.free, .first_zone = std::vector<int>(numbers.size(), -1), .zones = {}};
   for (int gpu = 0; gpu < static_cast<int>(numbers.size()); ++gpu) {
@@ -186,7 +187,7 @@ Solution Search::search(const State& state) {
     });
     return best;
   }
-  // Of layouts in a row that take equally long only the first is followed up; where money counts, the cheapest as well.
+  // Of consecutive layouts with equal time only the first is followed up; if money counts, the cheapest as well.
   const bool counts_money = !tables_.keeps_faults() && (state.budget || problem_.objective != Objective::throughput);
   double time_before = -1.0;
   double cheapest_before = 0.0;
@@ -245,7 +246,7 @@ std::optional<Search::Inner> Search::inner_stage(const State& state, Layout layo
   if (inner.next_region >= shape.regions.size()) return std::nullopt;
 
   std::vector<int> degrees;
-  if (keep) layout.zones.clear();  // of inner stages, the original notices the first zone of each type only
+  if (keep) layout.zones.clear();  // for inner stages, the original considers only the first zone of each type
   for (int gpu = 0; gpu < supply.types(); ++gpu) {
     degrees.push_back(degree(state, gpu, state.stage));
     const int first = layout.first_zone[static_cast<std::size_t>(gpu)];
@@ -290,8 +291,8 @@ void Search::set_floors(const Shape& shape) {
   }
 }
 
-/// However fast and cheap the devices of the stages behind are. (Not for kept faults: there it matters what is asked
-/// first, since later questions get the same answers.)
+/// Whether the solution cannot win, however fast and cheap the devices of the later stages are. (Not used with kept
+/// faults: there the order of calls matters, since later calls get the cached answers.)
 bool Search::cannot_win(const State& state, const Inner& inner, const Solution& best) const {
   const StageTimes& times = inner.times;
   const Floor& behind = floors_[state.stage + 1];
@@ -303,8 +304,9 @@ bool Search::cannot_win(const State& state, const Inner& inner, const Solution& 
          (problem_.objective == Objective::throughput ? time >= best.times.iteration : cost >= best.cost());
 }
 
-/// Solves what follows. Fixed: again with less money while the plan is too dear, since what a stage costs depends on
-/// the time of the slowest stage, which is not known before. (The original means to, but never does it twice.)
+/// Solves the later stages. Fixed: repeats this with less money while the plan is too expensive, since the cost of a
+/// stage depends on the time of the slowest stage, which is not known before. (The original intends to, but never
+/// repeats it.)
 void Search::take_rest(const State& state, const Inner& inner, Solution& best) {
   const bool keep = tables_.keeps_faults();
   if (!keep && cannot_win(state, inner, best)) return;

@@ -1,5 +1,5 @@
-// The recursion of the artifact's own planner: the first stage is laid out in every way, the stages behind it are
-// solved with what is left, and every solution is kept by what it depends on (sailor_planner/cpp_src/planner.cpp,
+// The recursion of the artifact's own planner: it tries every layout of the first stage, solves the later stages with
+// the remaining devices, and caches every solution by what it depends on (sailor_planner/cpp_src/planner.cpp,
 // solve_dp).
 #pragma once
 
@@ -15,19 +15,20 @@
 
 namespace sailor::planner::baselines::artifact_sailor_detail {
 
-/// The stages from one on. Money is rounded as the original keeps it: 32 bits, unless its faults are fixed.
+/// Solution for a stage and all later ones. Money is rounded as the original keeps it: 32 bits, unless its faults are
+/// fixed.
 struct Solution {
   bool is_feasible = false;
   StageTimes times;
   double communication_cost = 0.0;  ///< USD per iteration
   double device_price = 0.0;        ///< USD/s
   std::vector<Run> runs;            ///< of the first stage
-  const Solution* rest = nullptr;   ///< of the next one; belongs to the search
+  const Solution* rest = nullptr;   ///< solution from the next stage on; belongs to the search
 
   [[nodiscard]] double cost() const { return communication_cost + device_price * times.iteration; }
 };
 
-/// What is the same for all stages of a plan.
+/// Properties common to all stages of a plan.
 struct Shape {
   int micro_batch = 1;
   int replicas = 1;
@@ -42,7 +43,7 @@ class Search {
 
   /// The best plan of a shape. It and its stages live as long as the search.
   const Solution& solve(const Shape& shape);
-  /// The search was ended before its end; what solve() says then is not complete.
+  /// Whether the search was stopped early; the answers of solve() are then incomplete.
   [[nodiscard]] bool is_over() const { return is_over_; }
 
  private:
@@ -50,7 +51,7 @@ class Search {
   struct KeyHash {
     std::size_t operator()(const Key& key) const;
   };
-  /// USD per iteration; nothing: without limit.
+  /// USD per iteration; std::nullopt: no limit.
   using Budget = std::optional<double>;
 
   struct State {
@@ -60,25 +61,25 @@ class Search {
     std::vector<int> free;   ///< as Supply::free
     Budget budget;
   };
-  /// Replicas of a stage that are placed.
+  /// A stage with all its replicas placed.
   struct Layout {
     std::vector<Run> runs;
-    std::vector<int> free;        ///< what is left
+    std::vector<int> free;        ///< remaining devices
     std::vector<int> first_zone;  ///< by GPU type, -1: not used
-    std::vector<int> zones;       ///< in which there are replicas
+    std::vector<int> zones;       ///< zones with replicas
     double price = 0.0;           ///< USD/s
   };
 
-  /// A stage that is not the last.
+  /// A stage other than the last.
   struct Inner {
     Layout layout;
     StageTimes times;
     double reduce_cost = 0.0;     ///< USD per iteration
-    double cost = 0.0;            ///< USD per iteration, with its devices for its own time
+    double cost = 0.0;            ///< USD per iteration, counting its devices for its own time only
     std::size_t next_region = 0;  ///< of the next stage
     Budget budget;                ///< of the next stage
   };
-  /// The least that all stages from one on take, on the best devices for each.
+  /// Lower bounds of all stages from one on, with the best devices for each.
   struct Floor {
     double price = 0.0;    ///< USD/s
     double slowest = 0.0;  ///< seconds of a micro-batch in the slowest stage
@@ -88,12 +89,12 @@ class Search {
   const Solution& solve(const State& state);
   [[nodiscard]] Solution search(const State& state);
   [[nodiscard]] Key key_of(const State& state) const;
-  /// Calls visit(number of replicas by GPU type) for all that place Shape::replicas.
+  /// Calls visit(number of replicas by GPU type) for all numbers that place Shape::replicas.
   template <class Visit>
   void for_numbers(const State& state, Visit visit);
   [[nodiscard]] std::optional<Layout> lay_out(const State& state, const std::vector<int>& numbers) const;
   void try_last(const State& state, const Layout& layout, Solution& best) const;
-  /// Nothing where the next stage has no room, or the budget does not allow it.
+  /// std::nullopt if the next stage has no room, or the budget does not allow it.
   [[nodiscard]] std::optional<Inner> inner_stage(const State& state, Layout layout) const;
   void set_floors(const Shape& shape);
   [[nodiscard]] bool cannot_win(const State& state, const Inner& inner, const Solution& best) const;
@@ -108,12 +109,12 @@ class Search {
 
   const Problem& problem_;
   const Tables& tables_;
-  double longest_time_ = 0.0;  ///< of an iteration, by the least throughput
-  double budget_step_ = 0.0;   ///< USD between budgets that are told apart
-  double message_ = 0.0;       ///< bytes between stages, of the present shape
+  double longest_time_ = 0.0;  ///< of an iteration, from the min throughput
+  double budget_step_ = 0.0;   ///< USD between budgets that are distinguished
+  double message_ = 0.0;       ///< bytes between stages, of the current shape
   double micro_batches_ = 0.0;
-  std::vector<Floor> floors_;  // of the present shape, by stage; zero behind the last
-  std::unordered_map<Key, std::map<int, std::unique_ptr<Solution>>, KeyHash> known_;  // and by steps of the budget
+  std::vector<Floor> floors_;  // of the current shape, by stage; zero after the last
+  std::unordered_map<Key, std::map<int, std::unique_ptr<Solution>>, KeyHash> known_;  // by key, budget steps
   std::uint64_t states_ = 0;
   bool is_over_ = false;
 };

@@ -17,15 +17,16 @@ constexpr double infinite_time = std::numeric_limits<double>::infinity();
 constexpr double seconds_per_hour = 3600.0;
 constexpr double bytes_per_gb_of_price = 1e9;
 constexpr double state_bytes_per_parameter = 24.0;  // Adam 8, weights 4, gradients 4, communication 4, a copy 4
-constexpr double speedup_threshold = 1.5;           // of the next tensor-parallel degree, to be worth it
+constexpr double speedup_threshold = 1.5;           // min speed-up of the next tensor-parallel degree
 constexpr std::uint64_t gradient_bucket_bytes = 500'000'000;
-// The published curves are fitted to messages between these.
+// The published curves are fitted to messages between these sizes.
 constexpr double least_fitted_bytes = 65'536.0;
 constexpr double most_fitted_bytes = 1'073'741'824.0;
-// Any egress of gradients, USD/GB (planner_utils.cpp:174).
+// Price of any egress of gradients, USD/GB (planner_utils.cpp:174).
 constexpr double assumed_egress_price = 0.01;
 
-/// Of cpp_src/planner.hpp. The evaluator has other prices; types that are not here have no memory and no price.
+/// Figures of cpp_src/planner.hpp. The evaluator has other prices; types that are missing here have no memory and no
+/// price.
 struct OriginalGpu {
   const char* name;
   double memory_gib;
@@ -169,7 +170,7 @@ int Tables::greatest_degree(int gpu, int micro_batch, LayerRange layers) const {
   int greatest = 0;
   double before = 1000.0;
   for (const int degree : degrees_[static_cast<std::size_t>(gpu)]) {
-    // Kept: what was not measured takes no time, so it is a great speed-up, and nothing after it is one.
+    // Kept: a degree that was not measured takes no time, so it is a great speed-up, and no later degree is one.
     const double seconds = compute(gpu, micro_batch, degree, layers);
     if (!keep_ && seconds <= 0.0) continue;
     if (seconds <= 0.0 ? before <= 0.0 : before / seconds < speedup_threshold) break;
@@ -187,7 +188,7 @@ std::vector<std::vector<int>> Tables::tensor_parallel(const std::vector<LayerRan
     for (int stage = 0; stage < count; ++stage) {
       const LayerRange layers = stages[static_cast<std::size_t>(stage)];
       int degree = least_degree(gpu, micro_batch, layers, count - stage);
-      // The first type by name takes the degree that memory asks for, where there are others.
+      // If there are several types, the first by name takes the degree that memory requires.
       if (degree > 0 && (gpu > 0 || supply_.types() == 1))
         degree = std::max(degree, greatest_degree(gpu, micro_batch, layers));
       if (degree <= 0 || compute(gpu, micro_batch, degree, layers) <= 0.0) {
@@ -220,7 +221,7 @@ const LinkCoefficients* Tables::link(const Run& from, const Run& to) const {
 
 double Tables::transfer(const LinkCoefficients& link, double bytes) const {
   if (keep_ || bytes <= 0.0) return link.send(bytes);
-  // Outside the sizes that it was fitted to, a parabola may fall to nothing.
+  // Outside the sizes that it was fitted to, a parabola may fall to zero.
   return bytes / bytes_per_gb_of_price / link.bandwidth(std::clamp(bytes, least_fitted_bytes, most_fitted_bytes));
 }
 
@@ -247,7 +248,7 @@ StageTimes Tables::stage_times(LayerRange layers, int micro_batch, int replicas,
     if (first_zone[at] < 0) continue;
     times.compute = std::max(times.compute, compute(gpu, micro_batch, degrees[at], layers));
     const LayerTimes& measured = *inputs_.times(supply_.gpus[at], micro_batch, degrees[at]);
-    // The update of the whole model, once for every layer (planner_utils.cpp:378).
+    // The update of the whole model, counted once for every layer (planner_utils.cpp:378).
     update = std::max(update, layers.size() * *std::max_element(measured.update.begin(), measured.update.end()));
     const Run here{.gpu = gpu, .zone = first_zone[at], .degree = degrees[at]};
     for (const int zone : zones) {
@@ -274,7 +275,7 @@ double Tables::message_bytes(LayerRange first_stage, int micro_batch) const {
 
 namespace {
 
-/// Calls visit(run, next run, number of replicas) for the replicas of two stages that talk to each other.
+/// Calls visit(run, next run, number of replicas) for the replicas of two stages that communicate with each other.
 template <class Visit>
 void for_pairs(const std::vector<Run>& runs, const std::vector<Run>& next, Visit visit) {
   std::size_t i = 0;
@@ -295,7 +296,7 @@ void for_pairs(const std::vector<Run>& runs, const std::vector<Run>& next, Visit
 
 StageTimes Tables::joined(const StageTimes& first, const std::vector<Run>& runs, const StageTimes& rest,
                           const std::vector<Run>& next, double message, double micro_batches) const {
-  double send = 0.0;  // the gradient is taken to need as long
+  double send = 0.0;  // the gradient is assumed to take as long
   for_pairs(runs, next, [&](const Run& from, const Run& to, int) {
     const LinkCoefficients* between = link(from, to);
     send = std::max(send, between == nullptr ? infinite_time : transfer(*between, message));

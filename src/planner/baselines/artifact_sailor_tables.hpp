@@ -1,6 +1,6 @@
-// What the artifact's own planner looks up while it searches (sailor_planner/cpp_src/planner_utils.cpp):
-// devices by zone and region, tensor-parallel degrees, times of stages and of links. Everything is computed when it is
-// asked for; the original fills tables of 1300 ranks for every stage and pair of zones first.
+// Look-ups of the artifact's own planner (sailor_planner/cpp_src/planner_utils.cpp): devices by zone and region,
+// tensor-parallel degrees, times of stages and of links. Everything is computed on demand; the original first fills
+// tables of 1300 ranks for every stage and pair of zones.
 #pragma once
 
 #include <cstdint>
@@ -15,23 +15,23 @@ namespace sailor::planner::baselines::artifact_sailor_detail {
 
 inline constexpr double float_bytes = 4.0;
 
-/// Devices on offer, GPU types by name.
+/// Offered devices; GPU types are sorted by name.
 struct Supply {
   std::vector<std::string> gpus;
   std::vector<int> gpus_per_node;  ///< by GPU type
   std::vector<std::string> zones;
-  std::vector<std::vector<int>> regions;  ///< zones of each, most devices first
+  std::vector<std::vector<int>> regions;  ///< zones of each region, most devices first
   std::vector<int> free;                  ///< devices, at zone * types() + GPU type
   std::vector<std::string> left_out;      ///< GPU types that are offered and cannot be used, and why
 
   [[nodiscard]] int types() const { return static_cast<int>(gpus.size()); }
 };
 
-/// Zones and regions come in the reverse order of the offers: that of the hash tables of the original. Errors:
-/// infeasible, without any device of which there are times.
+/// Zones and regions are in the reverse order of the offers, as in the hash tables of the original. Errors: infeasible
+/// if no device has times.
 Result<Supply> read_supply(const Problem& problem);
 
-/// Replicas of a stage that are alike: the k-th tensor-parallel group of a stage talks to the k-th of the next one.
+/// Equal replicas of a stage: the k-th tensor-parallel group of a stage communicates with the k-th of the next one.
 struct Run {
   int gpu = 0;
   int zone = 0;
@@ -39,10 +39,10 @@ struct Run {
   int count = 0;
 };
 
-/// Time of a stage and those behind it, in seconds.
+/// Times of a stage and all later ones, in seconds.
 struct StageTimes {
   double straggler = 0.0;
-  double first_compute = 0.0;  ///< of the first stage, with what it sends
+  double first_compute = 0.0;  ///< of the first stage, including its sends
   double compute = 0.0;
   double communication = 0.0;
   double all_reduce = 0.0;
@@ -60,27 +60,28 @@ class Tables {
   /// Data-parallel degrees: the smallest for each number of micro-batches, ascending.
   [[nodiscard]] std::vector<int> data_parallel_degrees(int micro_batch) const;
   [[nodiscard]] double micro_batch_count(int micro_batch, int replicas) const;
-  /// Of each GPU type and stage; empty for a type that cannot be used.
+  /// Degrees by GPU type and stage; empty for a type that cannot be used.
   [[nodiscard]] std::vector<std::vector<int>> tensor_parallel(const std::vector<LayerRange>& stages,
                                                               int micro_batch) const;
 
   /// Seconds of a micro-batch; 0 where it was not measured.
   [[nodiscard]] double compute(int gpu, int micro_batch, int degree, LayerRange layers) const;
-  /// One stage by itself. `zones` are those that the original takes notice of; `first_zone` by GPU type, -1: not used.
+  /// Times of one stage alone. `zones` are those that the original considers; `first_zone` is by GPU type, -1: not
+  /// used.
   [[nodiscard]] StageTimes stage_times(LayerRange layers, int micro_batch, int replicas,
                                        const std::vector<int>& degrees, const std::vector<int>& first_zone,
                                        const std::vector<int>& zones) const;
-  /// `first` with the stages behind it; `message` is bytes to the next stage.
+  /// Times of `first` and the later stages `rest`; `message` is bytes to the next stage.
   [[nodiscard]] StageTimes joined(const StageTimes& first, const std::vector<Run>& runs, const StageTimes& rest,
                                   const std::vector<Run>& next, double message, double micro_batches) const;
-  /// Bytes that the first stage sends for a micro-batch, which the planner takes for every boundary.
+  /// Bytes that the first stage sends per micro-batch, which the planner assumes for every boundary.
   [[nodiscard]] double message_bytes(LayerRange first_stage, int micro_batch) const;
 
   [[nodiscard]] double price(int gpu) const { return prices_[static_cast<std::size_t>(gpu)]; }  ///< USD/s
   /// USD of activations and gradients between two stages, per iteration.
   [[nodiscard]] double message_cost(const std::vector<Run>& runs, const std::vector<Run>& next, double message,
                                     double micro_batches) const;
-  /// USD of summing the gradients of a stage once.
+  /// USD of one all-reduce of the gradients of a stage.
   [[nodiscard]] double all_reduce_cost(LayerRange layers, int replicas, const std::vector<Run>& runs,
                                        const std::vector<int>& zones) const;
   /// Largest published bandwidth between any devices of two zones, bytes/s; 0 without a link.
@@ -100,7 +101,7 @@ class Tables {
   std::vector<double> memory_;             // bytes, by GPU type
   std::vector<double> prices_;             // USD/s, by GPU type
   std::vector<std::vector<int>> degrees_;  // by GPU type, ascending
-  int kinds_ = 0;                          // of degrees, over all types
+  int kinds_ = 0;                          // number of different degrees over all types
   std::vector<int> kind_;                  // by degree
   mutable std::vector<std::optional<const LinkCoefficients*>> links_;
 };

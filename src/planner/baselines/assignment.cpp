@@ -27,7 +27,7 @@ bool Assignment::augment(int first_row) {
   std::vector<int> rows_reached;
   std::vector<int> columns_reached;
   std::vector<int> columns_left;
-  // From the last: a matrix of equal costs then gives row i column i.
+  // In reverse order, so that a matrix of equal costs gives row i column i.
   for (int column = size_ - 1; column >= 0; --column) columns_left.push_back(column);
 
   double reached = 0.0;
@@ -44,7 +44,7 @@ bool Assignment::augment(int first_row) {
         distance[column] = through;
         row_before[column] = row;
       }
-      // Among equals a free column ends the path.
+      // Among equally near columns, a free one ends the path.
       if (distance[column] < least || (distance[column] == least && least < infinity && row_of_[column] < 0)) {
         least = distance[column];
         nearest = i;

@@ -9,22 +9,22 @@ namespace sailor::planner::baselines {
 
 class Assignment {
  public:
-  /// `costs`: size x size, by rows. Infinity: the row must not get the column.
+  /// `costs`: size x size, by rows. Infinity: the column is not allowed for the row.
   Assignment(int size, std::vector<double> costs);
 
-  /// Whether every row can have a column of its own; then column_of() has the least sum.
+  /// Whether every row can have a column of its own; if so, column_of() has the minimum sum.
   bool solve();
 
   [[nodiscard]] int size() const { return size_; }
   [[nodiscard]] double cost(int row, int column) const { return costs_[index(row, column)]; }
-  /// By row.
+  /// The column of each row.
   [[nodiscard]] const std::vector<int>& columns() const { return column_of_; }
 
  private:
   [[nodiscard]] std::size_t index(int row, int column) const {
     return static_cast<std::size_t>(row) * static_cast<std::size_t>(size_) + static_cast<std::size_t>(column);
   }
-  /// Gives a column to a row that has none; other rows may change theirs.
+  /// Assigns a column to a row that has none; other rows may change theirs.
   bool augment(int row);
 
   int size_ = 0;

@@ -16,7 +16,7 @@ namespace atlas_detail {
 
 constexpr double bytes_per_float = 4.0;
 constexpr double bytes_per_parameter = 24.0;
-constexpr double base_bytes = 5.06e9;  // of a process, as in figure 5a; other planners count on 2e9 or 3e9
+constexpr double base_bytes = 5.06e9;  // of a process, as in figure 5a; other planners assume 2e9 or 3e9
 
 /// A zone with the tensor-parallel groups that it can hold.
 struct Zone {
@@ -28,7 +28,7 @@ struct Region {
   std::string name;
   std::vector<Zone> zones;  ///< in the order of the offers
   int gpus = 0;
-  /// Kept: of all its devices together, for what the zones may not have in whole groups.
+  /// Kept: groups of all its devices together, although the zones may have fewer whole groups.
   int groups = 0;
 };
 
@@ -49,7 +49,7 @@ class Atlas final : public Baseline {
   }
 };
 
-/// Of the first offer's type, those with most devices first.
+/// Regions with devices of this type, those with most devices first.
 std::vector<Region> regions_of(const Problem& problem, const std::string& gpu, int degree) {
   std::vector<Region> regions;
   for (const Offer& offer : problem.offers) {
@@ -83,8 +83,8 @@ bool fits(const std::vector<LayerRange>& stages, int micro_batch, const LayerSiz
   return true;
 }
 
-/// Nothing where the regions have too few devices, or (kept: an index out of range in the original) where zones have
-/// too few whole groups.
+/// std::nullopt if the regions have too few devices, or (kept: an index out of range in the original) if zones have too
+/// few whole groups.
 std::optional<PlanList> laid_out(const std::vector<LayerRange>& stages, int replicas, int micro_batch,
                                  const std::string& gpu, int degree, std::vector<Region> regions) {
   ListPipeline pipeline;
@@ -123,7 +123,7 @@ Result<Proposals> Atlas::plan(const Problem& problem) const {
   for (const int size : inputs.micro_batches(gpu))
     if (const auto known = inputs.degrees(gpu, size); std::find(known.begin(), known.end(), degree) != known.end())
       micro_batches.push_back(size);
-  // The original tries these only.
+  // The original tries only these.
   if (problem.faults == Faults::kept) std::erase_if(micro_batches, [](int size) { return size > 8; });
   if (sizes == nullptr || micro_batches.empty())
     return fail(
@@ -148,7 +148,7 @@ Result<Proposals> Atlas::plan(const Problem& problem) const {
         if (!list) continue;
         const auto score = evaluate(*list, inputs, problem.job, problem.faults);
         if (!score) return fail(score.error(), "atlas");
-        // Kept: traffic only, by which the original also sorts for the cost objective.
+        // Kept: cost of traffic only, by which the original also sorts for the cost objective.
         const Usd cost = problem.faults == Faults::kept ? score->egress_cost : score->cost;
         proposals.plans.push_back(
             {.plan = std::move(*list), .throughput = 1.0 / score->iteration_time.value(), .cost = cost});

@@ -20,7 +20,7 @@
 
 namespace sailor::planner::baselines {
 
-/// Devices that are offered: a column of the artifact's availability traces. Their order matters to some planners.
+/// Offered devices: a column of the artifact's availability traces. Their order matters to some planners.
 struct Offer {
   std::string gpu;
   std::string zone;
@@ -35,34 +35,35 @@ struct Problem {
   Objective objective = Objective::throughput;  ///< throughput or cost
   std::optional<Usd> max_cost;                  ///< USD per iteration
   std::optional<double> min_throughput;         ///< iterations per second
-  /// kept: as published, so that the figures of the artifact come out; fixed: plain faults of the adaptations are not
-  /// repeated.
+  /// kept: as published, so that the figures of the artifact are reproduced; fixed: obvious faults of the adaptations
+  /// are repaired.
   Faults faults = Faults::fixed;
   std::uint64_t seed = 0;             ///< of random searches
-  std::uint64_t work_limit = 0;       ///< of searches that the original ends by a clock; 0: the planner's own
+  std::uint64_t work_limit = 0;       ///< of searches that the original limits by time; 0: the planner's default
   std::optional<Seconds> time_limit;  ///< of the search, wall clock; the answer says when it was reached
-  /// Whether the time is up, or the user interrupts.
+  /// Whether the time is up, or the user interrupted.
   std::function<bool()> is_over = [] { return false; };
 };
 
 struct Proposal {
   PlanList plan;
   std::optional<double> throughput;  ///< iterations/s that the planner itself expects
-  std::optional<Usd> cost;           ///< USD per iteration that it expects
-  /// By the evaluator of its own by which the artifact judges the planner; else evaluate() does. Aceso: of operators.
+  std::optional<Usd> cost;           ///< USD per iteration that the planner itself expects
+  /// Score by the planner's own evaluator, if the artifact judges it by that instead of evaluate(). Aceso: of
+  /// operators.
   std::optional<EvaluatorScore> own_score{};
 };
 
 struct Proposals {
   std::vector<Proposal> plans;     ///< in the planner's own order, best first
-  std::vector<std::string> notes;  ///< what was left out, for a reader
+  std::vector<std::string> notes;  ///< what was left out, for users
   bool out_of_time = false;
 };
 
-/// What a planner expects of a given plan, for figures 5a and 5b. Nothing where it does not model it.
+/// A planner's prediction for a given plan, for figures 5a and 5b. std::nullopt if it does not model the value.
 struct Estimate {
   std::optional<Seconds> iteration_time;
-  std::optional<Bytes> peak_memory;  ///< of a device
+  std::optional<Bytes> peak_memory;  ///< per device
 };
 
 class Baseline {
@@ -75,21 +76,21 @@ class Baseline {
   [[nodiscard]] virtual std::string_view name() const = 0;      ///< "amp": for options
   [[nodiscard]] virtual std::string_view title() const = 0;     ///< "AMP"
   [[nodiscard]] virtual std::string_view citation() const = 0;  ///< "Li et al., NeurIPS 2022"
-  /// One line: what it searches, what it ignores.
+  /// One line: what it searches and what it ignores.
   [[nodiscard]] virtual std::string_view summary() const = 0;
-  /// Errors: not_found (measurements that it needs), infeasible (it has no plan), invalid_input (what it cannot take).
+  /// Errors: not_found (missing measurements), infeasible (it has no plan), invalid_input (unsupported input).
   [[nodiscard]] virtual Result<Proposals> plan(const Problem& problem) const = 0;
-  /// The planner's own cost model of a given plan, as the artifact's validation asks it. Errors as plan(); unavailable
-  /// where it has none.
+  /// The prediction of the planner's own cost model for a given plan, as the artifact's validation asks for it. Errors
+  /// as plan(); unavailable if it has none.
   [[nodiscard]] virtual Result<Estimate> estimate(const PlanList& plan, const Problem& problem) const = 0;
 };
 
-/// All of them, by name.
+/// All planners, by name.
 const std::vector<const Baseline*>& all_baselines();
 /// Errors: not_found with the known names.
 Result<const Baseline*> find_baseline(std::string_view name);
 
-// Each in its own file.
+// Each planner is in its own file.
 const Baseline& aceso();
 const Baseline& amp();
 const Baseline& artifact_sailor();  ///< the authors' own planner

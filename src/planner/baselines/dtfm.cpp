@@ -1,5 +1,5 @@
-// DT-FM as the artifact adapts it: one GPU per replica of a stage, all devices used, plans in the order of what their
-// messages cost. It knows no compute time and no memory.
+// DT-FM as the artifact adapts it: one GPU per replica of a stage, all devices used, plans sorted by the cost of their
+// messages. It models neither compute time nor memory.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -18,7 +18,7 @@ namespace {
 
 constexpr double bytes_per_float = 4.0;
 constexpr std::array<int, 4> micro_batches{1, 2, 4, 8};
-/// The path through s stages takes 2^s s^2 steps.
+/// Max number of stages: the path through s stages takes 2^s s^2 steps.
 constexpr int max_path = 17;
 
 /// Numbers of stages that the artifact tries: divisors of the number of layers (or of devices, if fewer), but neither 1
@@ -74,7 +74,7 @@ class Dtfm final : public Baseline {
                   fmt::format("the profile has no layer sizes of {} with tensor parallel 1", problem.job.model),
                   "DTFM needs them; import the published profiles or profile the model");
 
-    // The artifact sends what a block keeps for its backward pass, 43 times its output.
+    // The artifact sends the activations that a block keeps for its backward pass, 43 times its output.
     const double activation =
         bytes_per_float * (problem.faults == Faults::kept ? sizes->activation[1] : sizes->output[1]);
     struct Found {

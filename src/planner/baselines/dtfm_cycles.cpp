@@ -11,7 +11,7 @@ namespace {
 
 constexpr double no_gain = -std::numeric_limits<double>::infinity();
 
-/// Who is where, and what moving costs; kept up to date move by move.
+/// The stage of every device, and the costs of moves; updated move by move.
 class CycleState {
  public:
   CycleState(const Devices& devices, const Stages& stages, double activation)
@@ -42,7 +42,7 @@ class CycleState {
   }
   void lock(std::size_t device) { locked_[device] = 1; }
 
-  /// The device of each stage that is nearest to another of it, and what the other stages would gain with it.
+  /// The device of each stage that is nearest to another device of it, and the gain of moving it to each other stage.
   struct Leaving {
     bool any = false;
     std::size_t device = 0;
@@ -90,7 +90,7 @@ class CycleState {
   std::size_t count_;
   std::vector<std::size_t> owner_;
   std::vector<char> locked_;
-  std::vector<double> sums_;  // of a device's costs to the members of a stage
+  std::vector<double> sums_;  // sums of a device's costs to the members of a stage
   std::vector<std::size_t> sizes_;
 };
 
@@ -125,7 +125,7 @@ Stages improve_by_cycles(const Devices& devices, const Stages& stages, double ac
     std::size_t stage = start;
     std::vector<Move> moves;
     while (moves.size() < state.size()) {
-      // A stage whose devices all had their turn hands on the one that came last.
+      // A stage whose devices have all moved passes on the device that came last.
       const auto& next = leaving[stage];
       Move move{.device = moves.empty() ? 0 : moves.back().device, .from = stage};
       std::size_t target = start;
@@ -141,7 +141,7 @@ Stages improve_by_cycles(const Devices& devices, const Stages& stages, double ac
       if (stage == start) break;
       leaving = state.leaving();
     }
-    // The cycle is closed by the move after which going back to its start gains most.
+    // The cycle is closed by the move after which going back to its start has the largest gain.
     std::size_t last = 0;
     double most = 0.0;
     double sum = 0.0;

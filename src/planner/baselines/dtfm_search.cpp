@@ -20,10 +20,10 @@ constexpr int trials = 40;
 constexpr int inherited_devices = 5;
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
-/// Edges of one stage with another, by row and column.
+/// Costs of the edges between two stages, by row and column.
 class Edges {
  public:
-  using Pairs = std::optional<std::vector<int>>;  ///< column by row; nothing where not all rows can have one
+  using Pairs = std::optional<std::vector<int>>;  ///< column by row; std::nullopt if not all rows can have one
 
   Edges(const Devices& devices, const std::vector<int>& from, const std::vector<int>& to, double bytes)
       : size_(static_cast<int>(from.size())) {
@@ -32,7 +32,7 @@ class Edges {
       for (const int j : to) costs_.push_back(devices.seconds_per_byte(i, j) * bytes);
   }
 
-  /// The least cost such that edges of at most that cost pair all devices.
+  /// The min cost such that edges of at most that cost pair all devices.
   [[nodiscard]] double bottleneck() const {
     const std::set<double> distinct(costs_.begin(), costs_.end());
     const std::vector<double> values(distinct.begin(), distinct.end());
@@ -47,13 +47,13 @@ class Edges {
     }
     return values[high];
   }
-  /// Whether edges of at most that cost pair all devices. They cost nothing here, which is found much faster.
+  /// Whether edges of at most that cost pair all devices. Their costs are set to 0, which makes the search much faster.
   [[nodiscard]] bool is_enough(double limit) const {
     std::vector<double> costs = costs_;
     for (double& cost : costs) cost = cost > limit ? infinity : 0.0;
     return Assignment(size_, std::move(costs)).solve();
   }
-  /// Of least sum when edges of more than `limit` cost `instead`.
+  /// The pairs with the min sum if edges of more than `limit` cost `instead`.
   [[nodiscard]] Pairs pairs(double limit, double instead) const {
     std::vector<double> costs = costs_;
     for (double& cost : costs)
@@ -62,13 +62,13 @@ class Edges {
     if (!assignment.solve()) return std::nullopt;
     return assignment.columns();
   }
-  /// The artifact takes edges out, the most expensive first, until the rest does not pair all devices, and answers with
-  /// the pairs of least sum at that point, which use as few of the edges taken out as possible.
+  /// The artifact removes edges, the most expensive first, until the rest does not pair all devices, and returns the
+  /// pairs with the min sum at that point, which use as few of the removed edges as possible.
   ///
-  /// Two readings of its code do not agree with its results. Edges of equal cost are taken out at once: its search
-  /// times allow for dozens of matchings, not for one per edge. An edge taken out costs 1e6, which in its units
-  /// (seconds / 64e9) is less than other edges cost; but its plans have no pairs across regions where none is
-  /// necessary, so that here the edge costs more than all others.
+  /// In two points a literal reading of its code does not agree with its results. Edges of equal cost are removed at
+  /// once here: its search times allow for dozens of matchings, not for one per edge. A removed edge costs 1e6, which
+  /// in its units (seconds / 64e9) is less than other edges cost; but its plans have no pairs across regions where none
+  /// is necessary, so that here the edge costs more than all others.
   [[nodiscard]] std::vector<int> pairs_of_the_artifact() const {
     const double sum = std::accumulate(costs_.begin(), costs_.end(), 0.0);
     return *pairs(std::nextafter(bottleneck(), 0.0), sum);
@@ -95,7 +95,7 @@ Stages stages_of(const std::vector<int>& owner, std::size_t stages) {
   return result;
 }
 
-/// Of the member that waits longest: it exchanges a share of the gradients with every other, and back.
+/// Gradient time of the member that waits longest: it exchanges a share of the gradients with every other, and back.
 double gradient_seconds(const Devices& devices, const Stages& stages, double bytes) {
   double slowest = 0.0;
   for (const std::vector<int>& stage : stages)
@@ -305,7 +305,7 @@ Arrangement arrange(const Devices& devices, int stages, const Messages& messages
     const auto second = static_cast<std::size_t>(random.below(parents));
     Stages child = cross(candidates[first].stages, candidates[second].stages, devices.count(), random);
     Scored offspring = scorer.score(improve_by_cycles(devices, child, messages.activation, faults));
-    // The artifact compares with the first parent only: with the greater of its cost and of a truth value.
+    // The artifact compares with the first parent only: with the maximum of its cost and a boolean.
     const double limit =
         faults == Faults::kept ? candidates[first].cost : std::max(candidates[first].cost, candidates[second].cost);
     if (offspring.cost <= limit)

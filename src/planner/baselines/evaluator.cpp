@@ -106,7 +106,7 @@ class Evaluator {
     return {};
   }
 
-  /// Bytes that a layer sends on: those without tensor parallelism, of one micro-batch.
+  /// Bytes that a layer sends to the next stage for one micro-batch, not divided by tensor parallelism.
   [[nodiscard]] double message(int layer) const {
     return whole_->output[layer] * bytes_per_float * static_cast<double>(plan_.micro_batch);
   }
@@ -114,8 +114,8 @@ class Evaluator {
     return whole_->parameters_of(layers.first, layers.last) * bytes_per_float;
   }
 
-  /// Null: the times are taken for zero. The original makes its table for the degrees that are also measured
-  /// micro-batch sizes, and fills it with zeros where it has no times.
+  /// Null: the times count as zero. The original makes its table for the degrees that are also measured micro-batch
+  /// sizes, and fills it with zeros where it has no times.
   Result<const LayerTimes*> times(const std::string& gpu, int tensor_parallel) const {
     const LayerTimes* found = inputs_.times(gpu, plan_.micro_batch, tensor_parallel);
     const auto sizes = inputs_.micro_batches(gpu);
@@ -137,7 +137,8 @@ class Evaluator {
     return Compute{(*found)->compute(layers.first, layers.last), (*found)->update[layers.first]};
   }
 
-  /// Activations of a layer, summed over the group by the slowest link between two machines of a type of it.
+  /// All-reduce of a layer's activations over the group, by the slowest link between two machines of a type of the
+  /// group.
   Result<double> group_all_reduce(const Replica& replica) const {
     const double bytes =
         static_cast<double>(plan_.micro_batch) * job_.sequence_length * inputs_.model().hidden * bytes_per_float;
@@ -201,8 +202,8 @@ class Evaluator {
     return slowest;
   }
 
-  /// Messages of a stage. The first and last stage count theirs twice, the first from 4 stages on; the gradient that
-  /// goes back has the size of the output of the stage's own first layer.
+  /// Message time of a stage. The first and last stage count theirs twice, the first only if there are at least 4
+  /// stages; the gradient that goes back has the size of the output of the stage's own first layer.
   Result<double> transfers_of(const std::vector<ListStage>& stages, std::size_t i) const {
     double transfer = 0.0;
     if (i + 1 < stages.size()) {
@@ -240,8 +241,8 @@ class Evaluator {
     return (micro_batches_ - 1.0) * slowest + total + update;
   }
 
-  /// Gradients of a stage over its replicas, at the bandwidth of one sender per machine. The link that closes the ring
-  /// does not count.
+  /// Gradient all-reduce of a stage over its replicas, at the bandwidth of one sender per machine. The link that closes
+  /// the ring does not count.
   Result<double> reduction_of(const ListStage& stage) const {
     int degree = largest_counted_degree;
     for (const Replica& replica : stage.replicas) degree = std::min(degree, replica.tensor_parallel);
@@ -258,7 +259,7 @@ class Evaluator {
     return slowest;
   }
 
-  /// Gradients over pipelines, of the first of those with the most stages; not divided by tensor parallel.
+  /// Gradient all-reduce over pipelines, for the first of those with the most stages; not divided by tensor parallel.
   Result<double> reduction_between_pipelines() const {
     const int pipelines = static_cast<int>(plan_.pipelines.size());
     if (pipelines < 2) return 0.0;
@@ -276,7 +277,8 @@ class Evaluator {
     return slowest;
   }
 
-  /// Activations and gradients between stages, and the whole ring of each stage. Between pipelines nothing is charged.
+  /// Adds egress of activations and gradients between stages, and of the whole ring of each stage. Between pipelines
+  /// nothing is charged.
   void add_egress(const ListPipeline& pipeline) {
     const auto zone = [](const ListStage& stage, std::size_t replica) -> const std::string& {
       return stage.replicas[replica % stage.replicas.size()].machines.front().zone;

@@ -19,7 +19,7 @@ namespace flashflex_detail {
 
 /// The seed that src/globals.py gives numpy's generator.
 constexpr std::uint32_t published_seed = 40404;
-/// A pipeline has at least so many devices on average.
+/// Min devices per pipeline, on average.
 constexpr int devices_per_pipeline = 5;
 
 struct Candidate {
@@ -28,13 +28,13 @@ struct Candidate {
   double usd_per_s = 0.0;
 };
 
-/// Pipelines of the devices, one for each entry of `parts`; none when a pipeline does not fit.
+/// Pipelines of the devices, one for each entry of `parts`; empty if a pipeline does not fit.
 Result<std::vector<Pipeline>> pipelines_of(const std::vector<int>& parts, const Devices& devices, const Shape& shape,
                                            Faults faults) {
   std::vector<Pipeline> pipelines;
   Graph all;
   for (const Device& device : devices.list) all.vertices.push_back(std::round(device.flop_per_s));
-  // Cheap to cut: fast links. The weight is that of a slow message of 1e10 bytes.
+  // Fast links are cheap to cut: the weight is the time of a message of 1e10 bytes.
   all.edge = [&](int from, int to) { return 1e10 / devices.between(from, to); };
   auto part_of = partition(all, static_cast<int>(parts.size()));
   SAILOR_CHECK(part_of);
@@ -68,7 +68,7 @@ Result<std::vector<Pipeline>> pipelines_of(const std::vector<int>& parts, const 
   return pipelines;
 }
 
-/// The embedding joins the first stage, what follows the transformer layers the last.
+/// The embedding joins the first stage, the layers after the transformer layers join the last.
 ListPipeline list_pipeline(const Pipeline& pipeline, const Devices& devices, const Inputs& inputs, Faults faults) {
   ListPipeline list;
   int first = 0;
@@ -79,7 +79,7 @@ ListPipeline list_pipeline(const Pipeline& pipeline, const Devices& devices, con
     int node = -1;
     for (const int index : pipeline.stages[i]) {
       const Device& device = devices.list[index];
-      // The artifact names the machine of every device, which its evaluator takes for so many machines.
+      // The artifact lists a machine for every device, which its evaluator counts as that many machines.
       if (faults == Faults::kept || device.node != node)
         replica.machines.push_back({device.gpu, device.gpus_per_node, device.zone});
       node = device.node;
@@ -149,7 +149,7 @@ Result<Proposals> FlashFlex::plan(const Problem& problem) const {
   }
   std::stable_sort(candidates.begin(), candidates.end(),
                    [](const Candidate& a, const Candidate& b) { return a.seconds < b.seconds; });
-  // The harness builds it without the objective; all plans use all devices, so that the order is the same.
+  // The harness creates FlashFlex without the objective; all plans use all devices, so that the order is the same.
   for (const Candidate& candidate : candidates) {
     Proposal proposal;
     for (const Pipeline& pipeline : candidate.pipelines)
@@ -188,7 +188,7 @@ Result<Estimate> FlashFlex::estimate(const PlanList& plan, const Problem& proble
   shape.micro_batches = problem.job.global_batch / (plan.micro_batch * validated->data_parallel);
   const int degree = validated->tensor_parallel;
   const int stages = static_cast<int>(validated->layers.size());
-  // Devices are handed out by type, in their order.
+  // Devices are assigned by type, in their order.
   std::map<std::string, int> next;
   for (int device = devices->size(); device-- > 0;) next[devices->list[device].gpu] = device;
   std::vector<Pipeline> pipelines;

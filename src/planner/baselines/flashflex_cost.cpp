@@ -53,7 +53,7 @@ double tensor_parallel_time(const std::vector<int>& stage, const Shape& shape, c
   return 8.0 * slowest;
 }
 
-/// To one device of the next stage, which sends it on to the others; and the gradient back.
+/// Time of a transfer to one device of the next stage, which sends it on to the others, and of the gradient back.
 double transfer_time(const std::vector<int>& stage, const std::vector<int>& next, const Shape& shape,
                      const Devices& devices) {
   double fastest = std::numeric_limits<double>::infinity();
@@ -68,7 +68,7 @@ double transfer_time(const std::vector<int>& stage, const std::vector<int>& next
   return 2.0 * fastest;
 }
 
-/// The all-reduce of one layer's gradients. A smaller group's devices stand in for several of a larger one.
+/// All-reduce time of one layer's gradients. Devices of a smaller group each stand for several of a larger one.
 double reduction_time(const std::vector<const std::vector<int>*>& groups, const Shape& shape, const Devices& devices) {
   std::size_t smallest = groups.front()->size();
   std::size_t largest = smallest;

@@ -1,5 +1,5 @@
-// FlashFlex's (HexiScale's) view of devices and its analytical cost model, as the artifact of the Sailor paper adapts
-// them (sailor/Planner/baselines/FlashFlex/src/cost_modeling.py). No profile is looked at.
+// FlashFlex's (HexiScale's) figures of devices and its analytical cost model, as the artifact of the Sailor paper
+// adapts them (sailor/Planner/baselines/FlashFlex/src/cost_modeling.py). It uses no profile.
 #pragma once
 
 #include <string>
@@ -18,7 +18,7 @@ struct Device {
   int gpus_per_node = 1;
   double flop_per_s = 0.0;
   double memory_gib = 0.0;
-  double node_bandwidth = 0.0;  ///< bytes/s, to GPUs of its node
+  double node_bandwidth = 0.0;  ///< bytes/s, to GPUs of the same node
 };
 
 struct Devices {
@@ -35,7 +35,7 @@ struct Devices {
 /// Errors: not_found for a GPU type without figures or a link that was not measured.
 Result<Devices> list_devices(const std::vector<OfferedNodes>& nodes, const Inputs& inputs, Faults faults);
 
-/// What the formulas need of a job.
+/// Job parameters of the formulas.
 struct Shape {
   double hidden = 0.0;
   double sequence = 0.0;
@@ -47,14 +47,14 @@ struct Shape {
 
 struct Pipeline {
   std::vector<std::vector<int>> stages;  ///< devices, one tensor-parallel group each
-  std::vector<int> layers;               ///< number of each stage
+  std::vector<int> layers;               ///< number of layers of each stage
 };
 
-/// Seconds of one pipeline: the slowest stage of each of its micro-batches + stages - 1 slots.
+/// Seconds of one pipeline: sum of its slowest active stage over micro-batches + stages - 1 slots.
 double pipeline_time(const Pipeline& pipeline, const Shape& shape, const Devices& devices);
 /// Seconds of an iteration: the slowest pipeline and the all-reduce of every layer.
 double iteration_time(const std::vector<Pipeline>& pipelines, const Shape& shape, const Devices& devices);
-/// GiB of one device of a stage of `layers` layers; degree: what its parameters are divided by.
+/// GiB per device of a stage of `layers` layers; `degree`: divisor of its parameters.
 double stage_memory(int layers, int degree, bool is_first, bool is_last, const Shape& shape);
 
 }  // namespace sailor::planner::baselines::flashflex_detail

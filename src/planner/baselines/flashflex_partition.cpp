@@ -111,7 +111,7 @@ Result<std::vector<int>> partition(const Graph& graph, int parts) {
   // METIS seeds and draws from rand(), which all threads share.
   static std::mutex one_at_a_time;
   const std::lock_guard lock(one_at_a_time);
-  // As pymetis.part_graph() chooses.
+  // The method that pymetis.part_graph() chooses.
   auto* const method = parts <= 8 ? METIS_PartGraphRecursive : METIS_PartGraphKway;
   const int status = method(&count, &constraints, offsets.data(), neighbours.data(), vertex_weights.data(), nullptr,
                             edge_weights.data(), &wanted, nullptr, nullptr, options.data(), &cut, result.data());
@@ -151,8 +151,8 @@ std::vector<int> order_of_parts(int parts, const std::function<double(int, int)>
       if (bandwidth_of(walk) > bandwidth_of(best)) best = walk;
     return best;
   }
-  // From each start the walk that is the last in lexicographic order; of these the one with the least bandwidth. The
-  // parts are then sorted by the entry of the walk at their index, which is its inverse.
+  // For each start the lexicographically last walk; of these the one with the lowest bandwidth. The parts are then
+  // sorted by the entry of the walk at their index, which is its inverse permutation.
   double least = std::numeric_limits<double>::infinity();
   for (int start = 0; start < parts; ++start) {
     std::vector<int> candidate{start};
@@ -175,7 +175,7 @@ Result<std::vector<std::vector<int>>> groups_of(const std::vector<std::vector<in
     for (const int device : part) nodes.push_back(devices.list[device].node);
     std::vector<int> order = python_set_order(nodes);
     if (faults == Faults::fixed) std::sort(order.begin(), order.end());
-    // Devices are in the order of their nodes: when the order of the set is another, groups span nodes.
+    // Devices are in the order of their nodes: if the set has another order, groups span nodes.
     auto first = part.begin();
     for (const int node : order) {
       const int gpus = static_cast<int>(std::count(nodes.begin(), nodes.end(), node));

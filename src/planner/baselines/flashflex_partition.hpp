@@ -1,5 +1,5 @@
 // How FlashFlex divides devices among pipelines and stages: graph partitioning by the METIS library (Karypis and Kumar,
-// 1998), the order of parts, the tensor-parallel groups and layers of a part.
+// 1998), the order of the parts, and the tensor-parallel groups and layers of a part.
 #pragma once
 
 #include <cstdint>
@@ -30,8 +30,8 @@ class NumbersOfParts {
 
 /// Whether this program was built with the METIS library.
 bool has_graph_partitioning();
-/// Whether that library draws the random numbers of the artifact's: with integers of 32 bits (Debian's package) it
-/// draws half as many, and other partitions of the same quality come out.
+/// Whether that library draws the same random numbers as the artifact's: with 32-bit integers (Debian's package) it
+/// draws half as many, which gives other partitions of the same quality.
 bool has_published_partitions();
 
 /// A complete graph; weights are rounded to integers.
@@ -44,8 +44,8 @@ struct Graph {
 /// the edges between them small. Errors: unavailable without the METIS library; failure when it fails.
 Result<std::vector<int>> partition(const Graph& graph, int parts);
 
-/// In which order the parts of a pipeline follow each other; `link`: bandwidth between two of them. Faults::kept: by
-/// the artifact's rule, which takes the walk of the least bandwidth and reads it backwards.
+/// The order of the parts of a pipeline; `link`: bandwidth between two parts. Faults::kept: by the artifact's rule,
+/// which takes the path with the lowest bandwidth and reads it backwards.
 std::vector<int> order_of_parts(int parts, const std::function<double(int, int)>& link, Faults faults);
 
 /// Tensor-parallel groups of the devices of a pipeline: for each node the division that makes its part of the pipeline
@@ -53,7 +53,8 @@ std::vector<int> order_of_parts(int parts, const std::function<double(int, int)>
 Result<std::vector<std::vector<int>>> groups_of(const std::vector<std::vector<int>>& parts, const Shape& shape,
                                                 const Devices& devices, Faults faults);
 
-/// Numbers of layers, in proportion to the memory of the stages. Empty when a stage does not fit its devices.
+/// Number of layers of each stage, in proportion to the memory of the stages. Empty if a stage does not fit its
+/// devices.
 std::vector<int> layers_of(const std::vector<std::vector<int>>& stages, const Shape& shape, const Devices& devices);
 
 }  // namespace sailor::planner::baselines::flashflex_detail

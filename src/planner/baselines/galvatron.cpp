@@ -43,13 +43,13 @@ std::map<int, Group> strategies_of(int gpus, int max_tensor_parallel, int blocks
 
 int divide_up(int number, int divisor) { return (number + divisor - 1) / divisor; }
 
-/// The strategy of each block of a stage, of least time within `budget` MiB. Empty: none fits. `change` is by [from *
-/// group.size() + to]; it does not count before the first block of the model.
+/// The strategies of a stage's blocks with the min time within `budget` MiB. Empty if none fits. `change` is indexed by
+/// [from * group.size() + to]; it does not count before the first block of the model.
 std::vector<Strategy> fill_stage(const Group& group, const std::vector<double>& time, const std::vector<double>& memory,
                                  const std::vector<double>& change, int layers, double budget, bool is_first) {
   const auto count = group.size();
   if (budget < 0.0) return {};
-  // A layout change costs time, so the fastest strategy everywhere is the best that there can be.
+  // A layout change costs time, so the fastest strategy in all blocks is optimal if it fits.
   const auto fastest = static_cast<std::size_t>(std::min_element(time.begin(), time.end()) - time.begin());
   if (std::ceil(memory[fastest]) * layers <= budget)
     return std::vector<Strategy>(static_cast<std::size_t>(layers), group[fastest]);
@@ -95,7 +95,7 @@ std::vector<Strategy> fill_stage(const Group& group, const std::vector<double>& 
   return chosen;
 }
 
-/// What all searches over chunks share.
+/// Inputs common to all searches over chunks.
 struct Setting {
   const Profile& profile;
   const Inputs& inputs;
@@ -106,8 +106,8 @@ struct Setting {
   double memory_mib;
 };
 
-/// All blocks' strategies by stage; empty: they do not fit. `first` is the first strategy of the pipeline degree, from
-/// which the other memory is taken.
+/// The strategies of all blocks by stage; empty if they do not fit. `first` is the first strategy of the pipeline
+/// degree, which determines the other memory.
 std::vector<std::vector<Strategy>> fill_pipeline(const Setting& setting, const Group& group, const Strategy& first,
                                                  int micro_batch) {
   const int stages = first.pipeline_parallel;
@@ -139,7 +139,7 @@ struct Found {
   int chunks = 0;
 };
 
-/// The best plan of a number of chunks.
+/// The best plan with a number of chunks.
 std::optional<Found> plan_of_chunks(const Setting& setting, const std::map<int, Group>& groups, int chunks) {
   // One pipeline degree whose micro-batch is too large ends the search for all (search_engine.py:175).
   std::vector<std::pair<int, const Group*>> kept;  // micro-batch
@@ -159,8 +159,8 @@ std::optional<Found> plan_of_chunks(const Setting& setting, const std::map<int, 
     if (!best || seconds < best->seconds) best = Found{seconds, stages.front().front(), chunks};
   };
   for (const auto& [micro_batch, group] : kept) {
-    // The plan has the strategy of the first block in all of them, whatever the others were given. Repaired: only plans
-    // that can be written, with one strategy, are searched.
+    // The plan has the strategy of the first block in all blocks, whatever was chosen for the others. Repaired: only
+    // plans that can be written, with one strategy, are searched.
     if (setting.faults == Faults::kept)
       consider(*group, group->front(), micro_batch);
     else
@@ -174,7 +174,7 @@ PlanList plan_list_of(const Setting& setting, const Strategy& strategy, int micr
   if (setting.faults == Faults::kept)
     return grid_plan(setting.inputs.layers(), strategy.pipeline_parallel, strategy.data_parallel, tensor, micro_batch,
                      {setting.offer.gpu, std::min(tensor, published_max_tensor_parallel), setting.offer.zone});
-  // Its own division of the blocks, not the evaluator's of all layers.
+  // Galvatron's own division of the blocks, not the evaluator's of all layers.
   PlanList plan;
   plan.micro_batch = micro_batch;
   ListPipeline pipeline;
@@ -239,7 +239,7 @@ class Galvatron final : public HomogeneousBaseline {
     const int offered = offer.gpus / offer.gpus_per_node * offer.gpus_per_node;
     int gpus = offered;
     int batch = problem.job.global_batch;
-    if (problem.faults == Faults::kept) {  // another batch than the job's, where it is not a multiple
+    if (problem.faults == Faults::kept) {  // another batch than the job's, if that is not a multiple
       batch = divide_up(batch, std::min(gpus, batch_multiple)) * std::min(gpus, batch_multiple);
       if (batch != problem.job.global_batch)
         note(proposals, fmt::format("Galvatron plans a global batch of {} instead of {}, as in the artifact", batch,

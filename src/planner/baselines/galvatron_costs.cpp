@@ -18,12 +18,12 @@ constexpr double bytes_of_float = 4.0;
 constexpr double bytes_of_states = 20.0;  // per parameter: Adam 8, weight, gradient and communication 4 each
 constexpr double context_mib = 1024.0;    // of PyTorch, in every process
 constexpr double seconds_per_ms = 0.001;
-constexpr double layers_summed = 4.0;  // activations that a block's tensor parallelism sums, forward and backward
+constexpr double layers_summed = 4.0;  // activations all-reduced by a block's tensor parallelism, forward and backward
 constexpr const char* published_model_name = "opt-350m-sailor";
 
 /// The profile files of the artifact for OPT-350 (github.com/eth-easl/sailor, baselines/Galvatron/profiles/OPT-350, MIT
-/// licence). Its layer times are older than
-/// the common profile's, model states are a quarter and activations 4 / T times those measured (section 7).
+/// licence). Its layer times are older than the common profile's, model states are a quarter and activations 4 / T
+/// times those measured (section 7).
 struct PublishedProfile {
   const char* gpu;
   double forward_ms;  // 0: as the common profile
@@ -81,7 +81,7 @@ double in_flight(const std::vector<double>& pieces, int stages_behind) {
          std::accumulate(pieces.begin(), pieces.end(), 0.0);
 }
 
-/// Of one rank, as if there were no tensor parallelism.
+/// Samples of one rank, as if there were no tensor parallelism.
 double samples_of_rank(const Strategy& strategy, int batch) {
   return static_cast<double>(batch) / strategy.data_parallel / strategy.tensor_parallel;
 }
@@ -92,7 +92,7 @@ std::vector<double> micro_batches_of(const Strategy& strategy, int batch, int mi
   return pieces_of(samples_of_rank(strategy, batch), std::max(chunks, 1));
 }
 
-/// ms of a backward pass of `compute` ms while `message` MiB are summed at `cost` ms per MiB.
+/// ms of a backward pass of `compute` ms while `message` MiB are all-reduced at `cost` ms per MiB.
 double overlapped(double message, double cost, double compute, double slow_down) {
   const double summed = message * cost * slow_down;
   const double computed = compute * slow_down;
@@ -106,8 +106,8 @@ double overlapped(double message, double cost, double compute, double slow_down)
 double Profile::collective(int ranks, bool consecutive) const {
   if (ranks <= 1) return 0.0;
   if (!published_collectives.empty()) {
-    // Between powers of two on the line through their neighbours; more than 128 ranks, at which the artifact ends with
-    // a key error, as 128.
+    // Linear interpolation between powers of two; more than 128 ranks, where the artifact ends with a key error, count
+    // as 128.
     std::size_t index = 0;
     while (index + 1 < published_collectives.size() && (4 << index) <= ranks) ++index;
     const double below = published_collectives[index];
@@ -141,7 +141,7 @@ Result<Profile> galvatron_profile(const Problem& problem, const Offer& offer) {
                 fmt::format("the profile has no layer {} of {} on {} with micro-batch 1",
                             degrees.empty() ? "times" : "sizes", inputs.model().name, offer.gpu),
                 "Galvatron needs them; profile the model there");
-  // As published of the smallest degree, whatever it is.
+  // As published: the time of the smallest degree, whatever it is.
   profile.forward_ms = inputs.times(offer.gpu, 1, degrees.front())->forward[1] / seconds_per_ms;
   if (faults == Faults::fixed) profile.forward_ms *= degrees.front();
 
@@ -257,7 +257,7 @@ double pipeline_time(const Profile& profile, const std::vector<std::vector<Strat
   double longest = 0.0;
   double before = 0.0;
   double exposed = 0.0;  // gradients that are not behind later stages' work
-  // Activation and gradient over the link behind a stage, of one micro-batch.
+  // Time of activation and gradient over the link to the next stage, for one micro-batch.
   const double transfer = profile.has_transfers
                               ? 2.0 * profile.between_nodes->send(profile.output_bytes * samples / front.data_parallel)
                               : 0.0;

@@ -43,7 +43,7 @@ std::vector<std::vector<Offer>> grouped(const std::vector<Offer>& offers, Key ke
   return sets;
 }
 
-/// Of each GPU type the last zone, all under the name of the last zone (simulations/simulator.py:111).
+/// The last zone of each GPU type, all under the name of the last zone (simulations/simulator.py:111).
 std::vector<Offer> overwritten(const std::vector<Offer>& offers) {
   std::vector<Offer> given;
   for (const Offer& offer : offers) {
@@ -66,10 +66,10 @@ std::string text_of(const std::vector<Offer>& offers) {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
-/// By GPU type and zone.
+/// Number of devices by GPU type and zone.
 using Devices = std::map<std::pair<std::string, std::string>, int>;
 
-/// What is taken but not there: "132 A100-40 in us-central1-c of 128"; nothing when all is there.
+/// Devices that are used but not offered: "132 A100-40 in us-central1-c of 128"; std::nullopt if all are offered.
 std::optional<std::string> not_there(const PlanList& list, const std::vector<Offer>& offers) {
   Devices there;
   Devices taken;
@@ -102,11 +102,11 @@ class Court {
 
   void judge(Proposals&& proposals, HarnessAnswer& answer) {
     answer.proposed = proposals.plans.size();
-    // Of each kind of trouble the first is told.
+    // Only the first problem of each kind is noted.
     bool told_missing = false;
     bool told_not_judged = false;
     for (Proposal& proposal : proposals.plans) {
-      // Whoever interrupts wants the best so far.
+      // An interrupted search returns the best so far.
       if (answer.plans.size() >= judging_.max_plans || (!answer.plans.empty() && problem_.is_over())) break;
       const bool counts = answer.plans.empty();
       JudgedPlan judged{.proposal = std::move(proposal), .plan = {}, .why_no_plan = {}};
@@ -172,7 +172,7 @@ class Court {
       ask_simulator(judged);
   }
 
-  /// Whether it fits.
+  /// Asks the judge; true if the plan fits.
   Result<bool> ask_judge(JudgedPlan& judged) const {
     if (judging_.judge == Judge::simulator) {
       ask_simulator(judged);
@@ -191,7 +191,7 @@ class Court {
     return judged.artifact->fits;
   }
 
-  /// What is over by rounding is allowed.
+  /// Whether the plan keeps the limits, up to rounding.
   [[nodiscard]] bool keeps_limits(const JudgedPlan& judged) const {
     constexpr double rounding = 1e-9;
     if (problem_.max_cost && judged.cost > *problem_.max_cost * (1.0 + rounding)) return false;
@@ -320,7 +320,7 @@ Result<HarnessAnswer> ask(const Baseline& baseline, const Problem& problem, cons
     auto proposals = baseline.plan(posed);
     searching += Clock::now() - before;
     if (!proposals) {
-      // Of several sets some may lack measurements.
+      // If there are several sets, some may lack measurements.
       if (proposals.error().code != ErrorCode::infeasible && sets.size() == 1) return fail(proposals.error());
       answer.notes.push_back(fmt::format("{}: {}", harness_detail::text_of(set), proposals.error().message()));
     } else {

@@ -97,7 +97,7 @@ Result<Inputs> Inputs::build(const TrainingJob& job, const Model& model, const P
       inputs.times_[gpu][micro_batch][degree] = std::move(entry);
   }
 
-  // Of any GPU type before those of one.
+  // Sizes for any GPU type come before those for one.
   std::map<std::tuple<int, bool, std::string>, LayerRows<LayerMemory>> sizes;
   for (const LayerMemory& row : data.layer_memory)
     if (of_job(row.key) && row.key.micro_batch == 1)

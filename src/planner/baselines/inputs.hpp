@@ -1,7 +1,7 @@
-// What the published planners look up: layer times and sizes by index of the layer, links by GPU type, zone and number
-// of senders, as the artifact of the Sailor paper keeps them (SOSP'25), read from the common profile store.
+// Look-ups of the published planners: layer times and sizes by layer index, links by GPU type, zone and number of
+// senders, as the artifact of the Sailor paper keeps them (SOSP'25), read from the common profile store.
 //
-// Nothing is interpolated or clamped here: what was not measured is not there, and bandwidths are the published
+// Nothing is interpolated or clamped here: values that were not measured are missing, and bandwidths are the published
 // parabolas.
 #pragma once
 
@@ -33,7 +33,7 @@ struct LayerTimes {
   [[nodiscard]] double compute(int first, int last) const;
 };
 
-/// Of one device at micro-batch 1, by layer. Counts of 4-byte floats, as published.
+/// Sizes on one device at micro-batch 1, by layer. In numbers of 4-byte floats, as published.
 struct LayerSizes {
   std::vector<double> parameters;
   std::vector<double> activation;  ///< kept for the backward pass
@@ -60,40 +60,40 @@ struct LinkCoefficients {
 
 class Inputs {
  public:
-  /// Of a job: rows of its model, sequence length, precision (published times are fp32) without recomputation. Errors:
-  /// not_found when the profile has no times or no sizes of the model.
+  /// Reads the rows for a job: of its model, sequence length, precision (published times are fp32) without
+  /// recomputation. Errors: not_found if the profile has no times or no sizes of the model.
   static Result<Inputs> build(const TrainingJob& job, const Model& model, const Profile& profile,
                               const GpuCatalogue& catalogue);
 
   [[nodiscard]] const Model& model() const { return *model_; }
   [[nodiscard]] int layers() const { return layers_; }  ///< embedding, blocks, head (and a final norm apart from it)
   [[nodiscard]] int blocks() const { return blocks_; }  ///< transformer layers: [1, 1 + blocks())
-  /// GPU types with times, by name.
+  /// GPU types that have times, sorted by name.
   [[nodiscard]] std::vector<std::string> gpus() const;
-  /// With times at any tensor-parallel degree, ascending.
+  /// Micro-batches that have times at any tensor-parallel degree, ascending.
   [[nodiscard]] std::vector<int> micro_batches(std::string_view gpu) const;
-  /// With times at this micro-batch, ascending. Those whose times are all zero (published: V100-16, micro-batch 8,
-  /// degree 1) are not among them, but times() has them.
+  /// Tensor-parallel degrees that have times at this micro-batch, ascending. Those whose times are all zero (published:
+  /// V100-16, micro-batch 8, degree 1) are left out, but times() has them.
   [[nodiscard]] std::vector<int> degrees(std::string_view gpu, int micro_batch) const;
-  /// Null where not measured.
+  /// Null if not measured.
   [[nodiscard]] const LayerTimes* times(std::string_view gpu, int micro_batch, int tensor_parallel) const;
-  /// Null where there are none of this degree.
+  /// Null if there are none for this degree.
   [[nodiscard]] const LayerSizes* sizes(int tensor_parallel) const;
   [[nodiscard]] std::vector<int> size_degrees() const;  ///< ascending
 
-  /// Between nodes, with so many senders and receivers on a node. Null: no such link was measured.
+  /// Link between nodes with these numbers of senders and receivers per node. Null if no such link was measured.
   [[nodiscard]] const LinkCoefficients* inter(std::string_view from_gpu, std::string_view from_zone, int senders,
                                               std::string_view to_gpu, std::string_view to_zone, int receivers) const;
   /// Numbers of senders with links between nodes of this type inside the zone, ascending.
   [[nodiscard]] std::vector<int> senders(std::string_view gpu, std::string_view zone) const;
-  /// Inside a node, among so many GPUs. Null: not measured.
+  /// Link inside a node, among this number of GPUs. Null if not measured.
   [[nodiscard]] const LinkCoefficients* intra(std::string_view gpu, int ranks) const;
 
-  /// Bytes of device memory by which the artifact judges (16, 40, 80, 96 GiB, ...); the catalogue's where it has none.
+  /// Bytes of device memory that the artifact assumes (16, 40, 80, 96 GiB, ...); the catalogue's if it has none.
   [[nodiscard]] double memory(std::string_view gpu) const;
-  /// Bytes that the artifact's basic_cluster_config.json gives as `mem_per_gpu`; memory() where it has none.
+  /// Bytes that the artifact's basic_cluster_config.json gives as `mem_per_gpu`; memory() if it has none.
   [[nodiscard]] double configured_memory(std::string_view gpu) const;
-  /// USD per GPU-hour of the artifact's evaluator; the catalogue's where it has none.
+  /// USD per GPU-hour of the artifact's evaluator; the catalogue's if it has none.
   [[nodiscard]] double price(std::string_view gpu) const;
   /// USD per GB between zones: 0 inside a zone, 0.01 inside a region, else 0.02.
   [[nodiscard]] static double egress_price(std::string_view from_zone, std::string_view to_zone);
@@ -112,9 +112,10 @@ class Inputs {
 
 using artifact::region_of;
 
-/// Layers divided as the Sailor planner and Atlas do: n / stages each, the last n mod stages of them one more.
+/// Division of layers by the Sailor planner and Atlas: n / stages each, the last n mod stages of them one more.
 std::vector<LayerRange> partition_sailor(int layers, int stages);
-/// As DeepSpeed and the evaluator do for grids: the first n mod stages take one more; trailing stages may be empty.
+/// Division of layers by DeepSpeed and by the evaluator for grids: the first n mod stages take one more; trailing
+/// stages may be empty.
 std::vector<LayerRange> partition_uniform(int layers, int stages);
 
 }  // namespace sailor::planner::baselines

@@ -28,8 +28,8 @@ struct StagePace {
   double after = std::numeric_limits<double>::infinity();  ///< seconds between its last backward pass and its end
 };
 
-/// Every stage of the pipeline with as many replicas as stages with `replicas` have: what the simulator can be asked.
-/// A group over several nodes is asked about as the part of it that one node has.
+/// A plan that the simulator can predict: every stage of the pipeline has `replicas` replicas. A group over several
+/// nodes is replaced by the part of it that is on one node.
 Plan with_equal_replicas(const ListPipeline& pipeline, const TrainingJob& job, int micro_batch, int micro_batches,
                          std::size_t replicas) {
   Plan plan;
@@ -147,8 +147,8 @@ class Bounder {
     verdict_.fits = verdict_.fits && fits(stage, memory, margin_);
   }
 
-  /// The shortest time in which the pipelines get `batches` micro-batches done between them. Before a stage has its
-  /// first one, the stages before it have passed it on; after its last backward pass they have theirs.
+  /// The shortest time in which the pipelines together do `batches` micro-batches. Before a stage gets its first one,
+  /// the stages before it have done its forward passes; after its last backward pass they do theirs.
   static double shortest_time(const std::vector<std::vector<StagePace>>& pipelines, double batches) {
     struct Line {
       double offset = 0.0;
@@ -159,7 +159,7 @@ class Bounder {
     for (const auto& paces : pipelines) {
       std::vector<Line>& of_pipeline = lines.emplace_back();
       double filling = 0.0;
-      double draining = 0.0;  // from the last backward pass of the stage before this one to the end of all before it
+      double draining = 0.0;  // from the last backward pass of the previous stage to the end of all previous stages
       for (const StagePace& pace : paces) {
         draining = std::max(draining, pace.after);
         of_pipeline.push_back({filling + draining, pace.rate});

@@ -1,4 +1,4 @@
-// What this project's simulator says of a list of pipelines; of one that a Plan cannot say, a bound.
+// Prediction of a list of pipelines by this project's simulator; a bound if a Plan cannot express the list.
 #pragma once
 
 #include "core/error.hpp"
@@ -13,7 +13,8 @@ struct SimulatorVerdict {
   Usd cost{};           ///< per iteration
   Bytes peak_memory{};  ///< largest over ranks
   bool fits = true;
-  /// No way to run the list is faster, cheaper or smaller; none may be as good. For lists that a Plan cannot say.
+  /// The values are lower bounds: the list cannot be faster, cheaper or smaller, and may not reach them. For lists that
+  /// a Plan cannot express.
   bool is_bound = false;
 };
 
@@ -22,9 +23,9 @@ struct SimulatorVerdict {
 Result<SimulatorVerdict> predict_list(const PlanList& list, const TrainingJob& job,
                                       const simulator::Environment& environment, double memory_margin);
 
-/// The bound alone: every stage is kept busy at the pace of its replicas from its first micro-batch to its last, the
-/// batch divided among replicas and pipelines as it suits them; messages between stages, reductions that the framework
-/// hides, those between pipelines, and egress are free.
+/// The bound alone: every stage is busy at the rate of its replicas from its first micro-batch to its last, and the
+/// batch is divided among replicas and pipelines in the best way; messages between stages, reductions that the
+/// framework hides, those between pipelines, and egress are free.
 Result<SimulatorVerdict> bound_of_list(const PlanList& list, const TrainingJob& job,
                                        const simulator::Environment& environment, double memory_margin);
 

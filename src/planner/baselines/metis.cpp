@@ -15,7 +15,7 @@ namespace sailor::planner::baselines {
 
 namespace metis_detail {
 
-/// Proposals are many and large; the rest is counted.
+/// Max number of proposals, which are many and large; the rest is counted.
 constexpr std::size_t max_proposals = 1000;
 
 /// The artifact's constructor loads these two, whatever the cluster has.
@@ -39,7 +39,7 @@ Proposal proposal_of(const Found& found, const Ranks& ranks, const std::vector<O
       replica.tensor_parallel = strategy.tensor_parallel;
       for (int j = 0; j < strategy.tensor_parallel; ++j, ++rank) {
         const OfferedNodes& offer = nodes[ranks.offer[rank]];
-        // The artifact names the machine of every GPU, and pays for it as if all of it were used.
+        // The artifact lists the machine of every GPU, and pays for it as if all of it were used.
         if (kept || j == 0 || ranks.node[rank] != ranks.node[rank - 1])
           replica.machines.push_back({offer.gpu, offer.gpus_per_node, offer.zone});
         usd_per_s += problem.inputs.price(offer.gpu) / 3600.0 * (kept ? offer.gpus_per_node : 1);
@@ -70,7 +70,7 @@ Result<Proposals> Metis::plan(const Problem& problem) const {
   const bool kept = problem.faults == Faults::kept;
   auto nodes = offered_nodes(problem.offers);
   SAILOR_CHECK(nodes);
-  // "Works only with powers of 2": 20 A100 nodes are those of the second input of figures 7 and 8b.
+  // "Works only with powers of 2": 20 A100 nodes identify the second input of figures 7 and 8b.
   const bool is_cut = kept && std::any_of(nodes->begin(), nodes->end(), [](const OfferedNodes& offered) {
                         return offered.gpu == "A100-40" && offered.nodes == 20;
                       });

@@ -8,7 +8,7 @@ namespace sailor::planner::baselines::metis_detail {
 
 namespace {
 
-/// Every layer is cut in so many pieces, which are assigned one by one ("hallucination").
+/// Number of pieces of every layer, which are assigned one by one ("hallucination").
 constexpr int pieces_per_layer = 7;
 constexpr int max_adjustments = 3;
 
@@ -42,7 +42,7 @@ class Balancer {
     held_[stage].push_back(piece);
   }
 
-  /// Consecutive pieces to each stage but the last; the one that is too large for a stage stays open.
+  /// Assigns consecutive pieces to each stage but the last; a piece that is too large for a stage stays open.
   void assign_forward() {
     int piece = 0;
     for (int stage = 0; stage + 1 < stages_; ++stage)
@@ -58,7 +58,7 @@ class Balancer {
     for (; piece < pieces_; ++piece) open_.push_back(piece);
   }
 
-  /// A layer's worth of pieces to the last stage in any case, then consecutive ones.
+  /// Assigns a layer's worth of pieces to the last stage in any case, then consecutive ones.
   void assign_backward() {
     const int last = stages_ - 1;
     std::vector<int> left;
@@ -75,7 +75,7 @@ class Balancer {
     open_.assign(left.rbegin(), left.rend());
   }
 
-  /// Each to the stage with the most capacity of those between its neighbours.
+  /// Assigns each open piece to the stage with the most capacity of those between its neighbours.
   void assign_the_rest() {
     for (const int piece : open_) {
       int first = 0;
@@ -177,7 +177,7 @@ std::vector<double> shifted_shares(const std::vector<double>& shares, const std:
     double total = 0.0;
     for (std::size_t i = 0; i < shares.size(); ++i)
       if (room[i] > full) total += shares[i];
-    if (total <= 0.0) return {};  // what room there is, is in pieces too small to count
+    if (total <= 0.0) return {};  // all remaining room is too small to count
     std::vector<double> ratio;
     for (std::size_t i = 0; i < shares.size(); ++i) ratio.push_back(room[i] > full ? shares[i] / total : 0.0);
     for (std::size_t i = 0; i < shares.size(); ++i) {

@@ -1,4 +1,4 @@
-// Metis' layer balancer: which stage holds which layers, in proportion to the speed of the stages (paper section 5;
+// Metis' layer balancer: assigns layers to stages in proportion to the speed of the stages (paper section 5;
 // model/load_balancer.py).
 #pragma once
 
@@ -6,11 +6,11 @@
 
 namespace sailor::planner::baselines::metis_detail {
 
-/// Boundaries of the stages, stages + 1 of them. Layers may be lost behind the last, and stages empty. costs: shares of
-/// the layers, shares: of the stages, which both sum to 1.
+/// Boundaries of the stages, stages + 1 of them. Layers after the last boundary may be lost, and stages may be empty.
+/// `shares` are those of the stages, `costs` the shares of the layers; both sum to 1.
 std::vector<int> balance_layers(const std::vector<double>& shares, const std::vector<double>& costs);
 
-/// Shares that move load from stages without enough memory to stages with room. Empty when there is too little room.
+/// Shares that move load from stages with too little memory to stages with room. Empty if there is too little room.
 std::vector<double> shifted_shares(const std::vector<double>& shares, const std::vector<double>& capacity,
                                    const std::vector<double>& demand);
 

@@ -7,7 +7,8 @@ namespace sailor::planner::baselines::metis_detail {
 
 namespace {
 
-/// Longer lists have groups merged before their orders are enumerated (table 4 of the Metis paper: 10).
+/// Max number of groups; in longer lists, groups are merged before their orders are enumerated (table 4 of the Metis
+/// paper: 10).
 constexpr int max_length = 10;
 /// The smallest group, in units of devices / stages.
 constexpr double min_share = 0.5;
@@ -16,7 +17,7 @@ using Block = std::vector<int>;
 
 int size_of(const Block& block) { return std::accumulate(block.begin(), block.end(), 0); }
 
-/// Pairs of the smallest blocks become one, until the list is short enough or nothing changes. `groups` ascend.
+/// Merges pairs of the smallest blocks until the list is short enough or nothing changes. `groups` are ascending.
 std::vector<Block> merged(const std::vector<int>& groups) {
   std::vector<Block> blocks;
   for (const int group : groups) blocks.push_back({group});
@@ -55,8 +56,8 @@ bool visit_orders(std::vector<Block> blocks,
   if (count == 0) return true;
   std::sort(blocks.rbegin(), blocks.rend());
   constexpr int none = -1;
-  // A linked list in place of moving values; `head`, and two of its nodes: the end of the longest non-increasing
-  // prefix, and the one behind it.
+  // A linked list, to avoid moving values; `head`, and two of its nodes: the end of the longest non-increasing prefix,
+  // and the node after it.
   std::vector<int> next(count);
   std::iota(next.begin(), next.end(), 1);
   next.back() = none;

@@ -6,13 +6,14 @@
 
 namespace sailor::planner::baselines::metis_detail {
 
-/// Every way to divide `devices` into `stages` groups: the multisets of powers of two, none smaller than half of
-/// devices / stages, in lexicographic order, each in all orders. With more than 10 stages, small groups of one size
-/// keep together in pairs. Ends when visit returns false, and then returns false.
+/// Visits every way to divide `devices` into `stages` groups: the multisets of powers of two, none smaller than half of
+/// devices / stages, in lexicographic order, each in all permutations. With more than 10 stages, small groups of one
+/// size stay together in pairs. Ends when visit returns false, and then returns false.
 bool visit_device_groups(int devices, int stages, const std::function<bool(const std::vector<int>&)>& visit);
 
-/// All orders of a multiset, each once, in the order of A. Williams, "Loopless Generation of Multiset Permutations
-/// using a Constant Number of Variables by Prefix Shifts" (SODA 2009), from the non-increasing one. A block is a value.
+/// Visits all permutations of a multiset once, in the order of A. Williams, "Loopless Generation of Multiset
+/// Permutations using a Constant Number of Variables by Prefix Shifts" (SODA 2009), from the non-increasing one. A
+/// block is a value.
 bool visit_orders(std::vector<std::vector<int>> blocks,
                   const std::function<bool(const std::vector<const std::vector<int>*>&)>& visit);
 

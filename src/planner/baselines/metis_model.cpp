@@ -14,7 +14,7 @@ namespace {
 constexpr int largest_degree = 4;
 constexpr double ms_per_s = 1000.0;
 constexpr double mb = 1024.0 * 1024.0;
-/// Inside a node of one GPU.
+/// Bandwidth inside a node of one GPU.
 constexpr double unlimited_bandwidth = 1024.0 * 1024.0 * 1024.0 * 1024.0;
 /// The artifact's loader reads the measurements of this micro-batch first, by the order of a directory.
 constexpr int optimizer_micro_batch = 2;
@@ -118,7 +118,7 @@ Ranks Tables::ranks(const std::vector<int>& sequence) const {
 }
 
 bool Tables::is_mixed(const Ranks& ranks, int first_rank, int group) {
-  // Ranks are in the order of their types.
+  // Ranks are sorted by type.
   return ranks.type[first_rank] != ranks.type[first_rank + group - 1];
 }
 
@@ -167,8 +167,8 @@ double Tables::link(const Ranks& ranks, const std::vector<int>& members) const {
   return is_one_node ? types_[ranks.type[members.front()]].node_bandwidth : slowest;
 }
 
-/// By groups of one tensor-parallel rank per replica, as Metis forms them: they have as many ranks as the
-/// tensor-parallel degree, so that replicas of one GPU always meet inside a node.
+/// Over groups of one tensor-parallel rank per replica, as Metis forms them: they have as many ranks as the
+/// tensor-parallel degree, so that replicas of one GPU always communicate inside a node.
 double Tables::reduction_bandwidth(const Ranks& ranks, int first_rank, Strategy strategy) const {
   double slowest = std::numeric_limits<double>::infinity();
   std::vector<int> members(strategy.tensor_parallel);
@@ -223,7 +223,7 @@ std::optional<double> Tables::cost(const Arrangement& plan, const Ranks& ranks, 
     if (!is_mixed(ranks, first_rank, group)) {
       compute = time(ranks.type[first_rank], strategy, micro_batch, first, last);
     } else {
-      // The artifact's variable of an equal micro-batch keeps the value of the stage before.
+      // In the artifact, the variable for an equal micro-batch keeps the value of the previous stage.
       const int equal = is_equal ? micro_batch : reuses_micro_batch_ ? reused : 0;
       compute =
           mixed_time(ranks, first_rank, group, strategy,
@@ -236,7 +236,7 @@ std::optional<double> Tables::cost(const Arrangement& plan, const Ranks& ranks, 
     slowest = std::max(slowest, *compute);
     total += *compute;
     if (stage + 1 < stages) {
-      // Elements, which Metis divides by bytes per second.
+      // Metis divides elements, not bytes, by bytes per second.
       const double elements = last == layers() - 1 ? micro_batch * vocabulary_elements_ / strategy.tensor_parallel
                                                    : micro_batch * hidden_elements_;
       std::vector<int> members(group + plan.groups[stage + 1]);

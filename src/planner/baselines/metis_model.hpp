@@ -1,4 +1,4 @@
-// What Metis knows of devices and of a model, and its cost model (model/cost_estimator.py of the artifact).
+// Metis' data on devices and a model, and its cost model (model/cost_estimator.py of the artifact).
 #pragma once
 
 #include <optional>
@@ -13,9 +13,9 @@ namespace sailor::planner::baselines::metis_detail {
 
 /// The devices in the order of a node sequence: all nodes of its first GPU type, then of its second, ...
 struct Ranks {
-  std::vector<int> type;  ///< of each rank: index of Tables::types()
+  std::vector<int> type;  ///< type of each rank: index into Tables::types()
   std::vector<int> node;
-  std::vector<int> offer;  ///< index of the nodes it belongs to
+  std::vector<int> offer;  ///< index of the OfferedNodes of each rank
 
   [[nodiscard]] int size() const { return static_cast<int>(type.size()); }
 };
@@ -25,7 +25,7 @@ struct Strategy {
   int tensor_parallel = 1;
 };
 
-/// A plan as Metis costs it: stage s has the next groups[s] ranks.
+/// A plan as Metis' cost model takes it: stage s has the next groups[s] ranks.
 struct Arrangement {
   std::vector<int> groups;
   std::vector<Strategy> strategies;
@@ -42,9 +42,8 @@ struct TypeFigures {
 
 class Tables {
  public:
-  /// measured: the GPU types whose measurements bound the search, the first of them the one that layers are compared
-  /// by; model_gpu: the one that the optimizer's time is of. Errors: not_found for measurements or links that are not
-  /// there.
+  /// measured: the GPU types whose measurements bound the search; layers are compared by the first of them. model_gpu:
+  /// the type whose optimizer time is used. Errors: not_found for missing measurements or links.
   static Result<Tables> build(const Inputs& inputs, int global_batch, int sequence_length,
                               const std::vector<OfferedNodes>& nodes, const std::vector<std::string>& measured,
                               const std::string& model_gpu, Faults faults);
@@ -52,23 +51,25 @@ class Tables {
   [[nodiscard]] const std::vector<TypeFigures>& types() const { return types_; }
   [[nodiscard]] int layers() const { return static_cast<int>(parameter_bytes_.size()); }
   [[nodiscard]] int global_batch() const { return global_batch_; }
-  /// With times at tensor parallel 1 on every measured GPU type; 0: none.
+  /// Max micro-batch with times at tensor parallel 1 on every measured GPU type; 0: none.
   [[nodiscard]] int max_micro_batch() const { return max_micro_batch_; }
   [[nodiscard]] int max_degree() const { return max_degree_; }
-  /// Of the time of all layers; they sum to 1. Empty where micro-batch 1 without tensor parallelism was not measured.
+  /// Share of each layer in the time of all layers; they sum to 1. Empty if micro-batch 1 without tensor parallelism
+  /// was not measured.
   [[nodiscard]] const std::vector<double>& layer_shares() const { return layer_shares_; }
   [[nodiscard]] Ranks ranks(const std::vector<int>& sequence) const;
 
-  /// Milliseconds of layers [first, last) for one replica. Nothing where it was not measured.
+  /// Milliseconds of layers [first, last) for one replica. std::nullopt if not measured.
   [[nodiscard]] std::optional<double> time(int type, Strategy strategy, int micro_batch, int first, int last) const;
-  /// The same for a stage of several GPU types whose replicas have so many sequences each: the slowest, each the sum of
-  /// its powers of two.
+  /// The same for a stage of several GPU types whose replicas have these numbers of sequences: the slowest replica; the
+  /// time of each is the sum over the powers of two of its number.
   [[nodiscard]] std::optional<double> mixed_time(const Ranks& ranks, int first_rank, int group, Strategy strategy,
                                                  const std::vector<int>& micro_batches, int first, int last) const;
-  /// 2^20 bytes of layers [first, last) at one micro-batch. Nothing where sizes were not measured.
+  /// Memory of layers [first, last) at one micro-batch, in units of 2^20 bytes. std::nullopt if sizes were not
+  /// measured.
   [[nodiscard]] std::optional<double> memory(int degree, int micro_batch, int first, int last) const;
   /// Milliseconds of an iteration, as Metis expects. stages: how many are counted, from the first; is_equal: replicas
-  /// of a stage with several GPU types have equal micro-batches. Nothing where a time was not measured.
+  /// of a stage with several GPU types have equal micro-batches. std::nullopt if a time was not measured.
   [[nodiscard]] std::optional<double> cost(const Arrangement& plan, const Ranks& ranks, int stages,
                                            bool is_equal) const;
 

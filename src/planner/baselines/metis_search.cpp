@@ -11,8 +11,8 @@ namespace sailor::planner::baselines::metis_detail {
 
 namespace {
 
-/// Sizes of stages with a number of micro-batches, and strategies that layers were balanced for, in place of the
-/// artifact's 300 s. Its figures come out with anything from a hundredth of this.
+/// Default work limit in place of the artifact's 300 s: pairs of stage sizes and number of micro-batches, and
+/// strategies that layers were balanced for. The artifact's figures are reproduced with a hundredth of this or more.
 constexpr std::uint64_t default_work = 300'000;
 constexpr int max_attempts = 3;
 constexpr double memory_factor = 5.0;
@@ -27,8 +27,8 @@ class Search {
 
   void run() {
     for (std::size_t sequence = 0; sequence < sequences_.size() && !result.out_of_time; ++sequence) {
-      // The artifact's clock ends most searches in the first order. The same work for each makes the result independent
-      // of which that is.
+      // The artifact's clock ends most searches in the first sequence. Equal work for each sequence makes the result
+      // independent of which is first.
       limit_ = problem_.faults == Faults::kept ? work_limit_ : work_limit_ * (sequence + 1) / sequences_.size();
       is_over_ = work_ >= limit_;
       go_through(sequence);
@@ -43,8 +43,8 @@ class Search {
     sequence_ = sequence;
     ranks_ = tables_.ranks(sequences_[sequence]);
     const int max_stages = std::min(ranks_.size(), problem_.inputs.blocks());
-    // From the second sequence on the artifact has the groups of two stages (or the next that there are) where it means
-    // one, and counts the first of them only.
+    // From the second sequence on the artifact uses the groups of two stages (or of the next number that has any) where
+    // it means one, and counts only the first stage of them.
     const bool is_miscounted = sequence > 0 && problem_.faults == Faults::kept;
     if (is_miscounted) {
       bool has_groups = false;
@@ -82,7 +82,8 @@ class Search {
     return tables_.global_batch() / strategy.data_parallel / batches;
   }
 
-  /// From data parallelism alone towards tensor parallelism, in the stage with the least memory first.
+  /// Visits strategies from data parallelism alone towards tensor parallelism, in the stage with the least memory left
+  /// first.
   void visit_strategies(const std::vector<int>& groups, int batches, int counted) {
     Arrangement plan{.groups = groups, .batches = batches};
     for (const int group : groups) plan.strategies.push_back({group, 1});
@@ -91,7 +92,7 @@ class Search {
       bool is_valid = true;
       for (const Strategy& strategy : plan.strategies) {
         const int size = micro_batch(strategy, batches);
-        // Further strategies have larger micro-batches and degrees still.
+        // Later strategies have even larger micro-batches and degrees.
         if (size > tables_.max_micro_batch() || strategy.tensor_parallel > tables_.max_degree()) return;
         is_valid = is_valid && size > 0;
       }
@@ -128,7 +129,8 @@ class Search {
     return false;
   }
 
-  /// Sets the boundaries of the plan and the memory left in each stage; says after how many attempts. 0: none.
+  /// Sets the boundaries of the plan and the memory left in each stage; returns the number of attempts, 0 if none
+  /// succeeded.
   int balance(Arrangement& plan, std::vector<double>& room) const {
     room.clear();
     std::vector<double> shares = speeds(plan);
@@ -149,7 +151,7 @@ class Search {
     return 0;
   }
 
-  /// Shares of the stages in the speed of all.
+  /// Each stage's share of the total speed.
   [[nodiscard]] std::vector<double> speeds(const Arrangement& plan) const {
     std::vector<double> shares;
     int rank = 0;
@@ -170,7 +172,8 @@ class Search {
     return shares;
   }
 
-  /// 2^20 bytes. Of one GPU where a stage has one type, although the capacity is that of all.
+  /// In units of 2^20 bytes. If a stage has one type, the demand is that of one GPU, although the capacity is that of
+  /// all.
   [[nodiscard]] std::vector<double> memory_demand(const Arrangement& plan) const {
     std::vector<double> demand;
     int rank = 0;
@@ -200,9 +203,9 @@ class Search {
   std::uint64_t work_limit_;
   std::size_t sequence_ = 0;
   Ranks ranks_;
-  std::vector<double> capacity_;  // by stage of the groups at hand, 2^20 bytes
+  std::vector<double> capacity_;  // by stage of the current groups, 2^20 bytes
   std::uint64_t work_ = 0;
-  std::uint64_t limit_ = 0;  // of work until the sequence at hand ends
+  std::uint64_t limit_ = 0;  // work at which the current sequence ends
   bool is_over_ = false;
 };
 

@@ -1,6 +1,6 @@
-// Oobleck (Jang et al., SOSP 2023) as its paper describes it: pipeline templates for a range of node counts, then as
-// many pipelines of each that all nodes are used, that there is one more than failures to survive, and that an
-// iteration is the shortest. The Sailor artifact names Oobleck and has no planner of it.
+// Oobleck (Jang et al., SOSP 2023) as its paper describes it: pipeline templates for a range of node counts, then a
+// number of pipelines of each so that all nodes are used, there is one pipeline more than failures to survive, and the
+// iteration is the shortest. The Sailor artifact names Oobleck but has no planner for it.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -23,7 +23,7 @@ namespace oobleck_detail {
 constexpr int tolerated_failures = 1;
 constexpr int least_pipelines = tolerated_failures + 1;
 
-/// Seconds to sum the gradients of each stage's layers over `replicas`, the largest of all stages.
+/// Seconds of the gradient all-reduce of each stage's layers over `replicas`, the maximum over the stages.
 Result<double> reduction_time(const std::vector<TemplateStage>& stages, int replicas, const Inputs& inputs,
                               const std::string& gpu, const std::string& zone) {
   double longest = 0.0;
@@ -44,15 +44,15 @@ Result<double> reduction_time(const std::vector<TemplateStage>& stages, int repl
   return longest;
 }
 
-/// Pipelines made of templates, by index, with the micro-batches of each.
+/// Pipelines as pairs of template index and number of micro-batches.
 struct Instantiation {
   std::vector<std::pair<int, int>> pipelines;
   double time = std::numeric_limits<double>::infinity();
 };
 
-/// Chooses how many pipelines of each template there are (section 4.2.1) and divides the batch among them (4.2.2). The
-/// paper goes through all sums of node counts; here, all of them that do the batch within a time are looked at
-/// together, and the time is lowered until there are none.
+/// Chooses the number of pipelines of each template (section 4.2.1) and divides the batch among them (4.2.2). The paper
+/// goes through all sums of node counts; here, all that complete the batch within a time are considered together, and
+/// the time is lowered until there are none.
 class Instantiator {
  public:
   Instantiator(const std::vector<Template>& templates, int nodes, int micro_batches,
@@ -61,9 +61,9 @@ class Instantiator {
 
   [[nodiscard]] bool was_over() const { return was_over_; }
 
-  /// `reductions`: seconds by template, for so many pipelines. Takes what is faster than `best`.
+  /// `reductions`: seconds by template, for this number of pipelines. Replaces `best` if it finds something faster.
   void try_number(int pipelines, const std::vector<double>& reductions, Instantiation& best) {
-    // The slowest sum of gradients counts for all: templates up to each in turn.
+    // The slowest gradient all-reduce counts for all pipelines, so each value in turn limits the templates.
     const std::set<double> longest(reductions.begin(), reductions.end());
     for (const double reduction : longest) {
       std::vector<bool> is_allowed;
@@ -95,7 +95,8 @@ class Instantiator {
     return std::min(templates_[entry].time.micro_batches_within(seconds), micro_batches_);
   }
 
-  /// Micro-batches that so many pipelines on all nodes do in `seconds` at most; negative: there are no such pipelines.
+  /// Max number of micro-batches that so many pipelines on all nodes do in `seconds`; negative if there are no such
+  /// pipelines.
   int most_within(double seconds, int pipelines, const std::vector<bool>& is_allowed) {
     was_over_ = was_over_ || is_over_();
     std::vector<int> shares;
@@ -106,7 +107,7 @@ class Instantiator {
     most_[at(0, 0)] = 0;
     for (int number = 1; number <= pipelines; ++number)
       for (std::size_t entry = 0; entry < templates_.size(); ++entry) {
-        if (shares[entry] == 0) continue;  // every pipeline has a micro-batch
+        if (shares[entry] == 0) continue;  // every pipeline needs a micro-batch
         for (int nodes = templates_[entry].nodes; nodes <= nodes_; ++nodes) {
           const int before = most_[at(number - 1, nodes - templates_[entry].nodes)];
           if (before < 0 || before + shares[entry] <= most_[at(number, nodes)]) continue;
@@ -117,7 +118,7 @@ class Instantiator {
     return most_[at(pipelines, nodes_)];
   }
 
-  /// Of the last question; what is more than the batch is taken from the pipelines that end last.
+  /// The result of the last most_within(); micro-batches beyond the batch are taken from the pipelines that end last.
   [[nodiscard]] Instantiation read_back(int pipelines, double seconds, double reduction) const {
     Instantiation found;
     int total = 0;
@@ -222,7 +223,7 @@ Result<Proposals> Oobleck::plan(const Problem& problem) const {
     std::vector<Template> templates =
         make_templates(costs, nodes, static_cast<double>(micro_batches) / std::max(nodes, 1));
     if (templates.empty()) continue;
-    // The largest pipeline leaves nodes for the others that must be there, of the smallest kind.
+    // The largest pipeline must leave nodes for the other required pipelines, which have the smallest template.
     const int smallest = templates.front().nodes;
     std::erase_if(templates,
                   [&](const Template& entry) { return entry.nodes > nodes - tolerated_failures * smallest; });
@@ -275,7 +276,7 @@ Result<Estimate> Oobleck::estimate(const PlanList& plan, const Problem& problem)
   double reduction = 0.0;
   double memory = 0.0;
   for (const ListPipeline& pipeline : plan.pipelines) {
-    // Replicas of a stage that differ: the slowest counts.
+    // If replicas of a stage differ, the slowest counts.
     std::optional<ChainTime> chain;
     std::vector<TemplateStage> stages;
     for (const ListStage& stage : pipeline.stages) {

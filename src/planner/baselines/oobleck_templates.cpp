@@ -12,10 +12,11 @@ namespace {
 constexpr double impossible = std::numeric_limits<double>::infinity();
 // Weights, gradients and Adam's state as Oobleck counts them.
 constexpr double parameter_copies = 6.0;
-// While templates are made nobody knows the number of micro-batches; the paper takes four for each stage.
+// While templates are made, the number of micro-batches is not known; the paper assumes four per stage.
 constexpr int micro_batches_per_stage = 4;
 
-/// The best chain of stages for some layers on some devices, and where it was divided. `is_known` false: there is none.
+/// The best chain of stages for some layers on some devices, and where it was divided. `is_known` is false if there is
+/// none.
 struct Best {
   bool is_known = false;
   ChainTime time;
@@ -34,8 +35,8 @@ struct Best {
 
 bool is_power_of_two(int number) { return number > 0 && (number & (number - 1)) == 0; }
 
-/// Every chain is the stages of a first node and those of the rest, and those of a node are a first stage and the rest:
-/// it is enough to divide there. (The published code divides everywhere, which comes to the same chains.)
+/// A chain consists of the stages of a first node and those of the rest, and the stages of a node are a first stage and
+/// the rest, so it is enough to divide there. (The published code divides everywhere, which gives the same chains.)
 class Mapper {
  public:
   explicit Mapper(const StageCosts& costs, int most_nodes)
@@ -44,7 +45,7 @@ class Mapper {
     map_chains();
   }
 
-  /// The chain of all layers on so many nodes with so many stages.
+  /// The chain of all layers on `nodes` nodes with `stages` stages.
   [[nodiscard]] const Best& whole(int nodes, int stages) const { return chain(nodes, 0, stages); }
 
   [[nodiscard]] std::vector<TemplateStage> stages_of(int nodes, int stages) const {
@@ -70,11 +71,11 @@ class Mapper {
   [[nodiscard]] int chain_index(int nodes, int first, int stages) const {
     return (nodes * (layers_ + 1) + first) * (layers_ + 1) + stages;
   }
-  /// Layers [first, last) on `gpus` devices of one node, in so many stages.
+  /// Layers [first, last) on `gpus` devices of one node, in `stages` stages.
   [[nodiscard]] const Best& inside(int first, int last, int gpus, int stages) const {
     return inside_[inside_index(first, last, gpus, stages)];
   }
-  /// Layers [first, layers_) on so many whole nodes.
+  /// Layers [first, layers_) on `nodes` whole nodes, in `stages` stages.
   [[nodiscard]] const Best& chain(int nodes, int first, int stages) const {
     return chains_[chain_index(nodes, first, stages)];
   }

@@ -23,10 +23,10 @@ constexpr double state_bytes = 20.0;  // per parameter: Adam 8, weight, gradient
 constexpr double unreachable = 1e30;
 constexpr double table_bytes_limit = 1e9;
 
-/// What a layer costs at one tensor-parallel degree, one replica.
+/// Costs of a layer at one tensor-parallel degree, for one replica.
 struct LayerCost {
   double seconds = 0.0;           ///< forward + backward of a micro-batch
-  double parameter_bytes = 0.0;   ///< that replicas sum
+  double parameter_bytes = 0.0;   ///< all-reduced by the replicas
   double activation_bytes = 0.0;  ///< of one micro-batch in flight
   double fixed_bytes = 0.0;
 };
@@ -99,9 +99,9 @@ struct StageChoice {
   int tensor_parallel = 1;
 };
 
-/// best(i, k, s): the least bottleneck time of the last i layers on at most k devices whose numbers of replicas add up
-/// to at most s. s bounds the micro-batches in flight. With one tensor-parallel degree k is that many times s, and is
-/// left out.
+/// best(i, k, s): the min bottleneck time of the last i layers on at most k devices, in stages whose numbers of
+/// replicas add up to at most s. s bounds the micro-batches in flight. With only one tensor-parallel degree, k is that
+/// degree times s, and is left out.
 class Search {
  public:
   explicit Search(const Instance& instance)
@@ -118,7 +118,7 @@ class Search {
     return static_cast<double>(sizeof(double)) * (layers_ + 1) * (devices_ + 1) * (sum_ + 1);
   }
 
-  /// False: interrupted.
+  /// False if interrupted.
   bool fill(const Problem& problem) {
     best_.assign(static_cast<std::size_t>(layers_ + 1) * (devices_ + 1) * (sum_ + 1), unreachable);
     std::fill(best_.begin(), best_.begin() + static_cast<std::ptrdiff_t>(row(1, 0) - row(0, 0)), 0.0);
@@ -139,7 +139,7 @@ class Search {
     return true;
   }
 
-  /// Empty: no plan fits.
+  /// Empty if no plan fits.
   [[nodiscard]] std::vector<StageChoice> stages(double& seconds) const {
     constexpr double tolerance = 1e-9;
     int k = 0;
@@ -172,7 +172,7 @@ class Search {
     return (static_cast<std::size_t>(size) * (devices_ + 1) + k) * (sum_ + 1);
   }
 
-  /// As the table counts them.
+  /// Number of devices as the table counts them.
   [[nodiscard]] int devices_of(int replicas, int tensor_parallel) const {
     return has_one_degree_ ? 0 : replicas * tensor_parallel;
   }
@@ -246,7 +246,7 @@ class Piper final : public HomogeneousBaseline {
   }
 
  private:
-  /// The sizes on edges of the artifact are those of one sequence, whatever the micro-batch. Never divided by the
+  /// In the artifact, sizes on edges are those of one sequence, whatever the micro-batch. They are never divided by the
   /// tensor-parallel degree.
   static Result<Instance> instance_of(const Problem& problem, const Offer& offer, int micro_batch,
                                       const std::vector<int>& degrees) {
@@ -272,7 +272,7 @@ class Piper final : public HomogeneousBaseline {
     return instance;
   }
 
-  /// As published only micro-batches of one sequence without tensor parallelism.
+  /// As published: only micro-batches of one sequence, without tensor parallelism.
   static std::vector<int> degrees_of(const Problem& problem, const Offer& offer, int micro_batch) {
     if (problem.faults == Faults::kept) return {1};
     std::vector<int> degrees;

@@ -25,7 +25,7 @@ tl::unexpected<Error> no_list(std::string what) {
               "use Sailor's own simulator");
 }
 
-/// Whether plans of these layers need not say how they are divided.
+/// Whether the layers are divided in a standard way, which need not be shown.
 bool is_even(const ListPipeline& pipeline) {
   const int stages = static_cast<int>(pipeline.stages.size());
   const int layers = pipeline.stages.back().layers.last;
@@ -36,7 +36,7 @@ bool is_even(const ListPipeline& pipeline) {
   return same(partition_uniform(layers, stages)) || same(partition_sailor(layers, stages));
 }
 
-/// Equal neighbours together: "20 V100-16 T4".
+/// Consecutive equal replicas are grouped: "20 V100-16 T4".
 std::string replicas_text(const ListStage& stage, bool with_zones) {
   std::vector<std::string> parts;
   for (std::size_t j = 0; j < stage.replicas.size();) {
@@ -53,8 +53,8 @@ std::string replicas_text(const ListStage& stage, bool with_zones) {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
-/// The tensor-parallel group that all replicas of all stages are, on one GPU type in one zone; nothing where they
-/// differ.
+/// The tensor-parallel group to which all replicas of all stages are equal, on one GPU type in one zone; std::nullopt
+/// if they differ.
 std::optional<Replica> only_replica(const ListPipeline& pipeline) {
   std::optional<Replica> only;
   for (const ListStage& stage : pipeline.stages)
@@ -67,7 +67,7 @@ std::optional<Replica> only_replica(const ListPipeline& pipeline) {
   return only;
 }
 
-/// Only what differs between stages is said for each: "P3 T1 A100-40, layers 7/6/13, D 8/8/16".
+/// Shows for each stage only what differs between stages: "P3 T1 A100-40, layers 7/6/13, D 8/8/16".
 std::string pipeline_text(const ListPipeline& pipeline, bool with_zones) {
   std::vector<std::string> stages;
   if (!only_replica(pipeline)) {

@@ -1,8 +1,8 @@
-// Plans as the artifact of the Sailor paper (SOSP'25) writes and scores them: a list of pipelines, each of stages with
-// a number of replicas of their own, each replica a tensor-parallel group over one or more virtual machines.
+// Plans as the artifact of the Sailor paper (SOSP'25) writes and scores them: a list of pipelines; each of their stages
+// has its own number of replicas, and each replica is a tensor-parallel group over one or more virtual machines.
 //
-// They say more than a Plan can (stages of one pipeline with unequal numbers of replicas, groups over several machines)
-// and less (one micro-batch size, batches divided evenly).
+// They can express more than a Plan (stages of one pipeline with unequal numbers of replicas, groups over several
+// machines) and less (one micro-batch size, batches divided evenly).
 #pragma once
 
 #include <map>
@@ -19,7 +19,7 @@ namespace sailor::planner::baselines {
 /// GPUs of one virtual machine.
 struct Machine {
   std::string gpu;
-  int gpus_per_node = 1;  ///< as the planner writes it: of the machine, or those that the group uses
+  int gpus_per_node = 1;  ///< as the planner writes it: GPUs of the machine, or those that the group uses
   std::string zone;
   bool operator==(const Machine&) const = default;
 };
@@ -31,10 +31,10 @@ struct Replica {
   bool operator==(const Replica&) const = default;
 };
 
-/// Devices that the group has on each of its machines. Metis and FlashFlex write one machine for each device, although
-/// several are on one node: then as many as the node has.
+/// Devices of the group on each of its machines. Metis and FlashFlex write one machine for each device, although
+/// several are on one node; then the number of devices per node.
 int devices_per_machine(const Replica& replica);
-/// Nodes that the group is on.
+/// Number of nodes of the group.
 int nodes_of(const Replica& replica);
 /// Devices of the group by GPU type: as many of each machine.
 std::map<std::string, int> devices_of(const Replica& replica);
@@ -46,54 +46,55 @@ struct ListStage {
 
 struct ListPipeline {
   std::vector<ListStage> stages;
-  /// Of each replica, per iteration. 0: the batch is divided evenly. The evaluator always divides it evenly.
+  /// Micro-batches of each replica per iteration. 0: the batch is divided evenly. The evaluator always divides it
+  /// evenly.
   int micro_batches = 0;
 };
 
 struct PlanList {
   std::vector<ListPipeline> pipelines;
   int micro_batch = 1;  ///< sequences
-  bool grid = false;    ///< given as (P, D, T) of one GPU type: then the memory test looks at one replica of each stage
+  bool grid = false;    ///< given as (P, D, T) of one GPU type: the memory test then looks at one replica of each stage
 
-  /// By GPU type.
+  /// Number of GPUs by type.
   [[nodiscard]] std::map<std::string, int> gpus() const;
-  /// Replicas of the first stage of the last pipeline, by which the evaluator divides the batch.
+  /// Number of replicas of the first stage of the last pipeline, by which the evaluator divides the batch.
   [[nodiscard]] int data_parallel() const;
 };
 
 /// `stages` stages of partition_uniform(), each with `replicas` groups of `machine`.
 PlanList grid_plan(int layers, int stages, int replicas, int tensor_parallel, int micro_batch, const Machine& machine);
 
-/// "P2 D32 T1 b1" where all stages are alike, else what differs in full: for tables.
+/// "P2 D32 T1 b1" if all stages are alike, else the differences in full: for tables.
 std::string describe(const PlanList& plan);
 
-/// What the authors' evaluator says (simulations/runtime_simulator.py).
+/// Result of the authors' evaluator (simulations/runtime_simulator.py).
 struct EvaluatorScore {
   Seconds iteration_time{};
   Seconds pipeline_time{};         ///< of the slowest pipeline
   Seconds synchronization_time{};  ///< gradients, not overlapped
   Usd egress_cost{};               ///< per iteration
   Usd cost{};                      ///< per iteration, devices and egress
-  bool fits = true;                ///< by the rule that the harness and the planner use: 2e9 or 3e9 bytes besides
-  Bytes peak_memory{};             ///< by that rule, the largest of all devices
-  Bytes validation_memory{};       ///< by the rule of figure 5a: 5.06e9 bytes besides
+  bool fits = true;                ///< by the rule of the harness and the planner: 2e9 or 3e9 bytes in addition
+  Bytes peak_memory{};             ///< by that rule, the maximum over all devices
+  Bytes validation_memory{};       ///< by the rule of figure 5a: 5.06e9 bytes in addition
   double micro_batches = 0.0;
 };
 
-/// Whether what the evaluator gets wrong stays: stages over several machines without compute time, times of zero for
+/// Whether the evaluator's faults are kept: stages over several machines without compute time, times of zero for
 /// degrees that were not measured.
 enum class Faults { kept, fixed };
 
 /// Errors: not_found (times, sizes or links that the profile does not have); invalid_input (no pipeline, no stage).
 Result<EvaluatorScore> evaluate(const PlanList& plan, const Inputs& inputs, const TrainingJob& job, Faults faults);
 
-/// The plan as this project's runtime would run it: replica i of every stage is a pipeline, the batch divided as evenly
-/// as it can be. Errors: invalid_input with what a Plan cannot say (unequal replicas, groups over several types, zones
-/// or nodes).
+/// The plan as this project's runtime would run it: replica i of every stage is a pipeline, and the batch is divided as
+/// evenly as possible. Errors: invalid_input naming what a Plan cannot express (unequal replicas, groups over several
+/// types, zones or nodes).
 Result<Plan> to_plan(const PlanList& list, const TrainingJob& job);
-/// The reverse: pipelines that divide the layers alike become one of the list. `devices_per_node` by GPU type, as in
-/// original_plan_to_json(). Errors: invalid_input with what a list cannot say (other schedules, recomputation, several
-/// micro-batch sizes, pipelines whose numbers of micro-batches differ by more than one).
+/// The reverse: pipelines with the same division of the layers become one pipeline of the list. `devices_per_node` by
+/// GPU type, as in original_plan_to_json(). Errors: invalid_input naming what a list cannot express (other schedules,
+/// recomputation, several micro-batch sizes, pipelines whose numbers of micro-batches differ by more than one).
 Result<PlanList> from_plan(const Plan& plan, const std::map<std::string, int>& devices_per_node);
 
 }  // namespace sailor::planner::baselines

@@ -38,7 +38,7 @@ struct Candidate {
   int micro_batches = 1;
 };
 
-/// Seconds of an iteration, 0: the published simulator stalls.
+/// Seconds of an iteration; 0 if the published simulator stalls.
 double iteration_time(const Costs& costs, const Candidate& candidate, const std::vector<LayerRange>& stages,
                       int workers_per_node, Faults faults) {
   const LayerTimes& times = *costs.times(candidate.micro_batch);
@@ -134,13 +134,14 @@ class Varuna final : public HomogeneousBaseline {
     return {stages, replicas, micro_batch, (of_replica + micro_batch - 1) / micro_batch};
   }
 
-  /// The largest micro-batch that fits; nothing: none does, at which the artifact ends with a key error.
+  /// The largest micro-batch that fits; std::nullopt if none does, where the artifact ends with a key error.
   static std::optional<Candidate> fitting(const Problem& problem, const Costs& costs, int stages, int replicas) {
     for (const int micro_batch : micro_batches_of(costs)) {
       const Candidate candidate = candidate_of(problem, stages, replicas, micro_batch);
       bool fits = true;
       if (problem.faults == Faults::kept) {
-        // The number of stages is taken for the tensor-parallel degree of the whole model (auto_config.py:65).
+        // The artifact takes the number of stages for the tensor-parallel degree of the whole model
+        // (auto_config.py:65).
         const double bytes = std::floor(std::floor(costs.published_memory({0, costs.layers()}, micro_batch)) / stages);
         fits = bytes <= problem.inputs.configured_memory(costs.gpu);
       } else {
@@ -206,7 +207,7 @@ class Varuna final : public HomogeneousBaseline {
     return {};
   }
 
-  /// As published all GPUs of the nodes are replicas without tensor parallelism, which the times are not of.
+  /// As published, all GPUs of the nodes are replicas without tensor parallelism, although the times are with it.
   static Proposal proposal_of(const Problem& problem, const Offer& offer, const Candidate& candidate, int degree,
                               int nodes, double seconds) {
     const int emitted = problem.faults == Faults::kept ? 1 : degree;

@@ -94,7 +94,7 @@ class Simulation {
   }
 
  private:
-  /// Two events at one time are ordered by a random number as published, else as they come.
+  /// As published, two events at one time are ordered by a random number, else as they come.
   void insert(std::int64_t time, Event event) {
     constexpr int tries = 10;
     const std::int64_t key = time * keys_per_microsecond;

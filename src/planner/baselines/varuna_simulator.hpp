@@ -1,6 +1,6 @@
 // Varuna's event-driven simulator of one pipeline (Athlur et al., EuroSys 2022) with the rules of the Sailor artifact
-// (baselines/Varuna/simulator): synchronous 1F1B, at most four sends at once, and as published
-// random delays from generators with fixed seeds. No global state: the same input gives the same time.
+// (baselines/Varuna/simulator): synchronous 1F1B, at most four sends at once, and, as published, random delays from
+// generators with fixed seeds. No global state: the same input gives the same time.
 #pragma once
 
 #include <array>
@@ -27,7 +27,7 @@ class GlibcRandom {
 class Minstd {
  public:
   std::uint32_t operator()();
-  /// In [0, 1), of two draws.
+  /// In [0, 1), from two draws.
   double canonical();
 
  private:
@@ -48,13 +48,13 @@ struct PipelineTimes {
   std::vector<int> forward;   ///< microseconds of a micro-batch, by stage
   std::vector<int> backward;  ///< the same
   int send = 0;               ///< microseconds between nodes; inside a node 0
-  int workers_per_node = 1;   ///< stages that follow each other on a node
+  int workers_per_node = 1;   ///< consecutive stages on a node
   int micro_batches = 0;
 };
 
-/// Microseconds until the last event. 0: a stage waits for ever, which happens as published because gradients that wait
-/// are taken latest first. Repaired: in order, no random delays, and a stage with less micro-batches than its warm-up
-/// runs their backward passes too.
+/// Microseconds until the last event. 0: a stage waits forever, which happens as published because waiting gradients
+/// are taken latest first. Fixed: they are taken in order, there are no random delays, and a stage with fewer
+/// micro-batches than its warm-up also runs their backward passes.
 double simulate_varuna(const PipelineTimes& times, Faults faults);
 
 }  // namespace sailor::planner::baselines::varuna_detail

@@ -18,29 +18,29 @@ namespace {
 
 using simulator::most_above_event_driven;
 
-constexpr std::size_t max_exhaustive_pools = 4;  // up to here plans are told apart by where whole pipelines are
-constexpr int max_rounds = 16;                   // of prices that are tried for a part before it is split
-constexpr double refuting = 1.0 - 1e-9;  // of the batch: a plan that gets just through it must not be lost by rounding
-constexpr double stabilization = 0.3;    // of the way from sure prices to the least possible, that is gone at least
+constexpr std::size_t max_exhaustive_pools = 4;  // up to here plans are told apart by the pools of whole pipelines
+constexpr int max_rounds = 16;                   // of prices that are tried for a branch before it is split
+constexpr double refuting = 1.0 - 1e-9;  // of the batch: a plan that just processes it must not be lost by rounding
+constexpr double stabilization = 0.3;    // min share of the way from sure prices to the min possible ones
 // Targets are tried as shares below the best plan: precision x ratio^i.
 constexpr double precision = 0.001;
 constexpr double target_ratio = 1.25;
 constexpr int targets = 40;
-// Parts of all plans are split no further than this.
+// Branches are split no further than this.
 constexpr double narrow_deadlines = 1.002;
 constexpr double narrow_pipelines = 1.01;
 constexpr double narrow_reductions = 0.002;  // of the deadline
 constexpr double narrow_reductions_of_zones = 0.05;
-constexpr std::size_t first_split_layers = 3;  // told apart by who holds them before all else
-// Parts that are looked at together, each by a thread if there are so many: fixed, so that the bound is the same for
+constexpr std::size_t first_split_layers = 3;  // told apart by their holders before all else
+// Branches that are looked at together, by a thread each if there are so many: fixed, so that the bound is the same for
 // any number of threads.
 constexpr std::size_t branches_at_once = 4;
 constexpr std::size_t max_hints = 24;
 
 constexpr std::uint64_t prove_factor = 100;
 
-/// So that the bound takes about as long as the search for plans; of many kinds of devices, what the user will wait
-/// for.
+/// Chosen so that the bound takes about as long as the search for plans; for many kinds of devices, as long as a user
+/// will wait.
 std::uint64_t usual_work(const SearchSpace& space) {
   const auto devices = static_cast<std::uint64_t>(space.devices());
   switch (space.pools.size()) {
@@ -56,16 +56,16 @@ std::uint64_t usual_work(const SearchSpace& space) {
   }
 }
 
-/// Plans that take between two times, of one Branch.
+/// Plans of one Branch that take between two times.
 struct OpenBranch {
   std::size_t family = 0;
   Branch plans;
   double shortest = 0.0;
   double longest = 0.0;
-  DualPrices prices{};  ///< that were sure for a part that this one belongs to; none: not yet tried
+  DualPrices prices{};  ///< sure prices of the branch that this one was split from; empty: not yet tried
 };
 
-/// What one thread works with.
+/// State of one thread.
 struct Worker {
   Worker(StagePrices& prices, const std::function<bool()>& stop) : pricing(prices, stop) {}
   explicit Worker(const Worker& first, StagePrices& prices)
@@ -74,7 +74,7 @@ struct Worker {
 
   std::optional<StagePrices> own_prices;
   PricingProblem pricing;
-  DualPrices last_prices{};  ///< with which a part was refuted
+  DualPrices last_prices{};  ///< prices that refuted a branch last
 };
 
 class Bounder {
@@ -93,7 +93,7 @@ class Bounder {
       workers_.push_back(std::make_unique<Worker>(*workers_.front(), prices));
     max_devices_ = std::min(space_.devices(), space_.max_gpus.value_or(space_.devices()));
     const auto& limits = request_.limits;
-    // Limits are judged event by event.
+    // The limits apply to the event-driven time.
     if (limits.throughput) latest_ = std::min(latest_, most_above_event_driven / *limits.throughput);
     if (limits.wall_time)
       latest_ = std::min(latest_, most_above_event_driven * limits.wall_time->value() / *request_.iterations);
@@ -113,7 +113,7 @@ class Bounder {
 
   double run() {
     if (best_ == infinity || best_ <= 0.0 || stopped()) return 0.0;
-    // Without any search: all devices always at the work that they are quickest at.
+    // Without any search: all devices always do the work that they are quickest at.
     const double batch = request_.job.global_batch;
     const double min_usd = pricing().mixed_rate() > 0.0 ? batch * cheapest_ / pricing().mixed_rate() : 0.0;
     double sure = earliest_;
@@ -121,21 +121,21 @@ class Bounder {
     if (request_.objective == Objective::throughput_per_usd) sure = earliest_ * min_usd;
     min_ = sure *= 1.0 - 1e-9;
     const std::uint64_t most = usual_work(space_) * (request_.effort.prove ? prove_factor : 1);
-    // From targets that are easily refuted to those that are not, then between the two. Nothing below target(proved) is
-    // possible; up to target(refused) it was not shown.
+    // Targets that are easily refuted come first, then those that are not, then those between the two. No plan is below
+    // target(proved); up to target(refused) this was not shown.
     int proved = targets;
     int refused = -1;
     int step = space_.pools.size() == 1 ? targets * 2 / 3 : targets / 4;
     bool short_of_work = false;
     bool again = false;
     for (int round = 0; work() < most && !stopped(); ++round) {
-      // Once more, where the work that was left for it was all that was missing.
+      // One more round if the only thing missing was work that was left for it.
       if (proved - refused <= 1) {
         if (proved == 0 || !short_of_work || again) break;
         again = true;
         refused = proved - 2;
       }
-      // A target that takes too long leaves some for others.
+      // A target that takes too long leaves some work for others.
       limit_ = work() + (most - work()) / 4 * (again ? 4 : space_.pools.size() == 1 ? 3 : 1) + 1;
       const int middle = refused < 0 && round < 4 ? std::max(0, proved - step) : (proved + refused) / 2;
       step = targets / 5;
@@ -149,7 +149,7 @@ class Bounder {
     return min_;
   }
 
-  /// Of the branches at which targets were given up.
+  /// Hints of the branches at which targets were given up.
   std::vector<Hint> hints() && {
     std::vector<Hint> kept;
     for (Hint& hint : hints_)
@@ -170,11 +170,11 @@ class Bounder {
 
   struct Family {
     std::vector<std::size_t> pure;  // pools of whole pipelines
-    bool across = false;            // besides pipelines across pools
-    bool one_pool = false;          // all is in the pure one
-    bool by_holders = false;        // branches say where some layers are held instead; `pure` are where they may be
-    int zone = -1;                  // all is in this one
-    bool is_any = false;            // branches of the families behind this one, as long as they are not told apart
+    bool across = false;            // there are pipelines across pools, too
+    bool one_pool = false;          // all devices are in the pure pool
+    bool by_holders = false;        // branches say instead where some layers are held; `pure`: where they may be
+    int zone = -1;                  // all devices are in this one
+    bool is_any = false;            // holds the branches of all later families, as long as they are not told apart
   };
 
   /// Pools that hold every layer.
@@ -217,7 +217,7 @@ class Bounder {
     return request_.objective != Objective::throughput || request_.limits.cost || request_.limits.node_hours;
   }
 
-  /// USD per second that a better plan of the part may spend.
+  /// Max USD per second of a better plan of the branch.
   [[nodiscard]] double max_usd(const OpenBranch& branch, double score) const {
     double usd = infinity;
     if (branch.shortest <= 0.0) return usd;
@@ -232,7 +232,7 @@ class Bounder {
   bool none_below(double score) {
     double longest = latest_;
     if (request_.objective == Objective::throughput) longest = std::min(longest, score);
-    // A single device costs this much.
+    // The min price of a single device.
     if (request_.objective != Objective::throughput) {
       if (cheapest_ <= 0.0) return false;
       longest =
@@ -258,7 +258,7 @@ class Bounder {
         if (pinned) break;
       }
     }
-    // What could not be refuted last time is tried first: it is refused again at once, if so.
+    // The branch that was not refuted last time is tried first: if it is not refuted again, this ends at once.
     if (unresolved_) {
       OpenBranch again = *unresolved_;
       again.longest = std::min(std::max(again.longest, by_money() ? 0.0 : longest), longest);
@@ -274,7 +274,7 @@ class Bounder {
         return false;
       }
       const std::size_t count = std::min(open.size(), workers_.size());
-      std::vector<Look> looks(count);  // the last part first
+      std::vector<Look> looks(count);  // the last branch first
       for (Look& look : looks) {
         look.branch = std::move(open.back());
         open.pop_back();
@@ -286,7 +286,7 @@ class Bounder {
           note_hints(look.branch, score);
           return false;
         }
-      // The next branches are much like these: they begin with the prices that refuted the first of them.
+      // The next branches are similar: they start from the prices that refuted the first of these.
       const auto refuted = std::find_if(looks.begin(), looks.end(), [](const Look& look) { return look.is_refuted; });
       if (refuted != looks.end()) {
         const DualPrices known = workers_[static_cast<std::size_t>(refuted - looks.begin())]->last_prices;
@@ -302,7 +302,7 @@ class Bounder {
   struct Look {
     OpenBranch branch;
     bool is_refuted = false;
-    std::vector<OpenBranch> branches{};  ///< into which it was split
+    std::vector<OpenBranch> branches{};  ///< the branches that it was split into
     [[nodiscard]] bool is_unresolved() const { return !is_refuted && branches.empty(); }
   };
 
@@ -319,7 +319,7 @@ class Bounder {
     worker.pricing.note_hints(nullptr);
   }
 
-  /// By where the layer is held.
+  /// Splits by the zones that hold the layer.
   void split_by_holder(const OpenBranch& branch, int layer, std::vector<OpenBranch>& open) const {
     for (int holder = Branch::several; holder < static_cast<int>(pricing().zones()); ++holder) {
       OpenBranch child = branch;
@@ -333,7 +333,7 @@ class Bounder {
     }
   }
 
-  /// The ends, then middles of what lies between.
+  /// The first and last layer, then middles of what lies between.
   void order_layers() {
     split_layers_ = {0};
     if (layers_ > 1) split_layers_.push_back(layers_ - 1);
@@ -344,7 +344,7 @@ class Bounder {
           split_layers_.push_back(layer);
   }
 
-  /// Into two, where it is widest for what that costs the bound; into none when it is narrow.
+  /// Splits into two, where the branch is widest for what that costs the bound; into none when it is narrow.
   void split(PricingProblem& pricing, const OpenBranch& branch, std::vector<OpenBranch>& open) const {
     const Branch& plans = branch.plans;
     if (families_[branch.family].is_any) {
@@ -401,9 +401,9 @@ class Bounder {
     open.push_back(high);
   }
 
-  /// Could the devices get through the batch, for what a plan of this score may cost? Prices are looked for at which
-  /// all of them are worth less, but no pipeline is worth more than it takes: between the least that the pipelines seen
-  /// so far allow, and some that are sure. The part keeps the latter.
+  /// Whether the devices could process the batch, for the money that a plan of this score may cost. Looks for prices at
+  /// which all devices are worth less, but no pipeline is worth more than it takes: between the min prices that the
+  /// pipelines seen so far allow, and some that are sure. The branch keeps the latter.
   bool possible(Worker& worker, OpenBranch& branch, double score) const {
     PricingProblem& pricing = worker.pricing;
     const double batch = request_.job.global_batch;
@@ -474,7 +474,7 @@ class Bounder {
     }
   }
 
-  /// Every pipeline has a device at least where a layer is held alone.
+  /// Every pipeline has at least one device where a single zone holds a layer.
   bool has_room(const Branch& plans) const {
     std::vector<int> devices(pricing().zones(), 0);
     for (std::size_t p = 0; p < space_.pools.size(); ++p) devices[pricing().zone(p)] += space_.pools[p].devices();
@@ -483,8 +483,8 @@ class Bounder {
     });
   }
 
-  /// Prices between two, as far towards `high` as all is worth less than the batch and no further than this share of
-  /// the way; false when it never is.
+  /// Prices between two, as far towards `high` as everything is worth less than the batch, and at most this share of
+  /// the way; false if they never are.
   template <class ValueOf>
   bool scale(const DualPrices& low, DualPrices& high, double furthest, ValueOf value_of) const {
     const double batch = request_.job.global_batch * (1.0 - 1e-6);
@@ -511,8 +511,8 @@ class Bounder {
     return true;
   }
 
-  /// Raises prices of devices until no pipeline is worth more. False when it stopped before the end, as they are
-  /// already too high.
+  /// Raises prices of devices until no pipeline is worth more. False if it stopped before, as they are already too
+  /// high.
   template <class ValueOf>
   bool raise(PricingProblem& pricing, const OpenBranch& branch, DualPrices& prices, ValueOf value_of,
              RestrictedMaster& master) const {
@@ -548,7 +548,7 @@ class Bounder {
     double nodes = infinity;
   };
 
-  /// Of devices worth so much each, the best under the limits on their number and price.
+  /// Max value of devices at these values each, under the limits on their number and price.
   double filled(const std::vector<double>& value, const Limits& limits) const {
     const auto fill = [&](double left, auto price_of) {
       std::vector<std::pair<double, std::size_t>> order;
@@ -590,9 +590,9 @@ class Bounder {
   double latest_ = infinity;
   double earliest_ = 0.0;          // no plan takes less time
   double cheapest_ = 0.0;          // USD per second of a device
-  std::vector<int> split_layers_;  // in this order by where they are held
+  std::vector<int> split_layers_;  // in the order in which branches are split by their holders
   std::uint64_t limit_ = 0;
-  bool out_of_work_ = false;  // the last target was given up for that
+  bool out_of_work_ = false;  // the last target was given up for lack of work
   std::vector<Family> families_;
   std::optional<OpenBranch> unresolved_;
   std::vector<Hint> hints_;

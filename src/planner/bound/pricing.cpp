@@ -10,7 +10,7 @@ namespace sailor::planner {
 
 namespace {
 
-constexpr std::size_t max_reductions = 400;       // numbers of pipelines for which they are remembered
+constexpr std::size_t max_reductions = 400;       // numbers of pipelines for which they are cached
 constexpr int few = 9;                            // micro-batches of a pipeline
 constexpr int max_micro_batches = 1'000'000'000;  // no pipeline has more
 constexpr double slack = 1.0 + 1e-12;             // against rounding
@@ -37,9 +37,9 @@ PricingProblem::PricingProblem(StagePrices& prices, const std::function<bool()>&
       std::find(space_.schedules.begin(), space_.schedules.end(), Schedule::interleaved_1f1b) != space_.schedules.end();
   const auto& env = prices_.env();
   const auto state = env.framework.state_of(request_.job.precision);
-  double exchanged = state ? state->gradient.value() : 0.0;  // bytes per parameter, at least
+  double exchanged = state ? state->gradient.value() : 0.0;  // min bytes per parameter
   if (state && zero1_) exchanged = std::min(exchanged, state->exchanged(OptimizerSharding::zero1).value());
-  std::vector<double> amounts{0.0};  // that layers [0, i) exchange, of all ranks together
+  std::vector<double> amounts{0.0};  // bytes that layers [0, i) exchange, of all ranks together
   for (int layer = 0; layer < prices_.layers(); ++layer)
     amounts.push_back(amounts.back() + exchanged * prices_.parameters(layer, layer + 1));
   number_amounts(amounts);
@@ -170,11 +170,11 @@ std::uint64_t PricingProblem::work() const {
   return sum;
 }
 
-// All of a stage's gradients are reduced after its passes, one sum after the other. With the longest such time of a
-// first stage in the plan, w, every pipeline q is done at w before the end at least: the first of that stage's sums
-// waits for the stage of q that holds its last layer, which is done before q by backward passes and messages only.
-// Since w is no more than the part says, that layer is not far back: every pipeline has passed all layers forward and
-// those from it on backward at w before the end.
+// All gradients of a stage are reduced after its passes, one all-reduce after the other. Let w be the longest such time
+// of a first stage in the plan. Every pipeline q is done at least w before the end: the first of that stage's
+// all-reduces waits for the stage of q that holds its last layer, which is done before q by backward passes and
+// messages only. Since w is no more than the branch says, that layer is not far back: every pipeline has passed all
+// layers forward and those from it on backward at least w before the end.
 double PricingProblem::single(std::size_t pool, double deadline, const Branch& branch, double each,
                               ViolatedColumn& violated) {
   enter(branch, deadline);
@@ -230,7 +230,8 @@ double PricingProblem::longer(StageProgram& program, double deadline, const Bran
     heap.push_back(box);
     std::push_heap(heap.begin(), heap.end());
   };
-  // Few micro-batches are told apart at once; of many, the slowest stage says how many there can be.
+  // Small numbers of micro-batches are told apart at once; for large ones, the slowest stage says how many there can
+  // be.
   for (int fewest = 1, most = 1; fewest <= few && deadline > program.level(0) * (fewest - 1); fewest = most + 1) {
     most = fewest < few ? std::max(fewest, fewest * 5 / 4) : max_micro_batches;
     push({.from = 0, .to = program.levels(), .fewest = fewest, .most = most});
@@ -241,7 +242,7 @@ double PricingProblem::longer(StageProgram& program, double deadline, const Bran
     const Box top = heap.back();
     heap.pop_back();
     if (is_narrow(program, top, deadline, 1.0)) {
-      // What stages may take for their reductions is less for more micro-batches.
+      // With more micro-batches, stages have less time for their reductions.
       const double quickest = program.level(top.from);
       if (top.count > top.fewest &&
           program.remember(limits(program, deadline - quickest * (top.count - 1), deadline, branch)) != top.limits) {
@@ -286,7 +287,7 @@ void PricingProblem::find_worth(StageProgram& program, Box& box, double deadline
                                 double needed) {
   box.worth = 0.0;
   const int micro_batch = program.micro_batch();
-  const double behind = 1.0 - program.backward();  // of S, that no stage is ahead of its pipeline
+  const double behind = 1.0 - program.backward();  // share of S for which no stage is ahead of its pipeline
   const double over = branch.reduction_over - program.backward_more();
   double min_taken = infinity;
   for (const StageCandidate& candidate : program.candidates())
@@ -296,7 +297,8 @@ void PricingProblem::find_worth(StageProgram& program, Box& box, double deadline
     const double count = left < 0.0 ? 0.0 : std::floor(left / slowest * slack) + 1.0;
     return count < box.fewest ? 0.0 : std::min<double>(count, box.most);
   };
-  // Slowest stages for which there is time, and for which the devices are not dear for what they do.
+  // Limits the slowest stages to those for which there is time, and for which the devices are not too dear for their
+  // work.
   const double left_over =
       deadline - std::max({program.through() + min_taken, program.through() * behind + over, fixed_delay_ / slack});
   if (!(left_over >= 0.0)) return;
@@ -310,7 +312,7 @@ void PricingProblem::find_worth(StageProgram& program, Box& box, double deadline
       needed * program.fluid_price(1.0) / (static_cast<double>(box.most) * micro_batch - each);
   if (!(too_dear_below >= 0.0) || too_dear_below > program.level(box.to) * slack) return;
   box.from = std::max(box.from, std::min(program.level_below(too_dear_below / slack), box.to - 1));
-  // Of few different levels, so that what is known of them serves again.
+  // Only few different levels, so that cached results serve again.
   int step = 1;
   while (step < (box.to - box.from) / 2) step *= 2;
   box.from -= box.from % step;
@@ -322,7 +324,7 @@ void PricingProblem::find_worth(StageProgram& program, Box& box, double deadline
     const double left = deadline - quickest * (count - 1.0) * (1.0 - 1e-12);
     return std::min(left - taken, behind > 0.0 ? (left - over) / behind : infinity);
   };
-  // For a slowest stage of t seconds n t is at most this, and all devices together take the work / t.
+  // For a slowest stage of t seconds, n t is at most this, and all devices together take work / t.
   const auto fluid = [&](double slowest) {
     const double through = std::max(program.through(), slowest);
     const double taken = std::max({through + min_taken, through * behind + over, fixed_delay_ / slack});
@@ -334,9 +336,9 @@ void PricingProblem::find_worth(StageProgram& program, Box& box, double deadline
   if (most <= each || most - each <= needed * program.fluid_price(program.level(box.to))) return;
   const bool exact = is_narrow(program, box, deadline, 4.0);
   const auto& candidates = program.candidates();
-  // With the least prices so far known.
+  // Uses the min prices known so far.
   const auto evaluate = [&](const LeastPrices& cheapest, bool with_weights, std::size_t limits) {
-    std::array<std::shared_ptr<const LeastPrices>, StageProgram::weights> by_weight;  // once they are asked for
+    std::array<std::shared_ptr<const LeastPrices>, StageProgram::weights> by_weight;  // solved on first use
     Box best = box;
     best.worth = 0.0;
     work_ += candidates.size();
@@ -368,7 +370,7 @@ void PricingProblem::find_worth(StageProgram& program, Box& box, double deadline
         }
     return best;
   };
-  // Without limits first: the same prices serve for every part.
+  // Without limits first: the same prices serve for every branch.
   if (program.inside()) {
     const auto unlimited = program.solve(box.to, 0, box.fewest, StageProgram::unlimited);
     if (unlimited->least == infinity || most - each <= needed * unlimited->least) return;
@@ -401,7 +403,7 @@ void PricingProblem::find_worth(StageProgram& program, Box& box, double deadline
   box = evaluate(exact ? *solution : *quick, exact, box.limits);
 }
 
-/// Layers that the first stage of a pipeline of the part may have at most.
+/// Max layers of the first stage of a pipeline of the branch.
 int PricingProblem::longest_first_stage(const Branch& branch) {
   int most = 1;
   for (std::size_t p = 0; p < space_.pools.size(); ++p)
@@ -427,8 +429,8 @@ double PricingProblem::longest_reduction(const Branch& branch) {
   return longest;
 }
 
-// A stage of layers [first, last) is done with its passes no earlier than its pipeline has got the last micro-batch to
-// the end and back to `first`; its reductions begin then.
+// The passes of a stage of layers [first, last) end no earlier than its pipeline has got the last micro-batch to the
+// end and back to `first`; its reductions begin then.
 const StageLimits& PricingProblem::limits(StageProgram& program, double left, double deadline, const Branch& branch) {
   left = std::ceil(left / deadline * steps_) * deadline / steps_;
   const int layers = prices_.layers();
@@ -439,7 +441,7 @@ const StageLimits& PricingProblem::limits(StageProgram& program, double left, do
   if (!is_new) return found;
   found.resize(candidates.size() * at(layers));
   for (std::size_t o = 0; o < candidates.size(); ++o) {
-    int furthest = 0;  // never less for stages that begin later
+    int furthest = 0;  // does not fall for stages that begin later
     for (int first = 0; first < layers; ++first) {
       double most = left - program.through_to(first) * (1.0 - 1e-12);
       if (first == 0) most = std::min(most, branch.reduction_up_to);
@@ -474,7 +476,7 @@ void PricingProblem::enter(const Branch& branch, double deadline) {
     }
 }
 
-/// The least that the reductions of a stage can take. `way`: LeastPrices.
+/// Min time of the reductions of a stage. `way`: LeastPrices.
 double PricingProblem::reduction(std::size_t pool, int tensor_parallel, int first, int last, std::size_t way,
                                  const Branch& branch) {
   if (!branch.holders.empty() && alone_until_[zone_[pool] * at(prices_.layers()) + at(first)] < last) return infinity;
@@ -512,7 +514,8 @@ double PricingProblem::reduction(std::size_t pool, int tensor_parallel, int firs
   return std::max(time, linked);
 }
 
-// A sum over several zones is as slow as over the slowest pair, thus at least as over the quickest with this one.
+// An all-reduce over several zones is as slow as over the slowest pair, thus at least as over the quickest pair with
+// this zone.
 double PricingProblem::linked_reduction(std::size_t pool, int tensor_parallel, int layer, const Branch& branch) {
   const auto index =
       static_cast<std::size_t>(std::lower_bound(degrees_.begin(), degrees_.end(), tensor_parallel) - degrees_.begin());
@@ -534,8 +537,9 @@ double PricingProblem::linked_reduction(std::size_t pool, int tensor_parallel, i
   return time;
 }
 
-// The ranks of a tensor-parallel group of degree m share the gradients; of a sum over several degrees the least counts.
-// A node with h groups that hold a layer has at least h m busy ranks, so m sums go through its network at once.
+// The ranks of a tensor-parallel group of degree m share the gradients; in an all-reduce over several degrees the min
+// counts. A node with h groups that hold a layer has at least h m busy ranks, so m all-reduces go through its network
+// at once.
 double PricingProblem::reduction_of(std::size_t pool, int tensor_parallel, int rings, double amount,
                                     const Branch& branch) {
   const int node = space_.pools[pool].largest_node();
@@ -546,7 +550,7 @@ double PricingProblem::reduction_of(std::size_t pool, int tensor_parallel, int r
     const double share = amount / degree;
     const int together = std::max(rings, degree);
     double time = 0.0;
-    if (branch.pure.size() > 1) {  // they hold every layer, and a sum is as slow as between the slowest pair
+    if (branch.pure.size() > 1) {  // they hold every layer, and an all-reduce is as slow as between the slowest pair
       for (const std::size_t a : branch.pure)
         for (const std::size_t b : branch.pure)
           if (a != b) time = std::max(time, over_link(a, b, node, degree, together, replicas, share));
@@ -566,10 +570,10 @@ double PricingProblem::reduction_of(std::size_t pool, int tensor_parallel, int r
 double PricingProblem::over_link(std::size_t a, std::size_t b, int node, int degree, int rings, int replicas,
                                  double amount) {
   double least = infinity;
-  for (const double branch : {1.0, 0.05}) {  // several smaller sums take no less
+  for (const double branch : {1.0, 0.05}) {  // several smaller all-reduces take no less
     const int most = std::max(1, node / degree);
     for (int ranks = 1; ranks <= most; ranks = ranks < most ? std::min(2 * ranks, most) : most + 1)
-      // On published links more sums at once may take less time.
+      // On published links more all-reduces at once may take less time.
       for (int all = rings; all <= std::max(rings, (node + ranks - 1) / ranks); ++all)
         least = std::min(least, prices_.reduction(a, b, ranks, all, replicas, false, amount * branch) / branch);
     if (a == b && replicas <= node / degree)

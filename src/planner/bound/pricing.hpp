@@ -1,4 +1,4 @@
-// What pipelines are worth at most by a deadline, for the price of their devices, in a part of all plans.
+// Pricing problem of the bound: the max worth of pipelines by a deadline, for the price of their devices, in a branch.
 #pragma once
 
 #include <atomic>
@@ -16,25 +16,26 @@
 
 namespace sailor::planner {
 
-/// Plans with so many pipelines. Of two or more pools of `pure` each has whole pipelines, so that every layer is held
-/// in all of them; of fewer nothing is known about where layers are held.
+/// Plans with a number of pipelines in a range. If `pure` has two or more pools, each of them holds whole pipelines, so
+/// that every layer is held in all of them; with fewer, nothing is known about where layers are held.
 struct Branch {
   std::vector<std::size_t> pure;
-  /// By layer, empty where nothing is known: the zone (PricingProblem::zone()) that alone holds it, or one of these.
+  /// By layer, empty if nothing is known: the only zone (PricingProblem::zone()) that holds it, or one of these
+  /// constants.
   std::vector<int> holders;
   static constexpr int unknown = -2;
   static constexpr int several = -1;  ///< it is held in more than one zone
   bool one_pool = false;              ///< all devices are those of the pure pool
   int min_pipelines = 1;
   int max_pipelines = 1;
-  /// The longest that the reductions of a first stage take, of all pipelines, lies between these.
+  /// Range of the longest reduction of a first stage, over all pipelines.
   double reduction_over = 0.0;
   double reduction_up_to = infinity;
 
   bool operator==(const Branch&) const = default;
 };
 
-/// Least times of reductions that were worked out, for all threads: any of them finds the same.
+/// Cache of min reduction times, shared by all threads: each computes the same values.
 class KnownReductions {
  public:
   /// Negative: not yet known.
@@ -44,7 +45,7 @@ class KnownReductions {
     std::vector<std::atomic<double>> linked;  ///< of a layer that is held elsewhere too, by pool, degree and layer
   };
   KnownReductions(std::size_t times, std::size_t linked) : times_(times), linked_(linked) {}
-  /// By what the times depend on.
+  /// The times of a branch, by the properties that they depend on.
   std::shared_ptr<Times> of(const Branch& branch);
 
  private:
@@ -63,41 +64,41 @@ struct ViolatedColumn {
 
 class PricingProblem {
  public:
-  /// `stop` is asked now and then; once it says so, nothing that is said counts any more.
+  /// `stop` is polled; once it returns true, results are no longer valid.
   PricingProblem(StagePrices& prices, const std::function<bool()>& stop);
-  /// The same for another thread, with nothing remembered; it asks `prices`, which are of the same request.
+  /// A copy for another thread, with empty caches; it uses `prices`, which are of the same request.
   PricingProblem(const PricingProblem& other, StagePrices& prices);
   PricingProblem(const PricingProblem&) = delete;
   PricingProblem& operator=(const PricingProblem&) = delete;
 
-  /// The least price of a device of `pool` for which no pipeline of one stage there is worth more than its devices and
+  /// The min price of a device of `pool` at which no pipeline of one stage there is worth more than its devices and
   /// `each`.
   double single(std::size_t pool, double deadline, const Branch& branch, double each, ViolatedColumn& violated);
-  /// The same for pipelines of more stages inside the pool, where it is more than `needed`; else `needed`. `violated`:
-  /// the pipeline that made it so.
+  /// The same for pipelines of more stages inside the pool, if that is more than `needed`; else `needed`. `violated`:
+  /// the pipeline that determines the price.
   double inside(std::size_t pool, double deadline, const Branch& branch, double each, double needed,
                 ViolatedColumn& violated);
-  /// The factor by which the prices of devices must rise so that no pipeline across pools is worth more; `needed` when
-  /// it is not more than that.
+  /// The factor by which the prices of devices must rise so that no pipeline across pools is worth more; `needed` if
+  /// the factor is not more than that.
   double across(const std::vector<double>& device_price, double deadline, const Branch& branch, double each,
                 double needed, ViolatedColumn& violated);
-  /// Whatever the schedule is and without reductions: sequences per second and device.
+  /// Max sequences per second and device, whatever the schedule is, and without reductions.
   [[nodiscard]] double fluid_rate(std::size_t pool) const { return fluid_rate_[pool]; }
   /// The same for pipelines that may have every layer in another pool.
   [[nodiscard]] double mixed_rate() const { return mixed_rate_; }
-  /// The largest value of Branch::reduction_up_to that makes a difference.
+  /// The max value of Branch::reduction_up_to that makes a difference.
   double longest_reduction(const Branch& branch);
 
-  /// What is said from now on may be wrong, to the safe side, by a part of this share.
+  /// From now on, results may be wrong, to the safe side, by a part of this share.
   void set_precision(double share);
-  /// Of a pool: its zone, by number; where all are in one, the pool itself.
+  /// Zone of a pool, by number; where all pools are in one zone, the pool itself.
   [[nodiscard]] std::size_t zone(std::size_t pool) const { return zone_[pool]; }
   [[nodiscard]] std::size_t zones() const { return zones_; }
   [[nodiscard]] bool any_across() const { return !across_.empty(); }
-  /// Under which a stage may hold several ranges of layers: only fluid_rate() holds.
+  /// Whether a stage may hold several ranges of layers (interleaved schedule): then only fluid_rate() holds.
   [[nodiscard]] bool interleaves() const { return interleaves_; }
   [[nodiscard]] std::uint64_t work() const;
-  /// The best pipelines across pools are noted here from now on; null: no longer.
+  /// From now on, the best pipelines across pools are noted in `hints`; null: no longer.
   void note_hints(std::vector<Hint>* hints) { hints_ = hints; }
 
  private:
@@ -114,14 +115,14 @@ class PricingProblem {
     int to = 0;
     int fewest = 1;
     int most = 1;
-    int count = 0;           // of the best
+    int count = 0;           // micro-batches of the best pipeline
     std::size_t limits = 0;  // StageProgram::remember()
     std::size_t candidate = 0;
     int last = 0;
     bool operator<(const Box& other) const { return worth < other.worth; }
   };
 
-  /// No longer split by the slowest stage.
+  /// Whether the box is no longer split by the slowest stage.
   [[nodiscard]] bool is_narrow(const StageProgram& program, const Box& box, double deadline, double times) const {
     return box.to - box.from <= 1 ||
            (box.most - 1) * (program.level(box.to) - program.level(box.from)) <= times * narrow_ * deadline;
@@ -130,14 +131,14 @@ class PricingProblem {
                 ViolatedColumn& violated);
   void find_worth(StageProgram& program, Box& box, double deadline, const Branch& branch, double each, double needed);
   void number_amounts(const std::vector<double>& amounts);
-  /// What is looked up for a part holds until the next one.
+  /// Sets the current branch; what is looked up for it is valid until the next call.
   void enter(const Branch& branch, double deadline);
   /// Stages that pipelines may have with `left` seconds besides the rounds of micro-batches. Valid until enter().
   const StageLimits& limits(StageProgram& program, double left, double deadline, const Branch& branch);
   double reduction(std::size_t pool, int tensor_parallel, int first, int last, std::size_t way, const Branch& branch);
   int longest_first_stage(const Branch& branch);
   double reduction_of(std::size_t pool, int tensor_parallel, int rings, double amount, const Branch& branch);
-  /// Of a layer that is held in other zones too.
+  /// Reduction of a layer that is held in other zones, too.
   double linked_reduction(std::size_t pool, int tensor_parallel, int layer, const Branch& branch);
   double over_link(std::size_t a, std::size_t b, int node, int degree, int rings, int replicas, double amount);
 
@@ -162,13 +163,13 @@ class PricingProblem {
   std::vector<std::size_t> amount_numbers_;  // of layers [first, last): at first x (layers + 1) + last
   std::vector<double> distinct_amounts_;
   int largest_node_ = 1;
-  double fixed_delay_ = 0.0;  // nothing of a pipeline but its rounds fits in before the end of the deadline
-  double narrow_ = 0.001;     // of the deadline, that differences between slowest stages may make
-  double steps_ = 64.0;       // of the time that is left for reductions, in a deadline
+  double fixed_delay_ = 0.0;  // min seconds of a deadline that are not for rounds of micro-batches
+  double narrow_ = 0.001;     // share of the deadline that differences between slowest stages may make
+  double steps_ = 64.0;       // per deadline, to which the time left for reductions is rounded up
   Branch branch_;             // of the last call of enter()
   double deadline_ = 0.0;
-  std::vector<int> alone_until_;  // by zone and layer: from there on up to this no layer is held by another zone alone
-  std::map<std::pair<const StageProgram*, double>, StageLimits> limits_;  // by program and time left, of part_
+  std::vector<int> alone_until_;  // by zone and layer: first layer from there on that another zone alone holds
+  std::map<std::pair<const StageProgram*, double>, StageLimits> limits_;  // by program and time left, of branch_
   std::uint64_t work_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// The restricted master problem of the bound: the least dual prices that the columns seen so far allow, a small linear
+// The restricted master problem of the bound: the min dual prices that the columns seen so far allow, a small linear
 // program that is solved again whenever a column is added (column generation; Gilmore & Gomory 1961, Kelley 1960).
 #pragma once
 
@@ -11,12 +11,12 @@ namespace sailor::planner {
 /// The dual values of devices and pipelines, in sequences.
 struct DualPrices {
   std::vector<double> device;  ///< of one more device, by pool
-  double each = 0.0;           ///< of being one of the pipelines; negative where there must be many
+  double each = 0.0;           ///< of one more pipeline; negative where there must be many
 };
 
-/// The most sequences that a number of pipelines between two gets through with limited resources is, by duality, the
-/// least value of the resources and of being a pipeline for which no pipeline is worth more than it takes. COIN-OR's
-/// CLP solves it, and starts from the last solution when columns were added.
+/// By duality, the max number of sequences that a number of pipelines between two limits processes with limited
+/// resources is the min value of the resources and pipelines at prices for which no pipeline is worth more than it
+/// takes. COIN-OR's CLP solves it, and starts from the last solution when columns were added.
 class RestrictedMaster {
  public:
   RestrictedMaster();
@@ -24,13 +24,14 @@ class RestrictedMaster {
   RestrictedMaster(RestrictedMaster&&) noexcept;
   RestrictedMaster& operator=(RestrictedMaster&&) noexcept;
 
-  /// A resource of which there is so much; a device of each pool takes `per_device` of it. Before the first column.
+  /// Adds a resource: `amount` is available, a device of each pool takes `per_device`. To be called before the first
+  /// column.
   void add_resource(double amount, std::vector<double> per_device);
-  /// `largest_price`: what each pipeline that is missing from the least number costs. Before the first column.
+  /// `largest_price`: price of each pipeline that is missing from `least`. To be called before the first column.
   void set_pipelines(int least, int most, double largest_price);
-  /// A column. `uses`: devices by pool.
+  /// Adds a column. `uses`: devices by pool.
   void add_pipeline(double sequences, const std::vector<double>& uses);
-  /// The value of everything at the least prices.
+  /// Returns the value of everything at the min prices.
   double solve(DualPrices& prices);
 
  private:
@@ -40,7 +41,7 @@ class RestrictedMaster {
   int least_ = 1;
   int most_ = 1;
   double largest_ = 0.0;
-  std::unique_ptr<Program> program_;  // made with the first column
+  std::unique_ptr<Program> program_;  // created with the first column
 };
 
 }  // namespace sailor::planner

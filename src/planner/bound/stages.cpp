@@ -9,17 +9,18 @@ namespace sailor::planner {
 
 namespace {
 
-constexpr int deepest = 4;            // micro-batches in flight that are told apart at most
-constexpr double level_step = 1.004;  // of the limits on the slowest stage
+constexpr int deepest = 4;            // max number of micro-batches in flight that is told apart
+constexpr double level_step = 1.004;  // between limits on the slowest stage
 constexpr double weight_share[StageProgram::weights] = {0.0, 0.6, 1.2, 3.0};
 constexpr std::size_t max_caches = 16;
 constexpr std::size_t max_cached = 4'000'000;  // bytes, of each program
 
 }  // namespace
 
-// Memory: a stage keeps as many micro-batches in flight as stages follow, itself included, or as its pipeline has when
-// that is less; under GPipe more. ZeRO-1 may share the optimizer's state among any number of replicas, and a pipeline
-// alone copies no gradients. A stage is never slower on a node with fewer busy ranks, of which it is `degree` itself.
+// Memory: a stage keeps as many micro-batches in flight as there are stages from it to the end, or as its pipeline has
+// when that is less; under GPipe more. ZeRO-1 may share the optimizer's state among any number of replicas, and a
+// pipeline alone copies no gradients. A stage is never slower on a node with fewer busy ranks, of which it is `degree`
+// itself.
 std::vector<StageCandidate> stage_candidates(StagePrices& prices, std::size_t p, int micro_batch) {
   const SearchSpace& space = prices.space();
   const DevicePool& pool = space.pools[p];
@@ -125,7 +126,7 @@ StageProgram::StageProgram(StagePrices& prices, std::vector<StageCandidate> cand
   }
   through_ += link;
   find_through_to();
-  if (!inside) max_in_flight_ = 1;  // one is the least that any keeps; more would take too long to tell apart
+  if (!inside) max_in_flight_ = 1;  // the min of any stage; more would take too long to tell apart
   find_backward();
   first_level_ = std::max(slowest_layer, 1e-9);
   levels_ = static_cast<int>(std::ceil(std::log(longest / first_level_) / std::log(level_step))) + 2;
@@ -193,7 +194,7 @@ std::size_t StageProgram::remember(const StageLimits& limits) {
   return entry->second;
 }
 
-/// Layers behind `first` forward and backward, those before it forward.
+/// Layers from `first` on count forward and backward, those before it forward.
 void StageProgram::find_through_to() {
   const SearchSpace& space = prices_.space();
   through_to_.assign(at(layers_), 0.0);
@@ -257,7 +258,7 @@ void StageProgram::find_work() {
   }
 }
 
-/// Of stages from a first layer on, by depth: stages from the end on, the first of them included.
+/// Min prices of the stages from a first layer on. Depth: number of stages from there to the end.
 struct StageProgram::Tables {
   std::vector<double> far;   // at (pool x layers + first) x depths + depth: their first boundary is between nodes
   std::vector<double> near;  // at ((pool x layers + first) x devices + c) x depths + depth: it is inside a node, of
@@ -288,7 +289,7 @@ void StageProgram::fill(Tables& tables, double level, double weight, int cap, co
 void StageProgram::fill_across(Tables& tables, double limit, double weight, const StageLimits& limits) {
   const auto width = at(layers_ + 1);
   LeastPrices& result = *tables.result;
-  // Of the first k pools behind a candidate (far_to), element k has the least price.
+  // Element k is the min price over the first k pools of a candidate's far_to.
   const std::size_t nexts = pools_ + 1;
   behind_.resize(candidates_->size() * width * nexts);
   for (int first = layers_ - 1; first >= 0; --first) {
@@ -410,7 +411,7 @@ void StageProgram::fill_inside(Tables& tables, double limit, double weight, int 
     }
 }
 
-/// Below the least time of a stage for which so many make a difference, fewer are told apart.
+/// Max micro-batches in flight that make a difference to any stage within the limit.
 int StageProgram::in_flight_at(int index, int in_flight) const {
   const double limit = level(index) * (1.0 + 1e-12);
   int cap = std::clamp(in_flight, 1, max_in_flight_);
@@ -426,7 +427,7 @@ std::shared_ptr<const LeastPrices> StageProgram::solve(int index, std::size_t we
   if (entry) return entry;
   double seconds = 0.0;
   if (weight > 0) {
-    // A weight that makes the way through count about as much as the devices do.
+    // The weight makes the time from end to end count about as much as the devices.
     const double least = solve(index, 0, in_flight, limits)->least;
     seconds = least < infinity ? weight_share[weight] * least / std::min(8.0 * level(index), 3.0 * through_) : 0.0;
   }
@@ -438,7 +439,7 @@ std::shared_ptr<const LeastPrices> StageProgram::solve(int index, std::size_t we
   return result;
 }
 
-// Without a weight what follows a stage costs the less the further that stage goes: the furthest that it can is best.
+// Without a weight, the next stages cost less the further a stage goes: the furthest possible end is best.
 const LeastPrices& StageProgram::estimate(int index, const StageLimits& limits) {
   const auto width = at(layers_ + 1);
   const double limit = level(index) * (1.0 + 1e-12);
@@ -504,7 +505,7 @@ std::vector<TemplateStage> StageProgram::stages_of(int index, std::size_t weight
       if (next_pool == next.pool) return far;
     return infinity;
   };
-  // Every step takes the choice whose price with what is behind it is least.
+  // Every step takes the choice with the min price, that of the next stages included.
   std::vector<TemplateStage> stages;
   std::size_t candidate_at = start;
   int first = 0;

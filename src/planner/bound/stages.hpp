@@ -1,4 +1,4 @@
-// Pipelines of two stages or more, relaxed: a dynamic program over the layers finds the least price of stages none of
+// Pipelines of two stages or more, relaxed: a dynamic program over the layers finds the min price of stages none of
 // which takes longer than a limit.
 #pragma once
 
@@ -19,28 +19,28 @@ struct StageCandidate {
   std::size_t pool = 0;
   int tensor_parallel = 1;
   int node = 1;  ///< devices
-  /// By micro-batches in flight (element 0: one), at first x (layers + 1) + last: quickest way that fits; infinite when
-  /// none does.
+  /// Time of the quickest way of recomputation that fits, by micro-batches in flight (element 0: one), at first x
+  /// (layers + 1) + last; infinite if none fits.
   std::vector<std::vector<double>> time;
-  std::vector<double> layer;     ///< least time of each alone, whether that fits or not: of a longer stage it may
-  double near = infinity;        ///< cheapest message out and gradient back inside a node
-  double far = infinity;         ///< and between nodes
-  double far_inside = infinity;  ///< the same, to a stage of the same pool
-  std::vector<std::pair<double, std::size_t>> far_to;  ///< and to each pool, ascending
+  std::vector<double> layer;     ///< min time of each alone, even if it does not fit: in a longer stage it may
+  double near = infinity;        ///< min of a message forward and its gradient back, inside a node
+  double far = infinity;         ///< the same, between nodes
+  double far_inside = infinity;  ///< the same, between nodes, to a stage of the same pool
+  std::vector<std::pair<double, std::size_t>> far_to;  ///< the same to each pool, ascending
 };
 
-/// The degrees of a pool at one micro-batch size, and what their stages take at least.
+/// The degrees of a pool at one micro-batch size, with the min times of their stages.
 std::vector<StageCandidate> stage_candidates(StagePrices& prices, std::size_t pool, int micro_batch);
 void find_boundaries(StagePrices& prices, std::vector<StageCandidate>& candidates, int micro_batch);
 
-/// Which stages a pipeline may have: element candidate x layers + first is the furthest last layer of those that begin
-/// at `first`, `first` itself when there is none.
+/// Stages that a pipeline may have: element candidate x layers + first is the furthest last layer of those that begin
+/// at `first`, and `first` itself if there is none.
 using StageLimits = std::vector<int>;
 
-/// The least price of a pipeline, by candidate and last layer of its first stage, and by how that stage goes on:
-/// element 0: the next one is on another node; c: it and the next ones take c devices of its node together, at least.
+/// The min price of a pipeline, by candidate and last layer of its first stage, and by way. Way 0: the next stage is on
+/// another node; way c: the first stage and the next ones take at least c devices of its node together.
 struct LeastPrices {
-  double weight = 0.0;  ///< of a second from end to end and back, beside the devices
+  double weight = 0.0;  ///< of a second from end to end and back, besides the devices
   double least = infinity;
   std::vector<double> price;
   std::size_t ways = 1;
@@ -56,42 +56,42 @@ class StageProgram {
  public:
   /// With `inside`, all candidates are of one pool and boundaries stay inside it.
   StageProgram(StagePrices& prices, std::vector<StageCandidate> candidates, int micro_batch, bool inside);
-  /// The same for another thread: with nothing remembered.
+  /// A copy for another thread, with empty caches.
   [[nodiscard]] StageProgram another() const;
 
   [[nodiscard]] bool possible() const { return possible_; }
   [[nodiscard]] int micro_batch() const { return micro_batch_; }
   [[nodiscard]] const std::vector<StageCandidate>& candidates() const { return *candidates_; }
-  [[nodiscard]] int levels() const { return levels_; }  ///< of the limit on the slowest stage
+  [[nodiscard]] int levels() const { return levels_; }  ///< number of limits on the slowest stage
   [[nodiscard]] double level(int index) const;
-  [[nodiscard]] int level_below(double time) const;          ///< the last that is no longer; 0 when there is none
-  [[nodiscard]] double through() const { return through_; }  ///< no pipeline is quicker from end to end and back
-  /// No pipeline gets a micro-batch to its end and back to layer `first` in less.
+  [[nodiscard]] int level_below(double time) const;          ///< the last one that is not longer; 0 if none
+  [[nodiscard]] double through() const { return through_; }  ///< min time from end to end and back
+  /// Min time of a micro-batch to the end of a pipeline and back to layer `first`.
   [[nodiscard]] double through_to(int first) const { return through_to_[static_cast<std::size_t>(first)]; }
-  /// Of S seconds from end to end and back no more than S x backward() + backward_more() are backward passes and
-  /// gradients sent back.
+  /// Of S seconds from end to end and back, at most S x backward() + backward_more() are backward passes and gradients
+  /// sent back.
   [[nodiscard]] double backward() const { return backward_; }
   [[nodiscard]] double backward_more() const { return backward_more_; }
   [[nodiscard]] bool inside() const { return inside_; }
-  /// Micro-batches in flight that are told apart at most.
+  /// Max number of micro-batches in flight that is told apart.
   [[nodiscard]] int max_in_flight() const { return max_in_flight_; }
 
-  /// Prices of devices by pool; those of an earlier call are found again.
+  /// Sets the prices of devices by pool; results for the prices of an earlier call are reused.
   void set_prices(const std::vector<double>& device_price);
-  /// No pipeline costs less: all time of its devices is work.
+  /// Lower bound of a pipeline's price: all time of its devices is work.
   [[nodiscard]] double fluid_price(double level) const { return work_ / level; }
   /// A number for these limits, until the next call of set_prices().
   std::size_t remember(const StageLimits& limits);
   static constexpr std::size_t unlimited = 0;  ///< the number of no limits at all
-  /// `weight`: index of one, 0: none. `in_flight`: a pipeline has so many micro-batches or more. `limits`: of
-  /// remember(). Valid until the next call.
+  /// `weight`: index of a weight, 0: none. `in_flight`: min micro-batches of a pipeline. `limits`: from remember().
+  /// Valid until the next call.
   std::shared_ptr<const LeastPrices> solve(int level, std::size_t weight, int in_flight, std::size_t limits);
-  /// No more than that without a weight, in a fraction of the time: one way for all, as if every boundary were the
+  /// Lower bound of solve() without a weight, in a fraction of the time: one way for all, as if every boundary were the
   /// quickest there is and memory held no more than one micro-batch. Valid until the next call.
   const LeastPrices& estimate(int level, const StageLimits& limits);
   static constexpr std::size_t weights = 4;
 
-  /// The stages of the cheapest pipeline across pools that begins so.
+  /// The stages of the cheapest pipeline across pools that begins with a stage of `candidate` that ends at `last`.
   std::vector<TemplateStage> stages_of(int level, std::size_t weight, int in_flight, std::size_t limits,
                                        std::size_t candidate, int last);
   [[nodiscard]] std::uint64_t work() const { return work_done_; }
@@ -127,11 +127,11 @@ class StageProgram {
   double first_level_ = 0.0;
   int levels_ = 0;
   int max_in_flight_ = 1;
-  std::vector<double> matters_from_;  // by depth: quickest stage that takes longer with one more in flight
+  std::vector<double> matters_from_;  // by depth: the quickest stage that takes longer with one more in flight
   double work_ = 0.0;
   std::vector<double> device_price_;
   std::vector<double> through_to_;
-  /// What was solved for some prices, by level, weight, micro-batches in flight and number of limits.
+  /// Solutions for some prices, by level, weight, micro-batches in flight and number of limits.
   struct Cache {
     std::map<StageLimits, std::size_t> numbers;
     std::vector<const StageLimits*> limits;

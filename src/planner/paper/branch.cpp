@@ -19,7 +19,7 @@ double TripleSolver::alike_tail(std::size_t stage, std::size_t candidate) const 
   return tail;
 }
 
-/// Those that can be part of a better plan when no others are: a stage that has one pool left has all replicas there.
+/// Items that can be part of a better plan of these items: a stage with one pool left has all replicas there.
 TripleSolver::Items TripleSolver::promising_items(const Items& items) const {
   const auto& candidates = triple_.stages->candidates();
   std::vector<std::size_t> alike;  // stages
@@ -38,9 +38,9 @@ TripleSolver::Items TripleSolver::promising_items(const Items& items) const {
   return kept;
 }
 
-/// Every plan of these items. Two candidates of a stage that no better plan has both of (they are different degrees of
-/// a type, or a sum over both pools takes too long) are told apart, as long as there are devices enough for fractions
-/// of pipelines.
+/// Tries every plan of these items. Branches on two candidates of a stage that no better plan has both of (they are
+/// different degrees of a type, or an all-reduce over both pools takes too long), as long as there are devices enough
+/// for fractions of pipelines.
 bool TripleSolver::branch(const Items& items, PaperBudget& budget) {
   const Items kept = promising_items(items);
   if (budget.nodes == 0 || budget.plans == 0) return false;
@@ -48,7 +48,7 @@ bool TripleSolver::branch(const Items& items, PaperBudget& budget) {
   if (kept.empty() || !enough_devices(kept)) return true;
   const auto& candidates = triple_.stages->candidates();
   std::vector<std::size_t> counts(candidates.size());
-  std::vector<double> passes(candidates.size());  // least
+  std::vector<double> passes(candidates.size());  // min of each candidate
   std::size_t most = 0;
   std::size_t stage = 0;
   std::size_t pair[] = {0, 0};
@@ -90,7 +90,7 @@ bool TripleSolver::branch(const Items& items, PaperBudget& budget) {
   return all;
 }
 
-/// Of the plan put together, at least.
+/// Lower bound of the tail of the plan put together.
 double TripleSolver::tail_of_all() const {
   const auto& candidates = triple_.stages->candidates();
   double tail = 0.0;
@@ -127,7 +127,7 @@ void TripleSolver::start(const Items& items) {
   for (std::size_t p = 0; p < prices.size(); ++p) weight_left_ += prices[p] * devices_[p];
 }
 
-/// Adds pipelines of the items from `from` on; `longer` with one micro-batch more and `others` are missing.
+/// Adds pipelines of the items from `from` on; still missing are `longer` with one micro-batch more and `others`.
 bool TripleSolver::descend(std::size_t from, int longer, int others, double passes, double tail, double price_so_far,
                            bool greedy, PaperBudget& budget) {
   if (longer + others == 0)
@@ -140,7 +140,7 @@ bool TripleSolver::descend(std::size_t from, int longer, int others, double pass
     const Item& item = items_[used_items_[u]];
     const PaperTemplate& column = columns_[item.column];
     const double min_price = price_so_far + (longer + others) * min_price_;
-    if (!promising(std::max(item.time, passes + tail), min_price)) break;  // nor are later items
+    if (!promising(std::max(item.time, passes + tail), min_price)) break;  // later items are not either
     int& missing = item.longer ? longer : others;
     if (missing == 0) continue;
     const double later = std::max(passes, item.passes);

@@ -12,12 +12,12 @@ namespace sailor::planner {
 
 namespace {
 
-/// Work on plans that bounds do not rule out.
+/// Limits on the work on plans that bounds do not rule out.
 struct Thoroughness {
   std::size_t undominated;     ///< templates that end in the same pool and degree
   std::size_t columns;         ///< the same where all plans are tried
-  std::uint64_t first_fronts;  ///< of templates, of few stages
-  std::uint64_t fronts;        ///< of templates, of any number
+  std::uint64_t first_fronts;  ///< of templates of few stages
+  std::uint64_t fronts;        ///< of templates of any number of stages
   std::uint64_t all_fronts;    ///< of templates where all plans are tried
   PaperBudget plans;
 };
@@ -26,7 +26,7 @@ constexpr Thoroughness thorough{400, 20'000, 20'000'000, 20'000'000, 100'000'000
 constexpr Thoroughness quick{60, 2'000, 300'000, 300'000, 300'000, {200'000, 500}};
 constexpr int few_stages = 3;
 constexpr int price_steps = 30;
-constexpr std::uint64_t max_of_a_front = 20'000;  // plans for a Pareto front beside those of the search
+constexpr std::uint64_t max_of_a_front = 20'000;  // plans for a Pareto front besides those of the search
 
 class PaperSearch {
  public:
@@ -42,7 +42,7 @@ class PaperSearch {
     if (limits.throughput) caps_.time = 1.0 / *limits.throughput;
     if (limits.wall_time) caps_.time = std::min(caps_.time, limits.wall_time->value() / *request_.iterations);
     if (limits.cost) caps_.money = limits.cost->value();
-    // They are judged event by event.
+    // The limits apply to the event-driven time.
     caps_.time *= simulator::most_above_event_driven;
     caps_.money *= simulator::most_above_event_driven;
   }
@@ -51,7 +51,7 @@ class PaperSearch {
     make_triples();
     std::vector<PaperTriple*> open;
     for (PaperTriple& triple : triples_) open.push_back(&triple);
-    // Pipelines of few stages are quickly searched, and what they reach rules out most others.
+    // Pipelines of few stages are quickly searched, and the scores found rule out most others.
     for (const bool few : {true, false}) {
       std::uint64_t work = few ? effort_.first_fronts : effort_.fronts;
       for (PaperTriple* triple : open)
@@ -103,7 +103,7 @@ class PaperSearch {
                      [](const PaperTriple& a, const PaperTriple& b) { return a.least < b.least; });
   }
 
-  /// From the quickest and cheapest of every stage.
+  /// Min score, from the quickest and cheapest candidates of every stage.
   double min_of(const PaperTriple& triple, double tail) const {
     const PaperStages& stages = *triple.stages;
     const double time = stages.min_through() + stages.min_round() * (triple.max_micro_batches() - 1) + tail;
@@ -116,7 +116,7 @@ class PaperSearch {
     const bool by_time = request_.objective == Objective::throughput;
     const double deadline = by_time ? std::min(solutions_.best_score(), caps_.time) : caps_.time;
     double tail = 0.0;
-    for (const bool with_tail : {false, true}) {  // it takes longer to look up than the rest
+    for (const bool with_tail : {false, true}) {  // the tail takes longer to look up than the rest
       if (with_tail) tail = triple.stages->min_tail(triple.pipelines);
       triple.least = std::max(triple.least, min_of(triple, tail));
       if (triple.least >= solutions_.best_score()) return;
@@ -138,8 +138,8 @@ class PaperSearch {
     if (triple.least < solutions_.best_score()) solver.try_some();
   }
 
-  /// Whether D pipelines of which no stage is slower than a deadline allows could be made of fractions of devices: no
-  /// prices of devices are known by which the cheapest stages cost more than all devices.
+  /// Whether D pipelines without a stage slower than the deadline allows could be made of fractions of devices: no
+  /// prices of devices are known at which the cheapest stages cost more than all devices.
   bool enough_devices(const PaperTriple& triple, double deadline, double tail, int steps = price_steps) const {
     const std::size_t width = space_.pools.size() + 1;
     std::vector<double> devices;
@@ -179,12 +179,12 @@ class PaperSearch {
     return true;
   }
 
-  /// To a precision as a share, with so many steps of the prices.
+  /// Min deadline with enough devices, to a relative precision, with `steps` steps of the prices.
   double min_deadline(const PaperTriple& triple, double low, double high, double tail, double precision,
                       int steps) const {
     if (enough_devices(triple, low, tail, steps)) return low;
     double step = precision;
-    while (high == infinity || high - low > precision * low) {  // most are near the least that is possible
+    while (high == infinity || high - low > precision * low) {  // most are near the min possible one
       const double middle = low * (1.0 + step) < high ? low * (1.0 + step) : 0.5 * (low + high);
       if (enough_devices(triple, middle, tail, steps))
         high = middle;
@@ -196,7 +196,7 @@ class PaperSearch {
     return low;
   }
 
-  /// Every kind of pipeline by itself, for each number of micro-batches.
+  /// Tries every kind of pipeline by itself, for each number of micro-batches.
   void add_front() {
     std::uint64_t work = effort_.fronts;
     const std::uint64_t end = solutions_.considered() + max_of_a_front;
@@ -210,7 +210,7 @@ class PaperSearch {
     }
   }
 
-  /// Plans that keep no limits, so that the solution pool knows what could be reached, or what is nearest to fitting.
+  /// Tries plans without limits, so that the solution pool knows what could be reached, or what is nearest to fitting.
   void explain_failure() {
     caps_ = {};
     triples_.clear();

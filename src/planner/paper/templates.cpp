@@ -12,13 +12,13 @@ double paper_score(Objective objective, double time, double price) {
   return objective == Objective::cost ? time * price : time * time * price;
 }
 
-/// The front of a template.
+/// The front of a template: its first stages.
 struct PaperStages::Label {
   double through = 0.0;
-  double closed = 0.0;   // largest round of the stages whose messages are all known
-  double pending = 0.0;  // the last stage's, without messages behind it
+  double closed = 0.0;   // max round of the stages whose messages are all known
+  double pending = 0.0;  // round of the last stage, without messages to the next one
   double price = 0.0;
-  double bound = 0.0;  // score, at least
+  double bound = 0.0;  // lower bound of the score
   double tail = 0.0;
   int before = -1;
 };
@@ -36,7 +36,7 @@ PaperStages::PaperStages(StagePrices& prices, PaperReductions& sums, const Paper
   add_gradients();
 }
 
-/// The model's, of all ranks of a stage.
+/// The model's gradients, over all ranks of a stage.
 void PaperStages::add_gradients() {
   const simulator::Environment& env = prices_.env();
   const auto state = env.framework.state_of(prices_.request().job.precision);
@@ -49,7 +49,7 @@ void PaperStages::add_gradients() {
   }
   if (kind_.stages == 1) return;
   tied_ = state->gradient.value() * static_cast<double>(env.model.tied_parameters());
-  gradients_[0] -= tied_;  // on its own
+  gradients_[0] -= tied_;  // handled on its own
 }
 
 std::pair<int, int> PaperStages::layers_of(int stage) const {

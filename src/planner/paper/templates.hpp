@@ -1,8 +1,8 @@
-// Kinds of pipelines of the paper's space (search_space.hpp), with the least that they can take.
+// Kinds of pipelines of the paper's space (search_space.hpp), with lower bounds of their times.
 //
-// A plan's numbers depend on which groups share nodes. Here every message and reduction goes at the quickest way that
-// any placement allows, every layer at the quickest of any number of busy neighbours, and memory is that of a stage
-// that sums its gradients in place: times of plans are never below those of their templates.
+// The times of a plan depend on which groups share nodes. Here every message and reduction takes the quickest way that
+// any placement allows, every layer the quickest time over any number of busy neighbours, and memory is that of a stage
+// that all-reduces its gradients in place: times of plans are never below those of their templates.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,15 @@
 
 namespace sailor::planner {
 
-/// Where a replica of a stage may run. A tensor-parallel group stays in a node (the paper's H1): plans have no other.
+/// Pool and degree of a replica of a stage. A tensor-parallel group stays in a node (the paper's H1): plans have no
+/// other.
 struct PaperCandidate {
   std::size_t pool = 0;
   int tensor_parallel = 1;
   double price = 0.0;  ///< USD per second
 };
 
-/// Templates of so many stages at one micro-batch size, of which a pipeline has at least `micro_batches`.
+/// Templates of so many stages at one micro-batch size, which need at least `in_flight` micro-batches per pipeline.
 struct PaperKind {
   int stages = 1;
   int micro_batch = 1;
@@ -44,22 +45,22 @@ struct PaperTemplate {
   double price = 0.0;  ///< USD per second
 };
 
-/// What templates must keep to be of use.
+/// Limits that a template must keep to be of use.
 struct PaperLimits {
-  int pipelines = 1;        ///< least number
-  int micro_batches = 1;    ///< least number
-  double time = infinity;   ///< of the iteration, at most
-  double money = infinity;  ///< USD per iteration, at most
+  int pipelines = 1;        ///< min number
+  int micro_batches = 1;    ///< min number
+  double time = infinity;   ///< max seconds of the iteration
+  double money = infinity;  ///< max USD per iteration
   double score = infinity;  ///< below this
-  double price_rest = 0.0;  ///< USD per second of the other pipelines, at least
-  double tail = 0.0;        ///< seconds after the passes, at least
+  double price_rest = 0.0;  ///< min USD per second of the other pipelines
+  double tail = 0.0;        ///< min seconds after the passes
 };
 
-/// Score of a plan of so many seconds and USD per second, egress aside.
+/// Score of a plan that takes `time` seconds at `price` USD per second, without egress.
 double paper_score(Objective objective, double time, double price);
 
-/// The least that sums over `replicas` of `amount` bytes of a rank can take, wherever the groups of their pools are.
-/// Holds where a longer message never takes less time.
+/// Min time of all-reduces of `amount` bytes per rank over `replicas`, wherever the groups are in their pools. Holds
+/// where a longer message never takes less time.
 class PaperReductions {
  public:
   explicit PaperReductions(StagePrices& prices);
@@ -68,9 +69,9 @@ class PaperReductions {
   double alike(std::size_t pool, int tensor_parallel, int replicas, double amount, bool alone);
   /// There are groups in both pools, the smallest of this degree.
   double mixed(std::size_t a, std::size_t b, int tensor_parallel, int replicas, double amount);
-  /// A group of this pool and degree takes part, others anywhere, unless all are alike.
+  /// A group of this pool and degree takes part, the others may be anywhere; all may be alike only if `may_be_alike`.
   double with(std::size_t pool, int tensor_parallel, int replicas, double amount, bool may_be_alike, bool alone);
-  /// Devices of the largest node of a pool's type, those left out included: the simulator counts them.
+  /// Devices of the largest node of a pool's type, including nodes that are left out: the simulator counts them.
   [[nodiscard]] int largest_node(std::size_t pool) const { return largest_[pool]; }
 
  private:
@@ -94,26 +95,27 @@ class PaperStages {
   [[nodiscard]] const std::vector<PaperCandidate>& candidates() const { return candidates_; }
   /// Layers [first, last) of a stage: evenly by number, the last ones take one more.
   [[nodiscard]] std::pair<int, int> layers_of(int stage) const;
-  // Seconds from the end of the last pipeline's passes to the end of the iteration, at least, when there are so many
-  // pipelines: reductions and the optimizer's step of one stage, less what its passes can end earlier.
-  /// A replica of the stage is of this candidate.
+  // Lower bounds of the seconds from the end of the last pipeline's passes to the end of the iteration, by number of
+  // pipelines: reductions and the optimizer step of one stage, less the time by which its passes can end earlier.
+  /// For a stage with a replica of this candidate.
   double tail(std::size_t stage, std::size_t candidate, int pipelines);
-  /// All are in the candidate's pool.
+  /// For a stage whose replicas are all in the candidate's pool.
   double alike_tail(std::size_t stage, std::size_t candidate, int pipelines);
-  /// There are replicas of these two candidates in different pools.
+  /// For a stage with replicas of these two candidates, in different pools.
   double mixed_tail(std::size_t stage, std::size_t one, std::size_t other, int pipelines);
-  /// The same of the first and last stage, when a pipeline's are of these.
+  /// For the first and last stage of a pipeline with these candidates (tied embedding).
   double tied_tail(std::size_t first, std::size_t last, int pipelines);
   double min_tail(int pipelines);
 
-  /// Templates within the limits, quickest first. With `dominance` without those that take no less time and devices of
-  /// every pool than another one of the same last candidate. `complete` is false when there were more than `most` at a
-  /// stage, or more than `work` fronts of templates to look at (which are taken off it), and some were left out.
+  /// Templates within the limits, quickest first. With `dominance`, without those that take no less time and no fewer
+  /// devices of every pool than another one with the same last candidate. `complete` is false if some were left out
+  /// because there were more than `most` at a stage, or more than `work` fronts of templates to examine (which are
+  /// subtracted from it).
   std::vector<PaperTemplate> columns(const PaperLimits& limits, bool dominance, std::size_t most, std::uint64_t& work,
                                      bool& complete);
 
-  /// Devices by pool, then their sum, that the pipelines of a plan take at least at given prices of devices, when a
-  /// round may take so long at most: the cheapest candidate of every stage. Empty when there is none.
+  /// Devices by pool, then their sum, of the cheapest candidate of every stage at given prices of devices, when a round
+  /// takes at most `max_round`: the pipelines of a plan take no less. Empty if there is none.
   [[nodiscard]] std::vector<double> cheapest(std::span<const double> prices, double max_round) const;
 
  private:
@@ -141,13 +143,13 @@ class PaperStages {
   std::vector<double> time_;              // by stage and candidate; infinite where it does not fit
   std::vector<double> update_;            // by stage and candidate
   std::vector<double> gradients_;         // by stage, of all ranks together; 0 where reductions hide in the passes
-  double tied_ = 0.0;                     // the same of an embedding that first and last stage share
-  std::vector<double> early_;             // by stage: how much earlier than the first its passes end, at most
+  double tied_ = 0.0;                     // the gradients of an embedding that first and last stage share
+  std::vector<double> early_;             // by stage: max time by which its passes end before the first stage's
   std::vector<BoundaryCost> boundaries_;  // by candidate and candidate
-  std::vector<double> links_;             // by stage and candidate: least time in messages, where they block
-  std::vector<double> rest_;        // by stage and candidate: least through of the stages behind, the boundary included
-  std::vector<double> rest_round_;  // by stage: largest least round of the stages from here on
-  std::vector<double> rest_price_;  // by stage: of the stages from here on
+  std::vector<double> links_;             // by stage and candidate: min time in messages, where they block
+  std::vector<double> rest_;              // by stage and candidate: min through of the next stages, with the boundary
+  std::vector<double> rest_round_;        // by stage: max of the min rounds of the stages from here on
+  std::vector<double> rest_price_;        // by stage: min price of the stages from here on
   double min_through_ = infinity;
   double min_round_ = 0.0;
   double min_price_ = infinity;

@@ -10,8 +10,8 @@ namespace sailor::planner {
 
 namespace {
 
-constexpr double slack = 1e-12;           // of times that are added up in another order
-constexpr std::size_t max_singles = 24;   // that are priced
+constexpr double slack = 1e-12;           // for times that are added up in another order
+constexpr std::size_t max_singles = 24;   // plans of one template that are priced
 constexpr std::size_t max_in_pairs = 60;  // templates
 constexpr int max_pairs = 24;             // that are priced
 constexpr std::uint64_t greedy_nodes = 3000;
@@ -62,8 +62,8 @@ TripleSolver::TripleSolver(StagePrices& prices, SolutionPool& solutions, const S
   devices_.push_back(std::min(space_.max_gpus.value_or(space_.devices()), space_.devices()));
 }
 
-/// Whether fractions of the devices are enough for so many pipelines of these items: no prices of devices are known by
-/// which the cheapest cost more than all devices. Prices, which are returned, go up where too many are asked for.
+/// Whether fractions of the devices are enough for all pipelines, of these items: no prices of devices are known at
+/// which the cheapest items cost more than all devices. Prices, which are returned, go up where too many are asked for.
 bool TripleSolver::enough_devices(const Items& items, std::vector<double>* found) const {
   const std::size_t width = devices_.size();
   std::vector<double> prices(width);
@@ -109,7 +109,7 @@ bool TripleSolver::enough_devices(const Items& items, std::vector<double>* found
 }
 
 double TripleSolver::bound() const {
-  // Plans are told apart by their last pipeline to end, an item.
+  // Plans are told apart by the item of the last pipeline to end.
   std::size_t low = 0;
   std::size_t high = items_.size();
   while (low < high) {
@@ -159,7 +159,7 @@ int TripleSolver::max_pipelines(const PaperTemplate& column) const {
   return most;
 }
 
-/// Prices a plan; its score.
+/// Prices a plan and returns its score.
 double TripleSolver::price(const std::vector<Part>& parts) {
   const PaperStages& stages = *triple_.stages;
   TemplateMix mix;

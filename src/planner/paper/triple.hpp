@@ -15,12 +15,12 @@ struct PaperTriple {
   PaperStages* stages = nullptr;
   int pipelines = 1;
   int micro_batches = 1;  ///< of each pipeline
-  int longer = 0;         ///< of the pipelines: have one micro-batch more
-  double least = 0.0;     ///< no plan of it scores less; infinite: none keeps the limits
+  int longer = 0;         ///< number of pipelines with one micro-batch more
+  double least = 0.0;     ///< lower bound of the score of its plans; infinite: none keeps the limits
   [[nodiscard]] int max_micro_batches() const { return micro_batches + (longer > 0 ? 1 : 0); }
 };
 
-/// Seconds and USD of an iteration, at most.
+/// Max seconds and USD of an iteration.
 struct PaperCaps {
   double time = infinity;
   double money = infinity;
@@ -32,39 +32,39 @@ struct PaperBudget {
   std::uint64_t plans = 0;
 };
 
-/// The templates of a triple as plans are made of them: item 2i is template i, item 2i + 1 the same with one
+/// The templates of a triple as the items that plans are made of: item 2i is template i, item 2i + 1 the same with one
 /// micro-batch more.
 class TripleSolver {
  public:
-  /// `dominance`, `max_templates` and `work`: as for PaperStages::templates(). `improve`: only plans better than the
-  /// best so far.
+  /// `dominance`, `max_templates` and `work`: as for PaperStages::columns(). `improve`: only plans better than the best
+  /// so far.
   TripleSolver(StagePrices& prices, SolutionPool& solutions, const StopCheck& stop, const PaperTriple& triple,
                const PaperCaps& caps, bool dominance, std::size_t max_templates, std::uint64_t& work,
                bool improve = true);
 
-  /// All templates that a plan better than the best so far may have are at hand, but for dominated ones.
+  /// Whether all templates that a plan better than the best so far may have are known, except dominated ones.
   [[nodiscard]] bool has_all_templates() const { return has_all_; }
-  /// The least score of a plan that keeps the caps; infinite when there is none. Only with all templates.
+  /// Lower bound of the score of a plan that keeps the caps; infinite if there is none. Only with all templates.
   [[nodiscard]] double bound() const;
-  /// Plans of one template.
+  /// Tries plans of one template.
   void try_singles();
-  /// Those, plans of two templates, and those that a greedy choice leads to.
+  /// Tries those, plans of two templates, and those that a greedy choice leads to.
   void try_some();
-  /// Every plan that may be better than the best so far. False when the budget is used up before.
+  /// Tries every plan that may be better than the best so far. False if the budget is used up before.
   bool try_all(PaperBudget& budget);
 
  private:
   struct Item {
     std::size_t column = 0;
     bool longer = false;
-    double passes = 0.0;  ///< seconds until the last pass, at least
+    double passes = 0.0;  ///< min seconds until the last pass
     double time = 0.0;    ///< with the template's tail
   };
   struct Part {
     std::size_t item = 0;
     int count = 0;
   };
-  using Items = std::vector<std::size_t>;  // by time
+  using Items = std::vector<std::size_t>;  // sorted by time
   [[nodiscard]] bool enough_devices(const Items& items, std::vector<double>* prices = nullptr) const;
   [[nodiscard]] Items promising_items(const Items& items) const;
   [[nodiscard]] double mixed_tail(std::size_t stage, std::size_t one, std::size_t other) const;
@@ -76,7 +76,7 @@ class TripleSolver {
   [[nodiscard]] int max_pipelines(const PaperTemplate& column) const;
   [[nodiscard]] bool promising(double time, double price) const;
   void try_pairs();
-  /// `counts` pipelines of these templates, the additional micro-batches where they end first.
+  /// Tries `counts` pipelines of these templates, with the additional micro-batches on those that end first.
   void try_templates(const std::vector<std::pair<std::size_t, int>>& counts);
   bool try_orders(std::vector<Part> parts, PaperBudget& budget);
   double price(const std::vector<Part>& parts);
@@ -95,13 +95,13 @@ class TripleSolver {
   Objective objective_;
   bool has_all_ = true;
   std::vector<PaperTemplate> columns_;
-  std::vector<Item> items_;  // by time
+  std::vector<Item> items_;  // sorted by time
   Items all_items_;
   double min_price_ = infinity;
   mutable std::vector<double> mixed_;  // by stage, candidate and candidate; negative: not known
   mutable std::vector<double> alike_;  // by stage and candidate
   std::vector<int> devices_;           // by pool, then how many of all may be used
-  // While plans are put together.
+  // State while plans are put together.
   Items used_items_;
   std::vector<double> weights_;        // of used_items_: their devices at some prices
   std::vector<double> min_weight_[2];  // of used_items_ from here on, [1]: with one micro-batch more

@@ -20,7 +20,7 @@ constexpr std::uint64_t prime5 = 0x27d4eb2f165667c5u;
 
 template <class T>
 T load(const unsigned char* data) {
-  T value;  // may lie unaligned
+  T value;  // `data` may be unaligned
   std::memcpy(&value, data, sizeof(T));
   return value;
 }

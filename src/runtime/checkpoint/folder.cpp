@@ -25,9 +25,9 @@ namespace {
 constexpr std::string_view folder_prefix = "iteration-";
 constexpr std::size_t iteration_digits = 8;
 constexpr std::size_t largest_manifest = std::size_t{1} << 28;
-// While a checkpoint is not complete: the token of the training that writes it.
+// File in an incomplete checkpoint with the token of the training that writes it.
 constexpr const char* writer_name = "writer";
-// Names of checkpoints that are being removed begin so.
+// Prefix of the names of checkpoints that are being removed.
 constexpr std::string_view removed_prefix = ".removed-";
 
 std::string message_of(int number) { return std::generic_category().message(number); }
@@ -36,7 +36,7 @@ bool all_digits(std::string_view text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-/// What a writer makes in a checkpoint's folder, the temporary files of killed ones included.
+/// Whether a writer makes this file in a checkpoint's folder; temporary files of killed writers are included.
 bool is_own_file(const std::string& name) {
   if (name == manifest_name || name == plan_name || name == writer_name) return true;
   if (name.starts_with(std::string(".") + manifest_name + ".")) return true;
@@ -70,7 +70,7 @@ Result<std::vector<fs::path>> checkpoint_folders(const fs::path& folder) {
 }  // namespace
 
 Result<File> File::open(const fs::path& path) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe must not hold us up
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe must not block
   File file(path, descriptor);
   if (descriptor < 0) {
     const int number = errno;
@@ -235,7 +235,7 @@ tl::unexpected<Error> cannot_remove(const fs::path& path, const std::error_code&
 struct Contents {
   std::vector<fs::path> own;
   bool has_others = false;
-  std::int64_t changed = 0;  // when anything in it last did, seconds
+  std::int64_t changed = 0;  // time of the last change in the folder, seconds
 };
 
 Result<Contents> contents_of(const fs::path& checkpoint) {
@@ -255,7 +255,7 @@ Result<Contents> contents_of(const fs::path& checkpoint) {
   return contents;
 }
 
-/// Files that a writer makes, the manifest first, then the folder.
+/// Removes the files that a writer makes, the manifest first, then the folder.
 Result<void> remove_files(const fs::path& checkpoint) {
   auto contents = contents_of(checkpoint);
   if (!contents) return fail(contents.error());
@@ -271,7 +271,8 @@ Result<void> remove_files(const fs::path& checkpoint) {
   return {};
 }
 
-/// Out of sight, in one step: whoever looks sees all of it or nothing. Its new name; empty when it is gone already.
+/// Renames a checkpoint out of sight in one step: others see all of it or nothing. Returns its new name; empty if it is
+/// gone already.
 Result<fs::path> put_aside(const fs::path& checkpoint) {
   const fs::path aside = checkpoint.parent_path() / fmt::format("{}{}", removed_prefix, random_digits(16));
   if (::rename(checkpoint.c_str(), aside.c_str()) == 0) return aside;
@@ -288,7 +289,7 @@ bool is_removed_name(std::string_view name) {
 Result<void> remove_checkpoint(const fs::path& checkpoint) {
   const auto contents = contents_of(checkpoint);
   if (!contents) return fail(contents.error());
-  if (contents->has_others) return remove_files(checkpoint);  // what is left must keep its name
+  if (contents->has_others) return remove_files(checkpoint);  // what stays must keep its name
   const auto aside = put_aside(checkpoint);
   if (!aside) return fail(aside.error());
   return aside->empty() ? Result<void>() : remove_files(*aside);
@@ -305,7 +306,7 @@ Result<void> remove_interrupted(const fs::path& folder, const std::function<bool
       found.push_back(entry->path());
   }
   Result<void> done;
-  std::optional<std::int64_t> now;  // by the file server's clock; asked when it is needed
+  std::optional<std::int64_t> now;  // by the file server's clock; read when first needed
   for (const fs::path& path : found) {
     const bool is_removed = is_removed_name(path.filename().native());
     if (!is_removed && has_manifest(path)) continue;
@@ -336,7 +337,7 @@ Result<void> remove_interrupted(const fs::path& folder, const std::function<bool
       continue;
     }
     if (aside->empty()) continue;
-    // Completed in between after all: back to its place.
+    // It was completed in the meantime after all: restore its name.
     if (has_manifest(*aside) && ::rename(aside->c_str(), path.c_str()) == 0) continue;
     if (auto removed = remove_files(*aside); !removed) done = std::move(removed);
   }
@@ -377,7 +378,7 @@ void forget_writer(const fs::path& checkpoint) { ::unlink((checkpoint / writer_n
 Result<std::int64_t> next_sequence(const fs::path& folder) {
   const auto entries = list_checkpoints(folder);
   if (!entries) return fail(entries.error());
-  return entries->empty() ? 1 : entries->front().sequence + 1;  // what is no checkpoint has 0
+  return entries->empty() ? 1 : entries->front().sequence + 1;  // entries that are not valid have 0
 }
 
 Result<void> remove_old_checkpoints(const fs::path& folder, const fs::path& newest, int keep,
@@ -404,7 +405,7 @@ Result<void> remove_old_checkpoints(const fs::path& folder, const fs::path& newe
 
 namespace {
 
-/// Of the folders that are there still. Sorted.
+/// Sorted entries of those folders that still exist.
 std::vector<CheckpointEntry> entries_of(const std::vector<fs::path>& folders) {
   std::vector<CheckpointEntry> entries;
   for (const fs::path& path : folders) {
@@ -424,7 +425,7 @@ std::vector<CheckpointEntry> entries_of(const std::vector<fs::path>& folders) {
     }
     entries.push_back(std::move(entry));
   }
-  // By name where trainings that wrote at once have used one sequence: it only must be the same for all that look.
+  // If concurrent trainings have used the same sequence, by name: the order must only be the same for every process.
   std::stable_sort(entries.begin(), entries.end(), [](const CheckpointEntry& a, const CheckpointEntry& b) {
     return std::pair(a.is_valid(), a.sequence) > std::pair(b.is_valid(), b.sequence);
   });
@@ -439,7 +440,7 @@ Result<std::vector<CheckpointEntry>> list_checkpoints(const fs::path& folder) {
     if (!folders) return fail(folders.error());
     std::vector<CheckpointEntry> entries = entries_of(*folders);
     if (!entries.empty() && entries.front().is_valid()) return entries;
-    // While one looks a newer one may have come after the names were read, and an older one gone.
+    // After the names were read, a newer checkpoint may have been added and an older one removed.
     auto again = checkpoint_folders(folder);
     if (again && *again == *folders) return entries;
     folders = std::move(again);

@@ -25,7 +25,7 @@ using Json = nlohmann::ordered_json;
 
 enum class Family { opt, gpt_neo, gpt2, llama };
 
-/// What keeps a model from being of a family, if anything.
+/// Requirements of a family that a model does not meet, if any.
 class Demands {
  public:
   void want(bool good, std::string_view what) {
@@ -132,7 +132,7 @@ class Names {
   ForeignTensor& whole(int layer, const std::string& own, const std::string& theirs) {
     return rows(layer, own, theirs, {0, 0}, false);
   }
-  /// A weight and its bias, where there is one.
+  /// Adds a weight and its bias, if it has one.
   void pair(int layer, const std::string& own, const std::string& theirs, Range rows_of_own = {0, 0},
             bool transposed = false) {
     rows(layer, own + ".weight", theirs + ".weight", rows_of_own, transposed);
@@ -146,13 +146,13 @@ class Names {
   std::vector<ForeignTensor> tensors_;
 };
 
-/// Without which a checkpoint may be saved, or which an older transformers wrote: no parameters.
+/// Whether a name is a buffer, not a parameter: a checkpoint may lack it, or an older transformers wrote it.
 bool is_buffer(std::string_view name) {
   return name.ends_with(".attn.attention.bias") || name.ends_with(".attn.attention.masked_bias") ||
          name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") || name.ends_with(".rotary_emb.inv_freq");
 }
 
-/// A key of config.json: what it says of the model, and what transformers takes where it is missing.
+/// A key of config.json: its value for the model, and the default of transformers if it is missing.
 struct ConfigKey {
   std::string name;
   Json value;
@@ -229,7 +229,7 @@ std::string_view model_type(Family family) {
 
 bool is_local(const Model& model, int block) { return model.local_attention_window > 0 && block % 2 == 1; }
 
-/// "global" or "local" by block, of GPT-Neo's attention_types or attention_layers; nothing when they make no sense.
+/// "global" or "local" by block, of GPT-Neo's attention_types or attention_layers; std::nullopt if they are invalid.
 std::optional<std::vector<std::string>> attention_kinds(const Json& config) {
   constexpr std::size_t most = 1 << 20;
   std::vector<std::string> kinds;
@@ -257,7 +257,7 @@ std::optional<std::vector<std::string>> attention_kinds(const Json& config) {
   return kinds;
 }
 
-/// Null where it is missing.
+/// nullptr if the key is missing.
 const Json* member(const Json& object, const std::string& key) {
   if (!object.is_object()) return nullptr;
   const auto found = object.find(key);
@@ -265,7 +265,7 @@ const Json* member(const Json& object, const std::string& key) {
 }
 
 bool same(const Json& a, const Json& b) {
-  if (a.is_number() && b.is_number()) {  // 1e-05 and 0.00001, 500000 and 500000.0
+  if (a.is_number() && b.is_number()) {  // 1e-05 equals 0.00001, 500000 equals 500000.0
     const auto one = a.get<double>();
     const auto other = b.get<double>();
     return std::abs(one - other) <= 1e-9 * std::abs(one);
@@ -273,9 +273,9 @@ bool same(const Json& a, const Json& b) {
   return a == b;
 }
 
-/// Values of rows of ours from those of theirs, or the other way round.
+/// Transposes rows of ours from theirs, or vice versa.
 void transpose(const std::vector<float>& from, std::int64_t rows, std::int64_t columns, float* to) {
-  constexpr std::int64_t tile = 32;  // both sides stay in the cache
+  constexpr std::int64_t tile = 32;  // source and destination stay in the cache
   for (std::int64_t row0 = 0; row0 < rows; row0 += tile)
     for (std::int64_t column0 = 0; column0 < columns; column0 += tile)
       for (std::int64_t row = row0; row < std::min(rows, row0 + tile); ++row)
@@ -335,7 +335,8 @@ class ForeignFiles {
   std::map<std::string, std::pair<std::size_t, const SafetensorsEntry*>> places_;
 };
 
-/// The name under which a file has a tensor: models are also saved without the head, and then without the first word.
+/// The name under which a file has a tensor: models are also saved without the head, and then without the first part of
+/// each name.
 std::optional<std::string> name_in(const ForeignFiles& files, const std::string& name) {
   if (files.has(name)) return name;
   const std::string shorter = name.substr(name.find('.') + 1);
@@ -346,7 +347,7 @@ std::optional<std::string> name_in(const ForeignFiles& files, const std::string&
 }  // namespace
 
 std::vector<WholeTensor> whole_tensors(const Model& model) {
-  Parameter table;  // of a tied head, which then has none of its own
+  Parameter table;  // for a tied head, which has no table of its own
   std::vector<WholeTensor> tensors;
   for (int index = 0; index < model.layers(); ++index) {
     const auto layer = make_layer(model, index, {.token_embedding = &table});
@@ -376,7 +377,7 @@ Result<std::vector<ForeignTensor>> foreign_tensors(const Model& model) {
   names.whole(0, token_embedding_name, root + (is_opt || is_llama ? "embed_tokens.weight" : "wte.weight"));
   if (is_opt) {
     ForeignTensor& positions = names.whole(0, "position_embedding.weight", root + "embed_positions.weight");
-    positions.rows_before = 2;  // for a padding token of long ago
+    positions.rows_before = 2;  // for a former padding token
     positions.shape[0] += positions.rows_before;
     if (has_projection) {
       names.whole(0, "projection.weight", root + "project_in.weight");
@@ -400,7 +401,7 @@ Result<std::vector<ForeignTensor>> foreign_tensors(const Model& model) {
           names.pair(layer, "attention.input", at + "attn.attention." + name, rows);
         names.pair(layer, "attention.output", at + "attn.attention.out_proj", {}, true);
         break;
-      case Family::gpt2:  // whose linear maps are stored (in, out)
+      case Family::gpt2:  // stores linear maps as (in, out)
         names.pair(layer, "attention.input", at + "attn.c_attn", {}, true);
         names.pair(layer, "attention.output", at + "attn.c_proj");
         break;
@@ -467,7 +468,8 @@ Result<std::string> config_text(const Model& model) {
       config["attention_dropout"] = 0.0;
       break;
   }
-  // The vocabulary's special tokens are the tokenizer's business, and transformers' defaults may lie outside of it.
+  // Special tokens of the vocabulary belong to the tokenizer, and transformers' defaults may lie outside the
+  // vocabulary.
   for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"}) config[key] = nullptr;
   config["torch_dtype"] = "float32";
   return config.dump(2) + "\n";
@@ -496,7 +498,7 @@ Result<void> check_config(std::string_view text, std::string_view source_name, c
                               model_type(*family)));
   for (const ConfigKey& key : config_keys(*family, model)) {
     const Json* found = member(config, key.name);
-    // Where newer versions of transformers have it.
+    // Newer versions of transformers store it here.
     if (const Json* rope = member(config, "rope_parameters");
         found == nullptr && rope != nullptr && key.name == "rope_theta")
       found = member(*rope, key.name);
@@ -596,7 +598,7 @@ Result<void> import_hugging_face(const fs::path& folder, const Model& model, con
   if (!files) return fail(files.error());
 
   std::set<std::string> used;
-  std::multimap<std::pair<int, std::string>, std::pair<const ForeignTensor*, std::string>> parts;  // of ours
+  std::multimap<std::pair<int, std::string>, std::pair<const ForeignTensor*, std::string>> parts;  // by tensor of ours
   std::string embedding;
   for (const ForeignTensor& tensor : *foreign) {
     const auto name = name_in(*files, tensor.name);

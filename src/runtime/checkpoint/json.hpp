@@ -1,4 +1,4 @@
-// JSON of foreign origin.
+// JSON from untrusted files.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -8,9 +8,9 @@
 
 namespace sailor::runtime {
 
-/// Nothing when it is no JSON, or nested deeper than anything that is read here.
+/// std::nullopt if the text is not JSON, or is nested deeper than anything that is read here.
 inline std::optional<nlohmann::ordered_json> parse_foreign_json(std::string_view text) {
-  constexpr int deepest = 16;  // a level costs memory, and a callback cannot stop the parser, only an exception can
+  constexpr int deepest = 16;  // each level costs memory; a callback can stop the parser only by an exception
   const auto shallow = [](int depth, nlohmann::ordered_json::parse_event_t, nlohmann::ordered_json&) {
     if (depth > deepest) throw std::length_error("too deep");
     return true;

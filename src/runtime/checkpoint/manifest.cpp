@@ -23,7 +23,7 @@ constexpr std::string_view seal_key = ",\n\"checksum\": \"";
 constexpr std::string_view seal_end = "\"\n}\n";
 constexpr std::size_t checksum_digits = 16;
 constexpr std::int64_t most_elements = std::int64_t{1} << 56;
-// Together they keep sums of bytes within 64 bits.
+// Together these two limits keep sums of bytes within 64 bits.
 constexpr std::int64_t largest_file = std::int64_t{1} << 46;
 constexpr std::size_t most_files = std::size_t{1} << 16;
 
@@ -35,7 +35,7 @@ std::optional<std::uint64_t> parse_checksum(std::string_view text) {
   return value;
 }
 
-/// One kind of file name, so that no manifest leads out of its folder.
+/// The only accepted kind of file name: no manifest leads out of its folder.
 bool is_plain_name(std::string_view name) {
   return !name.empty() && name.size() <= 128 && name.front() != '.' &&
          std::all_of(name.begin(), name.end(), [](char c) {
@@ -44,7 +44,7 @@ bool is_plain_name(std::string_view name) {
          });
 }
 
-/// Reads JSON of foreign origin; the first mistake is kept, and everything after it reads as nothing.
+/// Reads untrusted JSON; the first error is kept, and everything after it reads as empty.
 class Reader {
  public:
   explicit Reader(std::string_view source) : source_(source) {}
@@ -304,7 +304,7 @@ std::string manifest_text(const Manifest& manifest) {
     if (file.checksum) entry["checksum"] = fmt::format("{:016x}", *file.checksum);
     root["files"].push_back(std::move(entry));
   }
-  // A line per tensor: one can read that, and no more bytes than needed.
+  // One line per tensor: readable, without wasted bytes.
   std::string text = root.dump(1);
   text.erase(text.find_last_not_of("}\n") + 1);
   text += ",\n \"tensors\": [";
@@ -323,7 +323,7 @@ Result<Manifest> parse_manifest(std::string_view text, std::string_view source_n
     return fail(ErrorCode::invalid_input, fmt::format("'{}' {}", source_name, what),
                 "use another checkpoint: sailor-checkpoint list shows those of a folder");
   };
-  // The seal first: what follows then reads only what was written.
+  // The seal is checked first: what follows then reads only what was written.
   const std::size_t seal_bytes = seal_key.size() + checksum_digits + seal_end.size();
   const std::size_t body = text.size() < seal_bytes ? 0 : text.size() - seal_bytes;
   const auto sealed =

@@ -1,5 +1,6 @@
-// manifest.json: what a checkpoint holds and where, in coordinates of whole parameters, so that any plan can read what
-// any other wrote. It is written last, and ends with a checksum of itself: a folder with a valid one is a checkpoint.
+// manifest.json: what a checkpoint contains and where, in coordinates of whole parameters, so that any plan can read a
+// checkpoint of any other. It is written last, and ends with its own checksum: a folder with a valid manifest is a
+// checkpoint.
 #pragma once
 
 #include <array>
@@ -24,7 +25,7 @@ inline constexpr int checkpoint_schema_version = 1;
 inline constexpr const char* manifest_name = "manifest.json";
 inline constexpr const char* plan_name = "plan.toml";
 
-/// What can change the mathematics of a model, by name: "hidden": "128".
+/// Properties that can affect the mathematics of a model, by name: "hidden": "128".
 using Architecture = std::map<std::string, std::string>;
 Architecture architecture_of(const Model& model);
 /// "hidden is 128 in the checkpoint and 256 in the model", for the first few differences; "" when there are none.
@@ -37,7 +38,7 @@ struct TrainingFacts {
   std::int64_t global_batch = 0;
   std::string data;                             ///< prefix of the token file
   std::map<std::string, std::string> settings;  ///< learning rate and so on, as the trainer names and writes them
-  std::optional<LossScale> loss_scale{};        ///< of a training in fp16, or that began so
+  std::optional<LossScale> loss_scale{};        ///< of a training that runs, or began, in fp16
 };
 
 /// Elements [first, first + count) of a whole parameter, as float32, little-endian.
@@ -53,8 +54,8 @@ struct StoredPiece {
 struct StoredTensor {
   int layer = 0;
   std::string name;
-  Shape shape;  ///< of the whole
-  /// By StoredArray; ascending, together the whole. No pieces at all: zeros (the moments of an imported model).
+  Shape shape;  ///< of the whole tensor
+  /// Pieces by StoredArray; ascending, together the whole tensor. No pieces: zeros (the moments of an imported model).
   std::array<std::vector<StoredPiece>, 3> pieces;
   [[nodiscard]] std::int64_t elements() const { return element_count(shape); }
   [[nodiscard]] const std::vector<StoredPiece>& of(StoredArray array) const {
@@ -66,17 +67,17 @@ struct StoredTensor {
 struct StoredFile {
   std::string name;  ///< in the checkpoint's folder
   std::int64_t bytes = 0;
-  std::optional<std::uint64_t> checksum{};  ///< of the whole; a file of pieces has those of its pieces
+  std::optional<std::uint64_t> checksum{};  ///< of the whole file; null if its pieces have checksums
 };
 
 struct Manifest {
-  std::int64_t sequence = 0;   ///< rises with every checkpoint of a folder: the newest has the largest
+  std::int64_t sequence = 0;   ///< increases with every checkpoint of a folder: the newest has the largest
   std::int64_t iteration = 0;  ///< to run next
   std::string model;
   Architecture architecture;
-  std::optional<TrainingFacts> training;  ///< none: imported
+  std::optional<TrainingFacts> training;  ///< std::nullopt: imported
   std::string source;                     ///< "trained on gpu07", "imported from ..."
-  std::optional<double> write_time_s;     ///< of the rank whose file took longest until it was stored; none: not known
+  std::optional<double> write_time_s;     ///< of the rank that took longest to store its file; std::nullopt: unknown
   std::vector<StoredFile> files;
   std::vector<StoredTensor> tensors;  ///< by layer and name
 
@@ -84,16 +85,16 @@ struct Manifest {
   [[nodiscard]] std::int64_t bytes() const;  ///< of all files
 };
 
-/// Sorts tensors and pieces. Errors (invalid_input): elements that no piece or several have, pieces outside of their
-/// file, and whatever else parse_manifest refuses.
+/// Sorts tensors and pieces. Errors (invalid_input): elements in no piece or in several, pieces outside their file, and
+/// everything else that parse_manifest refuses.
 Result<void> complete_manifest(Manifest& manifest);
 
 /// The file's text. The manifest must be complete.
 std::string manifest_text(const Manifest& manifest);
-/// Errors (invalid_input): no manifest, of a newer schema, damaged. `source_name` stands for the file in messages.
+/// Errors (invalid_input): not a manifest, of a newer schema, damaged. `source_name` stands for the file in messages.
 Result<Manifest> parse_manifest(std::string_view text, std::string_view source_name);
 
-/// `body`, a JSON object, with the checksum as its last key.
+/// `body`, a JSON object, with its checksum as the last key.
 std::string seal_manifest(std::string body);
 
 }  // namespace sailor::runtime

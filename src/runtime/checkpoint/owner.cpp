@@ -31,7 +31,7 @@ constexpr std::string_view format_name = "sailor checkpoint owner";
 constexpr int schema_version = 1;
 constexpr std::size_t largest_owner_file = 1 << 16;
 constexpr std::size_t most_predecessors = 32;
-// What another Sailor may ask for: nobody waits longer.
+// Upper limit for what another Sailor's owner file may ask for: nobody waits longer.
 constexpr std::chrono::milliseconds longest_silence = 10min;
 
 std::string line_of(const fs::path& file) {
@@ -39,8 +39,7 @@ std::string line_of(const fs::path& file) {
   return text ? text->substr(0, text->find('\n')) : std::string();
 }
 
-/// When a process was started, in clock ticks after the machine was; 0: there is no such process, or only what its
-/// parent has not taken note of yet.
+/// Start time of a process, in clock ticks after the machine booted; 0: there is no such process, or only a zombie.
 std::int64_t start_of(std::int64_t process) {
   const std::string line = line_of(fmt::format("/proc/{}/stat", process));
   const std::size_t name_end = line.rfind(')');  // the name may hold anything
@@ -57,17 +56,17 @@ std::int64_t start_of(std::int64_t process) {
   return state != "Z" && state != "X" && std::istringstream(field) >> start ? start : 0;
 }
 
-/// Whether the process is of this machine and is no more. False when one cannot know.
+/// Whether the process belongs to this machine and no longer exists. False if this is unknown.
 bool is_dead(const OwnerFacts& owner, const OwnerFacts& me) {
   if (owner.boot.empty() || owner.process_namespace.empty() || owner.process <= 0) return false;
   if (owner.boot != me.boot || owner.process_namespace != me.process_namespace) return false;
-  // Where /proc shows this process it shows all, or all of this user (hidepid).
+  // If /proc shows this process it shows all processes, or all of this user (hidepid).
   if (start_of(me.process) == 0) return false;
   if (::kill(static_cast<pid_t>(owner.process), 0) != 0) return errno == ESRCH;
   return start_of(owner.process) != owner.process_start;
 }
 
-/// A process of this machine, as far as one knows, and alive.
+/// Whether the process belongs to this machine, as far as is known, and is alive.
 bool is_alive_here(const OwnerFacts& owner, const OwnerFacts& me) {
   return !owner.boot.empty() && owner.boot == me.boot && owner.process_namespace == me.process_namespace &&
          start_of(owner.process) == owner.process_start && owner.process_start != 0;
@@ -77,14 +76,14 @@ bool is_earlier_start(const OwnerFacts& owner, const OwnerFacts& me) {
   return !me.job.empty() && owner.job == me.job && owner.restart < me.restart;
 }
 
-/// An owner file as it is now.
+/// The current contents of an owner file.
 struct Seen {
   std::string text;
   std::int64_t heartbeat = 0;
-  Descriptor file;  // open to write where that is allowed
+  Descriptor file;  // open for writing if allowed
 };
 
-/// Nothing where there is none. Opened anew each time: that is when NFS asks its server.
+/// std::nullopt if there is no file. It is opened anew each time, since NFS then asks its server.
 Result<std::optional<Seen>> see(const fs::path& path) {
   const auto refuse = [&](int number) {
     return fail(ErrorCode::io,
@@ -112,7 +111,7 @@ Result<std::optional<Seen>> see(const fs::path& path) {
   }
 }
 
-/// Another's file; of one that cannot be read as such nothing is known but its heartbeat.
+/// Facts of another owner; if its file is unreadable, only its heartbeat is known.
 OwnerFacts facts_of(const std::string& text) {
   auto facts = parse_owner(text);
   return facts ? *std::move(facts) : OwnerFacts{.program = "a training"};
@@ -226,7 +225,7 @@ bool FolderOwner::has_inherited(std::string_view token) const {
 }
 
 void FolderOwner::beat_until_stopped() {
-  // Signals are for the thread that trains.
+  // Signals are handled by the training thread.
   sigset_t all;
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_BLOCK, &all, nullptr);
@@ -234,8 +233,8 @@ void FolderOwner::beat_until_stopped() {
   while (!stop_.wait_for(lock, facts_.beat_every, [&] { return stopped_; }) && !lost_) {
     lock.unlock();
     try {
-      static_cast<void>(look(true));   // a server that does not answer now may do so next time
-    } catch (const std::exception&) {  // no memory, for example
+      static_cast<void>(look(true));   // a server that fails now may answer next time
+    } catch (const std::exception&) {  // for example out of memory
     }
     lock.lock();
   }
@@ -254,7 +253,7 @@ Result<void> FolderOwner::look(bool touch) {
   for (int attempt = 0; attempt < 2; ++attempt) {
     auto seen = see(path_);
     if (!seen) return fail(seen.error());
-    if (!*seen) {  // somebody has removed it: whoever is first to make it again has the folder
+    if (!*seen) {  // somebody has removed it: the first to create it again has the folder
       auto made = create_file_atomically(path_, text_);
       if (!made) return fail(made.error());
       if (*made) return {};
@@ -301,7 +300,7 @@ bool FolderClaim::look() {
 bool FolderClaim::make() {
   const auto made = create_file_atomically(path_, owner_text(facts_));
   if (!made) return decide(fail(made.error()));
-  if (!*made) return false;  // another was faster: see who
+  if (!*made) return false;  // another one was faster: look again
   return decide(std::unique_ptr<FolderOwner>(new FolderOwner(folder_, facts_)));
 }
 
@@ -317,10 +316,10 @@ bool FolderClaim::watch(const std::string& text, std::int64_t heartbeat, const O
   }
   const auto watched = std::chrono::duration_cast<std::chrono::milliseconds>(now - since_);
   if (heartbeat != heartbeat_) return refuse(owner, 0ms);
-  // A process of this machine that is there for longer than one takes to die.
+  // A process of this machine that is still alive after longer than a process takes to die.
   if (silent_before_ < owner.free_after && watched > std::min(1000ms, owner.beat_every) && is_alive_here(owner, facts_))
     return refuse(owner, silent_before_);
-  // Clocks of clients, which some file systems use, may differ: what counts is also that nothing happens now.
+  // Clocks of clients, which some file systems use, may differ: the owner must be silent during the watch, too.
   if (silent_before_ + watched >= owner.free_after && watched >= 2 * owner.beat_every) return take_over(text);
   const auto left = std::max(owner.free_after - silent_before_, 2 * owner.beat_every) - watched;
   waits_for_ = fmt::format(
@@ -344,7 +343,7 @@ bool FolderClaim::refuse(const OwnerFacts& owner, std::chrono::milliseconds sile
 bool FolderClaim::take_over(const std::string& judged) {
   const auto seen = see(path_);
   if (!seen) return decide(fail(seen.error()));
-  if (!*seen || (*seen)->text != judged) return false;  // another was faster: see who
+  if (!*seen || (*seen)->text != judged) return false;  // another one was faster: look again
   if (const auto owner = parse_owner(judged)) {
     facts_.predecessors = owner->predecessors;
     facts_.predecessors.insert(facts_.predecessors.begin(), owner->token);
@@ -355,7 +354,7 @@ bool FolderClaim::take_over(const std::string& judged) {
   return false;
 }
 
-/// Of several who judged the same owner at the same moment the last one to write has the folder.
+/// If several trainings judged the same owner at the same moment, the last one to write has the folder.
 bool FolderClaim::settle() {
   if (Clock::now() - *took_over_ < 100ms) return false;
   const auto seen = see(path_);

@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::size_t most_open_files = 64;
 
-/// The error of a checkpoint that cannot be used, with the one before it as a way out.
+/// The error of a checkpoint that cannot be used; suggests the one before it as a way out.
 tl::unexpected<Error> unusable(Error error, const fs::path& checkpoint, std::optional<std::int64_t> sequence) {
   std::error_code code;
   const fs::path absolute = fs::absolute(checkpoint, code);
@@ -49,11 +49,11 @@ struct CheckpointReader::State {
   fs::path folder;
   Manifest manifest;
   std::map<std::size_t, File> files;
-  // The piece that was read last: neighbouring ranges often share one.
+  // The piece that was read last: adjacent ranges often share one.
   std::optional<std::pair<std::size_t, std::int64_t>> current;  // its file and offset
   std::vector<float> data;
 
-  /// An error with the way out.
+  /// The error with the way out.
   [[nodiscard]] tl::unexpected<Error> refuse(Error error) const {
     return unusable(std::move(error), folder, manifest.sequence);
   }
@@ -66,7 +66,7 @@ struct CheckpointReader::State {
     return &files.insert_or_assign(index, std::move(*opened)).first->second;
   }
 
-  /// Into `data`.
+  /// Reads a piece into `data`.
   Result<void> read_piece(const StoredTensor& tensor, StoredArray array, const StoredPiece& piece) {
     const std::pair key(piece.file, piece.offset);
     if (current == key && std::ssize(data) == piece.count) return {};
@@ -160,10 +160,10 @@ Result<void> CheckpointReader::verify() {
   std::sort(places.begin(), places.end(), [](const Place& a, const Place& b) {
     return std::tie(a.piece->file, a.piece->offset) < std::tie(b.piece->file, b.piece->offset);
   });
-  std::vector<std::int64_t> ends(manifest.files.size(), 0);  // of what pieces have of each file
+  std::vector<std::int64_t> ends(manifest.files.size(), 0);  // end of the pieces seen so far, by file
   for (const Place& place : places) {
     std::int64_t& end = ends[place.piece->file];
-    if (place.piece->offset != end) break;  // found below
+    if (place.piece->offset != end) break;  // reported below
     end += place.piece->bytes();
     SAILOR_CHECK(state_->read_piece(*place.tensor, place.array, *place.piece));
     if (const auto bad =

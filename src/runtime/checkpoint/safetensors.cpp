@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr std::int64_t largest_header = 100'000'000;  // as the reference implementation has it
+constexpr std::int64_t largest_header = 100'000'000;  // limit of the reference implementation
 
 /// Bits of an element; 0 for an unknown type.
 int bits_of(std::string_view type) {
@@ -58,7 +58,7 @@ float from_half(std::uint16_t half) {
   return std::bit_cast<float>(sign | wide << 23 | mantissa << 13);
 }
 
-/// Nothing when a shape or its size is impossible.
+/// std::nullopt if a shape or its size is impossible.
 std::optional<std::int64_t> elements_of(const nlohmann::ordered_json& extents, Shape& shape) {
   std::int64_t elements = 1;
   constexpr std::int64_t most = std::int64_t{1} << 56;
@@ -166,7 +166,7 @@ Result<std::vector<float>> SafetensorsFile::read(const SafetensorsEntry& entry) 
 Result<void> write_safetensors(const fs::path& path, const std::vector<NamedShape>& tensors,
                                const std::function<Result<std::vector<float>>(std::size_t)>& values) {
   nlohmann::ordered_json root;
-  root["__metadata__"] = {{"format", "pt"}};  // transformers asks for it
+  root["__metadata__"] = {{"format", "pt"}};  // transformers requires it
   std::int64_t at = 0;
   for (const NamedShape& tensor : tensors) {
     const std::int64_t end = at + element_count(tensor.shape) * static_cast<std::int64_t>(sizeof(float));
@@ -174,7 +174,7 @@ Result<void> write_safetensors(const fs::path& path, const std::vector<NamedShap
     at = end;
   }
   std::string header = root.dump();
-  header.append((8 - header.size() % 8) % 8, ' ');  // the data is aligned
+  header.append((8 - header.size() % 8) % 8, ' ');  // aligns the data
   return write_file_atomically(path, [&](const fs::path& temporary) -> Result<void> {
     auto file = File::rewrite(temporary);
     if (!file) return fail(file.error());

@@ -31,23 +31,23 @@ using Json = nlohmann::json;
 
 std::string text_of(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
-/// A parameter of which this rank writes something.
+/// A parameter of which this rank writes a part.
 struct ShardTensor {
   int layer = 0;
   std::string name;
   Shape shape;  // of the whole
 };
 
-/// A rank's part of a checkpoint, in the host's memory. The file is `data`: the values of all pieces, then all first
-/// moments, then all second ones.
+/// A rank's part of a checkpoint, in host memory. The file is `data`: the values of all pieces, then all first moments,
+/// then all second moments.
 struct ShardCopy {
   std::vector<ShardTensor> tensors;
   std::vector<std::pair<std::size_t, Range>> pieces;  // index of the tensor, elements of the whole
   std::int64_t elements = 0;                          // of all pieces
-  std::unique_ptr<float[]> data;                      // three times as many
+  std::unique_ptr<float[]> data;                      // 3 * elements
 };
 
-/// What `work` returns, or what it throws as an error.
+/// Returns the result of `work`, or what it throws as an error.
 template <class Work>
 auto guarded(const Work& work) noexcept -> decltype(work()) {
   try {
@@ -72,7 +72,8 @@ template <class T, class Work>
 std::future<Result<T>> in_background(Work work) {
   try {
     return std::async(std::launch::async, [work = std::move(work)]() mutable {
-      // Training goes first where a rank has one core. On Linux this is of the thread; failure changes nothing.
+      // Training has priority if a rank has one core. On Linux this sets the thread's priority; failure changes
+      // nothing.
       static_cast<void>(::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), 10));
       return guarded(work);
     });
@@ -86,7 +87,7 @@ bool is_ready(const std::future<T>& future) {
   return future.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
 }
 
-/// Copies what is written. Errors: elements without moments.
+/// Copies the elements to write. Errors: elements without moments.
 Result<ShardCopy> take(Device& device, ParameterStorage& storage, AdamW& optimizer, const std::vector<Range>& written) {
   ShardCopy shard;
   const std::vector<OwnPiece> own = own_pieces(declarations_of(storage), written);
@@ -122,10 +123,10 @@ Result<ShardCopy> take(Device& device, ParameterStorage& storage, AdamW& optimiz
   return shard;
 }
 
-/// What a rank has done of a checkpoint, as the other ranks hear of it.
+/// Result of a rank's writing, as reported to the other ranks.
 struct ShardReport {
-  std::string written{};  // what is in its file, as JSON
-  std::string problem{};  // why it has none
+  std::string written{};  // contents of its file, as JSON
+  std::string problem{};  // why it has no file
   bool not_finite = false;
 
   [[nodiscard]] std::string text(const std::string& host) const {
@@ -139,13 +140,13 @@ struct ShardReport {
   }
 };
 
-/// "the second moment of layer 3, norm1.bias, is not finite"; empty when all values are. What is not finite never
-/// becomes good again.
+/// "the second moment of layer 3, norm1.bias, is not finite"; empty if all values are finite. A value that is not
+/// finite never becomes finite again.
 std::string what_is_not_finite(const ShardCopy& shard) {
   const float* data = shard.data.get();
   for (const StoredArray array : stored_arrays)
     for (const auto& [tensor, range] : shard.pieces) {
-      constexpr std::uint32_t exponent = 0x7f800000;  // all ones: infinite, or no number
+      constexpr std::uint32_t exponent = 0x7f800000;  // all ones: infinity or NaN
       bool bad = false;
       for (std::int64_t i = 0; i < range.size(); ++i)
         bad |= (std::bit_cast<std::uint32_t>(data[i]) & exponent) == exponent;
@@ -157,7 +158,7 @@ std::string what_is_not_finite(const ShardCopy& shard) {
   return {};
 }
 
-/// Reads the file as it was stored, and compares it with what was written.
+/// Reads the file back from storage, and compares it with what was written.
 Result<void> verify_shard(const ShardCopy& shard, const fs::path& path) {
   auto file = File::open(path);
   if (!file) return fail(file.error());
@@ -178,7 +179,7 @@ Result<void> verify_shard(const ShardCopy& shard, const fs::path& path) {
   return {};
 }
 
-/// Writes the file and returns what is in it, as JSON. A rank without elements has no file.
+/// Writes the file and returns its contents, as JSON. A rank without elements has no file.
 Result<std::string> write_shard(const ShardCopy& shard, const fs::path& checkpoint, int rank) {
   const auto began = std::chrono::steady_clock::now();
   Json tensors = Json::array();
@@ -187,7 +188,7 @@ Result<std::string> write_shard(const ShardCopy& shard, const fs::path& checkpoi
         {{"layer", tensor.layer}, {"name", tensor.name}, {"shape", tensor.shape}, {"pieces", Json::array()}});
   const std::int64_t bytes = 3 * shard.elements * static_cast<std::int64_t>(sizeof(float));
   if (shard.elements > 0) {
-    // Made by rank 0 already; asking again makes a network file system look at the server and not into its cache.
+    // Rank 0 has created it already; this call makes a network file system ask the server instead of its cache.
     ::mkdir(checkpoint.c_str(), 0777);
     auto file = File::create(checkpoint / shard_name(rank));
     if (!file) return fail(file.error());
@@ -238,7 +239,7 @@ void add_shard(Manifest& manifest, const Json& shard, int rank) {
   }
 }
 
-/// What rank 0 does when all ranks have written.
+/// The work of rank 0 after all ranks have written.
 struct Ending {
   fs::path folder;
   fs::path checkpoint;
@@ -247,7 +248,7 @@ struct Ending {
   std::string host;
   CheckpointFacts facts;
   std::vector<ShardReport> reports;  // by rank
-  FolderOwner* owner = nullptr;      // null: nobody looks whose the folder is
+  FolderOwner* owner = nullptr;      // null: the owner of the folder is not checked
 
   [[nodiscard]] Result<void> confirm() const { return owner != nullptr ? owner->confirm() : Result<void>(); }
 };
@@ -283,7 +284,7 @@ Result<Ended> write_manifest(const Ending& ending) {
   if (elements != ending.facts.model.total_parameters())
     return fail(ErrorCode::failure, fmt::format("the ranks wrote {} parameters, but the model has {}", elements,
                                                 ending.facts.model.total_parameters()));
-  // The ranks have compared their files with what they wrote; now all of them are there, for this rank too.
+  // Each rank has compared its file with what it wrote; this checks that rank 0 sees all of the files, too.
   SAILOR_CHECK(check_files(ending.checkpoint, manifest));
   SAILOR_CHECK(ending.confirm());
   const auto sealed = create_file_atomically(ending.checkpoint / manifest_name, manifest_text(manifest));
@@ -335,7 +336,7 @@ struct CheckpointWriter::State {
   FolderOwner* owner = nullptr;  // rank 0's
   CheckpointFacts facts;         // rank 0's
   std::future<Result<ShardReport>> shard;
-  bool not_finite = false;            // some rank's values, of the checkpoint that is under way
+  bool not_finite = false;            // some rank has such values in the checkpoint under way
   std::future<Result<Ended>> ending;  // on rank 0
 };
 

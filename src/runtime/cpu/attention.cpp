@@ -1,6 +1,6 @@
-// Causal attention in blocks of query rows. A block's scores against all keys it may see fit in the cache, so the
-// (sequence, sequence) matrix never exists, and keys behind the diagonal are never multiplied. The backward pass
-// computes the scores again (Dao et al. 2022).
+// Causal attention in blocks of query rows. A block's scores against all keys that it may see fit in the cache, so the
+// (sequence, sequence) matrix never exists, and blocks of keys after the diagonal are never multiplied. The backward
+// pass recomputes the scores (Dao et al. 2022).
 #include <cblas.h>
 
 #include <algorithm>
@@ -35,7 +35,7 @@ QueryBlock query_block(const AttentionShape& shape, std::int64_t first) {
   return {first, last, shape.window == 0 ? 0 : std::max<std::int64_t>(0, first - shape.window + 1)};
 }
 
-// Where a query head's parts of one sequence begin. Rows are projected_width() or, of the output, width() apart.
+// Offsets of a query head's parts of one sequence. Rows are projected_width() or, in the output, width() apart.
 struct Slices {
   std::int64_t query;
   std::int64_t key;
@@ -52,7 +52,7 @@ Slices slices(const AttentionShape& shape, std::int64_t sequence, std::int64_t h
           token * shape.width() + column};
 }
 
-/// Of group `group` of all sequences.
+/// Query heads of group `group`, counted over all sequences.
 Range query_heads(const AttentionShape& shape, std::int64_t group) {
   const std::int64_t shared = shape.heads / shape.key_value_heads;
   const std::int64_t first = group % shape.key_value_heads * shared;
@@ -113,7 +113,7 @@ float dot(const float* a, const float* b, std::int64_t count) {
   return sum;
 }
 
-// Turns pairs (head[i], head[i + half]).
+// Rotates pairs (head[i], head[i + half]).
 SAILOR_CPU_VERSIONS
 void turn(float* head, const float* cosines, const float* sines, std::int64_t half) {
 #pragma omp simd
@@ -137,7 +137,7 @@ void rotary(const AttentionShape& shape, double base, bool inverse, float* proje
   std::vector<float> sines(pairs);
   for (std::int64_t position = 0; position < shape.sequence_length; ++position) {
     for (std::size_t i = 0; i < pairs; ++i) {
-      // In double precision: late positions turn by thousands of radians.
+      // In double precision: the angles of late positions are thousands of radians.
       const double angle = static_cast<double>(position) * frequencies[i];
       cosines[i] = static_cast<float>(std::cos(angle));
       sines[i] = static_cast<float>(inverse ? -std::sin(angle) : std::sin(angle));

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-// OpenBLAS has them; a buffer that was freed is used again by the next product.
+// Functions of OpenBLAS; a buffer that was freed is reused by the next product.
 extern "C" {
 void* blas_memory_alloc(int kind) __attribute__((weak));
 void blas_memory_free(void* buffer) __attribute__((weak));
@@ -20,7 +20,7 @@ namespace sailor::runtime::cpu {
 
 namespace {
 
-/// Whether the system would give so much memory now.
+/// Whether the system would provide this much memory now.
 bool is_there(std::size_t bytes) {
   void* const memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return false;
@@ -45,7 +45,7 @@ std::string limit_text() {
 
 Result<void> reserve_blas_memory(int threads) {
   if (blas_memory_alloc == nullptr || blas_memory_free == nullptr) return {};
-  // What a buffer takes by the version: 128 MiB and little more in those known. The first one tells.
+  // The size of a buffer depends on the version: a little more than 128 MiB in known ones. The first buffer shows it.
   constexpr std::size_t known = std::size_t{130} << 20U;
   std::size_t each = 2 * known;
   if (!is_there(each)) each = known;

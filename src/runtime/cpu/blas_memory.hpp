@@ -1,12 +1,12 @@
-// Memory that the BLAS takes for itself.
+// Memory that the BLAS allocates internally.
 #pragma once
 
 #include "core/error.hpp"
 
 namespace sailor::runtime::cpu {
 
-/// Has OpenBLAS allocate now what `threads` products at the same time need: when it finds no memory it asks again and
-/// again, for ever. Nothing where another BLAS is linked. Errors (unavailable): there is not as much.
+/// Makes OpenBLAS allocate now the memory for `threads` concurrent matrix products: when it finds none later, it
+/// retries forever. Does nothing with another BLAS. Errors (unavailable): not enough memory.
 Result<void> reserve_blas_memory(int threads);
 
 }  // namespace sailor::runtime::cpu

@@ -26,7 +26,7 @@
 #include "runtime/host_stream.hpp"
 #include "runtime/memory_pool.hpp"
 
-// Not every BLAS has these two; any that is linked may be OpenBLAS behind libblas.so.
+// Not every BLAS has these two functions; any BLAS that is linked may be OpenBLAS behind libblas.so.
 extern "C" {
 void openblas_set_num_threads(int threads) __attribute__((weak));
 char* openblas_get_config() __attribute__((weak));
@@ -36,13 +36,13 @@ namespace sailor::runtime {
 
 namespace {
 
-/// Floats of 16-bit operands that are widened at once, at least one row of each: in the second-level cache.
+/// Floats of 16-bit operands that are widened at once (at least one row of each): they fit the second-level cache.
 constexpr std::int64_t widened_at_once = std::int64_t{1} << 15;
 
 /// A matrix that an operation works through row by row.
 struct Operand {
-  ConstValues from;  // what is read; null: nothing
-  Values to;         // what is written; null: nothing
+  ConstValues from;  // values to read; null: none
+  Values to;         // values to write; null: none
   std::int64_t width;
   [[nodiscard]] bool is_float32() const { return (from.data != nullptr ? from.type : to.type) == DataType::float32; }
 };
@@ -50,7 +50,7 @@ Operand in(ConstValues values, std::int64_t width) { return {values, nullptr, wi
 Operand out(Values values, std::int64_t width) { return {nullptr, values, width}; }
 Operand in_out(Values values, std::int64_t width) { return {values, values, width}; }
 
-/// Kernels run in the thread that asks for them, once the stream has got past all transfers before them.
+/// Kernels run in the calling thread, after the stream has completed all transfers before them.
 class CpuStream final : public HostStream {
  public:
   CpuStream(const cpu::Threads& threads, MemoryPool& pool, HostQueues& queues)
@@ -276,7 +276,7 @@ class CpuStream final : public HostStream {
       }
     };
     by_rows<1>(count, {in(gradient, width)}, add_rows,
-               1);  // one thread, as tokens may be the same
+               1);  // one thread, as tokens may repeat
   }
   void add_repeated(Values values, ConstValues table, std::int64_t repeats, std::int64_t count) override {
     settle();
@@ -344,7 +344,7 @@ class CpuStream final : public HostStream {
   }
 
  private:
-  // From the pool, so that it counts as tensor memory. None for 0 floats.
+  // Memory from the pool, so that it counts as tensor memory. None for 0 floats.
   struct Workspace {
     Workspace(CpuStream& owner, std::int64_t count)
         : stream(owner),
@@ -360,7 +360,7 @@ class CpuStream final : public HostStream {
     float* floats;
   };
 
-  /// Values as floats: themselves, or widened.
+  /// Values as floats: the values themselves, or widened ones.
   class Widened {
    public:
     Widened(CpuStream& stream, ConstValues values, std::int64_t count)
@@ -376,8 +376,8 @@ class CpuStream final : public HostStream {
     Workspace workspace_;
   };
 
-  /// Where pieces of an operation's rows add to `all`, `width` floats each: the first piece right there, the others to
-  /// sums of their own, which are added to it in the end.
+  /// Arrays of `width` floats to which pieces of an operation's rows add: `all` for the first piece, own sums for the
+  /// others, which are added to `all` in the end.
   template <std::size_t arrays>
   class Sums {
    public:
@@ -416,10 +416,10 @@ class CpuStream final : public HostStream {
     std::array<float*, operands> floats{};
   };
 
-  /// Into how many pieces by_rows() cuts rows whose operands have so many floats together.
+  /// Number of pieces into which by_rows() cuts rows whose operands have `width` floats together.
   [[nodiscard]] int pieces_of(std::int64_t rows, std::int64_t width) const { return threads_.pieces(rows, width); }
 
-  /// Calls `kernel` from several threads, from each with a piece of the rows: all of it at once where all operands are
+  /// Calls `kernel` from several threads, each with a piece of the rows: the whole piece at once if all operands are
   /// float32, else some rows at a time.
   template <std::size_t operands, class Kernel>
   void by_rows(std::int64_t rows, const std::array<Operand, operands>& all, const Kernel& kernel) {
@@ -430,7 +430,7 @@ class CpuStream final : public HostStream {
 
   template <std::size_t operands, class Kernel>
   void by_rows(std::int64_t rows, const std::array<Operand, operands>& all, const Kernel& kernel, int pieces) {
-    std::int64_t width = 0;  // of a row of what must be widened
+    std::int64_t width = 0;  // of a row of the operands to be widened
     for (const Operand& operand : all)
       if (!operand.is_float32()) width += operand.width;
     const std::int64_t longest_piece = (rows + pieces - 1) / pieces;
@@ -453,7 +453,7 @@ class CpuStream final : public HostStream {
         const Operand& operand = all[i];
         const std::int64_t first = part.first * operand.width;
         if (operand.is_float32()) {
-          // A kernel takes what is only read as const.
+          // A kernel takes read-only operands as const.
           part.floats[i] = operand.to.data != nullptr ? operand.to.floats() + first
                                                       : const_cast<float*>(operand.from.floats()) + first;
           continue;
@@ -495,7 +495,7 @@ class CpuStream final : public HostStream {
 
   void adamw(const AdamWStep& step, const OptimizerSegment& all, float gradient_factor) {
     cpu::Threads::run(threads_.pieces(all.count), all.count, [&](const Range& piece, int) {
-      // Rounded while the values are in the cache.
+      // Values are rounded while they are in the cache.
       const bool rounds = all.rounded.data != nullptr;
       const std::int64_t at_once = rounds ? widened_at_once : piece.size();
       for (std::int64_t first = piece.first; first < piece.last; first += at_once) {
@@ -540,7 +540,7 @@ class CpuDevice final : public Device {
   void release_unused_memory() override {
     pool_.give_back_free_segments();
 #ifdef __GLIBC__
-    ::malloc_trim(0);  // free() may keep what it got
+    ::malloc_trim(0);  // free() may retain memory
 #endif
   }
   void* allocate_host(std::size_t bytes) override {
@@ -564,7 +564,7 @@ class CpuDevice final : public Device {
     return Seconds(time.count());
   }
   void flush_caches() override {
-    // Twice the cache, as its replacement policy may keep some old lines. No part of the pool: not a tensor.
+    // Twice the cache, as its replacement policy may keep some old lines. Not from the pool: it is not a tensor.
     if (flush_buffer_.empty()) flush_buffer_.resize(2 * cpu::last_level_cache() / sizeof(std::uint64_t));
     for (std::size_t i = 0; i < flush_buffer_.size(); ++i) flush_buffer_[i] += i;
   }

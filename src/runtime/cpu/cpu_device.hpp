@@ -1,4 +1,4 @@
-// Some cores of the host CPU as a device, with a BLAS for matrix products. Everything is done on return.
+// Some cores of the host CPU as a device, with a BLAS for matrix products. All operations are complete on return.
 #pragma once
 
 #include <memory>
@@ -7,7 +7,7 @@
 
 namespace sailor::runtime {
 
-/// Operations run on so many threads. Sets the BLAS to one thread, since each of these calls it.
+/// Operations run on `threads` threads. Sets the BLAS to one thread, since each of these threads calls it.
 std::unique_ptr<Device> make_cpu_device(int threads = 1);
 
 }  // namespace sailor::runtime

@@ -34,14 +34,14 @@ std::string processor_name() {
   for (std::string line; std::getline(info, line);)
     if (line.starts_with("model name") && !value_of(line).empty()) return value_of(line);
 #ifdef __aarch64__
-  return "aarch64 CPU";  // has no model name there
+  return "aarch64 CPU";  // /proc/cpuinfo has no model name there
 #else
   return "CPU";
 #endif
 }
 
 int compute_threads(const std::map<std::string, std::string>& environment) {
-  const auto wanted = environment.find("OMP_NUM_THREADS");  // "4", or for nested regions "4,2"
+  const auto wanted = environment.find("OMP_NUM_THREADS");  // "4", or "4,2" for nested regions
   const long threads = wanted == environment.end() ? 1 : std::strtol(wanted->second.c_str(), nullptr, 10);
   const auto most = static_cast<long>(allowed_cores().size());
   return static_cast<int>(std::clamp<long>(threads, 1, std::max(most, 1L)));

@@ -1,4 +1,4 @@
-// What Linux says about the processor of this rank.
+// Properties of this rank's processor, as reported by Linux.
 #pragma once
 
 #include <cstddef>
@@ -7,14 +7,14 @@
 
 namespace sailor::runtime::cpu {
 
-/// "AMD EPYC 7763"; "CPU" where there is no name.
+/// "AMD EPYC 7763"; "CPU" if it has no name.
 std::string processor_name();
-/// That this process should compute with: OMP_NUM_THREADS of its `environment`, but no more than the cores it may run
-/// on; 1 without that.
+/// Number of threads that this process should compute with: OMP_NUM_THREADS of its `environment`, but at most the
+/// number of cores that it may run on; 1 if the variable is missing.
 int compute_threads(const std::map<std::string, std::string>& environment);
-/// Bytes of the largest cache that this core uses; 32 MiB when the system does not say.
+/// Bytes of the largest cache that this core uses; 32 MiB if the system does not say.
 std::size_t last_level_cache();
-/// Of the core that runs this; 0 when the system does not say.
+/// Clock frequency of the core that runs this; 0 if the system does not say.
 double clock_hz();
 
 }  // namespace sailor::runtime::cpu

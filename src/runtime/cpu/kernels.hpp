@@ -1,4 +1,4 @@
-// The CPU's kernels, free functions on host pointers. Semantics are those of Stream, which they serve.
+// Kernels of the CPU: free functions on host pointers, with the semantics of Stream.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 #include "runtime/stream.hpp"
 
 // On x86-64 a second version of a kernel is compiled for CPUs with AVX2 and FMA, and chosen when the program is loaded;
-// elsewhere the base architecture's vectors (NEON on aarch64) are used. Sanitizers do not run in the loader's
+// elsewhere the base architecture's vectors (NEON on aarch64) are used. Sanitizers do not work in the loader's
 // resolvers.
 #if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GNUC__) && !defined(__clang__) && \
     !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
@@ -50,8 +50,8 @@ void softmax_gradient(const LogitsShape& shape, float* exponentials_to_gradient,
                       const float* target_logits, const std::int32_t* targets, float gradient_scale, double* loss_sum);
 
 void rotary(const AttentionShape& shape, double base, bool inverse, float* projected);
-// Attention of some groups: a key-value head of one sequence and the query heads that share it. Group sequence ·
-// key_value_heads + i has key-value head i of that sequence; there are attention_groups(shape).
+// Attention of some groups. A group is a key-value head of one sequence and the query heads that share it: group
+// sequence · key_value_heads + i has key-value head i of that sequence; there are attention_groups(shape).
 inline std::int64_t attention_groups(const AttentionShape& shape) { return shape.sequences * shape.key_value_heads; }
 /// Workspace, in floats.
 std::int64_t attention_workspace(const AttentionShape& shape, bool backward);

@@ -12,8 +12,8 @@ namespace sailor::runtime::cpu {
 
 namespace {
 
-// Parts that 16-bit matrices are widened in: some MiB of scratch, and large enough for the BLAS to run at full speed
-// and for the widening to take a few per cent of the product.
+// Extents of the parts in which 16-bit matrices are widened: some MiB of scratch, and large enough for the BLAS to run
+// at full speed and for the widening to take a few per cent of the product.
 constexpr std::int64_t part_m = 512;
 constexpr std::int64_t part_n = 1024;
 constexpr std::int64_t part_k = 1024;
@@ -59,12 +59,12 @@ std::int64_t workspace_of_a_thread(const MatrixProduct& product, ConstValues a, 
 }
 
 int pieces_of(const Threads& threads, const MatrixProduct& product) {
-  // A float of a factor that is used so many times, by a thread at least, is one of the work that starting it is worth.
+  // A float of a factor counts as a float of work once a thread uses it this many times.
   constexpr std::int64_t uses = 64;
   return threads.pieces(std::max(product.m, product.n), std::min(product.m, product.n) * product.k / uses);
 }
 
-/// Rows and columns of C.
+/// Computes these rows and columns of C.
 void multiply_part(const MatrixProduct& product, ConstValues a, ConstValues b, Values c, const Range& rows,
                    const Range& columns, float* workspace) {
   const std::int64_t a_stride = product.a_row();
@@ -94,7 +94,7 @@ void multiply_part(const MatrixProduct& product, ConstValues a, ConstValues b, V
       for (std::int64_t inner = 0; inner < product.k; inner += sizes.k) {
         part.k = std::min(sizes.k, product.k - inner);
         const Part a_part = part_of(a, product.transpose_a, a_stride, row, part.m, inner, part.k, a_scratch);
-        if (row == rows.first || sizes.k < product.k)  // else it is still there
+        if (row == rows.first || sizes.k < product.k)  // else b_part is still valid
           b_part = part_of(b, product.transpose_b, b_stride, inner, part.k, column, part.n, b_scratch);
         multiply(part, product.accumulate || inner > 0, a_part.floats, a_part.stride, b_part.floats, b_part.stride,
                  direct ? c_values.floats() : c_scratch, direct ? c_stride : part.n);

@@ -1,5 +1,5 @@
-// Matrix products of float32, bfloat16 and float16 matrices by the BLAS, which knows float32 only. Each thread calls it
-// with a part of the rows or columns.
+// Matrix products of float32, bfloat16 and float16 matrices by the BLAS, which supports float32 only. Each thread calls
+// it with a part of the rows or columns.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,10 @@
 
 namespace sailor::runtime::cpu {
 
-/// Workspace of a product, in floats; 0 where all three matrices are float32.
+/// Workspace of a product, in floats; 0 if all three matrices are float32.
 std::int64_t matmul_workspace(const Threads& threads, const MatrixProduct& product, ConstValues a, ConstValues b,
                               ConstValues c);
-/// As Device::matmul(). Throws std::logic_error where A and B are of different types.
+/// Same as Device::matmul(). Throws std::logic_error if A and B are of different types.
 void matmul(const Threads& threads, const MatrixProduct& product, ConstValues a, ConstValues b, Values c,
             float* workspace);
 

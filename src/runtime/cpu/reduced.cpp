@@ -10,8 +10,8 @@ namespace sailor::runtime::cpu {
 
 namespace {
 
-/// Floats that heads are turned in at once, at most, unless one head needs more: the angles are worked out once for all
-/// of them.
+/// Max floats in which heads are rotated at once, unless one head needs more: the angles are computed once for all of
+/// them.
 constexpr std::int64_t turned_at_once = std::int64_t{1} << 20;
 
 /// One key-value head and the query heads that share it, of one sequence.
@@ -23,7 +23,7 @@ AttentionShape group_of(const AttentionShape& shape) {
   return group;
 }
 
-/// Where one group's queries, keys and values begin in a row of all.
+/// First columns of one group's queries, keys and values in a row of all.
 struct GroupColumns {
   GroupColumns(const AttentionShape& shape, const AttentionShape& group, std::int64_t index)
       : query(index * group.width()),
@@ -34,14 +34,14 @@ struct GroupColumns {
   std::int64_t value;
 };
 
-/// Calls use(key-value head, first token) for each.
+/// Calls use(key-value head, first token) for each group.
 template <class Use>
 void for_groups(const AttentionShape& shape, const Range& groups, const Use& use) {
   for (std::int64_t group = groups.first; group < groups.last; ++group)
     use(group % shape.key_value_heads, group / shape.key_value_heads * shape.sequence_length);
 }
 
-/// Rows of 16-bit values, `stride` apart, to rows of floats, or the other way round.
+/// Shape of rows of 16-bit values, `stride` apart, for conversion to rows of floats, or vice versa.
 struct Rows {
   std::int64_t rows;
   std::int64_t width;
@@ -49,8 +49,8 @@ struct Rows {
   std::int64_t to_stride;
 };
 
-/// Every row of `from`, value by value. Versions for several CPUs are made of functions, not of templates: one function
-/// for each conversion, of which this is inlined into every version.
+/// Converts every row of `from`, value by value. Versions for several CPUs can be made of functions, not of templates:
+/// there is one function for each conversion, and this template is inlined into all versions of it.
 template <class From, class To, class Convert>
 [[gnu::always_inline]] inline void convert_rows(const From* from, To* to, const Rows& shape, const Convert& convert) {
   for (std::int64_t row = 0; row < shape.rows; ++row) {
@@ -91,7 +91,7 @@ void round_columns(const float* from, std::int64_t from_stride, Values to, std::
                                : round_to_bfloat16(from, to.bits16(), shape);
 }
 
-/// A group's queries, keys and values as they lie for a shape of that group alone.
+/// Widens a group's queries, keys and values into the layout of a shape of that group alone.
 void widen_group(const AttentionShape& shape, const AttentionShape& group, const GroupColumns& columns,
                  ConstValues projected, float* to) {
   const auto widen_part = [&](std::int64_t column, std::int64_t at, std::int64_t width) {

@@ -1,5 +1,5 @@
-// bfloat16 and float16 on the CPU, which has no arithmetic in them that is worth using: values are widened to float32
-// for the kernels and rounded back, part by part, so that the scratch memory stays small and in the caches.
+// bfloat16 and float16 on the CPU, which has no useful arithmetic in these types: values are widened to float32 for the
+// kernels and rounded back, part by part, so that the scratch memory stays small and in the caches.
 #pragma once
 
 #include <cstdint>
@@ -9,17 +9,17 @@
 namespace sailor::runtime::cpu {
 
 void widen(ConstValues from, float* to, std::int64_t count);
-/// As to_bfloat16() and to_float16().
+/// Rounds as to_bfloat16() and to_float16() do.
 void round(const float* from, Values to, std::int64_t count);
-/// Rows of `width` values of a matrix whose rows are `stride` apart to rows without gaps, or the other way round.
+/// Converts rows of `width` values of a matrix whose rows are `stride` apart to rows without gaps, or vice versa.
 void widen_rows(ConstValues from, std::int64_t stride, std::int64_t rows, std::int64_t width, float* to);
 void round_rows(const float* from, std::int64_t rows, std::int64_t width, Values to, std::int64_t stride);
 
-// The operations of a Stream that need more than a few rows at a time. They take floats of workspace.
+// Operations of a Stream that need more than a few rows at a time. Workspaces are in floats.
 
 std::int64_t rotary_reduced_workspace(const AttentionShape& shape);
 void rotary_reduced(const AttentionShape& shape, double base, bool inverse, Values projected, float* workspace);
-/// As attention_workspace(); groups as there.
+/// See attention_workspace(); the groups are the same.
 std::int64_t attention_reduced_workspace(const AttentionShape& shape, bool backward);
 void attention_forward_reduced(const AttentionShape& shape, const Range& groups, ConstValues projected, Values output,
                                float* log_sum, float* workspace);

@@ -11,21 +11,20 @@ namespace sailor::runtime::cpu {
 
 class Threads {
  public:
-  /// Floats that a thread should have to work on, at least, to be worth its start, which takes some microseconds.
+  /// Min floats of work that make a thread worth its start, which takes some microseconds.
   static constexpr std::int64_t worthwhile = std::int64_t{1} << 14;
 
-  /// One where this was built without OpenMP.
+  /// The count is 1 in builds without OpenMP.
   explicit Threads(int count);
   [[nodiscard]] int count() const { return count_; }
-  /// Into how many pieces work on `items` that take so many floats each is cut.
+  /// Number of pieces that work on `items` items of `floats_per_item` floats each is cut into.
   [[nodiscard]] int pieces(std::int64_t items, std::int64_t floats_per_item = 1) const {
     if (count_ == 1) return 1;
     const std::int64_t worth = items * floats_per_item / worthwhile;
     return static_cast<int>(std::clamp<std::int64_t>(std::min(worth, items), 1, count_));
   }
 
-  /// Calls work(part of [0, items), index of the piece) for all of so many pieces, at
-  /// the same time. `work` must not throw.
+  /// Calls work(part of [0, items), index of the piece) for all `pieces` pieces, concurrently. `work` must not throw.
   static void run(int pieces, std::int64_t items, const std::function<void(const Range& part, int piece)>& work);
 
  private:

@@ -1,9 +1,9 @@
 // Rotary positions, and causal attention in tiles, so that the matrix of scores never exists; the backward pass
-// computes the scores again (Dao et al. 2022). Float32 arithmetic without tensor cores.
+// recomputes the scores (Dao et al. 2022). Float32 arithmetic without tensor cores.
 //
-// A block has 32 rows and works through tiles of 32 others; four neighbouring lanes share a row. In the forward pass
-// and for the gradients of queries, rows are queries and the others keys; for those of keys and values it is the other
-// way round.
+// A block has 32 rows and works through tiles of 32 others; four adjacent lanes share a row. In the forward pass and
+// for the gradients of queries, rows are queries and the others keys; for the gradients of keys and values it is the
+// reverse.
 #include "runtime/cuda/device_code.cuh"
 
 namespace sailor::runtime::cuda {
@@ -13,7 +13,7 @@ namespace {
 constexpr int tile = 32;
 constexpr int lanes_per_row = 4;
 constexpr int threads = tile * lanes_per_row;
-constexpr int columns_each = tile / lanes_per_row;  // of a row of scores, by thread
+constexpr int columns_each = tile / lanes_per_row;  // columns of a row of scores per thread
 constexpr int score_stride = tile + 1;
 
 __global__ void __launch_bounds__(256)
@@ -21,7 +21,7 @@ __global__ void __launch_bounds__(256)
   const std::int64_t step = std::int64_t{gridDim.x} * blockDim.x;
   for (std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += step) {
     const std::int64_t position = i / half;
-    // In double precision: late positions turn by thousands of radians.
+    // In double precision: the angles of late positions are thousands of radians.
     const double angle =
         static_cast<double>(position) * pow(base, -static_cast<double>(i % half) / static_cast<double>(half));
     cosines[i] = static_cast<float>(cos(angle));
@@ -29,7 +29,7 @@ __global__ void __launch_bounds__(256)
   }
 }
 
-// Turns pairs (i, i + half) of N neighbouring i at once.
+// Rotates pairs (i, i + half) of N adjacent i at once.
 template <class T, int N>
 __global__ void __launch_bounds__(256)
     turn(std::int64_t packs, AttentionShape shape, const float* cosines, const float* sines, float sign, T* projected) {
@@ -64,8 +64,8 @@ __device__ __forceinline__ bool sees(const AttentionShape& shape, std::int64_t q
   return key <= query && query < shape.sequence_length && (shape.window == 0 || key > query - shape.window);
 }
 
-/// Rows [first, first + 32) of a matrix of rows `stride` apart, into shared memory (32, width + 1) as floats; zeros
-/// behind `rows`.
+/// Loads rows [first, first + 32) of a matrix, `stride` apart, into shared memory (32, width + 1) as floats; rows from
+/// `rows` on are zeros.
 template <class T>
 __device__ __forceinline__ void load_tile(const T* from, std::int64_t stride, std::int64_t first, std::int64_t rows,
                                           int width, float* to) {
@@ -98,8 +98,8 @@ __device__ __forceinline__ void multiply_rows(const float* a, const float* b, in
   }
 }
 
-/// sums[i] += row `row` of scores (32, 33) · column (column + 4 i) of b (32, width + 1), as far as b has it.
-/// `unrolled`: so many terms stand side by side in the code; with another number some architecture spills registers.
+/// sums[i] += row `row` of scores (32, 33) · column (column + 4 i) of b (32, width + 1), for columns that b has.
+/// `unrolled` is the number of terms unrolled; with other numbers some architectures spill registers.
 template <int unrolled, int columns>
 __device__ __forceinline__ void add_products(const float* scores, const float* b, int row, int column, int width,
                                              float (&sums)[columns]) {
@@ -112,7 +112,7 @@ __device__ __forceinline__ void add_products(const float* scores, const float* b
   }
 }
 
-/// Where the parts of a query head of one sequence begin, in rows of projected_width() and, of the output, width().
+/// Offsets of the parts of a query head of one sequence, in rows of projected_width() and, in the output, width().
 struct Slices {
   std::int64_t query;
   std::int64_t key;
@@ -133,7 +133,7 @@ __device__ __forceinline__ std::int64_t first_key_tile(const AttentionShape& sha
   return (first_query - shape.window + 1) / tile * tile;
 }
 
-// Block (tile of queries, head, sequence).
+// One block per (tile of queries, head, sequence).
 template <class T, int columns>
 __global__ void __launch_bounds__(threads)
     forward(AttentionShape shape, const T* projected, T* output, float* log_sum) {
@@ -153,7 +153,7 @@ __global__ void __launch_bounds__(threads)
   float sum = 0.0f;
   float outputs[columns] = {};
   for (std::int64_t key = first_key_tile(shape, first); key < first + tile && key < length; key += tile) {
-    __syncthreads();  // the tile before is used up
+    __syncthreads();  // all have read the previous tile
     load_tile(projected + slices.key, stride, key, length, width, keys);
     load_tile(projected + slices.value, stride, key, length, width, values);
     __syncthreads();
@@ -180,7 +180,7 @@ __global__ void __launch_bounds__(threads)
     for (int i = 0; i < columns; ++i) outputs[i] *= correction;
 #pragma unroll
     for (int i = 0; i < columns_each; ++i) scores[row * score_stride + column + lanes_per_row * i] = products[i];
-    __syncwarp();  // a row's scores are its warp's
+    __syncwarp();  // a row's scores are used by one warp only
     add_products<4>(scores, values, row, column, width, outputs);
   }
   if (first + row >= length) return;
@@ -195,13 +195,13 @@ __global__ void __launch_bounds__(threads)
   }
 }
 
-// products (tokens, heads) = output · output_gradient, per head: what softmax's gradient needs of a row. A warp each.
+// products (tokens, heads) = output · output_gradient, per head: softmax's gradient needs them. One warp each.
 template <class T>
 __global__ void __launch_bounds__(256)
     output_products(AttentionShape shape, const T* output, const T* output_gradient, float* products) {
   const std::int64_t item = std::int64_t{blockIdx.x} * 8 + warp_index();
   if (item >= shape.tokens() * shape.heads) return;
-  const std::int64_t first = item * shape.head_width;  // heads stand side by side
+  const std::int64_t first = item * shape.head_width;  // heads are adjacent
   float sum = 0.0f;
   for (std::int64_t i = lane_index(); i < shape.head_width; i += warp_size)
     sum += to_float(output[first + i]) * to_float(output_gradient[first + i]);
@@ -209,7 +209,7 @@ __global__ void __launch_bounds__(256)
   if (lane_index() == 0) products[item] = sum;
 }
 
-// Block (tile of queries, head, sequence).
+// One block per (tile of queries, head, sequence).
 template <class T, int columns>
 __global__ void __launch_bounds__(threads)
     query_gradients(AttentionShape shape, const T* projected, const float* log_sum, const float* output_products,
@@ -258,7 +258,7 @@ __global__ void __launch_bounds__(threads)
     if (column + lanes_per_row * i < width) from_float(sums[i], line[column + lanes_per_row * i]);
 }
 
-// Block (tile of keys, key-value head, sequence). Sums over the query heads that share it.
+// One block per (tile of keys, key-value head, sequence). Sums over the query heads that share the key-value head.
 template <class T, int columns>
 __global__ void __launch_bounds__(threads)
     key_value_gradients(AttentionShape shape, const T* projected, const float* log_sum, const float* output_products,
@@ -279,7 +279,7 @@ __global__ void __launch_bounds__(threads)
   const int column = static_cast<int>(threadIdx.x) % lanes_per_row;
   load_tile(projected + shared.key, stride, first, length, width, keys);
   load_tile(projected + shared.value, stride, first, length, width, values);
-  // Behind the last query that sees any of these keys.
+  // End of the queries that see any of these keys.
   std::int64_t end = length;
   if (shape.window != 0 && first + tile - 1 + shape.window < length) end = first + tile - 1 + shape.window;
   float key_sums[columns] = {};
@@ -321,7 +321,7 @@ __global__ void __launch_bounds__(threads)
     }
 }
 
-/// Calls with how many columns of a head's values a thread has at most.
+/// Calls `call` with the max number of columns of a head's values per thread.
 template <class Call>
 void with_columns(const AttentionShape& shape, const Call& call) {
   if (shape.head_width <= 64) return call.template operator()<64 / lanes_per_row>();
@@ -352,7 +352,7 @@ void rotary_table(const Queue& queue, std::int64_t sequence_length, std::int64_t
 void rotary(const Queue& queue, const AttentionShape& shape, const float* cosines, const float* sines, bool inverse,
             Values projected) {
   with_type(projected.type, [&]<class T>(T) {
-    // Heads begin at multiples of head_width: what half of one allows, rows do, too.
+    // Heads begin at multiples of head_width: an alignment that half a head allows, rows allow, too.
     with_packs<T>(shape.head_width / 2, {projected.data}, [&]<int N>(Packed<N>) {
       const std::int64_t packs = shape.tokens() * (shape.heads + shape.key_value_heads) * (shape.head_width / 2) / N;
       launch(queue, {.grid = looping_grid(queue, rounds_up(packs, 256), 16), .block = 256}, turn<T, N>, packs, shape,

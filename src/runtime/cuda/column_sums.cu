@@ -4,7 +4,7 @@ namespace sailor::runtime::cuda {
 
 namespace {
 
-// A block sums some rows of 32 packs of columns: warp w every eighth row from the w-th on, lane l pack l.
+// A block sums some rows of 32 packs of columns: warp w takes every eighth row from the w-th on, lane l takes pack l.
 constexpr int warps = 8;
 constexpr int threads = warps * warp_size;
 constexpr std::int64_t most_slices = 64;
@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(256)
   }
 }
 
-/// As many as keep the device busy, with at least 16 rows each.
+/// Number of slices that keeps the device busy, with at least 16 rows each.
 std::int64_t slices_of(const Queue& queue, std::int64_t rows, std::int64_t width) {
   const std::int64_t columns = rounds_up(width, std::int64_t{8} * warp_size);
   const std::int64_t wanted = rounds_up(std::int64_t{queue.multiprocessors} * 4, columns);

@@ -1,5 +1,5 @@
-// Sums down the columns of a matrix, in two steps and always in the same order: slices of rows into a workspace
-// (slices, width) of floats, then those.
+// Sums of a matrix's columns, in two steps and always in the same order: slices of rows are summed into a workspace
+// (slices, width) of floats, then the slices are.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace sailor::runtime::cuda {
 
-/// sums[column] += the slices' sums of it, for `count` columns.
+/// sums[column] += the sum of the slices' values in that column, for `count` columns.
 void add_slices(const Queue& queue, float* sums, const float* slices, std::int64_t slice_count, std::int64_t count);
 
 }  // namespace sailor::runtime::cuda

@@ -41,7 +41,7 @@ struct RotaryTable {
   Tensor sines;
 };
 
-/// What all streams of a device share.
+/// State shared by all streams of a device.
 struct Shared {
   explicit Shared(std::string name)
       : pool(
@@ -50,7 +50,7 @@ struct Shared {
               void* memory = nullptr;
               const cudaError_t error = cudaMalloc(&memory, bytes);
               if (error == cudaSuccess) return memory;
-              cudaGetLastError();  // it is dealt with: the next call is not to report it
+              cudaGetLastError();  // clears the error, which is handled here
               if (error != cudaErrorMemoryAllocation) check(error, "allocation");
               return static_cast<void*>(nullptr);
             },
@@ -60,11 +60,11 @@ struct Shared {
   bool tf32 = true;
   MemoryPool pool;
   cuda::Gemm gemm;
-  std::unique_ptr<cuda::FusedAttention> attention;                       ///< null: there is none
-  std::map<std::pair<double, std::int64_t>, RotaryTable> rotary_tables;  ///< by base and width of a head
+  std::unique_ptr<cuda::FusedAttention> attention;                       ///< null: not available
+  std::map<std::pair<double, std::int64_t>, RotaryTable> rotary_tables;  ///< by base and head width
 };
 
-/// Workspace is memory of the device, which is the main stream's: operations that need some run on that stream only.
+/// Workspace is device memory of the main stream: operations that need some run on that stream only.
 class ComputingStream final : public CudaStream {
  public:
   ComputingStream(Shared& shared, Device& device, bool is_main) : shared_(shared), device_(device), is_main_(is_main) {
@@ -253,7 +253,7 @@ class ComputingStream final : public CudaStream {
   }
 
  private:
-  /// Memory until the operations that were asked for so far are done.
+  /// Memory until the operations enqueued so far are done.
   template <class T>
   struct Workspace {
     Workspace(ComputingStream& stream, std::int64_t count)
@@ -279,7 +279,7 @@ class ComputingStream final : public CudaStream {
     return shared_.attention == nullptr ? nullptr : shared_.attention->plan_for(shape, type);
   }
 
-  /// False: there is no such epilogue.
+  /// Returns false if the epilogue is not supported.
   bool multiply(const MatrixProduct& product, ConstValues a, ConstValues b, ConstValues addend, Values output,
                 const cuda::Epilogue& epilogue = {}) {
     const Workspace<char> workspace(*this, static_cast<std::int64_t>(shared_.gemm.workspace()));
@@ -335,15 +335,15 @@ class Gpu final : public CudaDevice {
     check(cudaDeviceSynchronize(), "synchronising");
     shared_->pool.give_back_free_segments();
   }
-  /// Rows of 16-bit numbers begin at 128 bytes: with less, a vocabulary of 50,257 has cuBLAS take kernels that load
-  /// single numbers.
+  /// Rows of 16-bit numbers are aligned to 128 bytes: otherwise, with a vocabulary of 50,257, cuBLAS chooses kernels
+  /// that load single numbers.
   std::int64_t row_stride(std::int64_t width) const override {
     constexpr std::int64_t multiple = 64;
     return (width + multiple - 1) / multiple * multiple;
   }
   Bytes available_memory(int) const override { return free_and_total().first; }
   Bytes memory_of_process() const override {
-    // Of this process alone only where no other one uses the GPU.
+    // Memory of this process, unless others use the GPU, too: then theirs is included.
     const auto [free, total] = free_and_total();
     return total - free - shared_->pool.use().reserved;
   }
@@ -414,7 +414,7 @@ class Gpu final : public CudaDevice {
   std::size_t cache_bytes_ = 0;
   std::unique_ptr<Shared> shared_;
   std::unique_ptr<ComputingStream> main_;
-  mutable std::optional<cuda::GpuClock> clock_;  // once it is asked for
+  mutable std::optional<cuda::GpuClock> clock_;  // created on first use
   void* flush_buffer_ = nullptr;
   TransferWatch* watch_ = nullptr;
 };

@@ -8,7 +8,7 @@
 
 namespace sailor::runtime {
 
-/// Throws std::runtime_error where that GPU cannot be used, with CUDA's words.
+/// Throws std::runtime_error with CUDA's message if that GPU cannot be used.
 std::unique_ptr<CudaDevice> make_cuda_device(const GpuSettings& settings = {});
 
 }  // namespace sailor::runtime

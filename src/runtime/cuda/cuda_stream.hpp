@@ -1,4 +1,4 @@
-// What a transport between GPUs needs of a GPU's device and its streams.
+// Interfaces of a GPU's device and streams that a transport between GPUs needs.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -7,13 +7,13 @@
 
 namespace sailor::runtime {
 
-/// A stream of a CUDA device: others may put operations on it, too.
+/// A stream of a CUDA device: others may enqueue operations on it, too.
 class CudaStream : public Stream {
  public:
   [[nodiscard]] virtual cudaStream_t handle() const = 0;
 };
 
-/// Whom a device asks, again and again, while its host waits.
+/// Polled by a device while its host waits.
 class TransferWatch {
  public:
   TransferWatch() = default;
@@ -21,15 +21,15 @@ class TransferWatch {
   TransferWatch(const TransferWatch&) = delete;
   TransferWatch& operator=(const TransferWatch&) = delete;
 
-  /// The host begins to wait.
+  /// Called when the host begins to wait.
   virtual void begin() = 0;
-  /// Throws TransportError when transfers have failed, or nothing has got on for too long.
+  /// Throws TransportError if transfers have failed, or nothing has progressed for too long.
   virtual void look() = 0;
 };
 
 class CudaDevice : public Device {
  public:
-  /// Null: nobody. The watch must outlive its being one.
+  /// Sets the watch to poll; null: none. The watch must live until another one, or none, is set.
   virtual void set_watch(TransferWatch* watch) = 0;
 };
 

@@ -1,5 +1,5 @@
 // Graphs of scaled dot-product attention for cuDNN, built by its C++ frontend. Queries, keys and values are read where
-// the projection has put them, and their gradients written likewise: no transposition.
+// the projection has put them, and their gradients are written in the same layout, without transposition.
 #include <cudnn.h>
 #include <cudnn_frontend.h>
 #include <fmt/format.h>
@@ -23,7 +23,7 @@ namespace fe = cudnn_frontend;
 using Tensor = std::shared_ptr<fe::graph::Tensor_attributes>;
 using Graph = fe::graph::Graph;
 
-/// What cuDNN calls the tensors of a graph.
+/// Ids of the tensors of a graph in cuDNN.
 enum Name : std::int64_t {
   queries = 1,
   keys,
@@ -40,7 +40,7 @@ void check(cudnnStatus_t status, const char* what) {
   if (status != CUDNN_STATUS_SUCCESS)
     throw std::runtime_error(fmt::format("cuDNN: {}: {}", what, cudnnGetErrorString(status)));
 }
-/// Of what cuDNN says of every kernel that it has tried, the first reason.
+/// The first of the reasons that cuDNN gives for rejecting each kernel.
 std::string first_reason(const std::string& message) {
   constexpr std::string_view label = "Reason: ";
   const std::size_t reason = message.find(label);
@@ -76,7 +76,7 @@ void make_output(const Tensor& tensor, const fe::graph::Tensor_attributes& like)
       .set_data_type(like.get_data_type());
 }
 
-/// A token sees itself and those before it, of which `window` may leave some out.
+/// Causal mask: a token sees itself and earlier tokens, limited to `window` if set.
 template <class Attributes>
 Attributes masked(const AttentionShape& shape) {
   Attributes attributes;
@@ -91,7 +91,7 @@ Attributes masked(const AttentionShape& shape) {
 void* at(void* memory, std::int64_t values_before, DataType type) {
   return static_cast<char*>(memory) + bytes_of(type, values_before);
 }
-/// cuDNN takes what it reads and what it writes alike.
+/// cuDNN takes inputs and outputs alike, as pointers to non-const memory.
 void* memory_of(const void* memory) { return const_cast<void*>(memory); }
 
 struct Graphs final : FusedAttention::Plan {
@@ -181,7 +181,7 @@ class CudnnAttention final : public FusedAttention {
     if (described_ != nullptr) graph->set_device_properties(described_).set_sm_version(compute_capability_);
     return graph;
   }
-  /// Chooses kernels; bytes of workspace.
+  /// Chooses kernels; returns bytes of workspace.
   std::size_t finish(Graph& graph) const {
     check(graph.validate(), "graph of attention");
     check(described_ != nullptr ? graph.build_operation_graph() : graph.build_operation_graph(handle_),

@@ -1,6 +1,6 @@
-// What kernels are made of: 16-byte loads and stores of any type of values as floats, sums over a warp and a block, and
-// launches. Kernels keep to dynamic shared memory (shared_bytes) and to warps' shuffles, so that they run on a CPU in
-// the tests (tests/fakes/cuda).
+// Building blocks of kernels: 16-byte loads and stores of values of any type as floats, sums over a warp and a block,
+// and launches. Kernels use only dynamic shared memory (shared_bytes) and warp shuffles, so that the tests can run them
+// on a CPU (tests/fakes/cuda).
 #pragma once
 
 #include <cuda_bf16.h>
@@ -38,7 +38,7 @@ struct alignas(sizeof(T) * N) Pack {
   T values[N];
 };
 
-/// `from` is aligned to N values.
+/// `from` must be aligned to N values.
 template <int N, class T>
 __device__ __forceinline__ void load(const T* from, float (&to)[N]) {
   const Pack<T, N> pack = *reinterpret_cast<const Pack<T, N>*>(from);
@@ -52,7 +52,7 @@ __device__ __forceinline__ void store(const float (&from)[N], T* to) {
   for (int i = 0; i < N; ++i) from_float(from[i], pack.values[i]);
   *reinterpret_cast<Pack<T, N>*>(to) = pack;
 }
-/// float32 may be so wide that it takes several 16-byte loads.
+/// N float32 values may take several 16-byte loads.
 template <int N>
 __device__ __forceinline__ void load(const float* from, float (&to)[N]) {
   if constexpr (N <= 4) {
@@ -114,7 +114,7 @@ __device__ __forceinline__ void block_sums(T (&values)[count], T* scratch) {
     values[i] = warp_sum(lane_index() < warp_count() ? scratch[i * warp_size + lane_index()] : T(0));
 }
 
-/// Of one kernel at a time.
+/// Dynamic shared memory, of one kernel at a time.
 extern __shared__ __align__(16) unsigned char shared_bytes[];
 
 // ---- Launches (host)
@@ -125,7 +125,7 @@ struct Launch {
   std::size_t shared = 0;  ///< bytes of dynamic shared memory
 };
 
-/// Puts a kernel on the queue's stream. More than 48 KiB of shared memory is asked for.
+/// Enqueues a kernel on the queue's stream, with an explicit request for more than 48 KiB of shared memory.
 template <class... Parameters, class... Arguments>
 void launch(const Queue& queue, const Launch& shape, void (*kernel)(Parameters...), const Arguments&... arguments) {
   if (shape.grid.x == 0 || shape.grid.y == 0 || shape.grid.z == 0) return;
@@ -142,12 +142,12 @@ void launch(const Queue& queue, const Launch& shape, void (*kernel)(Parameters..
 
 constexpr std::int64_t rounds_up(std::int64_t count, std::int64_t part) { return (count + part - 1) / part; }
 
-/// Blocks of a grid that loops over `blocks` blocks' work: all of them, but no more than `each` per multiprocessor.
+/// Grid size for a loop over the work of `blocks` blocks: all of them, but at most `each` per multiprocessor.
 inline unsigned looping_grid(const Queue& queue, std::int64_t blocks, int each) {
   return static_cast<unsigned>(std::min<std::int64_t>(blocks, std::int64_t{queue.multiprocessors} * each));
 }
 
-/// The type of values, for a call with a value of it.
+/// Calls `call` with a value of the C++ type that `type` stands for.
 template <class Call>
 void with_type(DataType type, const Call& call) {
   switch (type) {
@@ -164,14 +164,14 @@ void with_type(DataType type, const Call& call) {
   throw std::runtime_error("CUDA: values that are no float32, bfloat16 or float16");
 }
 
-/// How many values of T are loaded at once: 16 bytes where all pointers and the width of a row allow it, else 1.
+/// Whether values of T can be loaded 16 bytes at once: all pointers and the width of a row are multiples of that.
 template <class T>
 bool are_aligned(std::int64_t width, std::initializer_list<const void*> pointers) {
   if (width % static_cast<std::int64_t>(16 / sizeof(T)) != 0) return false;
   return std::all_of(pointers.begin(), pointers.end(),
                      [](const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0; });
 }
-/// Calls with std::integral_constant<int, N>, N as above.
+/// Number of values that are loaded at once.
 template <int N>
 struct Packed {
   static constexpr int size = N;

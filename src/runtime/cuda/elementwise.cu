@@ -1,4 +1,4 @@
-// Elementwise kernels: each thread works on packs of values, with nothing of any other thread.
+// Elementwise kernels: each thread works on packs of values, independently of other threads.
 #include "runtime/cuda/device_code.cuh"
 
 namespace sailor::runtime::cuda {
@@ -90,7 +90,7 @@ struct FinishLinear {
     }
     if (pre_activation != nullptr) {
       store(values, pre_activation + i * N);
-      load(pre_activation + i * N, values);  // rounded: what the backward pass will see
+      load(pre_activation + i * N, values);  // rounded, as the backward pass will see them
     }
 #pragma unroll
     for (int k = 0; k < N; ++k) values[k] = activate<activation>(values[k]);
@@ -192,7 +192,7 @@ void check(cudaError_t error, const char* what) {
 void convert(const Queue& queue, Values to, ConstValues from, std::int64_t count) {
   with_type(to.type, [&]<class To>(To) {
     with_type(from.type, [&]<class From>(From) {
-      // So many that the narrower type fills 16 bytes.
+      // N values, so that the narrower type fills 16 bytes.
       using Narrower = std::conditional_t<(sizeof(To) < sizeof(From)), To, From>;
       with_packs<Narrower>(count, {to.data, from.data}, [&]<int N>(Packed<N>) {
         run(queue, count / N, Convert<To, From, N>{pointer<To>(to), pointer<From>(from)});

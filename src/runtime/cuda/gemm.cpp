@@ -1,5 +1,5 @@
-// cuBLASLt. It thinks in columns: our row-major (m, n) matrix is its (n, m), so that C = A · B is computed as
-// Cᵀ = Bᵀ · Aᵀ without moving anything.
+// cuBLASLt is column-major: our row-major (m, n) matrix is its (n, m) matrix. So C = A · B is computed as
+// Cᵀ = Bᵀ · Aᵀ, without moving data.
 #include "runtime/cuda/gemm.hpp"
 
 #include <cublasLt.h>
@@ -35,7 +35,7 @@ cudaDataType_t cuda_type(DataType type) {
   throw std::runtime_error("cuBLAS: a matrix that is neither float32 nor bfloat16 nor float16");
 }
 
-/// Of two to the power of four up, what a pointer is a multiple of, at most 256: cuBLASLt chooses by it.
+/// The largest power of two, at most 256, that a pointer is a multiple of: cuBLASLt chooses algorithms by it.
 std::uint32_t alignment_of(const void* pointer) {
   const auto address = reinterpret_cast<std::uintptr_t>(pointer);
   std::uint32_t alignment = 256;
@@ -56,7 +56,7 @@ using Preference = std::unique_ptr<cublasLtMatmulPreferenceOpaque_t,
                                    Destroyer<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>>;
 using Handle = std::unique_ptr<cublasLtContext, Destroyer<cublasLtHandle_t, cublasLtDestroy>>;
 
-/// Columns are `stride` values apart.
+/// Layout of a matrix whose columns are `stride` values apart.
 Layout make_layout(cudaDataType_t type, std::int64_t rows, std::int64_t columns, std::int64_t stride) {
   cublasLtMatrixLayout_t layout = nullptr;
   check(cublasLtMatrixLayoutCreate(&layout, type, static_cast<std::uint64_t>(rows), static_cast<std::uint64_t>(columns),
@@ -65,7 +65,7 @@ Layout make_layout(cudaDataType_t type, std::int64_t rows, std::int64_t columns,
   return Layout(layout);
 }
 
-/// What of the epilogue has the shape of the output, and is neither: null without gelu.
+/// The auxiliary array of the epilogue, which has the shape of the output; null without gelu.
 const void* auxiliary_of(const Epilogue& epilogue) {
   return epilogue.through_gelu.data != nullptr ? epilogue.through_gelu.data : epilogue.pre_activation.data;
 }
@@ -86,17 +86,17 @@ cublasLtEpilogue_t epilogue_of(const Epilogue& epilogue) {
 
 }  // namespace
 
-/// What was found for a product once, by its shape, types, alignments and epilogue.
+/// Algorithms found once per product, by its shape, types, alignments and epilogue.
 struct Gemm::Plans {
   struct Plan {
-    bool exists = true;  ///< else cuBLAS has no algorithm with that epilogue
+    bool exists = true;  ///< false: cuBLAS has no algorithm with that epilogue
     Descriptor descriptor;
     Layout first;
     Layout second;
     Layout output;
     cublasLtMatmulAlgo_t algorithm{};
 
-    /// The descriptor names the epilogue's arrays.
+    /// Sets the epilogue's arrays in the descriptor.
     void point_to(const Epilogue& epilogue) const {
       const auto set = [&](cublasLtMatmulDescAttributes_t attribute, const void* array) {
         if (array != nullptr)
@@ -144,7 +144,7 @@ struct Gemm::Plans {
     const auto set = [&](cublasLtMatmulDescAttributes_t attribute, auto value, const char* what) {
       check(cublasLtMatmulDescSetAttribute(descriptor, attribute, &value, sizeof(value)), what);
     };
-    // In columns: the first factor is b (its rows are n long as stored), the second a.
+    // Column-major: the first factor is b (its rows are n long as stored), the second is a.
     set(CUBLASLT_MATMUL_DESC_TRANSA, product.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N, "transposition");
     set(CUBLASLT_MATMUL_DESC_TRANSB, product.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N, "transposition");
     plan.first = product.transpose_b ? make_layout(cuda_type(b.type), product.k, product.n, product.b_row())

@@ -7,13 +7,13 @@
 
 namespace sailor::runtime::cuda {
 
-/// What is done to a product before it is written. Rows are those of the output (m, n), and what is null is left out.
+/// Operations on a product before it is written. Rows are those of the output (m, n); null members are left out.
 struct Epilogue {
   ConstValues bias{nullptr};  ///< (n), of the output's type: added to each row
   PointwiseActivation activation = PointwiseActivation::none;
-  /// (m, n), of the output's type. With gelu it becomes what the activation is applied to.
+  /// (m, n), of the output's type. With gelu it receives the input of the activation.
   Values pre_activation{nullptr};
-  /// (m, n), of the output's type: the output is multiplied by gelu's derivative there. Alone.
+  /// (m, n), of the output's type: the output is multiplied by gelu's derivative there. Excludes the other members.
   ConstValues through_gelu{nullptr};
 
   [[nodiscard]] bool is_empty() const {
@@ -30,10 +30,10 @@ class Gemm {
 
   /// Bytes of device memory that multiply() may use.
   [[nodiscard]] std::size_t workspace() const;
-  /// output (m, n) = epilogue(op(a) · op(b) + addend). `addend` (m, n) is laid out as output is, may be output
-  /// itself, and may be null; product.accumulate is not looked at. a and b have one type. Float32 is multiplied as TF32
-  /// where `tf32` says so; sums are float32. False, and nothing is done, where cuBLAS does not take that epilogue.
-  /// Throws std::runtime_error with cuBLAS's words.
+  /// output (m, n) = epilogue(op(a) · op(b) + addend). `addend` (m, n) has the layout of `output`, may be `output`
+  /// itself, and may be null; product.accumulate is ignored. a and b have the same type. Float32 is multiplied as TF32
+  /// if `tf32` is set; accumulation is in float32. Returns false, and does nothing, if cuBLAS does not support that
+  /// epilogue. Throws std::runtime_error with cuBLAS's message.
   [[nodiscard]] bool multiply(const Queue& queue, const MatrixProduct& product, ConstValues a, ConstValues b,
                               ConstValues addend, Values output, const Epilogue& epilogue, bool tf32,
                               void* workspace_memory);

@@ -1,4 +1,4 @@
-// The functions are declared here as NVIDIA's nvml.h does, so that programs start where there is no driver.
+// The functions are declared here as in NVIDIA's nvml.h, so that programs start without a driver.
 #include "runtime/cuda/gpu_clock.hpp"
 
 namespace sailor::runtime::cuda {

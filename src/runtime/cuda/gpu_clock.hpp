@@ -1,4 +1,4 @@
-// The clock of a GPU's processors, by NVIDIA's management library where that is there.
+// Clock frequency of a GPU's processors, from NVIDIA's management library if it is installed.
 #pragma once
 
 #include <string>
@@ -11,13 +11,13 @@ namespace sailor::runtime::cuda {
 
 class GpuClock {
  public:
-  /// Of the GPU with this bus id ("0000:65:00.0").
+  /// Clock of the GPU with this bus id ("0000:65:00.0").
   explicit GpuClock(const std::string& bus_id);
   ~GpuClock();
   GpuClock(const GpuClock&) = delete;
   GpuClock& operator=(const GpuClock&) = delete;
 
-  /// Now; 0: the library is not there, or does not say. Milliseconds.
+  /// Current frequency; 0 if the library is missing, or does not say. Takes milliseconds.
   [[nodiscard]] double hz() const;
 
  private:

@@ -1,9 +1,9 @@
-// The GPU's kernels: functions that put them on a CUDA stream. Semantics are those of runtime::Stream, which they
-// serve; matrix products are cuBLASLt's. All sums are made in an order that depends on nothing but the shape and the
-// device, so that a run gives the same bits again.
+// The GPU's kernels: functions that enqueue them on a CUDA stream. Semantics are those of runtime::Stream; matrix
+// products are cuBLASLt's. All sums are computed in an order that depends only on the shape and the device, so that
+// runs are bitwise reproducible.
 //
-// Values are float32, bfloat16 or float16, those of one call all of one type unless it says otherwise. What is wrong
-// with a launch throws std::runtime_error with CUDA's words.
+// Values are float32, bfloat16 or float16; all values of one call have the same type unless stated otherwise. Errors of
+// a launch throw std::runtime_error with CUDA's message.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -15,13 +15,13 @@
 
 namespace sailor::runtime::cuda {
 
-/// Where kernels are put.
+/// The stream that kernels are enqueued on.
 struct Queue {
   cudaStream_t stream = nullptr;
-  int multiprocessors = 1;  ///< of the device: grids that loop are sized by it
+  int multiprocessors = 1;  ///< of the device; determines the grid size of kernels that loop
 };
 
-/// Throws std::runtime_error: "CUDA: <what>: <CUDA's words>". Nothing where it is cudaSuccess.
+/// Throws std::runtime_error "CUDA: <what>: <CUDA's message>" unless `error` is cudaSuccess.
 void check(cudaError_t error, const char* what);
 
 // ---- Elementwise
@@ -30,12 +30,12 @@ void add(const Queue& queue, Values to, ConstValues from, std::int64_t count);
 void scale(const Queue& queue, float* values, float factor, std::int64_t count);
 /// values (rows, width) += row (width)
 void add_row(const Queue& queue, Values values, ConstValues row, std::int64_t rows, std::int64_t width);
-/// What a linear map does to its product (rows, width), where cuBLASLt does not: pre_activation = product + bias;
-/// output = activation(pre_activation). `bias` may be null, as pre_activation may unless the activation is gelu; output
-/// may be product.
+/// Rest of a linear map after its product (rows, width), for what cuBLASLt does not support: pre_activation = product +
+/// bias; output = activation(pre_activation). `bias` may be null; so may `pre_activation`, unless the activation is
+/// gelu. `output` may be `product`.
 void finish_linear(const Queue& queue, ConstValues product, ConstValues bias, PointwiseActivation activation,
                    Values pre_activation, Values output, std::int64_t rows, std::int64_t width);
-/// As Stream::linear_backward_input: the gradient of an activation's output becomes that of its input.
+/// Same as Stream::linear_backward_input: turns the gradient of an activation's output into that of its input.
 void activation_backward(const Queue& queue, PointwiseActivation activation, Values kept_to_output, Values gradient,
                          std::int64_t count);
 void swiglu_forward(const Queue& queue, ConstValues input, Values output, std::int64_t rows, std::int64_t width);
@@ -68,9 +68,9 @@ void rotary_table(const Queue& queue, std::int64_t sequence_length, std::int64_t
                   float* cosines, float* sines);
 void rotary(const Queue& queue, const AttentionShape& shape, const float* cosines, const float* sines, bool inverse,
             Values projected);
-/// The widest head that attention_forward() and attention_backward() take.
+/// Max head width of attention_forward() and attention_backward().
 inline constexpr std::int64_t widest_head = 256;
-/// Fused attention without tensor cores: what cuDNN is checked against, and what runs where it cannot.
+/// Fused attention without tensor cores: the reference for cuDNN, and the fallback where cuDNN cannot run.
 void attention_forward(const Queue& queue, const AttentionShape& shape, ConstValues projected, Values output,
                        float* log_sum);
 /// Floats of workspace.

@@ -1,4 +1,4 @@
-// What libsailor_cuda.so gives to the programs that load it.
+// Functions of libsailor_cuda.so for the programs that load it.
 #include <cuda_runtime.h>
 #include <fmt/format.h>
 
@@ -32,7 +32,7 @@ class CudaBackend final : public GpuBackend {
     }
     if (error == cudaSuccess && found.empty()) error = cudaErrorNoDevice;
     if (error != cudaSuccess) {
-      cudaGetLastError();  // it is dealt with: the next call is not to report it
+      cudaGetLastError();  // clears the error, which is handled here
       return fail(ErrorCode::unavailable, fmt::format("CUDA says: {}", cudaGetErrorString(error)),
                   "ask Slurm for GPUs (--gpus-per-task=1); nvidia-smi says what this node has");
     }

@@ -48,8 +48,8 @@ std::string words_of(ncclResult_t result, ncclComm_t communicator) {
   return text;
 }
 
-/// The communicators of one process, and a thread that looks whether they have failed. One that fails, or abort(), ends
-/// them all: their kernels come to an end, and every later call throws.
+/// The communicators of one process, and a thread that checks whether they have failed. A failure, or abort(), aborts
+/// all of them: their kernels end, and every later call throws.
 class Communicators final : public TransferWatch {
  public:
   Communicators(CudaDevice& device, Seconds timeout) : device_(device), timeout_(timeout) {
@@ -73,7 +73,7 @@ class Communicators final : public TransferWatch {
       throw TransportError(Cause::broken, fmt::format("NCCL gives no id for {}: {}", what, words_of(result, nullptr)));
     return {id.internal, sizeof(id.internal)};
   }
-  /// For rank `rank` of `size`, which all have the same id and must all call this.
+  /// Creates the communicator of rank `rank` of `size` ranks, which all must call this with the same id.
   ncclComm_t make(const std::string& minted, int rank, int size, const std::string& what) {
     check_alive();
     ncclUniqueId id{};
@@ -119,7 +119,7 @@ class Communicators final : public TransferWatch {
     const std::scoped_lock lock(mutex_);
     throw_failure();
     ncclResult_t result = operation();
-    // Of a communicator that does not block: until all is on the stream.
+    // A non-blocking communicator returns early: wait until everything is on the stream.
     const auto start = Clock::now();
     while (result == ncclInProgress) {
       std::this_thread::yield();
@@ -151,7 +151,7 @@ class Communicators final : public TransferWatch {
     const std::scoped_lock lock(mutex_);
     throw_failure();
   }
-  // With the lock.
+  // Requires the lock.
   void throw_failure() const {
     if (!failure_.empty()) throw TransportError(cause_, failure_);
   }
@@ -192,7 +192,7 @@ class Communicators final : public TransferWatch {
   std::thread looking_;
 };
 
-/// One of NCCL's.
+/// One communicator of NCCL.
 class Communicator {
  public:
   Communicator(std::shared_ptr<Communicators> all, std::string what) : all_(std::move(all)), what_(std::move(what)) {}
@@ -203,9 +203,9 @@ class Communicator {
   Communicator& operator=(const Communicator&) = delete;
 
   [[nodiscard]] std::string mint() { return all_->mint(what_); }
-  /// Before it is used.
+  /// Must be called before the communicator is used.
   void connect(const std::string& id, int rank, int size) { handle_ = all_->make(id, rank, size, what_); }
-  /// operation(handle, stream) of NCCL.
+  /// Puts operation(handle, stream), a call of NCCL, on the stream.
   template <class Operation>
   void put(Stream& stream, const char* what, const Operation& operation) {
     if (handle_ == nullptr) throw std::logic_error(what_ + " is used before Transport::connect()");
@@ -221,10 +221,10 @@ class Communicator {
 
 class NcclGroup final : public Group {
  public:
-  /// Of all ranks of `control`, at once.
+  /// Created at once by all ranks of `control`.
   NcclGroup(std::shared_ptr<Communicators> all, Control& control, const std::string& what)
       : communicator_(std::move(all), what), rank_(control.rank()), size_(control.size()) {
-    // An id, or what is wrong, so that no rank waits for one that has failed.
+    // Rank 0 sends an id, or its error, so that no rank waits for one that has failed.
     std::string id;
     std::string failure;
     if (rank_ == 0) try {
@@ -283,7 +283,7 @@ class NcclGroup final : public Group {
                            handle, on);
     });
   }
-  /// call(root, slice) for all slices that are not empty, as one operation of NCCL.
+  /// Calls call(root, slice) for all slices that are not empty, as one operation of NCCL.
   template <class Call>
   ncclResult_t for_slices(std::int64_t count, const Call& call) const {
     if (const ncclResult_t begun = ncclGroupStart(); begun != ncclSuccess) return begun;
@@ -303,7 +303,7 @@ class NcclGroup final : public Group {
   int size_;
 };
 
-/// Two ranks of the transport, the sender first.
+/// Two ranks of the transport: sender, then receiver.
 struct Ends {
   int from = 0;
   int to = 0;
@@ -357,8 +357,8 @@ class NcclTransport final : public Transport {
     unconnected_.emplace_back(ends, channel.get());
     return channel;
   }
-  /// Senders mint the ids, all ranks hear of all, and each makes its own communicators in the order of their ends: so
-  /// no ranks wait for each other in a circle.
+  /// Senders create the ids, all ranks receive them, and each creates its own communicators in the order of their ends:
+  /// so ranks never wait for each other in a cycle.
   void connect() override {
     auto channels = std::exchange(unconnected_, {});
     std::sort(channels.begin(), channels.end(), [](const auto& a, const auto& b) { return a.first < b.first; });

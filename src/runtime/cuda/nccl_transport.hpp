@@ -11,11 +11,11 @@
 namespace sailor::runtime {
 
 struct NcclSettings {
-  Seconds timeout{600.0};  ///< without any transfer getting on while the host waits, or for a communicator to be made
+  Seconds timeout{600.0};  ///< max time without progress of transfers while the host waits, or to create a communicator
 };
 
-/// `control` numbers the ranks, and brings NCCL's ids to them when groups and channels are made. Both it and the device
-/// must outlive the transport, which watches the device's waits as long as it lives.
+/// `control` numbers the ranks, and distributes NCCL's ids when groups and channels are created. It and `device` must
+/// outlive the transport, which watches the device's waits as long as it lives.
 std::unique_ptr<Transport> make_nccl_transport(Control& control, CudaDevice& device, const NcclSettings& settings = {});
 
 }  // namespace sailor::runtime

@@ -1,7 +1,7 @@
 // Layer norm and RMSNorm. A block holds a row in its threads' registers: `parts` packs of N values each. Backward
-// passes loop over rows, so that a block's sums for the weights' gradients stay in registers, too, until it has seen
-// its last row; these partial sums are added up in a fixed order (column_sums.cuh). There the row itself is read twice
-// where registers do not hold both.
+// passes loop over rows, so that a block's sums for the weights' gradients stay in registers, too, until its last row;
+// these partial sums are added in a fixed order (column_sums.cuh). If registers cannot hold both, the backward pass
+// reads the row twice.
 #include <algorithm>
 
 #include "runtime/cuda/column_sums.cuh"
@@ -14,10 +14,10 @@ enum class Kind { layer, rms };
 
 constexpr int most_threads = 512;
 constexpr int most_parts = 8;
-constexpr int most_values = 32;       // of a row, that a thread has
-constexpr int most_kept_values = 16;  // beside the sums of a backward pass
+constexpr int most_values = 32;       // of a row, per thread
+constexpr int most_kept_values = 16;  // the same, beside the sums of a backward pass
 
-/// Packs of the row that thread threadIdx.x has: threadIdx.x, threadIdx.x + blockDim.x, ...
+/// Packs of the row that thread threadIdx.x holds: threadIdx.x, threadIdx.x + blockDim.x, ...
 template <int N>
 __device__ __forceinline__ std::int64_t column_of(int part) {
   return (std::int64_t{part} * blockDim.x + threadIdx.x) * N;
@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(most_threads)
   float* const scratch = reinterpret_cast<float*>(shared_bytes);  // (2, 2, 32)
   float weight_sums[parts][N] = {};
   float bias_sums[kind == Kind::layer ? parts : 1][N] = {};
-  int turn = 0;  // rows take turns with two scratches, so that one barrier a row is enough
+  int turn = 0;  // rows alternate between two scratches, so that one barrier per row is enough
   for (std::int64_t row = blockIdx.x; row < rows; row += gridDim.x, turn = 1 - turn) {
     const float average = kind == Kind::layer ? mean[row] : 0.0f;
     const float factor = reciprocal[row];
@@ -147,7 +147,7 @@ __global__ void __launch_bounds__(most_threads)
   }
 }
 
-/// Calls with how many packs a thread has, and how many threads.
+/// Calls `call` with the number of packs per thread, and the number of threads.
 template <int N, class Call>
 void with_parts(std::int64_t width, int wanted_threads, const Call& call) {
   const std::int64_t packs = width / N;
@@ -163,7 +163,7 @@ void with_parts(std::int64_t width, int wanted_threads, const Call& call) {
                            " of this type and alignment)");
 }
 
-/// Blocks of a backward pass, whose partial sums are as many rows.
+/// Number of blocks of a backward pass, and of the rows of partial sums.
 unsigned backward_blocks(const Queue& queue, std::int64_t rows) { return looping_grid(queue, rows, 2); }
 
 template <Kind kind>

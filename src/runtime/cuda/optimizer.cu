@@ -9,7 +9,7 @@ namespace sailor::runtime::cuda {
 namespace {
 
 constexpr int threads = 512;
-constexpr std::int64_t block_elements = 16 * 1024;  // that a block works on
+constexpr std::int64_t block_elements = 16 * 1024;  // elements per block
 
 /// Segments of one launch. A kernel's arguments are at most 4 KiB on every device and toolkit.
 template <class Segment, int most>
@@ -27,7 +27,7 @@ __device__ __forceinline__ int segment_of(const Table<Segment, most>& table, int
   return segment;
 }
 
-/// Of the segment's elements, those of this block: [first, last).
+/// Elements [first, last) of the segment that this block works on.
 template <class Segment, int most>
 __device__ __forceinline__ Range elements_of(const Table<Segment, most>& table, int segment, int block) {
   const std::int64_t first = (block - (segment == 0 ? 0 : table.ends[segment - 1])) * block_elements;
@@ -37,7 +37,7 @@ __device__ __forceinline__ Range elements_of(const Table<Segment, most>& table, 
 
 std::int64_t blocks_of(std::int64_t count) { return rounds_up(count, block_elements); }
 
-/// Calls put(table, blocks) for tables that together have every segment; empty ones are left out.
+/// Calls put(table, blocks) for tables that together contain every segment; empty segments are left out.
 template <class TableOf, class Segments, class Make, class Put>
 void in_tables(const Segments& all, const Make& make, const Put& put) {
   TableOf table;
@@ -65,7 +65,7 @@ struct SquaresSegment {
 };
 using SquaresTable = Table<SquaresSegment, 128>;
 
-// Products and sums in fp64: gradients of fp16 before they are scaled back may be so large that floats overflow.
+// Products and sums in fp64: fp16 gradients may be so large before they are unscaled that floats overflow.
 __global__ void __launch_bounds__(threads) squares_of_blocks(SquaresTable table, double* block_sums_out) {
   const int block = static_cast<int>(blockIdx.x);
   const int segment = segment_of(table, block);
@@ -115,7 +115,7 @@ struct AdamWSegment {
   float* second_moment;
   void* rounded;  ///< null, or 16-bit values
   std::int64_t count;
-  float keep;  ///< of a value, what weight decay leaves
+  float keep;  ///< factor that weight decay applies to a value
 };
 using AdamWTable = Table<AdamWSegment, 60>;
 
@@ -214,7 +214,7 @@ void adamw(const Queue& queue, const AdamWStep& step, std::span<const OptimizerS
       .epsilon = step.epsilon,
       .first_correction = static_cast<float>(1.0 / (1.0 - std::pow(double{step.beta1}, steps))),
       .second_correction = static_cast<float>(1.0 / (1.0 - std::pow(double{step.beta2}, steps)))};
-  // A launch for each type that values are rounded to; those that are not rounded go with float32.
+  // One launch for each type that values are rounded to; values that are not rounded go with float32.
   for (const DataType type : {DataType::float32, DataType::bfloat16, DataType::float16})
     with_type(type, [&]<class Rounded>(Rounded) {
       in_tables<AdamWTable>(

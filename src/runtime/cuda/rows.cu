@@ -1,5 +1,5 @@
-// Embedding rows, and softmax with cross-entropy. A block works on a row of logits, which it reads twice: for its
-// maximum and sum together, and to write the gradient.
+// Embedding rows, and softmax with cross-entropy. A block works on a row of logits, which it reads twice: once for
+// maximum and sum together, once to write the gradient.
 #include "runtime/cuda/device_code.cuh"
 
 namespace sailor::runtime::cuda {
@@ -22,8 +22,8 @@ __global__ void __launch_bounds__(256)
   }
 }
 
-// A block for each position whose token has not come before: it adds the gradients of all positions with that token,
-// one after the other.
+// One block per position whose token has not occurred before: it adds the gradients of all positions with that token,
+// in order.
 template <class T, int N>
 __global__ void __launch_bounds__(128) scatter(float* table, Range rows, const std::int32_t* tokens, std::int64_t count,
                                                std::int64_t width, const T* gradient) {
@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(128) scatter(float* table, Range rows, const s
   for (std::int64_t first = position; first < count; first += blockDim.x) {
     const std::int64_t last = first + blockDim.x < count ? first + blockDim.x : count;
     const bool is_token = first + threadIdx.x < last;
-    __syncthreads();  // the tokens before are used up
+    __syncthreads();  // all have read the previous tokens
     if (is_token) shared[threadIdx.x] = tokens[first + threadIdx.x];
     if (!__syncthreads_or(is_token && shared[threadIdx.x] == token)) continue;
     for (std::int64_t i = first; i < last; ++i) {
@@ -58,8 +58,8 @@ __global__ void __launch_bounds__(128) scatter(float* table, Range rows, const s
 
 // ---- Rows of logits
 
-/// Calls use(values, column) for all of a row's values, N at a time where they are aligned to 16 bytes, else one at a
-/// time; `use` of one size returns what it makes of the values, and they are stored where `stores` says so.
+/// Calls use(values, column) for all of a row's values, N at a time if they are aligned to 16 bytes, else one at a
+/// time; `use` returns the new values, which are stored if `stores` is set.
 template <bool stores, class T, class Use>
 __device__ __forceinline__ void for_row(T* row, std::int64_t width, const Use& use) {
   constexpr int N = 16 / sizeof(T);
@@ -84,7 +84,7 @@ __device__ __forceinline__ void for_row(T* row, std::int64_t width, const Use& u
   if (head + packed + threadIdx.x < width) one(head + packed + threadIdx.x);
 }
 
-/// The largest of the block's threads' values, on all of them. `scratch` as in block_sums.
+/// Maximum of the block's threads' values, on all of them. `scratch` as in block_sums.
 __device__ __forceinline__ float block_max(float value, float* scratch) {
   value = warp_max(value);
   if (lane_index() == 0) scratch[warp_index()] = value;
@@ -115,7 +115,7 @@ __global__ void __launch_bounds__(threads)
   });
   const float row_largest = block_max(largest, scratch);
   if (largest != -INFINITY) sum[0] *= __expf(largest - row_largest);
-  block_sums(sum, scratch + warp_size);  // its barrier is behind all reads of the target's logit, too
+  block_sums(sum, scratch + warp_size);  // its barrier follows all reads of the target's logit, too
   const float scale = gradient_scale / sum[0];
   for_row<true>(line, classes, [&]<int N>(float(&values)[N], std::int64_t column) {
 #pragma unroll

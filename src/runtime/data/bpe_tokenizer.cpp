@@ -12,24 +12,24 @@ namespace sailor::runtime {
 
 namespace {
 
-constexpr std::size_t longest_known_piece = 64;  // bytes; longer ones hardly come again
+constexpr std::size_t longest_known_piece = 64;  // bytes; longer ones rarely occur again
 constexpr std::size_t most_known_pieces = std::size_t{1} << 20;
 
-/// A token of the piece under way; merged ones leave the row.
+/// A token of the current piece; merged ones leave the row.
 struct Symbol {
-  std::int32_t token = 0;  // -1: gone
+  std::int32_t token = 0;  // -1: merged away
   std::int64_t before = -1;
   std::int64_t behind = -1;
 };
 
-/// Two neighbours that merge. Out of date when one of them has changed since.
+/// Two neighbours that merge. It is outdated if one of them has changed since.
 struct Candidate {
   BpeVocabulary::Merge merge{};
-  std::int64_t place = 0;  // of the left one
+  std::int64_t place = 0;  // index of the left one
   std::int32_t left = 0;
   std::int32_t right = 0;
 
-  /// The best comes first out of a priority queue.
+  /// Order for a priority queue, which returns the best first.
   bool operator<(const Candidate& other) const {
     return std::tie(other.merge.rank, other.place) < std::tie(merge.rank, place);
   }
@@ -116,7 +116,7 @@ void BpeTokenizer::add(std::string_view part, std::vector<std::int32_t>& tokens)
     begin = *end;
   }
   pending_.erase(0, begin);
-  look_again_ = 2 * pending_.size();  // else a piece of many parts would be looked through for each of them
+  look_again_ = 2 * pending_.size();  // else a piece of many parts would be scanned for each of them
 }
 
 void BpeTokenizer::finish(std::vector<std::int32_t>& tokens) {

@@ -1,7 +1,6 @@
-// Text to tokens of a byte-level BPE vocabulary, and back. Text is divided into pieces as GPT-2 does
-// (pre_tokenizer.hpp); in each, the adjacent pair that is best in the vocabulary merges, of equal ones the first, until
-// none is left. Special tokens are never made from text: "<|endoftext|>" in a document is tokenised like any other
-// text.
+// Conversion of text to tokens of a byte-level BPE vocabulary, and back. Text is divided into pieces as GPT-2 does
+// (pre_tokenizer.hpp); in each piece the adjacent pair of best rank merges, of equal ones the first, until none is
+// left. Special tokens are never made from text: "<|endoftext|>" in a document is tokenised like any other text.
 #pragma once
 
 #include <cstddef>
@@ -23,12 +22,12 @@ class BpeTokenizer {
   explicit BpeTokenizer(BpeVocabulary vocabulary) : vocabulary_(std::move(vocabulary)) {}
 
   [[nodiscard]] const BpeVocabulary& vocabulary() const { return vocabulary_; }
-  /// Of any bytes, also none that are UTF-8.
+  /// Tokens of any bytes, even of invalid UTF-8.
   [[nodiscard]] std::vector<std::int32_t> encode(std::string_view text);
-  /// Gives back what was encoded. Errors: invalid_input, a number that is no token.
+  /// Returns the text that was encoded. Errors: invalid_input, a number that is not a token.
   [[nodiscard]] Result<std::string> decode(std::span<const std::int32_t> tokens) const;
 
-  /// A document that comes in parts: the same tokens as of the whole, without holding it in memory.
+  /// Encodes a document that arrives in parts: the same tokens as for the whole, without holding it in memory.
   void add(std::string_view part, std::vector<std::int32_t>& tokens);
   void finish(std::vector<std::int32_t>& tokens);
 
@@ -37,9 +36,9 @@ class BpeTokenizer {
   void merge_piece(std::string_view piece, std::vector<std::int32_t>& tokens);
 
   BpeVocabulary vocabulary_;
-  std::string pending_;         // of the document in parts
-  std::size_t look_again_ = 0;  // when pending_ has this many bytes: its first piece has no end yet
-  std::unordered_map<std::string, std::vector<std::int32_t>> known_;  // pieces that came before
+  std::string pending_;         // end of the document in parts, not encoded yet
+  std::size_t look_again_ = 0;  // size of pending_ at which to look for the end of its first piece again
+  std::unordered_map<std::string, std::vector<std::int32_t>> known_;  // cache of earlier pieces
 };
 
 }  // namespace sailor::runtime

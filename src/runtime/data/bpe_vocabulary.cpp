@@ -20,8 +20,9 @@ constexpr std::string_view gpt2_pattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 constexpr const char* other_kinds = "Sailor reads byte-level BPE vocabularies that divide text as GPT-2 does";
 
-/// The character that stands for each byte in a token's name: bytes that are printable in Latin-1 for themselves, the
-/// others, in their order, U+0100 and on (GPT-2's bytes_to_unicode()). By character, which are below 512.
+/// The byte that each character in a token's name stands for: bytes that are printable in Latin-1 are their own
+/// characters, the others, in their order, are U+0100 and on (GPT-2's bytes_to_unicode()). Indexed by character, which
+/// is below 512.
 const std::array<std::int16_t, 512>& bytes_by_character() {
   static const std::array<std::int16_t, 512> table = [] {
     std::array<std::int16_t, 512> bytes{};
@@ -36,7 +37,7 @@ const std::array<std::int16_t, 512>& bytes_by_character() {
   return table;
 }
 
-/// Nothing when a character stands for no byte. All of these characters take at most two bytes of UTF-8.
+/// std::nullopt if a character stands for no byte. All of these characters take at most two bytes of UTF-8.
 std::optional<std::string> bytes_of_name(std::string_view name) {
   std::string bytes;
   for (std::size_t i = 0; i < name.size(); ++i) {
@@ -53,14 +54,14 @@ std::optional<std::string> bytes_of_name(std::string_view name) {
   return bytes;
 }
 
-/// For messages: short, and valid UTF-8.
+/// The name for messages: short, and valid UTF-8.
 std::string shown(std::string_view name) {
   return name.size() <= 40 ? valid_utf8(name) : valid_utf8(name.substr(0, 40)) + "...";
 }
 
 }  // namespace
 
-/// Fills a vocabulary from the parts of a file; the name of the file stands in its errors.
+/// Fills a vocabulary from the parts of a file; its errors name the file.
 class BpeParser {
  public:
   explicit BpeParser(std::string_view file) : file_(file) {}
@@ -146,7 +147,7 @@ class BpeParser {
     return {};
   }
 
-  /// What tokenizer.json has beside the model: tokens that no text becomes.
+  /// Adds the tokens that tokenizer.json lists outside the model: no text is encoded to them.
   Result<void> add_special(const json& entries) {
     if (!entries.is_array()) return invalid("added_tokens is no list");
     for (const json& entry : entries) {
@@ -206,7 +207,7 @@ class BpeParser {
 
 namespace {
 
-/// True for null, and what is not there.
+/// Whether a value is null or missing.
 bool is_none(const json& object, const char* key) { return !object.contains(key) || object[key].is_null(); }
 
 bool has_flag(const json& object, const char* key) {
@@ -218,11 +219,11 @@ std::string type_of(const json& object) {
   return object["type"].get<std::string>();
 }
 
-/// Does it divide text as piece_end() does? It must be there: without one, text is not divided at all.
+/// Checks that text is divided as by piece_end(). The pre-tokenizer must be present: without one, text is not divided.
 Result<void> check_division(const BpeParser& parser, const json& root) {
   if (is_none(root, "pre_tokenizer")) return parser.invalid("it has no pre_tokenizer", other_kinds);
   const json& outer = root["pre_tokenizer"];
-  std::vector<const json*> parts{&outer};  // copies of deep ones would fill the stack
+  std::vector<const json*> parts{&outer};  // pointers: copies of deep ones would overflow the stack
   if (type_of(outer) == "Sequence") {
     if (is_none(outer, "pretokenizers") || !outer["pretokenizers"].is_array())
       return parser.invalid("pre_tokenizer is a sequence without a list");

@@ -18,39 +18,39 @@ namespace sailor::runtime {
 
 class BpeVocabulary {
  public:
-  /// `vocab`: a JSON object of tokens and their numbers, `merges`: a pair a line, best first. Errors: invalid_input,
-  /// naming `vocab_name` or `merges_name` and what is wrong.
+  /// `vocab` is a JSON object of tokens and their numbers, `merges` has one pair per line, best first. Errors:
+  /// invalid_input, naming `vocab_name` or `merges_name` and the problem.
   static Result<BpeVocabulary> parse(std::string_view vocab, std::string_view vocab_name, std::string_view merges,
                                      std::string_view merges_name);
-  /// Refused is what would divide text otherwise than GPT-2: another model than BPE, normalizers, other
-  /// pre-tokenizers, a space put before the text.
+  /// Rejects files that would divide text differently from GPT-2: other models than BPE, normalizers, other
+  /// pre-tokenizers, a space inserted before the text.
   static Result<BpeVocabulary> parse_tokenizer(std::string_view json, std::string_view name);
-  /// The same from files. Errors: not_found and io besides.
+  /// The same from files. Further errors: not_found and io.
   static Result<BpeVocabulary> load(const std::filesystem::path& vocab, const std::filesystem::path& merges);
   static Result<BpeVocabulary> load_tokenizer(const std::filesystem::path& path);
 
   struct Merge {
-    std::int32_t rank = 0;  ///< the lowest goes first
+    std::int32_t rank = 0;  ///< the lowest merges first
     std::int32_t token = 0;
   };
   [[nodiscard]] std::optional<Merge> merge(std::int32_t left, std::int32_t right) const;
   [[nodiscard]] std::int32_t byte(unsigned char value) const { return byte_tokens_[value]; }
-  /// The bytes of a token, or the name of a special one; nothing for a number that is no token.
+  /// The bytes of a token, or the name of a special one; std::nullopt for a number that is not a token.
   [[nodiscard]] std::optional<std::string_view> bytes(std::int32_t token) const;
-  /// The token that is written so in the file: "<|endoftext|>".
+  /// The token with this name in the file: "<|endoftext|>".
   [[nodiscard]] std::optional<std::int32_t> find(std::string_view name) const;
-  /// Names of the tokens that no text becomes, for messages.
+  /// Names of the special tokens, which text is never encoded to, for messages.
   [[nodiscard]] const std::vector<std::string>& special() const { return special_; }
-  /// Above all tokens: what the model's vocabulary must have at least.
+  /// One more than the largest token: the min size of the model's vocabulary.
   [[nodiscard]] std::int64_t size() const { return static_cast<std::int64_t>(tokens_.size()); }
-  /// A piece of text that is a token becomes it, whatever merges say.
+  /// The token for a whole piece of text, if there is one: it takes precedence over merges.
   [[nodiscard]] std::optional<std::int32_t> whole(std::string_view piece) const;
 
  private:
   friend class BpeParser;
-  std::vector<std::optional<std::string>> tokens_;  // bytes, by number
+  std::vector<std::optional<std::string>> tokens_;  // bytes, by number of the token
   std::unordered_map<std::string, std::int32_t> by_name_;
-  std::unordered_map<std::uint64_t, Merge> merges_;  // by left << 32 | right
+  std::unordered_map<std::uint64_t, Merge> merges_;  // key: left << 32 | right
   std::unordered_map<std::string, std::int32_t> whole_;
   std::array<std::int32_t, 256> byte_tokens_{};
   std::vector<std::string> special_;

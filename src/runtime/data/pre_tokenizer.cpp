@@ -25,11 +25,11 @@ Kind kind_of(UChar32 code) {
 }
 
 struct Decoded {
-  UChar32 code = -1;  // -1: this is no UTF-8
+  UChar32 code = -1;  // -1: invalid UTF-8
   std::size_t length = 1;
 };
 
-/// The character that the text begins with, which is none of ASCII.
+/// The first character of the text, which is not ASCII.
 Decoded decode(std::string_view text) {
   const auto byte = [&](std::size_t index) { return static_cast<UChar32>(static_cast<unsigned char>(text[index])); };
   const std::size_t length = byte(0) >= 0xf0 ? 4 : byte(0) >= 0xe0 ? 3 : 2;
@@ -39,7 +39,7 @@ Decoded decode(std::string_view text) {
     if ((byte(i) & 0xc0) != 0x80) return {};
     code = (code << 6) | (byte(i) & 0x3f);
   }
-  // Written in more bytes than needed, surrogates, and beyond Unicode.
+  // Overlong encodings, surrogates, and values beyond Unicode are invalid.
   if ((length == 3 && code < 0x800) || (length == 4 && code < 0x10000) || (code >= 0xd800 && code < 0xe000) ||
       code > 0x10ffff)
     return {};
@@ -55,14 +55,14 @@ const std::array<Kind, 128>& ascii_kinds() {
   return kinds;
 }
 
-/// Looks at the text from `begin` on, character by character.
+/// Reads the text character by character.
 class Scanner {
  public:
   Scanner(std::string_view text, bool more) : text_(text), more_(more) {}
 
-  /// Nothing at the end of the text.
+  /// std::nullopt at the end of the text.
   [[nodiscard]] std::optional<Character> at(std::size_t begin) {
-    // Four bytes make any character.
+    // No character is longer than four bytes.
     if (more_ && begin + 4 > text_.size()) open_ = true;
     if (begin >= text_.size()) return std::nullopt;
     const auto byte = static_cast<unsigned char>(text_[begin]);
@@ -72,13 +72,13 @@ class Scanner {
     return Character{kind_of(decoded.code), begin + decoded.length};
   }
 
-  /// The end of the row of characters of this kind.
+  /// The end of the run of characters of this kind.
   [[nodiscard]] std::size_t row_end(std::size_t begin, Kind kind) {
     for (auto next = at(begin); next && next->kind == kind; next = at(begin)) begin = next->end;
     return begin;
   }
 
-  /// The answer may depend on what follows the text.
+  /// Whether the answer may depend on what follows the text.
   [[nodiscard]] bool open() const { return open_; }
 
  private:
@@ -97,7 +97,7 @@ std::size_t end_of(Scanner& scanner, std::string_view text, std::size_t begin) {
   if (text[begin] == ' ')
     if (const auto next = scanner.at(first.end); next && next->kind != Kind::space)
       return scanner.row_end(next->end, next->kind);
-  // Spaces: all at the end of the text; else without the last, which goes with what follows, if it is not the only one.
+  // Spaces: all at the end of the text; else all but the last, which joins what follows, unless it is the only one.
   std::size_t last = begin;
   std::size_t end = first.end;
   for (auto next = scanner.at(end); next && next->kind == Kind::space; next = scanner.at(end)) {

@@ -1,6 +1,6 @@
-// GPT-2's division of text into pieces, which are tokenised each on its own. The regular expression of its encoder is
+// GPT-2's division of text into pieces, each of which is tokenised on its own. The regular expression of its encoder is
 //   's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
-// (Radford et al. 2019, github.com/openai/gpt-2 src/encoder.py), written out by hand. A byte that is no part of valid
+// (Radford et al. 2019, github.com/openai/gpt-2 src/encoder.py), implemented by hand. A byte that is not part of valid
 // UTF-8 counts as a character that is neither space, letter nor number, so that any bytes are divided without loss.
 #pragma once
 
@@ -10,8 +10,8 @@
 
 namespace sailor::runtime {
 
-/// The end of the piece that begins at `begin` < text.size(). With `more`, text may go on behind what is there: nothing
-/// when what follows could change the answer.
+/// The end of the piece that begins at `begin` < text.size(). With `more`, the text may continue: std::nullopt if the
+/// continuation could change the answer.
 std::optional<std::size_t> piece_end(std::string_view text, std::size_t begin, bool more = false);
 
 }  // namespace sailor::runtime

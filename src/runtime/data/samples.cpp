@@ -10,7 +10,7 @@ Result<Samples> Samples::open(const std::string& prefix, int sequence_length, in
   auto file = TokenFile::open(prefix);
   if (!file) return fail(file.error());
   Samples samples(std::move(*file));
-  samples.size_ = (samples.file_.size() - 1) / sequence_length;  // the last target is one token on
+  samples.size_ = (samples.file_.size() - 1) / sequence_length;  // the last target is one token further
   samples.sequence_length_ = sequence_length;
   samples.vocabulary_ = vocabulary;
   samples.seed_ = seed;

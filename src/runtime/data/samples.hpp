@@ -12,8 +12,8 @@
 
 namespace sailor::runtime {
 
-/// Sample i is the tokens [i · sequence_length, (i + 1) · sequence_length] of the stream: as many inputs, each with the
-/// token that follows as its target. Documents run on into each other, as in GPT's training.
+/// Sample i is the tokens [i · sequence_length, (i + 1) · sequence_length] of the stream: sequence_length inputs, each
+/// with the next token as its target. Documents are concatenated, as in GPT's training.
 class Samples {
  public:
   /// Errors: those of TokenFile::open(); invalid_input when the file is shorter than one sample.

@@ -47,7 +47,7 @@ Result<std::string> text_of_line(std::string_view line, const std::string& key, 
 }  // namespace
 
 Result<void> read_in_parts(const fs::path& path, const std::function<Result<void>(std::string_view)>& part) {
-  // Before it is opened: opening a pipe waits for its writer.
+  // This is checked before the file is opened: opening a pipe waits for its writer.
   std::error_code code;
   const fs::file_status status = fs::status(path, code);
   if (!fs::is_regular_file(status))
@@ -69,7 +69,7 @@ Result<void> read_in_parts(const fs::path& path, const std::function<Result<void
 
 Result<void> read_json_lines(const fs::path& path, const std::string& key,
                              const std::function<Result<void>(const std::string& text, std::int64_t line)>& document) {
-  std::string line;  // as far as it has come
+  std::string line;  // the part of it read so far
   std::int64_t number = 0;
   const auto end_line = [&]() -> Result<void> {
     ++number;

@@ -27,12 +27,12 @@ constexpr std::size_t header_bytes = 9 + 8 + 1 + 8 + 8;
 
 template <class T>
 T value_at(const std::byte* bytes) {
-  T value;  // may lie unaligned
+  T value;  // `bytes` may be unaligned
   std::memcpy(&value, bytes, sizeof(T));
   return value;
 }
 
-/// Calls take(index, value) for `count` values of the file from `position` on.
+/// Calls take(index, value) for `count` values of the file, starting at `position`.
 template <class T, class Take>
 Result<void> for_each_value(const InputFile& file, std::int64_t position, std::int64_t count, const Take& take) {
   constexpr std::int64_t block = 1 << 16;
@@ -150,7 +150,7 @@ Result<TokenFile> TokenFile::open(const std::string& prefix) {
                                           static_cast<int>(type)));
   const auto sequences = value_at<std::uint64_t>(header.data() + 18);
   const auto marks = value_at<std::uint64_t>(header.data() + 26);
-  // Divisions, because products of foreign numbers overflow.
+  // Divisions, because products of untrusted numbers may overflow.
   const std::uint64_t room = static_cast<std::uint64_t>(index->size()) - header_bytes;
   if (sequences > room / 12 || marks > (room - sequences * 12) / 8 || sequences * 12 + marks * 8 != room)
     return refuse(index_path, fmt::format("is truncated or damaged: {} sequences and {} document marks do not make "
@@ -212,7 +212,7 @@ Result<void> TokenFile::read(std::int64_t first, int vocabulary, std::span<std::
                                            first_token_.begin() - 1);
   std::vector<std::byte> bytes;
   while (!tokens.empty()) {
-    const std::int64_t left = first_token_[sequence + 1] - first;  // of the sequence
+    const std::int64_t left = first_token_[sequence + 1] - first;  // in the sequence
     const auto count = static_cast<std::size_t>(std::min(left, std::ssize(tokens)));
     const std::int64_t position = position_[sequence] + (first - first_token_[sequence]) * width;
     bytes.resize(count * static_cast<std::size_t>(width));

@@ -24,8 +24,8 @@ enum class TokenType : std::uint8_t { uint8 = 1, int8 = 2, int16 = 3, int32 = 4,
 /// Bytes of a token; 0 for an unknown type.
 std::int64_t token_bytes(TokenType type);
 
-/// A file that is read here and there. Not mapped into memory: to touch a page that is no longer there, because another
-/// process has cut the file or its disk has failed, would end the process without a word (SIGBUS).
+/// A file with random access. It is not mapped into memory: touching a page that no longer exists, because another
+/// process has truncated the file or its disk has failed, would end the process without a message (SIGBUS).
 class InputFile {
  public:
   /// Errors: not_found; io (not a regular file, unreadable); invalid_input when it is empty.

@@ -125,7 +125,7 @@ Result<void> write_token_file(const std::string& prefix, TokenType type, const s
     if (sink.lengths().empty())
       return fail(ErrorCode::invalid_input, fmt::format("'{}.bin' would have no tokens", prefix), "give more text");
     lengths = sink.lengths();
-    // An old index would describe the new tokens wrongly, should this process be killed in between.
+    // The old index would not match the new tokens if this process were killed before the new index is written.
     fs::remove(prefix + ".idx", code);
     if (code) return fail(ErrorCode::io, fmt::format("cannot replace '{}.idx': {}", prefix, code.message()));
     return {};

@@ -1,4 +1,4 @@
-// Makes token files (token_file.hpp): the tokens as they come, then the index.
+// Writes token files (token_file.hpp): the tokens as they arrive, then the index.
 #pragma once
 
 #include <cstdint>
@@ -15,15 +15,15 @@
 
 namespace sailor::runtime {
 
-/// Takes the tokens of one document after another.
+/// Receives the tokens of one document after another.
 class TokenSink {
  public:
   TokenSink(std::ostream& out, TokenType type) : out_(out), type_(type) {}
 
-  /// Tokens of the present document, each within the type. Errors: invalid_input, io.
+  /// Adds tokens of the current document; each must fit the type. Errors: invalid_input, io.
   Result<void> add(std::span<const std::int32_t> tokens);
   Result<void> add_bytes(std::string_view bytes);  ///< a token per byte
-  /// False when it had no tokens: it is left out.
+  /// Returns false if the document had no tokens: it is left out.
   bool end_document();
 
   [[nodiscard]] const std::vector<std::int32_t>& lengths() const { return lengths_; }  ///< of the documents
@@ -38,17 +38,17 @@ class TokenSink {
   std::string buffer_;
 };
 
-/// Writes PREFIX.bin and PREFIX.idx of what `fill` gives, one sequence per document. Both appear whole; .idx last, so
-/// that whoever finds it finds its .bin. A failing `fill` leaves what was there. Errors: io; invalid_input when one of
-/// `inputs` would be replaced, or there are no tokens.
+/// Writes PREFIX.bin and PREFIX.idx from the tokens that `fill` adds, one sequence per document. Both files appear
+/// atomically, .idx last, so that its .bin always exists. If `fill` fails, existing files stay. Errors: io;
+/// invalid_input if one of `inputs` would be replaced, or there are no tokens.
 Result<void> write_token_file(const std::string& prefix, TokenType type,
                               const std::vector<std::filesystem::path>& inputs,
                               const std::function<Result<void>(TokenSink&)>& fill);
 
-/// uint8 tokens, one document per file. Errors: invalid_input for empty documents besides.
+/// Writes uint8 tokens, one document per file. Further errors: invalid_input for empty documents.
 Result<void> write_byte_tokens(const std::string& prefix, const std::vector<std::filesystem::path>& documents);
 
-/// The text of an .idx file for sequences of these lengths, each a document.
+/// Contents of an .idx file for sequences of these lengths, each a document.
 std::string token_index(TokenType type, std::span<const std::int32_t> lengths);
 
 }  // namespace sailor::runtime

@@ -3,12 +3,12 @@
 //   pre-norm (GPT, LLaMA): middle = x + attention(norm1(x));    y = middle + feed_forward(norm2(middle))
 //   post-norm (OPT-350M):  middle = norm1(x + attention(x));    y = norm2(middle + feed_forward(middle))
 //
-// In a tensor-parallel group each rank has its heads and its part of the feed-forward's inner values. What it computes
-// of the two outputs is a partial sum; rank 0's includes the residual stream, so that the group's sum is the new one.
+// In a tensor-parallel group each rank has its heads and its part of the feed-forward's inner values. Its two outputs
+// are partial sums; rank 0's include the residual stream, so that the all-reduce gives the new residual stream.
 //
 // Kept per token until backward, in values of the layer's type, with one rank: pre-norm 3·hidden + attention's input
 // (3·hidden, fewer with grouped queries) + feed_forward (swiglu: twice), post-norm hidden more, and a few float32
-// statistics. Outputs of norms and activation functions are computed again instead; with selective recomputation
+// statistics. Outputs of norms and activation functions are recomputed instead; with selective recomputation
 // attention's output (hidden) too.
 #include <cmath>
 #include <tuple>
@@ -24,9 +24,9 @@ namespace {
 // Widths are those of this rank.
 enum Kept : std::size_t {
   kept_input,      // x (tokens, hidden)
-  kept_projected,  // queries, keys, values (tokens, AttentionShape::projected_width); turned, with rotary positions
+  kept_projected,  // queries, keys, values (tokens, AttentionShape::projected_width); rotated, with rotary positions
   kept_log_sum,    // softmax denominators (tokens, heads); not with selective recomputation
-  kept_attended,   // (tokens, AttentionShape::width), before the output projection; the same
+  kept_attended,   // (tokens, AttentionShape::width), before the output projection; not with selective recomputation
   kept_middle,     // pre: middle; post: x + attention(x), before norm1 (tokens, hidden)
   kept_inner,      // (tokens, feed_forward): gelu's input, or relu's output; swiglu's input (tokens, 2 * feed_forward)
   kept_sum,        // post only: before norm2 (tokens, hidden)
@@ -91,7 +91,7 @@ class Block final : public Layer {
   }
 
   Tensor backward(const MicroBatch& micro_batch, Tensor gradient, Slot& slot) override {
-    // `gradient` is that of the residual stream, from the output backwards to the input.
+    // `gradient` is that of the residual stream, from the output back to the input.
     const Tensor input = slot.take(kept_input);
     const Tensor middle = slot.take(kept_middle);
     Tensor statistics1 = slot.take(kept_norm1_statistics);
@@ -111,7 +111,7 @@ class Block final : public Layer {
   }
 
  private:
-  /// Positions of a weight and its bias in parameters().
+  /// Indices of a weight and its bias in parameters().
   struct Pair {
     std::size_t weight = 0;
     std::size_t bias = 0;
@@ -125,14 +125,14 @@ class Block final : public Layer {
     return pair;
   }
 
-  /// From hidden_ to the segments of outputs, of which this rank has its part each.
+  /// Declares a map from hidden_ to segments of outputs; this rank has its part of each segment.
   Pair declare_outputs_divided(const std::string& name, const std::vector<std::int64_t>& segments, bool has_bias) {
     Pair pair{.weight = declare_divided(name + ".weight", segments, hidden_, initial_deviation), .has_bias = has_bias};
     if (has_bias) pair.bias = declare_divided_bias(name + ".bias", segments);
     return pair;
   }
 
-  /// From `in` values, of which this rank has its part, to hidden_.
+  /// Declares a map from `in` values, of which this rank has its part, to hidden_.
   Pair declare_inputs_divided(const std::string& name, std::int64_t in, bool has_bias, float deviation) {
     Pair pair{.weight = declare_divided(name + ".weight", {in}, hidden_, deviation), .has_bias = has_bias};
     parameter(pair.weight).rows_are_inputs = true;
@@ -148,7 +148,7 @@ class Block final : public Layer {
     return {.shape = {rows, hidden_, norm_epsilon_}, .weight = &weight(pair), .bias = bias(pair)};
   }
 
-  /// residual + the linear map, over the group: rank 0's partial sum has the residual stream in it.
+  /// residual + the linear map, all-reduced over the group: rank 0's partial sum includes the residual stream.
   Tensor residual_sum(const Tensor& residual, const Tensor& input, const Pair& linear) {
     Tensor sum = make_activation(residual.shape());
     const std::int64_t tokens = sum.shape()[0];
@@ -257,7 +257,7 @@ class Block final : public Layer {
     const std::int64_t tokens = input.shape()[0];
     Tensor activated = slot.take(kept_inner);
     Tensor inner_gradient = make_activation({tokens, feed_forward_});
-    switch (activation_) {  // afterwards the two are what their names say
+    switch (activation_) {  // afterwards both tensors match their names
       case Activation::relu:
       case Activation::gelu:
         linear_backward_input(sum_gradient.values(), weight(outer_), tokens,
@@ -275,7 +275,7 @@ class Block final : public Layer {
     return outputs_divided_backward(inner_, input, inner_gradient);
   }
 
-  /// Gradients of a map whose outputs are divided: adds those of its parameters, returns that of its whole input.
+  /// Backward pass of a map whose outputs are divided: adds its parameters' gradients, returns that of its whole input.
   Tensor outputs_divided_backward(const Pair& linear, const Tensor& input, const Tensor& output_gradient) {
     const std::int64_t tokens = input.shape()[0];
     linear_backward_parameters(input.values(), output_gradient.values(), weight(linear), bias(linear), tokens);

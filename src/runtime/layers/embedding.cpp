@@ -2,7 +2,7 @@
 // positions. In a tensor-parallel group each rank has its rows of the table; positions and projection are whole on all.
 //
 // Position p has row p, and there are max_sequence_length rows. (Hugging Face's OPT has two more rows in front, a
-// remnant of fairseq's padding index; weights from there are to be read from row 2 on.)
+// remnant of fairseq's padding index; its weights are to be read from row 2 on.)
 #include <utility>
 
 #include "runtime/layers/make_layers.hpp"
@@ -46,7 +46,7 @@ class Embedding final : public Layer {
       stream().add_repeated_gradient(parameter(positions_).gradient, output_gradient.values(), micro_batch.sequences,
                                      micro_batch.sequence_length * hidden_);
     if (has_projection()) {
-      Tensor embedded = gather(micro_batch);  // again, instead of keeping it: a few rows, and their sum over the group
+      Tensor embedded = gather(micro_batch);  // recomputed instead of kept: a few rows, and their all-reduce
       linear_backward_parameters(embedded.values(), output_gradient.values(), parameter(projection_), nullptr, tokens);
       linear_backward_input(output_gradient.values(), parameter(projection_), tokens, embedded.values());
       output_gradient = std::move(embedded);
@@ -71,7 +71,7 @@ class Embedding final : public Layer {
   std::int64_t embedding_width_;
   Range rows_;  // of the vocabulary, on this rank
   bool has_positions_;
-  // Positions in parameters(). The table comes first: token_embedding() looks there.
+  // Indices in parameters(). The table comes first: token_embedding() expects it there.
   std::size_t table_;
   std::size_t positions_ = 0;
   std::size_t projection_ = 0;

@@ -1,12 +1,12 @@
 // The last layer: final norm where the model folds it in here, projection to the embedding's width where that is
 // narrower, logits, and the cross-entropy loss.
 //
-// Forward turns the logits into their gradient at once, in place: in 1F1B the backward pass follows immediately, and
-// a second matrix of (tokens, vocabulary) would often be the largest tensor of all. For the same reason bfloat16 logits
-// stay so; their softmax and the loss are computed in float32.
+// The forward pass turns the logits into their gradient at once, in place: in 1F1B the backward pass follows
+// immediately, and a second matrix of (tokens, vocabulary) would often be the largest tensor of all. For the same
+// reason bfloat16 logits stay bfloat16; their softmax and the loss are computed in float32.
 //
-// In a tensor-parallel group each rank has its rows of the matrix, and the logits of those; the ranks exchange three
-// numbers per token for the loss, and sum the gradient of what the matrix was applied to.
+// In a tensor-parallel group each rank has its rows of the matrix, and their logits; the ranks exchange three numbers
+// per token for the loss, and all-reduce the gradient of the matrix's input.
 #include "runtime/layers/make_layers.hpp"
 #include "runtime/layers/norm.hpp"
 
@@ -42,7 +42,7 @@ class Head final : public Layer {
     } else {
       table_ = declare_divided(model.tied_embedding ? token_embedding_name : "output.weight", {model.vocabulary},
                                embedding_width_, initial_deviation);
-      if (model.tied_embedding) parameter(table_).layer = 0;  // a copy of the embedding's: the same initial values
+      if (model.tied_embedding) parameter(table_).layer = 0;  // copy of the embedding's, with the same initial values
     }
   }
 
@@ -100,9 +100,9 @@ class Head final : public Layer {
             .weight = &parameter(norm_),
             .bias = norm_has_bias_ ? &parameter(norm_ + 1) : nullptr};
   }
-  /// Values from a row of logits to the next one.
+  /// Distance between rows of logits, in values.
   [[nodiscard]] std::int64_t stride() { return device().row_stride(classes_.size()); }
-  /// From the table's width to logits.
+  /// Shape of the map from the table's width to logits.
   LinearShape map(std::int64_t tokens) {
     LinearShape shape = linear_shape(table(), tokens);
     shape.out_stride = stride();
@@ -114,7 +114,7 @@ class Head final : public Layer {
   }
   Parameter& table() { return shared_table_ != nullptr ? *shared_table_ : parameter(table_); }
 
-  /// The input itself without a final norm; else its norm, held by `output`.
+  /// The input itself without a final norm; else its norm, which `output` holds.
   const Tensor& normalize(const Tensor& input, Slot& slot, Tensor& output) {
     if (!has_norm_) return input;
     output = make_activation(input.shape());
@@ -122,7 +122,7 @@ class Head final : public Layer {
     return output;
   }
 
-  /// Logits become their gradient; adds to the loss.
+  /// Turns logits into their gradient; adds to the loss.
   void cross_entropy(const MicroBatch& micro_batch, Tensor& logits) {
     const std::int64_t tokens = micro_batch.token_count();
     const LogitsShape shape{tokens, classes_, stride()};
@@ -148,11 +148,11 @@ class Head final : public Layer {
   bool has_norm_;
   bool norm_has_bias_;
   float norm_epsilon_;
-  // Positions in parameters().
+  // Indices in parameters().
   std::size_t norm_ = 0;
   std::size_t projection_ = 0;
   std::size_t table_ = 0;
-  Parameter* shared_table_ = nullptr;  // the embedding's, when that is on the same rank
+  Parameter* shared_table_ = nullptr;  // the embedding's, if it is on the same rank
 };
 
 }  // namespace

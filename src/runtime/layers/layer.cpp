@@ -24,7 +24,7 @@ std::size_t Layer::declare(std::string name, Shape shape, InitialValue initial, 
                          .layer = index_,
                          .initial = initial,
                          .deviation = deviation,
-                         .decays = initial == InitialValue::normal,  // just the matrices
+                         .decays = initial == InitialValue::normal,  // only the matrices
                          .value = {nullptr, type_}});
   return parameters_.size() - 1;
 }

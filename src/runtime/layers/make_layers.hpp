@@ -12,7 +12,7 @@ std::unique_ptr<Layer> make_block(const Model& model, int index, const LayerCont
 std::unique_ptr<Layer> make_final_norm(const Model& model, int index, const LayerContext& context);
 std::unique_ptr<Layer> make_head(const Model& model, int index, const LayerContext& context);
 
-/// Deviation of all normally initialised matrices, as GPT-2 and OPT have it.
+/// Standard deviation of all normally initialised matrices, as in GPT-2 and OPT.
 inline constexpr float initial_deviation = 0.02f;
 
 }  // namespace sailor::runtime

@@ -13,7 +13,7 @@ namespace sailor::runtime {
 
 namespace {
 
-/// The number of tasks that Slurm started, where Slurm started this process itself. (Under mpirun inside an allocation
+/// Number of tasks that Slurm started, if Slurm started this process itself. (Under mpirun inside an allocation
 /// SLURM_NTASKS is the allocation's, and mpirun's own -n counts.)
 std::string slurm_tasks(const std::map<std::string, std::string>& environment) {
   if (environment.contains("OMPI_COMM_WORLD_SIZE") || environment.contains("HYDI_CONTROL_FD")) return {};
@@ -35,7 +35,7 @@ Result<std::unique_ptr<MpiSession>> MpiSession::start(const MpiSettings& setting
   int size = 0;
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   if (!tasks.empty() && tasks != std::to_string(size)) {
-    // Each singleton would complain: one of them is enough.
+    // Each singleton would report it: one of them is enough.
     const auto process = environment.find("SLURM_PROCID");
     if (size == 1 && process != environment.end() && process->second != "0")
       return fail(reported_elsewhere(ErrorCode::unavailable));
@@ -47,7 +47,7 @@ Result<std::unique_ptr<MpiSession>> MpiSession::start(const MpiSettings& setting
   const auto placed = environment.find("SAILOR_RANK");
   auto world = make_mpi_world(settings, placed == environment.end() ? -1 : parse_count(placed->second).value_or(-1));
   if (!world) {
-    // The same on all ranks: one of them tells it.
+    // The error is the same on all ranks: one of them reports it.
     int process = 0;
     MPI_Comm_rank(MPI_COMM_WORLD, &process);
     return process == 0 ? fail(world.error()) : fail(reported_elsewhere(world.error().code));

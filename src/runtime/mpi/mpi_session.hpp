@@ -1,4 +1,4 @@
-// MPI from start to end of a program. mpi.h stays in this folder's .cpp files.
+// MPI from start to end of a program. Only .cpp files of this folder include mpi.h.
 #pragma once
 
 #include <map>
@@ -14,15 +14,15 @@ namespace sailor::runtime {
 struct MpiSettings {
   std::string program = "sailor-train";  ///< for messages
   Seconds timeout{600.0};                ///< of every wait for another rank
-  bool idle_waits = false;               ///< all waits leave the core to others, as Control::idle_barrier()
+  bool idle_waits = false;               ///< all waits yield the core to others, as Control::idle_barrier()
 };
 
 /// One per process. Its destructor finalizes MPI, so all ranks must get there.
 class MpiSession {
  public:
-  /// Initialises MPI. The ranks are MPI's, or those that sailor-launch or the SPANK plugin gave (SAILOR_RANK). Errors
-  /// (unavailable): this process is alone although Slurm started several tasks, which happens when srun and the MPI
-  /// library do not find each other; SAILOR_RANK does not number the ranks. `environment` is the process environment.
+  /// Initialises MPI. The ranks are MPI's, or those that sailor-launch or the SPANK plugin assigned (SAILOR_RANK).
+  /// Errors (unavailable): this process is alone although Slurm started several tasks, which happens when srun and the
+  /// MPI library do not work together; SAILOR_RANK does not number the ranks. `environment` is the process environment.
   static Result<std::unique_ptr<MpiSession>> start(const MpiSettings& settings,
                                                    const std::map<std::string, std::string>& environment);
   ~MpiSession();

@@ -13,7 +13,7 @@ namespace sailor::runtime {
 
 namespace {
 
-// A signal handler can neither allocate nor format: the message is complete before.
+// A signal handler can neither allocate nor format: the message is prepared in advance.
 std::array<char, 1024> message_start{};
 std::array<char, 1024> message_end{};
 

@@ -1,5 +1,5 @@
-// Every wait polls MPI_Test: a blocking MPI call cannot be given a deadline, and Open MPI's survivors of a dead rank
-// hang in it for ever. All of MPI happens in the thread that asks.
+// Every wait polls MPI_Test: a blocking MPI call cannot have a deadline, and in Open MPI the survivors of a dead rank
+// hang in it forever. All MPI calls are made by the calling thread.
 #include "runtime/mpi/mpi_transport.hpp"
 
 #include <fmt/format.h>
@@ -32,7 +32,7 @@ constexpr int control_tag = 0;
 constexpr int roll_call_tag = 1;
 constexpr int first_channel_tag = 2;
 
-/// What everything that is made of a world shares.
+/// State shared by all objects of a world.
 struct Context {
   MpiSettings settings;
   std::string host;
@@ -56,7 +56,7 @@ void check(int code, const char* call) {
   if (code != MPI_SUCCESS) fail_call(code, call);
 }
 
-/// A communicator of MPI's, freed with its owner.
+/// A communicator of MPI, freed with its owner.
 class Handle {
  public:
   Handle(MPI_Comm communicator, std::string name) : communicator_(communicator), name_(std::move(name)) {}
@@ -108,8 +108,8 @@ struct Nothing {
   void operator()() const {}
 };
 
-/// One request of MPI's. `begin(request)` makes it and returns MPI's error code; `then()` follows when it is done;
-/// `what()` is asked for messages only: "receive of an activation (4096 bytes) from rank 3".
+/// One MPI request. `begin(request)` starts it and returns MPI's error code; `then()` is called when it is done;
+/// `what()` is called for messages only: "receive of an activation (4096 bytes) from rank 3".
 template <class What, class Begin, class Then = Nothing>
 class MpiOperation final : public HostOperation {
  public:
@@ -123,8 +123,7 @@ class MpiOperation final : public HostOperation {
         then_(std::move(then)) {}
   ~MpiOperation() override {
     if (request_ == MPI_REQUEST_NULL) return;
-    // After abort(), or when an exception ends the rank. MPI knows no way to give up a collective: its request is left
-    // behind.
+    // After abort(), or when an exception ends the rank. MPI cannot cancel a collective: its request is left behind.
     if (kind_.is_collective) return;
     MPI_Cancel(&request_);
     MPI_Request_free(&request_);
@@ -168,7 +167,7 @@ struct Message {
   int count;
 };
 
-/// 4 KiB as one element. Lives as long as the process.
+/// 4 KiB as one element. It lives as long as the process.
 MPI_Datatype page_type() {
   static const MPI_Datatype type = [] {
     constexpr int page = 4096;
@@ -201,7 +200,7 @@ MPI_Datatype mpi_type(DataType type) {
   switch (type) {
     case DataType::float32:
       return MPI_FLOAT;
-    case DataType::bfloat16:  // MPI does not know them: their bits travel as integers
+    case DataType::bfloat16:  // unknown to MPI: their bits are sent as integers
     case DataType::float16:
       return MPI_UINT16_T;
     case DataType::float64:
@@ -255,7 +254,7 @@ class MpiGroup final : public HostGroup {
           return MPI_Ireduce_scatter(MPI_IN_PLACE, data.data, slices->counts.data(), mpi_type(data.type),
                                      sum_of(data.type), comm, request);
         },
-        // MPI leaves this rank's slice at the beginning.
+        // MPI puts this rank's slice at the beginning.
         [slices, data, mine] {
           if (mine > 0)
             std::memmove((data + slices->starts[mine]).data, data.data, bytes_of(data.type, slices->counts[mine]));

@@ -15,8 +15,8 @@ struct MpiWorld {
   std::unique_ptr<Transport> transport;
 };
 
-/// All ranks of the job. MPI must be initialised. With `rank` -1 they have MPI's order, else every process says which
-/// rank it is to be. Errors (unavailable), the same on all: they do not number 0, 1, 2, ...
+/// Creates the world of all ranks of the job. MPI must be initialised. With `rank` -1 ranks are in MPI's order, else
+/// every process states its own rank. Errors (unavailable), the same on all ranks: they do not number 0, 1, 2, ...
 Result<MpiWorld> make_mpi_world(const MpiSettings& settings, int rank);
 
 }  // namespace sailor::runtime

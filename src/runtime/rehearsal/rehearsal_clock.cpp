@@ -10,7 +10,7 @@ namespace {
 
 using std::chrono::nanoseconds;
 
-constexpr nanoseconds shortest_sleep{100'000};  // below that waking up takes longer
+constexpr nanoseconds shortest_sleep{100'000};  // waking up takes longer than shorter sleeps
 
 nanoseconds monotonic_time() {
   timespec time{};

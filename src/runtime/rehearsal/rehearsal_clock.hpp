@@ -1,8 +1,8 @@
-// The time of one rank in a rehearsal: seconds since the iteration began on the devices that are rehearsed.
+// The clock of one rank in a rehearsal: seconds since the iteration began, in time of the rehearsed devices.
 //
-// The clock moves by what computation and communication are said to take, and the process sleeps until that time has
-// really passed. Deadlines are absolute: a process that was woken late makes up for it with its next sleep, so that
-// what this machine adds does not pile up.
+// The clock advances by the modelled times of computation and communication, and the process sleeps until that time has
+// really passed. Deadlines are absolute: a process that wakes up late sleeps less the next time, so that delays of this
+// machine do not accumulate.
 #pragma once
 
 #include <chrono>
@@ -13,14 +13,14 @@ namespace sailor::runtime {
 
 class RehearsalClock {
  public:
-  /// Time passes so many times slower than on the devices; 0: nobody waits, and only the clock moves.
+  /// Time passes `slowdown` times slower than on the devices; 0: no waiting, only the clock advances.
   explicit RehearsalClock(double slowdown) : slowdown_(slowdown) { restart(); }
 
   void set_slowdown(double slowdown) { slowdown_ = slowdown; }
-  /// An iteration begins now.
+  /// Starts an iteration now.
   void restart();
   [[nodiscard]] Seconds now() const { return now_; }
-  /// Goes on to `time` and sleeps until it has passed; nothing when that is over.
+  /// Advances to `time` and sleeps until it has passed; does nothing if it has passed already.
   void reach(Seconds time);
 
  private:

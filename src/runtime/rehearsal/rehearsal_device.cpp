@@ -17,7 +17,7 @@ namespace {
 
 class NullStream final : public RehearsalStream {
  public:
-  /// Queues that are not main are looked after by the device, as long as they are there.
+  /// The device tracks queues of other streams than the main one while they exist.
   explicit NullStream(bool is_main) : is_main_(is_main) {}
 
   [[nodiscard]] const std::shared_ptr<RehearsalQueue>& queue() const { return queue_; }
@@ -33,7 +33,7 @@ class NullStream final : public RehearsalStream {
     recorded.queue = queue_;
     recorded.after = queue_->asked();
   }
-  /// Others than the main stream begin things at the time at which they are asked to.
+  /// Other streams than the main one begin operations at the time of the call.
   void wait(const Event& event) override {
     const auto& point = static_cast<const RehearsalEvent&>(event);
     if (is_main_ && point.queue != nullptr) point.queue->wait(point.after);
@@ -121,7 +121,7 @@ class RehearsalDevice final : public Device {
     for (const auto& weak : queues_)
       if (const auto queue = weak.lock()) queue->progress();
   }
-  /// Times are those of the rehearsal's clock.
+  /// Times are measured by the rehearsal's clock instead.
   Seconds elapsed(const Event&, const Event&) override { return {}; }
   void flush_caches() override {}
   double clock_hz() const override { return 0.0; }
@@ -129,7 +129,7 @@ class RehearsalDevice final : public Device {
  private:
   void wait_for(const Event& event) override { main_.wait(event); }
 
-  // Addresses without memory behind them, which cost nothing.
+  // Reserves addresses without memory behind them, which cost nothing.
   void* reserve(std::size_t bytes) {
     void* const address = ::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (address == MAP_FAILED) return nullptr;

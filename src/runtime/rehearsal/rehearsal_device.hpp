@@ -1,5 +1,5 @@
-// A device that computes nothing and has memory in name only: what is allocated is accounted for and has an address,
-// but may not be touched (a process that does ends with SIGSEGV). Values that come from it are zeros.
+// A device that computes nothing and has no real memory: allocations are accounted for and have addresses, but must not
+// be touched (a process that does ends with SIGSEGV). Values read from it are zeros.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace sailor::runtime {
 
-/// `name` is that of the device that is rehearsed.
+/// `name` is the name of the rehearsed device.
 std::unique_ptr<Device> make_rehearsal_device(const std::string& name);
 
 }  // namespace sailor::runtime

@@ -1,4 +1,4 @@
-// Streams of the device of a rehearsal: no kernels, and a queue of what is under way. Internal to runtime/rehearsal.
+// Streams of a rehearsal's device: no kernels, only a queue of pending requests. Internal to runtime/rehearsal.
 #pragma once
 
 #include <cstdint>
@@ -13,19 +13,19 @@ namespace sailor::runtime {
 
 class RehearsalQueue;
 
-/// A point in a stream; shared with its queue, which may end before it.
+/// A point in a stream. It shares ownership of the stream's queue, since the stream may end first.
 class RehearsalEvent final : public Event {
  public:
   std::shared_ptr<RehearsalQueue> queue;  ///< null: never recorded
-  std::uint64_t after = 0;                ///< so many requests of the queue
+  std::uint64_t after = 0;                ///< reached after this many requests of the queue
 };
 
-/// What was put on a stream and nobody has waited for yet.
+/// Requests of a stream that nobody has waited for yet.
 class RehearsalQueue {
  public:
   void put(std::unique_ptr<RehearsalRequest> request) { under_way_.push_back(std::move(request)); }
   [[nodiscard]] std::uint64_t asked() const { return done_ + under_way_.size(); }
-  /// Until so many requests are done.
+  /// Waits until the first `count` requests are done.
   void wait(std::uint64_t count) {
     while (done_ < count) {
       under_way_.front()->wait();
@@ -47,7 +47,7 @@ class RehearsalQueue {
   std::deque<std::unique_ptr<RehearsalRequest>> under_way_;
 };
 
-/// A stream that transports of a rehearsal put their requests on.
+/// A stream on which transports of a rehearsal put their requests.
 class RehearsalStream : public Stream {
  public:
   virtual void put(std::unique_ptr<RehearsalRequest> request) = 0;

@@ -17,13 +17,13 @@ namespace sailor::runtime {
 
 namespace {
 
-/// What crosses in place of a message.
+/// Replaces the payload of a message.
 struct Token {
-  std::uint64_t number = 0;  ///< of the messages of this channel
+  std::uint64_t number = 0;  ///< of this message in its channel
   std::uint64_t bytes = 0;
   std::uint64_t total = 0;  ///< messages of all channels from the sender to the receiver, this one included
   std::uint64_t taken = 0;  ///< messages of all channels that the sender had received from the receiver by then
-  /// Transfers that block: when the sender came to it. Others: when it arrives.
+  /// With transfers that block: when the sender reached it. Else: when it arrives.
   double time = 0.0;
 };
 
@@ -44,15 +44,15 @@ std::string describe(MessageKind kind, const Token& token) {
                      format_bytes(Bytes(static_cast<double>(token.bytes))));
 }
 
-/// One way between two ranks, as the tokens see it.
+/// One direction between two ranks, with its tokens.
 struct Way {
   int from = 0;
   int to = 0;
   MessageKind kind = MessageKind::activation;
   std::unique_ptr<Channel> tokens;
-  std::unique_ptr<Channel> answers;  // the other way round: when a message that blocks has been taken
+  std::unique_ptr<Channel> answers;  // in reverse: the end of a message that blocks
   std::uint64_t count = 0;           // messages so far, on this rank
-  double free = 0.0;                 // transfers that do not block follow each other
+  double free = 0.0;                 // end of the last transfer that does not block
 };
 
 HostChannel& host(const std::unique_ptr<Channel>& channel) { return dynamic_cast<HostChannel&>(*channel); }
@@ -68,12 +68,12 @@ struct Outgoing {
 
 /// A collective of this rank, under way or waiting for its turn.
 struct Operation {
-  HostGroup* group = nullptr;  // of the tokens
+  HostGroup* group = nullptr;  // exchanges the tokens
   std::vector<int> ranks;      // of the world
   Collective kind = Collective::all_reduce;
   std::int64_t count = 0;
   Seconds time{};
-  double ready = 0.0;  // when this rank came to it
+  double ready = 0.0;  // when this rank reached it
   std::vector<float> token;
   std::unique_ptr<HostOperation> request;
   bool is_reached = false;  // by all ranks
@@ -83,7 +83,7 @@ struct Operation {
 
 }  // namespace
 
-/// What everything of a rank shares.
+/// State shared by all objects of a rank.
 struct RehearsalWorld::State {
   State(const World& world_ranks, const CommunicationTimes& model, RehearsalClock& rank_clock)
       : world(world_ranks), times(model), clock(rank_clock), peers(static_cast<std::size_t>(world.size())) {}
@@ -98,16 +98,16 @@ struct RehearsalWorld::State {
   RehearsalClock& clock;
   std::vector<Peer> peers;                           // by rank of the world
   std::vector<std::weak_ptr<Way>> ways;              // of all channels
-  std::deque<std::shared_ptr<Outgoing>> unanswered;  // messages that block, until their receiver has come to them
-  double ready = 0.0;                                // when this rank was last done with anything but messages
+  std::deque<std::shared_ptr<Outgoing>> unanswered;  // messages that block, until their receiver has reached them
+  double ready = 0.0;                                // end of this rank's last operation that was not a message
   std::deque<std::shared_ptr<Operation>> operations;
-  double network_free = 0.0;  // for the next collective
+  double network_free = 0.0;  // when the network is free for the next collective
   struct Answer {
     std::shared_ptr<Way> way;
     std::unique_ptr<double> end;
     std::unique_ptr<HostOperation> request;
   };
-  std::deque<Answer> answers;  // on their way
+  std::deque<Answer> answers;  // being sent
 
   [[nodiscard]] double now() const { return clock.now().value(); }
   void reach(double time) { clock.reach(Seconds(time)); }
@@ -164,7 +164,7 @@ struct RehearsalWorld::State {
     return message;
   }
 
-  /// Waits until the receivers of all that was sent have come to it.
+  /// Waits until the receivers have reached all messages that were sent.
   void settle() {
     double end = now();
     while (!unanswered.empty()) {
@@ -194,8 +194,8 @@ struct RehearsalWorld::State {
       return;
     }
     const double time = times.message(way->from, way->to, way->kind).value();
-    // The sender waits for a message from here that it had not taken when it sent this one: they cross, and both sides
-    // see it.
+    // The sender waits for a message from here that it had not received when it sent this one: they cross, and both
+    // sides see it.
     const auto crossing =
         std::find_if(unanswered.begin(), unanswered.end(), [&](const std::shared_ptr<Outgoing>& message) {
           return message->way->to == way->from && token.taken < message->token.total;
@@ -218,8 +218,8 @@ struct RehearsalWorld::State {
     reach(until);
   }
 
-  // ---- Collectives. One after the other, in the order of the calls, which is the same on all ranks.
-  // Of each member in a token: when it was ready, in two floats; kind; count, in three pieces of 20 bits.
+  // ---- Collectives: one after the other, in the order of the calls, which is the same on all ranks
+  // Fields of each member in a token: when it was ready, in two floats; kind; count, in three pieces of 20 bits.
   static constexpr std::size_t fields = 6;
 
   void post(Operation& operation) const {
@@ -273,7 +273,7 @@ struct RehearsalWorld::State {
       progress();
       return operation;
     }
-    // Within a stage: does not go over the network that gradients take.
+    // Within a stage: does not use the network that gradients use.
     post(*operation);
     if (!operation->is_reached) finish(*operation->request);
     complete(*operation);
@@ -282,7 +282,7 @@ struct RehearsalWorld::State {
 
   void progress() { advance(nullptr); }
 
-  /// Works through the collectives: up to `last`, waiting, or as far as they are done.
+  /// Processes the collectives: up to `last`, waiting, or as far as they are done if it is null.
   void advance(const Operation* last) {
     while (!operations.empty() && (last == nullptr || !last->done)) {
       Operation& first = *operations.front();
@@ -385,7 +385,7 @@ void put(Stream& stream, std::unique_ptr<RehearsalRequest> request) {
 
 class RehearsalGroup final : public Group {
  public:
-  /// `ranks` are those of the world that are in it.
+  /// `ranks` are its members' ranks in the world.
   RehearsalGroup(std::shared_ptr<State> state, std::unique_ptr<Group> inner, std::vector<int> ranks)
       : state_(std::move(state)), inner_(std::move(inner)), ranks_(std::move(ranks)) {}
 
@@ -406,7 +406,7 @@ class RehearsalGroup final : public Group {
 
  private:
   void start(Stream& stream, Collective kind, ConstValues data, std::int64_t count) {
-    // Numbers in float64 are what ranks agree on, which takes no time on the devices.
+    // Float64 numbers are values that ranks agree on, which takes no time on the devices.
     const Bytes amount(data.type == DataType::float64 ? 0.0 : static_cast<double>(bytes_of(data.type, count)));
     put(stream, std::make_unique<CollectiveRequest>(
                     state_, state_->start(dynamic_cast<HostGroup&>(*inner_), ranks_, kind, count, amount)));
@@ -450,7 +450,7 @@ class RehearsalTransport final : public Transport {
   std::shared_ptr<State> state_;
 };
 
-/// Values that ranks agree on are real; that takes no time on the devices.
+/// Values that ranks agree on are really exchanged, which takes no time on the devices.
 class RehearsalControl final : public Control {
  public:
   explicit RehearsalControl(std::shared_ptr<State> state) : state_(std::move(state)) {}
@@ -492,7 +492,7 @@ class RehearsalControl final : public Control {
 
  private:
   [[nodiscard]] Control& inner() const { return state_->world.control; }
-  /// All clocks go on to that of the last.
+  /// Advances all clocks to the latest one.
   void meet() {
     state_->settle();
     state_->reach(inner().max(state_->now()));
@@ -509,7 +509,7 @@ RehearsalWorld::RehearsalWorld(const World& inner, const CommunicationTimes& tim
       control_(std::make_unique<RehearsalControl>(state_)),
       transport_(std::make_unique<RehearsalTransport>(state_)) {}
 
-// Whoever this rank answered last may still wait for it.
+// Completes the answers: a rank may still wait for the last one.
 RehearsalWorld::~RehearsalWorld() {
   if (std::uncaught_exceptions() > 0) return;
   try {

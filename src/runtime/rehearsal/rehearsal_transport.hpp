@@ -1,14 +1,14 @@
-// Communication in a rehearsal: every message and sum of the runtime takes place, in its order and between its ranks,
-// but a token stands for the payload, and the ranks wait for as long as the real one would take. Memory that calls name
-// is not touched.
+// Communication in a rehearsal: every message and collective takes place in its order and between its ranks, but the
+// payload is replaced by a small token, and the ranks wait for as long as the real communication would take. Memory
+// passed to calls is not touched.
 //
-// A token says when its sender was ready, so that every rank works out by itself when a transfer ends; its clock
-// (rehearsal_clock.hpp) goes on to there. Tokens also carry what they stand for: ranks that disagree about the order,
-// kind or size of what they exchange end the job with a message that names both. A rank that waits for one that never
-// comes ends by the timeout of the transport underneath.
+// A token carries the time at which its sender was ready, so that every rank computes by itself when a transfer ends,
+// and advances its clock (rehearsal_clock.hpp) to that time. Tokens also describe the payload: ranks that disagree
+// about the order, kind or size of what they exchange end the job with a message that names both. A rank that waits for
+// a token that never comes ends by the timeout of the underlying transport.
 //
-// What is put on a rehearsed stream is done when the host, for the main stream or itself, waits for it: then the clock
-// goes on to its end. Computation (RehearsalWorld::compute) happens on the main stream.
+// An operation on a rehearsed stream is done when the host, for the main stream or itself, waits for it: the clock then
+// advances to the operation's end. Computation (RehearsalWorld::compute) happens on the main stream.
 #pragma once
 
 #include <memory>
@@ -22,7 +22,7 @@ namespace sailor::runtime {
 
 enum class Collective { all_reduce, reduce_scatter, all_gather };
 
-/// How long communication takes on the devices that are rehearsed. Ranks are those of the world.
+/// Duration of communication on the rehearsed devices. Ranks are those of the world.
 class CommunicationTimes {
  public:
   CommunicationTimes() = default;
@@ -30,43 +30,44 @@ class CommunicationTimes {
   CommunicationTimes(const CommunicationTimes&) = delete;
   CommunicationTimes& operator=(const CommunicationTimes&) = delete;
 
-  /// The whole message of which `from` and `to` exchange a part: parts that go at the same time take as long as all.
+  /// Time of the whole message of which `from` and `to` exchange a part: concurrent parts take as long as the whole.
   [[nodiscard]] virtual Seconds message(int from, int to, MessageKind kind) const = 0;
-  /// 0 for what the time of a layer contains: between the ranks of a tensor-parallel group.
+  /// Time of a collective; 0 if the time of a layer includes it: between the ranks of a tensor-parallel group.
   [[nodiscard]] virtual Seconds collective(Collective collective, const std::vector<int>& ranks,
                                            Bytes amount) const = 0;
-  /// A message holds both sides from when both have come to it until it is done, and two that cross follow each other;
-  /// else it starts when its sender's last one on that way is through, and holds nobody.
+  /// Whether messages block. If so, a message occupies both sides from when both have reached it until it is done, and
+  /// two that cross follow each other; else it starts when its sender's previous one in that direction is done, and
+  /// blocks nobody.
   [[nodiscard]] virtual bool messages_block() const = 0;
 };
 
-/// Something under way in a rehearsal.
+/// An operation under way in a rehearsal.
 class RehearsalRequest {
  public:
   RehearsalRequest() = default;
   virtual ~RehearsalRequest() = default;
   RehearsalRequest(const RehearsalRequest&) = delete;
   RehearsalRequest& operator=(const RehearsalRequest&) = delete;
-  /// The clock goes on to its end.
+  /// Advances the clock to the end of the operation.
   virtual void wait() = 0;
-  /// Lets communication progress; true when it has ended by the clock.
+  /// Lets communication progress; returns true if the operation has ended by the clock.
   [[nodiscard]] virtual bool test() = 0;
 };
 
-/// All ranks of a rehearsal as one of them sees them.
+/// All ranks of a rehearsal, as seen by one of them.
 class RehearsalWorld {
  public:
   /// The transport of `inner` must be one of the host's (host_transport.hpp), and should wait idly. All references must
-  /// outlive this and what is made of it. Streams are those of make_rehearsal_device().
+  /// outlive this object and everything made from it. Streams are those of make_rehearsal_device().
   RehearsalWorld(const World& inner, const CommunicationTimes& times, RehearsalClock& clock);
   ~RehearsalWorld();
   RehearsalWorld(const RehearsalWorld&) = delete;
   RehearsalWorld& operator=(const RehearsalWorld&) = delete;
 
   [[nodiscard]] World world() { return {*control_, *transport_}; }
-  /// Collective: an iteration begins; the clock starts at 0 on all ranks.
+  /// Collective: starts an iteration; the clock is set to 0 on all ranks.
   void restart();
-  /// This rank computes for so long, after what it sends has been taken.
+  /// This rank computes for `time`, after the messages that it has sent are received.
   void compute(Seconds time);
 
   struct State;

@@ -1,19 +1,19 @@
-// The words of the control plane's messages, which are JSON objects with "what". Internal to runtime/sockets.
+// Names of the control plane's messages: JSON objects whose "what" is the name. Internal to runtime/sockets.
 //
 // Member to coordinator:  join {facts}              once, first
-//                         rejoin {job, epoch, rank, facts}   first on a connection after the one before was lost
-//                         ready {why}               for the next epoch; with a reason: this one is broken
+//                         rejoin {job, epoch, rank, facts}   first on a connection after the previous one was lost
+//                         ready {why}               for the next epoch; with a reason: this epoch is broken
 //                         call {epoch, group, number, kind, ranks, value}
-//                         alive {}                  every quarter of the silence that is allowed
-//                         progress {iteration, time, of, redone, from}
-//                         done {status, text}       it leaves, and that is no failure
+//                         alive {}                  every quarter of the allowed silence
+//                         progress {iteration, time, of, redone, busy, from}
+//                         done {status, text}       the member leaves without a failure
 //                         abort {text}              the job is to end
 // Coordinator to member:  alive {}                  the same
 //                         epoch {job, epoch, rank, addresses, hosts, before, payload}
 //                         answer {name, value}
 //                         lost {epoch, ranks, why}  the epoch is broken
 //                         change {why}              the epoch is to end after the running iteration
-//                         bye {kind, why}           the member does not belong to the job any more
+//                         bye {kind, why}           the member no longer belongs to the job
 //                         abort {text}
 #pragma once
 
@@ -34,8 +34,8 @@ inline constexpr const char* message_change = "change";
 inline constexpr const char* message_bye = "bye";
 
 // Kinds of calls: who gets which values.
-inline constexpr const char* call_gather = "gather";        // the first rank those of all
-inline constexpr const char* call_all = "all";              // everybody those of all
-inline constexpr const char* call_broadcast = "broadcast";  // everybody that of the first
+inline constexpr const char* call_gather = "gather";        // the first rank gets the values of all
+inline constexpr const char* call_all = "all";              // every rank gets the values of all
+inline constexpr const char* call_broadcast = "broadcast";  // every rank gets the value of the first
 
 }  // namespace sailor::runtime

@@ -35,17 +35,17 @@ struct MemberEntry {
   bool joined = false;
   bool done = false;  // it has left in order
   Dismissal dismissed = Dismissal::none;
-  /// Belongs to the job.
+  /// Whether it belongs to the job.
   [[nodiscard]] bool takes_part() const { return joined && !done && dismissed == Dismissal::none; }
   MemberInfo info;
 };
 
 /// A call of some ranks that is not complete.
 struct Call {
-  std::map<int, Json> values;  // by rank that has called
+  std::map<int, Json> values;  // by rank of the caller
 };
 
-/// Where nobody says who takes part: all that are there.
+/// Default policy: all present members take part.
 class EveryMember final : public MembershipPolicy {
  public:
   EveryMember(int first, int later) : needed_(first), later_(later) {}
@@ -56,7 +56,7 @@ class EveryMember final : public MembershipPolicy {
     if (static_cast<int>(all.size()) < needed_ || all.empty() ||
         !std::all_of(all.begin(), all.end(), [](const MemberInfo* member) { return member->ready; }))
       return std::nullopt;
-    // Those who were there before keep their order; then the ranks that are wanted; then the order of joining.
+    // Members of the previous epoch keep their order; then come the ranks that are wanted, then the order of joining.
     std::stable_sort(all.begin(), all.end(), [](const MemberInfo* a, const MemberInfo* b) {
       const auto key = [](const MemberInfo* member) {
         return std::tuple(member->rank < 0, member->rank, member->facts.wanted_rank < 0, member->facts.wanted_rank,
@@ -98,11 +98,11 @@ struct Coordinator::State {
   Socket listener;
   Socket wake;
   Socket woken;
-  std::mutex mutex;                             // of what follows
-  std::vector<std::function<void()>> requests;  // of other threads
+  std::mutex mutex;                             // guards the members below
+  std::vector<std::function<void()>> requests;  // from other threads
   bool ended = false;
 
-  // The thread's own.
+  // Used only by the coordinator's thread:
   std::uint64_t job = 0;
   std::uint64_t epoch = 0;
   std::uint64_t joined = 0;
@@ -112,7 +112,7 @@ struct Coordinator::State {
   Clock::time_point broken_at{};
   std::vector<std::unique_ptr<MemberEntry>> members;
   std::map<std::string, Call> calls;    // by group and number
-  std::map<int, MemberFacts> expected;  // of a restored epoch, those that have not come back, by rank
+  std::map<int, MemberFacts> expected;  // members of a restored epoch that have not reconnected, by rank
   Clock::time_point started = Clock::now();
 
   void ask(std::function<void()> request) {
@@ -153,7 +153,7 @@ struct Coordinator::State {
       const bool beats = Clock::now() >= next_beat;
       if (beats)
         next_beat = Clock::now() + std::chrono::milliseconds(static_cast<std::int64_t>(settings.silence.value() * 250));
-      for (std::size_t i = 0; i < members.size(); ++i) {  // hear() may take entries' places, but adds none
+      for (std::size_t i = 0; i < members.size(); ++i) {  // hear() may replace entries, but adds none
         MemberEntry& member = *members[i];
         if (beats && member.joined) tell(member, {{"what", message_alive}});
         (void)member.frames.flush();
@@ -216,7 +216,7 @@ struct Coordinator::State {
       for (const auto& other : members)
         if (other.get() != &member && other->joined)
           tell(*other, {{"what", message_abort}, {"text", message.value("text", "")}});
-    }  // message_alive says nothing more
+    }  // message_alive needs no action
   }
 
   void join(MemberEntry& member, const Json& message) {
@@ -240,7 +240,7 @@ struct Coordinator::State {
           breaks({}, fmt::format("{} has not heard of this epoch", facts.host));
         expected.erase(place);
       } else if (entry != members.end() && in_this_epoch) {
-        // The connection before was lost for the member only.
+        // Only the member has lost the previous connection.
         member.info = std::exchange((*entry)->info, {});
         member.joined = true;
         (*entry)->joined = false;
@@ -295,7 +295,7 @@ struct Coordinator::State {
         tell(*member, {{"what", message_lost}, {"epoch", epoch}, {"ranks", lost}, {"why", why}});
   }
 
-  /// Takes out those that have gone, and tells the others.
+  /// Removes members that have gone, and tells the others.
   void bury() {
     std::vector<int> lost;
     std::vector<std::string> reasons;
@@ -331,7 +331,7 @@ struct Coordinator::State {
 
   void begin_epoch() {
     if (!expected.empty()) return;
-    // Looked at after every message: nothing is copied while an epoch is under way.
+    // Checked after every message: nothing is copied while an epoch is under way.
     const bool under_way = std::any_of(members.begin(), members.end(), [](const auto& member) {
       return member->takes_part() && member->info.rank >= 0 && !member->info.ready;
     });

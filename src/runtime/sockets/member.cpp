@@ -33,7 +33,7 @@ struct Member::State {
   std::string host = host_name();
   std::unique_ptr<Listener> listener;
 
-  // Guarded by the mutex; a thread reads and writes the connection.
+  // Guarded by the mutex; a separate thread reads and writes the connection.
   std::mutex mutex;
   std::condition_variable changed;
   std::unique_ptr<Frames> frames;
@@ -42,19 +42,19 @@ struct Member::State {
   std::map<std::string, std::deque<Json>> last_calls;  // the last two of each group, for a new coordinator
   std::map<std::string, Json> answers;                 // by name of the call
   std::optional<Json> next_epoch;
-  std::uint64_t heard_job = 0;    // of the epoch that was told of last
+  std::uint64_t heard_job = 0;    // of the epoch announced last
   std::uint64_t heard_epoch = 0;  // the same
-  std::string broken;             // why the epoch is; empty: it is not
-  bool is_alone = false;          // the coordinator has gone, for good
+  std::string broken;             // why the epoch is broken; empty: it is not
+  bool is_alone = false;          // the coordinator is lost for good
   Dismissal dismissal = Dismissal::none;
   bool asks_for_epoch = false;
-  std::string asks_since;  // why
+  std::string asks_since;  // reason of the request
   bool change_wanted = false;
   std::optional<Json> farewell;
   bool ended = false;
-  Transport* transport = nullptr;        // of the epoch, to be broken off
-  Transport* other_transport = nullptr;  // the same, not ours
-  std::optional<Json> progress;          // to be told
+  Transport* transport = nullptr;        // of the epoch, to be aborted
+  Transport* other_transport = nullptr;  // registered by abort_with_epoch(), to be aborted, too
+  std::optional<Json> progress;          // to be sent
   Clock::time_point next_progress{};
   int reports = 0;  // of progress in this epoch
 
@@ -155,8 +155,8 @@ struct Member::State {
     }
   }
 
-  /// Looks for the coordinator that has taken the place of the one that is lost, and tells it what that one knew of
-  /// this member. False: there is none.
+  /// Looks for the coordinator that has replaced the lost one, and tells it what the lost one knew of this member.
+  /// Returns false if there is none.
   bool come_back(std::unique_lock<std::mutex>& lock) {
     if (!settings.find_coordinator) return false;
     const auto deadline = Clock::now() + std::chrono::duration<double>(settings.search.value());
@@ -183,7 +183,7 @@ struct Member::State {
     return false;
   }
 
-  /// With the mutex held.
+  /// Requires the mutex.
   void hear(const std::string& frame) {
     const Json message = Json::parse(frame, nullptr, false);
     if (!message.is_object()) return;
@@ -210,7 +210,7 @@ struct Member::State {
       dismissal = kind >= 1 && kind <= 3 ? static_cast<Dismissal>(kind) : Dismissal::refused;
       breaks(message.value("why", ""));
     } else if (what == message_abort) {
-      // Whoever ends the job has said why.
+      // The member that ends the job has given the reason.
       std::_Exit(1);
     }
   }
@@ -252,11 +252,11 @@ struct Member::State {
 
 namespace {
 
-/// Numbers travel as their bits.
+/// Numbers are sent as their bits.
 Json to_json(double value) { return std::bit_cast<std::uint64_t>(value); }
 double number_of(const Json& value) { return std::bit_cast<double>(value.get<std::uint64_t>()); }
 
-/// Texts may have any bytes: they travel as numbers of two hexadecimal digits.
+/// Texts may have any bytes: they are sent as hexadecimal digits, two per byte.
 Json to_json(const std::string& text) {
   std::string digits;
   digits.reserve(2 * text.size());
@@ -276,10 +276,10 @@ std::string text_of(const Json& value) {
 
 }  // namespace
 
-/// Agreements of some ranks of an epoch. Internal to this file.
+/// Control plane of some ranks of an epoch. Internal to this file.
 class SocketControl final : public Control {
  public:
-  /// `ranks` are those of the epoch, in the order of this control plane.
+  /// `ranks` are ranks of the epoch, in the order of this control plane.
   SocketControl(Member::State& state, std::vector<int> ranks, std::string name)
       : state_(state), ranks_(std::move(ranks)), name_(std::move(name)) {
     rank_ = static_cast<int>(std::find(ranks_.begin(), ranks_.end(), state.rank) - ranks_.begin());
@@ -319,7 +319,7 @@ class SocketControl final : public Control {
     const std::string name = fmt::format("{}/{}", name_, fmt::join(ranks, ","));
     return std::make_unique<SocketControl>(state_, chosen, fmt::format("{}.{}", name, made_[ranks]++));
   }
-  /// Nobody is missing: the coordinator tells when somebody is.
+  /// Nobody is missing: the coordinator reports lost ranks.
   std::vector<int> roll_call(Seconds) override { return {}; }
   [[noreturn]] void abort(const std::string& message) override {
     const std::string line =
@@ -446,7 +446,7 @@ Result<void> Member::begin_epoch(const std::string& why) {
   state.control = std::make_unique<SocketControl>(state, ranks, fmt::format("epoch {}", state.epoch));
   const std::scoped_lock lock(state.mutex);
   state.transport = state.owned_transport.get();
-  if (!state.broken.empty()) state.transport->abort();  // meanwhile
+  if (!state.broken.empty()) state.transport->abort();  // it broke in the meantime
   return {};
 }
 

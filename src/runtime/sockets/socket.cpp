@@ -31,7 +31,7 @@ constexpr std::uint32_t longest_frame = 1U << 28;
 
 std::string system_message(int code) { return std::strerror(code); }  // NOLINT(concurrency-mt-unsafe)
 
-/// No delays, no SIGPIPE, no inheritance by other programs.
+/// Sets no delays, no SIGPIPE, no inheritance by other programs.
 void prepare(int descriptor) {
   const int on = 1;
   ::setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
@@ -101,7 +101,7 @@ Socket::State Socket::receive_some(void* data, std::size_t bytes, std::size_t& m
 }
 
 Result<Socket> listen_on(int port) {
-  // One socket for IPv6 and IPv4; where there is no IPv6, for IPv4.
+  // One socket for IPv6 and IPv4; without IPv6, for IPv4.
   for (const int family : {AF_INET6, AF_INET}) {
     Socket socket(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!socket.is_open()) continue;
@@ -156,7 +156,7 @@ Addresses own_addresses(int port) {
         address = fmt::format("{}:{}", text.data(), port);
       } else if (one->ifa_addr->sa_family == AF_INET6) {
         const auto* const v6 = reinterpret_cast<const sockaddr_in6*>(one->ifa_addr);
-        if (IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr)) continue;  // needs to know the other side's interface
+        if (IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr)) continue;  // usable only with an interface of the other side
         if (::inet_ntop(AF_INET6, &v6->sin6_addr, text.data(), text.size()) == nullptr) continue;
         address = fmt::format("[{}]:{}", text.data(), port);
       } else {
@@ -254,7 +254,7 @@ std::optional<std::string> Frames::receive() {
   while (true) {
     if (incoming_.size() >= sizeof(length)) {
       std::memcpy(&length, incoming_.data(), sizeof(length));
-      if (length > longest_frame) {  // whoever this is, it is none of ours
+      if (length > longest_frame) {  // the other side is not Sailor
         closed_ = true;
         return std::nullopt;
       }

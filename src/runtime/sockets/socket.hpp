@@ -1,4 +1,4 @@
-// TCP sockets with owners, and messages of whole frames over them. Nothing here blocks but where it says so.
+// Owned TCP sockets, and whole frames as messages over them. Nothing here blocks unless stated.
 #pragma once
 
 #include <cstddef>
@@ -29,9 +29,9 @@ class Socket {
   [[nodiscard]] int descriptor() const { return descriptor_; }
   void close();
 
-  /// What became of a call. `more`: it would have to wait.
+  /// Outcome of a call. `more`: it would block.
   enum class State { done, more, closed };
-  /// Sends or receives up to `bytes`; `moved` is how many. `closed`: the other side has gone.
+  /// Sends or receives up to `bytes` bytes; `moved` is their number. `closed`: the other side has gone.
   State send_some(const void* data, std::size_t bytes, std::size_t& moved) const;
   State receive_some(void* data, std::size_t bytes, std::size_t& moved) const;
 
@@ -39,38 +39,38 @@ class Socket {
   int descriptor_ = -1;
 };
 
-/// "10.0.0.7:41234" or "[fe80::1]:41234": where somebody listens. Several are separated by commas: the first that can
-/// be reached counts.
+/// "10.0.0.7:41234" or "[fe80::1]:41234": the address of a listener. Several are separated by commas: the first that
+/// can be reached is used.
 using Addresses = std::string;
 
 /// Listens on all interfaces, on a port of the system's choice (`port` 0) or that one.
 Result<Socket> listen_on(int port = 0);
 /// The port that a socket listens on.
 int port_of(const Socket& listener);
-/// All addresses of this machine with that port, those of the network before the loopback's.
+/// All addresses of this machine with that port, network before loopback.
 Addresses own_addresses(int port);
 
-/// Connects to one of `addresses`; blocks for at most `timeout`. Errors (unavailable): nobody can be reached there.
+/// Connects to one of `addresses`; blocks for at most `timeout`. Errors (unavailable): none can be reached.
 Result<Socket> connect_to(const Addresses& addresses, Seconds timeout);
-/// Begins to connect to one address; try finish_connecting() until it says done.
+/// Begins to connect to one address; call finish_connecting() until it returns `done`.
 Result<Socket> begin_connecting(std::string_view address);
 Socket::State finish_connecting(const Socket& socket);
-/// A connection that somebody has made, or nothing.
+/// An incoming connection; std::nullopt if there is none.
 std::optional<Socket> accept_from(const Socket& listener);
 
-/// Frames, each with its length in front, in both directions of a socket.
+/// Frames, each preceded by its length, in both directions of a socket.
 class Frames {
  public:
   explicit Frames(Socket socket) : socket_(std::move(socket)) {}
 
-  /// Queues a frame and sends as much as can be.
+  /// Queues a frame and sends as much as possible.
   void send(std::string_view frame);
-  /// Sends what is queued. `more`: something is left.
+  /// Sends queued frames. `more`: some bytes are left.
   Socket::State flush();
-  /// A whole frame, or nothing yet. After is_closed() there is none.
+  /// A whole frame; std::nullopt if none is complete yet, or after is_closed().
   std::optional<std::string> receive();
   [[nodiscard]] bool is_closed() const { return closed_; }
-  /// Nothing more is read or sent: what came is not of ours.
+  /// Stops reading and sending: the data received is not Sailor's.
   void give_up() { closed_ = true; }
   [[nodiscard]] bool has_queued() const { return !outgoing_.empty(); }
   [[nodiscard]] const Socket& socket() const { return socket_; }

@@ -20,13 +20,13 @@ namespace sailor::runtime {
 
 namespace {
 
-/// What the maker of a connection says first.
+/// The first bytes from the side that makes a connection.
 struct Handshake {
   std::array<char, 8> magic{'s', 'a', 'i', 'l', 'o', 'r', '0', '1'};
   ConnectionKey key;
 };
 
-/// What everything of a transport shares.
+/// State shared by all objects of a transport.
 struct Context {
   Context(const SocketTransportSettings& all, Listener& own) : settings(all), listener(own) {}
   SocketTransportSettings settings;
@@ -39,7 +39,7 @@ struct Context {
                ? fmt::format("rank {} on {}", rank, settings.hosts[index])
                : fmt::format("rank {}", rank);
   }
-  /// The other side of a connection has closed it: it has died, or broken off because another one has.
+  /// The other side of a connection has closed it: it has died, or has aborted because another rank has.
   [[noreturn]] void lost(int rank, const std::string& what) const {
     const std::string why = why_aborted();
     throw TransportError(
@@ -64,8 +64,8 @@ class Connection {
   Connection(std::shared_ptr<Context> context, const ConnectionKey& key, int peer)
       : context_(std::move(context)), key_(key), peer_(peer), is_sender_(key.from == context_->settings.rank) {}
 
-  /// Goes on with a transfer of `bytes`, of which `done` are. True when all are. Throws when the other side has gone:
-  /// the message names `operation`.
+  /// Continues a transfer of `bytes` bytes, of which `done` are done. Returns true when all are. Throws if the other
+  /// side has gone: the message names `operation`.
   bool advance(char* data, std::size_t bytes, std::size_t& done, const HostOperation& operation) {
     if (!is_ready(operation)) return false;
     while (done < bytes) {
@@ -116,7 +116,7 @@ class Connection {
     }
     const Handshake handshake{.key = key_};
     std::size_t moved = 0;
-    // A new connection has room for so little.
+    // A new connection has room for these few bytes.
     if (socket_.send_some(&handshake, sizeof(handshake), moved) != Socket::State::done || moved != sizeof(handshake))
       context_->lost(peer_, operation.what());
     return true;
@@ -192,7 +192,7 @@ class SocketChannel final : public HostChannel {
                                                sends ? to : from);
   }
   std::unique_ptr<HostOperation> make_send(const void* data, std::size_t bytes) override {
-    // Only read: one type serves both directions.
+    // The data is only read: one type serves both directions.
     return make({kind_, true, to_}, const_cast<void*>(data), bytes);
   }
   std::unique_ptr<HostOperation> make_receive(void* data, std::size_t bytes) override {
@@ -231,7 +231,7 @@ void fold(Fold operation, Values to, const void* from, std::int64_t count) {
   }
 }
 
-/// The two neighbours of a rank in the ring of its group.
+/// A rank's two neighbours in the ring of its group.
 struct Ring {
   std::string name;  ///< "ranks 0,2"
   int rank = 0;
@@ -240,8 +240,8 @@ struct Ring {
   std::shared_ptr<Connection> from_previous;
 };
 
-/// A collective round the ring (Patarasuk & Yuan 2009): n - 1 steps that scatter sums, n - 1 that gather slices, or
-/// both. A slice is summed in the order of the ring, ending at the rank that owns it: all get the same bits.
+/// A ring collective (Patarasuk & Yuan 2009): n - 1 steps of reduce-scatter, n - 1 of all-gather, or both. A slice is
+/// summed in the order of the ring, ending at the rank that owns it: all ranks get the same bits.
 class RingOperation final : public SocketOperation {
  public:
   struct Work {
@@ -352,7 +352,7 @@ class SocketTransport final : public Transport {
 
   std::string name() const override { return "TCP"; }
   std::unique_ptr<Group> make_group(const std::vector<int>& ranks) override {
-    // The same on all its ranks: which ranks, and how many such groups there were before.
+    // The id is the same on all ranks of the group: it is made of the ranks, and the number of such groups before.
     std::uint64_t id = 0xcbf29ce484222325U;  // FNV-1a
     const auto mix = [&](std::uint64_t value) { id = (id ^ value) * 0x100000001b3U; };
     for (const int rank : ranks) mix(static_cast<std::uint64_t>(rank) + 1);
@@ -365,7 +365,7 @@ class SocketTransport final : public Transport {
   void abort() noexcept override { context_->aborted = true; }
 
  private:
-  static constexpr std::uint64_t first_group_id = std::uint64_t{1} << 63;  // above all channels'
+  static constexpr std::uint64_t first_group_id = std::uint64_t{1} << 63;  // above all channel ids
   std::shared_ptr<Context> context_;
   std::map<std::vector<int>, std::uint64_t> made_;
 };
@@ -412,7 +412,7 @@ void Listener::run() {
     Handshake said;
     std::size_t bytes = 0;
   };
-  std::vector<Guest> guests;  // that have not said yet who they are
+  std::vector<Guest> guests;  // connections whose handshake is incomplete
   while (true) {
     std::vector<pollfd> looks{{.fd = woken_.descriptor(), .events = POLLIN, .revents = 0},
                               {.fd = socket_.descriptor(), .events = POLLIN, .revents = 0}};

@@ -1,8 +1,8 @@
-// A data plane over TCP: every channel and every group has connections of its own, so that nothing is told apart by
-// tags and nothing waits for what another sends. It can be broken off and made anew inside a process.
+// A data plane over TCP: every channel and every group has its own connections, so that it needs no tags, and nothing
+// waits for what another sends. It can be aborted and created again inside a process.
 //
-// Connections are made by the first transfer. A rank that dies closes them: the transfers of those who talk to it end
-// with TransportError (lost) at once.
+// Connections are made by the first transfer. A rank that dies closes them: transfers with it fail at once with
+// TransportError (lost).
 #pragma once
 
 #include <cstdint>
@@ -22,17 +22,17 @@
 
 namespace sailor::runtime {
 
-/// Which connection: the same on both of its ends.
+/// Identifies a connection: the same on both of its ends.
 struct ConnectionKey {
   std::uint64_t job = 0;    ///< a number that no other job has
-  std::uint64_t epoch = 0;  ///< connections of an older one are of no use
+  std::uint64_t epoch = 0;  ///< connections of an older epoch are useless
   std::int32_t from = 0;
   std::int32_t to = 0;
   std::uint64_t id = 0;  ///< of the channel or group
   auto operator<=>(const ConnectionKey&) const = default;
 };
 
-/// Takes the connections that others make to this process, in a thread of its own. One per process.
+/// Accepts the connections that others make to this process, in a thread of its own. One per process.
 class Listener {
  public:
   static Result<std::unique_ptr<Listener>> start();
@@ -40,11 +40,11 @@ class Listener {
   Listener(const Listener&) = delete;
   Listener& operator=(const Listener&) = delete;
 
-  /// For the others.
+  /// Addresses for the other ranks.
   [[nodiscard]] const Addresses& addresses() const { return addresses_; }
   /// The connection with that key, once it has been made.
   [[nodiscard]] std::optional<Socket> take(const ConnectionKey& key);
-  /// Closes what was made for older epochs and nobody took.
+  /// Closes untaken connections of older epochs.
   void forget_before(std::uint64_t epoch);
 
  private:
@@ -55,7 +55,7 @@ class Listener {
   Addresses addresses_;
   std::mutex mutex_;
   std::map<ConnectionKey, Socket> made_;
-  Socket wake_;  // the writing end of a pipe: the destructor's
+  Socket wake_;  // the write end of a pipe, for the destructor
   Socket woken_;
   std::thread thread_;
 };
@@ -67,11 +67,11 @@ struct SocketTransportSettings {
   std::vector<Addresses> addresses;  ///< of all ranks' listeners
   std::vector<std::string> hosts;    ///< of all ranks, for messages
   Patience patience{};
-  /// After abort(), by any thread: why, if that is known ("rank 1 on node3 has gone away").
+  /// The reason of an abort(), if known ("rank 1 on node3 has gone away"). Called by any thread.
   std::function<std::string()> why_aborted{};
 };
 
-/// The listener must outlive it.
+/// `listener` must outlive the transport.
 std::unique_ptr<Transport> make_socket_transport(const SocketTransportSettings& settings, Listener& listener);
 
 }  // namespace sailor::runtime
