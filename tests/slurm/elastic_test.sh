@@ -75,7 +75,7 @@ elastic() {
   local run=$1
   shift
   folder=$work/$run/elastic
-  id=$(cd "$work" && "$submit" plan.toml --run-directory "$run" --data corpus --iterations 5 --program "${program:-./train}" -t 10 \
+  id=$(cd "$work" && "$submit" plan.toml --run-directory "$run" --data corpus --iterations 5 --program "${trainer:-./train}" -t 10 \
     --checkpoints kept --devices-per-node 2 --memory-per-cpu 50 "$@") || exit 1
 }
 members() { (cd "$folder/members" 2>/dev/null && shopt -s nullglob && printf '%s ' *); }
@@ -149,8 +149,8 @@ starts_what_was_killed_again() {
     '# a rank on x2 ended with status 137: starts again'
 }
 ends_when_no_rank_can_start() {
-  printf '#!/bin/bash\n[[ $1 != --version ]] || exit 0\nexit 2\n' >"$work/broken" && chmod +x "$work/broken"
-  local program=./broken
+  printf '#!/bin/bash\n[[ $1 != --version ]] || exit 0\nexit 2\n' >"$work/fails" && chmod +x "$work/fails"
+  local trainer=./fails
   elastic broken --elastic 2-2
   eventually queue_is_empty
   expect_in "$(state)" FAILED
