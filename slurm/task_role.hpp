@@ -51,8 +51,8 @@ Result<Step> read_step(const Lookup& environment);
 /// there is none.
 std::optional<std::filesystem::path> configuration_file(const std::filesystem::path& named);
 
-/// Fills in gres_type, gpus and leaf_switch from slurm.conf and the topology.yaml, else topology.conf, beside it (files that
-/// they include are read too). Errors: those of reading these files; what a file does not say stays empty.
+/// Fills in gres_type, gpus and leaf_switch from slurm.conf and the topology.yaml, else topology.conf, beside it (files
+/// that they include are read too). Errors: those of reading these files; what a file does not say stays empty.
 Result<void> add_node_facts(Step& step, const std::filesystem::path& slurm_conf);
 /// The same from the slurm.conf that SLURM_CONF names, or the usual one; nothing where there is none.
 Result<void> add_node_facts(Step& step, const Lookup& environment);

@@ -30,7 +30,8 @@ class SubmitSide {
   [[nodiscard]] bool has_own_option() const { return origin_ == Origin::command_line; }
 
   /// The plan that the job follows, absolute: the option on the command line, else SAILOR_PLAN (empty: no plan), else
-  /// the enclosing job's. std::nullopt: no plan is requested, or the enclosing job said none. Errors: those of read_plan_file().
+  /// the enclosing job's. std::nullopt: no plan is requested, or the enclosing job said none. Errors: those of
+  /// read_plan_file().
   Result<std::optional<std::filesystem::path>> settle(const slurm::Lookup& environment) const;
 
  private:
