@@ -163,6 +163,17 @@ keep_companions() {
 )bash");
 }
 
+/// The function await(), which leaves the exit status of the process $1 in `status`. Traps must set `signalled`.
+constexpr std::string_view await_function = R"bash(# A signal for this script ends wait, but not the process
+await() {
+  while true; do
+    signalled='' status=0
+    wait "$1" || status=$?
+    if [[ -z $signalled ]]; then return 0; fi
+  done
+}
+)bash";
+
 /// The function run_controller(), which leaves the controller's exit status in `status`.
 void write_controller(Script& script, const SbatchRequest& request, const JobComponent& nodes) {
   const ElasticNodes& elastic = *request.elastic;
@@ -174,6 +185,7 @@ void write_controller(Script& script, const SbatchRequest& request, const JobCom
   script.word(fmt::format("--max-ranks {}", elastic.most * nodes.tasks_per_node));
   for (const std::string& argument : elastic.controller_arguments) script.word(shell_quote(argument));
   script.line(")");
+  script.text(await_function);
   script.text(
       R"bash(# Ends the controller ($1) when all ranks have ended before any training began: they would not come back
 watch_ranks() {
@@ -192,11 +204,7 @@ run_controller() {
     process=$!
     watch_ranks "$process" &
     watcher=$!
-    while true; do
-      signalled='' status=0
-      wait "$process" || status=$?
-      if [[ -z $signalled ]]; then break; fi # a signal for this script ends wait, but not the controller
-    done
+    await "$process"
     kill "$watcher" 2>/dev/null || true
     if [[ -e $elastic/no-ranks ]]; then wait "$ranks" || status=$?; fi
     if ((status < 128)) || [[ -n $ending || -e $elastic/no-ranks ]]; then return 0; fi
@@ -337,6 +345,7 @@ run_file=$(<"$elastic/run-file")
   write_train(script, request);
   write_rank(script, request, nodes, JobPart::companion);
   write_newcomer_check(script, request, nodes);
+  script.text(await_function);
   script.text(R"bash(# The training leaves this node before the job ends: its controller reads these names
 rm -f "$elastic/leaving/$SLURMD_NODENAME"
 # shellcheck disable=SC2317  # the trap calls it
@@ -359,11 +368,7 @@ check_nodes
   done
 ) &
 guard=$!
-while true; do
-  signalled='' status=0
-  wait "$ranks" || status=$?
-  if [[ -z $signalled ]]; then break; fi # a signal for this script ends wait, but not the ranks
-done
+await "$ranks"
 kill "$guard" 2>/dev/null || true
 # The job of the training asks no more for a node on which ranks fail again and again
 if ((status != 0)) && training_runs; then
