@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstdio>
 #include <filesystem>
 #include <limits>
 #include <numeric>
@@ -200,8 +199,7 @@ class ElasticRank {
         .time = Seconds(unknown)};
     recording.add_missed(last, result);
     if (told >= last || last % options_.integer("log-every") != 0) return;
-    fmt::print("{:>11} {:>10.5f} {:>10} {:>10}\n", last, result.loss, "-", "-");
-    std::fflush(stdout);
+    print_iteration(last, result, job);
   }
 
   Result<std::optional<int>> wait_as_spare() {

@@ -122,13 +122,21 @@ void print_training_header(const Options& options, const Plan& plan, const std::
   fmt::print("# {:>9} {:>10} {:>10} {:>10}\n", "iteration", "loss", "time_ms", "tokens/s");
 }
 
+void print_iteration(std::int64_t iteration, const runtime::IterationResult& result, const TrainingJob& job) {
+  const double seconds = result.time.value();
+  const double tokens = static_cast<double>(job.global_batch) * job.sequence_length;
+  const bool known = std::isfinite(seconds);
+  fmt::print("{:>11} {:>10.5f} {:>10} {:>10}\n", iteration, result.loss,
+             known ? fmt::format("{:.1f}", seconds * 1e3) : "-", known ? fmt::format("{:.0f}", tokens / seconds) : "-");
+  std::fflush(stdout);
+}
+
 Result<IterationsEnd> run_iterations(const TrainingRun& run) {
   const Options& options = run.options;
   runtime::Trainer& trainer = run.trainer;
   const runtime::TrainingState& state = trainer.state();
   const Plan& plan = state.plan();
   const bool speaks = run.control.rank() == 0;
-  const double tokens = static_cast<double>(plan.job.global_batch) * plan.job.sequence_length;
   const std::int64_t iterations = options.integer("iterations");
   IterationsEnd end{.next = state.iteration(), .diverged = {}};
   std::int64_t& iteration = end.next;
@@ -154,9 +162,7 @@ Result<IterationsEnd> run_iterations(const TrainingRun& run) {
     run.run_file.add(iteration, result, run.recording.after(iteration, result, trainer, run.run_file.is_wanted()));
     if (speaks &&
         (iteration % options.integer("log-every") == 0 || iteration + 1 == iterations || stopped || diverged)) {
-      fmt::print("{:>11} {:>10.5f} {:>10.1f} {:>10.0f}\n", iteration, result.loss, result.time.value() * 1e3,
-                 tokens / result.time.value());
-      std::fflush(stdout);
+      print_iteration(iteration, result, plan.job);
     }
     if (run.after) run.after(iteration + 1, result);
     if (!diverged && !stopped && iteration + 1 < iterations) SAILOR_CHECK(run.checkpoints.after(iteration));

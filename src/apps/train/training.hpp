@@ -71,6 +71,9 @@ struct IterationsEnd {
   std::string diverged;    ///< reason of the divergence; empty: none
 };
 
+/// Prints the line of an iteration below the header. Where `result.time` is not finite, time and tokens/s are "-".
+void print_iteration(std::int64_t iteration, const runtime::IterationResult& result, const TrainingJob& job);
+
 /// Collective: runs the remaining iterations. Errors are agreed on.
 Result<IterationsEnd> run_iterations(const TrainingRun& run);
 
