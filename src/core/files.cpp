@@ -86,16 +86,6 @@ bool is_temporary_rest(std::string_view rest) {
          rest.find_first_not_of("0123456789abcdef") == name_digits;
 }
 
-Result<void> write_content(int file, const fs::path& path, std::string_view content) {
-  while (!content.empty()) {
-    const ssize_t count = ::write(file, content.data(), content.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return failed("write", path, count < 0 ? errno : ENOSPC);
-    content.remove_prefix(static_cast<std::size_t>(count));
-  }
-  return {};
-}
-
 // Path that the signal handler removes: one file of the process at a time; a second one at the same time is not
 // removed.
 std::array<char, 4096> doomed_path{};
@@ -290,6 +280,16 @@ Result<std::string> read_whole(const fs::path& path, std::size_t limit, bool fro
 }
 
 }  // namespace
+
+Result<void> write_content(int file, const fs::path& path, std::string_view content) {
+  while (!content.empty()) {
+    const ssize_t count = ::write(file, content.data(), content.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return failed("write", path, count < 0 ? errno : ENOSPC);
+    content.remove_prefix(static_cast<std::size_t>(count));
+  }
+  return {};
+}
 
 Result<Descriptor> open_to_read(const fs::path& path) { return open_regular(path, false); }
 

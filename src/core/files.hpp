@@ -23,6 +23,9 @@ Result<std::string> read_text_file(const std::filesystem::path& path, std::size_
 /// The same for files of /proc that are known to have an end.
 Result<std::string> read_kernel_file(const std::filesystem::path& path, std::size_t limit);
 
+/// Writes all of `content` to an open file. Errors: io; they name `path`.
+Result<void> write_content(int file, const std::filesystem::path& path, std::string_view content);
+
 /// Whether write_file_atomically could write to `path`, as far as can be told in advance: for programs that work for
 /// long before they write. Errors: io.
 Result<void> check_can_write(const std::filesystem::path& path);

@@ -9,7 +9,8 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <utility>
+
+#include "core/files.hpp"
 
 namespace sailor {
 
@@ -64,14 +65,7 @@ Result<LineFile> LineFile::open(const std::filesystem::path& path, const std::st
 }
 
 Result<void> LineFile::add(std::string_view line, bool durable) {
-  const std::string text = std::string(line) + "\n";
-  std::string_view left = text;
-  while (!left.empty()) {
-    const ssize_t count = ::write(file_.get(), left.data(), left.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return failed("write", path_);
-    left.remove_prefix(static_cast<std::size_t>(count));
-  }
+  SAILOR_CHECK(write_content(file_.get(), path_, std::string(line) + "\n"));
   if (durable && ::fdatasync(file_.get()) != 0 && errno != EINVAL) return failed("write", path_);
   return {};
 }

@@ -1,7 +1,6 @@
 // Files of JSON lines to which one process appends.
 #pragma once
 
-#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <string_view>
