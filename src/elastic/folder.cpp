@@ -15,18 +15,24 @@ namespace sailor::elastic {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-runtime::Addresses find_controller(const fs::path& folder) {
+namespace {
+
+/// The content of controller.json; no object if it is missing or cannot be read.
+Json announcement(const fs::path& folder) {
   const auto text = read_text_file(folder / "controller.json");
-  if (!text) return {};
-  const Json told = Json::parse(*text, nullptr, false);
+  return text ? Json::parse(*text, nullptr, false) : Json();
+}
+
+}  // namespace
+
+runtime::Addresses find_controller(const fs::path& folder) {
+  const Json told = announcement(folder);
   if (!told.is_object() || !told.contains("addresses") || !told["addresses"].is_string()) return {};
   return told["addresses"].get<std::string>();
 }
 
 bool is_training_done(const fs::path& folder) {
-  const auto text = read_text_file(folder / "controller.json");
-  if (!text) return false;
-  const Json told = Json::parse(*text, nullptr, false);
+  const Json told = announcement(folder);
   return told.is_object() && told.contains("done") && told["done"] == true;
 }
 
@@ -196,20 +202,6 @@ bool was_stopped(const std::vector<Json>& lines) {
 
 bool has_ended(const std::vector<Json>& lines) { return !lines.empty() && lines.back().value("what", "") == "ended"; }
 
-namespace {
-
-/// Duration of the last planned change of plan that is in the events; std::nullopt if there was none.
-std::optional<Seconds> last_planned_change(const fs::path& folder) {
-  const auto events = read_json_lines(folder / "events.jsonl");
-  if (!events) return std::nullopt;
-  for (auto event = events->rbegin(); event != events->rend(); ++event)
-    if (event->value("what", "") == "goes_on" && event->value("why", "").starts_with("planned change"))
-      return Seconds(event->value("seconds", 0.0));
-  return std::nullopt;
-}
-
-}  // namespace
-
 Result<JournalState> read_journal_state(const fs::path& folder) {
   JournalState state;
   // A new start of the job has moved the journal of the previous start away.
@@ -219,7 +211,6 @@ Result<JournalState> read_journal_state(const fs::path& folder) {
   if (!lines) return fail(lines.error());
   try {
     state.ended = has_ended(*lines);
-    state.planned_change = last_planned_change(folder);
     const auto epoch = last_epoch(*lines);
     if (!epoch) return state;
     auto plan = parse_plan(epoch->plan, journal.string());
@@ -231,6 +222,17 @@ Result<JournalState> read_journal_state(const fs::path& folder) {
                 "name the folder that sailor-submit --elastic has printed");
   }
   return state;
+}
+
+std::optional<Seconds> last_planned_change(const fs::path& folder) {
+  const auto events = read_json_lines(folder / "events.jsonl");
+  if (!events) return std::nullopt;
+  for (auto event = events->rbegin(); event != events->rend(); ++event) try {
+      if (event->value("what", "") == "goes_on" && event->value("why", "").starts_with("planned change"))
+        return Seconds(event->value("seconds", 0.0));
+    } catch (const Json::exception&) {  // a line of somebody else
+    }
+  return std::nullopt;
 }
 
 }  // namespace sailor::elastic

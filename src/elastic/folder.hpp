@@ -104,13 +104,15 @@ bool has_ended(const std::vector<nlohmann::json>& lines);
 
 /// State of the training by its journal, for observers.
 struct JournalState {
-  std::optional<Plan> plan;                 ///< plan of the latest epoch; std::nullopt if none has begun
-  std::vector<std::string> nodes{};         ///< nodes of that epoch
-  bool ended = false;                       ///< the training is over
-  std::optional<Seconds> planned_change{};  ///< duration of the last planned change of plan, if there was one
+  std::optional<Plan> plan;          ///< plan of the latest epoch; std::nullopt if none has begun
+  std::vector<std::string> nodes{};  ///< nodes of that epoch
+  bool ended = false;                ///< the training is over
 };
 /// Reads the state from the journal; if there is none yet, no epoch has begun. Errors: io; invalid_input (a journal
 /// that cannot be read).
 Result<JournalState> read_journal_state(const std::filesystem::path& folder);
+/// Duration of the last planned change of plan in FOLDER/events.jsonl; std::nullopt if there was none, or the file
+/// cannot be read.
+std::optional<Seconds> last_planned_change(const std::filesystem::path& folder);
 
 }  // namespace sailor::elastic

@@ -327,7 +327,7 @@ class Watcher {
   /// move the state of the rank that has most of it.
   Seconds switch_cost(const planner::Candidate& found, const Cluster& part) {
     if (settings_.switch_cost) return *settings_.switch_cost;
-    if (const auto measured = training_.state().planned_change) {
+    if (const auto measured = training_.is_there() ? elastic::last_planned_change(training_.folder()) : std::nullopt) {
       if (!std::exchange(measured_cost_said_, true))
         spdlog::info("a switch is taken to cost {}, as the last planned change of this training (--switch-cost)",
                      format_time(*measured));
