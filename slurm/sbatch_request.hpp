@@ -47,7 +47,7 @@ enum class Placer {
   plugin,    ///< the SPANK plugin, by --sailor-plan
 };
 
-/// What happens to a job that was stopped before its end, by the time limit, preemption or a failed node.
+/// Fate of a job that was stopped before its end, by the time limit, preemption or a failed node.
 enum class Continuation {
   none,
   requeue,   ///< goes back into the queue under its own id

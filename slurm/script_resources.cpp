@@ -187,7 +187,7 @@ std::string reason_for(const Plan& plan, const JobLayout& layout, const JobCompo
                           : fmt::format("{}, {} on each node", ranks, component.tasks_per_node);
 }
 
-/// What happens to the job and its log when it is stopped or a node fails.
+/// Writes the options for the case that the job is stopped or a node fails: requeueing, and what becomes of the log.
 Result<void> write_continuation(Script& script, const SbatchRequest& request, JobPart part) {
   if (part == JobPart::companion) {
     script.comment("Where it ends, the training's job hands in another one");

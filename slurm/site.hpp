@@ -1,6 +1,6 @@
-// What Slurm does not know about a cluster: prices, zones and links, how programs are started there, environment
-// variables for its network, and thresholds of healthy nodes. From site files (slurm/sites/*.toml), read strictly. No
-// Slurm needed here.
+// Site files: facts about a cluster that Slurm does not know, such as prices, zones and links, how programs are started
+// there, environment variables for its network, and thresholds of healthy nodes (slurm/sites/*.toml). Read
+// strictly. No Slurm needed here.
 #pragma once
 
 #include <filesystem>

@@ -18,7 +18,7 @@ tl::unexpected<Error> cannot_say(const std::string& what) {
               "use plan.toml, or look for plans that it can express with --space paper");
 }
 
-/// What the format requires: one micro-batch size, one division of the layers, 1F1B.
+/// Checks the limits of the format: one micro-batch size, one division of the layers, 1F1B.
 Result<void> check_expressible(const Plan& plan) {
   if (plan.pipelines.empty()) return cannot_say("it has no pipelines");
   if (plan.schedule != Schedule::one_f_one_b)

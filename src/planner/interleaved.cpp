@@ -40,7 +40,7 @@ void search_interleaved(StagePrices& prices, const std::vector<PipelineTemplate>
                           .chunks = chunks,
                           .groups = {{.column = column, .count = count}}};
           for (TemplateStage& stage : mix.groups.front().column.stages) stage.pool = p;
-          solutions.add(mix, {{0, count, all / count}});
+          solutions.add(mix, {{0, count, each}});
         }
     }
 }

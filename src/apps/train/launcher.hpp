@@ -1,4 +1,4 @@
-// What the launcher of the ranks does to them on Ctrl-C.
+// How the launcher of the ranks ends them on Ctrl-C.
 #pragma once
 
 #include <optional>
