@@ -80,12 +80,6 @@ Result<RankDevice> open_gpu(const OwnGpu& own, const DeviceRequest& request, con
   return opened;
 }
 
-/// The opened device, or an error that all ranks agree on.
-Result<RankDevice> agreed(runtime::Control& control, Result<RankDevice> opened) {
-  SAILOR_CHECK(agree(control, opened ? Result<void>() : fail(opened.error())));
-  return opened;
-}
-
 }  // namespace
 
 std::filesystem::path gpu_module(const Environment& environment) {
@@ -104,17 +98,21 @@ Result<VisibleGpus> visible_gpus(const Environment& environment) {
 
 Result<RankDevice> open_device(const DeviceRequest& request, const Environment& environment,
                                runtime::Control& control) {
-  if (!request.on_gpus) return agreed(control, open_cpu(environment));
+  if (!request.on_gpus) {
+    auto opened = open_cpu(environment);
+    SAILOR_CHECK(agree(control, opened));
+    return opened;
+  }
   const std::string host = control.host();
   const std::vector<std::string> hosts = runtime::all_texts(control, host);
   const auto here = hosts.begin() + control.rank();
   const auto own =
       find_gpu(static_cast<std::size_t>(std::count(hosts.begin(), here, host)), host, request.precision, environment);
-  SAILOR_CHECK(agree(control, own ? Result<void>() : fail(own.error())));
+  SAILOR_CHECK(agree(control, own));
   const auto places = runtime::all_texts(control, fmt::format("{} of {}", own->gpu.bus_id, host));
   SAILOR_CHECK(agree(control, check_not_shared(places, control.rank(), environment)));
-  auto opened = agreed(control, open_gpu(*own, request, host));
-  if (!opened) return opened;
+  auto opened = open_gpu(*own, request, host);
+  SAILOR_CHECK(agree(control, opened));
   auto transport = make_device_transport(*opened, request.timeout, control);
   if (!transport) return fail(transport.error());
   opened->transport = *std::move(transport);

@@ -327,7 +327,7 @@ class Check {
     nodes_ = runtime::all_texts(world_.control, node.empty() ? world_.control.host() : node);
     watch_.enter("reading the plan and the site file");
     auto inputs = read_inputs(options_, environment_);
-    SAILOR_CHECK(runtime::agree(world_.control, inputs ? Result<void>() : fail(inputs.error())));
+    SAILOR_CHECK(runtime::agree(world_.control, inputs));
 
     watch_.enter("looking at its node and GPU");
     if (!skip_.contains("load")) load_ = measure_load(world_.control);
@@ -340,7 +340,7 @@ class Check {
     measure(facts);
     watch_.enter("sending what it found out to rank 0");
     auto all = gather(world_.control, facts);
-    SAILOR_CHECK(runtime::agree(world_.control, all ? Result<void>() : fail(all.error())));
+    SAILOR_CHECK(runtime::agree(world_.control, all));
     const preflight::Allocation allocation{
         .ranks = *all, .speed = speed_, .site = inputs->site, .gpus = inputs->gpus, .skip = skip_};
     // A rank that was slow by chance is not slow twice.
@@ -349,7 +349,7 @@ class Check {
       measure(facts);
       watch_.enter("sending what it measured to rank 0");
       all = gather(world_.control, facts);
-      SAILOR_CHECK(runtime::agree(world_.control, all ? Result<void>() : fail(all.error())));
+      SAILOR_CHECK(runtime::agree(world_.control, all));
     }
     int status = 0;
     if (world_.rank() == 0)

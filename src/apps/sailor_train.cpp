@@ -196,12 +196,12 @@ Result<void> train(const Options& options, const Environment& environment, const
   if (options.text("data").empty())
     return agree(started.control, fail(ErrorCode::usage, "--data is missing", "make a token file with sailor-data"));
   const auto inputs = read_training_inputs(options, environment, started.size());
-  SAILOR_CHECK(agree(started.control, inputs ? Result<void>() : fail(inputs.error())));
+  SAILOR_CHECK(agree(started.control, inputs));
   const auto& [plan, model, catalogue, choice] = *inputs;
   const runtime::TrainerSettings settings = trainer_settings(options);
   auto samples =
       runtime::Samples::open(options.text("data"), plan.job.sequence_length, model.vocabulary, settings.seed);
-  SAILOR_CHECK(agree(started.control, samples ? Result<void>() : fail(samples.error())));
+  SAILOR_CHECK(agree(started.control, samples));
   if (speaks) warn_of_training_options(options, plan, *samples, settings);
 
   const auto opened = open_device({.on_gpus = choice.on_gpus,

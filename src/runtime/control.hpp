@@ -49,6 +49,11 @@ class Control {
 /// and the other ranks get an error of the same code for which is_reported_elsewhere() holds: a mistake is printed
 /// once, and every rank fails with the same status.
 Result<void> agree(Control& control, const Result<void>& result);
+/// The same for results with a value, which stays where it is.
+template <class T>
+Result<void> agree(Control& control, const Result<T>& result) {
+  return agree(control, result ? Result<void>() : Result<void>(fail(result.error())));
+}
 
 /// The error of a rank that must fail without a message.
 Error reported_elsewhere(ErrorCode code);

@@ -256,13 +256,13 @@ Result<void> measure_layers(const Options& options, const Environment& environme
   profiler::LayerSettings settings = settings_of(options);
   SAILOR_CHECK(same_on_all_ranks(options, started.control));
   const auto named = measured_device(options, environment);
-  SAILOR_CHECK(agree(started.control, named ? Result<void>() : fail(named.error())));
+  SAILOR_CHECK(agree(started.control, named));
   settings.gpu = named->type.name;
   SAILOR_CHECK(agree(started.control, check_precision(settings.precision, named->type.kind == DeviceKind::gpu)));
   if (!options.has("model"))
     return agree(started.control, fail(ErrorCode::usage, "--model is missing", "name a model or a model file"));
   auto model = find_model(options.text("model"), models_folder(options, environment));
-  SAILOR_CHECK(agree(started.control, model ? Result<void>() : fail(model.error())));
+  SAILOR_CHECK(agree(started.control, model));
   if (settings.sequence_length == 0) settings.sequence_length = model->max_sequence_length;
   SAILOR_CHECK(agree(started.control, profiler::check_layers(*model, settings, started.control)));
   SAILOR_CHECK(agree(started.control, started.rank() == 0 ? check_store(options) : Result<void>()));
@@ -279,7 +279,7 @@ Result<void> measure_layers(const Options& options, const Environment& environme
       [&](const profiler::LayerProgress& now) { progress.update(now.share, now.left, now.what); },
       [] { return stop_request() != 0; });
   progress.finish();
-  SAILOR_CHECK(agree(world.control, layers ? Result<void>() : fail(layers.error())));
+  SAILOR_CHECK(agree(world.control, layers));
   data.layer_times = std::move(layers->times);
   data.layer_memory = std::move(layers->memory);
   data.out_of_memory = std::move(layers->out_of_memory);

@@ -74,7 +74,7 @@ void report_left_out(const std::vector<profiler::LeftOut>& left_out, std::size_t
 Result<void> measure_links(const Options& options, const Environment& environment, const runtime::World& started) {
   SAILOR_CHECK(same_on_all_ranks(options, started.control));
   const auto named = measured_device(options, environment);
-  SAILOR_CHECK(agree(started.control, named ? Result<void>() : fail(named.error())));
+  SAILOR_CHECK(agree(started.control, named));
   SAILOR_CHECK(agree(started.control, started.rank() == 0 ? check_store(options) : Result<void>()));
   const auto opened = open_measured(options, environment, Precision::fp32, *named, started.control);
   if (!opened) return fail(opened.error());  // agreed on
@@ -88,7 +88,7 @@ Result<void> measure_links(const Options& options, const Environment& environmen
   if (options.text("scope") == "intra-node") settings.scope = LinkScope::intra_node;
   if (options.text("scope") == "inter-node") settings.scope = LinkScope::inter_node;
   const auto plan = profiler::plan_links(settings, *opened->device, world.control);
-  SAILOR_CHECK(agree(world.control, plan ? Result<void>() : fail(plan.error())));
+  SAILOR_CHECK(agree(world.control, plan));
   if (world.rank() == 0)
     spdlog::info("links: {}, {} x {} to {}, at most {:g} s", plural(plan->groups.size(), "group"),
                  plural(plan->series(), "curve"), plural(plan->sizes.size(), "size"),

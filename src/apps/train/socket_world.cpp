@@ -27,7 +27,7 @@ Result<std::unique_ptr<SocketWorld>> SocketWorld::join(const runtime::World& sta
   const runtime::Addresses address =
       control.broadcast(state->coordinator == nullptr ? std::string() : state->coordinator->addresses());
   auto member = runtime::Member::join(address, {.program = program, .rank = control.rank(), .timeout = timeout});
-  SAILOR_CHECK(runtime::agree(control, member ? Result<void>() : fail(member.error())));
+  SAILOR_CHECK(runtime::agree(control, member));
   state->member = *std::move(member);
   SAILOR_CHECK(runtime::agree(control, state->member->begin_epoch()));
   return std::unique_ptr<SocketWorld>(new SocketWorld(std::move(state)));
