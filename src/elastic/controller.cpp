@@ -383,7 +383,6 @@ class Controller final : public runtime::MembershipPolicy {
 
   /// The first iteration of an epoch has ended.
   void goes_on() {
-    const double total = plan_.job.sequence_length * static_cast<double>(plan_.job.global_batch);
     const std::string plan = describe(plan_);
     if (!interrupted_) {
       event({{"what", "begins"}, {"epoch", epoch_}, {"iteration", *resumed_}, {"ranks", plan_.ranks()}, {"plan", plan}},
@@ -399,7 +398,7 @@ class Controller final : public runtime::MembershipPolicy {
            {"seconds", seconds},
            {"iterations_again", redone_},
            {"seconds_again", static_cast<double>(redone_) * usual_time_.value()},
-           {"tokens_again", static_cast<double>(redone_) * total},
+           {"tokens_again", static_cast<double>(redone_) * plan_.job.tokens()},
            {"from", from_},
            {"ranks", plan_.ranks()},
            {"spares", spares_},

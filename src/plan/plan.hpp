@@ -62,6 +62,8 @@ struct TrainingJob {
   int sequence_length = 0;  ///< tokens per sequence
   Precision precision = Precision::fp32;
   Optimizer optimizer = Optimizer::adamw;
+  /// Number of tokens per iteration.
+  [[nodiscard]] double tokens() const { return static_cast<double>(global_batch) * sequence_length; }
 };
 
 /// One tensor-parallel group and the layers it holds.

@@ -6,7 +6,7 @@ namespace sailor {
 
 std::optional<double> model_flop_utilization(const Plan& plan, const Model& model, const GpuCatalogue& gpus,
                                              Seconds time) {
-  const double tokens = static_cast<double>(plan.job.global_batch) * plan.job.sequence_length;
+  const double tokens = plan.job.tokens();
   double work = 0.0;
   for (int layer = 0; layer < model.layers(); ++layer)
     work += 3.0 * model.layer_forward_flop(layer, tokens, plan.job.sequence_length).value();

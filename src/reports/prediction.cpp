@@ -293,7 +293,7 @@ std::string prediction_report(const Plan& plan, const Prediction& prediction) {
   std::string text = fmt::format("{} in {}: {}\n\n", plan.job.model, to_string(plan.job.precision), describe(plan));
   const bool capacity_known = std::all_of(prediction.stages.begin(), prediction.stages.end(),
                                           [](const auto& stage) { return stage.capacity.has_value(); });
-  const double tokens = static_cast<double>(plan.job.global_batch) * plan.job.sequence_length;
+  const double tokens = plan.job.tokens();
   text += fmt::format("iteration time   {}", format_time(prediction.iteration_time));
   if (prediction.iteration_time_p95 > prediction.iteration_time_p5)
     text += fmt::format("  (P5 to P95: {} to {})", format_time(prediction.iteration_time_p5),

@@ -221,8 +221,7 @@ IterationResult Trainer::run(bool stop) {
   }
   reducer_->gather_values();
   timeline_.end();
-  const double tokens = static_cast<double>(plan_.job.global_batch) * plan_.job.sequence_length;
-  IterationResult result{.loss = known.loss / tokens,
+  IterationResult result{.loss = known.loss / plan_.job.tokens(),
                          .gradient_norm = update.gradient_norm,
                          .learning_rate = update.learning_rate,
                          .updated = update.updated,

@@ -219,9 +219,7 @@ Result<planner::Request> read_request(const Options& options, const Model& model
     limits.wall_time = *time;
   }
   if (options.has("iterations")) request.iterations = options.number("iterations");
-  if (options.has("tokens"))
-    request.iterations = std::ceil(options.number("tokens") /
-                                   (static_cast<double>(request.job.global_batch) * request.job.sequence_length));
+  if (options.has("tokens")) request.iterations = std::ceil(options.number("tokens") / request.job.tokens());
 
   SAILOR_CHECK(check_pins(options.texts("pin")));
   for (const std::string& pin : options.texts("pin")) SAILOR_CHECK(planner::add_pin(pin, request.pins));

@@ -72,8 +72,7 @@ Result<preflight::Job> job_of(const Options& options, const Environment& environ
   }
   if (options.has("iterations")) job.iterations = options.number("iterations");
   if (options.has("tokens") && input.plan != nullptr)
-    job.iterations = std::ceil(options.number("tokens") /
-                               (static_cast<double>(input.plan->job.global_batch) * input.plan->job.sequence_length));
+    job.iterations = std::ceil(options.number("tokens") / input.plan->job.tokens());
   if (job.mpi.empty()) {
     const auto usual = slurm::choose_environment(input.cluster.site, "");
     if (!usual) return fail(usual.error());

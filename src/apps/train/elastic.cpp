@@ -192,7 +192,7 @@ class ElasticRank {
     constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
     const TrainingJob& job = state.plan().job;
     const runtime::IterationResult result{
-        .loss = totals.loss / (static_cast<double>(job.global_batch) * job.sequence_length),
+        .loss = totals.loss / job.tokens(),
         // In fp16 the scale may be another one by now.
         .gradient_norm = job.precision == Precision::fp16 ? unknown : std::sqrt(totals.squared_norm),
         .learning_rate = settings_.learning_rate.at(last),

@@ -72,7 +72,7 @@ std::optional<runtime::IterationSummary> Recording::after(std::int64_t iteration
     add_metrics({.iteration = iteration,
                  .result = result,
                  .summary = summary,
-                 .tokens = tokens(),
+                 .tokens = plan_.job.tokens(),
                  .epoch = epoch_,
                  .utilization = model_flop_utilization(plan_, model_, gpus_, result.time)});
   return summary;
@@ -80,15 +80,17 @@ std::optional<runtime::IterationSummary> Recording::after(std::int64_t iteration
 
 void Recording::add_missed(std::int64_t iteration, const runtime::IterationResult& result) {
   if (!metrics_ || metrics_->last_iteration() != iteration - 1) return;
-  add_metrics({.iteration = iteration, .result = result, .summary = std::nullopt, .tokens = tokens(), .epoch = epoch_});
+  add_metrics({.iteration = iteration,
+               .result = result,
+               .summary = std::nullopt,
+               .tokens = plan_.job.tokens(),
+               .epoch = epoch_});
 }
 
 void Recording::add_metrics(const IterationMetrics& metrics) {
   const auto added = metrics_->add(metrics);
   if (!added && !std::exchange(warned_, true)) spdlog::warn("--metrics: {}", added.error().message());
 }
-
-double Recording::tokens() const { return static_cast<double>(plan_.job.global_batch) * plan_.job.sequence_length; }
 
 Result<void> Recording::finish(runtime::Trainer& trainer) {
   if (trace_path_.empty() || traced_) return {};

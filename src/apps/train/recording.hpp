@@ -43,7 +43,6 @@ class Recording {
  private:
   Result<void> write_trace(runtime::Trainer& trainer);
   void add_metrics(const IterationMetrics& metrics);
-  [[nodiscard]] double tokens() const;
 
   const Plan& plan_;
   const Model& model_;

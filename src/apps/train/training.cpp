@@ -124,10 +124,10 @@ void print_training_header(const Options& options, const Plan& plan, const std::
 
 void print_iteration(std::int64_t iteration, const runtime::IterationResult& result, const TrainingJob& job) {
   const double seconds = result.time.value();
-  const double tokens = static_cast<double>(job.global_batch) * job.sequence_length;
   const bool known = std::isfinite(seconds);
   fmt::print("{:>11} {:>10.5f} {:>10} {:>10}\n", iteration, result.loss,
-             known ? fmt::format("{:.1f}", seconds * 1e3) : "-", known ? fmt::format("{:.0f}", tokens / seconds) : "-");
+             known ? fmt::format("{:.1f}", seconds * 1e3) : "-",
+             known ? fmt::format("{:.0f}", job.tokens() / seconds) : "-");
   std::fflush(stdout);
 }
 
