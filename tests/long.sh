@@ -17,7 +17,9 @@ Needs the default build (cmake --preset default && cmake --build --preset defaul
   gpus         every kind of plan trains on emulated GPUs over a fake NCCL
   kernels      every kernel compiles for every architecture; its registers and spills against tests/gpu/kernel_limits.txt
   survivals    200 trainings over sockets, of which ranks are killed at random moments: the survivors go on in their processes
-  elastic      250 elastic trainings whose ranks, nodes and controllers are killed and frozen, or get company
+  elastic      250 elastic trainings whose ranks, nodes and controllers are killed (200) and frozen (50)
+  elastic-changes  40 more that get company, leave a node, change their plan or stop, or whose controller freezes
+  elastic-sixteen  39 of 16 ranks, three of each kind
   kills        100 jobs are killed at random moments and go on under another plan
   writers      500 writers of a profile store are killed at random moments: what was acknowledged is there
   folders      two trainings contend for one folder of checkpoints, over 1,000 looks each
@@ -32,7 +34,7 @@ Exit status: 0 if all passed.
 TEXT
 }
 
-all=(plans streams gpus kernels survivals elastic kills writers folders searches threads builds)
+all=(plans streams gpus kernels survivals elastic elastic-changes elastic-sixteen kills writers folders searches threads builds)
 trials=() results=''
 while (($#)); do
   case $1 in
@@ -56,7 +58,10 @@ command_of() {
     gpus) echo env SAILOR_LONG=1 "$tests/unit_cuda_kernels" ;;
     kernels) echo "$sailor_root/tests/gpu/kernel_limits.sh" ;;
     survivals) echo env SAILOR_SURVIVALS=200 "$tests/unit_recovery" '--gtest_filter=*Killed*' ;;
-    elastic) echo "$sailor_root/tests/elastic/trials.py" --programs "$sailor_root/build/bin" --trials 250 ;;
+    # 200 kills and 50 freezes, of one and two ranks, nodes, controllers; then what else there is, and 16 ranks.
+    elastic) echo "$sailor_root/tests/elastic/trials.py" --programs "$sailor_root/build/bin" --trials 250 --kinds kill,kill-two,freeze,node,controller,kill-two,both-holders,supervisor,freeze-two,kill ;;
+    elastic-changes) echo "$sailor_root/tests/elastic/trials.py" --programs "$sailor_root/build/bin" --trials 40 --kinds join,stop,exclude,request,controller-freeze ;;
+    elastic-sixteen) echo "$sailor_root/tests/elastic/trials.py" --programs "$sailor_root/build/bin" --trials 39 --plan sixteen ;;
     kills) echo env SAILOR_KILLS=100 "$tests/mpi_training" '--gtest_filter=*KilledAtAnyMoment*' ;;
     writers) echo env SAILOR_KILLED_WRITERS=500 "$tests/unit_profile_durability" '--gtest_filter=*KilledWriters*' ;;
     folders) echo env SAILOR_LOOKS=1000 "$tests/unit_checkpoint" '--gtest_filter=*TwoTrainings*' ;;

@@ -65,6 +65,14 @@ PLANS = [
     ("tensor parallel", 5, pipeline(8, [stage(0, 3, 2), stage(3, 6, 2)]) + pipeline(4, [stage(0, 6)])),
 ]
 
+# Only by --plan: slow on few cores.
+SIXTEEN_RANKS = (
+    "sixteen", 16,
+    pipeline(3, [stage(0, 2), stage(2, 3), stage(3, 4), stage(4, 6)]) +
+    pipeline(2, [stage(0, 2), stage(2, 3), stage(3, 5), stage(5, 6)]) +
+    pipeline(3, [stage(0, 2), stage(2, 4), stage(4, 6)], count=2) +
+    pipeline(1, [stage(0, 3), stage(3, 6)]))
+
 
 def plan_text(pipelines):
     return ('schema_version = 1\nmicro_batch = 2\nschedule = "1f1b"\n[job]\nmodel = "elastic"\nglobal_batch = 24\n'
@@ -241,9 +249,9 @@ def disturb(trial, kind, rng, ranks):
         raise ValueError(kind)
 
 
-def run_trial(programs, root, seed, kind, iterations, reference):
+def run_trial(programs, root, seed, kind, iterations, reference, plans):
     rng = random.Random(seed)
-    name, ranks, pipelines = PLANS[rng.randrange(len(PLANS))]
+    name, ranks, pipelines = plans[rng.randrange(len(plans))]
     plan = os.path.join(root, f"plan-{seed}.toml")
     with open(plan, "w", encoding="utf-8") as file:
         file.write(plan_text(pipelines))
@@ -317,10 +325,12 @@ def main():
     parser.add_argument("--trials", type=int, default=len(KINDS), help="how many [one of each kind]")
     parser.add_argument("--seed", type=int, default=1, help="of the first trial")
     parser.add_argument("--kinds", default=",".join(KINDS), help="of disturbance, in turn [all]")
+    parser.add_argument("--plan", choices=[plan[0] for plan in PLANS + [SIXTEEN_RANKS]], help="of every trial [one at random]")
     parser.add_argument("--iterations", type=int, default=60)
     parser.add_argument("--write", help="add the results to this file")
     options = parser.parse_args()
     kinds = options.kinds.split(",")
+    plans = [plan for plan in PLANS + [SIXTEEN_RANKS] if plan[0] == options.plan] if options.plan else PLANS
     for kind in kinds:
         if kind not in KINDS:
             parser.error(f"no kind '{kind}' (known: {', '.join(KINDS)})")
@@ -345,7 +355,7 @@ def main():
             seed, kind = options.seed + i, kinds[i % len(kinds)]
             try:
                 iterations = options.iterations * (SLOW_KINDS_ITERATIONS if kind in SLOW_KINDS else 1)
-                name, again = run_trial(options.programs, root, seed, kind, iterations, reference)
+                name, again = run_trial(options.programs, root, seed, kind, iterations, reference, plans)
             except (AssertionError, subprocess.TimeoutExpired):
                 failed += 1
                 continue
