@@ -8,6 +8,7 @@
 #include "apps/inputs.hpp"
 #include "apps/programs.hpp"
 #include "apps/simulate/against_cases.hpp"
+#include "apps/simulate/elastic_run.hpp"
 #include "apps/simulate/estimators.hpp"
 #include "apps/simulate/plan_input.hpp"
 #include "core/files.hpp"
@@ -100,7 +101,12 @@ Result<std::optional<RunRecord>> read_run(const Options& options, const Plan& pl
   auto run = load_run(options.text("against"));
   if (!run) return fail(run.error());
   const auto trained = parse_plan(run->plan_toml, options.text("against"));
-  if (!trained || plan_fingerprint(*trained) != plan_fingerprint(plan))
+  const bool is_last = trained && plan_fingerprint(*trained) == plan_fingerprint(plan);
+  if (use_epochs_of(plan, *run)) {
+    if (!is_last)
+      spdlog::warn("{}: its times are those of the epochs under this plan, its memory is that of the last plan",
+                   options.text("against"));
+  } else if (!is_last)
     spdlog::warn("{} is the run of another plan: what follows compares two different plans", options.text("against"));
   return std::optional<RunRecord>(*std::move(run));
 }
@@ -160,16 +166,17 @@ Result<void> simulate_plan(const Options& options, const Environment& environmen
         {"cluster", *cluster ? nlohmann::ordered_json{{"name", (*cluster)->name}} : nlohmann::ordered_json()},
         {"precision", to_string(plan.job.precision)}};
     json.update(reports::prediction_to_json(*prediction));
-    if (*measured)
+    if (*measured) {
       json["against"] = reports::comparison_to_json(*prediction, **measured);
-    else if (file_has_measured)
+      if (!(*measured)->epochs.empty()) json["against"]["elastic"] = elastic_to_json(**measured);
+    } else if (file_has_measured)
       json["against"] = reports::comparison_to_json(*prediction, input->measured_time, input->measured_memory);
     if (*other) json["estimate"] = reports::estimate_to_json(**other, measured_time, measured_memory);
     fmt::print("{}\n", json.dump(2));
   } else {
     fmt::print("{}", reports::prediction_report(plan, *prediction));
     if (*measured)
-      fmt::print("\n{}", reports::comparison_report(*prediction, **measured));
+      fmt::print("\n{}{}", reports::comparison_report(*prediction, **measured), elastic_report(**measured));
     else if (file_has_measured)
       fmt::print("\n{}", reports::comparison_report(*prediction, input->measured_time, input->measured_memory));
     if (*other)
