@@ -8,6 +8,7 @@
 #include "apps/inputs.hpp"
 #include "apps/programs.hpp"
 #include "apps/simulate/against_cases.hpp"
+#include "apps/simulate/copies.hpp"
 #include "apps/simulate/elastic_run.hpp"
 #include "apps/simulate/estimators.hpp"
 #include "apps/simulate/plan_input.hpp"
@@ -60,6 +61,9 @@ CommandLine command_line() {
                        .value_name = "RUN|CASES",
                        .help = "compare with what a run measured (run.h5 of sailor-train), or every measured case of a "
                                "cases file (*.toml) with its prediction"},
+                      {.name = "copies",
+                       .type = OptionType::flag,
+                       .help = "show what copies of an elastic training's state cost (sailor-controller --copies)"},
                       model,
                       {.name = "precision",
                        .value_name = "NAME",
@@ -155,6 +159,14 @@ Result<void> simulate_plan(const Options& options, const Environment& environmen
   const bool wants_timeline = options.has("trace") || options.has("plot");
   const auto prediction = simulator::simulate(plan, simulated, wants_timeline ? &timeline : nullptr);
   if (!prediction) return fail(prediction.error());
+  std::optional<elastic::CopiesEstimate> copies;
+  if (options.flag("copies")) {
+    const auto hosts = hosts_of_ranks(plan, simulated.cluster);
+    if (!hosts) return fail(hosts.error(), "--copies");
+    auto estimate = elastic::estimate_copies(plan, *hosts, simulated, *prediction);
+    if (!estimate) return fail(estimate.error(), "--copies");
+    copies = *std::move(estimate);
+  }
   const auto other = other_estimate(options, plan, input->model, profile, gpus, simulated.cluster);
   if (!other) return fail(other.error());
   const std::optional<Seconds> measured_time = *measured ? (*measured)->iteration_time().median : input->measured_time;
@@ -166,6 +178,7 @@ Result<void> simulate_plan(const Options& options, const Environment& environmen
         {"cluster", *cluster ? nlohmann::ordered_json{{"name", (*cluster)->name}} : nlohmann::ordered_json()},
         {"precision", to_string(plan.job.precision)}};
     json.update(reports::prediction_to_json(*prediction));
+    if (copies) json["copies"] = copies_to_json(*copies);
     if (*measured) {
       json["against"] = reports::comparison_to_json(*prediction, **measured);
       if (!(*measured)->epochs.empty()) json["against"]["elastic"] = elastic_to_json(**measured);
@@ -175,6 +188,7 @@ Result<void> simulate_plan(const Options& options, const Environment& environmen
     fmt::print("{}\n", json.dump(2));
   } else {
     fmt::print("{}", reports::prediction_report(plan, *prediction));
+    if (copies) fmt::print("\n{}", copies_report(*copies, simulated.cluster != nullptr));
     if (*measured)
       fmt::print("\n{}{}", reports::comparison_report(*prediction, **measured), elastic_report(**measured));
     else if (file_has_measured)

@@ -12,7 +12,6 @@
 
 #include "apps/train/recording.hpp"
 #include "core/files.hpp"
-#include "elastic/folder.hpp"
 
 namespace sailor::apps {
 
@@ -59,13 +58,13 @@ void read_text(RunRecord& run, const std::string& text) {
     run.epochs.push_back({.epoch = row[0], .first_iteration = row[1], .plan_toml = row[2]});
 }
 
-/// The events of the training, with one that says when they were read. What cannot be read is left out: the controller
-/// may be writing to it.
+/// The events of the training, with one that says when they were read. An unfinished last line is left out: the
+/// controller may be writing it.
 std::string events_so_far(const std::filesystem::path& path) {
-  const auto lines = elastic::read_json_lines(path);
+  auto lines = read_text_file(path);
   if (!lines) return {};
-  std::string text;
-  for (const Json& line : *lines) text += line.dump() + "\n";
+  std::string text = *std::move(lines);
+  text.resize(text.rfind('\n') + 1);
   const std::chrono::duration<double> now = std::chrono::system_clock::now().time_since_epoch();
   return text + Json{{"what", "written"}, {"unix_time_s", now.count()}}.dump() + "\n";
 }
