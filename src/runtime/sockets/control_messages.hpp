@@ -3,7 +3,7 @@
 // Member to coordinator:  join {facts}              once, first
 //                         rejoin {job, epoch, rank, facts}   first on a connection after the previous one was lost
 //                         ready {why}               for the next epoch; with a reason: this epoch is broken
-//                         call {epoch, group, number, kind, ranks, value}
+//                         call {epoch, group, number, kind, size, value}
 //                         alive {}                  every quarter of the allowed silence
 //                         progress {iteration, time, of, redone, busy, from}
 //                         done {status, text}       the member leaves without a failure

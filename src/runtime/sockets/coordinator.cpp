@@ -264,21 +264,24 @@ struct Coordinator::State {
 
   void call(MemberEntry& member, const Json& message) {
     if (is_broken || message.value("epoch", std::uint64_t{0}) != epoch || member.info.rank < 0) return;  // it was told
-    const std::vector<int> ranks = message.value("ranks", std::vector<int>{});
     const std::string name = fmt::format("{}#{}", message.value("group", ""), message.value("number", 0));
     Call& under_way = calls[name];
     under_way.values[member.info.rank] = message.value("value", Json());
-    if (under_way.values.size() < ranks.size()) return;
+    if (under_way.values.size() < message.value("size", std::size_t{0})) return;
     const std::string kind = message.value("kind", "");
-    Json all = Json::array();
-    for (const int rank : ranks) all.push_back(under_way.values[rank]);
-    for (std::size_t i = 0; i < ranks.size(); ++i) {
-      Json answer{{"what", message_answer}, {"name", name}};
-      if (kind == call_broadcast) answer["value"] = all.front();
-      if (kind == call_all || (kind == call_gather && i == 0)) answer["value"] = all;
-      for (const auto& other : members)
-        if (other->info.rank == ranks[i] && other->dismissed == Dismissal::none) tell(*other, answer);
+    // By ascending rank: ranks of a group are in that order.
+    Json answer{{"what", message_answer}, {"name", name}};
+    const std::string nothing = answer.dump();
+    if (kind == call_broadcast) answer["value"] = under_way.values.begin()->second;
+    if (kind == call_all || kind == call_gather) {
+      Json& all = answer["value"] = Json::array();
+      for (auto& [rank, value] : under_way.values) all.push_back(std::move(value));
     }
+    const std::string text = answer.dump();
+    const int first = under_way.values.begin()->first;
+    for (const auto& other : members)
+      if (under_way.values.contains(other->info.rank) && other->dismissed == Dismissal::none)
+        other->frames.send(kind == call_gather && other->info.rank != first ? nothing : text);
     calls.erase(name);
   }
 
@@ -366,15 +369,17 @@ struct Coordinator::State {
     needed = choice->needed;
     calls.clear();
     policy.begins(job, epoch, *choice, by_rank);
+    // All but the rank is the same for all, and long.
+    const std::string common = Json{{"what", message_epoch},
+                                    {"job", job},
+                                    {"epoch", epoch},
+                                    {"addresses", addresses},
+                                    {"hosts", hosts},
+                                    {"before", before},
+                                    {"payload", choice->payload}}
+                                   .dump();
     for (MemberEntry* member : chosen)
-      tell(*member, {{"what", message_epoch},
-                     {"job", job},
-                     {"epoch", epoch},
-                     {"rank", member->info.rank},
-                     {"addresses", addresses},
-                     {"hosts", hosts},
-                     {"before", before},
-                     {"payload", choice->payload}});
+      member->frames.send(fmt::format("{{\"rank\":{},{}", member->info.rank, common.substr(1)));
   }
 };
 

@@ -228,8 +228,8 @@ struct Member::State {
     const std::string name = fmt::format("{}#{}", group, number);
     std::unique_lock lock(mutex);
     if (!broken.empty()) throw_broken();
-    const Json message{{"what", message_call}, {"epoch", epoch}, {"group", group},           {"number", number},
-                       {"kind", kind},         {"ranks", ranks}, {"value", std::move(value)}};
+    const Json message{{"what", message_call}, {"epoch", epoch},       {"group", group},           {"number", number},
+                       {"kind", kind},         {"size", ranks.size()}, {"value", std::move(value)}};
     std::deque<Json>& last = last_calls[group];
     last.push_back(message);
     if (last.size() > 2) last.pop_front();
