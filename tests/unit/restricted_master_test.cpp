@@ -8,11 +8,11 @@ namespace {
 
 /// Four devices of one pool and two of another. Pipelines of one device of the first get through 3 sequences, those of
 /// one of each through 5.
-RestrictedMaster two_pools(int least, int most) {
+RestrictedMaster two_pools(int min_pipelines, int max_pipelines) {
   RestrictedMaster master;
   master.add_resource(4.0, {1.0, 0.0});
   master.add_resource(2.0, {0.0, 1.0});
-  master.set_pipelines(least, most, 100.0);
+  master.set_pipelines(min_pipelines, max_pipelines, 100.0);
   master.add_pipeline(3.0, {1.0, 0.0});
   master.add_pipeline(5.0, {1.0, 1.0});
   return master;
