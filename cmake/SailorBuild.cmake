@@ -6,6 +6,12 @@ if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "" FORCE)
 endif()
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(assertions ON)
+if(CMAKE_BUILD_TYPE MATCHES "^(Release|MinSizeRel)$")
+  set(assertions OFF)
+endif()
+option(SAILOR_ASSERTIONS "Check invariants of the code while it runs, and abort when one is broken (src/core/assert.hpp)"
+       ${assertions})
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
 # An installed program finds its libraries beside it, wherever the prefix moves to.
 if(NOT DEFINED CMAKE_INSTALL_RPATH)
@@ -45,6 +51,9 @@ target_compile_options(sailor_options INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${cxx
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # The compiler collects its garbage only when it has 512 MiB of it: a tenth of a build's time, for 10% more memory.
   target_compile_options(sailor_options INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:SHELL:--param ggc-min-heapsize=524288>")
+endif()
+if(SAILOR_ASSERTIONS)
+  target_compile_definitions(sailor_options INTERFACE SAILOR_ASSERTIONS)
 endif()
 if(SAILOR_SANITIZE)
   target_compile_options(sailor_options INTERFACE -fsanitize=${SAILOR_SANITIZE} -fno-omit-frame-pointer

@@ -4,6 +4,7 @@
 #include <array>
 #include <stdexcept>
 
+#include "core/assert.hpp"
 #include "plan/schedule.hpp"
 
 namespace sailor::simulator {
@@ -32,6 +33,7 @@ class Run {
     const auto s = static_cast<std::size_t>(stage);
     const PassTimes& times = p_.passes[virtual_stage(stage, step.chunk)];
     const bool forward = step.pass == Pass::forward;
+    SAILOR_ASSERT(start >= clock_[s], "a pass starts while the stage is busy");
     const double end = start + (forward ? times.forward : times.backward).value();
     if (!forward && step.micro_batch == p_.micro_batches - 1)
       ends_[s].last_backward[static_cast<std::size_t>(step.chunk)] = Seconds(start);

@@ -58,5 +58,13 @@ TEST(RestrictedMaster, SharesALimitOnAllDevices) {
   EXPECT_NEAR(prices.device[1], 3.0, 1e-9);
 }
 
+#ifdef SAILOR_ASSERTIONS
+TEST(RestrictedMaster, DoesNotTakeResourcesAfterTheFirstPipeline) {
+  RestrictedMaster master = two_pools(1, 10);
+  EXPECT_DEATH(master.add_resource(1.0, {1.0, 1.0}),
+               "src/planner/bound/restricted_master.cpp:.*after the first column");
+}
+#endif
+
 }  // namespace
 }  // namespace sailor::planner

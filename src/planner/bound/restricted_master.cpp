@@ -2,8 +2,11 @@
 
 #include <ClpSimplex.hpp>
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <utility>
+
+#include "core/assert.hpp"
 
 namespace sailor::planner {
 
@@ -24,6 +27,17 @@ struct RestrictedMaster::Program {
     simplex.addColumn(1, &min_row, &one, 0.0, COIN_DBL_MAX, largest_price);
   }
 
+  /// For assertions: whether the solution, if CLP calls it optimal, is a lower bound: no pipeline is worth more than it
+  /// takes, to the precision of CLP.
+  [[nodiscard]] bool is_dual_feasible() const {
+    if (!simplex.isProvenOptimal()) return true;  // the caller judges the prices by their value
+    const double* reduced = simplex.dualColumnSolution();
+    const double* worth = simplex.objective();
+    for (int column = 0; column < simplex.numberColumns(); ++column)
+      if (reduced[column] < -1e-6 * (1.0 + std::abs(worth[column]))) return false;
+    return true;
+  }
+
   ClpSimplex simplex;
 };
 
@@ -33,11 +47,13 @@ RestrictedMaster::RestrictedMaster(RestrictedMaster&&) noexcept = default;
 RestrictedMaster& RestrictedMaster::operator=(RestrictedMaster&&) noexcept = default;
 
 void RestrictedMaster::add_resource(double amount, std::vector<double> per_device) {
+  SAILOR_ASSERT(!program_, "a resource is added after the first column");
   amounts_.push_back(amount);
   per_device_.push_back(std::move(per_device));
 }
 
 void RestrictedMaster::set_pipelines(int min_count, int max_count, double largest_price) {
+  SAILOR_ASSERT(!program_ && min_count <= max_count, "the limits on pipelines come late, or contradict each other");
   min_pipelines_ = min_count;
   max_pipelines_ = max_count;
   largest_price_ = largest_price;
@@ -62,6 +78,7 @@ void RestrictedMaster::add_pipeline(double sequences, const std::vector<double>&
 double RestrictedMaster::solve(DualPrices& prices) {
   if (!program_) program_ = std::make_unique<Program>(amounts_, min_pipelines_, max_pipelines_, largest_price_);
   program_->simplex.primal();
+  SAILOR_ASSERT(program_->is_dual_feasible(), "a pipeline is worth more than it takes at the prices of the solution");
   const double* duals = program_->simplex.dualRowSolution();
   const std::size_t resources = amounts_.size();
   prices.device.assign(per_device_.empty() ? 0 : per_device_.front().size(), 0.0);
