@@ -19,11 +19,12 @@ ScheduleStep step_of(Pass pass, int index, int stages, int chunks) {
 
 /// For assertions: whether every micro-batch passes every chunk once forward, then once backward.
 bool is_complete(const std::vector<ScheduleStep>& steps, int chunks, int micro_batches) {
-  std::vector<char> passes(static_cast<std::size_t>(chunks) * static_cast<std::size_t>(micro_batches), 0);
+  const auto width = static_cast<std::size_t>(micro_batches);
+  std::vector<char> passes(static_cast<std::size_t>(chunks) * width, 0);
   for (const ScheduleStep& step : steps) {
     if (step.chunk < 0 || step.chunk >= chunks || step.micro_batch < 0 || step.micro_batch >= micro_batches)
       return false;
-    char& done = passes[static_cast<std::size_t>(step.chunk * micro_batches + step.micro_batch)];
+    char& done = passes[static_cast<std::size_t>(step.chunk) * width + static_cast<std::size_t>(step.micro_batch)];
     if (done++ != (step.pass == Pass::forward ? 0 : 1)) return false;
   }
   return std::all_of(passes.begin(), passes.end(), [](char done) { return done == 2; });
