@@ -66,6 +66,8 @@ if(SAILOR_SANITIZE)
   endif()
 endif()
 
+include(SailorSplitDebug)
+
 # sailor_compile_apart(a.cpp b.cpp): these stay translation units of their own in unity builds, since they name
 # something as another source of the library does.
 function(sailor_compile_apart)
@@ -105,7 +107,7 @@ function(sailor_program name)
   target_link_libraries(${name} PRIVATE ${arg_LIBRARIES} sailor_options)
   set_property(GLOBAL APPEND PROPERTY SAILOR_PROGRAMS ${name})
   sailor_compile_quickly(${name})
-  install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  sailor_install_split(${name} "${CMAKE_INSTALL_BINDIR}")
   sailor_reference(${name})
 endfunction()
 
