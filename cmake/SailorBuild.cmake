@@ -6,6 +6,12 @@ if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "" FORCE)
 endif()
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(assertions ON)
+if(CMAKE_BUILD_TYPE MATCHES "^(Release|MinSizeRel)$")
+  set(assertions OFF)
+endif()
+option(SAILOR_ASSERTIONS "Check invariants of the code while it runs, and abort when one is broken (src/core/assert.hpp)"
+       ${assertions})
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
 # An installed program finds its libraries beside it, wherever the prefix moves to.
 if(NOT DEFINED CMAKE_INSTALL_RPATH)
@@ -46,6 +52,9 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # The compiler collects its garbage only when it has 512 MiB of it: a tenth of a build's time, for 10% more memory.
   target_compile_options(sailor_options INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:SHELL:--param ggc-min-heapsize=524288>")
 endif()
+if(SAILOR_ASSERTIONS)
+  target_compile_definitions(sailor_options INTERFACE SAILOR_ASSERTIONS)
+endif()
 if(SAILOR_SANITIZE)
   target_compile_options(sailor_options INTERFACE -fsanitize=${SAILOR_SANITIZE} -fno-omit-frame-pointer
                                                   -fno-sanitize-recover=all)
@@ -56,6 +65,8 @@ if(SAILOR_SANITIZE)
       -fno-sanitize=null,alignment,object-size,vptr,pointer-overflow,nonnull-attribute,returns-nonnull-attribute)
   endif()
 endif()
+
+include(SailorSplitDebug)
 
 # sailor_compile_apart(a.cpp b.cpp): these stay translation units of their own in unity builds, since they name
 # something as another source of the library does.
@@ -96,7 +107,7 @@ function(sailor_program name)
   target_link_libraries(${name} PRIVATE ${arg_LIBRARIES} sailor_options)
   set_property(GLOBAL APPEND PROPERTY SAILOR_PROGRAMS ${name})
   sailor_compile_quickly(${name})
-  install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  sailor_install_split(${name} "${CMAKE_INSTALL_BINDIR}")
   sailor_reference(${name})
 endfunction()
 

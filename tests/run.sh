@@ -156,8 +156,9 @@ else
   check "every header compiles alone" build_beside default headers_compile_alone "${options[@]}"
   step "Cross-compiling for aarch64 (preset aarch64)"
   check "cross-compiles for aarch64" build_beside aarch64 all "${options[@]}"
-  step "Checking the format of the code"
-  check "clang-format would change nothing" "$sailor_root/tests/lint.sh" --format
+  step "Checking the format of the code, and what changed with clang-tidy"
+  check "clang-format would change nothing, clang-tidy has nothing to say of what changed" \
+    "$sailor_root/tests/lint.sh" --changed --seconds 80
   step "Checking the scripts"
   mapfile -t scripts < <(find "$sailor_root" -name 'build*' -prune -o -name '*.sh' -print)
   check "shellcheck finds nothing" shellcheck -x -P "SCRIPTDIR:$sailor_root" "${scripts[@]}" \

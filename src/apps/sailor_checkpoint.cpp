@@ -114,7 +114,7 @@ Result<void> with_checkpoint(const Options& options,
     const auto path = runtime::resolve_checkpoint(named);
     if (!path) return fail(path.error());
     auto reader = CheckpointReader::open(*path);
-    const Result<void> done = reader ? use(*reader, *path) : fail(reader.error());
+    Result<void> done = reader ? use(*reader, *path) : fail(reader.error());
     std::error_code code;
     if (done || *path == named || fs::exists(*path, code)) return done;
   }

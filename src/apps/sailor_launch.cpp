@@ -120,7 +120,7 @@ Result<void> add_facts(const Options& options, const slurm::Lookup& lookup, slur
   const bool of_host = options.has("node-facts");
   const auto known =
       of_host ? slurm::read_node_facts(step, options.text("node-facts")) : slurm::add_node_facts(step, lookup);
-  if (!known && of_host && known.error().code != ErrorCode::unavailable) return known;
+  if (!known && of_host && known.error().code != ErrorCode::unavailable) return fail(known.error());
   if (!known) spdlog::debug("GPU types of the nodes are not known: {}", known.error().message());
   return {};
 }

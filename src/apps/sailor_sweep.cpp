@@ -34,7 +34,7 @@ using sweep::Sweep;
 using sweep::SweepChoices;
 
 /// A hash of the content of these files, of folders of all *.toml and *.h5 in them. Missing ones count by their names.
-std::string hash_of(std::vector<fs::path> paths) {
+std::string hash_of(const std::vector<fs::path>& paths) {
   std::string all;
   std::error_code code;
   std::vector<fs::path> files;

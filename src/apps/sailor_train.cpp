@@ -281,8 +281,10 @@ Result<void> run(const Options& options, const Environment& environment) {
   try {
     if (done && options.text("transport") == "sockets") {
       auto joined = SocketWorld::join(world, "sailor-train", Seconds(options.number("timeout")));
-      if (joined) sockets = *std::move(joined);
-      if (!joined) done = fail(joined.error());
+      if (joined)
+        sockets = *std::move(joined);
+      else
+        done = fail(joined.error());
     }
     if (done && sockets != nullptr) {
       // All ranks are here and stay until all are done.

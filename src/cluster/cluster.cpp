@@ -205,9 +205,9 @@ std::vector<NodeGroup> Cluster::usable(std::span<const std::string> wanted, Avai
   std::vector<NodeGroup> found;
   for (const NodeGroup& group : groups) {
     if (!in_any(group.partitions, wanted)) continue;
-    if (availability == Availability::all || group.state == NodeState::idle)
-      found.push_back(group);
-    else if (availability == Availability::up && group.state != NodeState::unavailable)
+    const bool is_whole = availability == Availability::all || group.state == NodeState::idle ||
+                          (availability == Availability::up && group.state != NodeState::unavailable);
+    if (is_whole)
       found.push_back(group);
     else if (group.state == NodeState::mixed && group.gpus_free > 0 && shares_nodes(group))
       found.push_back(free_part(group));

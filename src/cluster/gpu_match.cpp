@@ -140,7 +140,7 @@ bool among(const std::vector<const GpuType*>& types, const GpuType* type) {
 GpuMatch match_gres(const GpuCatalogue& catalogue, std::string_view gres_type, std::span<const std::string> features) {
   if (is_instance(to_lower(gres_type))) return {};
   const GpuType* const own = gres_type.empty() ? nullptr : claimed(catalogue, gres_type);
-  const GpuMatch by_claim{.type = own, .candidates = {}};
+  GpuMatch by_claim{.type = own, .candidates = {}};
   if (own != nullptr && own->kind != DeviceKind::gpu) return by_claim;
   std::vector<Clue> clues;
   if (!gres_type.empty()) clues.push_back(clue_of(catalogue, gres_type));

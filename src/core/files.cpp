@@ -346,7 +346,7 @@ bool is_temporary_name(std::string_view name) {
 }
 
 bool is_left_over(const fs::path& temporary, std::int64_t now) {
-  constexpr std::int64_t day = 24 * 60 * 60;
+  constexpr std::int64_t day = std::int64_t{24} * 60 * 60;
   if (!is_temporary_name(temporary.filename().native())) return false;
   struct stat status {};
   const auto is_old = [&] {

@@ -191,7 +191,7 @@ const toml::array* demand_array(TomlState& state, const void* table, std::string
 }
 
 /// Depth-first search for a node that nobody asked for. A known array or table does not make its members known.
-const toml::node* find_unknown(const TomlState& state, const toml::table& table, std::string path,
+const toml::node* find_unknown(const TomlState& state, const toml::table& table, const std::string& path,
                                std::string& unknown_path) {
   for (const auto& [key, node] : table) {
     const std::string here = join(path, key.str());

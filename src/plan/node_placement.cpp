@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 
+#include "core/assert.hpp"
 #include "plan/leaf_choice.hpp"
 #include "plan/placement.hpp"
 
@@ -311,9 +312,13 @@ Result<std::vector<RankPlace>> place_on_nodes(const Plan& plan, std::span<const 
   places.reserve(static_cast<std::size_t>(plan.ranks()));
   for (std::size_t i = 0; i < all.groups.size(); ++i) {
     const int node = all.pools[all.pool_of_group[i]].real[all.groups[i].slot];
+    SAILOR_ASSERT(node >= 0, "a tensor-parallel group is on no node");
     for (int rank = 0; rank < all.groups[i].size; ++rank)
       places.push_back({node, devices_used[static_cast<std::size_t>(node)]++});
+    SAILOR_ASSERT(devices_used[static_cast<std::size_t>(node)] <= nodes[static_cast<std::size_t>(node)].devices,
+                  "a node has more ranks than devices");
   }
+  SAILOR_ASSERT(std::ssize(places) == plan.ranks(), "the ranks of the plan are not placed once each");
   return places;
 }
 

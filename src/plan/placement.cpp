@@ -8,6 +8,8 @@
 #include <map>
 #include <queue>
 
+#include "core/assert.hpp"
+
 namespace sailor {
 
 namespace {
@@ -66,6 +68,7 @@ class NodePool {
       const auto unused = std::find_if(unused_.begin(), unused_.end(), [&](const UnusedNodes& nodes) {
         return nodes.count > 0 && nodes.devices >= size;
       });
+      SAILOR_ASSERT(unused != unused_.end(), "a tensor-parallel group is larger than any node");
       room = unused->devices;
       --unused->count;
     }
@@ -151,6 +154,7 @@ Result<void> NodeUse::place(const Plan& plan, const NodeSizes& sizes) {
     first_stage += static_cast<int>(pipeline.stages.size());
   }
   fold();
+  SAILOR_ASSERT(ranks() == plan.ranks(), "the ranks of the plan are not placed once each");
   return {};
 }
 
@@ -231,6 +235,7 @@ void NodeUse::place_entry(const Pipeline& pipeline, int first_stage) {
 std::int64_t NodeUse::place_group(Pool& pool, int stage, int size) {
   std::size_t at = 0;
   while (pool.runs[at].room < size) ++at;  // the last runs are as large as any group and unlimited
+  SAILOR_ASSERT(pool.runs[at].count > 0, "a node is filled that is used up");
   Run node = pool.runs[at];
   node.count = 1;
   if (node.token < 0) node.token = ++tokens_;
@@ -343,6 +348,12 @@ void NodeUse::fold() {
     node.groups = groups_.size() - node.first_group;
     nodes_.push_back(node);
   }
+}
+
+std::int64_t NodeUse::ranks() const {
+  std::int64_t sum = 0;
+  for (const Node& node : nodes_) sum += node.count * node.ranks;
+  return sum;
 }
 
 }  // namespace sailor

@@ -122,6 +122,7 @@ class NodeUse {
   [[nodiscard]] std::int64_t repetitions(std::int64_t groups) const;
   void repeat(std::int64_t times);
   void fold();
+  [[nodiscard]] std::int64_t ranks() const;
 
   std::vector<Pool> pools_;
   std::size_t pools_used_ = 0;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/assert.hpp"
+
 namespace sailor {
 
 namespace {
@@ -13,6 +15,19 @@ ScheduleStep step_of(Pass pass, int index, int stages, int chunks) {
   return {.pass = pass,
           .micro_batch = index / (stages * chunks) * stages + index % stages,
           .chunk = pass == Pass::forward ? chunk : chunks - 1 - chunk};
+}
+
+/// For assertions: whether every micro-batch passes every chunk once forward, then once backward.
+bool is_complete(const std::vector<ScheduleStep>& steps, int chunks, int micro_batches) {
+  const auto width = static_cast<std::size_t>(micro_batches);
+  std::vector<char> passes(static_cast<std::size_t>(chunks) * width, 0);
+  for (const ScheduleStep& step : steps) {
+    if (step.chunk < 0 || step.chunk >= chunks || step.micro_batch < 0 || step.micro_batch >= micro_batches)
+      return false;
+    char& done = passes[static_cast<std::size_t>(step.chunk) * width + static_cast<std::size_t>(step.micro_batch)];
+    if (done++ != (step.pass == Pass::forward ? 0 : 1)) return false;
+  }
+  return std::all_of(passes.begin(), passes.end(), [](char done) { return done == 2; });
 }
 
 }  // namespace
@@ -42,6 +57,8 @@ std::vector<ScheduleStep> schedule_steps(Schedule schedule, int stage, int stage
     steps.push_back(step_of(Pass::backward, i - warm_up, stages, chunks));
   }
   for (int i = all - warm_up; i < all; ++i) steps.push_back(step_of(Pass::backward, i, stages, chunks));
+  SAILOR_ASSERT(is_complete(steps, chunks, micro_batches),
+                "the schedule has a backward pass before its forward pass, or does not run each of them once");
   return steps;
 }
 

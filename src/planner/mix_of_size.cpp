@@ -2,6 +2,7 @@
 // pools.
 #include <algorithm>
 
+#include "core/assert.hpp"
 #include "planner/template_mix.hpp"
 
 namespace sailor::planner {
@@ -119,7 +120,10 @@ std::optional<TemplateMix> MixBuilder::of_size(const MixRequest& request, int pi
     if (count == 0) continue;
     Group& group = mix.groups.emplace_back(Group{.column = *column, .count = count});
     for (TemplateStage& stage : group.column.stages) stage.pool = pools[i].pool;
+    SAILOR_ASSERT(count * column->devices <= free[i], "the pipelines take more devices than their pool has");
+    pipelines -= count;
   }
+  SAILOR_ASSERT(pipelines == 0, "the mix has another number of pipelines than was asked for");
   return mix;
 }
 

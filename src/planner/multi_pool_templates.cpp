@@ -170,7 +170,8 @@ class SpanningMaker {
 
   std::vector<PipelineTemplate> finish() {
     const auto alone = [&](const PipelineTemplate& column) {
-      return column.through + column.round * (prices_.request().job.global_batch / column.micro_batch - 1);
+      const int micro_batches = prices_.request().job.global_batch / column.micro_batch;
+      return column.through + column.round * (micro_batches - 1);
     };
     std::stable_sort(found_.begin(), found_.end(),
                      [&](const PipelineTemplate& a, const PipelineTemplate& b) { return alone(a) < alone(b); });

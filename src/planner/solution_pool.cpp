@@ -4,6 +4,7 @@
 #include <string>
 #include <tuple>
 
+#include "core/assert.hpp"
 #include "simulator/closed_form.hpp"
 
 namespace sailor::planner {
@@ -37,6 +38,16 @@ std::size_t kind_of(const Plan& plan) {
   return all;
 }
 
+/// For assertions: whether the pipelines take no more devices of any pool than it has.
+bool are_available(const TemplateMix& mix, const SearchSpace& space) {
+  for (std::size_t p = 0; p < space.pools.size(); ++p) {
+    std::int64_t used = 0;
+    for (const Group& group : mix.groups) used += std::int64_t{group.column.uses(p)} * group.count;
+    if (used > space.pools[p].devices()) return false;
+  }
+  return true;
+}
+
 bool better(const Solution& a, const Solution& b) {
   return std::tuple(a.score, a.cost, a.gpus) < std::tuple(b.score, b.cost, b.gpus);
 }
@@ -63,6 +74,8 @@ void add_to(std::vector<Solution>& list, Solution found, std::size_t most,
   const auto after = std::lower_bound(list.begin(), list.end(), found, before);
   list.insert(after, std::move(found));
   if (list.size() > most) list.pop_back();
+  SAILOR_ASSERT(std::is_sorted(list.begin(), list.end(), before),
+                "the plans kept are not in the order of their scores");
 }
 
 }  // namespace
@@ -262,6 +275,7 @@ Scores SolutionPool::keep(Solution found) {
                       .event_driven = found.judged && has_room(found) ? found.printed_score : infinity};
   note_varied(found);
   if (!wanted) return scores;
+  SAILOR_ASSERT(are_available(found.mix, space_), "a plan takes more devices of a pool than there are");
   if (found.kind == 0) found.kind = kind_of(found.plan);
   add_to(found_.best, std::move(found), max_, better);
   return scores;

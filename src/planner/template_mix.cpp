@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "core/assert.hpp"
 #include "planner/index.hpp"
 
 namespace sailor::planner {
@@ -34,6 +35,20 @@ double given_sequences(const MixRequest& request, double deadline) {
 
 /// Above this table size, pipelines with micro-batches of several sizes are divided without trying all sums.
 constexpr std::size_t max_sums = std::size_t{1} << 16;
+
+/// For assertions: whether the shares are all pipelines of the groups, each with a micro-batch, and together the batch.
+bool is_division(std::span<const GroupTime> groups, const std::vector<Share>& shares, int batch) {
+  std::vector<int> pipelines(groups.size(), 0);
+  std::int64_t sequences = 0;
+  for (const Share& share : shares) {
+    if (share.micro_batches < 1) return false;
+    pipelines[share.group] += share.count;
+    sequences += std::int64_t{share.count} * share.micro_batches * groups[share.group].micro_batch;
+  }
+  for (std::size_t g = 0; g < groups.size(); ++g)
+    if (pipelines[g] != groups[g].count) return false;
+  return sequences == batch;
+}
 
 /// Rounds of each group, over all of its copies, with which exactly the batch is done by the deadline: sums of a
 /// limited number of each size. std::nullopt if none is the batch.
@@ -90,6 +105,7 @@ std::optional<std::vector<Share>> share_mixed(std::span<const GroupTime> groups,
     if (longer > 0) shares.push_back({g, longer, each + 1});
     shares.push_back({g, groups[g].count - longer, each});
   }
+  SAILOR_ASSERT(is_division(groups, shares, batch), "micro-batches of several sizes do not add up to the batch");
   return shares;
 }
 
@@ -141,8 +157,8 @@ std::optional<std::vector<Share>> share_batch(std::span<const GroupTime> groups,
   std::vector<std::size_t> order(groups.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   const auto end_of = [&](std::size_t g) {
-    const auto gone = static_cast<double>((removed[g] + groups[g].count - 1) / groups[g].count);
-    return groups[g].fixed + groups[g].round * (rounds[g] - 1 - gone);
+    const std::int64_t gone = (removed[g] + groups[g].count - 1) / groups[g].count;
+    return groups[g].fixed + groups[g].round * static_cast<double>(rounds[g] - 1 - gone);
   };
   while (excess > 0) {
     std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
@@ -173,6 +189,7 @@ std::optional<std::vector<Share>> share_batch(std::span<const GroupTime> groups,
     if (groups[g].count > shorter) shares.push_back({g, groups[g].count - shorter, full});
     if (shorter > 0) shares.push_back({g, shorter, full - 1});
   }
+  SAILOR_ASSERT(is_division(groups, shares, batch), "the shares of the pipelines do not add up to the batch");
   return shares;
 }
 
@@ -335,6 +352,7 @@ std::vector<std::pair<const PipelineTemplate*, int>> Knapsack::columns(int devic
       list.emplace_back(item.column, 1);
     devices -= item.weight;
   }
+  SAILOR_ASSERT(devices == 0, "the templates of the knapsack occupy more devices than it has");
   return list;
 }
 

@@ -4,6 +4,7 @@
 #include <map>
 #include <unordered_map>
 
+#include "core/assert.hpp"
 #include "profile/store.hpp"
 #include "profile/tables.hpp"
 
@@ -160,6 +161,7 @@ std::size_t keep_newest(const hdf5::Table<Row>& table, const std::vector<Session
     }
   std::stable_sort(kept.begin(), kept.end(),
                    [&](std::size_t i, std::size_t j) { return rows[i].session < rows[j].session; });
+  SAILOR_ASSERT(kept.size() == place.size(), "rows of one identity are kept twice");
   std::vector<Row> result;
   result.reserve(kept.size());
   for (const std::size_t i : kept) result.push_back(std::move(rows[i]));
@@ -169,7 +171,10 @@ std::size_t keep_newest(const hdf5::Table<Row>& table, const std::vector<Session
 
 template <class Row>
 void append(std::vector<Row>& rows, std::vector<Row>&& more, const std::vector<int>& new_session) {
-  for (Row& row : more) row.session = new_session[static_cast<std::size_t>(row.session)];
+  for (Row& row : more) {
+    SAILOR_ASSERT(row.session >= 0 && row.session < std::ssize(new_session), "a row is of a session that there is not");
+    row.session = new_session[static_cast<std::size_t>(row.session)];
+  }
   if (rows.empty())
     rows = std::move(more);
   else

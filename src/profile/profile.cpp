@@ -1,5 +1,6 @@
 // Look-ups in measurements. Does no file I/O.
 #include "profile/profile.hpp"
+#include "core/assert.hpp"
 #include "profile/advice.hpp"
 
 #include <fmt/format.h>
@@ -80,6 +81,7 @@ Error explain_missing(const LayerKey& key, const std::vector<Row>& layers, const
 
 /// Time of a message from a curve of (bytes -> seconds), at least one point.
 double time_at(const std::map<double, double>& curve, double bytes) {
+  SAILOR_ASSERT(!curve.empty() && bytes >= 0.0, "a link has no measured message, or the message is negative");
   const auto above = curve.lower_bound(bytes);
   if (above == curve.begin()) return above->second;
   const auto below = std::prev(above);
@@ -176,6 +178,10 @@ void LayerRows::add(const LayerKey& key, std::size_t index) {
     row->index = index;
   else
     group->rows.insert(row, added);
+  SAILOR_ASSERT(
+      std::adjacent_find(groups.begin(), groups.end(),
+                         [](const Group& a, const Group& b) { return a.micro_batch >= b.micro_batch; }) == groups.end(),
+      "micro-batch sizes of a profile are not ascending, or one is there twice");
 }
 
 LayerRows::Found LayerRows::nearest(const Group& group, int busy_ranks, LayerKind kind, int first_layer) {
@@ -303,6 +309,10 @@ Result<LayerCost> Profile::layer(const LayerKey& wanted) const {
   if (!memory_row) return fail(explain_missing(key, data_.layer_memory, "layer memory"));
   const LayerTime& time = data_.layer_times[time_row.row->index];
   const LayerMemory& memory = data_.layer_memory[memory_row.row->index];
+  SAILOR_ASSERT(time.key.micro_batch == key.micro_batch && time.key.kind == key.kind && time.key.model == key.model,
+                "the profile finds the times of another layer");
+  SAILOR_ASSERT(time.forward.median >= Seconds(0.0) && time.backward.median >= Seconds(0.0),
+                "the profile has a negative time");
   const double scale = static_cast<double>(key.micro_batch) / memory.key.micro_batch;
   return LayerCost{.forward = time.forward,
                    .backward = time.backward,

@@ -4,6 +4,7 @@
 #include <set>
 #include <tuple>
 
+#include "core/assert.hpp"
 #include "runtime/layer.hpp"
 
 namespace sailor::runtime {
@@ -40,6 +41,14 @@ std::vector<Range> joined(std::vector<Range> ranges) {
       result.push_back(range);
   }
   return result;
+}
+
+/// For assertions: whether each of `ranges` lies in one of `all`, which are joined().
+bool lie_within(const std::vector<Range>& ranges, const std::vector<Range>& all) {
+  return std::all_of(ranges.begin(), ranges.end(), [&](const Range& range) {
+    return std::any_of(all.begin(), all.end(),
+                       [&](const Range& outer) { return outer.first <= range.first && range.last <= outer.last; });
+  });
 }
 
 }  // namespace
@@ -216,6 +225,7 @@ RankSums ParameterMap::sums_of(int rank, const std::vector<GradientGroup>& group
   });
   sums.owned = joined(std::move(sums.owned));
   sums.counted = joined(std::move(sums.counted));
+  SAILOR_ASSERT(lie_within(sums.counted, sums.owned), "a rank counts gradients that it does not update");
   return sums;
 }
 

@@ -3,10 +3,24 @@
 #include <algorithm>
 #include <span>
 
+#include "core/assert.hpp"
 #include "runtime/layer.hpp"
 #include "runtime/waits.hpp"
 
 namespace sailor::runtime {
+
+namespace {
+
+/// For assertions: whether every gradient is in one bucket at most, so that no two reductions write the same values.
+bool are_disjoint(const std::vector<GradientBucket>& buckets) {
+  std::vector<Range> ranges;
+  for (const GradientBucket& bucket : buckets) ranges.push_back(bucket.range);
+  std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) { return a.first < b.first; });
+  return std::adjacent_find(ranges.begin(), ranges.end(),
+                            [](const Range& a, const Range& b) { return b.first < a.last; }) == ranges.end();
+}
+
+}  // namespace
 
 GradientReducer::GradientReducer(const RankSums& sums, const ReducerSettings& settings, const World& world,
                                  Device& device, ParameterStorage& parameters, TimelineRecorder& timeline)
@@ -18,6 +32,10 @@ GradientReducer::GradientReducer(const RankSums& sums, const ReducerSettings& se
       stream_(device.make_stream()),
       ready_(device.make_event()),
       summed_(device.make_event()) {
+  SAILOR_ASSERT(are_disjoint(sums.buckets), "two buckets share gradients");
+  SAILOR_ASSERT(std::all_of(sums.buckets.begin(), sums.buckets.end(),
+                            [&](const GradientBucket& bucket) { return bucket.group < sums.groups.size(); }),
+                "a bucket is reduced by a group that there is not");
   world.control.barrier();  // with a timeout, unlike the calls that make groups
   for (const std::vector<int>& ranks : sums.groups) groups_.push_back(world.transport.make_group(ranks));
   for (const GradientBucket& bucket : sums.buckets)
@@ -44,6 +62,9 @@ void GradientReducer::start(const Bucket& bucket) {
 }
 
 void GradientReducer::finished(int layer) {
+  SAILOR_ASSERT(
+      finished_.empty() || layer < *finished_.begin(),
+      "layers do not finish from last to first: ranks would reduce in different orders, and wait for each other");
   finished_.insert(layer);
   if (!settings_.overlap || settings_.sharding == OptimizerSharding::zero1) return;
   while (started_ < buckets_.size() && is_ready(buckets_[started_])) start(buckets_[started_++]);

@@ -4,13 +4,14 @@
 #include <array>
 #include <stdexcept>
 
+#include "core/assert.hpp"
 #include "plan/schedule.hpp"
 
 namespace sailor::simulator {
 
 namespace {
 
-constexpr double never = -1.0;
+constexpr double not_arrived = -1.0;
 
 /// Common to both kinds of transfers: stages do their steps until one has to wait for another.
 class Run {
@@ -32,6 +33,7 @@ class Run {
     const auto s = static_cast<std::size_t>(stage);
     const PassTimes& times = p_.passes[virtual_stage(stage, step.chunk)];
     const bool forward = step.pass == Pass::forward;
+    SAILOR_ASSERT(start >= clock_[s], "a pass starts while the stage is busy");
     const double end = start + (forward ? times.forward : times.backward).value();
     if (!forward && step.micro_batch == p_.micro_batches - 1)
       ends_[s].last_backward[static_cast<std::size_t>(step.chunk)] = Seconds(start);
@@ -91,8 +93,8 @@ class OverlappedRun : Run {
  public:
   OverlappedRun(const PipelineTimes& pipeline, std::vector<TimelineEvent>* events) : Run(pipeline, events) {
     const std::size_t all = p_.passes.size() * static_cast<std::size_t>(p_.micro_batches);
-    arrived_[0].assign(all, never);
-    arrived_[1].assign(all, never);
+    arrived_[0].assign(all, not_arrived);
+    arrived_[1].assign(all, not_arrived);
     for (int m = 0; m < p_.micro_batches; ++m) arrived_[0][slot(0, m)] = 0.0;
     link_free_[0].assign(static_cast<std::size_t>(p_.stages), 0.0);
     link_free_[1] = link_free_[0];
@@ -114,7 +116,7 @@ class OverlappedRun : Run {
       const std::size_t v = virtual_stage(stage, step.chunk);
       const std::size_t direction = step.pass == Pass::forward ? 0 : 1;
       const double arrival = arrived_[direction][slot(v, step.micro_batch)];
-      if (arrival == never) return;
+      if (arrival == not_arrived) return;
       compute(stage, step, std::max(clock_[s], arrival));
       if (direction == 0 && v + 1 == p_.passes.size()) {
         arrived_[1][slot(v, step.micro_batch)] = clock_[s];  // the loss: its gradient is there at once

@@ -18,6 +18,30 @@ grep -qx tiny-gpt "$folder/log" || not_ok "sailor models lists tiny-gpt"
 "$prefix/bin/sailor-testcluster" --help >"$folder/log" 2>&1 || not_ok "sailor-testcluster finds its parts"
 echo "ok - installed programs find what was installed with them"
 
+# Debug information is in files of its own, which gdb finds by the build id.
+if grep -qx 'SAILOR_SPLIT_DEBUG:BOOL=ON' "$build/CMakeCache.txt"; then
+  for program in "$prefix"/bin/sailor-plan "$prefix"/lib*/sailor/*.so; do
+    [[ -e $program ]] || continue  # the plugin needs Slurm, the GPU module CUDA
+    id=$(readelf -n "$program" | sed -n 's/.*Build ID: //p')
+    [[ -e $prefix/lib/debug/.build-id/${id:0:2}/${id:2}.debug ]] || not_ok "$program has debug information in lib/debug"
+    readelf -SW "$program" >"$folder/log"
+    grep -qE '\.debug_info|\.symtab' "$folder/log" && not_ok "$program is stripped"
+    readelf --string-dump=.gnu_debuglink "$program" >"$folder/log" 2>&1
+    grep -qF "${id:2}.debug" "$folder/log" || not_ok "$program is linked with its debug information"
+  done
+  if command -v gdb >/dev/null; then
+    gdb -nx -batch -iex "set debug-file-directory $prefix/lib/debug" -ex 'info line main' "$prefix/bin/sailor-plan" \
+      >"$folder/log" 2>&1
+    grep -q '^Line [0-9]* of ".*sailor_plan.cpp"' "$folder/log" || not_ok "gdb finds the lines of an installed program"
+  fi
+  (
+    export DESTDIR=$folder/stage
+    cmake --install "$build" --prefix /usr --component debug && cmake --install "$build" --prefix /usr --component debug
+  ) >"$folder/log" 2>&1 || not_ok "the debug information installs by itself"
+  [[ $(cd "$folder/stage/usr" && echo *) == lib ]] || not_ok "the component debug has nothing but debug information"
+  echo "ok - installed programs are stripped, and gdb finds their debug information"
+fi
+
 # A project of another, with what it got from find_package() only.
 cmake -S "$source/tests/docs/consumer" -B "$folder/consumer" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_BUILD_TYPE=Debug \
   ${SAILOR_SANITIZE:+-DCMAKE_CXX_FLAGS=-fsanitize=$SAILOR_SANITIZE} >"$folder/log" 2>&1 ||

@@ -356,7 +356,7 @@ TEST_F(Training, ASignalToOneRankEndsAllAfterTheIterationWithARunFile) {
   signal(1, SIGUSR2);
   EXPECT_EQ(finish(), 6) << errors();
   EXPECT_NE(errors().find("stopped after iteration "), std::string::npos) << errors();
-  EXPECT_NE(errors().find("; without --checkpoints what was learned is lost"), std::string::npos) << errors();
+  EXPECT_NE(errors().find("; without --checkpoints the trained weights are lost"), std::string::npos) << errors();
   const auto run = load_run(folder_ / "run.h5");
   ASSERT_TRUE(run) << run.error().message();
   EXPECT_GE(run->iterations.size(), 3u);

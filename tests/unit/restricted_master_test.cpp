@@ -8,11 +8,11 @@ namespace {
 
 /// Four devices of one pool and two of another. Pipelines of one device of the first get through 3 sequences, those of
 /// one of each through 5.
-RestrictedMaster two_pools(int least, int most) {
+RestrictedMaster two_pools(int min_pipelines, int max_pipelines) {
   RestrictedMaster master;
   master.add_resource(4.0, {1.0, 0.0});
   master.add_resource(2.0, {0.0, 1.0});
-  master.set_pipelines(least, most, 100.0);
+  master.set_pipelines(min_pipelines, max_pipelines, 100.0);
   master.add_pipeline(3.0, {1.0, 0.0});
   master.add_pipeline(5.0, {1.0, 1.0});
   return master;
@@ -57,6 +57,14 @@ TEST(RestrictedMaster, SharesALimitOnAllDevices) {
   EXPECT_NEAR(prices.device[0], 3.0, 1e-9);
   EXPECT_NEAR(prices.device[1], 3.0, 1e-9);
 }
+
+#ifdef SAILOR_ASSERTIONS
+TEST(RestrictedMaster, DoesNotTakeResourcesAfterTheFirstPipeline) {
+  RestrictedMaster master = two_pools(1, 10);
+  EXPECT_DEATH(master.add_resource(1.0, {1.0, 1.0}),
+               "src/planner/bound/restricted_master.cpp:.*after the first column");
+}
+#endif
 
 }  // namespace
 }  // namespace sailor::planner

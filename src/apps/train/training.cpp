@@ -171,7 +171,7 @@ Result<IterationsEnd> run_iterations(const TrainingRun& run) {
                    iterations,
                    run.checkpoints.are_kept()    ? "; a checkpoint is written now"
                    : iteration + 1 == iterations ? ""
-                                                 : "; without --checkpoints what was learned is lost");
+                                                 : "; without --checkpoints the trained weights are lost");
     if ((iteration + 1) % run_file_interval == 0 && iteration + 1 < iterations && !stopped && !diverged)
       if (const auto written = run.run_file.write(trainer); !written)  // training goes on; the last write counts
         spdlog::warn("{}", written.error().message());

@@ -20,9 +20,9 @@ double product(const std::vector<double>& a, const std::vector<double>& b) {
 
 }  // namespace
 
-Relaxation::Relaxation(std::vector<RelaxedCandidate> candidates, std::vector<double> devices, std::vector<double> speed,
-                       std::vector<double> price, int layers, double max_straggler)
-    : candidates_(std::move(candidates)), layers_(layers), price_(price) {
+Relaxation::Relaxation(std::vector<RelaxedCandidate> candidates, std::vector<double> devices,
+                       const std::vector<double>& speed, std::vector<double> price, int layers, double max_straggler)
+    : candidates_(std::move(candidates)), layers_(layers), price_(std::move(price)) {
   double longest = 0.0;
   for (const RelaxedCandidate& candidate : candidates_) longest = std::max(longest, stage_time(candidate, 0, layers));
   const bool capped = max_straggler < 2.0 * longest;

@@ -23,7 +23,7 @@ class Relaxation {
  public:
   /// `devices` by GPU type; `speed` by GPU type: rough, the weights are made of it. Stages take at most
   /// `max_straggler`. `price` by GPU type: USD per device-second.
-  Relaxation(std::vector<RelaxedCandidate> candidates, std::vector<double> devices, std::vector<double> speed,
+  Relaxation(std::vector<RelaxedCandidate> candidates, std::vector<double> devices, const std::vector<double>& speed,
              std::vector<double> price, int layers, double max_straggler);
 
   /// Lower bound of the time of the slowest stage of layers [0, last). `left` by GPU type.

@@ -62,7 +62,7 @@ Kinds::Kinds(const Inputs& inputs, int micro_batch) {
       const StageCandidate& a = candidates_[from];
       const StageCandidate& b = candidates_[to];
       const Curve* curve = tables.link(a.gpu, from_zone, a.degree, b.gpu, to_zone, b.degree);
-      linked_[at] = curve != nullptr;
+      linked_[at] = curve != nullptr ? 1 : 0;
       double fastest = unlimited;
       for (int size = 0; size < classes_ && curve != nullptr; ++size) {
         double& time = messages_[at * classes_ + size];
@@ -206,11 +206,9 @@ void StageSearch::add_draw() {
   draw.last = work_->devices.size();
   draw.team = team_of(work_->runs);
   if (!teams_[draw.team].linked) return;
-  const auto begin = work_->devices.begin();
+  const auto at = [&](std::size_t i) { return work_->devices.begin() + static_cast<std::ptrdiff_t>(i); };
   for (const Draw& other : work_->draws)
-    if (other.team == draw.team &&
-        std::equal(begin + other.first, begin + other.last, begin + draw.first, begin + draw.last))
-      return;
+    if (other.team == draw.team && std::equal(at(other.first), at(other.last), at(draw.first), at(draw.last))) return;
   work_->draws.push_back(draw);
 }
 

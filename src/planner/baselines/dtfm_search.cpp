@@ -279,7 +279,7 @@ std::pair<std::vector<int>, double> shortest_path(int count, const std::vector<d
     order.push_back(static_cast<int>(last));
     const auto previous = before[set * stages + last];
     set &= ~(std::size_t{1} << last);
-    if (left > 1) last = static_cast<std::size_t>(previous);
+    if (left > 1) last = static_cast<unsigned char>(previous);
   }
   std::reverse(order.begin(), order.end());
   return {order, length};
@@ -296,7 +296,8 @@ Arrangement arrange(const Devices& devices, int stages, const Messages& messages
     random.shuffle(order);
     Stages drawn;
     for (int stage = 0; stage < stages; ++stage)
-      drawn.emplace_back(order.begin() + stage * members, order.begin() + (stage + 1) * members);
+      drawn.emplace_back(order.begin() + std::ptrdiff_t{stage} * members,
+                         order.begin() + std::ptrdiff_t{stage + 1} * members);
     candidates.push_back(scorer.score(std::move(drawn)));
   }
   const int parents = static_cast<int>(candidates.size());

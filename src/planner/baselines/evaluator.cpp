@@ -208,12 +208,12 @@ class Evaluator {
     double transfer = 0.0;
     if (i + 1 < stages.size()) {
       const auto send = slowest_send(stages[i], stages[i + 1], message(stages[i].layers.last - 1));
-      if (!send) return send;
+      if (!send) return fail(send.error());
       transfer += i == 0 && stages.size() > 3 ? 2.0 * *send : *send;
     }
     if (i > 0) {
       const auto send = slowest_send(stages[i], stages[i - 1], message(stages[i].layers.first));
-      if (!send) return send;
+      if (!send) return fail(send.error());
       transfer += i + 1 == stages.size() ? 2.0 * *send : *send;
     }
     return transfer;
@@ -234,7 +234,7 @@ class Evaluator {
         update = std::max(update, of_replica->update);
       }
       const auto transfer = transfers_of(pipeline.stages, i);
-      if (!transfer) return transfer;
+      if (!transfer) return fail(transfer.error());
       slowest = std::max(slowest, of_stage + *transfer);
       total += of_stage + *transfer;
     }

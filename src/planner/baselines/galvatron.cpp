@@ -55,14 +55,14 @@ std::vector<Strategy> fill_stage(const Group& group, const std::vector<double>& 
     return std::vector<Strategy>(static_cast<std::size_t>(layers), group[fastest]);
   if (count == 1) return {};
 
-  constexpr double never = std::numeric_limits<double>::infinity();
+  constexpr double infinity = std::numeric_limits<double>::infinity();
   const auto states = static_cast<std::size_t>(budget) + 1;
   std::vector<double> best(states * count, 0.0);
   std::vector<std::vector<std::uint8_t>> previous;  // by layer: [state * count + strategy]
   for (int layer = 0; layer < layers; ++layer) {
     previous.emplace_back(states * count, std::uint8_t{0});
     for (std::size_t state = states; state-- > 0;) {
-      std::vector<double> here(count, never);
+      std::vector<double> here(count, infinity);
       for (std::size_t to = 0; to < count; ++to) {
         const double needed = std::ceil(memory[to]);
         if (needed > static_cast<double>(state)) continue;
@@ -83,7 +83,7 @@ std::vector<Strategy> fill_stage(const Group& group, const std::vector<double>& 
   std::size_t strategy = 0;
   for (std::size_t other = 1; other < count; ++other)
     if (best[state * count + other] < best[state * count + strategy]) strategy = other;
-  if (best[state * count + strategy] == never) return {};
+  if (best[state * count + strategy] == infinity) return {};
   std::vector<Strategy> chosen;
   for (int layer = layers - 1; layer >= 0; --layer) {
     chosen.push_back(group[strategy]);

@@ -21,7 +21,7 @@ namespace oobleck_detail {
 /// Failures at the same time after which a replica of every layer is left: f of the paper, which leaves it to the user.
 /// 1 costs the least throughput.
 constexpr int tolerated_failures = 1;
-constexpr int least_pipelines = tolerated_failures + 1;
+constexpr int min_pipelines = tolerated_failures + 1;
 
 /// Seconds of the gradient all-reduce of each stage's layers over `replicas`, the maximum over the stages.
 Result<double> reduction_time(const std::vector<TemplateStage>& stages, int replicas, const Inputs& inputs,
@@ -75,17 +75,17 @@ class Instantiator {
  private:
   void try_templates(int pipelines, const std::vector<bool>& is_allowed, double reduction, Instantiation& best) {
     double above = best.time - reduction;  // passes of the slowest pipeline, in seconds
-    if (above <= 0.0 || most_within(above, pipelines, is_allowed) < micro_batches_) return;
+    if (above <= 0.0 || max_within(above, pipelines, is_allowed) < micro_batches_) return;
     if (!std::isfinite(above))
-      for (above = 1.0; most_within(above, pipelines, is_allowed) < micro_batches_; above *= 2.0)
+      for (above = 1.0; max_within(above, pipelines, is_allowed) < micro_batches_; above *= 2.0)
         if (was_over_) return;
     constexpr double precision = 1e-9;
     double below = 0.0;
     while (above - below > precision * above && !was_over_) {
       const double middle = 0.5 * (above + below);
-      (most_within(middle, pipelines, is_allowed) >= micro_batches_ ? above : below) = middle;
+      (max_within(middle, pipelines, is_allowed) >= micro_batches_ ? above : below) = middle;
     }
-    if (most_within(above, pipelines, is_allowed) < micro_batches_) return;
+    if (max_within(above, pipelines, is_allowed) < micro_batches_) return;
     Instantiation found = read_back(pipelines, above, reduction);
     if (found.time < best.time) best = std::move(found);
   }
@@ -97,28 +97,28 @@ class Instantiator {
 
   /// Max number of micro-batches that so many pipelines on all nodes do in `seconds`; negative if there are no such
   /// pipelines.
-  int most_within(double seconds, int pipelines, const std::vector<bool>& is_allowed) {
+  int max_within(double seconds, int pipelines, const std::vector<bool>& is_allowed) {
     was_over_ = was_over_ || is_over_();
     std::vector<int> shares;
     for (std::size_t entry = 0; entry < templates_.size(); ++entry)
       shares.push_back(is_allowed[entry] ? share(entry, seconds) : 0);
-    most_.assign(at(pipelines, nodes_) + 1, -1);
-    chosen_.assign(most_.size(), -1);
-    most_[at(0, 0)] = 0;
+    max_micro_batches_.assign(at(pipelines, nodes_) + 1, -1);
+    chosen_.assign(max_micro_batches_.size(), -1);
+    max_micro_batches_[at(0, 0)] = 0;
     for (int number = 1; number <= pipelines; ++number)
       for (std::size_t entry = 0; entry < templates_.size(); ++entry) {
         if (shares[entry] == 0) continue;  // every pipeline needs a micro-batch
         for (int nodes = templates_[entry].nodes; nodes <= nodes_; ++nodes) {
-          const int before = most_[at(number - 1, nodes - templates_[entry].nodes)];
-          if (before < 0 || before + shares[entry] <= most_[at(number, nodes)]) continue;
-          most_[at(number, nodes)] = before + shares[entry];
+          const int before = max_micro_batches_[at(number - 1, nodes - templates_[entry].nodes)];
+          if (before < 0 || before + shares[entry] <= max_micro_batches_[at(number, nodes)]) continue;
+          max_micro_batches_[at(number, nodes)] = before + shares[entry];
           chosen_[at(number, nodes)] = static_cast<int>(entry);
         }
       }
-    return most_[at(pipelines, nodes_)];
+    return max_micro_batches_[at(pipelines, nodes_)];
   }
 
-  /// The result of the last most_within(); micro-batches beyond the batch are taken from the pipelines that end last.
+  /// The result of the last max_within(); micro-batches beyond the batch are taken from the pipelines that end last.
   [[nodiscard]] Instantiation read_back(int pipelines, double seconds, double reduction) const {
     Instantiation found;
     int total = 0;
@@ -153,8 +153,8 @@ class Instantiator {
   int micro_batches_;
   const std::function<bool()>& is_over_;
   bool was_over_ = false;
-  std::vector<int> most_;    // by number of pipelines and nodes
-  std::vector<int> chosen_;  // the template of the last pipeline
+  std::vector<int> max_micro_batches_;  // by number of pipelines and nodes
+  std::vector<int> chosen_;             // the template of the last pipeline
 };
 
 class Oobleck final : public Baseline {
@@ -218,7 +218,7 @@ Result<Proposals> Oobleck::plan(const Problem& problem) const {
   Proposals proposals;
   for (const int micro_batch : sizes) {
     const int micro_batches = problem.job.global_batch / micro_batch;
-    if (problem.job.global_batch % micro_batch != 0 || micro_batches < least_pipelines) continue;
+    if (problem.job.global_batch % micro_batch != 0 || micro_batches < min_pipelines) continue;
     const StageCosts costs(inputs, offer->gpu, micro_batch, offer->gpus_per_node);
     std::vector<Template> templates =
         make_templates(costs, nodes, static_cast<double>(micro_batches) / std::max(nodes, 1));
@@ -229,7 +229,7 @@ Result<Proposals> Oobleck::plan(const Problem& problem) const {
                   [&](const Template& entry) { return entry.nodes > nodes - tolerated_failures * smallest; });
     Instantiator instantiator(templates, nodes, micro_batches, problem.is_over);
     Instantiation best;
-    for (int pipelines = least_pipelines; pipelines <= std::min(nodes / smallest, micro_batches); ++pipelines) {
+    for (int pipelines = min_pipelines; pipelines <= std::min(nodes / smallest, micro_batches); ++pipelines) {
       std::vector<double> reductions;
       for (const Template& entry : templates) {
         const auto seconds = reduction_time(entry.stages, pipelines, inputs, offer->gpu, zones.front());
@@ -251,7 +251,7 @@ Result<Proposals> Oobleck::plan(const Problem& problem) const {
         ErrorCode::infeasible,
         fmt::format("oobleck finds no plan for {} on {} nodes of {} {}: it survives {} failure, so it needs {} "
                     "pipelines, each on nodes of its own with memory for the model",
-                    problem.job.model, nodes, offer->gpus_per_node, offer->gpu, tolerated_failures, least_pipelines),
+                    problem.job.model, nodes, offer->gpus_per_node, offer->gpu, tolerated_failures, min_pipelines),
         "offer more nodes");
   std::stable_sort(proposals.plans.begin(), proposals.plans.end(),
                    [](const Proposal& a, const Proposal& b) { return *a.throughput > *b.throughput; });

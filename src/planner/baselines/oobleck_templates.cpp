@@ -39,8 +39,8 @@ bool is_power_of_two(int number) { return number > 0 && (number & (number - 1)) 
 /// the rest, so it is enough to divide there. (The published code divides everywhere, which gives the same chains.)
 class Mapper {
  public:
-  explicit Mapper(const StageCosts& costs, int most_nodes)
-      : costs_(costs), layers_(costs.layers()), gpus_(costs.gpus_per_node()), most_nodes_(most_nodes) {
+  explicit Mapper(const StageCosts& costs, int max_nodes)
+      : costs_(costs), layers_(costs.layers()), gpus_(costs.gpus_per_node()), max_nodes_(max_nodes) {
     map_nodes();
     map_chains();
   }
@@ -103,8 +103,8 @@ class Mapper {
   }
 
   void map_chains() {
-    chains_.resize(chain_index(most_nodes_, layers_, layers_) + 1);
-    for (int nodes = 1; nodes <= most_nodes_; ++nodes)
+    chains_.resize(chain_index(max_nodes_, layers_, layers_) + 1);
+    for (int nodes = 1; nodes <= max_nodes_; ++nodes)
       for (int first = 0; first < layers_; ++first)
         for (int stages = nodes; stages <= std::min(layers_ - first, nodes * gpus_); ++stages) {
           Best& best = chains_[chain_index(nodes, first, stages)];
@@ -135,7 +135,7 @@ class Mapper {
   const StageCosts& costs_;
   int layers_;
   int gpus_;
-  int most_nodes_;
+  int max_nodes_;
   std::vector<Best> inside_;
   std::vector<Best> chains_;
 };
@@ -192,11 +192,11 @@ double StageCosts::seconds(LayerRange layers, int gpus) const {
   return seconds > 0.0 ? seconds : impossible;
 }
 
-std::vector<Template> make_templates(const StageCosts& costs, int most_nodes, double micro_batches_per_node) {
-  most_nodes = std::min(most_nodes, costs.layers());  // a stage has a layer, and is in one node
-  const Mapper mapper(costs, most_nodes);
+std::vector<Template> make_templates(const StageCosts& costs, int max_nodes, double micro_batches_per_node) {
+  max_nodes = std::min(max_nodes, costs.layers());  // a stage has a layer, and is in one node
+  const Mapper mapper(costs, max_nodes);
   std::vector<Template> templates;
-  for (int nodes = 1; nodes <= most_nodes; ++nodes) {
+  for (int nodes = 1; nodes <= max_nodes; ++nodes) {
     const int share = std::max(1, static_cast<int>(std::lround(micro_batches_per_node * nodes)));
     std::optional<int> chosen;
     for (int stages = nodes; stages <= std::min(costs.layers(), nodes * costs.gpus_per_node()); ++stages)

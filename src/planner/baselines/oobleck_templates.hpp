@@ -67,8 +67,8 @@ class StageCosts {
   double memory_;
 };
 
-/// Templates for 1 to `most_nodes` nodes; impossible ones are left out. `micro_batches_per_node`: of an iteration, to
+/// Templates for 1 to `max_nodes` nodes; impossible ones are left out. `micro_batches_per_node`: of an iteration, to
 /// choose among numbers of stages.
-std::vector<Template> make_templates(const StageCosts& costs, int most_nodes, double micro_batches_per_node);
+std::vector<Template> make_templates(const StageCosts& costs, int max_nodes, double micro_batches_per_node);
 
 }  // namespace sailor::planner::baselines::oobleck_detail

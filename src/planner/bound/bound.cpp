@@ -120,7 +120,7 @@ class Bounder {
     if (request_.objective == Objective::cost) sure = min_usd;
     if (request_.objective == Objective::throughput_per_usd) sure = earliest_ * min_usd;
     min_ = sure *= 1.0 - 1e-9;
-    const std::uint64_t most = usual_work(space_) * (request_.effort.prove ? prove_factor : 1);
+    const std::uint64_t max_work = usual_work(space_) * (request_.effort.prove ? prove_factor : 1);
     // Targets that are easily refuted come first, then those that are not, then those between the two. No plan is below
     // target(proved); up to target(refused) this was not shown.
     int proved = targets;
@@ -128,7 +128,7 @@ class Bounder {
     int step = space_.pools.size() == 1 ? targets * 2 / 3 : targets / 4;
     bool short_of_work = false;
     bool again = false;
-    for (int round = 0; work() < most && !stopped(); ++round) {
+    for (int round = 0; work() < max_work && !stopped(); ++round) {
       // One more round if the only thing missing was work that was left for it.
       if (proved - refused <= 1) {
         if (proved == 0 || !short_of_work || again) break;
@@ -136,7 +136,7 @@ class Bounder {
         refused = proved - 2;
       }
       // A target that takes too long leaves some work for others.
-      limit_ = work() + (most - work()) / 4 * (again ? 4 : space_.pools.size() == 1 ? 3 : 1) + 1;
+      limit_ = work() + (max_work - work()) / 4 * (again ? 4 : space_.pools.size() == 1 ? 3 : 1) + 1;
       const int middle = refused < 0 && round < 4 ? std::max(0, proved - step) : (proved + refused) / 2;
       step = targets / 5;
       for (const auto& worker : workers_) worker->pricing.set_precision(best_ / target(middle) - 1.0);
@@ -241,19 +241,19 @@ class Bounder {
     if (longest < earliest_) return true;
     for (const auto& worker : workers_) worker->last_prices = {};
     const double shortest = by_money() ? earliest_ : 0.0;
-    const int most = std::min(request_.job.global_batch, max_devices_);
+    const int max_count = std::min(request_.job.global_batch, max_devices_);
     std::vector<OpenBranch> open;
     for (std::size_t f = 0; f < families_.size(); ++f) {
       if (f > 0 && families_.front().is_any) break;
       const auto pinned = request_.pins.data_parallel;
-      for (int least = 1; least <= most; least *= 2) {
+      for (int min_count = 1; min_count <= max_count; min_count *= 2) {
         const Family& family = families_[f];
         Branch plans{.pure = linked(family),
                      .holders = std::vector<int>(family.zone < 0 ? 0 : static_cast<std::size_t>(layers_), family.zone),
                      .one_pool = family.one_pool,
-                     .min_pipelines = pinned.value_or(least),
-                     .max_pipelines = pinned.value_or(std::min(most, 2 * least - 1))};
-        if (plans.max_pipelines <= most)
+                     .min_pipelines = pinned.value_or(min_count),
+                     .max_pipelines = pinned.value_or(std::min(max_count, 2 * min_count - 1))};
+        if (plans.max_pipelines <= max_count)
           open.push_back({.family = f, .plans = std::move(plans), .shortest = shortest, .longest = longest});
         if (pinned) break;
       }
@@ -466,11 +466,11 @@ class Bounder {
           sure = raised;
         }
       }
-      DualPrices least;
-      master.solve(least);
-      if (value_of(least) >= batch * (1.0 - 1e-7) || round + 1 >= max_rounds) return true;
+      DualPrices min_prices;
+      master.solve(min_prices);
+      if (value_of(min_prices) >= batch * (1.0 - 1e-7) || round + 1 >= max_rounds) return true;
       tried = sure ? *sure : raised;
-      if (!scale(least, tried, sure ? 1.0 - stabilization : infinity, value_of)) return true;
+      if (!scale(min_prices, tried, sure ? 1.0 - stabilization : infinity, value_of)) return true;
     }
   }
 
@@ -496,17 +496,18 @@ class Bounder {
       return prices;
     };
     if (value_of(low) >= batch) return false;
-    double least = 0.0;
-    double most = 1.0;
-    while (most < 1e12 && value_of(between(most)) < batch && value_of(between(2.0 * most)) > value_of(between(most))) {
-      least = most;
-      most *= 2.0;
+    double below = 0.0;
+    double above = 1.0;
+    while (above < 1e12 && value_of(between(above)) < batch &&
+           value_of(between(2.0 * above)) > value_of(between(above))) {
+      below = above;
+      above *= 2.0;
     }
     for (int step = 0; step < 30; ++step) {
-      const double middle = 0.5 * (least + most);
-      (value_of(between(middle)) < batch ? least : most) = middle;
+      const double middle = 0.5 * (below + above);
+      (value_of(between(middle)) < batch ? below : above) = middle;
     }
-    high = between(std::min(least, furthest));
+    high = between(std::min(below, furthest));
     for (double& price : high.device) price = std::max(price, 0.0);
     return true;
   }
@@ -567,14 +568,16 @@ class Bounder {
       }
       return sum;
     };
-    double least = 0.0;
-    for (std::size_t p = 0; p < value.size(); ++p) least += value[p] * space_.pools[p].devices();
-    if (space_.max_gpus) least = std::min(least, fill(*space_.max_gpus, [](std::size_t) { return 1.0; }));
+    double min_value = 0.0;
+    for (std::size_t p = 0; p < value.size(); ++p) min_value += value[p] * space_.pools[p].devices();
+    if (space_.max_gpus) min_value = std::min(min_value, fill(*space_.max_gpus, [](std::size_t) { return 1.0; }));
     if (limits.nodes < infinity)
-      least = std::min(least, fill(limits.nodes, [&](std::size_t p) { return 1.0 / space_.pools[p].largest_node(); }));
+      min_value =
+          std::min(min_value, fill(limits.nodes, [&](std::size_t p) { return 1.0 / space_.pools[p].largest_node(); }));
     if (limits.usd < infinity)
-      least = std::min(least, fill(limits.usd, [&](std::size_t p) { return space_.pools[p].price.value() / 3600.0; }));
-    return least;
+      min_value =
+          std::min(min_value, fill(limits.usd, [&](std::size_t p) { return space_.pools[p].price.value() / 3600.0; }));
+    return min_value;
   }
 
   const Request& request_;

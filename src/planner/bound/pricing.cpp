@@ -10,10 +10,10 @@ namespace sailor::planner {
 
 namespace {
 
-constexpr std::size_t max_reductions = 400;       // numbers of pipelines for which they are cached
-constexpr int few = 9;                            // micro-batches of a pipeline
-constexpr int max_micro_batches = 1'000'000'000;  // no pipeline has more
-constexpr double slack = 1.0 + 1e-12;             // against rounding
+constexpr std::size_t max_reductions = 400;             // numbers of pipelines for which they are cached
+constexpr int few = 9;                                  // micro-batches of a pipeline
+constexpr int unlimited_micro_batches = 1'000'000'000;  // no pipeline has more
+constexpr double slack = 1.0 + 1e-12;                   // against rounding
 
 }  // namespace
 
@@ -76,11 +76,11 @@ PricingProblem::PricingProblem(StagePrices& prices, const std::function<bool()>&
       std::vector<StageCandidate> candidates = stage_candidates(prices_, p, micro_batch);
       double work = 0.0;
       for (int layer = 0; layer < layers; ++layer) {
-        double least = infinity;
+        double min_work = infinity;
         for (const StageCandidate& candidate : candidates)
-          least = std::min(least, candidate.tensor_parallel * candidate.layer[at(layer)]);
-        work += least;
-        quickest[at(layer)] = std::min(quickest[at(layer)], least);
+          min_work = std::min(min_work, candidate.tensor_parallel * candidate.layer[at(layer)]);
+        work += min_work;
+        quickest[at(layer)] = std::min(quickest[at(layer)], min_work);
       }
       if (work > 0.0 && work < infinity) fluid_rate_[p] = std::max(fluid_rate_[p], micro_batch / work);
       for (const StageCandidate& candidate : candidates) {
@@ -99,7 +99,7 @@ PricingProblem::PricingProblem(StagePrices& prices, const std::function<bool()>&
       all.insert(all.end(), candidates.begin(), candidates.end());
     }
     double mixed = 0.0;
-    for (const double least : quickest) mixed += least;
+    for (const double min_work : quickest) mixed += min_work;
     if (mixed > 0.0 && mixed < infinity) mixed_rate_ = std::max(mixed_rate_, micro_batch / mixed);
     if (wanted.value_or(2) == 1 || interleaves_) continue;
     find_boundaries(prices_, all, micro_batch);
@@ -232,9 +232,9 @@ double PricingProblem::longer(StageProgram& program, double deadline, const Bran
   };
   // Small numbers of micro-batches are told apart at once; for large ones, the slowest stage says how many there can
   // be.
-  for (int fewest = 1, most = 1; fewest <= few && deadline > program.level(0) * (fewest - 1); fewest = most + 1) {
-    most = fewest < few ? std::max(fewest, fewest * 5 / 4) : max_micro_batches;
-    push({.from = 0, .to = program.levels(), .fewest = fewest, .most = most});
+  for (int min = 1, max = 1; min <= few && deadline > program.level(0) * (min - 1); min = max + 1) {
+    max = min < few ? std::max(min, min * 5 / 4) : unlimited_micro_batches;
+    push({.from = 0, .to = program.levels(), .min_micro_batches = min, .max_micro_batches = max});
   }
   while (!heap.empty()) {
     if (stop_ && stop_()) break;
@@ -244,12 +244,12 @@ double PricingProblem::longer(StageProgram& program, double deadline, const Bran
     if (is_narrow(program, top, deadline, 1.0)) {
       // With more micro-batches, stages have less time for their reductions.
       const double quickest = program.level(top.from);
-      if (top.count > top.fewest &&
+      if (top.count > top.min_micro_batches &&
           program.remember(limits(program, deadline - quickest * (top.count - 1), deadline, branch)) != top.limits) {
         Box low = top;
         Box high = top;
-        low.most = top.count - 1;
-        high.fewest = top.count;
+        low.max_micro_batches = top.count - 1;
+        high.min_micro_batches = top.count;
         push(low);
         push(high);
         continue;
@@ -261,7 +261,7 @@ double PricingProblem::longer(StageProgram& program, double deadline, const Bran
         violated.uses[program.candidates().front().pool] = price;
       } else {
         std::vector<TemplateStage> stages =
-            program.stages_of(top.to, program.weights / 2, top.fewest, top.limits, top.candidate, top.last);
+            program.stages_of(top.to, program.weights / 2, top.min_micro_batches, top.limits, top.candidate, top.last);
         double sum = 0.0;
         for (const TemplateStage& stage : stages) {
           violated.uses[stage.pool] += stage.tensor_parallel;
@@ -295,21 +295,21 @@ void PricingProblem::find_worth(StageProgram& program, Box& box, double deadline
   const auto micro_batches_at = [&](double slowest, double through, double taken) {
     const double left = deadline - std::max({through + taken, through * behind + over, fixed_delay_ / slack});
     const double count = left < 0.0 ? 0.0 : std::floor(left / slowest * slack) + 1.0;
-    return count < box.fewest ? 0.0 : std::min<double>(count, box.most);
+    return count < box.min_micro_batches ? 0.0 : std::min<double>(count, box.max_micro_batches);
   };
   // Limits the slowest stages to those for which there is time, and for which the devices are not too dear for their
   // work.
   const double left_over =
       deadline - std::max({program.through() + min_taken, program.through() * behind + over, fixed_delay_ / slack});
   if (!(left_over >= 0.0)) return;
-  const double longest = box.fewest > 1 ? left_over / (box.fewest - 1) : deadline;
+  const double longest = box.min_micro_batches > 1 ? left_over / (box.min_micro_batches - 1) : deadline;
   if (longest * slack < program.level(box.from)) return;
   box.to = std::min(box.to, program.level_below(longest * slack) + 1);
-  box.most = static_cast<int>(
+  box.max_micro_batches = static_cast<int>(
       micro_batches_at(program.level(box.from), std::max(program.through(), program.level(box.from)), min_taken));
-  if (box.most == 0) return;
+  if (box.max_micro_batches == 0) return;
   const double too_dear_below =
-      needed * program.fluid_price(1.0) / (static_cast<double>(box.most) * micro_batch - each);
+      needed * program.fluid_price(1.0) / (static_cast<double>(box.max_micro_batches) * micro_batch - each);
   if (!(too_dear_below >= 0.0) || too_dear_below > program.level(box.to) * slack) return;
   box.from = std::max(box.from, std::min(program.level_below(too_dear_below / slack), box.to - 1));
   // Only few different levels, so that cached results serve again.
@@ -332,13 +332,13 @@ void PricingProblem::find_worth(StageProgram& program, Box& box, double deadline
   };
   const double kink = std::clamp(program.through(), quickest, program.level(box.to));
   if (std::max({fluid(quickest), fluid(kink), fluid(program.level(box.to))}) * slack <= needed) return;
-  const double most = micro_batches(min_through, min_taken) * micro_batch;
-  if (most <= each || most - each <= needed * program.fluid_price(program.level(box.to))) return;
+  const double max_sequences = micro_batches(min_through, min_taken) * micro_batch;
+  if (max_sequences <= each || max_sequences - each <= needed * program.fluid_price(program.level(box.to))) return;
   const bool exact = is_narrow(program, box, deadline, 4.0);
   const auto& candidates = program.candidates();
   // Uses the min prices known so far.
-  const auto evaluate = [&](const LeastPrices& cheapest, bool with_weights, std::size_t limits) {
-    std::array<std::shared_ptr<const LeastPrices>, StageProgram::weights> by_weight;  // solved on first use
+  const auto evaluate = [&](const MinPrices& cheapest, bool with_weights, std::size_t limits) {
+    std::array<std::shared_ptr<const MinPrices>, StageProgram::weights> by_weight;  // solved on first use
     Box best = box;
     best.worth = 0.0;
     work_ += candidates.size();
@@ -346,23 +346,23 @@ void PricingProblem::find_worth(StageProgram& program, Box& box, double deadline
       for (int last = prices_.layers() - 1; last > 0; --last)
         for (std::size_t way = 0; way < cheapest.ways; ++way) {
           const double price = cheapest.at(o, last, way);
-          if (price == infinity || most - each <= std::max(best.worth, needed) * price) continue;
+          if (price == infinity || max_sequences - each <= std::max(best.worth, needed) * price) continue;
           const double taken = reduction(candidates[o].pool, candidates[o].tensor_parallel, 0, last, way, branch);
           if (taken > branch.reduction_up_to) continue;
-          for (double count = micro_batches(min_through, taken); count >= box.fewest; count -= 1.0) {
+          for (double count = micro_batches(min_through, taken); count >= box.min_micro_batches; count -= 1.0) {
             const double value = count * micro_batch - each;
             if (value <= std::max(best.worth, needed) * price) break;
             const double through = longest_through(count, taken);
-            double least = price;
+            double min_price = price;
             for (std::size_t w = 1; w < (with_weights ? StageProgram::weights : 1); ++w) {
               auto& weighted = by_weight[w];
-              if (!weighted) weighted = program.solve(box.to, w, box.fewest, limits);
-              least = std::max(least, weighted->at(o, last, way) - weighted->weight * through);
-              if (value <= std::max(best.worth, needed) * least) break;
+              if (!weighted) weighted = program.solve(box.to, w, box.min_micro_batches, limits);
+              min_price = std::max(min_price, weighted->at(o, last, way) - weighted->weight * through);
+              if (value <= std::max(best.worth, needed) * min_price) break;
             }
             ++work_;
-            if (value <= std::max(best.worth, needed) * least) continue;
-            best.worth = least > 0.0 ? value / least : infinity;
+            if (value <= std::max(best.worth, needed) * min_price) continue;
+            best.worth = min_price > 0.0 ? value / min_price : infinity;
             best.candidate = o;
             best.last = last;
             best.count = static_cast<int>(count);
@@ -372,29 +372,29 @@ void PricingProblem::find_worth(StageProgram& program, Box& box, double deadline
   };
   // Without limits first: the same prices serve for every branch.
   if (program.inside()) {
-    const auto unlimited = program.solve(box.to, 0, box.fewest, StageProgram::unlimited);
-    if (unlimited->least == infinity || most - each <= needed * unlimited->least) return;
+    const auto unlimited = program.solve(box.to, 0, box.min_micro_batches, StageProgram::unlimited);
+    if (unlimited->min == infinity || max_sequences - each <= needed * unlimited->min) return;
     const Box best = evaluate(*unlimited, exact, StageProgram::unlimited);
     if (best.worth <= needed) return;
   }
-  std::shared_ptr<const LeastPrices> solution;
-  const LeastPrices* quick = nullptr;
-  double least = 0.0;
+  std::shared_ptr<const MinPrices> solution;
+  const MinPrices* quick = nullptr;
+  double min_price = 0.0;
   for (bool is_sure = !exact;;) {
-    const StageLimits& furthest = limits(program, deadline - quickest * (box.fewest - 1), deadline, branch);
+    const StageLimits& furthest = limits(program, deadline - quickest * (box.min_micro_batches - 1), deadline, branch);
     if (is_sure && exact) {
       box.limits = program.remember(furthest);
-      solution = program.solve(box.to, 0, box.fewest, box.limits);
-      least = solution->least;
+      solution = program.solve(box.to, 0, box.min_micro_batches, box.limits);
+      min_price = solution->min;
     } else {
       quick = &program.estimate(box.to, furthest);
-      least = quick->least;
+      min_price = quick->min;
     }
-    if (least == infinity || most - each <= needed * least) return;
+    if (min_price == infinity || max_sequences - each <= needed * min_price) return;
     // Pipelines with fewer micro-batches are not worth as much.
-    const double fewest = std::floor((needed * least + each) / micro_batch * (1.0 - 1e-12));
-    if (fewest > box.fewest && box.fewest < box.most) {
-      box.fewest = static_cast<int>(std::min<double>(fewest, box.most));
+    const double min_count = std::floor((needed * min_price + each) / micro_batch * (1.0 - 1e-12));
+    if (min_count > box.min_micro_batches && box.min_micro_batches < box.max_micro_batches) {
+      box.min_micro_batches = static_cast<int>(std::min<double>(min_count, box.max_micro_batches));
       continue;
     }
     if (is_sure) break;
@@ -405,11 +405,13 @@ void PricingProblem::find_worth(StageProgram& program, Box& box, double deadline
 
 /// Max layers of the first stage of a pipeline of the branch.
 int PricingProblem::longest_first_stage(const Branch& branch) {
-  int most = 1;
+  int max_layers = 1;
   for (std::size_t p = 0; p < space_.pools.size(); ++p)
     for (const int degree : space_.pools[p].tensor_parallel)
-      while (most < prices_.layers() && reduction(p, degree, 0, most + 1, 0, branch) <= branch.reduction_up_to) ++most;
-  return most;
+      while (max_layers < prices_.layers() &&
+             reduction(p, degree, 0, max_layers + 1, 0, branch) <= branch.reduction_up_to)
+        ++max_layers;
+  return max_layers;
 }
 
 double PricingProblem::longest_reduction(const Branch& branch) {
@@ -443,11 +445,11 @@ const StageLimits& PricingProblem::limits(StageProgram& program, double left, do
   for (std::size_t o = 0; o < candidates.size(); ++o) {
     int furthest = 0;  // does not fall for stages that begin later
     for (int first = 0; first < layers; ++first) {
-      double most = left - program.through_to(first) * (1.0 - 1e-12);
-      if (first == 0) most = std::min(most, branch.reduction_up_to);
+      double max_time = left - program.through_to(first) * (1.0 - 1e-12);
+      if (first == 0) max_time = std::min(max_time, branch.reduction_up_to);
       furthest = std::max(furthest, first);
       while (furthest < layers &&
-             reduction(candidates[o].pool, candidates[o].tensor_parallel, first, furthest + 1, 0, branch) <= most)
+             reduction(candidates[o].pool, candidates[o].tensor_parallel, first, furthest + 1, 0, branch) <= max_time)
         ++furthest;
       found[o * at(layers) + at(first)] = furthest;
     }
@@ -476,7 +478,7 @@ void PricingProblem::enter(const Branch& branch, double deadline) {
     }
 }
 
-/// Min time of the reductions of a stage. `way`: LeastPrices.
+/// Min time of the reductions of a stage. `way`: MinPrices.
 double PricingProblem::reduction(std::size_t pool, int tensor_parallel, int first, int last, std::size_t way,
                                  const Branch& branch) {
   if (!branch.holders.empty() && alone_until_[zone_[pool] * at(prices_.layers()) + at(first)] < last) return infinity;
@@ -490,12 +492,12 @@ double PricingProblem::reduction(std::size_t pool, int tensor_parallel, int firs
   // On the stage's node so many of its ranks take part in a sum of its layers at most; every other rank makes one more
   // sum that goes through the network beside it.
   const int node = space_.pools[pool].largest_node();
-  const int least = degrees_.front();
+  const int min_degree = degrees_.front();
   int rings = 1;
   if (const int taken = static_cast<int>(way); taken > tensor_parallel) {
     rings = node;
     for (int busy = taken; busy <= node; ++busy) {
-      const int here = 1 + (busy - taken) / least;
+      const int here = 1 + (busy - taken) / min_degree;
       rings = std::min(rings, (busy + here - 1) / here);
     }
   }
@@ -544,7 +546,7 @@ double PricingProblem::reduction_of(std::size_t pool, int tensor_parallel, int r
                                     const Branch& branch) {
   const int node = space_.pools[pool].largest_node();
   const int replicas = branch.min_pipelines;
-  double least = infinity;
+  double min_time = infinity;
   for (const int degree : degrees_) {
     if (degree > tensor_parallel) break;
     const double share = amount / degree;
@@ -562,24 +564,24 @@ double PricingProblem::reduction_of(std::size_t pool, int tensor_parallel, int r
         time = std::min({time, over_link(pool, other, node, degree, together, replicas, share),
                          over_link(other, pool, node, degree, together, replicas, share)});
     }
-    least = std::min(least, time);
+    min_time = std::min(min_time, time);
   }
-  return least;
+  return min_time;
 }
 
 double PricingProblem::over_link(std::size_t a, std::size_t b, int node, int degree, int rings, int replicas,
                                  double amount) {
-  double least = infinity;
+  double min_time = infinity;
   for (const double branch : {1.0, 0.05}) {  // several smaller all-reduces take no less
-    const int most = std::max(1, node / degree);
-    for (int ranks = 1; ranks <= most; ranks = ranks < most ? std::min(2 * ranks, most) : most + 1)
+    const int max_ranks = std::max(1, node / degree);
+    for (int ranks = 1; ranks <= max_ranks; ranks = ranks < max_ranks ? std::min(2 * ranks, max_ranks) : max_ranks + 1)
       // On published links more all-reduces at once may take less time.
       for (int all = rings; all <= std::max(rings, (node + ranks - 1) / ranks); ++all)
-        least = std::min(least, prices_.reduction(a, b, ranks, all, replicas, false, amount * branch) / branch);
+        min_time = std::min(min_time, prices_.reduction(a, b, ranks, all, replicas, false, amount * branch) / branch);
     if (a == b && replicas <= node / degree)
-      least = std::min(least, prices_.reduction(a, a, replicas, 1, replicas, true, amount * branch) / branch);
+      min_time = std::min(min_time, prices_.reduction(a, a, replicas, 1, replicas, true, amount * branch) / branch);
   }
-  return least;
+  return min_time;
 }
 
 }  // namespace sailor::planner

@@ -113,8 +113,8 @@ class PricingProblem {
     double worth = 0.0;
     int from = 0;
     int to = 0;
-    int fewest = 1;
-    int most = 1;
+    int min_micro_batches = 1;
+    int max_micro_batches = 1;
     int count = 0;           // micro-batches of the best pipeline
     std::size_t limits = 0;  // StageProgram::remember()
     std::size_t candidate = 0;
@@ -124,8 +124,8 @@ class PricingProblem {
 
   /// Whether the box is no longer split by the slowest stage.
   [[nodiscard]] bool is_narrow(const StageProgram& program, const Box& box, double deadline, double times) const {
-    return box.to - box.from <= 1 ||
-           (box.most - 1) * (program.level(box.to) - program.level(box.from)) <= times * narrow_ * deadline;
+    return box.to - box.from <= 1 || (box.max_micro_batches - 1) * (program.level(box.to) - program.level(box.from)) <=
+                                         times * narrow_ * deadline;
   }
   double longer(StageProgram& program, double deadline, const Branch& branch, double each, double needed,
                 ViolatedColumn& violated);

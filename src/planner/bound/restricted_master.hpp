@@ -27,8 +27,8 @@ class RestrictedMaster {
   /// Adds a resource: `amount` is available, a device of each pool takes `per_device`. To be called before the first
   /// column.
   void add_resource(double amount, std::vector<double> per_device);
-  /// `largest_price`: price of each pipeline that is missing from `least`. To be called before the first column.
-  void set_pipelines(int least, int most, double largest_price);
+  /// `largest_price`: price of each pipeline that is missing from `min_count`. To be called before the first column.
+  void set_pipelines(int min_count, int max_count, double largest_price);
   /// Adds a column. `uses`: devices by pool.
   void add_pipeline(double sequences, const std::vector<double>& uses);
   /// Returns the value of everything at the min prices.
@@ -38,9 +38,9 @@ class RestrictedMaster {
   struct Program;
   std::vector<double> amounts_;
   std::vector<std::vector<double>> per_device_;
-  int least_ = 1;
-  int most_ = 1;
-  double largest_ = 0.0;
+  int min_pipelines_ = 1;
+  int max_pipelines_ = 1;
+  double largest_price_ = 0.0;
   std::unique_ptr<Program> program_;  // created with the first column
 };
 

@@ -32,7 +32,7 @@ std::vector<StageCandidate> stage_candidates(StagePrices& prices, std::size_t p,
   for (const int degree : pool.tensor_parallel) {
     if (!space.allows(pool.type, degree, micro_batch)) continue;
     StageCandidate candidate{.pool = p, .tensor_parallel = degree, .node = pool.largest_node()};
-    int most = 0;
+    int max_fit = 0;
     for (const Recompute recompute : space.recompute) {
       const StageTable* table = prices.table(pool.type, degree, micro_batch, recompute);
       if (table == nullptr) continue;
@@ -42,15 +42,15 @@ std::vector<StageCandidate> stage_candidates(StagePrices& prices, std::size_t p,
       for (int first = 0; first < layers; ++first)
         for (int last = first + 1; last <= layers; ++last) {
           if (last == first + 1) {
-            double& least = candidate.layer[at(first)];
-            least = std::min(least, table->time(first, last));
-            if (light != nullptr) least = std::min(least, light->time(first, last));
+            double& min_time = candidate.layer[at(first)];
+            min_time = std::min(min_time, table->time(first, last));
+            if (light != nullptr) min_time = std::min(min_time, light->time(first, last));
           }
           const int neighbours = (first > 0 ? 1 : 0) + (last < layers ? 1 : 0);
           const int fit = prices.max_in_flight(*table, pool, first, last, micro_batch, neighbours, zero1 ? 1e9 : 1.0,
                                                false, deepest);
           if (fit < 1) continue;  // the last stage has one neighbour less, and may fit where a shorter one does not
-          most = std::max(most, fit);
+          max_fit = std::max(max_fit, fit);
           double quickest = table->time(first, last);
           if (light != nullptr) quickest = std::min(quickest, light->time(first, last));
           for (int depth = 0; depth < std::min(fit, deepest); ++depth) {
@@ -59,7 +59,7 @@ std::vector<StageCandidate> stage_candidates(StagePrices& prices, std::size_t p,
           }
         }
     }
-    if (most > 0) candidates.push_back(std::move(candidate));
+    if (max_fit > 0) candidates.push_back(std::move(candidate));
   }
   return candidates;
 }
@@ -109,14 +109,14 @@ StageProgram::StageProgram(StagePrices& prices, std::vector<StageCandidate> cand
   double link = infinity;
   for (const StageCandidate& candidate : *candidates_) {
     largest_node_ = std::max(largest_node_, candidate.node);
-    const double least = std::min(candidate.far, candidate.near);
-    const double most =
+    const double min_link = std::min(candidate.far, candidate.near);
+    const double max_link =
         std::max(candidate.far < infinity ? candidate.far : 0.0, candidate.near < infinity ? candidate.near : 0.0);
-    link = std::min(link, least);
+    link = std::min(link, min_link);
     double sum = 0.0;
     for (int layer = 0; layer < layers_; ++layer)
       if (const double time = candidate.layer[at(layer)]; time < infinity) sum += time;
-    longest = std::max(longest, sum + 2.0 * most);
+    longest = std::max(longest, sum + 2.0 * max_link);
     for (std::size_t depth = 1; depth < at(deepest); ++depth)
       for (std::size_t i = 0; i < candidate.time[0].size(); ++i)
         if (candidate.time[depth][i] != candidate.time[depth - 1][i]) {
@@ -251,10 +251,11 @@ void StageProgram::find_backward() {
 void StageProgram::find_work() {
   work_ = 0.0;
   for (int layer = 0; layer < layers_; ++layer) {
-    double least = infinity;
+    double min_work = infinity;
     for (const StageCandidate& candidate : *candidates_)
-      least = std::min(least, device_price(candidate.pool) * candidate.tensor_parallel * candidate.layer[at(layer)]);
-    work_ += least;
+      min_work =
+          std::min(min_work, device_price(candidate.pool) * candidate.tensor_parallel * candidate.layer[at(layer)]);
+    work_ += min_work;
   }
 }
 
@@ -263,14 +264,14 @@ struct StageProgram::Tables {
   std::vector<double> far;   // at (pool x layers + first) x depths + depth: their first boundary is between nodes
   std::vector<double> near;  // at ((pool x layers + first) x devices + c) x depths + depth: it is inside a node, of
                              // which they may take c devices
-  LeastPrices* result = nullptr;
+  MinPrices* result = nullptr;
 };
 
 void StageProgram::fill(Tables& tables, double level, double weight, int cap, const StageLimits& limits) {
   const auto width = at(layers_ + 1);
   const auto depths = at(cap);
   const std::size_t devices = inside_ ? at(largest_node_ + 1) : 1;
-  LeastPrices& result = *tables.result;
+  MinPrices& result = *tables.result;
   result.weight = weight;
   result.width = width;
   result.ways = devices;
@@ -282,16 +283,16 @@ void StageProgram::fill(Tables& tables, double level, double weight, int cap, co
     fill_inside(tables, limit, weight, cap, limits);
   else
     fill_across(tables, limit, weight, limits);
-  for (const double price : result.price) result.least = std::min(result.least, price);
+  for (const double price : result.price) result.min = std::min(result.min, price);
 }
 
 /// Neither nodes nor micro-batches in flight are told apart.
 void StageProgram::fill_across(Tables& tables, double limit, double weight, const StageLimits& limits) {
   const auto width = at(layers_ + 1);
-  LeastPrices& result = *tables.result;
+  MinPrices& result = *tables.result;
   // Element k is the min price over the first k pools of a candidate's far_to.
   const std::size_t nexts = pools_ + 1;
-  behind_.resize(candidates_->size() * width * nexts);
+  next_price_.resize(candidates_->size() * width * nexts);
   for (int first = layers_ - 1; first >= 0; --first) {
     for (std::size_t o = 0; o < candidates_->size(); ++o) {
       const StageCandidate& candidate = (*candidates_)[o];
@@ -315,18 +316,18 @@ void StageProgram::fill_across(Tables& tables, double limit, double weight, cons
         while (next > 0 && (candidate.far_to[next - 1].first == infinity ||
                             taken + (blocks_ ? candidate.far_to[next - 1].first : 0.0) > limit))
           --next;
-        const double price = cost + weight * time + behind_[(o * width + at(last)) * nexts + next];
-        double& least = first == 0 ? result.price[o * width + at(last)] : here;
-        least = std::min(least, price);
+        const double price = cost + weight * time + next_price_[(o * width + at(last)) * nexts + next];
+        double& min_price = first == 0 ? result.price[o * width + at(last)] : here;
+        min_price = std::min(min_price, price);
       }
     }
     if (first == 0) break;
     for (std::size_t o = 0; o < candidates_->size(); ++o) {
-      double* const behind = &behind_[(o * width + at(first)) * nexts];
-      behind[0] = infinity;
+      double* const next_price = &next_price_[(o * width + at(first)) * nexts];
+      next_price[0] = infinity;
       for (std::size_t k = 0; k < (*candidates_)[o].far_to.size(); ++k) {
         const auto& [far, pool] = (*candidates_)[o].far_to[k];
-        behind[k + 1] = std::min(behind[k], weight * far + tables.far[pool * width + at(first)]);
+        next_price[k + 1] = std::min(next_price[k], weight * far + tables.far[pool * width + at(first)]);
       }
     }
   }
@@ -336,7 +337,7 @@ void StageProgram::fill_inside(Tables& tables, double limit, double weight, int 
   const auto width = at(layers_ + 1);
   const auto depths = at(cap);
   const std::size_t devices = at(largest_node_ + 1);
-  LeastPrices& result = *tables.result;
+  MinPrices& result = *tables.result;
   for (int first = layers_ - 1; first >= 0; --first)
     for (std::size_t o = 0; o < candidates_->size(); ++o) {
       const StageCandidate& candidate = (*candidates_)[o];
@@ -372,38 +373,38 @@ void StageProgram::fill_inside(Tables& tables, double limit, double weight, int 
           const double here = cost + weight * time;
           const bool is_last = depth + 1 == depths;
           const std::size_t low = depth == 0 ? 0 : depth - 1;
-          const auto far_behind = [&](double taken) {
+          const auto price_far_next = [&](double taken) {
             if (candidate.far == infinity || taken + (blocks_ ? candidate.far : 0.0) > limit) return infinity;
             const double* const next = &tables.far[at(last) * depths];
             return here + (weight * candidate.far + std::min(next[low], is_last ? next[depth] : infinity));
           };
-          const auto near_behind = [&](std::size_t c) {
+          const auto price_near_next = [&](std::size_t c) {
             const double* const next = near_next + c * depths;
             return here + weight * candidate.near + std::min(next[low], is_last ? next[depth] : infinity);
           };
           const bool near_ok = candidate.near < infinity && at(candidate.node) > group;
           if (first == 0) {
             double* const price = &result.price[(o * width + at(last)) * devices];
-            price[0] = std::min(price[0], far_behind(time));
+            price[0] = std::min(price[0], price_far_next(time));
             if (near_ok && time + near_taken <= limit)
               for (std::size_t c = group + 1; c <= at(candidate.node); ++c)
-                price[c] = std::min(price[c], near_behind(c - group));
+                price[c] = std::min(price[c], price_near_next(c - group));
             continue;
           }
           if (far_in < infinity) {
             const double taken = time + (blocks_ ? far_in : 0.0);
-            far_here[depth] = std::min(far_here[depth], far_behind(taken));
+            far_here[depth] = std::min(far_here[depth], price_far_next(taken));
             if (near_ok && taken + near_taken <= limit)
-              far_here[depth] = std::min(far_here[depth], near_behind(at(candidate.node) - group));
+              far_here[depth] = std::min(far_here[depth], price_near_next(at(candidate.node) - group));
           }
           if (near_in < infinity) {
             const double taken = time + (blocks_ ? near_in : 0.0);
-            const double far = far_behind(taken);
+            const double far = price_far_next(taken);
             const bool near_fits = near_ok && taken + near_taken <= limit;
             for (std::size_t c = group; c <= at(candidate.node); ++c) {
               double& best = near_here[c * depths + depth];
               best = std::min(best, far);
-              if (near_fits && c > group) best = std::min(best, near_behind(c - group));
+              if (near_fits && c > group) best = std::min(best, price_near_next(c - group));
             }
           }
         }
@@ -419,8 +420,7 @@ int StageProgram::in_flight_at(int index, int in_flight) const {
   return cap;
 }
 
-std::shared_ptr<const LeastPrices> StageProgram::solve(int index, std::size_t weight, int in_flight,
-                                                       std::size_t limits) {
+std::shared_ptr<const MinPrices> StageProgram::solve(int index, std::size_t weight, int in_flight, std::size_t limits) {
   const int cap = in_flight_at(index, in_flight);
   const std::uint64_t key = ((limits * at(levels_ + 1) + at(index)) * weights + weight) * at(deepest) + at(cap) - 1;
   auto& entry = cache_->solved[key];
@@ -428,10 +428,11 @@ std::shared_ptr<const LeastPrices> StageProgram::solve(int index, std::size_t we
   double seconds = 0.0;
   if (weight > 0) {
     // The weight makes the time from end to end count about as much as the devices.
-    const double least = solve(index, 0, in_flight, limits)->least;
-    seconds = least < infinity ? weight_share[weight] * least / std::min(8.0 * level(index), 3.0 * through_) : 0.0;
+    const double min_price = solve(index, 0, in_flight, limits)->min;
+    seconds =
+        min_price < infinity ? weight_share[weight] * min_price / std::min(8.0 * level(index), 3.0 * through_) : 0.0;
   }
-  auto result = std::make_shared<LeastPrices>();
+  auto result = std::make_shared<MinPrices>();
   Tables tables{.far = {}, .near = {}, .result = result.get()};
   fill(tables, level(index), seconds, cap, *cache_->limits[limits]);
   ++cached_;
@@ -440,11 +441,11 @@ std::shared_ptr<const LeastPrices> StageProgram::solve(int index, std::size_t we
 }
 
 // Without a weight, the next stages cost less the further a stage goes: the furthest possible end is best.
-const LeastPrices& StageProgram::estimate(int index, const StageLimits& limits) {
+const MinPrices& StageProgram::estimate(int index, const StageLimits& limits) {
   const auto width = at(layers_ + 1);
   const double limit = level(index) * (1.0 + 1e-12);
   estimate_.width = width;
-  estimate_.least = infinity;
+  estimate_.min = infinity;
   estimate_.price.assign(candidates_->size() * width, infinity);
   estimates_.assign(width, infinity);
   for (int first = layers_ - 1; first >= 0; --first) {
@@ -453,19 +454,19 @@ const LeastPrices& StageProgram::estimate(int index, const StageLimits& limits) 
       const StageCandidate& candidate = (*candidates_)[o];
       const double cost = device_price(candidate.pool) * candidate.tensor_parallel;
       const double boundary = blocks_ ? std::min(candidate.far, candidate.near) : 0.0;
-      const double before = first == 0 ? 0.0 : boundary;
+      const double in = first == 0 ? 0.0 : boundary;
       const double* const time = &candidate.time[0][at(first) * width];
       const int furthest = limits[o * at(layers_) + at(first)];
-      if (first > 0 && furthest == layers_ && time[layers_] + before <= limit) {
+      if (first > 0 && furthest == layers_ && time[layers_] + in <= limit) {
         best = std::min(best, cost);
         continue;
       }
-      const double most = limit - before - boundary;
+      const double max_time = limit - in - boundary;
       int low = first;
       int high = std::min(furthest, layers_ - 1) + 1;  // the first that is too far
       while (high - low > 1) {
         const int middle = (low + high) / 2;
-        (time[middle] <= most ? low : high) = middle;
+        (time[middle] <= max_time ? low : high) = middle;
       }
       if (first > 0) {
         if (low > first) best = std::min(best, cost + estimates_[at(low)]);
@@ -474,7 +475,7 @@ const LeastPrices& StageProgram::estimate(int index, const StageLimits& limits) 
       for (int last = 1; last <= low; ++last) {
         const double price = cost + estimates_[at(last)];
         estimate_.price[o * width + at(last)] = price;
-        estimate_.least = std::min(estimate_.least, price);
+        estimate_.min = std::min(estimate_.min, price);
       }
     }
     estimates_[at(first)] = best;
@@ -487,18 +488,18 @@ std::vector<TemplateStage> StageProgram::stages_of(int index, std::size_t weight
                                                    std::size_t start, int start_last) {
   const double seconds = solve(index, weight, in_flight, limits)->weight;
   const StageLimits& furthest = *cache_->limits[limits];
-  LeastPrices result;
+  MinPrices result;
   Tables tables{.far = {}, .near = {}, .result = &result};
   fill(tables, level(index), seconds, 1, furthest);
   const auto width = at(layers_ + 1);
   const double limit = level(index) * (1.0 + 1e-12);
-  const auto behind = [&](const StageCandidate& candidate, double so_far, int end) {
-    double least = infinity;
+  const auto next_price = [&](const StageCandidate& candidate, double so_far, int end) {
+    double min_price = infinity;
     for (const auto& [far, next_pool] : candidate.far_to) {
       if (so_far + (blocks_ ? far : 0.0) > limit) break;
-      least = std::min(least, seconds * far + tables.far[next_pool * width + at(end)]);
+      min_price = std::min(min_price, seconds * far + tables.far[next_pool * width + at(end)]);
     }
-    return least;
+    return min_price;
   };
   const auto between = [&](const StageCandidate& candidate, const StageCandidate& next) {
     for (const auto& [far, next_pool] : candidate.far_to)
@@ -531,7 +532,7 @@ std::vector<TemplateStage> StageProgram::stages_of(int index, std::size_t weight
         const double so_far = time + (blocks_ ? next.far : 0.0);
         if (so_far > limit) break;
         const double price = device_price(next.pool) * next.tensor_parallel + seconds * (time + out) +
-                             (end < layers_ ? behind(next, so_far, end) : 0.0);
+                             (end < layers_ ? next_price(next, so_far, end) : 0.0);
         if (price >= best) continue;
         best = price;
         candidate_at = o;

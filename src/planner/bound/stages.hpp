@@ -39,9 +39,9 @@ using StageLimits = std::vector<int>;
 
 /// The min price of a pipeline, by candidate and last layer of its first stage, and by way. Way 0: the next stage is on
 /// another node; way c: the first stage and the next ones take at least c devices of its node together.
-struct LeastPrices {
-  double weight = 0.0;  ///< of a second from end to end and back, besides the devices
-  double least = infinity;
+struct MinPrices {
+  double weight = 0.0;    ///< of a second from end to end and back, besides the devices
+  double min = infinity;  ///< of `price`
   std::vector<double> price;
   std::size_t ways = 1;
   std::size_t width = 1;
@@ -85,10 +85,10 @@ class StageProgram {
   static constexpr std::size_t unlimited = 0;  ///< the number of no limits at all
   /// `weight`: index of a weight, 0: none. `in_flight`: min micro-batches of a pipeline. `limits`: from remember().
   /// Valid until the next call.
-  std::shared_ptr<const LeastPrices> solve(int level, std::size_t weight, int in_flight, std::size_t limits);
+  std::shared_ptr<const MinPrices> solve(int level, std::size_t weight, int in_flight, std::size_t limits);
   /// Lower bound of solve() without a weight, in a fraction of the time: one way for all, as if every boundary were the
   /// quickest there is and memory held no more than one micro-batch. Valid until the next call.
-  const LeastPrices& estimate(int level, const StageLimits& limits);
+  const MinPrices& estimate(int level, const StageLimits& limits);
   static constexpr std::size_t weights = 4;
 
   /// The stages of the cheapest pipeline across pools that begins with a stage of `candidate` that ends at `last`.
@@ -99,10 +99,10 @@ class StageProgram {
 
  private:
   struct Tables;
-  LeastPrices estimate_;
+  MinPrices estimate_;
   std::vector<double> estimates_;
-  std::vector<double>
-      behind_;  // fill_across(): by candidate, last layer and how many of its far_to may be next, the least
+  /// fill_across(): min price from the next stage on, by candidate, last layer and how many of its far_to may be next.
+  std::vector<double> next_price_;
   void fill(Tables& tables, double level, double weight, int cap, const StageLimits& limits);
   void fill_inside(Tables& tables, double limit, double weight, int cap, const StageLimits& limits);
   void fill_across(Tables& tables, double limit, double weight, const StageLimits& limits);
@@ -135,7 +135,7 @@ class StageProgram {
   struct Cache {
     std::map<StageLimits, std::size_t> numbers;
     std::vector<const StageLimits*> limits;
-    std::unordered_map<std::uint64_t, std::shared_ptr<const LeastPrices>> solved;
+    std::unordered_map<std::uint64_t, std::shared_ptr<const MinPrices>> solved;
   };
   std::map<std::vector<double>, Cache> caches_;
   Cache* cache_ = nullptr;

@@ -28,7 +28,7 @@ enum Kept : std::size_t {
   kept_log_sum,    // softmax denominators (tokens, heads); not with selective recomputation
   kept_attended,   // (tokens, AttentionShape::width), before the output projection; not with selective recomputation
   kept_middle,     // pre: middle; post: x + attention(x), before norm1 (tokens, hidden)
-  kept_inner,      // (tokens, feed_forward): gelu's input, or relu's output; swiglu's input (tokens, 2 * feed_forward)
+  kept_fc1,        // (tokens, feed_forward): gelu's input, or relu's output; swiglu's input (tokens, 2 * feed_forward)
   kept_sum,        // post only: before norm2 (tokens, hidden)
   kept_norm1_statistics,
   kept_norm2_statistics,
@@ -56,16 +56,16 @@ class Block final : public Layer {
     // Projections back into the residual stream start smaller, so that its variance does not grow with depth (GPT-2).
     const float residual_deviation = initial_deviation / std::sqrt(2.0f * static_cast<float>(model.blocks));
     const std::int64_t key_value_width = std::int64_t{model.key_value_heads} * model.head_width();
-    std::vector<std::int64_t> inner{model.feed_forward};
-    if (is_gated()) inner.push_back(model.feed_forward);
+    std::vector<std::int64_t> fc1_outputs{model.feed_forward};
+    if (is_gated()) fc1_outputs.push_back(model.feed_forward);
     norm1_ = declare_norm("norm1");
     attention_input_ = declare_outputs_divided("attention.input", {hidden_, key_value_width, key_value_width},
                                                model.attention_input_bias);
     attention_output_ =
         declare_inputs_divided("attention.output", hidden_, model.attention_output_bias, residual_deviation);
     norm2_ = declare_norm("norm2");
-    inner_ = declare_outputs_divided("feed_forward.input", inner, model.linear_bias);
-    outer_ = declare_inputs_divided("feed_forward.output", model.feed_forward, model.linear_bias, residual_deviation);
+    fc1_ = declare_outputs_divided("feed_forward.input", fc1_outputs, model.linear_bias);
+    fc2_ = declare_inputs_divided("feed_forward.output", model.feed_forward, model.linear_bias, residual_deviation);
   }
 
   Tensor forward(const MicroBatch& micro_batch, Tensor input, Slot& slot) override {
@@ -231,48 +231,48 @@ class Block final : public Layer {
   /// residual + feed_forward(input)
   Tensor feed_forward_forward(const Tensor& input, const Tensor& residual, Slot& slot) {
     const std::int64_t tokens = input.shape()[0];
-    Tensor inner = make_activation({tokens, (is_gated() ? 2 : 1) * feed_forward_});
-    Tensor activated;  // with relu `inner` itself
+    Tensor fc1_output = make_activation({tokens, (is_gated() ? 2 : 1) * feed_forward_});
+    Tensor activated;  // with relu `fc1_output` itself
     if (activation_ != Activation::relu) activated = make_activation({tokens, feed_forward_});
     switch (activation_) {
       case Activation::relu:
-        linear_forward(input.values(), weight(inner_), bias(inner_), tokens, inner.values(),
+        linear_forward(input.values(), weight(fc1_), bias(fc1_), tokens, fc1_output.values(),
                        {.activation = PointwiseActivation::relu});
         break;
       case Activation::gelu:
-        linear_forward(input.values(), weight(inner_), bias(inner_), tokens, activated.values(),
-                       {.activation = PointwiseActivation::gelu, .pre_activation = inner.values()});
+        linear_forward(input.values(), weight(fc1_), bias(fc1_), tokens, activated.values(),
+                       {.activation = PointwiseActivation::gelu, .pre_activation = fc1_output.values()});
         break;
       case Activation::swiglu:
-        linear_forward(input.values(), weight(inner_), bias(inner_), tokens, inner.values());
-        stream().swiglu_forward(inner.values(), activated.values(), tokens, feed_forward_);
+        linear_forward(input.values(), weight(fc1_), bias(fc1_), tokens, fc1_output.values());
+        stream().swiglu_forward(fc1_output.values(), activated.values(), tokens, feed_forward_);
         break;
     }
-    Tensor sum = residual_sum(residual, activated.empty() ? inner : activated, outer_);
-    slot.keep(kept_inner, std::move(inner));
+    Tensor sum = residual_sum(residual, activated.empty() ? fc1_output : activated, fc2_);
+    slot.keep(kept_fc1, std::move(fc1_output));
     return sum;
   }
 
   Tensor feed_forward_backward(const Tensor& input, const Tensor& sum_gradient, Slot& slot) {
     const std::int64_t tokens = input.shape()[0];
-    Tensor activated = slot.take(kept_inner);
-    Tensor inner_gradient = make_activation({tokens, feed_forward_});
+    Tensor activated = slot.take(kept_fc1);
+    Tensor fc1_gradient = make_activation({tokens, feed_forward_});
     switch (activation_) {  // afterwards both tensors match their names
       case Activation::relu:
       case Activation::gelu:
-        linear_backward_input(sum_gradient.values(), weight(outer_), tokens,
+        linear_backward_input(sum_gradient.values(), weight(fc2_), tokens,
                               activation_ == Activation::relu ? PointwiseActivation::relu : PointwiseActivation::gelu,
-                              activated.values(), inner_gradient.values());
+                              activated.values(), fc1_gradient.values());
         break;
       case Activation::swiglu:
-        linear_backward_input(sum_gradient.values(), weight(outer_), tokens, inner_gradient.values());
-        stream().swiglu_backward(activated.values(), inner_gradient.values(), tokens, feed_forward_);
-        std::swap(activated, inner_gradient);
+        linear_backward_input(sum_gradient.values(), weight(fc2_), tokens, fc1_gradient.values());
+        stream().swiglu_backward(activated.values(), fc1_gradient.values(), tokens, feed_forward_);
+        std::swap(activated, fc1_gradient);
         break;
     }
-    linear_backward_parameters(activated.values(), sum_gradient.values(), weight(outer_), bias(outer_), tokens);
+    linear_backward_parameters(activated.values(), sum_gradient.values(), weight(fc2_), bias(fc2_), tokens);
     activated.reset();
-    return outputs_divided_backward(inner_, input, inner_gradient);
+    return outputs_divided_backward(fc1_, input, fc1_gradient);
   }
 
   /// Backward pass of a map whose outputs are divided: adds its parameters' gradients, returns that of its whole input.
@@ -299,8 +299,8 @@ class Block final : public Layer {
   Pair attention_input_;  // (queries, then keys, then values; hidden)
   Pair attention_output_;
   Pair norm2_;
-  Pair inner_;  // (feed_forward; hidden), with swiglu (gate, then up; hidden)
-  Pair outer_;
+  Pair fc1_;  // feed_forward.input: (feed_forward; hidden), with swiglu (gate, then up; hidden)
+  Pair fc2_;  // feed_forward.output
 };
 
 }  // namespace
