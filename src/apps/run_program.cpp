@@ -12,11 +12,14 @@
 #include <filesystem>
 #include <functional>
 #include <new>
+#include <string_view>
 #include <system_error>
 
 #include "apps/options.hpp"
 #include "apps/reference/reference.hpp"
 #include "core/log.hpp"
+#include "core/output_fit.hpp"
+#include "core/parse.hpp"
 #include "core/text.hpp"
 
 extern char** environ;  // POSIX
@@ -80,6 +83,36 @@ Body without_status(Result<void> (*body)(const Options& options, const Environme
   };
 }
 
+// Titles of columns, in the tables of all programs, that narrow terminals lose first, and last.
+constexpr std::string_view detail_columns =
+    "95% of repetitions,buffers,cold backward,cold forward,copies,device,did not fit,fits,from,from layer,"
+    "headroom,heads,hidden,host,it expects,iterations,lasts,logits,messages,node-h/iteration,ranks that send,"
+    "repetition,samples,spread,wall time,workspace,zones";
+constexpr std::string_view key_columns =
+    "A,B,B/A (geometric mean),activation,activations,at 1 MiB,backward,bandwidth,busy,change,check,decision,device has,"
+    "error,forward,iterations/s per USD,layer,message,micro-batch,peak memory,tensor parallel,time,total,"
+    "verdict,vocabulary,whole training";
+
+/// Makes output fit a terminal; COLUMNS replaces the terminal's own width. Files, pipes and terminals of unknown width,
+/// such as those that mpirun makes, get all of it.
+void fit_output_to_terminal(const CommandLine& line, const Environment& environment) {
+  auto columns = terminal_width(STDOUT_FILENO);
+  if (!columns) return;
+  if (const auto variable = environment.find("COLUMNS"); variable != environment.end())
+    if (const auto wanted = parse_count(variable->second); wanted && *wanted > 0)
+      columns = static_cast<std::size_t>(*wanted);
+  std::vector<std::string> formats;
+  for (const Option& option : line.options)
+    if (option.name == "format")
+      for (const char* whole : {"csv", "json"})
+        if (std::find(option.choices.begin(), option.choices.end(), whole) != option.choices.end())
+          formats.emplace_back(whole);
+  fit_output({.columns = *columns,
+              .how_to_see_all = formats.empty() ? "| cat" : fmt::format("--format {}", fmt::join(formats, " or ")),
+              .detail_columns = split(detail_columns, ','),
+              .key_columns = split(key_columns, ',')});
+}
+
 int run_command(const std::string& program, const CommandLine& line, const std::vector<std::string>& arguments,
                 const Body& body) {
   start_logging(program, false);
@@ -91,6 +124,7 @@ int run_command(const std::string& program, const CommandLine& line, const std::
   }
   if (!*options) return 0;
   start_logging(program, (*options)->flag("verbose"));
+  fit_output_to_terminal(line, environment);
   const auto status = body(**options, environment);
   if (status) return *status;
   std::fflush(stdout);  // data first, so that the message comes last on a terminal
