@@ -299,9 +299,8 @@ void suggest_after(const Options& options, const Environment& environment, const
   std::vector<std::string> commands;
   if (!nodes.empty() && environment.contains("SLURM_JOB_ID"))
     commands.push_back(fmt::format("scontrol show node={}", shell_quote(fmt::format("{}", fmt::join(nodes, ",")))));
-  if (verdict.outcome() == Outcome::fail)
-    commands.emplace_back("sailor-check --nhc --format json  # on a node that failed: all that is known of it");
-  else if (options.has("plan"))
+  if (!nodes.empty()) commands.emplace_back("sailor-check --nhc --format json  # on a node that failed");
+  if (verdict.outcome() != Outcome::fail && options.has("plan"))
     commands.push_back(fmt::format("sailor-submit {} --data PREFIX --iterations N", shell_quote(options.text("plan"))));
   suggest_next(commands);
 }

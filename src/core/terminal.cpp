@@ -219,8 +219,8 @@ void Progress::update(double share, Seconds left, std::string_view what) {
 void Progress::show(double share, std::string_view what, std::string_view left) {
   constexpr int cells = 20;
   const int filled = static_cast<int>(share * cells);
-  show(fmt::format("{} [{}{}] {:3.0f}%  {}{}", title_, std::string(static_cast<std::size_t>(filled), '#'),
-                   std::string(static_cast<std::size_t>(cells - filled), '.'), share * 100.0, what, left));
+  show(fmt::format("{} [{}{}] {:3.0f}%{}  {}", title_, std::string(static_cast<std::size_t>(filled), '#'),
+                   std::string(static_cast<std::size_t>(cells - filled), '.'), share * 100.0, left, what));
 }
 
 void Progress::update(std::string_view what) {

@@ -171,6 +171,48 @@ TEST_F(OnTerminal, PlansAndTokensLeadToASubmission) {
   EXPECT_EQ(tokens[1], "sailor-submit plan.toml --data corpus --iterations 100");
 }
 
+TEST_F(OnTerminal, ATrainingLeadsToItsPredictionAndItsCheckpoints) {
+  if (!fs::exists(SAILOR_BIN_DIR "/sailor-train")) GTEST_SKIP() << "sailor-train is not built: no MPI";
+  write("text.txt", std::string(2000, 'x'));
+  ASSERT_TRUE(plan({"--max-nodes", "1", "-o", "plan.toml"}).succeeded());
+  ASSERT_TRUE(in_shell("sailor-data bytes --output corpus text.txt").succeeded());
+  const std::string training =
+      "sailor-train plan.toml --data corpus --run-file run.h5 --checkpoints 'kept here' --iterations ";
+  const auto next = next_of(on_terminal(training + "3"));
+  ASSERT_EQ(next, (std::vector<std::string>{"sailor-simulate plan.toml --against run.h5",
+                                            "sailor-checkpoint list 'kept here'"}));
+  for (const std::string& suggested : next) expect_works(suggested);
+  EXPECT_TRUE(next_of(in_shell(training + "4").errors).empty()) << "not on a terminal";
+  const auto listed = next_of(on_terminal(next[1]));
+  ASSERT_EQ(listed.size(), 1U);
+  expect_works(listed[0]);
+  ASSERT_TRUE(in_shell("sailor-checkpoint export 'kept here' --to exported").succeeded());
+  const auto imported =
+      next_of(on_terminal("sailor-checkpoint import exported --model tiny-gpt --output start/iteration-00000000"));
+  ASSERT_EQ(imported.size(), 2U);
+  expect_works(imported[0]);
+  EXPECT_EQ(
+      imported[1],
+      "sailor-submit plan.toml --data PREFIX --iterations N --train-option=--start-from=start/iteration-00000000");
+}
+
+TEST_F(OnTerminal, ACheckedPlanLeadsToASubmissionOnly) {
+  if (!fs::exists(SAILOR_BIN_DIR "/sailor-check")) GTEST_SKIP() << "sailor-check is not built: no MPI";
+  ASSERT_TRUE(plan({"--max-nodes", "1", "-o", "plan.toml"}).succeeded());
+  const std::string checking = "env -u SLURM_JOB_ID sailor-check --time-budget 0.5 --plan plan.toml ";
+  // Outside a job step the job fails, and no node is to blame.
+  EXPECT_TRUE(next_of(on_terminal(checking)).empty());
+  EXPECT_EQ(next_of(on_terminal(checking + "--skip plan")),
+            std::vector<std::string>{"sailor-submit plan.toml --data PREFIX --iterations N"});
+}
+
+TEST_F(OnTerminal, AControllerNamesTheCommandOfTheRanks) {
+  ASSERT_TRUE(plan({"-o", "plan.toml"}).succeeded());
+  const auto next = next_of(on_terminal(
+      "timeout --foreground -s INT 3 env -u SLURM_JOB_ID --default-signal=INT sailor-controller run --plan plan.toml"));
+  EXPECT_EQ(next, std::vector<std::string>{"sailor-train plan.toml --elastic run --data PREFIX"});
+}
+
 TEST_F(OnTerminal, CtrlCSaysHowToGoOnWatching) {
   const std::string watching = on_terminal(
       "timeout --foreground -s INT 4 env --default-signal=INT sailor-plan --model tiny-gpt --global-batch 8 "
