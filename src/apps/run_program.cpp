@@ -85,7 +85,7 @@ Body without_status(Result<void> (*body)(const Options& options, const Environme
 
 // Titles of columns, in the tables of all programs, that narrow terminals lose first, and last.
 constexpr std::string_view detail_columns =
-    "95% of repetitions,buffers,cold backward,cold forward,copies,device,did not fit,fits,from,from layer,"
+    "95% of repetitions,buffers,cold backward,cold forward,copies,date,device,did not fit,fits,from,from layer,"
     "headroom,heads,hidden,host,it expects,iterations,lasts,logits,messages,node-h/iteration,ranks that send,"
     "repetition,samples,spread,wall time,workspace,zones";
 constexpr std::string_view key_columns =
@@ -117,6 +117,7 @@ int run_command(const std::string& program, const CommandLine& line, const std::
                 const Body& body) {
   start_logging(program, false);
   const Environment environment = capture_environment();
+  fit_output_to_terminal(line, environment);
   auto options = parse_options(line, arguments, environment);
   if (!options) {
     if (line.one_per_rank && !is_first_task(environment)) return exit_status(options.error().code);
@@ -124,7 +125,6 @@ int run_command(const std::string& program, const CommandLine& line, const std::
   }
   if (!*options) return 0;
   start_logging(program, (*options)->flag("verbose"));
-  fit_output_to_terminal(line, environment);
   const auto status = body(**options, environment);
   if (status) return *status;
   std::fflush(stdout);  // data first, so that the message comes last on a terminal

@@ -19,6 +19,17 @@ OutputFit& fit_of_process() {
   return fit;
 }
 
+/// Of the lines that continue this one: below its second part, which two spaces or more divide from the first, where
+/// that is in the left half; else two columns more than its own.
+std::string indent_of(std::string_view line, std::size_t columns) {
+  const std::size_t own = std::min(line.find_first_not_of(' '), line.size());
+  const std::size_t gap = line.find("  ", own);
+  const std::size_t second = gap == std::string_view::npos ? gap : line.find_first_not_of(' ', gap);
+  if (second != std::string_view::npos && text_width(line.substr(0, second)) < columns / 2)
+    return std::string(text_width(line.substr(0, second)), ' ');
+  return std::string(own + 2, ' ');
+}
+
 }  // namespace
 
 void fit_output(OutputFit fit) {
@@ -73,8 +84,7 @@ std::string fitted(std::string_view text) {
   while (!text.empty()) {
     const std::size_t end = std::min(text.find('\n'), text.size());
     const std::string_view line = text.substr(0, end);
-    const std::string indent(std::min(line.find_first_not_of(' '), line.size()) + 2, ' ');
-    all += fmt::format("{}", fmt::join(wrap(line, columns, LongWords::whole, indent), "\n"));
+    all += fmt::format("{}", fmt::join(wrap(line, columns, LongWords::whole, indent_of(line, columns)), "\n"));
     if (end < text.size()) all += '\n';
     text.remove_prefix(std::min(end + 1, text.size()));
   }

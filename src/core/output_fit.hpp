@@ -23,8 +23,8 @@ void fit_output(OutputFit fit);
 /// The value of the last fit_output().
 const OutputFit& output_fit();
 
-/// The text with lines that exceed the width broken at spaces, and continued with an indentation. Words stay whole,
-/// paths among them.
+/// The text with lines that exceed the width broken at spaces and continued with an indentation: below the second part
+/// of a line like "cost   $1 per iteration". Words stay whole, paths among them.
 std::string fitted(std::string_view text);
 
 /// Width in columns of the terminal that this file descriptor is; std::nullopt if it is none, or does not say.

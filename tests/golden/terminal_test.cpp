@@ -100,6 +100,16 @@ TEST_F(OnTerminal, OutputFitsItsWidth) {
     }
 }
 
+TEST_F(OnTerminal, HelpFitsItsWidthBesidesCommandsToCopy) {
+  for (const std::string& command : {"sailor-plan --help", "sailor-simulate --help", "sailor-profile show --help"}) {
+    bool examples = false;
+    for (const std::string& line : split(on_terminal(command, 70), '\n')) {
+      examples = line == "Examples:" || (examples && line.starts_with("  "));
+      if (!examples) EXPECT_LE(text_width(line), 70U) << line;
+    }
+  }
+}
+
 TEST_F(OnTerminal, ColumnsThatAreLeftOutAreNamedAndFilesHaveThem) {
   const std::string narrow = on_terminal("sailor-profile show store.h5 2>/dev/null", 60);
   EXPECT_NE(narrow.find("left out in 60 columns: "), std::string::npos) << narrow;

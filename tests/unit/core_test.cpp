@@ -291,6 +291,7 @@ TEST(Terminal, ProseIsBrokenBetweenWordsOnly) {
   EXPECT_EQ(fitted("added /a/path/that/is/longer/than/that.h5 today"),
             "added\n  /a/path/that/is/longer/than/that.h5\n  today");
   EXPECT_EQ(fitted("  - one two three four five\n"), "  - one two three four\n    five\n");
+  EXPECT_EQ(fitted("cost  one two three four five\n"), "cost  one two three four\n      five\n");
   EXPECT_EQ(fitted("±±±±±±±±±± ±±±±±±±±±±"), "±±±±±±±±±± ±±±±±±±±±±");  // 21 columns in 41 bytes
   fit_output({});
   EXPECT_EQ(fitted(std::string(300, 'x') + " y"), std::string(300, 'x') + " y");
