@@ -9,7 +9,9 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "apps/inputs.hpp"
 #include "apps/programs.hpp"
@@ -20,9 +22,11 @@
 #include "core/terminal.hpp"
 #include "elastic/adapted_plan.hpp"
 #include "elastic/controller.hpp"
+#include "elastic/copies_estimate.hpp"
 #include "elastic/supervisor.hpp"
 #include "planner/planner.hpp"
 #include "simulator/framework.hpp"
+#include "simulator/simulator.hpp"
 
 namespace sailor::apps {
 
@@ -47,9 +51,10 @@ CommandLine command_line() {
            shared::gpus_file(),
            {.name = "copies",
             .value_name = "WHEN",
-            .help = "keep state that only one rank has in the memory of another node, too, so that its loss costs one "
-                    "iteration at most: auto (where no replica on another node has it) or never (the newest checkpoint "
-                    "counts then)",
+            .help =
+                "keep state that only one rank has in the memory of another node, too, so that its loss costs one "
+                "iteration at most: auto (where no replica on another node has it and, by --profile, iterations get "
+                "at most 10 % longer) or never (the newest checkpoint counts then)",
             .default_value = "auto",
             .choices = {"auto", "never"}},
            {.name = "min-ranks",
@@ -151,6 +156,25 @@ Result<Plan> plan_anew(const Planning& planning, const Plan& before, std::span<c
   return plan;
 }
 
+/// Whether copies of the state make an iteration little longer. Where that cannot be estimated they are made.
+bool copies_pay(const Planning& planning, const Plan& plan, const std::vector<std::string>& hosts) {
+  const simulator::Environment environment{.model = planning.model,
+                                           .profile = planning.profile,
+                                           .gpus = planning.gpus,
+                                           .framework = planning.framework,
+                                           .cluster = planning.cluster.groups.empty() ? nullptr : &planning.cluster};
+  const auto prediction = simulator::simulate(plan, environment);
+  if (!prediction) return true;
+  const auto estimate = elastic::estimate_copies(plan, hosts, environment, *prediction);
+  if (!estimate || estimate->longer <= elastic::max_cost_of_copies * prediction->iteration_time) return true;
+  spdlog::warn(
+      "copies of the state in peers' memory would make an iteration {:.0f} % longer: there are none, and after the "
+      "loss "
+      "of a node the newest checkpoint counts",
+      estimate->longer / prediction->iteration_time * 100.0);
+  return false;
+}
+
 /// Without times: adapts both the given plan and the previous one to the devices, and takes the one that uses more of
 /// them. The given plan has pipelines that the previous one has lost.
 Result<Plan> adapt(const Plan& given, const Plan& before, std::span<const elastic::MemberFacts> members) {
@@ -211,7 +235,11 @@ Result<int> run(const Options& options, const Environment& environment) {
                                        .patience = Seconds(options.number("wait")),
                                        .min_gain = options.number("min-gain"),
                                        .switch_time = Seconds(options.number("switch-time")),
-                                       .copies = options.text("copies") == "auto",
+                                       .copies =
+                                           [&](const Plan& now, const std::vector<std::string>& hosts) {
+                                             if (options.text("copies") == "never") return false;
+                                             return !*planning || copies_pay(**planning, now, hosts);
+                                           },
                                        .port = static_cast<int>(options.integer("port")),
                                        .say =
                                            [](const std::string& line) {

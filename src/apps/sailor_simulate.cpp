@@ -8,6 +8,8 @@
 #include "apps/inputs.hpp"
 #include "apps/programs.hpp"
 #include "apps/simulate/against_cases.hpp"
+#include "apps/simulate/copies.hpp"
+#include "apps/simulate/elastic_run.hpp"
 #include "apps/simulate/estimators.hpp"
 #include "apps/simulate/plan_input.hpp"
 #include "core/files.hpp"
@@ -62,6 +64,9 @@ CommandLine command_line() {
                        .value_name = "RUN|CASES",
                        .help = "compare with what a run measured (run.h5 of sailor-train), or every measured case of a "
                                "cases file (*.toml) with its prediction"},
+                      {.name = "copies",
+                       .type = OptionType::flag,
+                       .help = "show what copies of an elastic training's state cost (sailor-controller --copies)"},
                       model,
                       {.name = "precision",
                        .value_name = "NAME",
@@ -103,7 +108,12 @@ Result<std::optional<RunRecord>> read_run(const Options& options, const Plan& pl
   auto run = load_run(options.text("against"));
   if (!run) return fail(run.error());
   const auto trained = parse_plan(run->plan_toml, options.text("against"));
-  if (!trained || plan_fingerprint(*trained) != plan_fingerprint(plan))
+  const bool is_last = trained && plan_fingerprint(*trained) == plan_fingerprint(plan);
+  if (use_epochs_of(plan, *run)) {
+    if (!is_last)
+      spdlog::warn("{}: its times are those of the epochs under this plan, its memory is that of the last plan",
+                   options.text("against"));
+  } else if (!is_last)
     spdlog::warn("{} is the run of another plan: what follows compares two different plans", options.text("against"));
   return std::optional<RunRecord>(*std::move(run));
 }
@@ -166,6 +176,14 @@ Result<void> simulate_plan(const Options& options, const Environment& environmen
   const bool wants_timeline = options.has("trace") || options.has("plot");
   const auto prediction = simulator::simulate(plan, simulated, wants_timeline ? &timeline : nullptr);
   if (!prediction) return fail(prediction.error());
+  std::optional<elastic::CopiesEstimate> copies;
+  if (options.flag("copies")) {
+    const auto hosts = hosts_of_ranks(plan, simulated.cluster);
+    if (!hosts) return fail(hosts.error(), "--copies");
+    auto estimate = elastic::estimate_copies(plan, *hosts, simulated, *prediction);
+    if (!estimate) return fail(estimate.error(), "--copies");
+    copies = *std::move(estimate);
+  }
   const auto other = other_estimate(options, plan, input->model, profile, gpus, simulated.cluster);
   if (!other) return fail(other.error());
   const std::optional<Seconds> measured_time = *measured ? (*measured)->iteration_time().median : input->measured_time;
@@ -177,16 +195,19 @@ Result<void> simulate_plan(const Options& options, const Environment& environmen
         {"cluster", *cluster ? nlohmann::ordered_json{{"name", (*cluster)->name}} : nlohmann::ordered_json()},
         {"precision", to_string(plan.job.precision)}};
     json.update(reports::prediction_to_json(*prediction));
-    if (*measured)
+    if (copies) json["copies"] = copies_to_json(*copies);
+    if (*measured) {
       json["against"] = reports::comparison_to_json(*prediction, **measured);
-    else if (file_has_measured)
+      if (!(*measured)->epochs.empty()) json["against"]["elastic"] = elastic_to_json(**measured);
+    } else if (file_has_measured)
       json["against"] = reports::comparison_to_json(*prediction, input->measured_time, input->measured_memory);
     if (*other) json["estimate"] = reports::estimate_to_json(**other, measured_time, measured_memory);
     fmt::print("{}\n", json.dump(2));
   } else {
     fmt::print("{}", fitted(reports::prediction_report(plan, *prediction)));
+    if (copies) fmt::print("\n{}", fitted(copies_report(*copies, simulated.cluster != nullptr)));
     if (*measured)
-      fmt::print("\n{}", fitted(reports::comparison_report(*prediction, **measured)));
+      fmt::print("\n{}", fitted(reports::comparison_report(*prediction, **measured) + elastic_report(**measured)));
     else if (file_has_measured)
       fmt::print("\n{}", reports::comparison_report(*prediction, input->measured_time, input->measured_memory));
     if (*other)

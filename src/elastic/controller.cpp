@@ -331,9 +331,11 @@ class Controller final : public runtime::MembershipPolicy {
   [[nodiscard]] EpochChoice choice_of(const Plan& plan, const std::vector<MemberInfo>& ready,
                                       const std::vector<std::size_t>& order,
                                       const std::vector<MemberInfo>& leaving) const {
+    std::vector<std::string> hosts;
+    for (const std::size_t index : order) hosts.push_back(ready[index].facts.host);
     EpochChoice choice{.ranks = {},
                        .payload = to_text({.plan = plan_to_toml(plan),
-                                           .copies = settings_.copies,
+                                           .copies = !settings_.copies || settings_.copies(plan, hosts),
                                            .begun_unix_ms = static_cast<std::int64_t>(unix_time() * 1e3)})};
     for (const std::size_t index : order) choice.ranks.push_back(ready[index].id);
     for (const MemberInfo& member : leaving) choice.ranks.push_back(member.id);

@@ -35,7 +35,9 @@ struct ControllerSettings {
   double min_gain = 0.02;  ///< min gain in throughput of a planned change, as a share of the current one
   /// Cost of a planned change: how long the training stands still.
   Seconds switch_time{3.0};
-  bool copies = true;  ///< see EpochPayload
+  /// Whether a plan is trained with copies of its state (EpochPayload); `hosts` are those of its ranks. Called with the
+  /// controller's lock held.
+  std::function<bool(const Plan& plan, const std::vector<std::string>& hosts)> copies;
   int port = 0;
   /// Shows a line to the user.
   std::function<void(const std::string& line)> say;

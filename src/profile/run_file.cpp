@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/files.hpp"
 #include "profile/provenance.hpp"
@@ -25,8 +26,24 @@ const hdf5::Table<IterationRecord>& iteration_table() {
                            row.loss = std::get<double>(cell);
                            return std::nullopt;
                          }};
-  static const hdf5::Table<Row> table("iterations", {hdf5::integer<Row>("iteration", SAILOR_MEMBER(iteration), {}),
-                                                     loss, hdf5::quantity<Row>("time_s", "s", SAILOR_MEMBER(time))});
+  const Column<Row> time{.info = {"time_s", hdf5::ColumnType::number, "s"},
+                         .get = [](const Row& row) -> hdf5::Cell { return row.time.value(); },
+                         .set = [](Row& row, const hdf5::Cell& cell) -> std::optional<std::string> {
+                           row.time = Seconds(std::get<double>(cell));
+                           if (std::isnan(row.time.value())) return std::nullopt;
+                           return hdf5::problem_with_amount(row.time.value());
+                         }};
+  static const hdf5::Table<Row> table("iterations",
+                                      {hdf5::integer<Row>("iteration", SAILOR_MEMBER(iteration), {}), loss, time});
+  return table;
+}
+
+const hdf5::Table<EpochRecord>& epoch_table() {
+  using Row = EpochRecord;
+  static const hdf5::Table<Row> table("epochs",
+                                      {hdf5::integer<Row>("epoch", SAILOR_MEMBER(epoch), {}),
+                                       hdf5::integer<Row>("first_iteration", SAILOR_MEMBER(first_iteration), {}),
+                                       hdf5::free_text<Row>("plan", SAILOR_MEMBER(plan_toml))});
   return table;
 }
 
@@ -73,6 +90,8 @@ Result<void> write_run(const RunRecord& run, const std::filesystem::path& path) 
   SAILOR_CHECK(iteration_table().write(*file, run.iterations));
   SAILOR_CHECK(rank_table().write(*file, run.ranks));
   SAILOR_CHECK(parts_table().write(*file, run.parts));
+  if (!run.epochs.empty()) SAILOR_CHECK(epoch_table().write(*file, run.epochs));
+  if (!run.events.empty()) SAILOR_CHECK(file->text("events", run.events));
   return file->close();
 }
 
@@ -80,9 +99,30 @@ Result<void> write_run(const RunRecord& run, const std::filesystem::path& path) 
 
 TimeStatistics RunRecord::iteration_time() const {
   std::vector<double> seconds;
-  for (std::size_t i = static_cast<std::size_t>(std::max(warm_up_iterations, 0)); i < iterations.size(); ++i)
-    seconds.push_back(iterations[i].time.value());
+  std::size_t epoch = 0;
+  std::int64_t since_begin = 0;  // iterations of this epoch
+  for (const IterationRecord& record : iterations) {
+    while (epoch + 1 < epochs.size() && epochs[epoch + 1].first_iteration <= record.iteration) {
+      ++epoch;
+      since_begin = 0;
+    }
+    if (since_begin++ < warm_up_iterations || std::isnan(record.time.value())) continue;
+    if (epochs.empty() || epochs[epoch].plan_toml == plan_toml) seconds.push_back(record.time.value());
+  }
   return summarize(seconds);
+}
+
+void RunRecord::add(const IterationRecord& iteration) {
+  const auto is_again = [&](const auto& record) { return record.iteration >= iteration.iteration; };
+  while (!iterations.empty() && is_again(iterations.back())) iterations.pop_back();
+  while (!parts.empty() && is_again(parts.back())) parts.pop_back();
+  iterations.push_back(iteration);
+}
+
+void RunRecord::add(EpochRecord epoch) {
+  while (!epochs.empty() && epochs.back().first_iteration >= epoch.first_iteration) epochs.pop_back();
+  plan_toml = epoch.plan_toml;
+  epochs.push_back(std::move(epoch));
 }
 
 Bytes RunRecord::peak_resident_memory() const {
@@ -125,6 +165,16 @@ Result<RunRecord> load_run(const std::filesystem::path& path) {
     auto parts = parts_table().read(*file);
     if (!parts) return fail(parts.error());
     run.parts = *std::move(parts);
+  }
+  if (file->has(epoch_table().name())) {
+    auto epochs = epoch_table().read(*file);
+    if (!epochs) return fail(epochs.error());
+    run.epochs = *std::move(epochs);
+  }
+  if (file->has("events")) {
+    auto events = file->text("events");
+    if (!events) return fail(events.error());
+    run.events = *std::move(events);
   }
   return run;
 }

@@ -1,5 +1,6 @@
-// The HDF5 file in which sailor-train keeps what a run measured: time and loss of every iteration, and the
-// peak memory of every rank. Written whole and renamed into place, so a killed run leaves the last whole one.
+// The HDF5 file in which sailor-train keeps what a run measured: time and loss of every iteration, the peak memory of
+// every rank, and what happened to an elastic training. Written whole and renamed into place, so a killed run leaves
+// the last whole one.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,14 @@ namespace sailor {
 struct IterationRecord {
   std::int64_t iteration = 0;  ///< counted from 0
   double loss = 0.0;           ///< mean cross-entropy per token, natural logarithm
-  Seconds time{};              ///< wall time of the iteration, slowest rank
+  Seconds time{};              ///< wall time of the iteration, slowest rank; NaN: no remaining rank knows it
+};
+
+/// Period of an elastic training with one set of ranks under one plan.
+struct EpochRecord {
+  std::int64_t epoch = 0;
+  std::int64_t first_iteration = 0;
+  std::string plan_toml{};
 };
 
 /// Breakdown of the time of an iteration: for each part the mean over ranks, and the slowest rank.
@@ -47,13 +55,19 @@ struct RankRecord {
 
 struct RunRecord {
   Provenance provenance{};
-  std::string plan_toml{};     ///< the plan as it was run
-  int warm_up_iterations = 0;  ///< first iterations that statistics ignore
+  std::string plan_toml{};     ///< the plan as it was run; of an elastic training, the last one
+  int warm_up_iterations = 0;  ///< first iterations, of every epoch, that statistics ignore
   std::vector<IterationRecord> iterations{};
   std::vector<RankRecord> ranks{};
-  std::vector<PartsRecord> parts{};  ///< by iteration; empty in files of earlier versions
+  std::vector<PartsRecord> parts{};   ///< by iteration; empty in files of earlier versions
+  std::vector<EpochRecord> epochs{};  ///< of an elastic training, by first iteration
+  std::string events{};               ///< of an elastic training: the lines of its events.jsonl so far
 
-  /// Times of the iterations after the warm-up.
+  /// Adds an iteration. Iterations that are run again replace those of the first time, parts included.
+  void add(const IterationRecord& iteration);
+  /// Begins an epoch of an elastic training. Those that began at the same iteration or later are void.
+  void add(EpochRecord epoch);
+  /// Times of the iterations under plan_toml after the warm-up.
   [[nodiscard]] TimeStatistics iteration_time() const;
   [[nodiscard]] Bytes peak_resident_memory() const;  ///< largest over ranks
 };

@@ -112,7 +112,7 @@ class Trial:
         process = subprocess.Popen(
             [self.programs + "/sailor-train", self.plan, "--elastic", os.path.join(self.folder, "run"),
              "--data", os.path.join(root, "corpus"), "--models", os.path.join(root, "models"), "--device", "cpu",
-             "--iterations", str(self.iterations), "--checkpoints", os.path.join(self.folder, "checkpoints"),
+             "--iterations", str(self.iterations), "--run-file", os.path.join(self.folder, "run.h5"), "--checkpoints", os.path.join(self.folder, "checkpoints"),
              "--checkpoint-every", str(self.every), "--warm-up-iterations", "10", "--learning-rate", "1e-4", "--timeout", "120"],
             stdout=log, stderr=log, env=environment)
         process.node = node
@@ -155,7 +155,7 @@ class Trial:
         except OSError:
             return []
 
-    def wait_for(self, iteration, patience=90):
+    def wait_for(self, iteration, patience=300):
         deadline = time.time() + patience
         while self.iteration() < iteration:
             if time.time() > deadline or (self.controller.poll() is not None):
@@ -249,6 +249,23 @@ def disturb(trial, kind, rng, ranks):
         raise ValueError(kind)
 
 
+def check_run_file(trial, kind, iterations, events):
+    """sailor-simulate finds every iteration and every change in it."""
+    report = subprocess.run([trial.programs + "/sailor-simulate", trial.plan, "--profile", "published", "--models",
+                             os.path.join(os.path.dirname(trial.plan), "models"), "--format", "json",
+                             "--against", os.path.join(trial.folder, "run.h5")],
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=trial.environment, text=True)
+    assert report.returncode == 0, f"sailor-simulate --against: {report.stderr}"
+    elastic = json.loads(report.stdout)["against"]["elastic"]
+    # A job that goes on from its checkpoint writes a file of its own iterations.
+    assert kind == "stop" or elastic["iterations"] == iterations, elastic
+    assert 0 < elastic["goodput"] <= 1, elastic
+    last_begin = len(events) - events[::-1].index("begins")
+    assert len(elastic["changes"]) == events[last_begin:].count("goes_on"), (elastic, events)
+    first = [epoch["first_iteration"] for epoch in elastic["epochs"]]
+    assert first == sorted(set(first)), elastic
+
+
 def run_trial(programs, root, seed, kind, iterations, reference, plans):
     rng = random.Random(seed)
     name, ranks, pipelines = plans[rng.randrange(len(plans))]
@@ -265,7 +282,7 @@ def run_trial(programs, root, seed, kind, iterations, reference, plans):
         time.sleep(rng.random() * 0.05)
         disturbed = time.time()
         disturb(trial, kind, rng, ranks)
-        deadline = time.time() + 120
+        deadline = time.time() + 400
         while trial.controller.poll() is None and time.time() < deadline:
             time.sleep(0.05)
         status = trial.controller.poll()
@@ -274,7 +291,7 @@ def run_trial(programs, root, seed, kind, iterations, reference, plans):
             trial.ranks.clear()
             for rank in range(ranks):
                 trial.start_rank(f"n{rank // 2}", rank)
-            status = trial.controller.wait(timeout=120)
+            status = trial.controller.wait(timeout=400)
         assert status == 0, f"the controller's status is {status}"
         deadline = time.time() + 40
         while trial.alive() and time.time() < deadline:
@@ -303,6 +320,7 @@ def run_trial(programs, root, seed, kind, iterations, reference, plans):
         if kind == "request":
             assert ("change" in what and "refused" in what and
                     sorted(os.listdir(os.path.join(folder, "run", "requests"))) == ["b.taken", "c.refused"]), events
+        check_run_file(trial, kind, iterations, what)
         left = [file for file in os.listdir(os.path.join(folder, "run")) if file.endswith(".tmp")]
         assert not left, f"files are left: {left}"
         return name, again

@@ -285,6 +285,27 @@ TEST_F(Simulate, TracesEveryRank) {
   }
 }
 
+TEST_F(Simulate, CopiesOfAnElasticTrainingCostWhatTheirBytesTake) {
+  // Where replicas on other nodes hold the state, nothing is copied.
+  const auto replicated = simulate({"plan.toml", "--copies", "--format", "json"});
+  ASSERT_EQ(replicated.exit_status, 0) << replicated.errors;
+  EXPECT_EQ(json::parse(replicated.output).at("copies").at("ranks_with_copies"), 0);
+  std::string one_pipeline = two_stages;
+  one_pipeline.replace(one_pipeline.find("count = 2"), 9, "count = 1");
+  one_pipeline.replace(one_pipeline.find("micro_batches = 2"), 17, "micro_batches = 4");
+  write("plan.toml", one_pipeline);
+  const auto outcome = simulate({"plan.toml", "--copies", "--format", "json"});
+  ASSERT_EQ(outcome.exit_status, 0) << outcome.errors;
+  const json copies = json::parse(outcome.output).at("copies");
+  EXPECT_EQ(copies.at("ranks_with_copies"), 2);
+  // Values and both moments in fp32 of what stage 0 alone has (positions and two blocks of width h; both stages have
+  // the tied token embedding), and a mark of 8 bytes.
+  constexpr int h = 128;
+  EXPECT_EQ(copies.at("sent_by_rank_bytes"), 3 * 4 * (128 * h + 2 * (12 * h * h + 13 * h)) + 8);
+  EXPECT_EQ(copies.at("transfer_s"), 0.5);
+  EXPECT_EQ(copies.at("iteration_longer_s"), 0.0);
+}
+
 TEST_F(Simulate, DrawsTheTimeline) {
   const auto outcome = simulate({"plan.toml", "--plot", "timeline.svg"});
   if (outcome.errors.find("gnuplot, which is not in PATH") != std::string::npos) GTEST_SKIP() << outcome.errors;

@@ -204,8 +204,9 @@ void pretend_to_train(const fs::path& folder, int rank, std::int64_t hangs_at, s
       }
       world.control.barrier();
       if (says_goodbye) member.leave(0, "");
-      // It dies when the other has left.
-      while (!says_goodbye && finished == 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      // It dies when the other has left, or was dismissed.
+      for (int i = 0; i < 4000 && !says_goodbye && finished == 0; ++i)
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
       ++finished;
       return;
     } catch (const runtime::TransportError& error) {

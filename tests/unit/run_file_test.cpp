@@ -68,6 +68,57 @@ TEST_F(RunFile, RunThatDivergedIsKept) {
   EXPECT_TRUE(std::isinf(again->iterations[4].loss));
 }
 
+TEST_F(RunFile, OfAnElasticTrainingHasEpochsAndEvents) {
+  RunRecord run = sample_run();
+  run.iterations[3].time = Seconds(std::numeric_limits<double>::quiet_NaN());
+  run.epochs = {{.epoch = 1, .first_iteration = 0, .plan_toml = "one\n"},
+                {.epoch = 4, .first_iteration = 2, .plan_toml = "another\n"}};
+  run.events = "{\"what\":\"begins\"}\n";
+  ASSERT_TRUE(save_run(run, file("run.h5")));
+  const auto again = load_run(file("run.h5"));
+  ASSERT_TRUE(again) << again.error().message();
+  EXPECT_TRUE(std::isnan(again->iterations[3].time.value()));
+  ASSERT_EQ(again->epochs.size(), 2U);
+  EXPECT_EQ(again->epochs[1].epoch, 4);
+  EXPECT_EQ(again->epochs[1].first_iteration, 2);
+  EXPECT_EQ(again->epochs[1].plan_toml, "another\n");
+  EXPECT_EQ(again->events, run.events);
+}
+
+TEST(RunRecord, TimesOfAnElasticTrainingAreThoseOfItsPlanAfterTheWarmUpOfEachEpoch) {
+  RunRecord run;
+  run.warm_up_iterations = 1;
+  run.add(EpochRecord{.epoch = 1, .first_iteration = 0, .plan_toml = "a"});
+  for (int i = 0; i < 4; ++i) run.add(IterationRecord{.iteration = i, .time = Seconds(1.0 + i)});
+  run.add(EpochRecord{.epoch = 2, .first_iteration = 4, .plan_toml = "b"});
+  for (int i = 4; i < 7; ++i) run.add(IterationRecord{.iteration = i, .time = Seconds(10.0 + i)});
+  // Iterations 5 and 6 of plan "b".
+  EXPECT_EQ(run.plan_toml, "b");
+  EXPECT_EQ(run.iteration_time().samples, 2);
+  EXPECT_EQ(run.iteration_time().median, Seconds(15.5));
+  run.plan_toml = "a";
+  EXPECT_EQ(run.iteration_time().median, Seconds(3.0));  // 2, 3, 4
+  run.iterations[2].time = Seconds(std::numeric_limits<double>::quiet_NaN());
+  EXPECT_EQ(run.iteration_time().samples, 2);
+}
+
+TEST(RunRecord, IterationsAndEpochsThatAreRunAgainReplaceThoseOfTheFirstTime) {
+  RunRecord run;
+  run.add(EpochRecord{.epoch = 1, .first_iteration = 0, .plan_toml = "a"});
+  for (int i = 0; i < 4; ++i) {
+    run.add(IterationRecord{.iteration = i, .loss = 1.0});
+    run.parts.push_back({.iteration = i});
+  }
+  run.add(EpochRecord{.epoch = 2, .first_iteration = 4, .plan_toml = "b"});
+  run.add(EpochRecord{.epoch = 3, .first_iteration = 3, .plan_toml = "c"});  // from a checkpoint
+  run.add(IterationRecord{.iteration = 3, .loss = 2.0});
+  ASSERT_EQ(run.iterations.size(), 4U);
+  EXPECT_EQ(run.iterations[3].loss, 2.0);
+  EXPECT_EQ(run.parts.size(), 3U);
+  ASSERT_EQ(run.epochs.size(), 2U);
+  EXPECT_EQ(run.epochs[1].epoch, 3);
+}
+
 TEST_F(RunFile, FilesOfBeforeThePartsWereKeptAreRead) {
   const RunRecord run = sample_run();
   auto out = hdf5::FileWriter::create(file("run.h5"));

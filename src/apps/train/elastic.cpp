@@ -185,7 +185,7 @@ class ElasticRank {
   }
 
   /// Ranks may end an epoch with an update that nobody has told of: it was made up for, or the one that speaks died.
-  void tell_last_iteration(Recording& recording, const runtime::TrainingState& state, std::int64_t told) {
+  void tell_last_iteration(Recording& recording, const runtime::TrainingState& state, std::int64_t told, bool speaks) {
     const std::int64_t last = state.iteration() - 1;
     if (!state.last_totals() || last < 0) return;
     const runtime::IterationTotals& totals = *state.last_totals();
@@ -197,8 +197,9 @@ class ElasticRank {
         .gradient_norm = job.precision == Precision::fp16 ? unknown : std::sqrt(totals.squared_norm),
         .learning_rate = settings_.learning_rate.at(last),
         .time = Seconds(unknown)};
-    recording.add_missed(last, result);
-    if (told >= last || last % options_.integer("log-every") != 0) return;
+    if (speaks) recording.add_missed(last, result);
+    run_file_.add_missed(last, result);
+    if (!speaks || told >= last || last % options_.integer("log-every") != 0) return;
     print_iteration(last, result, job);
   }
 
@@ -234,12 +235,15 @@ class ElasticRank {
     recording.set_epoch(member_->epoch());
     const bool speaks = world.rank() == 0;
     SAILOR_CHECK(agree(world.control, speaks ? recording.open(files_of_run(options_)) : Result<void>()));
-    run_file_.use_plan(plan);
+    run_file_.begin_epoch({.epoch = static_cast<std::int64_t>(member_->epoch()),
+                           .first_iteration = state_->iteration(),
+                           .plan_toml = told.plan},
+                          world.control, folder_ / "events.jsonl");
     print_training_header(options_, plan,
                           fmt::format("{}, epoch {}", describe(device_, world.control), member_->epoch()), trainer,
                           world.control);
     const auto told_last = static_cast<std::int64_t>(world.control.max(static_cast<double>(last_told_)));
-    if (speaks) tell_last_iteration(recording, *state_, told_last);
+    tell_last_iteration(recording, *state_, told_last, speaks);
     runtime::MemberProgress progress{.iteration = state_->iteration(),
                                      .of = iterations,
                                      .redone = std::max<std::int64_t>(0, before - state_->iteration()),

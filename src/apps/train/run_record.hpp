@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "core/error.hpp"
 #include "plan/plan.hpp"
 #include "profile/run_file.hpp"
+#include "runtime/control.hpp"
 #include "runtime/trainer.hpp"
 
 namespace sailor::apps {
@@ -25,8 +27,12 @@ class RunFile {
   [[nodiscard]] Result<void> check(const std::vector<std::string>& inputs) const;
   [[nodiscard]] bool is_wanted() const { return !path_.empty(); }
   void forget() { path_.clear(); }
-  /// Sets the plan of the following iterations.
-  void use_plan(const Plan& plan);
+
+  /// Of an elastic training, collective: begins an epoch. Rank 0 takes over the record of the rank that has recorded
+  /// most, as it may have joined later. `events`: the events.jsonl whose lines the run file holds, too.
+  void begin_epoch(const EpochRecord& epoch, runtime::Control& control, const std::filesystem::path& events);
+  /// Adds an iteration that none of the remaining ranks has ended, unless it is recorded.
+  void add_missed(std::int64_t iteration, const runtime::IterationResult& result);
 
   void add(std::int64_t iteration, const runtime::IterationResult& result,
            const std::optional<runtime::IterationSummary>& summary);
@@ -36,6 +42,7 @@ class RunFile {
 
  private:
   std::string path_;
+  std::filesystem::path events_;  // empty: not an elastic training
   RunRecord run_;
 };
 
