@@ -93,6 +93,14 @@ else()
   sailor_found("OpenMP" "not found: a rank computes with one thread")
 endif()
 
+# Checksums of checkpoints.
+find_path(XXHASH_INCLUDE_DIR xxhash.h REQUIRED)
+find_library(XXHASH_LIBRARY xxhash REQUIRED)
+mark_as_advanced(XXHASH_INCLUDE_DIR XXHASH_LIBRARY)
+add_library(sailor_xxhash INTERFACE)
+target_include_directories(sailor_xxhash SYSTEM INTERFACE "${XXHASH_INCLUDE_DIR}")
+target_link_libraries(sailor_xxhash INTERFACE "${XXHASH_LIBRARY}")
+
 # What is a letter.
 find_package(ICU QUIET COMPONENTS uc)
 if(NOT ICU_FOUND)

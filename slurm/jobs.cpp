@@ -13,6 +13,7 @@
 #include "core/process.hpp"
 #include "core/text.hpp"
 #include "slurm/node_records.hpp"
+#include "slurm/words.hpp"
 
 namespace sailor::slurm {
 
@@ -107,7 +108,20 @@ bool same_to_a_reader(const JobStatus& a, const JobStatus& b) {
   return a.state == b.state && a.reason == b.reason && a.nodes == b.nodes;
 }
 
-void pause_for(Seconds time) { std::this_thread::sleep_for(std::chrono::duration<double>(time.value())); }
+/// Returns false as soon as it is cancelled.
+bool pause_for(Seconds time, const std::function<bool()>& is_cancelled) {
+  for (Seconds left = time; left.value() > 0.0; left = left - Seconds(0.1)) {
+    if (is_cancelled && is_cancelled()) return false;
+    std::this_thread::sleep_for(std::chrono::duration<double>(std::min(left.value(), 0.1)));
+  }
+  return !is_cancelled || !is_cancelled();
+}
+
+Error no_longer_waits(const JobHandle& job, const std::optional<JobStatus>& last) {
+  const std::string log = last && !last->log.empty() ? ", tail -f " + shell_quote(last->log.string()) : "";
+  return {ErrorCode::failure, fmt::format("no longer waiting for job {}, which goes on", job.name()),
+          fmt::format("follow it: squeue --jobs={}{}; end it: scancel {}", job.name(), log, job.name())};
+}
 
 /// Once slurmctld has forgotten a job (MinJobAge), accounting may still know it.
 Result<JobStatus> status_from_accounting(const JobHandle& job) {
@@ -287,7 +301,7 @@ Result<JobStatus> wait_for(const JobHandle& job, const std::function<void(const 
                std::chrono::duration<double>(Clock::now() - heard).count() > options.patience.value()) {
       return fail(status.error());
     }
-    pause_for(pause);
+    if (!pause_for(pause, options.is_cancelled)) return fail(no_longer_waits(job, last));
   }
 }
 

@@ -64,8 +64,10 @@ struct WaitOptions {
   Seconds longest_pause{15};                          ///< up to this: slurmctld serves all users
   Seconds patience{300};                              ///< how long slurmctld may fail to answer
   std::function<void(const JobStatus&)> on_answer{};  ///< called with every status; may be empty
+  std::function<bool()> is_cancelled{};               ///< polled ten times a second; empty: never
 };
-/// Polls until the job has ended. `on_change` is called with every status that differs from the one before.
+/// Polls until the job has ended. `on_change` is called with every status that differs from the one before. Errors:
+/// those of job_status(); failure, with the commands that follow and end the job, if `is_cancelled` says so.
 Result<JobStatus> wait_for(const JobHandle& job, const std::function<void(const JobStatus&)>& on_change,
                            const WaitOptions& options = {});
 

@@ -11,6 +11,7 @@
 #include <optional>
 #include <vector>
 
+#include "core/shell.hpp"
 #include "slurm/node_records.hpp"
 
 namespace sailor::slurm {
@@ -68,17 +69,7 @@ std::optional<double> parse_seconds(std::string_view text) {
 
 }  // namespace
 
-std::string shell_quote(std::string_view word) {
-  if (!word.empty() && consists_of(word, harmless_to_shells)) return std::string(word);
-  std::string quoted = "'";
-  for (const char c : word) {
-    if (c == '\'')
-      quoted += "'\\''";
-    else
-      quoted += c;
-  }
-  return quoted + "'";
-}
+std::string shell_quote(std::string_view word) { return sailor::shell_quote(word); }
 
 Result<std::string> sbatch_quote(std::string_view what, std::string_view value) {
   if (std::any_of(value.begin(), value.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }))

@@ -6,15 +6,22 @@
 
 #include "apps/command_table.hpp"
 #include "apps/options.hpp"
+#include "core/output_fit.hpp"
 #include "core/text.hpp"
 
 namespace sailor::apps {
 
 namespace {
 
-constexpr std::size_t page_width = 96;
 constexpr std::size_t widest_left_column = 30;
 constexpr char unbreakable_space = '\x01';  // replaced by a space after the lines are broken
+
+/// Columns of a page, on a terminal no more than it has.
+std::size_t page_width() {
+  constexpr std::size_t widest = 96;
+  const std::size_t columns = output_fit().columns;
+  return columns == 0 ? widest : std::clamp<std::size_t>(columns, 60, widest);
+}
 
 /// Two columns; the right one is wrapped between words.
 std::string entry(const std::string& left, const std::string& right, std::size_t column) {
@@ -26,7 +33,7 @@ std::string entry(const std::string& left, const std::string& right, std::size_t
   }
   bool first = true;
   for (const std::string& word : split(right, ' ')) {
-    if (!first && position + 1 + word.size() > page_width) {
+    if (!first && position + 1 + word.size() > page_width()) {
       text += "\n";
       position = 0;
       first = true;
@@ -70,7 +77,7 @@ std::string help_text(const CommandLine& line) {
     const std::string name = positional.name + (positional.repeatable ? "..." : "");
     usage += positional.required ? " " + name : " [" + name + "]";
   }
-  std::string text = fmt::format("{}: {}\n\n{}\n", line.program, line.purpose, usage);
+  std::string text = fitted(fmt::format("{}: {}\n\n{}\n", line.program, line.purpose, usage));
 
   std::size_t column = 0;
   auto make_room = [&](std::size_t width) {
@@ -90,14 +97,15 @@ std::string help_text(const CommandLine& line) {
   }
 
   const std::string sample = line.options.empty() ? "verbose" : line.options.front().name;
-  text += fmt::format(
-      "\nEnvironment: each option is also read from SAILOR_<NAME> ({} for --{}); in a\n"
-      "--config file the key is {}. Command line > environment > file > default.\n",
-      environment_name(sample), sample, toml_key(sample));
+  text +=
+      fitted(fmt::format("\nEnvironment: each option is also read from SAILOR_<NAME> ({} for --{}); in a\n"
+                         "--config file the key is {}. Command line > environment > file > default.\n",
+                         environment_name(sample), sample, toml_key(sample)));
 
+  // Commands stay whole, to be copied.
   if (!line.examples.empty()) text += "\nExamples:\n";
   for (const Example& example : line.examples) text += fmt::format("  # {}\n  {}\n", example.comment, example.command);
-  if (!line.notes.empty()) text += fmt::format("\n{}\n", line.notes);
+  if (!line.notes.empty()) text += fitted(fmt::format("\n{}\n", line.notes));
   if (!line.exit_statuses.empty()) text += "\nExit status:\n";
   for (const ExitStatus& status : line.exit_statuses)
     text += entry(fmt::format("{}", status.status), status.meaning, 6);

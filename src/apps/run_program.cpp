@@ -12,11 +12,14 @@
 #include <filesystem>
 #include <functional>
 #include <new>
+#include <string_view>
 #include <system_error>
 
 #include "apps/options.hpp"
 #include "apps/reference/reference.hpp"
 #include "core/log.hpp"
+#include "core/output_fit.hpp"
+#include "core/parse.hpp"
 #include "core/text.hpp"
 
 extern char** environ;  // POSIX
@@ -80,10 +83,41 @@ Body without_status(Result<void> (*body)(const Options& options, const Environme
   };
 }
 
+// Titles of columns, in the tables of all programs, that narrow terminals lose first, and last.
+constexpr std::string_view detail_columns =
+    "95% of repetitions,buffers,cold backward,cold forward,copies,date,device,did not fit,fits,from,from layer,"
+    "headroom,heads,hidden,host,it expects,iterations,lasts,logits,messages,node-h/iteration,ranks that send,"
+    "repetition,samples,spread,wall time,workspace,zones";
+constexpr std::string_view key_columns =
+    "A,B,B/A (geometric mean),activation,activations,at 1 MiB,backward,bandwidth,busy,change,check,decision,device has,"
+    "error,forward,iterations/s per USD,layer,message,micro-batch,peak memory,tensor parallel,time,total,"
+    "verdict,vocabulary,whole training";
+
+/// Makes output fit a terminal; COLUMNS replaces the terminal's own width. Files, pipes and terminals of unknown width,
+/// such as those that mpirun makes, get all of it.
+void fit_output_to_terminal(const CommandLine& line, const Environment& environment) {
+  auto columns = terminal_width(STDOUT_FILENO);
+  if (!columns) return;
+  if (const auto variable = environment.find("COLUMNS"); variable != environment.end())
+    if (const auto wanted = parse_count(variable->second); wanted && *wanted > 0)
+      columns = static_cast<std::size_t>(*wanted);
+  std::vector<std::string> formats;
+  for (const Option& option : line.options)
+    if (option.name == "format")
+      for (const char* whole : {"csv", "json"})
+        if (std::find(option.choices.begin(), option.choices.end(), whole) != option.choices.end())
+          formats.emplace_back(whole);
+  fit_output({.columns = *columns,
+              .how_to_see_all = formats.empty() ? "| cat" : fmt::format("--format {}", fmt::join(formats, " or ")),
+              .detail_columns = split(detail_columns, ','),
+              .key_columns = split(key_columns, ',')});
+}
+
 int run_command(const std::string& program, const CommandLine& line, const std::vector<std::string>& arguments,
                 const Body& body) {
   start_logging(program, false);
   const Environment environment = capture_environment();
+  fit_output_to_terminal(line, environment);
   auto options = parse_options(line, arguments, environment);
   if (!options) {
     if (line.one_per_rank && !is_first_task(environment)) return exit_status(options.error().code);

@@ -19,6 +19,9 @@
 #include "apps/termination.hpp"
 #include "cluster/gpu_catalogue.hpp"
 #include "core/log.hpp"
+#include "core/output_fit.hpp"
+#include "core/shell.hpp"
+#include "core/terminal.hpp"
 #include "plan/node_placement.hpp"
 #include "plan/plan.hpp"
 #include "preflight/fabric.hpp"
@@ -288,12 +291,27 @@ void add_fabric(const Result<std::vector<preflight::FabricProvider>>& found, Ran
     facts.unknown.push_back({"fabric", found.error().what});
 }
 
+/// Names what comes after the verdict: a look at the nodes that fail, or the training.
+void suggest_after(const Options& options, const Environment& environment, const preflight::Verdict& verdict) {
+  std::vector<std::string> nodes;
+  for (const preflight::NodeVerdict& node : verdict.nodes)
+    if (node.outcome() == Outcome::fail) nodes.push_back(node.node);
+  std::vector<std::string> commands;
+  if (!nodes.empty() && environment.contains("SLURM_JOB_ID"))
+    commands.push_back(fmt::format("scontrol show node={}", shell_quote(fmt::format("{}", fmt::join(nodes, ",")))));
+  if (!nodes.empty()) commands.emplace_back("sailor-check --nhc --format json  # on a node that failed");
+  if (verdict.outcome() != Outcome::fail && options.has("plan"))
+    commands.push_back(fmt::format("sailor-submit {} --data PREFIX --iterations N", shell_quote(options.text("plan"))));
+  suggest_next(commands);
+}
+
 /// Prints the verdict, as JSON or by `text`, and returns its outcome, with --strict applied.
-Outcome print_verdict(const Options& options, const preflight::Allocation& allocation,
+Outcome print_verdict(const Options& options, const Environment& environment, const preflight::Allocation& allocation,
                       const std::function<std::string(const preflight::Verdict& verdict)>& text) {
   const preflight::Verdict verdict = preflight::judge(allocation);
   fmt::print("{}", options.text("format") == "json" ? preflight::report_json(verdict, allocation) : text(verdict));
   std::fflush(stdout);  // before another rank leaves: a task that fails may end the step
+  if (options.text("format") == "table") suggest_after(options, environment, verdict);
   const Outcome outcome = verdict.outcome();
   return options.flag("strict") && outcome == Outcome::warn ? Outcome::fail : outcome;
 }
@@ -353,8 +371,9 @@ class Check {
     }
     int status = 0;
     if (world_.rank() == 0)
-      status = preflight::exit_status(print_verdict(
-          options_, allocation, [&](const auto& verdict) { return preflight::report(verdict, allocation); }));
+      status = preflight::exit_status(print_verdict(options_, environment_, allocation, [&](const auto& verdict) {
+        return fitted(preflight::report(verdict, allocation));
+      }));
     return static_cast<int>(world_.control.max(status));
   }
 
@@ -481,8 +500,8 @@ class NodeHealth {
                                            .gpus = inputs->gpus,
                                            .skip = skip,
                                            .least_gpus = least_gpus(facts)};
-    const Outcome outcome =
-        print_verdict(options_, allocation, [](const auto& verdict) { return preflight::one_line(verdict) + "\n"; });
+    const Outcome outcome = print_verdict(options_, environment_, allocation,
+                                          [](const auto& verdict) { return preflight::one_line(verdict) + "\n"; });
     return preflight::exit_status(outcome == Outcome::fail ? outcome : Outcome::ok);
   }
 

@@ -9,6 +9,7 @@
 
 #include "apps/options.hpp"
 #include "apps/programs.hpp"
+#include "core/shell.hpp"
 #include "core/terminal.hpp"
 #include "core/text.hpp"
 #include "model/model.hpp"
@@ -89,6 +90,7 @@ Result<void> list(const Options& options, const Environment&) {
       table.add_row({name, "-", "-", "-", "not valid: " + entry.problem});
   }
   fmt::print("{}", table.to_string());
+  suggest_next({fmt::format("sailor-checkpoint verify {}", shell_quote(folder.string()))});
   return {};
 }
 
@@ -201,6 +203,9 @@ Result<void> import_model(const Options& options, const Environment& environment
   if (!model) return fail(model.error());
   SAILOR_CHECK(runtime::import_hugging_face(options.positional("FOLDER").front(), *model, output));
   fmt::print("{}: {}, {} parameters\n", output, model->name, model->total_parameters());
+  suggest_next({fmt::format("sailor-checkpoint verify {}", shell_quote(output)),
+                fmt::format("sailor-submit plan.toml --data PREFIX --iterations N --train-option={}",
+                            shell_quote("--start-from=" + output))});
   return {};
 }
 

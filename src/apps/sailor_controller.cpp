@@ -17,7 +17,9 @@
 #include "apps/programs.hpp"
 #include "apps/stop_requests.hpp"
 #include "core/log.hpp"
+#include "core/shell.hpp"
 #include "core/stop_status.hpp"
+#include "core/terminal.hpp"
 #include "elastic/adapted_plan.hpp"
 #include "elastic/controller.hpp"
 #include "elastic/copies_estimate.hpp"
@@ -215,6 +217,10 @@ Result<int> run(const Options& options, const Environment& environment) {
   const auto planning = read_planning(options, environment, *plan);
   if (!planning) return fail(planning.error());
   const Plan given = *plan;
+  suggest_next(
+      {fmt::format("{}sailor-train {} --elastic {} --data PREFIX  # in other terminals: the ranks",
+                   environment.contains("SLURM_JOB_ID") ? "srun --no-kill --kill-on-bad-exit=0 --mpi=none " : "",
+                   shell_quote(options.text("plan")), shell_quote(folder.string()))});
   elastic::ControllerSettings settings{.folder = folder,
                                        .plan = *std::move(plan),
                                        .make_plan =

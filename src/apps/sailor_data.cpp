@@ -4,10 +4,12 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "apps/options.hpp"
 #include "apps/programs.hpp"
+#include "core/shell.hpp"
 #include "core/terminal.hpp"
 #include "runtime/data/bpe_tokenizer.hpp"
 #include "runtime/data/texts.hpp"
@@ -84,6 +86,12 @@ std::vector<std::filesystem::path> input_files(const Options& options) {
   return files;
 }
 
+/// Says how to train on the tokens of a vocabulary.
+void suggest_training(const std::string& prefix, std::int64_t vocabulary) {
+  suggest_next({fmt::format("sailor models  # the model needs a vocabulary of {} or more", vocabulary),
+                fmt::format("sailor-submit plan.toml --data {} --iterations 100", shell_quote(prefix))});
+}
+
 Result<void> make_bytes(const Options& options, const Environment&) {
   const auto prefix = output_prefix(options);
   if (!prefix) return fail(prefix.error());
@@ -92,6 +100,7 @@ Result<void> make_bytes(const Options& options, const Environment&) {
   if (!written) return fail(written.error());
   fmt::print("{0}.bin, {0}.idx: {1}, {2} tokens\n", *prefix,
              plural(static_cast<std::size_t>(written->documents()), "document"), written->size());
+  suggest_training(*prefix, 256);
   return {};
 }
 
@@ -122,8 +131,9 @@ Result<std::vector<std::int32_t>> end_of_document(const Options& options, const 
 /// Tokenises files into a sink, document by document.
 class Documents {
  public:
-  Documents(BpeTokenizer& tokenizer, std::vector<std::int32_t> end, runtime::TokenSink& sink)
-      : tokenizer_(tokenizer), end_(std::move(end)), sink_(sink) {}
+  /// `bytes`: size of all files.
+  Documents(BpeTokenizer& tokenizer, std::vector<std::int32_t> end, runtime::TokenSink& sink, std::size_t bytes)
+      : tokenizer_(tokenizer), end_(std::move(end)), sink_(sink), progress_("tokenising", bytes) {}
 
   Result<void> add_text(const std::filesystem::path& file) {
     const auto read = runtime::read_in_parts(file, [&](std::string_view part) { return add(part); });
@@ -147,6 +157,8 @@ class Documents {
     tokenizer_.add(part, tokens_);
     has_text_ = has_text_ || !part.empty();
     bytes_ += std::ssize(part);
+    if (progress_.is_due())
+      progress_.update(static_cast<std::size_t>(bytes_), format_bytes(Bytes(static_cast<double>(bytes_))));
     return sink_.add(tokens_);
   }
 
@@ -170,7 +182,19 @@ class Documents {
   bool has_text_ = false;  // the current document
   std::int64_t bytes_ = 0;
   std::size_t empty_ = 0;
+  Progress progress_;
 };
+
+/// Size of the files, for the progress; of those that cannot be read 0.
+std::size_t total_bytes(const std::vector<std::filesystem::path>& files) {
+  std::size_t bytes = 0;
+  for (const std::filesystem::path& file : files) {
+    std::error_code code;
+    const auto size = std::filesystem::file_size(file, code);
+    if (!code) bytes += size;
+  }
+  return bytes;
+}
 
 Result<void> make_bpe(const Options& options, const Environment&) {
   const auto prefix = output_prefix(options);
@@ -186,7 +210,7 @@ Result<void> make_bpe(const Options& options, const Environment&) {
   std::int64_t bytes = 0;
   std::size_t empty = 0;
   const auto made = runtime::write_token_file(*prefix, type, files, [&](runtime::TokenSink& sink) -> Result<void> {
-    Documents documents(tokenizer, *end, sink);
+    Documents documents(tokenizer, *end, sink, total_bytes(files));
     for (const std::filesystem::path& file : files) {
       const bool lines = file.extension() == ".jsonl" || file.extension() == ".json";
       SAILOR_CHECK(lines ? documents.add_json_lines(file, options.text("json-key")) : documents.add_text(file));
@@ -202,6 +226,7 @@ Result<void> make_bpe(const Options& options, const Environment&) {
              *prefix, plural(static_cast<std::size_t>(written->documents()), "document"), written->size(),
              8 * token_bytes(type), static_cast<double>(bytes) / static_cast<double>(written->size()), size);
   if (empty > 0) fmt::print("{} left out\n", plural(empty, "empty document"));
+  suggest_training(*prefix, size);
   return {};
 }
 

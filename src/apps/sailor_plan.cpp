@@ -25,6 +25,8 @@
 #include "apps/stop_requests.hpp"
 #include "core/files.hpp"
 #include "core/log.hpp"
+#include "core/output_fit.hpp"
+#include "core/shell.hpp"
 #include "core/terminal.hpp"
 #include "plan/original_plan.hpp"
 #include "planner/advice.hpp"
@@ -36,7 +38,6 @@
 #include "reports/prediction.hpp"
 #include "reports/published_plans.hpp"
 #include "reports/trace.hpp"
-#include "slurm/words.hpp"
 
 namespace sailor::apps {
 
@@ -69,7 +70,8 @@ Result<Inputs> read_inputs(const Options& options, const Environment& environmen
 /// Shows progress on a terminal during its lifetime.
 class Watched {
  public:
-  explicit Watched(planner::Objective objective) : objective_(objective) {}
+  /// `time`: limit of the search, if there is one.
+  Watched(planner::Objective objective, std::optional<Seconds> time) : objective_(objective), time_(time) {}
 
   std::function<void(const planner::SearchProgress&)> report() {
     return [this](const planner::SearchProgress& progress) {
@@ -77,18 +79,26 @@ class Watched {
       std::string text = plural(static_cast<std::size_t>(progress.considered), "plan");
       if (progress.best) {
         const bool by_cost = objective_ == planner::Objective::cost;
-        text += fmt::format(", the best {}{:.4g}{}", by_cost ? "$" : "", *progress.best,
+        text += fmt::format(", best {}{:.4g}{} (Ctrl-C shows it)", by_cost ? "$" : "", *progress.best,
                             by_cost                                        ? " per iteration"
                             : objective_ == planner::Objective::throughput ? " iterations/s"
                                                                            : " iterations/s per USD");
       }
       if (progress.gap) text += fmt::format(", none more than {:.0f}% better", std::ceil(*progress.gap * 100.0));
-      progress_.update(progress.best ? text + " (Ctrl-C shows it)" : text);
+      const std::chrono::duration<double> gone = std::chrono::steady_clock::now() - start_;
+      if (time_)
+        text = fmt::format("{} left, {}", format_time(std::max(*time_ - Seconds(gone.count()), Seconds(0.0))), text);
+      progress_.update(text);
     };
   }
 
+  /// Erases the progress, before anything else is written.
+  void finish() { progress_.finish(); }
+
  private:
   planner::Objective objective_;
+  std::optional<Seconds> time_;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   Progress progress_{"planning"};
 };
 
@@ -116,7 +126,7 @@ Result<std::string> in_original_json(const Plan& plan, const Cluster& cluster, c
 
 std::vector<std::string> next_commands(const Options& options) {
   if (!options.has("output")) return {"the same command with --output plan.toml, which keeps the plan"};
-  const std::string plan = slurm::shell_quote(options.text("output"));
+  const std::string plan = shell_quote(options.text("output"));
   return {fmt::format("sailor-simulate {} --trace trace.json  # memory of every rank, and a timeline", plan),
           fmt::format("sailor-submit {} --data PREFIX --iterations N", plan)};
 }
@@ -146,7 +156,7 @@ Result<void> write(const Options& options, const Environment& environment, const
     json.update(more.json);
     text = json.dump(2) + "\n";
   } else {
-    text = reports::plans_report(heading, request, found) + more.text;
+    text = fitted(reports::plans_report(heading, request, found) + more.text);
   }
   if (options.has("output")) SAILOR_CHECK(save_plan(best, options.text("output")));
   fmt::print("{}", text);
@@ -178,7 +188,7 @@ Result<void> plan_for_trace(const Options& options, planner::Request request, co
                                               *steps, times)
                            .dump(2));
   else
-    fmt::print("{}", reports::trace_report(request, *steps, times));
+    fmt::print("{}", fitted(reports::trace_report(request, *steps, times)));
   if (std::none_of(steps->begin(), steps->end(), [](const auto& step) { return step.plan.has_value(); }))
     return fail(ErrorCode::infeasible, fmt::format("{}: no step has a plan", options.text("availability-trace")),
                 "see what the steps say");
@@ -218,7 +228,7 @@ Result<int> report_no_plan(const Options& options, const Environment& environmen
   if (options.text("format") == "json")
     fmt::print("{}\n", nlohmann::ordered_json({{"preflight", preflight_to_json(*checks)}}).dump(2));
   else
-    fmt::print("{}", preflight::report(*checks));
+    fmt::print("{}", fitted(preflight::report(*checks)));
   return preflight::exit_status(preflight::worst(*checks));
 }
 
@@ -266,8 +276,9 @@ Result<int> plan_by_simulator(const Options& options, const Environment& environ
   const bool compare = (format == "table" || format == "json") && request.space == planner::Space::full;
   catch_stop_requests("sailor-plan", {SIGINT});
   request.effort.is_interrupted = [] { return stop_request() != 0; };
-  Watched watched(request.objective);
+  Watched watched(request.objective, request.effort.time);
   auto answer = plan_in_best_precision(candidates, request, simulated, compare, watched.report());
+  watched.finish();
   if (!answer) return report_no_plan(options, environment, inputs, answer.error());
   request.job.precision = answer->precision;
   Answers answers = answer_questions(options, request, simulated, answer->found, *own);

@@ -14,6 +14,9 @@
 #include "apps/simulate/plan_input.hpp"
 #include "core/files.hpp"
 #include "core/log.hpp"
+#include "core/output_fit.hpp"
+#include "core/shell.hpp"
+#include "core/terminal.hpp"
 #include "core/text.hpp"
 #include "plan/trace.hpp"
 #include "reports/prediction.hpp"
@@ -127,6 +130,20 @@ Result<void> write_pictures(const Options& options, const Plan& plan, const simu
   return {};
 }
 
+/// What comes after a plan that fits; nothing for plans of the original Sailor, which the other programs cannot read.
+void suggest_submission(const Options& options) {
+  const std::string& plan = options.positional("PLAN").front();
+  if (options.text("format") != "table" || is_original_plan(plan).value_or(true)) return;
+  std::vector<std::string> commands;
+  if (options.has("partition")) {
+    commands.push_back("sailor-plan --preflight " + shell_quote(plan));
+    for (const char* name : {"partition", "cluster", "profile"})
+      if (options.has(name)) commands.back() += fmt::format(" --{} {}", name, shell_quote(options.text(name)));
+  }
+  commands.push_back(fmt::format("sailor-submit {} --data PREFIX --iterations N", shell_quote(plan)));
+  suggest_next(commands);
+}
+
 Result<void> simulate_plan(const Options& options, const Environment& environment, const GpuCatalogue& gpus,
                            const Profile& profile) {
   auto input = read_plan_input(options.positional("PLAN").front(), options, environment, gpus, profile);
@@ -187,10 +204,10 @@ Result<void> simulate_plan(const Options& options, const Environment& environmen
     if (*other) json["estimate"] = reports::estimate_to_json(**other, measured_time, measured_memory);
     fmt::print("{}\n", json.dump(2));
   } else {
-    fmt::print("{}", reports::prediction_report(plan, *prediction));
-    if (copies) fmt::print("\n{}", copies_report(*copies, simulated.cluster != nullptr));
+    fmt::print("{}", fitted(reports::prediction_report(plan, *prediction)));
+    if (copies) fmt::print("\n{}", fitted(copies_report(*copies, simulated.cluster != nullptr)));
     if (*measured)
-      fmt::print("\n{}{}", reports::comparison_report(*prediction, **measured), elastic_report(**measured));
+      fmt::print("\n{}", fitted(reports::comparison_report(*prediction, **measured) + elastic_report(**measured)));
     else if (file_has_measured)
       fmt::print("\n{}", reports::comparison_report(*prediction, input->measured_time, input->measured_memory));
     if (*other)
@@ -201,6 +218,7 @@ Result<void> simulate_plan(const Options& options, const Environment& environmen
   if (wants_timeline) SAILOR_CHECK(write_pictures(options, plan, *prediction, timeline));
   if (const auto problem = simulator::memory_problem(plan, *prediction, simulated))
     return fail(ErrorCode::infeasible, "the plan does not fit into memory: " + *problem);
+  if (!options.has("against")) suggest_submission(options);
   return {};
 }
 

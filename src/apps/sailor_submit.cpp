@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <optional>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "apps/inputs.hpp"
+#include "apps/stop_requests.hpp"
 #include "apps/submit/submission.hpp"
 #include "apps/submit/submit_options.hpp"
 #include "core/files.hpp"
@@ -159,18 +161,21 @@ std::string_view why(int exit_code) {
 Result<void> follow(const slurm::JobHandle& job, const std::string& name, std::int64_t iterations,
                     bool runs_sailor_train) {
   slurm::WaitOptions options;
-  Progress progress("training", static_cast<std::size_t>(iterations));
+  std::optional<Progress> progress;  // begins with the training: time in the queue says nothing of the time left
   options.on_answer = [&](const slurm::JobStatus& now) {
     if (now.phase != slurm::JobPhase::running) return;
+    if (!progress) progress.emplace("training", static_cast<std::size_t>(iterations));
     if (const auto last = last_iteration(now.log))
-      progress.update(static_cast<std::size_t>(std::min(last->first + 1, iterations)),
-                      fmt::format("iteration {}, loss {}", last->first, last->second));
+      progress->update(static_cast<std::size_t>(std::min(last->first + 1, iterations)),
+                       fmt::format("iteration {}, loss {}", last->first, last->second));
   };
   const auto tell = [&](const slurm::JobStatus& now) {
-    if (now.ended()) progress.finish();
+    if (now.ended()) progress.reset();
     spdlog::info("job {}: {}", job.name(), now.describe());
   };
+  options.is_cancelled = [] { return stop_request() != 0; };
   auto status = slurm::wait_for(job, tell, options);
+  progress.reset();
   if (!status) return fail(status.error());
   if (status->phase == slurm::JobPhase::succeeded) return {};
   std::string what = fmt::format("job {} ({}): {}{}", job.name(), name, status->describe(),
@@ -192,6 +197,7 @@ Result<void> follow_all(slurm::JobHandle job, const slurm::SbatchRequest& reques
     job.array_task = static_cast<int>(task);
     auto ended = follow(job, request.job_name, request.iterations, runs_sailor_train);
     if (!ended && done) done = ended;
+    if (stop_request() != 0) break;
   }
   return done;
 }
@@ -316,7 +322,8 @@ Result<void> run(const Options& options, const Environment& environment) {
   }
   if (!options.flag("wait")) return {};
   Result<void> done;
-  for (std::size_t i = 0; i < queued.size(); ++i) {
+  catch_stop_requests("sailor-submit", {SIGINT});  // from here on the jobs are safe without this program
+  for (std::size_t i = 0; i < queued.size() && stop_request() == 0; ++i) {
     auto ended = follow_all(queued[i], (*jobs)[i].request, !options.has("program"));
     if (!ended && done) done = ended;
   }

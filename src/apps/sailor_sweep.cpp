@@ -21,6 +21,7 @@
 #include "core/affinity.hpp"
 #include "core/files.hpp"
 #include "core/log.hpp"
+#include "core/shell.hpp"
 #include "core/terminal.hpp"
 #include "slurm/command_array.hpp"
 #include "slurm/jobs.hpp"
@@ -163,14 +164,38 @@ Result<void> submit(const Sweep& read, const SweepChoices& choices, const std::s
   fmt::print("{}\n", job->id);
   std::fflush(stdout);
   spdlog::info("submitted job {}, which works in {}", job->id, read.folder.string());
-  if (!choices.slurm->wait) return {};
+  if (!choices.slurm->wait) {
+    suggest_next({fmt::format("squeue --jobs={}", job->id),
+                  fmt::format("sailor-sweep {} --output {}  # when it has ended: tables, and what failed again",
+                              shell_quote(choices.experiment.string()), shell_quote(read.folder.string()))});
+    return {};
+  }
+  catch_stop_requests("sailor-sweep", {SIGINT});
   for (int task = 0; task < tasks_of(read, *choices.slurm); ++task) {
     job->array_task = task;
     auto ended = slurm::wait_for(
-        *job, [&](const slurm::JobStatus& now) { spdlog::info("job {}: {}", job->name(), now.describe()); });
+        *job, [&](const slurm::JobStatus& now) { spdlog::info("job {}: {}", job->name(), now.describe()); },
+        {.is_cancelled = [] { return stop_request() != 0; }});
     if (!ended) return fail(ended.error());
   }
   return {};
+}
+
+/// Names the command that makes the plan of the fastest point a file.
+void suggest_best_plan(const Sweep& read, const std::vector<SweepRow>& rows) {
+  const auto throughput = [](const SweepRow& row) {
+    return row.status == SweepStatus::plan ? row.judged.throughput.value_or(0.0) : 0.0;
+  };
+  const auto best = std::max_element(
+      rows.begin(), rows.end(), [&](const SweepRow& a, const SweepRow& b) { return throughput(a) < throughput(b); });
+  if (best == rows.end() || throughput(*best) <= 0.0) return;
+  const sweep::Point& point = read.points[static_cast<std::size_t>(best - rows.begin())];
+  std::vector<std::string> words{"sailor-plan"};
+  words.insert(words.end(), point.options.begin(), point.options.end());
+  words.insert(words.end(), read.options.begin(), read.options.end());
+  words.insert(words.end(), {"--cluster", sweep::cluster_file(read, point).string(), "--output", "plan.toml"});
+  for (std::string& word : words) word = shell_quote(word);
+  suggest_next({fmt::format("{}  # the fastest: {}", fmt::join(words, " "), point.label(read.experiment))});
 }
 
 Result<int> tabulate(const Sweep& read, const SweepChoices& choices, const std::string& command) {
@@ -178,6 +203,7 @@ Result<int> tabulate(const Sweep& read, const SweepChoices& choices, const std::
   if (!rows) return fail(rows.error());
   SAILOR_CHECK(sweep::write_tables(read, *rows, fmt::format("sailor-sweep {}", version()), command));
   fmt::print("{}", sweep::report(read, *rows, choices.format));
+  if (choices.format == "table") suggest_best_plan(read, *rows);
   return sweep::exit_status_of(*rows);
 }
 

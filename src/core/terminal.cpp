@@ -1,12 +1,17 @@
 #include "core/terminal.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdio>
+#include <numeric>
+#include <optional>
+
+#include "core/output_fit.hpp"
 
 namespace sailor {
 
@@ -20,10 +25,69 @@ std::string three_digits(double value) {
   return fmt::format("{:.2f}", value);
 }
 
-/// Width on a terminal: UTF-8 continuation bytes take no column.
-std::size_t width(std::string_view text) {
-  return static_cast<std::size_t>(
-      std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
+constexpr std::size_t least_folded = 26;  // columns of text that is worth folding
+
+/// Which columns of a table are shown, and how wide.
+struct Layout {
+  std::vector<std::size_t> shown{};
+  std::vector<std::size_t> widths{};  ///< of all columns
+  std::vector<std::string> left_out{};
+
+  [[nodiscard]] std::size_t total() const {
+    return std::accumulate(shown.begin(), shown.end(), 2 * std::max<std::size_t>(shown.size(), 1) - 2,
+                           [&](std::size_t sum, std::size_t c) { return sum + widths[c]; });
+  }
+};
+
+bool contains(const std::vector<std::string>& titles, const std::string& title) {
+  return std::find(titles.begin(), titles.end(), title) != titles.end();
+}
+
+/// The column to leave out next: the rightmost detail, else the rightmost that is no key, else the rightmost key. The
+/// first one stays, and `folded` too; the end if nothing else is left.
+std::vector<std::size_t>::iterator least_important(Layout& layout, const std::vector<Table::Column>& columns,
+                                                   std::optional<std::size_t> folded, const OutputFit& fit) {
+  const auto importance = [&](std::size_t column) {
+    const std::string& title = columns[column].title;
+    return contains(fit.key_columns, title) ? 2 : contains(fit.detail_columns, title) ? 0 : 1;
+  };
+  auto least = layout.shown.end();
+  for (auto at = layout.shown.begin() + 1; at < layout.shown.end(); ++at)
+    if (folded != *at && (least == layout.shown.end() || importance(*at) <= importance(*least))) least = at;
+  return least;
+}
+
+/// Where a table is too wide, its last column is folded if it is aligned left, and others are left out.
+Layout lay_out(const std::vector<Table::Column>& columns, const std::vector<std::vector<std::string>>& rows,
+               const OutputFit& fit) {
+  Layout layout;
+  for (std::size_t c = 0; c < columns.size(); ++c) {
+    std::size_t widest = text_width(columns[c].title);
+    for (const auto& row : rows) widest = std::max(widest, text_width(row[c]));
+    layout.widths.push_back(widest);
+    layout.shown.push_back(c);
+  }
+  if (fit.columns == 0 || layout.total() <= fit.columns) return layout;
+  const std::size_t last = columns.size() - 1;
+  const std::size_t unfolded = layout.widths[last];
+  const std::size_t title = text_width(columns[last].title);
+  std::optional<std::size_t> folded;
+  if (columns[last].align == Align::left && !contains(fit.detail_columns, columns[last].title)) folded = last;
+  if (folded) layout.widths[last] = std::min(unfolded, std::max(least_folded, title));
+  while (layout.total() > fit.columns) {
+    const auto least = least_important(layout, columns, folded, fit);
+    if (least == layout.shown.end()) break;
+    layout.shown.erase(least);
+  }
+  for (std::size_t c = 0; c <= last; ++c)
+    if (std::find(layout.shown.begin(), layout.shown.end(), c) == layout.shown.end())
+      layout.left_out.push_back(columns[c].title);
+  if (folded) {
+    const std::size_t others = layout.total() - layout.widths[last];
+    layout.widths[last] = std::clamp(fit.columns > others ? fit.columns - others : 0,
+                                     std::max(title, std::min<std::size_t>(unfolded, 8)), unfolded);
+  }
+  return layout;
 }
 
 }  // namespace
@@ -90,29 +154,34 @@ std::string Table::fold_constant_columns(const std::vector<std::string_view>& ti
 }
 
 std::string Table::to_string() const {
-  std::vector<std::size_t> widths;
-  for (std::size_t c = 0; c < columns_.size(); ++c) {
-    std::size_t widest = width(columns_[c].title);
-    for (const auto& row : rows_) widest = std::max(widest, width(row[c]));
-    widths.push_back(widest);
-  }
+  const OutputFit& fit = output_fit();
+  const Layout layout = lay_out(columns_, rows_, fit);
   std::string text;
-  auto add_line = [&](auto&& cell_of) {
+  const auto add_line = [&](auto&& cell_of) {
     std::string line;
-    for (std::size_t c = 0; c < columns_.size(); ++c) {
+    for (const std::size_t c : layout.shown) {
       const std::string& cell = cell_of(c);
-      const std::string padding(widths[c] - width(cell), ' ');
-      if (c > 0) line += "  ";
+      const std::string padding(layout.widths[c] - text_width(cell), ' ');
+      if (c != layout.shown.front()) line += "  ";
       line += columns_[c].align == Align::right ? padding + cell : cell + padding;
     }
     while (!line.empty() && line.back() == ' ') line.pop_back();
     text += line + "\n";
   };
   add_line([&](std::size_t c) -> const std::string& { return columns_[c].title; });
-  std::size_t total = 0;
-  for (const std::size_t w : widths) total += w + 2;
-  text += std::string(total >= 2 ? total - 2 : 0, '-') + "\n";
-  for (const auto& row : rows_) add_line([&](std::size_t c) -> const std::string& { return row[c]; });
+  text += std::string(layout.total(), '-') + "\n";
+  for (std::vector<std::string> row : rows_) {
+    const std::size_t last = layout.shown.back();
+    for (const std::string& part : wrap(row[last], std::max<std::size_t>(layout.widths[last], 1), LongWords::broken)) {
+      row[last] = part;
+      add_line([&](std::size_t c) -> const std::string& { return row[c]; });
+      for (std::string& cell : row) cell.clear();
+    }
+  }
+  if (!layout.left_out.empty())
+    text += fitted(fmt::format("left out in {} columns: {} (to see {}: {} or a wider terminal)\n", fit.columns,
+                               fmt::join(layout.left_out, ", "), layout.left_out.size() == 1 ? "it" : "them",
+                               fit.how_to_see_all));
   return text;
 }
 
@@ -150,8 +219,8 @@ void Progress::update(double share, Seconds left, std::string_view what) {
 void Progress::show(double share, std::string_view what, std::string_view left) {
   constexpr int cells = 20;
   const int filled = static_cast<int>(share * cells);
-  show(fmt::format("{} [{}{}] {:3.0f}%  {}{}", title_, std::string(static_cast<std::size_t>(filled), '#'),
-                   std::string(static_cast<std::size_t>(cells - filled), '.'), share * 100.0, what, left));
+  show(fmt::format("{} [{}{}] {:3.0f}%{}  {}", title_, std::string(static_cast<std::size_t>(filled), '#'),
+                   std::string(static_cast<std::size_t>(cells - filled), '.'), share * 100.0, left, what));
 }
 
 void Progress::update(std::string_view what) {
@@ -159,7 +228,9 @@ void Progress::update(std::string_view what) {
 }
 
 void Progress::show(std::string_view line) {
-  fmt::print(stderr, "\r\033[K{}", line);
+  // A line that the terminal breaks could not be erased.
+  const auto columns = terminal_width(STDERR_FILENO);
+  fmt::print(stderr, "\r\033[K{}", columns ? first_columns(line, *columns - 1) : line);
   std::fflush(stderr);
   shown_ = true;
   last_shown_ = std::chrono::steady_clock::now();

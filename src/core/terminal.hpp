@@ -50,7 +50,7 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
-/// One line on stderr that is rewritten in place: "profiling [#####.....]  48%  block, micro-batch 4, 12 s left".
+/// One line on stderr that is rewritten in place: "profiling [#####.....]  48%, 12 s left  block, micro-batch 4".
 /// Silent unless stderr is a terminal.
 class Progress {
  public:

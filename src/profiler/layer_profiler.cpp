@@ -465,7 +465,9 @@ Result<MeasuredLayers> measure_layers(const Model& model, const LayerSettings& s
     const bool finished = run.run(budget, state, [&](double share, Seconds left, const std::string& what) {
       if (show) show({.share = (part + share) / parts, .left = left + budget * (parts - part - 1.0), .what = what});
     });
-    if (!finished) return fail(ErrorCode::failure, "interrupted; nothing was stored");
+    if (!finished)
+      return fail(ErrorCode::failure, "interrupted; nothing was stored",
+                  "the same command begins anew; a smaller --time-budget ends sooner");
     ++part;
     if (world.rank() != 0) continue;
     for (const LayerTime& row : run.records.times()) layers.times.push_back(row);

@@ -145,6 +145,14 @@ fails_when_the_job_is_cancelled() {
   wait "$waiting" && return 1
   expect_in "$(cat said)" 'error: job ' 'CANCELLED'
 }
+stops_waiting_on_ctrl_c() {
+  # A shell's background jobs ignore Ctrl-C.
+  timeout --foreground -s INT 8 env --default-signal=INT "$submit" small.toml --run-directory waiting --data corpus --iterations 5 \
+    --mpi none --program ./sleeps --wait >id 2>said && return 1
+  expect_in "$(cat said)" "no longer waiting for job $(cat id), which goes on" "squeue --jobs=$(cat id)" "scancel $(cat id)"
+  [[ -n $(squeue -h --jobs="$(cat id)") ]] || return 1
+  scancel "$(cat id)"
+}
 runs_the_script_again() {
   local id
   id=$(job small.toml again --program ./train --wait) || return 1
@@ -736,6 +744,7 @@ check 'tells when the job would start' tells_when_it_would_start
 check 'says how Slurm judges the components of a job' says_how_slurm_judges_components
 check 'fails when the job fails' fails_when_the_job_fails
 check 'fails when the job is cancelled' fails_when_the_job_is_cancelled
+check 'stops waiting on Ctrl-C' stops_waiting_on_ctrl_c
 check 'writes a script that can be submitted again' runs_the_script_again
 check 'passes options of sbatch on' passes_options_of_sbatch_on
 check 'asks for the GPU type where there are several' asks_for_the_gpu_type_where_there_are_several

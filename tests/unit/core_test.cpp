@@ -14,6 +14,7 @@
 #include "core/error.hpp"
 #include "core/files.hpp"
 #include "core/log.hpp"
+#include "core/output_fit.hpp"
 #include "core/parse.hpp"
 #include "core/statistics.hpp"
 #include "core/terminal.hpp"
@@ -246,6 +247,54 @@ TEST(Terminal, ColumnsThatSayNothingFoldIntoACaption) {
   table.add_row({"cpu", "2", "2"});
   EXPECT_EQ(table.fold_constant_columns({"gpu", "n", "ranks"}), "gpu cpu, ranks 2");
   EXPECT_EQ(table.to_string(), "n\n-\n1\n2\n");
+}
+
+/// The table of two rows in so many columns; 0: as many as it takes.
+std::string table_in(std::size_t columns) {
+  Table table({{"#"}, {"time"}, {"headroom"}, {"devices"}, {"plan", Align::left}});
+  table.add_row({"1", "10 ms", "85%", "16", "2 x [A100 tp4: 14 12 | V100 tp2: 6 6] b8 n4"});
+  table.add_row({"2", "9.0 ms", "7%", "8", "4 x [A100 tp1]"});
+  fit_output({columns, "--format json", {"headroom"}, {"time"}});
+  std::string text = table.to_string();
+  fit_output({});
+  return text;
+}
+
+TEST(Terminal, NarrowTablesFoldTheLastColumnBeforeTheyLoseOthers) {
+  EXPECT_EQ(table_in(60),
+            "#    time  headroom  devices  plan\n"
+            "------------------------------------------------------------\n"
+            "1   10 ms       85%       16  2 x [A100 tp4: 14 12 | V100\n"
+            "                              tp2: 6 6] b8 n4\n"
+            "2  9.0 ms        7%        8  4 x [A100 tp1]\n");
+  EXPECT_EQ(table_in(80), table_in(0));
+}
+
+TEST(Terminal, NarrowerTablesLoseDetailsFirstAndNameThem) {
+  EXPECT_EQ(table_in(50),
+            "#    time  devices  plan\n"
+            "--------------------------------------------------\n"
+            "1   10 ms       16  2 x [A100 tp4: 14 12 | V100\n"
+            "                    tp2: 6 6] b8 n4\n"
+            "2  9.0 ms        8  4 x [A100 tp1]\n"
+            "left out in 50 columns: headroom (to see it:\n"
+            "  --format json or a wider terminal)\n");
+  const std::string least = table_in(30);
+  EXPECT_NE(least.find("1  2 x ["), std::string::npos) << least;  // a key column goes last
+  EXPECT_NE(table_in(40).find("1   10 ms  2 x ["), std::string::npos) << table_in(40);
+  EXPECT_NE(least.find("columns: time,\n  headroom, devices ("), std::string::npos) << least;
+}
+
+TEST(Terminal, ProseIsBrokenBetweenWordsOnly) {
+  fit_output({.columns = 24});
+  EXPECT_EQ(fitted("one two three four five six seven\n\nshort\n"), "one two three four five\n  six seven\n\nshort\n");
+  EXPECT_EQ(fitted("added /a/path/that/is/longer/than/that.h5 today"),
+            "added\n  /a/path/that/is/longer/than/that.h5\n  today");
+  EXPECT_EQ(fitted("  - one two three four five\n"), "  - one two three four\n    five\n");
+  EXPECT_EQ(fitted("cost  one two three four five\n"), "cost  one two three four\n      five\n");
+  EXPECT_EQ(fitted("±±±±±±±±±± ±±±±±±±±±±"), "±±±±±±±±±± ±±±±±±±±±±");  // 21 columns in 41 bytes
+  fit_output({});
+  EXPECT_EQ(fitted(std::string(300, 'x') + " y"), std::string(300, 'x') + " y");
 }
 
 TEST(Statistics, QuantileInterpolates) {

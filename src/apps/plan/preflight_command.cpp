@@ -11,6 +11,7 @@
 #include "apps/inputs.hpp"
 #include "apps/simulate/plan_input.hpp"
 #include "apps/training_program.hpp"
+#include "core/output_fit.hpp"
 #include "plan/node_placement.hpp"
 #include "preflight/system.hpp"
 #include "profile/store.hpp"
@@ -225,8 +226,9 @@ Result<int> preflight_of_plan(const Options& options, const Environment& environ
     json["plan"] = path;
     fmt::print("{}\n", json.dump(2));
   } else {
-    fmt::print("{}: {} in {}, {}\n\n{}", slurm::printable(path), slurm::printable(plan->job.model),
-               to_string(plan->job.precision), slurm::printable(describe(*plan)), preflight::report(*checks));
+    fmt::print("{}", fitted(fmt::format("{}: {} in {}, {}\n\n{}", slurm::printable(path),
+                                        slurm::printable(plan->job.model), to_string(plan->job.precision),
+                                        slurm::printable(describe(*plan)), preflight::report(*checks))));
   }
   return preflight::exit_status(preflight::worst(*checks));
 }

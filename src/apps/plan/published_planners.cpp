@@ -11,6 +11,7 @@
 
 #include "apps/stop_requests.hpp"
 #include "core/log.hpp"
+#include "core/output_fit.hpp"
 #include "planner/baselines/harness.hpp"
 #include "planner/baselines/plan_list_json.hpp"
 #include "planner/search_space.hpp"
@@ -164,7 +165,7 @@ Result<int> plan_by_published(const Options& options, const planner::Request& re
   if (format == "sailor-json")
     text = baselines::plan_list_to_json(best.proposal.plan, request.job.global_batch);
   else if (format == "table")
-    text = reports::published_report(heading, **baseline, problem, judge, *answer);
+    text = fitted(reports::published_report(heading, **baseline, problem, judge, *answer));
   else if (format == "toml") {
     const auto plan = plan_to_write(best, judging_environment, origin, "--format toml");
     if (!plan) return fail(plan.error());

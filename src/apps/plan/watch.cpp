@@ -135,6 +135,11 @@ class Watcher {
       answers();
       SAILOR_CHECK(see(**input));
     }
+    if (stop_request() != 0)
+      spdlog::info("no longer watching{}; the same command watches on",
+                   settings_.elastic.empty()
+                       ? ""
+                       : fmt::format(": the training of '{}' goes on with its plan", settings_.elastic.string()));
     return {};
   }
 

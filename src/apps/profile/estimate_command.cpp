@@ -6,6 +6,8 @@
 #include <set>
 
 #include "apps/profile/commands.hpp"
+#include "apps/profile/next_commands.hpp"
+#include "core/output_fit.hpp"
 #include "core/terminal.hpp"
 #include "profile/estimate_accuracy.hpp"
 #include "profile/layer_costs.hpp"
@@ -288,7 +290,9 @@ Result<void> show_estimates(const Options& options, const Environment& environme
     return {};
   }
   fmt::print("{}\n", table.to_string());
-  for (const std::string& explanation : explanations) fmt::print("{}\n", explanation);
+  for (const std::string& explanation : explanations) fmt::print("{}", fitted(explanation + "\n"));
+  suggest_next({plan_command(options.text("model"), gpu->name, static_cast<int>(options.integer("sequence-length")),
+                             options.text("profile"), options.text("models"))});
   return {};
 }
 

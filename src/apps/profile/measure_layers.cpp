@@ -7,8 +7,10 @@
 
 #include "apps/profile/commands.hpp"
 #include "apps/profile/measuring.hpp"
+#include "apps/profile/next_commands.hpp"
 #include "apps/stop_requests.hpp"
 #include "core/log.hpp"
+#include "core/shell.hpp"
 #include "core/terminal.hpp"
 
 #ifdef SAILOR_HAVE_MPI
@@ -288,7 +290,13 @@ Result<void> measure_layers(const Options& options, const Environment& environme
                     .slowdown = layers->slowdown}};
   const std::string summary = world.rank() == 0 ? summary_of(data, settings) : std::string();
   if (world.rank() == 0) warn_of_memory(data);
-  return store_and_print(options, environment, world.control, *opened->device, std::move(data), summary);
+  const std::string& store = options.text("store");
+  const std::vector<std::string> next{
+      fmt::format("sailor-profile show {}", shell_quote(store)),
+      plan_command(options.text("model"), settings.gpu, settings.sequence_length, store, options.text("models"))};
+  SAILOR_CHECK(store_and_print(options, environment, world.control, *opened->device, std::move(data), summary));
+  if (world.rank() == 0) suggest_next(next);
+  return {};
 }
 
 Result<void> layers(const Options& options, const Environment& environment) {

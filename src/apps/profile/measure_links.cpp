@@ -5,8 +5,10 @@
 
 #include "apps/profile/commands.hpp"
 #include "apps/profile/measuring.hpp"
+#include "apps/profile/next_commands.hpp"
 #include "core/log.hpp"
 #include "core/terminal.hpp"
+#include "profile/store.hpp"
 
 #ifdef SAILOR_HAVE_MPI
 #include "profiler/link_profiler.hpp"
@@ -101,7 +103,11 @@ Result<void> measure_links(const Options& options, const Environment& environmen
   ProfileData data;
   data.links = std::move(measured.links);
   data.fits = std::move(measured.fits);
-  return store_and_print(options, environment, world.control, *opened->device, std::move(data));
+  SAILOR_CHECK(store_and_print(options, environment, world.control, *opened->device, std::move(data)));
+  if (world.rank() != 0) return {};
+  const std::string& store = options.text("store");
+  if (const auto all = load_profile(store)) suggest_next(commands_after_storing(*all, store));
+  return {};
 }
 
 Result<void> links(const Options& options, const Environment& environment) {

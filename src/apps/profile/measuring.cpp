@@ -14,6 +14,7 @@
 #include "apps/termination.hpp"
 #include "cluster/gpu_match.hpp"
 #include "core/log.hpp"
+#include "core/output_fit.hpp"
 #include "core/text.hpp"
 #include "profile/advice.hpp"
 #include "profile/store.hpp"
@@ -215,7 +216,7 @@ Result<void> store_and_print(const Options& options, const Environment& environm
                                         .versions = fmt::format("{}, {}", device.versions(), MpiSession::version())};
     auto path = add_to_store(options.text("store"), data);
     if (path) {
-      fmt::print("{}\nadded {}\n", summary.empty() ? reports::profile_tables(data) : summary, path->string());
+      fmt::print("{}\nadded {}\n", fitted(summary.empty() ? reports::profile_tables(data) : summary), path->string());
       warn_of_noise(data);
     } else {
       done = fail(path.error());

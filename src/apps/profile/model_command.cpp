@@ -6,6 +6,7 @@
 #include <string>
 
 #include "apps/profile/commands.hpp"
+#include "core/output_fit.hpp"
 #include "core/terminal.hpp"
 #include "model/model.hpp"
 
@@ -84,9 +85,11 @@ Result<void> show_model(const Options& options, const Environment& environment) 
                    std::string(to_string(model->layer_kind(first))), fmt::format("{}", model->layer_parameters(first)),
                    fmt::format("{:.3f}", flop_of(first) / 1e6)});
   });
-  fmt::print("{}\n{}\n{} parameters, {} active; {:.3f} GFLOP per token forward at {} tokens per sequence\n",
-             model->name, table.to_string(), model->total_parameters(), model->active_parameters(), flop / 1e9, length);
-  if (!trainable) fmt::print("{}\n", trainable.error().message());
+  fmt::print("{}", fitted(fmt::format(
+                       "{}\n{}\n{} parameters, {} active; {:.3f} GFLOP per token forward at {} tokens per sequence\n",
+                       model->name, table.to_string(), model->total_parameters(), model->active_parameters(),
+                       flop / 1e9, length)));
+  if (!trainable) fmt::print("{}", fitted(trainable.error().message() + "\n"));
   return {};
 }
 

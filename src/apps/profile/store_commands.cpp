@@ -11,6 +11,7 @@
 #include "apps/profile/commands.hpp"
 #include "cluster/cluster.hpp"
 #include "cluster/gpu_catalogue.hpp"
+#include "core/output_fit.hpp"
 #include "core/terminal.hpp"
 #include "model/model.hpp"
 #include "profile/profile.hpp"
@@ -115,7 +116,7 @@ Result<void> show(const Options& options, const Environment& environment) {
   const bool sessions = tables.empty() || std::find(tables.begin(), tables.end(), "sessions") != tables.end();
   const std::string above = sessions ? reports::session_table(*data, options.flag("all")) : "";
   const std::string below = reports::profile_tables(*data, options.flag("all"));
-  fmt::print("{}{}{}", above, above.empty() || below.empty() ? "" : "\n", below);
+  fmt::print("{}{}{}", fitted(above), above.empty() || below.empty() ? "" : "\n", fitted(below));
   return {};
 }
 
@@ -163,7 +164,7 @@ Result<void> check(const Options& options, const Environment& environment) {
   } else if (findings.empty()) {
     fmt::print("nothing suspicious\n");
   } else {
-    fmt::print("{}\n{}, {}, {}\n", reports::findings_report(findings), plural(failures, "failure"),
+    fmt::print("{}\n{}, {}, {}\n", fitted(reports::findings_report(findings)), plural(failures, "failure"),
                plural(warnings, "warning"), plural(notes, "note"));
   }
   if (failures > 0 || (options.flag("strict") && warnings > 0))
@@ -269,7 +270,7 @@ Result<void> diff(const Options& options, const Environment& environment) {
     fmt::print("{}\n", reports::difference_to_json(difference, view)
                            .dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
   else
-    fmt::print("{}", reports::difference_report(difference, view));
+    fmt::print("{}", fitted(reports::difference_report(difference, view)));
   return {};
 }
 

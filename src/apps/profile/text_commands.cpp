@@ -9,6 +9,7 @@
 #include <set>
 
 #include "apps/profile/commands.hpp"
+#include "apps/profile/next_commands.hpp"
 #include "cluster/gpu_catalogue.hpp"
 #include "core/files.hpp"
 #include "core/log.hpp"
@@ -313,6 +314,8 @@ Result<void> import_files(const Options& options, const Environment& environment
   }
   spdlog::info("{}: {}, {}, {}", path, plural(data->layer_times.size(), "layer time"),
                plural(data->layer_memory.size(), "layer size"), plural(data->fits.size() + data->links.size(), "link"));
+  const std::string& store = options.has("store") ? options.text("store") : path;
+  suggest_next(commands_after_storing(*data, store, options.text("models")));
   return {};
 }
 

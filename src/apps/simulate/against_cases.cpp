@@ -7,6 +7,7 @@
 
 #include "apps/inputs.hpp"
 #include "apps/simulate/plan_input.hpp"
+#include "core/output_fit.hpp"
 #include "core/text.hpp"
 #include "reports/accuracy.hpp"
 #include "simulator/cases.hpp"
@@ -66,7 +67,7 @@ Result<void> compare_with_cases(const Options& options, const Environment& envir
   if (options.text("format") == "json")
     fmt::print("{}\n", reports::accuracy_to_json(file->title, outcomes).dump(2));
   else
-    fmt::print("{}", reports::accuracy_report(file->title, outcomes));
+    fmt::print("{}", fitted(reports::accuracy_report(file->title, outcomes)));
   return {};
 }
 

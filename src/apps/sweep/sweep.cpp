@@ -25,11 +25,6 @@ using Clock = std::chrono::steady_clock;
 
 fs::path point_file(const Sweep& sweep, const Point& point) { return sweep.folder / "points" / (point.id + ".json"); }
 
-/// The cluster file, named by its content: points with the same cluster share it.
-fs::path cluster_file(const Sweep& sweep, const Point& point) {
-  return sweep.folder / "clusters" / (content_hash(point.cluster_toml) + ".toml");
-}
-
 /// std::nullopt if the point has no file, or one that cannot be read: it is then run again.
 std::optional<Outcome> read_outcome(const Sweep& sweep, const Point& point) {
   const fs::path path = point_file(sweep, point);
@@ -148,6 +143,11 @@ Result<SweepRow> run_point(const Sweep& sweep, const Point& point, const RunOpti
 }
 
 }  // namespace
+
+// Named by its content: points with the same cluster share it.
+fs::path cluster_file(const Sweep& sweep, const Point& point) {
+  return sweep.folder / "clusters" / (content_hash(point.cluster_toml) + ".toml");
+}
 
 std::vector<std::string> command_of(const Sweep& sweep, const Point& point, int threads) {
   std::vector<std::string> command{sweep.program.string()};

@@ -44,6 +44,9 @@ Result<void> run_points(const Sweep& sweep, const std::vector<std::size_t>& poin
 /// One row per point, in their order; points without a file are failed ones.
 Result<std::vector<SweepRow>> rows_of(const Sweep& sweep);
 
+/// The file with the cluster of a point (cluster.toml), which is written when the point is run.
+std::filesystem::path cluster_file(const Sweep& sweep, const Point& point);
+
 /// The command line of a point.
 std::vector<std::string> command_of(const Sweep& sweep, const Point& point, int threads);
 

@@ -8,6 +8,7 @@
 
 #include "core/files.hpp"
 #include "core/log.hpp"
+#include "core/output_fit.hpp"
 #include "core/process.hpp"
 #include "core/terminal.hpp"
 
@@ -95,10 +96,10 @@ std::string table_text(const Sweep& sweep, const std::vector<SweepRow>& rows) {
   const auto count = [&](SweepStatus status) {
     return std::count_if(rows.begin(), rows.end(), [&](const SweepRow& row) { return row.status == status; });
   };
-  return fmt::format("{}{}\n\n{}\n{}: {} with a plan, {} without, {} failed\n", sweep.experiment.title,
-                     common.empty() ? "" : fmt::format(" ({})", common), table.to_string(),
-                     plural(rows.size(), "point"), count(SweepStatus::plan), count(SweepStatus::no_plan),
-                     count(SweepStatus::failed));
+  return fitted(fmt::format("{}{}\n\n{}\n{}: {} with a plan, {} without, {} failed\n", sweep.experiment.title,
+                            common.empty() ? "" : fmt::format(" ({})", common), table.to_string(),
+                            plural(rows.size(), "point"), count(SweepStatus::plan), count(SweepStatus::no_plan),
+                            count(SweepStatus::failed)));
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include "apps/stop_requests.hpp"
 #include "core/log.hpp"
+#include "core/shell.hpp"
 #include "core/stop_status.hpp"
 #include "core/terminal.hpp"
 
@@ -179,6 +180,18 @@ Result<IterationsEnd> run_iterations(const TrainingRun& run) {
   return end;
 }
 
+/// Rank 0 names what comes after a training: its prediction beside the run file, and its checkpoints.
+void suggest_after_training(const Options& options, const Plan& plan) {
+  std::vector<std::string> commands;
+  if (options.has("run-file"))
+    commands.push_back(fmt::format("sailor-simulate {} --against {}{}", shell_quote(options.positional("PLAN").front()),
+                                   shell_quote(options.text("run-file")),
+                                   plan.origin.profile_store.empty() ? " --profile STORE" : ""));
+  if (options.has("checkpoints"))
+    commands.push_back(fmt::format("sailor-checkpoint list {}", shell_quote(options.text("checkpoints"))));
+  suggest_next(commands);
+}
+
 Result<int> finish_training(const TrainingRun& run, const IterationsEnd& end) {
   const Options& options = run.options;
   const bool speaks = run.control.rank() == 0;
@@ -204,6 +217,7 @@ Result<int> finish_training(const TrainingRun& run, const IterationsEnd& end) {
   if (diverged)
     SAILOR_CHECK(agree(run.control, fail(ErrorCode::failure, "training diverged: " + end.diverged,
                                          "use a smaller --learning-rate, or --warm-up-iterations")));
+  if (speaks) suggest_after_training(options, run.trainer.state().plan());
   if (!stopped || all_done) return 0;
   return run.checkpoints.are_kept() ? stopped_with_checkpoint : stopped_without_checkpoint;
 }

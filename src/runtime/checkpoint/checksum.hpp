@@ -1,5 +1,5 @@
-// XXH64 (github.com/Cyan4973/xxHash, the specification's algorithm): checksums of checkpoint data. It takes one pass at
-// memory speed on any processor, and every single flipped bit changes the result.
+// XXH64 of xxHash (github.com/Cyan4973/xxHash): checksums of checkpoint data. It takes one pass at memory speed on any
+// processor, and every single flipped bit changes the result. It is part of the format of checkpoints.
 #pragma once
 
 #include <cstddef>

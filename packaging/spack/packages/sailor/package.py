@@ -38,6 +38,7 @@ class Sailor(CMakePackage):
     depends_on("clp")
     depends_on("coinutils")
     depends_on("icu4c")
+    depends_on("xxhash")
     depends_on("mpi", when="+mpi")
     depends_on("slurm", when="+slurm")
     depends_on("libyaml", when="+yaml")
