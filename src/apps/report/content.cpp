@@ -11,7 +11,7 @@
 #include "apps/inputs.hpp"
 #include "apps/simulate/plan_input.hpp"
 #include "core/files.hpp"
-#include "core/log.hpp"
+#include "core/terminal.hpp"
 #include "elastic/folder.hpp"
 #include "elastic/time_account.hpp"
 #include "plan/cluster_nodes.hpp"
@@ -94,6 +94,10 @@ Result<ReportInputs> read_inputs(const std::string& path, const Options& options
   auto input = read_plan_input(path, options, environment, *gpus, *profile ? **profile : none);
   if (!input) return fail(input.error());
   content.plan = std::move(input->plan);
+  if (input->measured_time)
+    content.notes.push_back(fmt::format("{} says that the plan was measured: {} per iteration{}.", path,
+                                        format_time(*input->measured_time),
+                                        input->measured_memory ? ", " + format_bytes(*input->measured_memory) : ""));
   return ReportInputs{*std::move(gpus), std::move(input->model), *std::move(profile), std::nullopt};
 }
 
@@ -149,7 +153,7 @@ Result<void> predict(const ReportInputs& inputs, const Options& options, const E
   Timeline timeline;
   auto prediction = simulator::simulate(plan, simulated, &timeline);
   if (!prediction) {
-    if (options.has("profile")) return fail(prediction.error());
+    if (options.has("profile") || options.flag("measured-only")) return fail(prediction.error());
     content.notes.push_back(
         fmt::format("Not simulated: {} (--profile names another profile store).", prediction.error().what));
     return {};
@@ -193,9 +197,6 @@ Result<void> read_run_files(const Options& options, ReportContent& content) {
   events.again = account.again();
   events.goodput = account.goodput(last);
   events.lines = *std::move(lines);
-  content.notes.emplace_back(
-      "An elastic training may change its plan: the plan here is that of the last iterations, times are of all of "
-      "them.");
   content.events = std::move(events);
   return {};
 }

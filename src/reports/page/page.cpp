@@ -82,8 +82,10 @@ std::string verdict(const PageInput& input) {
   const auto badge = [](const char* kind, const std::string& text) {
     return fmt::format("<p class=\"verdict {}\">{}</p>\n", kind, html_text(text));
   };
-  if (!input.memory_problem.empty()) return badge("bad", "does not fit into memory: " + input.memory_problem);
+  const std::string who = input.run != nullptr ? "predicted: " : "";  // the run has shown it
+  if (!input.memory_problem.empty()) return badge("bad", who + "does not fit into memory: " + input.memory_problem);
   const Prediction* prediction = input.prediction;
+  if (input.run != nullptr && (prediction == nullptr || prediction->stages.empty())) return "";
   if (prediction == nullptr || prediction->stages.empty()) return badge("open", "whether it fits was not computed");
   double fullest = 0.0;
   for (const simulator::StagePrediction& stage : prediction->stages) {
@@ -93,7 +95,7 @@ std::string verdict(const PageInput& input) {
                                        stage_of(input.plan, stage).gpu));
     fullest = std::max(fullest, stage.memory.total() / *stage.capacity);
   }
-  return badge("good", fmt::format("fits: the fullest device is {:.0f}% full", fullest * 100.0));
+  return badge("good", fmt::format("{}fits: the fullest device is {:.0f}% full", who, fullest * 100.0));
 }
 
 }  // namespace

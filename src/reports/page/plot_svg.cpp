@@ -138,19 +138,21 @@ class SvgPainter {
   void draw_svg_bars(const PlotSeries& series) {
     const double half = series.thickness / 2.0;
     std::string labels;
-    // The colour stands once: there may be thousands of bars.
-    add("<g class=\"{}\">\n", series.rgb ? std::string("idle") : fill_class(series.color));
+    // One path for all: there may be a hundred thousand bars.
+    std::string path;
     for (const PlotPoint& point : series.points) {
       if (!is_shown(series, point)) continue;
       const double from = at_x(point.low);
       const double width = at_x(point.high) - from;
-      add("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{:.1f}\"/>\n", from, at_y(point.y + half),
-          std::max(width, 0.3), at_y(point.y - half) - at_y(point.y + half));
+      const double top = at_y(point.y + half);
+      path += fmt::format("M{:.1f} {:.1f}h{:.2f}V{:.1f}h-{:.2f}z", from, top, std::max(width, 0.3),
+                          at_y(point.y - half), std::max(width, 0.3));
       if (!point.label.empty() && width >= static_cast<double>(point.label.size()) * svg_small_letter + 3.0)
         labels += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\">{}</text>\n", from + width / 2.0, at_y(point.y) + 4.0,
                               html_text(point.label));
     }
-    out_ += "</g>\n";
+    if (!path.empty())
+      add("<path class=\"{}\" d=\"{}\"/>\n", series.rgb ? std::string("idle") : fill_class(series.color), path);
     if (!labels.empty())
       add("<g class=\"numbers {}\" text-anchor=\"middle\">\n{}</g>\n", letters_class(series.color), labels);
   }
