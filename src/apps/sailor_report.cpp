@@ -52,7 +52,9 @@ CommandLine command_line() {
                    .help = "what sailor-train --trace wrote in the run: its timeline is drawn below the simulated one"},
                   {.name = "events",
                    .value_name = "FILE",
-                   .help = "events.jsonl of an elastic training: its events, and where its time went"},
+                   .help =
+                       "events.jsonl of an elastic training: its events, and where its time went [default: those that "
+                       "the run file has]"},
                   model,
                   {.name = "precision",
                    .value_name = "NAME",

@@ -152,6 +152,23 @@ TEST_F(Report, ShowsWhatARunMeasured) {
   EXPECT_TRUE(contains(page, "host &lt;i&gt;n4&lt;/i&gt;"));
 }
 
+TEST_F(Report, KnowsTheEpochsOfAnElasticTraining) {
+  RunRecord run = recorded_run();
+  run.epochs = {{.epoch = 1, .first_iteration = 0, .plan_toml = "another plan"},
+                {.epoch = 2, .first_iteration = 10, .plan_toml = report_plan}};
+  run.events = recorded_events;
+  for (int i = 0; i < 12; ++i) {  // of the other plan, and of the warm-up of this one
+    run.iterations[static_cast<std::size_t>(i)].time = Seconds(90.0);
+    run.parts[static_cast<std::size_t>(i)].forward = {Seconds(90.0), Seconds(90.0)};
+  }
+  ASSERT_TRUE(save_run(run, "elastic.h5"));
+  const std::string page = page_of({"elastic.h5", "--profile", "store.h5"});
+  EXPECT_TRUE(contains(page, "goodput 75.0%"));
+  EXPECT_TRUE(contains(page, "median of 18 iterations"));
+  EXPECT_TRUE(contains(page, "<td>forward</td><td class=\"n\">10.0 s</td><td class=\"n\">4.00 s</td>"));
+  EXPECT_EQ(count_of(page, "an epoch begins"), 2U) << "on both charts";
+}
+
 TEST_F(Report, DrawsTheMeasuredTimelineBelowTheSimulatedOne) {
   const auto plan = parse_plan(report_plan, "plan");
   ASSERT_TRUE(plan);

@@ -12,6 +12,7 @@
 #include "apps/simulate/plan_input.hpp"
 #include "core/files.hpp"
 #include "core/terminal.hpp"
+#include "core/text.hpp"
 #include "elastic/folder.hpp"
 #include "elastic/time_account.hpp"
 #include "plan/cluster_nodes.hpp"
@@ -168,8 +169,33 @@ Result<void> predict(const ReportInputs& inputs, const Options& options, const E
   return {};
 }
 
-/// Reads what a run left beside its run file: --events and --trace.
-Result<void> read_run_files(const Options& options, ReportContent& content) {
+/// The events that a run file holds. The last line may be unfinished.
+std::vector<nlohmann::json> events_in(const std::string& text) {
+  std::vector<nlohmann::json> events;
+  for (const std::string& line : split(text, '\n')) {
+    nlohmann::json event = nlohmann::json::parse(line, nullptr, false);
+    if (event.is_object()) events.push_back(std::move(event));
+  }
+  return events;
+}
+
+reports::ElasticEvents account_of(const std::string& file, std::vector<nlohmann::json> lines) {
+  elastic::TimeAccount account;
+  double last = 0.0;  // UNIX time, s
+  for (const nlohmann::json& line : lines) {
+    account.add(line);
+    if (const auto time = line.find("unix_time_s"); time != line.end() && time->is_number()) last = time->get<double>();
+  }
+  return {.file = file,
+          .lines = std::move(lines),
+          .total = account.total(last),
+          .without_training = account.without_training(),
+          .again = account.again(),
+          .goodput = account.goodput(last)};
+}
+
+/// Reads what a run left besides its measurements: --trace, and the events of an elastic training.
+Result<void> read_run_files(const std::string& path, const Options& options, ReportContent& content) {
   for (const char* option : {"events", "trace"})
     if (options.has(option) && !content.run)
       return fail(ErrorCode::usage, fmt::format("--{} is for the report of a run, not of a plan", option),
@@ -179,25 +205,18 @@ Result<void> read_run_files(const Options& options, ReportContent& content) {
     if (!timeline) return fail(timeline.error(), "--trace");
     content.measured_timeline = *std::move(timeline);
   }
-  if (!options.has("events")) return {};
-  auto lines = elastic::read_json_lines(options.text("events"));
-  if (!lines) return fail(lines.error(), "--events");
-  reports::ElasticEvents events{.file = options.text("events")};
-  elastic::TimeAccount account;
-  double last = 0.0;
-  for (const nlohmann::json& line : *lines) {
-    if (!line.is_object() || !line.contains("what"))
-      return fail(ErrorCode::invalid_input, fmt::format("--events: '{}' has a line that is no event", events.file),
-                  "name the events.jsonl of the folder of an elastic training");
-    account.add(line);
-    if (const auto time = line.find("unix_time_s"); time != line.end() && time->is_number()) last = time->get<double>();
+  if (options.has("events")) {
+    auto lines = elastic::read_json_lines(options.text("events"));
+    if (!lines) return fail(lines.error(), "--events");
+    for (const nlohmann::json& line : *lines)
+      if (!line.is_object() || !line.contains("what"))
+        return fail(ErrorCode::invalid_input,
+                    fmt::format("--events: '{}' has a line that is no event", options.text("events")),
+                    "name the events.jsonl of the folder of an elastic training");
+    content.events = account_of(options.text("events"), *std::move(lines));
+  } else if (content.run && !content.run->events.empty()) {
+    content.events = account_of(path, events_in(content.run->events));
   }
-  events.total = account.total(last);
-  events.without_training = account.without_training();
-  events.again = account.again();
-  events.goodput = account.goodput(last);
-  events.lines = *std::move(lines);
-  content.events = std::move(events);
   return {};
 }
 
@@ -227,7 +246,7 @@ Result<ReportContent> gather_report(const std::string& path, const Options& opti
   ReportContent content;
   auto inputs = read_inputs(path, options, environment, content);
   if (!inputs) return fail(inputs.error());
-  SAILOR_CHECK(read_run_files(options, content));
+  SAILOR_CHECK(read_run_files(path, options, content));
   auto cluster = read_cluster(options, environment, inputs->gpus, {.rules = rules_of_plan(content.plan, inputs->gpus)});
   if (!cluster) return fail(cluster.error());
   if (*cluster) {

@@ -4,7 +4,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdint>
+#include <limits>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "core/terminal.hpp"
@@ -65,7 +68,7 @@ std::optional<Seconds> predicted_mean(const PageInput& input, Seconds StagePredi
   return sum / static_cast<double>(input.plan.ranks());
 }
 
-/// Means over the iterations after the warm-up.
+/// Means over the iterations that statistics are over.
 std::string parts_of_iteration(const PageInput& input) {
   const RunRecord& run = *input.run;
   struct Row {
@@ -81,14 +84,18 @@ std::string parts_of_iteration(const PageInput& input) {
        {"gradient reduction", &PartsRecord::reduction, {}},
        {"update", &PartsRecord::update, predicted_mean(input, &StagePrediction::update, false)}}};
   std::vector<std::vector<std::string>> rows;
-  const auto first = std::min(run.parts.size() - 1, static_cast<std::size_t>(std::max(run.warm_up_iterations, 0)));
-  const auto count = static_cast<double>(run.parts.size() - first);
+  std::set<std::int64_t> counted;
+  for (const IterationRecord& iteration : run.counted_iterations()) counted.insert(iteration.iteration);
+  double count = 0.0;
+  for (const PartsRecord& record : run.parts) count += counted.contains(record.iteration) ? 1.0 : 0.0;
+  if (count == 0.0) return "";
   for (const Row& row : parts) {
     Seconds mean{};
     Seconds slowest{};
-    for (std::size_t i = first; i < run.parts.size(); ++i) {
-      mean += (run.parts[i].*row.part).mean;
-      slowest += (run.parts[i].*row.part).slowest;
+    for (const PartsRecord& record : run.parts) {
+      if (!counted.contains(record.iteration)) continue;
+      mean += (record.*row.part).mean;
+      slowest += (record.*row.part).slowest;
     }
     rows.push_back({row.title, row.predicted ? format_time(*row.predicted) : "", format_time(mean / count),
                     format_time(slowest / count)});
@@ -130,6 +137,24 @@ std::string iteration_chart(const std::string& title, const std::string& what, s
   return plot_svg(plot, "chart", what);
 }
 
+/// Upright lines where the epochs of an elastic training begin, as high as the points reach.
+PlotSeries epoch_lines(const RunRecord& run, const std::vector<PlotPoint>& points) {
+  PlotSeries lines{.title = "an epoch begins", .style = PlotStyle::lines, .color = 7};
+  double low = std::numeric_limits<double>::infinity();
+  double high = -low;
+  for (const PlotPoint& point : points)
+    if (std::isfinite(point.y)) {
+      low = std::min(low, point.y);
+      high = std::max(high, point.y);
+    }
+  for (const EpochRecord& epoch : run.epochs) {
+    const auto x = static_cast<double>(epoch.first_iteration);
+    if (epoch.first_iteration <= run.iterations.front().iteration) continue;
+    lines.points.insert(lines.points.end(), {{.x = x, .y = low}, {.x = x, .y = high}, {.x = x, .y = std::nan("")}});
+  }
+  return lines;
+}
+
 void add_iterations(const PageInput& input, std::vector<HtmlSection>& sections) {
   const RunRecord& run = *input.run;
   const Curve loss = curve_of(run, [](const IterationRecord& row) { return row.loss; });
@@ -138,9 +163,17 @@ void add_iterations(const PageInput& input, std::vector<HtmlSection>& sections) 
   std::vector<PlotSeries> times{{.title = "measured", .style = style, .color = 0, .points = time.points}};
   if (input.prediction != nullptr && time.points.size() > 1) {
     PlotSeries predicted{.title = "predicted", .style = PlotStyle::lines, .color = 1, .dashed = true};
-    for (const double x : {time.points.front().x, time.points.back().x})
+    // Of an elastic training the plan changes; the prediction is of the last one.
+    const double from =
+        run.epochs.empty() ? time.points.front().x : static_cast<double>(run.epochs.back().first_iteration);
+    for (const double x : {from, std::max(from, time.points.back().x)})
       predicted.points.push_back({.x = x, .y = input.prediction->iteration_time.value()});
     times.push_back(std::move(predicted));
+  }
+  std::vector<PlotSeries> losses{{.title = "measured", .style = style, .color = 0, .points = loss.points}};
+  if (run.epochs.size() > 1) {
+    losses.push_back(epoch_lines(run, loss.points));
+    times.push_back(epoch_lines(run, time.points));
   }
   HtmlSection section{.id = "iterations", .title = "Loss and time of every iteration"};
   section.source = fmt::format("Measured by {}; the loss is the mean cross-entropy per token.", measured_by(run));
@@ -149,8 +182,7 @@ void add_iterations(const PageInput& input, std::vector<HtmlSection>& sections) 
     section.source += fmt::format(" {} not finite and not drawn.",
                                   loss.not_finite == 1 ? "One loss is" : fmt::format("{} losses are", loss.not_finite));
   section.body = "<div class=\"charts\">\n" +
-                 iteration_chart("loss (nat/token)", "loss of every iteration",
-                                 {{.style = style, .color = 0, .points = loss.points}}) +
+                 iteration_chart("loss (nat/token)", "loss of every iteration", std::move(losses)) +
                  iteration_chart("time (s)", "time of every iteration", std::move(times)) + "</div>\n";
   sections.push_back(std::move(section));
 }
@@ -246,7 +278,7 @@ void add_events(const PageInput& input, std::vector<HtmlSection>& sections) {
   body += html_table({{"after"}, {"event", Align::left}, {"details", Align::left}}, rows);
   sections.push_back({.id = "events",
                       .title = "Events of the elastic training",
-                      .source = fmt::format("Written by the controller ({}).", events.file),
+                      .source = fmt::format("Written by the controller of the training, as kept in {}.", events.file),
                       .body = std::move(body)});
 }
 
@@ -255,6 +287,8 @@ void add_events(const PageInput& input, std::vector<HtmlSection>& sections) {
 void add_comparison_section(const PageInput& input, std::vector<HtmlSection>& sections) {
   if (input.run == nullptr || input.run->iteration_time().samples == 0) return;
   HtmlSection section{.id = "measured", .title = "Predicted and measured", .source = run_source(*input.run)};
+  if (input.run->epochs.size() > 1)
+    section.source += fmt::format(" Of the iterations under the last plan, in {} epochs.", input.run->epochs.size());
   if (input.prediction_is_stored) section.source += " The prediction is the one that the plan carries.";
   if (input.prediction != nullptr) section.body = comparison_table(input);
   if (!input.run->parts.empty()) section.body += parts_of_iteration(input);
