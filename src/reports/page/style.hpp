@@ -41,6 +41,7 @@ table { border-collapse: collapse; font-size: .84rem; font-variant-numeric: tabu
 th, td { padding: .22rem .6rem; text-align: left; white-space: nowrap; border-bottom: 1px solid var(--line); }
 th { background: var(--panel); font-weight: 600; } th.n, td.n { text-align: right; }
 .facts th, .facts td { white-space: normal; }
+#events td:last-child { white-space: normal; min-width: 18rem; }
 pre { overflow-x: auto; font: 12px/1.45 "DejaVu Sans Mono", Consolas, monospace; background: var(--panel); padding: .6rem; border-radius: .4rem; }
 summary { cursor: pointer; color: var(--link); font-size: .9rem; } details { margin: .5rem 0; }
 figure { margin: .4rem 0 .8rem; } svg { display: block; } svg text { fill: var(--ink); font-size: 13px; }
