@@ -221,6 +221,27 @@ TEST_F(Report, ReplacesItsOwnPagesOnly) {
   EXPECT_EQ(*read_text_file("plan.toml"), report_plan);
 }
 
+TEST_F(Report, WithoutAProfileThePlansOwnFiguresCount) {
+  ASSERT_EQ(plan({"--output", "made.toml"}).exit_status, 0);
+  EXPECT_EQ(sections_of(page_of({"made.toml"})).size(), 5U) << "by the profile that it was made with";
+  fs::remove("store.h5");
+  const std::string page = page_of({"made.toml"});
+  EXPECT_EQ(sections_of(page), Ids({"plan", "time"}));
+  EXPECT_TRUE(contains(page, "Figures that the planner wrote into the plan"));
+  EXPECT_TRUE(contains(page, "<dt>iteration time</dt><dd>"));
+  EXPECT_TRUE(contains(page, "whether it fits was not computed"));
+  EXPECT_TRUE(contains(page, "<li>Not simulated: ")) << page;
+}
+
+TEST_F(Report, ReadsThePlansOfTheOriginalWithWhatTheyMeasured) {
+  write("plan.json", R"({"pipeline_list": [{"num_stages": 2, "layers_per_stage": [[0, 1, 2], [3, 4, 5]],
+    "tmp_per_stage": [[[[["cpu", 1, "z"]], 1]], [[[["cpu", 1, "z"]], 1]]], "dp": [1, 1]}],
+    "mbs": 1, "gbs": 2, "real": 50.0, "max_mem": 2097152.0})");
+  const std::string page = page_of({"plan.json", "--model", "tiny-gpt", "--profile", "store.h5"});
+  EXPECT_EQ(sections_of(page).size(), 5U);
+  EXPECT_TRUE(contains(page, "plan.json says that the plan was measured: 50.0 s per iteration, 2.00 MiB."));
+}
+
 TEST_F(Report, MistakesAreNamed) {
   expect_failure(report({"plan.toml", "--profile", "nothere"}), 1, "nothere");
   expect_failure(report({"nothere"}), 1, "file 'nothere' does not exist");

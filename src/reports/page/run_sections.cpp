@@ -288,7 +288,8 @@ void add_comparison_section(const PageInput& input, std::vector<HtmlSection>& se
   if (input.run == nullptr || input.run->iteration_time().samples == 0) return;
   HtmlSection section{.id = "measured", .title = "Predicted and measured", .source = run_source(*input.run)};
   if (input.run->epochs.size() > 1)
-    section.source += fmt::format(" The training had {} epochs: these are its iterations under the last plan.", input.run->epochs.size());
+    section.source += fmt::format(" The training had {} epochs: these are its iterations under the last plan.",
+                                  input.run->epochs.size());
   if (input.prediction_is_stored) section.source += " The prediction is the one that the plan carries.";
   if (input.prediction != nullptr) section.body = comparison_table(input);
   if (!input.run->parts.empty()) section.body += parts_of_iteration(input);
