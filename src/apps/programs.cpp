@@ -16,6 +16,7 @@ constexpr std::array known_programs{
     Program{"sailor-plan",
             "finds the best way to train a model on a cluster: which devices, how to split the model over them"},
     Program{"sailor-simulate", "predicts the iteration time, the memory of every rank and the cost of a plan"},
+    Program{"sailor-report", "makes one HTML page of a plan or of what a training measured"},
     Program{"sailor-submit", "submits the job that trains a model as a plan says, and prints the job's id"},
     Program{"sailor-train", "trains a model as a plan says; start one process per rank with srun or mpirun"},
     Program{"sailor-controller", "keeps a training going when nodes go and come (sailor-train --elastic)"},

@@ -222,15 +222,6 @@ Result<void> simulate_plan(const Options& options, const Environment& environmen
   return {};
 }
 
-/// The profile store that a plan.toml was made with; the published profile for plans of the original Sailor and for
-/// cases.
-std::string usual_profile(const Options& options) {
-  if (options.has("profile")) return {};
-  if (options.positional("PLAN").empty()) return "published";
-  const auto plan = load_plan(options.positional("PLAN").front());
-  return plan ? plan->origin.profile_store : "published";
-}
-
 /// Refuses outputs that would replace inputs or each other.
 Result<void> check_outputs(const Options& options) {
   std::error_code code;
@@ -261,7 +252,9 @@ Result<void> run(const Options& options, const Environment& environment) {
                 "or compare with measured cases: --against CASES.toml");
   auto gpus = GpuCatalogue::load(gpus_file(options, environment));
   if (!gpus) return fail(gpus.error());
-  auto profile = read_profile(options, environment, usual_profile(options));
+  auto profile = read_profile(
+      options, environment,
+      has_plan && !options.has("profile") ? usual_profile(options.positional("PLAN").front()) : "published");
   if (!profile) return fail(profile.error());
   if (has_plan) return simulate_plan(options, environment, *gpus, *profile);
   return compare_with_cases(options, environment, *gpus, *profile);

@@ -97,8 +97,8 @@ Result<void> write_run(const RunRecord& run, const std::filesystem::path& path) 
 
 }  // namespace
 
-TimeStatistics RunRecord::iteration_time() const {
-  std::vector<double> seconds;
+std::vector<IterationRecord> RunRecord::counted_iterations() const {
+  std::vector<IterationRecord> counted;
   std::size_t epoch = 0;
   std::int64_t since_begin = 0;  // iterations of this epoch
   for (const IterationRecord& record : iterations) {
@@ -107,8 +107,14 @@ TimeStatistics RunRecord::iteration_time() const {
       since_begin = 0;
     }
     if (since_begin++ < warm_up_iterations || std::isnan(record.time.value())) continue;
-    if (epochs.empty() || epochs[epoch].plan_toml == plan_toml) seconds.push_back(record.time.value());
+    if (epochs.empty() || epochs[epoch].plan_toml == plan_toml) counted.push_back(record);
   }
+  return counted;
+}
+
+TimeStatistics RunRecord::iteration_time() const {
+  std::vector<double> seconds;
+  for (const IterationRecord& record : counted_iterations()) seconds.push_back(record.time.value());
   return summarize(seconds);
 }
 

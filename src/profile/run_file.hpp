@@ -67,7 +67,8 @@ struct RunRecord {
   void add(const IterationRecord& iteration);
   /// Begins an epoch of an elastic training. Those that began at the same iteration or later are void.
   void add(EpochRecord epoch);
-  /// Times of the iterations under plan_toml after the warm-up.
+  /// Iterations under plan_toml after the warm-up, whose time is known: statistics are over these.
+  [[nodiscard]] std::vector<IterationRecord> counted_iterations() const;
   [[nodiscard]] TimeStatistics iteration_time() const;
   [[nodiscard]] Bytes peak_resident_memory() const;  ///< largest over ranks
 };

@@ -127,7 +127,7 @@ for words in 'sailor models' 'sailor gpus' sailor-data 'sailor-data bytes' 'sail
   'sailor-checkpoint verify' 'sailor-checkpoint export' 'sailor-checkpoint import' 'sailor-profile layers' 'sailor-profile links' 'sailor-profile show' 'sailor-profile check' 'sailor-profile diff' 'sailor-profile estimate' 'sailor-profile model' \
   'sailor-profile list' 'sailor-profile merge' 'sailor-profile remove' 'sailor-profile export' \
   'sailor-profile import' sailor-plan \
-  sailor-simulate sailor-submit sailor-sweep sailor-train sailor-check sailor-launch; do
+  sailor-simulate sailor-report sailor-submit sailor-sweep sailor-train sailor-check sailor-launch; do
   # shellcheck disable=SC2086  # a program and perhaps its command
   mapfile -t commands < <(examples $words)
   enough() { ((${#commands[@]} >= 1)); }

@@ -108,6 +108,11 @@ Result<PlanInput> read_plan_input(const std::string& path, const Options& option
                    .measured_memory = std::nullopt};
 }
 
+std::string usual_profile(const std::string& path) {
+  const auto plan = load_plan(path);
+  return plan ? plan->origin.profile_store : "published";
+}
+
 Result<bool> is_original_plan(const std::string& path) {
   const auto text = read_text_file(path);
   if (!text) return fail(text.error());

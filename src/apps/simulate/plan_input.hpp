@@ -43,6 +43,9 @@ Result<ListInput> read_plan_list_input(const std::string& path, const Options& o
 Result<PlanInput> read_plan_input(const std::string& path, const Options& options, const Environment& environment,
                                   const GpuCatalogue& gpus, const Profile& profile);
 
+/// The profile store that a plan.toml was made with; "" if it does not say; `published` for plans of the original.
+std::string usual_profile(const std::string& path);
+
 /// Why the nodes of the cluster (or of its partitions, if any are named) do not suffice: "the plan needs 8 GH200-96,
 /// there are 4 (1 node with 4) in partition 'gpu'". std::nullopt if they do.
 std::optional<std::string> what_is_missing(const Plan& plan, const Cluster& cluster,

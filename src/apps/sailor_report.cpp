@@ -1,0 +1,117 @@
+// sailor-report: makes one HTML page of a plan or of a finished training. Runs anywhere. Failure: exit 1, 2 for a wrong
+// command line, 3 when the plan does not fit into memory (the page is made all the same).
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "apps/inputs.hpp"
+#include "apps/programs.hpp"
+#include "apps/report/content.hpp"
+#include "core/files.hpp"
+#include "core/log.hpp"
+#include "reports/page/page.hpp"
+
+namespace sailor::apps {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+CommandLine command_line() {
+  Option partition = shared::partition();
+  partition.help = "take nodes, their sizes and memory from this Slurm partition, read live unless --cluster is given";
+  Option model = shared::model();
+  model.help = "model of a plan in the original Sailor's JSON, which does not say it";
+  Option profile = shared::profile_store();
+  profile.help +=
+      " [default: the one that the plan was made with; without it the page has the plan's own figures only]";
+  Option framework = shared::framework();
+  framework.help += " [default: the one that the plan was made for, else sailor]";
+  framework.default_value.clear();
+  Option output = shared::output();
+  output.help =
+      "page to write; a file that is no page of sailor-report is never replaced [default: that of the input, ending in "
+      ".html]";
+  return {
+      .program = "sailor-report",
+      .purpose = purpose_of("sailor-report"),
+      .positionals = {{.name = "PLAN|RUN",
+                       .help = "plan file (plan.toml, or the JSON of the original Sailor), or run file of "
+                               "sailor-train (run.h5), which contains its plan"}},
+      .options = {output,
+                  profile,
+                  framework,
+                  shared::cluster_file(),
+                  partition,
+                  {.name = "pareto",
+                   .type = OptionType::flag,
+                   .help = "also search plans for the same job on the nodes of the cluster, and show those that no "
+                           "other beats in time, money and devices at once (needs --cluster or --partition)"},
+                  {.name = "trace",
+                   .value_name = "FILE",
+                   .help = "what sailor-train --trace wrote in the run: its timeline is drawn below the simulated one"},
+                  {.name = "events",
+                   .value_name = "FILE",
+                   .help =
+                       "events.jsonl of an elastic training: its events, and where its time went [default: those that "
+                       "the run file has]"},
+                  model,
+                  {.name = "precision",
+                   .value_name = "NAME",
+                   .help = "number format of a plan in the original's JSON [default: as sailor-simulate]",
+                   .choices = precision_choices()},
+                  shared::measured_only(),
+                  shared::models_folder(),
+                  shared::gpus_file()},
+      .examples = {{"sailor-report plan.toml --profile store", "plan.html: time, memory and cost of a plan"},
+                   {"sailor-report plan.toml --profile store --cluster cluster.toml --pareto --output report.html",
+                    "on the nodes of a cluster, beside other plans for them"},
+                   {"sailor-report run.h5 --profile store --cluster cluster.toml",
+                    "run.html: what was predicted beside what the run measured"}},
+      .exit_statuses = {{0, "the page was made"},
+                        {1, "failure"},
+                        {2, "wrong usage"},
+                        {3, "the plan does not fit into memory (the page is made all the same)"}},
+      .notes = "The page is one file without scripts that loads nothing: send it, or keep it beside the run."};
+}
+
+/// Where the page goes. Errors: usage (a file that is no page of ours), io.
+Result<fs::path> choose_output(const Options& options, const std::string& input) {
+  const fs::path path =
+      options.has("output") ? fs::path(options.text("output")) : fs::path(input).replace_extension(".html");
+  SAILOR_CHECK(check_can_write(path));
+  std::error_code code;
+  if (!fs::exists(path, code)) return path;
+  const auto there = read_text_file(path);
+  if (there && reports::is_html_page(*there)) return path;
+  return fail(ErrorCode::usage,
+              fmt::format("'{}' is there and no page of sailor-report: it is not replaced", path.string()),
+              "name another file with --output, or remove it");
+}
+
+Result<void> run(const Options& options, const Environment& environment) {
+  const std::string input = options.positional("PLAN|RUN").front();
+  if (options.flag("pareto") && !options.has("cluster") && !options.has("partition"))
+    return fail(ErrorCode::usage, "--pareto searches plans for the nodes of a cluster, but none is given",
+                "name it with --cluster or --partition");
+  const auto output = choose_output(options, input);
+  if (!output) return fail(output.error());
+  const auto content = gather_report(input, options, environment);
+  if (!content) return fail(content.error());
+  for (const std::string& note : content->notes) spdlog::warn("{}", note);
+  SAILOR_CHECK(write_file_atomically(
+      *output, reports::report_page(content->page(input, fmt::format("sailor-report {}", version())))));
+  spdlog::info("wrote {}", output->string());
+  // A run has shown whether it fits.
+  if (!content->run && !content->memory_problem.empty())
+    return fail(ErrorCode::infeasible, "the plan does not fit into memory: " + content->memory_problem);
+  return {};
+}
+
+}  // namespace
+
+}  // namespace sailor::apps
+
+int main(int argc, char** argv) {
+  return sailor::apps::run_program(argc, argv, sailor::apps::command_line(), sailor::apps::run);
+}
