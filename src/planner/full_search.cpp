@@ -10,7 +10,6 @@
 #include "planner/interleaved.hpp"
 #include "planner/multi_pool_templates.hpp"
 #include "planner/refine.hpp"
-#include "planner/uniform_mixes.hpp"
 #include "simulator/closed_form.hpp"
 
 namespace sailor::planner {
@@ -78,8 +77,6 @@ class FullSearch {
         columns_.push_back(std::move(column));
     }
     if (request_.effort.uses(Heuristic::one_kind)) try_one_kind();
-    if (prices_.env().framework.uniformity.pipelines_alike && space_.pools.size() > 1)
-      search_uniform(prices_, columns_, {.schedule = schedule, .sharding = sharding, .groups = {}}, solutions_, stop_);
     make_levels();
     for (const auto& pools : pool_sets_)
       for (const double level : levels_) {
