@@ -381,7 +381,8 @@ Result<TaskRole> find_role(const Plan& plan, const Step& step, const GpuCatalogu
                   .local_rank = own.device,
                   .local_ranks = step.nodes[step.own_node].tasks,
                   .gpu = gpu,
-                  .on_gpu = runs_on_gpu(gpu, gpus)};
+                  .on_gpu = runs_on_gpu(gpu, gpus),
+                  .first_node = step.nodes[static_cast<std::size_t>(places->front().node)].name};
 }
 
 Result<std::vector<std::pair<std::string, std::string>>> role_environment(const TaskRole& task, const Plan& plan,
@@ -411,6 +412,21 @@ Result<std::vector<std::pair<std::string, std::string>>> role_environment(const 
                 fmt::format("ask for --gpus-per-node={}", task.local_ranks));
   variables.emplace_back("CUDA_VISIBLE_DEVICES", devices[static_cast<std::size_t>(task.local_rank)]);
   return variables;
+}
+
+std::vector<std::pair<std::string, std::string>> torch_environment(
+    const TaskRole& task, const std::vector<std::pair<std::string, std::string>>& role, int port,
+    const Lookup& environment) {
+  std::string visible = environment("CUDA_VISIBLE_DEVICES").value_or("");
+  for (const auto& [name, value] : role)
+    if (name == "CUDA_VISIBLE_DEVICES") visible = value;
+  const bool sees_one = task.on_gpu && !visible.empty() && split(visible, ',').size() == 1;
+  return {{"RANK", std::to_string(task.role.rank)},
+          {"WORLD_SIZE", std::to_string(task.ranks)},
+          {"LOCAL_RANK", std::to_string(sees_one ? 0 : task.local_rank)},
+          {"LOCAL_WORLD_SIZE", std::to_string(task.local_ranks)},
+          {"MASTER_ADDR", task.first_node},
+          {"MASTER_PORT", std::to_string(port)}};
 }
 
 std::string step_name(const Lookup& environment) {

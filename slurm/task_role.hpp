@@ -72,8 +72,9 @@ struct TaskRole {
   int ranks = 0;       ///< number of ranks of the plan
   int local_rank = 0;  ///< index among the node's ranks, in the order of the plan; also that of its device
   int local_ranks = 0;
-  std::string gpu;     ///< the plan's name of its device
-  bool on_gpu = true;  ///< false: on cores
+  std::string gpu;           ///< the plan's name of its device
+  bool on_gpu = true;        ///< false: on cores
+  std::string first_node{};  ///< node of the plan's rank 0
 };
 
 /// Errors (invalid_input, unavailable), each naming the nodes and what to do: not as many tasks as ranks (with the
@@ -89,6 +90,13 @@ Result<TaskRole> find_role(const Plan& plan, const Step& step, const GpuCatalogu
 Result<std::vector<std::pair<std::string, std::string>>> role_environment(const TaskRole& task, const Plan& plan,
                                                                           const std::filesystem::path& plan_path,
                                                                           const Lookup& environment);
+
+/// Variables by which PyTorch's env:// finds the other ranks: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE,
+/// MASTER_ADDR and MASTER_PORT. LOCAL_RANK is the index of the task's device among
+/// those that it sees: 0 where it sees its own alone, by `role`, role_environment(), or by its own environment.
+std::vector<std::pair<std::string, std::string>> torch_environment(
+    const TaskRole& task, const std::vector<std::pair<std::string, std::string>>& role, int port,
+    const Lookup& environment);
 
 /// "12.0.3": job, step and task, as SAILOR_STEP names them; empty outside of a step.
 std::string step_name(const Lookup& environment);

@@ -53,6 +53,13 @@ CommandLine command_line() {
                    .repeatable = true,
                    .minimum = 0,
                    .maximum = 1023},
+                  {.name = "torch-port",
+                   .type = OptionType::integer,
+                   .value_name = "PORT",
+                   .help = "for programs of PyTorch: set RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR "
+                           "(the node of the plan's rank 0) and MASTER_PORT, this TCP port [default: none of them]",
+                   .minimum = 1024,
+                   .maximum = 65535},
                   {.name = "write-node-facts",
                    .value_name = "FILE",
                    .help = "in a job's script: write what slurm.conf and the topology say of its nodes, and end"},
@@ -65,7 +72,9 @@ CommandLine command_line() {
       .examples = {{"srun -n 2 sailor-launch --plan plan.toml", "which task would be which rank of the plan"},
                    {"srun --mpi=pmix -n 2 sailor-launch --plan plan.toml -- sailor-train plan.toml --data corpus "
                     "--iterations 100",
-                    "train with every rank where the plan wants it"}},
+                    "train with every rank where the plan wants it"},
+                   {"srun -n 2 sailor-launch --plan plan.toml --torch-port 29500 -- python pretrain_gpt.py ...",
+                    "another framework, by PyTorch's variables"}},
       .notes =
           "Checks that the job step has the plan's number of tasks, on nodes of its GPU types (as far as slurm.conf\n"
           "and the driver say), with room for every tensor-parallel group. A task gets SAILOR_RANK, SAILOR_RANKS,\n"
@@ -182,7 +191,8 @@ Result<void> run(const Options& options, const Environment& environment) {
   const bool placed = lookup("SAILOR_PLAN_FINGERPRINT") == plan_fingerprint(*plan) &&
                       !lookup("SAILOR_RANK").value_or("").empty() &&
                       lookup("SAILOR_STEP").value_or("") == slurm::step_name(lookup);
-  if (placed && !command.empty()) return become(command);
+  const bool for_torch = options.has("torch-port");
+  if (placed && !for_torch && !command.empty()) return become(command);
 
   auto step = slurm::read_step(lookup);
   if (!step) return fail_once(step.error(), environment, "SLURM_PROCID");
@@ -203,6 +213,10 @@ Result<void> run(const Options& options, const Environment& environment) {
   }
   spdlog::debug("{}", slurm::describe(*task, *step));
   for (const auto& [name, value] : *variables) ::setenv(name.c_str(), value.c_str(), 1);
+  if (for_torch)
+    for (const auto& [name, value] :
+         slurm::torch_environment(*task, *variables, static_cast<int>(options.integer("torch-port")), lookup))
+      ::setenv(name.c_str(), value.c_str(), 1);
   const std::vector<int> allowed = allowed_cores();
   if (const std::vector<int> own = slurm::cores_of_task(*task, allowed, lookup); own != allowed)
     if (!bind_to_cores(own)) spdlog::warn("cannot keep {} to its cores", slurm::describe(*task, *step));

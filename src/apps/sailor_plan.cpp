@@ -16,6 +16,7 @@
 #include "apps/inputs.hpp"
 #include "apps/plan/cluster_input.hpp"
 #include "apps/plan/command_line.hpp"
+#include "apps/plan/handover_format.hpp"
 #include "apps/plan/precision_choice.hpp"
 #include "apps/plan/preflight_command.hpp"
 #include "apps/plan/published_planners.hpp"
@@ -151,6 +152,10 @@ Result<void> write(const Options& options, const Environment& environment, const
     auto json = in_original_json(best, inputs.cluster->cluster, request);
     if (!json) return fail(json.error());
     text = *std::move(json);
+  } else if (is_handover_format(format)) {
+    auto written = in_handover_format(format, best, inputs.model, "sailor-plan");
+    if (!written) return fail(written.error());
+    text = *std::move(written);
   } else if (format == "json") {
     nlohmann::ordered_json json = reports::plans_to_json(heading, request, found);
     json.update(more.json);

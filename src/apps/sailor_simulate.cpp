@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "apps/inputs.hpp"
+#include "apps/plan/handover_format.hpp"
 #include "apps/programs.hpp"
 #include "apps/simulate/against_cases.hpp"
 #include "apps/simulate/copies.hpp"
@@ -31,6 +32,7 @@ CommandLine command_line() {
   partition.help = "take node sizes and memory from this Slurm partition, read live unless --cluster is given";
   Option format = shared::format();
   format.choices = {"table", "json"};
+  add_handover_formats(format);
   Option model = shared::model();
   model.help = "model of a plan in the original Sailor's JSON, which does not say it";
   Option profile = shared::profile_store();
@@ -189,7 +191,14 @@ Result<void> simulate_plan(const Options& options, const Environment& environmen
   const std::optional<Seconds> measured_time = *measured ? (*measured)->iteration_time().median : input->measured_time;
   const std::optional<Bytes> measured_memory = *measured ? (*measured)->peak_resident_memory() : input->measured_memory;
   const bool file_has_measured = input->measured_time || input->measured_memory;
-  if (options.text("format") == "json") {
+  if (const std::string format = options.text("format"); is_handover_format(format)) {
+    Plan predicted = plan;
+    predicted.origin.framework = framework->name;
+    predicted.prediction = simulator::summary(*prediction);
+    const auto written = in_handover_format(format, predicted, input->model, "sailor-simulate");
+    if (!written) return fail(written.error());
+    fmt::print("{}", *written);
+  } else if (format == "json") {
     nlohmann::ordered_json json{
         {"model", plan.job.model},
         {"cluster", *cluster ? nlohmann::ordered_json{{"name", (*cluster)->name}} : nlohmann::ordered_json()},
@@ -222,6 +231,18 @@ Result<void> simulate_plan(const Options& options, const Environment& environmen
   return {};
 }
 
+/// Refuses what is not written together with a plan for another framework.
+Result<void> check_format(const Options& options) {
+  const std::string format = options.text("format");
+  if (!is_handover_format(format)) return {};
+  for (const char* option : {"against", "copies", "estimator"})
+    if (options.typed(option))
+      return fail(ErrorCode::usage,
+                  fmt::format("--format {} writes the plan alone, without what --{} says", format, option),
+                  "use --format table or json");
+  return {};
+}
+
 /// Refuses outputs that would replace inputs or each other.
 Result<void> check_outputs(const Options& options) {
   std::error_code code;
@@ -244,6 +265,7 @@ Result<void> check_outputs(const Options& options) {
 
 Result<void> run(const Options& options, const Environment& environment) {
   SAILOR_CHECK(check_estimator(options));
+  SAILOR_CHECK(check_format(options));
   SAILOR_CHECK(check_outputs(options));
   if (options.has("plot")) SAILOR_CHECK(reports::picture_kind(options.text("plot")));
   const bool has_plan = !options.positional("PLAN").empty();

@@ -11,6 +11,7 @@
 
 #include "core/terminal.hpp"
 #include "planner/bound/bound.hpp"
+#include "planner/each_recompute.hpp"
 #include "planner/exhaustive.hpp"
 #include "planner/full_search.hpp"
 #include "planner/linked.hpp"
@@ -83,7 +84,9 @@ class Search {
       }
       if (!request_.effort.brief && !stop()) add_plans_of_the_papers_space(solutions);
     }
-    const bool complete = !in_paper && !request_.effort.brief && search_exhaustively(prices, solutions, stop);
+    // Going through all plans skips those that another is better than, which the framework may not be able to run.
+    const bool complete = !in_paper && !request_.effort.brief && !env_.framework.uniformity.any() &&
+                          search_exhaustively(prices, solutions, stop);
     result_.left_out = space_.left_out;
     if (solutions.best().empty()) {
       if (!solutions.fastest()) try_any(prices, solutions);
@@ -106,9 +109,8 @@ class Search {
     }
     result_.considered += solutions.considered();
     result_.did_not_fit += solutions.did_not_fit();
-    if (solutions.errors() > 0)
-      result_.left_out.push_back(
-          fmt::format("{}: {}", plural(static_cast<std::size_t>(solutions.errors()), "plan"), solutions.first_error()));
+    result_.not_priced = solutions.errors();
+    result_.why_not_priced = solutions.first_error();
     SAILOR_CHECK(rank(solutions));
     set_bound(least, solutions);
     return std::move(result_);
@@ -390,7 +392,13 @@ Result<SearchResult> find_plans(const Request& request, const simulator::Environ
   std::optional<LayerCosts> own_costs;  // one for all plans: they ask for the same layers again and again
   simulator::Environment environment = given;
   if (environment.costs == nullptr) environment.costs = &own_costs.emplace(simulator::layer_costs_for(given));
-  return Search(request, environment, progress).run();
+  const auto search = [&](const Request& searched) { return Search(searched, environment, progress).run(); };
+  auto found =
+      needs_each_recompute(request, environment.framework) ? search_each_recompute(request, search) : search(request);
+  if (found && found->not_priced > 0)
+    found->left_out.push_back(
+        fmt::format("{}: {}", plural(static_cast<std::size_t>(found->not_priced), "plan"), found->why_not_priced));
+  return found;
 }
 
 double objective_value(Objective objective, const simulator::Prediction& prediction) {

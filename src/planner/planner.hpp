@@ -50,6 +50,8 @@ struct SearchResult {
   Stop stop = Stop::done;
   std::uint64_t considered = 0;  ///< plans that were priced
   std::uint64_t did_not_fit = 0;
+  std::uint64_t not_priced = 0;  ///< plans that could not be priced, and why the first of them could not
+  std::string why_not_priced;
   std::vector<std::string> left_out;  ///< what could not be used and why: "V100-16: the profile has no ..."
   std::vector<NodeGroup> nodes;       ///< nodes that plans were searched for
   std::string not_linked;             ///< "60 of 64 GPUs cannot be used together: ..."; empty: all can

@@ -96,6 +96,7 @@ SolutionPool::SolutionPool(const Request& request, const SearchSpace& space, con
                            std::size_t most)
     : request_(request),
       space_(space),
+      uniformity_(env.framework.uniformity),
       simulator_(env),
       max_(most),
       max_printed_(std::max<std::size_t>(request.max_plans, min_printed)) {}
@@ -186,6 +187,7 @@ bool SolutionPool::keeps_pins(const Plan& plan) const {
   if (stages && std::any_of(plan.pipelines.begin(), plan.pipelines.end(),
                             [&](const Pipeline& pipeline) { return std::ssize(pipeline.stages) != *stages; }))
     return false;
+  if (!is_uniform(plan, uniformity_)) return false;
   return !request_.pins.data_parallel || plan.data_parallel() == *request_.pins.data_parallel;
 }
 

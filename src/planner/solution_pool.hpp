@@ -118,7 +118,8 @@ class SolutionPool {
   bool has_room(Solution& found) const;
   /// Computes the event-driven time of the plan that was just priced if it may be printed, or a limit may depend on it.
   void judge(Solution& found);
-  /// Checks the pins that the search itself does not apply: numbers of stages and of pipelines.
+  /// Checks what the search itself does not apply: pinned numbers of stages and of pipelines, and what the framework
+  /// needs to be equal.
   [[nodiscard]] bool keeps_pins(const Plan& plan) const;
   /// Whether a plan keeps pins and limits, by its printed time and cost, which may be bounds.
   [[nodiscard]] bool allowed(const Solution& found) const;
@@ -134,6 +135,7 @@ class SolutionPool {
 
   const Request& request_;
   const SearchSpace& space_;
+  const Uniformity uniformity_;
   simulator::QuickSimulator simulator_;
   const std::size_t max_;
   const std::size_t max_printed_;  ///< even if fewer are shown: a search starts from them (refine.hpp)

@@ -177,6 +177,9 @@ Result<Framework> parse_framework(std::string_view text, std::string_view source
     framework.supports_optimizer_sharding = supports.boolean("optimizer_sharding");
     framework.supports_tensor_parallel = supports.boolean("tensor_parallel");
     if (supports.has("schedules")) framework.schedules = read_schedules(supports);
+    framework.uniformity = {.pipelines_alike = supports.boolean_or("pipelines_alike", false),
+                            .one_tensor_parallel = supports.boolean_or("one_tensor_parallel_degree", false),
+                            .one_recompute = supports.boolean_or("one_recompute", false)};
   }
   read_memory(root.table("memory"), framework);
   if (root.has("layers")) read_layers(root.table("layers"), framework);

@@ -14,6 +14,7 @@
 #include "core/error.hpp"
 #include "core/units.hpp"
 #include "plan/plan.hpp"
+#include "plan/uniformity.hpp"
 #include "profile/estimate.hpp"
 
 namespace sailor::simulator {
@@ -55,6 +56,7 @@ struct Framework {
   bool supports_optimizer_sharding = true;
   bool supports_tensor_parallel = true;
   std::vector<Schedule> schedules{};  ///< supported schedules; empty: all
+  Uniformity uniformity{};            ///< what has to be equal throughout its plans: the planner offers no others
   [[nodiscard]] bool supports(Schedule schedule) const {
     return schedules.empty() || std::find(schedules.begin(), schedules.end(), schedule) != schedules.end();
   }

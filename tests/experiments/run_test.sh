@@ -99,6 +99,14 @@ PYTHON
   python3 "$experiments/third_party.py" --runs runs.csv --set nowhere 2>err && { echo 'a set that is not there is accepted'; exit 1; }
   grep -qF 'no set nowhere in runs.csv (there: vtrain-1-node, mlperf)' err || { cat err; exit 1; }
 }
+handover() {
+  needs python3
+  python3 "$experiments/handover.py" --plans 1 >out 2>err
+  local status=$?
+  [[ $status == 77 ]] && { cat out; exit 77; }
+  [[ $status == 0 ]] || { cat out err; exit 1; }
+  prints 'megatron' 'taken as planned'
+}
 model_parameters() {
   needs python3
   python3 "$experiments/model_parameters.py" >out 2>err

@@ -175,6 +175,21 @@ TEST_F(Planning, ThePrintedBestLosesToNoOtherPlanOfTheSearch) {
     EXPECT_LE(plan.at("throughput_iterations_per_s").get<double>(), throughput(few) * (1.0 + 1e-7));
 }
 
+// The quickest recomputation that fits each stage would differ between the stages: full in the first, less in the last.
+TEST_F(Planning, AFrameworkThatRecomputesAlikeInAllStagesGetsTheBestSuchPlan) {
+  write("a100.toml", cluster_of(nodes_of("A100-40", 2)));
+  const json answer = json_of("a100.toml",
+                              {"--framework", "megatron-core", "--precision", "fp16", "--sequence-length", "4096",
+                               "--pin", "schedule=1f1b,micro_batch=4,pipeline_parallel=2"},
+                              "llama-3-8b");
+  const json& best = answer.at("plans")[0].at("plan").at("pipelines");
+  ASSERT_EQ(best.size(), 1U) << best.dump(2);
+  for (const json& stage : best[0].at("stages")) {
+    EXPECT_EQ(stage.at("recompute"), "full");
+    EXPECT_EQ(stage.at("tensor_parallel"), 4);  // 2 with two pipelines is 6 % slower
+  }
+}
+
 TEST_F(Planning, NodesWithoutGpusAreLeftOutBesideThoseThatHaveSome) {
   const std::string cores =
       "[[nodes]]\ncount = 3\ngpu = \"cpu\"\ngpus_per_node = 32\nmemory_per_node_bytes = 200e9\nzone = "

@@ -52,6 +52,32 @@ std::string error_with(const std::string& from, const std::string& to) {
   return framework ? "" : framework.error().message();
 }
 
+TEST(Framework, WhatHasToBeEqualIsRead) {
+  std::string text = example;
+  text.insert(text.find("[memory]"),
+              "[supports]\nrecompute = true\noptimizer_sharding = true\ntensor_parallel = true\n"
+              "pipelines_alike = true\none_recompute = true\n");
+  const auto read = parse_framework(text, "f.toml");
+  ASSERT_TRUE(read.has_value()) << read.error().message();
+  EXPECT_TRUE(read->uniformity.pipelines_alike);
+  EXPECT_FALSE(read->uniformity.one_tensor_parallel);
+  EXPECT_TRUE(read->uniformity.one_recompute);
+  EXPECT_FALSE(parse_framework(example, "f.toml")->uniformity.any());
+}
+
+TEST(Framework, MegatronCoreRunsOneGridOfRanks) {
+  const auto framework = find_framework("megatron-core", folder);
+  ASSERT_TRUE(framework.has_value()) << framework.error().message();
+  EXPECT_TRUE(framework->uniformity.pipelines_alike && framework->uniformity.one_tensor_parallel &&
+              framework->uniformity.one_recompute);
+  // bf16: 2 + 4 bytes, and 12 that --use-distributed-optimizer divides.
+  const auto state = framework->state_of(Precision::bf16);
+  ASSERT_TRUE(state.has_value());
+  EXPECT_EQ(state->weight + state->gradient + state->copy, Bytes(6));
+  EXPECT_EQ(state->optimizer, Bytes(12));
+  EXPECT_FALSE(framework->state_of(Precision::tf32).has_value());
+}
+
 TEST(Framework, EveryKeyIsRead) {
   const auto read = parse_framework(example, "f.toml");
   ASSERT_TRUE(read.has_value()) << read.error().message();
@@ -219,10 +245,10 @@ TEST(Framework, UnknownNameIsRefusedWithTheKnownOnes) {
   const auto missing = find_framework("nemo", folder);
   ASSERT_FALSE(missing.has_value());
   EXPECT_EQ(missing.error().code, ErrorCode::not_found);
-  EXPECT_EQ(
-      missing.error().message(),
-      "framework 'nemo' is not known; use one of megatron-deepspeed, megatron-lm, nanotron, sailor, torch-fsdp (from " +
-          folder.string() + "), or a path that ends in .toml");
+  EXPECT_EQ(missing.error().message(),
+            "framework 'nemo' is not known; use one of megatron-core, megatron-deepspeed, megatron-lm, nanotron, "
+            "sailor, torch-fsdp (from " +
+                folder.string() + "), or a path that ends in .toml");
   EXPECT_TRUE(find_framework((folder / "sailor.toml").string(), "/nowhere").has_value());
   EXPECT_EQ(find_framework("/no/such.toml", folder).error().code, ErrorCode::not_found);
   EXPECT_TRUE(find_framework("sailor", "/no/such/folder")

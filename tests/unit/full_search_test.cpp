@@ -201,6 +201,7 @@ class BruteForce {
   }
 
   void price() {
+    if (!is_uniform(plan_, world_.framework.uniformity)) return;
     const auto prediction = simulator_.predict(plan_);
     if (!prediction || prediction->memory_headroom < request_.memory_margin) return;
     const double time = prediction->iteration_time.value();
@@ -352,6 +353,32 @@ RC_GTEST_PROP(FullSearch, EqualsBruteForce, ()) {
   if (!found) return;
   RC_ASSERT(found->bound.gap == 0.0);
   RC_ASSERT(is_close(found->bound.bound, value_of(world.request.objective, best)));
+}
+
+// What a framework of one grid of ranks cannot run is not offered; of the rest, on a single pool the best is found.
+RC_GTEST_PROP(FullSearch, OffersOnlyPlansThatTheFrameworkCanRun, ()) {
+  PlannerWorld world({.gpus = 4, .types = *rc::gen::element(1, 1, 2), .zones = 1});
+  world.framework.uniformity = {.pipelines_alike = true, .one_tensor_parallel = true, .one_recompute = true};
+  RC_PRE(!world.allowed_micro_batches().empty());
+  make_small(world);
+  std::optional<Plan> best_plan;
+  const double best = BruteForce(world, world.request).best(&best_plan);
+  const auto found = world.search(world.request);
+  const double score = score_of(world, found);
+  RC_CLASSIFY(best == none, "infeasible");
+  RC_CLASSIFY(is_close(score, best), "the best");
+  RC_ASSERT(score >= best * (1.0 - 1e-9));
+  if (!found) return;
+  for (const planner::Candidate& candidate : found->plans)
+    RC_ASSERT(is_uniform(candidate.plan, world.framework.uniformity));
+  const double bound = found->bound.bound;
+  RC_ASSERT(
+      (world.request.objective == Objective::cost ? bound <= best * (1.0 + 1e-9) : bound >= 1.0 / best * (1.0 - 1e-9)));
+  RC_PRE(world.gpu_types.size() == 1 && world.cluster.groups.size() == 1);
+  if (score > best * 1.02)
+    RC_LOG() << text_of(world) << "brute force: " << best << ", planner: " << score << "\n"
+             << plan_to_toml(*best_plan) << plan_to_toml(found->plans.front().plan);
+  RC_ASSERT(score <= best * 1.02);
 }
 
 void check_bound(const PlannerWorld& world, std::size_t least_places) {

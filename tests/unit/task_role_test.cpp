@@ -339,6 +339,26 @@ TEST(TaskRoleEnvironment, NamesTheRoleAndOneGpu) {
                               {"SAILOR_LOCAL_RANK", "1"}}));
 }
 
+TEST(TaskRoleEnvironment, PyTorchFindsTheFirstRankOfThePlan) {
+  const auto step = read_step(in(heterogeneous("a1", "3")));
+  ASSERT_TRUE(step) << step.error().message();
+  const auto task = find_role(mixed_plan(), *step, &gpus());
+  ASSERT_TRUE(task) << task.error().message();
+  const auto of = [&](const Variables& role, const Variables& environment) {
+    const auto variables = torch_environment(*task, {role.begin(), role.end()}, 29500, in(environment));
+    return Variables(variables.begin(), variables.end());
+  };
+  const Variables alone{{"RANK", "7"},          {"WORLD_SIZE", "8"},     {"LOCAL_RANK", "0"}, {"LOCAL_WORLD_SIZE", "4"},
+                        {"MASTER_ADDR", "gh1"}, {"MASTER_PORT", "29500"}};
+  // One GPU that Sailor or Slurm chose is number 0 of those that the task sees.
+  EXPECT_EQ(of({{"CUDA_VISIBLE_DEVICES", "3"}}, {{"CUDA_VISIBLE_DEVICES", "0,1,2,3"}}), alone);
+  EXPECT_EQ(of({}, {{"CUDA_VISIBLE_DEVICES", "3"}}), alone);
+  // Of several, or of cores, the task's own.
+  Variables of_several = alone;
+  of_several["LOCAL_RANK"] = "3";
+  EXPECT_EQ(of({}, {}), of_several);
+}
+
 TEST(TaskRoleCores, AreDividedEquallyUnlessSlurmHasDoneSo) {
   const TaskRole task{.role = {}, .ranks = 4, .local_rank = 1, .local_ranks = 2, .gpu = "cpu"};
   const std::vector<int> all{0, 1, 2, 3, 8, 9, 10};

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "apps/inputs.hpp"
+#include "apps/plan/handover_format.hpp"
 #include "apps/plan/plan_options.hpp"
 #include "apps/plan/precision_choice.hpp"
 #include "apps/plan/published_planners.hpp"
@@ -181,7 +182,8 @@ Result<void> check_plan_options(const Options& options) {
   SAILOR_CHECK(check_cost_model(options));
   SAILOR_CHECK(check_trace(options));
   SAILOR_CHECK(check_watch(options));
-  if (const std::string format = options.text("format"); format == "toml" || format == "sailor-json")
+  if (const std::string format = options.text("format");
+      format == "toml" || format == "sailor-json" || is_handover_format(format))
     for (const char* option : {"pareto", "explain", "why-not", "placement"})
       if (options.given(option))
         return conflict(fmt::format("--format {} writes the best plan alone, without what --{} says", format, option),

@@ -2,6 +2,7 @@
 
 #include "apps/inputs.hpp"
 #include "apps/plan/command_line.hpp"
+#include "apps/plan/handover_format.hpp"
 #include "apps/plan/published_planners.hpp"
 #include "apps/programs.hpp"
 #include "apps/training_program.hpp"
@@ -276,6 +277,7 @@ std::vector<Option> answer_options() {
   Option format = shared::format();
   format.choices.emplace_back("sailor-json");
   format.help += "; toml and sailor-json (the original Sailor's) write the best plan";
+  add_handover_formats(format);
   Option output = shared::output();
   output.help = "write the best plan here (plan.toml)";
   return {{.name = "top",

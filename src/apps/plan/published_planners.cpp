@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "apps/plan/handover_format.hpp"
 #include "apps/stop_requests.hpp"
 #include "core/log.hpp"
 #include "core/output_fit.hpp"
@@ -172,6 +173,12 @@ Result<int> plan_by_published(const Options& options, const planner::Request& re
     text = fmt::format("# {}\n# by {} ({})\n", reports::heading_text(heading), (*baseline)->title(),
                        (*baseline)->citation()) +
            plan_to_toml(*plan);
+  } else if (is_handover_format(format)) {
+    const auto plan = plan_to_write(best, judging_environment, origin, "--format " + format);
+    if (!plan) return fail(plan.error());
+    auto written = in_handover_format(format, *plan, simulated.model, "sailor-plan");
+    if (!written) return fail(written.error());
+    text = *std::move(written);
   }
   fmt::print("{}", text);
   if (options.has("output")) {

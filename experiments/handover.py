@@ -1,0 +1,251 @@
+#!/usr/bin/env python3
+"""Whether the frameworks that plans are handed over to take what `--format` writes.
+
+Usage: experiments/handover.py [--plans N]      (python with megatron-core, torchtitan and torch; no GPU)
+
+Plans of LLaMA-3-8B and of a model with experts for several clusters are made by `sailor-plan --framework megatron-core`
+or `torch-fsdp` ($PATH, else build/bin) and handed over by `sailor-simulate --format`. Then
+- Megatron-Core: its TransformerConfig is built from the arguments, as arguments.py does it, and its
+  PipelineParallelLayerLayout from the layout; the layers of every stage, and every size, are compared with the plan.
+- torchtitan: its configuration manager parses the overrides; degrees, batch and modules of every stage are compared.
+What differs is an error: exit status 1. Without the frameworks it is skipped: exit status 77.
+"""
+import argparse
+import importlib.metadata
+import importlib.util
+import os
+import pathlib
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+
+HERE = pathlib.Path(__file__).resolve().parent.parent
+MODEL_WITH_EXPERTS = """schema_version = 1
+name = "experts"
+source = "made for experiments/handover.py"
+blocks = 30
+hidden = 2048
+attention_heads = 16
+key_value_heads = 4
+feed_forward = 8192
+vocabulary = 102400
+max_sequence_length = 4096
+norm = "rms_norm"
+norm_placement = "pre"
+final_norm = "in_head"
+activation = "swiglu"
+position = "rotary"
+linear_bias = false
+tied_embedding = false
+[experts]
+count = 16
+per_token = 2
+feed_forward = 1408
+shared_feed_forward = 2816
+first_dense = 1
+"""
+# GPUs, model, global batch, more options
+CASES = [
+    ("8x4:GH200-96", "llama-3-8b", 64, []),
+    ("8x4:GH200-96", "llama-3-8b", 64, ["--pin", "pipeline_parallel=4"]),
+    ("8x4:GH200-96", "llama-3-8b", 64, ["--pin", "pipeline_parallel=5,tensor_parallel=2"]),
+    ("8x4:GH200-96", "llama-3-8b", 96, ["--pin", "pipeline_parallel=4,schedule=interleaved-1f1b"]),
+    ("4x4:A100-40", "llama-3-8b", 32, []),
+    ("4x4:A100-40", "llama-3-8b", 32, ["--pin", "recompute=full,data_parallel=2"]),
+    ("4x4:GH200-96,4x4:A100-40", "llama-3-8b", 64, []),
+    ("4x4:GH200-96", "experts", 64, ["--pin", "pipeline_parallel=2"]),
+]
+
+
+def can_import(name):
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def program(name):
+    return shutil.which(name) or str(HERE / "build/bin" / name)
+
+
+def run(*arguments):
+    done = subprocess.run(arguments, capture_output=True, text=True)
+    if done.returncode not in (0, 2, 3):  # 2, 3: there is no such plan
+        raise SystemExit(f"{shlex.join(arguments)}: exit status {done.returncode}\n{done.stderr}")
+    return done
+
+
+def words_of(script, array):
+    """The words of an array that bash gets from `script`."""
+    text = subprocess.run(["bash", "-c", f'source /dev/stdin; printf "%s\\n" "${{{array}[@]}}"'], input=script,
+                          capture_output=True, text=True, check=True).stdout
+    return text.splitlines()
+
+
+def options_of(words):
+    options = {}
+    for word in words:
+        if word.startswith("--"):
+            name = word
+            options[name] = []
+        else:
+            options[name].append(word)
+    return options
+
+
+def chunks_of(plan, blocks):
+    """Blocks of every chunk in the order of the pipeline, as ranges, of the first pipeline."""
+    stages = plan["pipelines"][0]["stages"]
+    chunks = [[stage["layers"]] if not isinstance(stage["layers"][0], list) else stage["layers"] for stage in stages]
+    for turn in range(len(chunks[0])):
+        for chunk in chunks:
+            first, last = chunk[turn]
+            yield range(max(first, 1) - 1, min(last, blocks + 1) - 1)
+
+
+def check(errors, what, got, wanted):
+    if got != wanted:
+        errors.append(f"{what}: {got}, the plan has {wanted}")
+
+
+def megatron(script, plan, model):
+    import torch
+    from megatron.core.transformer import TransformerConfig
+    from megatron.core.transformer.enums import LayerType
+    from megatron.core.transformer.pipeline_parallel_layer_layout import PipelineParallelLayerLayout
+
+    options = options_of(words_of(script, "SAILOR_MEGATRON_ARGS"))
+    value = lambda name, default=None: (options[name][0] if options[name] else True) if name in options else default
+    number = lambda name, default=None: int(value(name)) if name in options else default
+    pipeline = plan["pipelines"][0]
+    stages = number("--pipeline-model-parallel-size")
+    layout = value("--pipeline-model-parallel-layout")
+    virtual = number("--num-virtual-stages-per-pipeline-rank")
+    if layout:
+        count = PipelineParallelLayerLayout.get_num_stages_from_str(layout)
+        virtual = count // stages if count > stages else None
+    frequency = value("--moe-layer-freq", "1")
+    config = TransformerConfig(
+        num_layers=number("--num-layers"), hidden_size=number("--hidden-size"),
+        ffn_hidden_size=number("--ffn-hidden-size"), num_attention_heads=number("--num-attention-heads"),
+        num_query_groups=number("--num-query-groups"), kv_channels=number("--kv-channels"),
+        normalization=value("--normalization"), layernorm_epsilon=float(value("--norm-epsilon")),
+        gated_linear_unit=value("--swiglu", False), activation_func=torch.nn.functional.silu,
+        add_bias_linear=not value("--disable-bias-linear", False), add_qkv_bias=value("--add-qkv-bias", False),
+        tensor_model_parallel_size=number("--tensor-model-parallel-size"), pipeline_model_parallel_size=stages,
+        virtual_pipeline_model_parallel_size=virtual, pipeline_model_parallel_layout=layout,
+        sequence_parallel=value("--sequence-parallel", False), bf16=value("--bf16", False),
+        pipeline_dtype=torch.bfloat16, params_dtype=torch.bfloat16,
+        recompute_granularity=value("--recompute-granularity"), recompute_method=value("--recompute-method"),
+        recompute_num_layers=number("--recompute-num-layers"), num_moe_experts=number("--num-experts"),
+        moe_router_topk=number("--moe-router-topk", 2), moe_ffn_hidden_size=number("--moe-ffn-hidden-size"),
+        moe_shared_expert_intermediate_size=number("--moe-shared-expert-intermediate-size"),
+        moe_layer_freq=eval(frequency, {"__builtins__": {}}),
+        moe_token_dispatcher_type=value("--moe-token-dispatcher-type", "allgather"))
+    errors = []
+    expected = [list(blocks) for blocks in chunks_of(plan, model["blocks"])]
+    if layout:
+        held = config.pipeline_model_parallel_layout
+        held.validate_layer_layout(num_layers=config.num_layers, mtp_num_layers=0)
+        # get_layer_id_list() asks the process groups for their size; without them, by the table that it reads.
+        count, got = 0, []
+        for turn in range(held.virtual_pipeline_model_parallel_size):
+            for rank in range(stages):
+                here = held.layout[rank][turn].count(LayerType.decoder)
+                got.append(list(range(count, count + here)))
+                count += here
+    else:
+        each = config.num_layers // (stages * (virtual or 1))
+        got = [list(range(each * i, each * (i + 1))) for i in range(stages * (virtual or 1))]
+    check(errors, "blocks of the stages", got, expected)
+    tensor = pipeline["stages"][0]["tensor_parallel"]
+    check(errors, "stages", stages, len(pipeline["stages"]))
+    check(errors, "tensor parallelism", config.tensor_model_parallel_size, tensor)
+    check(errors, "micro-batch", number("--micro-batch-size"), pipeline.get("micro_batch", plan["micro_batch"]))
+    check(errors, "global batch", number("--global-batch-size"), plan["job"]["global_batch"])
+    replicas = sum(each.get("count", 1) for each in plan["pipelines"])
+    check(errors, "micro-batches",
+          number("--global-batch-size") // (replicas * number("--micro-batch-size")), pipeline["micro_batches"])
+    return errors
+
+
+def torchtitan(script, plan, model):
+    from torchtitan.config.manager import ConfigManager
+
+    config = ConfigManager().parse_args(
+        ["--module", "llama3", "--config", "llama3_8b", *words_of(script, "SAILOR_TORCHTITAN_ARGS")])
+    errors = []
+    pipeline = plan["pipelines"][0]
+    stages = len(pipeline["stages"])
+    replicas = sum(each.get("count", 1) for each in plan["pipelines"])
+    check(errors, "stages", config.parallelism.pipeline_parallel_degree, stages)
+    check(errors, "tensor parallelism", config.parallelism.tensor_parallel_degree,
+          pipeline["stages"][0]["tensor_parallel"])
+    check(errors, "data parallelism", config.parallelism.data_parallel_replicate_degree *
+          config.parallelism.data_parallel_shard_degree, replicas)
+    check(errors, "global batch", config.training.global_batch_size, plan["job"]["global_batch"])
+    check(errors, "recomputation", type(config.activation_checkpoint).__qualname__,
+          "FullAC.Config" if pipeline["stages"][0].get("recompute") == "full" else "NoneType")
+    if stages > 1:
+        parts = config.parallelism.module_fqns_per_model_part
+        blocks = [[int(name.removeprefix("layers.")) for name in part if name.startswith("layers.")] for part in parts]
+        check(errors, "blocks of the stages", blocks, [list(each) for each in chunks_of(plan, model["blocks"])])
+        check(errors, "ends", (parts[0][0], parts[-1][-2:]), ("tok_embeddings", ["norm", "lm_head"]))
+    return errors
+
+
+def versions():
+    names = ["megatron-core", "torchtitan", "torch"]
+    return ", ".join(f"{name} {importlib.metadata.version(name)}" for name in names)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--plans", type=int, default=len(CASES), help="how many of the cases [all]")
+    arguments = parser.parse_args()
+    for name in ("megatron.core", "torchtitan"):
+        if not can_import(name):
+            print(f"skipped: python has no module {name}")
+            return 77
+    print(f"# {run(program('sailor-plan'), '--version').stdout.splitlines()[0]}; {versions()}")
+    failures = 0
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        os.mkdir("models")
+        pathlib.Path("models/experts.toml").write_text(MODEL_WITH_EXPERTS)
+        for gpus, model_name, batch, more in CASES[:arguments.plans]:
+            own = pathlib.Path(f"models/{model_name}.toml")
+            where = ["--models", "models"] if own.exists() else []
+            model = tomllib.loads((own if where else HERE / "profiles" / own).read_text())
+            for format_name, framework, pins, take in (
+                    ("megatron", "megatron-core", [], megatron),
+                    ("torchtitan", "torch-fsdp", ["--pin", "optimizer_sharding=zero1"], torchtitan)):
+                title = f"{format_name:10}  {gpus}, {model_name}, batch {batch} {' '.join(more)}".rstrip()
+                if format_name == "torchtitan" and model_name != "llama-3-8b":
+                    continue
+                made = run(program("sailor-plan"), "--gpus", gpus, "--model", model_name, "--global-batch", str(batch),
+                           "--sequence-length", "4096", "--precision", "bf16", "--framework", framework, "--top", "1",
+                           "--time-limit", "20", "-o", "plan.toml", *where, *pins, *more)
+                if made.returncode != 0:
+                    print(f"{title}: no plan, {made.stderr.strip().splitlines()[0]}")
+                    continue
+                plan = tomllib.loads(pathlib.Path("plan.toml").read_text())
+                done = subprocess.run([program("sailor-simulate"), "plan.toml", "--profile", "published", "--format",
+                                       format_name, *where], capture_output=True, text=True)
+                if done.returncode == 2:
+                    print(f"{title}: refused, {done.stderr.strip()}")
+                    continue
+                if done.returncode != 0:
+                    raise SystemExit(f"{title}: exit status {done.returncode}\n{done.stderr}")
+                errors = take(done.stdout, plan, model)
+                failures += len(errors)
+                described = done.stdout.splitlines()[1].split(": ", 1)[1]
+                print(f"{title}: {'; '.join(errors) or 'taken as planned'} ({described})")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

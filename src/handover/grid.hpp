@@ -1,0 +1,49 @@
+// The regular grid of ranks (tensor x data x pipeline parallel) that the frameworks have in common.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/error.hpp"
+#include "model/model.hpp"
+#include "plan/plan.hpp"
+
+namespace sailor::handover {
+
+/// One stage, or with virtual stages one chunk of a stage, in the order of the pipeline.
+struct Chunk {
+  bool embedding = false;
+  int first_block = 0;
+  int blocks = 0;
+  bool head = false;  ///< with the final norm
+};
+
+struct Grid {
+  int tensor_parallel = 1;
+  int pipeline_parallel = 1;
+  int data_parallel = 1;
+  int virtual_stages = 1;  ///< chunks of a stage
+  int micro_batch = 1;     ///< sequences
+  int micro_batches = 1;   ///< per pipeline and iteration
+  Recompute recompute = Recompute::none;
+  std::vector<Chunk> chunks;  ///< pipeline_parallel x virtual_stages; chunk i belongs to stage i % pipeline_parallel
+
+  [[nodiscard]] int ranks() const { return tensor_parallel * pipeline_parallel * data_parallel; }
+  /// All chunks have the same number of blocks, the embedding is in the first and the head in the last.
+  [[nodiscard]] bool is_even() const;
+};
+
+/// `framework` as it is called in messages. Errors: unavailable; the plan is no grid, or a chunk holds the final norm
+/// alone.
+Result<Grid> grid_of(const Plan& plan, const Model& model, std::string_view framework, std::string_view description);
+
+/// The error for what a framework cannot run.
+tl::unexpected<Error> cannot_run(std::string_view framework, std::string_view what, std::string hint);
+
+/// Lines of a header, without comment signs: what the plan is, and what was predicted for which framework.
+std::vector<std::string> header_lines(const Plan& plan, const Grid& grid, std::string_view writer);
+/// Each line as a comment.
+std::string as_comment(const std::vector<std::string>& lines);
+
+}  // namespace sailor::handover

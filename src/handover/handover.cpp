@@ -1,0 +1,49 @@
+#include "handover/handover.hpp"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "handover/writers.hpp"
+
+namespace sailor::handover {
+
+namespace {
+
+struct Entry {
+  Format format;
+  std::string_view name;
+  std::string_view description;
+  Result<Handover> (*write)(const Plan&, const Model&, std::string_view);
+};
+
+constexpr std::array entries{Entry{Format::megatron, "megatron", "megatron-core", write_megatron},
+                             Entry{Format::torchtitan, "torchtitan", "torch-fsdp", write_torchtitan},
+                             Entry{Format::torchtitan_toml, "torchtitan-toml", "torch-fsdp", write_torchtitan_toml},
+                             Entry{Format::deepspeed, "deepspeed", "megatron-deepspeed", write_deepspeed}};
+
+const Entry& entry_of(Format format) {
+  return *std::find_if(entries.begin(), entries.end(), [&](const Entry& entry) { return entry.format == format; });
+}
+
+}  // namespace
+
+std::vector<std::string> format_choices() {
+  std::vector<std::string> names;
+  for (const Entry& entry : entries) names.emplace_back(entry.name);
+  return names;
+}
+
+std::optional<Format> parse_format(std::string_view name) {
+  for (const Entry& entry : entries)
+    if (entry.name == name) return entry.format;
+  return std::nullopt;
+}
+
+std::string_view description_of(Format format) { return entry_of(format).description; }
+
+Result<Handover> hand_over(Format format, const Plan& plan, const Model& model, std::string_view writer) {
+  return entry_of(format).write(plan, model, writer);
+}
+
+}  // namespace sailor::handover

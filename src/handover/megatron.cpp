@@ -1,0 +1,135 @@
+// Arguments of Megatron-Core's pretrain_gpt.py (megatron/training/arguments.py), as an array of bash.
+#include "handover/megatron.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+
+#include "handover/writers.hpp"
+
+namespace sailor::handover {
+
+namespace {
+
+constexpr std::string_view megatron_name = "Megatron-Core";
+
+struct Section {
+  std::string_view title;
+  std::vector<Argument> arguments;
+};
+
+std::vector<Argument> parallelism(const Plan& plan, const Grid& grid) {
+  std::vector<Argument> arguments{{"--tensor-model-parallel-size", fmt::to_string(grid.tensor_parallel)},
+                                  {"--pipeline-model-parallel-size", fmt::to_string(grid.pipeline_parallel)},
+                                  {"--context-parallel-size", "1"}};
+  if (grid.tensor_parallel > 1) arguments.push_back({"--sequence-parallel"});
+  if (!grid.is_even())
+    arguments.push_back({"--pipeline-model-parallel-layout", pipeline_layout(grid)});
+  else if (grid.virtual_stages > 1)
+    arguments.push_back({"--num-virtual-stages-per-pipeline-rank", fmt::to_string(grid.virtual_stages)});
+  // Ranks by pipeline, then stage, then tensor-parallel index, as in the plan; Megatron's own order is by stage first.
+  if (grid.pipeline_parallel > 1 && grid.data_parallel > 1) arguments.push_back({"--use-tp-pp-dp-mapping"});
+  if (plan.optimizer_sharding == OptimizerSharding::zero1) arguments.push_back({"--use-distributed-optimizer"});
+  if (grid.data_parallel > 1) arguments.push_back({"--overlap-grad-reduce"});
+  if (grid.data_parallel > 1 && plan.optimizer_sharding == OptimizerSharding::zero1)
+    arguments.push_back({"--overlap-param-gather"});
+  return arguments;
+}
+
+std::vector<Argument> batch(const Plan& plan, const Grid& grid) {
+  return {{"--seq-length", fmt::to_string(plan.job.sequence_length)},
+          {"--micro-batch-size", fmt::to_string(grid.micro_batch)},
+          {"--global-batch-size", fmt::to_string(plan.job.global_batch)}};
+}
+
+std::vector<Argument> precision_and_memory(const Plan& plan, const Grid& grid) {
+  std::vector<Argument> arguments;
+  if (plan.job.precision == Precision::bf16) arguments.push_back({"--bf16"});
+  if (plan.job.precision == Precision::fp16) arguments.push_back({"--fp16"});
+  if (grid.recompute == Recompute::selective) arguments.push_back({"--recompute-granularity", "selective"});
+  if (grid.recompute == Recompute::full) {
+    arguments.push_back({"--recompute-granularity", "full"});
+    arguments.push_back({"--recompute-method", "uniform"});
+    arguments.push_back({"--recompute-num-layers", "1"});
+  }
+  return arguments;
+}
+
+std::string shell_word(const std::string& value) {
+  const bool plain = value.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-+") ==
+                     std::string::npos;
+  return plain ? value : fmt::format("'{}'", value);  // no value has a quote
+}
+
+std::string as_array(const std::vector<Section>& sections) {
+  std::string text = "SAILOR_MEGATRON_ARGS=(\n";
+  for (const Section& section : sections) {
+    if (section.arguments.empty()) continue;
+    text += fmt::format("  # {}\n", section.title);
+    for (const Argument& argument : section.arguments)
+      text += argument.value.empty() ? fmt::format("  {}\n", argument.name)
+                                     : fmt::format("  {} {}\n", argument.name, shell_word(argument.value));
+  }
+  return text + ")\n";
+}
+
+}  // namespace
+
+std::string pipeline_layout(const Grid& grid) {
+  std::string text;
+  for (const Chunk& chunk : grid.chunks) {
+    if (&chunk != &grid.chunks.front()) text += "|";
+    if (chunk.embedding) text += "E";
+    if (chunk.blocks == 1) text += "t";
+    if (chunk.blocks > 1) text += fmt::format("t*{}", chunk.blocks);
+    if (chunk.head) text += "L";
+  }
+  return text;
+}
+
+Result<Grid> megatron_grid(const Plan& plan, const Model& model, std::string_view name) {
+  auto grid = grid_of(plan, model, name, "megatron-core");
+  if (!grid) return grid;
+  if (shards_gradients(plan.optimizer_sharding))
+    return cannot_run(name,
+                      fmt::format("optimizer_sharding {} beside its pipelines", to_string(plan.optimizer_sharding)),
+                      "plan with --pin optimizer_sharding=zero1, its distributed optimizer");
+  if (plan.job.precision == Precision::tf32)
+    return cannot_run(name, "precision tf32, which no argument of it turns on", "plan with --precision bf16 or fp32");
+  if (plan.job.sequence_length % grid->tensor_parallel != 0)
+    return cannot_run(
+        name,
+        fmt::format("sequence parallelism of {} tokens over {} ranks", plan.job.sequence_length, grid->tensor_parallel),
+        "choose a --sequence-length that --pin tensor_parallel=N divides");
+  if (model.experts.count > 0 && plan.job.precision != Precision::bf16)
+    return cannot_run(name, fmt::format("grouped products of experts in {}", to_string(plan.job.precision)),
+                      "plan with --precision bf16");
+  return grid;
+}
+
+Result<Handover> write_megatron(const Plan& plan, const Model& model, std::string_view writer) {
+  const auto grid = megatron_grid(plan, model, megatron_name);
+  if (!grid) return fail(grid.error());
+  auto architecture = architecture_arguments(model, *grid);
+  if (!architecture) return fail(architecture.error());
+  const bool patterns = model.attention_sinks || (model.sliding_window > 0 && model.full_attention_period > 0);
+  std::vector<std::string> lines{
+      fmt::format("Arguments of Megatron-Core {} to {} (pretrain_gpt.py of Megatron-LM) for a plan of Sailor.",
+                  patterns ? oldest_release_with_patterns : oldest_release, newest_release)};
+  const auto plan_lines = header_lines(plan, *grid, writer);
+  lines.insert(lines.end(), plan_lines.begin(), plan_lines.end());
+  lines.emplace_back("Source this file in bash, and add what a plan does not say: data, tokenizer, learning rate,");
+  lines.emplace_back("--train-iters:");
+  lines.emplace_back("  torchrun ... pretrain_gpt.py \"${SAILOR_MEGATRON_ARGS[@]}\" --train-iters N ...");
+  std::string text = as_comment(lines);
+  // arguments.py requires it with tensor parallelism on every GPU before Blackwell.
+  if (grid->tensor_parallel > 1) text += "export CUDA_DEVICE_MAX_CONNECTIONS=1\n";
+  text += as_array({{"parallelism", parallelism(plan, *grid)},
+                    {"batch", batch(plan, *grid)},
+                    {"precision and recomputation", precision_and_memory(plan, *grid)},
+                    {"model", *std::move(architecture)}});
+  return Handover{.text = std::move(text)};
+}
+
+}  // namespace sailor::handover

@@ -1,0 +1,19 @@
+// The search for frameworks that recompute alike in all stages. The full search gives each stage the quickest
+// recomputation that fits, so here it runs once for each kind, pinned, and the results become one.
+#pragma once
+
+#include <functional>
+
+#include "planner/planner.hpp"
+#include "simulator/framework.hpp"
+
+namespace sailor::planner {
+
+bool needs_each_recompute(const Request& request, const simulator::Framework& framework);
+
+/// `search` is find_plans() for one pinned kind. A time limit is divided among the searches, a work limit is not.
+/// Errors: those of the search that recomputes most, if none finds a plan.
+Result<SearchResult> search_each_recompute(const Request& request,
+                                           const std::function<Result<SearchResult>(const Request&)>& search);
+
+}  // namespace sailor::planner

@@ -1,0 +1,252 @@
+// Plans as the configuration of other frameworks: the files they get, and what is refused.
+#include "handover/handover.hpp"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "tests/golden/golden.hpp"
+
+namespace sailor::handover {
+namespace {
+
+using sailor::testing::matches_golden;
+
+const std::filesystem::path source = SAILOR_SOURCE_DIR;
+
+Model llama() { return find_model("llama-3-8b", source / "profiles/models").value(); }
+
+/// `data_parallel` pipelines of LLaMA-3-8B in bf16, stage i with layers up to ends[i].
+Plan llama_plan(const std::vector<int>& ends, int data_parallel = 2, int tensor_parallel = 4) {
+  Plan plan;
+  plan.job = {.model = "llama-3-8b", .global_batch = 64, .sequence_length = 4096, .precision = Precision::bf16};
+  plan.micro_batch = 2;
+  plan.optimizer_sharding = OptimizerSharding::zero1;
+  plan.origin.framework = "megatron-core";
+  Pipeline pipeline{.count = data_parallel, .micro_batches = 64 / 2 / data_parallel, .stages = {}};
+  int first = 0;
+  for (const int last : ends) {
+    pipeline.stages.push_back({.layers = {first, last}, .gpu = "H200-141", .tensor_parallel = tensor_parallel});
+    first = last;
+  }
+  plan.pipelines = {pipeline};
+  return plan;
+}
+
+std::string written(Format format, const Plan& plan, const Model& model = llama()) {
+  const auto result = hand_over(format, plan, model, "a test");
+  EXPECT_TRUE(result.has_value()) << result.error().message();
+  return result ? result->text : "";
+}
+
+void expect_refused(Format format, const Plan& plan, const Model& model, const std::string& what,
+                    const std::string& hint) {
+  const auto result = hand_over(format, plan, model, "a test");
+  ASSERT_FALSE(result.has_value()) << result->text;
+  EXPECT_NE(result.error().what.find(what), std::string::npos) << result.error().what;
+  EXPECT_NE(result.error().hint.find(hint), std::string::npos) << result.error().hint;
+}
+
+/// Values of the arguments by name, without quotes; of flags "".
+std::map<std::string, std::string> arguments_of(const std::string& text) {
+  std::map<std::string, std::string> arguments;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with("  --")) continue;
+    std::istringstream words(line);
+    std::string name;
+    std::string value;
+    words >> name >> value;
+    std::erase(value, '\'');
+    EXPECT_TRUE(arguments.emplace(name, value).second) << name << " is there twice";
+  }
+  return arguments;
+}
+
+std::map<std::string, std::string> known_arguments() {
+  std::map<std::string, std::string> known;
+  std::istringstream lines(read_text_file(source / "tests/data/megatron_arguments.txt").value());
+  for (std::string line; std::getline(lines, line);)
+    if (line.starts_with("--")) known[line.substr(0, line.find(' '))] = line.substr(line.find(' ') + 1);
+  return known;
+}
+
+TEST(Handover, MegatronGetsUnequalStages) {
+  Plan plan = llama_plan({9, 18, 26, 34});
+  plan.prediction = PlanPrediction{.iteration_time = Seconds(4.5), .peak_memory = gib * 61.0};
+  const std::string text = written(Format::megatron, plan);
+  EXPECT_TRUE(matches_golden("handover_megatron.sh", text));
+  EXPECT_EQ(arguments_of(text).at("--pipeline-model-parallel-layout"), "Et*8|t*9|t*8|t*7L");
+}
+
+TEST(Handover, MegatronGetsNoLayoutForEqualStages) {
+  Plan plan = llama_plan({17, 34}, 1, 1);
+  plan.optimizer_sharding = OptimizerSharding::none;
+  for (Stage& stage : plan.pipelines[0].stages) stage.recompute = Recompute::full;
+  const auto arguments = arguments_of(written(Format::megatron, plan));
+  EXPECT_FALSE(arguments.contains("--pipeline-model-parallel-layout"));
+  // Nothing that needs several ranks of a kind.
+  for (const char* name : {"--sequence-parallel", "--use-distributed-optimizer", "--overlap-grad-reduce",
+                           "--overlap-param-gather", "--use-tp-pp-dp-mapping"})
+    EXPECT_FALSE(arguments.contains(name)) << name;
+  EXPECT_EQ(arguments.at("--recompute-granularity"), "full");
+  EXPECT_EQ(arguments.at("--recompute-method"), "uniform");
+  EXPECT_EQ(arguments.at("--recompute-num-layers"), "1");
+}
+
+TEST(Handover, MegatronGetsVirtualStagesInTheOrderOfThePipeline) {
+  Plan plan = llama_plan({17, 34}, 2, 4);
+  plan.schedule = Schedule::interleaved_1f1b;
+  std::vector<Stage>& stages = plan.pipelines[0].stages;
+  stages[0].layers = {0, 9};
+  stages[1].layers = {9, 17};
+  stages[0].later_chunks = {{17, 25}};
+  stages[1].later_chunks = {{25, 34}};
+  auto arguments = arguments_of(written(Format::megatron, plan));
+  EXPECT_EQ(arguments.at("--num-virtual-stages-per-pipeline-rank"), "2");
+  EXPECT_FALSE(arguments.contains("--pipeline-model-parallel-layout"));
+  stages[0].later_chunks = {{17, 26}};
+  stages[1].later_chunks = {{26, 34}};
+  arguments = arguments_of(written(Format::megatron, plan));
+  EXPECT_EQ(arguments.at("--pipeline-model-parallel-layout"), "Et*8|t*8|t*9|t*7L");
+  EXPECT_FALSE(arguments.contains("--num-virtual-stages-per-pipeline-rank"));
+}
+
+TEST(Handover, MegatronGetsExpertsLatentAttentionAndWindows) {
+  Model model = llama();
+  model.experts = {.count = 64, .per_token = 6, .feed_forward = 1408, .shared_feed_forward = 2816, .first_dense = 1};
+  model.latent = {.query_rank = 1536, .key_value_rank = 512, .content = 128, .position = 64, .value = 128};
+  auto arguments = arguments_of(written(Format::megatron, llama_plan({17, 34}), model));
+  EXPECT_EQ(arguments.at("--moe-layer-freq"), "([0]*1+[1]*31)");
+  EXPECT_EQ(arguments.at("--moe-shared-expert-intermediate-size"), "2816");
+  EXPECT_EQ(arguments.at("--kv-lora-rank"), "512");
+  EXPECT_FALSE(arguments.contains("--num-query-groups"));
+
+  model = llama();
+  model.sliding_window = 128;
+  model.full_attention_period = 2;
+  model.attention_sinks = true;
+  model.query_key_norm = true;
+  const std::string text = written(Format::megatron, llama_plan({17, 34}), model);
+  arguments = arguments_of(text);
+  EXPECT_EQ(arguments.at("--window-size"), "(127,0)");
+  EXPECT_EQ(arguments.at("--window-attn-skip-freq"), "2");
+  EXPECT_EQ(arguments.at("--softmax-type"), "learnable");
+  EXPECT_NE(text.find("Megatron-Core 0.15 to 0.16"), std::string::npos);
+}
+
+TEST(Handover, EveryArgumentIsOneOfMegatrons) {
+  const auto known = known_arguments();
+  ASSERT_GT(known.size(), 50U);
+  Model model = llama();
+  model.experts = {.count = 8, .per_token = 2, .feed_forward = 14336, .capacity_factor = 1.5};
+  model.head_size = 64;
+  model.attention_input_bias = true;
+  Plan plan = llama_plan({9, 18, 26, 34});
+  for (Stage& stage : plan.pipelines[0].stages) stage.recompute = Recompute::selective;
+  for (const auto& [name, value] : arguments_of(written(Format::megatron, plan, model)))
+    EXPECT_TRUE(known.contains(name)) << name;
+  // What only a later release has, and what the release says in its header.
+  for (const auto& [name, value] : arguments_of(written(Format::megatron, llama_plan({17, 34})))) {
+    ASSERT_TRUE(known.contains(name)) << name;
+    EXPECT_EQ(known.at(name), "0.13") << name;
+  }
+}
+
+TEST(Handover, MegatronRefusesWhatItCannotRunAndNamesThePin) {
+  const Format megatron = Format::megatron;
+  const Model model = llama();
+  Plan plan = llama_plan({17, 34});
+  plan.pipelines[0].stages[1].tensor_parallel = 2;
+  expect_refused(megatron, plan, model, "Megatron-Core cannot run this: stage 0 of pipeline 0 has the tensor-parallel",
+                 "plan with --framework megatron-core, or with --pin tensor_parallel=4");
+  plan = llama_plan({17, 34});
+  plan.optimizer_sharding = OptimizerSharding::zero3;
+  expect_refused(megatron, plan, model, "optimizer_sharding zero3", "--pin optimizer_sharding=zero1");
+  plan = llama_plan({17, 34});
+  plan.schedule = Schedule::gpipe;
+  expect_refused(megatron, plan, model, "gpipe", "--pin schedule=1f1b");
+  plan = llama_plan({17, 34});
+  plan.job.precision = Precision::tf32;
+  expect_refused(megatron, plan, model, "tf32", "--precision bf16");
+  expect_refused(megatron, llama_plan({34}, 2, 16), model, "8 key and value heads, which tensor parallelism of 16",
+                 "sailor-train");
+}
+
+TEST(Handover, MegatronRefusesArchitecturesAndNamesAllReasons) {
+  Model model = llama();
+  model.norm_placement = NormPlacement::post;
+  model.activation = Activation::relu;
+  const auto result = hand_over(Format::megatron, llama_plan({34}), model, "a test");
+  ASSERT_FALSE(result.has_value());
+  EXPECT_EQ(result.error().what,
+            "Megatron-Core cannot run model llama-3-8b: its arguments do not have norms behind attention and "
+            "feed-forward part (post-norm); ReLU (it has GELU, squared ReLU and SwiGLU)");
+}
+
+TEST(Handover, TorchtitanGetsModulesOfEveryStage) {
+  Plan plan = llama_plan({2, 4, 19, 34}, 4, 2);
+  plan.origin.framework = "torch-fsdp";
+  EXPECT_TRUE(matches_golden("handover_torchtitan.sh", written(Format::torchtitan, plan)));
+  EXPECT_TRUE(matches_golden("handover_torchtitan.toml", written(Format::torchtitan_toml, plan)));
+}
+
+TEST(Handover, TorchtitanGetsDataParallelismOfEachKind) {
+  Plan plan = llama_plan({34}, 4, 1);
+  const auto settings = [&](OptimizerSharding sharding) {
+    plan.optimizer_sharding = sharding;
+    return arguments_of(written(Format::torchtitan, plan));
+  };
+  auto arguments = settings(OptimizerSharding::none);
+  EXPECT_EQ(arguments.at("--parallelism.data_parallel_replicate_degree"), "4");
+  EXPECT_EQ(arguments.at("--parallelism.data_parallel_shard_degree"), "1");
+  EXPECT_EQ(arguments.at("--training.local_batch_size"), "2");
+  arguments = settings(OptimizerSharding::zero2);
+  EXPECT_EQ(arguments.at("--parallelism.data_parallel_shard_degree"), "4");
+  EXPECT_EQ(arguments.at("--parallelism.fsdp_reshard_after_forward"), "never");
+  EXPECT_EQ(settings(OptimizerSharding::zero3).at("--parallelism.fsdp_reshard_after_forward"), "always");
+}
+
+TEST(Handover, TorchtitanRefusesWhatItCannotRun) {
+  const Model model = llama();
+  const Format format = Format::torchtitan;
+  Plan plan = llama_plan({17, 34});
+  plan.optimizer_sharding = OptimizerSharding::none;
+  expect_refused(format, plan, model, "replicas that share nothing", "--pin optimizer_sharding=zero1");
+  expect_refused(format, llama_plan({17, 34}, 1), model, "in a single pipeline", "--pin data_parallel=2");
+  plan = llama_plan({17, 34});
+  for (Stage& stage : plan.pipelines[0].stages) stage.recompute = Recompute::selective;
+  expect_refused(format, plan, model, "recomputation of attention alone", "recompute=full");
+  plan = llama_plan({17, 34});
+  plan.pipelines[0].stages[1].gpu = "A100-80";
+  expect_refused(format, plan, model, "pipelines on H200-141 and A100-80", "--pin gpu=H200-141");
+  plan = llama_plan({17, 34});
+  plan.job.precision = Precision::fp16;
+  expect_refused(format, plan, model, "precision fp16", "--precision bf16");
+}
+
+TEST(Handover, DeepSpeedGetsItsFileAndTheUserTheRest) {
+  Plan plan = llama_plan({17, 34});
+  for (Stage& stage : plan.pipelines[0].stages) stage.recompute = Recompute::full;
+  const auto result = hand_over(Format::deepspeed, plan, llama(), "a test");
+  ASSERT_TRUE(result.has_value()) << result.error().message();
+  const auto json = nlohmann::json::parse(result->text);
+  EXPECT_EQ(json, nlohmann::json::parse(R"({"train_batch_size": 64, "train_micro_batch_size_per_gpu": 2,
+      "gradient_accumulation_steps": 16, "zero_optimization": {"stage": 1}, "bf16": {"enabled": true}})"));
+  ASSERT_EQ(result->notes.size(), 3U);
+  EXPECT_NE(result->notes[0].find("num_stages=2"), std::string::npos);
+  EXPECT_NE(result->notes[1].find("groups of 4 ranks"), std::string::npos);
+  EXPECT_NE(result->notes[2].find("recomputes activations (full)"), std::string::npos);
+}
+
+TEST(Handover, DeepSpeedRefusesPipelinesThatItDividesOtherwise) {
+  expect_refused(Format::deepspeed, llama_plan({10, 34}), llama(), "stages of unequal layers", "pipeline_parallel=1");
+  Plan plan = llama_plan({17, 34});
+  plan.optimizer_sharding = OptimizerSharding::zero2;
+  expect_refused(Format::deepspeed, plan, llama(), "zero2 beside pipelines", "optimizer_sharding=zero1");
+}
+
+}  // namespace
+}  // namespace sailor::handover
