@@ -54,6 +54,8 @@ struct Framework {
   bool supports_recompute = true;
   bool supports_optimizer_sharding = true;
   bool supports_tensor_parallel = true;
+  bool supports_context_parallel = false;
+  bool supports_expert_parallel = false;
   std::vector<Schedule> schedules{};  ///< supported schedules; empty: all
   [[nodiscard]] bool supports(Schedule schedule) const {
     return schedules.empty() || std::find(schedules.begin(), schedules.end(), schedule) != schedules.end();
@@ -81,6 +83,9 @@ struct Framework {
   /// Bytes per attention score (micro_batch x heads x sequence_length^2) kept from forward to backward, but not under
   /// Recompute::selective.
   Bytes attention_score{};
+
+  /// Whether LayerKernels::expert_imbalance was stated, not assumed.
+  bool states_expert_imbalance = false;
 
   // Time.
   StageMessages stage_messages = StageMessages::whole;
