@@ -228,5 +228,90 @@ TEST(ParallelDegrees, RanksThatExchangeTokensArePlacedTogether) {
   EXPECT_EQ(roles[5].tensor_parallel_index, 1);
 }
 
+planner::Request small_request() {
+  planner::Request request;
+  request.job = World::plan(1, {{0, 6}}, 16).job;
+  return request;
+}
+
+TEST(ParallelDegrees, ThePlannerTriesDegreesAndSaysWhich) {
+  Estimated world(4, 1e11, 1e10);
+  world.cluster.groups[0].count = 4;
+  planner::Request request = small_request();
+  const auto without = world.search(request);
+  ASSERT_TRUE(without.has_value()) << without.error().message();
+  EXPECT_EQ(without->degrees, "Not tried: expert_parallel, which framework sailor does not have.");
+  world.framework.supports_context_parallel = world.framework.supports_expert_parallel = true;
+  const auto found = world.search(request);
+  ASSERT_TRUE(found.has_value()) << found.error().message();
+  EXPECT_TRUE(
+      found->degrees.starts_with("Tried: context_parallel 1 with expert_parallel 1, 2, 4, 8; each briefly, 1 and "))
+      << found->degrees;
+  EXPECT_LE(found->plans.front().prediction.iteration_time, without->plans.front().prediction.iteration_time);
+
+  request.pins.expert_parallel = 4;
+  const auto pinned = world.search(request);
+  ASSERT_TRUE(pinned.has_value()) << pinned.error().message();
+  EXPECT_EQ(pinned->degrees, "");
+  for (const planner::Candidate& candidate : pinned->plans) {
+    SCOPED_TRACE(describe(candidate.plan));
+    EXPECT_EQ(candidate.plan.expert_parallel, 4);
+    EXPECT_TRUE(check_plan(candidate.plan, world.model).has_value());
+    EXPECT_EQ(candidate.prediction.iteration_time, world.predicted(candidate.plan).iteration_time);
+  }
+}
+
+TEST(ParallelDegrees, ThePlannerCountsTheDevicesOfDividedSequences) {
+  Estimated world(4, 1e11, 1e10);
+  world.cluster.groups[0].count = 5;
+  world.framework.supports_context_parallel = true;
+  planner::Request request = small_request();
+  request.pins.context_parallel = 8;  // two nodes of four for each stage
+  const auto most_ranks = [&] {
+    const auto found = world.search(request);
+    EXPECT_TRUE(found.has_value()) << found.error().message();
+    if (!found) return -1;
+    int most = 0;
+    for (const planner::Candidate& candidate : found->plans) {
+      EXPECT_EQ(candidate.plan.context_parallel, 8);
+      EXPECT_EQ(candidate.prediction.device_costs[0].devices, candidate.plan.ranks());
+      most = std::max(most, candidate.plan.ranks());
+    }
+    return most;
+  };
+  EXPECT_EQ(most_ranks(), 16);  // of 20
+  request.limits.nodes = 3;
+  EXPECT_EQ(most_ranks(), 8);
+  request.limits.nodes.reset();
+  request.limits.gpus = 15;
+  EXPECT_EQ(most_ranks(), 8);
+  request.limits.gpus = 7;
+  EXPECT_FALSE(world.search(request).has_value());
+}
+
+TEST(ParallelDegrees, PinsThatCannotBeAreRefused) {
+  Estimated world(4);
+  planner::Request request = small_request();
+  const auto problem = [&](const char* pin) {
+    request.pins = {};
+    EXPECT_TRUE(planner::add_pin(pin, request.pins).has_value());
+    const auto found = world.search(request);
+    return found ? std::string("none") : found.error().message();
+  };
+  EXPECT_EQ(problem("expert_parallel=2"),
+            "--pin expert_parallel=2: framework sailor does not have it; choose another framework, for example "
+            "--framework megatron-core, or leave the pin out");
+  world.framework.supports_context_parallel = world.framework.supports_expert_parallel = true;
+  EXPECT_EQ(problem("expert_parallel=3"),
+            "--pin expert_parallel=3: tiny-gpt has 8 experts, which it does not divide; pin a divisor of them");
+  EXPECT_EQ(
+      problem("context_parallel=5"),
+      "--pin context_parallel=5: sequences are divided into twice as many parts, and 64 tokens are no multiple of "
+      "that; pin another degree");
+  request.space = planner::Space::paper;
+  EXPECT_EQ(problem("context_parallel=2"),
+            "--pin context_parallel=2: the paper's space does not have it; leave out --space paper or the pin");
+}
+
 }  // namespace
 }  // namespace sailor
